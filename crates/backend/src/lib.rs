@@ -1,0 +1,1 @@
+//! trait Backend, the coarse operations of a transformer, and its CPU implementation.

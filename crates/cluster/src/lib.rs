@@ -1,0 +1,1 @@
+//! Identity, joining, membership, instances and the supervision of their workers.

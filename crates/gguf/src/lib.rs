@@ -1,0 +1,27 @@
+//! The GGUF file format: metadata, tensor directory, memory map.
+//!
+//! [`Directory::parse`] reads everything in front of the tensor data from a byte slice and checks
+//! it completely; [`File`] maps a file and hands out tensor bytes; [`Writer`] makes such files.
+//! Hostile input is an [`Error`], never a panic, and no allocation is larger than what the input
+//! itself pays for: strings and arrays stay in the input and are decoded when asked for.
+//!
+//! This crate knows nothing of models, shards or machines.
+//!
+//! Source: the GGUF specification of the ggml project (versions 2 and 3, little-endian).
+
+mod directory;
+mod error;
+mod file;
+mod reader;
+mod source;
+mod tensor_type;
+mod value;
+mod writer;
+
+pub use directory::{Directory, TensorInfo};
+pub use error::Error;
+pub use file::File;
+pub use source::{ReadError, Source, Strided};
+pub use tensor_type::TensorType;
+pub use value::{Array, Value, ValueType};
+pub use writer::Writer;

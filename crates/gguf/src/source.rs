@@ -1,0 +1,59 @@
+use std::sync::Arc;
+
+use crate::Directory;
+
+/// Equal pieces of a file at equal distances: a row slice is one piece, a column slice one a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strided {
+    /// Offset of the first piece from the start of the file, bytes.
+    pub start: u64,
+    /// Bytes of one piece.
+    pub piece: u64,
+    /// Bytes from the start of one piece to the start of the next.
+    pub stride: u64,
+    /// How many pieces.
+    pub count: u64,
+}
+
+impl Strided {
+    /// Bytes in all, or `None` on overflow.
+    pub fn total(&self) -> Option<u64> {
+        self.piece.checked_mul(self.count)
+    }
+
+    /// End of the last piece, counted from the start of the file, or `None` on overflow.
+    pub fn end(&self) -> Option<u64> {
+        match self.count {
+            0 => Some(self.start),
+            n => (n - 1)
+                .checked_mul(self.stride)?
+                .checked_add(self.start)?
+                .checked_add(self.piece),
+        }
+    }
+}
+
+/// Why tensor bytes could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("bytes up to {end} were asked for, but the file has {len}")]
+    OutOfFile { end: u64, len: u64 },
+    #[error("reading model bytes from a peer failed: {0}")]
+    Peer(#[from] std::io::Error),
+}
+
+/// Where tensor bytes come from: this machine's file, or a peer that has it.
+pub trait Source: Send + Sync {
+    fn directory(&self) -> &Arc<Directory>;
+
+    /// Fills `out` with the pieces, one after the other; `out.len()` is `pieces.total()`.
+    ///
+    /// # Errors
+    /// The range lies outside the file, or the peer is gone.
+    fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError>;
+
+    /// The same bytes without a copy, where the source has them in one piece in memory.
+    fn view(&self, _start: u64, _len: u64) -> Option<&[u8]> {
+        None
+    }
+}

@@ -1,0 +1,1 @@
+//! Links between two ranks: shared memory and TCP, one trait.

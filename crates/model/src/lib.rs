@@ -1,0 +1,1 @@
+//! Architectures as data, the sharding rules, the forward pass over a Backend.

@@ -1,0 +1,1 @@
+//! The HTTP API: OpenAI dialect, node administration, the status page.

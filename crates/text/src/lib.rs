@@ -1,0 +1,1 @@
+//! Tokenizers, chat templates and the streaming detokeniser, from what a GGUF file says.
