@@ -1,1 +1,29 @@
 //! What a daemon and its workers say to each other: pure data and its framing.
+//!
+//! A worker is one process with one rank of one model instance. Its daemon writes [`Command`]s to
+//! its standard input and reads [`Event`]s from its standard output, each one [`frame`]. The same
+//! types travel between daemons inside the control plane, so that one daemon can drive the workers
+//! of others. Tokens take this way too, but activations never do: those go over the data plane.
+//!
+//! ```text
+//! daemon                                worker
+//!   Open(spec)               ->
+//!                            <-  Listening, Loading ..., Loaded
+//!   Connect(epoch, endpoints)->                                    (again after each Lost)
+//!                            <-  Linked
+//!   Generate(request) ...    ->                                    (rank 0 only)
+//!                            <-  Tokens ..., Done | Rejected
+//!                            <-  Lost(rank): this epoch has ended, weights are kept
+//!   end of input             ->  the worker exits
+//! ```
+//!
+//! This crate knows no sockets, no processes and no models.
+
+pub mod frame;
+mod generate;
+mod secret;
+mod worker;
+
+pub use generate::{FinishReason, Generate, Generation, RequestId, Sampling, Token};
+pub use secret::Secret;
+pub use worker::{Command, Event, ModelSource, Transport, WorkerSpec};

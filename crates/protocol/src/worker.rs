@@ -1,0 +1,121 @@
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Generate, Generation, RequestId, Secret, Token};
+
+/// What a daemon tells its worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case")]
+pub enum Command {
+    /// The first command: load this shard and listen for the other ranks.
+    Open(Box<WorkerSpec>),
+    /// Build the links of a new epoch. Any older epoch has ended.
+    Connect {
+        epoch: u64,
+        /// Where each rank listens, by rank; the worker's own entry is ignored.
+        endpoints: Vec<SocketAddr>,
+    },
+    /// End the current epoch: running requests are dropped, weights are kept.
+    Disconnect,
+    Generate(Generate),
+    Cancel {
+        request: RequestId,
+    },
+}
+
+/// What a worker tells its daemon.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The data-plane listener is open; its port, on the address it was told to bind.
+    Listening {
+        port: u16,
+    },
+    /// Progress of loading this rank's shard.
+    Loading {
+        done_bytes: u64,
+        total_bytes: u64,
+    },
+    /// The shard is in memory.
+    Loaded {
+        weight_bytes: u64,
+        kv_bytes: u64,
+        load_us: u64,
+    },
+    /// All links of this epoch are up; rank 0 now takes requests.
+    Linked {
+        epoch: u64,
+    },
+    /// Generated tokens of one request, in order; more than one where several were ready.
+    Tokens {
+        request: RequestId,
+        tokens: Vec<Token>,
+    },
+    Done(Generation),
+    /// This request cannot be done (too long, say); the instance is well.
+    Rejected {
+        request: RequestId,
+        reason: String,
+    },
+    /// The epoch has ended because of another rank; all its requests are lost, the shard is kept.
+    Lost {
+        epoch: u64,
+        rank: Option<usize>,
+        reason: String,
+    },
+    /// The worker cannot go on and exits (no memory, unreadable model, ...).
+    Failed {
+        reason: String,
+    },
+}
+
+/// One rank of one model instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerSpec {
+    /// Names the instance on all its nodes.
+    pub instance: String,
+    pub rank: usize,
+    /// The share of each rank in every layer, in any unit; its length is the number of ranks.
+    pub shares: Vec<u32>,
+    pub model: ModelSource,
+    /// Positions that one sequence may have: prompt plus answer.
+    pub context_tokens: usize,
+    /// Sequences that may run at once.
+    pub sequences_max: usize,
+    /// Threads that compute, this rank's share of the machine.
+    pub threads: usize,
+    /// CPUs to pin those threads to, one a thread; empty leaves it to the system.
+    #[serde(default)]
+    pub cpus: Vec<usize>,
+    pub transport: Transport,
+    /// Added to every message of the data plane, microseconds: a slower wire, to measure with.
+    #[serde(default)]
+    pub link_latency_us: u64,
+    /// The address on which to listen for the other ranks.
+    pub bind: IpAddr,
+    pub secret: Secret,
+}
+
+/// Where a worker reads its slices of the model from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "from", rename_all = "snake_case")]
+pub enum ModelSource {
+    /// This machine's file.
+    File { path: PathBuf },
+    /// A peer's file, through this machine's daemon, which listens on a loopback address and
+    /// knows the caller by the token.
+    Peer { relay: SocketAddr, token: Secret },
+}
+
+/// How the ranks of an instance reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// Shared memory on one machine, TCP between machines.
+    #[default]
+    Auto,
+    Shm,
+    Tcp,
+}
