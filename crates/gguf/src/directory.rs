@@ -79,14 +79,7 @@ impl Directory {
         let header_len = (reader.pos() as u64).next_multiple_of(alignment);
         place_tensors(&mut tensors, header_len, alignment, file_len)?;
         check_overlap(&tensors)?;
-        Ok(Self {
-            version,
-            metadata,
-            keys,
-            tensors,
-            names,
-            header_len,
-        })
+        Ok(Self { version, metadata, keys, tensors, names, header_len })
     }
 
     pub fn version(&self) -> u32 {
@@ -100,9 +93,7 @@ impl Directory {
 
     /// All metadata, in the file's order.
     pub fn metadata(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.metadata
-            .iter()
-            .map(|(key, value)| (key.as_str(), value))
+        self.metadata.iter().map(|(key, value)| (key.as_str(), value))
     }
 
     /// All tensors, in the file's order.
@@ -120,9 +111,7 @@ impl Directory {
 
     /// Like [`Self::find_tensor`], but missing is an error.
     pub fn tensor(&self, name: &str) -> Result<&TensorInfo, Error> {
-        self.find_tensor(name).ok_or_else(|| Error::MissingTensor {
-            name: name.to_owned(),
-        })
+        self.find_tensor(name).ok_or_else(|| Error::MissingTensor { name: name.to_owned() })
     }
 
     /// An integer value that must be there.
@@ -171,10 +160,7 @@ impl Directory {
         wanted: &'static str,
         read: impl Fn(&'a Value) -> Option<T>,
     ) -> Result<T, Error> {
-        self.find(key, wanted, read)?
-            .ok_or_else(|| Error::MissingKey {
-                key: key.to_owned(),
-            })
+        self.find(key, wanted, read)?.ok_or_else(|| Error::MissingKey { key: key.to_owned() })
     }
 
     fn find<'a, T>(
@@ -186,11 +172,7 @@ impl Directory {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
-        let wrong = || Error::WrongType {
-            key: key.to_owned(),
-            found: value.kind(),
-            wanted,
-        };
+        let wrong = || Error::WrongType { key: key.to_owned(), found: value.kind(), wanted };
         read(value).map(Some).ok_or_else(wrong)
     }
 }
@@ -201,12 +183,7 @@ fn read_count(reader: &mut Reader<'_>, what: &'static str, bytes_min: u64) -> Re
     let found = reader.u64(what)?;
     let limit = reader.left() as u64 / bytes_min;
     if found > limit {
-        return Err(Error::TooMany {
-            what,
-            offset,
-            found,
-            limit,
-        });
+        return Err(Error::TooMany { what, offset, found, limit });
     }
     Ok(found)
 }
@@ -221,10 +198,7 @@ fn read_metadata(reader: &mut Reader<'_>, n_keys: u64) -> Result<Metadata, Error
         let ty = ValueType::read(reader)?;
         let value = Value::read(reader, ty)?;
         if keys.insert(key.clone(), at).is_some() {
-            return Err(Error::Duplicate {
-                what: "metadata key",
-                name: key,
-            });
+            return Err(Error::Duplicate { what: "metadata key", name: key });
         }
         metadata.push((key, value));
     }
@@ -251,10 +225,7 @@ fn read_tensors(reader: &mut Reader<'_>, n_tensors: u64) -> Result<Tensors, Erro
     for at in 0..n_tensors as usize {
         let tensor = read_tensor(reader)?;
         if names.insert(tensor.name.clone(), at).is_some() {
-            return Err(Error::Duplicate {
-                what: "tensor",
-                name: tensor.name,
-            });
+            return Err(Error::Duplicate { what: "tensor", name: tensor.name });
         }
         tensors.push(tensor);
     }
@@ -278,10 +249,8 @@ fn read_tensor(reader: &mut Reader<'_>) -> Result<TensorInfo, Error> {
         .map(|_| reader.u64("a tensor dimension"))
         .collect::<Result<Vec<u64>, Error>>()?;
     let number = reader.u32("a tensor type")?;
-    let ty = TensorType::from_u32(number).ok_or_else(|| Error::TensorType {
-        name: name.clone(),
-        found: number,
-    })?;
+    let ty = TensorType::from_u32(number)
+        .ok_or_else(|| Error::TensorType { name: name.clone(), found: number })?;
     let start = reader.u64("a tensor offset")?;
 
     let bytes = tensor_bytes(&dims, ty).map_err(|why| Error::Dims {
@@ -294,18 +263,11 @@ fn read_tensor(reader: &mut Reader<'_>) -> Result<TensorInfo, Error> {
         dims: dims.clone(),
         why: "its end overflows 64 bits",
     })?;
-    Ok(TensorInfo {
-        name,
-        dims,
-        ty,
-        range: start..end,
-    })
+    Ok(TensorInfo { name, dims, ty, range: start..end })
 }
 
 fn tensor_bytes(dims: &[u64], ty: TensorType) -> Result<u64, &'static str> {
-    let numbers = dims
-        .iter()
-        .try_fold(1u64, |product, dim| product.checked_mul(*dim));
+    let numbers = dims.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim));
     let numbers = numbers.ok_or("their product overflows 64 bits")?;
     if numbers == 0 {
         return Err("none may be 0");
@@ -314,9 +276,7 @@ fn tensor_bytes(dims: &[u64], ty: TensorType) -> Result<u64, &'static str> {
         return Err("the first is not a multiple of the type's block");
     }
     let blocks = numbers / ty.block_len() as u64;
-    blocks
-        .checked_mul(ty.block_bytes() as u64)
-        .ok_or("the size overflows 64 bits")
+    blocks.checked_mul(ty.block_bytes() as u64).ok_or("the size overflows 64 bits")
 }
 
 /// Turns relative offsets into absolute ones and checks them against the file.
@@ -330,18 +290,9 @@ fn place_tensors(
         let Range { start, end } = tensor.range;
         let name = || tensor.name.clone();
         if start % alignment != 0 {
-            return Err(Error::Misaligned {
-                name: name(),
-                offset: start,
-                alignment,
-            });
+            return Err(Error::Misaligned { name: name(), offset: start, alignment });
         }
-        let outside = Error::OutOfFile {
-            name: name(),
-            start,
-            end,
-            len: file_len,
-        };
+        let outside = Error::OutOfFile { name: name(), start, end, len: file_len };
         match end.checked_add(data_start) {
             Some(absolute_end) if absolute_end <= file_len => {
                 tensor.range = start + data_start..absolute_end;

@@ -4,10 +4,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read {path}: {source}. Check the path and its permissions", path = .path.display())]
-    Io {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     #[error("not a GGUF file: it starts with {found:02x?} instead of \"GGUF\"")]
     Magic { found: [u8; 4] },
     #[error(
@@ -17,19 +14,9 @@ pub enum Error {
     #[error(
         "the file ends inside {what}: {needed} bytes are needed at offset {offset}, {left} are left. The download is probably incomplete; fetch it again"
     )]
-    Truncated {
-        what: &'static str,
-        offset: usize,
-        needed: u64,
-        left: usize,
-    },
+    Truncated { what: &'static str, offset: usize, needed: u64, left: usize },
     #[error("{what} at offset {offset} is {found}; the most that is accepted is {limit}")]
-    TooMany {
-        what: &'static str,
-        offset: usize,
-        found: u64,
-        limit: u64,
-    },
+    TooMany { what: &'static str, offset: usize, found: u64, limit: u64 },
     #[error("metadata value type {found} at offset {offset} is unknown")]
     ValueType { found: u32, offset: usize },
     #[error("{what} at offset {offset} is not UTF-8")]
@@ -43,38 +30,21 @@ pub enum Error {
     #[error("tensor \"{name}\" has type number {found}, which this version does not know")]
     TensorType { name: String, found: u32 },
     #[error("tensor \"{name}\" has impossible dimensions {dims:?}: {why}")]
-    Dims {
-        name: String,
-        dims: Vec<u64>,
-        why: &'static str,
-    },
+    Dims { name: String, dims: Vec<u64>, why: &'static str },
     #[error(
         "tensor \"{name}\" starts at offset {offset}, which is not a multiple of the alignment {alignment}"
     )]
-    Misaligned {
-        name: String,
-        offset: u64,
-        alignment: u64,
-    },
+    Misaligned { name: String, offset: u64, alignment: u64 },
     #[error(
         "tensor \"{name}\" lies outside the file: bytes {start}..{end} of {len}. The download is probably incomplete; fetch it again"
     )]
-    OutOfFile {
-        name: String,
-        start: u64,
-        end: u64,
-        len: u64,
-    },
+    OutOfFile { name: String, start: u64, end: u64, len: u64 },
     #[error("tensors \"{first}\" and \"{second}\" overlap in the file")]
     Overlap { first: String, second: String },
     #[error("metadata key \"{key}\" is missing")]
     MissingKey { key: String },
     #[error("metadata key \"{key}\" is {found}; {wanted} is needed")]
-    WrongType {
-        key: String,
-        found: String,
-        wanted: &'static str,
-    },
+    WrongType { key: String, found: String, wanted: &'static str },
     #[error("tensor \"{name}\" is missing")]
     MissingTensor { name: String },
 }

@@ -20,10 +20,7 @@ impl File {
     /// It cannot be opened, or is not a complete GGUF file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref().to_path_buf();
-        let io = |source| Error::Io {
-            path: path.clone(),
-            source,
-        };
+        let io = |source| Error::Io { path: path.clone(), source };
         let file = std::fs::File::open(&path).map_err(io)?;
         if !file.metadata().map_err(io)?.is_file() {
             return Err(io(std::io::Error::other("it is not a regular file")));
@@ -33,11 +30,7 @@ impl File {
         // worker process dies and is restarted by its daemon), they never read foreign memory.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         let directory = Arc::new(Directory::parse(&map, map.len() as u64)?);
-        Ok(Self {
-            path,
-            map,
-            directory,
-        })
+        Ok(Self { path, map, directory })
     }
 
     pub fn path(&self) -> &Path {
@@ -79,7 +72,6 @@ impl Source for File {
 
     fn view(&self, start: u64, len: u64) -> Option<&[u8]> {
         let end = start.checked_add(len)?;
-        self.map
-            .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+        self.map.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
 }

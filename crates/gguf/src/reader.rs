@@ -24,12 +24,7 @@ impl<'a> Reader<'a> {
     pub fn take(&mut self, len: u64, what: &'static str) -> Result<&'a [u8], Error> {
         let left = self.left();
         if len > left as u64 {
-            return Err(Error::Truncated {
-                what,
-                offset: self.pos,
-                needed: len,
-                left,
-            });
+            return Err(Error::Truncated { what, offset: self.pos, needed: len, left });
         }
         let start = self.pos;
         self.pos += len as usize;

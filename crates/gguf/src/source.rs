@@ -25,10 +25,7 @@ impl Strided {
     pub fn end(&self) -> Option<u64> {
         match self.count {
             0 => Some(self.start),
-            n => (n - 1)
-                .checked_mul(self.stride)?
-                .checked_add(self.start)?
-                .checked_add(self.piece),
+            n => (n - 1).checked_mul(self.stride)?.checked_add(self.start)?.checked_add(self.piece),
         }
     }
 }

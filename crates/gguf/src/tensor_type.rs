@@ -80,10 +80,7 @@ const LAYOUT: [(TensorType, usize, usize); 32] = [
 impl TensorType {
     /// The type with this number in the file format.
     pub fn from_u32(number: u32) -> Option<Self> {
-        LAYOUT
-            .iter()
-            .map(|row| row.0)
-            .find(|ty| *ty as u32 == number)
+        LAYOUT.iter().map(|row| row.0).find(|ty| *ty as u32 == number)
     }
 
     /// How many consecutive numbers of a row share one block.
@@ -103,10 +100,7 @@ impl TensorType {
     }
 
     fn layout(self) -> (TensorType, usize, usize) {
-        *LAYOUT
-            .iter()
-            .find(|row| row.0 == self)
-            .expect("every type has a row in LAYOUT")
+        *LAYOUT.iter().find(|row| row.0 == self).expect("every type has a row in LAYOUT")
     }
 }
 

@@ -51,12 +51,10 @@ impl ValueType {
         use ValueType::*;
         let offset = reader.pos();
         let found = reader.u32("a metadata value type")?;
-        [
-            U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64,
-        ]
-        .into_iter()
-        .find(|ty| *ty as u32 == found)
-        .ok_or(Error::ValueType { found, offset })
+        [U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64]
+            .into_iter()
+            .find(|ty| *ty as u32 == found)
+            .ok_or(Error::ValueType { found, offset })
     }
 
     /// Bytes of one value of fixed size; `None` for strings and arrays.
@@ -117,27 +115,15 @@ impl Value {
     }
 
     pub fn as_bool(&self) -> Option<bool> {
-        if let Value::Bool(v) = *self {
-            Some(v)
-        } else {
-            None
-        }
+        if let Value::Bool(v) = *self { Some(v) } else { None }
     }
 
     pub fn as_str(&self) -> Option<&str> {
-        if let Value::String(v) = self {
-            Some(v)
-        } else {
-            None
-        }
+        if let Value::String(v) = self { Some(v) } else { None }
     }
 
     pub fn as_array(&self) -> Option<&Array> {
-        if let Value::Array(v) = self {
-            Some(v)
-        } else {
-            None
-        }
+        if let Value::Array(v) = self { Some(v) } else { None }
     }
 
     /// What it is, in a word or two, for error messages.
@@ -162,26 +148,16 @@ impl Array {
             Some(size) => reader.take(len.saturating_mul(size as u64), "an array")?,
             None if ty == ValueType::String => take_strings(reader, len)?,
             None => {
-                return Err(Error::ValueType {
-                    found: ty as u32,
-                    offset,
-                });
+                return Err(Error::ValueType { found: ty as u32, offset });
             }
         };
         if ty == ValueType::Bool
             && let Some(at) = bytes.iter().position(|byte| *byte > 1)
         {
-            return Err(Error::Bool {
-                found: bytes[at],
-                offset: offset + 12 + at,
-            });
+            return Err(Error::Bool { found: bytes[at], offset: offset + 12 + at });
         }
         // Every element took at least one byte of the input, so the length fits.
-        Ok(Self {
-            ty,
-            len: len as usize,
-            bytes: bytes.to_vec(),
-        })
+        Ok(Self { ty, len: len as usize, bytes: bytes.to_vec() })
     }
 
     pub(crate) fn from_strings<S: AsRef<str>>(strings: &[S]) -> Self {
@@ -190,29 +166,17 @@ impl Array {
             bytes.extend((string.as_ref().len() as u64).to_le_bytes());
             bytes.extend(string.as_ref().as_bytes());
         }
-        Self {
-            ty: ValueType::String,
-            len: strings.len(),
-            bytes,
-        }
+        Self { ty: ValueType::String, len: strings.len(), bytes }
     }
 
     pub(crate) fn from_i32s(values: &[i32]) -> Self {
         let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        Self {
-            ty: ValueType::I32,
-            len: values.len(),
-            bytes,
-        }
+        Self { ty: ValueType::I32, len: values.len(), bytes }
     }
 
     pub(crate) fn from_f32s(values: &[f32]) -> Self {
         let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        Self {
-            ty: ValueType::F32,
-            len: values.len(),
-            bytes,
-        }
+        Self { ty: ValueType::F32, len: values.len(), bytes }
     }
 
     pub(crate) fn raw(&self) -> &[u8] {
@@ -291,12 +255,7 @@ fn take_strings<'a>(reader: &mut Reader<'a>, len: u64) -> Result<&'a [u8], Error
     let (offset, left) = (reader.pos(), reader.left());
     let needed = len.saturating_mul(STRING_BYTES_MIN);
     if needed > left as u64 {
-        return Err(Error::Truncated {
-            what: "an array of strings",
-            offset,
-            needed,
-            left,
-        });
+        return Err(Error::Truncated { what: "an array of strings", offset, needed, left });
     }
     let mut ahead = reader.clone();
     for _ in 0..len {

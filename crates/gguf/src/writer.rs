@@ -121,10 +121,7 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
             out.extend(v.as_bytes());
         }
         Value::Array(array) => {
-            put(
-                ValueType::Array,
-                &(array.element_type() as u32).to_le_bytes(),
-            );
+            put(ValueType::Array, &(array.element_type() as u32).to_le_bytes());
             out.extend((array.len() as u64).to_le_bytes());
             out.extend(array.raw());
         }

@@ -45,11 +45,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
 /// It is over [`FRAME_BYTES_MAX`].
 pub fn body_len(prefix: [u8; 4]) -> Result<usize, FrameError> {
     let len = u32::from_le_bytes(prefix) as usize;
-    if len > FRAME_BYTES_MAX {
-        Err(FrameError::TooLong { len })
-    } else {
-        Ok(len)
-    }
+    if len > FRAME_BYTES_MAX { Err(FrameError::TooLong { len }) } else { Ok(len) }
 }
 
 /// Reads a frame's body as a message.
@@ -98,27 +94,15 @@ mod tests {
         write(&mut bytes, &("hello", 7)).unwrap();
         write(&mut bytes, &("again", 8)).unwrap();
         let mut input = bytes.as_slice();
-        assert_eq!(
-            read::<(String, i32)>(&mut input).unwrap(),
-            ("hello".to_owned(), 7)
-        );
-        assert_eq!(
-            read::<(String, i32)>(&mut input).unwrap(),
-            ("again".to_owned(), 8)
-        );
-        assert!(matches!(
-            read::<(String, i32)>(&mut input),
-            Err(FrameError::Closed)
-        ));
+        assert_eq!(read::<(String, i32)>(&mut input).unwrap(), ("hello".to_owned(), 7));
+        assert_eq!(read::<(String, i32)>(&mut input).unwrap(), ("again".to_owned(), 8));
+        assert!(matches!(read::<(String, i32)>(&mut input), Err(FrameError::Closed)));
     }
 
     #[test]
     fn a_lying_length_is_refused_or_ends_early() {
-        let mut huge = u32::MAX.to_le_bytes().as_slice();
-        assert!(matches!(
-            read::<u8>(&mut huge),
-            Err(FrameError::TooLong { .. })
-        ));
+        let huge = u32::MAX.to_le_bytes();
+        assert!(matches!(read::<u8>(&mut huge.as_slice()), Err(FrameError::TooLong { .. })));
         let mut short = [9, 0, 0, 0, b'1'].as_slice();
         assert!(matches!(read::<u8>(&mut short), Err(FrameError::Io(_))));
         let mut torn = [9, 0].as_slice();

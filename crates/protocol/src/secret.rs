@@ -25,9 +25,6 @@ impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let bytes = HEXLOWER.decode(text.as_bytes()).map_err(D::Error::custom)?;
-        bytes
-            .try_into()
-            .map(Secret)
-            .map_err(|_| D::Error::custom("a secret has 32 bytes"))
+        bytes.try_into().map(Secret).map_err(|_| D::Error::custom("a secret has 32 bytes"))
     }
 }

@@ -24,9 +24,7 @@ pub const LEAVES_MAX: usize = 16;
 /// possible, none empty. Returns each leaf's run of units.
 pub fn leaves(units: usize) -> Vec<Range<usize>> {
     let count = units.min(LEAVES_MAX);
-    (0..count)
-        .map(|leaf| leaf * units / count..(leaf + 1) * units / count)
-        .collect()
+    (0..count).map(|leaf| leaf * units / count..(leaf + 1) * units / count).collect()
 }
 
 /// The fewest subtrees of the tree over `leaves` leaves that together are exactly `span`,
@@ -119,11 +117,7 @@ mod tests {
             return range.start.to_string();
         }
         let middle = middle(&range);
-        format!(
-            "({}+{})",
-            tree(range.start..middle),
-            tree(middle..range.end)
-        )
+        format!("({}+{})", tree(range.start..middle), tree(middle..range.end))
     }
 
     #[test]

@@ -1,0 +1,175 @@
+//! What a [`crate::Node`] is asked and what it answers: plain data, ready for JSON.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use protocol::{FinishReason, Sampling, Token, Transport};
+use serde::{Deserialize, Serialize};
+
+/// A node's name in the cluster: its Ed25519 public key, shown as lower-case hexadecimal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub [u8; 32]);
+
+/// How to start a node.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    /// Identity, members and models live here; made with mode 0700 if it is missing.
+    pub data_dir: PathBuf,
+    /// What people call this machine; its host name by default.
+    pub name: String,
+    /// Where other nodes reach this one. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Members' addresses to try besides the remembered ones.
+    pub peers: Vec<SocketAddr>,
+    /// Program and first arguments that start a worker.
+    pub worker_command: Vec<String>,
+    /// Memory that workers may use in all, bytes.
+    pub memory_bytes: u64,
+    /// Threads that workers may use in all.
+    pub threads: usize,
+    /// CPUs the workers' threads are pinned to; empty leaves it to the system.
+    pub cpus: Vec<usize>,
+}
+
+/// Everything a person or a program can see of the cluster, from memory, at once.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// The node that was asked.
+    pub node: NodeId,
+    pub nodes: Vec<NodeStatus>,
+    pub instances: Vec<InstanceStatus>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NodeStatus {
+    pub id: NodeId,
+    pub name: String,
+    pub address: SocketAddr,
+    pub state: NodeState,
+    pub version: String,
+    pub memory_bytes: u64,
+    /// Taken by the shards of placed instances.
+    pub memory_used_bytes: u64,
+    pub threads: usize,
+    /// Median round trip of the control plane to the node that was asked; absent for itself.
+    pub round_trip_us: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    Live,
+    /// Silent for longer than it should be.
+    Suspect,
+    Lost,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct InstanceStatus {
+    pub id: String,
+    /// The name under which clients ask for it.
+    pub model: String,
+    /// The node that placed it, drives it and answers for it.
+    pub owner: NodeId,
+    pub state: InstanceState,
+    /// Counts the times its ranks were linked anew.
+    pub epoch: u64,
+    pub context_tokens: usize,
+    pub transport: Transport,
+    pub ranks: Vec<RankStatus>,
+    pub requests_running: usize,
+    /// Over the last finished request; absent before the first.
+    pub last_decode_tokens_per_sec: Option<f64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum InstanceState {
+    /// Its ranks are loading their shards.
+    Loading,
+    Ready,
+    /// A rank was lost; the others keep their shards while it comes back.
+    Recovering { reason: String },
+    /// It gave up; `reason` says why and what to do.
+    Failed { reason: String },
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RankStatus {
+    pub rank: usize,
+    pub node: NodeId,
+    pub node_name: String,
+    /// The worker's process id on its node, while it runs.
+    pub pid: Option<u32>,
+    pub share: u32,
+    /// Bytes of this rank's shard that are in memory, and that there will be.
+    pub loaded_bytes: u64,
+    pub total_bytes: u64,
+    pub kv_bytes: u64,
+}
+
+/// A model to be served.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ServeRequest {
+    /// A path to a GGUF file on this node, or the name of a file in its store.
+    pub model: String,
+    /// How many nodes to split it over; all that help if absent.
+    #[serde(default)]
+    pub nodes: Option<usize>,
+    /// The share of each rank in every layer, rank 0 first; planned if absent.
+    #[serde(default)]
+    pub shares: Option<Vec<u32>>,
+    #[serde(default)]
+    pub context_tokens: Option<usize>,
+    #[serde(default)]
+    pub sequences_max: Option<usize>,
+    #[serde(default)]
+    pub transport: Transport,
+}
+
+/// A prompt for a served model.
+#[derive(Debug, Clone)]
+pub struct GenerateRequest {
+    pub prompt: Vec<Token>,
+    pub sampling: Sampling,
+    pub max_tokens: usize,
+    pub end_tokens: Vec<Token>,
+}
+
+/// What comes back for a prompt. A stream ends after `Done` or `Failed`; one that ends without
+/// either has failed as well.
+#[derive(Debug, Clone)]
+pub enum GenerateEvent {
+    /// The instance is loading or recovering; the request waits. Repeated every few seconds.
+    Waiting { reason: String },
+    Tokens(Vec<Token>),
+    Done(GenerateDone),
+    Failed { reason: String },
+}
+
+#[derive(Debug, Clone)]
+pub struct GenerateDone {
+    pub reason: FinishReason,
+    pub prompt_tokens: usize,
+    pub generated_tokens: usize,
+    pub prefill: Duration,
+    pub decode: Duration,
+}
+
+/// A one-time code that lets one machine join.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Invite {
+    pub code: String,
+    pub expires_in_secs: u64,
+}
+
+/// What joining led to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Joined {
+    /// The node whose code it was.
+    pub by: NodeId,
+    pub by_name: String,
+    /// All members now, this node included.
+    pub members: usize,
+}
