@@ -1,1 +1,18 @@
-//! Model files: names, digests, and slices of a file served to peers that lack it.
+//! Model files of this machine: names, digests, and slices of a file for peers that lack it.
+//!
+//! [`Store`] finds a model by path or name and knows each file by the BLAKE3 digest of its content,
+//! so that two machines can tell whether they hold the same one. [`slices`] is the protocol by
+//! which a worker reads just its own slices of a file from the machine that has it; [`PeerFile`]
+//! is its client and looks to the model loader like any other `gguf::Source`.
+//!
+//! This crate opens files and speaks over streams it is given; it knows no cluster, no TLS.
+
+mod digest;
+mod index;
+mod peer;
+pub mod slices;
+mod store;
+
+pub use digest::Digest;
+pub use peer::PeerFile;
+pub use store::{ModelFile, Store, StoreError};

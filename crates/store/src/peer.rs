@@ -1,0 +1,200 @@
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gguf::{Directory, ReadError, Source, Strided};
+
+use crate::slices::{self, ANSWER_BYTES_MAX, ANSWER_HEADER_BYTES, Request};
+
+/// A peer that answers nothing for this long is taken for lost.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// No header of a real model comes near this; a larger one is refused before it is read.
+const HEADER_BYTES_MAX: u64 = 256 << 20;
+
+/// A model file that lies on a peer, read slice by slice.
+#[derive(Debug)]
+pub struct PeerFile {
+    stream: Mutex<TcpStream>,
+    directory: Arc<Directory>,
+}
+
+impl PeerFile {
+    /// Connects to the relay of this machine's daemon, which knows the caller by `token`, and
+    /// reads the file's header.
+    ///
+    /// # Errors
+    /// The relay or the peer behind it cannot be reached, or the header is not GGUF.
+    pub fn connect(relay: SocketAddr, token: &[u8; 32]) -> io::Result<Self> {
+        let mut stream = TcpStream::connect_timeout(&relay, TIMEOUT)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        stream.write_all(token)?;
+        Self::over(stream)
+    }
+
+    /// The same over a stream that already leads to the peer's file.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn over(mut stream: TcpStream) -> io::Result<Self> {
+        let mut shape = [0; 16];
+        exchange(&mut stream, Request::Shape, &mut shape)?;
+        let header_len = u64::from_le_bytes(shape[..8].try_into().expect("eight bytes"));
+        let file_len = u64::from_le_bytes(shape[8..].try_into().expect("eight bytes"));
+        if header_len > HEADER_BYTES_MAX.min(file_len) {
+            return Err(io::Error::other(format!("a header of {header_len} bytes is too large")));
+        }
+        let mut header = vec![0; header_len as usize];
+        let whole = Strided { start: 0, piece: header_len, stride: header_len, count: 1 };
+        read_pieces(&mut stream, whole, &mut header)?;
+        let directory = Directory::parse(&header, file_len).map_err(io::Error::other)?;
+        Ok(Self { stream: Mutex::new(stream), directory: Arc::new(directory) })
+    }
+}
+
+impl Source for PeerFile {
+    fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError> {
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(read_pieces(&mut stream, pieces, out)?)
+    }
+}
+
+/// Reads pieces in as many requests as the answer limit asks for.
+fn read_pieces(stream: &mut TcpStream, pieces: Strided, out: &mut [u8]) -> io::Result<()> {
+    if pieces.total() != Some(out.len() as u64) {
+        return Err(io::Error::other("the pieces and the buffer differ in length"));
+    }
+    let piece = pieces.piece as usize;
+    if piece == 0 {
+        return Ok(());
+    }
+    if piece > ANSWER_BYTES_MAX {
+        for (at, out) in out.chunks_exact_mut(piece).enumerate() {
+            let mut start = pieces.start + at as u64 * pieces.stride;
+            for part in out.chunks_mut(ANSWER_BYTES_MAX) {
+                let len = part.len() as u64;
+                let request = Strided { start, piece: len, stride: len, count: 1 };
+                exchange(stream, Request::Pieces(request), part)?;
+                start += len;
+            }
+        }
+        return Ok(());
+    }
+    let pieces_max = ANSWER_BYTES_MAX / piece;
+    let mut start = pieces.start;
+    for batch in out.chunks_mut(pieces_max * piece) {
+        let count = (batch.len() / piece) as u64;
+        let request = Strided { start, piece: pieces.piece, stride: pieces.stride, count };
+        exchange(stream, Request::Pieces(request), batch)?;
+        start += count * pieces.stride;
+    }
+    Ok(())
+}
+
+/// One request and its answer, which must fill `out` exactly.
+fn exchange(stream: &mut TcpStream, request: Request, out: &mut [u8]) -> io::Result<()> {
+    stream.write_all(&request.encode())?;
+    let mut header = [0; ANSWER_HEADER_BYTES];
+    stream.read_exact(&mut header)?;
+    let (refused, len) = slices::decode_answer_header(header).map_err(io::Error::other)?;
+    if refused {
+        const REASON_BYTES_MAX: u64 = 1024;
+        let mut reason = String::new();
+        stream.take(REASON_BYTES_MAX.min(len as u64)).read_to_string(&mut reason)?;
+        return Err(io::Error::other(format!("the peer refused: {reason}")));
+    }
+    if len != out.len() {
+        let wanted = out.len();
+        return Err(io::Error::other(format!("{len} bytes came where {wanted} were asked for")));
+    }
+    stream.read_exact(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slices::{REQUEST_BYTES, Server};
+    use gguf::{File, TensorType, Writer};
+    use std::net::TcpListener;
+
+    /// A file with one F32 tensor `[64, 8000]` whose numbers count up.
+    fn write_model(path: &std::path::Path) {
+        let mut writer = Writer::new();
+        writer.declare("t", &[64, 40_000], TensorType::F32);
+        let mut out = Vec::new();
+        writer
+            .write(&mut out, |_, _, bytes, out| {
+                (0..bytes as u32 / 4).try_for_each(|n| out.write_all(&n.to_le_bytes()))
+            })
+            .unwrap();
+        std::fs::write(path, out).unwrap();
+    }
+
+    /// A peer that serves `file` to one client over loopback.
+    fn serve(file: Arc<File>) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        std::thread::spawn(move || {
+            let server = Server::new(file);
+            let (mut request, mut answer) = ([0; REQUEST_BYTES], Vec::new());
+            while stream.read_exact(&mut request).is_ok() {
+                server.answer(&request, &mut answer);
+                if stream.write_all(&answer).is_err() {
+                    break;
+                }
+            }
+        });
+        client
+    }
+
+    #[test]
+    fn a_peer_s_slices_are_the_file_s() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.gguf");
+        write_model(&path);
+        let file = Arc::new(File::open(&path).unwrap());
+        let peer = PeerFile::over(serve(file.clone())).unwrap();
+        let tensor = peer.directory().tensor("t").unwrap().clone();
+        assert_eq!(tensor, *file.directory().tensor("t").unwrap());
+
+        let start = tensor.range.start;
+        let whole = tensor.range.end - start;
+        for pieces in [
+            Strided { start, piece: whole, stride: whole, count: 1 }, // larger than one answer
+            Strided { start: start + 128, piece: 128, stride: 256, count: 40_000 - 1 },
+            Strided { start, piece: 4, stride: 256, count: 3 },
+            Strided { start, piece: 0, stride: 256, count: 3 },
+        ] {
+            let mut expected = vec![0; pieces.total().unwrap() as usize];
+            let mut found = expected.clone();
+            file.read(pieces, &mut expected).unwrap();
+            peer.read(pieces, &mut found).unwrap();
+            assert_eq!(found, expected, "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn impossible_requests_are_refused_and_the_stream_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.gguf");
+        write_model(&path);
+        let peer = PeerFile::over(serve(Arc::new(File::open(&path).unwrap()))).unwrap();
+        let mut out = vec![0; 8];
+        for pieces in [
+            Strided { start: u64::MAX - 3, piece: 8, stride: 8, count: 1 },
+            Strided { start: 0, piece: 4, stride: u64::MAX, count: 2 },
+        ] {
+            let error = peer.read(pieces, &mut out).unwrap_err().to_string();
+            assert!(error.contains("refused"), "{error}");
+        }
+        peer.read(Strided { start: 0, piece: 8, stride: 8, count: 1 }, &mut out).unwrap();
+        assert_eq!(&out[..4], b"GGUF");
+    }
+}
