@@ -1,0 +1,43 @@
+use gguf::{Directory, Error};
+
+/// What placement needs to know of a model. Sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Model {
+    pub weight_bytes: u64,
+    /// Keys and values of one position over all layers, as 16-bit floats.
+    pub kv_bytes_per_token: u64,
+    /// Positions the model was trained for.
+    pub context_tokens_max: usize,
+    /// The most ranks that one product can be split over.
+    pub ranks_max: usize,
+}
+
+impl Model {
+    /// Reads a model's sizes from its file's directory.
+    ///
+    /// # Errors
+    /// A key that every model has is missing.
+    pub fn of(directory: &Directory) -> Result<Self, Error> {
+        const KV_BYTES: u64 = 2;
+        const RANKS_MAX: usize = 16;
+        let arch = directory.str("general.architecture")?;
+        let key = |name: &str| format!("{arch}.{name}");
+        let layers = directory.u64(&key("block_count"))?;
+        let heads = directory.u64(&key("attention.head_count"))?.max(1);
+        let kv_heads = directory.find_u64(&key("attention.head_count_kv"))?.unwrap_or(heads);
+        let width = directory.u64(&key("embedding_length"))?;
+        let k_dim = directory.find_u64(&key("attention.key_length"))?.unwrap_or(width / heads);
+        let v_dim = directory.find_u64(&key("attention.value_length"))?.unwrap_or(k_dim);
+
+        let lengths = directory.tensors().iter().map(|t| t.range.end - t.range.start);
+        let kv_bytes_per_token = [layers, kv_heads, k_dim.saturating_add(v_dim), KV_BYTES]
+            .into_iter()
+            .fold(1u64, u64::saturating_mul);
+        Ok(Self {
+            weight_bytes: lengths.sum(),
+            kv_bytes_per_token,
+            context_tokens_max: directory.u64(&key("context_length"))? as usize,
+            ranks_max: RANKS_MAX,
+        })
+    }
+}

@@ -1,0 +1,252 @@
+use crate::Model;
+
+/// Memory of a worker beside weights and cache: code, buffers, stacks.
+const WORKER_BYTES: u64 = 64 << 20;
+/// The context that is given when nobody asks for one: enough for a long chat.
+const CONTEXT_TOKENS_DEFAULT: usize = 8192;
+/// Sequences that may run at once when nobody says how many.
+const SEQUENCES_DEFAULT: usize = 4;
+
+/// A node that could take a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// The caller's own number for it.
+    pub id: usize,
+    pub memory_free_bytes: u64,
+    /// Threads that it offers; its share is in proportion to them.
+    pub threads: usize,
+}
+
+/// What the person asked for; `None` leaves it to the plan.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    pub nodes: Option<usize>,
+    /// The share of each rank, rank 0 first, in any unit.
+    pub shares: Option<Vec<u32>>,
+    pub context_tokens: Option<usize>,
+    pub sequences_max: Option<usize>,
+}
+
+/// Who holds which share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub ranks: Vec<PlannedRank>,
+    pub context_tokens: usize,
+    pub sequences_max: usize,
+    /// The reasons, for a person to read.
+    pub why: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedRank {
+    /// [`Node::id`] of the node.
+    pub node: usize,
+    pub share: u32,
+    /// What this rank will take: weights, cache and the worker itself.
+    pub memory_bytes: u64,
+}
+
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "{asked} nodes were asked for, but {live} are live. Start and join more, or ask for {live}"
+    )]
+    TooFewNodes { asked: usize, live: usize },
+    #[error("a model can be split over 1 to {max} nodes, not {asked}")]
+    TooManyRanks { asked: usize, max: usize },
+    #[error("{shares} shares were given for {nodes} nodes. Give one number for each node")]
+    Shares { shares: usize, nodes: usize },
+    #[error(
+        "the shares {shares:?} are no split: at least one must be above 0 and their sum below 2^31"
+    )]
+    NoShares { shares: Vec<u32> },
+    #[error(
+        "a context of {asked} tokens was asked for; this model was trained for {max}. Ask for at most {max}"
+    )]
+    Context { asked: usize, max: usize },
+    #[error(
+        "node {node} would need {} for its share of {share} in {shares} and has {} free. Try a smaller context, add a node, or free memory",
+        gib(*.needed_bytes), gib(*.free_bytes)
+    )]
+    Memory { node: usize, share: u32, shares: u32, needed_bytes: u64, free_bytes: u64 },
+}
+
+/// Chooses nodes and shares. `nodes[0]` is the node that was asked and becomes rank 0.
+///
+/// Without wishes it takes every node that offers threads. It never plans more memory than a node
+/// has free.
+///
+/// # Errors
+/// What was asked for cannot be had; the error says what is missing, in numbers.
+pub fn plan(model: &Model, nodes: &[Node], options: &Options) -> Result<Plan, Error> {
+    let count = node_count(model, nodes, options)?;
+    let chosen = &nodes[..count];
+    let shares = shares(chosen, options)?;
+    let context_tokens = context(model, options)?;
+    let sequences_max = options.sequences_max.unwrap_or(SEQUENCES_DEFAULT).max(1);
+
+    let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
+    let kv_bytes = model
+        .kv_bytes_per_token
+        .saturating_mul(context_tokens as u64)
+        .saturating_mul(sequences_max as u64);
+    let divisible = model.weight_bytes.saturating_add(kv_bytes);
+    let mut ranks = Vec::with_capacity(count);
+    for (node, share) in chosen.iter().zip(&shares) {
+        let part = u128::from(divisible) * u128::from(*share) / u128::from(total);
+        let memory_bytes = (part as u64).saturating_add(WORKER_BYTES);
+        if memory_bytes > node.memory_free_bytes {
+            return Err(Error::Memory {
+                node: node.id,
+                share: *share,
+                shares: total as u32,
+                needed_bytes: memory_bytes,
+                free_bytes: node.memory_free_bytes,
+            });
+        }
+        ranks.push(PlannedRank { node: node.id, share: *share, memory_bytes });
+    }
+    let why = explain(model, kv_bytes, &ranks, options);
+    Ok(Plan { ranks, context_tokens, sequences_max, why })
+}
+
+fn node_count(model: &Model, nodes: &[Node], options: &Options) -> Result<usize, Error> {
+    let live = nodes.len();
+    let by_shares = options.shares.as_ref().map(Vec::len);
+    let asked = options.nodes.or(by_shares).unwrap_or(live.min(model.ranks_max));
+    if asked == 0 || asked > model.ranks_max {
+        return Err(Error::TooManyRanks { asked, max: model.ranks_max });
+    }
+    if asked > live {
+        return Err(Error::TooFewNodes { asked, live });
+    }
+    match by_shares {
+        Some(shares) if shares != asked => Err(Error::Shares { shares, nodes: asked }),
+        _ => Ok(asked),
+    }
+}
+
+fn shares(nodes: &[Node], options: &Options) -> Result<Vec<u32>, Error> {
+    let shares = options
+        .shares
+        .clone()
+        .unwrap_or_else(|| nodes.iter().map(|node| node.threads.clamp(1, 1024) as u32).collect());
+    let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
+    if total == 0 || total > i32::MAX as u64 {
+        return Err(Error::NoShares { shares });
+    }
+    Ok(shares)
+}
+
+fn context(model: &Model, options: &Options) -> Result<usize, Error> {
+    let max = model.context_tokens_max;
+    match options.context_tokens {
+        Some(asked) if asked == 0 || asked > max => Err(Error::Context { asked, max }),
+        Some(asked) => Ok(asked),
+        None => Ok(CONTEXT_TOKENS_DEFAULT.min(max)),
+    }
+}
+
+fn explain(model: &Model, kv_bytes: u64, ranks: &[PlannedRank], options: &Options) -> Vec<String> {
+    let by = match (&options.shares, ranks.len()) {
+        (Some(_), _) => "the shares that were asked for",
+        (None, 1) => "one node, so no split",
+        (None, _) => "shares in proportion to the threads that each node offers",
+    };
+    vec![
+        format!("{} of weights and {} of cache", gib(model.weight_bytes), gib(kv_bytes)),
+        format!("tensor parallel over {} nodes: {by}", ranks.len()),
+    ]
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn model() -> Model {
+        Model {
+            weight_bytes: 40 * GIB,
+            kv_bytes_per_token: 1 << 17,
+            context_tokens_max: 131_072,
+            ranks_max: 16,
+        }
+    }
+
+    fn nodes(memory_gib: &[u64]) -> Vec<Node> {
+        let node = |(id, gib): (usize, &u64)| Node {
+            id,
+            memory_free_bytes: gib * GIB,
+            threads: 4 * (id + 1),
+        };
+        memory_gib.iter().enumerate().map(node).collect()
+    }
+
+    #[test]
+    fn shares_follow_threads_and_memory_adds_up() {
+        let plan = plan(&model(), &nodes(&[64, 64]), &Options::default()).unwrap();
+        let shares: Vec<u32> = plan.ranks.iter().map(|rank| rank.share).collect();
+        assert_eq!(shares, [4, 8]);
+        let bytes: u64 = plan.ranks.iter().map(|rank| rank.memory_bytes).sum();
+        let cache = 8192 * 4 * (1 << 17);
+        let rounding = 1;
+        assert!(bytes.abs_diff(40 * GIB + cache + 2 * WORKER_BYTES) <= rounding);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_refused_with_numbers() {
+        type Case = (Vec<u64>, Options, &'static str);
+        let options = Options::default;
+        let cases: Vec<Case> = vec![
+            (
+                vec![8],
+                options(),
+                "node 0 would need 44.06 GiB for its share of 4 in 4 and has 8.00 GiB free",
+            ),
+            (vec![64], Options { nodes: Some(2), ..options() }, "2 nodes were asked for, but 1"),
+            (vec![64], Options { nodes: Some(0), ..options() }, "1 to 16 nodes, not 0"),
+            (vec![64; 17], Options { nodes: Some(17), ..options() }, "1 to 16 nodes, not 17"),
+            (
+                vec![64; 2],
+                Options { nodes: Some(2), shares: Some(vec![1]), ..options() },
+                "1 shares were given for 2 nodes",
+            ),
+            (vec![64; 2], Options { shares: Some(vec![0, 0]), ..options() }, "are no split"),
+            (
+                vec![64],
+                Options { context_tokens: Some(200_000), ..options() },
+                "trained for 131072",
+            ),
+            (vec![64], Options { context_tokens: Some(0), ..options() }, "context of 0 tokens"),
+        ];
+        for (memory, options, expected) in cases {
+            let error = plan(&model(), &nodes(&memory), &options).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error:?} should contain {expected:?}");
+        }
+    }
+
+    #[test]
+    fn a_split_fits_where_one_node_does_not() {
+        assert!(plan(&model(), &nodes(&[32]), &Options::default()).is_err());
+        let options = Options { shares: Some(vec![1, 1]), ..Options::default() };
+        assert!(plan(&model(), &nodes(&[32, 32]), &options).is_ok());
+    }
+
+    #[test]
+    fn absurd_sizes_do_not_overflow() {
+        let model = Model {
+            weight_bytes: u64::MAX,
+            kv_bytes_per_token: u64::MAX,
+            context_tokens_max: usize::MAX,
+            ranks_max: 16,
+        };
+        let options = Options { context_tokens: Some(usize::MAX), ..Options::default() };
+        assert!(plan(&model, &nodes(&[64]), &options).is_err());
+    }
+}
