@@ -1,0 +1,186 @@
+//! Hostile and broken input: always a typed error, never a panic, never a large allocation.
+
+use gguf::{Directory, Error, TensorType, Value, Writer};
+
+/// A small valid file that uses every kind of value.
+fn valid() -> Vec<u8> {
+    let mut writer = Writer::new();
+    writer
+        .set("general.architecture", Value::String("llama".into()))
+        .set("a.u8", Value::U8(1))
+        .set("a.i16", Value::I16(-2))
+        .set("a.u64", Value::U64(u64::MAX))
+        .set("a.f32", Value::F32(0.5))
+        .set("a.f64", Value::F64(-0.25))
+        .set("a.bool", Value::Bool(true))
+        .set_strings("a.strings", &["one", "", "drei ☃"])
+        .set_i32s("a.numbers", &[3, -4])
+        .set_f32s("a.floats", &[1.5])
+        .declare("x", &[32, 2], TensorType::Q8_0)
+        .declare("y", &[3], TensorType::F32);
+    let mut out = Vec::new();
+    writer
+        .write(&mut out, |_, _, bytes, out| {
+            out.extend(vec![7; bytes as usize]);
+            Ok(())
+        })
+        .expect("writing to memory cannot fail");
+    out
+}
+
+fn parse(bytes: &[u8]) -> Result<Directory, Error> {
+    Directory::parse(bytes, bytes.len() as u64)
+}
+
+/// Replaces the first occurrence of `old`.
+fn patch(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
+    let at =
+        bytes.windows(old.len()).position(|window| window == old).expect("the pattern is there");
+    [&bytes[..at], new, &bytes[at + old.len()..]].concat()
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let directory = parse(&valid()).unwrap();
+    assert_eq!(directory.str("general.architecture").unwrap(), "llama");
+    assert_eq!(directory.u64("a.u8").unwrap(), 1);
+    assert_eq!(directory.get("a.i16"), Some(&Value::I16(-2)));
+    assert_eq!(directory.u64("a.u64").unwrap(), u64::MAX);
+    assert_eq!(directory.f32("a.f32").unwrap(), 0.5);
+    assert_eq!(directory.f32("a.f64").unwrap(), -0.25);
+    assert_eq!(directory.find_bool("a.bool").unwrap(), Some(true));
+    let strings = directory.find_array("a.strings").unwrap().unwrap();
+    assert_eq!(strings.strings().unwrap().collect::<Vec<_>>(), ["one", "", "drei ☃"]);
+    assert!(strings.integers().is_none() && strings.floats().is_none());
+    let numbers = directory.find_array("a.numbers").unwrap().unwrap();
+    assert_eq!(numbers.integers().unwrap().collect::<Vec<_>>(), [3, -4]);
+    let floats = directory.find_array("a.floats").unwrap().unwrap();
+    assert_eq!(floats.floats().unwrap().collect::<Vec<_>>(), [1.5]);
+
+    let x = directory.tensor("x").unwrap();
+    assert_eq!((x.columns(), x.rows(), x.row_bytes()), (32, 2, 34));
+    assert_eq!(x.range.end - x.range.start, 68);
+    assert_eq!(directory.tensor("y").unwrap().rows(), 1);
+    assert!(matches!(directory.tensor("z"), Err(Error::MissingTensor { .. })));
+    assert!(matches!(directory.u64("nothing"), Err(Error::MissingKey { .. })));
+    assert!(matches!(directory.u64("a.f32"), Err(Error::WrongType { .. })));
+}
+
+#[test]
+fn truncated_at_every_byte() {
+    let bytes = valid();
+    for len in 0..bytes.len() {
+        // The last tensor's padding may be missing, its bytes may not.
+        let complete = len >= bytes.len() - 20;
+        assert_eq!(parse(&bytes[..len]).is_ok(), complete, "{len} of {} bytes", bytes.len());
+    }
+}
+
+#[test]
+fn every_single_byte_flipped_never_panics() {
+    let bytes = valid();
+    for at in 0..bytes.len() {
+        for flip in [0x01, 0x80, 0xff] {
+            let mut broken = bytes.clone();
+            broken[at] ^= flip;
+            // Many flips are harmless (a tensor's bytes, a float); none may panic.
+            let _ = parse(&broken);
+        }
+    }
+}
+
+#[test]
+fn counts_and_lengths_of_2_63() {
+    let bytes = valid();
+    let huge = (1u64 << 63).to_le_bytes();
+    let put = |at: usize| [&bytes[..at], &huge, &bytes[at + 8..]].concat();
+    assert!(matches!(parse(&put(8)), Err(Error::TooMany { what: "the tensor count", .. })));
+    assert!(matches!(parse(&put(16)), Err(Error::TooMany { what: "the metadata count", .. })));
+    assert!(matches!(parse(&put(24)), Err(Error::Truncated { .. })), "a key's length");
+
+    let strings = [&9u32.to_le_bytes()[..], &8u32.to_le_bytes(), &3u64.to_le_bytes()].concat();
+    let many = [&9u32.to_le_bytes()[..], &8u32.to_le_bytes(), &huge].concat();
+    let error = parse(&patch(&bytes, &strings, &many)).unwrap_err();
+    assert!(matches!(error, Error::Truncated { what: "an array of strings", .. }), "{error}");
+
+    let numbers = [&9u32.to_le_bytes()[..], &5u32.to_le_bytes(), &2u64.to_le_bytes()].concat();
+    let many = [&9u32.to_le_bytes()[..], &5u32.to_le_bytes(), &huge].concat();
+    assert!(matches!(parse(&patch(&bytes, &numbers, &many)), Err(Error::Truncated { .. })));
+}
+
+#[test]
+fn impossible_tensors() {
+    let bytes = valid();
+    let entry = |dims: &[u64], ty: u32, offset: u64| {
+        let mut out = [1u64.to_le_bytes().as_slice(), b"x"].concat();
+        out.extend((dims.len() as u32).to_le_bytes());
+        dims.iter().for_each(|dim| out.extend(dim.to_le_bytes()));
+        out.extend(ty.to_le_bytes());
+        out.extend(offset.to_le_bytes());
+        out
+    };
+    let good = entry(&[32, 2], 8, 0);
+    let with = |dims: &[u64], ty, offset| parse(&patch(&bytes, &good, &entry(dims, ty, offset)));
+    assert!(with(&[32, 2], 8, 0).is_ok());
+
+    let dims = |result| matches!(result, Err(Error::Dims { .. }));
+    assert!(dims(with(&[1 << 63, 2], 0, 0)), "the product overflows");
+    assert!(dims(with(&[1 << 62, 1], 0, 0)), "the bytes overflow");
+    assert!(dims(with(&[0, 2], 0, 0)), "an empty dimension");
+    assert!(dims(with(&[33, 2], 8, 0)), "not a whole number of blocks");
+    assert!(matches!(with(&[32, 2], 8, 7), Err(Error::Misaligned { .. })));
+    assert!(matches!(with(&[32, 2], 8, 32), Err(Error::Overlap { .. })), "lies on y");
+    assert!(matches!(with(&[32, 2], 8, 1 << 40), Err(Error::OutOfFile { .. })));
+    assert!(with(&[32, 2], 8, u64::MAX - 31).is_err(), "the end overflows");
+    assert!(matches!(with(&[32, 2], u32::MAX, 0), Err(Error::TensorType { .. })));
+    assert!(
+        matches!(with(&[1 << 33, 1], 0, 0), Err(Error::OutOfFile { .. })),
+        "larger than the file"
+    );
+    assert!(matches!(with(&[1, 1, 1, 1, 1], 0, 0), Err(Error::TooMany { .. })), "five dimensions");
+    assert!(matches!(with(&[], 0, 0), Err(Error::TooMany { .. })), "no dimension");
+}
+
+#[test]
+fn bad_alignment_and_duplicates() {
+    for (alignment, good) in [(64, true), (0, false), (3, false), (1 << 20, false)] {
+        let mut writer = Writer::new();
+        writer.set("general.alignment", Value::U32(alignment));
+        let mut out = Vec::new();
+        writer.write(&mut out, |_, _, _, _| Ok(())).unwrap();
+        assert_eq!(parse(&out).is_ok(), good, "alignment {alignment}");
+    }
+    let mut twice = Writer::new();
+    twice.set("k", Value::U8(1)).set("k", Value::U8(2));
+    let mut out = Vec::new();
+    twice.write(&mut out, |_, _, _, _| Ok(())).unwrap();
+    assert!(matches!(parse(&out), Err(Error::Duplicate { what: "metadata key", .. })));
+
+    let mut twice = Writer::new();
+    twice.declare("t", &[8], TensorType::F32).declare("t", &[8], TensorType::F32);
+    let mut out = Vec::new();
+    let fill = |_: &str, _: TensorType, _: u64, out: &mut Vec<u8>| {
+        out.extend([0; 32]);
+        Ok(())
+    };
+    twice.write(&mut out, fill).unwrap();
+    assert!(matches!(parse(&out), Err(Error::Duplicate { what: "tensor", .. })));
+}
+
+#[test]
+fn wrong_magic_version_types_and_text() {
+    let bytes = valid();
+    assert!(matches!(parse(&patch(&bytes, b"GGUF", b"GGML")), Err(Error::Magic { .. })));
+    for version in [0u8, 1, 4, 255] {
+        let mut other = bytes.clone();
+        other[4] = version;
+        assert!(matches!(parse(&other), Err(Error::Version { .. })), "version {version}");
+    }
+    let nested = [&9u32.to_le_bytes()[..], &8u32.to_le_bytes()].concat();
+    let arrays = [&9u32.to_le_bytes()[..], &9u32.to_le_bytes()].concat();
+    assert!(matches!(parse(&patch(&bytes, &nested, &arrays)), Err(Error::ValueType { .. })));
+    assert!(matches!(parse(&patch(&bytes, b"llama", b"ll\xffma")), Err(Error::Utf8 { .. })));
+    let truth = [&7u32.to_le_bytes()[..], &[1]].concat();
+    let lie = [&7u32.to_le_bytes()[..], &[2]].concat();
+    assert!(matches!(parse(&patch(&bytes, &truth, &lie)), Err(Error::Bool { found: 2, .. })));
+}
