@@ -7,9 +7,7 @@ use std::time::Duration;
 use protocol::{FinishReason, Sampling, Token, Transport};
 use serde::{Deserialize, Serialize};
 
-/// A node's name in the cluster: its Ed25519 public key, shown as lower-case hexadecimal.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(pub [u8; 32]);
+use crate::NodeId;
 
 /// How to start a node.
 #[derive(Debug, Clone)]
@@ -39,6 +37,9 @@ pub struct ClusterStatus {
     pub node: NodeId,
     pub nodes: Vec<NodeStatus>,
     pub instances: Vec<InstanceStatus>,
+    /// What a person should know and act on, in words; empty when all is well.
+    #[serde(default)]
+    pub notices: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -90,9 +91,13 @@ pub enum InstanceState {
     Loading,
     Ready,
     /// A rank was lost; the others keep their shards while it comes back.
-    Recovering { reason: String },
+    Recovering {
+        reason: String,
+    },
     /// It gave up; `reason` says why and what to do.
-    Failed { reason: String },
+    Failed {
+        reason: String,
+    },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -129,7 +134,7 @@ pub struct ServeRequest {
 }
 
 /// A prompt for a served model.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GenerateRequest {
     pub prompt: Vec<Token>,
     pub sampling: Sampling,
@@ -139,16 +144,21 @@ pub struct GenerateRequest {
 
 /// What comes back for a prompt. A stream ends after `Done` or `Failed`; one that ends without
 /// either has failed as well.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum GenerateEvent {
     /// The instance is loading or recovering; the request waits. Repeated every few seconds.
-    Waiting { reason: String },
+    Waiting {
+        reason: String,
+    },
     Tokens(Vec<Token>),
     Done(GenerateDone),
-    Failed { reason: String },
+    Failed {
+        reason: String,
+    },
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GenerateDone {
     pub reason: FinishReason,
     pub prompt_tokens: usize,

@@ -1,1 +1,23 @@
 //! Identity, joining, membership, instances and the supervision of their workers.
+//!
+//! A [`Node`] is one machine's part of the cluster. It knows the other members and keeps one
+//! control connection to each, places a model over the nodes that help ([`Node::serve`]), keeps
+//! the instance running through the loss of workers and nodes, and streams tokens out of it
+//! ([`Node::generate`]).
+//!
+//! It knows tokens but no text, and carries no activations: those go from worker to worker.
+
+mod api;
+mod error;
+mod id;
+mod invite;
+mod node;
+
+pub use api::{
+    ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus,
+    Invite, Joined, NodeConfig, NodeState, NodeStatus, RankStatus, ServeRequest,
+};
+pub use error::{Error, Result};
+pub use id::{NodeId, NodeIdError};
+pub use invite::CodeError;
+pub use node::{GenerateStream, Node};

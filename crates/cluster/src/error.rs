@@ -1,0 +1,45 @@
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why a node did not do what it was asked. Texts are for a person.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot use {}: {source}. Check its permissions and the space left", path.display())]
+    DataDir { path: PathBuf, source: std::io::Error },
+    #[error("{} is in use by another sinew on this machine. Stop that one, or start this one with another data directory", path.display())]
+    DataDirInUse { path: PathBuf },
+    #[error("{} is damaged: {why}. Restore it, or delete it and join the cluster again", path.display())]
+    Damaged { path: PathBuf, why: String },
+    #[error(
+        "cannot listen on {address}: {source}. Stop the program that has the port, or choose another address"
+    )]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("the worker command is empty; it must name a program")]
+    NoWorkerCommand,
+    #[error("this is not a join code: {0}. Copy the whole code again")]
+    Code(#[from] crate::invite::CodeError),
+    #[error(
+        "no node answered at {addresses}: {why}. Check that the inviting machine is on, that both are on one network, and that no firewall blocks the port"
+    )]
+    Unreachable { addresses: String, why: String },
+    #[error("joining was refused: {0}")]
+    JoinRefused(String),
+    #[error(
+        "this node already belongs to a cluster of {members} nodes. To move it, stop it, delete members.json in its data directory, start it and join again"
+    )]
+    AlreadyMember { members: usize },
+    #[error("{model} is already served as {instance}. Stop that one first, or use it")]
+    AlreadyServed { model: String, instance: String },
+    #[error("{name} is not served here; {known}")]
+    NotServed { name: String, known: String },
+    #[error("{0}")]
+    Unusable(String),
+    #[error("{model} has {limit} requests waiting already. Try again later")]
+    QueueFull { model: String, limit: usize },
+    #[error("the model's header is only on its owner, {owner}. Ask that node")]
+    NotOwner { owner: String },
+    #[error("this node has been shut down")]
+    ShutDown,
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
