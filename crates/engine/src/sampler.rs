@@ -1,0 +1,200 @@
+//! Drawing the next token from logits.
+//!
+//! The random number of a step is a function of the request's seed and the token's position alone.
+//! So the same seed gives the same answer, and a request that is replayed elsewhere goes on exactly
+//! as it would have.
+
+use protocol::{Sampling, Token};
+
+/// Keeps its candidate list between calls, so that sampling allocates nothing after the first.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    candidates: Vec<Candidate>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    token: Token,
+    logit: f32,
+    probability: f32,
+}
+
+/// The logits hold NaN or +infinity: the model's weights or a kernel are broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the model computed a logit that is not a number. Its file is probably damaged; fetch it again")]
+pub struct NotFinite;
+
+impl Sampler {
+    /// The next token for `position`. Ties go to the lower token id.
+    ///
+    /// # Errors
+    /// A logit is NaN or the largest is not finite.
+    pub fn sample(
+        &mut self,
+        logits: &[f32],
+        sampling: &Sampling,
+        position: usize,
+    ) -> Result<Token, NotFinite> {
+        let best = argmax(logits)?;
+        if sampling.temperature <= 0.0 {
+            return Ok(best);
+        }
+        self.gather(logits, sampling.top_k as usize);
+        self.keep_likely(sampling);
+        let draw = uniform(sampling.seed, position as u64);
+        Ok(self.draw(draw, sampling.temperature))
+    }
+
+    /// The `top_k` likeliest tokens (all, if 0), likeliest first, with their probabilities.
+    fn gather(&mut self, logits: &[f32], top_k: usize) {
+        let all = (0..).zip(logits);
+        self.candidates.clear();
+        self.candidates
+            .extend(all.map(|(token, logit)| Candidate { token, logit: *logit, probability: 0.0 }));
+        let order = |a: &Candidate, b: &Candidate| {
+            b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
+        };
+        if top_k > 0 && top_k < self.candidates.len() {
+            self.candidates.select_nth_unstable_by(top_k - 1, order);
+            self.candidates.truncate(top_k);
+        }
+        self.candidates.sort_unstable_by(order);
+        self.set_probabilities(1.0);
+    }
+
+    /// Applies `top_p`, then `min_p`; the likeliest token always stays.
+    fn keep_likely(&mut self, sampling: &Sampling) {
+        if sampling.top_p < 1.0 {
+            let mut sum = 0.0;
+            let enough = self.candidates.iter().position(|candidate| {
+                sum += candidate.probability;
+                sum >= sampling.top_p
+            });
+            self.candidates.truncate(enough.map_or(usize::MAX, |at| at + 1));
+        }
+        let least = self.candidates[0].probability * sampling.min_p.min(1.0);
+        let kept = self.candidates.partition_point(|candidate| candidate.probability >= least);
+        self.candidates.truncate(kept.max(1));
+    }
+
+    /// The candidate at which the running sum of probabilities passes `draw`, from 0 to 1.
+    fn draw(&mut self, draw: f32, temperature: f32) -> Token {
+        self.set_probabilities(temperature);
+        let mut left = draw;
+        for candidate in &self.candidates {
+            left -= candidate.probability;
+            if left < 0.0 {
+                return candidate.token;
+            }
+        }
+        // Rounding left a crumb of probability: it belongs to the likeliest.
+        self.candidates[0].token
+    }
+
+    /// Softmax of `logit / temperature` over the candidates, which are sorted.
+    fn set_probabilities(&mut self, temperature: f32) {
+        let max = self.candidates[0].logit;
+        let mut sum = 0.0;
+        for candidate in &mut self.candidates {
+            candidate.probability = ((candidate.logit - max) / temperature).exp();
+            sum += candidate.probability;
+        }
+        for candidate in &mut self.candidates {
+            candidate.probability /= sum;
+        }
+    }
+}
+
+/// The token with the largest logit.
+fn argmax(logits: &[f32]) -> Result<Token, NotFinite> {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (token, logit) in (0..).zip(logits) {
+        if logit.is_nan() {
+            return Err(NotFinite);
+        }
+        if *logit > best.1 {
+            best = (token, *logit);
+        }
+    }
+    if best.1.is_finite() { Ok(best.0) } else { Err(NotFinite) }
+}
+
+/// A number in [0, 1) that depends on its arguments alone (SplitMix64's output function).
+fn uniform(seed: u64, position: u64) -> f32 {
+    let mut z = seed.wrapping_add(position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let bits = (z ^ (z >> 31)) >> 40;
+    bits as f32 / (1u64 << 24) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampling() -> Sampling {
+        Sampling { temperature: 1.0, ..Sampling::default() }
+    }
+
+    /// How often each of four tokens is drawn over many positions.
+    fn frequencies(logits: &[f32], sampling: &Sampling) -> Vec<f32> {
+        const DRAWS: usize = 20_000;
+        let mut sampler = Sampler::default();
+        let mut counts = vec![0; logits.len()];
+        for position in 0..DRAWS {
+            counts[sampler.sample(logits, sampling, position).unwrap() as usize] += 1;
+        }
+        counts.iter().map(|count| *count as f32 / DRAWS as f32).collect()
+    }
+
+    #[test]
+    fn greedy_takes_the_first_of_the_largest() {
+        let mut sampler = Sampler::default();
+        let greedy = Sampling::default();
+        assert_eq!(sampler.sample(&[1.0, 3.0, 3.0], &greedy, 0), Ok(1));
+        assert_eq!(sampler.sample(&[f32::NEG_INFINITY, -2.0], &greedy, 0), Ok(1));
+        for broken in [[f32::NAN, 1.0], [f32::INFINITY, 1.0], [f32::NEG_INFINITY; 2]] {
+            assert_eq!(sampler.sample(&broken, &greedy, 0), Err(NotFinite), "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn frequencies_follow_the_probabilities() {
+        let probabilities = [0.5f32, 0.25, 0.15, 0.1];
+        let logits = probabilities.map(f32::ln);
+        for (found, expected) in frequencies(&logits, &sampling()).iter().zip(probabilities) {
+            assert!((found - expected).abs() < 0.015, "{found} instead of {expected}");
+        }
+    }
+
+    #[test]
+    fn each_limit_keeps_what_it_should() {
+        let logits = [0.5f32, 0.25, 0.15, 0.1].map(f32::ln);
+        let alive = |sampling: Sampling| {
+            let found = frequencies(&logits, &sampling);
+            found.iter().filter(|frequency| **frequency > 0.0).count()
+        };
+        assert_eq!(alive(Sampling { top_k: 2, ..sampling() }), 2);
+        assert_eq!(alive(Sampling { top_k: 9, ..sampling() }), 4);
+        assert_eq!(alive(Sampling { top_p: 0.7, ..sampling() }), 2);
+        assert_eq!(alive(Sampling { top_p: 0.0, ..sampling() }), 1);
+        assert_eq!(alive(Sampling { min_p: 0.25, ..sampling() }), 3);
+        assert_eq!(alive(Sampling { min_p: 2.0, ..sampling() }), 1);
+        assert_eq!(alive(Sampling { temperature: 0.01, ..sampling() }), 1);
+    }
+
+    #[test]
+    fn the_seed_and_the_position_decide() {
+        let logits = [0.0; 64];
+        let run = |seed: u64| -> Vec<Token> {
+            let sampling = Sampling { seed, ..sampling() };
+            let mut sampler = Sampler::default();
+            (0..16).map(|at| sampler.sample(&logits, &sampling, at).unwrap()).collect()
+        };
+        assert_eq!(run(7), run(7));
+        assert_ne!(run(7), run(8));
+        let mut sampler = Sampler::default();
+        let resumed = sampler.sample(&logits, &Sampling { seed: 7, ..sampling() }, 9).unwrap();
+        assert_eq!(resumed, run(7)[9]);
+    }
+}

@@ -1,0 +1,178 @@
+//! What every rank runs next, as rank 0 broadcasts it.
+//!
+//! ```text
+//! n_segments u32 | { slot u32, first_position u32, rows u32, output u32 } ... | embeddings f32 ...
+//! ```
+//!
+//! Little-endian. The embeddings are those of the segments' tokens, `[rows, width]`: with them the
+//! other ranks need neither the tokens nor the embedding matrix.
+
+/// One run of consecutive positions of one sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepSegment {
+    /// The sequence's place in the key/value cache.
+    pub slot: usize,
+    pub first_position: usize,
+    pub rows: usize,
+    /// Whether the logits of the last row are wanted.
+    pub output: bool,
+}
+
+/// A step without its embeddings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Step {
+    pub segments: Vec<StepSegment>,
+}
+
+/// What a step may ask for; anything else in a message is an error, not an index out of bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub slots: usize,
+    pub context_tokens: usize,
+    pub rows_max: usize,
+    pub width: usize,
+}
+
+/// Why a step message is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("rank 0 sent an impossible step: {what}")]
+pub struct BadStep {
+    what: &'static str,
+}
+
+const SEGMENT_WORDS: usize = 4;
+
+impl Limits {
+    /// Bytes of the largest step message.
+    pub fn message_bytes_max(&self) -> usize {
+        let words = 1 + self.slots * SEGMENT_WORDS + self.rows_max * self.width;
+        words * size_of::<u32>()
+    }
+}
+
+impl Step {
+    pub fn rows(&self) -> usize {
+        self.segments.iter().map(|segment| segment.rows).sum()
+    }
+
+    /// Writes the message into `out`, replacing what it held.
+    pub fn encode(&self, embeddings: &[f32], out: &mut Vec<u8>) {
+        out.clear();
+        out.extend((self.segments.len() as u32).to_le_bytes());
+        for segment in &self.segments {
+            let StepSegment { slot, first_position, rows, output } = *segment;
+            for word in [slot as u32, first_position as u32, rows as u32, u32::from(output)] {
+                out.extend(word.to_le_bytes());
+            }
+        }
+        for value in embeddings {
+            out.extend(value.to_le_bytes());
+        }
+    }
+
+    /// Reads a message into `self` and `embeddings`, replacing what they held.
+    ///
+    /// # Errors
+    /// The message is not a step within `limits`.
+    pub fn decode(
+        &mut self,
+        message: &[u8],
+        limits: &Limits,
+        embeddings: &mut Vec<f32>,
+    ) -> Result<(), BadStep> {
+        let bad = |what| Err(BadStep { what });
+        if !message.len().is_multiple_of(size_of::<u32>()) || message.is_empty() {
+            return bad("its length is not a multiple of 4");
+        }
+        let mut words = message.chunks_exact(size_of::<u32>());
+        let mut word = || words.next().map(|w| u32::from_le_bytes(w.try_into().expect("4 bytes")));
+        let count = word().unwrap_or(0) as usize;
+        if count > limits.slots || message.len() / size_of::<u32>() < 1 + count * SEGMENT_WORDS {
+            return bad("it has more segments than slots or bytes");
+        }
+        self.segments.clear();
+        for _ in 0..count {
+            let mut field = || word().unwrap_or(0) as usize;
+            let (slot, first_position, rows) = (field(), field(), field());
+            let segment = StepSegment { slot, first_position, rows, output: field() == 1 };
+            if slot >= limits.slots || self.segments.iter().any(|other| other.slot == slot) {
+                return bad("a slot does not exist or is used twice");
+            }
+            if rows == 0 || rows > limits.rows_max {
+                return bad("a segment is empty or too long");
+            }
+            if first_position + rows > limits.context_tokens {
+                return bad("a segment ends behind the context");
+            }
+            self.segments.push(segment);
+        }
+        let rows = self.rows();
+        if rows > limits.rows_max {
+            return bad("it has too many rows");
+        }
+        embeddings.clear();
+        embeddings.extend(words.map(|w| f32::from_le_bytes(w.try_into().expect("4 bytes"))));
+        if embeddings.len() != rows * limits.width {
+            return bad("its embeddings do not match its rows");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { slots: 3, context_tokens: 100, rows_max: 8, width: 2 };
+
+    fn segment(slot: usize, first_position: usize, rows: usize) -> StepSegment {
+        StepSegment { slot, first_position, rows, output: true }
+    }
+
+    fn message(segments: &[StepSegment]) -> Vec<u8> {
+        let step = Step { segments: segments.to_vec() };
+        let mut out = Vec::new();
+        step.encode(&vec![0.5; step.rows() * LIMITS.width], &mut out);
+        out
+    }
+
+    #[test]
+    fn a_step_comes_back_as_it_went() {
+        let step = Step { segments: vec![segment(2, 90, 5), segment(0, 0, 3)] };
+        let (mut found, mut embeddings) = (Step::default(), Vec::new());
+        let bytes = message(&step.segments);
+        assert!(bytes.len() <= LIMITS.message_bytes_max());
+        found.decode(&bytes, &LIMITS, &mut embeddings).unwrap();
+        assert_eq!(found, step);
+        assert_eq!(embeddings, [0.5; 16]);
+    }
+
+    #[test]
+    fn impossible_steps_are_refused() {
+        let huge = u32::MAX as usize;
+        for segments in [
+            vec![segment(3, 0, 1)],
+            vec![segment(huge, 0, 1)],
+            vec![segment(0, 0, 1), segment(0, 1, 1)],
+            vec![segment(0, 0, 9)],
+            vec![segment(0, 0, 0)],
+            vec![segment(0, 96, 5)],
+            vec![segment(0, huge, 1)],
+            vec![segment(0, 0, 5), segment(1, 0, 5)],
+        ] {
+            let (mut step, mut embeddings) = (Step::default(), Vec::new());
+            let result = step.decode(&message(&segments), &LIMITS, &mut embeddings);
+            assert!(result.is_err(), "{segments:?}");
+        }
+    }
+
+    #[test]
+    fn every_torn_message_is_refused() {
+        let whole = message(&[segment(1, 4, 3)]);
+        for len in 0..whole.len() {
+            let (mut step, mut embeddings) = (Step::default(), Vec::new());
+            let result = step.decode(&whole[..len], &LIMITS, &mut embeddings);
+            assert!(result.is_err(), "{len} of {} bytes", whole.len());
+        }
+    }
+}
