@@ -1,1 +1,37 @@
 //! Links between two ranks: shared memory and TCP, one trait.
+//!
+//! A [`Link`] moves bounded messages, in order, between two ranks of one instance. It is *polled*:
+//! no call blocks, so a collective progresses all its links in one loop and cannot deadlock on the
+//! order in which peers happen to be ready. After set-up nothing here allocates, locks or logs.
+//!
+//! [`connect_mesh`] builds a full mesh between all ranks of an epoch over a [`Listener`]: every
+//! pair greets over TCP, proves to each other that it holds the session secret, and then moves to
+//! the fastest transport both can use. The TCP connection of a shared-memory link stays open: its
+//! end tells that the peer died, and a byte on it wakes a sleeping peer.
+//!
+//! This crate knows nothing of tensors, collectives, or how ranks come by their addresses and
+//! their secret (the control plane deals both out).
+
+mod agreement;
+mod delay;
+mod error;
+mod frame;
+mod handshake;
+mod hello;
+mod host;
+mod link;
+mod mesh;
+mod seal;
+mod secret;
+mod shm;
+mod shm_object;
+mod socket;
+mod tcp;
+
+pub use delay::{Delay, LATENCY_MAX};
+pub use error::{LinkError, MeshError};
+pub use host::HostId;
+pub use link::{Link, LinkInfo, MESSAGE_BYTES_MAX, SLOT_BYTES, SLOTS, Transport};
+pub use mesh::{Encryption, Listener, MeshConfig, Preference, RANKS_MAX, connect_mesh};
+pub use secret::Secret;
+pub use shm_object::unlink_leftovers;

@@ -1,0 +1,45 @@
+//! Which machine this is, so that two ranks know whether they share its memory.
+
+use ring::rand::{SecureRandom, SystemRandom};
+
+/// A fingerprint of the running operating system: equal for all processes of one boot of one
+/// machine. Two containers of one machine may be equal too and still not share `/dev/shm`, so
+/// equality is only a reason to try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostId(pub [u8; 16]);
+
+impl HostId {
+    /// Reads the boot identity of this machine. Where there is none the id is random: equal to
+    /// nobody's, which costs speed and never correctness.
+    pub fn current() -> Self {
+        let text = boot_identity().unwrap_or_else(|| {
+            let mut bytes = [0; 16];
+            SystemRandom::new().fill(&mut bytes).expect("the system's random source works");
+            bytes.to_vec()
+        });
+        let hash = blake3::derive_key("sinew link 2026 host id", &text);
+        HostId(hash[..16].try_into().expect("16 of 32 bytes"))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn boot_identity() -> Option<Vec<u8>> {
+    std::fs::read("/proc/sys/kernel/random/boot_id").ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn boot_identity() -> Option<Vec<u8>> {
+    let output =
+        std::process::Command::new("sysctl").args(["-n", "kern.bootsessionuuid"]).output().ok()?;
+    (output.status.success() && !output.stdout.is_empty()).then_some(output.stdout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_always_itself() {
+        assert_eq!(HostId::current(), HostId::current());
+    }
+}

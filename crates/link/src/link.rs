@@ -1,0 +1,118 @@
+//! The trait every transport implements, and the sizes all of them share.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::LinkError;
+
+/// Bytes of one slot, header included. A multiple of 4 KiB, the frame of Thunderbolt RDMA; large
+/// enough that a system call or a cursor update per slot is noise (64 KiB at 10 GB/s takes
+/// 6.5 us), small enough that a long message pipelines through several of them.
+pub const SLOT_BYTES: usize = 64 * 1024;
+
+/// Slots in flight in each direction: one being written, one being read, and two so that neither
+/// side waits for the other's cursor to cross the wire.
+pub const SLOTS: usize = 4;
+
+/// Bytes of a slot that its header may take (one cache line).
+pub(crate) const SLOT_HEADER_BYTES: usize = 64;
+
+/// The longest message a link carries. The same on every transport, so that whoever cuts data into
+/// messages need not know the wire.
+pub const MESSAGE_BYTES_MAX: usize = SLOT_BYTES - SLOT_HEADER_BYTES;
+
+/// What carries a link's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// Two rings in POSIX shared memory.
+    Shm,
+    /// A TCP connection, every frame sealed.
+    Tcp,
+    /// A TCP connection in the clear, for measurement only.
+    TcpPlain,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Transport::Shm => "shm",
+            Transport::Tcp => "tcp",
+            Transport::TcpPlain => "tcp-plain",
+        })
+    }
+}
+
+/// What is fixed about a link from set-up on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkInfo {
+    /// The rank at the other end.
+    pub peer: usize,
+    pub transport: Transport,
+    /// Whether the peer runs on this machine (and competes for its cores).
+    pub same_host: bool,
+}
+
+/// Moves messages of up to [`Link::message_bytes_max`] bytes to and from one peer, in order.
+///
+/// Sending: [`poll_send`](Link::poll_send) lends a free slot, [`commit`](Link::commit) sends it.
+/// Receiving: [`poll_recv`](Link::poll_recv) lends the oldest message,
+/// [`consume`](Link::consume) gives it back. After the first error every call repeats it; a lost
+/// peer's messages that already arrived are delivered first where the transport kept them.
+pub trait Link: Send {
+    fn info(&self) -> LinkInfo;
+
+    /// The longest message in bytes, at most [`MESSAGE_BYTES_MAX`]; both ends have the same.
+    fn message_bytes_max(&self) -> usize;
+
+    /// Lends a free slot to write a message into, or `None` while the peer has not taken enough
+    /// of the earlier ones. Asking again before `commit` lends the same slot.
+    fn poll_send(&mut self) -> Result<Option<&mut [u8]>, LinkError>;
+
+    /// Sends the first `len` bytes of the slot that `poll_send` lent.
+    ///
+    /// # Panics
+    /// If no slot was lent, or it is shorter than `len`.
+    fn commit(&mut self, len: usize) -> Result<(), LinkError>;
+
+    /// Pushes committed messages towards the wire. `true`: all of them have left this process, so
+    /// the peer gets them even if this rank never polls again.
+    fn progress(&mut self) -> Result<bool, LinkError>;
+
+    /// Lends the oldest message not yet consumed, if one is here.
+    fn poll_recv(&mut self) -> Result<Option<&[u8]>, LinkError>;
+
+    /// Gives back the message that `poll_recv` lent.
+    ///
+    /// # Panics
+    /// If no message was lent.
+    fn consume(&mut self);
+
+    /// Looks whether the peer is still there; costs a system call. Messages stay where they are.
+    fn check(&mut self) -> Result<(), LinkError>;
+
+    /// Asks to be woken: from now until the next `poll_recv`, a message makes [`Link::fd`]
+    /// readable. `true`: one is already here, so do not sleep.
+    fn arm(&mut self) -> Result<bool, LinkError>;
+
+    /// What to `poll(2)` for readability after [`Link::arm`].
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Sleeps until a message may be here, the peer is lost or `timeout` is over. Uses no processor
+    /// time meanwhile; may wake early.
+    fn wait_readable(&mut self, timeout: Duration) -> Result<(), LinkError> {
+        if self.arm()? {
+            return Ok(());
+        }
+        let limit = Timespec {
+            tv_sec: timeout.as_secs().min(i32::MAX as u64) as i64,
+            tv_nsec: timeout.subsec_nanos() as _,
+        };
+        let fd = PollFd::from_borrowed_fd(self.fd(), PollFlags::IN);
+        // An interrupted sleep is a short one: the caller looks and sleeps again.
+        let _ = poll(&mut [fd], Some(&limit));
+        Ok(())
+    }
+}

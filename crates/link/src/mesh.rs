@@ -1,0 +1,312 @@
+//! Builds the full mesh of an epoch: one link to every other rank.
+//!
+//! Lower ranks listen and higher ranks dial, so each pair meets exactly once. One loop accepts,
+//! dials and greets, without blocking on any single peer: strangers, garbage and silence cost a
+//! closed connection, and the mesh goes on waiting for the right ranks until its deadline.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::delay::LATENCY_MAX;
+use crate::error::MissingRank;
+use crate::handshake::{Context, Greeted, Handshake, Refused, Step};
+use crate::socket::{connect_result, prepare, start_connect};
+use crate::{HostId, Link, MeshError, Secret};
+
+/// Ranks in a mesh at most: a rank holds a link, half a MiB of buffers and a socket for each.
+pub const RANKS_MAX: usize = 64;
+
+/// Connections in greeting at once. Strangers beyond that wait in the kernel's queue; each of
+/// those before them is gone within [`GREETING_MAX`].
+const GREETINGS_MAX: usize = 128;
+
+/// How long an accepted connection may take to prove itself.
+const GREETING_MAX: Duration = Duration::from_secs(1);
+
+/// Between two tries to dial a rank: doubled each time, so that a rank that starts late is found
+/// at once and one that stays away costs little.
+const REDIAL_MIN: Duration = Duration::from_millis(5);
+const REDIAL_MAX: Duration = Duration::from_millis(200);
+
+/// Between two rounds of the loop: short against a greeting, long against its few system calls.
+const ROUND: Duration = Duration::from_micros(500);
+
+/// Which transport a pair should use. Both ranks of a pair must be able to agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Preference {
+    /// Shared memory where both ranks run on one machine and it works, else TCP.
+    #[default]
+    Auto = 0,
+    /// Shared memory or an error.
+    Shm = 1,
+    /// TCP even on one machine.
+    Tcp = 2,
+}
+
+/// Whether TCP frames are sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Encryption {
+    #[default]
+    Sealed = 0,
+    /// In the clear, to measure what sealing costs. The greeting is authenticated all the same.
+    Plain = 1,
+}
+
+/// Who meets, and on what terms. Everything but `rank` and `host` must be the same on all ranks.
+#[derive(Debug, Clone)]
+pub struct MeshConfig {
+    pub rank: usize,
+    /// Where each rank listens, by rank; this rank's own entry is not used.
+    pub addrs: Vec<SocketAddr>,
+    pub instance: [u8; 16],
+    /// Counts the meshes of this instance; a rank of an older one is refused.
+    pub epoch: u64,
+    pub secret: Secret,
+    pub preference: Preference,
+    pub encryption: Encryption,
+    pub host: HostId,
+    /// Delays every message by this long ([`crate::Delay`]); only with all ranks on one machine.
+    pub latency: Duration,
+    /// How long to wait for all ranks together.
+    pub deadline: Duration,
+}
+
+/// The socket on which a rank is met. It outlives epochs: each builds its mesh on it.
+pub struct Listener {
+    socket: TcpListener,
+    addr: SocketAddr,
+}
+
+impl Listener {
+    /// Listens on `addr`; port 0 takes a free one.
+    pub fn bind(addr: SocketAddr) -> Result<Self, MeshError> {
+        let bound = TcpListener::bind(addr).and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            let addr = socket.local_addr()?;
+            Ok(Listener { socket, addr })
+        });
+        bound.map_err(|source| MeshError::Bind { addr, source })
+    }
+
+    /// Where this listener can be reached.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+/// Meets all other ranks and returns a link to each, in order of rank. Raising `abort` ends the
+/// wait at once; the deadline ends it with the missing ranks named.
+pub fn connect_mesh(
+    listener: &Listener,
+    config: &MeshConfig,
+    abort: &AtomicBool,
+) -> Result<Vec<Box<dyn Link>>, MeshError> {
+    validate(config)?;
+    let mut mesh = Mesh::new(config);
+    loop {
+        mesh.accept(listener)?;
+        mesh.dial();
+        mesh.greet()?;
+        if mesh.is_complete() {
+            return Ok(mesh.links.into_iter().flatten().collect());
+        }
+        if abort.load(Ordering::Relaxed) {
+            return Err(MeshError::Aborted);
+        }
+        if mesh.started.elapsed() >= config.deadline {
+            return Err(mesh.missing());
+        }
+        std::thread::sleep(ROUND);
+    }
+}
+
+fn validate(config: &MeshConfig) -> Result<(), MeshError> {
+    let (ranks, rank) = (config.addrs.len(), config.rank);
+    if !(1..=RANKS_MAX).contains(&ranks) {
+        let limit = format!("1 to {RANKS_MAX}");
+        return Err(MeshError::Config { what: "number of ranks", value: ranks as u64, limit });
+    }
+    if rank >= ranks {
+        let limit = format!("the ranks 0 to {}", ranks - 1);
+        return Err(MeshError::Config { what: "rank", value: rank as u64, limit });
+    }
+    if config.latency > LATENCY_MAX {
+        let limit = format!("0 to {}", LATENCY_MAX.as_micros());
+        let value = config.latency.as_micros().min(u64::MAX.into()) as u64;
+        return Err(MeshError::Config { what: "link latency in us", value, limit });
+    }
+    Ok(())
+}
+
+/// A lower rank that this rank dials.
+struct Dial {
+    peer: usize,
+    attempt: Attempt,
+    pause: Duration,
+    /// The last that was heard of this rank, for the error.
+    reason: String,
+}
+
+enum Attempt {
+    Waiting { until: Instant },
+    Connecting(TcpStream),
+    Greeting(Box<Handshake>),
+    Done,
+}
+
+/// A mesh in the making.
+struct Mesh<'a> {
+    config: &'a MeshConfig,
+    context: Context,
+    started: Instant,
+    /// The links so far, by rank.
+    links: Vec<Option<Box<dyn Link>>>,
+    dials: Vec<Dial>,
+    /// Connections that strangers, or higher ranks, have opened.
+    accepted: Vec<(Handshake, Instant)>,
+}
+
+impl<'a> Mesh<'a> {
+    fn new(config: &'a MeshConfig) -> Self {
+        let started = Instant::now();
+        let dial = |peer| Dial {
+            peer,
+            attempt: Attempt::Waiting { until: started },
+            pause: REDIAL_MIN,
+            reason: "not tried yet".to_string(),
+        };
+        Mesh {
+            config,
+            context: Context::new(config),
+            started,
+            links: (0..config.addrs.len()).map(|_| None).collect(),
+            dials: (0..config.rank).map(dial).collect(),
+            accepted: Vec::new(),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        let own = self.config.rank;
+        self.links.iter().enumerate().all(|(rank, link)| rank == own || link.is_some())
+    }
+
+    fn accept(&mut self, listener: &Listener) -> Result<(), MeshError> {
+        while self.accepted.len() < GREETINGS_MAX {
+            match listener.socket.accept() {
+                Ok((stream, _)) if prepare(&stream).is_ok() => {
+                    let handshake = Handshake::listen(&self.context, stream);
+                    self.accepted.push((handshake, Instant::now() + GREETING_MAX));
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                // The peer hung up before we got to it.
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(MeshError::Accept(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the connections that are due and turns those that stand into greetings.
+    fn dial(&mut self) {
+        let now = Instant::now();
+        for dial in &mut self.dials {
+            let next = match std::mem::replace(&mut dial.attempt, Attempt::Done) {
+                Attempt::Waiting { until } if now >= until => {
+                    start_connect(self.config.addrs[dial.peer]).map(Attempt::Connecting)
+                }
+                Attempt::Connecting(stream) => match connect_result(&stream) {
+                    None => Ok(Attempt::Connecting(stream)),
+                    Some(connected) => connected.and_then(|()| prepare(&stream)).map(|()| {
+                        Attempt::Greeting(Box::new(Handshake::dial(
+                            &self.context,
+                            stream,
+                            dial.peer,
+                        )))
+                    }),
+                },
+                other => Ok(other),
+            };
+            match next {
+                Ok(attempt) => dial.attempt = attempt,
+                Err(error) => dial.retry(now, error.to_string()),
+            }
+        }
+    }
+
+    /// Moves every greeting as far as the bytes allow.
+    fn greet(&mut self) -> Result<(), MeshError> {
+        let now = Instant::now();
+        for dial in &mut self.dials {
+            let Attempt::Greeting(handshake) = &mut dial.attempt else {
+                continue;
+            };
+            match handshake.step(&self.context) {
+                Step::Pending => {}
+                Step::Done(greeted) => {
+                    self.links[dial.peer] = Some(greeted.into_link(self.config));
+                    dial.attempt = Attempt::Done;
+                }
+                Step::Refused(Refused::Stranger(reason)) => dial.retry(now, reason),
+                Step::Refused(Refused::Fatal(error)) => return Err(error),
+            }
+        }
+        let mut at = 0;
+        while at < self.accepted.len() {
+            let (handshake, until) = &mut self.accepted[at];
+            match handshake.step(&self.context) {
+                Step::Pending if now < *until => at += 1,
+                Step::Pending | Step::Refused(Refused::Stranger(_)) => {
+                    self.accepted.swap_remove(at);
+                }
+                Step::Done(greeted) => {
+                    self.keep(*greeted);
+                    self.accepted.swap_remove(at);
+                }
+                Step::Refused(Refused::Fatal(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the first link to a rank. A second one can only be a rank that was started twice; it
+    /// finds its connection closed.
+    fn keep(&mut self, greeted: Greeted) {
+        let peer = greeted.peer;
+        if self.links[peer].is_none() {
+            self.links[peer] = Some(greeted.into_link(self.config));
+        }
+    }
+
+    fn missing(&self) -> MeshError {
+        let own = self.config.rank;
+        let missing = (0..self.links.len())
+            .filter(|&rank| rank != own && self.links[rank].is_none())
+            .map(|rank| {
+                let dialed = self.dials.get(rank);
+                let reason = dialed.map_or("it never dialed".to_string(), |dial| {
+                    let addr = self.config.addrs[rank];
+                    match dial.attempt {
+                        Attempt::Greeting(_) => format!("{addr} does not answer the greeting"),
+                        _ => format!("{addr}: {}", dial.reason),
+                    }
+                });
+                MissingRank { rank, reason }
+            });
+        MeshError::Missing {
+            waited_ms: self.started.elapsed().as_millis() as u64,
+            missing: missing.collect(),
+        }
+    }
+}
+
+impl Dial {
+    fn retry(&mut self, now: Instant, reason: String) {
+        self.reason = reason;
+        self.attempt = Attempt::Waiting { until: now + self.pause };
+        self.pause = (self.pause * 2).min(REDIAL_MAX);
+    }
+}

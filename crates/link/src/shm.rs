@@ -1,0 +1,349 @@
+//! The shared-memory transport: two rings, one for each direction, each with one producer and one
+//! consumer, and the TCP connection of the greeting for liveness and for waking a sleeper.
+//!
+//! A slot's sequence number is its ready flag: the producer writes the message, then stores the
+//! number (release); the consumer loads it (acquire) and finds the message behind it. So one cache
+//! line carries flag, length and epoch. The consumer counts what it has taken in a line of its
+//! own, which the producer reads only when the ring looks full. Messages are copied in and out:
+//! the other process can spoil bytes, never a Rust reference.
+
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::error::Sticky;
+use crate::frame::{Header, Verdict};
+use crate::link::{SLOT_BYTES, SLOT_HEADER_BYTES, SLOTS};
+use crate::shm_object::Mapping;
+use crate::socket::{close_gently, read_some, write_some};
+use crate::{Link, LinkError, LinkInfo, MESSAGE_BYTES_MAX};
+
+/// One direction: a page for the consumer's counter and sleep flag, then the slots.
+const CONTROL_BYTES: usize = 4096;
+const RING_BYTES: usize = CONTROL_BYTES + SLOTS * SLOT_BYTES;
+
+/// Bytes of the shared object: both directions.
+pub(crate) const OBJECT_BYTES: usize = 2 * RING_BYTES;
+
+/// Offsets in the control page. Two cache lines apart, because processors fetch lines in pairs.
+const CONSUMED_AT: usize = 0;
+const ASLEEP_AT: usize = 128;
+
+/// Polls without success between two looks at the TCP connection: a look costs about 0.3 us, 256
+/// polls at least 1 us of spinning, usually far more.
+const POLLS_PER_LOOK: u32 = 256;
+
+pub(crate) struct ShmLink {
+    info: LinkInfo,
+    epoch: u64,
+    send: Producer,
+    recv: Consumer,
+    stream: TcpStream,
+    idle_polls: u32,
+    send_error: Sticky,
+    recv_error: Sticky,
+}
+
+impl ShmLink {
+    /// `lower`: whether this rank is the pair's lower one, which sends through the first ring.
+    pub fn new(
+        info: LinkInfo,
+        epoch: u64,
+        lower: bool,
+        mapping: Mapping,
+        stream: TcpStream,
+    ) -> Self {
+        let mapping = std::sync::Arc::new(mapping);
+        let ring = |first: bool| Ring {
+            mapping: mapping.clone(),
+            base: if first { 0 } else { RING_BYTES },
+        };
+        let (send, recv) = (Producer::new(ring(lower)), Consumer::new(ring(!lower)));
+        ShmLink {
+            info,
+            epoch,
+            send,
+            recv,
+            stream,
+            idle_polls: 0,
+            send_error: Sticky::default(),
+            recv_error: Sticky::default(),
+        }
+    }
+
+    /// Counts a poll that found nothing, and now and then looks at the connection.
+    fn idle_poll(&mut self) -> Result<(), LinkError> {
+        self.idle_polls += 1;
+        if self.idle_polls < POLLS_PER_LOOK {
+            return Ok(());
+        }
+        self.look()
+    }
+
+    /// Takes wake-up bytes off the connection and notices its end.
+    fn look(&mut self) -> Result<(), LinkError> {
+        self.idle_polls = 0;
+        let mut wake_ups = [0u8; 64];
+        while read_some(&self.stream, &mut wake_ups, self.info.peer)? == wake_ups.len() {}
+        Ok(())
+    }
+
+    /// Makes the next message ready; `false` if there is none yet.
+    fn recv_next(&mut self) -> Result<bool, LinkError> {
+        self.recv_error.check()?;
+        let taken = self.take_or_look();
+        self.recv_error.keep(taken)
+    }
+
+    fn take_or_look(&mut self) -> Result<bool, LinkError> {
+        let (peer, epoch) = (self.info.peer, self.epoch);
+        if self.recv.take_next(peer, epoch)? {
+            self.idle_polls = 0;
+            return Ok(true);
+        }
+        match self.idle_poll() {
+            Ok(()) => Ok(false),
+            // The peer may have written its last message between our look at the ring and its end.
+            Err(lost) => {
+                if self.recv.take_next(peer, epoch)? {
+                    Ok(true)
+                } else {
+                    Err(lost)
+                }
+            }
+        }
+    }
+}
+
+impl Link for ShmLink {
+    fn info(&self) -> LinkInfo {
+        self.info
+    }
+
+    fn message_bytes_max(&self) -> usize {
+        MESSAGE_BYTES_MAX
+    }
+
+    fn poll_send(&mut self) -> Result<Option<&mut [u8]>, LinkError> {
+        self.send_error.check()?;
+        if self.send.is_full() {
+            let looked = self.idle_poll();
+            self.send_error.keep(looked)?;
+            return Ok(None);
+        }
+        Ok(Some(&mut self.send.message))
+    }
+
+    fn commit(&mut self, len: usize) -> Result<(), LinkError> {
+        self.send.publish(len, self.epoch);
+        if !self.send.peer_sleeps() {
+            return Ok(());
+        }
+        // If the socket takes no byte it is full of earlier wake-ups: the peer wakes anyway.
+        let woken = write_some(&self.stream, &[1], self.info.peer);
+        self.send_error.keep(woken).map(|_| ())
+    }
+
+    fn progress(&mut self) -> Result<bool, LinkError> {
+        self.send_error.check()?;
+        Ok(true)
+    }
+
+    fn poll_recv(&mut self) -> Result<Option<&[u8]>, LinkError> {
+        self.recv_next()?;
+        Ok(self.recv.taken.map(|len| &self.recv.message[..len]))
+    }
+
+    fn consume(&mut self) {
+        self.recv.consume();
+    }
+
+    fn check(&mut self) -> Result<(), LinkError> {
+        self.recv_error.check()?;
+        self.look()
+    }
+
+    fn arm(&mut self) -> Result<bool, LinkError> {
+        // Old wake-up bytes would end the sleep at once. If the look finds the peer's end, the
+        // messages it left behind come first.
+        let looked = self.look();
+        self.recv.sleep();
+        if self.recv_next()? {
+            return Ok(true);
+        }
+        self.recv_error.keep(looked).map(|()| false)
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl Drop for ShmLink {
+    fn drop(&mut self) {
+        close_gently(&self.stream);
+    }
+}
+
+/// One direction's part of the mapping.
+struct Ring {
+    mapping: std::sync::Arc<Mapping>,
+    base: usize,
+}
+
+impl Ring {
+    fn atomic_u64(&self, at: usize) -> &AtomicU64 {
+        let address = self.mapping.at(self.base + at, 8).cast::<AtomicU64>();
+        debug_assert!(address.is_aligned());
+        // SAFETY: in bounds (`at` checks), aligned (all offsets are multiples of 64 in a
+        // page-aligned mapping), alive as long as `self`, and only ever accessed atomically.
+        unsafe { address.as_ref() }
+    }
+
+    /// What the consumer has taken so far.
+    fn consumed(&self) -> &AtomicU64 {
+        self.atomic_u64(CONSUMED_AT)
+    }
+
+    /// Whether the consumer sleeps and wants a byte on the connection.
+    fn asleep(&self) -> &AtomicU32 {
+        let address = self.mapping.at(self.base + ASLEEP_AT, 4).cast::<AtomicU32>();
+        // SAFETY: as for `atomic_u64`.
+        unsafe { address.as_ref() }
+    }
+
+    /// The slot of message `seq`: its ready flag, its epoch, its length and its bytes.
+    fn slot(&self, seq: u64) -> Slot<'_> {
+        let at = CONTROL_BYTES + (seq as usize % SLOTS) * SLOT_BYTES;
+        Slot {
+            seq: self.atomic_u64(at),
+            epoch: self.atomic_u64(at + 8),
+            len: self.atomic_u64(at + 16),
+            message: self.mapping.at(self.base + at + SLOT_HEADER_BYTES, MESSAGE_BYTES_MAX),
+        }
+    }
+}
+
+struct Slot<'a> {
+    seq: &'a AtomicU64,
+    epoch: &'a AtomicU64,
+    len: &'a AtomicU64,
+    /// Good for [`MESSAGE_BYTES_MAX`] bytes.
+    message: NonNull<u8>,
+}
+
+struct Producer {
+    ring: Ring,
+    /// The message being written.
+    message: Box<[u8]>,
+    /// The number of the next message; the first is 1, so that a zeroed slot is not ready.
+    seq: u64,
+    /// The consumer's count, as last read.
+    consumed: u64,
+}
+
+impl Producer {
+    fn new(ring: Ring) -> Self {
+        let message = vec![0u8; MESSAGE_BYTES_MAX].into_boxed_slice();
+        Producer { ring, message, seq: 1, consumed: 0 }
+    }
+
+    fn is_full(&mut self) -> bool {
+        let full = |consumed: u64| self.seq > consumed.saturating_add(SLOTS as u64);
+        if !full(self.consumed) {
+            return false;
+        }
+        // Acquire pairs with the consumer's release: it is done reading the slots it counted.
+        // A count beyond what was sent would be a broken peer; it must not unlock more slots.
+        self.consumed = self.ring.consumed().load(Ordering::Acquire).min(self.seq - 1);
+        full(self.consumed)
+    }
+
+    fn publish(&mut self, len: usize, epoch: u64) {
+        assert!(!self.is_full() && len <= MESSAGE_BYTES_MAX, "commit without a lent slot");
+        let slot = self.ring.slot(self.seq);
+        // SAFETY: `len` bytes are in bounds on both sides, the private buffer cannot overlap the
+        // mapping, and the ring is not full, so the consumer does not read this slot now.
+        unsafe {
+            slot.message.copy_from_nonoverlapping(NonNull::from(&mut self.message[..]).cast(), len);
+        }
+        slot.epoch.store(epoch, Ordering::Relaxed);
+        slot.len.store(len as u64, Ordering::Relaxed);
+        slot.seq.store(self.seq, Ordering::Release);
+        self.seq += 1;
+    }
+
+    /// Whether the consumer asked to be woken; takes its request away.
+    fn peer_sleeps(&self) -> bool {
+        // Store the message, then look at the flag; the consumer sets the flag, then looks for the
+        // message. With a full fence between the two on each side, one of them sees the other.
+        fence(Ordering::SeqCst);
+        let asleep = self.ring.asleep();
+        asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0
+    }
+}
+
+struct Consumer {
+    ring: Ring,
+    /// A private copy of the message being read.
+    message: Box<[u8]>,
+    /// Its length, while it is lent or ready to be.
+    taken: Option<usize>,
+    /// The number of the next message.
+    seq: u64,
+}
+
+impl Consumer {
+    fn new(ring: Ring) -> Self {
+        let message = vec![0u8; MESSAGE_BYTES_MAX].into_boxed_slice();
+        Consumer { ring, message, taken: None, seq: 1 }
+    }
+
+    /// A slot not yet written again still holds the number of its last message, or 0.
+    fn is_ready(&self, seq: u64) -> bool {
+        seq != self.seq.saturating_sub(SLOTS as u64)
+    }
+
+    /// Copies the next message out of the ring; `false` if there is none.
+    fn take_next(&mut self, peer: usize, epoch: u64) -> Result<bool, LinkError> {
+        while self.taken.is_none() {
+            let slot = self.ring.slot(self.seq);
+            // Acquire pairs with the producer's release: the message is complete.
+            let seq = slot.seq.load(Ordering::Acquire);
+            if !self.is_ready(seq) {
+                return Ok(false);
+            }
+            let (epoch_there, len) =
+                (slot.epoch.load(Ordering::Relaxed), slot.len.load(Ordering::Relaxed));
+            let header = Header { len, seq, epoch: epoch_there };
+            if header.check(peer, epoch, self.seq)? == Verdict::Drop {
+                self.release();
+                continue;
+            }
+            let message = NonNull::from(&mut self.message[..]).cast();
+            // SAFETY: `check` bounds `len`, the private buffer cannot overlap the mapping, and the
+            // producer does not write this slot before `release` counts it.
+            unsafe { slot.message.copy_to_nonoverlapping(message, len as usize) };
+            self.taken = Some(len as usize);
+            self.release();
+        }
+        Ok(true)
+    }
+
+    /// Gives the slot back: its message is copied or dropped.
+    fn release(&mut self) {
+        self.ring.consumed().store(self.seq, Ordering::Release);
+        self.seq += 1;
+    }
+
+    fn consume(&mut self) {
+        self.taken.take().expect("consume without a lent message");
+    }
+
+    /// Asks the producer to be woken by its next message.
+    fn sleep(&self) {
+        self.ring.asleep().store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+}

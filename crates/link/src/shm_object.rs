@@ -1,0 +1,155 @@
+//! The shared-memory object of one pair of ranks: made, mapped, checked and unlinked.
+//!
+//! The object has a name only between its making and the moment both ranks have mapped it: one
+//! round trip. A kill in that window leaves it behind; [`unlink_leftovers`] finds it, because the
+//! name follows from instance, epoch and ranks alone.
+
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+
+use rustix::fs::{fstat, ftruncate};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::shm::{self, Mode, OFlags};
+
+/// A mapping shared with one other process. Bytes may change at any time, so it hands out raw
+/// pointers only.
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; `Mapping` alone unmaps it, and it
+// lends nothing that outlives it.
+unsafe impl Send for Mapping {}
+// SAFETY: a shared `Mapping` only tells addresses; what is done with them is the caller's proof.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Makes the object, `len` zero bytes readable by this user only, and maps it.
+    pub fn create(name: &ObjectName, len: usize) -> std::io::Result<Self> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let fd = match shm::open(&*name.0, flags, mode) {
+            Err(Errno::EXIST) => {
+                // A rank killed in this same epoch left it; nobody else derives this name.
+                let _ = shm::unlink(&*name.0);
+                shm::open(&*name.0, flags, mode)?
+            }
+            other => other?,
+        };
+        let mapped = reserve(&fd, len).and_then(|()| Self::map(&fd, len));
+        if mapped.is_err() {
+            let _ = shm::unlink(&*name.0);
+        }
+        mapped
+    }
+
+    /// Maps the object that the peer made, if it is this user's and `len` bytes long.
+    pub fn open(name: &ObjectName, len: usize) -> std::io::Result<Self> {
+        let fd = shm::open(&*name.0, OFlags::RDWR, Mode::empty())?;
+        let stat = fstat(&fd)?;
+        if stat.st_uid != rustix::process::getuid().as_raw() {
+            return Err(std::io::Error::other("the object belongs to another user"));
+        }
+        // Some systems round the size up to a page.
+        if (stat.st_size as u64) < len as u64 {
+            let text = format!("the object has {} bytes, {len} expected", stat.st_size);
+            return Err(std::io::Error::other(text));
+        }
+        Self::map(&fd, len)
+    }
+
+    fn map(fd: &OwnedFd, len: usize) -> std::io::Result<Self> {
+        #[cfg(target_os = "linux")]
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        #[cfg(not(target_os = "linux"))]
+        let flags = MapFlags::SHARED;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice aliases no Rust object; the
+        // object is at least `len` bytes long, so that no access faults.
+        let start = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, fd, 0) }?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| std::io::Error::other("null map"))?;
+        Ok(Mapping { start, len })
+    }
+
+    /// The address of byte `at`, good for `len` bytes.
+    pub fn at(&self, at: usize, len: usize) -> NonNull<u8> {
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "outside the mapping");
+        // SAFETY: the assertion keeps the offset inside the mapping.
+        unsafe { self.start.add(at) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `start` and `len` are those of the mmap above, and every pointer from `at` is
+        // used only while its owner also owns this mapping.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Gives the object its size, and its memory where the system would otherwise promise more than
+/// it has and kill whoever touches it.
+fn reserve(fd: &OwnedFd, len: usize) -> std::io::Result<()> {
+    ftruncate(fd, len as u64)?;
+    #[cfg(target_os = "linux")]
+    rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::empty(), 0, len as u64)?;
+    Ok(())
+}
+
+/// The name of a pair's object; dropping it removes the name, and whoever mapped the object keeps
+/// it.
+pub(crate) struct ObjectName(String);
+
+impl ObjectName {
+    /// 30 bytes, of the 31 that macOS allows.
+    pub fn new(instance: &[u8; 16], epoch: u64, lower: usize, higher: usize) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("sinew link 2026 shared memory name");
+        hasher.update(instance).update(&epoch.to_le_bytes());
+        hasher.update(&(lower as u64).to_le_bytes()).update(&(higher as u64).to_le_bytes());
+        ObjectName(format!("/sinew-{}", &hasher.finalize().to_hex()[..23]))
+    }
+}
+
+impl Drop for ObjectName {
+    fn drop(&mut self) {
+        let _ = shm::unlink(&*self.0);
+    }
+}
+
+/// Removes the shared-memory objects that a killed rank of this epoch may have left, and returns
+/// how many there were. For the supervisor, once no rank of the epoch lives.
+pub fn unlink_leftovers(instance: &[u8; 16], epoch: u64, ranks: usize) -> usize {
+    let pairs = (0..ranks).flat_map(|higher| (0..higher).map(move |lower| (lower, higher)));
+    pairs
+        .filter(|&(lower, higher)| {
+            let name = ObjectName::new(instance, epoch, lower, higher);
+            shm::unlink(&*name.0).is_ok()
+        })
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_shared_until_unlinked_and_leftovers_are_found() {
+        let instance = *b"shm object test!";
+        let name = ObjectName::new(&instance, 3, 0, 2);
+        assert!(name.0.len() <= 31, "{}", name.0);
+        let ours = Mapping::create(&name, 8192).unwrap();
+        let theirs = Mapping::open(&name, 8192).unwrap();
+        // SAFETY: both mappings are live and 8192 bytes long, and no other thread has them.
+        unsafe {
+            ours.at(8191, 1).write(42);
+            assert_eq!(theirs.at(8191, 1).read(), 42);
+        }
+        assert!(Mapping::open(&name, 16384).is_err(), "too short");
+        let _again = Mapping::create(&name, 8192).unwrap();
+        assert_eq!(unlink_leftovers(&instance, 3, 3), 1);
+        assert_eq!(unlink_leftovers(&instance, 3, 3), 0);
+        assert!(Mapping::open(&name, 8192).is_err(), "unlinked");
+    }
+}
