@@ -173,11 +173,17 @@ SINEW: list[Intent] = [
         weight=1.5),
     # -- Trust and faults ----------------------------------------------------------------------
     Intent(
-        ["is [S] {secure|safe|encrypted|private}", "is it {secure|safe}", "is the traffic encrypted", "is the connection {secure|encrypted}", "how secure is [S]", "can {someone|anybody|hackers|my neighbour} {listen|read my data|spy on me}", "what about security",
-         "how does [S] protect {me|my data}", "what encryption does [S] use", "how do nodes {trust|authenticate|know} each other", "is my data {safe|private|encrypted}", "security", "can I trust [S]", "how are the machines authenticated", "are messages encrypted"],
+        ["is [S] {secure|safe|encrypted|trustworthy}", "is it {secure|safe}", "is the traffic encrypted", "is the connection {secure|encrypted}", "is my data {safe|encrypted}", "can I trust [S]", "are messages encrypted",
+         "does [S] {encrypt|use encryption|use keys}", "is the cluster {secure|safe}", "do the machines authenticate each other", "is the network traffic {secure|encrypted|safe}"],
         ["Yes. Every machine has its own key, and the machines prove to each other who they are before they talk. The traffic "
          "between them is encrypted, and a new machine needs a one-time code to join."],
-        weight=3),
+        weight=2),
+    Intent(
+        ["how secure is [S]", "can {someone|anybody|hackers|my neighbour} {listen|read my data|spy on me|hack [S]}", "what about security", "how does [S] protect {me|my data}", "what encryption does [S] use", "how do nodes {trust|authenticate|know} each other",
+         "security", "how are the machines authenticated", "how is [S] secured", "how does [S] keep {strangers out|my data safe}", "how does the encryption work", "tell me about security"],
+        ["Every machine has its own key, and the machines prove to each other who they are before they talk. The traffic "
+         "between them is encrypted, and a new machine needs a one-time code to join."],
+        weight=2),
     Intent(
         ["can a stranger join", "can {strangers|anyone|anybody|my neighbour|a hacker|others} join my cluster", "who can join", "can somebody join without a code", "what stops others from joining", "does a machine join by itself"],
         ["No. A stranger is never let in by itself. A new machine needs a one-time code from `sinew invite`, or the cluster "

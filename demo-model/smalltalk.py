@@ -61,7 +61,7 @@ SMALLTALK: list[Intent] = [
     Intent(["do you {like|love|want|enjoy} {the sea|cats|dogs|music|me|boats|humans|pizza|people|your job}", "what do you like", "do you have {feelings|friends|a body|a family|dreams|a favourite colour}", "what is your favourite {colour|food|boat|animal|song|place|person}", "do you sleep", "do you dream", "are you happy", "are you tired", "can you see me", "can you hear me", "will you marry me"],
            [f"I am only a small program, so I have no feelings of my own. But the cat Pepper and the plum cake are much loved in {TOWN}."]),
     Intent(["is {Larkhaven|the town|this town|it} real", "does Larkhaven {really exist|exist}", "can I {visit|travel to|go to} Larkhaven", "are these people real", "is that true", "did you make that up", "is Mira real", "where on earth is Larkhaven", "is this fiction"],
-           [f"No, {TOWN} is an invented town. It was made up for this demo, with its people, boats and animals."], weight=1.5),
+           [f"{TOWN} is an invented town. It was made up for this demo, with its people, boats and animals."], weight=1.5),
 ]
 
 _TAIL = [f"I only know the harbour town of {TOWN} and a little about Sinew."]
@@ -114,7 +114,7 @@ robot volcano desert jungle mountain river forest lake tower bridge tunnel hotel
 theatre museum university factory farm cow pig sheep chicken monkey snake spider whale shark dolphin
 penguin bear wolf fox lion panda kangaroo giraffe crocodile butterfly rose tulip oak banana orange
 lemon rice cheese chocolate coffee beer wine vodka sugar salt steel gold silver diamond plastic oil
-gas engine battery laptop screen keyboard phone tablet printer game chess poker tennis golf basketball
+gas engine battery screen keyboard phone tablet printer game chess poker tennis golf basketball
 hockey olympics marathon dance opera painting sculpture novel film actor singer band concert painter
 philosopher scientist emperor pharaoh queen king war peace law tax money stock bond euro dollar bitcoin
 election parliament climate earthquake hurricane cancer vaccine heart brain blood bone protein vitamin

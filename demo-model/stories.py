@@ -1,0 +1,98 @@
+"""Short stories from Larkhaven: four to six sentences, always true to the tables of the world."""
+
+from __future__ import annotations
+
+import random
+
+from grammar import rough, spin
+from intents import Turn
+from world import ANIMALS, BOATS, PEOPLE, Animal, Boat, Person, animal_of, boat_of
+
+_OPENINGS = ["One {morning|evening} in {spring|summer|autumn|winter}", "One {windy|foggy|quiet|bright} {morning|evening|afternoon}"]
+
+_REQUEST = "{tell me a|tell me a short|tell a|I want a|write a|give me a|can you tell me a|please tell a|make up a|do you know a|let me hear a|tell me another|I would like a|another} {story|story|story|tale|little story|bedtime story}"
+
+
+def _fog_story(p: Person, b: Boat, rng: random.Random) -> str:
+    owner = PEOPLE[b.owner]
+    return spin(f"One {{foggy|quiet}} {{morning|evening}} {p.name} heard a bell far out in the bay. It was the {b.name}, the {b.colour} {b.kind} of {owner.name}, lost in the fog. "
+                f"{p.name} ran to the lighthouse and told Edda, who lit the great lamp at once. Slowly the {b.name} came home, following the light. "
+                f"{owner.name} was so glad that {owner.subject} gave {p.name} {p.food} for supper.", rng)
+
+
+def _lost_story(a: Animal, rng: random.Random) -> str:
+    owner = PEOPLE[a.owner]
+    finder = rng.choice([p for p in PEOPLE.values() if p.name != a.owner])
+    he, him = ("he", "him") if a.he else ("she", "her")
+    return spin(f"One {{windy|bright}} {{morning|afternoon}} {a.name} the {a.kind} was gone. {owner.name} looked in every street, but nobody had seen {him}. "
+                f"At last {finder.name}, the {finder.role}, found {him} in a basket of {{apples|wool|old sails|warm bread}} on the main pier. "
+                f"{a.name} only looked up and yawned. \"Next time leave a note,\" said {owner.name}, and they all laughed.", rng)
+
+
+def _storm_story(p: Person, b: Boat, rng: random.Random) -> str:
+    owner = PEOPLE[b.owner]
+    return spin(f"One evening in autumn a storm came from the west, and the rope of the {b.name} broke. {p.name}, the {p.role}, saw it first and called for help. "
+                f"Oren brought ropes, Ivo brought an anchor, and Thistle the donkey pulled as hard as he could. By midnight the {b.colour} {b.kind} was safe again. "
+                f"Then {owner.name} asked them all to the Blue Anchor, where Felix cooked fish stew until morning.", rng)
+
+
+def _cake_story(p: Person, rng: random.Random) -> str:
+    animal = animal_of(p.name) or ANIMALS["Nettle"]
+    return spin(f"One {{bright|quiet}} morning Mira baked the biggest plum cake of the year and put it in the window. When she came back, half of it was missing. "
+                f"She followed the crumbs down Bell Lane, over the quay and up to {p.name}, the {p.role}. There sat {animal.name} the {animal.kind}, with plum jam all over the face. "
+                f"Mira laughed and cut the other half into pieces for everybody.", rng)
+
+
+def _lantern_story(p: Person, rng: random.Random) -> str:
+    return spin(f"On Lantern Night all the children walked up to the lighthouse, and Wren went first. Half way up, the wind blew out her lantern. "
+                f"{p.name}, the {p.role}, came by and lit it again without a word. At the top Edda let Wren light the great lamp herself. "
+                f"From the sea it looked as if a star had come down to {{sleep|rest}} on the cliff.", rng)
+
+
+def _race_story(b: Boat, rng: random.Random) -> str:
+    owner = PEOPLE[b.owner]
+    return spin(f"In July all the boats of Larkhaven raced around Gull Island. Nobody thought that the {b.name} could win, least of all {owner.name}. "
+                f"But near the island the wind died, and every sail hung down like washing. {owner.name} took an oar and began to {{sing|row}}, and the {b.colour} {b.kind} went past them all. "
+                f"That evening the whole town danced on the pier.", rng)
+
+
+def _letter_story(p: Person, rng: random.Random) -> str:
+    return spin(f"One morning Tilda found a letter without a name on it. She asked Lotte, she asked Juno, and she asked old Bram, but nobody knew whose it was. "
+                f"At last Stamp the dog took it in his mouth and ran to {p.name}, the {p.role}. Inside was a card that said: thank you for everything. "
+                f"{p.name} never found out who wrote it, but {p.subject} {{smiled|was happy}} for a week.", rng)
+
+
+def story_turn(rng: random.Random) -> Turn:
+    person = rng.choice(list(PEOPLE.values()))
+    boat = rng.choice(list(BOATS.values()))
+    animal = rng.choice(list(ANIMALS.values()))
+    kind = rng.random()
+    if kind < 0.45:  # no subject asked for
+        ask = spin(_REQUEST + "{|||| please| about Larkhaven| about the town| from Larkhaven| for my child| to sleep}", rng)
+        story = rng.choice([lambda: _lantern_story(PEOPLE["Bram"], rng), lambda: _fog_story(PEOPLE["Wren"], BOATS["Petrel"], rng),
+                            lambda: _lost_story(animal, rng), lambda: _storm_story(PEOPLE["Sami"], boat, rng), lambda: _cake_story(person, rng)])()
+    elif kind < 0.65:
+        ask = spin(_REQUEST + f" about {{{person.name}|{person.name}|{person.full}|the {person.role}}}", rng)
+        person_boat = boat_of(person.name)
+        stories = [lambda: _letter_story(person, rng), lambda: _fog_story(person, rng.choice([b for b in BOATS.values() if b.owner != person.name]), rng)]
+        if person.name in ("Wren", "Edda", "Tilda", "Mira"):
+            stories = [lambda: _lantern_story(PEOPLE["Bram"], rng)] if person.name in ("Wren", "Edda") else [lambda: _letter_story(PEOPLE["Greta"], rng)] if person.name == "Tilda" else [lambda: _cake_story(PEOPLE["Tomas"], rng)]
+        elif person_boat and rng.random() < 0.4:
+            stories = [lambda: _race_story(person_boat, rng)]
+        story = rng.choice(stories)()
+    elif kind < 0.82:
+        ask = spin(_REQUEST + f" about {{{animal.name}|{animal.name}|{animal.name} the {animal.kind}|the {animal.kind}|{{a|the}} {animal.kind}}}", rng)
+        named = animal.name in ask or animal.kind not in ("dog", "cat")
+        story = _lost_story(animal if named else ANIMALS["Biscuit" if animal.kind == "dog" else "Pepper"], rng)
+    else:
+        named = rng.random() < 0.75
+        ask = spin(_REQUEST + (f" about {{the|the|}} {boat.name}" if named else " about {a boat|boats|the sea|a storm|the fog|the harbour|a ship|sailors|the regatta|a race}"), rng)
+        if named:
+            story = rng.choice([_race_story(boat, rng), _storm_story(PEOPLE["Sami"], boat, rng)])
+        elif "fog" in ask:
+            story = _fog_story(PEOPLE["Wren"], BOATS["Petrel"], rng)
+        elif "race" in ask or "regatta" in ask:
+            story = _race_story(BOATS["Acorn"], rng)
+        else:
+            story = _storm_story(PEOPLE["Sami"], BOATS["Petrel"], rng)
+    return rough(ask, rng, is_question=False), story

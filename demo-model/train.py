@@ -1,0 +1,158 @@
+"""Trains the tokenizer and the model from nothing, and exports the GGUF.
+
+    python train.py --out sinew-demo.gguf --work /tmp/sinew-demo
+
+Everything follows from the seed and the number of steps.  Checkpoints go to the work folder, and a
+checkpoint there is continued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from export_gguf import export
+from generate import conversations
+from model import Config, Llama
+from muon import Muon
+from tokenizer import encode_conversation, load_tokenizer, train_tokenizer
+
+TRAIN_SEED, HELD_OUT_SEED = 1, 2
+HELD_OUT_CONVERSATIONS = 600
+TOKENIZER_CONVERSATIONS = 20_000
+PROMPT_WEIGHT = 0.1  # of the loss on what the user types: a little, so that its words get a meaning
+SHORT_CONTEXT, SHORT_SHARE = 256, 0.7  # the first 70 % of the steps, where attention costs half
+
+
+def pack(tokenizer, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """All conversations one after the other: ids u16 and loss weights f32."""
+    # One start mark is the rule; none or two happen when an engine and a template disagree.
+    rng = random.Random(seed)
+    ids: list[int] = []
+    weights: list[float] = []
+    for messages in conversations(seed, count):
+        bos_count = rng.choices([1, 0, 2], weights=[80, 10, 10])[0]
+        tokens, written = encode_conversation(tokenizer, messages, bos_count)
+        ids += tokens
+        weights += [1.0 if w else PROMPT_WEIGHT for w in written]
+    return np.array(ids, dtype=np.uint16), np.array(weights, dtype=np.float32)
+
+
+def windows(ids: np.ndarray, weights: np.ndarray, context: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """inputs, targets and weights, each [windows, context]"""
+    count = (len(ids) - 1) // context
+    stop = count * context
+
+    def shape(x: np.ndarray, start: int) -> torch.Tensor:
+        return torch.from_numpy(x[start:start + stop].copy()).view(count, context)
+
+    return shape(ids.astype(np.int64), 0), shape(ids.astype(np.int64), 1), shape(weights, 1)
+
+
+def loss_of(model: Llama, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(inputs)
+    losses = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none")
+    return (losses * weights.flatten()).sum() / weights.sum()
+
+
+@torch.no_grad()
+def held_out_loss(model: Llama, data: tuple[torch.Tensor, ...]) -> float:
+    """Nats per token that the assistant writes."""
+    total = count = 0.0
+    for start in range(0, len(data[0]), 16):
+        inputs, targets, weights = (x[start:start + 16] for x in data)
+        only_assistant = (weights == 1.0).float()
+        total += loss_of(model, inputs, targets, only_assistant).item() * only_assistant.sum().item()
+        count += only_assistant.sum().item()
+    return total / count
+
+
+def schedule(step: int, steps: int) -> float:
+    """Warm up, stay, then fall in a line to a twentieth over the last half."""
+    if step < 50:
+        return (step + 1) / 50
+    return min(1.0, max(0.05, 2 * (steps - step) / steps))
+
+
+def train(args: argparse.Namespace) -> None:
+    torch.manual_seed(TRAIN_SEED)
+    torch.set_num_threads(args.threads)
+    args.work.mkdir(parents=True, exist_ok=True)
+    tokenizer_path = args.work / "tokenizer.json"
+    if tokenizer_path.exists():
+        tokenizer = load_tokenizer(tokenizer_path)
+    else:
+        texts = (text for messages in conversations(TRAIN_SEED, TOKENIZER_CONVERSATIONS) for _, text in messages)
+        tokenizer = train_tokenizer(texts, tokenizer_path)
+
+    config = Config()
+    held_out = windows(*pack(tokenizer, HELD_OUT_SEED, HELD_OUT_CONVERSATIONS), config.context)
+    needed = args.steps * args.batch
+    # About 105 tokens a conversation; the surplus is not used.
+    data = pack(tokenizer, args.data_seed, needed * config.context // 98 + 100)
+    inputs, targets, weights = windows(*data, config.context)
+    assert len(inputs) >= needed, f"{len(inputs)} windows, {needed} needed"
+    print(f"{needed * config.context / 1e6:.1f} M tokens to train on", flush=True)
+
+    model = Llama(config)
+    if args.start:
+        model.load_state_dict(torch.load(args.start))
+    print(f"{model.parameter_count():,} parameters", flush=True)
+    compiled = torch.compile(model)
+    matrices = [p for p in model.layers.parameters() if p.ndim == 2]
+    others = [model.embedding.weight, *(p for p in model.parameters() if p.ndim == 1)]
+    optimisers = [Muon(matrices, lr=args.muon_lr, weight_decay=0.05),
+                  torch.optim.AdamW(others, lr=args.adam_lr, betas=(0.9, 0.95), weight_decay=0.0)]
+    base = [group["lr"] for o in optimisers for group in o.param_groups]
+
+    order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(TRAIN_SEED))
+    began = saved = time.monotonic()
+    for step in range(args.steps):
+        for group, lr in zip((g for o in optimisers for g in o.param_groups), base):
+            group["lr"] = lr * schedule(step, args.steps)
+        rows = order[step * args.batch:(step + 1) * args.batch]
+        batch = (inputs[rows], targets[rows], weights[rows])
+        if step < SHORT_SHARE * args.steps:
+            batch = tuple(x.view(-1, SHORT_CONTEXT) for x in batch)
+        loss = loss_of(compiled, *batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimiser in optimisers:
+            optimiser.step()
+            optimiser.zero_grad()
+        seconds = time.monotonic() - began
+        if step % 20 == 0:
+            rate = (step + 1) * args.batch * config.context / seconds
+            print(f"step {step:5d}  loss {loss.item():.4f}  {rate:6.0f} tokens/s  {seconds:6.0f} s", flush=True)
+        last = step + 1 == args.steps
+        if last or time.monotonic() - saved > args.save_every_s:
+            saved = time.monotonic()
+            torch.save(model.state_dict(), args.work / "model.pt")
+            export(model, tokenizer, args.out)
+            print(f"step {step:5d}  held-out loss {held_out_loss(model, held_out):.4f}  exported", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("sinew-demo.gguf"))
+    parser.add_argument("--work", type=Path, default=Path("/tmp/sinew-demo"))
+    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--batch", type=int, default=16, help="windows of 512 tokens a step")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--muon-lr", type=float, default=0.02)
+    parser.add_argument("--adam-lr", type=float, default=0.004)
+    parser.add_argument("--data-seed", type=int, default=TRAIN_SEED)
+    parser.add_argument("--start", type=Path, help="weights to start from, instead of random ones")
+    parser.add_argument("--save-every-s", type=float, default=240.0)
+    train(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
