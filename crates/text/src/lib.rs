@@ -1,1 +1,21 @@
 //! Tokenizers, chat templates and the streaming detokeniser, from what a GGUF file says.
+//!
+//! - [`Tokenizer`] turns text into token ids and back: byte-level BPE, SentencePiece BPE.
+//! - [`TextStream`] turns generated ids into text that is always whole UTF-8, piece by piece.
+//! - [`StopMatcher`] holds back text that may be the beginning of a stop string.
+//! - [`ChatTemplate`] renders messages into a prompt with the model's own template, in a sandbox:
+//!   templates and vocabularies come from strangers, so every loop and size here has a limit.
+//!
+//! This crate is pure: no I/O, no clock, no model. It knows neither HTTP nor logits.
+
+mod error;
+mod stop;
+mod stream;
+mod template;
+mod tokenizer;
+
+pub use error::TextError;
+pub use stop::{StopMatcher, StopStep};
+pub use stream::TextStream;
+pub use template::{ChatTemplate, Message, Render, ToolCall};
+pub use tokenizer::{Special, Tokenizer};

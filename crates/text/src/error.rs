@@ -1,0 +1,53 @@
+/// What went wrong with a vocabulary, a chat template or a stop string.
+#[derive(Debug, thiserror::Error)]
+pub enum TextError {
+    #[error(transparent)]
+    Gguf(#[from] gguf::Error),
+
+    #[error(
+        "the file's tokenizer model is \"{found}\"; known are gpt2, gemma4 (byte-pair encoding) and \
+         llama (SentencePiece). Use another model, or a newer version of Sinew"
+    )]
+    Model { found: String },
+    #[error(
+        "the file's pre-tokenizer is \"{found}\", which this version does not know; guessing would \
+         give wrong tokens. Use a newer version of Sinew, or convert the model again"
+    )]
+    PreTokenizer { found: String },
+    #[error("{what}: {found}; the most that is accepted is {limit}. The file is broken or hostile")]
+    TooMany { what: &'static str, found: usize, limit: usize },
+    #[error("metadata key \"{key}\" holds {found} entries for {wanted} tokens")]
+    ArrayLength { key: &'static str, found: usize, wanted: usize },
+    #[error("metadata key \"{key}\" must be an array of {wanted}")]
+    ArrayType { key: &'static str, wanted: &'static str },
+    #[error("metadata key \"{key}\" is token {id}, but the vocabulary ends at {len}")]
+    IdOutOfRange { key: String, id: u64, len: usize },
+    #[error("the file asks for a {name} token around every prompt but does not say which it is")]
+    MissingSpecial { name: &'static str },
+
+    #[error("the chat template has {found} bytes; the most that is accepted is {limit}")]
+    TemplateTooLong { found: usize, limit: usize },
+    #[error("the chat template is not valid Jinja: {detail}")]
+    TemplateSyntax { detail: String },
+    #[error("the chat template refuses these messages: {message}")]
+    TemplateRaised { message: String },
+    #[error("the chat template failed on these messages: {detail}")]
+    TemplateFailed { detail: String },
+    #[error(
+        "the chat template was stopped after {limit} steps. It loops too long for these messages: \
+         send fewer of them, or use another template"
+    )]
+    TemplateFuel { limit: u64 },
+    #[error(
+        "the chat template was stopped at {limit} bytes of text. Send fewer or shorter messages, or \
+         use another template"
+    )]
+    TemplateOutput { limit: usize },
+    #[error("{what}: {found}; the most that is accepted is {limit}. Send less")]
+    RequestTooLarge { what: &'static str, found: usize, limit: usize },
+
+    #[error("{found} stop strings; the most that is accepted is {limit}")]
+    StopStrings { found: usize, limit: usize },
+    #[error("stop string {index} has {found} bytes; 1 to {limit} are accepted")]
+    StopLength { index: usize, found: usize, limit: usize },
+}

@@ -1,0 +1,84 @@
+//! Generated token ids to text, as they come.
+
+use std::ops::Deref;
+
+use crate::Tokenizer;
+
+/// Turns token ids into text piece by piece. A piece is always whole UTF-8: bytes that could begin
+/// a character wait for the next token; bytes that cannot be UTF-8 become U+FFFD. All pieces
+/// together are the same as decoding all tokens at once.
+///
+/// `T` is `&Tokenizer`, `Arc<Tokenizer>` or the like.
+#[derive(Debug, Clone)]
+pub struct TextStream<T> {
+    tokenizer: T,
+    /// Bytes that begin a character whose end has not come: at most 3.
+    held: Vec<u8>,
+    /// The next token may begin with the space that encoding puts in front of a text.
+    strip_space: bool,
+    show_special: bool,
+}
+
+impl<T: Deref<Target = Tokenizer>> TextStream<T> {
+    /// For a text of its own, such as a chat reply: the space that SentencePiece puts in front of
+    /// every text is taken away.
+    pub fn new(tokenizer: T) -> Self {
+        let strip_space = tokenizer.adds_space();
+        Self { tokenizer, held: Vec::new(), strip_space, show_special: false }
+    }
+
+    /// For tokens that continue a text: a leading space is part of it.
+    pub fn continuing(tokenizer: T) -> Self {
+        Self { tokenizer, held: Vec::new(), strip_space: false, show_special: false }
+    }
+
+    /// Shows control tokens by their names, as parsers of tool calls need it.
+    pub fn with_special(mut self) -> Self {
+        self.show_special = true;
+        self
+    }
+
+    /// The text that the next token completes, often empty.
+    pub fn push(&mut self, id: u32) -> String {
+        if self.tokenizer.is_special(id) && !self.show_special {
+            return String::new();
+        }
+        let mut bytes = self.tokenizer.token_bytes(id);
+        if bytes.is_empty() {
+            return String::new();
+        }
+        if std::mem::take(&mut self.strip_space) && !self.tokenizer.is_special(id) {
+            bytes = bytes.strip_prefix(b" ").unwrap_or(bytes);
+        }
+        self.held.extend_from_slice(bytes);
+        self.take_whole()
+    }
+
+    /// The end of the tokens: what waited for more is broken now.
+    pub fn finish(&mut self) -> String {
+        let held = std::mem::take(&mut self.held);
+        String::from_utf8_lossy(&held).into_owned()
+    }
+
+    /// Everything but a character that is still incomplete.
+    fn take_whole(&mut self) -> String {
+        let mut text = String::with_capacity(self.held.len());
+        let (mut at, mut waiting) = (0, 0);
+        for chunk in self.held.utf8_chunks() {
+            at += chunk.valid().len() + chunk.invalid().len();
+            text.push_str(chunk.valid());
+            if at == self.held.len() && is_incomplete(chunk.invalid()) {
+                waiting = chunk.invalid().len();
+            } else if !chunk.invalid().is_empty() {
+                text.push(char::REPLACEMENT_CHARACTER);
+            }
+        }
+        self.held.drain(..self.held.len() - waiting);
+        text
+    }
+}
+
+/// Whether more bytes could make these one character.
+fn is_incomplete(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
+}

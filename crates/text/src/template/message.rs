@@ -1,0 +1,74 @@
+use serde_json::{Map, Value, json};
+
+/// One message of a conversation, as chat templates expect it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Message {
+    /// `system`, `user`, `assistant`, `tool`, or whatever the template knows.
+    pub role: String,
+    pub content: String,
+    /// Who speaks, or which tool answers.
+    pub name: Option<String>,
+    /// What an assistant's message asks for.
+    pub tool_calls: Vec<ToolCall>,
+    /// Which call a tool's message answers.
+    pub tool_call_id: Option<String>,
+    /// What an assistant thought before it answered.
+    pub reasoning: Option<String>,
+}
+
+/// One call of a tool by the assistant.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolCall {
+    pub id: String,
+    pub name: String,
+    /// Usually an object.
+    pub arguments: Value,
+}
+
+impl Message {
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: content.into(), ..Self::default() }
+    }
+
+    /// The dictionary that templates see. Absent fields are left out, since many templates ask
+    /// whether they are defined. With `text_arguments`, arguments are JSON text, not objects.
+    pub(super) fn to_value(&self, text_arguments: bool) -> Value {
+        let mut fields = Map::new();
+        fields.insert("role".into(), json!(self.role));
+        fields.insert("content".into(), json!(self.content));
+        if let Some(name) = &self.name {
+            fields.insert("name".into(), json!(name));
+        }
+        if let Some(id) = &self.tool_call_id {
+            fields.insert("tool_call_id".into(), json!(id));
+        }
+        if let Some(reasoning) = &self.reasoning {
+            // Qwen and DeepSeek say reasoning_content, gpt-oss thinking.
+            fields.insert("reasoning_content".into(), json!(reasoning));
+            fields.insert("thinking".into(), json!(reasoning));
+        }
+        if !self.tool_calls.is_empty() {
+            let calls = self.tool_calls.iter().map(|call| call.to_value(text_arguments));
+            fields.insert("tool_calls".into(), calls.collect());
+        }
+        Value::Object(fields)
+    }
+}
+
+impl ToolCall {
+    fn to_value(&self, text_arguments: bool) -> Value {
+        let arguments = match (&self.arguments, text_arguments) {
+            (Value::String(text), false) => {
+                serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+            }
+            (Value::String(text), true) => json!(text),
+            (other, false) => other.clone(),
+            (other, true) => json!(other.to_string()),
+        };
+        json!({
+            "id": self.id,
+            "type": "function",
+            "function": { "name": self.name, "arguments": arguments },
+        })
+    }
+}

@@ -1,0 +1,87 @@
+//! Finding special tokens in text.
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
+use super::vocab::{Kind, Vocab};
+use crate::TextError;
+
+/// Special tokens a vocabulary may have, and their bytes; published ones have up to about 6,500.
+const COUNT_MAX: usize = 1 << 16;
+const BYTES_MAX: usize = 1 << 22;
+
+/// A piece of a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fragment<'t> {
+    Text(&'t str),
+    Token(u32),
+}
+
+/// Cuts text at special tokens: of those that begin at the same place, the longest.
+pub(super) struct Specials {
+    /// Tokens that are found in any text: those that users of the model added to its vocabulary.
+    plain: Finder,
+    /// All, with control tokens.
+    parse: Finder,
+    /// White space behind a special token is dropped (Phi-3).
+    strip_after: bool,
+}
+
+struct Finder {
+    ids: Vec<u32>,
+    automaton: Option<AhoCorasick>,
+}
+
+impl Specials {
+    pub(super) fn new(vocab: &Vocab, strip_after: bool) -> Result<Self, TextError> {
+        let plain = Finder::new(vocab, &[Kind::UserDefined])?;
+        let parse = Finder::new(vocab, &[Kind::UserDefined, Kind::Control, Kind::Unknown])?;
+        Ok(Self { plain, parse, strip_after })
+    }
+
+    /// Calls `emit` for each fragment, in order. Control tokens are only found if `parse`.
+    pub(super) fn split<'t>(&self, text: &'t str, parse: bool, emit: &mut dyn FnMut(Fragment<'t>)) {
+        let finder = if parse { &self.parse } else { &self.plain };
+        let mut at = 0;
+        for found in finder.automaton.iter().flat_map(|automaton| automaton.find_iter(text)) {
+            // Stripped white space may have moved past the start of a token made of white space.
+            if found.start() < at {
+                continue;
+            }
+            if at < found.start() {
+                emit(Fragment::Text(&text[at..found.start()]));
+            }
+            emit(Fragment::Token(finder.ids[found.pattern().as_usize()]));
+            at = found.end();
+            if self.strip_after {
+                at = text.len() - text[at..].trim_start().len();
+            }
+        }
+        if at < text.len() {
+            emit(Fragment::Text(&text[at..]));
+        }
+    }
+}
+
+impl Finder {
+    fn new(vocab: &Vocab, kinds: &[Kind]) -> Result<Self, TextError> {
+        let ids: Vec<u32> =
+            vocab.ids_of(kinds).filter(|id| !vocab.pieces.get(*id).is_empty()).collect();
+        if ids.is_empty() {
+            return Ok(Self { ids, automaton: None });
+        }
+        if ids.len() > COUNT_MAX {
+            let (found, limit) = (ids.len(), COUNT_MAX);
+            return Err(TextError::TooMany { what: "special tokens", found, limit });
+        }
+        let found = ids.iter().map(|id| vocab.pieces.get(*id).len()).sum();
+        let too_many = |limit| TextError::TooMany { what: "bytes of special tokens", found, limit };
+        if found > BYTES_MAX {
+            return Err(too_many(BYTES_MAX));
+        }
+        let automaton = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(ids.iter().map(|id| vocab.pieces.get(*id)))
+            .map_err(|_| too_many(BYTES_MAX))?;
+        Ok(Self { ids, automaton: Some(automaton) })
+    }
+}

@@ -1,0 +1,121 @@
+//! SentencePiece's byte-pair encoding, as in Llama 2, Mistral and Gemma: characters are merged while
+//! the result is a token, the one with the best score first; what is no token becomes bytes.
+//!
+//! Source: Kudo and Richardson 2018 (arXiv:1808.06226).
+
+use gguf::Directory;
+
+use super::index::Index;
+use super::merge::{Merger, NO_TOKEN, Symbol};
+use super::vocab::{Kind, META_SPACE, Vocab};
+use crate::TextError;
+
+pub(super) struct Spm {
+    index: Index,
+    /// The token of each single byte; `NO_TOKEN` where the vocabulary lacks it.
+    bytes: [u32; 256],
+    add_space_prefix: bool,
+    remove_extra_whitespaces: bool,
+}
+
+impl Spm {
+    pub(super) fn from_gguf(
+        gguf: &Directory,
+        vocab: &Vocab,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, TextError> {
+        let (index, duplicates) =
+            Index::new(&vocab.pieces, vocab.ids_of(&[Kind::Normal, Kind::Unused]));
+        if duplicates > 0 {
+            warnings.push(format!("{duplicates} tokens repeat the bytes of an earlier one"));
+        }
+        let flag = |name: &str| gguf.find_bool(&format!("tokenizer.ggml.{name}"));
+        let bytes = vocab.byte_tokens();
+        let missing = bytes.iter().filter(|id| **id == NO_TOKEN).count();
+        if missing > 0 {
+            let what = "the unknown token, or nothing if there is none, takes their place";
+            warnings.push(format!("{missing} bytes have no token; {what}"));
+        }
+        Ok(Self {
+            index,
+            bytes,
+            add_space_prefix: flag("add_space_prefix")?.unwrap_or(true),
+            remove_extra_whitespaces: flag("remove_extra_whitespaces")?.unwrap_or(false),
+        })
+    }
+
+    pub(super) fn add_space_prefix(&self) -> bool {
+        self.add_space_prefix
+    }
+
+    /// Appends the ids of `text`, which holds no special tokens and begins the prompt or follows a
+    /// special token if `first`.
+    pub(super) fn encode(&self, vocab: &Vocab, text: &str, first: bool, out: &mut Vec<u32>) {
+        let text = self.normalise(text, first);
+        let mut merger = Merger::default();
+        let mut utf8 = [0; 4];
+        for ch in text.chars() {
+            let piece = ch.encode_utf8(&mut utf8);
+            let id = self.index.find(&vocab.pieces, piece.as_bytes());
+            merger.push(piece.len() as u32, id.unwrap_or(NO_TOKEN));
+        }
+        merger.run(|left, right| self.merge(vocab, &text, left, right));
+        for symbol in merger.symbols() {
+            if symbol.id != NO_TOKEN {
+                out.push(symbol.id);
+                continue;
+            }
+            let ids = text.as_bytes()[symbol.range()].iter().map(|byte| self.bytes[*byte as usize]);
+            if ids.clone().all(|id| id != NO_TOKEN) {
+                out.extend(ids);
+            } else {
+                out.extend(vocab.unknown);
+            }
+        }
+    }
+
+    fn normalise(&self, text: &str, first: bool) -> String {
+        let mut text = text.replace(META_SPACE, " ");
+        if self.remove_extra_whitespaces {
+            text = text.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        }
+        if self.add_space_prefix && first && !text.is_empty() {
+            text.insert(0, ' ');
+        }
+        text
+    }
+
+    fn merge(
+        &self,
+        vocab: &Vocab,
+        text: &str,
+        left: &Symbol,
+        right: &Symbol,
+    ) -> Option<(u32, u32)> {
+        let both = &text.as_bytes()[left.range().start..right.range().end];
+        let id = self.index.find(&vocab.pieces, both)?;
+        let score = vocab.scores.get(id as usize).copied().unwrap_or(0.0);
+        Some((descending(score), id))
+    }
+}
+
+/// A number that grows as the score falls, for every float.
+fn descending(score: f32) -> u32 {
+    // Adding zero makes -0 and 0 the same.
+    let bits = (score + 0.0).to_bits();
+    let ascending = if bits >> 31 == 0 { bits | 1 << 31 } else { !bits };
+    !ascending
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_score_goes_first() {
+        let scores = [f32::INFINITY, 1e9, 1.0, 0.5, 0.0, -1e-9, -1.0, -31740.0, f32::NEG_INFINITY];
+        let keys: Vec<u32> = scores.iter().map(|score| descending(*score)).collect();
+        assert!(keys.is_sorted(), "{keys:?}");
+        assert_eq!(descending(-0.0), descending(0.0));
+    }
+}

@@ -1,0 +1,257 @@
+//! The token table of a GGUF file: bytes, kinds and scores by id, and the ids with a meaning.
+
+use gguf::Directory;
+
+use super::byte_level::Alphabet;
+use super::merge::NO_TOKEN;
+use crate::TextError;
+
+/// Tokens a vocabulary may have; the largest published ones have about 262,000.
+const TOKENS_MAX: usize = 1 << 21;
+/// Bytes of all tokens together; the largest published vocabularies have about 3 MB.
+const BYTES_MAX: usize = 1 << 26;
+
+/// The space of SentencePiece.
+pub(super) const META_SPACE: &str = "\u{2581}";
+
+/// What a token is, numbered as in `tokenizer.ggml.token_type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Normal = 1,
+    Unknown = 2,
+    Control = 3,
+    UserDefined = 4,
+    Unused = 5,
+    Byte = 6,
+}
+
+impl Kind {
+    fn new(number: i64) -> Self {
+        [Self::Unknown, Self::Control, Self::UserDefined, Self::Unused, Self::Byte]
+            .into_iter()
+            .find(|kind| *kind as i64 == number)
+            .unwrap_or(Self::Normal)
+    }
+}
+
+/// How token texts are written in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Writing {
+    /// The alphabet of GPT-2.
+    ByteLevel,
+    /// UTF-8 with U+2581 for a space and `<0x0A>` for a byte.
+    SentencePiece,
+}
+
+/// The bytes of all tokens, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl Pieces {
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The bytes of token `id`, which must be below [`Self::len`].
+    pub(super) fn get(&self, id: u32) -> &[u8] {
+        let id = id as usize;
+        let start = if id == 0 { 0 } else { self.ends[id - 1] as usize };
+        &self.bytes[start..self.ends[id] as usize]
+    }
+
+    fn end_piece(&mut self) {
+        // The total was checked against BYTES_MAX, which fits 32 bits.
+        self.ends.push(self.bytes.len() as u32);
+    }
+}
+
+/// The token table.
+pub(super) struct Vocab {
+    pub(super) pieces: Pieces,
+    pub(super) kinds: Vec<Kind>,
+    /// Log-probabilities of SentencePiece tokens; empty where the file has none.
+    pub(super) scores: Vec<f32>,
+    pub(super) bos: Option<u32>,
+    pub(super) eos: Option<u32>,
+    pub(super) unknown: Option<u32>,
+    /// Tokens that end a generation, ascending.
+    pub(super) ends: Vec<u32>,
+}
+
+impl Vocab {
+    pub(super) fn from_gguf(gguf: &Directory, writing: Writing) -> Result<Self, TextError> {
+        let mut kinds = read_kinds(gguf)?;
+        let pieces = read_pieces(gguf, writing, &mut kinds)?;
+        let scores = read_scores(gguf, pieces.len())?;
+        let id = |name: &str| read_id(gguf, &format!("tokenizer.ggml.{name}_token_id"), &pieces);
+        let (bos, eos) = (id("bos")?, id("eos")?);
+        let unknown = id("unknown")?;
+        let named = [eos, id("eot")?, id("eom")?];
+        let ends = end_ids(&pieces, &mut kinds, named);
+        Ok(Self { pieces, kinds, scores, bos, eos, unknown, ends })
+    }
+
+    pub(super) fn ids_of(&self, wanted: &[Kind]) -> impl Iterator<Item = u32> {
+        let kinds = self.kinds.iter().zip(0u32..);
+        kinds.filter(|(kind, _)| wanted.contains(kind)).map(|(_, id)| id)
+    }
+
+    /// The token of each single byte (`<0x0A>`); `NO_TOKEN` where there is none.
+    pub(super) fn byte_tokens(&self) -> [u32; 256] {
+        let mut bytes = [NO_TOKEN; 256];
+        for id in self.ids_of(&[Kind::Byte]) {
+            if let [byte] = *self.pieces.get(id) {
+                bytes[byte as usize] = id;
+            }
+        }
+        bytes
+    }
+}
+
+/// The kind of each token; empty where the file does not say.
+fn read_kinds(gguf: &Directory) -> Result<Vec<Kind>, TextError> {
+    const KEY: &str = "tokenizer.ggml.token_type";
+    let Some(array) = gguf.find_array(KEY)? else { return Ok(Vec::new()) };
+    let numbers = array.integers().ok_or(TextError::ArrayType { key: KEY, wanted: "integers" })?;
+    Ok(numbers.map(Kind::new).collect())
+}
+
+/// The bytes of each token. Completes `kinds` where the file has none.
+fn read_pieces(
+    gguf: &Directory,
+    writing: Writing,
+    kinds: &mut Vec<Kind>,
+) -> Result<Pieces, TextError> {
+    const KEY: &str = "tokenizer.ggml.tokens";
+    let wrong = TextError::ArrayType { key: KEY, wanted: "strings" };
+    let Some(array) = gguf.find_array(KEY)? else { return Err(wrong) };
+    let limit = TOKENS_MAX;
+    if array.is_empty() || array.len() > limit {
+        return Err(TextError::TooMany { what: "tokens", found: array.len(), limit });
+    }
+    if kinds.is_empty() {
+        kinds.resize(array.len(), Kind::Normal);
+    }
+    if kinds.len() != array.len() {
+        let key = "tokenizer.ggml.token_type";
+        return Err(TextError::ArrayLength { key, found: kinds.len(), wanted: array.len() });
+    }
+    let alphabet = Alphabet::new();
+    let mut pieces = Pieces::default();
+    for (text, kind) in array.strings().ok_or(wrong)?.zip(kinds.iter_mut()) {
+        push_piece(&mut pieces.bytes, text, kind, writing, &alphabet);
+        if pieces.bytes.len() > BYTES_MAX {
+            let found = pieces.bytes.len();
+            return Err(TextError::TooMany { what: "bytes of tokens", found, limit: BYTES_MAX });
+        }
+        pieces.end_piece();
+    }
+    Ok(pieces)
+}
+
+fn push_piece(
+    bytes: &mut Vec<u8>,
+    text: &str,
+    kind: &mut Kind,
+    writing: Writing,
+    alphabet: &Alphabet,
+) {
+    match (writing, *kind) {
+        (Writing::ByteLevel, Kind::Normal) if alphabet.decode(text, bytes) => {}
+        (Writing::SentencePiece, Kind::Byte | Kind::Normal)
+            if let Some(byte) = parse_byte(text) =>
+        {
+            *kind = Kind::Byte;
+            bytes.push(byte);
+        }
+        (Writing::SentencePiece, Kind::Normal | Kind::UserDefined | Kind::Unused) => {
+            bytes.extend(text.replace(META_SPACE, " ").as_bytes());
+        }
+        _ => bytes.extend(text.as_bytes()),
+    }
+}
+
+/// The byte of a token such as `<0x0A>`.
+fn parse_byte(text: &str) -> Option<u8> {
+    let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
+    (digits.len() == 2).then(|| u8::from_str_radix(digits, 16).ok())?
+}
+
+fn read_scores(gguf: &Directory, tokens: usize) -> Result<Vec<f32>, TextError> {
+    const KEY: &str = "tokenizer.ggml.scores";
+    let Some(array) = gguf.find_array(KEY)? else { return Ok(Vec::new()) };
+    let scores: Vec<f32> = match (array.floats(), array.integers()) {
+        (Some(floats), _) => floats.collect(),
+        (None, Some(integers)) => integers.map(|score| score as f32).collect(),
+        (None, None) => return Err(TextError::ArrayType { key: KEY, wanted: "floats" }),
+    };
+    if scores.len() != tokens {
+        return Err(TextError::ArrayLength { key: KEY, found: scores.len(), wanted: tokens });
+    }
+    Ok(scores)
+}
+
+fn read_id(gguf: &Directory, key: &str, pieces: &Pieces) -> Result<Option<u32>, TextError> {
+    let Some(id) = gguf.find_u64(key)? else { return Ok(None) };
+    match u32::try_from(id) {
+        Ok(found) if (found as usize) < pieces.len() => Ok(Some(found)),
+        _ => Err(TextError::IdOutOfRange { key: key.to_owned(), id, len: pieces.len() }),
+    }
+}
+
+/// Texts by which models end a turn, a message or a file; files name one or two of them at most.
+const END_TEXTS: &[&str] = &[
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|calls|>",
+    "<|flush|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "</s>",
+    "<eos>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<turn|>",
+    "<|tool_response>",
+    "<｜end▁of▁sentence｜>",
+    "[e~[",
+    "<|fim_pad|>",
+    "<|repo_name|>",
+    "<|file_sep|>",
+];
+
+/// The tokens that end a generation: those the file names and those with a well-known text. All
+/// of them become control tokens, since some files mark them as plain text.
+fn end_ids(pieces: &Pieces, kinds: &mut [Kind], named: [Option<u32>; 3]) -> Vec<u32> {
+    let texts: std::collections::HashSet<&[u8]> =
+        END_TEXTS.iter().map(|text| text.as_bytes()).collect();
+    let all = 0..pieces.len() as u32;
+    let mut ends: Vec<u32> = all.filter(|id| texts.contains(pieces.get(*id))).collect();
+    let id_of = |text: &str| ends.iter().copied().find(|id| pieces.get(*id) == text.as_bytes());
+
+    // In gpt-oss <|end|> only ends one message of a reply, and in Gemma 4 </s> is a HTML tag.
+    let calls = id_of("<|call|>").or(id_of("<|calls|>")).is_some();
+    let replies = id_of("<|return|>").or(id_of("<|flush|>")).is_some();
+    let inner_end = if calls && replies { id_of("<|end|>") } else { None };
+    let tag = id_of("<|tool_response>").and_then(|_| id_of("</s>"));
+    ends.retain(|id| Some(*id) != inner_end && Some(*id) != tag);
+
+    ends.extend(named.into_iter().flatten());
+    ends.sort_unstable();
+    ends.dedup();
+    for id in &ends {
+        kinds[*id as usize] = Kind::Control;
+    }
+    ends
+}
