@@ -1,1 +1,28 @@
 //! All-reduce, gather and broadcast over links, in a fixed order, with a deadline on every wait.
+//!
+//! A [`Group`] is one rank's view of its epoch: a link to every other rank. All ranks call the same
+//! collectives in the same order (SPMD); each call returns once this rank has what it came for and
+//! all it owes to others has left the process.
+//!
+//! - **The same bits everywhere.** [`Group::all_reduce`] finishes one summation tree
+//!   ([`sumtree`]) whatever the number of ranks, the split and the algorithm.
+//! - **Nothing hangs.** A rank that stays silent past the deadline, or is gone, is *named* in the
+//!   error; the others are told who it was. After its first error a group is finished.
+//! - **No allocation in the steady state**: scratch grows to the largest message and stays.
+//!
+//! This crate knows no transports (that is `link`), no tensors and no model.
+
+mod all_reduce;
+mod back_off;
+mod error;
+mod exchange;
+mod group;
+mod options;
+mod plan;
+mod rooted;
+mod wire;
+
+pub use error::CollectiveError;
+pub use group::Group;
+pub use options::{Algorithm, Options};
+pub use plan::ReducePlan;

@@ -1,11 +1,9 @@
 //! What every transport must do, run over each of them.
 
-mod common;
-
 use std::thread;
 use std::time::Duration;
 
-use common::{pair, recv, send, wait};
+use crate::common::{pair, recv, send, wait};
 use sinew_link::{Encryption, Link, LinkError, MESSAGE_BYTES_MAX, Preference, SLOTS, Transport};
 
 type Pair = (Box<dyn Link>, Box<dyn Link>);
@@ -189,7 +187,7 @@ fn a_sleeper_is_woken_by_a_message_and_by_the_end() {
             let sleeper = scope.spawn(move || {
                 let mut wakes = 0;
                 let mut next = |right: &mut Box<dyn Link>| loop {
-                    right.wait_readable(common::PATIENCE)?;
+                    right.wait_readable(crate::common::PATIENCE)?;
                     wakes += 1;
                     // A delayed message wakes its receiver before it is due.
                     assert!(wakes < 1_000_000, "woken for nothing");

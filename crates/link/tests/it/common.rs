@@ -62,7 +62,6 @@ pub fn same(config: &MeshConfig) -> Vec<MeshConfig> {
 }
 
 /// Two linked ranks, 0 and 1.
-#[allow(dead_code)]
 pub fn pair(adjust: impl FnOnce(&mut MeshConfig)) -> (Box<dyn Link>, Box<dyn Link>) {
     let listeners = listeners(2);
     let mut config = config(addrs(&listeners));
@@ -73,7 +72,6 @@ pub fn pair(adjust: impl FnOnce(&mut MeshConfig)) -> (Box<dyn Link>, Box<dyn Lin
 }
 
 /// Polls until something comes, as a collective does.
-#[allow(dead_code)]
 pub fn wait<T>(mut poll: impl FnMut() -> Result<Option<T>, LinkError>) -> Result<T, LinkError> {
     let started = Instant::now();
     loop {
@@ -85,7 +83,6 @@ pub fn wait<T>(mut poll: impl FnMut() -> Result<Option<T>, LinkError>) -> Result
     }
 }
 
-#[allow(dead_code)]
 pub fn send(link: &mut dyn Link, message: &[u8]) -> Result<(), LinkError> {
     wait(|| {
         let Some(slot) = link.poll_send()? else {
@@ -96,7 +93,6 @@ pub fn send(link: &mut dyn Link, message: &[u8]) -> Result<(), LinkError> {
     })
 }
 
-#[allow(dead_code)]
 pub fn recv(link: &mut dyn Link) -> Result<Vec<u8>, LinkError> {
     let message = wait(|| Ok(link.poll_recv()?.map(<[u8]>::to_vec)))?;
     link.consume();

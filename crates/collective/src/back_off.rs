@@ -1,0 +1,125 @@
+//! How a rank waits: it polls hard while an answer is a wire's latency away, then lets others have
+//! the core, then sleeps between looks.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::CollectiveError;
+
+/// While spinning, the clock and the abort flag are looked at once in so many polls: a look costs
+/// 30 ns, a poll of shared memory 5.
+const POLLS_PER_LOOK: u32 = 16;
+
+/// How long to poll with `yield` in between before sleeping: the imbalance between ranks within a
+/// decoding step is below this.
+const YIELD_MAX: Duration = Duration::from_millis(1);
+
+/// The sleep between two looks: a twentieth of the time already waited, in these bounds.
+const NAP_MIN: Duration = Duration::from_micros(50);
+const NAP_MAX: Duration = Duration::from_millis(1);
+
+/// One wait; [`reset`](BackOff::reset) whenever something has moved.
+pub(crate) struct BackOff<'a> {
+    abort: &'a AtomicBool,
+    spin: Duration,
+    polls: u32,
+    started: Option<Instant>,
+    /// How long nothing had moved at the last look at the clock.
+    waited: Duration,
+}
+
+/// What a pause has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Polled again at once.
+    Spinning,
+    /// Let another thread run in between.
+    Yielding,
+    /// The caller should sleep, for [`BackOff::nap`] if it knows nothing better.
+    Sleeping,
+}
+
+impl<'a> BackOff<'a> {
+    pub fn new(abort: &'a AtomicBool, spin: Duration) -> Self {
+        BackOff { abort, spin, polls: 0, started: None, waited: Duration::ZERO }
+    }
+
+    /// Something moved: the wait begins anew.
+    pub fn reset(&mut self) {
+        (self.polls, self.started, self.waited) = (0, None, Duration::ZERO);
+    }
+
+    /// How long nothing has moved, as of the last look at the clock.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Pauses once between two polls that found nothing. An error if the abort flag is up.
+    pub fn pause(&mut self) -> Result<Stage, CollectiveError> {
+        self.polls = self.polls.wrapping_add(1);
+        let mut stage = self.stage();
+        if stage != Stage::Spinning || self.polls.is_multiple_of(POLLS_PER_LOOK) {
+            if self.abort.load(Ordering::Relaxed) {
+                return Err(CollectiveError::Aborted);
+            }
+            self.waited = self.started.get_or_insert_with(Instant::now).elapsed();
+            stage = self.stage();
+        }
+        match stage {
+            Stage::Spinning => std::hint::spin_loop(),
+            Stage::Yielding => std::thread::yield_now(),
+            Stage::Sleeping => {}
+        }
+        Ok(stage)
+    }
+
+    /// A sleep that adds little to a wait that is already long.
+    pub fn nap(&self) -> Duration {
+        (self.waited / 20).clamp(NAP_MIN, NAP_MAX)
+    }
+
+    fn stage(&self) -> Stage {
+        if self.waited < self.spin {
+            Stage::Spinning
+        } else if self.waited < self.spin + YIELD_MAX {
+            Stage::Yielding
+        } else {
+            Stage::Sleeping
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_goes_from_spinning_to_sleeping_and_anew_after_a_reset() {
+        let abort = AtomicBool::new(false);
+        let mut back_off = BackOff::new(&abort, Duration::from_micros(200));
+        for _ in 0..2 {
+            assert_eq!(back_off.pause(), Ok(Stage::Spinning));
+            let mut stages = vec![Stage::Spinning];
+            while stages.last() != Some(&Stage::Sleeping) {
+                stages.push(back_off.pause().unwrap());
+            }
+            assert!(stages.is_sorted_by_key(|stage| *stage as u8), "{stages:?}");
+            assert!(back_off.waited() >= YIELD_MAX);
+            assert!((NAP_MIN..=NAP_MAX).contains(&back_off.nap()));
+            back_off.reset();
+            assert_eq!(back_off.waited(), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn an_overloaded_machine_yields_from_the_start_and_abort_ends_every_stage() {
+        let abort = AtomicBool::new(false);
+        let mut back_off = BackOff::new(&abort, Duration::ZERO);
+        assert_eq!(back_off.pause(), Ok(Stage::Yielding));
+        abort.store(true, Ordering::Relaxed);
+        assert_eq!(back_off.pause(), Err(CollectiveError::Aborted));
+        let mut spinning = BackOff::new(&abort, Duration::from_secs(9));
+        let ended = (0..=POLLS_PER_LOOK).find_map(|_| spinning.pause().err());
+        assert_eq!(ended, Some(CollectiveError::Aborted));
+    }
+}

@@ -1,0 +1,316 @@
+//! The engine under every collective: sends to and receives from all peers at once.
+//!
+//! It never waits for one peer while another could move, and always drains what comes while it
+//! sends, so no order of ranks can deadlock it. Payloads longer than a message are cut into
+//! messages, which pipeline through the links' slots.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use link::Link;
+
+use crate::CollectiveError;
+use crate::back_off::{BackOff, Stage};
+use crate::wire::{HEADER_BYTES, Header, Op};
+
+/// What a rank expects from a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expect {
+    Nothing,
+    /// A payload of just so many bytes (0 is a message too).
+    Bytes(usize),
+    /// A payload of a length that only its sender knows.
+    AtMost(usize),
+}
+
+/// The payloads of one collective, as bytes. `peer` is a rank.
+pub(crate) trait Payload {
+    /// Bytes to send to `peer`; `None` for no message, `Some(0)` for an empty one.
+    fn outgoing(&self, peer: usize) -> Option<usize>;
+
+    /// Writes the payload for `peer` from byte `offset` on; fills `bytes`.
+    fn fill(&mut self, peer: usize, offset: usize, bytes: &mut [u8]);
+
+    fn incoming(&self, peer: usize) -> Expect;
+
+    /// Takes in `bytes` of the payload from `peer`, which stand at `offset` of its `total`.
+    fn store(&mut self, peer: usize, offset: usize, total: usize, bytes: &[u8]);
+}
+
+/// A link and how far the running collective has come on it.
+pub(crate) struct Lane {
+    pub link: Box<dyn Link>,
+    pub peer: usize,
+    send: Sending,
+    recv: Receiving,
+}
+
+enum Sending {
+    /// Bytes sent of the payload's.
+    Payload {
+        sent: usize,
+        total: usize,
+    },
+    /// All committed, not all pushed out.
+    Flushing,
+    Done,
+}
+
+enum Receiving {
+    /// Bytes received; `total` is known from the first message on.
+    Payload {
+        received: usize,
+        total: Option<usize>,
+    },
+    Done,
+}
+
+impl Lane {
+    pub fn new(link: Box<dyn Link>) -> Self {
+        let peer = link.info().peer;
+        Lane { link, peer, send: Sending::Done, recv: Receiving::Done }
+    }
+
+    fn start(&mut self, payload: &impl Payload) {
+        self.send = match payload.outgoing(self.peer) {
+            None => Sending::Done,
+            Some(total) => Sending::Payload { sent: 0, total },
+        };
+        self.recv = match payload.incoming(self.peer) {
+            Expect::Nothing => Receiving::Done,
+            _ => Receiving::Payload { received: 0, total: None },
+        };
+    }
+
+    /// Sends one message if a slot is free; `true` if something moved.
+    fn advance_send(
+        &mut self,
+        op: Op,
+        payload: &mut impl Payload,
+    ) -> Result<bool, CollectiveError> {
+        match &mut self.send {
+            Sending::Done => Ok(false),
+            Sending::Flushing => {
+                let done = self.link.progress()?;
+                if done {
+                    self.send = Sending::Done;
+                }
+                Ok(done)
+            }
+            Sending::Payload { sent, total } => {
+                let (total, len_max) = (*total, self.link.message_bytes_max());
+                let Some(slot) = self.link.poll_send()? else {
+                    return Ok(false);
+                };
+                let len = (total - *sent).min(len_max - HEADER_BYTES);
+                let (header, bytes) = slot.split_at_mut(HEADER_BYTES);
+                header.copy_from_slice(&Header { op, total: total as u64 }.encode());
+                payload.fill(self.peer, *sent, &mut bytes[..len]);
+                self.link.commit(HEADER_BYTES + len)?;
+                *sent += len;
+                if *sent == total {
+                    let done = self.link.progress()?;
+                    self.send = if done { Sending::Done } else { Sending::Flushing };
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Takes in one message if one is here; `true` if something moved.
+    fn advance_recv(
+        &mut self,
+        op: Op,
+        payload: &mut impl Payload,
+    ) -> Result<bool, CollectiveError> {
+        let Receiving::Payload { received, total } = &mut self.recv else {
+            return Ok(false);
+        };
+        let Some(message) = self.link.poll_recv()? else {
+            return Ok(false);
+        };
+        let expect = payload.incoming(self.peer);
+        let (total_there, bytes) = admit(self.peer, op, expect, *total, *received, message)?;
+        payload.store(self.peer, *received, total_there, bytes);
+        *received += bytes.len();
+        *total = Some(total_there);
+        if *received == total_there {
+            self.recv = Receiving::Done;
+        }
+        self.link.consume();
+        Ok(true)
+    }
+
+    fn is_receiving(&self) -> bool {
+        !matches!(self.recv, Receiving::Done)
+    }
+
+    fn is_sending(&self) -> bool {
+        !matches!(self.send, Sending::Done)
+    }
+}
+
+/// Checks that a message is the next of what is due from `peer`, and returns the payload's whole
+/// length and this message's share of it.
+fn admit(
+    peer: usize,
+    op: Op,
+    expect: Expect,
+    total: Option<usize>,
+    received: usize,
+    message: &[u8],
+) -> Result<(usize, &[u8]), CollectiveError> {
+    let mismatch =
+        |expected: String, found: String| CollectiveError::Mismatch { rank: peer, expected, found };
+    let Some((header, bytes)) = Header::decode(message) else {
+        let found = format!("{} bytes that are no message of this version", message.len());
+        return Err(mismatch(format!("{op:?}"), found));
+    };
+    if header.op == Op::Farewell {
+        return Err(farewell_error(peer, bytes));
+    }
+    if header.op != op {
+        return Err(mismatch(format!("{op:?}"), format!("{:?}", header.op)));
+    }
+    let too_long =
+        |bytes_max| CollectiveError::TooLong { what: "a message", bytes: header.total, bytes_max };
+    let due = match (total, expect) {
+        (Some(total), _) | (None, Expect::Bytes(total)) => total,
+        (None, Expect::AtMost(bytes_max)) => {
+            let total = usize::try_from(header.total).map_err(|_| too_long(bytes_max))?;
+            if total > bytes_max {
+                return Err(too_long(bytes_max));
+            }
+            total
+        }
+        (None, Expect::Nothing) => 0,
+    };
+    if header.total != due as u64 {
+        return Err(mismatch(format!("{op:?} of {due} bytes"), format!("{} bytes", header.total)));
+    }
+    // An empty share of a longer payload would be a peer that never finishes.
+    if bytes.len() > due - received || (bytes.is_empty() && due > 0) {
+        let found = format!("{} bytes in one message", bytes.len());
+        return Err(mismatch(format!("{op:?} with {} bytes to come", due - received), found));
+    }
+    Ok((due, bytes))
+}
+
+/// The limits of a wait.
+pub(crate) struct Patience<'a> {
+    pub abort: &'a AtomicBool,
+    pub spin: Duration,
+    pub deadline: Duration,
+}
+
+/// Runs one collective to its end on all lanes.
+pub(crate) fn exchange(
+    lanes: &mut [Lane],
+    patience: &Patience<'_>,
+    op: Op,
+    payload: &mut impl Payload,
+) -> Result<(), CollectiveError> {
+    for lane in lanes.iter_mut() {
+        lane.start(payload);
+    }
+    let mut back_off = BackOff::new(patience.abort, patience.spin);
+    loop {
+        let mut moved = false;
+        // Sends first: others wait for them, while our own receives wait for others.
+        for lane in lanes.iter_mut().filter(|lane| lane.is_sending()) {
+            moved |= lane.advance_send(op, payload)?;
+        }
+        for lane in lanes.iter_mut().filter(|lane| lane.is_receiving()) {
+            moved |= lane.advance_recv(op, payload)?;
+        }
+        if lanes.iter().all(|lane| !lane.is_sending() && !lane.is_receiving()) {
+            return Ok(());
+        }
+        if moved {
+            back_off.reset();
+            continue;
+        }
+        let stage = back_off.pause()?;
+        if back_off.waited() >= patience.deadline {
+            return Err(late(lanes, back_off.waited()));
+        }
+        if stage == Stage::Sleeping {
+            std::thread::sleep(back_off.nap());
+        }
+    }
+}
+
+/// Names the rank that is waited for: one that owes us bytes, or else one that takes none of ours.
+fn late(lanes: &[Lane], waited: Duration) -> CollectiveError {
+    let owes = lanes.iter().find(|lane| lane.is_receiving());
+    let stuck = owes.or_else(|| lanes.iter().find(|lane| lane.is_sending()));
+    let rank = stuck.expect("a wait is for somebody").peer;
+    CollectiveError::Late { rank, waited_ms: waited.as_millis() as u64 }
+}
+
+/// How long a failing rank tries to tell the others; they find out by themselves if it cannot.
+const FAREWELL_MAX: Duration = Duration::from_millis(2);
+
+/// Tells the peers whose fault it was, so that they do not blame the messenger. Best effort.
+pub(crate) fn say_farewell(lanes: &mut [Lane], error: &CollectiveError) {
+    let culprit = error.rank();
+    let mut message = Header { op: Op::Farewell, total: 0 }.encode().to_vec();
+    message.extend_from_slice(&culprit.map_or(u64::MAX, |rank| rank as u64).to_le_bytes());
+    for lane in lanes.iter_mut().filter(|lane| Some(lane.peer) != culprit) {
+        let started = Instant::now();
+        let mut said = false;
+        while started.elapsed() < FAREWELL_MAX {
+            let step = if said { lane.link.progress() } else { try_say(lane, &message) };
+            match step {
+                Ok(done) if done && said => break,
+                Ok(done) => said |= done,
+                Err(_) => break,
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn try_say(lane: &mut Lane, message: &[u8]) -> Result<bool, link::LinkError> {
+    let Some(slot) = lane.link.poll_send()? else {
+        return Ok(false);
+    };
+    slot[..message.len()].copy_from_slice(message);
+    lane.link.commit(message.len())?;
+    Ok(true)
+}
+
+/// A peer that is lost may have said why before it went: then that is the error.
+pub(crate) fn last_words(lanes: &mut [Lane], error: CollectiveError) -> CollectiveError {
+    let CollectiveError::Lost { rank, .. } = error else {
+        return error;
+    };
+    let Some(lane) = lanes.iter_mut().find(|lane| lane.peer == rank) else {
+        return error;
+    };
+    // Bounded by what a link and a socket's buffer hold.
+    for _ in 0..LAST_MESSAGES_MAX {
+        let Ok(Some(message)) = lane.link.poll_recv() else {
+            break;
+        };
+        if let Some((Header { op: Op::Farewell, .. }, payload)) = Header::decode(message) {
+            return farewell_error(rank, payload);
+        }
+        lane.link.consume();
+    }
+    error
+}
+
+/// Messages of a lost peer that are skipped in search of its last.
+const LAST_MESSAGES_MAX: usize = 1024;
+
+fn farewell_error(peer: usize, payload: &[u8]) -> CollectiveError {
+    let culprit = payload.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    match culprit.and_then(|rank| u32::try_from(rank).ok()) {
+        Some(rank) if rank as usize != peer => {
+            let reason = format!("rank {peer} reported it");
+            CollectiveError::Lost { rank: rank as usize, reason }
+        }
+        _ => CollectiveError::Lost { rank: peer, reason: "it stopped by itself".to_string() },
+    }
+}

@@ -1,0 +1,46 @@
+//! How a group behaves. Algorithm and thresholds must be the same on all ranks.
+
+use std::time::Duration;
+
+/// How partial sums travel in an all-reduce. All give the same bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Algorithm {
+    /// By the number of ranks and the message's size.
+    #[default]
+    Auto,
+    /// Every rank sends its parts to every other: one hop, most bytes.
+    OneShot,
+    /// Reduce-scatter, then all-gather: two hops, fewest bytes.
+    TwoPhase,
+}
+
+/// See each field; [`Default`] is right for decoding on a machine that is not overloaded.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long to wait for a rank from which nothing comes.
+    pub deadline: Duration,
+    pub algorithm: Algorithm,
+    /// With [`Algorithm::Auto`] and more than two ranks: vectors of at least this many bytes go in
+    /// two phases.
+    pub two_phase_bytes_min: usize,
+    /// How long to poll without giving up the core. `None`: 100 us if this machine has a core for
+    /// each of its ranks, else not at all, since spinning would hold up the rank waited for.
+    pub spin: Option<Duration>,
+    /// The longest byte message that is received.
+    pub bytes_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            // A step may wait for the slowest rank's prefill chunk, which takes seconds on a
+            // small machine; a dead rank is mostly noticed by its connection, in milliseconds.
+            deadline: Duration::from_secs(10),
+            algorithm: Algorithm::Auto,
+            two_phase_bytes_min: 64 * 1024,
+            spin: None,
+            // Step plans and top-k lists are kilobytes; all logits of a batch of 64 are 32 MiB.
+            bytes_max: 64 << 20,
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! Broadcast, gather, all-gather, send, receive and barrier.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::all_reduce::Slices;
+use crate::back_off::{BackOff, Stage};
+use crate::exchange::{Expect, Lane, Payload};
+use crate::wire::{Op, get_f32, put_f32};
+use crate::{CollectiveError, Group};
+
+/// An idle rank looks at the abort flag this often. Data and a lost root wake it at once.
+const IDLE_LOOK: Duration = Duration::from_millis(5);
+
+/// An idle rank looks this often whether the ranks that it does not wait for are still there.
+const IDLE_CHECK: Duration = Duration::from_millis(100);
+
+impl Group {
+    /// Copies `message` of `root` to all ranks. On the others it is overwritten; its capacity is
+    /// reused.
+    pub fn broadcast(&mut self, root: usize, message: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        self.check_rank(root)?;
+        let bytes_max = self.options().bytes_max;
+        if root == self.rank() {
+            check_len(message.len(), bytes_max)?;
+            self.exchange(Op::Broadcast, &mut BytesOut { to: None, bytes: message })
+        } else {
+            self.exchange(Op::Broadcast, &mut BytesIn { from: root, bytes_max, bytes: message })
+        }
+    }
+
+    /// As [`Group::broadcast`], but the other ranks wait for the message without a deadline, and
+    /// without using the core once the wait is long: for ranks with nothing to do until `root` has
+    /// work. The abort flag and the loss of any rank end the wait.
+    pub fn broadcast_idle(
+        &mut self,
+        root: usize,
+        message: &mut Vec<u8>,
+    ) -> Result<(), CollectiveError> {
+        self.check_rank(root)?;
+        if root != self.rank() {
+            self.check()?;
+            let (lanes, at, abort, spin) = self.lane(root)?;
+            let waited = wait_idle(lanes, at, abort, spin);
+            self.keep(waited)?;
+        }
+        self.broadcast(root, message)
+    }
+
+    /// Brings every rank's slice of a vector to `root`.
+    ///
+    /// `own`: `[lens[rank]]` f32. `all`: on `root` `[sum of lens]` f32, filled in order of rank;
+    /// elsewhere it is not used and may be empty. `lens` must be the same on all ranks.
+    pub fn gather(
+        &mut self,
+        root: usize,
+        own: &[f32],
+        lens: &[usize],
+        all: &mut [f32],
+    ) -> Result<(), CollectiveError> {
+        self.check_rank(root)?;
+        self.check_lens(own, lens)?;
+        if root != self.rank() {
+            return self.exchange(Op::Gather, &mut FloatsOut { to: root, values: own });
+        }
+        let total = lens.iter().sum();
+        if all.len() != total {
+            let what = "elements to gather into";
+            return Err(CollectiveError::Length { what, given: all.len(), expected: total });
+        }
+        all[slice_of(lens, root)].copy_from_slice(own);
+        self.exchange(Op::Gather, &mut FloatsIn { lens, all })
+    }
+
+    /// As [`Group::gather`], for bytes of any length up to the option `bytes_max`: on `root`, the
+    /// message of each rank replaces the content of `all[rank]`.
+    pub fn gather_bytes(
+        &mut self,
+        root: usize,
+        own: &[u8],
+        all: &mut [Vec<u8>],
+    ) -> Result<(), CollectiveError> {
+        self.check_rank(root)?;
+        let bytes_max = self.options().bytes_max;
+        check_len(own.len(), bytes_max)?;
+        if root != self.rank() {
+            return self.exchange(Op::Gather, &mut BytesOut { to: Some(root), bytes: own });
+        }
+        let (given, expected) = (all.len(), self.ranks());
+        if given != expected {
+            return Err(CollectiveError::Length {
+                what: "buffers to gather into",
+                given,
+                expected,
+            });
+        }
+        all[root].clear();
+        all[root].extend_from_slice(own);
+        self.exchange(Op::Gather, &mut BytesFromAll { all, bytes_max })
+    }
+
+    /// Brings every rank's slice of a vector to every rank.
+    ///
+    /// `own`: `[lens[rank]]` f32. `all`: `[sum of lens]` f32, filled in order of rank. `lens` must
+    /// be the same on all ranks.
+    pub fn all_gather(
+        &mut self,
+        own: &[f32],
+        lens: &[usize],
+        all: &mut [f32],
+    ) -> Result<(), CollectiveError> {
+        self.check_lens(own, lens)?;
+        let total = lens.iter().sum();
+        if all.len() != total {
+            let what = "elements to gather into";
+            return Err(CollectiveError::Length { what, given: all.len(), expected: total });
+        }
+        let rank = self.rank();
+        all[slice_of(lens, rank)].copy_from_slice(own);
+        self.exchange(Op::AllGather, &mut Slices::new(all, |peer| slice_of(lens, peer), rank))
+    }
+
+    /// Sends f32 values to `to`, which must [`recv`](Group::recv) as many.
+    pub fn send(&mut self, to: usize, values: &[f32]) -> Result<(), CollectiveError> {
+        self.check_peer(to)?;
+        self.exchange(Op::Send, &mut FloatsOut { to, values })
+    }
+
+    /// Fills `values` with what `from` sends.
+    pub fn recv(&mut self, from: usize, values: &mut [f32]) -> Result<(), CollectiveError> {
+        self.check_peer(from)?;
+        self.exchange(Op::Send, &mut FloatsFrom { from, values })
+    }
+
+    /// Sends bytes to `to`, which must [`recv_bytes`](Group::recv_bytes).
+    pub fn send_bytes(&mut self, to: usize, bytes: &[u8]) -> Result<(), CollectiveError> {
+        self.check_peer(to)?;
+        check_len(bytes.len(), self.options().bytes_max)?;
+        self.exchange(Op::Send, &mut BytesOut { to: Some(to), bytes })
+    }
+
+    /// Replaces `bytes` by what `from` sends.
+    pub fn recv_bytes(&mut self, from: usize, bytes: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        self.check_peer(from)?;
+        let bytes_max = self.options().bytes_max;
+        self.exchange(Op::Send, &mut BytesIn { from, bytes_max, bytes })
+    }
+
+    /// Returns once every rank has called it.
+    pub fn barrier(&mut self) -> Result<(), CollectiveError> {
+        self.exchange(Op::Barrier, &mut Nothing)
+    }
+
+    fn check_rank(&self, rank: usize) -> Result<(), CollectiveError> {
+        if rank >= self.ranks() {
+            return Err(CollectiveError::Links { rank, problem: "is not one of the group's" });
+        }
+        Ok(())
+    }
+
+    fn check_peer(&self, rank: usize) -> Result<(), CollectiveError> {
+        self.check_rank(rank)?;
+        if rank == self.rank() {
+            return Err(CollectiveError::Links { rank, problem: "would talk to itself" });
+        }
+        Ok(())
+    }
+
+    fn check_lens(&self, own: &[f32], lens: &[usize]) -> Result<(), CollectiveError> {
+        if lens.len() != self.ranks() {
+            let (given, expected) = (lens.len(), self.ranks());
+            return Err(CollectiveError::Length { what: "lengths by rank", given, expected });
+        }
+        if own.len() != lens[self.rank()] {
+            let (given, expected) = (own.len(), lens[self.rank()]);
+            return Err(CollectiveError::Length { what: "own elements", given, expected });
+        }
+        Ok(())
+    }
+}
+
+fn check_len(bytes: usize, bytes_max: usize) -> Result<(), CollectiveError> {
+    if bytes > bytes_max {
+        let bytes = bytes as u64;
+        return Err(CollectiveError::TooLong { what: "a message", bytes, bytes_max });
+    }
+    Ok(())
+}
+
+/// The elements of `rank` in a vector made of slices of these lengths.
+fn slice_of(lens: &[usize], rank: usize) -> Range<usize> {
+    let start = lens[..rank].iter().sum();
+    start..start + lens[rank]
+}
+
+/// Waits until a message of `lanes[at]` is here.
+fn wait_idle(
+    lanes: &mut [Lane],
+    at: usize,
+    abort: &AtomicBool,
+    spin: Duration,
+) -> Result<(), CollectiveError> {
+    let mut back_off = BackOff::new(abort, spin);
+    let mut checked = Instant::now();
+    while lanes[at].link.poll_recv()?.is_none() {
+        if back_off.pause()? != Stage::Sleeping {
+            continue;
+        }
+        if checked.elapsed() >= IDLE_CHECK {
+            checked = Instant::now();
+            for lane in lanes.iter_mut() {
+                lane.link.check()?;
+            }
+        }
+        lanes[at].link.wait_readable(IDLE_LOOK)?;
+        if abort.load(Ordering::Relaxed) {
+            return Err(CollectiveError::Aborted);
+        }
+    }
+    Ok(())
+}
+
+/// The same bytes to one peer or to all.
+struct BytesOut<'a> {
+    to: Option<usize>,
+    bytes: &'a [u8],
+}
+
+impl Payload for BytesOut<'_> {
+    fn outgoing(&self, peer: usize) -> Option<usize> {
+        self.to.is_none_or(|to| to == peer).then_some(self.bytes.len())
+    }
+
+    fn fill(&mut self, _peer: usize, offset: usize, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&self.bytes[offset..offset + bytes.len()]);
+    }
+
+    fn incoming(&self, _peer: usize) -> Expect {
+        Expect::Nothing
+    }
+
+    fn store(&mut self, _peer: usize, _offset: usize, _total: usize, _bytes: &[u8]) {}
+}
+
+/// Bytes of an unknown length from one peer.
+struct BytesIn<'a> {
+    from: usize,
+    bytes_max: usize,
+    bytes: &'a mut Vec<u8>,
+}
+
+impl Payload for BytesIn<'_> {
+    fn outgoing(&self, _peer: usize) -> Option<usize> {
+        None
+    }
+
+    fn fill(&mut self, _peer: usize, _offset: usize, _bytes: &mut [u8]) {}
+
+    fn incoming(&self, peer: usize) -> Expect {
+        if peer == self.from { Expect::AtMost(self.bytes_max) } else { Expect::Nothing }
+    }
+
+    fn store(&mut self, _peer: usize, offset: usize, total: usize, bytes: &[u8]) {
+        append(self.bytes, offset, total, bytes);
+    }
+}
+
+/// Bytes of unknown lengths from all peers.
+struct BytesFromAll<'a> {
+    all: &'a mut [Vec<u8>],
+    bytes_max: usize,
+}
+
+impl Payload for BytesFromAll<'_> {
+    fn outgoing(&self, _peer: usize) -> Option<usize> {
+        None
+    }
+
+    fn fill(&mut self, _peer: usize, _offset: usize, _bytes: &mut [u8]) {}
+
+    fn incoming(&self, _peer: usize) -> Expect {
+        Expect::AtMost(self.bytes_max)
+    }
+
+    fn store(&mut self, peer: usize, offset: usize, total: usize, bytes: &[u8]) {
+        append(&mut self.all[peer], offset, total, bytes);
+    }
+}
+
+/// Adds the next bytes of a message; the first ones replace what was there. Room is made as bytes
+/// come, so that an announced length alone costs nothing.
+fn append(message: &mut Vec<u8>, offset: usize, total: usize, bytes: &[u8]) {
+    message.truncate(offset);
+    message.reserve(bytes.len().max((total - offset).min(2 * offset)));
+    message.extend_from_slice(bytes);
+}
+
+/// Values to one peer.
+struct FloatsOut<'a> {
+    to: usize,
+    values: &'a [f32],
+}
+
+impl Payload for FloatsOut<'_> {
+    fn outgoing(&self, peer: usize) -> Option<usize> {
+        (peer == self.to).then_some(4 * self.values.len())
+    }
+
+    fn fill(&mut self, _peer: usize, offset: usize, bytes: &mut [u8]) {
+        put_f32(bytes, &self.values[offset / 4..(offset + bytes.len()) / 4]);
+    }
+
+    fn incoming(&self, _peer: usize) -> Expect {
+        Expect::Nothing
+    }
+
+    fn store(&mut self, _peer: usize, _offset: usize, _total: usize, _bytes: &[u8]) {}
+}
+
+/// Values from one peer.
+struct FloatsFrom<'a> {
+    from: usize,
+    values: &'a mut [f32],
+}
+
+impl Payload for FloatsFrom<'_> {
+    fn outgoing(&self, _peer: usize) -> Option<usize> {
+        None
+    }
+
+    fn fill(&mut self, _peer: usize, _offset: usize, _bytes: &mut [u8]) {}
+
+    fn incoming(&self, peer: usize) -> Expect {
+        if peer == self.from { Expect::Bytes(4 * self.values.len()) } else { Expect::Nothing }
+    }
+
+    fn store(&mut self, _peer: usize, offset: usize, _total: usize, bytes: &[u8]) {
+        get_f32(bytes, &mut self.values[offset / 4..(offset + bytes.len()) / 4]);
+    }
+}
+
+/// Each peer's slice to its place.
+struct FloatsIn<'a> {
+    lens: &'a [usize],
+    all: &'a mut [f32],
+}
+
+impl Payload for FloatsIn<'_> {
+    fn outgoing(&self, _peer: usize) -> Option<usize> {
+        None
+    }
+
+    fn fill(&mut self, _peer: usize, _offset: usize, _bytes: &mut [u8]) {}
+
+    fn incoming(&self, peer: usize) -> Expect {
+        Expect::Bytes(4 * self.lens[peer])
+    }
+
+    fn store(&mut self, peer: usize, offset: usize, _total: usize, bytes: &[u8]) {
+        let start = slice_of(self.lens, peer).start + offset / 4;
+        get_f32(bytes, &mut self.all[start..start + bytes.len() / 4]);
+    }
+}
+
+/// An empty message to and from everyone.
+struct Nothing;
+
+impl Payload for Nothing {
+    fn outgoing(&self, _peer: usize) -> Option<usize> {
+        Some(0)
+    }
+
+    fn fill(&mut self, _peer: usize, _offset: usize, _bytes: &mut [u8]) {}
+
+    fn incoming(&self, _peer: usize) -> Expect {
+        Expect::Bytes(0)
+    }
+
+    fn store(&mut self, _peer: usize, _offset: usize, _total: usize, _bytes: &[u8]) {}
+}

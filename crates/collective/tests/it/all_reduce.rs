@@ -1,0 +1,134 @@
+//! All-reduce gives one machine's bits on every rank: over both transports, with both algorithms,
+//! for any split.
+
+use std::ops::Range;
+
+use crate::common::{Random, random_spans, run};
+use link::Preference;
+use sinew_collective::{Algorithm, Group, Options, ReducePlan};
+use sumtree::cover;
+
+const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
+const ALGORITHMS: [Algorithm; 3] = [Algorithm::OneShot, Algorithm::TwoPhase, Algorithm::Auto];
+
+/// A product: its leaves' values and who owns which.
+struct Case {
+    spans: Vec<Range<usize>>,
+    /// `[leaves][len]`.
+    leaves: Vec<Vec<f32>>,
+}
+
+impl Case {
+    fn random(random: &mut Random, ranks: usize, len: usize) -> Self {
+        let leaves = 1 + random.below(sumtree::LEAVES_MAX);
+        let spans = random_spans(random, leaves, ranks);
+        let vector = |random: &mut Random| (0..len).map(|_| random.float()).collect();
+        Case { spans, leaves: (0..leaves).map(|_| vector(random)).collect() }
+    }
+
+    fn len(&self) -> usize {
+        self.leaves[0].len()
+    }
+
+    /// The definition of the tree, on vectors.
+    fn sum(&self, subtree: Range<usize>) -> Vec<f32> {
+        if subtree.len() == 1 {
+            return self.leaves[subtree.start].clone();
+        }
+        let middle = subtree.start + (subtree.len().next_power_of_two() >> 1);
+        let (left, right) = (self.sum(subtree.start..middle), self.sum(middle..subtree.end));
+        left.iter().zip(&right).map(|(left, right)| left + right).collect()
+    }
+
+    fn parts(&self, rank: usize) -> Vec<f32> {
+        let subtrees = cover(self.leaves.len(), self.spans[rank].clone());
+        subtrees.into_iter().flat_map(|subtree| self.sum(subtree)).collect()
+    }
+
+    fn check(&self, group: &mut Group) {
+        let plan = ReducePlan::new(self.leaves.len(), &self.spans).unwrap();
+        let mut total = vec![f32::NAN; self.len()];
+        group.all_reduce(&plan, &self.parts(group.rank()), &mut total).unwrap();
+        let expected = self.sum(0..self.leaves.len());
+        let bits = |vector: &[f32]| vector.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        assert!(
+            bits(&total) == bits(&expected),
+            "rank {} of {}: {} elements of {} leaves as {:?}",
+            group.rank(),
+            group.ranks(),
+            self.len(),
+            self.leaves.len(),
+            self.spans,
+        );
+    }
+}
+
+fn check_cases(ranks: usize, cases: &[Case]) {
+    for transport in TRANSPORTS {
+        for algorithm in ALGORITHMS {
+            let options = Options { algorithm, ..Options::default() };
+            run(ranks, transport, &options, |mut group| {
+                for case in cases {
+                    case.check(&mut group);
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn every_rank_gets_one_machines_bits_for_any_split() {
+    for ranks in [1, 2, 3, 4, 5, 6, 7, 8, 16] {
+        let seed = 1000 + ranks as u64;
+        println!("{ranks} ranks, seed {seed}");
+        let mut random = Random::new(seed);
+        // From one element to messages of several slots.
+        let lens = [1, 2, 15, 17, 512, 2048, 16_368, 40_000];
+        let cases: Vec<Case> =
+            lens.iter().map(|&len| Case::random(&mut random, ranks, len)).collect();
+        check_cases(ranks, &cases);
+    }
+}
+
+#[test]
+fn a_thousand_random_reductions() {
+    let seed = 20_260_901;
+    println!("seed {seed}");
+    let mut random = Random::new(seed);
+    for (ranks, transport) in [(2, Preference::Shm), (3, Preference::Tcp), (5, Preference::Shm)] {
+        let cases: Vec<Case> = (0..334)
+            .map(|_| {
+                let len = 1 + random.below(3000);
+                Case::random(&mut random, ranks, len)
+            })
+            .collect();
+        run(ranks, transport, &Options::default(), |mut group| {
+            for case in &cases {
+                case.check(&mut group);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_long_prefill_reduces_without_deadlock() {
+    let mut random = Random::new(5);
+    // 4 MiB a vector: far more than all slots and socket buffers hold.
+    let cases = [Case::random(&mut random, 3, 1 << 20)];
+    check_cases(3, &cases);
+}
+
+#[test]
+fn wrong_lengths_are_refused_and_the_group_lives_on() {
+    run(2, Preference::Auto, &Options::default(), |mut group| {
+        let plan = ReducePlan::new(4, &[0..3, 3..4]).unwrap();
+        let mut total = [0.0; 8];
+        let error = group.all_reduce(&plan, &[0.0; 5], &mut total).unwrap_err();
+        assert!(error.to_string().contains("5 given"), "{error}");
+        let three = ReducePlan::new(3, &[0..1, 1..2, 2..3]).unwrap();
+        group.all_reduce(&three, &[0.0; 8], &mut total).unwrap_err();
+        let parts = vec![1.0; plan.parts(group.rank()) * 8];
+        group.all_reduce(&plan, &parts, &mut total).unwrap();
+        assert_eq!(total, [plan.parts_total() as f32; 8]);
+    });
+}

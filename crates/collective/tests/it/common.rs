@@ -1,0 +1,95 @@
+//! Groups of ranks in one process: a thread for each, real links over loopback between them.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect_mesh};
+use sinew_collective::{Group, Options};
+
+/// A small generator, so that a printed seed repeats a test (xorshift64*).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.next() >> 33) as usize % bound
+    }
+
+    /// Values of very different sizes, so that the order of a sum shows in its last bits.
+    pub fn float(&mut self) -> f32 {
+        let mantissa = (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
+        mantissa * [1e-3, 1.0, 1e4][self.below(3)]
+    }
+}
+
+/// Runs `act` on every rank of a new group of `ranks`, and returns what each came to.
+pub fn run<T: Send>(
+    ranks: usize,
+    preference: Preference,
+    options: &Options,
+    act: impl Fn(Group) -> T + Sync,
+) -> Vec<T> {
+    run_with_abort(ranks, preference, options, |group, _| act(group))
+}
+
+/// As [`run`]; `act` also gets the flag that ends the group's waits.
+pub fn run_with_abort<T: Send>(
+    ranks: usize,
+    preference: Preference,
+    options: &Options,
+    act: impl Fn(Group, Arc<AtomicBool>) -> T + Sync,
+) -> Vec<T> {
+    static INSTANCES: AtomicU64 = AtomicU64::new(0);
+    let bind = |_| Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listeners: Vec<Listener> = (0..ranks).map(bind).collect();
+    let mut instance = [1; 16];
+    instance[..4].copy_from_slice(&std::process::id().to_le_bytes());
+    instance[8..].copy_from_slice(&INSTANCES.fetch_add(1, Ordering::Relaxed).to_le_bytes());
+    let config = MeshConfig {
+        rank: 0,
+        addrs: listeners.iter().map(Listener::addr).collect(),
+        instance,
+        epoch: 1,
+        secret: Secret::new([7; 32]),
+        preference,
+        encryption: Encryption::Sealed,
+        host: HostId::current(),
+        latency: Duration::ZERO,
+        deadline: Duration::from_secs(20),
+    };
+    thread::scope(|scope| {
+        let start = |(rank, listener)| {
+            let config = MeshConfig { rank, ..config.clone() };
+            let act = &act;
+            scope.spawn(move || {
+                let abort = Arc::new(AtomicBool::new(false));
+                let links = connect_mesh(listener, &config, &abort).unwrap();
+                let group = Group::new(rank, links, abort.clone(), options.clone()).unwrap();
+                act(group, abort)
+            })
+        };
+        let threads: Vec<_> = listeners.iter().enumerate().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Cuts `leaves` into one run for each rank, some possibly empty.
+pub fn random_spans(random: &mut Random, leaves: usize, ranks: usize) -> Vec<Range<usize>> {
+    let mut borders: Vec<usize> = (1..ranks).map(|_| random.below(leaves + 1)).collect();
+    borders.extend([0, leaves]);
+    borders.sort_unstable();
+    borders.windows(2).map(|pair| pair[0]..pair[1]).collect()
+}

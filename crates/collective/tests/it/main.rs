@@ -1,0 +1,5 @@
+//! Collectives as a rank sees them: threads as ranks, real links between them.
+
+mod all_reduce;
+mod common;
+mod rooted;
