@@ -1,1 +1,32 @@
-//! The HTTP API: OpenAI dialect, node administration, the status page.
+//! The HTTP API of a node: the OpenAI dialect, administration and the status page.
+//!
+//! [`start`] opens one listener in front of anything that is a [`Cluster`]; a running node is one,
+//! and so is the scripted double of this crate's tests. From the outside in:
+//!
+//! ```text
+//! http        connections, limits, the guard (Host, Origin, keys), bodies, errors, event streams
+//! openai      /v1/...: what OpenAI's clients send and expect
+//! admin       /sinew/v1/...: status, invite, join, serve, stop, shutdown
+//! page        /: the status page, and a plain line for clients that only knock
+//! completion  messages -> template -> tokens -> node -> text with stop strings
+//! node        the trait for what this crate needs of a node
+//! ```
+//!
+//! A dialect is a pair of translations around [`completion`]; it owns no inference logic, so that
+//! the next dialect is one more folder.
+//!
+//! This crate does not know workers, links, shards or files, and it starts no processes.
+
+mod admin;
+mod clock;
+mod completion;
+mod config;
+mod http;
+mod node;
+mod openai;
+mod page;
+mod server;
+
+pub use config::{Limits, ServeConfig, StartError};
+pub use node::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
+pub use server::{Running, start};

@@ -1,0 +1,94 @@
+//! Administration of the node, as JSON under `/sinew/v1`: what the `sinew` command and the status
+//! page ask for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::routing::{get, post};
+use cluster::{ClusterStatus, Invite, Joined};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::http::body::read_json;
+use crate::http::error::ApiError;
+use crate::server::App;
+
+mod serve;
+
+/// An invitation is for now, not for later: a day is the most.
+const INVITE_SECS: std::ops::RangeInclusive<u64> = 1..=86_400;
+const INVITE_SECS_DEFAULT: u64 = 600;
+
+/// Reading the status, which is not administration.
+pub(crate) fn status_route() -> Router<Arc<App>> {
+    Router::new().route("/sinew/v1/status", get(status))
+}
+
+/// Everything that changes something.
+pub(crate) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/sinew/v1/invite", post(invite))
+        .route("/sinew/v1/join", post(join))
+        .route("/sinew/v1/serve", post(serve::serve))
+        .route("/sinew/v1/stop", post(stop))
+        .route("/sinew/v1/shutdown", post(shutdown))
+}
+
+async fn status(State(app): State<Arc<App>>) -> Json<ClusterStatus> {
+    Json(app.cluster.status())
+}
+
+#[derive(Deserialize)]
+struct InviteBody {
+    ttl_secs: Option<u64>,
+}
+
+async fn invite(State(app): State<Arc<App>>, request: Request) -> Result<Json<Invite>, ApiError> {
+    let body: InviteBody = read_json(request, &app.config.limits).await?;
+    let ttl_secs = body.ttl_secs.unwrap_or(INVITE_SECS_DEFAULT);
+    if !INVITE_SECS.contains(&ttl_secs) {
+        let (low, high) = INVITE_SECS.into_inner();
+        let message = format!("ttl_secs is {ttl_secs}; it must be from {low} to {high}");
+        return Err(ApiError::invalid_value("ttl_secs", message));
+    }
+    Ok(Json(app.cluster.invite(Duration::from_secs(ttl_secs)).await?))
+}
+
+#[derive(Deserialize)]
+struct JoinBody {
+    code: String,
+}
+
+async fn join(State(app): State<Arc<App>>, request: Request) -> Result<Json<Joined>, ApiError> {
+    let body: JoinBody = read_json(request, &app.config.limits).await?;
+    Ok(Json(app.cluster.join(&body.code).await?))
+}
+
+/// Either name means the same: an instance's id, or its model's name.
+#[derive(Deserialize)]
+struct StopBody {
+    instance: Option<String>,
+    model: Option<String>,
+}
+
+async fn stop(State(app): State<Arc<App>>, request: Request) -> Result<Json<Value>, ApiError> {
+    let body: StopBody = read_json(request, &app.config.limits).await?;
+    let Some(name) = body.instance.or(body.model) else {
+        let message = "instance or model must say what to stop";
+        return Err(ApiError::invalid_value("instance", message));
+    };
+    app.cluster.stop(&name).await?;
+    Ok(Json(json!({ "stopped": name })))
+}
+
+/// Tells the daemon, and ends the server once this answer is out.
+async fn shutdown(State(app): State<Arc<App>>) -> Json<Value> {
+    if let Some(on_shutdown) = &app.config.on_shutdown {
+        on_shutdown();
+    }
+    app.stopping.send_replace(true);
+    Json(json!({ "status": "stopping" }))
+}

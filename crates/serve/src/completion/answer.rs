@@ -1,0 +1,189 @@
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::{GenerateDone, GenerateEvent};
+use futures_util::{StreamExt, stream};
+use protocol::{FinishReason, Token};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::CompletionError;
+use crate::node::EventStream;
+
+/// An answer on its way. Dropping it cancels the work on every node.
+pub(crate) struct Answer {
+    events: EventStream,
+    text: AnswerText,
+    /// What is left to say when the text has been handed out.
+    outcome: Option<Outcome>,
+    meter: Meter,
+    _place: OwnedSemaphorePermit,
+}
+
+/// What comes next of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Step {
+    /// The model is loading or recovering; the request waits.
+    Waiting(String),
+    /// Never empty.
+    Text(String),
+    /// The end; nothing comes after it.
+    Done(Outcome),
+}
+
+/// The account of a finished answer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Outcome {
+    pub finish: Finish,
+    pub prompt_tokens: usize,
+    pub generated_tokens: usize,
+    /// From the request to its first token.
+    pub prefill: Duration,
+    /// From the first token to the last.
+    pub decode: Duration,
+}
+
+/// Why an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finish {
+    /// The model ended it.
+    Stop,
+    /// A stop string was met.
+    StopString,
+    /// A limit on tokens was reached.
+    Length,
+}
+
+impl Answer {
+    pub(super) fn new(
+        events: EventStream,
+        text: AnswerText,
+        prompt_tokens: usize,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
+        Self { events, text, outcome: None, meter: Meter::start(prompt_tokens), _place: place }
+    }
+
+    /// The next step. Dropping the future loses nothing: the next call goes on from there.
+    ///
+    /// # Errors
+    /// The answer is lost, with the reason that the cluster gives. A stream that ends without
+    /// saying so is lost as well.
+    pub async fn next(&mut self) -> Result<Step, CompletionError> {
+        loop {
+            if let Some(outcome) = self.outcome {
+                return Ok(Step::Done(outcome));
+            }
+            let Some(event) = self.events.next().await else {
+                let reason = "the cluster ended it without a reason. Try again".to_owned();
+                return Err(CompletionError::Lost { reason });
+            };
+            let text = match event {
+                GenerateEvent::Waiting { reason } => return Ok(Step::Waiting(reason)),
+                GenerateEvent::Failed { reason } => return Err(CompletionError::Lost { reason }),
+                GenerateEvent::Tokens(tokens) => self.take(&tokens),
+                GenerateEvent::Done(done) => self.finish(&done)?,
+            };
+            if !text.is_empty() {
+                return Ok(Step::Text(text));
+            }
+        }
+    }
+
+    fn take(&mut self, tokens: &[Token]) -> String {
+        self.meter.count(tokens.len());
+        let text = self.text.push(tokens);
+        if self.text.is_stopped() {
+            self.outcome = Some(self.meter.outcome(Finish::StopString));
+            // Nothing more is wanted: the work ends on every node now, not when the client leaves.
+            self.events = Box::pin(stream::empty());
+        }
+        text
+    }
+
+    fn finish(&mut self, done: &GenerateDone) -> Result<String, CompletionError> {
+        let tail = self.text.finish();
+        let finish = match done.reason {
+            _ if self.text.is_stopped() => Finish::StopString,
+            FinishReason::Stop => Finish::Stop,
+            FinishReason::Length => Finish::Length,
+            FinishReason::Cancelled => {
+                let reason = "it was cancelled on its node, because the model is being stopped";
+                return Err(CompletionError::Lost { reason: reason.to_owned() });
+            }
+        };
+        self.outcome = Some(Outcome {
+            finish,
+            prompt_tokens: done.prompt_tokens,
+            generated_tokens: done.generated_tokens,
+            prefill: done.prefill,
+            decode: done.decode,
+        });
+        Ok(tail)
+    }
+}
+
+/// Tokens to text without what follows a stop string.
+pub(crate) struct AnswerText {
+    stream: text::TextStream<Arc<text::Tokenizer>>,
+    stops: text::StopMatcher,
+}
+
+impl AnswerText {
+    pub(super) fn new(
+        stream: text::TextStream<Arc<text::Tokenizer>>,
+        stops: text::StopMatcher,
+    ) -> Self {
+        Self { stream, stops }
+    }
+
+    fn push(&mut self, tokens: &[Token]) -> String {
+        let piece: String = tokens.iter().map(|token| self.stream.push(*token)).collect();
+        self.stops.push(&piece).text
+    }
+
+    /// What was held back.
+    fn finish(&mut self) -> String {
+        let piece = self.stream.finish();
+        let mut text = self.stops.push(&piece).text;
+        text.push_str(&self.stops.finish());
+        text
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stops.is_stopped()
+    }
+}
+
+/// This side's own account, for answers that end here at a stop string: the node's account comes
+/// only at its own end.
+struct Meter {
+    start: Instant,
+    first: Option<Instant>,
+    last: Instant,
+    prompt_tokens: usize,
+    generated_tokens: usize,
+}
+
+impl Meter {
+    fn start(prompt_tokens: usize) -> Self {
+        let start = Instant::now();
+        Self { start, first: None, last: start, prompt_tokens, generated_tokens: 0 }
+    }
+
+    fn count(&mut self, tokens: usize) {
+        self.last = Instant::now();
+        self.first.get_or_insert(self.last);
+        self.generated_tokens += tokens;
+    }
+
+    fn outcome(&self, finish: Finish) -> Outcome {
+        let first = self.first.unwrap_or(self.last);
+        Outcome {
+            finish,
+            prompt_tokens: self.prompt_tokens,
+            generated_tokens: self.generated_tokens,
+            prefill: first - self.start,
+            decode: self.last - first,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! From a chat to an answer, in no dialect: messages -> the model's template -> tokens -> a node
+//! -> text, with stop strings taken out.
+//!
+//! Templates and tokenizers are read once an instance. A dialect builds a [`Chat`], asks
+//! [`Completer::start`], and takes [`Step`]s from the [`Answer`] until [`Step::Done`]; dropping
+//! the answer cancels the work on every node.
+
+mod answer;
+mod chat;
+mod error;
+mod models;
+
+use std::sync::Arc;
+
+use cluster::{GenerateRequest, InstanceState, InstanceStatus};
+use tokio::sync::Semaphore;
+
+use crate::node::Cluster;
+
+pub(crate) use answer::{Answer, Finish, Outcome, Step};
+pub(crate) use chat::{Chat, Drawing, random_seed};
+pub(crate) use error::CompletionError;
+use models::Models;
+
+/// Starts completions on one cluster.
+pub(crate) struct Completer {
+    cluster: Arc<dyn Cluster>,
+    models: Models,
+    /// One permit a completion in work.
+    places: Arc<Semaphore>,
+    places_max: usize,
+}
+
+impl Completer {
+    pub fn new(cluster: Arc<dyn Cluster>, places_max: usize) -> Self {
+        let models = Models::new(Arc::clone(&cluster));
+        Self { cluster, models, places: Arc::new(Semaphore::new(places_max)), places_max }
+    }
+
+    /// Renders and tokenises the chat and hands it to the model that it names.
+    ///
+    /// # Errors
+    /// The model is not served or has given up; the messages do not fit its template or context;
+    /// too many completions are in work.
+    pub async fn start(&self, chat: Chat) -> Result<Answer, CompletionError> {
+        let place = Arc::clone(&self.places)
+            .try_acquire_owned()
+            .map_err(|_| CompletionError::TooMany { limit: self.places_max })?;
+        let instance = self.find(&chat.model)?;
+        let model = self.models.get(&instance.id).await?;
+
+        let drawing = chat.drawing.clone();
+        let (max_tokens, stops) = (chat.max_tokens, chat.stops.clone());
+        let renderer = Arc::clone(&model);
+        // A prompt of an agent has 100 kB: rendering it would hold other requests up.
+        let rendered = tokio::task::spawn_blocking(move || renderer.prompt(&chat)).await;
+        let prompt = rendered.map_err(|_| CompletionError::Crashed)??;
+
+        let context_tokens = instance.context_tokens;
+        let prompt_tokens = prompt.len();
+        if prompt_tokens >= context_tokens {
+            return Err(CompletionError::ContextLength { prompt_tokens, context_tokens });
+        }
+        let room = context_tokens - prompt_tokens;
+        let request = GenerateRequest {
+            prompt,
+            sampling: drawing.sampling(),
+            max_tokens: max_tokens.map_or(room, |max| max.min(room)),
+            end_tokens: model.end_tokens(),
+        };
+        let text = model.answer_text(&stops)?;
+        let events = self.cluster.generate(&instance.id, request).await?;
+        Ok(Answer::new(events, text, prompt_tokens, place))
+    }
+
+    /// The instance that takes requests for a model: of several, the ready one with the fewest.
+    fn find(&self, model: &str) -> Result<InstanceStatus, CompletionError> {
+        let status = self.cluster.status();
+        let named = status.instances.iter().filter(|one| one.model == model || one.id == model);
+        let rank = |one: &&InstanceStatus| match one.state {
+            InstanceState::Ready => (0, one.requests_running),
+            InstanceState::Recovering { .. } => (1, one.requests_running),
+            InstanceState::Loading => (2, one.requests_running),
+            InstanceState::Failed { .. } => (3, 0),
+        };
+        let Some(found) = named.min_by_key(rank) else {
+            let mut served: Vec<String> =
+                status.instances.iter().map(|one| one.model.clone()).collect();
+            served.sort();
+            served.dedup();
+            return Err(CompletionError::UnknownModel { asked: model.to_owned(), served });
+        };
+        match &found.state {
+            InstanceState::Failed { reason } => Err(CompletionError::ModelFailed {
+                model: found.model.clone(),
+                reason: reason.clone(),
+            }),
+            _ => Ok(found.clone()),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a node serves over HTTP, to whom.
+#[derive(Clone)]
+pub struct ServeConfig {
+    /// The address to listen on; port 0 takes a free one. Anything but a loopback address needs
+    /// an API key.
+    pub api: SocketAddr,
+    /// What `Authorization: Bearer` must carry for `/sinew/v1/...`, except to read the status.
+    pub admin_token: String,
+    /// Keys that clients from other machines must show for `/v1/...`. Clients on this machine
+    /// (a loopback peer address, no `Forwarded` header) need none.
+    pub api_keys: Vec<String>,
+    /// Names by which browsers may reach this node besides `localhost` and its addresses.
+    pub host_names: Vec<String>,
+    /// Origins (`https://chat.example`) whose pages may call `/v1/...` from a browser.
+    pub allowed_origins: Vec<String>,
+    /// Called once when `POST /sinew/v1/shutdown` is accepted.
+    pub on_shutdown: Option<Arc<dyn Fn() + Send + Sync>>,
+    pub limits: Limits,
+}
+
+impl ServeConfig {
+    /// Loopback only, no API key, default limits.
+    pub fn new(api: SocketAddr, admin_token: impl Into<String>) -> Self {
+        Self {
+            api,
+            admin_token: admin_token.into(),
+            api_keys: Vec::new(),
+            host_names: Vec::new(),
+            allowed_origins: Vec::new(),
+            on_shutdown: None,
+            limits: Limits::default(),
+        }
+    }
+
+    /// # Errors
+    /// The first thing in it that would make an open or a useless server.
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        if self.admin_token.len() < SECRET_BYTES_MIN {
+            return Err(StartError::ShortSecret {
+                what: "admin token",
+                bytes: self.admin_token.len(),
+            });
+        }
+        if let Some(key) = self.api_keys.iter().find(|key| key.len() < SECRET_BYTES_MIN) {
+            return Err(StartError::ShortSecret { what: "API key", bytes: key.len() });
+        }
+        if !self.api.ip().is_loopback() && self.api_keys.is_empty() {
+            return Err(StartError::OpenToNetwork { ip: self.api.ip() });
+        }
+        Ok(())
+    }
+}
+
+/// Bounds on what clients can make a node do.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Open connections. The default stays below the usual limit of 1024 file descriptors.
+    pub connections_max: usize,
+    /// Bytes of one request's header, request line included.
+    pub header_bytes_max: usize,
+    /// Header lines of one request.
+    pub headers_max: usize,
+    /// From a connection's start, or the end of its last request, to a whole header.
+    pub header_timeout: Duration,
+    /// From the end of the header to the end of the body.
+    pub body_timeout: Duration,
+    /// Bytes of one request's body.
+    pub body_bytes_max: usize,
+    /// Completions in work or waiting; more are answered 429.
+    pub completions_max: usize,
+    /// The longest silence in an event stream; a comment is sent then. Clients and proxies give
+    /// up on silent streams after 10 s to 60 s.
+    pub keep_alive: Duration,
+    /// How long a model may load without progress before a waiting `serve` call is told.
+    pub load_stall: Duration,
+    /// How long running requests may go on after a stop.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 512,
+            header_bytes_max: 64 << 10,
+            headers_max: 128,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(60),
+            body_bytes_max: 32 << 20,
+            completions_max: 256,
+            keep_alive: Duration::from_secs(5),
+            load_stall: Duration::from_secs(300),
+            shutdown_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A shorter secret can be guessed: 16 characters of hexadecimal are 64 bits.
+const SECRET_BYTES_MIN: usize = 16;
+
+/// Why the HTTP API cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(
+        "cannot listen on {addr}: {source}. Another program may hold the port; choose one with --api ADDR:PORT"
+    )]
+    Listen { addr: SocketAddr, source: std::io::Error },
+    #[error(
+        "{ip} can be reached from other machines, and no API key is set. Set a key, or listen on 127.0.0.1"
+    )]
+    OpenToNetwork { ip: IpAddr },
+    #[error(
+        "the {what} has {bytes} characters; {SECRET_BYTES_MIN} are the least. Make a longer one"
+    )]
+    ShortSecret { what: &'static str, bytes: usize },
+}

@@ -1,0 +1,155 @@
+use std::time::Duration;
+
+use axum::body::{BodyDataStream, Bytes};
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, header};
+use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
+
+use super::error::ApiError;
+use crate::config::Limits;
+
+/// What is read and thrown away of a refused body, so that its sender sees the answer.
+const DRAIN_BYTES_MAX: usize = 64 << 20;
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Reads a request's JSON body.
+///
+/// # Errors
+/// 413 over the limit, 408 too slow, 400 not JSON or not of that shape (with the field's path).
+pub(crate) async fn read_json<T: DeserializeOwned>(
+    request: Request,
+    limits: &Limits,
+) -> Result<T, ApiError> {
+    parse(&read(request, limits).await?)
+}
+
+async fn read(request: Request, limits: &Limits) -> Result<Vec<u8>, ApiError> {
+    let (parts, body) = request.into_parts();
+    let mut stream = body.into_data_stream();
+    let announced = content_length(&parts.headers);
+    let read = async {
+        if announced.is_some_and(|length| length > limits.body_bytes_max as u64) {
+            return Err(too_large(limits.body_bytes_max));
+        }
+        collect(&mut stream, limits.body_bytes_max).await
+    };
+    let read = tokio::time::timeout(limits.body_timeout, read).await.unwrap_or_else(|_| {
+        let secs = limits.body_timeout.as_secs();
+        let message = format!("the body did not arrive within {secs} s. Send it again");
+        Err(ApiError::request(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
+    });
+    if read.is_err() {
+        drain(&parts.headers, stream).await;
+    }
+    read
+}
+
+/// Grows as bytes arrive: what a client announces allocates nothing.
+async fn collect(stream: &mut BodyDataStream, bytes_max: usize) -> Result<Vec<u8>, ApiError> {
+    let mut body = Vec::new();
+    while let Some(chunk) = stream.next().await {
+        let chunk: Bytes = chunk
+            .map_err(|error| ApiError::invalid("invalid_body", format!("broken body: {error}")))?;
+        if body.len() + chunk.len() > bytes_max {
+            return Err(too_large(bytes_max));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// Reads what is left of a body, within bounds, unless the client waits to be asked for it.
+pub(super) async fn drain(headers: &HeaderMap, mut stream: BodyDataStream) {
+    let waits = headers.contains_key(header::EXPECT);
+    if waits || content_length(headers).is_some_and(|length| length > DRAIN_BYTES_MAX as u64) {
+        return;
+    }
+    let read_on = async {
+        let mut bytes = 0;
+        while let Some(Ok(chunk)) = stream.next().await {
+            bytes += chunk.len();
+            if bytes > DRAIN_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    // Running out of time is as good as the body's end here.
+    let _ = tokio::time::timeout(DRAIN_TIME_MAX, read_on).await;
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn too_large(bytes_max: usize) -> ApiError {
+    let message = format!("the body is over the limit of {bytes_max} bytes. Send less");
+    ApiError::request(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
+}
+
+/// Depth is bounded by `serde_json` (128), text must be UTF-8, numbers must fit their fields.
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    // A struct could be read from a list as well, field by field: nobody means that.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(ApiError::invalid("invalid_body", "the body must be a JSON object"));
+    }
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        let message = format!("the body is not what was expected: {}", error.inner());
+        let error = ApiError::invalid("invalid_body", message);
+        if path == "." { error } else { error.with_param(&path) }
+    })?;
+    json.end().map_err(|error| {
+        ApiError::invalid("invalid_body", format!("text follows the JSON: {error}"))
+    })?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Shape {
+        number: Option<f64>,
+        count: Option<i64>,
+        list: Option<Vec<Shape>>,
+        text: Option<String>,
+    }
+
+    #[test]
+    fn hostile_json_is_an_error_with_its_place() {
+        let deep = format!("{{\"list\":{}", "[".repeat(100_000));
+        let nested = format!("{}1", "{\"list\":[".repeat(200));
+        let cases: &[(&[u8], Option<&str>)] = &[
+            (b"", None),
+            (b"{", None),
+            (b"[1", None),
+            (deep.as_bytes(), Some("list[0][0]")),
+            (nested.as_bytes(), None),
+            (b"{\"number\": NaN}", Some("number")),
+            (b"{\"number\": 1e999}", Some("number")),
+            (b"{\"count\": 9223372036854775808}", Some("count")),
+            (b"{\"count\": 1.5}", Some("count")),
+            (b"{\"count\": \"7\"}", Some("count")),
+            (b"{\"count\": 1, \"count\": 2}", None),
+            (b"{\"text\": \"\\ud800\"}", Some("text")),
+            (b"{\"text\": \"\xff\"}", Some("text")),
+            (b"{} {}", None),
+            (b"[1.0, 2]", None),
+        ];
+        for (body, param) in cases {
+            let shown = String::from_utf8_lossy(&body[..body.len().min(40)]).into_owned();
+            let error = parse::<Shape>(body).expect_err(&shown);
+            assert_eq!(error.status, StatusCode::BAD_REQUEST, "{shown}");
+            if param.is_some() {
+                assert_eq!(error.param.as_deref(), *param, "{shown}");
+            }
+        }
+        let unknown = b"{\"else\": [[[1]]], \"count\": 3}";
+        assert_eq!(parse::<Shape>(unknown).unwrap().count, Some(3));
+    }
+}

@@ -1,0 +1,135 @@
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+/// An error as OpenAI's clients read it: `{"error": {message, type, code, param}}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ApiError {
+    pub status: StatusCode,
+    pub kind: ErrorKind,
+    /// What a program can tell errors apart by.
+    pub code: &'static str,
+    /// What happened, why, what to do next.
+    pub message: String,
+    /// The request's field at fault.
+    pub param: Option<String>,
+    pub retry: Retry,
+}
+
+/// The `type` of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ErrorKind {
+    InvalidRequestError,
+    AuthenticationError,
+    PermissionError,
+    RateLimitError,
+    ServerError,
+}
+
+/// What an error tells clients about trying again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Retry {
+    /// The status says enough.
+    Default,
+    AfterSecs(u32),
+    /// Never by itself, although the status is one that clients retry: several of them would send
+    /// thirty requests in half a minute.
+    Never,
+}
+
+impl ApiError {
+    fn new(
+        status: StatusCode,
+        kind: ErrorKind,
+        code: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        let message = message.into();
+        Self { status, kind, code, message, param: None, retry: Retry::Default }
+    }
+
+    /// 400: the request is wrong as it stands.
+    pub fn invalid(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, ErrorKind::InvalidRequestError, code, message)
+    }
+
+    /// 400: a value that cannot be.
+    pub fn invalid_value(param: &str, message: impl Into<String>) -> Self {
+        Self::invalid("invalid_value", message).with_param(param)
+    }
+
+    /// 400: a feature of the dialect that is not there.
+    pub fn unsupported(param: &str, message: impl Into<String>) -> Self {
+        Self::invalid("unsupported", message).with_param(param)
+    }
+
+    /// Any other 4xx about the request itself.
+    pub fn request(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(status, ErrorKind::InvalidRequestError, code, message)
+    }
+
+    /// 401: no key, or a wrong one.
+    pub fn unauthenticated(message: impl Into<String>) -> Self {
+        let (status, kind) = (StatusCode::UNAUTHORIZED, ErrorKind::AuthenticationError);
+        Self::new(status, kind, "invalid_api_key", message)
+    }
+
+    /// 403: not from there.
+    pub fn forbidden(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, ErrorKind::PermissionError, code, message)
+    }
+
+    /// 429: too much at once.
+    pub fn busy(message: impl Into<String>) -> Self {
+        let (status, kind) = (StatusCode::TOO_MANY_REQUESTS, ErrorKind::RateLimitError);
+        Self { retry: Retry::AfterSecs(2), ..Self::new(status, kind, "queue_full", message) }
+    }
+
+    /// 5xx: the request is well, the cluster is not.
+    pub fn server(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(status, ErrorKind::ServerError, code, message)
+    }
+
+    pub fn with_param(mut self, param: &str) -> Self {
+        self.param = Some(param.to_owned());
+        self
+    }
+
+    pub fn with_retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// The error as JSON, for a body or for an event inside a stream.
+    pub fn body(&self) -> serde_json::Value {
+        serde_json::json!({ "error": {
+            "message": self.message,
+            "type": self.kind,
+            "code": self.code,
+            "param": self.param,
+        }})
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.body())).into_response();
+        let headers = response.headers_mut();
+        match self.retry {
+            Retry::Default => {}
+            Retry::AfterSecs(secs) => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(secs));
+            }
+            Retry::Never => {
+                // Read by the OpenAI and Anthropic SDKs.
+                headers.insert("x-should-retry", HeaderValue::from_static("false"));
+            }
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

@@ -1,0 +1,185 @@
+//! Who may ask: checked in front of every route, before any body is read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::Ends;
+use super::body::drain;
+use super::error::ApiError;
+use super::hosts::{Origin, is_ours, judge_origin, requested};
+use super::keys::{self, Shown};
+use crate::config::ServeConfig;
+
+const METHODS: &str = "GET, HEAD, POST, OPTIONS";
+/// What a wrong key costs the connection that showed it. A 64-bit key stands by itself; this keeps
+/// the log and the processor calm.
+const WRONG_KEY_DELAY: Duration = Duration::from_millis(250);
+
+/// Checks `Host`, `Origin` and the kind of body, answers `OPTIONS`, and seals every response.
+pub(crate) async fn guard(
+    State(config): State<Arc<ServeConfig>>,
+    Extension(ends): Extension<Ends>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let asked = judge(&config, ends, request.method(), request.uri(), request.headers());
+    let (mut response, origin) = match asked {
+        Err(error) => (refuse(error, request).await, None),
+        Ok(origin) if request.method() == Method::OPTIONS => {
+            (preflight(request.headers(), origin.is_some()), origin)
+        }
+        Ok(origin) => (next.run(request).await, origin),
+    };
+    seal(response.headers_mut(), origin);
+    response
+}
+
+/// Lets clients of this machine pass, and others with an API key.
+pub(crate) async fn require_api_key(
+    State(config): State<Arc<ServeConfig>>,
+    Extension(ends): Extension<Ends>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if is_local(ends, request.headers()) {
+        return next.run(request).await;
+    }
+    let why = match keys::check(request.headers(), &config.api_keys) {
+        Shown::Right => return next.run(request).await,
+        Shown::Wrong => {
+            tokio::time::sleep(WRONG_KEY_DELAY).await;
+            "this API key is not one of this node's"
+        }
+        Shown::Nothing => "an API key is needed from other machines",
+    };
+    let hint = "send it as \"Authorization: Bearer KEY\" or \"x-api-key: KEY\"; the owner of the \
+                node has it";
+    refuse(ApiError::unauthenticated(format!("{why}: {hint}")), request).await
+}
+
+/// Lets those pass who show the admin token.
+pub(crate) async fn require_admin(
+    State(config): State<Arc<ServeConfig>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let why = match keys::check_bearer(request.headers(), &config.admin_token) {
+        Shown::Right => return next.run(request).await,
+        Shown::Wrong => {
+            tokio::time::sleep(WRONG_KEY_DELAY).await;
+            "this is not the node's admin token"
+        }
+        Shown::Nothing => "the admin token is needed",
+    };
+    let hint = "send the content of the file admin-token in the node's data directory as \
+                \"Authorization: Bearer TOKEN\", or use the sinew command, which does";
+    refuse(ApiError::unauthenticated(format!("{why}: {hint}")), request).await
+}
+
+/// Whether a request was made on this machine. A proxy on this machine that says so is not.
+fn is_local(ends: Ends, headers: &HeaderMap) -> bool {
+    let forwarded = ["forwarded", "x-forwarded-for"].iter().any(|name| headers.contains_key(*name));
+    ends.client.ip().to_canonical().is_loopback() && !forwarded
+}
+
+/// The foreign origin that may read the answer, if the request comes from one.
+fn judge(
+    config: &ServeConfig,
+    ends: Ends,
+    method: &Method,
+    target: &Uri,
+    headers: &HeaderMap,
+) -> Result<Option<HeaderValue>, ApiError> {
+    let Some(host) = requested(headers, target) else {
+        let message = "the request must name this node in exactly one Host header";
+        return Err(ApiError::request(StatusCode::BAD_REQUEST, "invalid_host", message));
+    };
+    if !is_ours(&host, ends.server.ip(), &config.host_names) {
+        let message = format!(
+            "this node is not called \"{}\". Use localhost or its address, or add the name to its \
+             configuration (a guard against DNS rebinding)",
+            host.host
+        );
+        return Err(ApiError::forbidden("host_not_allowed", message));
+    }
+    let origin = headers.get(header::ORIGIN);
+    let judged = judge_origin(origin, &host, &config.allowed_origins);
+    let cross_site = headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site");
+    let changes = !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+    match judged {
+        Origin::Same if !(cross_site && changes) => {}
+        Origin::Allowed if target.path().starts_with("/v1/") => {}
+        _ => {
+            let message = "pages of other sites may not call this node. Add the site to the \
+                           allowed origins of its configuration if it should";
+            return Err(ApiError::forbidden("origin_not_allowed", message));
+        }
+    }
+    if *method == Method::POST {
+        check_content(headers)?;
+    }
+    Ok(origin.filter(|_| judged == Origin::Allowed).cloned())
+}
+
+/// Only plain JSON: other types are what a foreign page could send unasked, and a compressed body
+/// may grow without end.
+fn check_content(headers: &HeaderMap) -> Result<(), ApiError> {
+    let wrong = |message| {
+        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        Err(ApiError::request(status, "unsupported_media_type", message))
+    };
+    let kind = headers.get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let essence = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    if !essence.eq_ignore_ascii_case(b"application/json") {
+        return wrong("the body must be JSON: send \"Content-Type: application/json\"");
+    }
+    match headers.get(header::CONTENT_ENCODING) {
+        Some(encoding) if encoding != "identity" => {
+            wrong("compressed bodies are not accepted: leave Content-Encoding out")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Answers without asking further. The connection ends, but what the client is still sending is
+/// taken in for a moment: it would get a reset instead of the answer otherwise.
+async fn refuse(error: ApiError, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    drain(&parts.headers, body.into_data_stream()).await;
+    let mut response = error.into_response();
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+fn preflight(headers: &HeaderMap, foreign: bool) -> Response {
+    let mut response = (StatusCode::NO_CONTENT, Body::empty()).into_response();
+    let answer = response.headers_mut();
+    answer.insert(header::ALLOW, HeaderValue::from_static(METHODS));
+    if foreign {
+        answer.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
+        answer.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+        // Clients send headers of their own (`x-stainless-...`); none of them means anything here.
+        if let Some(wanted) = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+            answer.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+        }
+    }
+    response
+}
+
+fn seal(headers: &mut HeaderMap, origin: Option<HeaderValue>) {
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.insert(header::VARY, HeaderValue::from_static("origin, accept"));
+    let policy = if origin.is_some() { "cross-origin" } else { "same-origin" };
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static(policy));
+    if let Some(origin) = origin {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    }
+}

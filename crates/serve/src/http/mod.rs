@@ -1,0 +1,18 @@
+//! Connections, their limits, who may ask, and how bodies, errors and event streams travel.
+//!
+//! Nothing here knows a dialect or a node.
+
+pub(crate) mod body;
+pub(crate) mod error;
+pub(crate) mod guard;
+mod hosts;
+pub(crate) mod keys;
+pub(crate) mod listener;
+pub(crate) mod stream;
+
+/// The two ends of the connection on which a request came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends {
+    pub client: std::net::SocketAddr,
+    pub server: std::net::SocketAddr,
+}

@@ -1,0 +1,61 @@
+//! A running node is a [`Cluster`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::{ClusterStatus, Error, GenerateRequest, Invite, Joined, Node, ServeRequest};
+
+use super::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
+
+impl Cluster for Node {
+    fn status(&self) -> ClusterStatus {
+        Node::status(self)
+    }
+
+    fn invite(&self, ttl: Duration) -> BoxFuture<'_, Result<Invite, Refusal>> {
+        Box::pin(async move { Ok(Node::invite(self, ttl).await?) })
+    }
+
+    fn join<'a>(&'a self, code: &'a str) -> BoxFuture<'a, Result<Joined, Refusal>> {
+        Box::pin(async move { Ok(Node::join(self, code).await?) })
+    }
+
+    fn serve(&self, request: ServeRequest) -> BoxFuture<'_, Result<String, Refusal>> {
+        Box::pin(async move { Ok(Node::serve(self, request).await?) })
+    }
+
+    fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(async move { Ok(Node::stop(self, name).await?) })
+    }
+
+    fn generate<'a>(
+        &'a self,
+        name: &'a str,
+        request: GenerateRequest,
+    ) -> BoxFuture<'a, Result<EventStream, Refusal>> {
+        Box::pin(async move {
+            let events: EventStream = Box::pin(Node::generate(self, name, request).await?);
+            Ok(events)
+        })
+    }
+
+    fn model_header<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Arc<gguf::Directory>, Refusal>> {
+        Box::pin(async move { Ok(Node::model_header(self, name).await?) })
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::NotServed { .. } => RefusalKind::NotFound,
+            Error::QueueFull { .. } => RefusalKind::Busy,
+            Error::AlreadyServed { .. } | Error::AlreadyMember { .. } => RefusalKind::Conflict,
+            Error::Code(_) | Error::JoinRefused(_) | Error::Unusable(_) => RefusalKind::Invalid,
+            _ => RefusalKind::Unavailable,
+        };
+        Self::new(kind, error.to_string())
+    }
+}

@@ -1,0 +1,79 @@
+//! What this crate needs of a node, as a trait that a test can play.
+
+mod adapter;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::{ClusterStatus, GenerateEvent, GenerateRequest, Invite, Joined, ServeRequest};
+use futures_util::Stream;
+
+/// A boxed future, which keeps [`Cluster`] object-safe.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The events of one request; dropping it cancels the request on every node.
+pub type EventStream = Pin<Box<dyn Stream<Item = GenerateEvent> + Send>>;
+
+/// One node of a cluster, as seen from its HTTP API. `name` is an instance's id or its model's
+/// name.
+pub trait Cluster: Send + Sync + 'static {
+    /// Everything that is known now; from memory, at once, whatever state other nodes are in.
+    fn status(&self) -> ClusterStatus;
+
+    /// Makes a one-time code with which one machine can join until `ttl` has passed.
+    fn invite(&self, ttl: Duration) -> BoxFuture<'_, Result<Invite, Refusal>>;
+
+    /// Joins the cluster of the node that made `code`.
+    fn join<'a>(&'a self, code: &'a str) -> BoxFuture<'a, Result<Joined, Refusal>>;
+
+    /// Places a model and starts its workers; returns the instance's id while it is loading.
+    fn serve(&self, request: ServeRequest) -> BoxFuture<'_, Result<String, Refusal>>;
+
+    /// Stops an instance.
+    fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>>;
+
+    /// Asks an instance for tokens.
+    fn generate<'a>(
+        &'a self,
+        name: &'a str,
+        request: GenerateRequest,
+    ) -> BoxFuture<'a, Result<EventStream, Refusal>>;
+
+    /// The metadata of an instance's model, for its tokenizer and template.
+    fn model_header<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Arc<gguf::Directory>, Refusal>>;
+}
+
+/// Why a node did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    pub kind: RefusalKind,
+    /// For a person: what happened, why, what to do next.
+    pub message: String,
+}
+
+impl Refusal {
+    pub fn new(kind: RefusalKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+}
+
+/// What a refusal means for whoever asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// Asking in another way could help; asking again could not.
+    Invalid,
+    /// There is nothing of that name.
+    NotFound,
+    /// It is done already, or something else is in its place.
+    Conflict,
+    /// Too many requests wait; later may help.
+    Busy,
+    /// The node cannot do it now.
+    Unavailable,
+}

@@ -1,0 +1,61 @@
+use axum::http::StatusCode;
+
+use crate::completion::CompletionError;
+use crate::http::error::{ApiError, Retry};
+use crate::node::{Refusal, RefusalKind};
+
+/// 404, with what is served instead.
+pub(super) fn unknown_model(asked: String, served: Vec<String>) -> ApiError {
+    CompletionError::UnknownModel { asked, served }.into()
+}
+
+/// What cannot help by being sent again is a 4xx, because agents repeat anything else for minutes.
+impl From<CompletionError> for ApiError {
+    fn from(error: CompletionError) -> Self {
+        let message = error.to_string();
+        match error {
+            CompletionError::UnknownModel { .. } => {
+                Self::request(StatusCode::NOT_FOUND, "model_not_found", message).with_param("model")
+            }
+            CompletionError::ContextLength { .. } => {
+                Self::invalid("context_length_exceeded", message).with_param("messages")
+            }
+            CompletionError::TooMany { .. } => Self::busy(message),
+            CompletionError::Unrenderable(text::TextError::StopStrings { .. })
+            | CompletionError::Unrenderable(text::TextError::StopLength { .. }) => {
+                Self::invalid_value("stop", message)
+            }
+            CompletionError::Unrenderable(_) => Self::invalid_value("messages", message),
+            // The model will not heal by itself: trying again is for a person to decide.
+            CompletionError::ModelFailed { .. } | CompletionError::Unreadable(_) => {
+                Self::server(StatusCode::SERVICE_UNAVAILABLE, "model_failed", message)
+                    .with_retry(Retry::Never)
+            }
+            CompletionError::Crashed => {
+                Self::server(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
+            }
+            CompletionError::Refused(refusal) => refusal.into(),
+            CompletionError::Lost { .. } => {
+                Self::server(StatusCode::BAD_GATEWAY, "generation_failed", message)
+            }
+        }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        let message = refusal.message;
+        match refusal.kind {
+            RefusalKind::Invalid => Self::invalid("invalid_request", message),
+            RefusalKind::NotFound => Self::request(StatusCode::NOT_FOUND, "not_found", message),
+            RefusalKind::Conflict => {
+                Self::request(StatusCode::CONFLICT, "conflict", message).with_retry(Retry::Never)
+            }
+            RefusalKind::Busy => Self::busy(message),
+            RefusalKind::Unavailable => {
+                Self::server(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
+                    .with_retry(Retry::AfterSecs(2))
+            }
+        }
+    }
+}

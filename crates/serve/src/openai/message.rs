@@ -1,0 +1,206 @@
+//! One message of a chat completion.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::http::error::ApiError;
+
+const PARTS_MAX: usize = 4096;
+const CALLS_MAX: usize = 512;
+
+/// A message; which fields it needs depends on its role.
+#[derive(Debug, Deserialize)]
+pub(super) struct ChatMessage {
+    role: Role,
+    content: Option<Content>,
+    name: Option<String>,
+    tool_calls: Option<Vec<Call>>,
+    tool_call_id: Option<String>,
+    /// What open models thought, under the two names that clients send it back.
+    reasoning_content: Option<String>,
+    reasoning: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Role {
+    System,
+    /// OpenAI's newer name for `system`.
+    Developer,
+    User,
+    Assistant,
+    Tool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "content must be a string or a list of content parts")]
+enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Debug, Deserialize)]
+struct Part {
+    #[serde(rename = "type")]
+    kind: String,
+    text: Option<String>,
+    refusal: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Call {
+    id: Option<String>,
+    function: Function,
+}
+
+#[derive(Debug, Deserialize)]
+struct Function {
+    name: String,
+    /// JSON as text by OpenAI's rules; some clients send the object.
+    arguments: Option<Value>,
+}
+
+impl ChatMessage {
+    /// The message as templates know it; `at` is its place in the request.
+    ///
+    /// # Errors
+    /// 400 naming the field: no text where the role needs it, parts that are no text.
+    pub fn into_message(self, at: usize) -> Result<text::Message, ApiError> {
+        let calls = self.tool_calls.unwrap_or_default();
+        if calls.len() > CALLS_MAX {
+            let message = format!("{} tool calls; {CALLS_MAX} are the most", calls.len());
+            return Err(ApiError::invalid_value(&format!("messages[{at}].tool_calls"), message));
+        }
+        let content = match self.content {
+            Some(content) => content.into_text(at)?,
+            // An assistant that only calls tools, or said nothing, has no text.
+            None if self.role == Role::Assistant => String::new(),
+            None => {
+                let message = format!("messages[{at}] has no content");
+                return Err(ApiError::invalid_value(&format!("messages[{at}].content"), message));
+            }
+        };
+        Ok(text::Message {
+            role: self.role.as_str().to_owned(),
+            content,
+            name: self.name,
+            tool_calls: calls.into_iter().map(Call::into_call).collect(),
+            tool_call_id: self.tool_call_id,
+            reasoning: self.reasoning_content.or(self.reasoning),
+        })
+    }
+}
+
+impl Role {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::System | Self::Developer => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+impl Content {
+    /// Text parts become lines of one text, as llama-server and vLLM join them.
+    fn into_text(self, at: usize) -> Result<String, ApiError> {
+        let parts = match self {
+            Self::Text(text) => return Ok(text),
+            Self::Parts(parts) => parts,
+        };
+        if parts.len() > PARTS_MAX {
+            let message = format!("{} content parts; {PARTS_MAX} are the most", parts.len());
+            return Err(ApiError::invalid_value(&format!("messages[{at}].content"), message));
+        }
+        let mut texts = Vec::with_capacity(parts.len());
+        for (part_at, part) in parts.into_iter().enumerate() {
+            let param = format!("messages[{at}].content[{part_at}]");
+            let text = match part.kind.as_str() {
+                "text" | "input_text" | "output_text" => part.text,
+                "refusal" => part.refusal,
+                kind => {
+                    let message = format!(
+                        "{param} is of type {kind}; only text can be read. Send text parts"
+                    );
+                    return Err(ApiError::unsupported(&param, message));
+                }
+            };
+            let missing = || ApiError::invalid_value(&param, format!("{param} has no text"));
+            texts.push(text.ok_or_else(missing)?);
+        }
+        Ok(texts.join("\n"))
+    }
+}
+
+impl Call {
+    fn into_call(self) -> text::ToolCall {
+        let arguments = self.function.arguments.unwrap_or_default();
+        text::ToolCall { id: self.id.unwrap_or_default(), name: self.function.name, arguments }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn message(value: Value) -> Result<text::Message, ApiError> {
+        serde_json::from_value::<ChatMessage>(value).unwrap().into_message(3)
+    }
+
+    #[test]
+    fn roles_and_contents() {
+        let cases = [
+            (json!({"role": "user", "content": "hi"}), ("user", "hi")),
+            (json!({"role": "developer", "content": "be brief"}), ("system", "be brief")),
+            (json!({"role": "system", "content": []}), ("system", "")),
+            (json!({"role": "assistant", "content": null}), ("assistant", "")),
+            (json!({"role": "assistant", "content": ""}), ("assistant", "")),
+            (json!({"role": "tool", "tool_call_id": "c", "content": "42"}), ("tool", "42")),
+            (
+                json!({"role": "user", "content": [
+                    {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
+                    {"type": "text", "text": "b"},
+                ]}),
+                ("user", "a\nb"),
+            ),
+        ];
+        for (value, (role, content)) in cases {
+            let found = message(value.clone()).unwrap();
+            assert_eq!((found.role.as_str(), found.content.as_str()), (role, content), "{value}");
+        }
+    }
+
+    #[test]
+    fn tool_calls_come_back_as_they_went() {
+        let found = message(json!({"role": "assistant", "content": "", "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"x\":1}"}},
+        ]}));
+        let call = text::ToolCall {
+            id: "c1".to_owned(),
+            name: "f".to_owned(),
+            arguments: json!("{\"x\":1}"),
+        };
+        assert_eq!(found.unwrap().tool_calls, [call]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let image = json!({"type": "image_url", "image_url": {"url": "http://x"}});
+        let cases = [
+            (json!({"role": "user"}), "messages[3].content", "invalid_value"),
+            (json!({"role": "user", "content": [image]}), "messages[3].content[0]", "unsupported"),
+            (
+                json!({"role": "user", "content": [{"type": "text"}]}),
+                "messages[3].content[0]",
+                "invalid_value",
+            ),
+        ];
+        for (value, param, code) in cases {
+            let error = message(value.clone()).expect_err(&value.to_string());
+            assert_eq!((error.param.as_deref(), error.code), (Some(param), code), "{value}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The OpenAI dialect under `/v1`: what the `openai` client libraries, and the many programs built
+//! on them, send and expect.
+//!
+//! Source: OpenAI's API reference (chat completions, models), and what its Python client 3.52
+//! really sends. Beyond it: `top_k` and `min_p` as vLLM and llama-server have them, and the latter's
+//! `timings`. Fields that are not known are ignored, because clients send more each month; fields
+//! that are known and cannot be honoured are refused by name.
+
+mod chat;
+mod error;
+mod message;
+mod models;
+mod request;
+mod response;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+
+use crate::server::App;
+
+/// The routes, without what guards them.
+pub(crate) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/v1/chat/completions", post(chat::complete))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*id}", get(models::show))
+}

@@ -1,0 +1,84 @@
+//! `GET /v1/models`: one answer that satisfies OpenAI's and Anthropic's clients alike.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use cluster::{InstanceState, InstanceStatus};
+use serde::Serialize;
+
+use super::error::unknown_model;
+use crate::clock::rfc3339;
+use crate::http::error::ApiError;
+use crate::server::App;
+
+/// OpenAI reads `object` and `data`; Anthropic reads the rest.
+#[derive(Serialize)]
+pub(super) struct ModelList {
+    object: &'static str,
+    data: Vec<Model>,
+    has_more: bool,
+    first_id: Option<String>,
+    last_id: Option<String>,
+}
+
+/// OpenAI reads `id`, `object`, `created`, `owned_by`; Anthropic `id`, `type`, `display_name`,
+/// `created_at`; agents look for the context's size under either of its names.
+#[derive(Serialize)]
+pub(super) struct Model {
+    id: String,
+    object: &'static str,
+    created: u64,
+    owned_by: &'static str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    display_name: String,
+    created_at: String,
+    context_length: usize,
+    max_model_len: usize,
+}
+
+/// Answers from memory: a dead node must not make a client's model menu hang.
+pub(super) async fn list(State(app): State<Arc<App>>) -> Json<ModelList> {
+    let data = served(&app);
+    let first_id = data.first().map(|model| model.id.clone());
+    let last_id = data.last().map(|model| model.id.clone());
+    Json(ModelList { object: "list", data, has_more: false, first_id, last_id })
+}
+
+pub(super) async fn show(
+    State(app): State<Arc<App>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Json<Model>, ApiError> {
+    let Path(id) = path.map_err(|error| ApiError::invalid("invalid_path", error.body_text()))?;
+    let models = served(&app);
+    let names = models.iter().map(|model| model.id.clone()).collect();
+    let found = models.into_iter().find(|model| model.id == id);
+    found.map(Json).ok_or_else(|| unknown_model(id, names))
+}
+
+/// The models that can be asked, each once, by name; those that gave up are left out.
+fn served(app: &App) -> Vec<Model> {
+    let status = app.cluster.status();
+    let usable = |one: &&InstanceStatus| !matches!(one.state, InstanceState::Failed { .. });
+    let mut models: Vec<Model> = status
+        .instances
+        .iter()
+        .filter(usable)
+        .map(|one| Model {
+            id: one.model.clone(),
+            object: "model",
+            created: app.started_secs,
+            owned_by: "sinew",
+            kind: "model",
+            display_name: one.model.clone(),
+            created_at: rfc3339(app.started_secs),
+            context_length: one.context_tokens,
+            max_model_len: one.context_tokens,
+        })
+        .collect();
+    models.sort_by(|a, b| a.id.cmp(&b.id));
+    models.dedup_by(|a, b| a.id == b.id);
+    models
+}

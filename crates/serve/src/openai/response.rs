@@ -1,0 +1,166 @@
+//! The answers of chat completions, as the client libraries read them.
+
+use serde::{Serialize, Serializer};
+
+use crate::completion::{Finish, Outcome};
+
+/// What all parts of one answer have in common.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Head {
+    pub id: String,
+    pub object: &'static str,
+    pub created: u64,
+    pub model: String,
+    pub system_fingerprint: &'static str,
+}
+
+/// Names the version that answered.
+pub(super) const FINGERPRINT: &str = concat!("sinew-", env!("CARGO_PKG_VERSION"));
+
+/// A whole answer.
+#[derive(Debug, Serialize)]
+pub(super) struct Completion {
+    #[serde(flatten)]
+    pub head: Head,
+    pub choices: [Choice; 1],
+    pub usage: Usage,
+    pub timings: Timings,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Choice {
+    pub index: u32,
+    pub message: Reply,
+    pub logprobs: Option<()>,
+    pub finish_reason: FinishReason,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Reply {
+    pub role: &'static str,
+    pub content: String,
+    pub refusal: Option<()>,
+}
+
+/// A piece of an answer.
+#[derive(Debug, Serialize)]
+pub(super) struct Chunk {
+    #[serde(flatten)]
+    pub head: Head,
+    /// Empty in the chunk that carries the usage.
+    pub choices: Vec<ChunkChoice>,
+    /// Absent unless it was asked for; then null in every chunk but the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Option<Usage>>,
+    /// In the last chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timings: Option<Timings>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ChunkChoice {
+    pub index: u32,
+    pub delta: Delta,
+    pub logprobs: Option<()>,
+    pub finish_reason: Option<FinishReason>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Delta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FinishReason {
+    Stop,
+    Length,
+}
+
+impl From<Finish> for FinishReason {
+    fn from(finish: Finish) -> Self {
+        match finish {
+            Finish::Stop | Finish::StopString => Self::Stop,
+            Finish::Length => Self::Length,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Usage {
+    pub prompt_tokens: usize,
+    pub completion_tokens: usize,
+    pub total_tokens: usize,
+}
+
+impl From<&Outcome> for Usage {
+    fn from(outcome: &Outcome) -> Self {
+        let (prompt_tokens, completion_tokens) = (outcome.prompt_tokens, outcome.generated_tokens);
+        Self { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens }
+    }
+}
+
+/// How long it took, under llama-server's names.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Timings {
+    pub prompt_n: usize,
+    #[serde(serialize_with = "thousandths")]
+    pub prompt_ms: f64,
+    #[serde(serialize_with = "thousandths")]
+    pub prompt_per_second: f64,
+    pub predicted_n: usize,
+    #[serde(serialize_with = "thousandths")]
+    pub predicted_ms: f64,
+    /// Over the tokens behind the first, which the prompt's time pays for.
+    #[serde(serialize_with = "thousandths")]
+    pub predicted_per_second: f64,
+}
+
+impl From<&Outcome> for Timings {
+    fn from(outcome: &Outcome) -> Self {
+        let rate = |tokens: usize, secs: f64| if secs > 0.0 { tokens as f64 / secs } else { 0.0 };
+        let (prefill, decode) = (outcome.prefill.as_secs_f64(), outcome.decode.as_secs_f64());
+        Self {
+            prompt_n: outcome.prompt_tokens,
+            prompt_ms: prefill * 1e3,
+            prompt_per_second: rate(outcome.prompt_tokens, prefill),
+            predicted_n: outcome.generated_tokens,
+            predicted_ms: decode * 1e3,
+            predicted_per_second: rate(outcome.generated_tokens.saturating_sub(1), decode),
+        }
+    }
+}
+
+/// Nobody needs more digits than microseconds and thousandths of a token.
+fn thousandths<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((value * 1e3).round() / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn rates_count_what_their_time_paid_for() {
+        let outcome = |generated_tokens, prefill, decode| Outcome {
+            finish: Finish::Stop,
+            prompt_tokens: 100,
+            generated_tokens,
+            prefill: Duration::from_millis(prefill),
+            decode: Duration::from_millis(decode),
+        };
+        for (generated, prefill_ms, decode_ms, prompt_rate, rate) in
+            [(11, 500, 1000, 200.0, 10.0), (1, 500, 0, 200.0, 0.0), (0, 0, 0, 0.0, 0.0)]
+        {
+            let timings = Timings::from(&outcome(generated, prefill_ms, decode_ms));
+            assert_eq!(timings.prompt_per_second, prompt_rate);
+            assert_eq!(timings.predicted_per_second, rate);
+            assert_eq!(timings.predicted_ms, decode_ms as f64);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The status page at `/`, and a plain line for clients that only knock.
+//!
+//! The page is three files inside the binary. It works without the Internet, runs no code but its
+//! own (its content security policy sees to that), and shows what models write as text only:
+//! a model's words are a stranger's words.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use crate::server::App;
+
+const HTML: &str = include_str!("status.html");
+const CSS: &str = include_str!("status.css");
+const JS: &str = include_str!("status.js");
+
+/// Nothing from elsewhere, nothing inline, in no frame.
+const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; \
+                      frame-ancestors 'none'";
+
+pub(crate) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/", get(index))
+        .route("/assets/status.css", get(|| async { asset("text/css; charset=utf-8", CSS) }))
+        .route("/assets/status.js", get(|| async { asset("text/javascript; charset=utf-8", JS) }))
+}
+
+/// A page for browsers, a line for everything else: some clients probe `/` before they start.
+async fn index(headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    if !accept.is_some_and(|accept| accept.contains("text/html")) {
+        return asset("text/plain; charset=utf-8", "Sinew is running");
+    }
+    asset("text/html; charset=utf-8", HTML)
+}
+
+fn asset(kind: &'static str, content: &'static str) -> Response {
+    const HEADERS: [(HeaderName, &str); 3] = [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::REFERRER_POLICY, "no-referrer"),
+        // The page and its script must be of one version.
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    let mut response = content.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

@@ -1,0 +1,117 @@
+//! Puts the parts together and runs them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::clock::unix_secs;
+use crate::completion::Completer;
+use crate::config::{ServeConfig, StartError};
+use crate::http::error::ApiError;
+use crate::http::guard::{guard, require_admin, require_api_key};
+use crate::http::listener;
+use crate::node::Cluster;
+use crate::{admin, openai, page};
+
+/// What the routes work with.
+pub(crate) struct App {
+    pub cluster: Arc<dyn Cluster>,
+    pub completer: Completer,
+    pub config: Arc<ServeConfig>,
+    pub started_secs: u64,
+    /// Becomes true when the server is to end.
+    pub stopping: watch::Sender<bool>,
+}
+
+/// A running server. Dropping it ends it at once; [`Running::stop`] lets running requests end.
+#[derive(Debug)]
+pub struct Running {
+    addr: SocketAddr,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+/// Starts to serve `cluster` over HTTP.
+///
+/// # Errors
+/// The configuration would let strangers in, or the address cannot be listened on.
+pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Running, StartError> {
+    config.check()?;
+    let listen = |source| StartError::Listen { addr: config.api, source };
+    let listener = TcpListener::bind(config.api).await.map_err(listen)?;
+    let addr = listener.local_addr().map_err(listen)?;
+    let config = Arc::new(config);
+    let stop = watch::Sender::new(false);
+    let app = Arc::new(App {
+        completer: Completer::new(Arc::clone(&cluster), config.limits.completions_max),
+        cluster,
+        config: Arc::clone(&config),
+        started_secs: unix_secs(),
+        stopping: stop.clone(),
+    });
+    let serving = listener::run(listener, router(app), config.limits.clone(), stop.subscribe());
+    tracing::info!(%addr, "http api listens");
+    Ok(Running { addr, stop, task: tokio::spawn(serving) })
+}
+
+impl Running {
+    /// Where it listens, with the port that the system chose.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Takes no more requests, lets the running ones end within the grace time, and returns.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        // An error means that it has ended already.
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn router(app: Arc<App>) -> Router {
+    let config = Arc::clone(&app.config);
+    let keyed = openai::routes().merge(admin::status_route());
+    let keyed = keyed.route_layer(from_fn_with_state(Arc::clone(&config), require_api_key));
+    let admin = admin::routes();
+    let admin = admin.route_layer(from_fn_with_state(Arc::clone(&config), require_admin));
+    Router::new()
+        .merge(keyed)
+        .merge(admin)
+        .merge(page::routes())
+        .route("/health", get(health))
+        .route("/ready", get(health))
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(not_found)
+        .layer(from_fn_with_state(config, guard))
+        .with_state(app)
+}
+
+/// The node answers from the moment it listens; whether a model is loaded is in the status, and a
+/// request for one that loads waits.
+async fn health() -> axum::Json<serde_json::Value> {
+    axum::Json(serde_json::json!({ "status": "ok" }))
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    let message = format!("{} cannot be asked with {method}", uri.path());
+    ApiError::request(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+}
+
+async fn not_found(uri: Uri) -> ApiError {
+    let path = uri.path();
+    let message = format!("there is nothing at {path}. The API is under /v1, the status page at /");
+    ApiError::request(StatusCode::NOT_FOUND, "not_found", message)
+}

@@ -1,0 +1,268 @@
+//! A cluster that does what its script says.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cluster::{
+    ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus,
+    Invite, Joined, NodeId, NodeState, NodeStatus, RankStatus, ServeRequest,
+};
+use futures_util::stream;
+use protocol::{FinishReason, Transport};
+use sinew_serve::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
+
+/// One thing that a scripted answer does.
+#[derive(Debug, Clone)]
+pub enum Act {
+    /// Nothing, for so long.
+    Pause(Duration),
+    /// The tokens of a text, one an event.
+    Say(&'static str),
+    /// The model is not ready.
+    Waiting(&'static str),
+    Done(FinishReason),
+    Failed(&'static str),
+    /// The stream ends without a last word.
+    Vanish,
+    /// Nothing more, ever.
+    Hang,
+}
+
+/// A cluster of two nodes with one instance, `tiny/qwen3`, whose vocabulary and template are those
+/// of a fixture.
+pub struct Double {
+    pub status: Mutex<ClusterStatus>,
+    pub header: Arc<gguf::Directory>,
+    tokenizer: text::Tokenizer,
+    /// One script an answer, in order; the last one is used again and again.
+    scripts: Mutex<VecDeque<Vec<Act>>>,
+    /// What the next calls other than `generate` are refused with.
+    pub refusal: Mutex<Option<Refusal>>,
+    /// Every prompt that came.
+    pub asked: Mutex<Vec<GenerateRequest>>,
+    /// Answers that are being given.
+    pub running: Arc<AtomicUsize>,
+    /// Every administrative call, as text.
+    pub calls: Mutex<Vec<String>>,
+}
+
+impl Double {
+    pub fn new(script: &[Act]) -> Arc<Self> {
+        Arc::new(Self::with_header(fixture(), script))
+    }
+
+    pub fn with_header(header: gguf::Directory, script: &[Act]) -> Self {
+        Self {
+            status: Mutex::new(two_nodes()),
+            tokenizer: text::Tokenizer::from_gguf(&header).unwrap(),
+            header: Arc::new(header),
+            scripts: Mutex::new(VecDeque::from([script.to_vec()])),
+            refusal: Mutex::default(),
+            asked: Mutex::default(),
+            running: Arc::default(),
+            calls: Mutex::default(),
+        }
+    }
+
+    pub fn play(&self, script: &[Act]) {
+        *self.scripts.lock().unwrap() = VecDeque::from([script.to_vec()]);
+    }
+
+    pub fn set_state(&self, state: InstanceState) {
+        self.status.lock().unwrap().instances[0].state = state;
+    }
+
+    /// The text of the last prompt that came.
+    pub fn last_prompt(&self) -> String {
+        let asked = self.asked.lock().unwrap();
+        let prompt = &asked.last().expect("something was asked").prompt;
+        // Control tokens are shown: they are what templates write.
+        let mut stream = text::TextStream::continuing(&self.tokenizer).with_special();
+        prompt.iter().map(|token| stream.push(*token)).collect()
+    }
+
+    fn next_script(&self) -> Vec<Act> {
+        let mut scripts = self.scripts.lock().unwrap();
+        if scripts.len() > 1 { scripts.pop_front().unwrap() } else { scripts[0].clone() }
+    }
+
+    fn events(&self, script: &[Act], prompt_tokens: usize) -> VecDeque<Event> {
+        let mut events = VecDeque::new();
+        let mut generated_tokens = 0;
+        for act in script {
+            match act {
+                Act::Pause(time) => events.push_back(Event::Pause(*time)),
+                Act::Hang => events.push_back(Event::Pause(Duration::from_secs(3600))),
+                Act::Vanish => break,
+                Act::Say(text) => {
+                    for token in self.tokenizer.encode(text, text::Special::Plain, false) {
+                        generated_tokens += 1;
+                        events.push_back(Event::Now(GenerateEvent::Tokens(vec![token])));
+                    }
+                }
+                Act::Waiting(reason) => events
+                    .push_back(Event::Now(GenerateEvent::Waiting { reason: (*reason).to_owned() })),
+                Act::Failed(reason) => events
+                    .push_back(Event::Now(GenerateEvent::Failed { reason: (*reason).to_owned() })),
+                Act::Done(reason) => {
+                    events.push_back(Event::Now(GenerateEvent::Done(GenerateDone {
+                        reason: *reason,
+                        prompt_tokens,
+                        generated_tokens,
+                        prefill: Duration::from_millis(250),
+                        decode: Duration::from_millis(500),
+                    })));
+                }
+            }
+        }
+        events
+    }
+
+    fn refused(&self) -> Result<(), Refusal> {
+        self.refusal.lock().unwrap().clone().map_or(Ok(()), Err)
+    }
+
+    fn call(&self, call: String) -> Result<(), Refusal> {
+        self.calls.lock().unwrap().push(call);
+        self.refused()
+    }
+}
+
+enum Event {
+    Pause(Duration),
+    Now(GenerateEvent),
+}
+
+/// Counts an answer for as long as it is held.
+struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Cluster for Double {
+    fn status(&self) -> ClusterStatus {
+        self.status.lock().unwrap().clone()
+    }
+
+    fn invite(&self, ttl: Duration) -> BoxFuture<'_, Result<Invite, Refusal>> {
+        let called = self.call(format!("invite {}", ttl.as_secs()));
+        let invite = Invite { code: "sinew-abc".to_owned(), expires_in_secs: ttl.as_secs() };
+        Box::pin(async move { called.map(|()| invite) })
+    }
+
+    fn join<'a>(&'a self, code: &'a str) -> BoxFuture<'a, Result<Joined, Refusal>> {
+        let called = self.call(format!("join {code}"));
+        let joined = Joined { by: NodeId([1; 32]), by_name: "desk".to_owned(), members: 2 };
+        Box::pin(async move { called.map(|()| joined) })
+    }
+
+    fn serve(&self, request: ServeRequest) -> BoxFuture<'_, Result<String, Refusal>> {
+        let called = self.call(format!("serve {} {:?}", request.model, request.nodes));
+        let id = self.status.lock().unwrap().instances[0].id.clone();
+        Box::pin(async move { called.map(|()| id) })
+    }
+
+    fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
+        let called = self.call(format!("stop {name}"));
+        Box::pin(async move { called })
+    }
+
+    fn generate<'a>(
+        &'a self,
+        _name: &'a str,
+        request: GenerateRequest,
+    ) -> BoxFuture<'a, Result<EventStream, Refusal>> {
+        let refused = self.refused();
+        let events = self.events(&self.next_script(), request.prompt.len());
+        self.asked.lock().unwrap().push(request);
+        self.running.fetch_add(1, Ordering::SeqCst);
+        let state = (events, Running(Arc::clone(&self.running)));
+        let events: EventStream = Box::pin(stream::unfold(state, |(mut events, running)| async {
+            loop {
+                match events.pop_front()? {
+                    Event::Pause(time) => tokio::time::sleep(time).await,
+                    Event::Now(event) => return Some((event, (events, running))),
+                }
+            }
+        }));
+        Box::pin(async move { refused.map(|()| events) })
+    }
+
+    fn model_header<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Arc<gguf::Directory>, Refusal>> {
+        let known = self.status().instances.iter().any(|one| one.id == name);
+        let gone = Refusal::new(RefusalKind::NotFound, format!("{name} is gone"));
+        Box::pin(async move { if known { Ok(Arc::clone(&self.header)) } else { Err(gone) } })
+    }
+}
+
+/// The metadata of a tiny model.
+pub fn fixture() -> gguf::Directory {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/qwen3.gguf");
+    let bytes = std::fs::read(path).unwrap();
+    gguf::Directory::parse(&bytes, bytes.len() as u64).unwrap()
+}
+
+/// The same with another chat template.
+pub fn fixture_with_template(template: &str) -> gguf::Directory {
+    let mut writer = gguf::Writer::new();
+    for (key, value) in fixture().metadata().filter(|(key, _)| *key != TEMPLATE) {
+        writer.set(key, value.clone());
+    }
+    writer.set(TEMPLATE, gguf::Value::String(template.to_owned()));
+    let mut bytes = Vec::new();
+    writer.write(&mut bytes, |_, _, _, _| Ok(())).unwrap();
+    gguf::Directory::parse(&bytes, bytes.len() as u64).unwrap()
+}
+
+const TEMPLATE: &str = "tokenizer.chat_template";
+const GIB: u64 = 1 << 30;
+
+fn two_nodes() -> ClusterStatus {
+    let node = |number: u8, name: &str, round_trip_us| NodeStatus {
+        id: NodeId([number; 32]),
+        name: name.to_owned(),
+        address: format!("192.168.1.{number}:8751").parse().unwrap(),
+        state: NodeState::Live,
+        version: "0.1.0".to_owned(),
+        memory_bytes: 24 * GIB,
+        memory_used_bytes: 6 * GIB,
+        threads: 8,
+        round_trip_us,
+    };
+    let rank = |rank: usize, name: &str| RankStatus {
+        rank,
+        node: NodeId([rank as u8 + 1; 32]),
+        node_name: name.to_owned(),
+        pid: Some(4000 + rank as u32),
+        share: 4,
+        loaded_bytes: 5 * GIB,
+        total_bytes: 5 * GIB,
+        kv_bytes: GIB,
+    };
+    ClusterStatus {
+        node: NodeId([1; 32]),
+        nodes: vec![node(1, "desk", None), node(2, "mac-mini", Some(310))],
+        instances: vec![InstanceStatus {
+            id: "tiny-1".to_owned(),
+            model: "tiny/qwen3".to_owned(),
+            owner: NodeId([1; 32]),
+            state: InstanceState::Ready,
+            epoch: 1,
+            context_tokens: 1024,
+            transport: Transport::Tcp,
+            ranks: vec![rank(0, "desk"), rank(1, "mac-mini")],
+            requests_running: 0,
+            last_decode_tokens_per_sec: Some(21.5),
+        }],
+        notices: vec![],
+    }
+}

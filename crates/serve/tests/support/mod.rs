@@ -1,0 +1,6 @@
+//! A scripted cluster behind a real listener, and a client that sees every byte.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+pub mod client;
+pub mod double;
+pub mod server;

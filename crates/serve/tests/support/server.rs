@@ -1,0 +1,36 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sinew_serve::{Running, ServeConfig, start};
+use tokio::runtime::Runtime;
+
+use super::double::Double;
+
+pub const ADMIN: &str = "admin-token-of-32-characters-000";
+pub const KEY: &str = "api-key-of-32-characters-0000000";
+
+/// A server of its own, on a free port of the loopback interface.
+pub struct Server {
+    pub addr: SocketAddr,
+    pub running: Option<Running>,
+    pub runtime: Runtime,
+}
+
+impl Server {
+    pub fn start(double: &Arc<Double>) -> Self {
+        Self::with(double, |_| {})
+    }
+
+    /// With something else in its configuration.
+    pub fn with(double: &Arc<Double>, change: impl FnOnce(&mut ServeConfig)) -> Self {
+        let mut config = ServeConfig::new("127.0.0.1:0".parse().unwrap(), ADMIN);
+        config.limits.keep_alive = Duration::from_millis(100);
+        change(&mut config);
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+        let cluster = Arc::clone(double) as Arc<dyn sinew_serve::Cluster>;
+        let running = runtime.block_on(start(cluster, config)).unwrap();
+        Self { addr: running.addr(), running: Some(running), runtime }
+    }
+}
