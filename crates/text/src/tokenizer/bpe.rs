@@ -4,31 +4,27 @@
 //! Source: Sennrich et al. 2016 (arXiv:1508.07909), with GPT-2's bytes as the alphabet.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use gguf::Directory;
 
 use super::byte_level::Alphabet;
 use super::index::Index;
 use super::merge::{Merger, NO_TOKEN};
+use super::pair_hash::PairHasher;
 use super::pretokenizer::Pretokenizer;
 use super::vocab::{Kind, META_SPACE, Vocab, Writing};
+use super::word_cache::WordCache;
 use crate::TextError;
 
 /// Merges a file may have; the largest published list has about 515,000.
 const MERGES_MAX: usize = 1 << 22;
-/// Words kept for reuse within one text, and the longest of them in bytes: together they bound
-/// the memory that repetition may take.
-const CACHE_WORDS_MAX: usize = 1 << 16;
-const CACHE_WORD_BYTES_MAX: usize = 64;
-
-type Pairs = HashMap<(u32, u32), (u32, u32), BuildHasherDefault<DefaultHasher>>;
+/// (left id, right id) to (rank, merged id).
+type Pairs = HashMap<(u32, u32), (u32, u32), PairHasher>;
 
 pub(super) struct Bpe {
     pretokenizer: Pretokenizer,
     writing: Writing,
     index: Index,
-    /// (left id, right id) to (rank, merged id).
     merges: Pairs,
     /// The token of each single byte; `NO_TOKEN` where the vocabulary lacks it.
     bytes: [u32; 256],
@@ -70,20 +66,9 @@ impl Bpe {
             _ => text,
         };
         let mut merger = Merger::default();
-        let mut cache: HashMap<&str, (u32, u32)> = HashMap::new();
+        let mut cache = WordCache::default();
         self.pretokenizer.split(text, &mut |word| {
-            if let Some(&(start, end)) = cache.get(word) {
-                out.extend_from_within(start as usize..end as usize);
-                return;
-            }
-            let start = out.len();
-            self.encode_word(vocab, word, &mut merger, out);
-            if word.len() <= CACHE_WORD_BYTES_MAX
-                && cache.len() < CACHE_WORDS_MAX
-                && let (Ok(start), Ok(end)) = (start.try_into(), out.len().try_into())
-            {
-                cache.insert(word, (start, end));
-            }
+            cache.encode(word, out, |out| self.encode_word(vocab, word, &mut merger, out));
         });
     }
 

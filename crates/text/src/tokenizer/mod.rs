@@ -4,10 +4,12 @@ mod bpe;
 mod byte_level;
 mod index;
 mod merge;
+mod pair_hash;
 mod pretokenizer;
 mod specials;
 mod spm;
 mod vocab;
+mod word_cache;
 
 use gguf::Directory;
 

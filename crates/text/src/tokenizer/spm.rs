@@ -8,6 +8,7 @@ use gguf::Directory;
 use super::index::Index;
 use super::merge::{Merger, NO_TOKEN, Symbol};
 use super::vocab::{Kind, META_SPACE, Vocab};
+use super::word_cache::WordCache;
 use crate::TextError;
 
 pub(super) struct Spm {
@@ -16,6 +17,9 @@ pub(super) struct Spm {
     bytes: [u32; 256],
     add_space_prefix: bool,
     remove_extra_whitespaces: bool,
+    /// No token holds a space behind another character, so no merge crosses such a place and each
+    /// word can be encoded for itself: the same tokens, an order of magnitude sooner.
+    words_are_apart: bool,
 }
 
 impl Spm {
@@ -29,6 +33,8 @@ impl Spm {
         if duplicates > 0 {
             warnings.push(format!("{duplicates} tokens repeat the bytes of an earlier one"));
         }
+        let mergeable = vocab.ids_of(&[Kind::Normal, Kind::Unused]);
+        let words_are_apart = mergeable.map(|id| vocab.pieces.get(id)).all(is_one_word);
         let flag = |name: &str| gguf.find_bool(&format!("tokenizer.ggml.{name}"));
         let bytes = vocab.byte_tokens();
         let missing = bytes.iter().filter(|id| **id == NO_TOKEN).count();
@@ -41,6 +47,7 @@ impl Spm {
             bytes,
             add_space_prefix: flag("add_space_prefix")?.unwrap_or(true),
             remove_extra_whitespaces: flag("remove_extra_whitespaces")?.unwrap_or(false),
+            words_are_apart,
         })
     }
 
@@ -53,19 +60,33 @@ impl Spm {
     pub(super) fn encode(&self, vocab: &Vocab, text: &str, first: bool, out: &mut Vec<u32>) {
         let text = self.normalise(text, first);
         let mut merger = Merger::default();
+        if !self.words_are_apart {
+            return self.encode_word(vocab, &text, &mut merger, out);
+        }
+        let mut cache = WordCache::default();
+        let mut rest = text.as_str();
+        while !rest.is_empty() {
+            let (word, behind) = rest.split_at(word_len(rest));
+            cache.encode(word, out, |out| self.encode_word(vocab, word, &mut merger, out));
+            rest = behind;
+        }
+    }
+
+    fn encode_word(&self, vocab: &Vocab, word: &str, merger: &mut Merger, out: &mut Vec<u32>) {
+        merger.clear();
         let mut utf8 = [0; 4];
-        for ch in text.chars() {
+        for ch in word.chars() {
             let piece = ch.encode_utf8(&mut utf8);
             let id = self.index.find(&vocab.pieces, piece.as_bytes());
             merger.push(piece.len() as u32, id.unwrap_or(NO_TOKEN));
         }
-        merger.run(|left, right| self.merge(vocab, &text, left, right));
+        merger.run(|left, right| self.merge(vocab, word, left, right));
         for symbol in merger.symbols() {
             if symbol.id != NO_TOKEN {
                 out.push(symbol.id);
                 continue;
             }
-            let ids = text.as_bytes()[symbol.range()].iter().map(|byte| self.bytes[*byte as usize]);
+            let ids = word.as_bytes()[symbol.range()].iter().map(|byte| self.bytes[*byte as usize]);
             if ids.clone().all(|id| id != NO_TOKEN) {
                 out.extend(ids);
             } else {
@@ -97,6 +118,16 @@ impl Spm {
         let score = vocab.scores.get(id as usize).copied().unwrap_or(0.0);
         Some((descending(score), id))
     }
+}
+
+/// Spaces, then what is no space.
+fn word_len(text: &str) -> usize {
+    let spaces = text.find(|ch| ch != ' ').unwrap_or(text.len());
+    text[spaces..].find(' ').map_or(text.len(), |end| spaces + end)
+}
+
+fn is_one_word(bytes: &[u8]) -> bool {
+    !bytes.windows(2).any(|pair| pair[0] != b' ' && pair[1] == b' ')
 }
 
 /// A number that grows as the score falls, for every float.
