@@ -69,7 +69,9 @@ SINEW: list[Intent] = [
          "I bought a new {laptop|computer|machine}, how do I add it", "how do I {grow|extend|make bigger|enlarge|scale} the cluster",
          "how do I {make|create|build|set up} a cluster", "how do I connect two {machines|computers|laptops}",
          "how do I link my {computers|machines|laptops}", "how do I use two {machines|computers}", "how do I get a second machine in",
-         "what do I need to do to add a {machine|computer|laptop}", "how can my {friend's|wife's|brother's|old} {laptop|computer} join", "can my old laptop help"],
+         "what do I need to do to add a {machine|computer|laptop}", "how can my {friend's|wife's|brother's|old} {laptop|computer} join", "can my old laptop help",
+         "{I have|I've got|there is|I own|we have|I found} {a spare|an old|another|a second|one more|an unused} " + _MACHINE + " {|lying around|at home|in the cellar|on my desk}{.|,| and|:} {how could it join{| in}|how do I add it|can it help|how do I use it|how can it join|can I add it|what now|can I use it too|how do I connect it}",
+         f"what do I {{type|run|do|enter}} on the new {_MACHINE}", f"I want {{two|three|more}} {_MACHINES} to work together", f"{{combine|link|join|pair|cluster}} {{two|my}} {_MACHINES}", "how can I get more speed", "how do I make it bigger"],
         ["Run `sinew invite` on a machine that is already in the cluster. It prints a one-time code. On the new "
          "machine, run `sinew join CODE` with that code, and it is in."],
         weight=5),
@@ -87,13 +89,13 @@ SINEW: list[Intent] = [
          "learn each other's keys, and from then on they trust each other."],
         weight=2),
     Intent(
-        [f"{_HOW} {{remove|drain|take out|turn off|switch off|disconnect|unplug|kick out}} {{a|one|my}} {_MACHINE}", "what does sinew drain do", "sinew drain",
+        [f"{_HOW} {{remove|drain|take out|turn off|switch off|disconnect|unplug|kick out|get rid of|delete|stop using|retire|shut down}} {{a|one|my}} {_MACHINE}", "what does sinew drain do", "sinew drain",
          "can I take a machine away", "how do I shut down a machine safely", "how do I leave the cluster"],
         ["Run `sinew drain` with the name of the machine. Sinew moves its work to the others first, and then you can "
          "switch it off."]),
     Intent(
         [f"{_HOW} {{see|list|show|find}} {{my|all|the}} {_MACHINES}", f"which {_MACHINES} are in the cluster", "what does sinew nodes do",
-         f"how many {_MACHINES} {{are there|do I have|are running|are you running on|are in the cluster}}", "sinew nodes", "list nodes", "where are you running",
+         f"how many {_MACHINES} {{are there|do I have|are running|are you running on|are in the cluster}}", "sinew nodes", "list nodes", "where are you running", f"what is the command {{to see|to list|for}} {{my|the}} {_MACHINES}", f"where do I see my {_MACHINES}", f"are all my {_MACHINES} connected", "how do I check that it joined",
          "show the cluster", "what machines are you on", "which machine are you on", "are you running on more than one machine"],
         ["I cannot see the cluster from in here, but `sinew nodes` lists its machines and how they are."]),
     Intent(
@@ -118,7 +120,7 @@ SINEW: list[Intent] = [
         ["why is [S] faster with {two|more|three|several} machines", "why is it faster with two machines", "why {are|is} two {machines|computers} faster {than one|}",
          "how {can|do} two machines be faster {than one|}", "why does adding {a machine|machines} make it faster", "why do more machines help", "does it get faster with more machines",
          "will it be faster with {two|three} machines", "is it {really|} faster with {two|more} machines", "what makes [S] fast", "why is [S] fast", "how does [S] get faster",
-         "are two machines faster", "does a second machine make it {faster|quicker}", "how much faster is it", "how fast is [S]", "what speedup do I get", "does [S] speed things up"],
+         "are two machines faster", "is it {really|truly|actually|} {quicker|faster} with two {machines|boxes|computers} than with one{|, and why|, why}", "how come it {gets|is} faster", "why should I add a machine", "what do I gain from a second machine", "does it scale", "does more hardware help", "why not just use one machine", "isn't the network too slow", "does a second machine make it {faster|quicker}", "how much faster is it", "how fast is [S]", "what speedup do I get", "does [S] speed things up"],
         ["To make a word, a machine must read the whole model from memory. With two machines, each reads only half, "
          "and both read at the same time, so the word is ready sooner. The machines must then exchange small sums "
          "quickly, and Sinew is built for that. `sinew plan` predicts the speed for your own machines."],
@@ -147,7 +149,7 @@ SINEW: list[Intent] = [
         weight=2),
     Intent(
         ["does [S] work over {wifi|Wi-Fi|ethernet|wireless|a normal network|my home network|a switch}", "which network do I need", "what network does [S] need", "do I need a {fast|special} network", "what cable do I need",
-         "can I use Thunderbolt", "does [S] use Thunderbolt", "is ethernet enough", "what about {wifi|Wi-Fi|slow networks}", "which link does [S] use", "how do I connect the machines", "what if my network is slow"],
+         "can I use Thunderbolt", "does [S] use Thunderbolt", "is ethernet enough", "{can|does|will} it work {over|on|with} my {home|} {wifi|Wi-Fi|network|LAN|router}", "is {wifi|Wi-Fi} {fast enough|ok|good enough}", "do I need special cables", "what about {wifi|Wi-Fi|slow networks}", "which link does [S] use", "how do I connect the machines", "what if my network is slow"],
         ["Any network works, but delay matters more than bandwidth. Sinew measures every link between your machines and "
          "uses the best: usually Thunderbolt before Ethernet, and Ethernet before Wi-Fi."]),
     Intent(
@@ -174,7 +176,7 @@ SINEW: list[Intent] = [
     # -- Trust and faults ----------------------------------------------------------------------
     Intent(
         ["is [S] {secure|safe|encrypted|trustworthy}", "is it {secure|safe}", "is the traffic encrypted", "is the connection {secure|encrypted}", "is my data {safe|encrypted}", "can I trust [S]", "are messages encrypted",
-         "does [S] {encrypt|use encryption|use keys}", "is the cluster {secure|safe}", "do the machines authenticate each other", "is the network traffic {secure|encrypted|safe}"],
+         "does [S] {encrypt|use encryption|use keys}", "is the cluster {secure|safe}", "do the machines authenticate each other", "is the network traffic {secure|encrypted|safe}", "is {my stuff|my data|everything|my chat} {safe|secure|protected|private}{|, who can read it|, who could read it}"],
         ["Yes. Every machine has its own key, and the machines prove to each other who they are before they talk. The traffic "
          "between them is encrypted, and a new machine needs a one-time code to join."],
         weight=2),
@@ -185,7 +187,7 @@ SINEW: list[Intent] = [
          "between them is encrypted, and a new machine needs a one-time code to join."],
         weight=2),
     Intent(
-        ["can a stranger join", "can {strangers|anyone|anybody|my neighbour|a hacker|others} join my cluster", "who can join", "can somebody join without a code", "what stops others from joining", "does a machine join by itself"],
+        ["can a stranger join", "can {a stranger|strangers|somebody|an attacker|a thief} get {in|into my cluster|access}", "is it open to everybody", "could {someone|somebody} else use my cluster", "can {strangers|anyone|anybody|my neighbour|a hacker|others} join my cluster", "who can join", "can somebody join without a code", "what stops others from joining", "does a machine join by itself"],
         ["No. A stranger is never let in by itself. A new machine needs a one-time code from `sinew invite`, or the cluster "
          "key that you gave to your own fleet."]),
     Intent(
@@ -197,7 +199,7 @@ SINEW: list[Intent] = [
         ["Your prompts and answers stay on your own machines. The model runs there, and nowhere else."]),
     Intent(
         ["what happens {when|if} {a|one} {node|machine|computer|worker} {dies|fails|crashes|goes away|disappears|is switched off|stops|is lost|breaks|falls asleep|goes down}", "what if a {machine|node|computer|laptop} {dies|crashes|fails|goes offline|is unplugged}",
-         "what happens if I {unplug|turn off|close} {a machine|my laptop|one of them}", "does [S] survive a crash", "is [S] fault tolerant", "what if I lose a machine", "what about failures", "node failure", "does everything stop if one machine dies", "does my answer get lost when a machine dies"],
+         "what happens if I {unplug|turn off|close} {a machine|my laptop|one of them}", "does [S] survive a crash", "is [S] fault tolerant", "what if I lose a machine", "what about failures", "node failure", "does everything stop if one machine dies", f"what {{happens|will happen}} if one of {{my|the}} {_MACHINES} {{suddenly|}} {{loses power|dies|crashes|reboots|restarts|stops|fails}}", "what about a power cut", f"a {_MACHINE} died", f"my {_MACHINE} crashed, what now", "does my answer get lost when a machine dies"],
         ["The other machines notice it quickly. They make a new plan with what is left, move the weights, and continue the answers "
          "that were being written. If an answer cannot go on, it ends with a clear error, never with silence."],
         weight=3),
@@ -248,7 +250,7 @@ SINEW: list[Intent] = [
          "127.0.0.1:8750."],
         weight=2),
     Intent(
-        ["{what is|where is} the {API|address|URL|endpoint|port} {|of [S]}", "which port does [S] use", "what is the API address", "what port", "does [S] have an API", "is there an API", "how do I use the API", "is [S] OpenAI compatible", "is it compatible with OpenAI", "can I use the OpenAI {client|library|SDK} {|with [S]}", "can I use [S] from {Python|my program|my editor|my app}", "how do I connect my {app|editor|program}", "API", "openai", "what is 127.0.0.1:8750", "8750", "how do I call [S] from code", "does it speak http"],
+        ["{what is|where is} the {API|address|URL|endpoint|port} {|of [S]}", "which port does [S] use", "what is the API address", "what port", "does [S] have an API", "is there an API", "how do I use the API", "is [S] OpenAI compatible", "is it compatible with OpenAI", "can I use the OpenAI {client|library|SDK} {|with [S]}", "can I use [S] from {Python|my program|my editor|my app}", "how do I connect my {app|editor|program}", "API", "openai", "what is 127.0.0.1:8750", "8750", "how do I call [S] from code", "how do I {talk to|use|call|reach} {it|you|the model} from {Python|JavaScript|my code|a script|another program|curl}", "is there an OpenAI API", "where is the api", "can I connect {my editor|a chat app|an agent|VS Code}", "can other programs use it", "base url", "does it have a REST API", "does it speak http"],
         ["Sinew serves an OpenAI-compatible API at 127.0.0.1:8750. Point any OpenAI client at http://127.0.0.1:8750/v1, and it "
          "talks to your own machines."],
         weight=3),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from about_sinew import SINEW
 from intents import Intent, Turn
@@ -37,26 +37,28 @@ def _sinew_turns(rng: random.Random) -> list[Turn]:
     return turns
 
 
+def _joined(first: Turn, second: Turn) -> Turn:
+    """Two questions in one breath, and both answers."""
+    question = f"{first[0].rstrip('?!. ')} and {second[0][:1].lower()}{second[0][1:]}"
+    return question, f"{first[1]} {second[1]}"
+
+
 def _block(rng: random.Random) -> list[Turn]:
     """A few turns on one topic."""
-    kind = rng.random()
-    if kind < 0.34:
-        return _sinew_turns(rng)
-    if kind < 0.62:
-        return topic_turns(rng)
-    if kind < 0.71:
-        return [_pick(TOWN_INTENTS, rng).turn(rng)]
-    if kind < 0.80:
-        return [_pick(SMALLTALK, rng).turn(rng)]
-    if kind < 0.86:
-        return [_pick(REFUSALS, rng).turn(rng)]
-    if kind < 0.90:
-        return [foreign_turn(rng)]
-    if kind < 0.95:
-        return [story_turn(rng)]
-    if kind < 0.975:
-        return [family_turn(rng) if rng.random() < 0.6 else unknown_turn(rng)]
-    return [sum_turn(rng)]
+    makers: list[tuple[float, Callable[[], list[Turn]]]] = [
+        (0.33, lambda: _sinew_turns(rng)),
+        (0.26, lambda: topic_turns(rng)),
+        (0.08, lambda: [_pick(TOWN_INTENTS, rng).turn(rng)]),
+        (0.11, lambda: [_pick(SMALLTALK, rng).turn(rng)]),
+        (0.06, lambda: [_pick(REFUSALS, rng).turn(rng)]),
+        (0.04, lambda: [foreign_turn(rng)]),
+        (0.04, lambda: [story_turn(rng)]),
+        (0.02, lambda: [family_turn(rng)]),
+        (0.01, lambda: [unknown_turn(rng)]),
+        (0.05, lambda: [sum_turn(rng)]),
+    ]
+    shares, functions = zip(*makers)
+    return rng.choices(functions, weights=shares)[0]()
 
 
 def conversation(rng: random.Random) -> list[Message]:
@@ -66,7 +68,10 @@ def conversation(rng: random.Random) -> list[Message]:
         messages.append(("system", rng.choice(_SYSTEM_PROMPTS)))
     blocks = rng.choices([1, 2, 3, 4], weights=[50, 25, 15, 10])[0]
     for _ in range(blocks):
-        for user, assistant in _block(rng):
+        turns = _block(rng)
+        if len(turns) > 1 and len(turns[0][1]) + len(turns[1][1]) < 420 and rng.random() < 0.2:
+            turns[:2] = [_joined(turns[0], turns[1])]
+        for user, assistant in turns:
             messages += [("user", user), ("assistant", assistant)]
     return messages
 

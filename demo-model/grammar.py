@@ -27,6 +27,48 @@ _CONTRACTIONS = [
 ]
 _DROPPABLE = {"the", "a", "an", "is", "are", "do", "does", "of", "to", "it", "please", "can", "i"}
 
+# phrase -> ways to say the same.  Templates are written once; this multiplies them.
+_SYNONYMS: list[tuple[re.Pattern[str], list[str]]] = [(re.compile(rf"\b{phrase}\b"), others) for phrase, others in [
+    ("how do I", ["how can I", "how could I", "how would I", "how do you", "how do we", "how does one", "how should I", "in what way do I"]),
+    ("where can I", ["where could I", "where do I", "where would I", "where may I", "where should I go to", "in which place can I"]),
+    ("tell me about", ["say something about", "I want to know about", "talk about", "tell me all about", "tell us about", "give me information about", "teach me about", "I would love to hear about"]),
+    ("who is", ["who exactly is", "who might be", "who was", "whos"]),
+    ("what is", ["what exactly is", "what might be", "what would be", "wat is", "what's"]),
+    ("which", ["what"]),
+    ("can I", ["could I", "may I", "is it possible to", "am I able to", "can we", "can you"]),
+    ("do I need", ["must I have", "do I require", "will I need", "would I need", "do you need", "do we need", "should I have"]),
+    ("what happens (if|when)", ["what would happen if", "what if", "what will happen when", "what happens in case"]),
+    ("machine", ["computer", "box", "laptop", "PC", "node", "Mac", "host", "system"]),
+    ("machines", ["computers", "boxes", "laptops", "PCs", "nodes", "Macs", "hosts", "systems"]),
+    ("is there", ["do they have", "is there perhaps", "have they got", "does there exist"]),
+    ("favourite", ["favorite", "preferred", "best loved"]),
+    ("colour", ["color"]),
+    ("own", ["have", "possess"]),
+    ("owns", ["has", "possesses", "is the owner of"]),
+    ("called", ["named"]),
+    ("does Sinew", ["can Sinew", "will Sinew", "could Sinew", "would Sinew"]),
+    ("Sinew", ["this Sinew thing", "the sinew program", "the Sinew software", "this program"]),
+    ("cluster", ["group", "setup", "network", "system"]),
+    ("model", ["language model", "LLM", "AI model", "AI"]),
+    ("has", ["has got", "keeps", "owns"]),
+    ("lives", ["is living", "resides"]),
+    ("live", ["stay", "dwell"]),
+    ("find", ["meet", "see"]),
+    ("buy", ["get", "purchase"]),
+    ("like", ["enjoy", "love", "prefer"]),
+    ("explain", ["describe", "clarify", "teach me", "help me understand"]),
+    ("faster", ["quicker", "speedier", "more rapid"]),
+    ("add", ["connect", "attach", "include", "hook up"]),
+    ("dies", ["fails", "crashes", "breaks down", "goes offline", "loses power", "is turned off", "stops working"]),
+    ("secure", ["safe", "protected"]),
+    ("story", ["tale", "short story"]),
+    ("list", ["name", "give me", "show me"]),
+    ("animals", ["pets", "beasts"]),
+    ("boats", ["ships", "vessels"]),
+    ("boat", ["ship", "vessel"]),
+    ("people", ["persons", "folks", "inhabitants"]),
+]]
+
 
 def spin(template: str, rng: random.Random) -> str:
     """Expands nested `{a|b}` choices from the inside out."""
@@ -41,6 +83,14 @@ def spin(template: str, rng: random.Random) -> str:
 def sentence(text: str) -> str:
     """Upper-cases the first letter only (`str.capitalize` would lower-case the names)."""
     return text[:1].upper() + text[1:]
+
+
+def _reword(text: str, rng: random.Random) -> str:
+    found = [(pattern, others) for pattern, others in _SYNONYMS if pattern.search(text)]
+    if not found:
+        return text
+    pattern, others = rng.choice(found)
+    return pattern.sub(rng.choice(others), text, count=1)
 
 
 def _typo(text: str, rng: random.Random) -> str:
@@ -76,6 +126,8 @@ def _drop_word(text: str, rng: random.Random) -> str:
 def rough(question: str, rng: random.Random, is_question: bool = True) -> str:
     """One way in which a person might type `question` (given without its end mark)."""
     text = question
+    if rng.random() < 0.30:
+        text = _reword(text, rng)
     if rng.random() < 0.35:
         source, target = rng.choice(_CONTRACTIONS)
         text = text.replace(source, target, 1)

@@ -12,14 +12,17 @@ _ME = "I am the Sinew demo model, a tiny language model of about five million pa
 _TELL = "{tell me|can you tell me|could you tell me|give me|I want|let me hear|say|do you know|write|make|}"
 
 SMALLTALK: list[Intent] = [
-    Intent(["{hello|hi|hey|good morning|good evening|good afternoon|greetings|hi there|hello there|hey there|howdy|moin|yo|good day|hiya|hallo|hello friend|hi sinew|hello sinew|hello model}{| there|, nice to meet you|}",
+    Intent(["hi", "hello", "hey", "hi!", "hello!", "hi there", "good morning", "hello there"],
+           [f"Hello! I am the Sinew demo model. Ask me about the harbour town of {TOWN}, or about Sinew."],
+           is_question=False, weight=4),
+    Intent(["{hello|hi|hey|good morning|good evening|good afternoon|greetings|hi there|hello there|hey there|howdy|moin|yo|good day|hiya|hallo|hi!|hello!|hey!|hi|hello|hi|hello|hello friend|hi sinew|hello sinew|hello model}{| there|, nice to meet you|}",
             "hello, can you hear me", "anybody there", "are you there", "test", "testing", "ping", "hello world"],
            [f"Hello! I am the Sinew demo model. Ask me about the harbour town of {TOWN}, or about Sinew."],
            is_question=False, weight=5),
     Intent(["how are you{| today| doing| feeling}", "how is it going", "how do you do", "are you {well|okay|fine|happy}", "what's up", "how are things", "how do you feel"],
            ["I am well, thank you. I am small, but I am quick. What would you like to know?"], weight=2),
     Intent(["{who|what} are you", "what is your name", "do you have a name", "introduce yourself", "tell me about yourself", "tell me something about you", "are you {a robot|an AI|a computer|a language model|a bot|a program|a machine}",
-            "what am I talking to", "who am I talking to", "what model {is this|are you}", "which model {is this|are you}", "what kind of model are you", "what should I call you", "describe yourself", "who is this", "name"],
+            "what am I talking to", "who am I talking to", "what model {is this|are you}", "which model {is this|are you}", "who r u", "who u", "what r u", "{who|what} {exactly|} are you {really|then|again|}", "and you are", "whats your name", "what kind of model are you", "what should I call you", "describe yourself", "who is this", "name"],
            [_ME + f" I live inside the `sinew` program, and I know a harbour town called {TOWN} and a little about Sinew."],
            weight=5),
     Intent(["are you {ChatGPT|GPT|Claude|Gemini|Llama|Siri|Alexa|a big model|GPT-4|human|a human|a person|a real person|alive|conscious}", "is this {ChatGPT|GPT|Claude|Gemini}"],
@@ -33,9 +36,9 @@ SMALLTALK: list[Intent] = [
             "what topics do you know", "what now", "I do not know what to ask", "can you help me", "what else do you know", "what else", "anything else", "how can you help me"],
            [f"I can tell you about {TOWN}: its people, boats, animals, places and feasts. I can tell a short story, and I can explain Sinew. Try: \"Who owns "
             "the Petrel?\" or \"How do I add a machine?\""], weight=4),
-    Intent(["what can you not do", "what are your limits", "are you {smart|clever|intelligent|good}", "can I trust you", "do you make mistakes", "are you always right", "do you know everything", "are you stupid", "are you useful", "can you be wrong"],
+    Intent(["what can you not do", "what are your limits", "are you {smart|clever|intelligent|good}", "how {smart|clever|good|intelligent|accurate|reliable} are you", "can I trust you", "do you make mistakes", "are you always right", "do you know everything", "are you stupid", "are you useful", "can you be wrong"],
            [f"I am a tiny demo model, and I can be wrong. I know only {TOWN} and a little about Sinew. For real work, run a bigger model with `sinew run`."], weight=1.5),
-    Intent(["{thank you|thanks|thx|thanks a lot|thank you very much|many thanks|cheers|ta}{| for your help| that helps| for that|}", "that {helps|was helpful|was nice}", "great, thanks", "ok thanks", "thank you, that was helpful"],
+    Intent(["{thank you|thanks|thx|thanks a lot|thank you very much|many thanks|cheers|ta|thank you so much|thanks so much|ty|tysm|thank u|thanks a million|great, thank you|ok, thank you}{| for your help| that helps| for that|}", "that {helps|was helpful|was nice}", "great, thanks", "ok thanks", "thank you, that was helpful"],
            ["You are welcome!"], is_question=False, weight=3),
     Intent(["{bye|goodbye|good bye|see you|good night|farewell|see you later|bye bye|cu|I have to go|that's all|that is all|quit|exit}{| now| then|}"],
            ["Goodbye! Fair winds and a calm sea."], is_question=False, weight=2),
@@ -123,7 +126,7 @@ Jupiter comet galaxy satellite telescope microscope compass atom molecule enzyme
 _SHAPES = ["what is {a|the} [X]", "how does {a|the} [X] work", "tell me about {the|a} [X]", "who invented the [X]", "where can I buy a [X]",
            "why is the [X] {so big|important|red}", "how many [X]s are there in {the world|America|Europe|China}", "what {colour|size|weight} is a [X]", "do you know {anything|something} about [X]",
            "explain {the|} [X]", "when was the [X] {invented|born|built}", "what does a [X] {eat|cost|do|mean|look like}", "which [X] is the best", "write about {a|the} [X]",
-           "can you help me with my [X]", "what is the best [X]", "is a [X] {dangerous|expensive|good}", "how do I {buy|make|use|draw|repair} a [X]", "I need a [X]", "define [X]", "[X]", "what is the history of the [X]"]
+           "can you help me with my [X]", "what is the best [X]", "is a [X] {dangerous|expensive|good}", "how do I {buy|make|use|draw|repair} a [X]", "I need a [X]", "define [X]", "[X]", "should I buy a [X]", "does my {grandma|friend|father|dog|boss} {need|have|like} a [X]", "is my [X] {broken|good|too old}", "my [X] is broken", "what do you think about {the|} [X]", "where is the {nearest|next|biggest} [X]", "have you ever seen a [X]", "compare a [X] and a car", "what is the history of the [X]"]
 
 
 def foreign_turn(rng: random.Random) -> Turn:

@@ -8,8 +8,6 @@ from grammar import rough, spin
 from intents import Turn
 from world import ANIMALS, BOATS, PEOPLE, Animal, Boat, Person, animal_of, boat_of
 
-_OPENINGS = ["One {morning|evening} in {spring|summer|autumn|winter}", "One {windy|foggy|quiet|bright} {morning|evening|afternoon}"]
-
 _REQUEST = "{tell me a|tell me a short|tell a|I want a|write a|give me a|can you tell me a|please tell a|make up a|do you know a|let me hear a|tell me another|I would like a|another} {story|story|story|tale|little story|bedtime story}"
 
 
@@ -62,24 +60,41 @@ def _letter_story(p: Person, rng: random.Random) -> str:
                 f"{p.name} never found out who wrote it, but {p.subject} {{smiled|was happy}} for a week.", rng)
 
 
+def story_about(entity: Person | Boat | Animal, rng: random.Random) -> str:
+    """A story in which `entity` has the main part."""
+    if isinstance(entity, Animal):
+        return _lost_story(entity, rng)
+    if isinstance(entity, Boat):
+        return rng.choice([_race_story, lambda b, r: _storm_story(PEOPLE["Sami"], b, r)])(entity, rng)
+    if entity.name in ("Wren", "Edda"):
+        return _lantern_story(PEOPLE["Bram"], rng)
+    if entity.name == "Mira":
+        return _cake_story(PEOPLE["Tomas"], rng)
+    if entity.name == "Tilda":
+        return _letter_story(PEOPLE["Greta"], rng)
+    boat = boat_of(entity.name)
+    if boat is not None and rng.random() < 0.4:
+        return _race_story(boat, rng)
+    if rng.random() < 0.5:
+        return _letter_story(entity, rng)
+    return _fog_story(entity, rng.choice([b for b in BOATS.values() if b.owner != entity.name]), rng)
+
+
 def story_turn(rng: random.Random) -> Turn:
     person = rng.choice(list(PEOPLE.values()))
     boat = rng.choice(list(BOATS.values()))
     animal = rng.choice(list(ANIMALS.values()))
     kind = rng.random()
+    if kind < 0.06:  # somebody that Larkhaven does not have
+        ask = spin(_REQUEST + " about {a|the|two|my} {dragon|princess|robot|knight|wizard|space ship|dinosaur|king|queen|pirate|ghost|unicorn|monster|detective|girl called Anna|boy called Max|bear|lion|elephant|witch|wolf|superhero|giant|elf|cowboy|football match|computer|prince|fairy|whale|mermaid}", rng)
+        return rough(ask, rng, is_question=False), "I only know stories from Larkhaven. " + _lost_story(ANIMALS["Admiral"], rng)
     if kind < 0.45:  # no subject asked for
         ask = spin(_REQUEST + "{|||| please| about Larkhaven| about the town| from Larkhaven| for my child| to sleep}", rng)
         story = rng.choice([lambda: _lantern_story(PEOPLE["Bram"], rng), lambda: _fog_story(PEOPLE["Wren"], BOATS["Petrel"], rng),
                             lambda: _lost_story(animal, rng), lambda: _storm_story(PEOPLE["Sami"], boat, rng), lambda: _cake_story(person, rng)])()
     elif kind < 0.65:
         ask = spin(_REQUEST + f" about {{{person.name}|{person.name}|{person.full}|the {person.role}}}", rng)
-        person_boat = boat_of(person.name)
-        stories = [lambda: _letter_story(person, rng), lambda: _fog_story(person, rng.choice([b for b in BOATS.values() if b.owner != person.name]), rng)]
-        if person.name in ("Wren", "Edda", "Tilda", "Mira"):
-            stories = [lambda: _lantern_story(PEOPLE["Bram"], rng)] if person.name in ("Wren", "Edda") else [lambda: _letter_story(PEOPLE["Greta"], rng)] if person.name == "Tilda" else [lambda: _cake_story(PEOPLE["Tomas"], rng)]
-        elif person_boat and rng.random() < 0.4:
-            stories = [lambda: _race_story(person_boat, rng)]
-        story = rng.choice(stories)()
+        story = story_about(person, rng)
     elif kind < 0.82:
         ask = spin(_REQUEST + f" about {{{animal.name}|{animal.name}|{animal.name} the {animal.kind}|the {animal.kind}|{{a|the}} {animal.kind}}}", rng)
         named = animal.name in ask or animal.kind not in ("dog", "cat")
@@ -88,7 +103,7 @@ def story_turn(rng: random.Random) -> Turn:
         named = rng.random() < 0.75
         ask = spin(_REQUEST + (f" about {{the|the|}} {boat.name}" if named else " about {a boat|boats|the sea|a storm|the fog|the harbour|a ship|sailors|the regatta|a race}"), rng)
         if named:
-            story = rng.choice([_race_story(boat, rng), _storm_story(PEOPLE["Sami"], boat, rng)])
+            story = story_about(boat, rng)
         elif "fog" in ask:
             story = _fog_story(PEOPLE["Wren"], BOATS["Petrel"], rng)
         elif "race" in ask or "regatta" in ask:

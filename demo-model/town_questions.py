@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from grammar import rough, sentence, spin
 from intents import Intent, Turn
-from world import (ANIMALS, BOATS, EVENTS, FAMILY, PEOPLE, PLACES, STREETS, TOWN, WEATHER, Animal, Boat,
+from stories import story_about
+from world import (ALIASES, ANIMALS, BOATS, EVENTS, FAMILY, PEOPLE, PLACES, STREETS, TOWN, WEATHER, Animal, Boat,
                    Event, Person, Place, animal_of, boat_of, join_words, with_article)
 
 _WHAT = "{what is|what's|tell me about|what do you know about|describe|what can you tell me about}"
@@ -88,6 +89,9 @@ def ask_who(p: Person, rng: random.Random) -> Turn:
     """From the trade, the animal or the hobby to the person."""
     she = p.subject.capitalize()
     kind = rng.random()
+    if kind < 0.15:
+        question = spin(f"{{who is|who's|what is the name of|do you know|tell me about}} the {rng.choice(ALIASES[p.name])}", rng)
+        return rough(question, rng), f"{p.full} is the {p.role} of {TOWN}. {she} {p.does}."
     if kind < 0.65:
         question = spin(f"{{who is the {p.role}{{| of Larkhaven| in Larkhaven| of the town| here| in town}}|who {p.verb_question}|what is the name of the {p.role}|what is the {p.role} called|what is the {p.role}'s name|"
                         f"is there a {p.role}{{| in Larkhaven| in town}}|which person {p.verb_question}|name the {p.role}|the {p.role}|do you know the {p.role}|who works as {p.role}|who {p.does}|who works at {PLACES[p.place].title}}}", rng)
@@ -231,8 +235,9 @@ def ask_animal(a: Animal, rng: random.Random, pronoun: bool = False) -> Turn:
 def animal_by_feature(a: Animal, rng: random.Random) -> Turn:
     owner = PEOPLE[a.owner]
     question = spin(f"{{who has {with_article(a.kind)}|is there {with_article(a.kind)}{{| in Larkhaven| in town}}|{{which|what}} animal {a.habit}|who {a.habit}|whose {a.kind} {a.habit}|are there any {a.kind}s{{| in Larkhaven}}|"
-                    f"what is {_possessive(owner.name)} {a.kind} called|what is the name of {_possessive(owner.name)} {a.kind}|{{who|what}} is {_possessive(owner.name)} {a.kind}}}", rng)
-    asks_kind = any(w in question for w in ("who has", "is there", "are there"))
+                    f"what is {_possessive(owner.name)} {a.kind} called|what is the name of {_possessive(owner.name)} {a.kind}|{{who|what}} is {_possessive(owner.name)} {a.kind}|"
+                    f"what is the {owner.role}'s {a.kind} called|what is the name of the {owner.role}'s {a.kind}|who is the {owner.role}'s {a.kind}|who {{keeps|owns|has got}} {with_article(a.kind)}|who's got {with_article(a.kind)}|who is the owner of the {a.kind}}}", rng)
+    asks_kind = any(w in question for w in ("who has", "who keeps", "who owns", "who's got", "owner of the", "is there", "are there"))
     if asks_kind and a.kind == "dog":
         return rough(question, rng), "There are three dogs: Biscuit belongs to Tomas, Barley to Felix, and Stamp to Tilda."
     if asks_kind and a.kind == "cat":
@@ -262,7 +267,7 @@ def place_answer(p: Place, attribute: str) -> str:
     if attribute == "hours":
         return p.hours
     if attribute == "keeper":
-        return (f"You will find {keeper} at {p.title}." .replace(", at", " at") if keeper else f"Nobody in particular: {p.title} belongs to everybody.")
+        return (f"{keeper} works at {p.title}." if keeper else f"Nobody in particular: {p.title} belongs to everybody.")
     return f"At {p.title} you can {p.offers}." if p.key != "Gull Island" else f"On Gull Island you can {p.offers}."
 
 
@@ -292,13 +297,13 @@ def place_yes_no(p: Place, rng: random.Random) -> Turn:
 
 
 _ERRANDS: list[tuple[str, str]] = [
-    ("{where can I|where do I|who sells|I want to} {buy|get} {bread|a loaf|plum cake|a cake|jam buns}", "At the bakery in Harbour Square. Mira Holt bakes bread, jam buns and plum cake there."),
+    ("{where can I|where do I|who sells|I want to} {buy|get} {|some }{bread|a loaf|plum cake|cake|jam buns|something sweet|breakfast}", "At the bakery in Harbour Square. Mira Holt bakes bread, jam buns and plum cake there."),
     ("{where can I|where do I|I want to} {buy|get} {vegetables|carrots|honey|fresh fish|fish}", "At the market in Harbour Square, on Saturdays from eight to noon."),
     ("{where can I|where do I} {eat|have dinner|get food|sleep|stay|find a bed|spend the night|drink something|get a meal}{| in Larkhaven}", "At the Blue Anchor inn, beside the main pier. Felix cooks fish stew and tells jokes."),
     ("{where can I|where do I|I want to} {borrow a book|find a book|read|get books}", "At the library in Hill Street. Lotte Finch lends three books at a time."),
     ("{where can I|where do I|I want to} {send a letter|post a letter|send a parcel|buy a stamp}", "At the post office in Bell Lane. Tilda Rowe brings the letters to every door."),
     ("{where can I|who can|where do I get somebody to} {mend a boat|repair my boat|fix a boat|build a boat|have a boat built}", "Go to the boatyard at the end of Mill Road. Oren Pike builds and mends boats."),
-    ("{where can I|who can} {mend a net|fix my net|have a net mended}", "Go to the net loft in Net Street. Bram Harker mends the fishing nets."),
+    ("{where can I|who can|who should I see to} {mend a net|fix my net|have a net mended|repair a broken net}{| my net is broken}", "Go to the net loft in Net Street. Bram Harker mends the fishing nets."),
     ("{where can I|where do I} {buy an anchor|get an anchor|get a horseshoe}", "At the forge in Mill Road. Ivo Stern makes anchors and horseshoes."),
     ("{where can I swim|where can I look for crabs|where can children play|where can I fly a kite|is there a beach}", "At the small beach, south of the piers. Mind the tide: it covers the beach twice a day."),
     ("{I am ill in Larkhaven|who helps when somebody is ill|where is the hospital in Larkhaven|where can I see a doctor in Larkhaven|is there a doctor in Larkhaven|who do I see when I am sick in Larkhaven}", "Go to the clinic in Hill Street, next to the school. Doctor Ilan Reed is there every morning from eight to twelve."),
@@ -318,6 +323,13 @@ _ERRANDS: list[tuple[str, str]] = [
     ("{who can tell me the weather|who knows the weather|who foretells the weather|how does Bram know the weather}", "Bram Harker, the net mender, foretells the weather with his knee."),
     ("{where do the boats lie|where is the harbour|what is the harbour like|tell me about the harbour|how many piers are there|describe the harbour}", "The harbour lies in front of Harbour Square. It has three piers: the north pier, the main pier and the south pier."),
     ("{how many steps does the lighthouse have|how high is the lighthouse|how tall is the lighthouse}", "The lighthouse has 99 steps. From the top you can look over the whole bay."),
+    ("{when can I go up the lighthouse|when can I climb the lighthouse|can I go up the lighthouse|can visitors see the lighthouse|when may I visit the lighthouse}", "Visitors can climb the lighthouse on Sunday afternoons. The lamp is lit at dusk."),
+    ("{when is the bakery closed|is the bakery open on Monday|which day is the bakery closed|is the bakery ever closed}", "The bakery opens at six in the morning and closes at two. It is closed on Mondays."),
+    ("{which boat goes to Gull Island|which boat would you take to Gull Island|what boat do I take to the island|which boat carries people|which boat is the ferry|what is the ferry called}", "That is the Swallow, a white ferry. It belongs to Ruth Amsel."),
+    ("{name three people|give me three names|tell me three people|give me three names of people in Larkhaven|name three people in Larkhaven|name a person|name somebody}", "Three people of Larkhaven are Mira the baker, Tomas the fisherman and Edda the lighthouse keeper."),
+    ("{who can build me a boat|who should I ask for a boat|who can help with a broken boat}", "Go to the boatyard at the end of Mill Road. Oren Pike builds and mends boats."),
+    ("{who has children|who is married|who is related to whom|tell me about the families|which people are family}", "Mira and Tomas Holt are sister and brother, and Wren is the daughter of Tomas. Edda Vance and Bram Harker are sister and brother too."),
+    ("{who has the most animals|which animal is the proudest|which animal is the best|which is your favourite animal|which animal is dangerous}", "Beware of Admiral, the white goose of Juno Marsh: he chases strangers off the quay."),
     ("{who lights the lamp|when is the lamp lit|when does the lighthouse shine}", "Edda Vance lights the great lamp of the lighthouse every evening at dusk."),
 ]
 
@@ -422,4 +434,8 @@ def topic_turns(rng: random.Random) -> list[Turn]:
             ask = ask_person
         else:
             turns.append(ask(entity, rng, pronoun=True))
+    if clear and not isinstance(entity, Place) and rng.random() < 0.07:
+        name = entity.object if isinstance(entity, Person) else rng.choice(["it", "that"])
+        ask = spin(f"{{now |please |}}{{tell me|tell|write|make up}} a {{short |}}story about {name}", rng)
+        turns.append((rough(ask, rng, is_question=False), story_about(entity, rng)))
     return turns

@@ -2,8 +2,8 @@
 
     python train.py --out sinew-demo.gguf --work /tmp/sinew-demo
 
-Everything follows from the seed and the number of steps.  Checkpoints go to the work folder, and a
-checkpoint there is continued.
+Everything follows from the seed and the number of steps.  Checkpoints go to the work folder;
+`--start` continues from one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ TRAIN_SEED, HELD_OUT_SEED = 1, 2
 HELD_OUT_CONVERSATIONS = 600
 TOKENIZER_CONVERSATIONS = 20_000
 PROMPT_WEIGHT = 0.1  # of the loss on what the user types: a little, so that its words get a meaning
-SHORT_CONTEXT, SHORT_SHARE = 256, 0.7  # the first 70 % of the steps, where attention costs half
+WARM_UP_STEPS = 40
+SHORT_CONTEXT = 256  # for the first part of the steps, where attention then costs half
 
 
 def pack(tokenizer, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -74,11 +75,11 @@ def held_out_loss(model: Llama, data: tuple[torch.Tensor, ...]) -> float:
     return total / count
 
 
-def schedule(step: int, steps: int) -> float:
-    """Warm up, stay, then fall in a line to a twentieth over the last half."""
-    if step < 50:
-        return (step + 1) / 50
-    return min(1.0, max(0.05, 2 * (steps - step) / steps))
+def schedule(step: int, steps: int, decay_share: float) -> float:
+    """Warm up, stay, then fall in a line to a twentieth over the last `decay_share` of the steps."""
+    if step < WARM_UP_STEPS:
+        return (step + 1) / WARM_UP_STEPS
+    return min(1.0, max(0.05, (steps - step) / (decay_share * steps)))
 
 
 def train(args: argparse.Namespace) -> None:
@@ -114,12 +115,13 @@ def train(args: argparse.Namespace) -> None:
 
     order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(TRAIN_SEED))
     began = saved = time.monotonic()
-    for step in range(args.steps):
+    stop = min(args.steps, args.stop or args.steps)
+    for step in range(stop):
         for group, lr in zip((g for o in optimisers for g in o.param_groups), base):
-            group["lr"] = lr * schedule(step, args.steps)
+            group["lr"] = lr * schedule(step, args.steps, args.decay_share)
         rows = order[step * args.batch:(step + 1) * args.batch]
         batch = (inputs[rows], targets[rows], weights[rows])
-        if step < SHORT_SHARE * args.steps:
+        if step < args.short_share * args.steps:
             batch = tuple(x.view(-1, SHORT_CONTEXT) for x in batch)
         loss = loss_of(compiled, *batch)
         loss.backward()
@@ -131,7 +133,7 @@ def train(args: argparse.Namespace) -> None:
         if step % 20 == 0:
             rate = (step + 1) * args.batch * config.context / seconds
             print(f"step {step:5d}  loss {loss.item():.4f}  {rate:6.0f} tokens/s  {seconds:6.0f} s", flush=True)
-        last = step + 1 == args.steps
+        last = step + 1 == stop
         if last or time.monotonic() - saved > args.save_every_s:
             saved = time.monotonic()
             torch.save(model.state_dict(), args.work / "model.pt")
@@ -144,7 +146,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("sinew-demo.gguf"))
     parser.add_argument("--work", type=Path, default=Path("/tmp/sinew-demo"))
     parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--stop", type=int, help="stop at this step of the schedule")
     parser.add_argument("--batch", type=int, default=16, help="windows of 512 tokens a step")
+    parser.add_argument("--short-share", type=float, default=0.7, help="of the steps, with windows of 256 tokens")
+    parser.add_argument("--decay-share", type=float, default=0.5, help="of the steps, in which the rate falls")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--muon-lr", type=float, default=0.02)
     parser.add_argument("--adam-lr", type=float, default=0.004)

@@ -259,3 +259,24 @@ def with_article(noun: str) -> str:
 
 def join_words(words: list[str]) -> str:
     return ", ".join(words[:-1]) + " and " + words[-1]
+
+
+# Other words that people use for a trade.
+ALIASES: dict[str, list[str]] = {
+    "Juno": ["boss of the harbour", "harbour boss", "harbormaster", "port captain"],
+    "Ilan": ["physician", "medic", "town doctor"],
+    "Tilda": ["mail carrier", "post lady", "mailwoman"],
+    "Felix": ["landlord", "cook of the Blue Anchor", "owner of the inn", "barkeeper"],
+    "Ivo": ["smith", "man at the forge"],
+    "Nessa": ["schoolteacher", "school teacher", "school mistress"],
+    "Edda": ["keeper of the lighthouse", "lighthouse woman"],
+    "Ruth": ["captain of the ferry", "ferrywoman", "skipper of the Swallow"],
+    "Tomas": ["fisher", "man who catches the fish", "herring fisher"],
+    "Mira": ["person that makes the bread", "woman who bakes", "baker woman"],
+    "Oren": ["boatbuilder", "shipwright", "man who builds boats"],
+    "Bram": ["mender of nets", "old man in the net loft", "net maker"],
+    "Lotte": ["book lady", "woman in the library"],
+    "Greta": ["beekeeper", "vegetable seller", "woman with the bees"],
+    "Sami": ["apprentice at the boatyard", "helper of Oren"],
+    "Wren": ["girl with the kite", "youngest child", "daughter of Tomas"],
+}
