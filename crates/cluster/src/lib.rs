@@ -8,10 +8,22 @@
 //! It knows tokens but no text, and carries no activations: those go from worker to worker.
 
 mod api;
+mod daemon;
 mod error;
+mod frames;
 mod id;
+mod identity;
+mod instance;
 mod invite;
+mod invites;
+mod members;
+mod membership;
+mod net;
 mod node;
+mod relay;
+mod tls;
+mod wire;
+mod worker;
 
 pub use api::{
     ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus,

@@ -5,12 +5,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::Stream;
-use tokio::sync::{mpsc, watch};
+use gguf::Source as _;
+use store::Store;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::info;
 
+use crate::daemon::{Call, Daemon, Events, Prepared, Saver, listen};
+use crate::identity::{Identity, open_data_dir, random};
+use crate::members::{MembersFile, clean_name};
+use crate::net::Net;
 use crate::{
-    ClusterStatus, Error, GenerateEvent, GenerateRequest, Invite, Joined, NodeConfig, NodeId,
-    Result, ServeRequest,
+    ClusterStatus, Error, GenerateEvent, GenerateRequest, InstanceState, Invite, Joined,
+    NodeConfig, NodeId, Result, ServeRequest,
 };
+
+/// Calls of this node's handles that wait for the driver.
+const CALLS_MAX: usize = 256;
+/// A code that nobody has used by then was lost on the way.
+const INVITE_TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// One machine's part of the cluster. Clones are handles to the same node, which shuts down with
 /// [`Node::shutdown`] or when the last handle is dropped.
@@ -24,6 +37,8 @@ struct Shared {
     id: NodeId,
     name: String,
     listen: SocketAddr,
+    store: Arc<Store>,
+    calls: mpsc::Sender<Call>,
     status: watch::Receiver<Arc<ClusterStatus>>,
 }
 
@@ -32,12 +47,41 @@ impl Node {
     ///
     /// # Errors
     /// The data directory cannot be used, or the address cannot be listened on.
-    pub async fn start(config: NodeConfig) -> Result<Self> {
-        let id = NodeId([0; 32]);
-        let status = ClusterStatus { node: id, nodes: vec![], instances: vec![], notices: vec![] };
-        let (_, status) = watch::channel(Arc::new(status));
-        let shared = Shared { id, name: config.name, listen: config.listen, status };
-        Ok(Self { shared: Arc::new(shared) })
+    pub async fn start(mut config: NodeConfig) -> Result<Self> {
+        if config.worker_command.is_empty() {
+            return Err(Error::NoWorkerCommand);
+        }
+        config.name = clean_name(&config.name);
+        let lock = open_data_dir(&config.data_dir)?;
+        let identity = Identity::load_or_create(&config.data_dir)?;
+        let members = MembersFile::new(&config.data_dir);
+        let remembered = members.load()?;
+        let store = Store::open(&config.data_dir).map_err(|e| Error::Unusable(e.to_string()))?;
+        let store = Arc::new(store);
+
+        let address = config.listen;
+        let fail = |source| Error::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(fail)?;
+        let address = listener.local_addr().map_err(fail)?;
+        let boot = u64::from_le_bytes(random());
+        let net = Arc::new(Net::new(identity, config.name.clone(), boot, address));
+        let (id, name) = (net.id(), config.name.clone());
+        info!(node = %id, name, %address, members = remembered.len(), "node starts");
+
+        let empty = ClusterStatus { node: id, nodes: vec![], instances: vec![], notices: vec![] };
+        let (publisher, status) = watch::channel(Arc::new(empty));
+        let (calls, inbox) = mpsc::channel(CALLS_MAX);
+        let saver = Arc::new(Saver::new(members, remembered.clone()));
+        let (mut daemon, inputs) =
+            Daemon::new(config, net.clone(), store.clone(), saver.clone(), publisher);
+        daemon.publish();
+        tokio::spawn(listen(listener, net, saver, daemon.inputs(), daemon.closing()));
+        tokio::spawn(async move {
+            daemon.run(remembered, inbox, inputs).await;
+            // Only now may another daemon use the directory.
+            drop(lock);
+        });
+        Ok(Self { shared: Arc::new(Shared { id, name, listen: address, store, calls, status }) })
     }
 
     pub fn id(&self) -> NodeId {
@@ -63,72 +107,123 @@ impl Node {
         self.shared.status.clone()
     }
 
-    /// Makes a one-time code with which one machine can join until `ttl` has passed.
+    /// Makes a one-time code with which one machine can join until `ttl` (at most a day) has
+    /// passed.
     ///
     /// # Errors
     /// The node has been shut down.
-    pub async fn invite(&self, _ttl: Duration) -> Result<Invite> {
-        Err(Error::ShutDown)
+    pub async fn invite(&self, ttl: Duration) -> Result<Invite> {
+        let ttl = ttl.min(INVITE_TTL_MAX);
+        let code = self.call(|reply| Call::Invite { ttl, reply }).await?;
+        Ok(Invite { code, expires_in_secs: ttl.as_secs() })
     }
 
     /// Joins the cluster of the node that made `code`.
     ///
     /// # Errors
     /// The code is not one, the node does not answer, or it refuses.
-    pub async fn join(&self, _code: &str) -> Result<Joined> {
-        Err(Error::ShutDown)
+    pub async fn join(&self, code: &str) -> Result<Joined> {
+        let code = code.to_owned();
+        self.call(|reply| Call::Join { code, reply }).await
     }
 
     /// Places a model and starts its workers; returns the instance's id while it is loading.
     ///
     /// # Errors
     /// The model is unknown or unreadable, is served already, or fits on no set of nodes.
-    pub async fn serve(&self, _request: ServeRequest) -> Result<String> {
-        Err(Error::ShutDown)
+    pub async fn serve(&self, request: ServeRequest) -> Result<String> {
+        let store = self.shared.store.clone();
+        let prepare = tokio::task::spawn_blocking(move || prepare(&store, request));
+        let prepared = prepare.await.map_err(|_| Error::ShutDown)??;
+        self.call(|reply| Call::Serve { prepared: Box::new(prepared), reply }).await
     }
 
-    /// Waits until an instance takes requests.
+    /// Waits until an instance, given by its id or its model's name, takes requests.
     ///
     /// # Errors
     /// It failed or was stopped.
-    pub async fn wait_ready(&self, _instance: &str) -> Result<()> {
-        Err(Error::ShutDown)
+    pub async fn wait_ready(&self, name: &str) -> Result<()> {
+        let mut watch = self.watch();
+        loop {
+            let state = {
+                let status = watch.borrow_and_update();
+                let mut instances = status.instances.iter();
+                let found = instances.find(|known| known.id == name || known.model == name);
+                found.map(|instance| instance.state.clone())
+            };
+            match state {
+                Some(InstanceState::Ready) => return Ok(()),
+                Some(InstanceState::Failed { reason }) => return Err(Error::Unusable(reason)),
+                Some(InstanceState::Loading | InstanceState::Recovering { .. }) => {}
+                None => {
+                    let known = "it was stopped, or never served".to_owned();
+                    return Err(Error::NotServed { name: name.to_owned(), known });
+                }
+            }
+            watch.changed().await.map_err(|_| Error::ShutDown)?;
+        }
     }
 
     /// Stops an instance, given its id or its model's name.
     ///
     /// # Errors
     /// No such instance is served.
-    pub async fn stop(&self, _name: &str) -> Result<()> {
-        Err(Error::ShutDown)
+    pub async fn stop(&self, name: &str) -> Result<()> {
+        let name = name.to_owned();
+        self.call(|reply| Call::Stop { name, reply }).await
     }
 
-    /// Asks an instance, given its id or its model's name, for tokens.
+    /// Asks an instance, given its id or its model's name, for tokens. While it loads or recovers
+    /// the request waits.
     ///
     /// # Errors
     /// It is not served, has failed, or too many requests wait for it.
-    pub async fn generate(&self, _name: &str, _request: GenerateRequest) -> Result<GenerateStream> {
-        Err(Error::ShutDown)
+    pub async fn generate(&self, name: &str, request: GenerateRequest) -> Result<GenerateStream> {
+        let name = name.to_owned();
+        let events = self.call(|reply| Call::Generate { name, request, reply }).await?;
+        Ok(GenerateStream { events })
     }
 
     /// The model's metadata, for its tokenizer and template.
     ///
     /// # Errors
     /// It is not served, or by another node.
-    pub async fn model_header(&self, _name: &str) -> Result<Arc<gguf::Directory>> {
-        Err(Error::ShutDown)
+    pub async fn model_header(&self, name: &str) -> Result<Arc<gguf::Directory>> {
+        let name = name.to_owned();
+        self.call(|reply| Call::Header { name, reply }).await
     }
 
-    /// Stops all workers and leaves the cluster's members to themselves; members and identity stay
-    /// on disk.
-    pub async fn shutdown(&self) {}
+    /// Ends all instances and workers of this node and leaves the others to themselves. Identity
+    /// and members stay on disk.
+    pub async fn shutdown(&self) {
+        let (reply, done) = oneshot::channel();
+        // An error means that it has been shut down already.
+        if self.shared.calls.send(Call::Shutdown { reply }).await.is_ok() {
+            let _ = done.await;
+        }
+    }
+
+    async fn call<T>(&self, call: impl FnOnce(oneshot::Sender<Result<T>>) -> Call) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.calls.send(call(reply)).await.map_err(|_| Error::ShutDown)?;
+        answer.await.map_err(|_| Error::ShutDown)?
+    }
+}
+
+/// Reads from disk what serving a model takes; slow the first time that a file is seen.
+fn prepare(store: &Store, request: ServeRequest) -> Result<Prepared> {
+    let unusable = |error: &dyn std::fmt::Display| Error::Unusable(error.to_string());
+    let found = store.resolve(&request.model).map_err(|error| unusable(&error))?;
+    let file = gguf::File::open(&found.path).map_err(|error| unusable(&error))?;
+    let model = placement::Model::of(file.directory()).map_err(|error| unusable(&error))?;
+    Ok(Prepared { request, found, file: Arc::new(file), model })
 }
 
 /// The events of one request, in order; ends after `Done` or `Failed`. Dropping it cancels the
 /// request.
 #[derive(Debug)]
 pub struct GenerateStream {
-    events: mpsc::UnboundedReceiver<GenerateEvent>,
+    events: Events,
 }
 
 impl GenerateStream {

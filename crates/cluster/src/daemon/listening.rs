@@ -1,0 +1,144 @@
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use super::{Input, Saver};
+use crate::frames;
+use crate::members::Member;
+use crate::net::{Connection, DialError, Net, Visitor};
+use crate::relay::serve_slices;
+use crate::wire::{GREETING_BYTES_MAX, JoinAnswer, JoinRequest, Purpose};
+
+/// Connections whose end has not shown that it belongs here; a real cluster never has so many.
+const STRANGERS_MAX: usize = 64;
+/// A process may run out of file handles for a while; it should not spin meanwhile.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What every visitor's task needs.
+#[derive(Clone)]
+struct Door {
+    net: Arc<Net>,
+    saver: Arc<Saver>,
+    inputs: mpsc::Sender<Input>,
+}
+
+/// Takes calls until `closing` ends.
+pub(crate) async fn listen(
+    listener: TcpListener,
+    net: Arc<Net>,
+    saver: Arc<Saver>,
+    inputs: mpsc::Sender<Input>,
+    mut closing: watch::Receiver<()>,
+) {
+    let door = Door { net, saver, inputs };
+    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = closing.changed() => return,
+        };
+        let tcp = match accepted {
+            Ok((tcp, _)) => tcp,
+            Err(error) => {
+                warn!(%error, "cannot accept connections");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(permit) = strangers.clone().try_acquire_owned() else {
+            debug!("too many strangers at the door; one more is turned away");
+            continue;
+        };
+        let (door, mut closing) = (door.clone(), closing.clone());
+        tokio::spawn(async move {
+            let visit = async {
+                if let Err(error) = door.admit(tcp, permit).await {
+                    debug!(%error, "a visitor was turned away");
+                }
+            };
+            tokio::select! {
+                () = visit => {}
+                _ = closing.changed() => {}
+            }
+        });
+    }
+}
+
+impl Door {
+    /// Lets a visitor in as far as its purpose and key allow. `permit` counts it as a stranger.
+    async fn admit(
+        &self,
+        tcp: TcpStream,
+        permit: tokio::sync::OwnedSemaphorePermit,
+    ) -> Result<(), DialError> {
+        let Visitor { connection, purpose } = self.net.accept(tcp).await?;
+        match purpose {
+            Purpose::Control => {
+                let connection = Box::new(connection);
+                self.tell(Input::Connected { connection, dialed: false }).await
+            }
+            Purpose::Join => self.join(connection).await,
+            Purpose::Bulk { digest } => {
+                let (reply, answer) = oneshot::channel();
+                self.tell(Input::BulkAsked { peer: connection.peer, digest, reply }).await?;
+                match answer.await.map_err(io::Error::other)? {
+                    Some(file) => {
+                        drop(permit);
+                        self.bulk(connection, file).await
+                    }
+                    None => {
+                        let mut connection = connection;
+                        let reason = "only members get models, and only those that are served";
+                        connection.refuse(reason.to_owned(), false).await;
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    async fn bulk(
+        &self,
+        mut connection: Connection,
+        file: Arc<gguf::File>,
+    ) -> Result<(), DialError> {
+        connection.welcome(self.net.about()).await?;
+        Ok(serve_slices(connection, file).await?)
+    }
+
+    /// A stranger wants to become a member. It learns this node's version and name, no more, until
+    /// its secret was right.
+    async fn join(&self, mut connection: Connection) -> Result<(), DialError> {
+        let mut about = self.net.about();
+        about.addresses.clear();
+        connection.welcome(about).await?;
+        let request = frames::read::<JoinRequest>(&mut connection.stream, GREETING_BYTES_MAX);
+        let request = timeout(JOIN_TIMEOUT, request).await;
+        let request = request.map_err(|_| DialError::Timeout(JOIN_TIMEOUT))??;
+        let member = Member {
+            id: connection.peer,
+            name: connection.about.name.clone(),
+            addresses: connection.peer_addresses(),
+        };
+        let (reply, answer) = oneshot::channel();
+        let secret = request.secret;
+        self.tell(Input::JoinAsked { member: member.sanitized(), secret, reply }).await?;
+        let answer = answer.await.map_err(io::Error::other)?;
+        if let JoinAnswer::Accepted { .. } = answer {
+            // The new member may only rely on what survives a crash here.
+            self.saver.clone().save().await;
+        }
+        Ok(frames::write(&mut connection.stream, &answer).await?)
+    }
+
+    async fn tell(&self, input: Input) -> Result<(), DialError> {
+        let sent = self.inputs.send(input).await;
+        Ok(sent.map_err(|_| io::Error::other("this node is shutting down"))?)
+    }
+}

@@ -1,0 +1,331 @@
+//! The driver: one task that owns all state of a node, feeds the state machines and does what they
+//! ask for. Everything that happens reaches it as an [`Input`]; it never waits for anything but
+//! the next one, so no peer and no worker can hold it up.
+
+mod conn;
+mod hosting;
+mod listening;
+mod owning;
+mod peers;
+mod publish;
+mod requests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use protocol::RequestId;
+use store::{Digest, ModelFile, Store};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::MissedTickBehavior;
+
+use crate::instance::Instance;
+use crate::invites::Invites;
+use crate::members::Member;
+use crate::membership::{ConnId, Event, HEARTBEAT, Membership};
+use crate::net::{Connection, DialError, Net};
+use crate::wire::{JoinAnswer, Message};
+use crate::worker::WorkerNews;
+use crate::{
+    ClusterStatus, GenerateEvent, GenerateRequest, Joined, NodeConfig, NodeId, Result, ServeRequest,
+};
+
+pub(crate) use listening::listen;
+pub(crate) use peers::Saver;
+
+/// Inputs on their way to the driver; who brings more waits.
+const INPUTS_MAX: usize = 4096;
+/// Inputs handled in a row before the status is published again.
+const BATCH_MAX: usize = 256;
+/// Half a heartbeat, so that silence is noticed in time.
+const TICK: Duration = Duration::from_millis(250);
+/// Workers get their own grace; this is a little more.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(4);
+
+/// What a [`crate::Node`] handle asks.
+pub(crate) enum Call {
+    Invite { ttl: Duration, reply: oneshot::Sender<Result<String>> },
+    Join { code: String, reply: oneshot::Sender<Result<Joined>> },
+    Serve { prepared: Box<Prepared>, reply: oneshot::Sender<Result<String>> },
+    Stop { name: String, reply: oneshot::Sender<Result<()>> },
+    Generate { name: String, request: GenerateRequest, reply: oneshot::Sender<Result<Events>> },
+    Header { name: String, reply: oneshot::Sender<Result<Arc<gguf::Directory>>> },
+    Shutdown { reply: oneshot::Sender<()> },
+}
+
+pub(crate) type Events = mpsc::UnboundedReceiver<GenerateEvent>;
+
+/// A serve request with everything that had to be read from disk for it.
+pub(crate) struct Prepared {
+    pub request: ServeRequest,
+    pub found: ModelFile,
+    pub file: Arc<gguf::File>,
+    pub model: placement::Model,
+}
+
+/// Whatever happens to a node besides calls.
+pub(crate) enum Input {
+    Connected {
+        connection: Box<Connection>,
+        dialed: bool,
+    },
+    DialFailed {
+        peer: NodeId,
+        error: DialError,
+    },
+    Received {
+        conn: ConnId,
+        message: Message,
+    },
+    Closed {
+        conn: ConnId,
+        reason: String,
+    },
+    /// A stranger shows a code's secret.
+    JoinAsked {
+        member: Member,
+        secret: Vec<u8>,
+        reply: oneshot::Sender<JoinAnswer>,
+    },
+    /// A node whose code was accepted tells whom it now belongs with.
+    JoinDone {
+        by: NodeId,
+        members: Vec<Member>,
+        reply: oneshot::Sender<Result<Joined>>,
+    },
+    /// A peer asks for slices of a model file.
+    BulkAsked {
+        peer: NodeId,
+        digest: Digest,
+        reply: oneshot::Sender<Option<Arc<gguf::File>>>,
+    },
+    WorkerStarted {
+        key: hosting::WorkerKey,
+        started: std::io::Result<hosting::Started>,
+    },
+    Worker {
+        key: hosting::WorkerKey,
+        news: WorkerNews,
+    },
+    /// A client of this node has dropped its stream.
+    Abandoned {
+        stream: requests::StreamKey,
+    },
+}
+
+/// A model that this node owns, and what its state machine does not know.
+struct Owned {
+    machine: Instance,
+    prepared: Prepared,
+    sinks: HashMap<RequestId, requests::Sink>,
+}
+
+pub(crate) struct Daemon {
+    config: NodeConfig,
+    net: Arc<Net>,
+    store: Arc<Store>,
+    saver: Arc<Saver>,
+    started: Instant,
+    inputs: mpsc::Sender<Input>,
+    status: watch::Sender<Arc<ClusterStatus>>,
+    /// Never changes; tasks end when it is dropped.
+    closing: watch::Sender<()>,
+    dirty: bool,
+    ticks: u64,
+
+    membership: Membership,
+    invites: Invites,
+    links: HashMap<ConnId, peers::Link>,
+    views: HashMap<NodeId, peers::View>,
+    next_conn: ConnId,
+    duplicate_seen: Option<String>,
+
+    /// By instance id.
+    owned: BTreeMap<String, Owned>,
+    instances_made: u64,
+    workers: HashMap<hosting::WorkerKey, hosting::Hosted>,
+    forwarded: HashMap<u64, requests::Forwarded>,
+    next_stream: u64,
+}
+
+impl Daemon {
+    pub(crate) fn new(
+        config: NodeConfig,
+        net: Arc<Net>,
+        store: Arc<Store>,
+        saver: Arc<Saver>,
+        status: watch::Sender<Arc<ClusterStatus>>,
+    ) -> (Self, mpsc::Receiver<Input>) {
+        let (inputs, inbox) = mpsc::channel(INPUTS_MAX);
+        let daemon = Self {
+            membership: Membership::new(net.id(), Duration::ZERO),
+            config,
+            net,
+            store,
+            saver,
+            started: Instant::now(),
+            inputs,
+            status,
+            closing: watch::channel(()).0,
+            dirty: true,
+            ticks: 0,
+            invites: Invites::default(),
+            links: HashMap::new(),
+            views: HashMap::new(),
+            next_conn: 0,
+            duplicate_seen: None,
+            owned: BTreeMap::new(),
+            instances_made: 0,
+            workers: HashMap::new(),
+            forwarded: HashMap::new(),
+            next_stream: 0,
+        };
+        (daemon, inbox)
+    }
+
+    pub(crate) fn inputs(&self) -> mpsc::Sender<Input> {
+        self.inputs.clone()
+    }
+
+    pub(crate) fn closing(&self) -> watch::Receiver<()> {
+        self.closing.subscribe()
+    }
+
+    /// Runs until told to shut down, or until no handle is left.
+    pub(crate) async fn run(
+        mut self,
+        remembered: Vec<Member>,
+        mut calls: mpsc::Receiver<Call>,
+        mut inbox: mpsc::Receiver<Input>,
+    ) {
+        self.step_membership(Event::Learned(remembered));
+        let mut ticker = tokio::time::interval(TICK);
+        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let deadline = self.next_deadline();
+            tokio::select! {
+                call = calls.recv() => match call {
+                    Some(Call::Shutdown { reply }) => {
+                        self.shut_down(&mut inbox).await;
+                        // The caller may have stopped waiting.
+                        let _ = reply.send(());
+                        return;
+                    }
+                    Some(call) => self.call(call),
+                    None => return self.shut_down(&mut inbox).await,
+                },
+                Some(input) = inbox.recv() => {
+                    self.input(input);
+                    for _ in 0..BATCH_MAX {
+                        let Ok(input) = inbox.try_recv() else { break };
+                        self.input(input);
+                    }
+                }
+                _ = ticker.tick() => self.tick(),
+                () = tokio::time::sleep_until(deadline.into()) => self.tick_instances(),
+            }
+            self.publish();
+        }
+    }
+
+    fn call(&mut self, call: Call) {
+        self.dirty = true;
+        // A caller that has stopped waiting is no reason to undo what it asked for.
+        match call {
+            Call::Invite { ttl, reply } => drop(reply.send(Ok(self.invite(ttl)))),
+            Call::Join { code, reply } => self.join(&code, reply),
+            Call::Serve { prepared, reply } => {
+                let outcome = self.serve(*prepared);
+                self.publish();
+                drop(reply.send(outcome));
+            }
+            Call::Stop { name, reply } => {
+                let outcome = self.stop(&name);
+                self.publish();
+                drop(reply.send(outcome));
+            }
+            Call::Generate { name, request, reply } => {
+                drop(reply.send(self.generate(&name, request)));
+            }
+            Call::Header { name, reply } => drop(reply.send(self.header(&name))),
+            Call::Shutdown { reply } => drop(reply),
+        }
+    }
+
+    fn input(&mut self, input: Input) {
+        match input {
+            Input::Connected { connection, dialed } => self.connected(*connection, dialed),
+            Input::DialFailed { peer, error } => self.dial_failed(peer, &error),
+            Input::Received { conn, message } => self.received(conn, message),
+            Input::Closed { conn, reason } => self.step_membership(Event::Closed { conn, reason }),
+            Input::JoinAsked { member, secret, reply } => self.join_asked(member, &secret, reply),
+            Input::JoinDone { by, members, reply } => self.join_done(by, members, reply),
+            Input::BulkAsked { peer, digest, reply } => {
+                drop(reply.send(self.file_for(peer, digest)));
+            }
+            Input::WorkerStarted { key, started } => self.worker_started(key, started),
+            Input::Worker { key, news } => self.worker_news(key, news),
+            Input::Abandoned { stream } => self.abandoned(stream),
+        }
+    }
+
+    fn tick(&mut self) {
+        self.ticks += 1;
+        self.step_membership(Event::Tick);
+        if self.ticks.is_multiple_of(HEARTBEAT.as_millis() as u64 / TICK.as_millis() as u64) {
+            self.send_heartbeats();
+        }
+        self.tick_instances();
+        self.end_orphans();
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// When the next instance wants to be ticked, if that is before the next regular tick.
+    fn next_deadline(&self) -> Instant {
+        let deadlines = self.owned.values().filter_map(|owned| owned.machine.deadline());
+        let next = deadlines.min().unwrap_or(self.now() + TICK);
+        self.started + next
+    }
+
+    /// Ends all instances and workers, and waits for the workers to be gone.
+    async fn shut_down(&mut self, inbox: &mut mpsc::Receiver<Input>) {
+        for id in self.owned.keys().cloned().collect::<Vec<_>>() {
+            // It is in the list, so it can be stopped.
+            let _ = self.stop(&id);
+        }
+        self.end_all_workers();
+        let gone = async {
+            while !self.workers.is_empty() {
+                match inbox.recv().await {
+                    Some(input @ (Input::Worker { .. } | Input::WorkerStarted { .. })) => {
+                        self.input(input);
+                    }
+                    Some(_) => {}
+                    None => return,
+                }
+            }
+        };
+        // What is left after that is killed with its handle.
+        let _ = tokio::time::timeout(SHUTDOWN_MAX, gone).await;
+    }
+
+    /// Runs a task that ends with this daemon.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut closing = self.closing.subscribe();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = task => {}
+                _ = closing.changed() => {}
+            }
+        });
+    }
+
+    fn peer_addresses(&self, id: NodeId) -> Vec<SocketAddr> {
+        let member = self.membership.members().find(|member| member.id == id);
+        member.map(|member| member.addresses.clone()).unwrap_or_default()
+    }
+}

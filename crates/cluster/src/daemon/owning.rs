@@ -1,0 +1,297 @@
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use gguf::{File, Source as _};
+use protocol::{Command, Secret};
+use store::Digest;
+use tracing::{info, warn};
+
+use super::{Daemon, Owned, Prepared};
+use crate::instance::{Effect, Event, Fixed, Instance, Path, Rank};
+use crate::wire::{Message, WorkerId};
+use crate::{Error, InstanceState, NodeId, NodeState, Result};
+
+/// Worker numbers of one instance; none is respawned as often as this.
+const WORKERS_BITS: u32 = 32;
+
+/// A node that could take a rank.
+struct Candidate {
+    node: NodeId,
+    name: String,
+    path: Path,
+    memory_free_bytes: u64,
+    threads: usize,
+}
+
+impl Daemon {
+    /// Places a model and starts its workers.
+    pub(super) fn serve(&mut self, prepared: Prepared) -> Result<String> {
+        let model = prepared.found.name.clone();
+        self.clear_name(&model)?;
+        let request = &prepared.request;
+        let options = placement::Options {
+            nodes: request.nodes,
+            shares: request.shares.clone(),
+            context_tokens: request.context_tokens,
+            sequences_max: request.sequences_max,
+        };
+        let candidates = self.candidates(None);
+        let plan = plan(&prepared.model, &candidates, &options).map_err(Error::Unusable)?;
+        let id = format!("i-{:08x}", u32::from_le_bytes(crate::identity::random()));
+        info!(instance = id, model, ranks = plan.ranks.len(), why = ?plan.why, "placed");
+
+        self.instances_made += 1;
+        let fixed = Fixed {
+            id: id.clone(),
+            model,
+            owner: self.net.id(),
+            digest: prepared.found.digest,
+            model_bytes: prepared.found.bytes,
+            context_tokens: plan.context_tokens,
+            sequences_max: plan.sequences_max,
+            transport: request.transport,
+            secret: Secret(crate::identity::random()),
+            first_worker: self.instances_made << WORKERS_BITS,
+        };
+        let mut machine = Instance::new(fixed, ranks(&plan, &candidates), self.now());
+        let effects = machine.take_effects();
+        let owned = Owned { machine, prepared, sinks: HashMap::new() };
+        self.owned.insert(id.clone(), owned);
+        self.run_effects(&id, effects);
+        Ok(id)
+    }
+
+    /// A name belongs to one instance; one that has failed gives way.
+    fn clear_name(&mut self, model: &str) -> Result<()> {
+        let statuses = self.instance_statuses();
+        let Some(existing) = statuses.into_iter().find(|status| status.model == model) else {
+            return Ok(());
+        };
+        if matches!(existing.state, InstanceState::Failed { .. })
+            && self.owned.contains_key(&existing.id)
+        {
+            return self.stop(&existing.id);
+        }
+        Err(Error::AlreadyServed { model: existing.model, instance: existing.id })
+    }
+
+    /// Stops an instance of this node, or has its owner stop it.
+    pub(super) fn stop(&mut self, name: &str) -> Result<()> {
+        if let Some(id) = self.find_owned(name) {
+            info!(instance = id, "stopped");
+            let effects =
+                self.owned.get_mut(&id).map(|owned| owned.machine.stop()).unwrap_or_default();
+            self.run_effects(&id, effects);
+            self.owned.remove(&id);
+            return Ok(());
+        }
+        let found = self.instance_statuses().into_iter().find(|s| s.id == name || s.model == name);
+        let Some(status) = found else { return Err(self.not_served(name)) };
+        self.send_to(status.owner, Message::Stop { instance: status.id });
+        Ok(())
+    }
+
+    pub(super) fn header(&self, name: &str) -> Result<Arc<gguf::Directory>> {
+        if let Some(owned) = self.find_owned(name).and_then(|id| self.owned.get(&id)) {
+            return Ok(owned.prepared.file.directory().clone());
+        }
+        let found = self.instance_statuses().into_iter().find(|s| s.id == name || s.model == name);
+        Err(match found {
+            Some(status) => Error::NotOwner { owner: self.node_name(status.owner) },
+            None => self.not_served(name),
+        })
+    }
+
+    /// The file of a placed model, for a member that lacks it.
+    pub(super) fn file_for(&self, peer: NodeId, digest: Digest) -> Option<Arc<File>> {
+        let mut owned = self.owned.values();
+        let found = owned.find(|owned| owned.prepared.found.digest == digest)?;
+        self.membership.is_member(peer).then(|| found.prepared.file.clone())
+    }
+
+    /// Tells every instance of this node.
+    pub(super) fn step_instances(&mut self, event: impl Fn() -> Event) {
+        let now = self.now();
+        for id in self.owned.keys().cloned().collect::<Vec<_>>() {
+            if let Some(owned) = self.owned.get_mut(&id) {
+                let effects = owned.machine.step(event(), now);
+                self.run_effects(&id, effects);
+            }
+        }
+    }
+
+    pub(super) fn tick_instances(&mut self) {
+        self.step_instances(|| Event::Tick);
+    }
+
+    /// Tells the instance whose worker it is.
+    pub(super) fn step_owner(&mut self, worker: WorkerId, event: Event) {
+        let now = self.now();
+        let is_its = |owned: &Owned| {
+            owned.machine.fixed().first_worker == worker >> WORKERS_BITS << WORKERS_BITS
+        };
+        let found = self.owned.iter_mut().find(|(_, owned)| is_its(owned));
+        let Some((id, owned)) = found else { return };
+        let (id, was) = (id.clone(), owned.machine.status().state);
+        let effects = owned.machine.step(event, now);
+        let is = owned.machine.status().state;
+        if was != is {
+            self.dirty = true;
+            match &is {
+                InstanceState::Failed { reason } | InstanceState::Recovering { reason } => {
+                    warn!(instance = id, reason, "instance in trouble");
+                }
+                state => info!(instance = id, ?state, "instance"),
+            }
+        }
+        self.run_effects(&id, effects);
+    }
+
+    /// Does what an instance asks for; what that leads to is asked for in turn.
+    pub(super) fn run_effects(&mut self, id: &str, effects: Vec<Effect>) {
+        let mut todo = VecDeque::from(effects);
+        while let Some(effect) = todo.pop_front() {
+            match effect {
+                Effect::Spawn { node, worker, order } if node == self.net.id() => {
+                    self.host(node, worker, *order);
+                }
+                Effect::Spawn { node, worker, order } => {
+                    self.send_to(node, Message::Spawn { worker, order });
+                }
+                Effect::Send { node, worker, command } => {
+                    self.send_command(node, worker, command);
+                }
+                Effect::End { node, worker, at_once } if node == self.net.id() => {
+                    self.end_worker(node, worker, at_once);
+                }
+                Effect::End { node, worker, at_once } => {
+                    self.send_to(node, Message::End { worker, at_once });
+                }
+                Effect::Emit { request, event } => self.emit(id, request, event),
+                Effect::Replan => todo.extend(self.replan(id)),
+            }
+        }
+    }
+
+    fn send_command(&mut self, node: NodeId, worker: WorkerId, command: Command) {
+        if node == self.net.id() {
+            self.command(node, worker, command);
+        } else {
+            self.send_to(node, Message::Command { worker, command });
+        }
+    }
+
+    /// Places an instance again on the nodes that are left. What was asked for about their number
+    /// gives way: a model on fewer nodes is better than none.
+    fn replan(&mut self, id: &str) -> Vec<Effect> {
+        self.dirty = true;
+        let now = self.now();
+        let candidates = self.candidates(Some(id));
+        let Some(owned) = self.owned.get_mut(id) else { return Vec::new() };
+        let fixed = owned.machine.fixed();
+        let options = placement::Options {
+            nodes: None,
+            shares: None,
+            context_tokens: Some(fixed.context_tokens),
+            sequences_max: Some(fixed.sequences_max),
+        };
+        match plan(&owned.prepared.model, &candidates, &options) {
+            Ok(plan) => {
+                warn!(instance = id, ranks = plan.ranks.len(), why = ?plan.why, "placed again");
+                owned.machine.replace(ranks(&plan, &candidates), now)
+            }
+            Err(why) => {
+                warn!(instance = id, why, "cannot be placed again");
+                owned.machine.give_up(&why)
+            }
+        }
+    }
+
+    /// The nodes that could take a rank now, this one first. The memory of `leaving` counts as
+    /// free.
+    fn candidates(&self, leaving: Option<&str>) -> Vec<Candidate> {
+        let me = Candidate {
+            node: self.net.id(),
+            name: self.config.name.clone(),
+            path: Path::LOOPBACK,
+            memory_free_bytes: self.config.memory_bytes,
+            threads: self.config.threads,
+        };
+        let live =
+            self.membership.members().filter(|m| self.membership.state(m.id) == NodeState::Live);
+        let peers = live.filter_map(|member| {
+            let heartbeat = self.views.get(&member.id)?.heartbeat.as_ref()?;
+            Some(Candidate {
+                node: member.id,
+                name: member.name.clone(),
+                path: self.link(member.id)?.path,
+                memory_free_bytes: heartbeat.memory_bytes,
+                threads: heartbeat.threads,
+            })
+        });
+        let mut candidates: Vec<Candidate> = std::iter::once(me).chain(peers).collect();
+        for candidate in &mut candidates {
+            let used = self.memory_used_on(candidate.node, leaving);
+            candidate.memory_free_bytes = candidate.memory_free_bytes.saturating_sub(used);
+        }
+        candidates
+    }
+
+    /// What is taken on a node: as it says itself, but no less than this node has placed there.
+    fn memory_used_on(&self, node: NodeId, leaving: Option<&str>) -> u64 {
+        let planned = |owned: &Owned| owned.machine.memory_bytes_on(node);
+        let mine: u64 = self.owned.values().map(planned).sum();
+        let leaving = leaving.and_then(|id| self.owned.get(id)).map_or(0, planned);
+        let told = if node == self.net.id() {
+            self.memory_used_bytes()
+        } else {
+            let heartbeat = self.views.get(&node).and_then(|view| view.heartbeat.as_ref());
+            heartbeat.map_or(0, |heartbeat| heartbeat.memory_used_bytes)
+        };
+        told.max(mine).saturating_sub(leaving)
+    }
+
+    pub(super) fn find_owned(&self, name: &str) -> Option<String> {
+        let is_it = |id: &str, owned: &Owned| id == name || owned.machine.fixed().model == name;
+        self.owned.iter().find(|(id, owned)| is_it(id, owned)).map(|(id, _)| id.clone())
+    }
+
+    pub(super) fn not_served(&self, name: &str) -> Error {
+        let statuses = self.instance_statuses();
+        let models: Vec<&str> = statuses.iter().map(|status| status.model.as_str()).collect();
+        let known = match models.as_slice() {
+            [] => "no model is served".to_owned(),
+            models => format!("served are: {}", models.join(", ")),
+        };
+        Error::NotServed { name: name.to_owned(), known }
+    }
+}
+
+fn plan(
+    model: &placement::Model,
+    candidates: &[Candidate],
+    options: &placement::Options,
+) -> std::result::Result<placement::Plan, String> {
+    let node = |(id, candidate): (usize, &Candidate)| placement::Node {
+        id,
+        memory_free_bytes: candidate.memory_free_bytes,
+        threads: candidate.threads,
+    };
+    let nodes: Vec<placement::Node> = candidates.iter().enumerate().map(node).collect();
+    placement::plan(model, &nodes, options).map_err(|error| match &error {
+        // Placement knows nodes by number; a person knows them by name.
+        placement::Error::Memory { node, .. } => {
+            let (number, name) = (format!("node {node} "), &candidates[*node].name);
+            error.to_string().replacen(&number, &format!("node {name} "), 1)
+        }
+        _ => error.to_string(),
+    })
+}
+
+fn ranks(plan: &placement::Plan, candidates: &[Candidate]) -> Vec<Rank> {
+    let rank = |planned: &placement::PlannedRank| {
+        let Candidate { node, name, path, .. } = &candidates[planned.node];
+        Rank::new(*node, name.clone(), planned.share, planned.memory_bytes, *path)
+    };
+    plan.ranks.iter().map(rank).collect()
+}

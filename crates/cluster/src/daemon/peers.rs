@@ -1,0 +1,443 @@
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+use tracing::{debug, error, info, warn};
+
+use super::conn::{self, Ends};
+use super::{Daemon, Input};
+use crate::instance;
+use crate::invite::{ADDRESSES_MAX, JoinCode};
+use crate::members::{MEMBERS_MAX, Member, MembersFile};
+use crate::membership::{ConnId, Effect, Event};
+use crate::net::{Connection, DialError, Net};
+use crate::tls::{Pin, fingerprint};
+use crate::wire::{Heartbeat, JOIN_BYTES_MAX, JoinAnswer, JoinRequest, Message, Purpose, VERSION};
+use crate::{Error, Joined, NodeId, Result, frames};
+
+/// Messages on their way to one peer: seconds of tokens for all its clients. A peer that falls
+/// further behind is cut off.
+const OUTBOX_MAX: usize = 8192;
+/// Round trips of which the median is shown: the last eight seconds.
+const ROUND_TRIPS: usize = 16;
+/// An answer to a code takes one round trip and one write to disk.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A control connection.
+pub(super) struct Link {
+    pub peer: NodeId,
+    pub path: instance::Path,
+    pub remote: SocketAddr,
+    outbox: mpsc::Sender<Message>,
+    /// Dropping it closes the connection.
+    _stop: oneshot::Sender<()>,
+}
+
+/// What a peer last said of itself.
+#[derive(Default)]
+pub(super) struct View {
+    pub heartbeat: Option<Heartbeat>,
+    pub boot: u64,
+    asked: Option<(u64, Instant)>,
+    round_trips: VecDeque<Duration>,
+}
+
+impl View {
+    pub(super) fn round_trip_us(&self) -> Option<u64> {
+        let mut sorted: Vec<_> = self.round_trips.iter().collect();
+        sorted.sort();
+        sorted.get(sorted.len() / 2).map(|median| median.as_micros() as u64)
+    }
+}
+
+/// Keeps members.json up to date without holding up the driver.
+pub(crate) struct Saver {
+    file: MembersFile,
+    latest: Mutex<Vec<Member>>,
+}
+
+impl Saver {
+    pub(crate) fn new(file: MembersFile, members: Vec<Member>) -> Self {
+        Self { file, latest: Mutex::new(members) }
+    }
+
+    fn set(&self, members: Vec<Member>) {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = members;
+    }
+
+    /// Writes the latest members; returns when they are on disk, or could not be written.
+    pub(crate) async fn save(self: Arc<Self>) {
+        let write = tokio::task::spawn_blocking(move || {
+            // Held while writing, so that an older list never replaces a newer one.
+            let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+            self.file.save(latest.clone())
+        });
+        match write.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => error!(%error, "members are not saved"),
+            Err(error) => error!(%error, "saving members failed"),
+        }
+    }
+}
+
+impl Daemon {
+    pub(super) fn step_membership(&mut self, event: Event) {
+        self.dirty = true;
+        let now = self.now();
+        for effect in self.membership.step(event, now) {
+            match effect {
+                Effect::Dial { peer, addresses } => self.dial(peer, addresses),
+                Effect::Close { conn, .. } => drop(self.links.remove(&conn)),
+                Effect::Up { peer, conn, boot } => self.peer_up(peer, conn, boot),
+                Effect::Down { peer, conn, reason } => self.peer_down(peer, conn, reason),
+                Effect::MembersChanged => self.members_changed(),
+            }
+        }
+    }
+
+    fn dial(&self, peer: NodeId, mut addresses: Vec<SocketAddr>) {
+        // Nobody knows whose the configured addresses are: the pinned key tells.
+        addresses.extend(self.config.peers.iter().copied());
+        let (net, inputs) = (self.net.clone(), self.inputs.clone());
+        self.spawn(async move {
+            let input = match net.dial(addresses, Pin::Node(peer), Purpose::Control).await {
+                Ok(connection) => Input::Connected { connection: connection.into(), dialed: true },
+                Err(error) => Input::DialFailed { peer, error },
+            };
+            // The driver is gone only if the whole node is.
+            let _ = inputs.send(input).await;
+        });
+    }
+
+    pub(super) fn dial_failed(&mut self, peer: NodeId, error: &DialError) {
+        if let DialError::Refused { reason, duplicate: true } = error {
+            if self.duplicate_seen.is_none() {
+                error!(peer = %peer.short(), reason, "this node's identity is in use elsewhere");
+            }
+            self.duplicate_seen = Some(reason.clone());
+        } else {
+            debug!(peer = %peer.short(), %error, "a member does not answer");
+        }
+        self.step_membership(Event::DialFailed { peer });
+    }
+
+    /// A connection has passed its greeting; the membership decides whether it is kept.
+    pub(super) fn connected(&mut self, mut connection: Connection, dialed: bool) {
+        self.next_conn += 1;
+        let (conn, peer) = (self.next_conn, connection.peer);
+        let (outbox, inbox) = mpsc::channel(OUTBOX_MAX);
+        let (stop, stopped) = oneshot::channel();
+        let path = instance::Path { ours: connection.local, theirs: connection.remote.ip() };
+        let remote = connection.remote;
+        self.links.insert(conn, Link { peer, path, remote, outbox, _stop: stop });
+
+        let mut addresses = connection.peer_addresses();
+        if dialed {
+            addresses.insert(0, connection.remote);
+        }
+        let member = Member { id: peer, name: connection.about.name.clone(), addresses };
+        let boot = connection.about.boot;
+        let known = self.membership.is_member(peer);
+        let existing = self.membership.conn(peer).and_then(|conn| self.links.get(&conn));
+        let existing = existing.map(|link| link.remote);
+        self.step_membership(Event::Opened { conn, dialed, boot, member });
+        if self.links.contains_key(&conn) {
+            let welcome = (!dialed).then(|| self.net.about());
+            let ends = Ends { outbox: inbox, stop: stopped };
+            self.spawn(conn::run(conn, connection, welcome, ends, self.inputs.clone()));
+        } else if !dialed {
+            let (reason, duplicate) = refusal(known, existing, self.view_boot(peer) != Some(boot));
+            info!(peer = %peer.short(), reason, "a connection was refused");
+            self.spawn(async move { connection.refuse(reason, duplicate).await });
+        }
+    }
+
+    pub(super) fn view_boot(&self, peer: NodeId) -> Option<u64> {
+        self.views.get(&peer).map(|view| view.boot)
+    }
+
+    fn peer_up(&mut self, peer: NodeId, conn: ConnId, boot: u64) {
+        info!(peer = %peer.short(), name = self.node_name(peer), "a member is here");
+        self.duplicate_seen = None;
+        self.views.insert(peer, View { boot, ..View::default() });
+        self.owner_returned(peer, boot);
+        self.send(conn, Message::Members { members: self.all_members() });
+        self.send_heartbeat(peer, conn);
+        if let Some(path) = self.links.get(&conn).map(|link| link.path) {
+            self.step_instances(|| instance::Event::NodeUp { node: peer, path });
+        }
+    }
+
+    fn peer_down(&mut self, peer: NodeId, conn: ConnId, reason: String) {
+        warn!(peer = %peer.short(), name = self.node_name(peer), reason, "a member is gone");
+        self.links.remove(&conn);
+        self.owner_left(peer);
+        self.end_forwarded(peer, conn, &reason);
+        self.step_instances(|| instance::Event::NodeDown { node: peer, reason: reason.clone() });
+    }
+
+    fn members_changed(&mut self) {
+        self.saver.set(self.membership.members().cloned().collect());
+        self.spawn(self.saver.clone().save());
+        let conns: Vec<ConnId> = self.links.keys().copied().collect();
+        for conn in conns {
+            self.send(conn, Message::Members { members: self.all_members() });
+        }
+    }
+
+    pub(super) fn received(&mut self, conn: ConnId, message: Message) {
+        let Some(peer) = self.links.get(&conn).map(|link| link.peer) else { return };
+        self.step_membership(Event::Heard { conn });
+        match message {
+            Message::Heartbeat(heartbeat) => {
+                self.send(conn, Message::HeartbeatSeen { seq: heartbeat.seq });
+                if let Some(view) = self.views.get_mut(&peer) {
+                    view.heartbeat = Some(*heartbeat);
+                }
+            }
+            Message::HeartbeatSeen { seq } => self.heartbeat_seen(peer, seq),
+            Message::Members { members } => self.step_membership(Event::Learned(members)),
+            Message::Spawn { worker, order } => self.host(peer, worker, *order),
+            Message::Command { worker, command } => self.command(peer, worker, command),
+            Message::End { worker, at_once } => self.end_worker(peer, worker, at_once),
+            Message::Spawned { worker, pid } => {
+                self.step_owner(worker, instance::Event::Spawned { worker, pid });
+            }
+            Message::Event { worker, event } => {
+                self.step_owner(worker, instance::Event::Said { worker, event });
+            }
+            Message::Exited { worker, how } => {
+                self.step_owner(worker, instance::Event::Exited { worker, how });
+            }
+            Message::Generate { stream, name, request } => {
+                self.generate_for(conn, stream, &name, request);
+            }
+            Message::CancelGenerate { stream } => self.cancel_for(conn, stream),
+            Message::Generated { stream, event } => self.generated(conn, stream, event),
+            Message::Stop { instance } => {
+                if let Err(error) = self.stop(&instance) {
+                    debug!(%error, "a peer asked to stop what does not run here");
+                }
+            }
+        }
+    }
+
+    /// Puts a message on its way; a peer that does not take its messages is cut off.
+    pub(super) fn send(&mut self, conn: ConnId, message: Message) {
+        let Some(link) = self.links.get(&conn) else { return };
+        if link.outbox.try_send(message).is_err() {
+            warn!(peer = %link.peer.short(), "a member does not take its messages");
+            let reason = "it does not take its messages".to_owned();
+            // Through the front door: the membership may be in the middle of something.
+            self.links.remove(&conn);
+            let inputs = self.inputs.clone();
+            self.spawn(async move {
+                let _ = inputs.send(Input::Closed { conn, reason }).await;
+            });
+        }
+    }
+
+    pub(super) fn send_to(&mut self, peer: NodeId, message: Message) {
+        if let Some(conn) = self.membership.conn(peer) {
+            self.send(conn, message);
+        }
+    }
+
+    pub(super) fn send_heartbeats(&mut self) {
+        let peers: Vec<_> = self.links.iter().map(|(conn, link)| (link.peer, *conn)).collect();
+        for (peer, conn) in peers {
+            self.send_heartbeat(peer, conn);
+        }
+    }
+
+    fn send_heartbeat(&mut self, peer: NodeId, conn: ConnId) {
+        let seq = self.ticks;
+        let heartbeat = Heartbeat {
+            seq,
+            name: self.config.name.clone(),
+            version: VERSION.to_owned(),
+            memory_bytes: self.config.memory_bytes,
+            memory_used_bytes: self.memory_used_bytes(),
+            threads: self.config.threads,
+            instances: self.owned.values().map(|owned| owned.machine.status()).collect(),
+        };
+        if let Some(view) = self.views.get_mut(&peer) {
+            view.asked = Some((seq, Instant::now()));
+        }
+        self.send(conn, Message::Heartbeat(Box::new(heartbeat)));
+    }
+
+    fn heartbeat_seen(&mut self, peer: NodeId, seq: u64) {
+        let Some(view) = self.views.get_mut(&peer) else { return };
+        if let Some((_, asked_at)) = view.asked.take_if(|(asked, _)| *asked == seq) {
+            if view.round_trips.len() == ROUND_TRIPS {
+                view.round_trips.pop_front();
+            }
+            view.round_trips.push_back(asked_at.elapsed());
+        }
+    }
+
+    pub(super) fn invite(&mut self, ttl: Duration) -> String {
+        let now = self.now();
+        let mut addresses = self.net.addresses();
+        addresses.truncate(ADDRESSES_MAX);
+        let (fingerprint, secret) = (fingerprint(self.net.id()), crate::identity::random());
+        self.invites.add(&secret, ttl, now);
+        JoinCode { addresses, fingerprint, secret }.encode()
+    }
+
+    pub(super) fn join_asked(
+        &mut self,
+        member: Member,
+        secret: &[u8],
+        reply: oneshot::Sender<JoinAnswer>,
+    ) {
+        let now = self.now();
+        let full = self.membership.members().count() + 1 >= MEMBERS_MAX;
+        let known = self.membership.is_member(member.id);
+        let answer = if full && !known {
+            JoinAnswer::Refused { reason: format!("this cluster has {MEMBERS_MAX} nodes already") }
+        } else {
+            match self.invites.redeem(secret, now) {
+                Err(refusal) => JoinAnswer::Refused { reason: refusal.to_string() },
+                Ok(()) => {
+                    info!(node = %member.id.short(), name = member.name, "a node has joined");
+                    self.step_membership(Event::Learned(vec![member]));
+                    JoinAnswer::Accepted { members: self.all_members() }
+                }
+            }
+        };
+        if let JoinAnswer::Refused { reason } = &answer {
+            warn!(reason, "a node was not let in");
+        }
+        // A stranger that has hung up keeps nobody waiting.
+        let _ = reply.send(answer);
+    }
+
+    pub(super) fn join(&mut self, code: &str, reply: oneshot::Sender<Result<Joined>>) {
+        let code = match self.check_code(code) {
+            Ok(code) => code,
+            Err(error) => return drop(reply.send(Err(error))),
+        };
+        let (net, inputs) = (self.net.clone(), self.inputs.clone());
+        self.spawn(async move {
+            match ask_to_join(&net, code).await {
+                Ok((by, members)) => {
+                    // The driver is gone only if the whole node is.
+                    let _ = inputs.send(Input::JoinDone { by, members, reply }).await;
+                }
+                Err(error) => drop(reply.send(Err(error))),
+            }
+        });
+    }
+
+    fn check_code(&self, code: &str) -> Result<JoinCode> {
+        let code = JoinCode::decode(code)?;
+        if code.fingerprint == fingerprint(self.net.id()) {
+            let why = "this is this node's own code; use it on the machine that is to join";
+            return Err(Error::JoinRefused(why.to_owned()));
+        }
+        let others = self.membership.members().count();
+        let is_inviter = |member: &Member| fingerprint(member.id) == code.fingerprint;
+        if others > 0 && !self.membership.members().any(is_inviter) {
+            return Err(Error::AlreadyMember { members: others + 1 });
+        }
+        Ok(code)
+    }
+
+    pub(super) fn join_done(
+        &mut self,
+        by: NodeId,
+        members: Vec<Member>,
+        reply: oneshot::Sender<Result<Joined>>,
+    ) {
+        self.step_membership(Event::Learned(members));
+        let joined = Joined {
+            by,
+            by_name: self.node_name(by),
+            members: self.membership.members().count() + 1,
+        };
+        info!(by = %by.short(), members = joined.members, "joined a cluster");
+        self.publish();
+        let saver = self.saver.clone();
+        self.spawn(async move {
+            saver.save().await;
+            // The caller may have stopped waiting; the join stands.
+            let _ = reply.send(Ok(joined));
+        });
+    }
+
+    /// All members, this node first.
+    fn all_members(&self) -> Vec<Member> {
+        let name = self.config.name.clone();
+        let me = Member { id: self.net.id(), name, addresses: self.net.addresses() };
+        std::iter::once(me).chain(self.membership.members().cloned()).collect()
+    }
+
+    pub(super) fn node_name(&self, id: NodeId) -> String {
+        if id == self.net.id() {
+            return self.config.name.clone();
+        }
+        let member = self.membership.members().find(|member| member.id == id);
+        member.map_or_else(|| id.short(), |member| member.name.clone())
+    }
+
+    /// The link to a member that can be reached.
+    pub(super) fn link(&self, id: NodeId) -> Option<&Link> {
+        self.links.get(&self.membership.conn(id)?)
+    }
+}
+
+/// Why a connection that was not dialed from here is not kept.
+fn refusal(known: bool, existing: Option<SocketAddr>, other_boot: bool) -> (String, bool) {
+    match existing {
+        _ if !known => {
+            let reason = "this node is no member of the cluster. Ask a member for a join code";
+            (reason.to_owned(), false)
+        }
+        Some(address) if other_boot => {
+            let reason = format!(
+                "another machine with the same identity is connected from {}. If this data \
+                 directory was copied from it, stop sinew here, delete identity.key and \
+                 members.json in the data directory, start it and join again",
+                address.ip()
+            );
+            (reason, true)
+        }
+        _ => ("the other connection between these two nodes is used".to_owned(), false),
+    }
+}
+
+async fn ask_to_join(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Vec<Member>)> {
+    let listed: Vec<String> = code.addresses.iter().map(SocketAddr::to_string).collect();
+    let unreachable = |why: String| Error::Unreachable { addresses: listed.join(", "), why };
+    let pin = Pin::Fingerprint(code.fingerprint);
+    let mut connection = match net.dial(code.addresses, pin, Purpose::Join).await {
+        Ok(connection) => connection,
+        Err(DialError::Refused { reason, .. } | DialError::Version(reason)) => {
+            return Err(Error::JoinRefused(reason));
+        }
+        Err(error) => return Err(unreachable(error.to_string())),
+    };
+    let exchange = async {
+        let request = JoinRequest { secret: code.secret.to_vec() };
+        frames::write(&mut connection.stream, &request).await?;
+        frames::read::<JoinAnswer>(&mut connection.stream, JOIN_BYTES_MAX).await
+    };
+    let answer = tokio::time::timeout(JOIN_TIMEOUT, exchange).await;
+    let answer =
+        answer.map_err(|_| unreachable("it accepted the call, then fell silent".into()))?;
+    match answer.map_err(|error| unreachable(error.to_string()))? {
+        JoinAnswer::Refused { reason } => Err(Error::JoinRefused(reason)),
+        JoinAnswer::Accepted { mut members } => {
+            let by = connection.peer;
+            // The address that just worked comes first.
+            for member in members.iter_mut().filter(|member| member.id == by) {
+                member.addresses.insert(0, connection.remote);
+            }
+            Ok((by, members))
+        }
+    }
+}

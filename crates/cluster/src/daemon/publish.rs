@@ -1,0 +1,59 @@
+use std::sync::Arc;
+
+use super::Daemon;
+use crate::members::Member;
+use crate::wire::VERSION;
+use crate::{ClusterStatus, InstanceStatus, NodeState, NodeStatus};
+
+impl Daemon {
+    /// Lets everybody see the present state, if it has changed.
+    pub(crate) fn publish(&mut self) {
+        if !std::mem::take(&mut self.dirty) {
+            return;
+        }
+        let me = NodeStatus {
+            id: self.net.id(),
+            name: self.config.name.clone(),
+            address: self.net.listen(),
+            state: NodeState::Live,
+            version: VERSION.to_owned(),
+            memory_bytes: self.config.memory_bytes,
+            memory_used_bytes: self.memory_used_bytes(),
+            threads: self.config.threads,
+            round_trip_us: None,
+        };
+        let peers = self.membership.members().map(|member| self.peer_status(member));
+        let status = ClusterStatus {
+            node: self.net.id(),
+            nodes: std::iter::once(me).chain(peers).collect(),
+            instances: self.instance_statuses(),
+            notices: self.duplicate_seen.iter().cloned().collect(),
+        };
+        self.status.send_replace(Arc::new(status));
+    }
+
+    /// This node's instances, and those of the others as they last told.
+    pub(super) fn instance_statuses(&self) -> Vec<InstanceStatus> {
+        let mine = self.owned.values().map(|owned| owned.machine.status());
+        let reachable = self.views.iter().filter(|(id, _)| self.membership.conn(**id).is_some());
+        let heartbeats = reachable.filter_map(|(_, view)| view.heartbeat.as_ref());
+        mine.chain(heartbeats.flat_map(|heartbeat| heartbeat.instances.iter().cloned())).collect()
+    }
+
+    fn peer_status(&self, member: &Member) -> NodeStatus {
+        let view = self.views.get(&member.id);
+        let heartbeat = view.and_then(|view| view.heartbeat.as_ref());
+        let listed = member.addresses.first().copied();
+        NodeStatus {
+            id: member.id,
+            name: member.name.clone(),
+            address: listed.unwrap_or_else(|| ([0, 0, 0, 0], 0).into()),
+            state: self.membership.state(member.id),
+            version: heartbeat.map(|h| h.version.clone()).unwrap_or_default(),
+            memory_bytes: heartbeat.map_or(0, |h| h.memory_bytes),
+            memory_used_bytes: heartbeat.map_or(0, |h| h.memory_used_bytes),
+            threads: heartbeat.map_or(0, |h| h.threads),
+            round_trip_us: view.and_then(super::peers::View::round_trip_us),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The key pair that makes a node itself, and the directory it lives in.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use ring::rand::SystemRandom;
+use ring::signature::{Ed25519KeyPair, KeyPair};
+use rustix::fs::{FlockOperation, flock};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+
+use crate::{Error, NodeId, Result};
+
+const KEY_FILE: &str = "identity.key";
+const LOCK_FILE: &str = "lock";
+/// Owner only: another local user must neither read the key nor change the members.
+const DIR_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// This node's Ed25519 key pair. The public half is its [`NodeId`].
+pub(crate) struct Identity {
+    id: NodeId,
+    /// PKCS#8 (RFC 8410), as `ring` writes it.
+    pkcs8: Vec<u8>,
+}
+
+impl Identity {
+    /// Reads the key from the data directory, or makes one on the first start.
+    pub(crate) fn load_or_create(data_dir: &Path) -> Result<Self> {
+        let path = data_dir.join(KEY_FILE);
+        let io = |source| Error::DataDir { path: path.clone(), source };
+        let pkcs8 = match fs::read(&path) {
+            Ok(pkcs8) => pkcs8,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let pkcs8 = generate();
+                write_new(&path, &pkcs8).map_err(io)?;
+                pkcs8
+            }
+            Err(error) => return Err(io(error)),
+        };
+        fs::set_permissions(&path, Permissions::from_mode(FILE_MODE)).map_err(io)?;
+        let pair = Ed25519KeyPair::from_pkcs8(&pkcs8)
+            .map_err(|error| Error::Damaged { path: path.clone(), why: error.to_string() })?;
+        let id = NodeId(pair.public_key().as_ref().try_into().expect("Ed25519 keys have 32 bytes"));
+        Ok(Self { id, pkcs8 })
+    }
+
+    pub(crate) fn id(&self) -> NodeId {
+        self.id
+    }
+
+    pub(crate) fn private_key(&self) -> PrivatePkcs8KeyDer<'_> {
+        PrivatePkcs8KeyDer::from(self.pkcs8.as_slice())
+    }
+}
+
+/// Makes the directory if needed, closes it to other users, and locks it against a second daemon.
+/// The lock lasts as long as the returned file.
+pub(crate) fn open_data_dir(data_dir: &Path) -> Result<File> {
+    let io = |source| Error::DataDir { path: data_dir.to_path_buf(), source };
+    fs::create_dir_all(data_dir).map_err(io)?;
+    fs::set_permissions(data_dir, Permissions::from_mode(DIR_MODE)).map_err(io)?;
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(FILE_MODE)
+        .open(data_dir.join(LOCK_FILE))
+        .map_err(io)?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(Error::DataDirInUse { path: data_dir.to_path_buf() })
+        }
+        Err(error) => Err(io(error.into())),
+    }
+}
+
+/// Writes a file so that a crash leaves either the old content or the new one.
+pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let partial = path.with_extension("partial");
+    match fs::remove_file(&partial) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    write_new(&partial, bytes)?;
+    fs::rename(&partial, path)
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn generate() -> Vec<u8> {
+    let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
+    pkcs8.expect("the system's random numbers work").as_ref().to_vec()
+}
+
+/// Fresh random bytes from the system.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    ring::rand::SecureRandom::fill(&SystemRandom::new(), &mut bytes)
+        .expect("the system's random numbers work");
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_key_is_made_once_and_kept_private() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("node");
+        let lock = open_data_dir(&dir).unwrap();
+        let first = Identity::load_or_create(&dir).unwrap().id();
+        assert_eq!(Identity::load_or_create(&dir).unwrap().id(), first);
+        assert_eq!(mode(&dir), 0o700);
+        assert_eq!(mode(&dir.join(KEY_FILE)), 0o600);
+
+        fs::set_permissions(dir.join(KEY_FILE), Permissions::from_mode(0o644)).unwrap();
+        Identity::load_or_create(&dir).unwrap();
+        assert_eq!(mode(&dir.join(KEY_FILE)), 0o600);
+        drop(lock);
+    }
+
+    #[test]
+    fn a_second_daemon_is_kept_out() {
+        let home = tempfile::tempdir().unwrap();
+        let lock = open_data_dir(home.path()).unwrap();
+        assert!(matches!(open_data_dir(home.path()), Err(Error::DataDirInUse { .. })));
+        drop(lock);
+        open_data_dir(home.path()).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_key_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join(KEY_FILE), b"no key").unwrap();
+        assert!(matches!(Identity::load_or_create(home.path()), Err(Error::Damaged { .. })));
+    }
+}

@@ -1,0 +1,56 @@
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Failures count for two minutes.
+const WINDOW: Duration = Duration::from_secs(120);
+/// The pause after the first, second, ... failure within the window: the first may be chance, more
+/// are a pattern. A worker that dies at once each time is started three times a minute in the long
+/// run.
+const BACKOFF: [Duration; 5] = [
+    Duration::from_millis(100),
+    Duration::from_millis(500),
+    Duration::from_secs(2),
+    Duration::from_secs(10),
+    Duration::from_secs(20),
+];
+
+/// The failures of the last two minutes.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    times: VecDeque<Duration>,
+}
+
+impl Recent {
+    /// Notes a failure and says how long to pause.
+    pub(super) fn backoff(&mut self, now: Duration) -> Duration {
+        while self.times.front().is_some_and(|at| now.saturating_sub(*at) > WINDOW) {
+            self.times.pop_front();
+        }
+        self.times.push_back(now);
+        BACKOFF[self.times.len().min(BACKOFF.len()) - 1]
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.times.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_are_forgotten() {
+        let mut recent = Recent::default();
+        let mut now = Duration::ZERO;
+        for pause in BACKOFF {
+            assert_eq!(recent.backoff(now), pause);
+        }
+        for _ in 0..100 {
+            assert_eq!(recent.backoff(now), BACKOFF[4]);
+            now += BACKOFF[4];
+        }
+        assert!(recent.times.len() <= 8, "old failures are dropped");
+        assert_eq!(recent.backoff(now + 2 * WINDOW), BACKOFF[0]);
+    }
+}

@@ -1,0 +1,220 @@
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use super::NOWHERE;
+use super::failures::Recent;
+use crate::wire::WorkerId;
+use crate::{NodeId, RankStatus};
+
+/// A worker that dies this often without the instance being ready in between is given up.
+const FAILURES_MAX: u32 = 3;
+
+/// How the owner and a node reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Path {
+    /// The owner's address, as that node sees it.
+    pub ours: IpAddr,
+    /// The node's address, as the owner sees it.
+    pub theirs: IpAddr,
+}
+
+impl Path {
+    /// The way from a node to itself.
+    pub(crate) const LOOPBACK: Self =
+        Self { ours: IpAddr::V4(Ipv4Addr::LOCALHOST), theirs: IpAddr::V4(Ipv4Addr::LOCALHOST) };
+}
+
+/// One rank: a share of the model on a node, and the worker that holds it.
+#[derive(Debug)]
+pub(crate) struct Rank {
+    pub node: NodeId,
+    pub node_name: String,
+    pub share: u32,
+    pub memory_bytes: u64,
+    pub(super) worker: Option<Worker>,
+    path: Path,
+    /// Since when the node cannot be reached.
+    away_since: Option<Duration>,
+    respawn_at: Duration,
+    recent: Recent,
+    /// Deaths since the instance was last ready.
+    failures: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub id: WorkerId,
+    pub bind: IpAddr,
+    pub pid: Option<u32>,
+    pub port: Option<u16>,
+    pub loaded: bool,
+    pub loaded_bytes: u64,
+    pub total_bytes: u64,
+    pub kv_bytes: u64,
+    pub linked: bool,
+    /// It has been told to end.
+    pub ending: bool,
+    pub heard_at: Duration,
+    /// Why it ends, where that is known before it does.
+    pub last_words: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Respawn,
+    GiveUp { failures: u32 },
+}
+
+impl Rank {
+    pub(crate) fn new(
+        node: NodeId,
+        node_name: String,
+        share: u32,
+        memory_bytes: u64,
+        path: Path,
+    ) -> Self {
+        Self {
+            node,
+            node_name,
+            share,
+            memory_bytes,
+            worker: None,
+            path,
+            away_since: None,
+            respawn_at: Duration::ZERO,
+            recent: Recent::default(),
+            failures: 0,
+        }
+    }
+
+    pub(super) fn node_up(&mut self, path: Path) {
+        self.path = path;
+        self.away_since = None;
+    }
+
+    /// The node cannot be reached. Its worker may still run, but nothing that was known of it holds.
+    pub(super) fn node_down(&mut self, now: Duration) {
+        self.away_since = Some(now);
+        self.worker = self.worker.take().filter(|worker| !worker.ending);
+        if let Some(worker) = &mut self.worker {
+            *worker = Worker::new(worker.id, worker.bind, now);
+        }
+    }
+
+    pub(super) fn worker_exited(&mut self, now: Duration) -> Verdict {
+        self.worker = None;
+        self.failures += 1;
+        self.respawn_at = now + self.recent.backoff(now);
+        match self.failures {
+            FAILURES_MAX.. => Verdict::GiveUp { failures: self.failures },
+            _ => Verdict::Respawn,
+        }
+    }
+
+    pub(super) fn ready(&mut self) {
+        self.failures = 0;
+    }
+
+    pub(super) fn forgive(&mut self, now: Duration) {
+        self.failures = 0;
+        self.recent.clear();
+        self.respawn_at = now;
+    }
+
+    pub(super) fn is_node_up(&self) -> bool {
+        self.away_since.is_none()
+    }
+
+    pub(super) fn is_away_since(&self, now: Duration, limit: Duration) -> bool {
+        self.away_since.is_some_and(|since| now.saturating_sub(since) >= limit)
+    }
+
+    pub(super) fn is_spawn_due(&self, now: Duration) -> bool {
+        self.worker.is_none() && self.is_node_up() && now >= self.respawn_at
+    }
+
+    pub(super) fn respawn_at(&self) -> Option<Duration> {
+        (self.worker.is_none() && self.is_node_up()).then_some(self.respawn_at)
+    }
+
+    pub(super) fn is_loaded(&self) -> bool {
+        let loaded = |w: &Worker| w.loaded && w.port.is_some() && !w.ending;
+        self.is_node_up() && self.worker.as_ref().is_some_and(loaded)
+    }
+
+    pub(super) fn loads_in_silence_since(&self, now: Duration, limit: Duration) -> bool {
+        let silent = |w: &Worker| !w.loaded && !w.ending && now.saturating_sub(w.heard_at) >= limit;
+        self.is_node_up() && self.worker.as_ref().is_some_and(silent)
+    }
+
+    pub(super) fn status(&self, rank: usize) -> RankStatus {
+        let of = |value: fn(&Worker) -> u64| self.worker.as_ref().map_or(0, value);
+        RankStatus {
+            rank,
+            node: self.node,
+            node_name: self.node_name.clone(),
+            pid: self.worker.as_ref().and_then(|worker| worker.pid),
+            share: self.share,
+            loaded_bytes: of(|worker| worker.loaded_bytes),
+            total_bytes: of(|worker| worker.total_bytes),
+            kv_bytes: of(|worker| worker.kv_bytes),
+        }
+    }
+}
+
+impl Worker {
+    pub(super) fn new(id: WorkerId, bind: IpAddr, now: Duration) -> Self {
+        Self {
+            id,
+            bind,
+            pid: None,
+            port: None,
+            loaded: false,
+            loaded_bytes: 0,
+            total_bytes: 0,
+            kv_bytes: 0,
+            linked: false,
+            ending: false,
+            heard_at: now,
+            last_words: None,
+        }
+    }
+
+    pub(super) fn loaded(&mut self, weight_bytes: u64, kv_bytes: u64) {
+        self.loaded = true;
+        self.kv_bytes = kv_bytes;
+        (self.loaded_bytes, self.total_bytes) = (weight_bytes, weight_bytes);
+    }
+}
+
+/// The address on which a rank's worker listens: the one by which its peers know its node. Rank 0
+/// may have several; then it listens on all of them.
+pub(super) fn bind_address(ranks: &[Rank], at: usize) -> IpAddr {
+    if at > 0 {
+        return ranks[at].path.theirs;
+    }
+    let mut seen = ranks[1..].iter().map(|rank| rank.path.ours);
+    let first = seen.next().unwrap_or(Path::LOOPBACK.ours);
+    if seen.all(|ip| ip == first) { first } else { Ipv4Addr::UNSPECIFIED.into() }
+}
+
+/// Where a rank dials each rank; entries that it must not use are [`NOWHERE`].
+pub(super) fn endpoints(ranks: &[Rank], viewer: usize) -> Vec<SocketAddr> {
+    let endpoint = |rank: &Rank| {
+        let worker = rank.worker.as_ref()?;
+        let ip = if worker.bind.is_unspecified() { ranks[viewer].path.ours } else { worker.bind };
+        Some(SocketAddr::new(ip, worker.port?))
+    };
+    ranks.iter().map(|rank| endpoint(rank).unwrap_or(NOWHERE)).collect()
+}
+
+/// How far loading is, for a person who waits.
+pub(super) fn progress(ranks: &[Rank]) -> String {
+    let workers = || ranks.iter().filter_map(|rank| rank.worker.as_ref());
+    let total: u64 = workers().map(|worker| worker.total_bytes).sum();
+    let done: u64 = workers().map(|worker| worker.loaded_bytes).sum();
+    match (u128::from(done) * 100).checked_div(u128::from(total)) {
+        Some(percent) => format!("loading: {percent} % of the weights are in memory"),
+        None => "loading: workers are starting".to_owned(),
+    }
+}

@@ -1,0 +1,233 @@
+//! Connections between nodes: TCP, TLS, greeting. Knows keys and versions, no members.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::frame::FrameError;
+use rustls::ServerConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+
+use crate::identity::Identity;
+use crate::members::ADDRESSES_MAX;
+use crate::tls::{self, Pin};
+use crate::wire::{
+    About, GREETING_BYTES_MAX, Greeting, Hello, PROTOCOL, PROTOCOL_OLDEST, Purpose, VERSION,
+};
+use crate::{NodeId, frames};
+
+/// A TCP connection on a local network takes milliseconds; a machine that is off never answers.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a stranger may keep a socket without saying who it is.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The listener may ask its daemon before it answers.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Makes and takes connections in the name of one node.
+pub(crate) struct Net {
+    identity: Identity,
+    server: Arc<ServerConfig>,
+    name: String,
+    boot: u64,
+    listen: SocketAddr,
+}
+
+/// A connection past its TLS handshake and greeting.
+pub(crate) struct Connection {
+    pub stream: TlsStream<TcpStream>,
+    pub peer: NodeId,
+    pub about: About,
+    /// The peer's end, as it is seen here.
+    pub remote: SocketAddr,
+    /// This node's end.
+    pub local: IpAddr,
+}
+
+/// A dialer that has said who it is and what it wants, and waits for the answer.
+pub(crate) struct Visitor {
+    pub connection: Connection,
+    pub purpose: Purpose,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("no answer within {} s", .0.as_secs())]
+    Timeout(Duration),
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    #[error("{reason}")]
+    Refused { reason: String, duplicate: bool },
+    #[error("{0}")]
+    Version(String),
+    #[error("no address is known for it")]
+    NoAddress,
+}
+
+impl Net {
+    pub(crate) fn new(identity: Identity, name: String, boot: u64, listen: SocketAddr) -> Self {
+        let server = tls::server_config(&identity);
+        Self { identity, server, name, boot, listen }
+    }
+
+    pub(crate) fn id(&self) -> NodeId {
+        self.identity.id()
+    }
+
+    pub(crate) fn boot(&self) -> u64 {
+        self.boot
+    }
+
+    pub(crate) fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// How this node introduces itself now; addresses change as cables and networks do.
+    pub(crate) fn about(&self) -> About {
+        About {
+            protocol: PROTOCOL,
+            protocol_oldest: PROTOCOL_OLDEST,
+            version: VERSION.to_owned(),
+            name: self.name.clone(),
+            boot: self.boot,
+            addresses: self.addresses(),
+        }
+    }
+
+    /// Where other nodes can reach this one.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        if !self.listen.ip().is_unspecified() {
+            return vec![self.listen];
+        }
+        let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+        let mut ips: Vec<IpAddr> = interfaces
+            .iter()
+            .filter(|interface| !interface.is_loopback() && !interface.is_link_local())
+            .map(|interface| interface.ip())
+            .filter(|ip| ip.is_ipv4() || self.listen.is_ipv6())
+            .collect();
+        ips.sort_by_key(|ip| ip.is_ipv6());
+        if ips.is_empty() {
+            ips.push(Ipv4Addr::LOCALHOST.into());
+        }
+        let port = self.listen.port();
+        ips.into_iter().take(ADDRESSES_MAX).map(|ip| SocketAddr::new(ip, port)).collect()
+    }
+
+    /// Calls one node at all its addresses at once; the first that answers with the right key wins.
+    pub(crate) async fn dial(
+        self: &Arc<Self>,
+        addresses: Vec<SocketAddr>,
+        pin: Pin,
+        purpose: Purpose,
+    ) -> Result<Connection, DialError> {
+        let mut calls = JoinSet::new();
+        for address in addresses {
+            let net = self.clone();
+            calls.spawn(async move { net.secure(address, pin).await });
+        }
+        let mut failure = DialError::NoAddress;
+        while let Some(outcome) = calls.join_next().await {
+            match outcome {
+                Ok(Ok(stream)) => {
+                    calls.abort_all();
+                    return self.greet(stream, purpose).await;
+                }
+                Ok(Err(error)) => failure = error,
+                Err(panicked) => failure = io::Error::other(panicked).into(),
+            }
+        }
+        Err(failure)
+    }
+
+    async fn secure(
+        &self,
+        address: SocketAddr,
+        pin: Pin,
+    ) -> Result<TlsStream<TcpStream>, DialError> {
+        let connect = async {
+            let tcp = TcpStream::connect(address).await?;
+            tcp.set_nodelay(true)?;
+            let connector = TlsConnector::from(tls::client_config(&self.identity, pin));
+            let name = ServerName::IpAddress(address.ip().into());
+            Ok(TlsStream::from(connector.connect(name, tcp).await?))
+        };
+        let limit = CONNECT_TIMEOUT;
+        timeout(limit, connect).await.map_err(|_| DialError::Timeout(limit))?
+    }
+
+    async fn greet(
+        &self,
+        mut stream: TlsStream<TcpStream>,
+        purpose: Purpose,
+    ) -> Result<Connection, DialError> {
+        let exchange = async {
+            let hello = Hello { node: self.about(), purpose };
+            frames::write(&mut stream, &hello).await?;
+            frames::read(&mut stream, GREETING_BYTES_MAX).await
+        };
+        let limit = GREETING_TIMEOUT;
+        let greeting = timeout(limit, exchange).await.map_err(|_| DialError::Timeout(limit))??;
+        let about = match greeting {
+            Greeting::Welcome(about) => about,
+            Greeting::Refused { reason, duplicate } => {
+                return Err(DialError::Refused { reason, duplicate });
+            }
+        };
+        about.check().map_err(DialError::Version)?;
+        Ok(Connection::new(stream, about)?)
+    }
+
+    /// Takes a call: TLS, then the dialer's greeting. The answer is the caller's to give.
+    pub(crate) async fn accept(&self, tcp: TcpStream) -> Result<Visitor, DialError> {
+        tcp.set_nodelay(true)?;
+        let limit = ACCEPT_TIMEOUT;
+        let accepting = TlsAcceptor::from(self.server.clone()).accept(tcp);
+        let accepted = timeout(limit, accepting).await.map_err(|_| DialError::Timeout(limit))??;
+        let mut stream = TlsStream::from(accepted);
+        let hello = timeout(limit, frames::read::<Hello>(&mut stream, GREETING_BYTES_MAX)).await;
+        let hello = hello.map_err(|_| DialError::Timeout(limit))??;
+        let mut connection = Connection::new(stream, hello.node)?;
+        if let Err(reason) = connection.about.check() {
+            connection.refuse(reason.clone(), false).await;
+            return Err(DialError::Version(reason));
+        }
+        Ok(Visitor { connection, purpose: hello.purpose })
+    }
+}
+
+impl Connection {
+    fn new(stream: TlsStream<TcpStream>, mut about: About) -> io::Result<Self> {
+        let (tcp, tls) = stream.get_ref();
+        let peer = tls::peer_id(tls.peer_certificates())
+            .ok_or_else(|| io::Error::other("the peer showed no key"))?;
+        let seen = tcp.peer_addr()?;
+        let remote = SocketAddr::new(seen.ip().to_canonical(), seen.port());
+        let local = tcp.local_addr()?.ip().to_canonical();
+        about.addresses.truncate(ADDRESSES_MAX);
+        Ok(Self { stream, peer, about, remote, local })
+    }
+
+    /// Where the peer can be called: at the address it called from, then where it says.
+    pub(crate) fn peer_addresses(&self) -> Vec<SocketAddr> {
+        let port = self.about.addresses.first().map(SocketAddr::port);
+        let seen = port.map(|port| SocketAddr::new(self.remote.ip(), port));
+        seen.into_iter().chain(self.about.addresses.iter().copied()).collect()
+    }
+
+    pub(crate) async fn welcome(&mut self, about: About) -> Result<(), FrameError> {
+        frames::write(&mut self.stream, &Greeting::Welcome(about)).await
+    }
+
+    pub(crate) async fn refuse(&mut self, reason: String, duplicate: bool) {
+        let refused = Greeting::Refused { reason, duplicate };
+        // The peer may be gone already; then nobody misses the reason.
+        let _ = timeout(ACCEPT_TIMEOUT, frames::write(&mut self.stream, &refused)).await;
+    }
+}

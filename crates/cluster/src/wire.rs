@@ -1,0 +1,223 @@
+//! What nodes say to each other over a TLS connection: one greeting, then what it was opened for.
+//!
+//! ```text
+//! dialer                         listener
+//!   Hello(purpose)     ->
+//!                      <-        Welcome | Refused(reason)
+//!   purpose Control: Message ... both ways, until either end closes
+//!   purpose Join:    JoinRequest ->   <- JoinAnswer
+//!   purpose Bulk:    raw requests and answers of `store::slices`
+//! ```
+
+use std::net::{IpAddr, SocketAddr};
+
+use protocol::{Command, Event, Secret, Transport};
+use serde::{Deserialize, Serialize};
+use store::Digest;
+
+use crate::members::Member;
+use crate::{GenerateEvent, GenerateRequest, InstanceStatus};
+
+/// Counts changes of this protocol that the version before does not understand.
+pub(crate) const PROTOCOL: u32 = 1;
+/// The oldest one that this build still speaks.
+pub(crate) const PROTOCOL_OLDEST: u32 = 1;
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// A greeting is a few hundred bytes; nobody who is not a member gets more of our memory.
+pub(crate) const GREETING_BYTES_MAX: usize = 8 << 10;
+/// A list of 64 members with eight addresses each is about 40 KB.
+pub(crate) const JOIN_BYTES_MAX: usize = 256 << 10;
+
+/// The first frame of the dialer. Its fields never change their meaning.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub node: About,
+    pub purpose: Purpose,
+}
+
+/// How a node introduces itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct About {
+    pub protocol: u32,
+    pub protocol_oldest: u32,
+    pub version: String,
+    pub name: String,
+    /// Drawn at random when the daemon starts.
+    pub boot: u64,
+    /// Where it listens, as far as it knows.
+    pub addresses: Vec<SocketAddr>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Purpose {
+    Control,
+    Join,
+    /// Slices of the model file with this content.
+    Bulk {
+        digest: Digest,
+    },
+}
+
+/// The listener's answer to [`Hello`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Greeting {
+    Welcome(About),
+    Refused {
+        /// For a person at the dialing end.
+        reason: String,
+        /// Another process with the dialer's identity is connected.
+        #[serde(default)]
+        duplicate: bool,
+    },
+}
+
+impl About {
+    /// Whether both ends can talk; if not, why, naming both versions.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.protocol >= PROTOCOL_OLDEST && self.protocol_oldest <= PROTOCOL {
+            return Ok(());
+        }
+        let (theirs, version) = (self.protocol, &self.version);
+        Err(format!(
+            "this node speaks protocol {PROTOCOL} (sinew {VERSION}), the other one {theirs} (sinew \
+             {version}). Update the older of the two"
+        ))
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct JoinRequest {
+    /// Base 32 of the code's secret is the person's matter; here it is bytes.
+    pub secret: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum JoinAnswer {
+    /// All members, the answering node and the new one included.
+    Accepted {
+        members: Vec<Member>,
+    },
+    Refused {
+        reason: String,
+    },
+}
+
+/// What travels over a control connection. Order is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub(crate) enum Message {
+    Heartbeat(Box<Heartbeat>),
+    HeartbeatSeen {
+        seq: u64,
+    },
+    Members {
+        members: Vec<Member>,
+    },
+
+    /// Start a worker, or go on with the one that already runs under this number.
+    Spawn {
+        worker: WorkerId,
+        order: Box<WorkerOrder>,
+    },
+    Command {
+        worker: WorkerId,
+        command: Command,
+    },
+    /// End a worker: with a moment to clean up, or at once because it does not react.
+    End {
+        worker: WorkerId,
+        at_once: bool,
+    },
+
+    Spawned {
+        worker: WorkerId,
+        pid: u32,
+    },
+    Event {
+        worker: WorkerId,
+        event: Event,
+    },
+    Exited {
+        worker: WorkerId,
+        how: String,
+    },
+
+    /// A client of the sending node asks an instance that the receiving node owns.
+    Generate {
+        stream: u64,
+        name: String,
+        request: GenerateRequest,
+    },
+    CancelGenerate {
+        stream: u64,
+    },
+    Generated {
+        stream: u64,
+        event: GenerateEvent,
+    },
+    /// Stop an instance that the receiving node owns.
+    Stop {
+        instance: String,
+    },
+}
+
+/// A worker of one owner; the owner hands the numbers out and never uses one twice.
+pub(crate) type WorkerId = u64;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Heartbeat {
+    pub seq: u64,
+    pub name: String,
+    pub version: String,
+    pub memory_bytes: u64,
+    pub memory_used_bytes: u64,
+    pub threads: usize,
+    /// The instances that the sender owns.
+    pub instances: Vec<InstanceStatus>,
+}
+
+/// A worker as its owner orders it; the node that runs it adds what only it knows (threads, where
+/// the model's bytes are).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct WorkerOrder {
+    pub instance: String,
+    pub rank: usize,
+    pub shares: Vec<u32>,
+    /// The model file's content and length.
+    pub digest: Digest,
+    pub model_bytes: u64,
+    /// What the plan sets aside for this rank.
+    pub memory_bytes: u64,
+    pub context_tokens: usize,
+    pub sequences_max: usize,
+    pub transport: Transport,
+    pub bind: IpAddr,
+    pub secret: Secret,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_refused_by_name() {
+        let about = |protocol, protocol_oldest| About {
+            protocol,
+            protocol_oldest,
+            version: "9.9.9".to_owned(),
+            name: String::new(),
+            boot: 0,
+            addresses: Vec::new(),
+        };
+        assert_eq!(about(PROTOCOL, PROTOCOL_OLDEST).check(), Ok(()));
+        assert_eq!(about(PROTOCOL + 1, PROTOCOL).check(), Ok(()));
+        for (protocol, oldest) in [(PROTOCOL + 2, PROTOCOL + 1), (0, 0)] {
+            let reason = about(protocol, oldest).check().unwrap_err();
+            assert!(reason.contains(VERSION) && reason.contains("9.9.9"), "{reason}");
+        }
+    }
+}

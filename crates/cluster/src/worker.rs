@@ -1,0 +1,247 @@
+//! One worker process: its pipes, its log, its end. Knows no instances and no nodes.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use protocol::frame::FRAME_BYTES_MAX;
+use protocol::{Command, Event};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use crate::frames;
+
+/// Commands on their way to a worker; one that reads none of so many is stuck.
+const COMMANDS_MAX: usize = 4096;
+/// How long a worker may take to leave by itself once its input has ended.
+const GRACE: Duration = Duration::from_secs(3);
+/// After the process has ended, its pipes may still hold its last events.
+const DRAIN: Duration = Duration::from_millis(200);
+/// A longer line of its log is cut.
+const LOG_LINE_BYTES_MAX: u64 = 4 << 10;
+
+/// What a worker process does, in order; `Exited` is the last.
+#[derive(Debug)]
+pub(crate) enum WorkerNews {
+    Said(Event),
+    Exited { how: String },
+}
+
+/// A running worker process. Dropping it ends the process gracefully.
+#[derive(Debug)]
+pub(crate) struct WorkerProcess {
+    pid: u32,
+    commands: mpsc::Sender<Command>,
+    kill: Option<oneshot::Sender<()>>,
+}
+
+impl WorkerProcess {
+    /// Starts `command` in its own process group. `news` hears everything that it says, then that
+    /// it has ended. `label` marks its log lines.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub(crate) fn spawn(
+        command: &[String],
+        label: String,
+        news: mpsc::Sender<WorkerNews>,
+    ) -> std::io::Result<Self> {
+        let (program, arguments) =
+            command.split_first().ok_or_else(|| std::io::Error::other("no program is named"))?;
+        let mut child = tokio::process::Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let pid = child.id().expect("it has not been waited for");
+        let stdin = child.stdin.take().expect("piped above");
+        let stdout = child.stdout.take().expect("piped above");
+        let stderr = child.stderr.take().expect("piped above");
+        let (commands, inbox) = mpsc::channel(COMMANDS_MAX);
+        let (kill, killed) = oneshot::channel();
+        let last_line = Arc::new(Mutex::new(None));
+        let log = tokio::spawn(log(stderr, label, last_line.clone()));
+        let said = tokio::spawn(listen(stdout, news.clone()));
+        tokio::spawn(async move {
+            let status = attend(&mut child, pid, speak(stdin, inbox), killed).await;
+            // Both end by themselves unless a grandchild holds the pipes open.
+            let _ = timeout(DRAIN, async { (said.await, log.await) }).await;
+            let last_line = last_line.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let how = describe(status, last_line);
+            // Nobody listens any more once the daemon shuts down.
+            let _ = news.send(WorkerNews::Exited { how }).await;
+        });
+        Ok(Self { pid, commands, kill: Some(kill) })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Passes a command on; one that takes no more commands is killed.
+    pub(crate) fn send(&mut self, command: Command) {
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.commands.try_send(command) {
+            self.kill();
+        }
+    }
+
+    /// Ends the process and its children now.
+    pub(crate) fn kill(&mut self) {
+        if let Some(kill) = self.kill.take() {
+            // If it has ended already, there is nobody left to tell.
+            let _ = kill.send(());
+        }
+    }
+}
+
+/// Feeds the worker until it ends, is to be killed, or has had its grace after its input's end.
+async fn attend(
+    child: &mut Child,
+    pid: u32,
+    speaking: impl Future<Output = ()>,
+    killed: oneshot::Receiver<()>,
+) -> std::io::Result<ExitStatus> {
+    let told_to_leave = async {
+        speaking.await;
+        tokio::time::sleep(GRACE).await;
+    };
+    // A dropped sender is the graceful end, which closes the commands as well.
+    let killed = async {
+        if killed.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        status = child.wait() => return status,
+        () = told_to_leave => {}
+        () = killed => {}
+    }
+    if let Some(group) = i32::try_from(pid).ok().and_then(Pid::from_raw)
+        && let Err(error) = kill_process_group(group, Signal::KILL)
+    {
+        debug!(pid, %error, "killing a worker's process group failed");
+    }
+    child.wait().await
+}
+
+/// Writes commands until there are no more, then closes the worker's input.
+async fn speak(mut stdin: ChildStdin, mut inbox: mpsc::Receiver<Command>) {
+    while let Some(command) = inbox.recv().await {
+        if let Err(error) = frames::write(&mut stdin, &command).await {
+            debug!(%error, "a worker takes no more commands");
+            break;
+        }
+    }
+    // Errors mean that the worker is gone, which its exit status tells better.
+    let _ = stdin.shutdown().await;
+}
+
+async fn listen(mut stdout: ChildStdout, news: mpsc::Sender<WorkerNews>) {
+    loop {
+        match frames::read(&mut stdout, FRAME_BYTES_MAX).await {
+            Ok(event) => {
+                if news.send(WorkerNews::Said(event)).await.is_err() {
+                    return;
+                }
+            }
+            Err(protocol::frame::FrameError::Closed) => return,
+            Err(error) => {
+                let reason = format!("it wrote something that is no event: {error}");
+                let _ = news.send(WorkerNews::Said(Event::Failed { reason })).await;
+                return;
+            }
+        }
+    }
+}
+
+/// Passes the worker's log on, line by line, and keeps the last line: it often says why it died.
+async fn log(stderr: ChildStderr, label: String, last_line: Arc<Mutex<Option<String>>>) {
+    let mut lines = BufReader::new(stderr);
+    while let Some(line) = read_line(&mut lines).await {
+        info!(worker = %label, "{line}");
+        *last_line.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+    }
+}
+
+async fn read_line(lines: &mut (impl AsyncRead + AsyncBufReadExt + Unpin)) -> Option<String> {
+    let mut bytes = Vec::new();
+    let read = lines.take(LOG_LINE_BYTES_MAX).read_until(b'\n', &mut bytes).await;
+    match read {
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()),
+    }
+}
+
+fn describe(status: std::io::Result<ExitStatus>, last_line: Option<String>) -> String {
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => return format!("could not be waited for: {error}"),
+    };
+    match (status.signal(), status.code(), last_line) {
+        (Some(signal), _, _) => format!("was killed by signal {signal}"),
+        (None, Some(code), Some(line)) => format!("exited with status {code}: {line}"),
+        (None, Some(code), None) => format!("exited with status {code}"),
+        (None, None, _) => "ended".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spawn(script: &str) -> (WorkerProcess, mpsc::Receiver<WorkerNews>) {
+        let command = ["sh", "-c", script].map(str::to_owned);
+        let (sender, news) = mpsc::channel(16);
+        (WorkerProcess::spawn(&command, "test".to_owned(), sender).unwrap(), news)
+    }
+
+    async fn end(mut news: mpsc::Receiver<WorkerNews>) -> String {
+        loop {
+            match news.recv().await.unwrap() {
+                WorkerNews::Said(Event::Failed { reason }) => return reason,
+                WorkerNews::Said(_) => {}
+                WorkerNews::Exited { how } => return how,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_way_it_ended_is_told() {
+        let cases = [
+            ("exit 3", "exited with status 3"),
+            ("echo no memory >&2; exit 1", "exited with status 1: no memory"),
+            ("kill -9 $$", "was killed by signal 9"),
+            ("printf 'garbage'; sleep 1", "it wrote something that is no event"),
+        ];
+        for (script, expected) in cases {
+            let (_worker, news) = spawn(script);
+            let how = end(news).await;
+            assert!(how.starts_with(expected), "{script}: {how:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_dropped_worker_is_asked_to_leave_and_a_killed_one_is_not() {
+        let (worker, news) = spawn("cat >/dev/null; exit 7");
+        drop(worker);
+        assert_eq!(end(news).await, "exited with status 7");
+        let (mut worker, news) = spawn("trap '' TERM; sleep 100 & wait");
+        worker.kill();
+        assert_eq!(end(news).await, "was killed by signal 9");
+    }
+
+    #[tokio::test]
+    async fn one_that_will_not_leave_is_killed() {
+        let (worker, news) = spawn("sleep 100");
+        drop(worker);
+        assert_eq!(end(news).await, "was killed by signal 9");
+    }
+}
