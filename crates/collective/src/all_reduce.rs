@@ -49,8 +49,7 @@ impl Group {
         match self.options().algorithm {
             Algorithm::OneShot => false,
             Algorithm::TwoPhase => true,
-            // Between two ranks both send the same bytes, and one hop is faster than two.
-            Algorithm::Auto => self.ranks() > 2 && 4 * len >= self.options().two_phase_bytes_min,
+            Algorithm::Auto => self.ranks() > 1 && 4 * len >= self.options().two_phase_bytes_min,
         }
     }
 

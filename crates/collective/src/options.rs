@@ -20,8 +20,7 @@ pub struct Options {
     /// How long to wait for a rank from which nothing comes.
     pub deadline: Duration,
     pub algorithm: Algorithm,
-    /// With [`Algorithm::Auto`] and more than two ranks: vectors of at least this many bytes go in
-    /// two phases.
+    /// With [`Algorithm::Auto`], vectors of at least this many bytes go in two phases.
     pub two_phase_bytes_min: usize,
     /// How long to poll without giving up the core. `None`: 100 us if this machine has a core for
     /// each of its ranks, else not at all, since spinning would hold up the rank waited for.
@@ -37,6 +36,9 @@ impl Default for Options {
             // small machine; a dead rank is mostly noticed by its connection, in milliseconds.
             deadline: Duration::from_secs(10),
             algorithm: Algorithm::Auto,
+            // Measured between two ranks (example `latency`), where both algorithms send the same
+            // bytes and the second halves the additions: 5.0 against 6.0 us over shared memory and
+            // 28 against 34 us over TCP at 64 KiB; at 16 KiB one hop wins by 0.4 and 5 us.
             two_phase_bytes_min: 64 * 1024,
             spin: None,
             // Step plans and top-k lists are kilobytes; all logits of a batch of 64 are 32 MiB.

@@ -310,3 +310,56 @@ impl Dial {
         self.pause = (self.pause * 2).min(REDIAL_MAX);
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::Transport;
+    use crate::shm_object::ObjectName;
+
+    #[test]
+    fn where_shared_memory_fails_auto_takes_tcp_and_shm_says_why() {
+        for preference in [Preference::Auto, Preference::Shm] {
+            let bind = |_| Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let listeners: Vec<Listener> = (0..2).map(bind).collect();
+            let mut instance = [preference as u8; 16];
+            instance[..4].copy_from_slice(&std::process::id().to_le_bytes());
+            let config = |rank| MeshConfig {
+                rank,
+                addrs: listeners.iter().map(Listener::addr).collect(),
+                instance,
+                epoch: 1,
+                secret: Secret::new([1; 32]),
+                preference,
+                encryption: Encryption::Sealed,
+                host: HostId::current(),
+                latency: Duration::ZERO,
+                deadline: Duration::from_secs(20),
+            };
+            // A directory stands where the object should be, and cannot be unlinked.
+            let name = ObjectName::new(&instance, 1, 0, 1);
+            let squatter = std::path::Path::new("/dev/shm").join(&name.as_str()[1..]);
+            std::fs::create_dir(&squatter).unwrap();
+            let ends = std::thread::scope(|scope| {
+                let (listeners, config) = (&listeners, &config);
+                let start = |rank: usize| {
+                    scope.spawn(move || {
+                        connect_mesh(&listeners[rank], &config(rank), &AtomicBool::new(false))
+                    })
+                };
+                [start(0), start(1)].map(|thread| thread.join().unwrap())
+            });
+            std::fs::remove_dir(&squatter).unwrap();
+            for end in ends {
+                match (preference, end) {
+                    (Preference::Auto, Ok(links)) => {
+                        assert_eq!(links[0].info().transport, Transport::Tcp);
+                        assert!(links[0].info().same_host);
+                    }
+                    (Preference::Shm, Err(MeshError::NoSharedMemory { .. })) => {}
+                    (_, end) => panic!("{:?}", end.err()),
+                }
+            }
+        }
+    }
+}

@@ -347,3 +347,104 @@ impl Consumer {
         fence(Ordering::SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm_object::ObjectName;
+    use std::sync::Arc;
+
+    const EPOCH: u64 = 7;
+
+    /// The two ends of one ring, and a third view of it for a peer that breaks the rules.
+    fn ring(test: u8) -> (Producer, Consumer, Ring) {
+        let mut instance = [test; 16];
+        instance[..4].copy_from_slice(&std::process::id().to_le_bytes());
+        let name = ObjectName::new(&instance, EPOCH, 0, 1);
+        let mapping = Arc::new(Mapping::create(&name, OBJECT_BYTES).unwrap());
+        let ring = || Ring { mapping: mapping.clone(), base: RING_BYTES };
+        (Producer::new(ring()), Consumer::new(ring()), ring())
+    }
+
+    fn publish(producer: &mut Producer, message: &[u8], epoch: u64) {
+        producer.message[..message.len()].copy_from_slice(message);
+        producer.publish(message.len(), epoch);
+    }
+
+    fn take(consumer: &mut Consumer) -> Result<Option<Vec<u8>>, LinkError> {
+        if !consumer.take_next(1, EPOCH)? {
+            return Ok(None);
+        }
+        let message = consumer.message[..consumer.taken.unwrap()].to_vec();
+        consumer.consume();
+        Ok(Some(message))
+    }
+
+    #[test]
+    fn a_ring_goes_round_and_fills_up() {
+        let (mut producer, mut consumer, _) = ring(1);
+        assert_eq!(take(&mut consumer), Ok(None));
+        for round in 0..50u8 {
+            let held = 1 + round as usize % SLOTS;
+            (0..held).for_each(|at| publish(&mut producer, &[round, at as u8], EPOCH));
+            assert_eq!(producer.is_full(), held == SLOTS);
+            for at in 0..held {
+                assert_eq!(take(&mut consumer), Ok(Some(vec![round, at as u8])));
+            }
+            assert_eq!(take(&mut consumer), Ok(None));
+            assert!(!producer.is_full());
+        }
+    }
+
+    #[test]
+    fn messages_of_an_older_epoch_are_dropped_and_of_a_newer_one_refused() {
+        let (mut producer, mut consumer, _) = ring(2);
+        publish(&mut producer, b"late", EPOCH - 1);
+        publish(&mut producer, b"now", EPOCH);
+        publish(&mut producer, b"ahead", EPOCH + 1);
+        assert_eq!(take(&mut consumer), Ok(Some(b"now".to_vec())));
+        let newer = LinkError::Epoch { peer: 1, ours: EPOCH, theirs: EPOCH + 1 };
+        assert_eq!(take(&mut consumer), Err(newer));
+    }
+
+    #[test]
+    fn a_broken_peer_is_an_error_and_not_a_wrong_message() {
+        // What the first slot then claims to hold: a number and a length.
+        for (seq, len) in [(2, 5), (u64::MAX, 5), (1, MESSAGE_BYTES_MAX as u64 + 1), (1, u64::MAX)]
+        {
+            let (mut producer, mut consumer, ring) = ring(5);
+            publish(&mut producer, b"first", EPOCH);
+            ring.slot(1).len.store(len, Ordering::Relaxed);
+            ring.slot(1).seq.store(seq, Ordering::Release);
+            let end = take(&mut consumer);
+            assert!(matches!(end, Err(LinkError::Corrupt { peer: 1, .. })), "{seq} {len}: {end:?}");
+        }
+    }
+
+    #[test]
+    fn a_slot_of_the_last_round_is_not_a_message() {
+        let (mut producer, mut consumer, _) = ring(6);
+        (0..SLOTS).for_each(|_| publish(&mut producer, b"x", EPOCH));
+        (0..SLOTS).for_each(|_| assert!(take(&mut consumer).unwrap().is_some()));
+        assert_eq!(take(&mut consumer), Ok(None));
+    }
+
+    #[test]
+    fn a_count_that_runs_ahead_unlocks_no_more_slots_than_there_are() {
+        let (mut producer, _consumer, ring) = ring(3);
+        ring.consumed().store(u64::MAX, Ordering::Release);
+        (0..SLOTS).for_each(|_| publish(&mut producer, b"x", EPOCH));
+        // All sent messages count as taken, and not one more.
+        assert!(!producer.is_full());
+        assert_eq!(producer.consumed, SLOTS as u64);
+    }
+
+    #[test]
+    fn a_sleeper_is_seen_once() {
+        let (producer, consumer, _) = ring(4);
+        assert!(!producer.peer_sleeps());
+        consumer.sleep();
+        assert!(producer.peer_sleeps());
+        assert!(!producer.peer_sleeps());
+    }
+}

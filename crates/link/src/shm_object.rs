@@ -30,24 +30,24 @@ impl Mapping {
     pub fn create(name: &ObjectName, len: usize) -> std::io::Result<Self> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
         let mode = Mode::RUSR | Mode::WUSR;
-        let fd = match shm::open(&*name.0, flags, mode) {
+        let fd = match shm::open(name.as_str(), flags, mode) {
             Err(Errno::EXIST) => {
                 // A rank killed in this same epoch left it; nobody else derives this name.
-                let _ = shm::unlink(&*name.0);
-                shm::open(&*name.0, flags, mode)?
+                let _ = shm::unlink(name.as_str());
+                shm::open(name.as_str(), flags, mode)?
             }
             other => other?,
         };
         let mapped = reserve(&fd, len).and_then(|()| Self::map(&fd, len));
         if mapped.is_err() {
-            let _ = shm::unlink(&*name.0);
+            let _ = shm::unlink(name.as_str());
         }
         mapped
     }
 
     /// Maps the object that the peer made, if it is this user's and `len` bytes long.
     pub fn open(name: &ObjectName, len: usize) -> std::io::Result<Self> {
-        let fd = shm::open(&*name.0, OFlags::RDWR, Mode::empty())?;
+        let fd = shm::open(name.as_str(), OFlags::RDWR, Mode::empty())?;
         let stat = fstat(&fd)?;
         if stat.st_uid != rustix::process::getuid().as_raw() {
             return Err(std::io::Error::other("the object belongs to another user"));
@@ -110,6 +110,10 @@ impl ObjectName {
         hasher.update(&(lower as u64).to_le_bytes()).update(&(higher as u64).to_le_bytes());
         ObjectName(format!("/sinew-{}", &hasher.finalize().to_hex()[..23]))
     }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 impl Drop for ObjectName {
@@ -125,7 +129,7 @@ pub fn unlink_leftovers(instance: &[u8; 16], epoch: u64, ranks: usize) -> usize 
     pairs
         .filter(|&(lower, higher)| {
             let name = ObjectName::new(instance, epoch, lower, higher);
-            shm::unlink(&*name.0).is_ok()
+            shm::unlink(name.as_str()).is_ok()
         })
         .count()
 }
@@ -138,7 +142,7 @@ mod tests {
     fn an_object_is_shared_until_unlinked_and_leftovers_are_found() {
         let instance = *b"shm object test!";
         let name = ObjectName::new(&instance, 3, 0, 2);
-        assert!(name.0.len() <= 31, "{}", name.0);
+        assert!(name.as_str().len() <= 31, "{}", name.as_str());
         let ours = Mapping::create(&name, 8192).unwrap();
         let theirs = Mapping::open(&name, 8192).unwrap();
         // SAFETY: both mappings are live and 8192 bytes long, and no other thread has them.

@@ -1,4 +1,6 @@
 //! Links as their users see them: through `connect_mesh`, over loopback.
 
 mod common;
+mod mesh;
 mod suite;
+mod tamper;
