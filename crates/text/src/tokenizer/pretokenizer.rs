@@ -171,7 +171,8 @@ pub(super) struct Pretokenizer {
 enum Compiled {
     /// Pattern 0 is the published one; pattern 1, if there, is the run of white space at its end.
     Cut(Regex),
-    DigitTriples,
+    /// Pattern 0 is a run of digits inside a word, pattern 1 one that ends a word.
+    DigitTriples(Regex),
 }
 
 impl Pretokenizer {
@@ -179,7 +180,10 @@ impl Pretokenizer {
         let steps = scheme.steps.iter().map(|step| match *step {
             Cut(pattern) => Compiled::Cut(compile(&[pattern])),
             CutSpaces(pattern) => Compiled::Cut(compile(&[pattern, r"\s+"])),
-            DigitTriples => Compiled::DigitTriples,
+            DigitTriples => {
+                let inside = r"\d+[\p{Alphabetic}\p{M}\p{N}\p{Pc}&&[^\d]]";
+                Compiled::DigitTriples(compile(&[inside, r"\d+"]))
+            }
         });
         Self { steps: steps.collect(), prefer_whole: scheme.prefer_whole, writing: scheme.writing }
     }
@@ -219,7 +223,9 @@ fn split<'t>(steps: &[Compiled], text: &'t str, emit: &mut dyn FnMut(&'t str)) {
             let mut cache = regex.create_cache();
             cut(regex, &mut cache, text, &mut |piece| split(rest, piece, emit));
         }
-        Compiled::DigitTriples => digit_triples(text, &mut |piece| split(rest, piece, emit)),
+        Compiled::DigitTriples(runs) => {
+            digit_triples(runs, text, &mut |piece| split(rest, piece, emit));
+        }
     }
 }
 
@@ -247,30 +253,25 @@ fn cut<'t>(regex: &Regex, cache: &mut Cache, text: &'t str, emit: &mut dyn FnMut
     }
 }
 
-/// Cuts each run of digits into threes from its right end, if the run ends a word; the rest stays.
-fn digit_triples<'t>(text: &'t str, emit: &mut dyn FnMut(&'t str)) {
-    let is_digit = |ch: char| ch.is_numeric();
-    let mut rest = text;
-    while !rest.is_empty() {
-        let start = rest.find(is_digit).unwrap_or(rest.len());
-        let (before, run) = rest.split_at(start);
-        if !before.is_empty() {
-            emit(before);
+/// Cuts each run of digits that ends a word into threes from its right end, and text from runs.
+fn digit_triples<'t>(runs: &Regex, text: &'t str, emit: &mut dyn FnMut(&'t str)) {
+    let mut at = 0;
+    for run in runs.find_iter(text).filter(|run| run.pattern().as_usize() == 1) {
+        if at < run.start() {
+            emit(&text[at..run.start()]);
         }
-        let end = run.find(|ch| !is_digit(ch)).unwrap_or(run.len());
-        let (mut digits, behind) = run.split_at(end);
-        if behind.starts_with(|ch: char| ch.is_alphabetic() || ch == '_') {
-            emit(digits);
-            digits = "";
-        }
-        while !digits.is_empty() {
-            let count = digits.chars().count();
-            let first = if count % 3 == 0 { 3 } else { count % 3 };
-            let end = digits.char_indices().nth(first).map_or(digits.len(), |(at, _)| at);
+        let mut digits = &text[run.range()];
+        let mut left = digits.chars().count();
+        while left > 0 {
+            let first = (left - 1) % 3 + 1;
+            let end = digits.char_indices().nth(first).map_or(digits.len(), |(end, _)| end);
             emit(&digits[..end]);
-            digits = &digits[end..];
+            (digits, left) = (&digits[end..], left - first);
         }
-        rest = behind;
+        at = run.end();
+    }
+    if at < text.len() {
+        emit(&text[at..]);
     }
 }
 
@@ -300,7 +301,7 @@ mod tests {
             ("smollm", "a 12", &["a", " ", "1", "2"]),
             ("falcon", "12345!x", &["123", "45", "!", "x"]),
             ("deepseek-coder", "a1 b\n", &["a", "1", " b", "\n"]),
-            ("tiny_aya", "1234567 x", &["1", "234", "567", " x"]),
+            ("tiny_aya", "1234567 x 1234a", &["1", "234", "567", " x", " ", "123", "4", "a"]),
             ("gemma4", "a b\n\nc", &["a b", "\n\n", "c"]),
         ];
         for (name, text, expected) in cases {
