@@ -2,4 +2,5 @@
 
 mod all_reduce;
 mod common;
+mod faults;
 mod rooted;
