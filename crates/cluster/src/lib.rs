@@ -33,3 +33,4 @@ pub use error::{Error, Result};
 pub use id::{NodeId, NodeIdError};
 pub use invite::CodeError;
 pub use node::{GenerateStream, Node};
+pub use protocol::{FinishReason, Sampling, Token, Transport};

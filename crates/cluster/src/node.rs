@@ -75,11 +75,18 @@ impl Node {
         let (mut daemon, inputs) =
             Daemon::new(config, net.clone(), store.clone(), saver.clone(), publisher);
         daemon.publish();
-        tokio::spawn(listen(listener, net, saver, daemon.inputs(), daemon.closing()));
+        let door = listen(listener, net, saver, daemon.inputs(), daemon.closing());
+        let door = tokio::spawn(door);
         tokio::spawn(async move {
-            daemon.run(remembered, inbox, inputs).await;
-            // Only now may another daemon use the directory.
+            let asked = daemon.run(remembered, inbox, inputs).await;
+            // It ends when the daemon has; errors would mean that it has ended otherwise.
+            let _ = door.await;
+            // Only now may another daemon use the directory and the port.
             drop(lock);
+            if let Some(reply) = asked {
+                // The caller may have stopped waiting.
+                let _ = reply.send(());
+            }
         });
         Ok(Self { shared: Arc::new(Shared { id, name, listen: address, store, calls, status }) })
     }

@@ -192,13 +192,13 @@ impl Daemon {
         self.closing.subscribe()
     }
 
-    /// Runs until told to shut down, or until no handle is left.
+    /// Runs until told to shut down, or until no handle is left; returns whom to tell.
     pub(crate) async fn run(
         mut self,
         remembered: Vec<Member>,
         mut calls: mpsc::Receiver<Call>,
         mut inbox: mpsc::Receiver<Input>,
-    ) {
+    ) -> Option<oneshot::Sender<()>> {
         self.step_membership(Event::Learned(remembered));
         let mut ticker = tokio::time::interval(TICK);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -208,12 +208,13 @@ impl Daemon {
                 call = calls.recv() => match call {
                     Some(Call::Shutdown { reply }) => {
                         self.shut_down(&mut inbox).await;
-                        // The caller may have stopped waiting.
-                        let _ = reply.send(());
-                        return;
+                        return Some(reply);
                     }
                     Some(call) => self.call(call),
-                    None => return self.shut_down(&mut inbox).await,
+                    None => {
+                        self.shut_down(&mut inbox).await;
+                        return None;
+                    }
                 },
                 Some(input) = inbox.recv() => {
                     self.input(input);

@@ -1,0 +1,249 @@
+use std::time::{Duration, Instant};
+
+use sinew_cluster::{Error, FinishReason, GenerateEvent, InstanceState};
+
+use crate::support::{
+    Elsewhere, Ended, Home, LOOPBACK, MINUTE, PATIENCE, ask, cluster, collect, instance, is_alive,
+    kill, live, model, pid, prompt, ready, serve, streaming, until,
+};
+use crate::worker::{MODE_BROKEN, PROMPT_EXIT, PROMPT_REJECT};
+
+/// Waits for the end of a stream that is about to break, and says how long that took.
+async fn broken(stream: sinew_cluster::GenerateStream, since: Instant) -> String {
+    let (_, ended) = collect(stream).await;
+    let Ended::Failed(reason) = ended else { panic!("{ended:?}") };
+    println!("  {:?} until: {reason}", since.elapsed());
+    reason
+}
+
+pub async fn tokens_flow_from_a_model_on_two_nodes() {
+    let homes = cluster(&["a", "b"]).await;
+    let a = &homes[0].node;
+    let id = ready(&homes[0]).await;
+    let status = instance(a, &id);
+    assert_eq!(status.ranks.len(), 2);
+    assert_eq!((status.ranks[0].node, status.ranks[1].node), (a.id(), homes[1].node.id()));
+    assert!(status.ranks.iter().all(|rank| rank.loaded_bytes > 0), "{status:#?}");
+    ask(a, &id, 7).await;
+    ask(a, "counter", 70).await;
+    assert!(instance(a, &id).last_decode_tokens_per_sec.is_some());
+    assert!(a.model_header("counter").await.unwrap().str("general.name").unwrap() == "counter");
+
+    let again = serve(&homes[0].dir.path().join("counter.gguf"));
+    let again = a.serve(again).await.unwrap_err();
+    assert!(matches!(&again, Error::AlreadyServed { instance, .. } if *instance == id), "{again}");
+    let used = a.status().nodes[0].memory_used_bytes;
+    a.stop("counter").await.unwrap();
+    assert!(used > 0 && a.status().nodes[0].memory_used_bytes == 0);
+    let gone = a.generate("counter", prompt(1, 1)).await.unwrap_err();
+    assert!(matches!(gone, Error::NotServed { .. }), "{gone}");
+}
+
+pub async fn a_killed_worker_is_named_and_replaced() {
+    let homes = cluster(&["a", "b"]).await;
+    let a = &homes[0].node;
+    let id = ready(&homes[0]).await;
+    for (rank, name) in [(1, "node b (rank 1)"), (0, "node a (rank 0)"), (1, "node b (rank 1)")] {
+        let survivor = pid(a, &id, 1 - rank);
+        let victim = pid(a, &id, rank);
+        let stream = streaming(a, &id).await;
+        let since = Instant::now();
+        kill(victim, "-KILL");
+        let reason = broken(stream, since).await;
+        assert_eq!(reason, format!("{name} was lost: its worker was killed by signal 9"));
+        ask(a, &id, 5).await;
+        println!("  {:?} until the next answer", since.elapsed());
+        assert_eq!(pid(a, &id, 1 - rank), survivor, "the survivor keeps its shard");
+        assert_ne!(pid(a, &id, rank), victim);
+    }
+    // All at once.
+    let pids = [pid(a, &id, 0), pid(a, &id, 1)];
+    pids.iter().for_each(|pid| kill(*pid, "-KILL"));
+    ask(a, &id, 6).await;
+    assert!(instance(a, &id).epoch >= 5);
+}
+
+pub async fn a_killed_daemon_is_named_and_waited_for() {
+    let a = Home::new("a").await;
+    let dir = tempfile::tempdir().unwrap();
+    let code = a.node.invite(MINUTE).await.unwrap().code;
+    // A port of its own, so that it can be found again.
+    let listen = std::net::TcpListener::bind(LOOPBACK).unwrap().local_addr().unwrap();
+    let mut other = Elsewhere::start(dir.path(), listen, &code).await;
+    live(&a.node, 2).await;
+    let id = ready(&a).await;
+    let orphan = pid(&a.node, &id, 1);
+    let stream = streaming(&a.node, &id).await;
+    let since = Instant::now();
+    other.kill().await;
+    let reason = broken(stream, since).await;
+    assert!(reason.starts_with("node elsewhere (rank 1) was lost: its daemon"), "{reason}");
+
+    // A request waits and is told why; the node's return serves it.
+    let mut waiting = a.node.generate(&id, prompt(3, 10)).await.unwrap();
+    match waiting.recv().await {
+        Some(GenerateEvent::Waiting { reason }) => {
+            assert!(reason.contains("elsewhere"), "{reason}")
+        }
+        other => panic!("{other:?}"),
+    }
+    let _other = Elsewhere::start(dir.path(), listen, "").await;
+    let (tokens, ended) = collect(waiting).await;
+    assert!(matches!(ended, Ended::Done(_)), "{ended:?}");
+    assert_eq!(tokens.len(), 10);
+    assert_eq!(instance(&a.node, &id).ranks.len(), 2);
+    assert!(!is_alive(orphan), "a worker ends with its daemon");
+}
+
+pub async fn a_node_that_stays_away_is_done_without() {
+    let homes = cluster(&["a", "b"]).await;
+    let a = &homes[0].node;
+    let id = ready(&homes[0]).await;
+    homes[1].node.shutdown().await;
+    until(a, "the loss", |s| s.instances[0].state != InstanceState::Ready).await;
+    ask(a, &id, 8).await;
+    assert_eq!(instance(a, &id).ranks.len(), 1);
+}
+
+pub async fn a_worker_that_cannot_load_is_given_up() {
+    let home = Home::with("a", |config| config.worker_command[2] = MODE_BROKEN.to_owned()).await;
+    let path = model(home.dir.path(), "counter");
+    let id = home.node.serve(serve(&path)).await.unwrap();
+    let waiting = home.node.generate(&id, prompt(1, 1)).await.unwrap();
+    let error = home.node.wait_ready(&id).await.unwrap_err().to_string();
+    let expected = "node a (rank 0) was lost: its worker exited with status 3: tensor \
+                    blk.0.attn_q.weight is missing (3 times in a row)";
+    assert_eq!(error, expected);
+    assert!(matches!(collect(waiting).await.1, Ended::Failed(reason) if reason == expected));
+    // What has failed gives way.
+    let again = home.node.serve(serve(&path)).await.unwrap();
+    assert_ne!(again, id);
+}
+
+pub async fn requests_end_well_in_all_other_ways() {
+    let homes = cluster(&["a", "b"]).await;
+    let a = &homes[0].node;
+    let id = ready(&homes[0]).await;
+
+    let (_, ended) = collect(a.generate(&id, prompt(PROMPT_REJECT, 5)).await.unwrap()).await;
+    assert!(matches!(&ended, Ended::Failed(reason) if reason == "not today"), "{ended:?}");
+    for (length, expected) in [(0, "is empty"), (1024, "has 1024 tokens"), (5000, "has 5000")] {
+        let mut request = prompt(1, 1);
+        request.prompt = vec![1; length];
+        let error = a.generate(&id, request).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    // Two run, 64 wait, the next is refused; dropping the two lets others in.
+    let busy = [streaming(a, &id).await, streaming(a, &id).await];
+    let mut waiting = Vec::new();
+    for at in 0..64 {
+        waiting.push(a.generate(&id, prompt(at, 3)).await.unwrap());
+    }
+    let full = a.generate(&id, prompt(1, 1)).await.unwrap_err();
+    assert!(matches!(full, Error::QueueFull { limit: 64, .. }), "{full}");
+    drop(busy);
+    for (at, stream) in (0..).zip(waiting) {
+        let (tokens, ended) = collect(stream).await;
+        assert_eq!(tokens, [at, at + 1, at + 2], "{ended:?}");
+        let Ended::Done(done) = ended else { panic!("{ended:?}") };
+        assert_eq!((done.reason, done.generated_tokens), (FinishReason::Length, 3));
+    }
+
+    // A worker that runs out of memory says so; the instance is there for the next request.
+    let (_, ended) = collect(a.generate(&id, prompt(PROMPT_EXIT, 5)).await.unwrap()).await;
+    let expected = "node a (rank 0) was lost: its worker stopped: no memory: 12 GiB are needed";
+    assert!(matches!(&ended, Ended::Failed(reason) if reason.starts_with(expected)), "{ended:?}");
+    ask(a, &id, 9).await;
+
+    let stream = streaming(a, &id).await;
+    a.stop(&id).await.unwrap();
+    let (_, ended) = collect(stream).await;
+    assert!(matches!(&ended, Ended::Failed(reason) if reason.contains("stopped")), "{ended:?}");
+}
+
+pub async fn a_frozen_node_is_not_lost() {
+    let a = Home::new("a").await;
+    let dir = tempfile::tempdir().unwrap();
+    let code = a.node.invite(MINUTE).await.unwrap().code;
+    let other = Elsewhere::start(dir.path(), LOOPBACK.parse().unwrap(), &code).await;
+    live(&a.node, 2).await;
+    let id = ready(&a).await;
+    let stream = a.node.generate(&id, prompt(1, 400)).await.unwrap();
+    let pid = other.child.id().unwrap();
+    kill(pid, "-STOP");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    kill(pid, "-CONT");
+    let (tokens, ended) = collect(stream).await;
+    assert!(matches!(ended, Ended::Done(_)), "{ended:?}");
+    assert_eq!(tokens.len(), 400);
+    assert_eq!(instance(&a.node, &id).epoch, 1);
+
+    // Much longer, and it is lost; when it wakes up it is back, with its worker and its shard.
+    let worker = crate::support::pid(&a.node, &id, 1);
+    let since = Instant::now();
+    kill(pid, "-STOP");
+    until(&a.node, "the loss", |s| s.nodes[1].state == sinew_cluster::NodeState::Lost).await;
+    println!("  {:?} until a frozen node was lost", since.elapsed());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    kill(pid, "-CONT");
+    ask(&a.node, &id, 4).await;
+    assert_eq!(crate::support::pid(&a.node, &id, 1), worker);
+}
+
+pub async fn two_models_run_side_by_side() {
+    let homes = cluster(&["a", "b"]).await;
+    let (a, b) = (&homes[0].node, &homes[1].node);
+    let first = ready(&homes[0]).await;
+    let path = model(homes[1].dir.path(), "second");
+    let second = b.serve(serve(&path)).await.unwrap();
+    tokio::time::timeout(PATIENCE, b.wait_ready(&second)).await.unwrap().unwrap();
+    ask(a, &first, 1).await;
+    ask(b, &second, 2).await;
+    until(a, "both instances", |status| status.instances.len() == 2).await;
+    let node = &a.status().nodes[0];
+    assert!(node.memory_used_bytes > 2 * (64 << 20), "two workers: {}", node.memory_used_bytes);
+
+    // There is no room for a third one with so large a context; the error says how much is missing.
+    let path = model(homes[0].dir.path(), "third");
+    let mut request = serve(&path);
+    (request.sequences_max, request.context_tokens) = (Some(10_000), Some(4096));
+    let error = a.serve(request).await.unwrap_err().to_string();
+    assert!(error.contains("node a would need") && error.contains("GiB free"), "{error}");
+    // Its workers' death is not the other's business.
+    kill(pid(b, &second, 0), "-KILL");
+    ask(a, &first, 3).await;
+    assert_eq!(instance(a, &first).epoch, 1);
+}
+
+pub async fn requests_from_other_nodes_are_passed_on() {
+    let homes = cluster(&["a", "b", "c"]).await;
+    let id = ready(&homes[0]).await;
+    let c = &homes[2].node;
+    until(c, "the instance", |s| s.instances.iter().any(|i| i.state == InstanceState::Ready)).await;
+    c.wait_ready("counter").await.unwrap();
+    ask(c, &id, 3).await;
+    // Dropping the stream here ends the request there.
+    let stream = streaming(c, "counter").await;
+    assert_eq!(instance(&homes[0].node, &id).requests_running, 1);
+    drop(stream);
+    until(&homes[0].node, "the cancellation", |s| s.instances[0].requests_running == 0).await;
+
+    let stream = streaming(c, "counter").await;
+    homes[0].node.shutdown().await;
+    let (_, ended) = collect(stream).await;
+    assert!(matches!(&ended, Ended::Failed(_)), "{ended:?}");
+    until(c, "no instance", |status| status.instances.is_empty()).await;
+}
+
+pub async fn nothing_outlives_its_daemon() {
+    let homes = cluster(&["a", "b"]).await;
+    let id = ready(&homes[0]).await;
+    let pids = [pid(&homes[0].node, &id, 0), pid(&homes[0].node, &id, 1)];
+    assert!(pids.iter().all(|pid| is_alive(*pid)));
+    homes[0].node.shutdown().await;
+    assert!(!is_alive(pids[0]));
+    assert!(matches!(homes[0].node.invite(MINUTE).await, Err(Error::ShutDown)));
+    homes[1].node.shutdown().await;
+    assert!(!is_alive(pids[1]));
+}

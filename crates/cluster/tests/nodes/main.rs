@@ -1,0 +1,100 @@
+//! Whole nodes over loopback, with worker processes that are this same program.
+//!
+//! The standard harness cannot be used: the program must also be a worker and a node, whose
+//! standard output belongs to their protocol. `cargo test -p sinew-cluster --test nodes NAME` runs
+//! the tests whose name contains NAME.
+
+mod hostile;
+mod instances;
+mod joining;
+mod support;
+mod worker;
+
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+type Test = (&'static str, fn() -> Pin<Box<dyn Future<Output = ()>>>);
+
+/// Tests mostly wait; more at once would only make timing uneven.
+const AT_ONCE: usize = 4;
+const TEST_MAX: Duration = Duration::from_secs(120);
+
+macro_rules! tests {
+    ($($module:ident :: $test:ident),* $(,)?) => {
+        &[$((
+            concat!(stringify!($module), "::", stringify!($test)),
+            || Box::pin($module::$test()),
+        )),*]
+    };
+}
+
+const TESTS: &[Test] = tests![
+    joining::a_code_joins_both_sides_for_good,
+    joining::wrong_codes_are_refused_for_the_right_reason,
+    joining::a_third_node_is_introduced_to_all,
+    joining::a_copied_home_is_refused,
+    joining::a_second_cluster_is_not_merged,
+    hostile::strangers_and_garbage_are_turned_away,
+    hostile::many_silent_strangers_do_not_block_members,
+    instances::tokens_flow_from_a_model_on_two_nodes,
+    instances::a_killed_worker_is_named_and_replaced,
+    instances::a_killed_daemon_is_named_and_waited_for,
+    instances::a_node_that_stays_away_is_done_without,
+    instances::a_worker_that_cannot_load_is_given_up,
+    instances::requests_end_well_in_all_other_ways,
+    instances::a_frozen_node_is_not_lost,
+    instances::two_models_run_side_by_side,
+    instances::requests_from_other_nodes_are_passed_on,
+    instances::nothing_outlives_its_daemon,
+];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["worker", mode] => worker::main(mode),
+        ["node", data_dir, listen, code] => {
+            runtime().block_on(support::node_main(data_dir, listen, code));
+        }
+        filters => run(filters),
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+fn run(filters: &[&str]) {
+    let filters: Vec<&&str> = filters.iter().filter(|filter| !filter.starts_with('-')).collect();
+    let is_wanted = |name: &str| filters.is_empty() || filters.iter().any(|f| name.contains(**f));
+    let wanted: Vec<&Test> = TESTS.iter().filter(|(name, _)| is_wanted(name)).collect();
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    println!("running {} tests", wanted.len());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((name, test)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let start = Instant::now();
+                    let limited = async { tokio::time::timeout(TEST_MAX, test()).await.unwrap() };
+                    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                        runtime().block_on(limited);
+                    }));
+                    let seconds = start.elapsed().as_secs_f64();
+                    let word = if outcome.is_ok() { "ok" } else { "FAILED" };
+                    println!("test {name} ... {word} ({seconds:.1} s)");
+                    if outcome.is_err() {
+                        failed.lock().unwrap().push(*name);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    println!("\ntest result: {} passed, {} failed", wanted.len() - failed.len(), failed.len());
+    if !failed.is_empty() {
+        println!("failed: {}", failed.join(", "));
+        std::process::exit(101);
+    }
+}

@@ -1,0 +1,251 @@
+//! What the tests share: nodes in this process and in others, a model file, and patience.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use gguf::{TensorType, Value, Writer};
+use sinew_cluster::{
+    ClusterStatus, GenerateEvent, GenerateRequest, GenerateStream, InstanceStatus, Node,
+    NodeConfig, NodeState, ServeRequest,
+};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
+use tokio::time::timeout;
+
+use crate::worker::MODE_WELL;
+
+pub const LOOPBACK: &str = "127.0.0.1:0";
+/// Longer than any wait that is meant to end; shorter than a person's patience.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const MINUTE: Duration = Duration::from_secs(60);
+
+pub fn program() -> String {
+    std::env::current_exe().expect("this program").display().to_string()
+}
+
+pub fn config(data_dir: &Path, name: &str, listen: SocketAddr) -> NodeConfig {
+    NodeConfig {
+        data_dir: data_dir.to_path_buf(),
+        name: name.to_owned(),
+        listen,
+        peers: Vec::new(),
+        worker_command: vec![program(), "worker".to_owned(), MODE_WELL.to_owned()],
+        memory_bytes: 1 << 30,
+        threads: 1,
+        cpus: Vec::new(),
+    }
+}
+
+/// A node of this process with a home of its own.
+pub struct Home {
+    pub dir: TempDir,
+    pub node: Node,
+}
+
+impl Home {
+    pub async fn new(name: &str) -> Self {
+        Self::with(name, |_| {}).await
+    }
+
+    pub async fn with(name: &str, change: impl FnOnce(&mut NodeConfig)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = config(dir.path(), name, LOOPBACK.parse().unwrap());
+        change(&mut config);
+        Self { node: Node::start(config).await.unwrap(), dir }
+    }
+
+    pub async fn join(&self, other: &Node) {
+        let invite = other.invite(MINUTE).await.unwrap();
+        self.node.join(&invite.code).await.unwrap();
+    }
+}
+
+/// A cluster of nodes of this process, the first one asked.
+pub async fn cluster(names: &[&str]) -> Vec<Home> {
+    let mut homes: Vec<Home> = Vec::new();
+    for name in names {
+        let home = Home::new(name).await;
+        if let Some(first) = homes.first() {
+            home.join(&first.node).await;
+        }
+        homes.push(home);
+    }
+    for home in &homes {
+        live(&home.node, names.len()).await;
+    }
+    homes
+}
+
+/// A node in a process of its own, which can be killed.
+pub struct Elsewhere {
+    pub child: Child,
+}
+
+impl Elsewhere {
+    pub async fn start(data_dir: &Path, listen: SocketAddr, code: &str) -> Self {
+        let mut child = tokio::process::Command::new(program())
+            .args(["node", data_dir.to_str().unwrap(), &listen.to_string(), code])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
+        assert_eq!(line.as_deref(), Some("ready"));
+        Self { child }
+    }
+
+    pub async fn kill(&mut self) {
+        self.child.kill().await.unwrap();
+    }
+}
+
+/// The life of such a process: it ends with its input.
+pub async fn node_main(data_dir: &str, listen: &str, code: &str) {
+    let node = Node::start(config(Path::new(data_dir), "elsewhere", listen.parse().unwrap()));
+    let node = node.await.unwrap();
+    if !code.is_empty() {
+        node.join(code).await.unwrap();
+    }
+    println!("ready");
+    let input =
+        tokio::task::spawn_blocking(|| std::io::stdin().lines().map_while(Result::ok).last());
+    input.await.unwrap();
+    node.shutdown().await;
+}
+
+/// A model file with nothing in it but what placement reads.
+pub fn model(dir: &Path, name: &str) -> PathBuf {
+    let mut writer = Writer::new();
+    writer.set("general.architecture", Value::String("llama".to_owned()));
+    writer.set("general.name", Value::String(name.to_owned()));
+    for (key, value) in [
+        ("block_count", 2),
+        ("attention.head_count", 4),
+        ("attention.head_count_kv", 2),
+        ("embedding_length", 64),
+        ("context_length", 4096),
+    ] {
+        writer.set(&format!("llama.{key}"), Value::U32(value));
+    }
+    writer.declare("t", &[64, 1024], TensorType::F32);
+    let mut bytes = Vec::new();
+    let fill = |_: &str, _, bytes: u64, out: &mut Vec<u8>| {
+        out.resize(out.len() + bytes as usize, 0);
+        Ok(())
+    };
+    writer.write(&mut bytes, fill).unwrap();
+    let path = dir.join(format!("{name}.gguf"));
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+pub fn serve(path: &Path) -> ServeRequest {
+    ServeRequest {
+        model: path.display().to_string(),
+        nodes: None,
+        shares: None,
+        context_tokens: Some(1024),
+        sequences_max: Some(2),
+        transport: protocol::Transport::Auto,
+    }
+}
+
+pub fn prompt(first: u32, max_tokens: usize) -> GenerateRequest {
+    GenerateRequest {
+        prompt: vec![first, 1, 2],
+        sampling: protocol::Sampling::default(),
+        max_tokens,
+        end_tokens: Vec::new(),
+    }
+}
+
+/// Serves a model on all nodes of a cluster and waits until it is ready.
+pub async fn ready(home: &Home) -> String {
+    let path = model(home.dir.path(), "counter");
+    let id = home.node.serve(serve(&path)).await.unwrap();
+    timeout(PATIENCE, home.node.wait_ready(&id)).await.unwrap().unwrap();
+    id
+}
+
+/// How a stream ended, and the tokens before that.
+#[derive(Debug)]
+pub enum Ended {
+    Done(sinew_cluster::GenerateDone),
+    Failed(String),
+    /// Neither: a defect.
+    Silently,
+}
+
+pub async fn collect(mut stream: GenerateStream) -> (Vec<u32>, Ended) {
+    let mut tokens = Vec::new();
+    loop {
+        match timeout(PATIENCE, stream.recv()).await.expect("an event in time") {
+            Some(GenerateEvent::Waiting { .. }) => {}
+            Some(GenerateEvent::Tokens(more)) => tokens.extend(more),
+            Some(GenerateEvent::Done(done)) => return (tokens, Ended::Done(done)),
+            Some(GenerateEvent::Failed { reason }) => return (tokens, Ended::Failed(reason)),
+            None => return (tokens, Ended::Silently),
+        }
+    }
+}
+
+/// Asks and expects the whole answer.
+pub async fn ask(node: &Node, name: &str, first: u32) {
+    let (tokens, ended) = collect(node.generate(name, prompt(first, 10)).await.unwrap()).await;
+    assert!(matches!(ended, Ended::Done(_)), "{ended:?}");
+    assert_eq!(tokens, (first..first + 10).collect::<Vec<_>>());
+}
+
+/// Waits until tokens flow, and returns the stream.
+pub async fn streaming(node: &Node, name: &str) -> GenerateStream {
+    let mut stream = node.generate(name, prompt(100, 1_000_000)).await.unwrap();
+    loop {
+        let event = timeout(PATIENCE, stream.recv()).await.unwrap().unwrap();
+        if matches!(event, GenerateEvent::Tokens(_)) {
+            return stream;
+        }
+    }
+}
+
+/// Waits until the status is as wanted; fails with the last one if it never is.
+pub async fn until(node: &Node, what: &str, wanted: impl Fn(&ClusterStatus) -> bool) {
+    let mut watch = node.watch();
+    let waiting = async { drop(watch.wait_for(|status| wanted(status)).await.unwrap()) };
+    if timeout(PATIENCE, waiting).await.is_err() {
+        panic!("{what} did not come about: {:#?}", node.status());
+    }
+}
+
+/// Waits until so many nodes are live, and known well enough to be given work.
+pub async fn live(node: &Node, count: usize) {
+    until(node, &format!("{count} live nodes"), |status| {
+        let is_live = |n: &&sinew_cluster::NodeStatus| n.state == NodeState::Live && n.threads > 0;
+        status.nodes.iter().filter(is_live).count() == count
+    })
+    .await;
+}
+
+pub fn instance(node: &Node, id: &str) -> InstanceStatus {
+    node.status().instances.into_iter().find(|instance| instance.id == id).unwrap()
+}
+
+pub fn pid(node: &Node, id: &str, rank: usize) -> u32 {
+    instance(node, id).ranks[rank].pid.expect("the worker runs")
+}
+
+pub fn kill(pid: u32, signal: &str) {
+    let status = std::process::Command::new("kill").args([signal, &pid.to_string()]).status();
+    assert!(status.unwrap().success(), "kill {signal} {pid}");
+}
+
+/// Whether a process runs; one that has ended but was not waited for does not.
+pub fn is_alive(pid: u32) -> bool {
+    let mut ps = std::process::Command::new("ps");
+    let state = ps.args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap().stdout;
+    !state.is_empty() && !state.starts_with(b"Z")
+}

@@ -1,0 +1,248 @@
+//! A worker with real pipes and real links but no model: it counts instead of thinking.
+//!
+//! The answer to a prompt that starts with token `n` is `n, n + 1, n + 2, ...`, one token every
+//! few milliseconds. Some prompts and modes make it fail in the ways that real workers fail.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use gguf::Source;
+use protocol::{
+    Command, Event, FinishReason, Generate, Generation, ModelSource, RequestId, WorkerSpec, frame,
+};
+
+/// A prompt that starts with this ends the worker, as one that runs out of memory ends.
+pub const PROMPT_EXIT: u32 = 9001;
+/// A prompt that starts with this is rejected.
+pub const PROMPT_REJECT: u32 = 9002;
+/// A worker started in this mode never loads.
+pub const MODE_BROKEN: &str = "broken";
+pub const MODE_WELL: &str = "well";
+
+const STEP: Duration = Duration::from_millis(5);
+
+enum Input {
+    Command(Command),
+    /// The daemon has closed our input.
+    End,
+    /// Another rank has called: its epoch, its rank.
+    Called(u64, usize, TcpStream),
+    LinkLost(u64, usize),
+}
+
+struct Worker {
+    spec: WorkerSpec,
+    inputs: Sender<Input>,
+    epoch: u64,
+    linked: bool,
+    links: HashMap<usize, TcpStream>,
+    /// Calls of an epoch that this rank has not been told of yet.
+    early: Vec<(u64, usize, TcpStream)>,
+    running: Vec<Running>,
+}
+
+struct Running {
+    request: Generate,
+    sent: usize,
+    started: Instant,
+}
+
+/// The whole life of a worker process.
+pub fn main(mode: &str) {
+    let mut stdin = std::io::stdin();
+    let Ok(Command::Open(spec)) = frame::read(&mut stdin) else { return };
+    if mode == MODE_BROKEN {
+        eprintln!("tensor blk.0.attn_q.weight is missing");
+        std::process::exit(3);
+    }
+    let (inputs, inbox) = mpsc::channel();
+    let listener = TcpListener::bind((spec.bind, 0)).expect("a free port");
+    say(&Event::Listening { port: listener.local_addr().expect("bound").port() });
+    load(&spec);
+    let calls = inputs.clone();
+    std::thread::spawn(move || accept(&listener, &calls));
+    let commands = inputs.clone();
+    std::thread::spawn(move || {
+        while let Ok(command) = frame::read(&mut stdin) {
+            let _ = commands.send(Input::Command(command));
+        }
+        let _ = commands.send(Input::End);
+    });
+    let (links, early, running) = (HashMap::new(), Vec::new(), Vec::new());
+    let (epoch, linked) = (0, false);
+    Worker { spec: *spec, inputs, epoch, linked, links, early, running }.run(&inbox);
+}
+
+/// Reads the model's header, from this machine or from a peer, and claims to have read the rest.
+fn load(spec: &WorkerSpec) {
+    let directory = match &spec.model {
+        ModelSource::File { path } => gguf::File::open(path).expect("a model").directory().clone(),
+        ModelSource::Peer { relay, token } => {
+            let peer = store::PeerFile::connect(*relay, &token.0).expect("the relay works");
+            peer.directory().clone()
+        }
+    };
+    let tensors = directory.tensors();
+    let total: u64 = tensors.iter().map(|tensor| tensor.range.end - tensor.range.start).sum();
+    let shares: u32 = spec.shares.iter().sum();
+    let mine = total * u64::from(spec.shares[spec.rank]) / u64::from(shares);
+    say(&Event::Loading { done_bytes: mine / 2, total_bytes: mine });
+    say(&Event::Loaded { weight_bytes: mine, kv_bytes: 1 << 20, load_us: 1000 });
+}
+
+fn say(event: &Event) {
+    // A closed pipe means that the daemon is gone; the end of our input says so as well.
+    let _ = frame::write(&mut std::io::stdout().lock(), event);
+}
+
+fn accept(listener: &TcpListener, calls: &Sender<Input>) {
+    for stream in listener.incoming() {
+        let Ok(mut stream) = stream else { continue };
+        let mut hello = [0; 16];
+        if stream.read_exact(&mut hello).is_ok() {
+            let (epoch, rank) = hello.split_at(8);
+            let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+            let _ = calls.send(Input::Called(number(epoch), number(rank) as usize, stream));
+        }
+    }
+}
+
+impl Worker {
+    fn run(mut self, inbox: &Receiver<Input>) {
+        loop {
+            match inbox.recv_timeout(STEP) {
+                Ok(Input::Command(command)) => self.command(command),
+                Ok(Input::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Input::Called(epoch, rank, stream)) => {
+                    self.early.push((epoch, rank, stream));
+                    self.take_early();
+                }
+                Ok(Input::LinkLost(epoch, rank)) => {
+                    if epoch == self.epoch && self.links.contains_key(&rank) {
+                        self.end_epoch();
+                        let reason = "its link closed".to_owned();
+                        say(&Event::Lost { epoch, rank: Some(rank), reason });
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => self.step(),
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Open(_) => {}
+            Command::Connect { epoch, endpoints } => self.connect(epoch, &endpoints),
+            Command::Disconnect => self.end_epoch(),
+            Command::Generate(request) => self.generate(request),
+            Command::Cancel { request } => {
+                let at = self.running.iter().position(|running| running.request.request == request);
+                if let Some(at) = at {
+                    let running = self.running.remove(at);
+                    finish(&running, FinishReason::Cancelled);
+                }
+            }
+        }
+    }
+
+    /// Every rank calls the ranks below it and is called by those above.
+    fn connect(&mut self, epoch: u64, endpoints: &[SocketAddr]) {
+        self.end_epoch();
+        self.epoch = epoch;
+        for (rank, endpoint) in endpoints.iter().enumerate().take(self.spec.rank) {
+            let hello = [epoch.to_le_bytes(), (self.spec.rank as u64).to_le_bytes()].concat();
+            let call = TcpStream::connect(endpoint).and_then(|mut stream| {
+                stream.write_all(&hello)?;
+                Ok(stream)
+            });
+            match call {
+                Ok(stream) => self.add_link(rank, stream),
+                Err(error) => {
+                    let reason = format!("calling {endpoint} failed: {error}");
+                    return say(&Event::Lost { epoch, rank: Some(rank), reason });
+                }
+            }
+        }
+        self.take_early();
+    }
+
+    fn take_early(&mut self) {
+        let epoch = self.epoch;
+        self.early.retain(|(called, _, _)| *called >= epoch);
+        let (now, later) = std::mem::take(&mut self.early)
+            .into_iter()
+            .partition(|(called, _, _)| *called == epoch);
+        self.early = later;
+        for (_, rank, stream) in now as Vec<(u64, usize, TcpStream)> {
+            self.add_link(rank, stream);
+        }
+        if !self.linked && self.epoch > 0 && self.links.len() + 1 == self.spec.shares.len() {
+            self.linked = true;
+            say(&Event::Linked { epoch: self.epoch });
+        }
+    }
+
+    fn add_link(&mut self, rank: usize, stream: TcpStream) {
+        let mut reading = stream.try_clone().expect("another handle");
+        self.links.insert(rank, stream);
+        let (inputs, epoch) = (self.inputs.clone(), self.epoch);
+        std::thread::spawn(move || {
+            let _ = reading.read(&mut [0]);
+            let _ = inputs.send(Input::LinkLost(epoch, rank));
+        });
+    }
+
+    fn end_epoch(&mut self) {
+        self.linked = false;
+        self.running.clear();
+        for (_, link) in self.links.drain() {
+            let _ = link.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn generate(&mut self, request: Generate) {
+        let id = request.request;
+        match request.prompt[0] {
+            PROMPT_EXIT => {
+                let reason = "no memory: 12 GiB are needed, 8 GiB are free".to_owned();
+                say(&Event::Failed { reason });
+                std::process::exit(1);
+            }
+            PROMPT_REJECT => {
+                say(&Event::Rejected { request: id, reason: "not today".to_owned() });
+            }
+            _ => self.running.push(Running { request, sent: 0, started: Instant::now() }),
+        }
+    }
+
+    fn step(&mut self) {
+        for running in &mut self.running {
+            let request = &running.request;
+            let token = request.prompt[0] + running.sent as u32;
+            running.sent += 1;
+            say(&Event::Tokens { request: request.request, tokens: vec![token] });
+        }
+        let (done, left) = std::mem::take(&mut self.running)
+            .into_iter()
+            .partition(|running| running.sent >= running.request.max_tokens);
+        self.running = left;
+        for running in done as Vec<Running> {
+            finish(&running, FinishReason::Length);
+        }
+    }
+}
+
+fn finish(running: &Running, reason: FinishReason) {
+    let request: RequestId = running.request.request;
+    say(&Event::Done(Generation {
+        request,
+        reason,
+        prompt_tokens: running.request.prompt.len(),
+        generated_tokens: running.sent,
+        prefill_us: 1,
+        decode_us: running.started.elapsed().as_micros() as u64,
+    }));
+}
