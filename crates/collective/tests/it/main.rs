@@ -3,4 +3,5 @@
 mod all_reduce;
 mod common;
 mod faults;
+mod processes;
 mod rooted;

@@ -1,7 +1,7 @@
 //! What every transport must do, run over each of them.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{pair, recv, send, wait};
 use sinew_link::{Encryption, Link, LinkError, MESSAGE_BYTES_MAX, Preference, SLOTS, Transport};
@@ -213,4 +213,20 @@ fn a_sleeper_is_woken_by_a_message_and_by_the_end() {
             sleeper.join().unwrap();
         });
     });
+}
+
+#[test]
+fn a_delay_holds_every_message_for_its_time_and_the_sender_not_at_all() {
+    let latency = Duration::from_millis(20);
+    let (mut left, mut right) = pair(|config| config.latency = latency);
+    let started = Instant::now();
+    // More than a ring's slots, all sent before the first may be taken.
+    for at in 0..20 {
+        send(&mut *left, &pattern(at, 1000)).unwrap();
+        let _ = right.poll_recv().unwrap();
+    }
+    for at in 0..20 {
+        assert_eq!(recv(&mut *right).unwrap(), pattern(at, 1000));
+        assert!(started.elapsed() >= latency, "message {at} came early");
+    }
 }
