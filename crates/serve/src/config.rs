@@ -105,11 +105,13 @@ const SECRET_BYTES_MIN: usize = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(
-        "cannot listen on {addr}: {source}. Another program may hold the port; choose one with --api ADDR:PORT"
+        "cannot listen on {addr}: {source}. Another program may hold the port; choose another \
+         with --api ADDR:PORT"
     )]
     Listen { addr: SocketAddr, source: std::io::Error },
     #[error(
-        "{ip} can be reached from other machines, and no API key is set. Set a key, or listen on 127.0.0.1"
+        "{ip} can be reached from other machines, and no API key is set. Set one, or listen on \
+         127.0.0.1"
     )]
     OpenToNetwork { ip: IpAddr },
     #[error(

@@ -7,29 +7,17 @@ use std::time::Duration;
 
 use protocol::FinishReason;
 use serde_json::{Value, json};
-use support::client::{Reply, post};
+use support::client::chat as ask;
 use support::double::{Act, Double};
 use support::server::Server;
 
-const CHAT: &str = "/v1/chat/completions";
 const FINE: [Act; 2] = [Act::Say("Hello there, friend."), Act::Done(FinishReason::Stop)];
-
-fn ask(server: &Server, extra: Value) -> Reply {
-    let mut body = json!({
-        "model": "tiny/qwen3",
-        "messages": [{"role": "user", "content": "Say hello"}],
-    });
-    for (key, value) in extra.as_object().unwrap() {
-        body[key] = value.clone();
-    }
-    post(server.addr, CHAT, &[], &body)
-}
 
 #[test]
 fn a_plain_answer_has_the_text_the_usage_and_the_timings() {
     let double = Double::new(&FINE);
     let server = Server::start(&double);
-    let reply = ask(&server, json!({}));
+    let reply = ask(server.addr, json!({}));
     assert_eq!(reply.status, 200, "{reply:?}");
     let body = reply.json();
     assert_eq!(body["object"], "chat.completion");
@@ -61,7 +49,7 @@ fn a_plain_answer_has_the_text_the_usage_and_the_timings() {
 fn a_stream_has_the_same_text_in_chunks_that_end_in_done() {
     let double = Double::new(&FINE);
     let server = Server::start(&double);
-    let reply = ask(&server, json!({"stream": true}));
+    let reply = ask(server.addr, json!({"stream": true}));
     assert_eq!((reply.status, reply.whole), (200, true), "{reply:?}");
     assert_eq!(reply.header("content-type"), Some("text/event-stream"));
     assert_eq!(reply.text(), "Hello there, friend.");
@@ -84,7 +72,8 @@ fn a_stream_has_the_same_text_in_chunks_that_end_in_done() {
 fn the_usage_comes_in_a_chunk_of_its_own_if_asked_for() {
     let double = Double::new(&FINE);
     let server = Server::start(&double);
-    let reply = ask(&server, json!({"stream": true, "stream_options": {"include_usage": true}}));
+    let reply =
+        ask(server.addr, json!({"stream": true, "stream_options": {"include_usage": true}}));
     let events = reply.events();
     let usage = &events[events.len() - 2];
     assert_eq!(usage["choices"], json!([]));
@@ -108,7 +97,7 @@ fn stop_strings_end_the_answer_and_the_work() {
         for (stop, want, reason) in &cases {
             let double = Double::new(&FINE);
             let server = Server::start(&double);
-            let reply = ask(&server, json!({"stop": stop, "stream": stream}));
+            let reply = ask(server.addr, json!({"stop": stop, "stream": stream}));
             let (text, found) = if stream {
                 let events = reply.events();
                 let last = events[events.len() - 2].clone();
@@ -124,9 +113,9 @@ fn stop_strings_end_the_answer_and_the_work() {
     // A script that would go on for ever shows that the work is given up at the stop string.
     let double = Double::new(&[Act::Say("one two three"), Act::Hang]);
     let server = Server::start(&double);
-    let reply = ask(&server, json!({"stop": " three", "stream": true}));
+    let reply = ask(server.addr, json!({"stop": " three", "stream": true}));
     assert_eq!((reply.text().as_str(), reply.whole), ("one two", true));
-    let usage = ask(&server, json!({"stop": " three"})).json()["usage"].clone();
+    let usage = ask(server.addr, json!({"stop": " three"})).json()["usage"].clone();
     assert!(usage["completion_tokens"].as_u64().unwrap() > 0);
 }
 
@@ -135,7 +124,7 @@ fn characters_come_whole_and_a_limit_shows_as_length() {
     let text = "naïve 日本語 🦀 end";
     let double = Double::new(&[Act::Say(text), Act::Done(FinishReason::Length)]);
     let server = Server::start(&double);
-    let reply = ask(&server, json!({"stream": true, "max_tokens": 3}));
+    let reply = ask(server.addr, json!({"stream": true, "max_tokens": 3}));
     assert_eq!(reply.text(), text);
     let events = reply.events();
     assert_eq!(events[events.len() - 2]["choices"][0]["finish_reason"], "length");
@@ -147,13 +136,15 @@ fn what_is_asked_reaches_the_cluster() {
     let double = Double::new(&FINE);
     let server = Server::start(&double);
     let reply = ask(
-        &server,
+        server.addr,
         json!({
             "temperature": 0, "top_p": 0.5, "top_k": 7, "min_p": 0.25, "seed": 11,
             "max_tokens": 9, "max_completion_tokens": 5,
             "messages": [
                 {"role": "developer", "content": "Be brief."},
-                {"role": "user", "content": [{"type": "text", "text": "One"}, {"type": "text", "text": "Two"}]},
+                {"role": "user", "content": [
+                {"type": "text", "text": "One"}, {"type": "text", "text": "Two"},
+            ]},
                 {"role": "assistant", "content": "Three"},
                 {"role": "user", "content": "Four"},
             ],
@@ -183,11 +174,11 @@ fn a_model_that_is_not_ready_is_waited_for() {
     ];
     let double = Double::new(&script);
     let server = Server::start(&double);
-    let reply = ask(&server, json!({"stream": true}));
+    let reply = ask(server.addr, json!({"stream": true}));
     assert_eq!((reply.status, reply.text().as_str()), (200, "Late but whole."));
     assert!(reply.body.contains(": loading 10 %\n\n"), "{}", reply.body);
     assert!(reply.body.contains(": keep-alive\n\n"), "{}", reply.body);
-    let reply = ask(&server, json!({}));
+    let reply = ask(server.addr, json!({}));
     assert_eq!(reply.json()["choices"][0]["message"]["content"], "Late but whole.");
 }
 
@@ -195,12 +186,12 @@ fn a_model_that_is_not_ready_is_waited_for() {
 fn a_silent_model_is_covered_by_comments() {
     let script = [
         Act::Say("a"),
-        Act::Pause(Duration::from_millis(350)),
+        Act::Pause(Duration::from_secs(1)),
         Act::Say("b"),
         Act::Done(FinishReason::Stop),
     ];
     let server = Server::start(&Double::new(&script));
-    let reply = ask(&server, json!({"stream": true}));
+    let reply = ask(server.addr, json!({"stream": true}));
     assert_eq!(reply.text(), "ab");
     assert!(reply.body.matches(": keep-alive\n\n").count() >= 2, "{}", reply.body);
 }

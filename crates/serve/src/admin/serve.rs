@@ -155,7 +155,8 @@ fn look(status: &ClusterStatus, instance: &str) -> Result<Progress, ApiError> {
 fn stalled(instance: &str, stall: Duration) -> ApiError {
     let secs = stall.as_secs();
     let message = format!(
-        "{instance} has not moved for {secs} s. It is left loading; look at its nodes' logs, or stop it"
+        "{instance} has not moved for {secs} s. It is left loading; look at its nodes' logs, or \
+         stop it"
     );
     ApiError::server(StatusCode::GATEWAY_TIMEOUT, "load_stalled", message)
 }

@@ -8,7 +8,8 @@ pub(crate) enum CompletionError {
     #[error("{model} cannot be used: {reason}")]
     ModelFailed { model: String, reason: String },
     #[error(
-        "the prompt has {prompt_tokens} tokens and the model's context {context_tokens}; at least one must be left for the answer. Send less, or serve the model with a larger context"
+        "the prompt has {prompt_tokens} tokens and the model's context {context_tokens}; at least \
+         one must be left for the answer. Send less, or serve the model with a larger context"
     )]
     ContextLength { prompt_tokens: usize, context_tokens: usize },
     #[error("{limit} completions are in work on this node already. Try again in a moment")]

@@ -17,15 +17,19 @@ pub(crate) struct ApiError {
     pub retry: Retry,
 }
 
-/// The `type` of an error.
+/// The `type` of an error, in OpenAI's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
 pub(crate) enum ErrorKind {
-    InvalidRequestError,
-    AuthenticationError,
-    PermissionError,
-    RateLimitError,
-    ServerError,
+    #[serde(rename = "invalid_request_error")]
+    InvalidRequest,
+    #[serde(rename = "authentication_error")]
+    Authentication,
+    #[serde(rename = "permission_error")]
+    Permission,
+    #[serde(rename = "rate_limit_error")]
+    RateLimit,
+    #[serde(rename = "server_error")]
+    Server,
 }
 
 /// What an error tells clients about trying again.
@@ -52,7 +56,7 @@ impl ApiError {
 
     /// 400: the request is wrong as it stands.
     pub fn invalid(code: &'static str, message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, ErrorKind::InvalidRequestError, code, message)
+        Self::new(StatusCode::BAD_REQUEST, ErrorKind::InvalidRequest, code, message)
     }
 
     /// 400: a value that cannot be.
@@ -67,29 +71,29 @@ impl ApiError {
 
     /// Any other 4xx about the request itself.
     pub fn request(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self::new(status, ErrorKind::InvalidRequestError, code, message)
+        Self::new(status, ErrorKind::InvalidRequest, code, message)
     }
 
     /// 401: no key, or a wrong one.
     pub fn unauthenticated(message: impl Into<String>) -> Self {
-        let (status, kind) = (StatusCode::UNAUTHORIZED, ErrorKind::AuthenticationError);
+        let (status, kind) = (StatusCode::UNAUTHORIZED, ErrorKind::Authentication);
         Self::new(status, kind, "invalid_api_key", message)
     }
 
     /// 403: not from there.
     pub fn forbidden(code: &'static str, message: impl Into<String>) -> Self {
-        Self::new(StatusCode::FORBIDDEN, ErrorKind::PermissionError, code, message)
+        Self::new(StatusCode::FORBIDDEN, ErrorKind::Permission, code, message)
     }
 
     /// 429: too much at once.
     pub fn busy(message: impl Into<String>) -> Self {
-        let (status, kind) = (StatusCode::TOO_MANY_REQUESTS, ErrorKind::RateLimitError);
+        let (status, kind) = (StatusCode::TOO_MANY_REQUESTS, ErrorKind::RateLimit);
         Self { retry: Retry::AfterSecs(2), ..Self::new(status, kind, "queue_full", message) }
     }
 
     /// 5xx: the request is well, the cluster is not.
     pub fn server(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self::new(status, ErrorKind::ServerError, code, message)
+        Self::new(status, ErrorKind::Server, code, message)
     }
 
     pub fn with_param(mut self, param: &str) -> Self {

@@ -2,9 +2,9 @@
 //! on them, send and expect.
 //!
 //! Source: OpenAI's API reference (chat completions, models), and what its Python client 3.52
-//! really sends. Beyond it: `top_k` and `min_p` as vLLM and llama-server have them, and the latter's
-//! `timings`. Fields that are not known are ignored, because clients send more each month; fields
-//! that are known and cannot be honoured are refused by name.
+//! really sends. Beyond it: `top_k` and `min_p` as vLLM and llama-server have them, and the
+//! latter's `timings`. Fields that are not known are ignored, because clients send more each month;
+//! fields that are known and cannot be honoured are refused by name.
 
 mod chat;
 mod error;

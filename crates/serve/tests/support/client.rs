@@ -9,6 +9,8 @@ use serde_json::Value;
 /// A server that is silent for longer has a bug.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
+pub const CHAT: &str = "/v1/chat/completions";
+
 /// What came back for one request on a connection of its own.
 #[derive(Debug, Default)]
 pub struct Reply {
@@ -57,6 +59,23 @@ pub fn get(addr: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Reply {
 
 pub fn post(addr: SocketAddr, path: &str, headers: &[(&str, &str)], body: &Value) -> Reply {
     send(addr, request("POST", path, addr, headers, &body.to_string()).as_bytes())
+}
+
+/// The body of a chat completion with one message and further fields.
+pub fn chat_body(extra: Value) -> Value {
+    let mut body = serde_json::json!({
+        "model": "tiny/qwen3",
+        "messages": [{"role": "user", "content": "Say hello"}],
+    });
+    for (key, value) in extra.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    body
+}
+
+/// Asks for a chat completion.
+pub fn chat(addr: SocketAddr, extra: Value) -> Reply {
+    post(addr, CHAT, &[], &chat_body(extra))
 }
 
 /// A request's text; `headers` replace those of the same name that a decent client sends, and an

@@ -1,0 +1,121 @@
+//! Serves the status page and the API in front of a scripted cluster, to look at and to point
+//! clients at: `cargo run -p sinew-serve --example status_page [PORT]`.
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::{InstanceState, InstanceStatus, NodeId, NodeState, NodeStatus, RankStatus};
+use protocol::{FinishReason, Transport};
+use sinew_serve::{ServeConfig, start};
+use support::double::{Act, Double};
+use support::server::ADMIN;
+
+const GIB: u64 = 1 << 30;
+
+/// Pieces of an answer that a page must show as it is.
+const ANSWER: [&str; 6] = [
+    "Three machines share this answer: ",
+    "each holds a slice of every layer, ",
+    "and after each layer they add their parts together.\n\n",
+    "Nothing here is markup: <img src=x onerror=alert(1)> is text. ",
+    "So is [a link](javascript:alert(1)).\n\n",
+    "The more machines you add, the faster it gets, as long as the wires keep up.",
+];
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let port = std::env::args().nth(1).map_or(Ok(8750), |port| port.parse())?;
+    let mut script = Vec::new();
+    for piece in ANSWER {
+        script.extend([Act::Say(piece), Act::Pause(Duration::from_millis(150))]);
+    }
+    script.push(Act::Done(FinishReason::Stop));
+    let double = Double::new(&script);
+    fill(&double);
+    let config = ServeConfig::new(([127, 0, 0, 1], port).into(), ADMIN);
+    let running = start(Arc::clone(&double) as Arc<dyn sinew_serve::Cluster>, config).await?;
+    println!("http://{} (admin token {ADMIN})", running.addr());
+    std::future::pending::<()>().await;
+    Ok(())
+}
+
+/// A cluster in the middle of things: four nodes in three states, three instances in three.
+fn fill(double: &Double) {
+    let node =
+        |number: u8, name: &str, state, memory_gib, used_gib, threads, round_trip_us| NodeStatus {
+            id: NodeId([number * 37; 32]),
+            name: name.to_owned(),
+            address: format!("192.168.1.{}:8751", 10 + number).parse().expect("an address"),
+            state,
+            version: "0.1.0".to_owned(),
+            memory_bytes: memory_gib * GIB,
+            memory_used_bytes: used_gib * GIB,
+            threads,
+            round_trip_us,
+        };
+    let nodes = vec![
+        node(1, "desk", NodeState::Live, 64, 24, 16, None),
+        node(2, "mac-mini", NodeState::Live, 24, 21, 10, Some(310)),
+        node(3, "old-laptop-in-the-kitchen", NodeState::Suspect, 16, 6, 8, Some(4_200)),
+        node(4, "raspberry", NodeState::Lost, 8, 0, 4, Some(1_900)),
+    ];
+    let rank = |rank: usize, node: &NodeStatus, share, loaded_gib, total_gib| RankStatus {
+        rank,
+        node: node.id,
+        node_name: node.name.clone(),
+        pid: Some(4000 + rank as u32),
+        share,
+        loaded_bytes: loaded_gib * GIB,
+        total_bytes: total_gib * GIB,
+        kv_bytes: GIB,
+    };
+    let instance = |id: &str, model: &str, state, ranks, rate| InstanceStatus {
+        id: id.to_owned(),
+        model: model.to_owned(),
+        owner: nodes[0].id,
+        state,
+        epoch: 3,
+        context_tokens: 32_768,
+        transport: Transport::Tcp,
+        ranks,
+        requests_running: 2,
+        last_decode_tokens_per_sec: rate,
+    };
+    let recovering = "node old-laptop-in-the-kitchen has been silent for 3 s";
+    let instances = vec![
+        instance(
+            "tiny-1",
+            "tiny/qwen3",
+            InstanceState::Ready,
+            vec![rank(0, &nodes[0], 5, 12, 12), rank(1, &nodes[1], 3, 7, 7)],
+            Some(31.94),
+        ),
+        instance(
+            "llama-1",
+            "bartowski/Llama-3.3-70B-Instruct:q4_k_m",
+            InstanceState::Loading,
+            vec![
+                rank(0, &nodes[0], 4, 9, 20),
+                rank(1, &nodes[1], 3, 14, 15),
+                rank(2, &nodes[2], 1, 1, 5),
+            ],
+            None,
+        ),
+        instance(
+            "phi-1",
+            "phi-4",
+            InstanceState::Recovering { reason: recovering.to_owned() },
+            vec![rank(0, &nodes[0], 1, 4, 4), rank(1, &nodes[2], 1, 0, 4)],
+            Some(12.0),
+        ),
+    ];
+    let mut status = double.status.lock().expect("no panic holds it");
+    status.node = nodes[0].id;
+    status.nodes = nodes;
+    status.instances = instances;
+    status.notices =
+        vec!["raspberry has been away for 12 minutes. Its memory is not counted".to_owned()];
+}

@@ -1,0 +1,195 @@
+//! Administration: who may, and what it does.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use cluster::{ClusterStatus, InstanceState};
+use protocol::FinishReason;
+use serde_json::{Value, json};
+use sinew_serve::{Refusal, RefusalKind};
+use support::client::{Reply, get, post};
+use support::double::{Act, Double};
+use support::server::{ADMIN, KEY, Server};
+
+const FINE: [Act; 1] = [Act::Done(FinishReason::Stop)];
+
+fn admin(server: &Server, path: &str, body: Value) -> Reply {
+    let bearer = format!("Bearer {ADMIN}");
+    post(server.addr, path, &[("authorization", &bearer)], &body)
+}
+
+fn lines(reply: &Reply) -> Vec<Value> {
+    reply.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn the_status_is_the_clusters_own() {
+    let double = Double::new(&FINE);
+    let server = Server::start(&double);
+    let reply = get(server.addr, "/sinew/v1/status", &[]);
+    let status: ClusterStatus = serde_json::from_str(&reply.body).unwrap();
+    assert_eq!(json!(status), json!(*double.status.lock().unwrap()));
+}
+
+#[test]
+fn everything_else_needs_the_token() {
+    let double = Double::new(&FINE);
+    let server = Server::with(&double, |config| config.api_keys = vec![KEY.to_owned()]);
+    let (key, short) = (format!("Bearer {KEY}"), format!("Bearer {}", &ADMIN[1..]));
+    let shown: [&[(&str, &str)]; 5] = [
+        &[],
+        &[("authorization", &key)],
+        &[("authorization", &short)],
+        &[("x-api-key", ADMIN)],
+        &[("api-key", ADMIN)],
+    ];
+    for path in ["invite", "join", "serve", "stop", "shutdown"] {
+        for headers in shown {
+            let path = format!("/sinew/v1/{path}?token={ADMIN}");
+            let reply = post(server.addr, &path, headers, &json!({"code": "x", "model": "m"}));
+            assert_eq!((reply.status, reply.code().as_str()), (401, "invalid_api_key"), "{path}");
+            assert!(reply.body.contains("admin-token"), "{reply:?}");
+        }
+    }
+    assert!(double.calls.lock().unwrap().is_empty());
+}
+
+#[test]
+fn calls_reach_the_cluster() {
+    let cases = [
+        (
+            "invite",
+            json!({"ttl_secs": 60}),
+            "invite 60",
+            json!({"code": "sinew-abc", "expires_in_secs": 60}),
+        ),
+        ("invite", json!({}), "invite 600", json!({"code": "sinew-abc", "expires_in_secs": 600})),
+        (
+            "stop",
+            json!({"model": "tiny/qwen3"}),
+            "stop tiny/qwen3",
+            json!({"stopped": "tiny/qwen3"}),
+        ),
+        ("stop", json!({"instance": "tiny-1"}), "stop tiny-1", json!({"stopped": "tiny-1"})),
+        (
+            "serve",
+            json!({"model": "/models/a.gguf", "nodes": 2, "wait": false}),
+            "serve /models/a.gguf Some(2)",
+            json!({"status": "loading", "instance": "tiny-1"}),
+        ),
+    ];
+    let double = Double::new(&FINE);
+    let server = Server::start(&double);
+    for (path, body, call, want) in cases {
+        let reply = admin(&server, &format!("/sinew/v1/{path}"), body);
+        assert_eq!((reply.status, reply.json()), (200, want), "{path}");
+        assert_eq!(double.calls.lock().unwrap().pop().unwrap(), call);
+    }
+    let reply = admin(&server, "/sinew/v1/join", json!({"code": "sinew-xyz"}));
+    assert_eq!((reply.status, &reply.json()["by_name"]), (200, &json!("desk")));
+    assert_eq!(double.calls.lock().unwrap().pop().unwrap(), "join sinew-xyz");
+}
+
+#[test]
+fn wrong_bodies_and_refusals_are_errors() {
+    let double = Double::new(&FINE);
+    let server = Server::start(&double);
+    for (path, body) in [
+        ("invite", json!({"ttl_secs": 0})),
+        ("invite", json!({"ttl_secs": 1_000_000})),
+        ("invite", json!({"ttl_secs": -1})),
+        ("join", json!({})),
+        ("stop", json!({})),
+        ("serve", json!({})),
+        ("serve", json!({"model": "m", "nodes": -1})),
+    ] {
+        let reply = admin(&server, &format!("/sinew/v1/{path}"), body.clone());
+        assert_eq!(reply.status, 400, "{path} {body}: {reply:?}");
+    }
+    assert!(double.calls.lock().unwrap().is_empty());
+    let refusal = Refusal::new(RefusalKind::Conflict, "it is served already as tiny-1");
+    *double.refusal.lock().unwrap() = Some(refusal);
+    let reply = admin(&server, "/sinew/v1/serve", json!({"model": "m"}));
+    assert_eq!((reply.status, reply.code().as_str()), (409, "conflict"));
+    assert!(reply.body.contains("served already"));
+}
+
+#[test]
+fn serving_reports_until_the_model_is_ready() {
+    let double = Double::new(&FINE);
+    double.set_state(InstanceState::Loading);
+    double.status.lock().unwrap().instances[0].ranks[1].loaded_bytes = 0;
+    let server = Server::start(&double);
+    let loading = Arc::clone(&double);
+    let loader = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(600));
+        loading.status.lock().unwrap().instances[0].ranks[1].loaded_bytes = 5 << 30;
+        std::thread::sleep(Duration::from_millis(600));
+        loading.set_state(InstanceState::Ready);
+    });
+    let reply = admin(&server, "/sinew/v1/serve", json!({"model": "tiny/qwen3"}));
+    loader.join().unwrap();
+    assert_eq!(reply.header("content-type"), Some("application/x-ndjson"));
+    assert!(reply.whole);
+    let line = |status: &str, done_bytes: u64| {
+        json!({
+            "status": status, "instance": "tiny-1",
+            "done_bytes": done_bytes, "total_bytes": 10u64 << 30,
+        })
+    };
+    let lines = lines(&reply);
+    assert_eq!(lines.first(), Some(&line("loading", 5 << 30)));
+    assert_eq!(lines.last(), Some(&line("ready", 10 << 30)));
+    assert!(lines.iter().filter(|line| line["status"] == "ready").count() == 1, "{lines:?}");
+}
+
+#[test]
+fn serving_ends_in_an_error_when_it_cannot_be() {
+    type Change = fn(&Double);
+    let cases: [(Change, &str); 3] = [
+        (
+            |double| double.set_state(InstanceState::Failed { reason: "out of memory".to_owned() }),
+            "out of memory",
+        ),
+        (|double| double.status.lock().unwrap().instances.clear(), "stopped before"),
+        (|_| {}, "has not moved"),
+    ];
+    for (change, message) in cases {
+        let double = Double::new(&FINE);
+        double.set_state(InstanceState::Loading);
+        let server = Server::with(&double, |config| {
+            config.limits.load_stall = Duration::from_millis(1500);
+        });
+        let changing = Arc::clone(&double);
+        let changer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(400));
+            change(&changing);
+        });
+        let reply = admin(&server, "/sinew/v1/serve", json!({"model": "tiny/qwen3"}));
+        changer.join().unwrap();
+        let lines = lines(&reply);
+        assert_eq!(lines[0]["status"], "loading");
+        let error = &lines.last().unwrap()["error"];
+        assert!(error["message"].as_str().unwrap().contains(message), "{lines:?}");
+        assert!(!reply.whole, "a failed stream is cut");
+    }
+}
+
+#[test]
+fn shutdown_tells_the_daemon_and_ends_the_server() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&told);
+    let server = Server::with(&Double::new(&FINE), |config| {
+        config.on_shutdown = Some(Arc::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        }));
+    });
+    let reply = admin(&server, "/sinew/v1/shutdown", json!({}));
+    assert_eq!((reply.status, reply.json()), (200, json!({"status": "stopping"})));
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+    server.runtime.block_on(server.running.unwrap().stop());
+    assert!(std::net::TcpStream::connect(server.addr).is_err());
+}

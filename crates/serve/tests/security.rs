@@ -1,0 +1,307 @@
+//! Who is let in, and what a hostile client can do.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use protocol::FinishReason;
+use serde_json::{Value, json};
+use sinew_serve::{ServeConfig, StartError, start};
+use support::client::{self, CHAT, chat, chat_body, connect, get, post, read_reply, send};
+use support::double::{Act, Double};
+use support::server::{ADMIN, KEY, Server};
+
+const FINE: [Act; 2] = [Act::Say("fine"), Act::Done(FinishReason::Stop)];
+const MODELS: &str = "/v1/models";
+/// Makes a request of this machine one that came through a proxy, from elsewhere.
+const ELSEWHERE: (&str, &str) = ("x-forwarded-for", "203.0.113.9");
+
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
+#[test]
+fn only_this_nodes_names_pass_as_host() {
+    let server = Server::with(&Double::new(&FINE), |config| {
+        config.host_names = vec!["den.example".to_owned()];
+    });
+    let cases = [
+        ("localhost:8750", 200),
+        ("LOCALHOST", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8750", 200),
+        ("den.example", 200),
+        ("evil.com", 403),
+        ("localhost.evil.com", 403),
+        ("127.0.0.1.nip.io", 403),
+        ("192.168.1.7:8750", 403),
+        ("a@localhost", 400),
+        ("", 400),
+    ];
+    for (host, status) in cases {
+        for path in ["/", "/health", MODELS, "/sinew/v1/status", "/assets/status.js"] {
+            let reply = get(server.addr, path, &[("host", host)]);
+            assert_eq!(reply.status, status, "{host} {path} {reply:?}");
+        }
+    }
+    assert_eq!(get(server.addr, MODELS, &[("host", "evil.com")]).code(), "host_not_allowed");
+    let two = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nHost: evil.com\r\n\r\n";
+    assert_eq!(send(server.addr, two).status, 400);
+    let absolute = b"GET http://evil.com/v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    assert_eq!(send(server.addr, absolute).status, 400);
+    let old = b"GET /v1/models HTTP/1.0\r\n\r\n";
+    assert_eq!(send(server.addr, old).status, 400);
+}
+
+#[test]
+fn the_host_is_checked_on_open_binds_as_well() {
+    let server = Server::with(&Double::new(&FINE), |config| {
+        config.api = "0.0.0.0:0".parse().unwrap();
+        config.api_keys = vec![KEY.to_owned()];
+    });
+    let addr = ([127, 0, 0, 1], server.addr.port()).into();
+    for (host, status) in [("evil.com", 403), ("0.0.0.0", 403), ("127.0.0.1", 200)] {
+        assert_eq!(get(addr, MODELS, &[("host", host)]).status, status, "{host}");
+    }
+}
+
+#[test]
+fn pages_of_other_sites_are_kept_out() {
+    let server = Server::with(&Double::new(&FINE), |config| {
+        config.allowed_origins = vec!["https://chat.example".to_owned()];
+    });
+    let own = format!("http://{}", server.addr);
+    let cases: &[(Headers, u16, Option<&str>)] = &[
+        (&[], 200, None),
+        (&[("origin", &own)], 200, None),
+        (&[("origin", "http://localhost:3000")], 200, Some("http://localhost:3000")),
+        (&[("origin", "https://chat.example")], 200, Some("https://chat.example")),
+        (&[("origin", "https://evil.com")], 403, None),
+        (&[("origin", "null")], 403, None),
+        (&[("sec-fetch-site", "cross-site")], 403, None),
+        (&[("sec-fetch-site", "same-origin"), ("origin", &own)], 200, None),
+    ];
+    for (headers, status, allowed) in cases {
+        let reply = post(server.addr, CHAT, headers, &chat_body(json!({})));
+        assert_eq!(reply.status, *status, "{headers:?} {reply:?}");
+        assert_eq!(reply.header("access-control-allow-origin"), *allowed, "{headers:?}");
+        assert_eq!(reply.header("access-control-allow-credentials"), None);
+        let reply = post(server.addr, CHAT, headers, &chat_body(json!({"stream": true})));
+        assert_eq!(reply.status, *status, "streams: {headers:?}");
+    }
+    // Other pages of this machine may use the models, and no more.
+    let bearer = format!("Bearer {ADMIN}");
+    let other = [("origin", "http://localhost:3000"), ("authorization", bearer.as_str())];
+    assert_eq!(get(server.addr, "/sinew/v1/status", &other).status, 403);
+    assert_eq!(post(server.addr, "/sinew/v1/invite", &other, &json!({})).status, 403);
+}
+
+#[test]
+fn a_browser_may_ask_first() {
+    let server = Server::start(&Double::new(&FINE));
+    let ask = |headers: Headers| {
+        send(server.addr, client::request("OPTIONS", CHAT, server.addr, headers, "").as_bytes())
+    };
+    let local = [
+        ("origin", "http://localhost:3000"),
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", "authorization, x-stainless-lang"),
+    ];
+    let reply = ask(&local);
+    assert_eq!(reply.status, 204, "{reply:?}");
+    assert_eq!(reply.header("access-control-allow-origin"), Some("http://localhost:3000"));
+    let headers = reply.header("access-control-allow-headers");
+    assert_eq!(headers, Some("authorization, x-stainless-lang"));
+    let reply = ask(&[]);
+    assert_eq!((reply.status, reply.header("access-control-allow-origin")), (204, None));
+    assert_eq!(reply.header("allow"), Some("GET, HEAD, POST, OPTIONS"));
+    assert_eq!(ask(&[("origin", "https://evil.com")]).status, 403);
+}
+
+#[test]
+fn bodies_must_be_plain_json() {
+    let server = Server::start(&Double::new(&FINE));
+    let cases: &[(Headers, u16)] = &[
+        (&[("content-type", "application/json; charset=utf-8")], 200),
+        (&[("content-type", "Application/JSON")], 200),
+        (&[("content-type", "text/plain")], 415),
+        (&[("content-type", "application/x-www-form-urlencoded")], 415),
+        (&[("content-type", "multipart/form-data; boundary=x")], 415),
+        (&[("content-type", "")], 415),
+        (&[("content-encoding", "gzip")], 415),
+        (&[("content-encoding", "identity")], 200),
+    ];
+    for (headers, status) in cases {
+        let reply = post(server.addr, CHAT, headers, &chat_body(json!({})));
+        assert_eq!(reply.status, *status, "{headers:?} {reply:?}");
+    }
+}
+
+#[test]
+fn clients_from_elsewhere_need_a_key_in_a_header() {
+    let server = Server::with(&Double::new(&FINE), |config| {
+        config.api_keys = vec!["another-key-of-32-characters-000".to_owned(), KEY.to_owned()];
+    });
+    let (bearer, wrong) = (format!("Bearer {KEY}"), format!("Bearer {}x", &KEY[1..]));
+    let cases: &[(Headers, u16)] = &[
+        (&[], 200),
+        (&[("authorization", "Bearer whatever")], 200),
+        (&[ELSEWHERE], 401),
+        (&[("forwarded", "for=203.0.113.9")], 401),
+        (&[ELSEWHERE, ("authorization", &bearer)], 200),
+        (&[ELSEWHERE, ("x-api-key", KEY)], 200),
+        (&[ELSEWHERE, ("api-key", KEY)], 200),
+        (&[ELSEWHERE, ("authorization", &wrong)], 401),
+        (&[ELSEWHERE, ("x-api-key", "no"), ("authorization", &wrong)], 401),
+        (&[ELSEWHERE, ("authorization", KEY)], 401),
+    ];
+    for (headers, status) in cases {
+        for path in [MODELS, "/v1/models/tiny/qwen3", "/sinew/v1/status"] {
+            let reply = get(server.addr, path, headers);
+            assert_eq!(reply.status, *status, "{path} {headers:?} {reply:?}");
+        }
+        let reply = post(server.addr, CHAT, headers, &chat_body(json!({})));
+        assert_eq!(reply.status, *status, "{headers:?} {reply:?}");
+    }
+    let path = format!("{MODELS}?api_key={KEY}&key={KEY}");
+    let reply = get(server.addr, &path, &[ELSEWHERE]);
+    assert_eq!((reply.status, reply.code().as_str()), (401, "invalid_api_key"));
+    assert!(reply.body.contains("Authorization: Bearer"), "{reply:?}");
+    assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
+}
+
+#[test]
+fn without_a_key_nobody_else_comes_in() {
+    let server = Server::start(&Double::new(&FINE));
+    for headers in [&[ELSEWHERE][..], &[ELSEWHERE, ("x-api-key", "")]] {
+        assert_eq!(get(server.addr, MODELS, headers).status, 401);
+    }
+}
+
+#[test]
+fn configurations_that_let_strangers_in_do_not_start() {
+    let double: Arc<dyn sinew_serve::Cluster> = Double::new(&FINE);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let try_start = |api: &str, token: &str, keys: &[&str]| {
+        let mut config = ServeConfig::new(api.parse().unwrap(), token);
+        config.api_keys = keys.iter().map(|key| (*key).to_owned()).collect();
+        runtime.block_on(start(Arc::clone(&double), config)).map(|running| running.addr())
+    };
+    assert!(try_start("127.0.0.1:0", ADMIN, &[]).is_ok());
+    assert!(try_start("0.0.0.0:0", ADMIN, &[KEY]).is_ok());
+    let refused = try_start("0.0.0.0:0", ADMIN, &[]);
+    assert!(matches!(refused, Err(StartError::OpenToNetwork { .. })));
+    for (token, keys) in [("", &[][..]), ("short", &[]), (ADMIN, &["", KEY])] {
+        let refused = try_start("127.0.0.1:0", token, keys);
+        assert!(matches!(refused, Err(StartError::ShortSecret { .. })), "{token:?} {keys:?}");
+    }
+    let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let refused = try_start(&busy.local_addr().unwrap().to_string(), ADMIN, &[]);
+    assert!(matches!(refused, Err(StartError::Listen { .. })));
+}
+
+#[test]
+fn bodies_over_the_limit_are_413() {
+    let server = Server::with(&Double::new(&FINE), |config| {
+        config.limits.body_bytes_max = 100_000;
+    });
+    let body = chat_body(json!({"user": "x".repeat(200_000)})).to_string();
+    let whole = client::request("POST", CHAT, server.addr, &[], &body);
+    let reply = send(server.addr, whole.as_bytes());
+    assert_eq!((reply.status, reply.code().as_str()), (413, "request_too_large"), "{reply:?}");
+
+    // Announced as small pieces without an end.
+    let head = [("transfer-encoding", "chunked"), ("content-length", "")];
+    let head = client::request("POST", CHAT, server.addr, &head, "");
+    let chunk = format!("{:x}\r\n{}\r\n", 50_000, "y".repeat(50_000));
+    let endless = [head.clone(), chunk.repeat(2_000)].concat();
+    assert_eq!(send(server.addr, endless.as_bytes()).status, 413);
+
+    // A client that asks before it sends is told at once.
+    let polite = [("content-length", "1000000000"), ("expect", "100-continue")];
+    let reply =
+        send(server.addr, client::request("POST", CHAT, server.addr, &polite, "").as_bytes());
+    assert_eq!(reply.status, 413, "{reply:?}");
+    assert_eq!(chat(server.addr, json!({})).status, 200);
+}
+
+#[test]
+fn headers_over_the_limits_are_431() {
+    let server = Server::start(&Double::new(&FINE));
+    let big = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "a".repeat(1_000_000));
+    assert_eq!(send(server.addr, big.as_bytes()).status, 431);
+    let lines: String = (0..2_000).map(|at| format!("h{at}: x\r\n")).collect();
+    let many = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n");
+    assert_eq!(send(server.addr, many.as_bytes()).status, 431);
+    assert_eq!(get(server.addr, "/health", &[]).status, 200);
+}
+
+#[test]
+fn slow_headers_and_bodies_run_out_of_time() {
+    let server = Server::with(&Double::new(&FINE), |config| {
+        config.limits.header_timeout = Duration::from_millis(200);
+        config.limits.body_timeout = Duration::from_millis(200);
+    });
+    let mut silent = connect(server.addr);
+    silent.write_all(b"GET / HTTP/1.1\r\nHost: local").unwrap();
+    assert_eq!(silent.read(&mut [0; 64]).unwrap_or(0), 0, "closed without an answer");
+
+    let mut slow = connect(server.addr);
+    let head = [("content-length", "500")];
+    let head = client::request("POST", CHAT, server.addr, &head, "{\"model\":");
+    slow.write_all(head.as_bytes()).unwrap();
+    let reply = read_reply(&mut slow);
+    assert_eq!((reply.status, reply.code().as_str()), (408, "request_timeout"), "{reply:?}");
+}
+
+#[test]
+fn silent_connections_lock_nobody_out() {
+    let server = Server::with(&Double::new(&FINE), |config| config.limits.connections_max = 20);
+    let mut silent: Vec<_> = (0..100).map(|_| connect(server.addr)).collect();
+    for connection in &mut silent {
+        // Those that made room are closed already.
+        let _ = connection.write_all(b"GET / HTTP/1.1\r\n");
+    }
+    for _ in 0..10 {
+        assert_eq!(get(server.addr, "/health", &[]).status, 200);
+    }
+}
+
+#[test]
+fn stopping_lets_a_running_answer_end() {
+    let script = [
+        Act::Say("first"),
+        Act::Pause(Duration::from_millis(400)),
+        Act::Say(" last"),
+        FINE[1].clone(),
+    ];
+    let double = Double::new(&script);
+    let mut server = Server::start(&double);
+    let addr = server.addr;
+    let asking = std::thread::spawn(move || chat(addr, json!({"stream": true})));
+    let start = Instant::now();
+    while double.asked.lock().unwrap().is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(10), "nothing was asked");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.runtime.block_on(server.running.take().unwrap().stop());
+    let reply = asking.join().unwrap();
+    assert_eq!((reply.text().as_str(), reply.whole), ("first last", true));
+    assert!(std::net::TcpStream::connect(addr).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn every_answer_is_sealed() {
+    let server = Server::start(&Double::new(&FINE));
+    for path in ["/", "/health", MODELS, "/nothing", "/sinew/v1/invite"] {
+        let reply = get(server.addr, path, &[]);
+        assert_eq!(reply.header("x-content-type-options"), Some("nosniff"), "{path}");
+        assert_eq!(reply.header("cross-origin-resource-policy"), Some("same-origin"), "{path}");
+        assert_ne!(reply.header("cache-control"), None, "{path}");
+    }
+    let reply = get(server.addr, "/nothing", &[]);
+    assert_eq!((reply.status, reply.code().as_str()), (404, "not_found"));
+    let reply = get(server.addr, CHAT, &[]);
+    assert_eq!((reply.status, reply.code().as_str()), (405, "method_not_allowed"));
+    assert_ne!(reply.json()["error"]["message"], Value::Null);
+}
