@@ -5,16 +5,19 @@
 //! - [`StopMatcher`] holds back text that may be the beginning of a stop string.
 //! - [`ChatTemplate`] renders messages into a prompt with the model's own template, in a sandbox:
 //!   templates and vocabularies come from strangers, so every loop and size here has a limit.
+//! - [`ReplyParser`] takes a reply apart while it comes: thoughts, text, calls of tools.
 //!
 //! This crate is pure: no I/O, no clock, no model. It knows neither HTTP nor logits.
 
 mod error;
+mod reply;
 mod stop;
 mod stream;
 mod template;
 mod tokenizer;
 
 pub use error::TextError;
+pub use reply::{ReplyFormat, ReplyParser, ReplyPart};
 pub use stop::{StopMatcher, StopStep};
 pub use stream::TextStream;
 pub use template::{ChatTemplate, Message, Render, ToolCall};

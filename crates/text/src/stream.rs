@@ -16,7 +16,16 @@ pub struct TextStream<T> {
     held: Vec<u8>,
     /// The next token may begin with the space that encoding puts in front of a text.
     strip_space: bool,
-    show_special: bool,
+    show: Show,
+}
+
+/// Which control tokens appear in the text, by their names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Show {
+    None,
+    /// These, ascending.
+    Only(Vec<u32>),
+    All,
 }
 
 impl<T: Deref<Target = Tokenizer>> TextStream<T> {
@@ -24,23 +33,30 @@ impl<T: Deref<Target = Tokenizer>> TextStream<T> {
     /// every text is taken away.
     pub fn new(tokenizer: T) -> Self {
         let strip_space = tokenizer.adds_space();
-        Self { tokenizer, held: Vec::new(), strip_space, show_special: false }
+        Self { tokenizer, held: Vec::new(), strip_space, show: Show::None }
     }
 
     /// For tokens that continue a text: a leading space is part of it.
     pub fn continuing(tokenizer: T) -> Self {
-        Self { tokenizer, held: Vec::new(), strip_space: false, show_special: false }
+        Self { tokenizer, held: Vec::new(), strip_space: false, show: Show::None }
     }
 
-    /// Shows control tokens by their names, as parsers of tool calls need it.
+    /// Shows all control tokens by their names.
     pub fn with_special(mut self) -> Self {
-        self.show_special = true;
+        self.show = Show::All;
+        self
+    }
+
+    /// Shows these control tokens by their names, as a [`crate::ReplyParser`] needs it.
+    pub fn showing(mut self, mut ids: Vec<u32>) -> Self {
+        ids.sort_unstable();
+        self.show = Show::Only(ids);
         self
     }
 
     /// The text that the next token completes, often empty.
     pub fn push(&mut self, id: u32) -> String {
-        if self.tokenizer.is_special(id) && !self.show_special {
+        if self.tokenizer.is_special(id) && !self.shows(id) {
             return String::new();
         }
         let mut bytes = self.tokenizer.token_bytes(id);
@@ -52,6 +68,14 @@ impl<T: Deref<Target = Tokenizer>> TextStream<T> {
         }
         self.held.extend_from_slice(bytes);
         self.take_whole()
+    }
+
+    fn shows(&self, id: u32) -> bool {
+        match &self.show {
+            Show::None => false,
+            Show::Only(ids) => ids.binary_search(&id).is_ok(),
+            Show::All => true,
+        }
     }
 
     /// The end of the tokens: what waited for more is broken now.

@@ -19,7 +19,7 @@ use gguf::Directory;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 use serde_json::{Map, Value, json};
 
-use crate::{TextError, Tokenizer};
+use crate::{ReplyFormat, TextError, Tokenizer};
 pub use message::{Message, ToolCall};
 
 /// Bytes of a template; the longest published ones have about 30,000.
@@ -44,6 +44,7 @@ pub struct ChatTemplate {
     bos: String,
     eos: String,
     is_fallback: bool,
+    reply_format: ReplyFormat,
 }
 
 /// What a rendering is about, apart from the messages.
@@ -69,17 +70,19 @@ impl ChatTemplate {
     pub fn from_gguf(gguf: &Directory, tokenizer: &Tokenizer) -> Result<Self, TextError> {
         let found = gguf.find_str("tokenizer.chat_template")?.filter(|text| !text.is_empty());
         let source = found.unwrap_or_else(|| fallback::template(tokenizer));
-        let tool_use = gguf.find_str(TOOL_USE)?.map(compile).transpose()?;
+        let tool_use = gguf.find_str(TOOL_USE)?;
+        let reply_format = ReplyFormat::detect(tool_use.unwrap_or(source));
         let text = |id: Option<u32>| {
             let bytes = id.map_or(&[][..], |id| tokenizer.token_bytes(id));
             String::from_utf8_lossy(bytes).into_owned()
         };
         Ok(Self {
             chat: compile(source)?,
-            tool_use,
+            tool_use: tool_use.map(compile).transpose()?,
             bos: text(tokenizer.bos()),
             eos: text(tokenizer.eos()),
             is_fallback: found.is_none(),
+            reply_format,
         })
     }
 
@@ -89,12 +92,18 @@ impl ChatTemplate {
     /// As for [`Self::from_gguf`].
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TextError> {
         let (bos, eos) = (bos.to_owned(), eos.to_owned());
-        Ok(Self { chat: compile(source)?, tool_use: None, bos, eos, is_fallback: false })
+        let (chat, reply_format) = (compile(source)?, ReplyFormat::detect(source));
+        Ok(Self { chat, tool_use: None, bos, eos, is_fallback: false, reply_format })
     }
 
     /// Whether the file had no template of its own, so that the prompt is a guess.
     pub fn is_fallback(&self) -> bool {
         self.is_fallback
+    }
+
+    /// How replies to this template's prompts are written.
+    pub fn reply_format(&self) -> &ReplyFormat {
+        &self.reply_format
     }
 
     /// The prompt for `messages`, to be encoded with [`Tokenizer::encode_prompt`].

@@ -11,6 +11,8 @@ mod spm;
 mod vocab;
 mod word_cache;
 
+use std::collections::HashSet;
+
 use gguf::Directory;
 
 use crate::{TextError, TextStream};
@@ -166,6 +168,13 @@ impl Tokenizer {
     /// The token with exactly these bytes, control tokens included. Walks the whole vocabulary.
     pub fn find_token(&self, text: &str) -> Option<u32> {
         (0..self.len() as u32).find(|id| self.vocab.pieces.get(*id) == text.as_bytes())
+    }
+
+    /// The tokens with exactly one of these texts, in order of their ids. Walks the vocabulary once.
+    pub fn find_tokens<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> Vec<u32> {
+        let texts: HashSet<&[u8]> =
+            texts.into_iter().filter(|text| !text.is_empty()).map(str::as_bytes).collect();
+        (0..self.len() as u32).filter(|id| texts.contains(self.vocab.pieces.get(*id))).collect()
     }
 
     /// The beginning-of-sequence token.
