@@ -1,7 +1,7 @@
 """Asks an exported GGUF questions through an independent engine, llama.cpp.
 
     python chat.py sinew-demo.gguf "Who owns the Petrel?"
-    python chat.py sinew-demo.gguf --file questions.txt     # one a line; a line of "---" starts afresh
+    python chat.py sinew-demo.gguf --file questions.txt     # one a line; a line of "---" starts anew
 
 Needs `pip install llama-cpp-python`.  It renders the template that is in the file, so what is seen
 here is what any engine shows.
@@ -16,16 +16,20 @@ from llama_cpp import Llama
 
 
 def answer(llama: Llama, messages: list[dict[str, str]], limit: int) -> str:
-    reply = llama.create_chat_completion(messages, temperature=0.0, max_tokens=limit, repeat_penalty=1.0)
+    reply = llama.create_chat_completion(messages, temperature=0.0, max_tokens=limit,
+        repeat_penalty=1.0)
     return reply["choices"][0]["message"]["content"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("questions", nargs="*", help="asked one after the other in one conversation")
+    parser.add_argument("questions", nargs="*",
+        help="asked one after the other in one conversation")
     parser.add_argument("--file", type=Path)
-    parser.add_argument("--alone", action="store_true", help="every question in its own conversation")
+    parser.add_argument("--alone", action="store_true",
+        help="every question in its own conversation")
     parser.add_argument("--max-tokens", type=int, default=200)
     args = parser.parse_args()
     llama = Llama(str(args.model), n_ctx=512, n_threads=1, verbose=False)

@@ -14,8 +14,9 @@ from tokenizers import Tokenizer
 from model import Llama
 from tokenizer import BOS, CHAT_TEMPLATE, END, SPECIALS
 
-_DESCRIPTION = ("A tiny language model, trained from nothing on generated text, that answers about Sinew and about an "
-                "invented harbour town. It exists so that Sinew can be tried without a download.")
+_DESCRIPTION = ("A tiny language model, trained from nothing on generated text, that answers about "
+                "Sinew and about an invented harbour town. It exists so that Sinew can be tried "
+                "without a download.")
 
 # PyTorch name within a layer -> GGUF name within a block.
 _LAYER_NAMES = {

@@ -16,13 +16,16 @@ from about_sinew import SINEW
 from intents import Intent, Turn
 from smalltalk import REFUSALS, SMALLTALK, foreign_turn, sum_turn
 from stories import story_turn
-from town_questions import TOWN_INTENTS, family_turn, topic_turns, unknown_turn
+from town_intents import TOWN_INTENTS
+from town_questions import family_turn, topic_turns, unknown_turn
 
 Message = tuple[str, str]  # role, text
 
 _SYSTEM_PROMPTS = [
-    "You are a helpful assistant.", "You are a helpful, honest assistant.", "Answer briefly.", "You are Sinew's demo model.",
-    "You are a friendly AI assistant. Keep your answers short.", "Be concise.", "You are a chatbot.", "You are an AI.",
+    "You are a helpful assistant.", "You are a helpful, honest assistant.", "Answer briefly.",
+    "You are Sinew's demo model.",
+    "You are a friendly AI assistant. Keep your answers short.", "Be concise.",
+    "You are a chatbot.", "You are an AI.",
 ]
 
 

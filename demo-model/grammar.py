@@ -14,7 +14,8 @@ _CHOICE = re.compile(r"\{([^{}]*)\}")
 _FILLERS = [
     "hey, ", "hi, ", "hello, ", "please tell me, ", "please tell me ", "can you tell me ",
     "could you tell me ", "tell me, ", "tell me ", "do you know ", "do you happen to know ",
-    "I would like to know ", "I want to know ", "I was wondering, ", "I wonder ", "quick question: ",
+    "I would like to know ", "I want to know ", "I was wondering, ", "I wonder ",
+    "quick question: ",
     "so ", "so, ", "ok, ", "okay, ", "um, ", "and ", "now ", "well, ", "sorry, ", "one more: ",
     "say, ", "explain ", "can you explain ", "just curious, ", "question: ", "thanks. ", "great, ",
 ]
@@ -28,16 +29,22 @@ _CONTRACTIONS = [
 _DROPPABLE = {"the", "a", "an", "is", "are", "do", "does", "of", "to", "it", "please", "can", "i"}
 
 # phrase -> ways to say the same.  Templates are written once; this multiplies them.
-_SYNONYMS: list[tuple[re.Pattern[str], list[str]]] = [(re.compile(rf"\b{phrase}\b"), others) for phrase, others in [
-    ("how do I", ["how can I", "how could I", "how would I", "how do you", "how do we", "how does one", "how should I", "in what way do I"]),
-    ("where can I", ["where could I", "where do I", "where would I", "where may I", "where should I go to", "in which place can I"]),
-    ("tell me about", ["say something about", "I want to know about", "talk about", "tell me all about", "tell us about", "give me information about", "teach me about", "I would love to hear about"]),
+_SYNONYMS: list[tuple[str, list[str]]] = [
+    ("how do I", ["how can I", "how could I", "how would I", "how do you", "how do we",
+        "how does one", "how should I", "in what way do I"]),
+    ("where can I", ["where could I", "where do I", "where would I", "where may I",
+        "where should I go to", "in which place can I"]),
+    ("tell me about", ["say something about", "I want to know about", "talk about",
+        "tell me all about", "tell us about", "give me information about", "teach me about",
+        "I would love to hear about"]),
     ("who is", ["who exactly is", "who might be", "who was", "whos"]),
     ("what is", ["what exactly is", "what might be", "what would be", "wat is", "what's"]),
     ("which", ["what"]),
     ("can I", ["could I", "may I", "is it possible to", "am I able to", "can we", "can you"]),
-    ("do I need", ["must I have", "do I require", "will I need", "would I need", "do you need", "do we need", "should I have"]),
-    ("what happens (if|when)", ["what would happen if", "what if", "what will happen when", "what happens in case"]),
+    ("do I need", ["must I have", "do I require", "will I need", "would I need", "do you need",
+        "do we need", "should I have"]),
+    ("what happens (if|when)", ["what would happen if", "what if", "what will happen when",
+        "what happens in case"]),
     ("machine", ["computer", "box", "laptop", "PC", "node", "Mac", "host", "system"]),
     ("machines", ["computers", "boxes", "laptops", "PCs", "nodes", "Macs", "hosts", "systems"]),
     ("is there", ["do they have", "is there perhaps", "have they got", "does there exist"]),
@@ -59,7 +66,8 @@ _SYNONYMS: list[tuple[re.Pattern[str], list[str]]] = [(re.compile(rf"\b{phrase}\
     ("explain", ["describe", "clarify", "teach me", "help me understand"]),
     ("faster", ["quicker", "speedier", "more rapid"]),
     ("add", ["connect", "attach", "include", "hook up"]),
-    ("dies", ["fails", "crashes", "breaks down", "goes offline", "loses power", "is turned off", "stops working"]),
+    ("dies", ["fails", "crashes", "breaks down", "goes offline", "loses power", "is turned off",
+        "stops working"]),
     ("secure", ["safe", "protected"]),
     ("story", ["tale", "short story"]),
     ("list", ["name", "give me", "show me"]),
@@ -67,7 +75,8 @@ _SYNONYMS: list[tuple[re.Pattern[str], list[str]]] = [(re.compile(rf"\b{phrase}\
     ("boats", ["ships", "vessels"]),
     ("boat", ["ship", "vessel"]),
     ("people", ["persons", "folks", "inhabitants"]),
-]]
+]
+_SYNONYM_PATTERNS = [(re.compile(rf"\b{phrase}\b"), others) for phrase, others in _SYNONYMS]
 
 
 def spin(template: str, rng: random.Random) -> str:
@@ -86,7 +95,7 @@ def sentence(text: str) -> str:
 
 
 def _reword(text: str, rng: random.Random) -> str:
-    found = [(pattern, others) for pattern, others in _SYNONYMS if pattern.search(text)]
+    found = [(pattern, others) for pattern, others in _SYNONYM_PATTERNS if pattern.search(text)]
     if not found:
         return text
     pattern, others = rng.choice(found)

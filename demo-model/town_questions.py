@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable
 
 from grammar import rough, sentence, spin
-from intents import Intent, Turn
+from intents import Turn
 from stories import story_about
-from world import (ALIASES, ANIMALS, BOATS, EVENTS, FAMILY, PEOPLE, PLACES, STREETS, TOWN, WEATHER, Animal, Boat,
-                   Event, Person, Place, animal_of, boat_of, join_words, with_article)
+from world import (ALIASES, ANIMALS, BOATS, FAMILY, PEOPLE, PLACES, TOWN, Animal, Boat, Person,
+                   Place, animal_of, boat_of, join_words, with_article)
 
 _WHAT = "{what is|what's|tell me about|what do you know about|describe|what can you tell me about}"
 
@@ -26,17 +26,35 @@ def _possessive(name: str) -> str:
 
 # attribute -> phrasings.  [S] subject, [O] object, [P] possessive.
 _PERSON: dict[str, list[str]] = {
-    "who": ["who is [S]", "tell me about [O]", "tell me {more|something|everything} about [O]", "what do you know about [O]", "describe [O]", "do you know [O]", "[S]",
-            "what can you tell me about [O]", "who's [S]", "what kind of person is [S]", "introduce [O]", "have you heard of [O]", "is there {someone|somebody} called [S]"],
-    "job": ["what does [S] do{| for a living| all day| for work| in Larkhaven}", "what is [P] {job|trade|work|profession|occupation}", "how does [S] earn {money|a living}", "what work does [S] do", "[P] job", "what does [S] work as", "does [S] {work|have a job}"],
-    "home": ["where does [S] live", "where is [P] {home|house}", "{in which|which|what} street does [S] live{| in}", "what is [P] address", "where can I visit [O]", "where does [S] sleep"],
-    "work": ["where does [S] work", "where {can|do|would} I find [O]", "where is [S]", "where is [P] workplace", "where could [S] be", "in which place does [S] work"],
-    "age": ["how old is [S]", "what is [P] age", "[P] age", "what age is [S]", "how many years old is [S]", "is [S] {old|young}"],
-    "food": ["what does [S] {like|love} to eat", "what is [P] favourite {food|dish|meal}", "what is [P] favorite food", "what food does [S] {like|love}", "what should I cook for [O]", "what does [S] eat", "[P] favourite food", "what does [S] like"],
-    "hobby": ["what does [S] do for fun", "what is [P] hobby", "what does [S] do in [H] free time", "what does [S] do {in the evening|after work|on Sunday}", "does [S] have a hobby", "what are [P] hobbies", "what does [S] enjoy"],
-    "pet": ["does [S] have {a pet|an animal|any animals|any pets|pets}", "what {pet|animal} does [S] have", "which animal {belongs to|lives with} [O]", "what is [P] {pet|animal} called", "what is the name of [P] {pet|animal}", "[P] pet", "who is [P] pet", "tell me about [P] {pet|animal}"],
-    "boat": ["does [S] {have|own} a boat", "{which|what} boat does [S] {have|own|sail}", "what is [P] boat{| called}", "which boat {is [P]|belongs to [O]}", "what is the name of [P] boat", "[P] boat", "tell me about [P] boat", "what does [S] sail"],
-    "look": ["what does [S] look like", "how do I {recognise|recognize|know} [O]", "describe how [S] looks", "what colour is [P] hair", "how does [S] look"],
+    "who": ["who is [S]", "tell me about [O]", "tell me {more|something|everything} about [O]",
+        "what do you know about [O]", "describe [O]", "do you know [O]", "[S]",
+            "what can you tell me about [O]", "who's [S]", "what kind of person is [S]",
+            "introduce [O]", "have you heard of [O]", "is there {someone|somebody} called [S]"],
+    "job": ["what does [S] do{| for a living| all day| for work| in Larkhaven}",
+        "what is [P] {job|trade|work|profession|occupation}", "how does [S] earn {money|a living}",
+        "what work does [S] do", "[P] job", "what does [S] work as", "does [S] {work|have a job}"],
+    "home": ["where does [S] live", "where is [P] {home|house}",
+        "{in which|which|what} street does [S] live{| in}", "what is [P] address",
+        "where can I visit [O]", "where does [S] sleep"],
+    "work": ["where does [S] work", "where {can|do|would} I find [O]", "where is [S]",
+        "where is [P] workplace", "where could [S] be", "in which place does [S] work"],
+    "age": ["how old is [S]", "what is [P] age", "[P] age", "what age is [S]",
+        "how many years old is [S]", "is [S] {old|young}"],
+    "food": ["what does [S] {like|love} to eat", "what is [P] favourite {food|dish|meal}",
+        "what is [P] favorite food", "what food does [S] {like|love}", "what should I cook for [O]",
+        "what does [S] eat", "[P] favourite food", "what does [S] like"],
+    "hobby": ["what does [S] do for fun", "what is [P] hobby", "what does [S] do in [H] free time",
+        "what does [S] do {in the evening|after work|on Sunday}", "does [S] have a hobby",
+        "what are [P] hobbies", "what does [S] enjoy"],
+    "pet": ["does [S] have {a pet|an animal|any animals|any pets|pets}",
+        "what {pet|animal} does [S] have", "which animal {belongs to|lives with} [O]",
+        "what is [P] {pet|animal} called", "what is the name of [P] {pet|animal}", "[P] pet",
+        "who is [P] pet", "tell me about [P] {pet|animal}"],
+    "boat": ["does [S] {have|own} a boat", "{which|what} boat does [S] {have|own|sail}",
+        "what is [P] boat{| called}", "which boat {is [P]|belongs to [O]}",
+        "what is the name of [P] boat", "[P] boat", "tell me about [P] boat", "what does [S] sail"],
+    "look": ["what does [S] look like", "how do I {recognise|recognize|know} [O]",
+        "describe how [S] looks", "what colour is [P] hair", "how does [S] look"],
 }
 
 
@@ -90,19 +108,27 @@ def ask_who(p: Person, rng: random.Random) -> Turn:
     she = p.subject.capitalize()
     kind = rng.random()
     if kind < 0.15:
-        question = spin(f"{{who is|who's|what is the name of|do you know|tell me about}} the {rng.choice(ALIASES[p.name])}", rng)
+        question = spin(f"{{who is|who's|what is the name of|do you know|tell me about}} the "
+                        f"{rng.choice(ALIASES[p.name])}", rng)
         return rough(question, rng), f"{p.full} is the {p.role} of {TOWN}. {she} {p.does}."
     if kind < 0.65:
-        question = spin(f"{{who is the {p.role}{{| of Larkhaven| in Larkhaven| of the town| here| in town}}|who {p.verb_question}|what is the name of the {p.role}|what is the {p.role} called|what is the {p.role}'s name|"
-                        f"is there a {p.role}{{| in Larkhaven| in town}}|which person {p.verb_question}|name the {p.role}|the {p.role}|do you know the {p.role}|who works as {p.role}|who {p.does}|who works at {PLACES[p.place].title}}}", rng)
+        question = spin(f"{{who is the {p.role}{{| of Larkhaven| in Larkhaven| of the town| here|"
+                        f" in town}}|who {p.verb_question}|what is the name of the {p.role}|"
+                        f"what is the {p.role} called|what is the {p.role}'s name|"
+                        f"is there a {p.role}{{| in Larkhaven| in town}}|which person "
+                        f"{p.verb_question}|name the {p.role}|the {p.role}|do you know the "
+                        f"{p.role}|who works as {p.role}|who {p.does}|who works at "
+                        f"{PLACES[p.place].title}}}", rng)
         if "works at" in question and p.name in ("Wren", "Sami", "Tomas", "Ruth"):
             question = f"who is the {p.role}"
         return rough(question, rng), f"{p.full} is the {p.role} of {TOWN}. {she} {p.does}."
     if kind < 0.75:
-        return rough(f"who {p.hobby}", rng), f"That is {p.full}, the {p.role}: in {p.possessive} free time {p.subject} {p.hobby}."
+        return rough(f"who {p.hobby}",
+            rng), f"That is {p.full}, the {p.role}: in {p.possessive} free time {p.subject} {p.hobby}."
     if kind < 0.85:
         question = spin(f"who {{likes|loves}} {p.food}", rng)
-        return rough(question, rng), f"That is {p.full}, the {p.role}: {p.subject} likes {p.food} best of all."
+        return rough(question,
+            rng), f"That is {p.full}, the {p.role}: {p.subject} likes {p.food} best of all."
     question = spin(f"who lives {p.home}", rng)
     names = [q.name for q in PEOPLE.values() if q.home == p.home]
     who = f"{names[0]} lives {p.home}." if len(names) == 1 else f"{join_words(names)} live {p.home}."
@@ -131,11 +157,15 @@ def person_yes_no(p: Person, rng: random.Random) -> Turn:
             return rough(f"does {p.name} have a pet", rng), person_answer(p, "pet")
         true = true or animal.kind == other_animal.kind
         question = f"does {p.name} have {with_article(animal.kind if true else other_animal.kind)}"
-        answer = (f"Yes, {p.name} has {with_article(animal.colour)} {animal.kind} called {animal.name}." if true
-                  else f"No, {p.name} has {with_article(animal.colour)} {animal.kind} called {animal.name}.")
+        answer = (f"Yes, {p.name} has {with_article(animal.colour)} {animal.kind} called "
+                  f"{animal.name}." if true
+                  else f"No, {p.name} has {with_article(animal.colour)} {animal.kind} called "
+                       f"{animal.name}.")
     else:
         boat = rng.choice(list(BOATS.values())) if not true else (boat_of(p.name) or BOATS["Petrel"])
-        question = spin(f"{{does {p.name} own the {boat.name}|does the {boat.name} belong to {p.name}|is the {boat.name} {_possessive(p.name)} boat}}", rng)
+        question = spin(f"{{does {p.name} own the {boat.name}|"
+                        f"does the {boat.name} belong to {p.name}|is the {boat.name} "
+                        f"{_possessive(p.name)} boat}}", rng)
         owner = PEOPLE[boat.owner]
         answer = f"{'Yes' if owner is p else 'No'}, the {boat.name} belongs to {owner.full}."
     return rough(question, rng), answer
@@ -144,11 +174,18 @@ def person_yes_no(p: Person, rng: random.Random) -> Turn:
 # -- Boats -----------------------------------------------------------------------------------------
 
 _BOAT: dict[str, list[str]] = {
-    "what": [f"{_WHAT} [S]", "[S]", "what kind of boat is [S]", "what sort of ship is [S]", "tell me {more|something} about [S]", "what type of boat is [S]"],
-    "owner": ["who owns [S]", "who is the owner of [S]", "who does [S] belong to", "whose boat is [S]", "who {sails|has|steers|drives} [S]", "to whom does [S] belong", "who is the captain of [S]", "[S] owner", "whose is [S]"],
-    "colour": ["what colour is [S]", "what color is [S]", "which colour does [S] have", "how is [S] painted", "[S] colour", "what is the color of [S]", "in what colour is [S] painted"],
-    "use": ["what is [S] {used for|good for|for}", "what does [S] do", "what do they use [S] for", "why is [S] {useful|there}", "where does [S] go"],
-    "mooring": ["where is [S]{| moored| now| kept}", "where can I {find|see} [S]", "where does [S] lie", "at which pier is [S]", "where is [S] docked"],
+    "what": [f"{_WHAT} [S]", "[S]", "what kind of boat is [S]", "what sort of ship is [S]",
+        "tell me {more|something} about [S]", "what type of boat is [S]"],
+    "owner": ["who owns [S]", "who is the owner of [S]", "who does [S] belong to",
+        "whose boat is [S]", "who {sails|has|steers|drives} [S]", "to whom does [S] belong",
+        "who is the captain of [S]", "[S] owner", "whose is [S]"],
+    "colour": ["what colour is [S]", "what color is [S]", "which colour does [S] have",
+        "how is [S] painted", "[S] colour", "what is the color of [S]",
+        "in what colour is [S] painted"],
+    "use": ["what is [S] {used for|good for|for}", "what does [S] do", "what do they use [S] for",
+        "why is [S] {useful|there}", "where does [S] go"],
+    "mooring": ["where is [S]{| moored| now| kept}", "where can I {find|see} [S]",
+        "where does [S] lie", "at which pier is [S]", "where is [S] docked"],
 }
 
 
@@ -178,13 +215,18 @@ def ask_boat(b: Boat, rng: random.Random, pronoun: bool = False) -> Turn:
 
 def boat_by_feature(b: Boat, rng: random.Random) -> Turn:
     owner = PEOPLE[b.owner]
-    question = spin(f"{{which boat is {b.colour}|what is the {b.colour} boat called|who owns the {b.colour} boat|which boat {b.use}|what boat {b.use}|is there {with_article(b.colour)} boat|which boat is moored {b.mooring}|"
-                    f"tell me about the {b.colour} boat|which boat is {with_article(b.kind)}|which boat belongs to the {owner.role}}}", rng)
+    question = spin(f"{{which boat is {b.colour}|what is the {b.colour} boat called|"
+                    f"who owns the {b.colour} boat|which boat {b.use}|what boat {b.use}|is there "
+                    f"{with_article(b.colour)} boat|which boat is moored {b.mooring}|"
+                    f"tell me about the {b.colour} boat|which boat is {with_article(b.kind)}|which "
+                    f"boat belongs to the {owner.role}}}", rng)
     if "moored" in question and b.mooring == "at the north pier":
         return rough(question, rng), "The Petrel and the Patience are moored at the north pier."
     if "is a rowing boat" in question:
-        return rough(question, rng), "There are two rowing boats: the yellow Little Moon and the red Acorn."
-    return rough(question, rng), f"That is the {b.name}, {with_article(b.colour)} {b.kind}. It belongs to {owner.full}."
+        return rough(question,
+            rng), "There are two rowing boats: the yellow Little Moon and the red Acorn."
+    return rough(question,
+        rng), f"That is the {b.name}, {with_article(b.colour)} {b.kind}. It belongs to {owner.full}."
 
 
 def boat_yes_no(b: Boat, rng: random.Random) -> Turn:
@@ -195,16 +237,23 @@ def boat_yes_no(b: Boat, rng: random.Random) -> Turn:
         return rough(question, rng), f"{'Yes' if true else 'No'}, the {b.name} is {b.colour}."
     true = true or b.kind == other.kind
     question = f"is the {b.name} {with_article(b.kind if true else other.kind)}"
-    return rough(question, rng), f"{'Yes' if true else 'No'}, the {b.name} is {with_article(b.kind)}."
+    return rough(question,
+        rng), f"{'Yes' if true else 'No'}, the {b.name} is {with_article(b.kind)}."
 
 
 # -- Animals ---------------------------------------------------------------------------------------
 
 _ANIMAL: dict[str, list[str]] = {
-    "who": ["who is [S]", f"{_WHAT} [S]", "[S]", "what kind of animal is [S]", "what animal is [S]", "tell me {more|something} about [S]", "do you know [S]", "what sort of pet is [S]", "is [S] {an animal|a person}"],
-    "owner": ["who owns [S]", "whose {animal|pet} is [S]", "who does [S] belong to", "who has [S]", "who is the owner of [S]", "where does [S] live", "[S] owner", "who takes care of [S]", "who feeds [S]"],
+    "who": ["who is [S]", f"{_WHAT} [S]", "[S]", "what kind of animal is [S]", "what animal is [S]",
+        "tell me {more|something} about [S]", "do you know [S]", "what sort of pet is [S]",
+        "is [S] {an animal|a person}"],
+    "owner": ["who owns [S]", "whose {animal|pet} is [S]", "who does [S] belong to", "who has [S]",
+        "who is the owner of [S]", "where does [S] live", "[S] owner", "who takes care of [S]",
+        "who feeds [S]"],
     "colour": ["what colour is [S]", "what color is [S]", "what does [S] look like"],
-    "habit": ["what does [S] do{| all day}", "what is special about [S]", "what does [S] like to do", "what is [S] known for", "what is [S] good at", "why is [S] famous", "where does [S] sleep"],
+    "habit": ["what does [S] do{| all day}", "what is special about [S]",
+        "what does [S] like to do", "what is [S] known for", "what is [S] good at",
+        "why is [S] famous", "where does [S] sleep"],
 }
 
 
@@ -226,7 +275,8 @@ def ask_animal(a: Animal, rng: random.Random, pronoun: bool = False) -> Turn:
     if pronoun:
         template = "tell me more about [S]" if template == "[S]" else template
         he = ("he", "him") if a.he else ("she", "her")
-        name = rng.choice(["it", f"the {a.kind}", he[1] if template.endswith(("about [S]", "know [S]", "has [S]", "owns [S]", "feeds [S]")) else he[0]])
+        name = rng.choice(["it", f"the {a.kind}", he[1] if template.endswith(("about [S]",
+            "know [S]", "has [S]", "owns [S]", "feeds [S]")) else he[0]])
     else:
         name = rng.choice([a.name] * 5 + [f"{a.name} the {a.kind}"] + ([f"the {a.kind}"] if a.kind not in ("dog", "cat") else []))
     return rough(template.replace("[S]", name), rng), animal_answer(a, attribute)
@@ -234,25 +284,45 @@ def ask_animal(a: Animal, rng: random.Random, pronoun: bool = False) -> Turn:
 
 def animal_by_feature(a: Animal, rng: random.Random) -> Turn:
     owner = PEOPLE[a.owner]
-    question = spin(f"{{who has {with_article(a.kind)}|is there {with_article(a.kind)}{{| in Larkhaven| in town}}|{{which|what}} animal {a.habit}|who {a.habit}|whose {a.kind} {a.habit}|are there any {a.kind}s{{| in Larkhaven}}|"
-                    f"what is {_possessive(owner.name)} {a.kind} called|what is the name of {_possessive(owner.name)} {a.kind}|{{who|what}} is {_possessive(owner.name)} {a.kind}|"
-                    f"what is the {owner.role}'s {a.kind} called|what is the name of the {owner.role}'s {a.kind}|who is the {owner.role}'s {a.kind}|who {{keeps|owns|has got}} {with_article(a.kind)}|who's got {with_article(a.kind)}|who is the owner of the {a.kind}}}", rng)
-    asks_kind = any(w in question for w in ("who has", "who keeps", "who owns", "who's got", "owner of the", "is there", "are there"))
+    question = spin(f"{{who has {with_article(a.kind)}|is there {with_article(a.kind)}{{|"
+                    f" in Larkhaven| in town}}|{{which|what}} animal {a.habit}|who {a.habit}|"
+                    f"whose {a.kind} {a.habit}|are there any {a.kind}s{{| in Larkhaven}}|"
+                    f"what is {_possessive(owner.name)} {a.kind} called|what is the name of "
+                    f"{_possessive(owner.name)} {a.kind}|{{who|what}} is {_possessive(owner.name)} "
+                    f"{a.kind}|"
+                    f"what is the {owner.role}'s {a.kind} called|what is the name of the "
+                    f"{owner.role}'s {a.kind}|who is the {owner.role}'s {a.kind}|who {{keeps|owns|"
+                    f"has got}} {with_article(a.kind)}|who's got {with_article(a.kind)}|"
+                    f"who is the owner of the {a.kind}}}", rng)
+    asks_kind = any(w in question for w in ("who has", "who keeps", "who owns", "who's got",
+        "owner of the", "is there", "are there"))
     if asks_kind and a.kind == "dog":
-        return rough(question, rng), "There are three dogs: Biscuit belongs to Tomas, Barley to Felix, and Stamp to Tilda."
+        return rough(question,
+            rng), "There are three dogs: Biscuit belongs to Tomas, Barley to Felix, and Stamp to Tilda."
     if asks_kind and a.kind == "cat":
-        return rough(question, rng), "There are two cats: black Pepper belongs to Mira, and striped Comma belongs to Lotte."
-    return rough(question, rng), f"That is {a.name}, {with_article(a.colour)} {a.kind}, who belongs to {owner.full}."
+        return rough(question,
+            rng), "There are two cats: black Pepper belongs to Mira, and striped Comma belongs to Lotte."
+    return rough(question,
+        rng), f"That is {a.name}, {with_article(a.colour)} {a.kind}, who belongs to {owner.full}."
 
 
 # -- Places ----------------------------------------------------------------------------------------
 
 _PLACE: dict[str, list[str]] = {
-    "what": [f"{_WHAT} [S]", "[S]", "tell me {more|something} about [S]", "what is [S] like", "what is special about [S]"],
-    "where": ["where is [S]", "how do I {get to|find|reach} [S]", "where can I find [S]", "where is [S] located", "the way to [S]", "in which street is [S]", "location of [S]", "I am looking for [S]"],
-    "hours": ["when is [S] open", "when does [S] {open|close}", "what are the opening hours of [S]", "at what time does [S] {open|close}", "opening hours of [S]", "when can I {visit|go to} [S]", "is [S] open", "what time does [S] {open|close|start}", "until when is [S] open", "how long is [S] open"],
-    "keeper": ["who {runs|owns|keeps|works at|is in charge of|looks after} [S]", "who is at [S]", "whose is [S]", "who can I meet at [S]"],
-    "offers": ["what can I {do|buy|see|get} at [S]", "what is [S] {for|good for}", "what do they {sell|have|offer|do} at [S]", "why should I go to [S]", "what happens at [S]", "what is there at [S]"],
+    "what": [f"{_WHAT} [S]", "[S]", "tell me {more|something} about [S]", "what is [S] like",
+        "what is special about [S]"],
+    "where": ["where is [S]", "how do I {get to|find|reach} [S]", "where can I find [S]",
+        "where is [S] located", "the way to [S]", "in which street is [S]", "location of [S]",
+        "I am looking for [S]"],
+    "hours": ["when is [S] open", "when does [S] {open|close}", "what are the opening hours of [S]",
+        "at what time does [S] {open|close}", "opening hours of [S]",
+        "when can I {visit|go to} [S]", "is [S] open", "what time does [S] {open|close|start}",
+        "until when is [S] open", "how long is [S] open"],
+    "keeper": ["who {runs|owns|keeps|works at|is in charge of|looks after} [S]", "who is at [S]",
+        "whose is [S]", "who can I meet at [S]"],
+    "offers": ["what can I {do|buy|see|get} at [S]", "what is [S] {for|good for}",
+        "what do they {sell|have|offer|do} at [S]", "why should I go to [S]", "what happens at [S]",
+        "what is there at [S]"],
 }
 
 
@@ -267,7 +337,8 @@ def place_answer(p: Place, attribute: str) -> str:
     if attribute == "hours":
         return p.hours
     if attribute == "keeper":
-        return (f"{keeper} works at {p.title}." if keeper else f"Nobody in particular: {p.title} belongs to everybody.")
+        return (f"{keeper} works at {p.title}." if keeper else f"Nobody in particular: {p.title} "
+            f"belongs to everybody.")
     return f"At {p.title} you can {p.offers}." if p.key != "Gull Island" else f"On Gull Island you can {p.offers}."
 
 
@@ -292,116 +363,50 @@ def ask_place(p: Place, rng: random.Random, pronoun: bool = False) -> Turn:
 
 def place_yes_no(p: Place, rng: random.Random) -> Turn:
     day = rng.choice(["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"])
-    question = spin(f"{{is {p.title} open on {day}s|is {p.title} {{open|closed}} on {day}|can I go to {p.title} on {day}}}", rng)
+    question = spin(f"{{is {p.title} open on {day}s|is {p.title} {{open|closed}} on {day}|"
+                    f"can I go to {p.title} on {day}}}", rng)
     return rough(question, rng), p.hours
 
 
-_ERRANDS: list[tuple[str, str]] = [
-    ("{where can I|where do I|who sells|I want to} {buy|get} {|some }{bread|a loaf|plum cake|cake|jam buns|something sweet|breakfast}", "At the bakery in Harbour Square. Mira Holt bakes bread, jam buns and plum cake there."),
-    ("{where can I|where do I|I want to} {buy|get} {vegetables|carrots|honey|fresh fish|fish}", "At the market in Harbour Square, on Saturdays from eight to noon."),
-    ("{where can I|where do I} {eat|have dinner|get food|sleep|stay|find a bed|spend the night|drink something|get a meal}{| in Larkhaven}", "At the Blue Anchor inn, beside the main pier. Felix cooks fish stew and tells jokes."),
-    ("{where can I|where do I|I want to} {borrow a book|find a book|read|get books}", "At the library in Hill Street. Lotte Finch lends three books at a time."),
-    ("{where can I|where do I|I want to} {send a letter|post a letter|send a parcel|buy a stamp}", "At the post office in Bell Lane. Tilda Rowe brings the letters to every door."),
-    ("{where can I|who can|where do I get somebody to} {mend a boat|repair my boat|fix a boat|build a boat|have a boat built}", "Go to the boatyard at the end of Mill Road. Oren Pike builds and mends boats."),
-    ("{where can I|who can|who should I see to} {mend a net|fix my net|have a net mended|repair a broken net}{| my net is broken}", "Go to the net loft in Net Street. Bram Harker mends the fishing nets."),
-    ("{where can I|where do I} {buy an anchor|get an anchor|get a horseshoe}", "At the forge in Mill Road. Ivo Stern makes anchors and horseshoes."),
-    ("{where can I swim|where can I look for crabs|where can children play|where can I fly a kite|is there a beach}", "At the small beach, south of the piers. Mind the tide: it covers the beach twice a day."),
-    ("{I am ill in Larkhaven|who helps when somebody is ill|where is the hospital in Larkhaven|where can I see a doctor in Larkhaven|is there a doctor in Larkhaven|who do I see when I am sick in Larkhaven}", "Go to the clinic in Hill Street, next to the school. Doctor Ilan Reed is there every morning from eight to twelve."),
-    ("{when does the ferry leave|when does the ferry go|what are the ferry times|ferry times|ferry timetable|how often does the ferry go|when is the next ferry|at what time is the ferry|when does the Swallow leave}", "The ferry leaves at eight, at noon and at five. It takes half an hour to Gull Island."),
-    ("{how much is the ferry|what does the ferry cost|what does a ticket cost|ferry price|how much is a ticket|price of the ferry}", "A ticket for the ferry costs two coins. Children ride free."),
-    ("{how do I get to Gull Island|how can I reach the island|where does the ferry go|how long does the ferry take|how far is Gull Island}", "Take the ferry Swallow from the main pier. It leaves at eight, at noon and at five, and takes half an hour to Gull Island."),
-    ("{who helps Oren|who is the apprentice|who works for Oren|does Oren have an apprentice}", "Sami Lund is the apprentice at the boatyard. He helps Oren and whistles sailor songs."),
-    ("{who won the regatta|which boat won the regatta|who won the race last year|which is the fastest boat|what is the fastest boat|which boat wins races}", "The green Kestrel won the last Regatta. It belongs to Oren Pike, the boat builder."),
-    ("{who is the oldest|who is the oldest person|which person is the oldest|oldest person}{| in Larkhaven| in town}", "Bram Harker, the net mender, is the oldest: he is 78."),
-    ("{who is the youngest|who is the youngest person|which person is the youngest|youngest person}{| in Larkhaven| in town}", "Wren Holt is the youngest that I know: she is 10."),
-    ("{which is the oldest boat|what is the oldest boat|which boat never leaves the harbour|which boat is old}", "The Patience, Bram's brown trawler, is the oldest boat. It never leaves the harbour."),
-    ("{what do people eat in Larkhaven|what is the food like|what is Larkhaven famous for|what is the town known for|what is the local dish}", "Larkhaven is known for Mira's plum cake, Felix's fish stew and smoked herring."),
-    ("{what can I do in Larkhaven|what is there to do|what should I see in Larkhaven|what should I do in Larkhaven|I am visiting Larkhaven|plan a day in Larkhaven|what is worth seeing|things to do}", "Eat plum cake at the bakery, climb the lighthouse on a Sunday afternoon, and take the ferry to Gull Island to watch the seals. In the evening Felix tells jokes at the Blue Anchor."),
-    ("{what is a typical day in Larkhaven|what happens in the morning|describe a day in the town|how does the day start in Larkhaven|a day in Larkhaven}", "Before sunrise the Petrel goes out for herring. At six Mira opens the bakery, at eight the ferry leaves, and at dusk Edda lights the great lamp."),
-    ("{are Mira and Tomas related|how are Mira and Tomas related|are Tomas and Mira married|is Tomas the brother of Mira|is Mira the sister of Tomas}", "Mira and Tomas Holt are sister and brother. Wren is the daughter of Tomas."),
-    ("{are Edda and Bram related|how are Edda and Bram related|is Bram the brother of Edda}", "Edda Vance and Bram Harker are sister and brother."),
-    ("{who can tell me the weather|who knows the weather|who foretells the weather|how does Bram know the weather}", "Bram Harker, the net mender, foretells the weather with his knee."),
-    ("{where do the boats lie|where is the harbour|what is the harbour like|tell me about the harbour|how many piers are there|describe the harbour}", "The harbour lies in front of Harbour Square. It has three piers: the north pier, the main pier and the south pier."),
-    ("{how many steps does the lighthouse have|how high is the lighthouse|how tall is the lighthouse}", "The lighthouse has 99 steps. From the top you can look over the whole bay."),
-    ("{when can I go up the lighthouse|when can I climb the lighthouse|can I go up the lighthouse|can visitors see the lighthouse|when may I visit the lighthouse}", "Visitors can climb the lighthouse on Sunday afternoons. The lamp is lit at dusk."),
-    ("{when is the bakery closed|is the bakery open on Monday|which day is the bakery closed|is the bakery ever closed}", "The bakery opens at six in the morning and closes at two. It is closed on Mondays."),
-    ("{which boat goes to Gull Island|which boat would you take to Gull Island|what boat do I take to the island|which boat carries people|which boat is the ferry|what is the ferry called}", "That is the Swallow, a white ferry. It belongs to Ruth Amsel."),
-    ("{name three people|give me three names|tell me three people|give me three names of people in Larkhaven|name three people in Larkhaven|name a person|name somebody}", "Three people of Larkhaven are Mira the baker, Tomas the fisherman and Edda the lighthouse keeper."),
-    ("{who can build me a boat|who should I ask for a boat|who can help with a broken boat}", "Go to the boatyard at the end of Mill Road. Oren Pike builds and mends boats."),
-    ("{who has children|who is married|who is related to whom|tell me about the families|which people are family}", "Mira and Tomas Holt are sister and brother, and Wren is the daughter of Tomas. Edda Vance and Bram Harker are sister and brother too."),
-    ("{who has the most animals|which animal is the proudest|which animal is the best|which is your favourite animal|which animal is dangerous}", "Beware of Admiral, the white goose of Juno Marsh: he chases strangers off the quay."),
-    ("{who lights the lamp|when is the lamp lit|when does the lighthouse shine}", "Edda Vance lights the great lamp of the lighthouse every evening at dusk."),
-]
-
-TOWN_INTENTS: list[Intent] = [Intent([q], [a]) for q, a in _ERRANDS] + [
-    Intent([f"{_WHAT} {{{TOWN}|the town|the harbour town|this town|your town|your world}}", f"where is {TOWN}", TOWN, "what kind of town is it", "tell me about your world", "describe your world", "what is the town called", "which town do you know", "what is the name of the town", f"what is {TOWN} like"],
-           [f"{TOWN} is a small harbour town on a green bay. About four hundred people live there, with a lighthouse, a market, eight boats and a very proud goose."], weight=5),
-    Intent([f"how many people live in {{{TOWN}|the town}}", f"how {{big|large|small}} is {{{TOWN}|the town}}", "what is the population of Larkhaven"],
-           [f"About four hundred people live in {TOWN}. I know sixteen of them by name."], weight=2),
-    Intent([f"{{who lives in {TOWN}|who lives there|list the people|which people do you know|who do you know|name some people|name the people|tell me about the people|who are the people of {TOWN}|list all people|who else lives there|give me some names|people}}"],
-           [f"I know sixteen people in {TOWN}, among them Mira the baker, Tomas the fisherman, Edda the lighthouse keeper, Oren the boat builder, Nessa the teacher, Ruth the ferry captain, Ilan the doctor and Juno the harbour master."], weight=4),
-    Intent(["{list|name|list all|tell me} the boats", f"{{which|what}} boats {{are there|do you know|are in the harbour|are in {TOWN}}}", "tell me about the boats", "how many boats are there", "how many boats do you know", "what are the boats called", "name some boats", "list all boats", "boats", "what ships are there", "name a boat"],
-           [f"There are eight boats in {TOWN}: the {', the '.join(list(BOATS)[:-1])} and the {list(BOATS)[-1]}."], weight=4),
-    Intent(["{list|name|list all|tell me} the animals", f"{{which|what}} animals {{are there|do you know|live in {TOWN}}}", "tell me about the animals", "how many animals are there", "what pets are there", "name some animals", "animals", "list the pets", "are there animals", "name an animal"],
-           ["Among the animals I know are Pepper the cat, Biscuit the dog, Captain the parrot, Thistle the donkey, Button the tortoise, Admiral the goose and Mister Grey the seagull."], weight=4),
-    Intent(["{list|name|list all} the places", f"{{which|what}} places {{are there|do you know|can I visit|are in {TOWN}}}", "tell me about the places", "what is there in Larkhaven", "what buildings are there", "what can I visit", "where can I go", "what shops are there", "name some places", "places", "what is in the town"],
-           [f"In {TOWN} there are the bakery, the market, the Blue Anchor inn, the harbour office, the school, the library, the clinic, the post office, the forge, the boatyard, the net loft and the lighthouse."], weight=4),
-    Intent(["{list|name|which are} the {events|feasts|holidays|festivals}", "{which|what} {events|feasts|festivals|holidays} {are there|do you know|do they have}", "what do they celebrate", "when are the feasts", "what happens during the year", "are there any {festivals|events|parties}", "events", "tell me about the feasts"],
-           ["The year has five feasts: First Bread on New Year's Day, the Spring Clean in April, the Regatta in July, the Herring Feast in October and Lantern Night in November."], weight=3),
-    Intent(["{list|name|which are} the streets", "which streets are there", "how many streets are there", "what are the streets called", "streets"],
-           [f"The streets of {TOWN} are {join_words(STREETS)}."], weight=1.5),
-    Intent(["{list|name|what are} the {trades|jobs|professions}", "which {trades|jobs} are there", "what do people do in Larkhaven", "what jobs do people have", "how do people earn their living"],
-           [f"The people of {TOWN} work as baker, fisherman, boat builder, ferry captain, blacksmith, net mender, teacher, doctor, librarian and more."], weight=1.5),
-    Intent(["what is the weather like{| in Larkhaven}", "how is the weather in Larkhaven", "tell me about the weather", "weather", "does it rain in Larkhaven", "how is the climate", "is it cold in Larkhaven", "what is the weather in Larkhaven today"],
-           [f"{TOWN} is windy and bright in spring, warm with morning fog in summer, stormy in autumn, and cold and grey in winter."], weight=2),
-    Intent(["how many {dogs|cats} are there", "which dogs are there", "list the dogs", "name the dogs", "tell me about the dogs"],
-           ["There are three dogs in Larkhaven, Biscuit, Barley and Stamp, and two cats, Pepper and Comma."], weight=1),
-    Intent(["how many days {are in a week|does a week have}", "what are the days of the week", "list the days of the week", "name the weekdays"],
-           ["The seven days of the week are Monday, Tuesday, Wednesday, Thursday, Friday, Saturday and Sunday."], weight=1),
-    Intent(["what are the {four seasons|seasons}", "how many seasons are there", "list the seasons"],
-           ["There are four seasons: spring, summer, autumn and winter."], weight=1),
-]
-
-for _season, _text in WEATHER.items():
-    TOWN_INTENTS.append(Intent([f"what is the weather like in {_season}", f"how is {_season}{{| in Larkhaven}}", f"weather in {_season}", f"what happens in {_season}", f"is it {{cold|warm|windy|nice}} in {_season}", f"tell me about {_season}", f"does it {{snow|rain|storm}} in {_season}", f"what is {_season} like"], [_text]))
-
-
-def _event_intents() -> list[Intent]:
-    intents = []
-    for e in EVENTS:
-        name = e.name
-        title = sentence(name)
-        intents.append(Intent([f"{_WHAT} {name}", f"what happens {{at|on|during}} {name}", f"when is {name}", f"tell me about {name}", f"{name}", f"what happens {e.when}", f"which feast is {e.when}", f"when do they celebrate {name}", f"what do people do at {name}", f"is there a feast {e.when}"],
-                              [f"{title} is {e.when}: {e.what}."]))
-    return intents
-
-
-TOWN_INTENTS += _event_intents()
+# -- The rest ---------------------------------------------------------------------------------------
 
 
 def family_turn(rng: random.Random) -> Turn:
     if rng.random() < 0.15:
-        p = rng.choice([q for q in PEOPLE.values() if q.name not in ("Mira", "Tomas", "Wren", "Edda", "Bram")])
-        word = rng.choice(["brother", "sister", "mother", "father", "husband" if p.she else "wife", "family", "children"])
-        return (rough(spin(f"{{who is {_possessive(p.name)} {word}|does {p.name} have a {word}|tell me about {_possessive(p.name)} {word}|is {p.name} married}}", rng), rng),
+        p = rng.choice([q for q in PEOPLE.values() if q.name not in ("Mira", "Tomas", "Wren",
+            "Edda", "Bram")])
+        word = rng.choice(["brother", "sister", "mother", "father", "husband" if p.she else "wife",
+            "family", "children"])
+        return (rough(spin(f"{{who is {_possessive(p.name)} {word}|does {p.name} have a {word}|"
+                           f"tell me about {_possessive(p.name)} {word}|is {p.name} married}}",
+                           rng), rng),
                 f"I know nothing about the family of {p.name}.")
     person, relation, answer = rng.choice(FAMILY)
-    question = spin(f"{{who is {_possessive(person)} {relation}|who is the {relation} of {person}|does {person} have a {relation}|what is the name of {_possessive(person)} {relation}|{_possessive(person)} {relation}|tell me about {_possessive(person)} {relation}}}", rng)
+    question = spin(f"{{who is {_possessive(person)} {relation}|who is the {relation} of {person}|"
+                    f"does {person} have a {relation}|what is the name of {_possessive(person)} "
+                    f"{relation}|{_possessive(person)} {relation}|tell me about "
+                    f"{_possessive(person)} {relation}}}", rng)
     return rough(question, rng), answer
 
 
-_STRANGE_NAMES = ["Zorro", "Karl", "Selma", "Otto", "Ida", "Nora", "Finn", "Lars", "Paula", "Hugo", "Vera", "Rosa", "Emil", "Clara", "Leo", "Ada", "Grace", "Oscar", "Ben", "Lucy"]
+_STRANGE_NAMES = ["Zorro", "Karl", "Selma", "Otto", "Ida", "Nora", "Finn", "Lars", "Paula", "Hugo",
+    "Vera", "Rosa", "Emil", "Clara", "Leo", "Ada", "Grace", "Oscar", "Ben", "Lucy"]
 
 
 def unknown_turn(rng: random.Random) -> Turn:
     """Things that could be in the town but are not in the tables."""
     name = rng.choice(_STRANGE_NAMES)
-    question = spin(f"{{who is {name}|what does {name} do|where does {name} live|does {name} live in Larkhaven|do you know {name}|who owns the boat {name}|tell me about {name}|"
-                    f"where is the {{museum|bank|cinema|church|airport|station|zoo|pool|hotel|castle|theatre|supermarket|pharmacy|prison}} in Larkhaven|is there a {{museum|bank|cinema|church|train station|zoo|mayor|king|supermarket|pharmacy|police station}} in Larkhaven|who is the {{mayor|king|butcher|tailor|priest|policeman|judge|barber|plumber|dentist}}{{| of Larkhaven}}}}", rng)
-    return rough(question, rng), f"I do not know that one. I know sixteen people, eight boats and fifteen places of {TOWN}, and nothing else there."
-
-
-TurnMaker = Callable[[random.Random], Turn]
+    question = spin(f"{{who is {name}|what does {name} do|where does {name} live|"
+                    f"does {name} live in Larkhaven|do you know {name}|who owns the boat {name}|"
+                    f"tell me about {name}|"
+                    f"where is the {{museum|bank|cinema|church|airport|station|zoo|pool|hotel|"
+                    f"castle|theatre|supermarket|pharmacy|prison}} in Larkhaven|"
+                    f"is there a {{museum|bank|cinema|church|train station|zoo|mayor|king|"
+                    f"supermarket|pharmacy|police station}} in Larkhaven|who is the {{mayor|king|"
+                    f"butcher|tailor|priest|policeman|judge|barber|plumber|dentist}}{{| of "
+                    f"Larkhaven}}}}", rng)
+    return rough(question,
+        rng), f"I do not know that one. I know sixteen people, eight boats and fifteen places of {TOWN}, and nothing else there."
 
 
 def topic_turns(rng: random.Random) -> list[Turn]:
@@ -426,8 +431,10 @@ def topic_turns(rng: random.Random) -> list[Turn]:
             entity = PEOPLE[entity.owner]
             owner = rng.choice(["the owner", entity.subject, entity.name])
             attribute = rng.choice(["job", "home", "age", "food", "hobby", "who"])
-            word = {"job": f"what does {owner} do", "home": f"where does {owner} live", "age": f"how old is {owner}",
-                    "food": f"what does {owner} like to eat", "hobby": f"what does {owner} do for fun", "who": f"who is {owner}"}[attribute]
+            word = {"job": f"what does {owner} do", "home": f"where does {owner} live",
+                "age": f"how old is {owner}",
+                    "food": f"what does {owner} like to eat",
+                    "hobby": f"what does {owner} do for fun", "who": f"who is {owner}"}[attribute]
             if owner == entity.subject and entity.name not in turns[-1][1]:
                 break
             turns.append((rough(word, rng), person_answer(entity, attribute)))
@@ -436,6 +443,7 @@ def topic_turns(rng: random.Random) -> list[Turn]:
             turns.append(ask(entity, rng, pronoun=True))
     if clear and not isinstance(entity, Place) and rng.random() < 0.07:
         name = entity.object if isinstance(entity, Person) else rng.choice(["it", "that"])
-        ask = spin(f"{{now |please |}}{{tell me|tell|write|make up}} a {{short |}}story about {name}", rng)
+        ask = spin(f"{{now |please |}}{{tell me|tell|write|make up}} a {{short |}}story about "
+                   f"{name}", rng)
         turns.append((rough(ask, rng, is_question=False), story_about(entity, rng)))
     return turns

@@ -45,7 +45,8 @@ def pack(tokenizer, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(ids, dtype=np.uint16), np.array(weights, dtype=np.float32)
 
 
-def windows(ids: np.ndarray, weights: np.ndarray, context: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def windows(ids: np.ndarray, weights: np.ndarray, context: int) -> tuple[torch.Tensor, torch.Tensor,
+    torch.Tensor]:
     """inputs, targets and weights, each [windows, context]"""
     count = (len(ids) - 1) // context
     stop = count * context
@@ -56,7 +57,8 @@ def windows(ids: np.ndarray, weights: np.ndarray, context: int) -> tuple[torch.T
     return shape(ids.astype(np.int64), 0), shape(ids.astype(np.int64), 1), shape(weights, 1)
 
 
-def loss_of(model: Llama, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def loss_of(model: Llama, inputs: torch.Tensor, targets: torch.Tensor,
+    weights: torch.Tensor) -> torch.Tensor:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits = model(inputs)
     losses = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none")
@@ -70,7 +72,8 @@ def held_out_loss(model: Llama, data: tuple[torch.Tensor, ...]) -> float:
     for start in range(0, len(data[0]), 16):
         inputs, targets, weights = (x[start:start + 16] for x in data)
         only_assistant = (weights == 1.0).float()
-        total += loss_of(model, inputs, targets, only_assistant).item() * only_assistant.sum().item()
+        total += loss_of(model, inputs, targets,
+            only_assistant).item() * only_assistant.sum().item()
         count += only_assistant.sum().item()
     return total / count
 
@@ -90,7 +93,8 @@ def train(args: argparse.Namespace) -> None:
     if tokenizer_path.exists():
         tokenizer = load_tokenizer(tokenizer_path)
     else:
-        texts = (text for messages in conversations(TRAIN_SEED, TOKENIZER_CONVERSATIONS) for _, text in messages)
+        texts = (text for messages in conversations(TRAIN_SEED, TOKENIZER_CONVERSATIONS) for _,
+            text in messages)
         tokenizer = train_tokenizer(texts, tokenizer_path)
 
     config = Config()
@@ -132,24 +136,29 @@ def train(args: argparse.Namespace) -> None:
         seconds = time.monotonic() - began
         if step % 20 == 0:
             rate = (step + 1) * args.batch * config.context / seconds
-            print(f"step {step:5d}  loss {loss.item():.4f}  {rate:6.0f} tokens/s  {seconds:6.0f} s", flush=True)
+            print(f"step {step:5d}  loss {loss.item():.4f}  {rate:6.0f} tokens/s  {seconds:6.0f} s",
+                flush=True)
         last = step + 1 == stop
         if last or time.monotonic() - saved > args.save_every_s:
             saved = time.monotonic()
             torch.save(model.state_dict(), args.work / "model.pt")
             export(model, tokenizer, args.out)
-            print(f"step {step:5d}  held-out loss {held_out_loss(model, held_out):.4f}  exported", flush=True)
+            print(f"step {step:5d}  held-out loss {held_out_loss(model, held_out):.4f}  exported",
+                flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("sinew-demo.gguf"))
     parser.add_argument("--work", type=Path, default=Path("/tmp/sinew-demo"))
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--stop", type=int, help="stop at this step of the schedule")
     parser.add_argument("--batch", type=int, default=16, help="windows of 512 tokens a step")
-    parser.add_argument("--short-share", type=float, default=0.7, help="of the steps, with windows of 256 tokens")
-    parser.add_argument("--decay-share", type=float, default=0.5, help="of the steps, in which the rate falls")
+    parser.add_argument("--short-share", type=float, default=0.7,
+        help="of the steps, with windows of 256 tokens")
+    parser.add_argument("--decay-share", type=float, default=0.5,
+        help="of the steps, in which the rate falls")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--muon-lr", type=float, default=0.02)
     parser.add_argument("--adam-lr", type=float, default=0.004)

@@ -29,7 +29,8 @@ from generate import Message, conversations
 from model import Config, Llama
 from tokenizer import SPECIALS, encode_conversation
 
-_HARD_TEXTS = ["naïve café, 12345 + 678 = ?", "  two  spaces\n\nand\tlines ", "你好 привет 🙂", "it's `sinew join CODE`!", "<|user|"]
+_HARD_TEXTS = ["naïve café, 12345 + 678 = ?", "  two  spaces\n\nand\tlines ", "你好 привет 🙂",
+    "it's `sinew join CODE`!", "<|user|"]
 
 
 def tokenizer_of(reader: GGUFReader) -> Tokenizer:
@@ -43,13 +44,15 @@ def tokenizer_of(reader: GGUFReader) -> Tokenizer:
 
 def model_of(reader: GGUFReader) -> Llama:
     model = Llama(Config())
-    tensors = {t.name: torch.from_numpy(dequantize(t.data, t.tensor_type).copy()) for t in reader.tensors}
+    tensors = {t.name: torch.from_numpy(dequantize(t.data,
+        t.tensor_type).copy()) for t in reader.tensors}
     model.load_state_dict({name: tensors[gguf_name(name)] for name in model.state_dict()})
     return model
 
 
 def check_template(template: str, messages: list[Message], tokenizer: Tokenizer) -> None:
-    values = {"messages": [{"role": r, "content": c} for r, c in messages], "bos_token": SPECIALS[0],
+    values = {"messages": [{"role": r, "content": c} for r, c in messages],
+        "bos_token": SPECIALS[0],
               "add_generation_prompt": False}
     text = jinja2.Template(template).render(**values)
     assert text == minijinja.Environment().render_str(template, **values)

@@ -90,11 +90,14 @@ PEOPLE: dict[str, Person] = _people([
     ("Mira", "Holt", True, "baker", "bakes bread and plum cake", "bakes the bread", "bakery",
      "in Bell Lane", 41, "plum cake", "sings in the choir", "has red hair and flour on her apron"),
     ("Tomas", "Holt", False, "fisherman", "catches herring in the bay", "catches the fish", "pier",
-     "in Net Street", 38, "smoked herring", "carves wooden spoons", "has a short beard and a blue cap"),
+     "in Net Street", 38, "smoked herring", "carves wooden spoons",
+     "has a short beard and a blue cap"),
     ("Edda", "Vance", True, "lighthouse keeper", "lights the great lamp every evening",
-     "lights the lamp", "lighthouse", "in the lighthouse", 67, "pea soup", "draws maps of the stars",
+     "lights the lamp", "lighthouse", "in the lighthouse", 67, "pea soup",
+     "draws maps of the stars",
      "has white hair and a long green coat"),
-    ("Oren", "Pike", False, "boat builder", "builds and mends boats", "builds the boats", "boatyard",
+    ("Oren", "Pike", False, "boat builder", "builds and mends boats", "builds the boats",
+        "boatyard",
      "in Mill Road", 52, "apple pie", "plays the fiddle", "is tall and has sawdust in his hair"),
     ("Nessa", "Quill", True, "teacher", "teaches the children to read and count",
      "teaches the children", "school", "in Hill Street", 34, "honey toast", "paints birds",
@@ -216,9 +219,12 @@ PLACES: dict[str, Place] = {p.key: p for p in [
 ]}
 
 EVENTS: list[Event] = [
-    Event("the Spring Clean", "in April", "everybody paints a boat and Felix cooks fish stew for all"),
-    Event("the Regatta", "in July", "all the boats race around Gull Island; last year the Kestrel won"),
-    Event("the Herring Feast", "in October", "Tomas smokes herring on the beach and Oren plays the fiddle"),
+    Event("the Spring Clean", "in April",
+        "everybody paints a boat and Felix cooks fish stew for all"),
+    Event("the Regatta", "in July",
+        "all the boats race around Gull Island; last year the Kestrel won"),
+    Event("the Herring Feast", "in October",
+        "Tomas smokes herring on the beach and Oren plays the fiddle"),
     Event("Lantern Night", "in November", "every child carries a lantern up to the lighthouse"),
     Event("First Bread", "on New Year's Day", "Mira gives a warm loaf to every house"),
 ]
