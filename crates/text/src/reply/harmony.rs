@@ -63,7 +63,7 @@ impl Harmony {
 /// How a header can begin.
 fn begins_header(text: &str) -> bool {
     let begins = |start: &&str| text.starts_with(*start) || start.starts_with(text);
-    HARMONY.iter().chain(&["assistant", "to="]).any(|start| begins(start))
+    HARMONY.iter().chain(&["assistant", "to="]).any(begins)
 }
 
 fn header(pending: &mut String, at_end: bool) -> Option<State> {
