@@ -1,1 +1,151 @@
-//! trait Backend, the coarse operations of a transformer, and its CPU implementation.
+//! [`Backend`]: the coarse operations of a transformer, and [`Cpu`], their reference.
+//!
+//! Model code is written once over this trait and reads as if for a single device. The operations
+//! are those that a decoder is made of, not a general tensor library: a backend is free to fuse,
+//! to keep its data where it likes, and to lay weights out as its hardware wants them. It knows
+//! nothing of ranks: where a partial sum leaves for the other ranks, the model hands
+//! [`Backend::host`] to its collective.
+//!
+//! Results must not depend on how many rows a call has, on threads, or on where a shard's borders
+//! fall: that is what makes every split give the same bits as one node.
+
+mod cpu;
+
+pub use cpu::Cpu;
+pub use kernels::{
+    AttendShape, CacheKind, PAGE_POSITIONS, Parts, RopeStyle, RopeTable, Segment, isa,
+};
+
+use gguf::TensorType;
+
+/// Why a backend cannot do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    #[error(transparent)]
+    Kernel(#[from] kernels::Error),
+}
+
+/// The shape of one layer's key/value cache on this rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvShape {
+    pub heads: usize,
+    pub k_dim: usize,
+    pub v_dim: usize,
+    /// Pages of [`PAGE_POSITIONS`] positions each.
+    pub pages: usize,
+    pub kind: CacheKind,
+}
+
+/// A device that can run a decoder. All activations are f32, row-major `[rows, width]`.
+pub trait Backend {
+    /// A weight matrix `[rows, cols]` in the device's own layout.
+    type Matrix: Send;
+    /// A matrix that is being loaded.
+    type Loader;
+    /// A learned vector: a norm's gain, a bias.
+    type Vector: Send;
+    /// Activations `[rows, width]`; it remembers how many rows are in use.
+    type Rows: Send;
+    /// The keys and values of one layer.
+    type Kv: Send;
+
+    /// Begins a matrix of `rows` by `cols` numbers stored as `ty`.
+    ///
+    /// # Errors
+    /// The type is not supported, or there is no memory.
+    fn start_matrix(
+        &mut self,
+        ty: TensorType,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Self::Loader, BackendError>;
+
+    /// Adds the next whole rows in the file's own row layout.
+    ///
+    /// # Errors
+    /// There are more rows than announced, or not whole ones.
+    fn push_rows(&mut self, loader: &mut Self::Loader, bytes: &[u8]) -> Result<(), BackendError>;
+
+    /// Ends a matrix.
+    ///
+    /// # Errors
+    /// Rows are missing.
+    fn finish_matrix(&mut self, loader: Self::Loader) -> Result<Self::Matrix, BackendError>;
+
+    /// Bytes that a matrix takes on the device.
+    fn matrix_bytes(&self, matrix: &Self::Matrix) -> usize;
+
+    fn vector(&mut self, values: &[f32]) -> Self::Vector;
+
+    /// Room for `rows_max` rows of `width` numbers.
+    fn rows(&mut self, rows_max: usize, width: usize) -> Self::Rows;
+
+    /// # Errors
+    /// There is no memory.
+    fn kv(&mut self, shape: KvShape) -> Result<Self::Kv, BackendError>;
+
+    /// Turns rows of `cols` numbers, stored as `ty` in the file's own layout, into f32.
+    ///
+    /// # Errors
+    /// The type is not supported, or `bytes` are not as many rows as `out` has room for.
+    fn dequantize(
+        &mut self,
+        ty: TensorType,
+        cols: usize,
+        bytes: &[u8],
+        out: &mut [f32],
+    ) -> Result<(), BackendError>;
+
+    /// Copies values in; `values.len()` must be a whole number of rows.
+    fn upload(&mut self, values: &[f32], out: &mut Self::Rows);
+
+    /// The rows in use, in host memory.
+    fn host<'a>(&mut self, x: &'a Self::Rows) -> &'a [f32];
+
+    /// Prepares the rotations of a step's rows, one position a row, for all its layers.
+    fn set_positions(&mut self, table: &RopeTable, positions: &[u32]);
+
+    /// Keeps only the rows `picked`, in that order.
+    fn pick(&mut self, x: &Self::Rows, picked: &[usize], out: &mut Self::Rows);
+
+    /// `out = x / rms(x) * gain`, over each whole row.
+    fn rms_norm(&mut self, x: &Self::Rows, gain: &Self::Vector, eps: f32, out: &mut Self::Rows);
+
+    /// The same over each head of `gain.len()` numbers, in place.
+    fn head_norm(&mut self, x: &mut Self::Rows, gain: &Self::Vector, eps: f32);
+
+    /// `out = x Wᵀ` for each matrix; all over the same `x`.
+    fn linear(&mut self, x: &Self::Rows, outs: &mut [(&Self::Matrix, &mut Self::Rows)]);
+
+    /// Partial sums of a row-parallel product: `out` gets `parts` times the rows of `x`, part by
+    /// part, each the sum of one subtree of leaves in the order of `sumtree`; no rows without parts.
+    fn linear_parts(
+        &mut self,
+        x: &Self::Rows,
+        matrix: &Self::Matrix,
+        parts: Option<&Parts>,
+        out: &mut Self::Rows,
+    );
+
+    /// Rotates each head of every row by its position, as set by [`Self::set_positions`].
+    fn rope(&mut self, x: &mut Self::Rows, head_dim: usize, style: RopeStyle);
+
+    /// Writes keys and values of the batch's rows into the cache.
+    fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment<'_>], k: &Self::Rows, v: &Self::Rows);
+
+    /// Causal attention of every row over its own sequence's positions.
+    fn attend(
+        &mut self,
+        kv: &Self::Kv,
+        shape: &AttendShape,
+        batch: &[Segment<'_>],
+        q: &Self::Rows,
+        out: &mut Self::Rows,
+    );
+
+    /// `out = silu(gate) * up`.
+    fn silu_mul(&mut self, gate: &Self::Rows, up: &Self::Rows, out: &mut Self::Rows);
+
+    /// `x += y`, `y` in host memory.
+    fn add(&mut self, x: &mut Self::Rows, y: &[f32]);
+}

@@ -1,1 +1,63 @@
-fn main() {}
+//! The binary `sinew`: reads the command line, runs one command, maps its result to an exit code.
+//!
+//! 0: done. 1: it failed, and standard error says why. 2: the command line makes no sense.
+
+mod args;
+mod client;
+mod commands;
+mod data_dir;
+mod error;
+mod interrupt;
+mod local_cluster;
+mod machine;
+mod signals;
+mod stream;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{BenchCommand, Cli, Command, DevCommand};
+use crate::commands::{bench, demo, dev, query, run, serve, synth, up};
+use crate::error::CliError;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr();
+    match execute(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn execute(command: Command) -> Result<(), CliError> {
+    match command {
+        Command::Demo(args) => demo::demo(&args),
+        Command::Up(args) => up::up(args),
+        Command::Invite(args) => query::invite(&args),
+        Command::Join(args) => query::join(&args),
+        Command::Nodes(args) => query::nodes(&args),
+        Command::Serve(args) => serve::serve(&args),
+        Command::Ps(args) => query::ps(&args),
+        Command::Stop(args) => query::stop(&args),
+        Command::List(args) => query::list(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Bench(BenchCommand::Model(args)) => bench::model(&args),
+        Command::Dev(DevCommand::Logits(args)) => dev::logits(&args),
+        Command::Dev(DevCommand::Generate(args)) => dev::generate(&args),
+        Command::Dev(DevCommand::Tokenize(args)) => dev::tokenize(&args),
+        Command::Dev(DevCommand::Synth(args)) => synth::synth(&args),
+        Command::Worker => Ok(engine::worker::run()?),
+    }
+}
+
+/// Logs go to standard error; `SINEW_LOG` says how much, as `RUST_LOG` does elsewhere.
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("SINEW_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

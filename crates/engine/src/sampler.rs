@@ -21,7 +21,9 @@ struct Candidate {
 
 /// The logits hold NaN or +infinity: the model's weights or a kernel are broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the model computed a logit that is not a number. Its file is probably damaged; fetch it again")]
+#[error(
+    "the model computed a logit that is not a number. Its file is probably damaged; fetch it again"
+)]
 pub struct NotFinite;
 
 impl Sampler {
@@ -49,11 +51,13 @@ impl Sampler {
     fn gather(&mut self, logits: &[f32], top_k: usize) {
         let all = (0..).zip(logits);
         self.candidates.clear();
-        self.candidates
-            .extend(all.map(|(token, logit)| Candidate { token, logit: *logit, probability: 0.0 }));
-        let order = |a: &Candidate, b: &Candidate| {
-            b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
-        };
+        self.candidates.extend(all.map(|(token, logit)| Candidate {
+            token,
+            logit: *logit,
+            probability: 0.0,
+        }));
+        let order =
+            |a: &Candidate, b: &Candidate| b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token));
         if top_k > 0 && top_k < self.candidates.len() {
             self.candidates.select_nth_unstable_by(top_k - 1, order);
             self.candidates.truncate(top_k);

@@ -124,7 +124,12 @@ impl Scheduler {
     }
 
     /// Plans the next step and appends its tokens and outputs; an empty step means nothing to do.
-    pub fn schedule(&mut self, step: &mut Step, tokens: &mut Vec<Token>, outputs: &mut Vec<Output>) {
+    pub fn schedule(
+        &mut self,
+        step: &mut Step,
+        tokens: &mut Vec<Token>,
+        outputs: &mut Vec<Output>,
+    ) {
         step.segments.clear();
         tokens.clear();
         outputs.clear();

@@ -1,1 +1,52 @@
-//! CPU numerics: quantised products, attention, norms, rope; instruction-set dispatch; the spin pool.
+//! CPU numerics: quantised products, attention, norms, rope; instruction-set dispatch; the spin
+//! pool.
+//!
+//! * [`Pool`]: threads that share a job with about a microsecond of overhead.
+//! * [`Packer`] makes a [`Matrix`] from rows of a GGUF tensor; [`Input`] holds activations;
+//!   [`matmul`], [`matmul_parts`] and [`multiply`] are the products.
+//! * [`KvCache`] and [`attend`]: attention over a paged cache.
+//! * [`rms_norm`], [`rope`](fn@rope), [`silu_mul`], [`softmax_topk`] and others: the rest of a
+//!   layer.
+//!
+//! **The same numbers everywhere.** Results depend on the arguments alone: not on the number of
+//! threads, on what else is in the batch, on the instruction set, or on where a shard's borders
+//! fall. Every kernel is written once over a small set of vector operations that are exact or
+//! correctly rounded on each instruction set, and every order of additions is fixed and written
+//! down in its module. What this rests on: inputs are finite, and nobody turned on flushing of
+//! subnormal numbers.
+//!
+//! This crate knows nothing of models, layers or other machines. Wrong shapes are bugs of the
+//! caller and panic; what depends on the machine or a file is an [`Error`].
+
+// Kernels index several arrays by the same lane, row or panel.
+#![allow(clippy::needless_range_loop)]
+
+mod activation;
+mod attention;
+mod error;
+mod format;
+mod input;
+mod isa;
+mod math;
+mod matrix;
+mod memory;
+mod norm;
+mod pool;
+mod product;
+mod rope;
+mod routing;
+mod rows;
+mod shared;
+mod simd;
+
+pub use activation::{gelu_mul, silu_mul, swiglu_clamped_mul};
+pub use attention::{AttendShape, CacheKind, KvCache, PAGE_POSITIONS, Segment, attend};
+pub use error::Error;
+pub use input::{Forms, Input};
+pub use isa::{check_isa, isa};
+pub use matrix::{Matrix, Packer};
+pub use norm::{add, add_bias, add_scaled, rms_norm, rms_norm_in_place, scale};
+pub use pool::{Pool, THREADS_MAX};
+pub use product::{Parts, Product, matmul, matmul_parts, multiply};
+pub use rope::{RopeAngles, RopeStyle, RopeTable, rope};
+pub use routing::{sigmoid_in_place, softmax, softmax_topk, top_k};

@@ -1,1 +1,24 @@
-//! Architectures as data, the sharding rules, the forward pass over a Backend.
+//! Architectures as data, the sharding rules, and the forward pass over a `Backend`.
+//!
+//! [`Config`] reads a file's metadata; [`Shard`] says which part of every tensor a rank holds;
+//! [`Model`] loads that part and runs it. The forward pass reads as if for a single device: the
+//! only trace of the other ranks is [`Reduce`], to which each row-parallel product hands its
+//! partial sums.
+//!
+//! This crate knows no sequences, no sampling, no links and no machines.
+
+mod arch;
+mod config;
+mod decoder;
+mod embedding;
+mod error;
+mod loader;
+mod names;
+mod shard;
+
+pub use config::{Config, Rope};
+pub use decoder::{Batch, Capacity, Model, Product, Reduce};
+pub use embedding::Embedding;
+pub use error::ModelError;
+pub use loader::Progress;
+pub use shard::{Leaves, Shard, Split, SplitError};

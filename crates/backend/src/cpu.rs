@@ -1,0 +1,229 @@
+//! The reference backend: the `kernels` crate on host memory.
+
+use gguf::TensorType;
+use kernels::{
+    Forms, Input, KvCache, Matrix, Packer, Pool, RopeAngles, add, attend, matmul, matmul_parts,
+    rms_norm, rms_norm_in_place, rope, silu_mul,
+};
+
+use crate::{AttendShape, Backend, BackendError, KvShape, Parts, RopeStyle, RopeTable, Segment};
+
+/// This machine's cores.
+pub struct Cpu {
+    pool: Pool,
+    angles: RopeAngles,
+    /// Prepared products' inputs, one for each width, made when it is first met.
+    inputs: Vec<Input>,
+}
+
+/// Activations in host memory.
+pub struct Rows {
+    values: Vec<f32>,
+    width: usize,
+    rows_max: usize,
+    rows: usize,
+}
+
+impl Rows {
+    fn values(&self) -> &[f32] {
+        &self.values[..self.rows * self.width]
+    }
+
+    /// Makes `rows` rows the ones in use.
+    fn values_mut(&mut self, rows: usize) -> &mut [f32] {
+        assert!(rows <= self.rows_max, "{rows} rows where {} fit", self.rows_max);
+        self.rows = rows;
+        &mut self.values[..rows * self.width]
+    }
+}
+
+impl Cpu {
+    /// A backend of `threads` threads, pinned to `cpus` if any are given (as many, then).
+    ///
+    /// # Errors
+    /// The threads cannot be started or pinned.
+    pub fn new(threads: usize, cpus: &[usize]) -> Result<Self, BackendError> {
+        kernels::check_isa()?;
+        let pool = if cpus.is_empty() { Pool::new(threads)? } else { Pool::pinned(cpus)? };
+        Ok(Self { pool, angles: RopeAngles::new(), inputs: Vec::new() })
+    }
+}
+
+/// `x`, prepared for products with matrices that need `forms`.
+fn load<'a>(inputs: &'a mut Vec<Input>, pool: &Pool, x: &Rows, forms: Forms) -> &'a Input {
+    let known = inputs.iter().position(|input| input.cols() == x.width);
+    let at = known.unwrap_or_else(|| {
+        inputs.push(Input::new(x.rows_max, x.width));
+        inputs.len() - 1
+    });
+    inputs[at].load_for(pool, x.values(), x.rows, forms);
+    &inputs[at]
+}
+
+impl Backend for Cpu {
+    /// `None` for a rank that has no part of it.
+    type Matrix = Option<Matrix>;
+    type Loader = Option<Packer>;
+    type Vector = Vec<f32>;
+    type Rows = Rows;
+    /// `None` for a rank without heads.
+    type Kv = Option<KvCache>;
+
+    fn start_matrix(
+        &mut self,
+        ty: TensorType,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Option<Packer>, BackendError> {
+        let empty = rows == 0 || cols == 0;
+        Ok(if empty { None } else { Some(Packer::new(ty, rows, cols)?) })
+    }
+
+    fn push_rows(&mut self, loader: &mut Option<Packer>, bytes: &[u8]) -> Result<(), BackendError> {
+        if let Some(packer) = loader {
+            packer.push(&self.pool, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn finish_matrix(&mut self, loader: Option<Packer>) -> Result<Option<Matrix>, BackendError> {
+        Ok(loader.map(Packer::finish).transpose()?)
+    }
+
+    fn matrix_bytes(&self, matrix: &Option<Matrix>) -> usize {
+        matrix.as_ref().map_or(0, Matrix::bytes)
+    }
+
+    fn vector(&mut self, values: &[f32]) -> Vec<f32> {
+        values.to_vec()
+    }
+
+    fn rows(&mut self, rows_max: usize, width: usize) -> Rows {
+        Rows { values: vec![0.0; rows_max * width], width, rows_max, rows: 0 }
+    }
+
+    fn kv(&mut self, shape: KvShape) -> Result<Option<KvCache>, BackendError> {
+        let KvShape { heads, k_dim, v_dim, pages, kind } = shape;
+        let empty = heads == 0;
+        Ok(if empty { None } else { Some(KvCache::new(heads, k_dim, v_dim, pages, kind)?) })
+    }
+
+    fn dequantize(
+        &mut self,
+        ty: TensorType,
+        cols: usize,
+        bytes: &[u8],
+        out: &mut [f32],
+    ) -> Result<(), BackendError> {
+        let mut packer = Packer::new(ty, out.len() / cols, cols)?;
+        packer.push(&self.pool, bytes)?;
+        let matrix = packer.finish()?;
+        for (row, out) in out.chunks_exact_mut(cols).enumerate() {
+            matrix.row(row, out);
+        }
+        Ok(())
+    }
+
+    fn upload(&mut self, values: &[f32], out: &mut Rows) {
+        let rows = values.len() / out.width;
+        out.values_mut(rows).copy_from_slice(values);
+    }
+
+    fn host<'a>(&mut self, x: &'a Rows) -> &'a [f32] {
+        x.values()
+    }
+
+    fn set_positions(&mut self, table: &RopeTable, positions: &[u32]) {
+        self.angles.load(&self.pool, table, positions);
+    }
+
+    fn pick(&mut self, x: &Rows, picked: &[usize], out: &mut Rows) {
+        let width = x.width;
+        let values = out.values_mut(picked.len());
+        for (row, out) in picked.iter().zip(values.chunks_exact_mut(width)) {
+            out.copy_from_slice(&x.values()[row * width..(row + 1) * width]);
+        }
+    }
+
+    fn rms_norm(&mut self, x: &Rows, gain: &Vec<f32>, eps: f32, out: &mut Rows) {
+        rms_norm(&self.pool, x.values(), gain, eps, out.values_mut(x.rows));
+    }
+
+    fn head_norm(&mut self, x: &mut Rows, gain: &Vec<f32>, eps: f32) {
+        let rows = x.rows;
+        rms_norm_in_place(&self.pool, x.values_mut(rows), gain, eps);
+    }
+
+    fn linear(&mut self, x: &Rows, outs: &mut [(&Option<Matrix>, &mut Rows)]) {
+        let matrices = outs.iter().filter_map(|(matrix, _)| matrix.as_ref());
+        let forms = matrices.map(Matrix::form).reduce(|a, b| a | b);
+        for (_, out) in outs.iter_mut() {
+            out.values_mut(x.rows);
+        }
+        let Some(forms) = forms else { return };
+        let input = load(&mut self.inputs, &self.pool, x, forms);
+        let mut products: Vec<(&Matrix, &mut [f32])> = outs
+            .iter_mut()
+            .filter_map(|(matrix, out)| Some((matrix.as_ref()?, out.values_mut(x.rows))))
+            .collect();
+        matmul(&self.pool, input, &mut products);
+    }
+
+    fn linear_parts(
+        &mut self,
+        x: &Rows,
+        matrix: &Option<Matrix>,
+        parts: Option<&Parts>,
+        out: &mut Rows,
+    ) {
+        let (Some(matrix), Some(parts)) = (matrix, parts) else {
+            out.values_mut(0);
+            return;
+        };
+        let input = load(&mut self.inputs, &self.pool, x, matrix.form());
+        let out = out.values_mut(parts.count() * x.rows);
+        matmul_parts(&self.pool, input, matrix, parts, out);
+    }
+
+    fn rope(&mut self, x: &mut Rows, head_dim: usize, style: RopeStyle) {
+        let (rows, heads) = (x.rows, x.width / head_dim);
+        if heads > 0 {
+            rope(&self.pool, x.values_mut(rows), heads, head_dim, &self.angles, style);
+        }
+    }
+
+    fn store(&mut self, kv: &mut Option<KvCache>, batch: &[Segment<'_>], k: &Rows, v: &Rows) {
+        let Some(kv) = kv else { return };
+        let mut row = 0;
+        for segment in batch {
+            let rows = row..row + segment.rows;
+            let k = &k.values()[rows.start * k.width..rows.end * k.width];
+            let v = &v.values()[rows.start * v.width..rows.end * v.width];
+            kv.store(&self.pool, segment.table, segment.first_pos, k, v);
+            row = rows.end;
+        }
+    }
+
+    fn attend(
+        &mut self,
+        kv: &Option<KvCache>,
+        shape: &AttendShape,
+        batch: &[Segment<'_>],
+        q: &Rows,
+        out: &mut Rows,
+    ) {
+        let values = out.values_mut(q.rows);
+        if let Some(kv) = kv {
+            attend(&self.pool, kv, shape, batch, q.values(), values);
+        }
+    }
+
+    fn silu_mul(&mut self, gate: &Rows, up: &Rows, out: &mut Rows) {
+        silu_mul(&self.pool, gate.values(), up.values(), out.values_mut(gate.rows));
+    }
+
+    fn add(&mut self, x: &mut Rows, y: &[f32]) {
+        let rows = x.rows;
+        add(x.values_mut(rows), y);
+    }
+}

@@ -1,0 +1,389 @@
+//! The command line, as clap reads it. Every flag's text is its documentation.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// One AI computer out of the machines you already own.
+#[derive(Debug, Parser)]
+#[command(name = "sinew", version, arg_required_else_help = true, infer_subcommands = false)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show it: nodes on this machine, the built-in model split over them, one streamed answer
+    Demo(DemoArgs),
+    /// Start this machine's node
+    Up(UpArgs),
+    /// Print a one-time code with which one other machine can join
+    Invite(InviteArgs),
+    /// Join this machine's node to the cluster that a code came from
+    Join(JoinArgs),
+    /// List the nodes of the cluster
+    Nodes(QueryArgs),
+    /// Split a model over the nodes and serve it
+    Serve(ServeArgs),
+    /// List the served models
+    Ps(QueryArgs),
+    /// Stop serving a model, or stop this machine's node with --node
+    Stop(StopArgs),
+    /// List the model files of this machine's node
+    List(QueryArgs),
+    /// Ask a model, or chat with it
+    Run(RunArgs),
+    /// Measure
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Tools for developers of Sinew
+    #[command(subcommand)]
+    Dev(DevCommand),
+    /// One rank of one instance; started by a node, not by people
+    #[command(hide = true)]
+    Worker,
+}
+
+/// Where this machine's node keeps its identity and models.
+#[derive(Debug, Clone, Args)]
+pub struct DataDir {
+    /// The node's data directory [default: $SINEW_DATA_DIR, or the platform's place for such data]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// End after the answer instead of staying up
+    #[arg(long)]
+    pub once: bool,
+    /// Nodes to start on this machine
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub nodes: u8,
+}
+
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    /// What people call this machine [default: its host name]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Address of the HTTP API and the status page
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8750")]
+    pub api: SocketAddr,
+    /// Let other machines use the HTTP API, with the key that is printed
+    #[arg(long)]
+    pub lan: bool,
+    /// Address on which other nodes reach this one; what arrives is authenticated and encrypted
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8751")]
+    pub listen: SocketAddr,
+    /// Address of a member to try besides the remembered ones
+    #[arg(long, value_name = "ADDR")]
+    pub peer: Vec<SocketAddr>,
+    /// Memory for models, such as 48GiB [default: three quarters of this machine's]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
+    /// Threads for models [default: all cores]
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// CPUs to pin those threads to, such as 0,1
+    #[arg(long, value_delimiter = ',')]
+    pub cpus: Vec<usize>,
+    /// End when standard input ends
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct InviteArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// How long the code is good for, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub ttl: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct JoinArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// What `sinew invite` printed on the other machine
+    pub code: String,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct QueryArgs {
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How a model is placed.
+#[derive(Debug, Clone, Args)]
+pub struct PlaceArgs {
+    /// Nodes to split the model over [default: all that are live]
+    #[arg(long)]
+    pub nodes: Option<usize>,
+    /// The share of each node in every layer, such as 3,2,1 [default: by the threads they offer]
+    #[arg(long, value_delimiter = ',')]
+    pub split: Option<Vec<u32>>,
+    /// How to split the model
+    #[arg(long, value_enum, default_value_t = Strategy::Auto)]
+    pub strategy: Strategy,
+    /// Most tokens of one conversation [default: 8192 or the model's own limit]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<usize>,
+    /// How the nodes exchange activations
+    #[arg(long, value_enum, default_value_t = Transport::Auto)]
+    pub transport: Transport,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Strategy {
+    Auto,
+    Tensor,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    /// Shared memory on one machine, TCP between machines
+    Auto,
+    Shm,
+    Tcp,
+}
+
+impl From<Transport> for protocol::Transport {
+    fn from(transport: Transport) -> Self {
+        match transport {
+            Transport::Auto => Self::Auto,
+            Transport::Shm => Self::Shm,
+            Transport::Tcp => Self::Tcp,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Requests that may run at once
+    #[arg(long, value_name = "N")]
+    pub parallel: Option<usize>,
+    /// Paths of .gguf files, or names from `sinew list`
+    #[arg(required = true, value_name = "MODEL")]
+    pub models: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct StopArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// Stop the node itself, and with it every model it serves
+    #[arg(long, conflicts_with = "model", required_unless_present = "model")]
+    pub node: bool,
+    /// The model's name or the instance's id, from `sinew ps`
+    pub model: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// 0 always takes the likeliest token
+    #[arg(long, default_value_t = 0.7)]
+    pub temperature: f32,
+    /// The same seed gives the same answer
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Most tokens of an answer
+    #[arg(long, value_name = "TOKENS")]
+    pub max_tokens: Option<usize>,
+    /// What the model is told before the conversation
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// Path of a .gguf file, or a name from `sinew list` or `sinew ps`
+    pub model: String,
+    /// The question; without one, a chat begins
+    pub prompt: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Prefill and decode speed of a model, as llama-bench prints it
+    Model(BenchModelArgs),
+}
+
+/// Ranks that run as threads of this process.
+#[derive(Debug, Clone, Args)]
+pub struct LocalArgs {
+    /// Ranks to split the model over, all in this process
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub local_nodes: usize,
+    /// The share of each rank, such as 3,2,1 [default: equal]
+    #[arg(long, value_delimiter = ',')]
+    pub split: Option<Vec<u32>>,
+    /// How to split the model
+    #[arg(long, value_enum, default_value_t = Strategy::Auto)]
+    pub strategy: Strategy,
+    /// How the ranks exchange activations
+    #[arg(long, value_enum, default_value_t = Transport::Auto)]
+    pub transport: Transport,
+    /// Delay of every message between ranks, microseconds: a slower wire, to measure with
+    #[arg(long, value_name = "US", default_value_t = 0)]
+    pub link_latency: u64,
+    /// Threads of each rank
+    #[arg(short, long, default_value_t = 1)]
+    pub threads: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchModelArgs {
+    #[command(flatten)]
+    pub local: LocalArgs,
+    /// Path of a .gguf file
+    #[arg(short, long)]
+    pub model: PathBuf,
+    /// Tokens of the prompt; 0 leaves this test out
+    #[arg(short = 'p', long, default_value_t = 512)]
+    pub n_prompt: usize,
+    /// Tokens to generate; 0 leaves this test out
+    #[arg(short = 'n', long, default_value_t = 128)]
+    pub n_gen: usize,
+    /// Tokens that are in the context before the test
+    #[arg(short = 'd', long, default_value_t = 0)]
+    pub n_depth: usize,
+    /// Runs of each test, after one that does not count
+    #[arg(short, long, default_value_t = 5)]
+    pub repetitions: usize,
+    /// How to print the results
+    #[arg(short, long, value_enum, default_value_t = BenchOutput::Md)]
+    pub output: BenchOutput,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchOutput {
+    Md,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DevCommand {
+    /// Logits of the last position, as JSON
+    Logits(DevLogitsArgs),
+    /// Greedy continuation, as JSON
+    Generate(DevGenerateArgs),
+    /// Token ids of the text on standard input, as JSON
+    Tokenize(DevTokenizeArgs),
+    /// Write a file with random weights in a real model's shape
+    Synth(DevSynthArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct DevLogitsArgs {
+    #[command(flatten)]
+    pub local: LocalArgs,
+    /// Path of a .gguf file
+    #[arg(short, long)]
+    pub model: PathBuf,
+    /// Token ids, such as 1,2,3
+    #[arg(long, value_delimiter = ',', required = true)]
+    pub tokens: Vec<u32>,
+}
+
+#[derive(Debug, Args)]
+pub struct DevGenerateArgs {
+    #[command(flatten)]
+    pub logits: DevLogitsArgs,
+    /// Tokens to generate
+    #[arg(short, default_value_t = 24)]
+    pub n: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct DevTokenizeArgs {
+    /// Path of a .gguf file
+    #[arg(short, long)]
+    pub model: PathBuf,
+    /// Add the tokens that the file asks for around a text
+    #[arg(long)]
+    pub add_special: bool,
+    /// Take special tokens in the text for themselves instead of for plain text
+    #[arg(long)]
+    pub parse_special: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DevSynthArgs {
+    /// The model whose shape to use
+    #[arg(long)]
+    pub shape: String,
+    /// Type of the matrices: f32, f16, q8_0 or q4_0
+    #[arg(long)]
+    pub quant: String,
+    /// Seed of the weights
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// Bytes with an optional unit: 1000-based KB, MB, GB or 1024-based KiB, MiB, GiB.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 10] = [
+        ("kib", 1 << 10),
+        ("mib", 1 << 20),
+        ("gib", 1 << 30),
+        ("tib", 1 << 40),
+        ("kb", 1_000),
+        ("mb", 1_000_000),
+        ("gb", 1_000_000_000),
+        ("tb", 1_000_000_000_000),
+        ("b", 1),
+        ("", 1),
+    ];
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim().to_ascii_lowercase();
+    let unit = UNITS.iter().find(|(name, _)| *name == unit);
+    match (number.parse::<f64>(), unit) {
+        (Ok(number), Some((_, unit))) if number > 0.0 => Ok((number * *unit as f64) as u64),
+        _ => Err("expected a size such as 48GiB, 500MB or 1000000".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_read_with_their_units() {
+        for (text, expected) in [
+            ("1000", Some(1000)),
+            ("1.5KiB", Some(1536)),
+            ("2 GB", Some(2_000_000_000)),
+            ("48gib", Some(48 << 30)),
+            ("", None),
+            ("-1", None),
+            ("0", None),
+            ("5 parsecs", None),
+        ] {
+            assert_eq!(parse_bytes(text).ok(), expected, "{text:?}");
+        }
+    }
+}

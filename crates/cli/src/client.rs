@@ -1,0 +1,165 @@
+//! What commands ask of a running node, over its HTTP API.
+
+use std::io::{BufRead, BufReader, Read};
+use std::time::Duration;
+
+use cluster::{ClusterStatus, Invite, Joined, ServeRequest};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::data_dir::DataDir;
+use crate::error::{CliError, Doing};
+
+/// A node on this machine answers at once; one that does not is stuck or gone.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A running node of this machine.
+#[derive(Debug, Clone)]
+pub struct Client {
+    agent: ureq::Agent,
+    pub api: String,
+    token: String,
+}
+
+/// Progress of placing a model, as the node streams it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct ServeProgress {
+    pub status: String,
+    #[serde(default)]
+    pub instance: String,
+    #[serde(default)]
+    pub done_bytes: u64,
+    #[serde(default)]
+    pub total_bytes: u64,
+    #[serde(default)]
+    pub error: Option<Value>,
+}
+
+impl Client {
+    /// The node that runs with this data directory.
+    ///
+    /// # Errors
+    /// None runs.
+    pub fn find(data_dir: &DataDir) -> Result<Self, CliError> {
+        let missing = || CliError::NoNode { data_dir: data_dir.path().to_path_buf() };
+        let daemon = data_dir.daemon().ok_or_else(missing)?;
+        let token = data_dir.admin_token().ok_or_else(missing)?;
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .build();
+        let client = Self { agent: config.into(), api: format!("http://{}", daemon.api), token };
+        // A node that was killed leaves its announcement behind.
+        client.status().map(|_| client).map_err(|error| match error {
+            CliError::Unreachable { .. } => missing(),
+            other => other,
+        })
+    }
+
+    pub fn status(&self) -> Result<ClusterStatus, CliError> {
+        let url = format!("{}/sinew/v1/status", self.api);
+        let response = self.agent.get(&url).call().map_err(|error| self.unreachable(error))?;
+        read_json(response)
+    }
+
+    pub fn invite(&self, ttl_secs: u64) -> Result<Invite, CliError> {
+        read_json(self.post("/sinew/v1/invite", &json!({ "ttl_secs": ttl_secs }))?)
+    }
+
+    pub fn join(&self, code: &str) -> Result<Joined, CliError> {
+        read_json(self.post("/sinew/v1/join", &json!({ "code": code }))?)
+    }
+
+    pub fn stop(&self, model: &str) -> Result<(), CliError> {
+        let response = self.post("/sinew/v1/stop", &json!({ "model": model }))?;
+        read_json::<Value>(response).map(drop)
+    }
+
+    pub fn shutdown(&self) -> Result<(), CliError> {
+        read_json::<Value>(self.post("/sinew/v1/shutdown", &json!({}))?).map(drop)
+    }
+
+    /// Places a model and waits until it answers; returns the last progress, `ready`.
+    pub fn serve(
+        &self,
+        request: &ServeRequest,
+        mut on_progress: impl FnMut(&ServeProgress),
+    ) -> Result<ServeProgress, CliError> {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            #[serde(flatten)]
+            request: &'a ServeRequest,
+            wait: bool,
+        }
+        let response = self.post("/sinew/v1/serve", &Body { request, wait: true })?;
+        let response = refuse_errors(response)?;
+        let mut last = None;
+        for line in BufReader::new(response.into_body().into_reader()).lines() {
+            let line = line.doing("the node stopped answering")?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            let progress: ServeProgress = serde_json::from_str(&line)
+                .map_err(|error| CliError::Refused(format!("the node sent {line:?}: {error}")))?;
+            if let Some(error) = &progress.error {
+                return Err(CliError::Refused(error_message(error)));
+            }
+            on_progress(&progress);
+            last = Some(progress);
+        }
+        match last {
+            Some(progress) if progress.status == "ready" => Ok(progress),
+            _ => Err(CliError::Refused("the node ended before the model was ready".to_owned())),
+        }
+    }
+
+    /// Starts a streamed chat completion; the reader yields server-sent events.
+    pub fn chat(&self, body: &Value) -> Result<impl Read + Send + use<>, CliError> {
+        let response = refuse_errors(self.post("/v1/chat/completions", body)?)?;
+        Ok(response.into_body().into_reader())
+    }
+
+    fn post(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<ureq::http::Response<ureq::Body>, CliError> {
+        let request = self.agent.post(format!("{}{path}", self.api));
+        let request = request.header("authorization", format!("Bearer {}", self.token));
+        request.send_json(body).map_err(|error| self.unreachable(error))
+    }
+
+    fn unreachable(&self, source: ureq::Error) -> CliError {
+        CliError::Unreachable { api: self.api.clone(), source: Box::new(source) }
+    }
+}
+
+fn read_json<T: DeserializeOwned>(
+    response: ureq::http::Response<ureq::Body>,
+) -> Result<T, CliError> {
+    let mut response = refuse_errors(response)?;
+    let body = response.body_mut().read_json();
+    body.map_err(|error| CliError::Refused(format!("the node's answer makes no sense: {error}")))
+}
+
+/// Turns an error status into the node's own words.
+fn refuse_errors(
+    mut response: ureq::http::Response<ureq::Body>,
+) -> Result<ureq::http::Response<ureq::Body>, CliError> {
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let status = response.status();
+    let message = match response.body_mut().read_json::<Value>() {
+        Ok(body) => error_message(&body["error"]),
+        Err(_) => format!("the node answered with status {status}"),
+    };
+    Err(CliError::Refused(message))
+}
+
+/// The text of an error, whichever of the usual forms it has.
+pub fn error_message(error: &Value) -> String {
+    let text = error.as_str().or_else(|| error["message"].as_str());
+    text.map_or_else(|| error.to_string(), str::to_owned)
+}

@@ -1,0 +1,46 @@
+//! The interactive chat of `sinew run`.
+
+use rustyline::DefaultEditor;
+use rustyline::error::ReadlineError;
+
+use crate::commands::run::Conversation;
+use crate::error::CliError;
+
+const HELP: &str = "\
+  /clear   forget the conversation
+  /bye     leave (or Ctrl-D)
+  Ctrl-C   stop the answer";
+
+/// Reads questions and streams answers until the person leaves.
+pub fn chat(conversation: &mut Conversation) -> Result<(), CliError> {
+    let failed = |error: ReadlineError| CliError::Usage(format!("cannot read input: {error}"));
+    let mut editor = DefaultEditor::new().map_err(failed)?;
+    println!("{}: ask something, or /help", conversation.model());
+    loop {
+        let line = match editor.readline("> ") {
+            Ok(line) => line,
+            Err(ReadlineError::Interrupted) => {
+                println!("(/bye or Ctrl-D to leave)");
+                continue;
+            }
+            Err(ReadlineError::Eof) => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        match line.trim() {
+            "" => {}
+            "/bye" | "/exit" | "/quit" => return Ok(()),
+            "/clear" => conversation.clear(),
+            "/help" | "/?" => println!("{HELP}"),
+            command if command.starts_with('/') => println!("no such command; there are:\n{HELP}"),
+            prompt => {
+                // The history only serves the arrow keys; a line that it refuses is no loss.
+                let _ = editor.add_history_entry(prompt);
+                match conversation.ask(prompt) {
+                    Ok(answer) if answer.interrupted => println!("(stopped)"),
+                    Ok(answer) => println!("({})", answer.summary()),
+                    Err(error) => eprintln!("error: {error}"),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `sinew demo`: the whole of Sinew on one machine, in one command.
+
+use std::time::Instant;
+
+use cluster::ServeRequest;
+
+use crate::args::DemoArgs;
+use crate::commands::run::Conversation;
+use crate::commands::serve;
+use crate::error::{CliError, Doing};
+use crate::interrupt::Interrupt;
+use crate::local_cluster::LocalCluster;
+
+/// The demo model: trained by `demo-model/train.py` on text that `demo-model/generate.py` makes.
+const MODEL: &[u8] = include_bytes!("../../../../demo-model/sinew-demo.gguf");
+const MODEL_NAME: &str = "sinew-demo";
+const QUESTION: &str = "What is Sinew?";
+
+pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
+    let interrupt = Interrupt::install()?;
+    let started = Instant::now();
+    let count = usize::from(args.nodes);
+    let cluster = LocalCluster::start(count)?;
+    let client = cluster.client()?;
+    for (name, pid) in cluster.processes() {
+        println!("{name} is up (process {pid}, its own data directory and identity)");
+    }
+    // Only the first node gets the file: the others read their slices of it from there.
+    let path = cluster.data_dir().path().join("models").join(format!("{MODEL_NAME}.gguf"));
+    std::fs::write(&path, MODEL).doing(format!("cannot write {}", path.display()))?;
+    let request = ServeRequest {
+        model: MODEL_NAME.to_owned(),
+        nodes: Some(count),
+        shares: None,
+        context_tokens: None,
+        sequences_max: None,
+        transport: protocol::Transport::Auto,
+    };
+    let model = serve::place(&client, &request)?;
+    let split = if count == 1 { "on one node" } else { "tensor-parallel over all of them" };
+    println!("{model} is placed {split}, {:.1} s after the start", started.elapsed().as_secs_f64());
+
+    println!("\n> {QUESTION}\n");
+    let mut conversation = Conversation::new(client.clone(), model, interrupt);
+    conversation.greedy();
+    let answer = conversation.ask(QUESTION)?;
+    println!("\n{} on {count} {}", answer.summary(), if count == 1 { "node" } else { "nodes" });
+    println!("\nAPI           {}/v1   (OpenAI's; no key needed on this machine)", client.api);
+    println!("status page   {}/", client.api);
+    if args.once || answer.interrupted {
+        return Ok(());
+    }
+    println!("\nCtrl-C ends the demo.");
+    conversation.wait_for_interrupt();
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! One module a command; each returns what `main` turns into an exit code.
+
+pub mod bench;
+pub mod chat;
+pub mod demo;
+pub mod dev;
+pub mod query;
+pub mod run;
+pub mod serve;
+pub mod synth;
+pub mod up;

@@ -1,0 +1,157 @@
+//! The short commands: ask the node, print a table or JSON.
+
+use cluster::{ClusterStatus, InstanceState, InstanceStatus, NodeState, RankStatus};
+use serde::Serialize;
+
+use crate::args::{InviteArgs, JoinArgs, QueryArgs, StopArgs};
+use crate::client::Client;
+use crate::data_dir::DataDir;
+use crate::error::CliError;
+use crate::table;
+
+pub fn invite(args: &InviteArgs) -> Result<(), CliError> {
+    let invite = client(&args.query)?.invite(args.ttl)?;
+    if args.query.json {
+        return print_json(&invite);
+    }
+    println!("On the other machine, with its node up (sinew up), type:\n");
+    println!("    sinew join {}\n", invite.code);
+    println!("The code works once, within {} minutes.", invite.expires_in_secs.div_ceil(60));
+    Ok(())
+}
+
+pub fn join(args: &JoinArgs) -> Result<(), CliError> {
+    let joined = client(&args.query)?.join(&args.code)?;
+    if args.query.json {
+        return print_json(&joined);
+    }
+    println!("joined {}: the cluster has {} nodes now", joined.by_name, joined.members);
+    Ok(())
+}
+
+pub fn nodes(args: &QueryArgs) -> Result<(), CliError> {
+    let status = client(args)?.status()?;
+    if args.json {
+        return print_json(&status.nodes);
+    }
+    let rows: Vec<_> = status.nodes.iter().map(|node| node_row(&status, node)).collect();
+    let heading = ["NAME", "ID", "STATE", "ADDRESS", "MEMORY", "USED", "THREADS", "RTT"];
+    table::print(heading, &rows);
+    Ok(())
+}
+
+fn node_row(status: &ClusterStatus, node: &cluster::NodeStatus) -> [String; 8] {
+    let here = if node.id == status.node { " (this one)" } else { "" };
+    let state = match node.state {
+        NodeState::Live => "live",
+        NodeState::Suspect => "silent",
+        NodeState::Lost => "lost",
+    };
+    let round_trip = node.round_trip_us.map_or("-".to_owned(), |us| format!("{us} us"));
+    [
+        format!("{}{here}", node.name),
+        node.id.to_string().chars().take(12).collect(),
+        state.to_owned(),
+        node.address.to_string(),
+        table::bytes(node.memory_bytes),
+        table::bytes(node.memory_used_bytes),
+        node.threads.to_string(),
+        round_trip,
+    ]
+}
+
+pub fn ps(args: &QueryArgs) -> Result<(), CliError> {
+    let status = client(args)?.status()?;
+    if args.json {
+        return print_json(&status.instances);
+    }
+    let rows: Vec<_> = status.instances.iter().map(instance_row).collect();
+    table::print(["NAME", "ID", "STATE", "SIZE", "NODES", "CONTEXT", "RUNNING", "TOKENS/S"], &rows);
+    for instance in &status.instances {
+        if let InstanceState::Recovering { reason } | InstanceState::Failed { reason } =
+            &instance.state
+        {
+            println!("{}: {reason}", instance.model);
+        }
+    }
+    Ok(())
+}
+
+fn instance_row(instance: &InstanceStatus) -> [String; 8] {
+    let ranks = &instance.ranks;
+    let (done, total) = ranks.iter().fold((0, 0), |(done, total), rank: &RankStatus| {
+        (done + rank.loaded_bytes, total + rank.total_bytes)
+    });
+    let state = match &instance.state {
+        InstanceState::Loading if total > 0 => format!("loading {} %", done * 100 / total),
+        InstanceState::Loading => "loading".to_owned(),
+        InstanceState::Ready => "ready".to_owned(),
+        InstanceState::Recovering { .. } => "recovering".to_owned(),
+        InstanceState::Failed { .. } => "failed".to_owned(),
+    };
+    let shares: u32 = ranks.iter().map(|rank| rank.share).sum();
+    let nodes = ranks.iter().map(|rank| {
+        let percent = 100.0 * f64::from(rank.share) / f64::from(shares.max(1));
+        format!("{} {percent:.0}%", rank.node_name)
+    });
+    let rate = instance.last_decode_tokens_per_sec;
+    [
+        instance.model.clone(),
+        instance.id.clone(),
+        state,
+        table::bytes(total),
+        nodes.collect::<Vec<_>>().join(", "),
+        instance.context_tokens.to_string(),
+        instance.requests_running.to_string(),
+        rate.map_or("-".to_owned(), |rate| format!("{rate:.1}")),
+    ]
+}
+
+pub fn stop(args: &StopArgs) -> Result<(), CliError> {
+    let client = client(&args.query)?;
+    let what = match &args.model {
+        Some(model) => {
+            client.stop(model)?;
+            model.as_str()
+        }
+        None => {
+            client.shutdown()?;
+            "this machine's node"
+        }
+    };
+    if args.query.json {
+        return print_json(&serde_json::json!({ "stopped": what }));
+    }
+    println!("stopped {what}");
+    Ok(())
+}
+
+pub fn list(args: &QueryArgs) -> Result<(), CliError> {
+    let data_dir = DataDir::new(args.data_dir.data_dir.clone());
+    let store = store::Store::open(data_dir.path())?;
+    let files = store.files();
+    let models = files.iter().map(|path| store.resolve(&path.to_string_lossy()));
+    let models = models.collect::<Result<Vec<_>, _>>()?;
+    if args.json {
+        return print_json(&models);
+    }
+    let rows = models.iter().map(|model| {
+        let digest = model.digest.to_string().chars().take(12).collect();
+        [model.name.clone(), digest, table::bytes(model.bytes)]
+    });
+    table::print(["NAME", "ID", "SIZE"], &rows.collect::<Vec<_>>());
+    if models.is_empty() {
+        println!("put .gguf files into {}", store.models_dir().display());
+    }
+    Ok(())
+}
+
+fn client(args: &QueryArgs) -> Result<Client, CliError> {
+    Client::find(&DataDir::new(args.data_dir.data_dir.clone()))
+}
+
+pub fn print_json(value: &impl Serialize) -> Result<(), CliError> {
+    let text = serde_json::to_string_pretty(value);
+    println!("{}", text.map_err(|error| CliError::Refused(error.to_string()))?);
+    Ok(())
+}

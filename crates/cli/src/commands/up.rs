@@ -1,0 +1,110 @@
+//! `sinew up`: this machine's node, until Ctrl-C, `sinew stop --node` or its parent's end.
+
+use std::sync::Arc;
+
+use cluster::{Node, NodeConfig};
+use serve::ServeConfig;
+use tokio::sync::Notify;
+
+use crate::args::UpArgs;
+use crate::data_dir::{Daemon, DataDir};
+use crate::error::{CliError, Doing};
+use crate::signals::StopSignals;
+
+/// Runs the node to its end.
+pub fn up(args: UpArgs) -> Result<(), CliError> {
+    let data_dir = DataDir::new(args.data_dir.data_dir.clone());
+    data_dir.create()?;
+    if let Some(daemon) = data_dir.daemon()
+        && crate::client::Client::find(&data_dir).is_ok()
+    {
+        return Err(CliError::Running { pid: daemon.pid, api: format!("http://{}", daemon.api) });
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2) // The node waits for most of its life; the cores are the workers'.
+        .enable_all()
+        .build()
+        .doing("cannot start the runtime")?;
+    runtime.block_on(run(args, data_dir))
+}
+
+async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
+    let mut signals = StopSignals::new().doing("cannot handle Ctrl-C")?;
+    let stop = Arc::new(Notify::new());
+    let node = Node::start(node_config(&args, &data_dir)?).await?;
+    let served = serve::start(Arc::new(node.clone()), serve_config(&args, &data_dir, &stop)?);
+    let served = served.await?;
+    let (api, listen) = (served.addr(), node.listen_addr());
+    data_dir.announce(&Daemon { pid: std::process::id(), api, listen })?;
+    greet(&args, &node, &data_dir, api)?;
+    if args.with_parent {
+        end_with_parent(stop.clone());
+    }
+    tokio::select! {
+        () = signals.recv() => {}
+        () = stop.notified() => {}
+    }
+    data_dir.withdraw();
+    served.stop().await;
+    node.shutdown().await;
+    Ok(())
+}
+
+fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliError> {
+    let program = std::env::current_exe().doing("cannot find this program's own file")?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(NodeConfig {
+        data_dir: data_dir.path().to_path_buf(),
+        name: args.name.clone().unwrap_or_else(crate::machine::host_name),
+        listen: args.listen,
+        peers: args.peer.clone(),
+        worker_command: vec![program.to_string_lossy().into_owned(), "worker".to_owned()],
+        memory_bytes: args.memory.unwrap_or_else(crate::machine::default_memory_bytes),
+        threads: args.threads.unwrap_or(cores).max(1),
+        cpus: args.cpus.clone(),
+    })
+}
+
+fn serve_config(
+    args: &UpArgs,
+    data_dir: &DataDir,
+    stop: &Arc<Notify>,
+) -> Result<ServeConfig, CliError> {
+    let mut api = args.api;
+    if args.lan && api.ip().is_loopback() {
+        api.set_ip([0, 0, 0, 0].into());
+    }
+    let mut config = ServeConfig::new(api, data_dir.make_admin_token()?);
+    if args.lan {
+        config.api_keys = vec![data_dir.make_api_key()?];
+    }
+    let stop = stop.clone();
+    config.on_shutdown = Some(Arc::new(move || stop.notify_one()));
+    Ok(config)
+}
+
+fn greet(
+    args: &UpArgs,
+    node: &Node,
+    data_dir: &DataDir,
+    api: std::net::SocketAddr,
+) -> Result<(), CliError> {
+    println!("node {} is up", node.name());
+    println!("  API and status page   http://{api}");
+    println!("  other nodes reach it  {}", node.listen_addr());
+    if args.lan {
+        println!("  API key for others    {}", data_dir.make_api_key()?);
+    }
+    println!("  serve a model         sinew serve FILE.gguf");
+    println!("  add a machine         sinew invite");
+    Ok(())
+}
+
+/// Stops the node when the process that started it ends, however it ends.
+fn end_with_parent(stop: Arc<Notify>) {
+    std::thread::spawn(move || {
+        // Nothing is ever written; only the end of input matters.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        stop.notify_one();
+    });
+}

@@ -1,0 +1,48 @@
+use std::path::PathBuf;
+
+/// What a command failed with: what happened, why, and what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    #[error("no node runs on this machine (looked in {path}). Start one with: sinew up", path = .data_dir.display())]
+    NoNode { data_dir: PathBuf },
+    #[error(
+        "a node already runs on this machine with this data directory (process {pid}, {api}). Stop it with: sinew stop --node"
+    )]
+    Running { pid: u32, api: String },
+    #[error("the node at {api} does not answer: {source}. Is it still running? Try: sinew nodes")]
+    Unreachable { api: String, source: Box<ureq::Error> },
+    /// The node said no, in its own words.
+    #[error("{0}")]
+    Refused(String),
+    #[error("{what}: {source}")]
+    Io { what: String, source: std::io::Error },
+    #[error("node {name} did not start: {reason}")]
+    NodeDied { name: String, reason: String },
+    #[error(transparent)]
+    Start(#[from] serve::StartError),
+    #[error(transparent)]
+    Cluster(#[from] cluster::Error),
+    #[error(transparent)]
+    Engine(#[from] engine::EngineError),
+    #[error(transparent)]
+    Text(#[from] text::TextError),
+    #[error(transparent)]
+    File(#[from] gguf::Error),
+    #[error(transparent)]
+    Store(#[from] store::StoreError),
+    #[error("{0}")]
+    Usage(String),
+    #[error("the answer was cut short: {0}")]
+    Cut(String),
+}
+
+/// Names what was being done when an I/O error came up.
+pub trait Doing<T> {
+    fn doing(self, what: impl Into<String>) -> Result<T, CliError>;
+}
+
+impl<T> Doing<T> for std::io::Result<T> {
+    fn doing(self, what: impl Into<String>) -> Result<T, CliError> {
+        self.map_err(|source| CliError::Io { what: what.into(), source })
+    }
+}

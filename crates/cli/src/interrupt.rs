@@ -1,0 +1,57 @@
+//! Ctrl-C as something to ask about, so that it stops an answer and not the program.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::{CliError, Doing};
+use crate::signals::StopSignals;
+
+/// Remembers that Ctrl-C (or a request to terminate) came since it was last asked.
+#[derive(Debug, Clone)]
+pub struct Interrupt {
+    pending: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    /// From now on Ctrl-C no longer ends the process by itself.
+    ///
+    /// # Errors
+    /// The system has no room for the handler.
+    pub fn install() -> Result<Self, CliError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .doing("cannot handle Ctrl-C")?;
+        let guard = runtime.enter();
+        let mut signals = StopSignals::new().doing("cannot handle Ctrl-C")?;
+        drop(guard);
+        let interrupt = Self::never();
+        let pending = interrupt.pending.clone();
+        std::thread::spawn(move || {
+            runtime.block_on(async {
+                loop {
+                    signals.recv().await;
+                    pending.store(true, Ordering::Release);
+                }
+            });
+        });
+        Ok(interrupt)
+    }
+
+    /// One that never comes.
+    pub fn never() -> Self {
+        Self { pending: Arc::new(AtomicBool::new(false)) }
+    }
+
+    /// Whether it came; asking forgets it.
+    pub fn take(&self) -> bool {
+        self.pending.swap(false, Ordering::AcqRel)
+    }
+
+    /// Blocks until it comes.
+    pub fn wait(&self) {
+        while !self.take() {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+}

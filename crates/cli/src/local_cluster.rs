@@ -1,0 +1,156 @@
+//! Several nodes on this machine, each a process with its own data directory and identity: what
+//! `sinew demo` shows and `sinew run` uses where no node is up.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::client::Client;
+use crate::data_dir::DataDir;
+use crate::error::{CliError, Doing};
+
+/// A node needs well under a second; a machine that is busy compiling may need many.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(10);
+/// Lines of a dead node's log that are shown.
+const LOG_LINES: usize = 5;
+const API_PORT: u16 = 8750;
+
+/// One node's process.
+struct LocalNode {
+    name: String,
+    child: Child,
+    data_dir: DataDir,
+}
+
+/// Nodes that have joined each other. They end when this is dropped, or when this process ends in
+/// any way: they read its end of a pipe.
+pub struct LocalCluster {
+    nodes: Vec<LocalNode>,
+    /// Removed last, when no node uses it any more.
+    dir: TempDir,
+}
+
+impl LocalCluster {
+    /// Starts `count` nodes and joins them.
+    ///
+    /// # Errors
+    /// A node does not start or the others cannot join the first.
+    pub fn start(count: usize) -> Result<Self, CliError> {
+        let dir = tempfile::Builder::new().prefix("sinew-").tempdir();
+        let dir = dir.doing("cannot make a temporary directory")?;
+        let mut cluster = Self { nodes: Vec::new(), dir };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = (cores / count).max(1);
+        for number in 1..=count {
+            let api = if number == 1 { free_api_address() } else { loopback(0) };
+            cluster.spawn(number, api, threads)?;
+        }
+        for node in &mut cluster.nodes {
+            node.wait_until_up()?;
+        }
+        let first = cluster.client()?;
+        for node in &cluster.nodes[1..] {
+            let code = first.invite(60)?.code;
+            Client::find(&node.data_dir)?.join(&code)?;
+        }
+        Ok(cluster)
+    }
+
+    /// The first node's API.
+    pub fn client(&self) -> Result<Client, CliError> {
+        Client::find(&self.nodes[0].data_dir)
+    }
+
+    /// The first node's data directory.
+    pub fn data_dir(&self) -> &DataDir {
+        &self.nodes[0].data_dir
+    }
+
+    /// Name and process id of each node.
+    pub fn processes(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.nodes.iter().map(|node| (node.name.as_str(), node.child.id()))
+    }
+
+    fn spawn(&mut self, number: usize, api: SocketAddr, threads: usize) -> Result<(), CliError> {
+        let name = format!("node-{number}");
+        let data_dir = DataDir::new(Some(self.dir.path().join(&name)));
+        data_dir.create()?;
+        let program = std::env::current_exe().doing("cannot find this program's own file")?;
+        let log = data_dir.path().join("log");
+        let log = File::create(&log).doing(format!("cannot write {}", log.display()))?;
+        let child = Command::new(program)
+            .args(["up", "--with-parent", "--name", &name])
+            .args(["--listen", &loopback(0).to_string(), "--api", &api.to_string()])
+            .args(["--threads", &threads.to_string()])
+            .arg("--data-dir")
+            .arg(data_dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .doing("cannot start a node")?;
+        self.nodes.push(LocalNode { name, child, data_dir });
+        Ok(())
+    }
+}
+
+impl Drop for LocalCluster {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            drop(node.child.stdin.take()); // Its end tells the node to end.
+        }
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        for node in &mut self.nodes {
+            while matches!(node.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+                std::thread::sleep(POLL);
+            }
+            // Errors mean that it is gone already, which is what is wanted.
+            let _ = node.child.kill();
+            let _ = node.child.wait();
+        }
+    }
+}
+
+impl LocalNode {
+    fn wait_until_up(&mut self) -> Result<(), CliError> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while Client::find(&self.data_dir).is_err() {
+            let ended = self.child.try_wait().doing("cannot watch a node")?;
+            let reason = match ended {
+                Some(status) => format!("{status}: {}", self.last_log_lines()),
+                None if Instant::now() > deadline => {
+                    format!("it was not up after {} s", START_TIMEOUT.as_secs())
+                }
+                None => {
+                    std::thread::sleep(POLL);
+                    continue;
+                }
+            };
+            return Err(CliError::NodeDied { name: self.name.clone(), reason });
+        }
+        Ok(())
+    }
+
+    fn last_log_lines(&self) -> String {
+        let lines: io::Result<Vec<String>> = File::open(self.data_dir.path().join("log"))
+            .and_then(|log| BufReader::new(log).lines().collect());
+        let lines = lines.unwrap_or_default();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join(" | ")
+    }
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
+}
+
+/// The usual API address if nobody has it, so that what people copy keeps working.
+fn free_api_address() -> SocketAddr {
+    let usual = loopback(API_PORT);
+    if TcpListener::bind(usual).is_ok() { usual } else { loopback(0) }
+}

@@ -1,0 +1,153 @@
+//! Reading a streamed chat completion, and stopping it with Ctrl-C.
+
+use std::io::{BufRead, BufReader, Read};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::client::error_message;
+use crate::error::CliError;
+use crate::interrupt::Interrupt;
+
+/// How often a pending Ctrl-C is looked for while the model is silent.
+const POLL: Duration = Duration::from_millis(50);
+
+/// What came of one answer.
+#[derive(Debug, Clone, Default)]
+pub struct Answer {
+    pub text: String,
+    /// Whether the person stopped it.
+    pub interrupted: bool,
+    pub prompt_tokens: u64,
+    pub generated_tokens: u64,
+    pub tokens_per_sec: Option<f64>,
+    pub first_token_ms: Option<f64>,
+}
+
+/// Reads server-sent events to their end, handing each piece of text to `on_text` as it comes.
+///
+/// # Errors
+/// The stream ended with an error, or without a proper end.
+pub fn read_answer(
+    stream: impl Read + Send + 'static,
+    interrupt: &Interrupt,
+    mut on_text: impl FnMut(&str),
+) -> Result<Answer, CliError> {
+    let events = spawn_reader(stream);
+    let mut answer = Answer::default();
+    loop {
+        if interrupt.take() {
+            answer.interrupted = true;
+            return Ok(answer); // Dropping the reader closes the connection, which cancels.
+        }
+        let data = match events.recv_timeout(POLL) {
+            Ok(Ok(data)) => data,
+            Ok(Err(error)) => return Err(CliError::Cut(error.to_string())),
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(CliError::Cut("the connection to the node ended".to_owned()));
+            }
+        };
+        if data == "[DONE]" {
+            return Ok(answer);
+        }
+        let event: Value = serde_json::from_str(&data)
+            .map_err(|error| CliError::Cut(format!("the node sent {data:?}: {error}")))?;
+        if !event["error"].is_null() {
+            return Err(CliError::Cut(error_message(&event["error"])));
+        }
+        if let Some(text) = event["choices"][0]["delta"]["content"].as_str() {
+            answer.text.push_str(text);
+            on_text(&printable(text));
+        }
+        answer.take_figures(&event);
+    }
+}
+
+impl Answer {
+    fn take_figures(&mut self, event: &Value) {
+        let (usage, timings) = (&event["usage"], &event["timings"]);
+        if let Some(tokens) = usage["completion_tokens"].as_u64() {
+            self.generated_tokens = tokens;
+            self.prompt_tokens = usage["prompt_tokens"].as_u64().unwrap_or(0);
+        }
+        if let Some(rate) = timings["predicted_per_second"].as_f64() {
+            self.tokens_per_sec = Some(rate);
+            self.first_token_ms = timings["prompt_ms"].as_f64();
+        }
+    }
+
+    /// The figures in one line.
+    pub fn summary(&self) -> String {
+        let mut parts = vec![format!("{} tokens", self.generated_tokens)];
+        parts.extend(self.tokens_per_sec.map(|rate| format!("{rate:.1} tokens/s")));
+        parts.extend(self.first_token_ms.map(|ms| format!("first token after {ms:.0} ms")));
+        parts.join(", ")
+    }
+}
+
+/// Text from a model without what could control a terminal.
+pub fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
+/// Reads `data:` lines in a thread of its own, so that the caller can look for Ctrl-C.
+fn spawn_reader(stream: impl Read + Send + 'static) -> Receiver<std::io::Result<String>> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines() {
+            let line = match line {
+                Ok(line) => line,
+                Err(error) => {
+                    // The receiver may be gone: then nobody wants to know.
+                    let _ = sender.send(Err(error));
+                    return;
+                }
+            };
+            if let Some(data) = line.strip_prefix("data:")
+                && sender.send(Ok(data.trim_start().to_owned())).is_err()
+            {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &'static str) -> (Result<Answer, CliError>, String) {
+        let mut shown = String::new();
+        let interrupt = Interrupt::never();
+        let answer = read_answer(text.as_bytes(), &interrupt, |piece| shown.push_str(piece));
+        (answer, shown)
+    }
+
+    #[test]
+    fn an_answer_is_read_to_its_end() {
+        let (answer, shown) = read(concat!(
+            ": keep-alive\n\n",
+            "data: {\"choices\":[{\"delta\":{\"content\":\"Hi \\u001b[31mthere\"}}]}\n\n",
+            "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2},",
+            "\"timings\":{\"predicted_per_second\":10.0,\"prompt_ms\":5.0}}\n\n",
+            "data: [DONE]\n\n",
+        ));
+        assert_eq!(shown, "Hi [31mthere");
+        assert_eq!(answer.unwrap().summary(), "2 tokens, 10.0 tokens/s, first token after 5 ms");
+    }
+
+    #[test]
+    fn an_error_or_a_missing_end_is_never_a_whole_answer() {
+        for (stream, expected) in [
+            ("data: {\"error\":{\"message\":\"node b was lost\"}}\n\n", "node b was lost"),
+            ("data: {\"choices\":[]}\n\n", "the connection to the node ended"),
+            ("data: {nonsense\n\n", "the node sent"),
+        ] {
+            let error = read(stream).0.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

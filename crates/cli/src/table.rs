@@ -1,0 +1,54 @@
+//! Tables for people: columns as wide as their widest cell.
+
+/// Prints rows under a heading.
+pub fn print<const N: usize>(heading: [&str; N], rows: &[[String; N]]) {
+    print!("{}", render(heading, rows));
+}
+
+fn render<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
+    let mut widths = heading.map(|cell| cell.chars().count());
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: [&str; N]| {
+        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("   ").trim_end())
+    };
+    let mut text = line(heading);
+    for row in rows {
+        text.push_str(&line(std::array::from_fn(|at| row[at].as_str())));
+    }
+    text
+}
+
+/// Bytes in the largest binary unit that keeps the number above one.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["a".to_owned(), "1".to_owned()], ["longer".to_owned(), "2".to_owned()]];
+        assert_eq!(render(["NAME", "N"], &rows), "NAME     N\na        1\nlonger   2\n");
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        assert_eq!(bytes(512), "512 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(40 << 30), "40.0 GiB");
+    }
+}

@@ -1,0 +1,129 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use collective::{Group, Options, ReducePlan};
+use link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect_mesh};
+use model::{Leaves, Product, Reduce};
+use protocol::Transport;
+
+use crate::EngineError;
+
+/// How long the ranks of a new epoch may take to find each other.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// One rank's links to the others in one epoch, with the reductions of its model.
+pub struct Comm {
+    group: Group,
+    attention: ReducePlan,
+    feed_forward: ReducePlan,
+}
+
+/// With whom to meet, and how.
+#[derive(Debug, Clone)]
+pub struct Meeting<'a> {
+    pub instance: &'a str,
+    pub epoch: u64,
+    pub rank: usize,
+    pub endpoints: Vec<SocketAddr>,
+    pub secret: [u8; 32],
+    pub transport: Transport,
+    pub latency: Duration,
+    /// The longest message: the largest step.
+    pub message_bytes_max: usize,
+}
+
+impl Comm {
+    /// Meets the other ranks. Raising `abort` ends the wait, and later every wait in the epoch.
+    ///
+    /// # Errors
+    /// A rank does not come, or does not agree.
+    pub fn connect(
+        meeting: &Meeting<'_>,
+        listener: &Listener,
+        leaves: impl Fn(Product) -> Leaves,
+        abort: Arc<AtomicBool>,
+    ) -> Result<Self, EngineError> {
+        let digest = blake3::hash(meeting.instance.as_bytes());
+        let config = MeshConfig {
+            rank: meeting.rank,
+            addrs: meeting.endpoints.clone(),
+            instance: std::array::from_fn(|at| digest.as_bytes()[at]),
+            epoch: meeting.epoch,
+            secret: Secret::new(meeting.secret),
+            preference: match meeting.transport {
+                Transport::Auto => Preference::Auto,
+                Transport::Shm => Preference::Shm,
+                Transport::Tcp => Preference::Tcp,
+            },
+            encryption: Encryption::Sealed,
+            host: HostId::current(),
+            latency: meeting.latency,
+            deadline: CONNECT_DEADLINE,
+        };
+        let links = match meeting.endpoints.len() {
+            1 => Vec::new(),
+            _ => connect_mesh(listener, &config, &abort)?,
+        };
+        let bytes_max = meeting.message_bytes_max;
+        let options = Options { bytes_max, ..Options::default() };
+        let group = Group::new(meeting.rank, links, abort, options)?;
+        let plan = |product| {
+            let leaves = leaves(product);
+            ReducePlan::new(leaves.count(), leaves.spans())
+        };
+        let (attention, feed_forward) = (plan(Product::Attention)?, plan(Product::FeedForward)?);
+        Ok(Self { group, attention, feed_forward })
+    }
+
+    pub fn ranks(&self) -> usize {
+        self.group.ranks()
+    }
+
+    /// Sends a step to the other ranks.
+    ///
+    /// # Errors
+    /// A rank is late or lost.
+    pub fn send_step(&mut self, message: &mut Vec<u8>) -> Result<(), EngineError> {
+        Ok(self.group.broadcast(0, message)?)
+    }
+
+    /// Waits for rank 0's next step, for as long as there is none.
+    ///
+    /// # Errors
+    /// A rank is lost, or the epoch was ended.
+    pub fn recv_step(&mut self, message: &mut Vec<u8>) -> Result<(), EngineError> {
+        Ok(self.group.broadcast_idle(0, message)?)
+    }
+
+    /// Brings every rank's slice to rank 0, one after the other; elsewhere `all` is not used.
+    ///
+    /// # Errors
+    /// A rank is late or lost.
+    pub fn gather(
+        &mut self,
+        own: &[f32],
+        lens: &[usize],
+        all: &mut [f32],
+    ) -> Result<(), EngineError> {
+        Ok(self.group.gather(0, own, lens, all)?)
+    }
+}
+
+impl Reduce for Comm {
+    type Error = EngineError;
+
+    fn all_reduce(
+        &mut self,
+        product: Product,
+        sums: &[f32],
+        total: &mut [f32],
+    ) -> Result<(), EngineError> {
+        let plan = match product {
+            Product::Attention => &self.attention,
+            Product::FeedForward => &self.feed_forward,
+        };
+        Ok(self.group.all_reduce(plan, sums, total)?)
+    }
+}

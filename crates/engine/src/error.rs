@@ -1,0 +1,47 @@
+use collective::CollectiveError;
+use model::ModelError;
+
+use crate::{BadStep, NotFinite};
+
+/// Why a rank cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Backend(#[from] backend::BackendError),
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+    #[error(transparent)]
+    Mesh(#[from] link::MeshError),
+    #[error(transparent)]
+    BadStep(#[from] BadStep),
+    #[error(transparent)]
+    NotFinite(#[from] NotFinite),
+    #[error("the model file cannot be used: {0}")]
+    File(#[from] gguf::Error),
+    #[error("the model cannot be read from the peer that has it: {0}")]
+    Peer(std::io::Error),
+    #[error("{0}")]
+    Request(#[from] crate::Refused),
+    #[error("the daemon and this worker do not understand each other: {0}")]
+    Protocol(String),
+}
+
+impl EngineError {
+    /// The rank to blame, if the trouble came from another one.
+    pub fn rank(&self) -> Option<usize> {
+        match self {
+            Self::Collective(error) => error.rank(),
+            Self::Mesh(link::MeshError::Missing { missing, .. }) => {
+                missing.first().map(|missing| missing.rank)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether only the epoch has ended: the shard is fine, and a new epoch may begin.
+    pub fn ends_epoch_only(&self) -> bool {
+        matches!(self, Self::Collective(_) | Self::Mesh(_) | Self::BadStep(_))
+    }
+}

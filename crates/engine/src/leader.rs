@@ -1,0 +1,133 @@
+//! Rank 0's loop over requests: schedule, run, commit, report.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use protocol::{Event, FinishReason, Generate, Generation, RequestId, Token};
+
+use crate::{
+    Comm, Committed, EngineError, NotFinite, Output, Rank, Refused, Sampler, Scheduler, Step,
+};
+
+/// The requests of one epoch.
+pub struct Leader {
+    scheduler: Scheduler,
+    sampler: Sampler,
+    timings: HashMap<RequestId, Timing>,
+    step: Step,
+    tokens: Vec<Token>,
+    outputs: Vec<Output>,
+}
+
+/// When a request was first worked on and when its first token came.
+#[derive(Debug, Clone, Copy)]
+struct Timing {
+    prompt_tokens: usize,
+    generated_tokens: usize,
+    added: Instant,
+    first_token: Option<Instant>,
+}
+
+impl Leader {
+    pub fn new(rank: &Rank) -> Self {
+        Self {
+            scheduler: Scheduler::new(rank.limits(), rank.config().vocab),
+            sampler: Sampler::default(),
+            timings: HashMap::new(),
+            step: Step::default(),
+            tokens: Vec::new(),
+            outputs: Vec::new(),
+        }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.scheduler.is_idle()
+    }
+
+    /// Takes a request in.
+    ///
+    /// # Errors
+    /// It cannot ever be done.
+    pub fn add(&mut self, request: Generate) -> Result<(), Refused> {
+        let (id, prompt_tokens) = (request.request, request.prompt.len());
+        self.scheduler.add(request)?;
+        let timing =
+            Timing { prompt_tokens, generated_tokens: 0, added: Instant::now(), first_token: None };
+        self.timings.insert(id, timing);
+        Ok(())
+    }
+
+    /// Ends a request early; its account, if it was known.
+    pub fn cancel(&mut self, request: RequestId) -> Option<Event> {
+        self.scheduler.cancel(request)?;
+        self.finish(request, FinishReason::Cancelled)
+    }
+
+    /// Runs one step and reports what came of it.
+    ///
+    /// # Errors
+    /// The epoch or this rank cannot go on.
+    pub fn step(
+        &mut self,
+        rank: &mut Rank,
+        comm: &mut Comm,
+        mut report: impl FnMut(Event),
+    ) -> Result<(), EngineError> {
+        self.scheduler.schedule(&mut self.step, &mut self.tokens, &mut self.outputs);
+        if self.step.segments.is_empty() {
+            return Ok(());
+        }
+        let vocab = rank.config().vocab;
+        let logits = rank.lead(comm, &self.step, &self.tokens)?;
+        for (row, output) in std::mem::take(&mut self.outputs).into_iter().enumerate() {
+            let logits = &logits[row * vocab..(row + 1) * vocab];
+            self.commit(output, logits, &mut report);
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, output: Output, logits: &[f32], report: &mut impl FnMut(Event)) {
+        let id = output.request;
+        let Some(request) = self.scheduler.request(id) else { return };
+        let token = match self.sampler.sample(logits, &request.sampling, output.position) {
+            Ok(token) => token,
+            Err(NotFinite) => {
+                self.scheduler.cancel(id);
+                self.timings.remove(&id);
+                return report(Event::Rejected { request: id, reason: NotFinite.to_string() });
+            }
+        };
+        let committed = self.scheduler.commit(output, token);
+        if matches!(committed, Some(Committed::Token | Committed::LastToken(_))) {
+            self.count_token(id);
+            report(Event::Tokens { request: id, tokens: vec![token] });
+        }
+        let reason = match committed {
+            Some(Committed::End) => FinishReason::Stop,
+            Some(Committed::LastToken(reason)) => reason,
+            Some(Committed::Token) | None => return,
+        };
+        self.finish(id, reason).into_iter().for_each(report);
+    }
+
+    fn count_token(&mut self, request: RequestId) {
+        if let Some(timing) = self.timings.get_mut(&request) {
+            timing.generated_tokens += 1;
+            timing.first_token.get_or_insert_with(Instant::now);
+        }
+    }
+
+    fn finish(&mut self, request: RequestId, reason: FinishReason) -> Option<Event> {
+        let timing = self.timings.remove(&request)?;
+        let now = Instant::now();
+        let first_token = timing.first_token.unwrap_or(now);
+        Some(Event::Done(Generation {
+            request,
+            reason,
+            prompt_tokens: timing.prompt_tokens,
+            generated_tokens: timing.generated_tokens,
+            prefill_us: (first_token - timing.added).as_micros() as u64,
+            decode_us: (now - first_token).as_micros() as u64,
+        }))
+    }
+}

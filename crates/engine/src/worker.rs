@@ -1,0 +1,279 @@
+//! The worker process: one rank, driven by its daemon over standard input and output.
+//!
+//! Three threads: one reads commands, one writes events, and the main thread loads, links and
+//! computes. The reader also ends what must not wait: it raises the running epoch's abort flag when
+//! the daemon ends the epoch, and ends the process when the daemon is gone.
+
+use std::io::{self, BufReader, BufWriter};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use gguf::{File, Source};
+use link::Listener;
+use protocol::frame::{self, FrameError};
+use protocol::{Command, Event, ModelSource, WorkerSpec};
+use store::PeerFile;
+
+use crate::comm::{Comm, Meeting};
+use crate::leader::Leader;
+use crate::{EngineError, Rank, RankOptions};
+
+/// Progress of loading is told at most this often.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A command, and for `Connect` the flag that ends the epoch it begins.
+struct Order {
+    command: Command,
+    abort: Arc<AtomicBool>,
+}
+
+/// Runs until the daemon closes standard input.
+///
+/// # Errors
+/// The shard cannot be loaded or computed; the daemon has been told.
+pub fn run() -> Result<(), EngineError> {
+    let orders = read_commands();
+    let events = write_events();
+    let result = Worker::open(&orders, &events).and_then(|mut worker| worker.serve(&orders));
+    if let Err(error) = &result {
+        report(&events, Event::Failed { reason: error.to_string() });
+    }
+    // The writer ends, everything written, when the last sender is gone.
+    let Events { sender, writer } = events;
+    drop(sender);
+    let _ = writer.join();
+    result
+}
+
+struct Worker<'a> {
+    spec: WorkerSpec,
+    rank: Rank,
+    listener: Listener,
+    events: &'a Events,
+}
+
+/// How a linked epoch ended, if not with an error.
+enum Ended {
+    /// The daemon said so; the order is what it wants next.
+    By(Order),
+    /// The daemon is gone.
+    DaemonGone,
+}
+
+impl<'a> Worker<'a> {
+    /// Takes the first command: listens and loads.
+    fn open(orders: &Receiver<Order>, events: &'a Events) -> Result<Self, EngineError> {
+        let Ok(Order { command: Command::Open(spec), .. }) = orders.recv() else {
+            return Err(EngineError::Protocol("the first command must be open".to_owned()));
+        };
+        let listener = Listener::bind(SocketAddr::new(spec.bind, 0))?;
+        report(events, Event::Listening { port: listener.addr().port() });
+        let started = Instant::now();
+        let source = open_source(&spec.model)?;
+        let rank = load(&spec, source, events)?;
+        report(
+            events,
+            Event::Loaded {
+                weight_bytes: rank.weight_bytes(),
+                kv_bytes: rank.kv_bytes(),
+                load_us: started.elapsed().as_micros() as u64,
+            },
+        );
+        Ok(Self { spec: *spec, rank, listener, events })
+    }
+
+    /// Links and serves, epoch by epoch.
+    fn serve(&mut self, orders: &Receiver<Order>) -> Result<(), EngineError> {
+        let mut next = orders.recv().ok();
+        while let Some(order) = next {
+            next = match order.command {
+                Command::Connect { epoch, endpoints } => {
+                    match self.epoch(epoch, endpoints, order.abort.clone(), orders) {
+                        Ok(Ended::By(order)) => Some(order),
+                        Ok(Ended::DaemonGone) => None,
+                        Err(error) if error.ends_epoch_only() => {
+                            self.lost(epoch, &error, &order.abort);
+                            orders.recv().ok()
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                Command::Generate(request) => {
+                    let reason = "the ranks are not linked".to_owned();
+                    report(self.events, Event::Rejected { request: request.request, reason });
+                    orders.recv().ok()
+                }
+                // Nothing runs that could be cancelled or disconnected.
+                Command::Cancel { .. } | Command::Disconnect => orders.recv().ok(),
+                Command::Open(_) => {
+                    return Err(EngineError::Protocol("a worker is opened once".to_owned()));
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// One epoch: meets the other ranks, then leads or follows until it ends.
+    fn epoch(
+        &mut self,
+        epoch: u64,
+        endpoints: Vec<SocketAddr>,
+        abort: Arc<AtomicBool>,
+        orders: &Receiver<Order>,
+    ) -> Result<Ended, EngineError> {
+        let meeting = Meeting {
+            instance: &self.spec.instance,
+            epoch,
+            rank: self.spec.rank,
+            endpoints,
+            secret: self.spec.secret.0,
+            transport: self.spec.transport,
+            latency: Duration::from_micros(self.spec.link_latency_us),
+            message_bytes_max: self.rank.limits().message_bytes_max(),
+        };
+        let leaves = |product| self.rank.leaves(product);
+        let mut comm = Comm::connect(&meeting, &self.listener, leaves, abort)?;
+        report(self.events, Event::Linked { epoch });
+        if self.spec.rank == 0 {
+            return self.lead(&mut comm, orders);
+        }
+        loop {
+            self.rank.follow(&mut comm)?;
+        }
+    }
+
+    /// Rank 0: takes requests between steps, and waits for one when there is nothing to do.
+    fn lead(&mut self, comm: &mut Comm, orders: &Receiver<Order>) -> Result<Ended, EngineError> {
+        let events = self.events;
+        let mut leader = Leader::new(&self.rank);
+        loop {
+            let order = match leader.is_idle() {
+                true => orders.recv().map_err(|_| ()).map(Some),
+                false => match orders.try_recv() {
+                    Ok(order) => Ok(Some(order)),
+                    Err(std::sync::mpsc::TryRecvError::Empty) => Ok(None),
+                    Err(std::sync::mpsc::TryRecvError::Disconnected) => Err(()),
+                },
+            };
+            let Ok(order) = order else { return Ok(Ended::DaemonGone) };
+            match order {
+                None => leader.step(&mut self.rank, comm, |event| report(events, event))?,
+                Some(Order { command: Command::Generate(request), .. }) => {
+                    let id = request.request;
+                    if let Err(refused) = leader.add(request) {
+                        let reason = refused.to_string();
+                        report(events, Event::Rejected { request: id, reason });
+                    }
+                }
+                Some(Order { command: Command::Cancel { request }, .. }) => {
+                    leader.cancel(request).into_iter().for_each(|event| report(events, event));
+                }
+                Some(order) => return Ok(Ended::By(order)),
+            }
+        }
+    }
+
+    /// Tells that an epoch ended because of another rank, unless the daemon ended it.
+    fn lost(&self, epoch: u64, error: &EngineError, abort: &AtomicBool) {
+        if abort.load(Ordering::Acquire) {
+            return;
+        }
+        let (rank, reason) = (error.rank(), error.to_string());
+        report(self.events, Event::Lost { epoch, rank, reason });
+    }
+}
+
+fn open_source(model: &ModelSource) -> Result<Arc<dyn Source>, EngineError> {
+    Ok(match model {
+        ModelSource::File { path } => Arc::new(File::open(path)?),
+        ModelSource::Peer { relay, token } => {
+            Arc::new(PeerFile::connect(*relay, &token.0).map_err(EngineError::Peer)?)
+        }
+    })
+}
+
+fn load(spec: &WorkerSpec, source: Arc<dyn Source>, events: &Events) -> Result<Rank, EngineError> {
+    let options = RankOptions {
+        rank: spec.rank,
+        shares: spec.shares.clone(),
+        context_tokens: spec.context_tokens,
+        sequences_max: spec.sequences_max,
+        threads: spec.threads,
+        cpus: spec.cpus.clone(),
+    };
+    let total_bytes = share_of_file(spec, source.as_ref());
+    let mut done_bytes = 0;
+    let mut told = Instant::now();
+    Rank::load(source, &options, &mut |bytes| {
+        done_bytes += bytes;
+        if told.elapsed() >= PROGRESS_INTERVAL {
+            told = Instant::now();
+            let done_bytes = done_bytes.min(total_bytes);
+            report(events, Event::Loading { done_bytes, total_bytes });
+        }
+    })
+}
+
+/// About how many bytes this rank will load: its share of all tensors.
+fn share_of_file(spec: &WorkerSpec, source: &dyn Source) -> u64 {
+    let tensors = source.directory().tensors().iter();
+    let bytes: u64 = tensors.map(|tensor| tensor.range.end - tensor.range.start).sum();
+    let all: u64 = spec.shares.iter().map(|share| u64::from(*share)).sum();
+    let own = spec.shares.get(spec.rank).copied().unwrap_or(0);
+    (u128::from(bytes) * u128::from(own) / u128::from(all.max(1))) as u64
+}
+
+/// The reader thread. When standard input ends, so does this process, whatever it is doing.
+fn read_commands() -> Receiver<Order> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut input = BufReader::new(io::stdin().lock());
+        let mut abort = Arc::new(AtomicBool::new(false));
+        loop {
+            let command = match frame::read::<Command>(&mut input) {
+                Ok(command) => command,
+                Err(FrameError::Closed) => std::process::exit(0),
+                Err(error) => {
+                    eprintln!("the daemon's commands cannot be read: {error}");
+                    std::process::exit(1);
+                }
+            };
+            if matches!(command, Command::Connect { .. } | Command::Disconnect) {
+                abort.store(true, Ordering::Release);
+                abort = Arc::new(AtomicBool::new(false));
+            }
+            if sender.send(Order { command, abort: abort.clone() }).is_err() {
+                return; // The main thread has failed and is telling the daemon why.
+            }
+        }
+    });
+    receiver
+}
+
+/// Where events go.
+struct Events {
+    sender: Sender<Event>,
+    writer: std::thread::JoinHandle<()>,
+}
+
+/// The writer thread, so that the step loop never waits for a pipe.
+fn write_events() -> Events {
+    let (sender, receiver) = channel::<Event>();
+    let writer = std::thread::spawn(move || {
+        let mut output = BufWriter::new(io::stdout().lock());
+        for event in receiver {
+            if frame::write(&mut output, &event).is_err() {
+                std::process::exit(0); // The daemon is gone.
+            }
+        }
+    });
+    Events { sender, writer }
+}
+
+fn report(events: &Events, event: Event) {
+    // The writer ends the process before it ends itself.
+    let _ = events.sender.send(event);
+}

@@ -1,0 +1,193 @@
+//! The engine against the reference of another implementation, and split against whole.
+//!
+//! The fixtures hold tiny models with the logits and greedy continuations that `transformers`
+//! computed for them in f32 (see `fixtures/README.md`).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use gguf::{File, Source};
+use protocol::Transport;
+use serde::Deserialize;
+use sinew_engine::{Local, LocalOptions};
+
+/// Largest logit error against the reference, as a fraction of the logits' spread.
+const ERROR_MAX: f32 = 2e-3;
+const CONTEXT_TOKENS: usize = 256;
+
+#[derive(Deserialize)]
+struct Fixture {
+    prompts: Vec<Prompt>,
+}
+
+#[derive(Deserialize)]
+struct Prompt {
+    ids: Vec<u32>,
+    hf: Option<Reference>,
+    llama_cpp_dequant_f32: Option<Reference>,
+    llama_cpp: Option<Reference>,
+}
+
+#[derive(Deserialize, Clone)]
+struct Reference {
+    logits: Vec<f32>,
+    greedy: Vec<u32>,
+    margins: Vec<f32>,
+}
+
+/// Models of the supported architectures whose weights are floats.
+const FLOAT_MODELS: &[&str] = &[
+    "models/llama-spm",
+    "models/llama-untied",
+    "models/llama3-tied",
+    "models/mistral",
+    "models/qwen3",
+];
+
+/// Quantised models of the supported types.
+const QUANTISED_MODELS: &[&str] = &["quant/llama-q256-l1.Q8_0", "quant/llama-q256-l1.Q4_0"];
+
+fn path(name: &str, extension: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    root.join(format!("{name}.{extension}"))
+}
+
+fn prompts(name: &str) -> Vec<Prompt> {
+    let text = std::fs::read(path(name, "json")).expect("the fixture is in the repository");
+    serde_json::from_slice::<Fixture>(&text).expect("the fixture has the expected fields").prompts
+}
+
+fn start(name: &str, shares: &[u32], transport: Transport, threads: usize) -> Local {
+    let file = File::open(path(name, "gguf")).expect("the fixture is in the repository");
+    let source: Arc<dyn Source> = Arc::new(file);
+    let options = LocalOptions {
+        shares: shares.to_vec(),
+        transport,
+        link_latency: Duration::ZERO,
+        threads,
+        context_tokens: CONTEXT_TOKENS,
+    };
+    Local::start(source, &options).expect("the model is supported")
+}
+
+/// Logits after a prompt, and its greedy continuation.
+fn run(local: &mut Local, prompt: &[u32], count: usize) -> (Vec<f32>, Vec<u32>) {
+    local.truncate(0);
+    let logits = local.feed(prompt).unwrap().to_vec();
+    local.truncate(0);
+    (logits, local.generate(prompt, count).unwrap())
+}
+
+fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+fn spread(logits: &[f32]) -> f32 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    max - logits.iter().copied().fold(f32::INFINITY, f32::min)
+}
+
+/// Greedy tokens must agree up to the first step whose margin is within the error.
+fn assert_greedy(name: &str, found: &[u32], reference: &Reference, error: f32) {
+    let sure = reference.margins.iter().take_while(|margin| **margin > 2.0 * error).count();
+    let sure = sure.min(reference.greedy.len());
+    assert_eq!(found[..sure], reference.greedy[..sure], "{name}");
+}
+
+#[test]
+fn float_models_agree_with_the_reference() {
+    for name in FLOAT_MODELS {
+        let mut local = start(name, &[1], Transport::Auto, 2);
+        for prompt in prompts(name) {
+            let reference = prompt.hf.expect("models/ have a transformers reference");
+            let (logits, greedy) = run(&mut local, &prompt.ids, reference.greedy.len());
+            let error = largest_difference(&logits, &reference.logits);
+            let limit = ERROR_MAX * spread(&reference.logits);
+            println!("{name}, {} tokens: {error:e} of {limit:e}", prompt.ids.len());
+            assert!(error <= limit, "{name}: {error} is over {limit}");
+            assert_eq!(greedy, reference.greedy, "{name}");
+        }
+    }
+}
+
+#[test]
+fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
+    // llama.cpp quantises activations as well; the bound is its own error and a quarter.
+    const FACTOR: f32 = 1.25;
+    for name in QUANTISED_MODELS {
+        let mut local = start(name, &[1], Transport::Auto, 1);
+        let prompts = prompts(name);
+        let rival_error = |prompt: &Prompt| {
+            let (exact, rival) = (&prompt.llama_cpp_dequant_f32, &prompt.llama_cpp);
+            largest_difference(&exact.as_ref().unwrap().logits, &rival.as_ref().unwrap().logits)
+        };
+        let limit = FACTOR * prompts.iter().map(rival_error).fold(0.0, f32::max);
+        for prompt in prompts {
+            let exact = prompt.llama_cpp_dequant_f32.unwrap();
+            let (logits, greedy) = run(&mut local, &prompt.ids, exact.greedy.len());
+            let error = largest_difference(&logits, &exact.logits);
+            println!("{name}, {} tokens: {error} of {limit}", prompt.ids.len());
+            assert!(error <= limit, "{name}: {error} is over {limit}");
+            assert_greedy(name, &greedy, &exact, limit);
+        }
+    }
+}
+
+#[test]
+fn every_split_gives_the_bits_of_one_node() {
+    let splits: &[(&[u32], Transport)] = &[
+        (&[1, 1], Transport::Shm),
+        (&[1, 1], Transport::Tcp),
+        (&[3, 2, 1], Transport::Shm),
+        (&[1, 1, 1], Transport::Tcp),
+        (&[5, 0, 1, 2], Transport::Auto),
+        (&[1; 7], Transport::Auto),
+    ];
+    for name in FLOAT_MODELS.iter().chain(QUANTISED_MODELS) {
+        let prompts = prompts(name);
+        let mut whole = start(name, &[1], Transport::Auto, 2);
+        let expected: Vec<_> =
+            prompts.iter().map(|prompt| run(&mut whole, &prompt.ids, 24)).collect();
+        for (shares, transport) in splits {
+            let mut split = start(name, shares, *transport, 1);
+            for (prompt, (logits, greedy)) in prompts.iter().zip(&expected) {
+                let what = format!("{name} over {shares:?} by {transport:?}");
+                for repeat in 0..2 {
+                    let found = run(&mut split, &prompt.ids, 24);
+                    let same = found.0.iter().zip(logits).all(|(a, b)| a.to_bits() == b.to_bits());
+                    assert!(same, "{what}, run {repeat}: other logits");
+                    assert_eq!(&found.1, greedy, "{what}, run {repeat}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_prompt_in_pieces_gives_the_bits_of_the_whole() {
+    for name in FLOAT_MODELS.iter().chain(QUANTISED_MODELS) {
+        let prompt = &prompts(name)[2].ids;
+        let mut local = start(name, &[1], Transport::Auto, 2);
+        let whole = local.feed(prompt).unwrap().to_vec();
+        local.truncate(0);
+        for piece in prompt[..prompt.len() - 1].chunks(13) {
+            local.feed(piece).unwrap();
+        }
+        let last = local.feed(&prompt[prompt.len() - 1..]).unwrap();
+        assert!(last.iter().zip(&whole).all(|(a, b)| a.to_bits() == b.to_bits()), "{name}");
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_in_words() {
+    let mut local = start("models/qwen3", &[1], Transport::Auto, 1);
+    let text = |result: Result<&[f32], _>| match result {
+        Err::<_, sinew_engine::EngineError>(error) => error.to_string(),
+        Ok(_) => panic!("it should be refused"),
+    };
+    assert!(text(local.feed(&[])).contains("empty"));
+    assert!(text(local.feed(&[512])).contains("token 512 in a vocabulary of 512"));
+    assert!(text(local.feed(&[1; 257])).contains("257 tokens"));
+}

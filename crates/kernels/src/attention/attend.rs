@@ -1,0 +1,377 @@
+//! Which task computes what: batches, causal masks, head groups and spans.
+
+use super::cache::KvCache;
+use super::tile::{AddPage, Convert, Finish, Merge, Query, States};
+use super::{PAGE_POSITIONS, SPAN_POSITIONS};
+use crate::isa::{Isa, run};
+use crate::pool::Pool;
+use crate::shared::SharedMut;
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// Heads that one task covers at most; more of them share keys in latent attention alone.
+const HEADS_A_TASK: usize = 32;
+
+/// Query vectors that one task aims at: enough that converting a page to f32 once for all of them
+/// costs little.
+const QUERIES_A_TASK: usize = 96;
+
+/// From this many query vectors on, a page is converted to f32 first.
+const QUERIES_CONVERTED: usize = 12;
+
+/// If there are fewer tasks than this for each thread, spans become tasks of their own.
+const TASKS_A_THREAD: usize = 4;
+
+/// What attention needs to know about a layer and this shard's heads.
+#[derive(Debug, Clone)]
+pub struct AttendShape {
+    heads: usize,
+    k_dim: usize,
+    v_dim: usize,
+    scale: f32,
+    window: Option<usize>,
+    soft_cap: Option<f32>,
+    sinks: Option<Vec<f32>>,
+    /// Runs of heads that read the same head of the cache.
+    groups: Vec<Group>,
+}
+
+#[derive(Debug, Clone)]
+struct Group {
+    kv_head: usize,
+    heads: Range<usize>,
+}
+
+impl AttendShape {
+    /// `kv_of_head`: for each head of this shard, its head in this shard's cache. `scale`
+    /// multiplies every score (usually `1 / sqrt(k_dim)`).
+    pub fn new(kv_of_head: &[u32], k_dim: usize, v_dim: usize, scale: f32) -> Self {
+        let mut groups: Vec<Group> = Vec::new();
+        for (head, &kv_head) in kv_of_head.iter().enumerate() {
+            let kv_head = kv_head as usize;
+            match groups.last_mut() {
+                Some(group) if group.kv_head == kv_head && group.heads.len() < HEADS_A_TASK => {
+                    group.heads.end = head + 1;
+                }
+                _ => groups.push(Group { kv_head, heads: head..head + 1 }),
+            }
+        }
+        let heads = kv_of_head.len();
+        let (window, soft_cap, sinks) = (None, None, None);
+        Self { heads, k_dim, v_dim, scale, window, soft_cap, sinks, groups }
+    }
+
+    /// A position sees itself and the `window - 1` positions before it.
+    pub fn with_window(mut self, window: Option<usize>) -> Self {
+        self.window = window;
+        self
+    }
+
+    /// Scores become `cap * tanh(score / cap)`.
+    pub fn with_soft_cap(mut self, cap: Option<f32>) -> Self {
+        self.soft_cap = cap;
+        self
+    }
+
+    /// One logit a head that takes part in the softmax and has no value (gpt-oss).
+    ///
+    /// # Panics
+    /// If there is not one for each head.
+    pub fn with_sinks(mut self, sinks: Option<Vec<f32>>) -> Self {
+        assert!(sinks.as_ref().is_none_or(|sinks| sinks.len() == self.heads));
+        self.sinks = sinks;
+        self
+    }
+
+    /// Heads of this shard.
+    pub fn heads(&self) -> usize {
+        self.heads
+    }
+}
+
+/// A run of consecutive positions of one sequence in a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct Segment<'a> {
+    /// The sequence's pages, in order, at least up to its last position.
+    pub table: &'a [u32],
+    /// Position of the first row.
+    pub first_pos: usize,
+    /// Rows of the batch that belong to this run.
+    pub rows: usize,
+}
+
+/// Causal attention of a batch: each row sees its own sequence up to its own position, whose keys
+/// and values are in the cache already.
+///
+/// `segments` follow one another in the batch; `q`: `[rows, heads, k_dim]` f32;
+/// `out`: `[rows, heads, v_dim]` f32.
+///
+/// # Panics
+/// If the shapes do not fit, a table is too short, or names a page that does not exist.
+pub fn attend(
+    pool: &Pool,
+    cache: &KvCache,
+    shape: &AttendShape,
+    segments: &[Segment],
+    q: &[f32],
+    out: &mut [f32],
+) {
+    attend_on(Isa::chosen(), pool, cache, shape, segments, q, out);
+}
+
+pub(super) fn attend_on(
+    isa: Isa,
+    pool: &Pool,
+    cache: &KvCache,
+    shape: &AttendShape,
+    segments: &[Segment],
+    q: &[f32],
+    out: &mut [f32],
+) {
+    let rows: usize = segments.iter().map(|segment| segment.rows).sum();
+    assert_eq!((cache.k_dim(), cache.v_dim()), (shape.k_dim, shape.v_dim), "cache of other heads");
+    assert!(shape.groups.iter().all(|group| group.kv_head < cache.kv_heads()), "no such KV head");
+    assert_eq!(q.len(), rows * shape.heads * shape.k_dim, "queries must be [{rows}, heads, dim]");
+    assert_eq!(out.len(), rows * shape.heads * shape.v_dim, "output must be [{rows}, heads, dim]");
+    for segment in segments.iter().filter(|segment| segment.rows > 0) {
+        let pages = (segment.first_pos + segment.rows).div_ceil(PAGE_POSITIONS);
+        assert!(pages <= segment.table.len(), "a table of {} pages", segment.table.len());
+    }
+    let out = SharedMut::new(out.as_mut_ptr());
+    let batch = Batch { isa, cache, shape, segments, q, out };
+    let tiles = batch.tiles();
+    if tiles >= TASKS_A_THREAD * pool.threads() {
+        pool.run(tiles, |index| batch.whole(&batch.tile(index)));
+    } else {
+        batch.by_spans(pool, tiles);
+    }
+}
+
+/// Everything the tasks of one call share.
+struct Batch<'a> {
+    isa: Isa,
+    cache: &'a KvCache,
+    shape: &'a AttendShape,
+    segments: &'a [Segment<'a>],
+    q: &'a [f32],
+    out: SharedMut<f32>,
+}
+
+/// Some rows of one segment, for one group of heads.
+struct Tile<'a> {
+    table: &'a [u32],
+    first_pos: usize,
+    /// In the batch.
+    rows: Range<usize>,
+    group: &'a Group,
+}
+
+/// A thread's buffers, kept between calls so that a token allocates nothing.
+#[derive(Default)]
+struct Buffers {
+    span: States,
+    total: States,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+thread_local! {
+    static BUFFERS: RefCell<Buffers> = RefCell::default();
+    static PARTIALS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Tile<'_> {
+    fn queries(&self) -> usize {
+        self.rows.len() * self.group.heads.len()
+    }
+
+    /// The spans that any of the tile's rows sees.
+    fn spans(&self, window: Option<usize>) -> Range<usize> {
+        let first = first_visible(self.first_pos, window);
+        let end = self.first_pos + self.rows.len();
+        first / SPAN_POSITIONS..end.div_ceil(SPAN_POSITIONS)
+    }
+}
+
+fn first_visible(pos: usize, window: Option<usize>) -> usize {
+    window.map_or(0, |window| (pos + 1).saturating_sub(window))
+}
+
+impl<'a> Batch<'a> {
+    fn rows_a_tile(&self) -> usize {
+        let widest = self.shape.groups.iter().map(|group| group.heads.len()).max().unwrap_or(1);
+        (QUERIES_A_TASK / widest).max(1)
+    }
+
+    fn tiles(&self) -> usize {
+        let rows = self.rows_a_tile();
+        let tiles: usize = self.segments.iter().map(|segment| segment.rows.div_ceil(rows)).sum();
+        tiles * self.shape.groups.len()
+    }
+
+    /// Tile `index`: the groups of one run of rows follow one another.
+    fn tile(&self, index: usize) -> Tile<'a> {
+        let rows_a_tile = self.rows_a_tile();
+        let groups = &self.shape.groups;
+        let (mut run, group) = (index / groups.len(), &groups[index % groups.len()]);
+        let mut first_row = 0;
+        for segment in self.segments {
+            let runs = segment.rows.div_ceil(rows_a_tile);
+            if run < runs {
+                let start = run * rows_a_tile;
+                let end = segment.rows.min(start + rows_a_tile);
+                return Tile {
+                    table: segment.table,
+                    first_pos: segment.first_pos + start,
+                    rows: first_row + start..first_row + end,
+                    group,
+                };
+            }
+            run -= runs;
+            first_row += segment.rows;
+        }
+        unreachable!("tile {index} of {}", self.tiles())
+    }
+
+    /// All of one tile on one thread.
+    fn whole(&self, tile: &Tile) {
+        BUFFERS.with_borrow_mut(|buffers| {
+            let v_stride = self.cache.v_stride();
+            let mut total = std::mem::take(&mut buffers.total);
+            total.reset(tile.queries(), v_stride);
+            for span in tile.spans(self.shape.window) {
+                self.add_span(tile, span, buffers);
+                let States { max, sum, acc } = &buffers.span;
+                run(self.isa, Merge { total: &mut total, max, sum, acc, v_stride });
+            }
+            self.finish(tile, &total);
+            buffers.total = total;
+        });
+    }
+
+    /// Few tiles: every span is a task, a second job merges them.
+    fn by_spans(&self, pool: &Pool, tiles: usize) {
+        let window = self.shape.window;
+        let v_stride = self.cache.v_stride();
+        let spans = |tile: usize| self.tile(tile).spans(window);
+        let spans_max = (0..tiles).map(|tile| spans(tile).len()).max().unwrap_or(0);
+        let queries_max = (0..tiles).map(|tile| self.tile(tile).queries()).max().unwrap_or(0);
+        let partial_len = queries_max * (2 + v_stride);
+        PARTIALS.with_borrow_mut(|partials| {
+            partials.resize(tiles * spans_max * partial_len, 0.0);
+            let shared = SharedMut::new(partials.as_mut_ptr());
+            pool.run(tiles * spans_max, |task| {
+                let (tile, span) = (self.tile(task / spans_max), task % spans_max);
+                let spans = tile.spans(window);
+                if span >= spans.len() {
+                    return;
+                }
+                // SAFETY: each task has its own `partial_len` numbers of the buffer.
+                let partial = unsafe {
+                    let start = shared.ptr().add(task * partial_len);
+                    std::slice::from_raw_parts_mut(start, partial_len)
+                };
+                let queries = tile.queries();
+                BUFFERS.with_borrow_mut(|buffers| {
+                    self.add_span(&tile, spans.start + span, buffers);
+                    partial[..queries].copy_from_slice(&buffers.span.max);
+                    partial[queries..2 * queries].copy_from_slice(&buffers.span.sum);
+                    partial[2 * queries..][..queries * v_stride]
+                        .copy_from_slice(&buffers.span.acc);
+                });
+            });
+            let partials = &*partials;
+            pool.run(tiles, |index| {
+                let tile = self.tile(index);
+                let queries = tile.queries();
+                BUFFERS.with_borrow_mut(|buffers| {
+                    buffers.total.reset(queries, v_stride);
+                    for span in 0..tile.spans(window).len() {
+                        let partial = &partials[(index * spans_max + span) * partial_len..];
+                        let (max, rest) = partial.split_at(queries);
+                        let (sum, rest) = rest.split_at(queries);
+                        let acc = &rest[..queries * v_stride];
+                        let total = &mut buffers.total;
+                        run(self.isa, Merge { total, max, sum, acc, v_stride });
+                    }
+                    self.finish(&tile, &buffers.total);
+                });
+            });
+        });
+    }
+
+    /// Computes one span of a tile into `buffers.span`.
+    fn add_span(&self, tile: &Tile, span: usize, buffers: &mut Buffers) {
+        let Buffers { span: states, keys: float_keys, values: float_values, .. } = buffers;
+        let v_stride = self.cache.v_stride();
+        let mut queries = [Query { q: &[], first_pos: 0, end_pos: 0 }; QUERIES_A_TASK];
+        let queries = self.queries(tile, &mut queries);
+        states.reset(queries.len(), v_stride);
+        let first_seen = first_visible(tile.first_pos, self.shape.window);
+        let start = first_seen.max(span * SPAN_POSITIONS) / PAGE_POSITIONS;
+        let end = (tile.first_pos + tile.rows.len()).min((span + 1) * SPAN_POSITIONS);
+        for page in start..end.div_ceil(PAGE_POSITIONS) {
+            let (keys, values) = self.cache.head(tile.table[page], tile.group.kv_head);
+            let (start, scale, soft_cap) =
+                (page * PAGE_POSITIONS, self.shape.scale, self.shape.soft_cap);
+            if queries.len() < QUERIES_CONVERTED {
+                let states = &mut *states;
+                run(
+                    self.isa,
+                    AddPage { keys, values, start, queries, states, v_stride, scale, soft_cap },
+                );
+                continue;
+            }
+            float_keys.resize(keys.len(), 0.0);
+            float_values.resize(values.len(), 0.0);
+            run(self.isa, Convert { from: keys, to: float_keys });
+            run(self.isa, Convert { from: values, to: float_values });
+            let (keys, values) = (float_keys.as_slice(), float_values.as_slice());
+            let states = &mut *states;
+            run(
+                self.isa,
+                AddPage { keys, values, start, queries, states, v_stride, scale, soft_cap },
+            );
+        }
+    }
+
+    /// The tile's query vectors, row by row, and what each sees.
+    fn queries<'s>(
+        &'s self,
+        tile: &Tile,
+        queries: &'s mut [Query<'a>; QUERIES_A_TASK],
+    ) -> &'s [Query<'a>] {
+        let shape = self.shape;
+        let heads = &tile.group.heads;
+        for (index, query) in queries.iter_mut().take(tile.queries()).enumerate() {
+            let (row, head) = (index / heads.len(), heads.start + index % heads.len());
+            let pos = tile.first_pos + row;
+            let at = ((tile.rows.start + row) * shape.heads + head) * shape.k_dim;
+            *query = Query {
+                q: &self.q[at..at + shape.k_dim],
+                first_pos: first_visible(pos, shape.window),
+                end_pos: pos + 1,
+            };
+        }
+        &queries[..tile.queries()]
+    }
+
+    fn finish(&self, tile: &Tile, total: &States) {
+        let v_stride = self.cache.v_stride();
+        let heads = &tile.group.heads;
+        for index in 0..tile.queries() {
+            let (row, head) = (index / heads.len(), heads.start + index % heads.len());
+            let at = ((tile.rows.start + row) * self.shape.heads + head) * self.shape.v_dim;
+            // SAFETY: `attend_on` checked the output's size, and no two tiles share an output.
+            let out = unsafe {
+                std::slice::from_raw_parts_mut(self.out.ptr().add(at), self.shape.v_dim)
+            };
+            let sink = self.shape.sinks.as_ref().map(|sinks| sinks[head]);
+            let acc = &total.acc[index * v_stride..];
+            run(
+                self.isa,
+                Finish { max: total.max[index], sum: total.sum[index], acc, sink, out },
+            );
+        }
+    }
+}

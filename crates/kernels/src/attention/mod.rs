@@ -1,0 +1,31 @@
+//! Attention over a paged cache.
+//!
+//! # The order of operations
+//!
+//! One query vector's output depends on that vector, the keys and values it sees and their
+//! positions alone: not on the rows beside it, on how a prompt was cut, on threads, heads or the
+//! machine. The order is fixed:
+//!
+//! * A score is summed over the head's dimension from left to right by `fma`, then scaled, then
+//!   capped.
+//! * Positions are taken page by page (64, at multiples of 64) in *spans* of 512. Within a span, a
+//!   running maximum, a running sum and a running output are rescaled at each page; a page's
+//!   weights are summed as four vectors of 16, and its values added one position after the other.
+//! * Spans are merged from left to right, a head's sink logit last.
+//!
+//! A position that a query must not see has weight zero, exactly.
+
+mod attend;
+mod cache;
+mod tile;
+#[cfg(test)]
+mod tests;
+
+pub use attend::{AttendShape, Segment, attend};
+pub use cache::{CacheKind, KvCache};
+
+/// Positions of one page of the cache.
+pub const PAGE_POSITIONS: usize = 64;
+
+/// Positions of one span: what different threads may work on for one query.
+const SPAN_POSITIONS: usize = 512;

@@ -1,0 +1,220 @@
+//! Attention against a plain f64 reference, and against itself in every other way to run it.
+
+use super::attend::attend_on;
+use super::*;
+use crate::format::reference::Random;
+use crate::isa::Isa;
+use crate::pool::Pool;
+use half::f16;
+
+/// One sequence's keys and values, in a cache whose pages are out of order.
+struct Sequence {
+    table: Vec<u32>,
+    /// `[positions, kv_heads, dim]`.
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+struct Case {
+    kv_of_head: Vec<u32>,
+    kv_heads: usize,
+    k_dim: usize,
+    v_dim: usize,
+    window: Option<usize>,
+    soft_cap: Option<f32>,
+    sinks: bool,
+    lengths: Vec<usize>,
+}
+
+fn cases() -> Vec<Case> {
+    let case = |kv_of_head: &[u32], k_dim, v_dim, lengths: &[usize]| Case {
+        kv_of_head: kv_of_head.to_vec(),
+        kv_heads: 1 + *kv_of_head.iter().max().unwrap() as usize,
+        k_dim,
+        v_dim,
+        window: None,
+        soft_cap: None,
+        sinks: false,
+        lengths: lengths.to_vec(),
+    };
+    vec![
+        case(&[0, 0, 0, 0, 1, 1, 1, 1], 64, 64, &[1, 64, 65, 700]),
+        // A shard that starts in the middle of a group of three.
+        case(&[0, 1, 1, 1, 2, 2], 20, 24, &[130]),
+        case(&[0, 1, 2], 128, 128, &[600, 3]),
+        case(&[0; 40], 72, 64, &[90]),
+        Case { window: Some(100), sinks: true, ..case(&[0, 0, 1, 1], 64, 64, &[1100, 40]) },
+        Case { soft_cap: Some(20.0), ..case(&[0, 0], 32, 40, &[530]) },
+        Case { window: Some(1), ..case(&[0], 8, 8, &[70]) },
+    ]
+}
+
+impl Case {
+    fn shape(&self, rng: &mut Random) -> (AttendShape, Vec<f32>) {
+        let sinks = rng.floats(self.kv_of_head.len());
+        let scale = 1.0 / (self.k_dim as f32).sqrt();
+        let shape = AttendShape::new(&self.kv_of_head, self.k_dim, self.v_dim, scale)
+            .with_window(self.window)
+            .with_soft_cap(self.soft_cap)
+            .with_sinks(self.sinks.then(|| sinks.clone()));
+        (shape, sinks)
+    }
+
+    fn fill(&self, pool: &Pool, rng: &mut Random) -> (KvCache, Vec<Sequence>) {
+        let pages: usize = self.lengths.iter().map(|len| len.div_ceil(PAGE_POSITIONS)).sum();
+        let mut cache =
+            KvCache::new(self.kv_heads, self.k_dim, self.v_dim, pages, CacheKind::F16).unwrap();
+        let mut next = 0;
+        let mut sequences = Vec::new();
+        for &len in &self.lengths {
+            let count = len.div_ceil(PAGE_POSITIONS);
+            // Pages from the end of the cache backwards.
+            let table: Vec<u32> = (0..count).map(|i| (pages - 1 - next - i) as u32).collect();
+            next += count;
+            let k = rng.floats(len * self.kv_heads * self.k_dim);
+            let k: Vec<f32> = k.iter().map(|k| k * 3.0).collect();
+            let v = rng.floats(len * self.kv_heads * self.v_dim);
+            let mut pos = 0;
+            while pos < len {
+                let n = (1 + rng.below(100)).min(len - pos);
+                let part = |x: &[f32], dim: usize| {
+                    let width = self.kv_heads * dim;
+                    x[pos * width..(pos + n) * width].to_vec()
+                };
+                cache.store(pool, &table, pos, &part(&k, self.k_dim), &part(&v, self.v_dim));
+                pos += n;
+            }
+            sequences.push(Sequence { table, k, v });
+        }
+        (cache, sequences)
+    }
+
+    /// The definition, in f64, of one head's output at one position.
+    fn reference(&self, seq: &Sequence, q: &[f32], head: usize, pos: usize, sink: f32) -> Vec<f64> {
+        let kv_head = self.kv_of_head[head] as usize;
+        let half = |x: f32| f64::from(f16::from_f32(x).to_f32());
+        let first = self.window.map_or(0, |window| (pos + 1).saturating_sub(window));
+        let scores: Vec<f64> = (first..=pos)
+            .map(|pos| {
+                let k = &seq.k[(pos * self.kv_heads + kv_head) * self.k_dim..][..self.k_dim];
+                let dot: f64 = q.iter().zip(k).map(|(q, k)| f64::from(*q) * half(*k)).sum();
+                let score = dot / (self.k_dim as f64).sqrt();
+                self.soft_cap.map_or(score, |cap| {
+                    let cap = f64::from(cap);
+                    cap * (score / cap).tanh()
+                })
+            })
+            .collect();
+        let mut sum: f64 = scores.iter().map(|score| score.exp()).sum();
+        if self.sinks {
+            sum += f64::from(sink).exp();
+        }
+        let mut out = vec![0.0; self.v_dim];
+        for (score, pos) in scores.iter().zip(first..) {
+            let v = &seq.v[(pos * self.kv_heads + kv_head) * self.v_dim..][..self.v_dim];
+            for (out, v) in out.iter_mut().zip(v) {
+                *out += score.exp() / sum * half(*v);
+            }
+        }
+        out
+    }
+}
+
+#[test]
+fn attention_is_close_to_its_definition() {
+    let pool = Pool::new(2).unwrap();
+    for (number, case) in cases().iter().enumerate() {
+        let mut rng = Random(number as u64);
+        let (shape, sinks) = case.shape(&mut rng);
+        let (cache, sequences) = case.fill(&pool, &mut rng);
+        let heads = shape.heads();
+        let rows: usize = case.lengths.iter().sum();
+        let q = rng.floats(rows * heads * case.k_dim);
+        let segments: Vec<Segment> = sequences
+            .iter()
+            .zip(&case.lengths)
+            .map(|(seq, &rows)| Segment { table: &seq.table, first_pos: 0, rows })
+            .collect();
+        let mut out = vec![f32::NAN; rows * heads * case.v_dim];
+        attend(&pool, &cache, &shape, &segments, &q, &mut out);
+        let mut first_row = 0;
+        for (seq, &len) in sequences.iter().zip(&case.lengths) {
+            for _ in 0..40 {
+                let (pos, head) = (rng.below(len), rng.below(heads));
+                let at = (first_row + pos) * heads + head;
+                let q = &q[at * case.k_dim..][..case.k_dim];
+                let expected = case.reference(seq, q, head, pos, sinks[head]);
+                for (got, expected) in out[at * case.v_dim..].iter().zip(expected) {
+                    let error = (f64::from(*got) - expected).abs();
+                    assert!(error < 2e-6, "case {number}, position {pos}, head {head}: {error}");
+                }
+            }
+            first_row += len;
+        }
+    }
+}
+
+/// Prefill in one piece, in chunks, position by position, beside others, with some heads only, on
+/// any number of threads and any instruction set: the same bits.
+#[test]
+fn every_way_to_attend_gives_the_same_bits() {
+    let pools = [Pool::new(1).unwrap(), Pool::new(5).unwrap()];
+    for (number, case) in cases().iter().enumerate() {
+        let mut rng = Random(100 + number as u64);
+        let (shape, sinks) = case.shape(&mut rng);
+        let (cache, sequences) = case.fill(&pools[1], &mut rng);
+        let heads = shape.heads();
+        let (q_width, out_width) = (heads * case.k_dim, heads * case.v_dim);
+        for (seq, &len) in sequences.iter().zip(&case.lengths) {
+            let q = rng.floats(len * q_width);
+            let mut all = vec![f32::NAN; len * out_width];
+            let whole = [Segment { table: &seq.table, first_pos: 0, rows: len }];
+            attend(&pools[1], &cache, &shape, &whole, &q, &mut all);
+            for isa in Isa::available() {
+                let pool = &pools[rng.below(2)];
+                let start = rng.below(len);
+                let rows = 1 + [0, 1, 30][rng.below(3)].min(len - start - 1);
+                let q = &q[start * q_width..(start + rows) * q_width];
+                let expected = &all[start * out_width..(start + rows) * out_width];
+                // Twice the same segment, as two sequences would be.
+                let segment = Segment { table: &seq.table, first_pos: start, rows };
+                let mut got = vec![f32::NAN; 2 * rows * out_width];
+                let twice = [q, q].concat();
+                attend_on(isa, pool, &cache, &shape, &[segment, segment], &twice, &mut got);
+                for got in got.chunks(rows * out_width) {
+                    assert_eq!(got, expected, "case {number}, rows {start}+{rows}, {}", isa.name());
+                }
+                // One head alone.
+                let head = rng.below(heads);
+                let scale = 1.0 / (case.k_dim as f32).sqrt();
+                let one = AttendShape::new(
+                    &case.kv_of_head[head..=head],
+                    case.k_dim,
+                    case.v_dim,
+                    scale,
+                )
+                .with_window(case.window)
+                .with_soft_cap(case.soft_cap)
+                .with_sinks(case.sinks.then(|| vec![sinks[head]]));
+                let q = &q[head * case.k_dim..(head + 1) * case.k_dim];
+                let mut got = vec![f32::NAN; case.v_dim];
+                let segment = Segment { rows: 1, ..segment };
+                attend_on(isa, pool, &cache, &one, &[segment], q, &mut got);
+                assert_eq!(got, expected[head * case.v_dim..][..case.v_dim], "head {head} alone");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_half_precision_stays_finite() {
+    let pool = Pool::new(1).unwrap();
+    let mut cache = KvCache::new(1, 16, 16, 1, CacheKind::F16).unwrap();
+    cache.store(&pool, &[0], 0, &[1e-3; 32], &[f32::INFINITY; 32]);
+    let shape = AttendShape::new(&[0], 16, 16, 0.25);
+    let mut out = [0.0; 32];
+    let segment = Segment { table: &[0], first_pos: 0, rows: 2 };
+    attend(&pool, &cache, &shape, &[segment], &[1.0; 32], &mut out);
+    assert_eq!(out, [65504.0; 32]);
+    assert!(KvCache::new(0, 16, 16, 1, CacheKind::F16).is_err());
+}

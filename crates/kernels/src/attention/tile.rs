@@ -1,0 +1,342 @@
+//! Some query vectors against one page: the inner loops of attention.
+
+use super::PAGE_POSITIONS;
+use crate::isa::Kernel;
+use crate::math::{exp, tanh};
+use crate::simd::{LANES, Simd};
+
+/// Where a running maximum starts: below any score, and finite, so that a difference of two such
+/// is zero and not "not a number".
+pub(super) const LOWEST: f32 = -3.0e38;
+
+/// Vectors of positions in a page.
+const POS_VECTORS: usize = PAGE_POSITIONS / LANES;
+
+/// A query vector and the positions it sees.
+#[derive(Clone, Copy)]
+pub(super) struct Query<'a> {
+    /// `[k_dim]`.
+    pub q: &'a [f32],
+    pub first_pos: usize,
+    pub end_pos: usize,
+}
+
+/// Running softmax of some query vectors: maximum, sum, and `[queries, v_stride]` outputs.
+#[derive(Default)]
+pub(super) struct States {
+    pub max: Vec<f32>,
+    pub sum: Vec<f32>,
+    pub acc: Vec<f32>,
+}
+
+impl States {
+    /// As if nothing had been seen.
+    pub fn reset(&mut self, queries: usize, v_stride: usize) {
+        self.max.clear();
+        self.max.resize(queries, LOWEST);
+        self.sum.clear();
+        self.sum.resize(queries, 0.0);
+        self.acc.clear();
+        self.acc.resize(queries * v_stride, 0.0);
+    }
+}
+
+/// A number of the cache: half precision as stored, or f32 once converted.
+pub(super) trait Element: Copy {
+    /// # Safety
+    /// `from` points to 16 numbers.
+    unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::F;
+}
+
+impl Element for u16 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const u16) -> S::F {
+        // SAFETY: as the trait says.
+        unsafe { s.load_f16(from) }
+    }
+}
+
+impl Element for f32 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const f32) -> S::F {
+        // SAFETY: as the trait says.
+        unsafe { s.load(from) }
+    }
+}
+
+/// Converts half precision to f32.
+pub(super) struct Convert<'a> {
+    pub from: &'a [u16],
+    pub to: &'a mut [f32],
+}
+
+impl Kernel for Convert<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (from, to) = (self.from.chunks_exact(LANES), self.to.chunks_exact_mut(LANES));
+        for (from, to) in from.zip(to) {
+            // SAFETY: both are one vector.
+            unsafe { s.store(to.as_mut_ptr(), s.load_f16(from.as_ptr())) };
+        }
+    }
+}
+
+/// Adds one page to the running softmax of all queries.
+pub(super) struct AddPage<'a, 'q, E> {
+    /// `[k_dim, 64]`.
+    pub keys: &'a [E],
+    /// `[64, v_stride]`.
+    pub values: &'a [E],
+    /// Position of the page's first slot.
+    pub start: usize,
+    pub queries: &'a [Query<'q>],
+    pub states: &'a mut States,
+    pub v_stride: usize,
+    pub scale: f32,
+    pub soft_cap: Option<f32>,
+}
+
+impl<E: Element> Kernel for AddPage<'_, '_, E> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let queries = self.queries.len();
+        let mut first = 0;
+        if S::WIDE_TILES {
+            while first + 6 <= queries {
+                self.add::<S, 6, 4, 4>(s, first);
+                first += 6;
+            }
+            while first + 4 <= queries {
+                self.add::<S, 4, 4, 4>(s, first);
+                first += 4;
+            }
+        }
+        while first + 2 <= queries {
+            self.add::<S, 2, 2, 2>(s, first);
+            first += 2;
+        }
+        while first < queries {
+            self.add::<S, 1, 4, 4>(s, first);
+            first += 1;
+        }
+    }
+}
+
+impl<E: Element> AddPage<'_, '_, E> {
+    /// `R` queries from `first` on, with register tiles of `R` by `P` vectors of positions and
+    /// `R` by `V` vectors of values. The tile's shape does not touch any order of additions.
+    #[inline(always)]
+    fn add<S: Simd, const R: usize, const P: usize, const V: usize>(
+        &mut self,
+        s: S,
+        first: usize,
+    ) {
+        let queries: [Query; R] = std::array::from_fn(|r| self.queries[first + r]);
+        let mut weights = [[0.0_f32; PAGE_POSITIONS]; R];
+        for block in (0..POS_VECTORS).step_by(P) {
+            self.dots::<S, R, P>(s, &queries, block, &mut weights);
+        }
+        let mut rescale = [0.0; R];
+        for r in 0..R {
+            rescale[r] = self.soften(s, &queries[r], first + r, &mut weights[r]);
+        }
+        let seen = queries.iter().map(|query| query.end_pos).max().unwrap_or(0);
+        let slots = seen.saturating_sub(self.start).min(PAGE_POSITIONS);
+        let vectors = self.v_stride / LANES;
+        let mut vector = 0;
+        while vector + V <= vectors {
+            self.mix::<S, R, V>(s, first, vector, slots, &weights, &rescale);
+            vector += V;
+        }
+        while vector < vectors {
+            self.mix::<S, R, 1>(s, first, vector, slots, &weights, &rescale);
+            vector += 1;
+        }
+    }
+
+    /// Dot products with the keys of position vectors `block..block + P`.
+    #[inline(always)]
+    fn dots<S: Simd, const R: usize, const P: usize>(
+        &self,
+        s: S,
+        queries: &[Query; R],
+        block: usize,
+        weights: &mut [[f32; PAGE_POSITIONS]; R],
+    ) {
+        let k_dim = queries[0].q.len();
+        assert!(self.keys.len() >= k_dim * PAGE_POSITIONS && block + P <= POS_VECTORS);
+        assert!(queries.iter().all(|query| query.q.len() == k_dim));
+        let mut acc = [[s.splat(0.0); P]; R];
+        // SAFETY: all indices lie inside the slices, as asserted above.
+        unsafe {
+            for d in 0..k_dim {
+                let keys = self.keys.as_ptr().add(d * PAGE_POSITIONS + block * LANES);
+                let keys: [S::F; P] = std::array::from_fn(|p| E::load(s, keys.add(p * LANES)));
+                for r in 0..R {
+                    let q = s.splat(*queries[r].q.get_unchecked(d));
+                    for p in 0..P {
+                        acc[r][p] = s.fma(keys[p], q, acc[r][p]);
+                    }
+                }
+            }
+            for r in 0..R {
+                for p in 0..P {
+                    s.store(weights[r].as_mut_ptr().add((block + p) * LANES), acc[r][p]);
+                }
+            }
+        }
+    }
+
+    /// Turns one query's dot products into weights, moves its running maximum and sum, and returns
+    /// what its earlier output is to be multiplied with.
+    #[inline(always)]
+    fn soften<S: Simd>(
+        &mut self,
+        s: S,
+        query: &Query,
+        index: usize,
+        weights: &mut [f32; PAGE_POSITIONS],
+    ) -> f32 {
+        let at = |v: usize| v * LANES;
+        // SAFETY (all blocks): four vectors in an array of 64.
+        let mut scores: [S::F; POS_VECTORS] = std::array::from_fn(|v| {
+            // SAFETY: see above.
+            s.mul(unsafe { s.load(weights.as_ptr().add(at(v))) }, s.splat(self.scale))
+        });
+        if let Some(cap) = self.soft_cap {
+            let (cap, inverse) = (s.splat(cap), s.splat(1.0 / cap));
+            scores = scores.map(|score| s.mul(tanh(s, s.mul(score, inverse)), cap));
+        }
+        if query.first_pos > self.start || query.end_pos < self.start + PAGE_POSITIONS {
+            for (v, score) in scores.iter().enumerate() {
+                // SAFETY: see above.
+                unsafe { s.store(weights.as_mut_ptr().add(at(v)), *score) };
+            }
+            for (slot, weight) in weights.iter_mut().enumerate() {
+                let pos = self.start + slot;
+                if pos < query.first_pos || pos >= query.end_pos {
+                    *weight = f32::NEG_INFINITY;
+                }
+            }
+            // SAFETY: see above.
+            scores = std::array::from_fn(|v| unsafe { s.load(weights.as_ptr().add(at(v))) });
+        }
+        let (max, sum) = (self.states.max[index], self.states.sum[index]);
+        let top = s.top(s.max(s.max(scores[0], scores[1]), s.max(scores[2], scores[3])));
+        let new_max = if top > max { top } else { max };
+        let scores = scores.map(|score| exp(s, s.sub(score, s.splat(new_max))));
+        for (v, score) in scores.iter().enumerate() {
+            // SAFETY: see above.
+            unsafe { s.store(weights.as_mut_ptr().add(at(v)), *score) };
+        }
+        let rescale = exp_one(s, max - new_max);
+        let page = s.sum(s.add(s.add(scores[0], scores[1]), s.add(scores[2], scores[3])));
+        self.states.max[index] = new_max;
+        self.states.sum[index] = sum * rescale + page;
+        rescale
+    }
+
+    /// Adds the weighted values of the first `slots` positions to `V` vectors of `R` outputs.
+    #[inline(always)]
+    fn mix<S: Simd, const R: usize, const V: usize>(
+        &mut self,
+        s: S,
+        first: usize,
+        vector: usize,
+        slots: usize,
+        weights: &[[f32; PAGE_POSITIONS]; R],
+        rescale: &[f32; R],
+    ) {
+        let stride = self.v_stride;
+        assert!(slots <= PAGE_POSITIONS && self.values.len() >= PAGE_POSITIONS * stride);
+        assert!((vector + V) * LANES <= stride);
+        assert!((first + R) * stride <= self.states.acc.len());
+        // SAFETY: all indices lie inside the slices, as asserted above.
+        unsafe {
+            let out = self.states.acc.as_mut_ptr().add(first * stride + vector * LANES);
+            let mut acc: [[S::F; V]; R] = std::array::from_fn(|r| {
+                std::array::from_fn(|v| {
+                    s.mul(s.load(out.add(r * stride + v * LANES)), s.splat(rescale[r]))
+                })
+            });
+            for slot in 0..slots {
+                let values = self.values.as_ptr().add(slot * stride + vector * LANES);
+                let values: [S::F; V] = std::array::from_fn(|v| E::load(s, values.add(v * LANES)));
+                for r in 0..R {
+                    let weight = s.splat(*weights[r].get_unchecked(slot));
+                    for v in 0..V {
+                        acc[r][v] = s.fma(values[v], weight, acc[r][v]);
+                    }
+                }
+            }
+            for (r, acc) in acc.into_iter().enumerate() {
+                for (v, acc) in acc.into_iter().enumerate() {
+                    s.store(out.add(r * stride + v * LANES), acc);
+                }
+            }
+        }
+    }
+}
+
+/// Merges the running softmax of a later span (or several queries' at once) into `total`.
+pub(super) struct Merge<'a> {
+    pub total: &'a mut States,
+    pub max: &'a [f32],
+    pub sum: &'a [f32],
+    pub acc: &'a [f32],
+    pub v_stride: usize,
+}
+
+impl Kernel for Merge<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let stride = self.v_stride;
+        for (index, (&max, &sum)) in self.max.iter().zip(self.sum).enumerate() {
+            let old_max = self.total.max[index];
+            let new_max = if max > old_max { max } else { old_max };
+            let (old, new) = (exp_one(s, old_max - new_max), exp_one(s, max - new_max));
+            self.total.max[index] = new_max;
+            self.total.sum[index] = self.total.sum[index] * old + sum * new;
+            let total = &mut self.total.acc[index * stride..][..stride];
+            for (total, acc) in total.iter_mut().zip(&self.acc[index * stride..][..stride]) {
+                *total = *total * old + acc * new;
+            }
+        }
+    }
+}
+
+/// Writes one query's output `[v_dim]`: its sum of values over its sum of weights, which the
+/// sink logit joins if there is one.
+pub(super) struct Finish<'a> {
+    pub max: f32,
+    pub sum: f32,
+    pub acc: &'a [f32],
+    pub sink: Option<f32>,
+    pub out: &'a mut [f32],
+}
+
+impl Kernel for Finish<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let sink = self.sink.unwrap_or(f32::NEG_INFINITY);
+        let max = if sink > self.max { sink } else { self.max };
+        let scale = exp_one(s, self.max - max);
+        let sum = self.sum * scale + exp_one(s, sink - max);
+        for (out, acc) in self.out.iter_mut().zip(self.acc) {
+            *out = acc * scale / sum;
+        }
+    }
+}
+
+#[inline(always)]
+fn exp_one<S: Simd>(s: S, x: f32) -> f32 {
+    s.top(exp(s, s.splat(x)))
+}

@@ -1,0 +1,170 @@
+//! How each GGUF type lies in memory once packed, and how its numbers come out again.
+//!
+//! A matrix is cut into *panels* of 16 rows, so that one vector holds the same column of 16 rows
+//! and no sum ever runs across lanes. Within a panel, a *record* holds one GGUF block of each of
+//! the 16 rows, with exactly as many bytes as the 16 blocks had:
+//!
+//! ```text
+//! record     = header (scales of the 16 rows), then one tile per 32 columns
+//! tile       = 16 rows x 32 columns of weights, as one or two bit planes
+//! 8 bits     8 vectors; vector i, lane r, byte j = weight of row r, column 4i + j
+//! 4 bits     4 vectors; the low nibbles are columns 0..16, the high ones 16..32
+//! 2 bits     2 vectors; bits 2i.. of vector v are what 8-bit vector 4v + i would hold
+//! 1 bit      1 vector; bit i is what 8-bit vector i would hold
+//! 3, 5, 6 bits = 2 + 1, 4 + 1, 4 + 2 planes, the low bits first
+//! ```
+//!
+//! A weight's value is `(w - ZERO) * scale + offset`, computed in f32 in this order, as GGUF
+//! defines it. Float types need no such thing: their record is one column of 16 rows.
+//!
+//! Source: the block structures and `dequantize_row_*` of ggml (ggml-common.h, ggml-quants.c).
+
+mod float;
+mod k_quants;
+mod planes;
+#[cfg(test)]
+pub(crate) mod reference;
+mod simple;
+
+pub(crate) use float::{Bf16, F16, F32, FloatFormat};
+pub(crate) use k_quants::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K};
+pub(crate) use planes::{TILE, tile_bytes, unpack_tile};
+pub(crate) use simple::{Iq4Nl, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+
+use crate::simd::{LANES, Simd};
+use gguf::TensorType;
+
+/// Columns of a tile: what one activation scale covers.
+pub(crate) const TILE_COLS: usize = 32;
+
+/// Most tiles of one record (256 columns).
+pub(crate) const RECORD_TILES_MAX: usize = 8;
+
+/// One GGUF block of each of the 16 rows of a panel.
+pub(crate) type RowBlocks<'a> = [&'a [u8]; LANES];
+
+/// The scales of one tile of 16 rows: one for all 32 columns, or one for each half of them.
+/// `offset` is used only where [`Quantised::OFFSETS`] says so.
+pub(crate) struct Scales<S: Simd> {
+    pub scale: [S::F; 2],
+    pub offset: [S::F; 2],
+}
+
+/// A type of integer weights with scales.
+pub(crate) trait Quantised: 'static {
+    const TYPE: TensorType;
+    /// Tiles of 32 columns in a record: 1 or 8.
+    const TILES: usize;
+    /// Bits of a stored weight: 2, 3, 4, 5, 6 or 8.
+    const BITS: usize;
+    /// The stored weight that stands for zero.
+    const ZERO: i32;
+    /// Whether weights may exceed 127 (after [`Quantised::TABLE`]).
+    const BIASED: bool;
+    /// Scales per tile: 1, or 2 for one per 16 columns.
+    const HALVES: usize;
+    /// Whether offsets are added.
+    const OFFSETS: bool;
+    /// What each stored 4-bit weight stands for, where that is not the number itself.
+    const TABLE: Option<[u8; 16]> = None;
+    /// Bytes of a record in front of its tiles.
+    const HEADER: usize;
+    /// Bytes of a record.
+    const RECORD: usize = Self::HEADER + Self::TILES * tile_bytes(Self::BITS);
+
+    /// What the tiles of one record share, decoded once.
+    type Head<S: Simd>: Copy;
+
+    /// Writes the header of a record.
+    fn pack_header(blocks: &RowBlocks, header: &mut [u8]);
+
+    /// The stored weights of columns `32 * tile ..` of one GGUF block.
+    fn weights(block: &[u8], tile: usize) -> [u8; TILE_COLS];
+
+    /// # Safety
+    /// `record` points to a whole record.
+    unsafe fn head<S: Simd>(s: S, record: *const u8) -> Self::Head<S>;
+
+    /// The scales of tile `tile`, which is below [`Quantised::TILES`].
+    ///
+    /// # Safety
+    /// `record` points to a whole record, and `head` was read from it.
+    unsafe fn scales<S: Simd>(
+        s: S,
+        record: *const u8,
+        head: &Self::Head<S>,
+        tile: usize,
+    ) -> Scales<S>;
+}
+
+/// Packs one GGUF block of each of 16 rows.
+pub(crate) fn pack_record<T: Quantised>(blocks: &RowBlocks, record: &mut [u8]) {
+    let (header, tiles) = record.split_at_mut(T::HEADER);
+    T::pack_header(blocks, header);
+    for (index, tile) in tiles.chunks_exact_mut(tile_bytes(T::BITS)).enumerate() {
+        for (lane, block) in blocks.iter().enumerate() {
+            planes::pack_row(&T::weights(block, index), T::BITS, lane, tile);
+        }
+    }
+}
+
+/// The eight vectors of weights of tile `tile`, after the table.
+///
+/// # Safety
+/// `record` points to a whole record of type `T`, and `tile` is below [`Quantised::TILES`].
+#[inline(always)]
+pub(crate) unsafe fn tile_weights<S: Simd, T: Quantised>(
+    s: S,
+    record: *const u8,
+    tile: usize,
+) -> [S::I; TILE] {
+    // SAFETY: the tile lies inside the record.
+    let weights = unsafe {
+        unpack_tile::<S>(s, record.add(T::HEADER + tile * tile_bytes(T::BITS)), T::BITS)
+    };
+    match T::TABLE {
+        Some(table) => weights.map(|w| s.lookup(&table, w)),
+        None => weights,
+    }
+}
+
+/// Runs `$body` with `$Format` standing for the quantised type of `$ty`, or `$other`.
+macro_rules! with_quantised {
+    ($ty:expr, $Format:ident => $body:expr, _ => $other:expr) => {
+        $crate::format::with_quantised!(@ $ty, $Format, $body, $other,
+            Q8_0 Q8_0, Q4_0 Q4_0, Q4_1 Q4_1, Q5_0 Q5_0, Q5_1 Q5_1, IQ4_NL Iq4Nl, MXFP4 Mxfp4,
+            Q4_K Q4K, Q5_K Q5K, Q6_K Q6K, Q2_K Q2K, Q3_K Q3K, IQ4_XS Iq4Xs)
+    };
+    (@ $ty:expr, $Format:ident, $body:expr, $other:expr, $($name:ident $format:ident),*) => {
+        match $ty {
+            $(gguf::TensorType::$name => {
+                type $Format = $crate::format::$format;
+                $body
+            })*
+            _ => $other,
+        }
+    };
+}
+pub(crate) use with_quantised;
+
+/// Runs `$body` with `$Format` standing for the float type of `$ty`, or `$other`.
+macro_rules! with_float {
+    ($ty:expr, $Format:ident => $body:expr, _ => $other:expr) => {
+        match $ty {
+            gguf::TensorType::F32 => {
+                type $Format = $crate::format::F32;
+                $body
+            }
+            gguf::TensorType::F16 => {
+                type $Format = $crate::format::F16;
+                $body
+            }
+            gguf::TensorType::BF16 => {
+                type $Format = $crate::format::Bf16;
+                $body
+            }
+            _ => $other,
+        }
+    };
+}
+pub(crate) use with_float;

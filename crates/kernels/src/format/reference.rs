@@ -1,0 +1,185 @@
+//! What each GGUF type means, number by number: the oracle of the packed forms. Written from the
+//! format's definition, in f32 as the reference implementation computes.
+
+use gguf::TensorType;
+use half::{bf16, f16};
+
+/// The values of E2M1, doubled, as MXFP4 uses them.
+const E2M1: [f32; 16] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, -0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
+
+/// The codebook of IQ4_NL and IQ4_XS.
+const IQ4: [f32; 16] = [
+    -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0,
+    89.0, 113.0,
+];
+
+fn half_at(block: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+/// Number `k` of one block.
+fn number(ty: TensorType, b: &[u8], k: usize) -> f32 {
+    let nibble = |bytes: &[u8]| if k < 16 { bytes[k] & 15 } else { bytes[k - 16] >> 4 };
+    let fifth = |bytes: &[u8]| ((bytes[k / 8] >> (k % 8)) & 1) << 4;
+    match ty {
+        TensorType::F32 => f32::from_le_bytes([b[0], b[1], b[2], b[3]]),
+        TensorType::F16 => half_at(b, 0),
+        TensorType::BF16 => bf16::from_le_bytes([b[0], b[1]]).to_f32(),
+        TensorType::Q8_0 => f32::from(b[2 + k] as i8) * half_at(b, 0),
+        TensorType::Q4_0 => (f32::from(nibble(&b[2..])) - 8.0) * half_at(b, 0),
+        TensorType::Q4_1 => f32::from(nibble(&b[4..])) * half_at(b, 0) + half_at(b, 2),
+        TensorType::Q5_0 => {
+            (f32::from(nibble(&b[6..]) | fifth(&b[2..])) - 16.0) * half_at(b, 0)
+        }
+        TensorType::Q5_1 => {
+            f32::from(nibble(&b[8..]) | fifth(&b[4..])) * half_at(b, 0) + half_at(b, 2)
+        }
+        TensorType::IQ4_NL => IQ4[usize::from(nibble(&b[2..]))] * half_at(b, 0),
+        TensorType::MXFP4 => {
+            let scale = 2_f64.powi(i32::from(b[0]) - 128) as f32;
+            E2M1[usize::from(nibble(&b[1..]))] * scale
+        }
+        _ => k_number(ty, b, k),
+    }
+}
+
+/// Number `k` of one block of 256.
+fn k_number(ty: TensorType, b: &[u8], k: usize) -> f32 {
+    let (sub, half, l) = (k / 32, k / 128, k % 32);
+    match ty {
+        TensorType::Q4_K | TensorType::Q5_K => {
+            let (scale, minimum) = six_bit_pair(&b[4..16], sub);
+            let quants = if ty == TensorType::Q4_K { &b[16..] } else { &b[48..] };
+            let mut q = (quants[k / 64 * 32 + l] >> (sub % 2 * 4)) & 15;
+            if ty == TensorType::Q5_K {
+                q += ((b[16 + l] >> sub) & 1) * 16;
+            }
+            half_at(b, 0) * scale * f32::from(q) - half_at(b, 2) * minimum
+        }
+        TensorType::Q6_K => {
+            let quarter = k % 128 / 32;
+            let low = (b[64 * half + 32 * (quarter % 2) + l] >> (quarter / 2 * 4)) & 15;
+            let high = (b[128 + 32 * half + l] >> (2 * quarter)) & 3;
+            let scale = f32::from(b[192 + k / 16] as i8);
+            half_at(b, 208) * scale * (f32::from(low | high << 4) - 32.0)
+        }
+        TensorType::Q2_K => {
+            let q = (b[16 + 32 * half + l] >> (k % 128 / 32 * 2)) & 3;
+            let byte = b[k / 16];
+            half_at(b, 80) * f32::from(byte & 15) * f32::from(q)
+                - half_at(b, 82) * f32::from(byte >> 4)
+        }
+        TensorType::Q3_K => {
+            let low = (b[32 + 32 * half + l] >> (k % 128 / 32 * 2)) & 3;
+            let q = f32::from(low) - if (b[l] >> sub) & 1 == 1 { 0.0 } else { 4.0 };
+            let (group, bytes) = (k / 16, &b[96..108]);
+            let low = if group < 8 { bytes[group] & 15 } else { bytes[group - 8] >> 4 };
+            let high = (bytes[8 + group % 4] >> (group / 4 * 2)) & 3;
+            half_at(b, 108) * (f32::from(low | high << 4) - 32.0) * q
+        }
+        TensorType::IQ4_XS => {
+            let q = (b[8 + 16 * sub + l % 16] >> (l / 16 * 4)) & 15;
+            let low = (b[4 + sub / 2] >> (sub % 2 * 4)) & 15;
+            let high = (u16::from_le_bytes([b[2], b[3]]) >> (2 * sub)) & 3;
+            let scale = f32::from(low) + 16.0 * f32::from(high) - 32.0;
+            half_at(b, 0) * scale * IQ4[usize::from(q)]
+        }
+        _ => unreachable!("no reference for {ty}"),
+    }
+}
+
+/// Scale and minimum of sub-block `j` from the twelve bytes of Q4_K and Q5_K.
+fn six_bit_pair(q: &[u8], j: usize) -> (f32, f32) {
+    let (scale, minimum) = if j < 4 {
+        (q[j] & 63, q[j + 4] & 63)
+    } else {
+        ((q[j + 4] & 15) | (q[j - 4] >> 6 << 4), (q[j + 4] >> 4) | (q[j] >> 6 << 4))
+    };
+    (f32::from(scale), f32::from(minimum))
+}
+
+/// Every type there are kernels for.
+pub(crate) const TYPES: [TensorType; 16] = [
+    TensorType::F32,
+    TensorType::F16,
+    TensorType::BF16,
+    TensorType::Q8_0,
+    TensorType::Q4_0,
+    TensorType::Q4_1,
+    TensorType::Q5_0,
+    TensorType::Q5_1,
+    TensorType::IQ4_NL,
+    TensorType::MXFP4,
+    TensorType::Q4_K,
+    TensorType::Q5_K,
+    TensorType::Q6_K,
+    TensorType::Q2_K,
+    TensorType::Q3_K,
+    TensorType::IQ4_XS,
+];
+
+/// Dequantises one row in the file's layout.
+pub(crate) fn dequantise(ty: TensorType, row: &[u8]) -> Vec<f32> {
+    let blocks = row.chunks_exact(ty.block_bytes());
+    blocks.flat_map(|block| (0..ty.block_len()).map(|k| number(ty, block, k))).collect()
+}
+
+/// A small generator for tests (splitmix64), so that a printed seed repeats a failure.
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// Between -1 and 1.
+    pub fn unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    pub fn floats(&mut self, len: usize) -> Vec<f32> {
+        (0..len).map(|_| self.unit()).collect()
+    }
+}
+
+/// Random rows of a type in the file's layout: any bits, with scales that are numbers. Now and then
+/// a scale is subnormal or large.
+pub(crate) fn random_rows(ty: TensorType, rows: usize, cols: usize, rng: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(ty.row_bytes(cols) * rows);
+    for _ in 0..rows * cols / ty.block_len() {
+        let at = bytes.len();
+        bytes.extend((0..ty.block_bytes()).map(|_| rng.next() as u8));
+        let block = &mut bytes[at..];
+        match ty {
+            TensorType::F32 => block.copy_from_slice(&rng.unit().to_le_bytes()),
+            TensorType::F16 => block.copy_from_slice(&f16::from_f32(rng.unit()).to_le_bytes()),
+            TensorType::BF16 => block.copy_from_slice(&bf16::from_f32(rng.unit()).to_le_bytes()),
+            TensorType::MXFP4 => block[0] = [0, 1, 2, 120, 128, 133][rng.below(6)],
+            _ => {
+                let places: &[usize] = match ty {
+                    TensorType::Q4_1 | TensorType::Q5_1 => &[0, 2],
+                    TensorType::Q4_K | TensorType::Q5_K => &[0, 2],
+                    TensorType::Q6_K => &[208],
+                    TensorType::Q2_K => &[80, 82],
+                    TensorType::Q3_K => &[108],
+                    _ => &[0],
+                };
+                for &place in places {
+                    let size = [1e-7, 0.002, 0.01, 3.0][rng.below(4)];
+                    let scale = f16::from_f32(rng.unit() * size);
+                    block[place..place + 2].copy_from_slice(&scale.to_le_bytes());
+                }
+            }
+        }
+    }
+    bytes
+}

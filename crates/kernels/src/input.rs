@@ -1,0 +1,228 @@
+//! The input of matrix products: rows of activations, as they are and as 8-bit integers.
+//!
+//! Quantised weights are multiplied with 8-bit activations, each tile of 32 consecutive columns
+//! with a scale of its own: `scale = max|x| / 127`, `q = round(x / scale)` with ties to even. The
+//! same form serves every quantised type, the K-quants included (other engines give those one
+//! scale for 256 columns, which costs accuracy where one activation towers above the rest). A tile
+//! depends on nothing but its own 32 numbers, so a shard quantises its columns to the same bits as
+//! one machine does.
+
+use crate::format::TILE_COLS;
+use crate::isa::{Isa, Kernel, run};
+use crate::pool::Pool;
+use crate::shared::SharedMut;
+use crate::simd::{LANES, Simd};
+use std::ops::BitOr;
+
+/// Columns that one task of [`Input::load`] prepares.
+const TASK_COLS: usize = 4096;
+
+/// Below this the scale's reciprocal would overflow; the tile counts as zeros. No activation that
+/// matters is anywhere near.
+const SMALLEST_MAX: f32 = 1e-36;
+
+/// Which forms of the activations a product needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forms {
+    float: bool,
+    int8: bool,
+}
+
+impl Forms {
+    /// f32 rows, for F32, F16 and BF16 weights.
+    pub const FLOAT: Forms = Forms { float: true, int8: false };
+    /// 8-bit integers, for quantised weights.
+    pub const INT8: Forms = Forms { float: false, int8: true };
+    /// Both.
+    pub const BOTH: Forms = Forms { float: true, int8: true };
+
+    fn covers(self, other: Forms) -> bool {
+        (self.float || !other.float) && (self.int8 || !other.int8)
+    }
+}
+
+impl BitOr for Forms {
+    type Output = Forms;
+    fn bitor(self, other: Forms) -> Forms {
+        Forms { float: self.float || other.float, int8: self.int8 || other.int8 }
+    }
+}
+
+/// 32 columns of one row as integers, with everything a product needs to know about them.
+/// One cache line. `sums` and `scaled_sums` are of columns 0..16, 16..32 and 0..32.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(64))]
+pub(crate) struct InputTile {
+    pub q: [i8; TILE_COLS],
+    pub scale: f32,
+    pub sums: [i32; 3],
+    /// `scale * sum`.
+    pub scaled_sums: [f32; 3],
+}
+
+/// Activations `[rows, cols]`, prepared once for any number of products.
+pub struct Input {
+    rows_max: usize,
+    cols: usize,
+    rows: usize,
+    forms: Forms,
+    /// `[rows, cols]`.
+    floats: Vec<f32>,
+    /// `[cols / 32, rows]`, so that the rows of one tile are neighbours; empty if the columns are
+    /// no multiple of 32.
+    tiles: Vec<InputTile>,
+}
+
+impl Input {
+    /// Room for up to `rows_max` rows of `cols` columns.
+    pub fn new(rows_max: usize, cols: usize) -> Self {
+        let tiles = if cols.is_multiple_of(TILE_COLS) { cols / TILE_COLS } else { 0 };
+        Self {
+            rows_max,
+            cols,
+            rows: 0,
+            forms: Forms::BOTH,
+            floats: vec![0.0; rows_max * cols],
+            tiles: vec![InputTile::default(); rows_max * tiles],
+        }
+    }
+
+    /// Rows loaded.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns of a row.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Prepares `x`: `[rows, cols]` f32, row-major, in both forms.
+    ///
+    /// # Panics
+    /// If there are more rows than there is room for, or `x` is not `[rows, cols]`.
+    pub fn load(&mut self, pool: &Pool, x: &[f32], rows: usize) {
+        self.load_for(pool, x, rows, Forms::BOTH);
+    }
+
+    /// As [`Input::load`], only in the forms named: those of the matrices it will meet
+    /// ([`crate::Matrix::form`]). Products assert that they find theirs.
+    ///
+    /// # Panics
+    /// As [`Input::load`].
+    pub fn load_for(&mut self, pool: &Pool, x: &[f32], rows: usize, forms: Forms) {
+        assert!(rows <= self.rows_max, "{rows} rows where there is room for {}", self.rows_max);
+        assert_eq!(x.len(), rows * self.cols, "the input must be [{rows}, {}]", self.cols);
+        (self.rows, self.forms) = (rows, forms);
+        let cols = self.cols;
+        let int8 = forms.int8 && cols.is_multiple_of(TILE_COLS);
+        let runs = cols.div_ceil(TASK_COLS);
+        let floats = SharedMut::new(self.floats.as_mut_ptr());
+        let tiles = SharedMut::new(self.tiles.as_mut_ptr());
+        let isa = Isa::chosen();
+        pool.run(rows * runs, |task| {
+            let (row, start) = (task / runs, task % runs * TASK_COLS);
+            let x = &x[row * cols..][start..cols.min(start + TASK_COLS)];
+            if forms.float {
+                // SAFETY: the task's own run of its own row, inside `[rows_max, cols]`.
+                let out = unsafe {
+                    let start = floats.ptr().add(row * cols + start);
+                    std::slice::from_raw_parts_mut(start, x.len())
+                };
+                out.copy_from_slice(x);
+            }
+            if int8 {
+                // SAFETY: tile `start / 32` of this row exists; `Quantise` writes every
+                // `rows`-th tile from there, which are this row's.
+                let out = unsafe { tiles.ptr().add(start / TILE_COLS * rows + row) };
+                run(isa, Quantise { x, out, stride: rows });
+            }
+        });
+    }
+
+    /// f32 rows, `[rows, cols]`.
+    pub(crate) fn floats(&self) -> &[f32] {
+        assert!(self.forms.covers(Forms::FLOAT), "this input was loaded without its f32 form");
+        &self.floats[..self.rows * self.cols]
+    }
+
+    /// Integer tiles, `[cols / 32, rows]`.
+    pub(crate) fn tiles(&self) -> &[InputTile] {
+        assert!(self.forms.covers(Forms::INT8), "this input was loaded without its 8-bit form");
+        &self.tiles[..self.rows * (self.cols / TILE_COLS)]
+    }
+}
+
+/// Quantises one run of a row, a multiple of 32 columns.
+struct Quantise<'a> {
+    x: &'a [f32],
+    out: *mut InputTile,
+    stride: usize,
+}
+
+impl Kernel for Quantise<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for (index, x) in self.x.chunks_exact(TILE_COLS).enumerate() {
+            // SAFETY: 32 floats are read; the tile is the caller's to write.
+            unsafe {
+                let out = &mut *self.out.add(index * self.stride);
+                let halves = [s.load(x.as_ptr()), s.load(x.as_ptr().add(LANES))];
+                let top = s.top(s.max(s.abs(halves[0]), s.abs(halves[1])));
+                let (scale, inverse) =
+                    if top < SMALLEST_MAX { (0.0, 0.0) } else { (top / 127.0, 127.0 / top) };
+                for (half, x) in halves.into_iter().enumerate() {
+                    let q = s.to_i(s.mul(x, s.splat(inverse)));
+                    s.store_i8(out.q.as_mut_ptr().add(half * LANES), q);
+                    out.sums[half] = s.sum_i(q);
+                }
+                out.scale = scale;
+                out.sums[2] = out.sums[0] + out.sums[1];
+                out.scaled_sums = out.sums.map(|sum| scale * sum as f32);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantisation_is_the_same_on_every_instruction_set_and_close() {
+        let cases: [(&str, fn(usize) -> f32); 4] = [
+            ("waves", |k| (k as f32 * 0.37).sin() * (k as f32)),
+            ("subnormal", |k| k as f32 * 1e-40),
+            ("huge", |k| if k % 3 == 0 { -3e38 } else { 1e30 * k as f32 }),
+            ("one outlier", |k| if k == 17 { 1e6 } else { 0.5 }),
+        ];
+        for (name, value) in cases {
+            let x: Vec<f32> = (0..128).map(value).collect();
+            let of = |isa| {
+                let mut tiles = vec![InputTile::default(); 4];
+                run(isa, Quantise { x: &x, out: tiles.as_mut_ptr(), stride: 1 });
+                tiles
+            };
+            let expected = of(Isa::Scalar);
+            for isa in Isa::available() {
+                for (tile, expected) in of(isa).iter().zip(&expected) {
+                    assert_eq!(tile.q, expected.q, "{name} on {}", isa.name());
+                    assert_eq!(tile.scale.to_bits(), expected.scale.to_bits());
+                    assert_eq!(tile.sums, expected.sums);
+                    assert_eq!(tile.scaled_sums, expected.scaled_sums);
+                }
+            }
+            for (tile, x) in expected.iter().zip(x.chunks(TILE_COLS)) {
+                let sum: i32 = tile.q.iter().map(|&q| i32::from(q)).sum();
+                assert_eq!(tile.sums[2], sum);
+                for (q, x) in tile.q.iter().zip(x) {
+                    let error = (f64::from(*q) * f64::from(tile.scale) - f64::from(*x)).abs();
+                    let limit = f64::from(tile.scale) * 0.5001 + f64::from(SMALLEST_MAX);
+                    assert!(error <= limit, "{name}: {x} became {q} x {}", tile.scale);
+                }
+            }
+        }
+    }
+}

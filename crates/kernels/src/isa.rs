@@ -1,0 +1,158 @@
+//! Which instruction set the kernels use, chosen once when the program starts.
+//!
+//! `SINEW_ISA=scalar|avx2|avx2-vnni|avx512|neon` forces one, for tests and comparisons; all give
+//! the same bits (see [`crate::simd`]).
+
+use crate::error::Error;
+use crate::simd::Simd;
+use std::sync::OnceLock;
+
+/// An instruction set that kernels are compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Isa {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx2Vnni,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+}
+
+impl Isa {
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2Vnni => "avx2-vnni",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => "neon",
+        }
+    }
+
+    /// What this machine has, the best last.
+    pub fn available() -> Vec<Isa> {
+        let mut available = vec![Isa::Scalar];
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c");
+            if avx2 {
+                available.push(Isa::Avx2);
+            }
+            if avx2 && is_x86_feature_detected!("avxvnni") {
+                available.push(Isa::Avx2Vnni);
+            }
+            if avx2
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vnni")
+            {
+                available.push(Isa::Avx512);
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        if std::arch::is_aarch64_feature_detected!("neon")
+            && std::arch::is_aarch64_feature_detected!("dotprod")
+        {
+            available.push(Isa::Neon);
+        }
+        available
+    }
+
+    /// The one in use: the best this machine has, or the one `SINEW_ISA` names.
+    pub fn chosen() -> Isa {
+        static CHOSEN: OnceLock<Isa> = OnceLock::new();
+        *CHOSEN.get_or_init(|| {
+            let available = Isa::available();
+            let best = *available.last().expect("scalar is always there");
+            let asked = std::env::var("SINEW_ISA").unwrap_or_default();
+            available.into_iter().find(|isa| isa.name() == asked).unwrap_or(best)
+        })
+    }
+}
+
+/// The instruction set in use, as text: `avx512`, `avx2-vnni`, `avx2`, `neon` or `scalar`.
+pub fn isa() -> &'static str {
+    Isa::chosen().name()
+}
+
+/// Whether `SINEW_ISA`, if set, names an instruction set of this machine. A program checks this
+/// when it starts; the kernels fall back to the best one.
+///
+/// # Errors
+/// [`Error::Isa`] names what was asked for and what there is.
+pub fn check_isa() -> Result<(), Error> {
+    let Ok(asked) = std::env::var("SINEW_ISA") else { return Ok(()) };
+    let names: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
+    if names.contains(&asked.as_str()) {
+        return Ok(());
+    }
+    Err(Error::Isa { asked, available: names.join(", ") })
+}
+
+/// A piece of work written once for all instruction sets: its arguments, and what to do with them.
+pub(crate) trait Kernel {
+    type Out;
+    /// Must be `#[inline(always)]`, so that it is compiled with the instructions of its caller.
+    fn run<S: Simd>(self, s: S) -> Self::Out;
+}
+
+/// Runs a kernel on the given instruction set, which must be among [`Isa::available`].
+#[inline(always)]
+pub(crate) fn run<K: Kernel>(isa: Isa, kernel: K) -> K::Out {
+    match isa {
+        Isa::Scalar => kernel.run(crate::simd::scalar::Scalar),
+        // SAFETY (all arms): an `Isa` other than scalar comes from `available`, which asked the
+        // machine.
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: see above.
+        Isa::Avx2 => unsafe { run_avx2(kernel) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: see above.
+        Isa::Avx2Vnni => unsafe { run_avx2_vnni(kernel) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: see above.
+        Isa::Avx512 => unsafe { run_avx512(kernel) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: see above.
+        Isa::Neon => unsafe { run_neon(kernel) },
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Out {
+    // SAFETY: the caller promises the instructions.
+    kernel.run(unsafe { crate::simd::avx2::Avx2::<false>::new_unchecked() })
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+unsafe fn run_avx2_vnni<K: Kernel>(kernel: K) -> K::Out {
+    // SAFETY: the caller promises the instructions.
+    kernel.run(unsafe { crate::simd::avx2::Avx2::<true>::new_unchecked() })
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Out {
+    // SAFETY: the caller promises the instructions.
+    kernel.run(unsafe { crate::simd::avx512::Avx512::new_unchecked() })
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon,dotprod")]
+unsafe fn run_neon<K: Kernel>(kernel: K) -> K::Out {
+    // SAFETY: the caller promises the instructions.
+    kernel.run(unsafe { crate::simd::neon::Neon::new_unchecked() })
+}

@@ -1,0 +1,68 @@
+//! Exponentials in vector form, built from exact and correctly rounded operations only, so that
+//! every machine gets the same bits (a system's own `expf` differs from one to the next).
+
+use crate::simd::Simd;
+
+/// Below this `exp` gives zero; e^-87 is still a normal number.
+const EXP_MIN: f32 = -87.0;
+
+/// Above this `exp` stays what it is here; e^88 is still finite.
+const EXP_MAX: f32 = 88.0;
+
+/// e^x to about 2 units in the last place; exactly zero below -87 (and for minus infinity).
+///
+/// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor polynomial of degree 7, whose remainder
+/// (r^8 / 8! < 6e-9) is below half a unit in the last place.
+#[inline(always)]
+pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
+    // ln 2 in two parts, the first short enough that n times it is exact.
+    const LN_2_HIGH: f32 = 0.693_145_75;
+    const LN_2_LOW: f32 = 1.428_606_8e-6;
+    let clamped = s.max(s.min(x, s.splat(EXP_MAX)), s.splat(EXP_MIN));
+    let n = s.to_i(s.mul(clamped, s.splat(std::f32::consts::LOG2_E)));
+    let n_float = s.to_f(n);
+    let r = s.fma(n_float, s.splat(-LN_2_HIGH), clamped);
+    let r = s.fma(n_float, s.splat(-LN_2_LOW), r);
+    let mut p = s.splat(1.0 / 5040.0);
+    for factor in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+        p = s.fma(p, r, s.splat(factor));
+    }
+    let power = s.cast_f(s.shl(s.add_i(n, s.splat_i(127)), 23));
+    s.keep_from(s.mul(p, power), x, s.splat(EXP_MIN))
+}
+
+/// tanh x = 1 - 2 / (e^2x + 1): absolute error below 2e-7.
+#[inline(always)]
+pub(crate) fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
+    let e = exp(s, s.add(x, x));
+    s.sub(s.splat(1.0), s.div(s.splat(2.0), s.add(e, s.splat(1.0))))
+}
+
+/// 1 / (1 + e^-x).
+#[inline(always)]
+pub(crate) fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
+    let e = exp(s, s.sub(s.splat(0.0), x));
+    s.div(s.splat(1.0), s.add(s.splat(1.0), e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::scalar::Scalar;
+
+    #[test]
+    fn exp_and_tanh_are_close_over_their_range() {
+        for step in -8800..=8700 {
+            let x = step as f32 * 0.01 + 0.003;
+            let exact = f64::from(x).exp();
+            let got = f64::from(exp(Scalar, [x; 16])[0]);
+            let limit = if x < EXP_MIN { 1.7e-38 } else { exact * 2.5e-7 };
+            assert!((got - exact).abs() <= limit, "exp({x}) is {exact}, not {got}");
+            let got = f64::from(tanh(Scalar, [x; 16])[0]);
+            assert!((got - f64::from(x).tanh()).abs() < 4e-7, "tanh({x}) is not {got}");
+        }
+        assert_eq!(exp(Scalar, [f32::NEG_INFINITY; 16])[0], 0.0);
+        assert_eq!(exp(Scalar, [0.0; 16])[0], 1.0);
+        assert!(exp(Scalar, [1000.0; 16])[0].is_finite());
+    }
+}

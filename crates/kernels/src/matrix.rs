@@ -1,0 +1,315 @@
+//! Weight matrices, packed for the CPU.
+//!
+//! Packing moves the file's bits into the order in which the kernels read them (see
+//! [`crate::format`]); it adds none, apart from zero rows that fill the last panel of 16. Rows are
+//! pushed as they arrive, from a file map or from another machine, and no second copy is made.
+
+use crate::error::Error;
+use crate::format::{
+    FloatFormat, Quantised, TILE, TILE_COLS, pack_record, tile_weights, with_float, with_quantised,
+};
+use crate::input::Forms;
+use crate::isa::{Isa, Kernel, run};
+use crate::memory::Region;
+use crate::pool::Pool;
+use crate::shared::SharedMut;
+use crate::simd::{LANES, Simd, VECTOR_BYTES};
+use gguf::TensorType;
+
+/// A weight matrix `[rows, cols]`, packed in panels of 16 rows.
+pub struct Matrix {
+    ty: TensorType,
+    rows: usize,
+    cols: usize,
+    panel_bytes: usize,
+    data: Region,
+}
+
+impl Matrix {
+    /// Outputs of the product.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Inputs of the product.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// The type of the weights, as in the file.
+    pub fn ty(&self) -> TensorType {
+        self.ty
+    }
+
+    /// Bytes held in memory.
+    pub fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Which form of the input this matrix is multiplied with.
+    pub fn form(&self) -> Forms {
+        match self.ty {
+            TensorType::F32 | TensorType::F16 | TensorType::BF16 => Forms::FLOAT,
+            _ => Forms::INT8,
+        }
+    }
+
+    /// Bytes that a matrix of this type and shape will hold, or `None` if it cannot be packed.
+    pub fn bytes_of(ty: TensorType, rows: usize, cols: usize) -> Option<usize> {
+        panel_bytes(ty, cols)?.checked_mul(rows.div_ceil(LANES))
+    }
+
+    /// Dequantises row `row` exactly as GGUF defines it.
+    ///
+    /// # Panics
+    /// If there is no such row, or `out` is not `[cols]`.
+    pub fn row(&self, row: usize, out: &mut [f32]) {
+        assert!(row < self.rows, "row {row} of a matrix of {} rows", self.rows);
+        assert_eq!(out.len(), self.cols, "a row has as many numbers as the matrix has columns");
+        let (panel, lane) = (self.panel(row / LANES), row % LANES);
+        let isa = Isa::chosen();
+        with_quantised!(self.ty, T => run(isa, QuantisedRow::<T>::new(panel, lane, out)), _ => {
+            with_float!(self.ty, T => run(isa, FloatRow::<T>::new(panel, lane, out)), _ => {
+                unreachable!("no matrix of type {} can be made", self.ty)
+            })
+        });
+    }
+
+    /// Panels of 16 rows, the last one padded.
+    pub(crate) fn panels(&self) -> usize {
+        self.rows.div_ceil(LANES)
+    }
+
+    /// The bytes of one panel.
+    pub(crate) fn panel(&self, panel: usize) -> &[u8] {
+        assert!(panel < self.panels());
+        // SAFETY: the region holds `panels()` panels of `panel_bytes` bytes.
+        unsafe {
+            let start = self.data.as_ptr().add(panel * self.panel_bytes);
+            std::slice::from_raw_parts(start, self.panel_bytes)
+        }
+    }
+}
+
+/// Bytes of one packed panel, or `None` for types and widths that cannot be packed.
+fn panel_bytes(ty: TensorType, cols: usize) -> Option<usize> {
+    if !cols.is_multiple_of(ty.block_len()) {
+        return None;
+    }
+    let known = with_quantised!(ty, T => {
+        debug_assert_eq!(T::RECORD, LANES * ty.block_bytes(), "{ty} keeps the file's bits");
+        debug_assert_eq!(T::TILES * TILE_COLS, ty.block_len());
+        debug_assert_eq!(T::TYPE, ty);
+        true
+    }, _ => with_float!(ty, T => {
+        debug_assert_eq!((T::TYPE, T::BYTES), (ty, ty.block_bytes()));
+        true
+    }, _ => false));
+    known.then_some(ty.row_bytes(cols) * LANES)
+}
+
+/// Collects the rows of a [`Matrix`].
+pub struct Packer {
+    matrix: Matrix,
+    /// Rows received so far.
+    received: usize,
+    /// Whole rows of the panel that is not complete yet, in the file's layout.
+    pending: Vec<u8>,
+}
+
+impl Packer {
+    /// A packer for a matrix `[rows, cols]` of type `ty`; reserves its memory.
+    ///
+    /// # Errors
+    /// The type has no kernels, the shape is not possible, or memory is not to be had.
+    pub fn new(ty: TensorType, rows: usize, cols: usize) -> Result<Self, Error> {
+        if rows == 0 || cols == 0 || !cols.is_multiple_of(ty.block_len()) {
+            return Err(Error::Shape { ty, rows, cols });
+        }
+        let panel_bytes = panel_bytes(ty, cols).ok_or(Error::Type { ty })?;
+        let bytes = Matrix::bytes_of(ty, rows, cols).ok_or(Error::Shape { ty, rows, cols })?;
+        let data = Region::zeroed(bytes)?;
+        let matrix = Matrix { ty, rows, cols, panel_bytes, data };
+        Ok(Self { matrix, received: 0, pending: Vec::new() })
+    }
+
+    /// Bytes of one row as the file has it.
+    pub fn row_bytes(&self) -> usize {
+        self.matrix.ty.row_bytes(self.matrix.cols)
+    }
+
+    /// Takes the next rows, in the file's layout; any number of whole rows.
+    ///
+    /// # Errors
+    /// `bytes` is not a number of whole rows, or more than are missing.
+    pub fn push(&mut self, pool: &Pool, bytes: &[u8]) -> Result<(), Error> {
+        let row_bytes = self.row_bytes();
+        let rows = bytes.len() / row_bytes;
+        let rows_left = self.matrix.rows - self.received;
+        if !bytes.len().is_multiple_of(row_bytes) || rows > rows_left {
+            return Err(Error::Push { bytes: bytes.len(), row_bytes, rows_left });
+        }
+        let mut bytes = bytes;
+        if !self.pending.is_empty() {
+            let missing = LANES * row_bytes - self.pending.len();
+            let (head, tail) = bytes.split_at(missing.min(bytes.len()));
+            self.pending.extend_from_slice(head);
+            bytes = tail;
+            self.received += head.len() / row_bytes;
+            if self.pending.len() == LANES * row_bytes {
+                let pending = std::mem::take(&mut self.pending);
+                self.pack(pool, self.received / LANES - 1, &pending);
+            }
+        }
+        let (whole, rest) = bytes.split_at(bytes.len() / (LANES * row_bytes) * LANES * row_bytes);
+        self.pack(pool, self.received / LANES, whole);
+        self.pending.extend_from_slice(rest);
+        self.received += bytes.len() / row_bytes;
+        Ok(())
+    }
+
+    /// The matrix, once all rows are in.
+    ///
+    /// # Errors
+    /// Rows are missing.
+    pub fn finish(mut self) -> Result<Matrix, Error> {
+        if self.received != self.matrix.rows {
+            return Err(Error::Incomplete { packed: self.received, rows: self.matrix.rows });
+        }
+        if !self.pending.is_empty() {
+            // Zero rows have zero scales and count nothing.
+            self.pending.resize(LANES * self.row_bytes(), 0);
+            let pending = std::mem::take(&mut self.pending);
+            self.pack_one(self.matrix.panels() - 1, &pending);
+        }
+        Ok(self.matrix)
+    }
+
+    /// Packs whole panels from `first` on.
+    fn pack(&mut self, pool: &Pool, first: usize, rows: &[u8]) {
+        let (ty, panel_bytes) = (self.matrix.ty, self.matrix.panel_bytes);
+        let data = SharedMut::new(self.matrix.data.as_mut_ptr());
+        let panels = rows.len() / panel_bytes;
+        pool.run(panels, |index| {
+            let source = &rows[index * panel_bytes..][..panel_bytes];
+            // SAFETY: panel `first + index` lies inside the region (`push` checked the number of
+            // rows), and every task has its own.
+            let target = unsafe {
+                let start = data.ptr().add((first + index) * panel_bytes);
+                std::slice::from_raw_parts_mut(start, panel_bytes)
+            };
+            pack_panel(ty, source, target);
+        });
+    }
+
+    fn pack_one(&mut self, panel: usize, rows: &[u8]) {
+        let panel_bytes = self.matrix.panel_bytes;
+        assert!(panel < self.matrix.panels() && rows.len() == panel_bytes);
+        // SAFETY: the panel lies inside the region, which `self` owns.
+        let target = unsafe {
+            let start = self.matrix.data.as_mut_ptr().add(panel * panel_bytes);
+            std::slice::from_raw_parts_mut(start, panel_bytes)
+        };
+        pack_panel(self.matrix.ty, rows, target);
+    }
+}
+
+/// Packs 16 rows in the file's layout; both slices are one panel long.
+fn pack_panel(ty: TensorType, rows: &[u8], panel: &mut [u8]) {
+    let row_bytes = rows.len() / LANES;
+    let block_bytes = ty.block_bytes();
+    let rows: [&[u8]; LANES] = std::array::from_fn(|lane| &rows[lane * row_bytes..][..row_bytes]);
+    let block = |index: usize| rows.map(|row| &row[index * block_bytes..][..block_bytes]);
+    with_quantised!(ty, T => {
+        for (index, record) in panel.chunks_exact_mut(T::RECORD).enumerate() {
+            pack_record::<T>(&block(index), record);
+        }
+    }, _ => {
+        for (index, column) in panel.chunks_exact_mut(LANES * block_bytes).enumerate() {
+            for (number, source) in column.chunks_exact_mut(block_bytes).zip(block(index)) {
+                number.copy_from_slice(source);
+            }
+        }
+    });
+}
+
+/// Dequantises one lane of a panel.
+struct QuantisedRow<'a, T> {
+    panel: &'a [u8],
+    lane: usize,
+    out: &'a mut [f32],
+    format: std::marker::PhantomData<T>,
+}
+
+impl<'a, T> QuantisedRow<'a, T> {
+    fn new(panel: &'a [u8], lane: usize, out: &'a mut [f32]) -> Self {
+        Self { panel, lane, out, format: std::marker::PhantomData }
+    }
+}
+
+impl<T: Quantised> Kernel for QuantisedRow<'_, T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let records = self.panel.chunks_exact(T::RECORD);
+        for (record, out) in records.zip(self.out.chunks_exact_mut(T::TILES * TILE_COLS)) {
+            let record = record.as_ptr();
+            // SAFETY: the chunk is a whole record of this type.
+            let head = unsafe { T::head(s, record) };
+            for (tile, out) in out.chunks_exact_mut(TILE_COLS).enumerate() {
+                let mut weights = [0_u8; TILE * VECTOR_BYTES];
+                let mut scales = [[0.0_f32; LANES]; 4];
+                // SAFETY: as above, and each vector stored has its place in a buffer.
+                unsafe {
+                    for (i, w) in tile_weights::<S, T>(s, record, tile).into_iter().enumerate() {
+                        s.store_i(weights.as_mut_ptr().add(i * VECTOR_BYTES), w);
+                    }
+                    let found = T::scales(s, record, &head, tile);
+                    for half in 0..2 {
+                        s.store(scales[half].as_mut_ptr(), found.scale[half]);
+                        s.store(scales[2 + half].as_mut_ptr(), found.offset[half]);
+                    }
+                }
+                for (k, value) in out.iter_mut().enumerate() {
+                    let half = k / 16;
+                    let weight = weights[k / 4 * VECTOR_BYTES + 4 * self.lane + k % 4];
+                    let number = (i32::from(weight) - T::ZERO) as f32;
+                    *value = number * scales[half][self.lane];
+                    if T::OFFSETS {
+                        *value += scales[2 + half][self.lane];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reads one lane of a panel of floats.
+struct FloatRow<'a, T> {
+    panel: &'a [u8],
+    lane: usize,
+    out: &'a mut [f32],
+    format: std::marker::PhantomData<T>,
+}
+
+impl<'a, T> FloatRow<'a, T> {
+    fn new(panel: &'a [u8], lane: usize, out: &'a mut [f32]) -> Self {
+        Self { panel, lane, out, format: std::marker::PhantomData }
+    }
+}
+
+impl<T: FloatFormat> Kernel for FloatRow<'_, T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let columns = self.panel.chunks_exact(T::BYTES * LANES);
+        for (column, value) in columns.zip(self.out) {
+            let mut lanes = [0.0; LANES];
+            // SAFETY: the chunk is 16 numbers of this type, and so is the buffer.
+            unsafe { s.store(lanes.as_mut_ptr(), T::load(s, column.as_ptr())) };
+            *value = lanes[self.lane];
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Many input rows: bound by arithmetic. A task unpacks 256 columns of two panels into its
+//! first-level cache, then runs over its input rows in register tiles.
+//!
+//! Sums are kept as `[rows, panels, 16]` between two runs of 256 columns.
+
+use super::gemv::FLOAT_RUN;
+use crate::format::{
+    FloatFormat, Quantised, RECORD_TILES_MAX, TILE, TILE_COLS, tile_weights, with_float,
+    with_quantised,
+};
+use crate::input::{Input, InputTile};
+use crate::isa::{Isa, Kernel, run};
+use crate::matrix::Matrix;
+use crate::simd::{LANES, Simd, VECTOR_BYTES};
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Panels side by side.
+const PANELS: usize = super::GEMM_PANELS;
+
+/// Unpacked weights of two panels by up to eight tiles, with their scales.
+#[repr(C, align(64))]
+struct Unpacked {
+    weights: [[[[u8; VECTOR_BYTES]; TILE]; RECORD_TILES_MAX]; PANELS],
+    scales: [[[[f32; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
+    offsets: [[[[f32; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
+    floats: [[[f32; LANES]; FLOAT_RUN]; PANELS],
+}
+
+thread_local! {
+    static UNPACKED: RefCell<Box<Unpacked>> = RefCell::new(Box::new(Unpacked {
+        weights: [[[[0; VECTOR_BYTES]; TILE]; RECORD_TILES_MAX]; PANELS],
+        scales: [[[[0.0; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
+        offsets: [[[[0.0; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
+        floats: [[[0.0; LANES]; FLOAT_RUN]; PANELS],
+    }));
+}
+
+/// The partial sums of columns `cols` for the panels and input rows: `sums` is
+/// `[rows, panels, 16]`.
+pub(super) fn sum_leaf(
+    isa: Isa,
+    matrix: &Matrix,
+    input: &Input,
+    panels: Range<usize>,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    sums: &mut [f32],
+) {
+    assert_eq!(sums.len(), rows.len() * panels.len() * LANES);
+    sums.fill(0.0);
+    let count = panels.len();
+    let panels: [&[u8]; PANELS] =
+        std::array::from_fn(|p| matrix.panel((panels.start + p).min(panels.end - 1)));
+    UNPACKED.with_borrow_mut(|unpacked| {
+        with_quantised!(matrix.ty(), T => {
+            let tiles = cols.start / TILE_COLS..cols.end / TILE_COLS;
+            for first in tiles.clone().step_by(RECORD_TILES_MAX) {
+                let tiles = first..tiles.end.min(first + RECORD_TILES_MAX);
+                let work = UnpackTiles::<T> {
+                    panels, count, tiles: tiles.clone(), unpacked, format: PhantomData,
+                };
+                run(isa, work);
+                run(isa, TileSums::<T> {
+                    unpacked, count, tiles, x: input, rows: rows.clone(), sums,
+                    format: PhantomData,
+                });
+            }
+        }, _ => with_float!(matrix.ty(), T => {
+            for first in cols.clone().step_by(FLOAT_RUN) {
+                let cols = first..cols.end.min(first + FLOAT_RUN);
+                run(isa, UnpackFloats::<T> {
+                    panels, count, cols: cols.clone(), unpacked, format: PhantomData,
+                });
+                run(isa, FloatSums {
+                    unpacked, count, cols, x: input, rows: rows.clone(), sums,
+                });
+            }
+        }, _ => unreachable!("no matrix of type {} can be made", matrix.ty())));
+    });
+}
+
+/// Unpacks tiles `tiles` (within one leaf) of `count` panels.
+struct UnpackTiles<'a, T> {
+    panels: [&'a [u8]; PANELS],
+    count: usize,
+    tiles: Range<usize>,
+    unpacked: &'a mut Unpacked,
+    format: PhantomData<T>,
+}
+
+impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let records = self.tiles.start / T::TILES..self.tiles.end / T::TILES;
+        for p in 0..self.count {
+            let panel = self.panels[p];
+            assert!(panel.len() >= records.end * T::RECORD);
+            let (weights, scales, offsets) = (
+                &mut self.unpacked.weights[p],
+                &mut self.unpacked.scales[p],
+                &mut self.unpacked.offsets[p],
+            );
+            for index in records.clone() {
+                // SAFETY: the record lies inside the panel, as asserted above, and every vector
+                // stored has its place in an array.
+                unsafe {
+                    let record = panel.as_ptr().add(index * T::RECORD);
+                    let head = T::head(s, record);
+                    for tile in 0..T::TILES {
+                        let slot = (index - records.start) * T::TILES + tile;
+                        let unpacked = tile_weights::<S, T>(s, record, tile);
+                        for (to, from) in weights[slot].iter_mut().zip(unpacked) {
+                            s.store_i(to.as_mut_ptr(), from);
+                        }
+                        let found = T::scales(s, record, &head, tile);
+                        for half in 0..T::HALVES {
+                            s.store(scales[slot][half].as_mut_ptr(), found.scale[half]);
+                            s.store(offsets[slot][half].as_mut_ptr(), found.offset[half]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of the unpacked tiles with the same tiles of each input row.
+struct TileSums<'a, T> {
+    unpacked: &'a Unpacked,
+    count: usize,
+    tiles: Range<usize>,
+    x: &'a Input,
+    rows: Range<usize>,
+    sums: &'a mut [f32],
+    format: PhantomData<T>,
+}
+
+impl<T: Quantised> Kernel for TileSums<'_, T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        if S::WIDE_TILES && self.count == 2 {
+            self.row_tiles::<S, 2>(s, 0);
+        } else {
+            for panel in 0..self.count {
+                self.row_tiles::<S, 1>(s, panel);
+            }
+        }
+    }
+}
+
+impl<T: Quantised> TileSums<'_, T> {
+    /// All input rows over panels `panel..panel + P`.
+    #[inline(always)]
+    fn row_tiles<S: Simd, const P: usize>(&mut self, s: S, panel: usize) {
+        let rows = self.rows.len();
+        let mut row = 0;
+        if S::WIDE_TILES {
+            while row + 6 <= rows {
+                self.register_tile::<S, P, 6>(s, panel, row);
+                row += 6;
+            }
+        }
+        while row + 2 <= rows {
+            self.register_tile::<S, P, 2>(s, panel, row);
+            row += 2;
+        }
+        if row < rows {
+            self.register_tile::<S, P, 1>(s, panel, row);
+        }
+    }
+
+    /// `R` input rows from the `first`-th on, over panels `panel..panel + P`.
+    #[inline(always)]
+    fn register_tile<S: Simd, const P: usize, const R: usize>(
+        &mut self,
+        s: S,
+        panel: usize,
+        first: usize,
+    ) {
+        let inputs = self.x.rows();
+        let tiles = self.x.tiles();
+        assert!(tiles.len() >= self.tiles.end * inputs && self.rows.end <= inputs);
+        assert!(first + R <= self.rows.len() && panel + P <= self.count);
+        let count = self.count;
+        let at = |p: usize, r: usize| ((first + r) * count + panel + p) * LANES;
+        assert!(self.sums.len() >= at(P - 1, R - 1) + LANES);
+        let sums = self.sums.as_mut_ptr();
+        // SAFETY: every vector of sums and every input tile lies inside its slice, as asserted
+        // above.
+        unsafe {
+            let mut acc: [[S::F; P]; R] =
+                std::array::from_fn(|r| std::array::from_fn(|p| s.load(sums.add(at(p, r)))));
+            for (slot, tile) in self.tiles.clone().enumerate() {
+                let x = tiles.as_ptr().add(tile * inputs + self.rows.start + first);
+                self.add_tile::<S, P, R>(s, panel, slot, x, &mut acc);
+            }
+            for (r, acc) in acc.into_iter().enumerate() {
+                for (p, acc) in acc.into_iter().enumerate() {
+                    s.store(sums.add(at(p, r)), acc);
+                }
+            }
+        }
+    }
+
+    /// Adds one tile's products; the twin of the one in `gemv`.
+    ///
+    /// # Safety
+    /// `x` points to `R` input tiles, one a row.
+    #[inline(always)]
+    unsafe fn add_tile<S: Simd, const P: usize, const R: usize>(
+        &self,
+        s: S,
+        panel: usize,
+        slot: usize,
+        x: *const InputTile,
+        acc: &mut [[S::F; P]; R],
+    ) {
+        let factor = if T::BIASED { s.zero_factor::<true>(T::ZERO) } else { s.zero_factor::<false>(T::ZERO) };
+        let quads = TILE / T::HALVES;
+        for half in 0..T::HALVES {
+            let whole = if T::HALVES == 1 { 2 } else { half };
+            // SAFETY: the caller promises the input tiles; everything else is an array of the
+            // right size.
+            unsafe {
+                let mut dots: [[S::I; P]; R] =
+                    std::array::from_fn(|r| [s.splat_i(factor * (*x.add(r)).sums[whole]); P]);
+                for i in half * quads..(half + 1) * quads {
+                    let weights: [S::I; P] = std::array::from_fn(|p| {
+                        s.load_i(self.unpacked.weights[panel + p][slot][i].as_ptr())
+                    });
+                    for r in 0..R {
+                        let bytes = s.splat_x4((*x.add(r)).q.as_ptr().add(4 * i));
+                        for p in 0..P {
+                            dots[r][p] = if T::BIASED {
+                                s.dot4::<true>(dots[r][p], weights[p], bytes)
+                            } else {
+                                s.dot4::<false>(dots[r][p], weights[p], bytes)
+                            };
+                        }
+                    }
+                }
+                for p in 0..P {
+                    let scale = s.load(self.unpacked.scales[panel + p][slot][half].as_ptr());
+                    for r in 0..R {
+                        let scaled = s.mul(s.to_f(dots[r][p]), scale);
+                        acc[r][p] = s.fma(scaled, s.splat((*x.add(r)).scale), acc[r][p]);
+                    }
+                    if T::OFFSETS {
+                        let offset = s.load(self.unpacked.offsets[panel + p][slot][half].as_ptr());
+                        for r in 0..R {
+                            let sum = s.splat((*x.add(r)).scaled_sums[whole]);
+                            acc[r][p] = s.fma(offset, sum, acc[r][p]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Unpacks columns `cols` (one run) of `count` panels.
+struct UnpackFloats<'a, T> {
+    panels: [&'a [u8]; PANELS],
+    count: usize,
+    cols: Range<usize>,
+    unpacked: &'a mut Unpacked,
+    format: PhantomData<T>,
+}
+
+impl<T: FloatFormat> Kernel for UnpackFloats<'_, T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let column_bytes = T::BYTES * LANES;
+        for (panel, unpacked) in
+            self.panels[..self.count].iter().zip(&mut self.unpacked.floats)
+        {
+            let columns = &panel[self.cols.start * column_bytes..self.cols.end * column_bytes];
+            for (from, to) in columns.chunks_exact(column_bytes).zip(unpacked) {
+                // SAFETY: both are one vector.
+                unsafe { s.store(to.as_mut_ptr(), T::load(s, from.as_ptr())) };
+            }
+        }
+    }
+}
+
+/// Adds the products of the unpacked run with the same columns of each input row.
+struct FloatSums<'a> {
+    unpacked: &'a Unpacked,
+    count: usize,
+    cols: Range<usize>,
+    x: &'a Input,
+    rows: Range<usize>,
+    sums: &'a mut [f32],
+}
+
+impl Kernel for FloatSums<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        if S::WIDE_TILES && self.count == 2 {
+            self.row_tiles::<S, 2>(s, 0);
+        } else {
+            for panel in 0..self.count {
+                self.row_tiles::<S, 1>(s, panel);
+            }
+        }
+    }
+}
+
+impl FloatSums<'_> {
+    #[inline(always)]
+    fn row_tiles<S: Simd, const P: usize>(&mut self, s: S, panel: usize) {
+        let rows = self.rows.len();
+        let mut row = 0;
+        if S::WIDE_TILES {
+            while row + 8 <= rows {
+                self.register_tile::<S, P, 8>(s, panel, row);
+                row += 8;
+            }
+        }
+        while row + 4 <= rows {
+            self.register_tile::<S, P, 4>(s, panel, row);
+            row += 4;
+        }
+        while row < rows {
+            self.register_tile::<S, P, 1>(s, panel, row);
+            row += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn register_tile<S: Simd, const P: usize, const R: usize>(
+        &mut self,
+        s: S,
+        panel: usize,
+        first: usize,
+    ) {
+        let floats = self.x.floats();
+        let width = self.x.cols();
+        let row = self.rows.start + first;
+        assert!(floats.len() >= (row + R - 1) * width + self.cols.end);
+        assert!(panel + P <= self.count && self.cols.len() <= FLOAT_RUN);
+        let count = self.count;
+        let at = |p: usize, r: usize| ((first + r) * count + panel + p) * LANES;
+        assert!(self.sums.len() >= at(P - 1, R - 1) + LANES);
+        let sums = self.sums.as_mut_ptr();
+        // SAFETY: every vector of sums, every column of the run and every input number lies inside
+        // its slice, as asserted above.
+        unsafe {
+            let x = floats.as_ptr().add(row * width + self.cols.start);
+            let mut acc = [[s.splat(0.0); P]; R];
+            for col in 0..self.cols.len() {
+                let weights: [S::F; P] = std::array::from_fn(|p| {
+                    s.load(self.unpacked.floats[panel + p].get_unchecked(col).as_ptr())
+                });
+                for r in 0..R {
+                    let x = s.splat(*x.add(r * width + col));
+                    for p in 0..P {
+                        acc[r][p] = s.fma(weights[p], x, acc[r][p]);
+                    }
+                }
+            }
+            for (r, acc) in acc.into_iter().enumerate() {
+                for (p, acc) in acc.into_iter().enumerate() {
+                    let sum = sums.add(at(p, r));
+                    s.store(sum, s.add(s.load(sum), acc));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Matrix products: `y = x Wᵀ` for one or several matrices in one pool job.
+//!
+//! # The order of additions
+//!
+//! Everything here exists twice, for one row and for many, on each instruction set, on any number
+//! of threads, and all give the same bits, because the order of additions is fixed:
+//!
+//! * A *leaf* is a run of columns (see the crate `sumtree`). Its partial sum for one output starts
+//!   at zero and takes its tiles of 32 columns from left to right:
+//!   `sum = fma(dot * weight_scale, input_scale, sum)`, where `dot` is an exact integer (types with
+//!   two scales a tile: once for each half), then `sum = fma(offset, input_scale * input_sum, sum)`
+//!   for types with offsets.
+//! * Float weights: runs of 256 columns, counted from the leaf's start, each summed by `fma` from
+//!   left to right starting at zero, are added up from left to right.
+//! * Leaves are added in the order of `sumtree`.
+//!
+//! So an output depends on its own weights, its own input row and the leaves' borders alone, not on
+//! the rows beside it, the shard's borders or the machine.
+
+mod gemm;
+mod gemv;
+mod parts;
+#[cfg(test)]
+mod tests;
+
+pub use parts::Parts;
+
+use crate::input::Input;
+use crate::isa::Isa;
+use crate::matrix::Matrix;
+use crate::pool::Pool;
+use crate::shared::SharedMut;
+use crate::simd::LANES;
+use parts::Stack;
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// Input rows that one task of a product with many rows covers: the sums of 32 outputs for these
+/// rows (16 KB) stay in the first-level cache.
+const TILE_ROWS: usize = 128;
+
+/// Panels that one task covers, by the number of input rows: four weight streams for one row
+/// (that is what it takes to keep a core's memory pipeline full), register tiles of two otherwise.
+const GEMV_PANELS: usize = 4;
+const GEMM_PANELS: usize = 2;
+
+/// One product of a job: `out = input Wᵀ`.
+pub struct Product<'a> {
+    input: &'a Input,
+    matrix: &'a Matrix,
+    parts: Option<&'a Parts>,
+    out: &'a mut [f32],
+}
+
+impl<'a> Product<'a> {
+    /// A product over all columns at once; `out` is `[input.rows, matrix.rows]`, row-major.
+    ///
+    /// # Panics
+    /// If the shapes do not fit each other.
+    pub fn new(input: &'a Input, matrix: &'a Matrix, out: &'a mut [f32]) -> Self {
+        Self::checked(input, matrix, None, out)
+    }
+
+    /// A row-parallel product; `out` is `[parts, input.rows, matrix.rows]`: for each part, its
+    /// leaves' sums added in tree order.
+    ///
+    /// # Panics
+    /// If the shapes do not fit each other, or a leaf does not end on one of the weights' blocks.
+    pub fn in_parts(
+        input: &'a Input,
+        matrix: &'a Matrix,
+        parts: &'a Parts,
+        out: &'a mut [f32],
+    ) -> Self {
+        Self::checked(input, matrix, Some(parts), out)
+    }
+
+    fn checked(
+        input: &'a Input,
+        matrix: &'a Matrix,
+        parts: Option<&'a Parts>,
+        out: &'a mut [f32],
+    ) -> Self {
+        assert_eq!(input.cols(), matrix.cols(), "input and matrix must have the same columns");
+        if let Some(parts) = parts {
+            parts.check(matrix);
+        }
+        let vectors = parts.map_or(1, Parts::count) * input.rows();
+        assert_eq!(out.len(), vectors * matrix.rows(), "the output has the wrong size");
+        Self { input, matrix, parts, out }
+    }
+}
+
+/// `y = x Wᵀ` for several matrices over the same input, in one pool job.
+/// Each output is `[input.rows, matrix.rows]` f32, row-major.
+///
+/// # Panics
+/// If the shapes do not fit each other, or the input lacks the form a matrix needs.
+pub fn matmul(pool: &Pool, input: &Input, products: &mut [(&Matrix, &mut [f32])]) {
+    let mut products: Vec<Product> =
+        products.iter_mut().map(|(matrix, out)| Product::new(input, matrix, out)).collect();
+    multiply(pool, &mut products);
+}
+
+/// A row-parallel product: `out` is `[parts, input.rows, matrix.rows]` f32.
+///
+/// # Panics
+/// As [`matmul`], or if a leaf does not end on one of the weights' blocks.
+pub fn matmul_parts(
+    pool: &Pool,
+    input: &Input,
+    matrix: &Matrix,
+    parts: &Parts,
+    out: &mut [f32],
+) {
+    multiply(pool, &mut [Product::in_parts(input, matrix, parts, out)]);
+}
+
+/// Runs any products, over any inputs, in one pool job: all experts of a layer at once.
+///
+/// # Panics
+/// If an input lacks the form its matrix needs.
+pub fn multiply(pool: &Pool, products: &mut [Product]) {
+    multiply_on(Isa::chosen(), pool, products);
+}
+
+/// How one product is cut into tasks.
+struct Plan<'a> {
+    input: &'a Input,
+    matrix: &'a Matrix,
+    parts: Option<&'a Parts>,
+    out: SharedMut<f32>,
+    panels_a_task: usize,
+    row_tiles: usize,
+    tasks: usize,
+}
+
+pub(crate) fn multiply_on(isa: Isa, pool: &Pool, products: &mut [Product]) {
+    let plan = |product: &mut Product| -> SharedMut<f32> {
+        SharedMut::new(product.out.as_mut_ptr())
+    };
+    // A job of one to three products is the rule in the token loop, and needs no allocation.
+    let mut few: [Option<Plan>; 4] = [const { None }; 4];
+    let mut many: Vec<Option<Plan>> = Vec::new();
+    let plans: &mut [Option<Plan>] = if products.len() <= few.len() {
+        &mut few[..products.len()]
+    } else {
+        many.resize_with(products.len(), || None);
+        &mut many
+    };
+    let mut tasks = 0;
+    for (slot, product) in plans.iter_mut().zip(products) {
+        let out = plan(product);
+        let planned = Plan::new(product, out);
+        tasks += planned.tasks;
+        *slot = Some(planned);
+    }
+    let plans: &[Option<Plan>] = plans;
+    pool.run(tasks, |task| {
+        let mut task = task;
+        for plan in plans.iter().flatten() {
+            if task < plan.tasks {
+                plan.run(isa, task);
+                return;
+            }
+            task -= plan.tasks;
+        }
+    });
+}
+
+impl<'a> Plan<'a> {
+    fn new(product: &Product<'a>, out: SharedMut<f32>) -> Self {
+        let rows = product.input.rows();
+        let panels_a_task = if rows == 1 { GEMV_PANELS } else { GEMM_PANELS };
+        let row_tiles = rows.div_ceil(TILE_ROWS);
+        let tasks = product.matrix.panels().div_ceil(panels_a_task) * row_tiles;
+        Self {
+            input: product.input,
+            matrix: product.matrix,
+            parts: product.parts,
+            out,
+            panels_a_task,
+            row_tiles,
+            tasks,
+        }
+    }
+
+    /// One task: some panels, some input rows, all parts.
+    fn run(&self, isa: Isa, task: usize) {
+        // Tasks over the same panels follow one another, so that weights are read from memory once.
+        let first_panel = task / self.row_tiles * self.panels_a_task;
+        let panels = first_panel..self.matrix.panels().min(first_panel + self.panels_a_task);
+        let first_row = task % self.row_tiles * TILE_ROWS;
+        let rows = first_row..self.input.rows().min(first_row + TILE_ROWS);
+        let len = rows.len() * panels.len() * LANES;
+        thread_local! {
+            static STACK: RefCell<Stack> = RefCell::new(Stack::new());
+        }
+        STACK.with_borrow_mut(|stack| {
+            stack.clear();
+            let whole = [self.matrix.cols()];
+            let (leaf_ends, part_ends) = match self.parts {
+                Some(parts) => (parts.leaf_ends(), parts.part_ends()),
+                None => (&whole[..], &[1][..]),
+            };
+            let mut first_leaf = 0;
+            for (part, &last_leaf) in part_ends.iter().enumerate() {
+                for leaf in first_leaf..last_leaf {
+                    let start = if leaf == 0 { 0 } else { leaf_ends[leaf - 1] };
+                    let sums = stack.push(len);
+                    self.sum_leaf(isa, panels.clone(), rows.clone(), start..leaf_ends[leaf], sums);
+                    stack.merge(len, leaf - first_leaf, last_leaf - first_leaf);
+                }
+                self.write(part, &panels, &rows, stack.pop(len));
+                first_leaf = last_leaf;
+            }
+        });
+    }
+
+    /// The partial sums of one leaf: `sums` is `[rows, panels, 16]`.
+    fn sum_leaf(
+        &self,
+        isa: Isa,
+        panels: Range<usize>,
+        rows: Range<usize>,
+        cols: Range<usize>,
+        sums: &mut [f32],
+    ) {
+        if self.input.rows() == 1 {
+            gemv::sum_leaf(isa, self.matrix, self.input, panels, cols, sums);
+        } else {
+            gemm::sum_leaf(isa, self.matrix, self.input, panels, rows, cols, sums);
+        }
+    }
+
+    /// Copies `[rows, panels, 16]` sums to their places in the output of `part`.
+    fn write(&self, part: usize, panels: &Range<usize>, rows: &Range<usize>, sums: &[f32]) {
+        let outputs = self.matrix.rows();
+        let first = panels.start * LANES;
+        let count = outputs.min(panels.end * LANES) - first;
+        for (row, sums) in rows.clone().zip(sums.chunks_exact(panels.len() * LANES)) {
+            let at = (part * self.input.rows() + row) * outputs + first;
+            // SAFETY: `Product` checked that the output is `[parts, rows, outputs]`; these
+            // outputs of this row belong to this task alone.
+            let out = unsafe { std::slice::from_raw_parts_mut(self.out.ptr().add(at), count) };
+            out.copy_from_slice(&sums[..count]);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! How a shard's columns are cut into leaves, and its leaves into subtrees.
+
+use crate::error::Error;
+use crate::matrix::Matrix;
+use crate::simd::LANES;
+use sumtree::{LEAVES_MAX, merges_after};
+
+/// The leaves of a shard's own columns and the subtrees they form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parts {
+    leaf_ends: Vec<usize>,
+    part_ends: Vec<usize>,
+}
+
+impl Parts {
+    /// `leaf_ends`: where each leaf ends, in columns; the last is the number of columns.
+    /// `part_ends`: where each part (a subtree of the whole tree) ends, in leaves; the last is the
+    /// number of leaves.
+    ///
+    /// # Errors
+    /// The ends do not rise from above zero, there are more leaves than [`LEAVES_MAX`], or the
+    /// parts do not cover the leaves.
+    pub fn new(leaf_ends: Vec<usize>, part_ends: Vec<usize>) -> Result<Self, Error> {
+        let rising = |ends: &[usize]| {
+            ends.first().is_some_and(|&first| first > 0) && ends.is_sorted_by(|a, b| a < b)
+        };
+        let reason = if !rising(&leaf_ends) || !rising(&part_ends) {
+            Some(format!("{leaf_ends:?} and {part_ends:?} must rise from above zero"))
+        } else if leaf_ends.len() > LEAVES_MAX {
+            Some(format!("{} leaves, at most {LEAVES_MAX} are possible", leaf_ends.len()))
+        } else if part_ends.last() != Some(&leaf_ends.len()) {
+            Some(format!("parts end at {part_ends:?} of {} leaves", leaf_ends.len()))
+        } else {
+            None
+        };
+        match reason {
+            Some(reason) => Err(Error::Parts { reason }),
+            None => Ok(Self { leaf_ends, part_ends }),
+        }
+    }
+
+    /// How many parts there are, which is how many vectors a row's product leaves.
+    pub fn count(&self) -> usize {
+        self.part_ends.len()
+    }
+
+    pub(super) fn leaf_ends(&self) -> &[usize] {
+        &self.leaf_ends
+    }
+
+    pub(super) fn part_ends(&self) -> &[usize] {
+        &self.part_ends
+    }
+
+    /// Asserts that these are leaves of this matrix's columns.
+    pub(super) fn check(&self, matrix: &Matrix) {
+        let block = matrix.ty().block_len();
+        assert_eq!(self.leaf_ends.last(), Some(&matrix.cols()), "leaves must cover the columns");
+        assert!(
+            self.leaf_ends.iter().all(|end| end.is_multiple_of(block)),
+            "leaves {:?} must end on blocks of {block} columns",
+            self.leaf_ends
+        );
+    }
+}
+
+/// The sums of subtrees still to be merged, the topmost last; all have the same length.
+pub(super) struct Stack {
+    sums: Vec<f32>,
+    depth: usize,
+}
+
+/// Bounds the stack: before leaf `i` is pushed it holds one sum for each set bit of `i`.
+const DEPTH_MAX: usize = LEAVES_MAX.ilog2() as usize + 1;
+
+/// The longest sums a task keeps.
+const LEN_MAX: usize = super::TILE_ROWS * super::GEMM_PANELS * LANES;
+
+impl Stack {
+    pub fn new() -> Self {
+        Self { sums: vec![0.0; DEPTH_MAX * LEN_MAX], depth: 0 }
+    }
+
+    /// Forgets what a task that panicked left behind.
+    pub fn clear(&mut self) {
+        self.depth = 0;
+    }
+
+    /// A place for the next leaf's sums; its content is arbitrary.
+    pub fn push(&mut self, len: usize) -> &mut [f32] {
+        self.depth += 1;
+        &mut self.sums[(self.depth - 1) * len..self.depth * len]
+    }
+
+    /// Adds the topmost sums as the tree wants after leaf `leaf` of `leaves`.
+    pub fn merge(&mut self, len: usize, leaf: usize, leaves: usize) {
+        for _ in 0..merges_after(leaf, leaves) {
+            self.depth -= 1;
+            let (into, from) = self.sums.split_at_mut(self.depth * len);
+            for (into, from) in into[(self.depth - 1) * len..].iter_mut().zip(&from[..len]) {
+                *into += from;
+            }
+        }
+    }
+
+    /// The tree's sums.
+    pub fn pop(&mut self, len: usize) -> &[f32] {
+        debug_assert_eq!(self.depth, 1, "one sum is left after the last leaf");
+        self.depth = 0;
+        &self.sums[..len]
+    }
+}

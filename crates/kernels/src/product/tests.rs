@@ -1,0 +1,240 @@
+//! Products against a plain f64 reference, and against themselves in every other way to run them.
+
+use super::*;
+use crate::format::reference::{Random, TYPES, dequantise, random_rows};
+use crate::input::Forms;
+use crate::matrix::Packer;
+use gguf::TensorType;
+use sumtree::{cover, program};
+
+/// A random matrix, packed in pieces of random size, and its rows dequantised by definition.
+fn random_matrix(
+    pool: &Pool,
+    ty: TensorType,
+    rows: usize,
+    cols: usize,
+    rng: &mut Random,
+) -> (Matrix, Vec<Vec<f32>>) {
+    let bytes = random_rows(ty, rows, cols, rng);
+    let matrix = pack(pool, ty, rows, cols, &bytes, rng);
+    let rows = bytes.chunks(ty.row_bytes(cols)).map(|row| dequantise(ty, row)).collect();
+    (matrix, rows)
+}
+
+fn pack(
+    pool: &Pool,
+    ty: TensorType,
+    rows: usize,
+    cols: usize,
+    bytes: &[u8],
+    rng: &mut Random,
+) -> Matrix {
+    let mut packer = Packer::new(ty, rows, cols).unwrap();
+    let mut bytes = bytes;
+    while !bytes.is_empty() {
+        let rows = 1 + rng.below(40);
+        let (now, later) = bytes.split_at((rows * packer.row_bytes()).min(bytes.len()));
+        packer.push(pool, now).unwrap();
+        bytes = later;
+    }
+    packer.finish().unwrap()
+}
+
+/// What an input row is once quantised, as the module `input` defines it.
+fn as_int8(x: &[f32]) -> Vec<f64> {
+    let tile = |x: &[f32]| -> Vec<f64> {
+        let top = x.iter().fold(0.0_f32, |top, x| top.max(x.abs()));
+        let (scale, inverse) = if top < 1e-36 { (0.0, 0.0) } else { (top / 127.0, 127.0 / top) };
+        x.iter().map(|x| f64::from((x * inverse).round_ties_even()) * f64::from(scale)).collect()
+    };
+    x.chunks(32).flat_map(tile).collect()
+}
+
+fn columns(ty: TensorType, rng: &mut Random) -> usize {
+    match ty.block_len() {
+        1 => 1 + rng.below(600),
+        32 => 32 * (1 + rng.below(20)),
+        block => block * (1 + rng.below(3)),
+    }
+}
+
+#[test]
+fn rows_come_back_as_gguf_defines_them() {
+    let pool = Pool::new(2).unwrap();
+    let mut rng = Random(1);
+    for ty in TYPES {
+        let (rows, cols) = (1 + rng.below(40), columns(ty, &mut rng));
+        let (matrix, expected) = random_matrix(&pool, ty, rows, cols, &mut rng);
+        assert_eq!(matrix.bytes(), ty.row_bytes(cols) * rows.next_multiple_of(16));
+        for (row, expected) in expected.iter().enumerate() {
+            let mut got = vec![f32::NAN; cols];
+            matrix.row(row, &mut got);
+            // Equality of numbers, not of bits: a zero may have either sign.
+            assert_eq!(&got, expected, "{ty}, row {row} of {rows} x {cols}");
+        }
+    }
+}
+
+#[test]
+fn products_are_close_to_the_reference() {
+    let pool = Pool::new(2).unwrap();
+    for seed in 0..6 {
+        let mut rng = Random(seed);
+        for ty in TYPES {
+            let (rows, cols) = (1 + rng.below(70), columns(ty, &mut rng));
+            let (matrix, weights) = random_matrix(&pool, ty, rows, cols, &mut rng);
+            let inputs = [1, 2, 7, 140][rng.below(4)];
+            let size = [1e-30, 1.0, 1e20][rng.below(3)];
+            let x: Vec<f32> = rng.floats(inputs * cols).iter().map(|x| x * size).collect();
+            let mut input = Input::new(140, cols);
+            input.load_for(&pool, &x, inputs, matrix.form());
+            let mut y = vec![f32::NAN; inputs * rows];
+            matmul(&pool, &input, &mut [(&matrix, &mut y)]);
+            for (i, x) in x.chunks(cols).enumerate() {
+                let x: Vec<f64> = if matrix.form() == Forms::INT8 {
+                    as_int8(x)
+                } else {
+                    x.iter().map(|x| f64::from(*x)).collect()
+                };
+                for (row, weights) in weights.iter().enumerate() {
+                    let terms = weights.iter().zip(&x).map(|(w, x)| f64::from(*w) * x);
+                    let (sum, size) = terms.fold((0.0, 0.0), |(s, m), t| (s + t, m + t.abs()));
+                    let got = f64::from(y[i * rows + row]);
+                    // A sum of the offsets' and the weights' shares may cancel, so the error is
+                    // measured against the sum of magnitudes with room for that.
+                    assert!(
+                        (got - sum).abs() <= 2e-5 * size + 1e-35,
+                        "seed {seed}, {ty}, {rows} x {cols}, input {i} of {inputs}, output {row}: \
+                         {got} instead of {sum}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Everything a product may not depend on: the rows beside an input row, threads, instruction
+/// sets, other products in the job.
+#[test]
+fn every_way_to_multiply_gives_the_same_bits() {
+    let pools = [Pool::new(1).unwrap(), Pool::new(3).unwrap()];
+    let mut rng = Random(7);
+    for ty in TYPES {
+        let (rows, cols) = (20 + rng.below(100), columns(ty, &mut rng));
+        let (matrix, _) = random_matrix(&pools[1], ty, rows, cols, &mut rng);
+        let (other, _) = random_matrix(&pools[1], ty, 17, cols, &mut rng);
+        let inputs = 131;
+        let x = rng.floats(inputs * cols);
+        let product = |isa: Isa, pool: &Pool, rows_of: Range<usize>| {
+            let mut input = Input::new(inputs, cols);
+            input.load(pool, &x[rows_of.start * cols..rows_of.end * cols], rows_of.len());
+            let mut y = vec![f32::NAN; rows_of.len() * rows];
+            let mut z = vec![f32::NAN; rows_of.len() * 17];
+            let mut products =
+                [Product::new(&input, &other, &mut z), Product::new(&input, &matrix, &mut y)];
+            multiply_on(isa, pool, &mut products);
+            y.iter().map(|y| y.to_bits()).collect::<Vec<u32>>()
+        };
+        let all = product(Isa::chosen(), &pools[1], 0..inputs);
+        for isa in Isa::available() {
+            for pool in &pools {
+                for range in [0..1, 5..6, 130..131, 3..5, 10..17, 100..131] {
+                    let got = product(isa, pool, range.clone());
+                    assert_eq!(
+                        got,
+                        all[range.start * rows..range.end * rows],
+                        "{ty}, {rows} x {cols}, rows {range:?}, {} on {} threads",
+                        isa.name(),
+                        pool.threads()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// A row-parallel product cut over ranks gives the bits of one rank.
+#[test]
+fn every_split_gives_the_same_bits() {
+    let pool = Pool::new(2).unwrap();
+    let mut rng = Random(11);
+    for ty in TYPES {
+        let unit = ty.block_len().max(8);
+        let units = 2 + rng.below(22);
+        let leaves = sumtree::leaves(units);
+        let (rows, cols) = (1 + rng.below(40), units * unit);
+        let bytes = random_rows(ty, rows, cols, &mut rng);
+        for inputs in [1, 9] {
+            let x = rng.floats(inputs * cols);
+            let mut whole = None;
+            for _ in 0..4 {
+                let (a, b) = (rng.below(leaves.len() + 1), rng.below(leaves.len() + 1));
+                let (a, b) = (a.min(b), a.max(b));
+                let mut parts = Vec::new();
+                let mut sums: Vec<Vec<f32>> = Vec::new();
+                for span in [0..a, a..b, b..leaves.len()] {
+                    if span.is_empty() {
+                        continue;
+                    }
+                    let start = leaves[span.start].start * unit;
+                    let ends = leaves[span.clone()].iter().map(|leaf| leaf.end * unit - start);
+                    let ends: Vec<usize> = ends.collect();
+                    let own = cover(leaves.len(), span.clone());
+                    let part_ends = own.iter().map(|part| part.end - span.start).collect();
+                    let shard_cols = *ends.last().unwrap();
+                    let slice = |row: &[u8]| -> Vec<u8> {
+                        let (from, len) = (ty.row_bytes(start), ty.row_bytes(shard_cols));
+                        row[from..from + len].to_vec()
+                    };
+                    let shard: Vec<u8> =
+                        bytes.chunks(ty.row_bytes(cols)).flat_map(slice).collect();
+                    let matrix = pack(&pool, ty, rows, shard_cols, &shard, &mut rng);
+                    let x: Vec<f32> = x
+                        .chunks(cols)
+                        .flat_map(|x| x[start..start + shard_cols].to_vec())
+                        .collect();
+                    let mut input = Input::new(inputs, shard_cols);
+                    input.load(&pool, &x, inputs);
+                    let split = Parts::new(ends, part_ends).unwrap();
+                    let mut out = vec![f32::NAN; own.len() * inputs * rows];
+                    matmul_parts(&pool, &input, &matrix, &split, &mut out);
+                    assert_eq!(split.count(), own.len());
+                    parts.extend(own);
+                    sums.extend(out.chunks(inputs * rows).map(<[f32]>::to_vec));
+                }
+                for add in program(leaves.len(), &parts).unwrap() {
+                    let from = sums[add.from].clone();
+                    sums[add.into].iter_mut().zip(from).for_each(|(into, from)| *into += from);
+                }
+                let bits: Vec<u32> = sums[0].iter().map(|sum| sum.to_bits()).collect();
+                let expected = whole.get_or_insert_with(|| bits.clone());
+                assert_eq!(*expected, bits, "{ty}, {rows} x {cols}, leaves cut at {a} and {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn impossible_matrices_and_parts_are_refused_in_words() {
+    use crate::Error;
+    let pool = Pool::new(1).unwrap();
+    assert!(matches!(Packer::new(TensorType::Q4_0, 4, 33), Err(Error::Shape { .. })));
+    assert!(matches!(Packer::new(TensorType::Q4_0, 0, 32), Err(Error::Shape { .. })));
+    assert!(matches!(Packer::new(TensorType::IQ1_S, 4, 256), Err(Error::Type { .. })));
+    let mut packer = Packer::new(TensorType::F32, 2, 3).unwrap();
+    assert!(matches!(packer.push(&pool, &[0; 11]), Err(Error::Push { row_bytes: 12, .. })));
+    assert!(matches!(packer.push(&pool, &[0; 36]), Err(Error::Push { rows_left: 2, .. })));
+    packer.push(&pool, &[0; 12]).unwrap();
+    assert!(matches!(packer.finish(), Err(Error::Incomplete { packed: 1, rows: 2 })));
+    for (leaf_ends, part_ends) in [
+        (vec![], vec![]),
+        (vec![32, 32], vec![2]),
+        (vec![32, 64], vec![1]),
+        (vec![32, 64], vec![1, 3]),
+        (vec![0, 64], vec![2]),
+        ((1..=17).collect(), vec![17]),
+    ] {
+        let error = Parts::new(leaf_ends, part_ends).unwrap_err();
+        assert!(error.to_string().contains("not a partition"), "{error}");
+    }
+}

@@ -1,0 +1,21 @@
+//! A pointer that the tasks of one job share, each writing its own part of what it points to.
+
+/// `&mut` data handed to several threads; whoever writes through it says why the parts are apart.
+#[derive(Clone, Copy)]
+pub(crate) struct SharedMut<T>(*mut T);
+
+// SAFETY: only a pointer; every use is unsafe and states that it touches its own part.
+unsafe impl<T: Send> Send for SharedMut<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for SharedMut<T> {}
+
+impl<T> SharedMut<T> {
+    pub fn new(ptr: *mut T) -> Self {
+        Self(ptr)
+    }
+
+    /// A method, so that closures capture the whole value and not the bare pointer.
+    pub fn ptr(&self) -> *mut T {
+        self.0
+    }
+}

@@ -1,0 +1,209 @@
+//! AVX2 with FMA and F16C: two registers a vector. `VNNI` says that the machine also has the
+//! 256-bit integer dot product (AVX-VNNI).
+
+use super::Simd;
+use std::arch::x86_64::*;
+
+/// Proof that the machine has AVX2, FMA and F16C, and AVX-VNNI if `VNNI`.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2<const VNNI: bool>(());
+
+impl<const VNNI: bool> Avx2<VNNI> {
+    /// # Safety
+    /// The machine has the instructions named above.
+    #[inline(always)]
+    pub unsafe fn new_unchecked() -> Self {
+        Self(())
+    }
+}
+
+type F = [__m256; 2];
+type I = [__m256i; 2];
+
+/// Applies an intrinsic to each half of its vector arguments.
+macro_rules! halves {
+    ($op:path, $($arg:expr),*) => { [$op($($arg[0]),*), $op($($arg[1]),*)] };
+}
+
+/// Wraps intrinsics whose only precondition is the instruction set.
+macro_rules! ops {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty = $body:expr;)*) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($arg: $ty),*) -> $out {
+                // SAFETY: `self` proves that the machine has the instructions.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+/// Wraps intrinsics that also read or write 16 elements at a pointer.
+macro_rules! memory_ops {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty = $body:expr;)*) => {
+        $(
+            #[inline(always)]
+            unsafe fn $name(self, $($arg: $ty),*) -> $out {
+                // SAFETY: `self` proves the instructions, the caller the memory.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+/// Eight bfloat16 numbers as f32.
+///
+/// # Safety
+/// The machine has AVX2.
+#[inline(always)]
+unsafe fn bf16_half(bits: __m128i) -> __m256 {
+    // SAFETY: the caller promises the instructions.
+    unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bits))) }
+}
+
+const ROUND: i32 = _MM_FROUND_TO_NEAREST_INT;
+
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
+    type F = F;
+    type I = I;
+    const WIDE_TILES: bool = false;
+
+    memory_ops! {
+        load(from: *const f32) -> F = [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))];
+        store(to: *mut f32, v: F) -> () = {
+            _mm256_storeu_ps(to, v[0]);
+            _mm256_storeu_ps(to.add(8), v[1]);
+        };
+        load_f16(from: *const u16) -> F = [
+            _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
+            _mm256_cvtph_ps(_mm_loadu_si128(from.add(8).cast())),
+        ];
+        store_f16(to: *mut u16, v: F) -> () = {
+            _mm_storeu_si128(to.cast(), _mm256_cvtps_ph::<ROUND>(v[0]));
+            _mm_storeu_si128(to.add(8).cast(), _mm256_cvtps_ph::<ROUND>(v[1]));
+        };
+        load_bf16(from: *const u16) -> F = [
+            bf16_half(_mm_loadu_si128(from.cast())),
+            bf16_half(_mm_loadu_si128(from.add(8).cast())),
+        ];
+        load_i(from: *const u8) -> I =
+            [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast())];
+        store_i(to: *mut u8, v: I) -> () = {
+            _mm256_storeu_si256(to.cast(), v[0]);
+            _mm256_storeu_si256(to.add(32).cast(), v[1]);
+        };
+        load_u8(from: *const u8) -> I = {
+            let bytes = _mm_loadu_si128(from.cast());
+            [_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(bytes))]
+        };
+        load_i8(from: *const u8) -> I = {
+            let bytes = _mm_loadu_si128(from.cast());
+            [_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes))]
+        };
+        load_u16(from: *const u8) -> I = [
+            _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())),
+            _mm256_cvtepu16_epi32(_mm_loadu_si128(from.add(16).cast())),
+        ];
+        store_i8(to: *mut i8, v: I) -> () = {
+            // Only the low byte of each lane is wanted, so saturating packs need a mask first.
+            let low = _mm256_set1_epi32(0xff);
+            let v = [_mm256_and_si256(v[0], low), _mm256_and_si256(v[1], low)];
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(v[0], v[1]));
+            let (first, last) =
+                (_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            _mm_storeu_si128(to.cast(), _mm_packus_epi16(first, last));
+        };
+        splat_x4(from: *const i8) -> I =
+            [_mm256_set1_epi32(from.cast::<i32>().read_unaligned()); 2];
+    }
+
+    ops! {
+        splat(x: f32) -> F = [_mm256_set1_ps(x); 2];
+        add(a: F, b: F) -> F = halves!(_mm256_add_ps, a, b);
+        sub(a: F, b: F) -> F = halves!(_mm256_sub_ps, a, b);
+        mul(a: F, b: F) -> F = halves!(_mm256_mul_ps, a, b);
+        div(a: F, b: F) -> F = halves!(_mm256_div_ps, a, b);
+        fma(a: F, b: F, c: F) -> F = halves!(_mm256_fmadd_ps, a, b, c);
+        max(a: F, b: F) -> F = halves!(_mm256_max_ps, a, b);
+        min(a: F, b: F) -> F = halves!(_mm256_min_ps, a, b);
+        abs(v: F) -> F = {
+            let sign = _mm256_set1_ps(-0.0);
+            [_mm256_andnot_ps(sign, v[0]), _mm256_andnot_ps(sign, v[1])]
+        };
+        keep_from(v: F, x: F, limit: F) -> F = [
+            _mm256_and_ps(v[0], _mm256_cmp_ps::<_CMP_GE_OQ>(x[0], limit[0])),
+            _mm256_and_ps(v[1], _mm256_cmp_ps::<_CMP_GE_OQ>(x[1], limit[1])),
+        ];
+        sum(v: F) -> f32 = {
+            let v8 = _mm256_add_ps(v[0], v[1]);
+            let v4 = _mm_add_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps::<1>(v8));
+            let v2 = _mm_add_ps(v4, _mm_movehl_ps(v4, v4));
+            _mm_cvtss_f32(_mm_add_ss(v2, _mm_movehdup_ps(v2)))
+        };
+        top(v: F) -> f32 = {
+            let v8 = _mm256_max_ps(v[0], v[1]);
+            let v4 = _mm_max_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps::<1>(v8));
+            let v2 = _mm_max_ps(v4, _mm_movehl_ps(v4, v4));
+            _mm_cvtss_f32(_mm_max_ss(v2, _mm_movehdup_ps(v2)))
+        };
+        splat_i(x: i32) -> I = [_mm256_set1_epi32(x); 2];
+        and(a: I, b: I) -> I = halves!(_mm256_and_si256, a, b);
+        or(a: I, b: I) -> I = halves!(_mm256_or_si256, a, b);
+        add_i(a: I, b: I) -> I = halves!(_mm256_add_epi32, a, b);
+        max_i(a: I, b: I) -> I = halves!(_mm256_max_epi32, a, b);
+        min_i(a: I, b: I) -> I = halves!(_mm256_min_epi32, a, b);
+        shl(v: I, bits: u32) -> I = {
+            let bits = [_mm256_set1_epi32(bits as i32); 2];
+            halves!(_mm256_sllv_epi32, v, bits)
+        };
+        shr(v: I, bits: u32) -> I = {
+            let bits = [_mm256_set1_epi32(bits as i32); 2];
+            halves!(_mm256_srlv_epi32, v, bits)
+        };
+        sum_i(v: I) -> i32 = {
+            let v8 = _mm256_add_epi32(v[0], v[1]);
+            let v4 = _mm_add_epi32(_mm256_castsi256_si128(v8), _mm256_extracti128_si256::<1>(v8));
+            let v2 = _mm_add_epi32(v4, _mm_unpackhi_epi64(v4, v4));
+            _mm_cvtsi128_si32(_mm_add_epi32(v2, _mm_shuffle_epi32::<1>(v2)))
+        };
+        lookup(table: &[u8; 16], v: I) -> I = {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            [_mm256_shuffle_epi8(table, v[0]), _mm256_shuffle_epi8(table, v[1])]
+        };
+        to_f(v: I) -> F = halves!(_mm256_cvtepi32_ps, v);
+        to_i(v: F) -> I = halves!(_mm256_cvtps_epi32, v);
+        cast_f(v: I) -> F = halves!(_mm256_castsi256_ps, v);
+        prefetch(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(from.cast());
+    }
+
+    /// Without VNNI, `maddubs` adds pairs of products in 16 bits and saturates beyond; weights up
+    /// to 127 are safe (2 * 127 * 127 < 2^15), larger ones go through signs and magnitudes.
+    #[inline(always)]
+    fn dot4<const BIASED: bool>(self, acc: I, weights: I, x: I) -> I {
+        let mut out = acc;
+        for half in 0..2 {
+            let (w, x) = (weights[half], x[half]);
+            // SAFETY: `self` proves that the machine has the instructions.
+            out[half] = unsafe {
+                if VNNI {
+                    _mm256_dpbusd_avx_epi32(out[half], w, x)
+                } else {
+                    let pairs = if BIASED {
+                        let signed = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
+                        _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
+                    } else {
+                        _mm256_maddubs_epi16(w, x)
+                    };
+                    let quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+                    _mm256_add_epi32(out[half], quads)
+                }
+            };
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn zero_factor<const BIASED: bool>(self, zero: i32) -> i32 {
+        if BIASED && !VNNI { 128 - zero } else { -zero }
+    }
+}

@@ -1,0 +1,133 @@
+//! AVX-512 with VNNI: one register a vector.
+
+use super::Simd;
+use std::arch::x86_64::*;
+
+/// Proof that the machine has AVX-512 F, BW, VL, DQ and VNNI.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    /// # Safety
+    /// The machine has the instructions named above.
+    #[inline(always)]
+    pub unsafe fn new_unchecked() -> Self {
+        Self(())
+    }
+}
+
+/// Wraps intrinsics whose only precondition is the instruction set.
+macro_rules! ops {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty = $body:expr;)*) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($arg: $ty),*) -> $out {
+                // SAFETY: `self` proves that the machine has the instructions.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+/// Wraps intrinsics that also read or write 16 elements at a pointer.
+macro_rules! memory_ops {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty = $body:expr;)*) => {
+        $(
+            #[inline(always)]
+            unsafe fn $name(self, $($arg: $ty),*) -> $out {
+                // SAFETY: `self` proves the instructions, the caller the memory.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+impl Simd for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    const WIDE_TILES: bool = true;
+
+    memory_ops! {
+        load(from: *const f32) -> __m512 = _mm512_loadu_ps(from);
+        store(to: *mut f32, v: __m512) -> () = _mm512_storeu_ps(to, v);
+        load_f16(from: *const u16) -> __m512 =
+            _mm512_cvtph_ps(_mm256_loadu_si256(from.cast()));
+        store_f16(to: *mut u16, v: __m512) -> () = _mm256_storeu_si256(
+            to.cast(),
+            _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v),
+        );
+        load_bf16(from: *const u16) -> __m512 = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(
+            _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())),
+        ));
+        load_i(from: *const u8) -> __m512i = _mm512_loadu_si512(from.cast());
+        store_i(to: *mut u8, v: __m512i) -> () = _mm512_storeu_si512(to.cast(), v);
+        load_u8(from: *const u8) -> __m512i =
+            _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()));
+        load_i8(from: *const u8) -> __m512i =
+            _mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()));
+        load_u16(from: *const u8) -> __m512i =
+            _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+        store_i8(to: *mut i8, v: __m512i) -> () =
+            _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(v));
+        splat_x4(from: *const i8) -> __m512i =
+            _mm512_set1_epi32(from.cast::<i32>().read_unaligned());
+    }
+
+    ops! {
+        splat(x: f32) -> __m512 = _mm512_set1_ps(x);
+        add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
+        sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
+        mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
+        div(a: __m512, b: __m512) -> __m512 = _mm512_div_ps(a, b);
+        fma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
+        max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
+        min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
+        abs(v: __m512) -> __m512 = _mm512_abs_ps(v);
+        keep_from(v: __m512, x: __m512, limit: __m512) -> __m512 =
+            _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, limit), v);
+        top(v: __m512) -> f32 = _mm512_reduce_max_ps(v);
+        splat_i(x: i32) -> __m512i = _mm512_set1_epi32(x);
+        and(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);
+        or(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512(a, b);
+        add_i(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);
+        max_i(a: __m512i, b: __m512i) -> __m512i = _mm512_max_epi32(a, b);
+        min_i(a: __m512i, b: __m512i) -> __m512i = _mm512_min_epi32(a, b);
+        shl(v: __m512i, bits: u32) -> __m512i =
+            _mm512_sllv_epi32(v, _mm512_set1_epi32(bits as i32));
+        shr(v: __m512i, bits: u32) -> __m512i =
+            _mm512_srlv_epi32(v, _mm512_set1_epi32(bits as i32));
+        sum_i(v: __m512i) -> i32 = _mm512_reduce_add_epi32(v);
+        lookup(table: &[u8; 16], v: __m512i) -> __m512i = _mm512_shuffle_epi8(
+            _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())),
+            v,
+        );
+        to_f(v: __m512i) -> __m512 = _mm512_cvtepi32_ps(v);
+        to_i(v: __m512) -> __m512i = _mm512_cvtps_epi32(v);
+        cast_f(v: __m512i) -> __m512 = _mm512_castsi512_ps(v);
+        prefetch(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(from.cast());
+    }
+
+    /// Written out, so that the order is that of the definition.
+    #[inline(always)]
+    fn sum(self, v: __m512) -> f32 {
+        // SAFETY: `self` proves that the machine has the instructions.
+        unsafe {
+            let high = _mm512_extractf32x8_ps::<1>(v);
+            let v8 = _mm256_add_ps(_mm512_castps512_ps256(v), high);
+            let v4 = _mm_add_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps::<1>(v8));
+            let v2 = _mm_add_ps(v4, _mm_movehl_ps(v4, v4));
+            _mm_cvtss_f32(_mm_add_ss(v2, _mm_movehdup_ps(v2)))
+        }
+    }
+
+    #[inline(always)]
+    fn dot4<const BIASED: bool>(self, acc: __m512i, weights: __m512i, x: __m512i) -> __m512i {
+        // SAFETY: `self` proves that the machine has the instructions.
+        unsafe { _mm512_dpbusd_epi32(acc, weights, x) }
+    }
+
+    #[inline(always)]
+    fn zero_factor<const BIASED: bool>(self, zero: i32) -> i32 {
+        -zero
+    }
+}

@@ -1,0 +1,111 @@
+//! Sixteen lanes at a time: the small set of vector operations that every kernel is written in.
+//!
+//! A kernel is written once, generic over [`Simd`], and compiled for each instruction set. Every
+//! operation is exact or correctly rounded (IEEE 754, round to nearest even), `fma` is fused
+//! everywhere, and integer products are exact, so **all instruction sets give the same bits**: an
+//! old laptop and a new server can share a model without drifting apart. The scalar
+//! implementation is the definition; the others are tested against it operation by operation.
+//!
+//! Values of a type that implements [`Simd`] prove that the machine has the instructions; only
+//! [`crate::isa`] makes them.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
+pub(crate) mod scalar;
+
+/// Lanes of a vector, and rows of a weight panel.
+pub const LANES: usize = 16;
+
+/// Bytes of a vector of 32-bit lanes.
+pub const VECTOR_BYTES: usize = 4 * LANES;
+
+/// The vector operations. `F` is 16 lanes of f32, `I` 16 lanes of i32 (or 64 bytes).
+///
+/// # Safety of the pointer operations
+/// Each reads or writes exactly 16 elements at the pointer, which needs no alignment.
+#[allow(clippy::missing_safety_doc)] // Said once, above.
+pub(crate) trait Simd: Copy {
+    type F: Copy;
+    type I: Copy;
+
+    /// Whether the machine has 32 wide registers, enough for two panels by six columns.
+    const WIDE_TILES: bool;
+
+    fn splat(self, x: f32) -> Self::F;
+    unsafe fn load(self, from: *const f32) -> Self::F;
+    unsafe fn store(self, to: *mut f32, v: Self::F);
+    /// Sixteen IEEE half-precision numbers.
+    unsafe fn load_f16(self, from: *const u16) -> Self::F;
+    /// Rounds to half precision, to nearest even.
+    unsafe fn store_f16(self, to: *mut u16, v: Self::F);
+    /// Sixteen bfloat16 numbers.
+    unsafe fn load_bf16(self, from: *const u16) -> Self::F;
+
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// The larger; `b` if either is not a number.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// The smaller; `b` if either is not a number.
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    fn abs(self, v: Self::F) -> Self::F;
+    /// `v` where `x >= limit`, zero elsewhere.
+    fn keep_from(self, v: Self::F, x: Self::F, limit: Self::F) -> Self::F;
+    /// The sum of all lanes: halves are added until one lane is left.
+    fn sum(self, v: Self::F) -> f32;
+    /// The largest lane.
+    fn top(self, v: Self::F) -> f32;
+
+    fn splat_i(self, x: i32) -> Self::I;
+    /// Sixteen i32, or 64 bytes.
+    unsafe fn load_i(self, from: *const u8) -> Self::I;
+    unsafe fn store_i(self, to: *mut u8, v: Self::I);
+    /// Sixteen bytes, zero-extended.
+    unsafe fn load_u8(self, from: *const u8) -> Self::I;
+    /// Sixteen bytes, sign-extended.
+    unsafe fn load_i8(self, from: *const u8) -> Self::I;
+    /// Sixteen 16-bit numbers, zero-extended.
+    unsafe fn load_u16(self, from: *const u8) -> Self::I;
+    /// The low byte of each lane.
+    unsafe fn store_i8(self, to: *mut i8, v: Self::I);
+    fn and(self, a: Self::I, b: Self::I) -> Self::I;
+    fn or(self, a: Self::I, b: Self::I) -> Self::I;
+    fn add_i(self, a: Self::I, b: Self::I) -> Self::I;
+    fn max_i(self, a: Self::I, b: Self::I) -> Self::I;
+    fn min_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Shifts each lane left; bits fall off.
+    fn shl(self, v: Self::I, bits: u32) -> Self::I;
+    /// Shifts each lane right, zeros come in.
+    fn shr(self, v: Self::I, bits: u32) -> Self::I;
+    fn sum_i(self, v: Self::I) -> i32;
+    /// Replaces each byte (0 to 15) by its entry of the table.
+    fn lookup(self, table: &[u8; 16], v: Self::I) -> Self::I;
+
+    /// Exact for magnitudes below 2^24, to nearest even above.
+    fn to_f(self, v: Self::I) -> Self::F;
+    /// To the nearest integer, ties to even.
+    fn to_i(self, v: Self::F) -> Self::I;
+    /// The same 32 bits as a float.
+    fn cast_f(self, v: Self::I) -> Self::F;
+
+    /// Adds to each lane the products of its four weight bytes and its four input bytes.
+    ///
+    /// Weights are unsigned, inputs signed and at least -127. `BIASED` says that weights may
+    /// exceed 127: an instruction set without an exact product for those subtracts 128 from each
+    /// weight first, and [`Simd::zero_factor`] makes up for it.
+    fn dot4<const BIASED: bool>(self, acc: Self::I, weights: Self::I, x: Self::I) -> Self::I;
+    /// Four input bytes in every lane.
+    unsafe fn splat_x4(self, from: *const i8) -> Self::I;
+    /// A dot product starts at this times the sum of its inputs, if weight `zero` stands for 0.
+    fn zero_factor<const BIASED: bool>(self, zero: i32) -> i32;
+
+    /// Asks for the cache line at `from`; any address will do.
+    fn prefetch(self, from: *const u8);
+}

@@ -1,0 +1,11 @@
+//! Tensor names of the GGUF convention.
+
+pub const EMBEDDING: &str = "token_embd.weight";
+pub const OUTPUT: &str = "output.weight";
+pub const OUTPUT_NORM: &str = "output_norm.weight";
+/// Llama 3's stretched rotary frequencies: one factor for each rotated pair.
+pub const ROPE_FACTORS: &str = "rope_freqs.weight";
+
+pub fn layer(layer: usize, name: &str) -> String {
+    format!("blk.{layer}.{name}.weight")
+}

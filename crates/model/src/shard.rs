@@ -1,0 +1,233 @@
+//! Which part of every tensor a rank holds.
+//!
+//! A rank gets a run of query heads, of feed-forward columns and of vocabulary rows, each in
+//! proportion to its share. Column-parallel weights (q, k, v, gate, up) keep whole rows, so their
+//! results are the same on any split. Row-parallel ones (attention output, feed-forward down) sum
+//! over what is cut, so they are cut at the borders of [`sumtree`]'s leaves only.
+
+use std::ops::Range;
+
+use backend::Parts;
+use sumtree::{cover, leaves};
+
+/// Columns of a float matrix that stay together, so that no kernel sees a ragged piece.
+const FLOAT_UNIT: usize = 32;
+
+/// The share of each rank in every layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Split {
+    shares: Vec<u32>,
+}
+
+/// Why shares are no split.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SplitError {
+    #[error("a model can be split over 1 to {max} ranks, not {found}", max = sumtree::LEAVES_MAX)]
+    Ranks { found: usize },
+    #[error("the shares {shares:?} are no split: at least one must be above 0")]
+    AllZero { shares: Vec<u32> },
+}
+
+impl Split {
+    /// One share for each rank, in any unit; a rank with share 0 holds nothing but takes part.
+    ///
+    /// # Errors
+    /// There are no ranks, too many, or nobody has a share.
+    pub fn new(shares: &[u32]) -> Result<Self, SplitError> {
+        if shares.is_empty() || shares.len() > sumtree::LEAVES_MAX {
+            return Err(SplitError::Ranks { found: shares.len() });
+        }
+        if shares.iter().all(|share| *share == 0) {
+            return Err(SplitError::AllZero { shares: shares.to_vec() });
+        }
+        Ok(Self { shares: shares.to_vec() })
+    }
+
+    pub fn ranks(&self) -> usize {
+        self.shares.len()
+    }
+
+    /// Cuts `units` into one run for each rank, as near to the shares as whole units allow.
+    pub fn cut(&self, units: usize) -> Vec<Range<usize>> {
+        let total: u128 = self.shares.iter().map(|share| u128::from(*share)).sum();
+        let mut before = 0u128;
+        let mut start = 0;
+        let cut_at = |sum: u128| ((units as u128 * sum * 2 + total) / (total * 2)) as usize;
+        self.shares
+            .iter()
+            .map(|share| {
+                before += u128::from(*share);
+                let run = start..cut_at(before);
+                start = run.end;
+                run
+            })
+            .collect()
+    }
+}
+
+/// The columns of a row-parallel product, cut into leaves, and each rank's run of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaves {
+    /// Columns of each leaf, left to right.
+    columns: Vec<Range<usize>>,
+    /// Leaves of each rank.
+    spans: Vec<Range<usize>>,
+}
+
+impl Leaves {
+    /// `columns` columns in units of `unit` that must not be cut.
+    pub fn new(columns: usize, unit: usize, split: &Split) -> Self {
+        let leaves = leaves(columns.div_ceil(unit));
+        let columns = leaves
+            .into_iter()
+            .map(|units| units.start * unit..(units.end * unit).min(columns))
+            .collect::<Vec<_>>();
+        let spans = split.cut(columns.len());
+        Self { columns, spans }
+    }
+
+    pub fn count(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Leaves of every rank, by rank.
+    pub fn spans(&self) -> &[Range<usize>] {
+        &self.spans
+    }
+
+    /// The columns that `rank` holds.
+    pub fn columns(&self, rank: usize) -> Range<usize> {
+        let span = &self.spans[rank];
+        match span.is_empty() {
+            true => 0..0,
+            false => self.columns[span.start].start..self.columns[span.end - 1].end,
+        }
+    }
+
+    /// How `rank`'s columns are summed: its leaves and the subtrees that they form; `None` if it
+    /// has no columns.
+    pub fn parts(&self, rank: usize) -> Option<Parts> {
+        let span = self.spans[rank].clone();
+        let first_column = self.columns(rank).start;
+        let ends = self.columns[span.clone()].iter().map(|leaf| leaf.end - first_column);
+        let subtrees = cover(self.count(), span.clone());
+        let part_ends = subtrees.iter().map(|subtree| subtree.end - span.start);
+        Parts::new(ends.collect(), part_ends.collect()).ok()
+    }
+}
+
+/// What one rank holds of every layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shard {
+    pub rank: usize,
+    /// Query heads.
+    pub heads: Range<usize>,
+    /// Key/value heads that these query heads read; ranks may share one.
+    pub kv_heads: Range<usize>,
+    /// Columns of the attention output matrix, by leaf.
+    pub attention: Leaves,
+    /// Columns of the feed-forward down matrix, by leaf.
+    pub feed_forward: Leaves,
+    /// Rows of the output head.
+    pub vocab: Range<usize>,
+}
+
+/// The sizes that decide where a model may be cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cuts {
+    pub heads: usize,
+    pub kv_heads: usize,
+    /// Numbers of one head's value, so `heads * v_dim` columns in the attention output matrix.
+    pub v_dim: usize,
+    pub feed_forward: usize,
+    pub vocab: usize,
+    /// The longest quantisation block of any attention output matrix.
+    pub attention_block: usize,
+    /// The longest quantisation block of any feed-forward down matrix.
+    pub feed_forward_block: usize,
+}
+
+impl Shard {
+    pub fn new(cuts: &Cuts, split: &Split, rank: usize) -> Self {
+        let head_unit = lcm(cuts.v_dim, cuts.attention_block);
+        let attention = Leaves::new(cuts.heads * cuts.v_dim, head_unit, split);
+        let ffn_unit = lcm(FLOAT_UNIT, cuts.feed_forward_block);
+        let feed_forward = Leaves::new(cuts.feed_forward, ffn_unit, split);
+
+        let columns = attention.columns(rank);
+        let heads = columns.start / cuts.v_dim..columns.end / cuts.v_dim;
+        let group = cuts.heads / cuts.kv_heads;
+        let kv_heads = heads.start / group..heads.end.div_ceil(group);
+        let vocab = split.cut(cuts.vocab)[rank].clone();
+        Self { rank, heads, kv_heads, attention, feed_forward, vocab }
+    }
+}
+
+fn lcm(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x * b
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(shares: &[u32]) -> Split {
+        Split::new(shares).unwrap()
+    }
+
+    #[test]
+    fn runs_follow_the_shares_and_cover_everything() {
+        for (shares, units, expected) in [
+            (&[1, 1][..], 16, vec![0..8, 8..16]),
+            (&[3, 2, 1], 16, vec![0..8, 8..13, 13..16]),
+            (&[1, 1, 1], 4, vec![0..1, 1..3, 3..4]),
+            (&[1, 0, 1], 4, vec![0..2, 2..2, 2..4]),
+            (&[1; 5], 3, vec![0..1, 1..1, 1..2, 2..2, 2..3]),
+            (&[u32::MAX, 1], 100_000, vec![0..100_000, 100_000..100_000]),
+        ] {
+            assert_eq!(split(shares).cut(units), expected, "{shares:?} of {units}");
+        }
+    }
+
+    #[test]
+    fn impossible_splits_are_refused() {
+        assert_eq!(Split::new(&[]), Err(SplitError::Ranks { found: 0 }));
+        assert_eq!(Split::new(&[1; 17]), Err(SplitError::Ranks { found: 17 }));
+        assert!(matches!(Split::new(&[0, 0]), Err(SplitError::AllZero { .. })));
+    }
+
+    #[test]
+    fn leaves_end_at_whole_units_and_the_last_may_be_short() {
+        let leaves = Leaves::new(160, 32, &split(&[2, 1]));
+        assert_eq!(leaves.count(), 5);
+        assert_eq!(leaves.spans(), [0..3, 3..5]);
+        assert_eq!((leaves.columns(0), leaves.columns(1)), (0..96, 96..160));
+        let odd = Leaves::new(100, 32, &split(&[1]));
+        assert_eq!(odd.columns(0), 0..100);
+        let none = Leaves::new(64, 32, &split(&[1, 1, 1]));
+        assert_eq!(none.spans().iter().filter(|span| span.is_empty()).count(), 1);
+    }
+
+    #[test]
+    fn ranks_inside_one_group_share_its_key_value_head() {
+        let cuts = Cuts {
+            heads: 4,
+            kv_heads: 2,
+            v_dim: 16,
+            feed_forward: 160,
+            vocab: 512,
+            attention_block: 1,
+            feed_forward_block: 1,
+        };
+        let split = split(&[1, 1, 1]);
+        let shards: Vec<Shard> = (0..3).map(|rank| Shard::new(&cuts, &split, rank)).collect();
+        let heads: Vec<_> = shards.iter().map(|shard| shard.heads.clone()).collect();
+        assert_eq!(heads, [0..1, 1..3, 3..4]);
+        let kv: Vec<_> = shards.iter().map(|shard| shard.kv_heads.clone()).collect();
+        assert_eq!(kv, [0..1, 0..2, 1..2]);
+    }
+}
