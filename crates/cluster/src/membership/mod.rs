@@ -293,3 +293,8 @@ fn first_call_after(me: NodeId, peer: NodeId) -> Duration {
 fn caller(me: NodeId, peer: NodeId, session: &Session) -> NodeId {
     if session.dialed { me } else { peer }
 }
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
