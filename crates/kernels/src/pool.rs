@@ -216,12 +216,8 @@ fn take_tasks(shared: &Shared, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
 fn work_until_stopped(shared: &Shared) {
     let mut last_epoch = 0;
     while let Some(state) = wait_for_job(shared, last_epoch) {
-        let joined = shared.state.0.compare_exchange(
-            state,
-            state + 1,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
+        let joined =
+            shared.state.0.compare_exchange(state, state + 1, Ordering::AcqRel, Ordering::Relaxed);
         if joined.is_err() {
             continue;
         }

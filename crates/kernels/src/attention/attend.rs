@@ -276,8 +276,7 @@ impl<'a> Batch<'a> {
                     self.add_span(&tile, spans.start + span, buffers);
                     partial[..queries].copy_from_slice(&buffers.span.max);
                     partial[queries..2 * queries].copy_from_slice(&buffers.span.sum);
-                    partial[2 * queries..][..queries * v_stride]
-                        .copy_from_slice(&buffers.span.acc);
+                    partial[2 * queries..][..queries * v_stride].copy_from_slice(&buffers.span.acc);
                 });
             });
             let partials = &*partials;
@@ -363,15 +362,11 @@ impl<'a> Batch<'a> {
             let (row, head) = (index / heads.len(), heads.start + index % heads.len());
             let at = ((tile.rows.start + row) * self.shape.heads + head) * self.shape.v_dim;
             // SAFETY: `attend_on` checked the output's size, and no two tiles share an output.
-            let out = unsafe {
-                std::slice::from_raw_parts_mut(self.out.ptr().add(at), self.shape.v_dim)
-            };
+            let out =
+                unsafe { std::slice::from_raw_parts_mut(self.out.ptr().add(at), self.shape.v_dim) };
             let sink = self.shape.sinks.as_ref().map(|sinks| sinks[head]);
             let acc = &total.acc[index * v_stride..];
-            run(
-                self.isa,
-                Finish { max: total.max[index], sum: total.sum[index], acc, sink, out },
-            );
+            run(self.isa, Finish { max: total.max[index], sum: total.sum[index], acc, sink, out });
         }
     }
 }

@@ -122,7 +122,12 @@ impl KvCache {
             return;
         }
         let last_page = (first_pos + rows - 1) / PAGE_POSITIONS;
-        assert!(last_page < table.len(), "{} pages where {} are needed", table.len(), last_page + 1);
+        assert!(
+            last_page < table.len(),
+            "{} pages where {} are needed",
+            table.len(),
+            last_page + 1
+        );
         let first_page = first_pos / PAGE_POSITIONS;
         let used = &table[first_page..=last_page];
         assert!(used.iter().all(|&page| (page as usize) < self.pages), "no such page in {used:?}");

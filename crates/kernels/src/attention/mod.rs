@@ -17,9 +17,9 @@
 
 mod attend;
 mod cache;
-mod tile;
 #[cfg(test)]
 mod tests;
+mod tile;
 
 pub use attend::{AttendShape, Segment, attend};
 pub use cache::{CacheKind, KvCache};

@@ -187,15 +187,11 @@ fn every_way_to_attend_gives_the_same_bits() {
                 // One head alone.
                 let head = rng.below(heads);
                 let scale = 1.0 / (case.k_dim as f32).sqrt();
-                let one = AttendShape::new(
-                    &case.kv_of_head[head..=head],
-                    case.k_dim,
-                    case.v_dim,
-                    scale,
-                )
-                .with_window(case.window)
-                .with_soft_cap(case.soft_cap)
-                .with_sinks(case.sinks.then(|| vec![sinks[head]]));
+                let one =
+                    AttendShape::new(&case.kv_of_head[head..=head], case.k_dim, case.v_dim, scale)
+                        .with_window(case.window)
+                        .with_soft_cap(case.soft_cap)
+                        .with_sinks(case.sinks.then(|| vec![sinks[head]]));
                 let q = &q[head * case.k_dim..(head + 1) * case.k_dim];
                 let mut got = vec![f32::NAN; case.v_dim];
                 let segment = Segment { rows: 1, ..segment };

@@ -130,11 +130,7 @@ impl<E: Element> AddPage<'_, '_, E> {
     /// `R` queries from `first` on, with register tiles of `R` by `P` vectors of positions and
     /// `R` by `V` vectors of values. The tile's shape does not touch any order of additions.
     #[inline(always)]
-    fn add<S: Simd, const R: usize, const P: usize, const V: usize>(
-        &mut self,
-        s: S,
-        first: usize,
-    ) {
+    fn add<S: Simd, const R: usize, const P: usize, const V: usize>(&mut self, s: S, first: usize) {
         let queries: [Query; R] = std::array::from_fn(|r| self.queries[first + r]);
         let mut weights = [[0.0_f32; PAGE_POSITIONS]; R];
         for block in (0..POS_VECTORS).step_by(P) {

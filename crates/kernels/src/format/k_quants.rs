@@ -65,8 +65,7 @@ unsafe fn six_bit_head<S: Simd>(s: S, record: *const u8) -> SixBitHead<S> {
     };
     // Tiles 0-3 have six bits in a (scales) and b (minima); tiles 4-7 have their low four bits in
     // c and their top two in the spare bits of a and b.
-    let (six, four, top) =
-        (s.splat_i(0x3f3f_3f3f), s.splat_i(0x0f0f_0f0f), s.splat_i(0x3030_3030));
+    let (six, four, top) = (s.splat_i(0x3f3f_3f3f), s.splat_i(0x0f0f_0f0f), s.splat_i(0x3030_3030));
     SixBitHead {
         d,
         d_min,
@@ -77,9 +76,8 @@ unsafe fn six_bit_head<S: Simd>(s: S, record: *const u8) -> SixBitHead<S> {
 
 #[inline(always)]
 fn six_bit_scales<S: Simd>(s: S, head: &SixBitHead<S>, tile: usize) -> Scales<S> {
-    let byte = |v: [S::I; 2]| {
-        s.to_f(s.and(s.shr(v[tile / 4], 8 * (tile as u32 % 4)), s.splat_i(0xff)))
-    };
+    let byte =
+        |v: [S::I; 2]| s.to_f(s.and(s.shr(v[tile / 4], 8 * (tile as u32 % 4)), s.splat_i(0xff)));
     let scale = s.mul(head.d, byte(head.scales));
     let minimum = s.mul(head.d_min, byte(head.minima));
     Scales { scale: [scale; 2], offset: [s.sub(s.splat(0.0), minimum); 2] }

@@ -119,9 +119,8 @@ pub(crate) unsafe fn tile_weights<S: Simd, T: Quantised>(
     tile: usize,
 ) -> [S::I; TILE] {
     // SAFETY: the tile lies inside the record.
-    let weights = unsafe {
-        unpack_tile::<S>(s, record.add(T::HEADER + tile * tile_bytes(T::BITS)), T::BITS)
-    };
+    let weights =
+        unsafe { unpack_tile::<S>(s, record.add(T::HEADER + tile * tile_bytes(T::BITS)), T::BITS) };
     match T::TABLE {
         Some(table) => weights.map(|w| s.lookup(&table, w)),
         None => weights,

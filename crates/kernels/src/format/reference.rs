@@ -29,9 +29,7 @@ fn number(ty: TensorType, b: &[u8], k: usize) -> f32 {
         TensorType::Q8_0 => f32::from(b[2 + k] as i8) * half_at(b, 0),
         TensorType::Q4_0 => (f32::from(nibble(&b[2..])) - 8.0) * half_at(b, 0),
         TensorType::Q4_1 => f32::from(nibble(&b[4..])) * half_at(b, 0) + half_at(b, 2),
-        TensorType::Q5_0 => {
-            (f32::from(nibble(&b[6..]) | fifth(&b[2..])) - 16.0) * half_at(b, 0)
-        }
+        TensorType::Q5_0 => (f32::from(nibble(&b[6..]) | fifth(&b[2..])) - 16.0) * half_at(b, 0),
         TensorType::Q5_1 => {
             f32::from(nibble(&b[8..]) | fifth(&b[4..])) * half_at(b, 0) + half_at(b, 2)
         }

@@ -221,7 +221,11 @@ impl<T: Quantised> TileSums<'_, T> {
         x: *const InputTile,
         acc: &mut [[S::F; P]; R],
     ) {
-        let factor = if T::BIASED { s.zero_factor::<true>(T::ZERO) } else { s.zero_factor::<false>(T::ZERO) };
+        let factor = if T::BIASED {
+            s.zero_factor::<true>(T::ZERO)
+        } else {
+            s.zero_factor::<false>(T::ZERO)
+        };
         let quads = TILE / T::HALVES;
         for half in 0..T::HALVES {
             let whole = if T::HALVES == 1 { 2 } else { half };
@@ -279,9 +283,7 @@ impl<T: FloatFormat> Kernel for UnpackFloats<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let column_bytes = T::BYTES * LANES;
-        for (panel, unpacked) in
-            self.panels[..self.count].iter().zip(&mut self.unpacked.floats)
-        {
+        for (panel, unpacked) in self.panels[..self.count].iter().zip(&mut self.unpacked.floats) {
             let columns = &panel[self.cols.start * column_bytes..self.cols.end * column_bytes];
             for (from, to) in columns.chunks_exact(column_bytes).zip(unpacked) {
                 // SAFETY: both are one vector.

@@ -126,7 +126,8 @@ fn add_tile<S: Simd, T: Quantised>(
     x: &InputTile,
     bytes: &[S::I; TILE],
 ) -> S::F {
-    let factor = if T::BIASED { s.zero_factor::<true>(T::ZERO) } else { s.zero_factor::<false>(T::ZERO) };
+    let factor =
+        if T::BIASED { s.zero_factor::<true>(T::ZERO) } else { s.zero_factor::<false>(T::ZERO) };
     let quads = TILE / T::HALVES;
     let mut acc = acc;
     for half in 0..T::HALVES {

@@ -106,13 +106,7 @@ pub fn matmul(pool: &Pool, input: &Input, products: &mut [(&Matrix, &mut [f32])]
 ///
 /// # Panics
 /// As [`matmul`], or if a leaf does not end on one of the weights' blocks.
-pub fn matmul_parts(
-    pool: &Pool,
-    input: &Input,
-    matrix: &Matrix,
-    parts: &Parts,
-    out: &mut [f32],
-) {
+pub fn matmul_parts(pool: &Pool, input: &Input, matrix: &Matrix, parts: &Parts, out: &mut [f32]) {
     multiply(pool, &mut [Product::in_parts(input, matrix, parts, out)]);
 }
 
@@ -136,9 +130,8 @@ struct Plan<'a> {
 }
 
 pub(crate) fn multiply_on(isa: Isa, pool: &Pool, products: &mut [Product]) {
-    let plan = |product: &mut Product| -> SharedMut<f32> {
-        SharedMut::new(product.out.as_mut_ptr())
-    };
+    let plan =
+        |product: &mut Product| -> SharedMut<f32> { SharedMut::new(product.out.as_mut_ptr()) };
     // A job of one to three products is the rule in the token loop, and needs no allocation.
     let mut few: [Option<Plan>; 4] = [const { None }; 4];
     let mut many: Vec<Option<Plan>> = Vec::new();

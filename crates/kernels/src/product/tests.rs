@@ -186,8 +186,7 @@ fn every_split_gives_the_same_bits() {
                         let (from, len) = (ty.row_bytes(start), ty.row_bytes(shard_cols));
                         row[from..from + len].to_vec()
                     };
-                    let shard: Vec<u8> =
-                        bytes.chunks(ty.row_bytes(cols)).flat_map(slice).collect();
+                    let shard: Vec<u8> = bytes.chunks(ty.row_bytes(cols)).flat_map(slice).collect();
                     let matrix = pack(&pool, ty, rows, shard_cols, &shard, &mut rng);
                     let x: Vec<f32> = x
                         .chunks(cols)

@@ -1,0 +1,221 @@
+//! NEON with the dot-product extension: four registers a vector.
+//!
+//! Two things have no stable intrinsic and are one assembly instruction each: the 8-bit dot product
+//! and the conversions of half precision.
+
+use super::Simd;
+use std::arch::aarch64::*;
+use std::arch::asm;
+use std::array::from_fn;
+
+/// Proof that the machine has NEON and its dot-product extension.
+#[derive(Clone, Copy)]
+pub(crate) struct Neon(());
+
+impl Neon {
+    /// # Safety
+    /// The machine has the instructions named above.
+    #[inline(always)]
+    pub unsafe fn new_unchecked() -> Self {
+        Self(())
+    }
+}
+
+type F = [float32x4_t; 4];
+type I = [int32x4_t; 4];
+
+/// Wraps intrinsics whose only precondition is the instruction set.
+macro_rules! ops {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty = $body:expr;)*) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($arg: $ty),*) -> $out {
+                // SAFETY: `self` proves that the machine has the instructions.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+/// Wraps intrinsics that also read or write 16 elements at a pointer.
+macro_rules! memory_ops {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty = $body:expr;)*) => {
+        $(
+            #[inline(always)]
+            unsafe fn $name(self, $($arg: $ty),*) -> $out {
+                // SAFETY: `self` proves the instructions, the caller the memory.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+/// # Safety
+/// The machine has NEON.
+#[inline(always)]
+unsafe fn widen_f16(bits: uint16x4_t) -> float32x4_t {
+    let out: float32x4_t;
+    // SAFETY: one instruction on registers.
+    unsafe {
+        asm!("fcvtl {0:v}.4s, {1:v}.4h", out(vreg) out, in(vreg) bits,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    out
+}
+
+/// # Safety
+/// The machine has NEON.
+#[inline(always)]
+unsafe fn narrow_f16(v: float32x4_t) -> uint16x4_t {
+    let out: uint16x4_t;
+    // SAFETY: one instruction on registers.
+    unsafe {
+        asm!("fcvtn {0:v}.4h, {1:v}.4s", out(vreg) out, in(vreg) v,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    out
+}
+
+/// # Safety
+/// The machine has the dot-product extension.
+#[inline(always)]
+unsafe fn sdot(acc: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    let mut out = acc;
+    // SAFETY: one instruction on registers.
+    unsafe {
+        asm!("sdot {0:v}.4s, {1:v}.16b, {2:v}.16b", inout(vreg) out, in(vreg) a, in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    out
+}
+
+impl Simd for Neon {
+    type F = F;
+    type I = I;
+    const WIDE_TILES: bool = false;
+
+    memory_ops! {
+        load(from: *const f32) -> F = from_fn(|i| vld1q_f32(from.add(4 * i)));
+        store(to: *mut f32, v: F) -> () = {
+            for i in 0..4 {
+                vst1q_f32(to.add(4 * i), v[i]);
+            }
+        };
+        load_f16(from: *const u16) -> F = from_fn(|i| widen_f16(vld1_u16(from.add(4 * i))));
+        store_f16(to: *mut u16, v: F) -> () = {
+            for i in 0..4 {
+                vst1_u16(to.add(4 * i), narrow_f16(v[i]));
+            }
+        };
+        load_bf16(from: *const u16) -> F =
+            from_fn(|i| vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from.add(4 * i)))));
+        load_i(from: *const u8) -> I =
+            from_fn(|i| vreinterpretq_s32_u8(vld1q_u8(from.add(16 * i))));
+        store_i(to: *mut u8, v: I) -> () = {
+            for i in 0..4 {
+                vst1q_u8(to.add(16 * i), vreinterpretq_u8_s32(v[i]));
+            }
+        };
+        load_u8(from: *const u8) -> I = {
+            let bytes = vld1q_u8(from);
+            let (low, high) = (vmovl_u8(vget_low_u8(bytes)), vmovl_u8(vget_high_u8(bytes)));
+            [
+                vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(low))),
+                vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(low))),
+                vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(high))),
+                vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(high))),
+            ]
+        };
+        load_i8(from: *const u8) -> I = {
+            let bytes = vld1q_s8(from.cast());
+            let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_s8(vget_high_s8(bytes)));
+            [
+                vmovl_s16(vget_low_s16(low)),
+                vmovl_s16(vget_high_s16(low)),
+                vmovl_s16(vget_low_s16(high)),
+                vmovl_s16(vget_high_s16(high)),
+            ]
+        };
+        load_u16(from: *const u8) -> I = from_fn(|i| {
+            let words = vreinterpret_u16_u8(vld1_u8(from.add(8 * i)));
+            vreinterpretq_s32_u32(vmovl_u16(words))
+        });
+        store_i8(to: *mut i8, v: I) -> () = {
+            let low = vcombine_s16(vmovn_s32(v[0]), vmovn_s32(v[1]));
+            let high = vcombine_s16(vmovn_s32(v[2]), vmovn_s32(v[3]));
+            vst1q_s8(to, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+        };
+        splat_x4(from: *const i8) -> I =
+            [vdupq_n_s32(from.cast::<i32>().read_unaligned()); 4];
+    }
+
+    ops! {
+        splat(x: f32) -> F = [vdupq_n_f32(x); 4];
+        add(a: F, b: F) -> F = from_fn(|i| vaddq_f32(a[i], b[i]));
+        sub(a: F, b: F) -> F = from_fn(|i| vsubq_f32(a[i], b[i]));
+        mul(a: F, b: F) -> F = from_fn(|i| vmulq_f32(a[i], b[i]));
+        div(a: F, b: F) -> F = from_fn(|i| vdivq_f32(a[i], b[i]));
+        fma(a: F, b: F, c: F) -> F = from_fn(|i| vfmaq_f32(c[i], a[i], b[i]));
+        // NEON's own maximum treats what is not a number in another way than the definition.
+        max(a: F, b: F) -> F = from_fn(|i| vbslq_f32(vcgtq_f32(a[i], b[i]), a[i], b[i]));
+        min(a: F, b: F) -> F = from_fn(|i| vbslq_f32(vcltq_f32(a[i], b[i]), a[i], b[i]));
+        abs(v: F) -> F = v.map(|v| vabsq_f32(v));
+        keep_from(v: F, x: F, limit: F) -> F = from_fn(|i| {
+            let bits = vandq_u32(vreinterpretq_u32_f32(v[i]), vcgeq_f32(x[i], limit[i]));
+            vreinterpretq_f32_u32(bits)
+        });
+        sum(v: F) -> f32 = {
+            let v4 = vaddq_f32(vaddq_f32(v[0], v[2]), vaddq_f32(v[1], v[3]));
+            let v2 = vadd_f32(vget_low_f32(v4), vget_high_f32(v4));
+            vget_lane_f32::<0>(v2) + vget_lane_f32::<1>(v2)
+        };
+        top(v: F) -> f32 = vmaxvq_f32(vmaxq_f32(vmaxq_f32(v[0], v[1]), vmaxq_f32(v[2], v[3])));
+        splat_i(x: i32) -> I = [vdupq_n_s32(x); 4];
+        and(a: I, b: I) -> I = from_fn(|i| vandq_s32(a[i], b[i]));
+        or(a: I, b: I) -> I = from_fn(|i| vorrq_s32(a[i], b[i]));
+        add_i(a: I, b: I) -> I = from_fn(|i| vaddq_s32(a[i], b[i]));
+        max_i(a: I, b: I) -> I = from_fn(|i| vmaxq_s32(a[i], b[i]));
+        min_i(a: I, b: I) -> I = from_fn(|i| vminq_s32(a[i], b[i]));
+        shl(v: I, bits: u32) -> I = v.map(|v| vshlq_s32(v, vdupq_n_s32(bits as i32)));
+        shr(v: I, bits: u32) -> I = v.map(|v| {
+            let shifted = vshlq_u32(vreinterpretq_u32_s32(v), vdupq_n_s32(-(bits as i32)));
+            vreinterpretq_s32_u32(shifted)
+        });
+        sum_i(v: I) -> i32 =
+            vaddvq_s32(vaddq_s32(vaddq_s32(v[0], v[1]), vaddq_s32(v[2], v[3])));
+        lookup(table: &[u8; 16], v: I) -> I = {
+            let table = vld1q_u8(table.as_ptr());
+            v.map(|v| vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(v))))
+        };
+        to_f(v: I) -> F = v.map(|v| vcvtq_f32_s32(v));
+        to_i(v: F) -> I = v.map(|v| vcvtnq_s32_f32(v));
+        cast_f(v: I) -> F = v.map(|v| vreinterpretq_f32_s32(v));
+    }
+
+    /// The instruction wants signed weights: those up to 127 are, others are moved by 128.
+    #[inline(always)]
+    fn dot4<const BIASED: bool>(self, acc: I, weights: I, x: I) -> I {
+        from_fn(|i| {
+            // SAFETY: `self` proves that the machine has the instructions.
+            unsafe {
+                let weights = vreinterpretq_u8_s32(weights[i]);
+                let weights = if BIASED { veorq_u8(weights, vdupq_n_u8(0x80)) } else { weights };
+                sdot(acc[i], vreinterpretq_s8_u8(weights), vreinterpretq_s8_s32(x[i]))
+            }
+        })
+    }
+
+    #[inline(always)]
+    fn zero_factor<const BIASED: bool>(self, zero: i32) -> i32 {
+        if BIASED { 128 - zero } else { -zero }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, from: *const u8) {
+        // SAFETY: a hint, which no address can make fail.
+        unsafe {
+            asm!("prfm pldl1keep, [{0}]", in(reg) from,
+                options(readonly, nostack, preserves_flags));
+        }
+    }
+}
