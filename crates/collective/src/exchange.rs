@@ -314,3 +314,72 @@ fn farewell_error(peer: usize, payload: &[u8]) -> CollectiveError {
         _ => CollectiveError::Lost { rank: peer, reason: "it stopped by itself".to_string() },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(op: Op, total: u64, len: usize) -> Vec<u8> {
+        let mut message = Header { op, total }.encode().to_vec();
+        message.resize(HEADER_BYTES + len, 7);
+        message
+    }
+
+    #[test]
+    fn only_what_is_due_is_admitted() {
+        use Expect::{AtMost, Bytes};
+        // Expected, known total and received so far; total and bytes in the message; admitted?
+        for (expect, known, received, total, len, good) in [
+            (Bytes(10), None, 0, 10, 10, true),
+            (Bytes(10), None, 0, 10, 4, true),
+            (Bytes(10), Some(10), 4, 10, 6, true),
+            (Bytes(0), None, 0, 0, 0, true),
+            (AtMost(10), None, 0, 10, 3, true),
+            (AtMost(10), None, 0, 0, 0, true),
+            (Bytes(10), None, 0, 11, 10, false),
+            (Bytes(10), None, 0, 10, 11, false),
+            (Bytes(10), None, 0, 10, 0, false),
+            (Bytes(10), Some(10), 4, 10, 7, false),
+            (AtMost(10), None, 0, 11, 3, false),
+            (AtMost(10), None, 0, u64::MAX, 3, false),
+            (AtMost(10), Some(8), 4, 9, 1, false),
+            (AtMost(10), Some(8), 4, 8, 5, false),
+        ] {
+            let message = message(Op::Gather, total, len);
+            let end = admit(1, Op::Gather, expect, known, received, &message);
+            assert_eq!(end.is_ok(), good, "{expect:?} {known:?} {received} {total} {len}: {end:?}");
+            let other_step = admit(1, Op::Send, expect, known, received, &message);
+            assert!(matches!(other_step, Err(CollectiveError::Mismatch { rank: 1, .. })));
+        }
+    }
+
+    #[test]
+    fn a_farewell_names_the_culprit() {
+        for (culprit, rank) in [(2u64, 2), (1, 1), (u64::MAX, 1)] {
+            let mut message = message(Op::Farewell, 0, 0);
+            message.extend_from_slice(&culprit.to_le_bytes());
+            let end = admit(1, Op::Reduce, Expect::Bytes(4), None, 0, &message);
+            assert_eq!(end.unwrap_err().rank(), Some(rank), "culprit {culprit}");
+        }
+    }
+
+    proptest! {
+        /// Whatever a peer sends, at most what was expected is taken.
+        #[test]
+        fn no_message_makes_a_rank_panic_or_take_too_much(
+            message in prop::collection::vec(any::<u8>(), 0..64),
+            received in 0usize..40,
+            limit in 0usize..40,
+            first: bool,
+        ) {
+            let known = (!first).then_some(limit.max(received));
+            let received = if first { 0 } else { received };
+            let end = admit(1, Op::Broadcast, Expect::AtMost(limit), known, received, &message);
+            if let Ok((total, bytes)) = end {
+                prop_assert!(received + bytes.len() <= total);
+                prop_assert!(total <= limit.max(received));
+            }
+        }
+    }
+}

@@ -10,6 +10,24 @@
 //!   error; the others are told who it was. After its first error a group is finished.
 //! - **No allocation in the steady state**: scratch grows to the largest message and stays.
 //!
+//! ```
+//! # use std::sync::{Arc, atomic::AtomicBool};
+//! # use sinew_collective::{CollectiveError, Group, Options, ReducePlan};
+//! # fn main() -> Result<(), CollectiveError> {
+//! // At load: a product of 16 leaves, all of them this rank's; links from `link::connect_mesh`.
+//! let abort = Arc::new(AtomicBool::new(false));
+//! let mut group = Group::new(0, Vec::new(), abort, Options::default())?;
+//! let plan = ReducePlan::new(16, &[0..16])?;
+//!
+//! // In each layer: this rank's partial sums in, the total out.
+//! let parts = vec![1.0; plan.parts(group.rank()) * 4];
+//! let mut total = [0.0; 4];
+//! group.all_reduce(&plan, &parts, &mut total)?;
+//! assert_eq!(total, [1.0; 4]);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! This crate knows no transports (that is `link`), no tensors and no model.
 
 mod all_reduce;

@@ -22,7 +22,7 @@ pub struct Options {
     pub algorithm: Algorithm,
     /// With [`Algorithm::Auto`], vectors of at least this many bytes go in two phases.
     pub two_phase_bytes_min: usize,
-    /// How long to poll without giving up the core. `None`: 100 us if this machine has a core for
+    /// How long to poll without giving up the core. `None`: 20 us if this machine has a core for
     /// each of its ranks, else not at all, since spinning would hold up the rank waited for.
     pub spin: Option<Duration>,
     /// The longest byte message that is received.

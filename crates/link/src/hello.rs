@@ -156,6 +156,7 @@ fn decode(bytes: &[u8; BODY_BYTES]) -> Option<Word> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn word(kind: Kind) -> Word {
         Word {
@@ -202,5 +203,30 @@ mod tests {
         assert_eq!(stranger, Err(Unreadable::Forged));
         let other_kind = Transcript::new(&secret).hear(Kind::Reply, &bytes);
         assert_eq!(other_kind, Err(Unreadable::Garbage));
+    }
+
+    proptest! {
+        /// Even with the right magic, version and MAC, no bytes make the reader panic.
+        #[test]
+        fn no_word_makes_the_reader_panic(
+            bytes in prop::collection::vec(any::<u8>(), WORD_BYTES),
+            ours: bool,
+        ) {
+            let secret = Secret::new([5; 32]);
+            let mut word: [u8; WORD_BYTES] = bytes.try_into().unwrap();
+            if ours {
+                word[..8].copy_from_slice(&MAGIC);
+                word[8..12].copy_from_slice(&VERSION.to_le_bytes());
+                let mut mac = Transcript::new(&secret).0;
+                mac.update(&word[..BODY_BYTES]);
+                word[BODY_BYTES..].copy_from_slice(mac.finalize().as_bytes());
+            }
+            for kind in KINDS {
+                match Transcript::new(&secret).hear(kind, &word) {
+                    Ok(heard) => prop_assert!(ours && heard.kind == kind),
+                    Err(error) => prop_assert!(!ours || error == Unreadable::Garbage),
+                }
+            }
+        }
     }
 }
