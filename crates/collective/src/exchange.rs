@@ -5,12 +5,13 @@
 //! messages, which pipeline through the links' slots.
 
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use link::Link;
 
 use crate::CollectiveError;
 use crate::back_off::{BackOff, Stage};
+use crate::farewell;
 use crate::wire::{HEADER_BYTES, Header, Op};
 
 /// What a rank expects from a peer.
@@ -167,7 +168,7 @@ fn admit(
         return Err(mismatch(format!("{op:?}"), found));
     };
     if header.op == Op::Farewell {
-        return Err(farewell_error(peer, bytes));
+        return Err(farewell::hear(peer, bytes));
     }
     if header.op != op {
         return Err(mismatch(format!("{op:?}"), format!("{:?}", header.op)));
@@ -248,73 +249,6 @@ fn late(lanes: &[Lane], waited: Duration) -> CollectiveError {
     CollectiveError::Late { rank, waited_ms: waited.as_millis() as u64 }
 }
 
-/// How long a failing rank tries to tell the others; they find out by themselves if it cannot.
-const FAREWELL_MAX: Duration = Duration::from_millis(2);
-
-/// Tells the peers whose fault it was, so that they do not blame the messenger. Best effort.
-pub(crate) fn say_farewell(lanes: &mut [Lane], error: &CollectiveError) {
-    let culprit = error.rank();
-    let mut message = Header { op: Op::Farewell, total: 0 }.encode().to_vec();
-    message.extend_from_slice(&culprit.map_or(u64::MAX, |rank| rank as u64).to_le_bytes());
-    for lane in lanes.iter_mut().filter(|lane| Some(lane.peer) != culprit) {
-        let started = Instant::now();
-        let mut said = false;
-        while started.elapsed() < FAREWELL_MAX {
-            let step = if said { lane.link.progress() } else { try_say(lane, &message) };
-            match step {
-                Ok(done) if done && said => break,
-                Ok(done) => said |= done,
-                Err(_) => break,
-            }
-            std::thread::yield_now();
-        }
-    }
-}
-
-fn try_say(lane: &mut Lane, message: &[u8]) -> Result<bool, link::LinkError> {
-    let Some(slot) = lane.link.poll_send()? else {
-        return Ok(false);
-    };
-    slot[..message.len()].copy_from_slice(message);
-    lane.link.commit(message.len())?;
-    Ok(true)
-}
-
-/// A peer that is lost may have said why before it went: then that is the error.
-pub(crate) fn last_words(lanes: &mut [Lane], error: CollectiveError) -> CollectiveError {
-    let CollectiveError::Lost { rank, .. } = error else {
-        return error;
-    };
-    let Some(lane) = lanes.iter_mut().find(|lane| lane.peer == rank) else {
-        return error;
-    };
-    // Bounded by what a link and a socket's buffer hold.
-    for _ in 0..LAST_MESSAGES_MAX {
-        let Ok(Some(message)) = lane.link.poll_recv() else {
-            break;
-        };
-        if let Some((Header { op: Op::Farewell, .. }, payload)) = Header::decode(message) {
-            return farewell_error(rank, payload);
-        }
-        lane.link.consume();
-    }
-    error
-}
-
-/// Messages of a lost peer that are skipped in search of its last.
-const LAST_MESSAGES_MAX: usize = 1024;
-
-fn farewell_error(peer: usize, payload: &[u8]) -> CollectiveError {
-    let culprit = payload.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-    match culprit.and_then(|rank| u32::try_from(rank).ok()) {
-        Some(rank) if rank as usize != peer => {
-            let reason = format!("rank {peer} reported it");
-            CollectiveError::Lost { rank: rank as usize, reason }
-        }
-        _ => CollectiveError::Lost { rank: peer, reason: "it stopped by itself".to_string() },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -351,16 +285,6 @@ mod tests {
             assert_eq!(end.is_ok(), good, "{expect:?} {known:?} {received} {total} {len}: {end:?}");
             let other_step = admit(1, Op::Send, expect, known, received, &message);
             assert!(matches!(other_step, Err(CollectiveError::Mismatch { rank: 1, .. })));
-        }
-    }
-
-    #[test]
-    fn a_farewell_names_the_culprit() {
-        for (culprit, rank) in [(2u64, 2), (1, 1), (u64::MAX, 1)] {
-            let mut message = message(Op::Farewell, 0, 0);
-            message.extend_from_slice(&culprit.to_le_bytes());
-            let end = admit(1, Op::Reduce, Expect::Bytes(4), None, 0, &message);
-            assert_eq!(end.unwrap_err().rank(), Some(rank), "culprit {culprit}");
         }
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use link::{Link, LinkInfo};
 
-use crate::exchange::{Lane, Patience, Payload, exchange, last_words, say_farewell};
+use crate::exchange::{Lane, Patience, Payload, exchange};
+use crate::farewell;
 use crate::wire::Op;
 use crate::{CollectiveError, Options};
 
@@ -98,8 +99,8 @@ impl Group {
         result: Result<T, CollectiveError>,
     ) -> Result<T, CollectiveError> {
         result.map_err(|error| {
-            let error = last_words(&mut self.lanes, error);
-            say_farewell(&mut self.lanes, &error);
+            let error = farewell::last_words(&mut self.lanes, error);
+            farewell::say(&mut self.lanes, &error);
             self.failed = Some(error.clone());
             error
         })

@@ -34,6 +34,7 @@ mod all_reduce;
 mod back_off;
 mod error;
 mod exchange;
+mod farewell;
 mod group;
 mod options;
 mod plan;

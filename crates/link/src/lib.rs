@@ -29,7 +29,7 @@ mod socket;
 mod tcp;
 
 pub use delay::{Delay, LATENCY_MAX};
-pub use error::{LinkError, MeshError};
+pub use error::{LinkError, MeshError, MissingRank};
 pub use host::HostId;
 pub use link::{Link, LinkInfo, MESSAGE_BYTES_MAX, SLOT_BYTES, SLOTS, Transport};
 pub use mesh::{Encryption, Listener, MeshConfig, Preference, RANKS_MAX, connect_mesh};

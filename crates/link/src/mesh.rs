@@ -98,6 +98,35 @@ impl Listener {
 
 /// Meets all other ranks and returns a link to each, in order of rank. Raising `abort` ends the
 /// wait at once; the deadline ends it with the missing ranks named.
+///
+/// ```
+/// # use std::{sync::atomic::AtomicBool, thread, time::Duration};
+/// # use sinew_link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect_mesh};
+/// // Each rank binds; the control plane tells every rank all addresses and the secret.
+/// let any_port = "127.0.0.1:0".parse().unwrap();
+/// let listeners = [Listener::bind(any_port).unwrap(), Listener::bind(any_port).unwrap()];
+/// let config = |rank| MeshConfig {
+///     rank,
+///     addrs: listeners.iter().map(Listener::addr).collect(),
+///     instance: *b"an instance's id",
+///     epoch: 1,
+///     secret: Secret::new([7; 32]),
+///     preference: Preference::Auto,
+///     encryption: Encryption::Sealed,
+///     host: HostId::current(),
+///     latency: Duration::ZERO,
+///     deadline: Duration::from_secs(10),
+/// };
+/// thread::scope(|scope| {
+///     for rank in 0..2 {
+///         let (listener, config) = (&listeners[rank], config(rank));
+///         scope.spawn(move || {
+///             let links = connect_mesh(listener, &config, &AtomicBool::new(false)).unwrap();
+///             assert_eq!(links[0].info().peer, 1 - rank);
+///         });
+///     }
+/// });
+/// ```
 pub fn connect_mesh(
     listener: &Listener,
     config: &MeshConfig,
