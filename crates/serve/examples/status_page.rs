@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let port = std::env::args().nth(1).map_or(Ok(8750), |port| port.parse())?;
     let mut script = Vec::new();
     for piece in ANSWER {
-        script.extend([Act::Say(piece), Act::Pause(Duration::from_millis(150))]);
+        script.extend([Act::Say(piece), Act::Pause(Duration::from_millis(500))]);
     }
     script.push(Act::Done(FinishReason::Stop));
     let double = Double::new(&script);

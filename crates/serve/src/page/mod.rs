@@ -1,6 +1,6 @@
 //! The status page at `/`, and a plain line for clients that only knock.
 //!
-//! The page is three files inside the binary. It works without the Internet, runs no code but its
+//! The page's files are inside the binary. It works without the Internet, runs no code but its
 //! own (its content security policy sees to that), and shows what models write as text only:
 //! a model's words are a stranger's words.
 
@@ -13,19 +13,24 @@ use axum::routing::get;
 
 use crate::server::App;
 
-const HTML: &str = include_str!("status.html");
+const HTML: &str = include_str!("index.html");
 const CSS: &str = include_str!("status.css");
-const JS: &str = include_str!("status.js");
+const STATUS_JS: &str = include_str!("status.js");
+const CHAT_JS: &str = include_str!("chat.js");
+const ICON: &str = include_str!("icon.svg");
 
 /// Nothing from elsewhere, nothing inline, in no frame.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
 pub(crate) fn routes() -> Router<Arc<App>> {
+    let file = |kind, content| get(move || async move { asset(kind, content) });
     Router::new()
         .route("/", get(index))
-        .route("/assets/status.css", get(|| async { asset("text/css; charset=utf-8", CSS) }))
-        .route("/assets/status.js", get(|| async { asset("text/javascript; charset=utf-8", JS) }))
+        .route("/assets/status.css", file("text/css; charset=utf-8", CSS))
+        .route("/assets/status.js", file("text/javascript; charset=utf-8", STATUS_JS))
+        .route("/assets/chat.js", file("text/javascript; charset=utf-8", CHAT_JS))
+        .route("/assets/icon.svg", file("image/svg+xml", ICON))
 }
 
 /// A page for browsers, a line for everything else: some clients probe `/` before they start.
