@@ -3,10 +3,11 @@ use std::time::Duration;
 
 /// Failures count for two minutes.
 const WINDOW: Duration = Duration::from_secs(120);
-/// The pause after the first, second, ... failure within the window: the first may be chance, more
+/// The pause after the first, second, ... failure within the window: one or two may be chance, more
 /// are a pattern. A worker that dies at once each time is started three times a minute in the long
 /// run.
-const BACKOFF: [Duration; 5] = [
+const BACKOFF: [Duration; 6] = [
+    Duration::from_millis(100),
     Duration::from_millis(100),
     Duration::from_millis(500),
     Duration::from_secs(2),
@@ -47,8 +48,8 @@ mod tests {
             assert_eq!(recent.backoff(now), pause);
         }
         for _ in 0..100 {
-            assert_eq!(recent.backoff(now), BACKOFF[4]);
-            now += BACKOFF[4];
+            assert_eq!(recent.backoff(now), BACKOFF[5]);
+            now += BACKOFF[5];
         }
         assert!(recent.times.len() <= 8, "old failures are dropped");
         assert_eq!(recent.backoff(now + 2 * WINDOW), BACKOFF[0]);

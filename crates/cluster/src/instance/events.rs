@@ -1,0 +1,177 @@
+//! What each event does to an instance; what may be done next follows in `advance`.
+
+use std::time::Duration;
+
+use protocol::{Command, Event as Said, RequestId};
+
+use super::rank::{Path, Rank, Verdict};
+use super::{
+    Doomed, Effect, GIVEN_UP_FOR, GaveUp, Instance, LOAD_SILENCE_MAX, Phase, REASON_PATIENCE,
+    requests,
+};
+use crate::wire::WorkerId;
+use crate::{GenerateEvent, NodeId};
+
+impl Instance {
+    pub(super) fn node_up(&mut self, node: NodeId, path: Path) {
+        for rank in self.ranks.iter_mut().filter(|rank| rank.node == node) {
+            rank.node_up(path);
+        }
+        for at in 0..self.ranks.len() {
+            // A worker may have outlived the connection: its daemon keeps it for a while.
+            if let (true, Some(worker)) = (self.ranks[at].node == node, &self.ranks[at].worker) {
+                self.spawn(at, worker.id);
+            }
+        }
+        if matches!(self.phase, Phase::Failed { why: GaveUp::Missing, .. }) {
+            if self.ranks.iter().all(Rank::is_node_up) {
+                self.phase = Phase::Gathering;
+            } else {
+                self.effects.push(Effect::Replan);
+            }
+        }
+    }
+
+    pub(super) fn node_down(&mut self, node: NodeId, reason: &str, now: Duration) {
+        let Some(at) = self.ranks.iter().position(|rank| rank.node == node) else { return };
+        self.ranks[at].node_down(now);
+        let reason = self.lost(at, reason);
+        self.end_epoch(reason);
+    }
+
+    pub(super) fn exited(&mut self, worker: WorkerId, how: &str, now: Duration) {
+        let Some((at, found)) = self.find(worker) else { return };
+        let said = found.last_words.take();
+        let how = match &said {
+            Some(said) => format!("its worker stopped: {said}"),
+            None => format!("its worker {how}"),
+        };
+        let reason = self.lost(at, &how);
+        match self.ranks[at].worker_exited(now) {
+            Verdict::Respawn => self.end_epoch(reason),
+            Verdict::GiveUp { failures } => {
+                let reason = format!("{reason} ({failures} times in a row)");
+                self.fail(reason, GaveUp::Crashes { until: now + GIVEN_UP_FOR });
+            }
+        }
+    }
+
+    pub(super) fn said(&mut self, worker: WorkerId, event: Said, now: Duration) {
+        let epoch = self.epoch;
+        let linking = matches!(self.phase, Phase::Linking { .. });
+        let Some((at, found)) = self.find(worker) else { return };
+        found.heard_at = now;
+        match event {
+            Said::Listening { port } => found.port = Some(port),
+            Said::Loading { done_bytes, total_bytes } => {
+                (found.loaded_bytes, found.total_bytes) = (done_bytes, total_bytes);
+            }
+            Said::Loaded { weight_bytes, kv_bytes, .. } => found.loaded(weight_bytes, kv_bytes),
+            Said::Linked { epoch: linked } => found.linked = linking && linked == epoch,
+            Said::Tokens { request, tokens } => {
+                if at == 0 && self.requests.is_running(request) {
+                    self.emit(request, GenerateEvent::Tokens(tokens));
+                }
+            }
+            Said::Done(generation) => {
+                if at == 0 && self.requests.finish(generation.request) {
+                    let (rate, done) = requests::account(&generation);
+                    self.last_decode_tokens_per_sec = rate.or(self.last_decode_tokens_per_sec);
+                    self.emit(generation.request, GenerateEvent::Done(done));
+                }
+            }
+            Said::Rejected { request, reason } => {
+                if at == 0 && self.requests.finish(request) {
+                    self.emit(request, GenerateEvent::Failed { reason });
+                }
+            }
+            Said::Lost { epoch: lost, rank, reason } => {
+                if lost == epoch && matches!(self.phase, Phase::Linking { .. } | Phase::Ready) {
+                    self.link_lost(at, rank, &reason, now);
+                }
+            }
+            Said::Failed { reason } => {
+                found.last_words = Some(reason.clone());
+                let reason = self.lost(at, &format!("its worker stopped: {reason}"));
+                self.end_epoch(reason);
+                self.end(at, false);
+            }
+        }
+    }
+
+    /// A rank reports that the epoch is over, usually because another one has died.
+    pub(super) fn link_lost(&mut self, by: usize, rank: Option<usize>, why: &str, now: Duration) {
+        let reason = match rank.filter(|rank| *rank < self.ranks.len()) {
+            Some(rank) => self.lost(rank, why),
+            None => format!("{} lost the other ranks: {why}", self.name(by)),
+        };
+        self.link_at = now + self.link_failures.backoff(now);
+        let requests = self.requests.take_running();
+        self.end_epoch(reason.clone());
+        if !requests.is_empty() {
+            self.doomed = Some(Doomed { until: now + REASON_PATIENCE, reason, requests });
+        }
+    }
+
+    /// Ends the epoch for one reason: its requests are told, the surviving workers let go.
+    pub(super) fn end_epoch(&mut self, reason: String) {
+        let mut requests = self.requests.take_running();
+        requests.extend(self.doomed.take().into_iter().flat_map(|doomed| doomed.requests));
+        for request in requests {
+            self.emit(request, GenerateEvent::Failed { reason: reason.clone() });
+        }
+        if matches!(self.phase, Phase::Linking { .. } | Phase::Ready) {
+            self.phase = Phase::Gathering;
+            for at in 0..self.ranks.len() {
+                self.send(at, Command::Disconnect);
+            }
+        }
+        for worker in self.ranks.iter_mut().filter_map(|rank| rank.worker.as_mut()) {
+            worker.linked = false;
+        }
+        if matches!(self.phase, Phase::Gathering) {
+            self.trouble = Some(reason);
+        }
+    }
+
+    /// Gives up: ends all requests and workers. `why` says what could change that.
+    pub(super) fn fail(&mut self, reason: String, why: GaveUp) {
+        self.end_epoch(reason.clone());
+        for request in self.requests.take_waiting() {
+            self.emit(request, GenerateEvent::Failed { reason: reason.clone() });
+        }
+        self.end_workers();
+        self.phase = Phase::Failed { reason, why };
+    }
+
+    pub(super) fn try_again(&mut self, now: Duration) {
+        self.phase = Phase::Gathering;
+        self.ranks.iter_mut().for_each(|rank| rank.forgive(now));
+    }
+
+    pub(super) fn cancel(&mut self, request: RequestId) {
+        if self.requests.cancel(request) {
+            self.send(0, Command::Cancel { request });
+        }
+    }
+
+    pub(super) fn tick(&mut self, now: Duration) {
+        if self.doomed.as_ref().is_some_and(|doomed| now >= doomed.until) {
+            let reason = self.doomed.as_ref().map(|doomed| doomed.reason.clone());
+            self.end_epoch(reason.unwrap_or_default());
+        }
+        for at in 0..self.ranks.len() {
+            if self.ranks[at].loads_in_silence_since(now, LOAD_SILENCE_MAX) {
+                let limit = LOAD_SILENCE_MAX.as_secs();
+                self.last_words(at, format!("it made no progress for {limit} s while loading"));
+                self.end(at, true);
+            }
+        }
+        if self.requests.is_reminder_due(now) {
+            let reason = self.waiting_reason();
+            for request in self.requests.waiting() {
+                self.emit(request, GenerateEvent::Waiting { reason: reason.clone() });
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+use protocol::{FinishReason, Generation, Sampling};
+
+use super::*;
+
+const A: NodeId = NodeId([1; 32]);
+const B: NodeId = NodeId([2; 32]);
+const PATH: Path = Path { ours: IpAddr::V4(OURS), theirs: IpAddr::V4(THEIRS) };
+const OURS: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 1);
+const THEIRS: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 2);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub(super) fn fixed() -> Fixed {
+    Fixed {
+        id: "i-1".to_owned(),
+        model: "m".to_owned(),
+        owner: A,
+        digest: Digest([0; 32]),
+        model_bytes: 1,
+        context_tokens: 100,
+        sequences_max: 2,
+        transport: Transport::Auto,
+        secret: Secret([0; 32]),
+        first_worker: 0,
+    }
+}
+
+pub(super) fn request() -> GenerateRequest {
+    let (prompt, sampling) = (vec![1], Sampling::default());
+    GenerateRequest { prompt, sampling, max_tokens: 5, end_tokens: vec![] }
+}
+
+pub(super) fn done(request: RequestId) -> Said {
+    Said::Done(Generation {
+        request,
+        reason: FinishReason::Stop,
+        prompt_tokens: 1,
+        generated_tokens: 5,
+        prefill_us: 1,
+        decode_us: 4_000_000,
+    })
+}
+
+/// Rank 0 on node a, rank 1 on node b, as workers 1 and 2.
+fn instance() -> Instance {
+    let rank = |node, name: &str, path| Rank::new(node, name.to_owned(), 1, 10, path);
+    Instance::new(fixed(), vec![rank(A, "a", Path::LOOPBACK), rank(B, "b", PATH)], ms(0))
+}
+
+fn says(instance: &mut Instance, worker: WorkerId, event: Said, at: u64) -> Vec<Effect> {
+    instance.step(Event::Said { worker, event }, ms(at))
+}
+
+fn load(instance: &mut Instance, worker: WorkerId, at: u64) -> Vec<Effect> {
+    instance.step(Event::Spawned { worker, pid: 7 }, ms(at));
+    says(instance, worker, Said::Listening { port: 9000 + worker as u16 }, at);
+    says(instance, worker, Said::Loaded { weight_bytes: 5, kv_bytes: 5, load_us: 1 }, at)
+}
+
+/// The same, loaded and linked.
+fn ready() -> Instance {
+    let mut instance = instance();
+    load(&mut instance, 1, 1);
+    load(&mut instance, 2, 2);
+    says(&mut instance, 1, Said::Linked { epoch: 1 }, 3);
+    says(&mut instance, 2, Said::Linked { epoch: 1 }, 3);
+    assert_eq!(instance.status().state, InstanceState::Ready);
+    instance
+}
+
+/// Effects in a short notation, one word each.
+fn brief(effects: &[Effect]) -> String {
+    let word = |effect: &Effect| match effect {
+        Effect::Spawn { worker, .. } => format!("spawn{worker}"),
+        Effect::End { worker, at_once, .. } => {
+            format!("{}{worker}", if *at_once { "kill" } else { "end" })
+        }
+        Effect::Send { worker, command, .. } => match command {
+            Command::Connect { epoch, .. } => format!("connect{worker}@{epoch}"),
+            Command::Disconnect => format!("disconnect{worker}"),
+            Command::Generate(generate) => format!("generate{worker}#{}", generate.request),
+            Command::Cancel { request } => format!("cancel{worker}#{request}"),
+            Command::Open(_) => "open".to_owned(),
+        },
+        Effect::Emit { request, event } => match event {
+            GenerateEvent::Waiting { .. } => format!("waiting#{request}"),
+            GenerateEvent::Tokens(_) => format!("tokens#{request}"),
+            GenerateEvent::Done(_) => format!("done#{request}"),
+            GenerateEvent::Failed { .. } => format!("failed#{request}"),
+        },
+        Effect::Replan => "replan".to_owned(),
+    };
+    effects.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn reasons(effects: &[Effect]) -> Vec<&str> {
+    let reason = |effect| match effect {
+        &Effect::Emit { event: GenerateEvent::Failed { ref reason }, .. } => Some(reason.as_str()),
+        _ => None,
+    };
+    effects.iter().filter_map(reason).collect()
+}
+
+fn submit(instance: &mut Instance, at: u64) -> String {
+    instance.submit(request(), ms(at)).unwrap();
+    brief(&instance.take_effects())
+}
+
+#[test]
+fn an_instance_comes_up_and_answers() {
+    let mut instance = instance();
+    assert_eq!(brief(&instance.take_effects()), "spawn1 spawn2");
+    assert_eq!(submit(&mut instance, 0), "waiting#1");
+    assert_eq!(brief(&load(&mut instance, 1, 1)), "");
+    let effects = load(&mut instance, 2, 2);
+    assert_eq!(brief(&effects), "connect1@1 connect2@1");
+    let expected: Vec<SocketAddr> = vec![(OURS, 9001).into(), (THEIRS, 9002).into()];
+    for effect in &effects {
+        let Effect::Send { command: Command::Connect { endpoints, .. }, .. } = effect else {
+            panic!("{effect:?}")
+        };
+        assert_eq!(*endpoints, expected);
+    }
+    assert_eq!(brief(&says(&mut instance, 1, Said::Linked { epoch: 1 }, 3)), "");
+    assert_eq!(brief(&says(&mut instance, 2, Said::Linked { epoch: 1 }, 3)), "generate1#1");
+    assert_eq!(submit(&mut instance, 4), "generate1#2");
+    assert_eq!(submit(&mut instance, 4), "waiting#3");
+    let tokens = Said::Tokens { request: 1, tokens: vec![1] };
+    assert_eq!(brief(&says(&mut instance, 2, tokens.clone(), 5)), "", "only rank 0 may answer");
+    assert_eq!(brief(&says(&mut instance, 1, tokens, 5)), "tokens#1");
+    assert_eq!(brief(&says(&mut instance, 1, done(1), 6)), "done#1 generate1#3");
+    assert_eq!(instance.status().last_decode_tokens_per_sec, Some(1.0));
+    assert_eq!(brief(&says(&mut instance, 1, done(1), 7)), "", "it is done once");
+}
+
+#[test]
+fn a_killed_worker_is_named_whoever_notices_first() {
+    let killed = |worker| Event::Exited { worker, how: "was killed by signal 9".to_owned() };
+    let lost = || Said::Lost { epoch: 1, rank: Some(1), reason: "its link closed".to_owned() };
+    let expected = ["node b (rank 1) was lost: its worker was killed by signal 9"];
+
+    let mut instance = ready();
+    submit(&mut instance, 10);
+    let effects = instance.step(killed(2), ms(11));
+    assert_eq!(
+        (brief(&effects).as_str(), reasons(&effects)),
+        ("failed#1 disconnect1", expected.to_vec())
+    );
+    assert_eq!(brief(&says(&mut instance, 1, lost(), 12)), "");
+    assert_eq!(instance.deadline(), Some(ms(111)));
+    assert_eq!(brief(&instance.step(Event::Tick, ms(111))), "spawn3");
+
+    let mut instance = ready();
+    submit(&mut instance, 10);
+    assert_eq!(brief(&says(&mut instance, 1, lost(), 11)), "disconnect1 disconnect2");
+    let effects = instance.step(killed(2), ms(12));
+    assert_eq!(reasons(&effects), expected);
+
+    // If nobody tells more, the survivor's word has to do.
+    let mut instance = ready();
+    submit(&mut instance, 10);
+    says(&mut instance, 1, lost(), 11);
+    assert_eq!(instance.deadline(), Some(ms(61)));
+    let effects = instance.step(Event::Tick, ms(61));
+    assert_eq!(reasons(&effects), ["node b (rank 1) was lost: its link closed"]);
+    assert_eq!(brief(&instance.step(Event::Tick, ms(111))), "connect1@2 connect2@2");
+}
+
+#[test]
+fn a_lost_node_is_waited_for_then_done_without() {
+    let mut instance = ready();
+    submit(&mut instance, 10);
+    let down = || Event::NodeDown { node: B, reason: "its daemon ended".to_owned() };
+    let effects = instance.step(down(), ms(11));
+    assert_eq!(reasons(&effects), ["node b (rank 1) was lost: its daemon ended"]);
+    assert_eq!(submit(&mut instance, 12), "waiting#2");
+
+    // It is back, and its worker may be as well.
+    let effects = instance.step(Event::NodeUp { node: B, path: PATH }, ms(5000));
+    assert_eq!(brief(&effects), "spawn2");
+    assert_eq!(brief(&load(&mut instance, 2, 5001)), "connect1@2 connect2@2");
+    says(&mut instance, 1, Said::Linked { epoch: 2 }, 5002);
+    assert_eq!(brief(&says(&mut instance, 2, Said::Linked { epoch: 2 }, 5003)), "generate1#2");
+
+    instance.step(down(), ms(6000));
+    assert_eq!(brief(&instance.step(Event::Tick, ms(15_900))), "");
+    assert_eq!(brief(&instance.step(Event::Tick, ms(16_000))), "replan");
+    let alone = vec![Rank::new(A, "a".to_owned(), 1, 20, Path::LOOPBACK)];
+    assert_eq!(brief(&instance.replace(alone, ms(16_000))), "end1 end2 spawn3");
+    assert_eq!(brief(&load(&mut instance, 3, 16_001)), "connect3@3");
+}
+
+#[test]
+fn missing_nodes_are_named_and_their_return_is_enough() {
+    let mut instance = ready();
+    instance.step(Event::NodeDown { node: B, reason: "its daemon ended".to_owned() }, ms(11));
+    submit(&mut instance, 12);
+    instance.step(Event::Tick, ms(10_011));
+    let effects = instance.give_up("node a would need 9 GiB");
+    assert_eq!(
+        reasons(&effects),
+        ["node b (rank 1) was lost: its daemon ended; the nodes that are left do not suffice: \
+          node a would need 9 GiB"]
+    );
+    assert!(instance.submit(request(), ms(10_012)).is_err());
+    assert_eq!(instance.deadline(), None);
+    let effects = instance.step(Event::NodeUp { node: B, path: PATH }, ms(20_000));
+    assert_eq!(brief(&effects), "spawn3 spawn4");
+}
+
+#[test]
+fn a_crash_loop_is_given_up_and_tried_again_when_asked() {
+    let mut instance = instance();
+    instance.take_effects();
+    let mut now = 0;
+    for worker in [2, 3, 4] {
+        let exited = Event::Exited { worker, how: "exited with status 3".to_owned() };
+        let effects = instance.step(exited, ms(now));
+        let expected = if worker == 4 { "end1" } else { "" };
+        assert_eq!(brief(&effects), expected);
+        now += 20_000;
+        if worker < 4 {
+            assert_eq!(brief(&instance.step(Event::Tick, ms(now))), format!("spawn{}", worker + 1));
+        }
+    }
+    let error = instance.submit(request(), ms(now)).unwrap_err().to_string();
+    let expected = "node b (rank 1) was lost: its worker exited with status 3 (3 times in a row)";
+    assert_eq!(error, expected);
+    assert_eq!(instance.deadline(), None, "a failed instance does not keep the driver busy");
+    assert_eq!(submit(&mut instance, now + 30_000), "spawn5 spawn6 waiting#1");
+}
+
+#[test]
+fn a_worker_that_does_not_react_is_killed() {
+    let mut instance = instance();
+    instance.take_effects();
+    load(&mut instance, 1, 0);
+    assert_eq!(brief(&instance.step(Event::Tick, ms(119_999))), "");
+    assert_eq!(brief(&instance.step(Event::Tick, ms(120_000))), "kill2");
+    let exited = Event::Exited { worker: 2, how: "was killed by signal 9".to_owned() };
+    instance.step(exited, ms(120_001));
+    let InstanceState::Recovering { reason } = instance.status().state else { panic!() };
+    assert!(reason.contains("no progress for 120 s"), "{reason}");
+
+    instance.step(Event::Tick, ms(121_000));
+    assert_eq!(brief(&load(&mut instance, 3, 121_000)), "connect1@1 connect3@1");
+    says(&mut instance, 1, Said::Linked { epoch: 1 }, 121_001);
+    assert_eq!(brief(&instance.step(Event::Tick, ms(141_000))), "kill3 disconnect1");
+}
+
+#[test]
+fn cancelling_frees_the_place() {
+    let mut instance = ready();
+    for _ in 0..4 {
+        submit(&mut instance, 10);
+    }
+    assert_eq!(brief(&instance.step(Event::Cancel(3), ms(11))), "", "it had not begun");
+    assert_eq!(brief(&instance.step(Event::Cancel(1), ms(11))), "cancel1#1");
+    assert_eq!(brief(&says(&mut instance, 1, done(1), 12)), "done#1 generate1#4");
+    assert_eq!(brief(&instance.stop()), "failed#2 failed#4 disconnect1 disconnect2 end1 end2");
+}
+
+#[test]
+fn those_who_wait_hear_of_it() {
+    let mut instance = instance();
+    instance.take_effects();
+    submit(&mut instance, 0);
+    let mut heard = 0;
+    for at in (250..=10_000).step_by(250) {
+        heard += instance.step(Event::Tick, ms(at)).len();
+    }
+    assert_eq!(heard, 5);
+    for _ in 1..requests::WAITING_MAX {
+        submit(&mut instance, 10_000);
+    }
+    let full = instance.submit(request(), ms(10_000)).unwrap_err();
+    assert!(matches!(full, Error::QueueFull { .. }));
+}
+
+#[test]
+fn what_older_epochs_say_is_ignored() {
+    let mut instance = ready();
+    let lost = |epoch| Said::Lost { epoch, rank: Some(1), reason: "its link closed".to_owned() };
+    assert_eq!(brief(&says(&mut instance, 1, lost(0), 10)), "");
+    assert_eq!(instance.status().state, InstanceState::Ready);
+    says(&mut instance, 1, lost(1), 11);
+    assert_eq!(brief(&instance.step(Event::Tick, ms(111))), "connect1@2 connect2@2");
+    for (epoch, expected) in [(1, false), (2, true)] {
+        for worker in [1, 2] {
+            says(&mut instance, worker, Said::Linked { epoch }, 112);
+        }
+        assert_eq!(instance.status().state == InstanceState::Ready, expected, "epoch {epoch}");
+    }
+}
