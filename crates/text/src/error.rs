@@ -37,12 +37,16 @@ pub enum TextError {
         "the chat template was stopped after {limit} steps. It loops too long for these messages: \
          send fewer of them, or use another template"
     )]
-    TemplateFuel { limit: u64 },
+    TemplateSteps { limit: u64 },
     #[error(
-        "the chat template was stopped at {limit} bytes of text. Send fewer or shorter messages, or \
-         use another template"
+        "the chat template was stopped after {limit} bytes of text and lists. Send fewer or \
+         shorter messages, or use another template"
     )]
-    TemplateOutput { limit: usize },
+    TemplateBytes { limit: usize },
+    #[error(
+        "cannot start a thread for the chat template: {source}. Free some memory and try again"
+    )]
+    TemplateThread { source: std::io::Error },
     #[error("{what}: {found}; the most that is accepted is {limit}. Send less")]
     RequestTooLarge { what: &'static str, found: usize, limit: usize },
 

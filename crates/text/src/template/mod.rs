@@ -1,22 +1,18 @@
 //! Rendering messages into a prompt with the model's own template.
 //!
-//! A template is a program in Jinja that came with the model, so it is run as untrusted code: no
-//! files and no other templates to include, no attributes beyond the data it is given, and limits
-//! on its length, its steps, its recursion and what it writes.
+//! A template is a program in Jinja that came with the model, so it is run as untrusted code, by an
+//! interpreter ([`jinja`]) that has no way out and limits on everything.
 //!
 //! It behaves as Hugging Face's `apply_chat_template` does: `trim_blocks`, `lstrip_blocks`, loop
 //! controls, Python's string methods, `raise_exception`, `strftime_now` and Python's JSON.
 
 mod date;
 mod fallback;
-mod json;
+mod jinja;
 mod message;
 mod source;
 
-use std::io;
-
 use gguf::Directory;
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 use serde_json::{Map, Value, json};
 
 use crate::{ReplyFormat, TextError, Tokenizer};
@@ -24,23 +20,18 @@ pub use message::{Message, ToolCall};
 
 /// Bytes of a template; the longest published ones have about 30,000.
 const TEMPLATE_BYTES_MAX: usize = 1 << 18;
-/// Bytes a template may write: more than the longest contexts hold.
-pub(crate) const OUTPUT_BYTES_MAX: usize = 32 << 20;
-/// Instructions of one rendering: about 200 for each of 20,000 messages, and a second at most.
-const FUEL: u64 = 4_000_000;
-/// Nested macro calls.
-const RECURSION_MAX: usize = 64;
 /// Extra variables that a request may set.
 const EXTRAS_MAX: usize = 64;
 
 /// The name under which a template can hold a variant for requests with tools.
 const TOOL_USE: &str = "tokenizer.chat_template.tool_use";
 
-/// A model's chat template, compiled. Immutable and shared freely between threads.
+/// A model's chat template, checked. Immutable and shared freely between threads.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    chat: Environment<'static>,
-    tool_use: Option<Environment<'static>>,
+    chat: String,
+    /// The variant for requests with tools.
+    tool_use: Option<String>,
     bos: String,
     eos: String,
     is_fallback: bool,
@@ -77,8 +68,8 @@ impl ChatTemplate {
             String::from_utf8_lossy(bytes).into_owned()
         };
         Ok(Self {
-            chat: compile(source)?,
-            tool_use: tool_use.map(compile).transpose()?,
+            chat: prepare(source)?,
+            tool_use: tool_use.map(prepare).transpose()?,
             bos: text(tokenizer.bos()),
             eos: text(tokenizer.eos()),
             is_fallback: found.is_none(),
@@ -92,7 +83,7 @@ impl ChatTemplate {
     /// As for [`Self::from_gguf`].
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TextError> {
         let (bos, eos) = (bos.to_owned(), eos.to_owned());
-        let (chat, reply_format) = (compile(source)?, ReplyFormat::detect(source));
+        let (chat, reply_format) = (prepare(source)?, ReplyFormat::detect(source));
         Ok(Self { chat, tool_use: None, bos, eos, is_fallback: false, reply_format })
     }
 
@@ -140,7 +131,6 @@ impl ChatTemplate {
         context.insert("add_generation_prompt".into(), json!(render.add_generation_prompt));
         context.insert("bos_token".into(), json!(self.bos));
         context.insert("eos_token".into(), json!(self.eos));
-        context.insert(NOW.into(), json!(render.now_unix_s));
         // Templates ask `tools is not none` as well as `tools`.
         let tools = (!render.tools.is_empty()).then_some(render.tools);
         context.insert("tools".into(), json!(tools));
@@ -148,101 +138,16 @@ impl ChatTemplate {
             context.insert("enable_thinking".into(), json!(enable_thinking));
         }
         let chosen = self.tool_use.as_ref().filter(|_| tools.is_some()).unwrap_or(&self.chat);
-        let template = chosen.get_template(NAME).expect("added when it was compiled");
-        let mut out = Limited { bytes: Vec::new(), exceeded: false };
-        let result = template.render_captured_to(&context, &mut out);
-        match result {
-            Ok(_) => Ok(String::from_utf8(out.bytes).expect("templates write strings")),
-            Err(_) if out.exceeded => Err(TextError::TemplateOutput { limit: OUTPUT_BYTES_MAX }),
-            Err(error) => Err(explain(&error)),
-        }
+        jinja::render(chosen, &context, render.now_unix_s)
     }
 }
 
-const NAME: &str = "chat";
-/// The variable that carries the time to `strftime_now`.
-const NOW: &str = "__now_unix_s";
-
-fn compile(source: &str) -> Result<Environment<'static>, TextError> {
+fn prepare(source: &str) -> Result<String, TextError> {
     if source.len() > TEMPLATE_BYTES_MAX {
         let (found, limit) = (source.len(), TEMPLATE_BYTES_MAX);
         return Err(TextError::TemplateTooLong { found, limit });
     }
-    let mut env = Environment::new();
-    env.set_trim_blocks(true);
-    env.set_lstrip_blocks(true);
-    env.set_undefined_behavior(UndefinedBehavior::Lenient);
-    env.set_auto_escape_callback(|_| AutoEscape::None);
-    env.set_fuel(Some(FUEL));
-    env.set_recursion_limit(RECURSION_MAX);
-    env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    env.add_filter("tojson", json::tojson);
-    env.add_function("raise_exception", raise_exception);
-    env.add_function("strftime_now", strftime_now);
-    env.add_template_owned(NAME, source::prepare(source))
-        .map_err(|error| TextError::TemplateSyntax { detail: detail(&error) })?;
-    Ok(env)
-}
-
-fn strftime_now(state: &minijinja::State, format: &str) -> String {
-    let now = state.lookup(NOW).and_then(|now| i64::try_from(now).ok()).unwrap_or(0);
-    date::strftime(now, format)
-}
-
-/// What a template says when it refuses its messages.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Raised(String);
-
-fn raise_exception(message: String) -> Result<String, Error> {
-    Err(Error::new(ErrorKind::InvalidOperation, "raised by the template")
-        .with_source(Raised(message)))
-}
-
-fn explain(error: &Error) -> TextError {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(found) = cause {
-        if let Some(Raised(message)) = found.downcast_ref::<Raised>() {
-            return TextError::TemplateRaised { message: message.clone() };
-        }
-        let fuel = found.downcast_ref::<Error>().map(Error::kind);
-        if fuel == Some(ErrorKind::OutOfFuel) {
-            return TextError::TemplateFuel { limit: FUEL };
-        }
-        cause = found.source();
-    }
-    TextError::TemplateFailed { detail: detail(error) }
-}
-
-/// The error and its causes on one line, with the template's line.
-fn detail(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(found) = cause {
-        text.push_str(": ");
-        text.push_str(&found.to_string());
-        cause = found.source();
-    }
-    text.replace(" (in chat:", " (line ")
-}
-
-/// A writer that stops at the limit.
-struct Limited {
-    bytes: Vec<u8>,
-    exceeded: bool,
-}
-
-impl io::Write for Limited {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.exceeded |= self.bytes.len() + bytes.len() > OUTPUT_BYTES_MAX;
-        if self.exceeded {
-            return Err(io::Error::other("too much output"));
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    let source = source::prepare(source);
+    jinja::check(&source)?;
+    Ok(source)
 }

@@ -1,0 +1,358 @@
+//! Filters: `value|name(...)`.
+
+use std::cmp::Ordering;
+
+use super::args::Args;
+use super::budget::Fault;
+use super::exec::Machine;
+use super::print::{JsonStyle, to_text};
+use super::value::Value;
+use super::{methods, ops, tests};
+
+type Result<'t> = std::result::Result<Value<'t>, Fault>;
+
+/// The widest indent that is written.
+const INDENT_MAX: i64 = 64;
+
+pub(super) fn apply<'t>(
+    machine: &mut Machine<'t>,
+    name: &str,
+    value: Value<'t>,
+    mut args: Args<'t>,
+) -> Result<'t> {
+    match name {
+        "default" | "d" => {
+            let falls_back = args.flag(1, "boolean") && !value.is_true();
+            let is_missing = value.is_undefined() || falls_back;
+            let default = args.take(0, "default_value");
+            Ok(if is_missing { default.unwrap_or(Value::Str("".into())) } else { value })
+        }
+        "safe" | "forceescape" => Ok(value),
+        "tojson" => tojson(machine, &value, args),
+        "length" | "count" => length(&value),
+        "int" | "float" | "abs" | "round" | "bool" => numeric(name, &value, args),
+        "items" | "dictsort" => map_filter(machine, name, &value),
+        "first" | "last" | "list" | "reverse" | "sort" | "unique" | "sum" | "min" | "max"
+        | "join" => list_filter(machine, name, value, args),
+        "map" => map(machine, value, args),
+        "select" | "reject" | "selectattr" | "rejectattr" => select(machine, name, value, args),
+        _ => text_filter(machine, name, &value, args),
+    }
+}
+
+fn text_filter<'t>(
+    machine: &mut Machine<'t>,
+    name: &str,
+    value: &Value<'t>,
+    mut args: Args<'t>,
+) -> Result<'t> {
+    let budget = &mut machine.budget;
+    let text = to_text(value, budget)?;
+    budget.read(text.len())?;
+    match name {
+        "string" => Ok(Value::Str(text.into())),
+        "upper" => Value::str(&text.to_uppercase(), budget),
+        "lower" => Value::str(&text.to_lowercase(), budget),
+        "title" => Value::str(&methods::title(&text), budget),
+        "capitalize" => Value::str(&methods::capitalize(&text), budget),
+        "trim" => {
+            let chars = args.text(0, "chars", "", budget)?;
+            Value::str(methods::strip(&text, &chars, "strip"), budget)
+        }
+        "replace" => {
+            let (from, to) = (args.text(0, "old", "", budget)?, args.text(1, "new", "", budget)?);
+            let count = args.int(2, "count")?.and_then(|count| usize::try_from(count).ok());
+            methods::replace(&text, &from, &to, count, budget)
+        }
+        "split" => {
+            let separator = args.text(0, "sep", "", budget)?;
+            let separator = Some(separator.as_str()).filter(|text| !text.is_empty());
+            methods::split(&text, separator, None, false, budget)
+        }
+        "indent" => indent(machine, &text, args),
+        "escape" | "e" => {
+            let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+            let escaped = escaped.replace('\'', "&#39;").replace('"', "&#34;");
+            Value::str(&escaped, budget)
+        }
+        "wordcount" => Ok(Value::Int(text.split_whitespace().count() as i64)),
+        "format" => {
+            let values = Value::list(args.positional, budget)?;
+            methods::percent_format(&text, &values, budget)
+        }
+        _ => Err(Fault::failed(format!("there is no filter `{name}`"))),
+    }
+}
+
+fn tojson<'t>(machine: &mut Machine<'t>, value: &Value<'t>, mut args: Args<'t>) -> Result<'t> {
+    let indent = args.int(0, "indent")?.map(|width| width.clamp(0, INDENT_MAX) as usize);
+    let mut style = JsonStyle {
+        indent,
+        item_separator: if indent.is_some() { "," } else { ", " }.to_owned(),
+        key_separator: ": ".to_owned(),
+        ensure_ascii: args.flag(usize::MAX, "ensure_ascii"),
+        sort_keys: args.flag(usize::MAX, "sort_keys"),
+    };
+    if let Some(Value::List(pair)) = args.take(usize::MAX, "separators")
+        && let [item, key] = &pair.items[..]
+    {
+        style.item_separator = to_text(item, &mut machine.budget)?;
+        style.key_separator = to_text(key, &mut machine.budget)?;
+    }
+    let mut out = String::new();
+    style.write(value, 0, &mut out, &mut machine.budget)?;
+    Ok(Value::Str(out.into()))
+}
+
+fn length<'t>(value: &Value) -> Result<'t> {
+    let length = match value {
+        Value::Str(text) => text.chars().count(),
+        Value::List(list) => list.items.len(),
+        Value::Map(map) => map.entries.len(),
+        Value::Undefined => 0,
+        other => return Err(Fault::failed(format!("{} has no length", other.kind()))),
+    };
+    Ok(Value::Int(length as i64))
+}
+
+fn numeric<'t>(name: &str, value: &Value, mut args: Args) -> Result<'t> {
+    let parsed = value.as_str().and_then(|text| text.trim().parse::<f64>().ok());
+    let number = ops::float(value).or(parsed);
+    match name {
+        "bool" => Ok(Value::Bool(value.is_true())),
+        "int" => {
+            let exact = value.as_str().and_then(|text| text.trim().parse().ok());
+            Ok(match (value, exact) {
+                (Value::Int(int), _) => Value::Int(*int),
+                (_, Some(int)) => Value::Int(int),
+                // A conversion from a float saturates.
+                _ => Value::Int(number.unwrap_or(0.0) as i64),
+            })
+        }
+        "float" => Ok(Value::Float(number.unwrap_or(0.0))),
+        "abs" => match value {
+            Value::Int(int) => Ok(Value::Int(int.saturating_abs())),
+            _ => Ok(Value::Float(number.unwrap_or(0.0).abs())),
+        },
+        _ => {
+            let digits = args.int(0, "precision")?.unwrap_or(0).clamp(0, 15) as i32;
+            let scale = 10f64.powi(digits);
+            Ok(Value::Float((number.unwrap_or(0.0) * scale).round_ties_even() / scale))
+        }
+    }
+}
+
+fn map_filter<'t>(machine: &mut Machine<'t>, name: &str, value: &Value<'t>) -> Result<'t> {
+    let mut entries = match value {
+        Value::Map(map) => map.entries.clone(),
+        Value::Undefined => Vec::new(),
+        other => return Err(Fault::failed(format!("{name} wants a map, not {}", other.kind()))),
+    };
+    machine.budget.steps(entries.len())?;
+    if name == "dictsort" {
+        entries.sort_by_cached_key(|(key, _)| (key.to_lowercase(), key.clone()));
+    }
+    methods::items(&entries, &mut machine.budget)
+}
+
+fn list_filter<'t>(
+    machine: &mut Machine<'t>,
+    name: &str,
+    value: Value<'t>,
+    mut args: Args<'t>,
+) -> Result<'t> {
+    if let ("reverse", Value::Str(text)) = (name, &value) {
+        return Value::str(&text.chars().rev().collect::<String>(), &mut machine.budget);
+    }
+    let mut items = machine.items(&value)?;
+    match name {
+        "first" => Ok(items.into_iter().next().unwrap_or(Value::Undefined)),
+        "last" => Ok(items.pop().unwrap_or(Value::Undefined)),
+        "list" => Value::list(items, &mut machine.budget),
+        "reverse" => {
+            items.reverse();
+            Value::list(items, &mut machine.budget)
+        }
+        "join" => {
+            let separator = args.text(0, "d", "", &mut machine.budget)?;
+            let attribute = args.take(1, "attribute");
+            if let Some(attribute) = attribute.as_ref().and_then(Value::as_str) {
+                items = attributes(machine, items, attribute)?;
+            }
+            methods::join(&items, &separator, &mut machine.budget)
+        }
+        "sum" => {
+            let zero = Ok(Value::Int(0));
+            items.iter().fold(zero, |sum, item| ops::add(&sum?, item, &mut machine.budget))
+        }
+        "unique" => {
+            let mut unique: Vec<Value> = Vec::new();
+            'items: for item in items {
+                for found in &unique {
+                    if ops::equal(found, &item, &mut machine.budget)? {
+                        continue 'items;
+                    }
+                }
+                unique.push(item);
+            }
+            Value::list(unique, &mut machine.budget)
+        }
+        _ => sorted(machine, name, items, args),
+    }
+}
+
+/// `sort`, `min` and `max`.
+fn sorted<'t>(
+    machine: &mut Machine<'t>,
+    name: &str,
+    items: Vec<Value<'t>>,
+    mut args: Args<'t>,
+) -> Result<'t> {
+    let is_reverse = name == "sort" && args.flag(0, "reverse");
+    let attribute = args.take(2, "attribute");
+    let keys = match attribute.as_ref().and_then(Value::as_str) {
+        Some(attribute) => attributes(machine, items.clone(), attribute)?,
+        None => items.clone(),
+    };
+    let mut pairs: Vec<(Value, Value)> = keys.into_iter().zip(items).collect();
+    let mut fault = None;
+    let budget = &mut machine.budget;
+    pairs.sort_by(|left, right| {
+        let order =
+            if fault.is_some() { Ok(Ordering::Equal) } else { folded(&left.0, &right.0, budget) };
+        let order = order.unwrap_or_else(|error| {
+            fault = Some(error);
+            Ordering::Equal
+        });
+        if is_reverse { order.reverse() } else { order }
+    });
+    if let Some(fault) = fault {
+        return Err(fault);
+    }
+    let mut items = pairs.into_iter().map(|(_, item)| item);
+    match name {
+        "min" => Ok(items.next().unwrap_or(Value::Undefined)),
+        "max" => Ok(items.next_back().unwrap_or(Value::Undefined)),
+        _ => Value::list(items.collect(), budget),
+    }
+}
+
+/// Strings are sorted without regard to case, as in Jinja.
+fn folded(
+    left: &Value,
+    right: &Value,
+    budget: &mut super::budget::Budget,
+) -> std::result::Result<Ordering, Fault> {
+    match (left, right) {
+        (Value::Str(a), Value::Str(b)) => {
+            budget.step()?;
+            budget.read(a.len() + b.len())?;
+            Ok(a.to_lowercase().cmp(&b.to_lowercase()))
+        }
+        _ => ops::compare(left, right, budget),
+    }
+}
+
+fn attributes<'t>(
+    machine: &mut Machine<'t>,
+    items: Vec<Value<'t>>,
+    path: &str,
+) -> std::result::Result<Vec<Value<'t>>, Fault> {
+    items.into_iter().map(|item| attribute_path(machine, item, path)).collect()
+}
+
+/// `a.b` of an item.
+fn attribute_path<'t>(machine: &mut Machine<'t>, item: Value<'t>, path: &str) -> Result<'t> {
+    let mut value = item;
+    for name in path.split('.') {
+        machine.budget.step()?;
+        value = match (&value, name.parse::<usize>()) {
+            (Value::List(list), Ok(at)) => list.items.get(at).cloned().unwrap_or(Value::Undefined),
+            _ => machine.attribute(&value, name)?,
+        };
+    }
+    Ok(value)
+}
+
+fn map<'t>(machine: &mut Machine<'t>, value: Value<'t>, mut args: Args<'t>) -> Result<'t> {
+    let items = machine.items(&value)?;
+    let attribute = args.take(usize::MAX, "attribute");
+    if let Some(attribute) = attribute.as_ref().and_then(Value::as_str) {
+        let default = args.take(usize::MAX, "default");
+        let mut values = attributes(machine, items, attribute)?;
+        if let Some(default) = default {
+            let missing = values.iter_mut().filter(|value| value.is_undefined());
+            missing.for_each(|value| *value = default.clone());
+        }
+        return Value::list(values, &mut machine.budget);
+    }
+    let filter = args.text(0, "filter", "", &mut machine.budget)?;
+    let mut mapped = Vec::with_capacity(items.len());
+    for item in items {
+        machine.budget.enter()?;
+        let positional = args.positional.iter().skip(1).cloned().collect();
+        let args = Args { positional, named: args.named.clone() };
+        mapped.push(apply(machine, &filter, item, args)?);
+        machine.budget.leave();
+    }
+    Value::list(mapped, &mut machine.budget)
+}
+
+fn select<'t>(
+    machine: &mut Machine<'t>,
+    name: &str,
+    value: Value<'t>,
+    mut args: Args<'t>,
+) -> Result<'t> {
+    let items = machine.items(&value)?;
+    let by_attribute = name.ends_with("attr");
+    let wanted = name.starts_with("select");
+    let attribute = match by_attribute {
+        true => args.text(0, "attribute", "", &mut machine.budget)?,
+        false => String::new(),
+    };
+    let place = usize::from(by_attribute);
+    let test = args.text(place, "test", "", &mut machine.budget)?;
+    let mut kept = Vec::new();
+    for item in items {
+        machine.budget.step()?;
+        let tested = match by_attribute {
+            true => attribute_path(machine, item.clone(), &attribute)?,
+            false => item.clone(),
+        };
+        let result = if test.is_empty() {
+            tested.is_true()
+        } else {
+            let positional = args.positional.iter().skip(place + 1).cloned().collect();
+            let args = Args { positional, named: Vec::new() };
+            tests::check(&test, &tested, args, &mut machine.budget)?
+        };
+        if result == wanted {
+            kept.push(item);
+        }
+    }
+    Value::list(kept, &mut machine.budget)
+}
+
+/// `text|indent(width, first, blank)`: spaces in front of all lines but the first.
+fn indent<'t>(machine: &mut Machine<'t>, text: &str, mut args: Args<'t>) -> Result<'t> {
+    let spaces = match args.take(0, "width") {
+        Some(Value::Str(text)) => text.to_string(),
+        Some(Value::Int(width)) => " ".repeat(width.clamp(0, INDENT_MAX) as usize),
+        _ => " ".repeat(4),
+    };
+    let (first, blank) = (args.flag(1, "first"), args.flag(2, "blank"));
+    let lines = text.matches('\n').count() + 1;
+    machine.budget.charge(lines.saturating_mul(spaces.len()).saturating_add(text.len()))?;
+    let mut out = String::new();
+    for (at, line) in text.split('\n').enumerate() {
+        if at > 0 {
+            out.push('\n');
+        }
+        if (at > 0 || first) && (blank || !line.is_empty()) {
+            out.push_str(&spaces);
+        }
+        out.push_str(line);
+    }
+    Ok(Value::Str(out.into()))
+}
