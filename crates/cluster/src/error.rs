@@ -36,8 +36,10 @@ pub enum Error {
     Unusable(String),
     #[error("{model} has {limit} requests waiting already. Try again later")]
     QueueFull { model: String, limit: usize },
-    #[error("the model's header is only on its owner, {owner}. Ask that node")]
-    NotOwner { owner: String },
+    #[error("{model} cannot answer: {reason}")]
+    Failed { model: String, reason: String },
+    #[error("the header of the model cannot be read from {owner}, which serves it: {why}")]
+    Header { owner: String, why: String },
     #[error("this node has been shut down")]
     ShutDown,
 }

@@ -152,16 +152,18 @@ impl Node {
     pub async fn wait_ready(&self, name: &str) -> Result<()> {
         let mut watch = self.watch();
         loop {
-            let state = {
+            let found = {
                 let status = watch.borrow_and_update();
                 let mut instances = status.instances.iter();
                 let found = instances.find(|known| known.id == name || known.model == name);
-                found.map(|instance| instance.state.clone())
+                found.map(|instance| (instance.model.clone(), instance.state.clone()))
             };
-            match state {
-                Some(InstanceState::Ready) => return Ok(()),
-                Some(InstanceState::Failed { reason }) => return Err(Error::Unusable(reason)),
-                Some(InstanceState::Loading | InstanceState::Recovering { .. }) => {}
+            match found {
+                Some((_, InstanceState::Ready)) => return Ok(()),
+                Some((model, InstanceState::Failed { reason })) => {
+                    return Err(Error::Failed { model, reason });
+                }
+                Some((_, InstanceState::Loading | InstanceState::Recovering { .. })) => {}
                 None => {
                     let known = "it was stopped, or never served".to_owned();
                     return Err(Error::NotServed { name: name.to_owned(), known });
@@ -191,10 +193,11 @@ impl Node {
         Ok(GenerateStream { events })
     }
 
-    /// The model's metadata, for its tokenizer and template.
+    /// The model's metadata, for its tokenizer and template; read from the owner if that is
+    /// another node.
     ///
     /// # Errors
-    /// It is not served, or by another node.
+    /// It is not served, or the owner cannot be reached.
     pub async fn model_header(&self, name: &str) -> Result<Arc<gguf::Directory>> {
         let name = name.to_owned();
         self.call(|reply| Call::Header { name, reply }).await

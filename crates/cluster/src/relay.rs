@@ -6,13 +6,16 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use gguf::File;
+use gguf::{Directory, File, Strided};
 use protocol::Secret;
 use store::Digest;
-use store::slices::{REQUEST_BYTES, Server};
+use store::slices::{
+    ANSWER_BYTES_MAX, ANSWER_HEADER_BYTES, REQUEST_BYTES, Request, Server, decode_answer_header,
+};
 use subtle::ConstantTimeEq;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
@@ -24,6 +27,12 @@ use crate::wire::Purpose;
 
 /// Another local user who finds the door does not know the token and is not let wait.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Connections of one worker at a time: it may read several slices at once.
+const PASSING_MAX: usize = 16;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// No header of a real model comes near this.
+const HEADER_BYTES_MAX: u64 = 256 << 20;
 
 /// A loopback door to a peer's file; closed when the task that runs [`Relay::run`] ends.
 pub(crate) struct Relay {
@@ -55,34 +64,99 @@ impl Relay {
         self.token.clone()
     }
 
-    /// Lets the worker in, again if it comes again; one visitor at a time, as it is one worker.
+    /// Lets the worker in, as often as it comes; what it has open ends with this.
     pub(crate) async fn run(self) {
+        let mut passing = JoinSet::new();
         loop {
-            let outcome = match self.listener.accept().await {
-                Ok((worker, _)) => self.pass(worker).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = outcome {
-                debug!(%error, "a model relay was cut");
+            while passing.try_join_next().is_some() {}
+            match self.listener.accept().await {
+                Ok((worker, _)) if passing.len() < PASSING_MAX => {
+                    let (net, source) = (self.net.clone(), self.source.clone());
+                    let token = self.token.clone();
+                    passing.spawn(async move {
+                        if let Err(error) = pass(worker, &token, &net, source).await {
+                            debug!(%error, "a model relay was cut");
+                        }
+                    });
+                }
+                Ok(_) => debug!("a model relay has no room for one more connection"),
+                Err(error) => {
+                    warn!(%error, "a model relay cannot accept connections");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
             }
         }
     }
+}
 
-    async fn pass(&self, mut worker: TcpStream) -> io::Result<()> {
-        let mut token = [0; 32];
-        timeout(TOKEN_TIMEOUT, worker.read_exact(&mut token)).await??;
-        if !bool::from(token.ct_eq(&self.token.0)) {
-            warn!("a program on this machine knocked at a model relay without its token");
-            return Ok(());
-        }
-        worker.set_nodelay(true)?;
-        let Source { node, addresses, digest } = self.source.clone();
-        let purpose = Purpose::Bulk { digest };
-        let dialed = self.net.dial(addresses, Pin::Node(node), purpose).await;
-        let mut peer = dialed.map_err(io::Error::other)?;
-        copy_bidirectional(&mut worker, &mut peer.stream).await?;
-        Ok(())
+impl Source {
+    async fn dial(self, net: &Arc<Net>) -> io::Result<Connection> {
+        let purpose = Purpose::Bulk { digest: self.digest };
+        let dialed = net.dial(self.addresses, Pin::Node(self.node), purpose).await;
+        dialed.map_err(io::Error::other)
     }
+}
+
+async fn pass(
+    mut worker: TcpStream,
+    expected: &Secret,
+    net: &Arc<Net>,
+    source: Source,
+) -> io::Result<()> {
+    let mut token = [0; 32];
+    timeout(TOKEN_TIMEOUT, worker.read_exact(&mut token)).await??;
+    if !bool::from(token.ct_eq(&expected.0)) {
+        warn!("a program on this machine knocked at a model relay without its token");
+        return Ok(());
+    }
+    worker.set_nodelay(true)?;
+    let mut peer = source.dial(net).await?;
+    copy_bidirectional(&mut worker, &mut peer.stream).await?;
+    Ok(())
+}
+
+/// Reads the header of a peer's model file.
+///
+/// # Errors
+/// The peer cannot be reached or refuses, or what it sends is no header.
+pub(crate) async fn fetch_header(net: &Arc<Net>, source: Source) -> io::Result<Directory> {
+    let mut peer = source.dial(net).await?.stream;
+    let shape = exchange(&mut peer, Request::Shape).await?;
+    let shape: [u8; 16] = shape.try_into().map_err(|_| io::Error::other("a shape is 16 bytes"))?;
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 of 16 bytes"));
+    let (header_len, file_len) = (number(&shape[..8]), number(&shape[8..]));
+    if header_len > HEADER_BYTES_MAX {
+        return Err(io::Error::other(format!("a header of {header_len} bytes is too large")));
+    }
+    let mut header = Vec::new();
+    while (header.len() as u64) < header_len {
+        let start = header.len() as u64;
+        let piece = (header_len - start).min(ANSWER_BYTES_MAX as u64);
+        let pieces = Strided { start, piece, stride: piece, count: 1 };
+        let answer = exchange(&mut peer, Request::Pieces(pieces)).await?;
+        if answer.len() as u64 != piece {
+            return Err(io::Error::other("an answer has the wrong length"));
+        }
+        header.extend(answer);
+    }
+    Directory::parse(&header, file_len).map_err(io::Error::other)
+}
+
+async fn exchange(
+    peer: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    request: Request,
+) -> io::Result<Vec<u8>> {
+    peer.write_all(&request.encode()).await?;
+    peer.flush().await?;
+    let mut header = [0; ANSWER_HEADER_BYTES];
+    peer.read_exact(&mut header).await?;
+    let (refused, len) = decode_answer_header(header).map_err(io::Error::other)?;
+    let mut answer = vec![0; len];
+    peer.read_exact(&mut answer).await?;
+    if refused {
+        return Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned()));
+    }
+    Ok(answer)
 }
 
 /// Answers slice requests from `file` until the peer is done.

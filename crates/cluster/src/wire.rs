@@ -176,8 +176,9 @@ pub(crate) struct Heartbeat {
     pub memory_bytes: u64,
     pub memory_used_bytes: u64,
     pub threads: usize,
-    /// The instances that the sender owns.
+    /// The instances that the sender owns, and the content of their model files.
     pub instances: Vec<InstanceStatus>,
+    pub digests: Vec<Digest>,
 }
 
 /// A worker as its owner orders it; the node that runs it adds what only it knows (threads, where

@@ -1,12 +1,17 @@
+use std::time::Duration;
+
 use protocol::frame::{FRAME_BYTES_MAX, FrameError};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use super::Input;
 use crate::frames;
 use crate::membership::ConnId;
 use crate::net::Connection;
 use crate::wire::{About, Message};
+
+const FAREWELL: Duration = Duration::from_millis(200);
 
 /// A connection's ends in the driver: dropping `stop` closes it.
 pub(super) struct Ends {
@@ -57,8 +62,8 @@ pub(super) async fn run(
         error = receive => error,
         error = send => error,
         _ = stop => {
-            // Closing well is a courtesy: the peer notices either way.
-            let _ = writer.shutdown().await;
+            // Closing well is a courtesy, and no reason to wait for a peer that does not read.
+            let _ = timeout(FAREWELL, writer.shutdown()).await;
             return;
         }
     };

@@ -1,5 +1,7 @@
+use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -14,8 +16,13 @@ use crate::net::{Connection, DialError, Net, Visitor};
 use crate::relay::serve_slices;
 use crate::wire::{GREETING_BYTES_MAX, JoinAnswer, JoinRequest, Purpose};
 
-/// Connections whose end has not shown that it belongs here; a real cluster never has so many.
-const STRANGERS_MAX: usize = 64;
+/// Connections whose other end has not shown that it belongs here; a real cluster never has so
+/// many at a time.
+const STRANGERS_MAX: usize = 256;
+/// The same for one address, so that one machine cannot keep the others out.
+const STRANGERS_PER_ADDRESS_MAX: usize = 32;
+/// Model slices are served over so many connections at a time: four to each other member.
+const BULK_MAX: usize = 256;
 /// A process may run out of file handles for a while; it should not spin meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,6 +33,14 @@ struct Door {
     net: Arc<Net>,
     saver: Arc<Saver>,
     inputs: mpsc::Sender<Input>,
+    strangers: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    bulk: Arc<Semaphore>,
+}
+
+/// One stranger at the door, counted until this is dropped.
+struct Stranger {
+    address: IpAddr,
+    strangers: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
 /// Takes calls until `closing` ends.
@@ -36,29 +51,29 @@ pub(crate) async fn listen(
     inputs: mpsc::Sender<Input>,
     mut closing: watch::Receiver<()>,
 ) {
-    let door = Door { net, saver, inputs };
-    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    let (strangers, bulk) = (Arc::default(), Arc::new(Semaphore::new(BULK_MAX)));
+    let door = Door { net, saver, inputs, strangers, bulk };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = closing.changed() => return,
         };
-        let tcp = match accepted {
-            Ok((tcp, _)) => tcp,
+        let (tcp, address) = match accepted {
+            Ok((tcp, address)) => (tcp, address.ip().to_canonical()),
             Err(error) => {
                 warn!(%error, "cannot accept connections");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let Ok(permit) = strangers.clone().try_acquire_owned() else {
-            debug!("too many strangers at the door; one more is turned away");
+        let Some(stranger) = door.count(address) else {
+            debug!(%address, "too many strangers at the door; one more is turned away");
             continue;
         };
         let (door, mut closing) = (door.clone(), closing.clone());
         tokio::spawn(async move {
             let visit = async {
-                if let Err(error) = door.admit(tcp, permit).await {
+                if let Err(error) = door.admit(tcp, stranger).await {
                     debug!(%error, "a visitor was turned away");
                 }
             };
@@ -71,12 +86,20 @@ pub(crate) async fn listen(
 }
 
 impl Door {
-    /// Lets a visitor in as far as its purpose and key allow. `permit` counts it as a stranger.
-    async fn admit(
-        &self,
-        tcp: TcpStream,
-        permit: tokio::sync::OwnedSemaphorePermit,
-    ) -> Result<(), DialError> {
+    /// Counts a new stranger, if there is room for one more from its address.
+    fn count(&self, address: IpAddr) -> Option<Stranger> {
+        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: usize = strangers.values().sum();
+        let same = strangers.get(&address).copied().unwrap_or(0);
+        if all >= STRANGERS_MAX || same >= STRANGERS_PER_ADDRESS_MAX {
+            return None;
+        }
+        strangers.insert(address, same + 1);
+        Some(Stranger { address, strangers: self.strangers.clone() })
+    }
+
+    /// Lets a visitor in as far as its purpose and key allow.
+    async fn admit(&self, tcp: TcpStream, stranger: Stranger) -> Result<(), DialError> {
         let Visitor { connection, purpose } = self.net.accept(tcp).await?;
         match purpose {
             Purpose::Control => {
@@ -89,7 +112,7 @@ impl Door {
                 self.tell(Input::BulkAsked { peer: connection.peer, digest, reply }).await?;
                 match answer.await.map_err(io::Error::other)? {
                     Some(file) => {
-                        drop(permit);
+                        drop(stranger);
                         self.bulk(connection, file).await
                     }
                     None => {
@@ -108,6 +131,10 @@ impl Door {
         mut connection: Connection,
         file: Arc<gguf::File>,
     ) -> Result<(), DialError> {
+        let Ok(_permit) = self.bulk.try_acquire() else {
+            connection.refuse(format!("{BULK_MAX} others are reading models"), false).await;
+            return Ok(());
+        };
         connection.welcome(self.net.about()).await?;
         Ok(serve_slices(connection, file).await?)
     }
@@ -140,5 +167,17 @@ impl Door {
     async fn tell(&self, input: Input) -> Result<(), DialError> {
         let sent = self.inputs.send(input).await;
         Ok(sent.map_err(|_| io::Error::other("this node is shutting down"))?)
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = strangers.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                strangers.remove(&self.address);
+            }
+        }
     }
 }

@@ -139,7 +139,9 @@ pub(crate) struct Daemon {
     links: HashMap<ConnId, peers::Link>,
     views: HashMap<NodeId, peers::View>,
     next_conn: ConnId,
-    duplicate_seen: Option<String>,
+    /// Why members do not let this node in, in their words.
+    refusals: BTreeMap<NodeId, String>,
+    joining: Vec<peers::Joining>,
 
     /// By instance id.
     owned: BTreeMap<String, Owned>,
@@ -174,7 +176,8 @@ impl Daemon {
             links: HashMap::new(),
             views: HashMap::new(),
             next_conn: 0,
-            duplicate_seen: None,
+            refusals: BTreeMap::new(),
+            joining: Vec::new(),
             owned: BTreeMap::new(),
             instances_made: 0,
             workers: HashMap::new(),
@@ -249,7 +252,7 @@ impl Daemon {
             Call::Generate { name, request, reply } => {
                 drop(reply.send(self.generate(&name, request)));
             }
-            Call::Header { name, reply } => drop(reply.send(self.header(&name))),
+            Call::Header { name, reply } => self.header(&name, reply),
             Call::Shutdown { reply } => drop(reply),
         }
     }
@@ -279,6 +282,7 @@ impl Daemon {
         }
         self.tick_instances();
         self.end_orphans();
+        self.finish_joining();
     }
 
     fn now(&self) -> Duration {

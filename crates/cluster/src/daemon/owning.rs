@@ -1,18 +1,25 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
-use gguf::{File, Source as _};
+use gguf::{Directory, File, Source as _};
 use protocol::{Command, Secret};
 use store::Digest;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{Daemon, Owned, Prepared};
 use crate::instance::{Effect, Event, Fixed, Instance, Path, Rank};
+use crate::relay::{Source, fetch_header};
 use crate::wire::{Message, WorkerId};
 use crate::{Error, InstanceState, NodeId, NodeState, Result};
 
 /// Worker numbers of one instance; none is respawned as often as this.
 const WORKERS_BITS: u32 = 32;
+
+/// A header has a few megabytes; a slow network needs seconds for them.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A node that could take a rank.
 struct Candidate {
@@ -91,15 +98,35 @@ impl Daemon {
         Ok(())
     }
 
-    pub(super) fn header(&self, name: &str) -> Result<Arc<gguf::Directory>> {
+    /// Finds a model's header here, or reads it from the node that serves the model.
+    pub(super) fn header(&self, name: &str, reply: oneshot::Sender<Result<Arc<Directory>>>) {
+        // A caller that has stopped waiting needs no answer.
         if let Some(owned) = self.find_owned(name).and_then(|id| self.owned.get(&id)) {
-            return Ok(owned.prepared.file.directory().clone());
+            return drop(reply.send(Ok(owned.prepared.file.directory().clone())));
         }
-        let found = self.instance_statuses().into_iter().find(|s| s.id == name || s.model == name);
-        Err(match found {
-            Some(status) => Error::NotOwner { owner: self.node_name(status.owner) },
-            None => self.not_served(name),
-        })
+        let Some((node, digest)) = self.find_elsewhere(name) else {
+            return drop(reply.send(Err(self.not_served(name))));
+        };
+        let source = Source { node, addresses: self.peer_addresses(node), digest };
+        let (net, owner) = (self.net.clone(), self.node_name(node));
+        self.spawn(async move {
+            let fetched = timeout(HEADER_TIMEOUT, fetch_header(&net, source)).await;
+            let fetched = fetched.unwrap_or_else(|elapsed| Err(elapsed.into()));
+            let failed = |error: std::io::Error| Error::Header { owner, why: error.to_string() };
+            let _ = reply.send(fetched.map(Arc::new).map_err(failed));
+        });
+    }
+
+    /// The owner of another node's instance, and what its model file holds.
+    fn find_elsewhere(&self, name: &str) -> Option<(NodeId, Digest)> {
+        let reachable = self.views.iter().filter(|(id, _)| self.membership.conn(**id).is_some());
+        reachable.filter_map(|(id, view)| Some((id, view.heartbeat.as_ref()?))).find_map(
+            |(id, heartbeat)| {
+                let mut known = heartbeat.instances.iter().zip(&heartbeat.digests);
+                let found = known.find(|(its, _)| its.id == name || its.model == name);
+                found.map(|(_, digest)| (*id, *digest))
+            },
+        )
     }
 
     /// The file of a placed model, for a member that lacks it.

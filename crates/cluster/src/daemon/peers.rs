@@ -25,6 +25,16 @@ const ROUND_TRIPS: usize = 16;
 /// An answer to a code takes one round trip and one write to disk.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a join waits for the first connection, which takes milliseconds where all is well.
+const JOIN_SETTLE_MAX: Duration = Duration::from_secs(3);
+
+/// A join that stands and is about to be answered.
+pub(super) struct Joining {
+    joined: Joined,
+    until: Duration,
+    reply: oneshot::Sender<Result<Joined>>,
+}
+
 /// A control connection.
 pub(super) struct Link {
     pub peer: NodeId,
@@ -112,13 +122,15 @@ impl Daemon {
     }
 
     pub(super) fn dial_failed(&mut self, peer: NodeId, error: &DialError) {
-        if let DialError::Refused { reason, duplicate: true } = error {
-            if self.duplicate_seen.is_none() {
-                error!(peer = %peer.short(), reason, "this node's identity is in use elsewhere");
+        let connected = self.membership.conn(peer).is_some();
+        match error {
+            DialError::Refused { reason, .. } | DialError::Version(reason) if !connected => {
+                let reason = format!("{}: {reason}", self.node_name(peer));
+                if self.refusals.insert(peer, reason.clone()).is_none() {
+                    error!(peer = %peer.short(), reason, "a member does not let this node in");
+                }
             }
-            self.duplicate_seen = Some(reason.clone());
-        } else {
-            debug!(peer = %peer.short(), %error, "a member does not answer");
+            error => debug!(peer = %peer.short(), %error, "a member does not answer"),
         }
         self.step_membership(Event::DialFailed { peer });
     }
@@ -160,7 +172,7 @@ impl Daemon {
 
     fn peer_up(&mut self, peer: NodeId, conn: ConnId, boot: u64) {
         info!(peer = %peer.short(), name = self.node_name(peer), "a member is here");
-        self.duplicate_seen = None;
+        self.refusals.remove(&peer);
         self.views.insert(peer, View { boot, ..View::default() });
         self.owner_returned(peer, boot);
         self.send(conn, Message::Members { members: self.all_members() });
@@ -189,9 +201,10 @@ impl Daemon {
 
     pub(super) fn received(&mut self, conn: ConnId, message: Message) {
         let Some(peer) = self.links.get(&conn).map(|link| link.peer) else { return };
-        self.step_membership(Event::Heard { conn });
+        self.heard(peer, conn);
         match message {
             Message::Heartbeat(heartbeat) => {
+                self.dirty = true;
                 self.send(conn, Message::HeartbeatSeen { seq: heartbeat.seq });
                 if let Some(view) = self.views.get_mut(&peer) {
                     view.heartbeat = Some(*heartbeat);
@@ -222,6 +235,14 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    fn heard(&mut self, peer: NodeId, conn: ConnId) {
+        let was = self.membership.state(peer);
+        let now = self.now();
+        // It answers with no effects; it only takes note.
+        self.membership.step(Event::Heard { conn }, now);
+        self.dirty |= was != self.membership.state(peer);
     }
 
     /// Puts a message on its way; a peer that does not take its messages is cut off.
@@ -262,6 +283,7 @@ impl Daemon {
             memory_used_bytes: self.memory_used_bytes(),
             threads: self.config.threads,
             instances: self.owned.values().map(|owned| owned.machine.status()).collect(),
+            digests: self.owned.values().map(|owned| owned.prepared.found.digest).collect(),
         };
         if let Some(view) = self.views.get_mut(&peer) {
             view.asked = Some((seq, Instant::now()));
@@ -276,6 +298,7 @@ impl Daemon {
                 view.round_trips.pop_front();
             }
             view.round_trips.push_back(asked_at.elapsed());
+            self.finish_joining();
         }
     }
 
@@ -360,13 +383,31 @@ impl Daemon {
             members: self.membership.members().count() + 1,
         };
         info!(by = %by.short(), members = joined.members, "joined a cluster");
+        let until = self.now() + JOIN_SETTLE_MAX;
+        self.joining.push(Joining { joined, until, reply });
+        self.finish_joining();
+    }
+
+    /// Answers those joins whose new neighbour has heard this node: from now on it can be given
+    /// work. One that takes long has joined all the same.
+    pub(super) fn finish_joining(&mut self) {
+        let now = self.now();
+        let views = &self.views;
+        let heard = |by| views.get(&by).is_some_and(|view: &View| !view.round_trips.is_empty());
+        let is_done = |joining: &mut Joining| now >= joining.until || heard(joining.joined.by);
+        let done: Vec<Joining> = self.joining.extract_if(.., is_done).collect();
+        if done.is_empty() {
+            return;
+        }
         self.publish();
-        let saver = self.saver.clone();
-        self.spawn(async move {
-            saver.save().await;
-            // The caller may have stopped waiting; the join stands.
-            let _ = reply.send(Ok(joined));
-        });
+        for Joining { joined, reply, .. } in done {
+            let saver = self.saver.clone();
+            self.spawn(async move {
+                saver.save().await;
+                // The caller may have stopped waiting; the join stands.
+                let _ = reply.send(Ok(joined));
+            });
+        }
     }
 
     /// All members, this node first.

@@ -1,9 +1,13 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Daemon;
 use crate::members::Member;
 use crate::wire::VERSION;
 use crate::{ClusterStatus, InstanceStatus, NodeState, NodeStatus};
+
+/// A node that has just started may still be alone; later somebody should know.
+const ALONE_MAX: Duration = Duration::from_secs(10);
 
 impl Daemon {
     /// Lets everybody see the present state, if it has changed.
@@ -27,9 +31,23 @@ impl Daemon {
             node: self.net.id(),
             nodes: std::iter::once(me).chain(peers).collect(),
             instances: self.instance_statuses(),
-            notices: self.duplicate_seen.iter().cloned().collect(),
+            notices: self.notices(),
         };
         self.status.send_replace(Arc::new(status));
+    }
+
+    fn notices(&self) -> Vec<String> {
+        let mut notices: Vec<String> = self.refusals.values().cloned().collect();
+        let others = self.membership.members().count();
+        let reached = self.membership.members().any(|m| self.membership.conn(m.id).is_some());
+        if others > 0 && !reached && notices.is_empty() && self.now() > ALONE_MAX {
+            notices.push(format!(
+                "none of the {others} other members can be reached. Check that they are on, that \
+                 all are on one network, and that no firewall blocks port {}",
+                self.net.listen().port()
+            ));
+        }
+        notices
     }
 
     /// This node's instances, and those of the others as they last told.

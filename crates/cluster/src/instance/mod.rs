@@ -203,7 +203,10 @@ impl Instance {
         if let Phase::Failed { reason, why } = &self.phase {
             match why {
                 GaveUp::Crashes { until } if now >= *until => self.try_again(now),
-                _ => return Err(Error::Unusable(reason.clone())),
+                _ => {
+                    let (model, reason) = (self.fixed.model.clone(), reason.clone());
+                    return Err(Error::Failed { model, reason });
+                }
             }
         }
         let limit = requests::WAITING_MAX;

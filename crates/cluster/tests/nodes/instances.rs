@@ -113,7 +113,9 @@ pub async fn a_worker_that_cannot_load_is_given_up() {
     let error = home.node.wait_ready(&id).await.unwrap_err().to_string();
     let expected = "node a (rank 0) was lost: its worker exited with status 3: tensor \
                     blk.0.attn_q.weight is missing (3 times in a row)";
-    assert_eq!(error, expected);
+    assert_eq!(error, format!("counter cannot answer: {expected}"));
+    let refused = home.node.generate(&id, prompt(1, 1)).await.unwrap_err();
+    assert!(matches!(refused, Error::Failed { .. }), "{refused}");
     assert!(matches!(collect(waiting).await.1, Ended::Failed(reason) if reason == expected));
     // What has failed gives way.
     let again = home.node.serve(serve(&path)).await.unwrap();
@@ -223,6 +225,10 @@ pub async fn requests_from_other_nodes_are_passed_on() {
     until(c, "the instance", |s| s.instances.iter().any(|i| i.state == InstanceState::Ready)).await;
     c.wait_ready("counter").await.unwrap();
     ask(c, &id, 3).await;
+    let header = c.model_header("counter").await.unwrap();
+    assert_eq!(header.str("general.name").unwrap(), "counter");
+    let unknown = c.model_header("other").await.unwrap_err();
+    assert!(matches!(unknown, Error::NotServed { .. }), "{unknown}");
     // Dropping the stream here ends the request there.
     let stream = streaming(c, "counter").await;
     assert_eq!(instance(&homes[0].node, &id).requests_running, 1);

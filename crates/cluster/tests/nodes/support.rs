@@ -60,6 +60,10 @@ impl Home {
     pub async fn join(&self, other: &Node) {
         let invite = other.invite(MINUTE).await.unwrap();
         self.node.join(&invite.code).await.unwrap();
+        // Whoever has joined can be given work.
+        let status = other.status();
+        let joined = status.nodes.iter().find(|node| node.id == self.node.id()).unwrap();
+        assert_eq!((joined.state, joined.threads), (NodeState::Live, 1));
     }
 }
 
