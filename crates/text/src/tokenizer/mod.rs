@@ -6,6 +6,7 @@ mod index;
 mod merge;
 mod pair_hash;
 mod pretokenizer;
+mod schemes;
 mod specials;
 mod spm;
 mod vocab;

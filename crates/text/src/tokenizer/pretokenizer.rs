@@ -6,160 +6,16 @@
 //! The published patterns end in `\s+(?!\S)|\s+`: a run of white space gives its last character to
 //! the word that follows. That look-ahead is done here by hand, so that all patterns are true
 //! regular expressions: linear in the text, with no input that makes them slow.
-//!
-//! Source: the `pre_tokenizer` of each family's published `tokenizer.json`, under the names that
-//! the GGUF converter of llama.cpp gives them.
 
 use regex_automata::meta::{Cache, Regex};
 use regex_automata::{Anchored, Input};
 
+use super::schemes::{self, Scheme, Step};
 use super::vocab::Writing;
 use crate::TextError;
 
 /// Compiled pattern bytes; the largest of the patterns below needs about 1 MB.
 const COMPILED_BYTES_MAX: usize = 16 << 20;
-
-/// A pattern as published; `contractions` and the like are spelled out below.
-#[derive(Clone, Copy)]
-enum Step {
-    /// Cut by this pattern.
-    Cut(&'static str),
-    /// The same, followed by `\s+(?!\S)|\s+`.
-    CutSpaces(&'static str),
-    /// Runs of digits in threes counted from the right: `\d{1,3}(?=(?:\d{3})*\b)`.
-    DigitTriples,
-}
-
-use Step::{Cut, CutSpaces, DigitTriples};
-
-/// What a name in `tokenizer.ggml.pre` stands for.
-#[derive(Clone, Copy)]
-pub(super) struct Scheme {
-    steps: &'static [Step],
-    /// A word that is a token as a whole is not merged from its bytes.
-    prefer_whole: bool,
-    /// What the family does where the file has no `add_bos_token`.
-    pub(super) add_bos: bool,
-    writing: Writing,
-}
-
-const GPT2: Step = CutSpaces(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+");
-
-/// The pattern of GPT-4 (cl100k) with digits in runs of one to three.
-const CL100K: Step = CutSpaces(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+",
-);
-
-/// The same with single digits.
-const QWEN2: Step = CutSpaces(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+",
-);
-
-/// The pattern of GPT-4o: words break where lower case turns into upper case.
-const O200K: Step = CutSpaces(concat!(
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+",
-));
-
-const DEEPSEEK_V3_WORDS: Step = CutSpaces(concat!(
-    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"##,
-    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+",
-));
-
-const CJK_KANA: Step = Cut(r"[一-龥\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+");
-const CJK_HANGUL: Step = Cut(r"[一-龥\x{0800}-一가-\x{D7FF}]+");
-
-const fn scheme(steps: &'static [Step]) -> Scheme {
-    Scheme { steps, prefer_whole: false, add_bos: false, writing: Writing::ByteLevel }
-}
-
-const fn whole(steps: &'static [Step]) -> Scheme {
-    Scheme { prefer_whole: true, ..scheme(steps) }
-}
-
-/// The scheme of a name; one arm a family.
-#[rustfmt::skip]
-pub(super) fn find_scheme(name: &str) -> Option<Scheme> {
-    const FALCON_PUNCTUATION: Step = Cut(r"[\p{P}\$\+<=>\^~\|`]+");
-    const NOT_PUNCTUATION: Step = Cut(r" ?[^(\s|.,!?…。，、।۔،)]+");
-    Some(match name {
-        "default" => scheme(&[
-            Cut(r"[\p{P}\$\+<=>\^~\|]+"), GPT2, Cut(r"\p{N}+"), Cut("[0-9][0-9][0-9]"),
-        ]),
-        "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0"
-        | "lfm2" | "jina-v5-nano" => Scheme { add_bos: true, ..whole(&[CL100K]) },
-        "dbrx" | "smaug-bpe" | "glm4" | "chatglm-bpe" => scheme(&[CL100K]),
-        "minicpm5" => whole(&[Cut(r"\p{N}{1,3}"), CutSpaces(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+",
-        )]),
-        "qwen2" | "deepseek-r1-qwen" | "kormo" | "f2llmv2" | "stablelm2" | "hunyuan" | "megrez"
-        | "solar-open" | "grok-2" => scheme(&[QWEN2]),
-        "qwen35" => scheme(&[CutSpaces(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+",
-        )]),
-        "laguna" => scheme(&[Cut(r"[^\n]+|\n+"), QWEN2]),
-        "ufakzeka" => scheme(&[CutSpaces(
-            r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+",
-        )]),
-        "gpt-4o" | "llama4" | "kanana2" | "talkie" | "minimax-m2" => scheme(&[O200K]),
-        "granite-embed-multi-97m" => whole(&[O200K]),
-        "tiny_aya" | "cohere2moe" => scheme(&[DigitTriples, O200K]),
-        "tekken" => Scheme { add_bos: true, ..whole(&[CutSpaces(concat!(
-            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
-            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
-            r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+",
-        ))]) },
-        "kimi-k2" => scheme(&[CutSpaces(concat!(
-            r"\p{Han}+",
-            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-            r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+",
-        ))]),
-        "deepseek-llm" => scheme(&[
-            Cut(r"[\r\n]"), Cut(r"\s?[\p{Lu}\p{Ll}\p{Lt}]+"),
-            Cut(r"\s?[!-/:-~！-／：-～‘-‟\x{3000}-。]+"), Cut(r"\s+$"), CJK_HANGUL, Cut(r"\p{N}+"),
-        ]),
-        "deepseek-coder" => scheme(&[
-            Cut(r"[\r\n]"), Cut(r"\s?\p{L}+"), Cut(r"\s?\p{P}+"), CJK_HANGUL, Cut(r"\p{N}"),
-        ]),
-        "deepseek-v3" | "hunyuan-dense" | "joyai-llm" | "hy_v4" => {
-            scheme(&[Cut(r"\p{N}{1,3}"), CJK_KANA, DEEPSEEK_V3_WORDS])
-        }
-        "youtu" => whole(&[
-            Cut(r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+"),
-            CutSpaces(concat!(
-                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-                r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-                r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+",
-            )),
-        ]),
-        "falcon" => scheme(&[FALCON_PUNCTUATION, GPT2, Cut("[0-9][0-9][0-9]")]),
-        "starcoder" | "refact" | "command-r" | "smollm" | "codeshell" | "exaone" | "minerva-7b"
-        | "mellum2" => scheme(&[Cut(r"\p{N}"), GPT2]),
-        "gpt-2" | "phi-2" | "mpt" | "olmo" | "jais" | "trillion" | "granite-docling" | "jina-es"
-        | "jina-de" | "jina-v1-en" | "jina-v2-es" | "jina-v2-de" | "jina-v2-code" | "roberta-bpe"
-        | "gigachat" | "a.x-4.0" | "mellum" | "modern-bert" | "exaone4" => scheme(&[GPT2]),
-        "exaone-moe" => scheme(&[CutSpaces(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]",
-        )]),
-        "bailingmoe" | "bailingmoe2" | "llada-moe" => scheme(&[CutSpaces(
-            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]",
-        )]),
-        "seed-coder" => scheme(&[CutSpaces(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+",
-        )]),
-        "poro-chat" | "bloom" | "gpt3-finnish" => scheme(&[NOT_PUNCTUATION]),
-        "viking" => scheme(&[NOT_PUNCTUATION, Cut(r"\p{N}")]),
-        "gemma4" | "granite-embed-multi-311m" => Scheme {
-            writing: Writing::SentencePiece, add_bos: true, ..scheme(&[Cut(r"[^\n]+|\n+")])
-        },
-        "sarvam-moe" => Scheme {
-            writing: Writing::SentencePiece, ..scheme(&[Cut(r"[^\n]+|\n+")])
-        },
-        _ => return None,
-    })
-}
 
 /// A scheme ready to run.
 pub(super) struct Pretokenizer {
@@ -178,9 +34,9 @@ enum Compiled {
 impl Pretokenizer {
     pub(super) fn new(scheme: Scheme) -> Self {
         let steps = scheme.steps.iter().map(|step| match *step {
-            Cut(pattern) => Compiled::Cut(compile(&[pattern])),
-            CutSpaces(pattern) => Compiled::Cut(compile(&[pattern, r"\s+"])),
-            DigitTriples => {
+            Step::Cut(pattern) => Compiled::Cut(compile(&[pattern])),
+            Step::CutSpaces(pattern) => Compiled::Cut(compile(&[pattern, r"\s+"])),
+            Step::DigitTriples => {
                 let inside = r"\d+[\p{Alphabetic}\p{M}\p{N}\p{Pc}&&[^\d]]";
                 Compiled::DigitTriples(compile(&[inside, r"\d+"]))
             }
@@ -193,7 +49,7 @@ impl Pretokenizer {
     /// # Errors
     /// A name that is not known.
     pub(super) fn find(name: &str) -> Result<Scheme, TextError> {
-        find_scheme(name).ok_or_else(|| TextError::PreTokenizer { found: name.to_owned() })
+        schemes::find(name).ok_or_else(|| TextError::PreTokenizer { found: name.to_owned() })
     }
 
     pub(super) fn writing(&self) -> Writing {
@@ -281,7 +137,7 @@ mod tests {
 
     fn words(name: &str, text: &str) -> Vec<String> {
         let mut words = Vec::new();
-        let pretokenizer = Pretokenizer::new(find_scheme(name).unwrap());
+        let pretokenizer = Pretokenizer::new(schemes::find(name).unwrap());
         pretokenizer.split(text, &mut |word| words.push(word.to_owned()));
         assert_eq!(words.concat(), text, "{name} loses text");
         words
@@ -311,11 +167,7 @@ mod tests {
 
     #[test]
     fn every_known_name_compiles_and_keeps_all_text() {
-        let names = "default llama-bpe dbrx minicpm5 qwen2 qwen35 laguna ufakzeka gpt-4o tiny_aya \
-            granite-embed-multi-97m tekken kimi-k2 deepseek-llm deepseek-coder deepseek-v3 youtu \
-            falcon starcoder gpt-2 exaone-moe bailingmoe seed-coder poro-chat viking gemma4 \
-            sarvam-moe";
-        for name in names.split_whitespace() {
+        for name in schemes::names() {
             words(name, "Ünï 12345 \t\r\n\n  x漢字かな한글 🦀's 'LL ... \u{85}\u{a0} end   ");
         }
         assert!(matches!(Pretokenizer::find("x-1"), Err(TextError::PreTokenizer { .. })));

@@ -100,7 +100,6 @@ fn string_method<'t>(
 ) -> Result<'t> {
     machine.budget.read(text.len())?;
     let budget = &mut machine.budget;
-    let all = |is: fn(char) -> bool| Ok(Value::Bool(!text.is_empty() && text.chars().all(is)));
     match name {
         "strip" | "lstrip" | "rstrip" => {
             let chars = args.text(0, "chars", "", budget)?;
@@ -151,19 +150,27 @@ fn string_method<'t>(
             Ok(Value::Int(text.matches(&part).count() as i64))
         }
         "format" => brace_format(text, args, budget),
+        _ => match predicate(text, name) {
+            Some(result) => Ok(Value::Bool(result)),
+            None => Err(Fault::failed(format!("a string has no method `{name}`"))),
+        },
+    }
+}
+
+/// The methods that ask what a string consists of.
+fn predicate(text: &str, name: &str) -> Option<bool> {
+    let all = |is: fn(char) -> bool| !text.is_empty() && text.chars().all(is);
+    let cased = text.chars().any(|ch| ch.is_uppercase() || ch.is_lowercase());
+    Some(match name {
         "isdigit" | "isnumeric" | "isdecimal" => all(char::is_numeric),
         "isalpha" => all(char::is_alphabetic),
         "isalnum" => all(char::is_alphanumeric),
         "isspace" => all(char::is_whitespace),
-        "isascii" => Ok(Value::Bool(text.is_ascii())),
-        "isupper" | "islower" => {
-            let cased = text.chars().any(|ch| ch.is_uppercase() || ch.is_lowercase());
-            let wrong =
-                |ch: char| if name == "isupper" { ch.is_lowercase() } else { ch.is_uppercase() };
-            Ok(Value::Bool(cased && !text.chars().any(wrong)))
-        }
-        _ => Err(Fault::failed(format!("a string has no method `{name}`"))),
-    }
+        "isascii" => text.is_ascii(),
+        "isupper" => cased && !text.chars().any(char::is_lowercase),
+        "islower" => cased && !text.chars().any(char::is_uppercase),
+        _ => return None,
+    })
 }
 
 /// Text without the characters of `chars` (white space if empty) at its ends.

@@ -12,6 +12,7 @@ pub(super) mod budget;
 mod eval;
 mod exec;
 mod filters;
+mod functions;
 mod methods;
 mod ops;
 mod print;

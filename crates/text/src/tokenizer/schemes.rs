@@ -1,0 +1,234 @@
+//! The published pre-tokenizers by their names in GGUF files: data, no code.
+//!
+//! Source: the `pre_tokenizer` of each family's published `tokenizer.json`, under the names that
+//! the GGUF converter of llama.cpp gives them.
+
+use super::vocab::Writing;
+
+/// One cut of a pre-tokenizer.
+#[derive(Clone, Copy)]
+pub(super) enum Step {
+    /// Cut by this pattern.
+    Cut(&'static str),
+    /// The same, followed by `\s+(?!\S)|\s+`.
+    CutSpaces(&'static str),
+    /// Runs of digits in threes counted from the right: `\d{1,3}(?=(?:\d{3})*\b)`.
+    DigitTriples,
+}
+
+use Step::{Cut, CutSpaces, DigitTriples};
+
+/// What a name in `tokenizer.ggml.pre` stands for.
+#[derive(Clone, Copy)]
+pub(super) struct Scheme {
+    pub(super) steps: &'static [Step],
+    /// A word that is a token as a whole is not merged from its bytes.
+    pub(super) prefer_whole: bool,
+    /// What the family does where the file has no `add_bos_token`.
+    pub(super) add_bos: bool,
+    pub(super) writing: Writing,
+}
+
+/// The scheme of a name.
+pub(super) fn find(name: &str) -> Option<Scheme> {
+    FAMILIES.iter().find(|(names, _)| names.contains(&name)).map(|(_, scheme)| *scheme)
+}
+
+const fn scheme(steps: &'static [Step]) -> Scheme {
+    Scheme { steps, prefer_whole: false, add_bos: false, writing: Writing::ByteLevel }
+}
+
+const fn whole(steps: &'static [Step]) -> Scheme {
+    Scheme { prefer_whole: true, ..scheme(steps) }
+}
+
+/// English contractions in either case.
+macro_rules! contractions {
+    () => {
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+    };
+}
+
+/// Letters with one character of anything else in front.
+macro_rules! letters {
+    () => {
+        r"[^\r\n\p{L}\p{N}]?\p{L}+"
+    };
+}
+
+/// Punctuation with a space in front and line breaks behind; line breaks with spaces in front.
+macro_rules! punctuation_and_lines {
+    () => {
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    };
+}
+
+/// Words that break where lower case turns into upper case, each followed by `$end`.
+macro_rules! cased_words {
+    ($end:expr) => {
+        concat!(
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+            $end,
+            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+            $end
+        )
+    };
+}
+
+const GPT2: Step = CutSpaces(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+");
+
+/// The pattern of GPT-4 (cl100k), digits in runs of one to three.
+const CL100K: Step =
+    CutSpaces(concat!(contractions!(), "|", letters!(), r"|\p{N}{1,3}|", punctuation_and_lines!()));
+
+/// The same with single digits.
+const QWEN2: Step =
+    CutSpaces(concat!(contractions!(), "|", letters!(), r"|\p{N}|", punctuation_and_lines!()));
+
+/// The same with any number of digits.
+const MINICPM5: Step =
+    CutSpaces(concat!(contractions!(), "|", letters!(), r"|\p{N}+|", punctuation_and_lines!()));
+
+/// The same with combining marks as parts of words.
+const QWEN35: Step = CutSpaces(concat!(
+    contractions!(),
+    r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+"
+));
+
+/// The same without contractions, so that Turkish suffixes stay attached.
+const UFAKZEKA: Step = CutSpaces(concat!(letters!(), r"|\p{N}|", punctuation_and_lines!()));
+
+/// The pattern of GPT-4o.
+const O200K: Step = CutSpaces(concat!(
+    cased_words!(concat!(contractions!(), "?")),
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+"
+));
+
+/// The same with single digits.
+const YOUTU: Step = CutSpaces(concat!(
+    cased_words!(concat!(contractions!(), "?")),
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+"
+));
+
+/// The same without contractions.
+const TEKKEN: Step =
+    CutSpaces(concat!(cased_words!(""), r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+"));
+
+/// GPT-4o's with runs of Chinese characters apart.
+const KIMI_K2: Step = CutSpaces(concat!(
+    r"\p{Han}+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*",
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+",
+    contractions!(),
+    r"?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+",
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*",
+    contractions!(),
+    r"?|\p{N}{1,3}|",
+    punctuation_and_lines!()
+));
+
+const DEEPSEEK_V3: Step = CutSpaces(concat!(
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"##,
+    r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+"
+));
+
+const EXAONE_MOE: Step = CutSpaces(concat!(
+    contractions!(),
+    r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}",
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]"
+));
+
+const BAILINGMOE: Step = CutSpaces(concat!(
+    r"'(?i:[sdmt]|ll|ve|re)|",
+    letters!(),
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]"
+));
+
+const SEED_CODER: Step = CutSpaces(concat!(
+    contractions!(),
+    "|",
+    letters!(),
+    r"|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+"
+));
+
+const CJK_KANA: Step = Cut(r"[一-龥\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+");
+const CJK_HANGUL: Step = Cut(r"[一-龥\x{0800}-一가-\x{D7FF}]+");
+const YOUTU_SCRIPTS: Step = Cut(concat!(
+    r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+",
+    r"|[一-龥\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+"
+));
+const NOT_PUNCTUATION: Step = Cut(r" ?[^(\s|.,!?…。，、।۔،)]+");
+const LINES: Step = Cut(r"[^\n]+|\n+");
+
+/// Names that mean the same, and what they mean.
+#[rustfmt::skip]
+const FAMILIES: &[(&[&str], Scheme)] = &[
+    (
+        &["default"],
+        scheme(&[Cut(r"[\p{P}\$\+<=>\^~\|]+"), GPT2, Cut(r"\p{N}+"), Cut("[0-9][0-9][0-9]")]),
+    ),
+    (
+        &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+          "jina-v5-nano"],
+        Scheme { add_bos: true, ..whole(&[CL100K]) },
+    ),
+    (&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], scheme(&[CL100K])),
+    (&["minicpm5"], whole(&[Cut(r"\p{N}{1,3}"), MINICPM5])),
+    (
+        &["qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "stablelm2", "hunyuan", "megrez",
+          "solar-open", "grok-2"],
+        scheme(&[QWEN2]),
+    ),
+    (&["qwen35"], scheme(&[QWEN35])),
+    (&["laguna"], scheme(&[LINES, QWEN2])),
+    (&["ufakzeka"], scheme(&[UFAKZEKA])),
+    (&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], scheme(&[O200K])),
+    (&["granite-embed-multi-97m"], whole(&[O200K])),
+    (&["tiny_aya", "cohere2moe"], scheme(&[DigitTriples, O200K])),
+    (&["tekken"], Scheme { add_bos: true, ..whole(&[TEKKEN]) }),
+    (&["kimi-k2"], scheme(&[KIMI_K2])),
+    (
+        &["deepseek-llm"],
+        scheme(&[
+            Cut(r"[\r\n]"), Cut(r"\s?[\p{Lu}\p{Ll}\p{Lt}]+"),
+            Cut(r"\s?[!-/:-~！-／：-～‘-‟\x{3000}-。]+"), Cut(r"\s+$"), CJK_HANGUL, Cut(r"\p{N}+"),
+        ]),
+    ),
+    (
+        &["deepseek-coder"],
+        scheme(&[
+            Cut(r"[\r\n]"), Cut(r"\s?\p{L}+"), Cut(r"\s?\p{P}+"), CJK_HANGUL, Cut(r"\p{N}"),
+        ]),
+    ),
+    (
+        &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
+        scheme(&[Cut(r"\p{N}{1,3}"), CJK_KANA, DEEPSEEK_V3]),
+    ),
+    (&["youtu"], whole(&[YOUTU_SCRIPTS, YOUTU])),
+    (&["falcon"], scheme(&[Cut(r"[\p{P}\$\+<=>\^~\|`]+"), GPT2, Cut("[0-9][0-9][0-9]")])),
+    (
+        &["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b",
+          "mellum2"],
+        scheme(&[Cut(r"\p{N}"), GPT2]),
+    ),
+    (
+        &["gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "jina-es",
+          "jina-de", "jina-v1-en", "jina-v2-es", "jina-v2-de", "jina-v2-code", "roberta-bpe",
+          "gigachat", "a.x-4.0", "mellum", "modern-bert", "exaone4"],
+        scheme(&[GPT2]),
+    ),
+    (&["exaone-moe"], scheme(&[EXAONE_MOE])),
+    (&["bailingmoe", "bailingmoe2", "llada-moe"], scheme(&[BAILINGMOE])),
+    (&["seed-coder"], scheme(&[SEED_CODER])),
+    (&["poro-chat", "bloom", "gpt3-finnish"], scheme(&[NOT_PUNCTUATION])),
+    (&["viking"], scheme(&[NOT_PUNCTUATION, Cut(r"\p{N}")])),
+    (
+        &["gemma4", "granite-embed-multi-311m"],
+        Scheme { writing: Writing::SentencePiece, add_bos: true, ..scheme(&[LINES]) },
+    ),
+    (&["sarvam-moe"], Scheme { writing: Writing::SentencePiece, ..scheme(&[LINES]) }),
+];
+
+#[cfg(test)]
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().flat_map(|(names, _)| names.iter().copied())
+}
