@@ -173,8 +173,8 @@ impl Kernel for Quantise<'_> {
                 let top = s.top(s.max(s.abs(halves[0]), s.abs(halves[1])));
                 let (scale, inverse) =
                     if top < SMALLEST_MAX { (0.0, 0.0) } else { (top / 127.0, 127.0 / top) };
-                for (half, x) in halves.into_iter().enumerate() {
-                    let q = s.to_i(s.mul(x, s.splat(inverse)));
+                for half in 0..2 {
+                    let q = s.to_i(s.mul(halves[half], s.splat(inverse)));
                     s.store_i8(out.q.as_mut_ptr().add(half * LANES), q);
                     out.sums[half] = s.sum_i(q);
                 }

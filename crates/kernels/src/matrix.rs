@@ -262,8 +262,9 @@ impl<T: Quantised> Kernel for QuantisedRow<'_, T> {
                 let mut scales = [[0.0_f32; LANES]; 4];
                 // SAFETY: as above, and each vector stored has its place in a buffer.
                 unsafe {
-                    for (i, w) in tile_weights::<S, T>(s, record, tile).into_iter().enumerate() {
-                        s.store_i(weights.as_mut_ptr().add(i * VECTOR_BYTES), w);
+                    let unpacked = tile_weights::<S, T>(s, record, tile);
+                    for i in 0..TILE {
+                        s.store_i(weights.as_mut_ptr().add(i * VECTOR_BYTES), unpacked[i]);
                     }
                     let found = T::scales(s, record, &head, tile);
                     for half in 0..2 {

@@ -3,7 +3,7 @@
 use super::PAGE_POSITIONS;
 use crate::isa::Kernel;
 use crate::math::{exp, tanh};
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, array_of};
 
 /// Where a running maximum starts: below any score, and finite, so that a difference of two such
 /// is zero and not "not a number".
@@ -131,7 +131,7 @@ impl<E: Element> AddPage<'_, '_, E> {
     /// `R` by `V` vectors of values. The tile's shape does not touch any order of additions.
     #[inline(always)]
     fn add<S: Simd, const R: usize, const P: usize, const V: usize>(&mut self, s: S, first: usize) {
-        let queries: [Query; R] = std::array::from_fn(|r| self.queries[first + r]);
+        let queries = array_of!(R, self.queries[first], r => self.queries[first + r]);
         let mut weights = [[0.0_f32; PAGE_POSITIONS]; R];
         for block in (0..POS_VECTORS).step_by(P) {
             self.dots::<S, R, P>(s, &queries, block, &mut weights);
@@ -171,7 +171,7 @@ impl<E: Element> AddPage<'_, '_, E> {
         unsafe {
             for d in 0..k_dim {
                 let keys = self.keys.as_ptr().add(d * PAGE_POSITIONS + block * LANES);
-                let keys: [S::F; P] = std::array::from_fn(|p| E::load(s, keys.add(p * LANES)));
+                let keys = array_of!(P, s.splat(0.0), p => E::load(s, keys.add(p * LANES)));
                 for r in 0..R {
                     let q = s.splat(*queries[r].q.get_unchecked(d));
                     for p in 0..P {
@@ -199,18 +199,21 @@ impl<E: Element> AddPage<'_, '_, E> {
     ) -> f32 {
         let at = |v: usize| v * LANES;
         // SAFETY (all blocks): four vectors in an array of 64.
-        let mut scores: [S::F; POS_VECTORS] = std::array::from_fn(|v| {
+        let scale = s.splat(self.scale);
+        let mut scores = array_of!(POS_VECTORS, scale, v => {
             // SAFETY: see above.
-            s.mul(unsafe { s.load(weights.as_ptr().add(at(v))) }, s.splat(self.scale))
+            s.mul(unsafe { s.load(weights.as_ptr().add(at(v))) }, scale)
         });
         if let Some(cap) = self.soft_cap {
             let (cap, inverse) = (s.splat(cap), s.splat(1.0 / cap));
-            scores = scores.map(|score| s.mul(tanh(s, s.mul(score, inverse)), cap));
+            for v in 0..POS_VECTORS {
+                scores[v] = s.mul(tanh(s, s.mul(scores[v], inverse)), cap);
+            }
         }
         if query.first_pos > self.start || query.end_pos < self.start + PAGE_POSITIONS {
-            for (v, score) in scores.iter().enumerate() {
+            for v in 0..POS_VECTORS {
                 // SAFETY: see above.
-                unsafe { s.store(weights.as_mut_ptr().add(at(v)), *score) };
+                unsafe { s.store(weights.as_mut_ptr().add(at(v)), scores[v]) };
             }
             for (slot, weight) in weights.iter_mut().enumerate() {
                 let pos = self.start + slot;
@@ -218,16 +221,20 @@ impl<E: Element> AddPage<'_, '_, E> {
                     *weight = f32::NEG_INFINITY;
                 }
             }
-            // SAFETY: see above.
-            scores = std::array::from_fn(|v| unsafe { s.load(weights.as_ptr().add(at(v))) });
+            for v in 0..POS_VECTORS {
+                // SAFETY: see above.
+                scores[v] = unsafe { s.load(weights.as_ptr().add(at(v))) };
+            }
         }
         let (max, sum) = (self.states.max[index], self.states.sum[index]);
         let top = s.top(s.max(s.max(scores[0], scores[1]), s.max(scores[2], scores[3])));
         let new_max = if top > max { top } else { max };
-        let scores = scores.map(|score| exp(s, s.sub(score, s.splat(new_max))));
-        for (v, score) in scores.iter().enumerate() {
+        for v in 0..POS_VECTORS {
+            scores[v] = exp(s, s.sub(scores[v], s.splat(new_max)));
+        }
+        for v in 0..POS_VECTORS {
             // SAFETY: see above.
-            unsafe { s.store(weights.as_mut_ptr().add(at(v)), *score) };
+            unsafe { s.store(weights.as_mut_ptr().add(at(v)), scores[v]) };
         }
         let rescale = exp_one(s, max - new_max);
         let page = s.sum(s.add(s.add(scores[0], scores[1]), s.add(scores[2], scores[3])));
@@ -254,14 +261,13 @@ impl<E: Element> AddPage<'_, '_, E> {
         // SAFETY: all indices lie inside the slices, as asserted above.
         unsafe {
             let out = self.states.acc.as_mut_ptr().add(first * stride + vector * LANES);
-            let mut acc: [[S::F; V]; R] = std::array::from_fn(|r| {
-                std::array::from_fn(|v| {
-                    s.mul(s.load(out.add(r * stride + v * LANES)), s.splat(rescale[r]))
-                })
-            });
+            let zero = s.splat(0.0);
+            let mut acc = array_of!(R, [zero; V], r => array_of!(V, zero, v => {
+                s.mul(s.load(out.add(r * stride + v * LANES)), s.splat(rescale[r]))
+            }));
             for slot in 0..slots {
                 let values = self.values.as_ptr().add(slot * stride + vector * LANES);
-                let values: [S::F; V] = std::array::from_fn(|v| E::load(s, values.add(v * LANES)));
+                let values = array_of!(V, zero, v => E::load(s, values.add(v * LANES)));
                 for r in 0..R {
                     let weight = s.splat(*weights[r].get_unchecked(slot));
                     for v in 0..V {
@@ -269,9 +275,9 @@ impl<E: Element> AddPage<'_, '_, E> {
                     }
                 }
             }
-            for (r, acc) in acc.into_iter().enumerate() {
-                for (v, acc) in acc.into_iter().enumerate() {
-                    s.store(out.add(r * stride + v * LANES), acc);
+            for r in 0..R {
+                for v in 0..V {
+                    s.store(out.add(r * stride + v * LANES), acc[r][v]);
                 }
             }
         }

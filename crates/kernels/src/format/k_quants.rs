@@ -3,7 +3,7 @@
 
 use super::simple::{IQ4_TABLE, gather, nibbles};
 use super::{Quantised, RowBlocks, Scales, TILE_COLS};
-use crate::simd::{LANES, Simd, VECTOR_BYTES};
+use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
 use gguf::TensorType;
 
 /// Bytes of one half-precision number of each row.
@@ -60,7 +60,7 @@ unsafe fn six_bit_head<S: Simd>(s: S, record: *const u8) -> SixBitHead<S> {
         (
             s.load_f16(record.cast()),
             s.load_f16(record.add(HALVES_BYTES).cast()),
-            std::array::from_fn(|i| s.load_i(bytes.add(i * VECTOR_BYTES))),
+            array_of!(3, s.splat_i(0), i => s.load_i(bytes.add(i * VECTOR_BYTES))),
         )
     };
     // Tiles 0-3 have six bits in a (scales) and b (minima); tiles 4-7 have their low four bits in
@@ -76,10 +76,10 @@ unsafe fn six_bit_head<S: Simd>(s: S, record: *const u8) -> SixBitHead<S> {
 
 #[inline(always)]
 fn six_bit_scales<S: Simd>(s: S, head: &SixBitHead<S>, tile: usize) -> Scales<S> {
-    let byte =
-        |v: [S::I; 2]| s.to_f(s.and(s.shr(v[tile / 4], 8 * (tile as u32 % 4)), s.splat_i(0xff)));
-    let scale = s.mul(head.d, byte(head.scales));
-    let minimum = s.mul(head.d_min, byte(head.minima));
+    let (shift, byte) = (8 * (tile as u32 % 4), s.splat_i(0xff));
+    let scale = s.and(s.shr(head.scales[tile / 4], shift), byte);
+    let minimum = s.and(s.shr(head.minima[tile / 4], shift), byte);
+    let (scale, minimum) = (s.mul(head.d, s.to_f(scale)), s.mul(head.d_min, s.to_f(minimum)));
     Scales { scale: [scale; 2], offset: [s.sub(s.splat(0.0), minimum); 2] }
 }
 
@@ -194,7 +194,7 @@ impl Quantised for Q6K {
     }
     #[inline(always)]
     unsafe fn scales<S: Simd>(s: S, record: *const u8, head: &S::F, tile: usize) -> Scales<S> {
-        let scale = std::array::from_fn(|half| {
+        let scale = array_of!(2, *head, half => {
             let at = HALVES_BYTES + (2 * tile + half) * LANES;
             // SAFETY: the sixteen runs of 16 scales lie inside the header.
             s.mul(*head, s.to_f(unsafe { s.load_i8(record.add(at)) }))
@@ -238,14 +238,18 @@ impl Quantised for Q2K {
         (d, d_min): &(S::F, S::F),
         tile: usize,
     ) -> Scales<S> {
-        let bytes: [S::I; 2] = std::array::from_fn(|half| {
+        let bytes: [S::I; 2] = array_of!(2, s.splat_i(0), half => {
             let at = 2 * HALVES_BYTES + (2 * tile + half) * LANES;
             // SAFETY: the sixteen runs of 16 bytes lie inside the header.
             unsafe { s.load_u8(record.add(at)) }
         });
-        let scale = bytes.map(|byte| s.mul(*d, s.to_f(s.and(byte, s.splat_i(15)))));
-        let minimum = bytes.map(|byte| s.mul(*d_min, s.to_f(s.shr(byte, 4))));
-        Scales { scale, offset: minimum.map(|minimum| s.sub(s.splat(0.0), minimum)) }
+        let low = s.splat_i(15);
+        let scale = array_of!(2, *d, half => s.mul(*d, s.to_f(s.and(bytes[half], low))));
+        let offset = array_of!(2, *d, half => {
+            s.sub(s.splat(0.0), s.mul(*d_min, s.to_f(s.shr(bytes[half], 4))))
+        });
+
+        Scales { scale, offset }
     }
 }
 
@@ -281,7 +285,7 @@ impl Quantised for Q3K {
     }
     #[inline(always)]
     unsafe fn scales<S: Simd>(s: S, record: *const u8, head: &S::F, tile: usize) -> Scales<S> {
-        let scale = std::array::from_fn(|half| {
+        let scale = array_of!(2, *head, half => {
             let index = 2 * tile + half;
             // Low four bits: bytes 0-7, low nibbles first. Top two: bytes 8-11.
             // SAFETY: the twelve runs of 16 bytes lie inside the header.

@@ -31,7 +31,7 @@ pub(crate) use k_quants::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K};
 pub(crate) use planes::{TILE, tile_bytes, unpack_tile};
 pub(crate) use simple::{Iq4Nl, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, array_of};
 use gguf::TensorType;
 
 /// Columns of a tile: what one activation scale covers.
@@ -122,7 +122,7 @@ pub(crate) unsafe fn tile_weights<S: Simd, T: Quantised>(
     let weights =
         unsafe { unpack_tile::<S>(s, record.add(T::HEADER + tile * tile_bytes(T::BITS)), T::BITS) };
     match T::TABLE {
-        Some(table) => weights.map(|w| s.lookup(&table, w)),
+        Some(table) => array_of!(TILE, weights[0], i => s.lookup(&table, weights[i])),
         None => weights,
     }
 }

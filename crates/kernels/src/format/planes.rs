@@ -1,7 +1,7 @@
 //! Tiles of 16 rows by 32 columns as bit planes; the layout is in the parent module's text.
 
 use super::TILE_COLS;
-use crate::simd::{Simd, VECTOR_BYTES};
+use crate::simd::{Simd, VECTOR_BYTES, array_of};
 
 /// Vectors of an unpacked tile: one byte a weight.
 pub(crate) const TILE: usize = TILE_COLS / 4;
@@ -63,14 +63,14 @@ pub(crate) unsafe fn unpack_tile<S: Simd>(s: S, tile: *const u8, bits: usize) ->
             4 => nibbles(s, tile),
             5 => merge(s, nibbles(s, tile), one_bit(s, tile.add(tile_bytes(4)), 4)),
             6 => merge(s, nibbles(s, tile), two_bits(s, tile.add(tile_bytes(4)), 4)),
-            _ => std::array::from_fn(|i| s.load_i(tile.add(i * VECTOR_BYTES))),
+            _ => array_of!(TILE, s.splat_i(0), i => s.load_i(tile.add(i * VECTOR_BYTES))),
         }
     }
 }
 
 #[inline(always)]
 fn merge<S: Simd>(s: S, low: [S::I; TILE], high: [S::I; TILE]) -> [S::I; TILE] {
-    std::array::from_fn(|i| s.or(low[i], high[i]))
+    array_of!(TILE, low[0], i => s.or(low[i], high[i]))
 }
 
 /// # Safety
@@ -78,7 +78,7 @@ fn merge<S: Simd>(s: S, low: [S::I; TILE], high: [S::I; TILE]) -> [S::I; TILE] {
 #[inline(always)]
 unsafe fn nibbles<S: Simd>(s: S, plane: *const u8) -> [S::I; TILE] {
     let mask = s.splat_i(0x0f0f_0f0f);
-    std::array::from_fn(|i| {
+    array_of!(TILE, mask, i => {
         // SAFETY: the caller promises four vectors.
         let pair = unsafe { s.load_i(plane.add(i % 4 * VECTOR_BYTES)) };
         s.and(if i < 4 { pair } else { s.shr(pair, 4) }, mask)
@@ -92,7 +92,7 @@ unsafe fn nibbles<S: Simd>(s: S, plane: *const u8) -> [S::I; TILE] {
 #[inline(always)]
 unsafe fn two_bits<S: Simd>(s: S, plane: *const u8, to: u32) -> [S::I; TILE] {
     let mask = s.splat_i(0x0303_0303 << to);
-    std::array::from_fn(|i| {
+    array_of!(TILE, mask, i => {
         // SAFETY: the caller promises two vectors.
         let quad = unsafe { s.load_i(plane.add(i / 4 * VECTOR_BYTES)) };
         s.and(move_bits(s, quad, 2 * (i as u32 % 4), to), mask)
@@ -108,7 +108,7 @@ unsafe fn one_bit<S: Simd>(s: S, plane: *const u8, to: u32) -> [S::I; TILE] {
     let mask = s.splat_i(0x0101_0101 << to);
     // SAFETY: the caller promises the vector.
     let all = unsafe { s.load_i(plane) };
-    std::array::from_fn(|i| s.and(move_bits(s, all, i as u32, to), mask))
+    array_of!(TILE, mask, i => s.and(move_bits(s, all, i as u32, to), mask))
 }
 
 /// Shifts so that bit `from` becomes bit `to`.

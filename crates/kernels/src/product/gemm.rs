@@ -11,7 +11,7 @@ use crate::format::{
 use crate::input::{Input, InputTile};
 use crate::isa::{Isa, Kernel, run};
 use crate::matrix::Matrix;
-use crate::simd::{LANES, Simd, VECTOR_BYTES};
+use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -113,8 +113,8 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
                     for tile in 0..T::TILES {
                         let slot = (index - records.start) * T::TILES + tile;
                         let unpacked = tile_weights::<S, T>(s, record, tile);
-                        for (to, from) in weights[slot].iter_mut().zip(unpacked) {
-                            s.store_i(to.as_mut_ptr(), from);
+                        for i in 0..TILE {
+                            s.store_i(weights[slot][i].as_mut_ptr(), unpacked[i]);
                         }
                         let found = T::scales(s, record, &head, tile);
                         for half in 0..T::HALVES {
@@ -194,15 +194,16 @@ impl<T: Quantised> TileSums<'_, T> {
         // SAFETY: every vector of sums and every input tile lies inside its slice, as asserted
         // above.
         unsafe {
-            let mut acc: [[S::F; P]; R] =
-                std::array::from_fn(|r| std::array::from_fn(|p| s.load(sums.add(at(p, r)))));
+            let zero = s.splat(0.0);
+            let mut acc =
+                array_of!(R, [zero; P], r => array_of!(P, zero, p => s.load(sums.add(at(p, r)))));
             for (slot, tile) in self.tiles.clone().enumerate() {
                 let x = tiles.as_ptr().add(tile * inputs + self.rows.start + first);
                 self.add_tile::<S, P, R>(s, panel, slot, x, &mut acc);
             }
-            for (r, acc) in acc.into_iter().enumerate() {
-                for (p, acc) in acc.into_iter().enumerate() {
-                    s.store(sums.add(at(p, r)), acc);
+            for r in 0..R {
+                for p in 0..P {
+                    s.store(sums.add(at(p, r)), acc[r][p]);
                 }
             }
         }
@@ -232,10 +233,11 @@ impl<T: Quantised> TileSums<'_, T> {
             // SAFETY: the caller promises the input tiles; everything else is an array of the
             // right size.
             unsafe {
-                let mut dots: [[S::I; P]; R] =
-                    std::array::from_fn(|r| [s.splat_i(factor * (*x.add(r)).sums[whole]); P]);
+                let mut dots = array_of!(R, [s.splat_i(0); P], r => {
+                    [s.splat_i(factor * (*x.add(r)).sums[whole]); P]
+                });
                 for i in half * quads..(half + 1) * quads {
-                    let weights: [S::I; P] = std::array::from_fn(|p| {
+                    let weights = array_of!(P, s.splat_i(0), p => {
                         s.load_i(self.unpacked.weights[panel + p][slot][i].as_ptr())
                     });
                     for r in 0..R {
@@ -361,7 +363,7 @@ impl FloatSums<'_> {
             let x = floats.as_ptr().add(row * width + self.cols.start);
             let mut acc = [[s.splat(0.0); P]; R];
             for col in 0..self.cols.len() {
-                let weights: [S::F; P] = std::array::from_fn(|p| {
+                let weights = array_of!(P, s.splat(0.0), p => {
                     s.load(self.unpacked.floats[panel + p].get_unchecked(col).as_ptr())
                 });
                 for r in 0..R {
@@ -371,10 +373,10 @@ impl FloatSums<'_> {
                     }
                 }
             }
-            for (r, acc) in acc.into_iter().enumerate() {
-                for (p, acc) in acc.into_iter().enumerate() {
+            for r in 0..R {
+                for p in 0..P {
                     let sum = sums.add(at(p, r));
-                    s.store(sum, s.add(s.load(sum), acc));
+                    s.store(sum, s.add(s.load(sum), acc[r][p]));
                 }
             }
         }

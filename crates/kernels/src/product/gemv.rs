@@ -5,7 +5,7 @@ use crate::format::{FloatFormat, Quantised, TILE, tile_weights, with_float, with
 use crate::input::{Input, InputTile};
 use crate::isa::{Isa, Kernel, run};
 use crate::matrix::Matrix;
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, array_of};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -87,7 +87,10 @@ impl<T: Quantised, const P: usize> Kernel for QuantisedGemv<'_, T, P> {
         assert!(self.panels.iter().all(|panel| panel.len() >= self.records.end * T::RECORD));
         let mut acc = [s.splat(0.0); P];
         for index in self.records {
-            let records = self.panels.map(|panel| panel[index * T::RECORD..].as_ptr());
+            let mut records = [std::ptr::null(); P];
+            for p in 0..P {
+                records[p] = self.panels[p][index * T::RECORD..].as_ptr();
+            }
             for record in records {
                 for line in 0..T::RECORD.div_ceil(LINE) {
                     s.prefetch(record.wrapping_add(PREFETCH_BYTES + line * LINE));
@@ -95,11 +98,11 @@ impl<T: Quantised, const P: usize> Kernel for QuantisedGemv<'_, T, P> {
             }
             // SAFETY: the records and input tiles lie inside their slices, as asserted above.
             unsafe {
-                let heads: [T::Head<S>; P] = std::array::from_fn(|p| T::head(s, records[p]));
+                let heads = array_of!(P, T::head(s, records[0]), p => T::head(s, records[p]));
                 for tile in 0..T::TILES {
                     let x = self.tiles.get_unchecked(index * T::TILES + tile);
-                    let bytes: [S::I; TILE] =
-                        std::array::from_fn(|i| s.splat_x4(x.q.as_ptr().add(4 * i)));
+                    let bytes =
+                        array_of!(TILE, s.splat_i(0), i => s.splat_x4(x.q.as_ptr().add(4 * i)));
                     for p in 0..P {
                         let weights = tile_weights::<S, T>(s, records[p], tile);
                         let scales = T::scales(s, records[p], &heads[p], tile);
@@ -108,9 +111,9 @@ impl<T: Quantised, const P: usize> Kernel for QuantisedGemv<'_, T, P> {
                 }
             }
         }
-        for (sums, acc) in self.sums.iter_mut().zip(acc) {
+        for p in 0..P {
             // SAFETY: the array is one vector.
-            unsafe { s.store(sums.as_mut_ptr(), acc) };
+            unsafe { s.store(self.sums[p].as_mut_ptr(), acc[p]) };
         }
     }
 }
@@ -184,9 +187,9 @@ impl<T: FloatFormat, const P: usize> Kernel for FloatGemv<'_, T, P> {
                 total[p] = s.add(total[p], acc[p]);
             }
         }
-        for (sums, total) in self.sums.iter_mut().zip(total) {
+        for p in 0..P {
             // SAFETY: the array is one vector.
-            unsafe { s.store(sums.as_mut_ptr(), total) };
+            unsafe { s.store(self.sums[p].as_mut_ptr(), total[p]) };
         }
     }
 }

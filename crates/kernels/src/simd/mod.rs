@@ -17,6 +17,21 @@ pub(crate) mod avx512;
 pub(crate) mod neon;
 pub(crate) mod scalar;
 
+/// `[body(0), body(1), ...]` of the given length, `first` having the elements' type.
+///
+/// `std::array::from_fn` would do, but its closure may stay a call; vector instructions inside a
+/// function that is not inlined into one with the right target features become calls themselves.
+macro_rules! array_of {
+    ($len:expr, $first:expr, $i:ident => $body:expr) => {{
+        let mut out = [$first; $len];
+        for $i in 0..$len {
+            out[$i] = $body;
+        }
+        out
+    }};
+}
+pub(crate) use array_of;
+
 /// Lanes of a vector, and rows of a weight panel.
 pub const LANES: usize = 16;
 

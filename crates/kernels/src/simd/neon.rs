@@ -6,7 +6,6 @@
 use super::Simd;
 use std::arch::aarch64::*;
 use std::arch::asm;
-use std::array::from_fn;
 
 /// Proof that the machine has NEON and its dot-product extension.
 #[derive(Clone, Copy)]
@@ -23,6 +22,21 @@ impl Neon {
 
 type F = [float32x4_t; 4];
 type I = [int32x4_t; 4];
+
+/// One expression for each of the four registers; a closure might stay a call.
+macro_rules! quads {
+    ($i:ident => $body:expr) => {{
+        let first = {
+            let $i = 0;
+            $body
+        };
+        let mut out = [first; 4];
+        for $i in 1..4 {
+            out[$i] = $body;
+        }
+        out
+    }};
+}
 
 /// Wraps intrinsics whose only precondition is the instruction set.
 macro_rules! ops {
@@ -95,22 +109,22 @@ impl Simd for Neon {
     const WIDE_TILES: bool = false;
 
     memory_ops! {
-        load(from: *const f32) -> F = from_fn(|i| vld1q_f32(from.add(4 * i)));
+        load(from: *const f32) -> F = quads!(i => vld1q_f32(from.add(4 * i)));
         store(to: *mut f32, v: F) -> () = {
             for i in 0..4 {
                 vst1q_f32(to.add(4 * i), v[i]);
             }
         };
-        load_f16(from: *const u16) -> F = from_fn(|i| widen_f16(vld1_u16(from.add(4 * i))));
+        load_f16(from: *const u16) -> F = quads!(i => widen_f16(vld1_u16(from.add(4 * i))));
         store_f16(to: *mut u16, v: F) -> () = {
             for i in 0..4 {
                 vst1_u16(to.add(4 * i), narrow_f16(v[i]));
             }
         };
         load_bf16(from: *const u16) -> F =
-            from_fn(|i| vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from.add(4 * i)))));
+            quads!(i => vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from.add(4 * i)))));
         load_i(from: *const u8) -> I =
-            from_fn(|i| vreinterpretq_s32_u8(vld1q_u8(from.add(16 * i))));
+            quads!(i => vreinterpretq_s32_u8(vld1q_u8(from.add(16 * i))));
         store_i(to: *mut u8, v: I) -> () = {
             for i in 0..4 {
                 vst1q_u8(to.add(16 * i), vreinterpretq_u8_s32(v[i]));
@@ -136,7 +150,7 @@ impl Simd for Neon {
                 vmovl_s16(vget_high_s16(high)),
             ]
         };
-        load_u16(from: *const u8) -> I = from_fn(|i| {
+        load_u16(from: *const u8) -> I = quads!(i => {
             let words = vreinterpret_u16_u8(vld1_u8(from.add(8 * i)));
             vreinterpretq_s32_u32(vmovl_u16(words))
         });
@@ -151,16 +165,16 @@ impl Simd for Neon {
 
     ops! {
         splat(x: f32) -> F = [vdupq_n_f32(x); 4];
-        add(a: F, b: F) -> F = from_fn(|i| vaddq_f32(a[i], b[i]));
-        sub(a: F, b: F) -> F = from_fn(|i| vsubq_f32(a[i], b[i]));
-        mul(a: F, b: F) -> F = from_fn(|i| vmulq_f32(a[i], b[i]));
-        div(a: F, b: F) -> F = from_fn(|i| vdivq_f32(a[i], b[i]));
-        fma(a: F, b: F, c: F) -> F = from_fn(|i| vfmaq_f32(c[i], a[i], b[i]));
+        add(a: F, b: F) -> F = quads!(i => vaddq_f32(a[i], b[i]));
+        sub(a: F, b: F) -> F = quads!(i => vsubq_f32(a[i], b[i]));
+        mul(a: F, b: F) -> F = quads!(i => vmulq_f32(a[i], b[i]));
+        div(a: F, b: F) -> F = quads!(i => vdivq_f32(a[i], b[i]));
+        fma(a: F, b: F, c: F) -> F = quads!(i => vfmaq_f32(c[i], a[i], b[i]));
         // NEON's own maximum treats what is not a number in another way than the definition.
-        max(a: F, b: F) -> F = from_fn(|i| vbslq_f32(vcgtq_f32(a[i], b[i]), a[i], b[i]));
-        min(a: F, b: F) -> F = from_fn(|i| vbslq_f32(vcltq_f32(a[i], b[i]), a[i], b[i]));
-        abs(v: F) -> F = v.map(|v| vabsq_f32(v));
-        keep_from(v: F, x: F, limit: F) -> F = from_fn(|i| {
+        max(a: F, b: F) -> F = quads!(i => vbslq_f32(vcgtq_f32(a[i], b[i]), a[i], b[i]));
+        min(a: F, b: F) -> F = quads!(i => vbslq_f32(vcltq_f32(a[i], b[i]), a[i], b[i]));
+        abs(v: F) -> F = quads!(i => vabsq_f32(v[i]));
+        keep_from(v: F, x: F, limit: F) -> F = quads!(i => {
             let bits = vandq_u32(vreinterpretq_u32_f32(v[i]), vcgeq_f32(x[i], limit[i]));
             vreinterpretq_f32_u32(bits)
         });
@@ -171,31 +185,31 @@ impl Simd for Neon {
         };
         top(v: F) -> f32 = vmaxvq_f32(vmaxq_f32(vmaxq_f32(v[0], v[1]), vmaxq_f32(v[2], v[3])));
         splat_i(x: i32) -> I = [vdupq_n_s32(x); 4];
-        and(a: I, b: I) -> I = from_fn(|i| vandq_s32(a[i], b[i]));
-        or(a: I, b: I) -> I = from_fn(|i| vorrq_s32(a[i], b[i]));
-        add_i(a: I, b: I) -> I = from_fn(|i| vaddq_s32(a[i], b[i]));
-        max_i(a: I, b: I) -> I = from_fn(|i| vmaxq_s32(a[i], b[i]));
-        min_i(a: I, b: I) -> I = from_fn(|i| vminq_s32(a[i], b[i]));
-        shl(v: I, bits: u32) -> I = v.map(|v| vshlq_s32(v, vdupq_n_s32(bits as i32)));
-        shr(v: I, bits: u32) -> I = v.map(|v| {
-            let shifted = vshlq_u32(vreinterpretq_u32_s32(v), vdupq_n_s32(-(bits as i32)));
+        and(a: I, b: I) -> I = quads!(i => vandq_s32(a[i], b[i]));
+        or(a: I, b: I) -> I = quads!(i => vorrq_s32(a[i], b[i]));
+        add_i(a: I, b: I) -> I = quads!(i => vaddq_s32(a[i], b[i]));
+        max_i(a: I, b: I) -> I = quads!(i => vmaxq_s32(a[i], b[i]));
+        min_i(a: I, b: I) -> I = quads!(i => vminq_s32(a[i], b[i]));
+        shl(v: I, bits: u32) -> I = quads!(i => vshlq_s32(v[i], vdupq_n_s32(bits as i32)));
+        shr(v: I, bits: u32) -> I = quads!(i => {
+            let shifted = vshlq_u32(vreinterpretq_u32_s32(v[i]), vdupq_n_s32(-(bits as i32)));
             vreinterpretq_s32_u32(shifted)
         });
         sum_i(v: I) -> i32 =
             vaddvq_s32(vaddq_s32(vaddq_s32(v[0], v[1]), vaddq_s32(v[2], v[3])));
         lookup(table: &[u8; 16], v: I) -> I = {
             let table = vld1q_u8(table.as_ptr());
-            v.map(|v| vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(v))))
+            quads!(i => vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(v[i]))))
         };
-        to_f(v: I) -> F = v.map(|v| vcvtq_f32_s32(v));
-        to_i(v: F) -> I = v.map(|v| vcvtnq_s32_f32(v));
-        cast_f(v: I) -> F = v.map(|v| vreinterpretq_f32_s32(v));
+        to_f(v: I) -> F = quads!(i => vcvtq_f32_s32(v[i]));
+        to_i(v: F) -> I = quads!(i => vcvtnq_s32_f32(v[i]));
+        cast_f(v: I) -> F = quads!(i => vreinterpretq_f32_s32(v[i]));
     }
 
     /// The instruction wants signed weights: those up to 127 are, others are moved by 128.
     #[inline(always)]
     fn dot4<const BIASED: bool>(self, acc: I, weights: I, x: I) -> I {
-        from_fn(|i| {
+        quads!(i => {
             // SAFETY: `self` proves that the machine has the instructions.
             unsafe {
                 let weights = vreinterpretq_u8_s32(weights[i]);

@@ -1,0 +1,199 @@
+//! Measures the kernels: `cargo run --release -p sinew-kernels --example bench -- [threads] [what]`.
+//!
+//! `what` filters by name: `read`, `pool`, `gemv`, `gemm`, `decode`, `prefill`, or a type. Each line
+//! gives the best and the median of many runs. `read` is the ceiling of everything with one row.
+//! With one thread on Linux, time is what the thread spent on its CPU, so that other programs on
+//! the machine count less; otherwise it is the wall's.
+
+use gguf::TensorType;
+use sinew_kernels::{
+    AttendShape, CacheKind, Forms, Input, KvCache, Matrix, PAGE_POSITIONS, Packer, Pool, Segment,
+    attend, isa, matmul,
+};
+use std::hint::black_box;
+use std::time::Instant;
+
+const TYPES: [TensorType; 10] = [
+    TensorType::Q4_0,
+    TensorType::Q8_0,
+    TensorType::Q4_K,
+    TensorType::Q5_K,
+    TensorType::Q6_K,
+    TensorType::MXFP4,
+    TensorType::IQ4_XS,
+    TensorType::Q2_K,
+    TensorType::F16,
+    TensorType::BF16,
+];
+
+/// Bytes of weights in a bandwidth measurement: many times any cache.
+const STREAM_BYTES: usize = 256 << 20;
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let threads: usize = args.next().map_or(1, |arg| arg.parse().expect("a number of threads"));
+    let filter = args.next().unwrap_or_default();
+    let cpus: Vec<usize> = (0..threads).collect();
+    let pool = Pool::pinned(&cpus).expect("a pool");
+    println!("isa {}, {threads} threads", isa());
+    let wanted = |name: &str| filter.is_empty() || name.contains(&filter);
+    if wanted("read") {
+        read(&pool);
+    }
+    if wanted("pool") {
+        jobs(&pool);
+    }
+    for ty in TYPES {
+        if wanted(&format!("gemv {ty}")) {
+            gemv(&pool, ty);
+        }
+    }
+    for ty in TYPES {
+        for rows in [4, 64, 512] {
+            if wanted(&format!("gemm {ty} {rows}")) {
+                gemm(&pool, ty, rows);
+            }
+        }
+    }
+    if wanted("decode") {
+        attention(&pool, "decode", 4096, 1);
+    }
+    if wanted("prefill") {
+        attention(&pool, "prefill", 0, 512);
+        attention(&pool, "prefill", 4096, 512);
+    }
+}
+
+/// Seconds this thread has spent on a CPU, if there is one thread and the system tells.
+fn cpu_seconds(pool: &Pool) -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanoseconds: f64 = text.split(' ').next()?.parse().ok()?;
+    (pool.threads() == 1).then_some(nanoseconds * 1e-9)
+}
+
+/// Seconds of one run: best and median of `runs`.
+fn measure(pool: &Pool, runs: usize, mut work: impl FnMut()) -> (f64, f64) {
+    work();
+    let mut seconds: Vec<f64> = (0..runs)
+        .map(|_| {
+            let (start, cpu_start) = (Instant::now(), cpu_seconds(pool));
+            work();
+            match (cpu_start, cpu_seconds(pool)) {
+                (Some(start), Some(end)) => end - start,
+                _ => start.elapsed().as_secs_f64(),
+            }
+        })
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    (seconds[0], seconds[runs / 2])
+}
+
+/// Plain sums over a large buffer.
+fn read(pool: &Pool) {
+    let data = vec![1_u64; STREAM_BYTES / 8];
+    let runs = 1 << 16;
+    let (best, median) = measure(pool, 15, || {
+        pool.run(data.len() / runs, |task| {
+            let mut sums = [0_u64; 32];
+            for chunk in data[task * runs..][..runs].chunks_exact(32) {
+                for (sum, x) in sums.iter_mut().zip(chunk) {
+                    *sum = sum.wrapping_add(*x);
+                }
+            }
+            black_box(sums);
+        });
+    });
+    let rate = |seconds: f64| STREAM_BYTES as f64 / seconds / 1e9;
+    println!("read                {:7.2} / {:7.2} GB/s", rate(best), rate(median));
+}
+
+fn jobs(pool: &Pool) {
+    let (best, median) = measure(pool, 1000, || {
+        pool.run(pool.threads(), |task| {
+            black_box(task);
+        })
+    });
+    println!("pool job            {:7.2} / {:7.2} us", best * 1e6, median * 1e6);
+}
+
+/// Bytes that are valid rows of any type (small numbers where a float is read).
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 % 56) as u8).collect()
+}
+
+fn matrix(pool: &Pool, ty: TensorType, rows: usize, cols: usize) -> Matrix {
+    let mut packer = Packer::new(ty, rows, cols).expect("memory");
+    let panel = bytes(16 * ty.row_bytes(cols));
+    for _ in 0..rows / 16 {
+        packer.push(pool, &panel).expect("whole rows");
+    }
+    packer.finish().expect("all rows")
+}
+
+fn input(pool: &Pool, rows: usize, cols: usize) -> Input {
+    let x: Vec<f32> = (0..rows * cols).map(|i| (i as f32 * 0.1).sin()).collect();
+    let mut input = Input::new(rows, cols);
+    input.load_for(pool, &x, rows, Forms::BOTH);
+    input
+}
+
+fn gemv(pool: &Pool, ty: TensorType) {
+    let cols = 2048;
+    let rows = STREAM_BYTES / ty.row_bytes(cols) / 64 * 64;
+    let matrix = matrix(pool, ty, rows, cols);
+    let input = input(pool, 1, cols);
+    let mut out = vec![0.0; rows];
+    let (best, median) = measure(pool, 15, || matmul(pool, &input, &mut [(&matrix, &mut out)]));
+    let rate = |seconds: f64| matrix.bytes() as f64 / seconds / 1e9;
+    println!("gemv {:14} {:7.2} / {:7.2} GB/s", ty.to_string(), rate(best), rate(median));
+}
+
+fn gemm(pool: &Pool, ty: TensorType, inputs: usize) {
+    let (rows, cols) = (8192, 2048);
+    let matrix = matrix(pool, ty, rows, cols);
+    let input = input(pool, inputs, cols);
+    let mut out = vec![0.0; inputs * rows];
+    let (best, median) = measure(pool, 9, || matmul(pool, &input, &mut [(&matrix, &mut out)]));
+    let rate = |seconds: f64| 2.0 * (rows * cols * inputs) as f64 / seconds / 1e9;
+    let name = format!("{ty} x {inputs}");
+    println!("gemm {name:14} {:7.1} / {:7.1} GOP/s", rate(best), rate(median));
+}
+
+/// One layer of a Llama-3.2-1B shape: 32 heads of 64 over 8 KV heads.
+fn attention(pool: &Pool, name: &str, depth: usize, rows: usize) {
+    let (heads, kv_heads, dim) = (32, 8, 64);
+    let pages = (depth + rows).div_ceil(PAGE_POSITIONS);
+    // Several layers, so that no cache holds them all.
+    let layers = if rows == 1 { 16 } else { 1 };
+    let table: Vec<u32> = (0..pages as u32).collect();
+    let caches: Vec<KvCache> = (0..layers)
+        .map(|_| {
+            let mut cache =
+                KvCache::new(kv_heads, dim, dim, pages, CacheKind::F16).expect("memory");
+            let kv = vec![0.25; (depth + rows) * kv_heads * dim];
+            cache.store(pool, &table, 0, &kv, &kv);
+            cache
+        })
+        .collect();
+    let kv_of_head: Vec<u32> = (0..heads as u32).map(|head| head / 4).collect();
+    let shape = AttendShape::new(&kv_of_head, dim, dim, 0.125);
+    let q: Vec<f32> = (0..rows * heads * dim).map(|i| (i as f32).sin()).collect();
+    let mut out = vec![0.0; q.len()];
+    let segment = Segment { table: &table, first_pos: depth, rows };
+    let (best, median) = measure(pool, 9, || {
+        for cache in &caches {
+            attend(pool, cache, &shape, &[segment], &q, &mut out);
+        }
+    });
+    let layer_ms = |seconds: f64| seconds * 1e3 / layers as f64;
+    let gflops = |seconds: f64| {
+        let pairs = rows * depth + rows * (rows + 1) / 2;
+        (4 * pairs * heads * dim * layers) as f64 / seconds / 1e9
+    };
+    println!(
+        "{name} {rows} at {depth:5}   {:7.3} / {:7.3} ms a layer, {:.1} GFLOP/s",
+        layer_ms(best),
+        layer_ms(median),
+        gflops(best)
+    );
+}
