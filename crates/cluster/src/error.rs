@@ -6,12 +6,20 @@ use std::path::PathBuf;
 pub enum Error {
     #[error("cannot use {}: {source}. Check its permissions and the space left", path.display())]
     DataDir { path: PathBuf, source: std::io::Error },
-    #[error("{} is in use by another sinew on this machine. Stop that one, or start this one with another data directory", path.display())]
+    #[error(
+        "{path} is in use by another sinew on this machine. Stop that one, or start this one with \
+         another data directory",
+        path = .path.display()
+    )]
     DataDirInUse { path: PathBuf },
-    #[error("{} is damaged: {why}. Restore it, or delete it and join the cluster again", path.display())]
+    #[error(
+        "{path} is damaged: {why}. Restore it, or delete it and join the cluster again",
+        path = .path.display()
+    )]
     Damaged { path: PathBuf, why: String },
     #[error(
-        "cannot listen on {address}: {source}. Stop the program that has the port, or choose another address"
+        "cannot listen on {address}: {source}. Stop the program that has the port, or choose another \
+         address"
     )]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("the worker command is empty; it must name a program")]
@@ -19,13 +27,15 @@ pub enum Error {
     #[error("this is not a join code: {0}. Copy the whole code again")]
     Code(#[from] crate::invite::CodeError),
     #[error(
-        "no node answered at {addresses}: {why}. Check that the inviting machine is on, that both are on one network, and that no firewall blocks the port"
+        "no node answered at {addresses}: {why}. Check that the inviting machine is on, that both are \
+         on one network, and that no firewall blocks the port"
     )]
     Unreachable { addresses: String, why: String },
     #[error("joining was refused: {0}")]
     JoinRefused(String),
     #[error(
-        "this node already belongs to a cluster of {members} nodes. To move it, stop it, delete members.json in its data directory, start it and join again"
+        "this node already belongs to a cluster of {members} nodes. To move it, stop it, delete \
+         members.json in its data directory, start it and join again"
     )]
     AlreadyMember { members: usize },
     #[error("{model} is already served as {instance}. Stop that one first, or use it")]

@@ -21,7 +21,8 @@ const WRONG_TRIES_WINDOW: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error(
-        "this code is unknown here. The node may have restarted since it was made; ask for a new one"
+        "this code is unknown here. The node may have restarted since it was made; ask for a new \
+         one"
     )]
     Unknown,
     #[error("this code has been used already; each lets one machine join. Ask for a new one")]

@@ -4,6 +4,7 @@
 
 mod conn;
 mod hosting;
+mod joining;
 mod listening;
 mod owning;
 mod peers;
@@ -141,7 +142,7 @@ pub(crate) struct Daemon {
     next_conn: ConnId,
     /// Why members do not let this node in, in their words.
     refusals: BTreeMap<NodeId, String>,
-    joining: Vec<peers::Joining>,
+    joining: Vec<joining::Joining>,
 
     /// By instance id.
     owned: BTreeMap<String, Owned>,

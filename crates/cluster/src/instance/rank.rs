@@ -92,7 +92,7 @@ impl Rank {
         self.away_since = None;
     }
 
-    /// The node cannot be reached. Its worker may still run, but nothing that was known of it holds.
+    /// The node cannot be reached. Its worker may still run, but what was known of it is void.
     pub(super) fn node_down(&mut self, now: Duration) {
         self.away_since = Some(now);
         self.worker = self.worker.take().filter(|worker| !worker.ending);

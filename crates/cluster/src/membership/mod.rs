@@ -156,7 +156,7 @@ impl Membership {
             }
             let full = self.peers.len() + 1 >= MEMBERS_MAX;
             match self.peers.get_mut(&member.id) {
-                // What a third node says of a peer adds addresses; the peer itself is believed more.
+                // What a third node says of a peer adds addresses; the peer is believed more.
                 Some(peer) => {
                     let mut merged = member.sanitized();
                     changed |= {

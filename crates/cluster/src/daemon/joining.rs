@@ -1,0 +1,171 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use super::peers::View;
+use super::{Daemon, Input};
+use crate::invite::{ADDRESSES_MAX, JoinCode};
+use crate::members::{MEMBERS_MAX, Member};
+use crate::membership::Event;
+use crate::net::{DialError, Net};
+use crate::tls::{Pin, fingerprint};
+use crate::wire::{JOIN_BYTES_MAX, JoinAnswer, JoinRequest, Purpose};
+use crate::{Error, Joined, NodeId, Result, frames};
+
+/// An answer to a code takes one round trip and one write to disk.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a join waits for the first connection, which takes milliseconds where all is well.
+const JOIN_SETTLE_MAX: Duration = Duration::from_secs(3);
+
+/// A join that stands and is about to be answered.
+pub(super) struct Joining {
+    joined: Joined,
+    until: Duration,
+    reply: oneshot::Sender<Result<Joined>>,
+}
+
+impl Daemon {
+    pub(super) fn invite(&mut self, ttl: Duration) -> String {
+        let now = self.now();
+        let mut addresses = self.net.addresses();
+        addresses.truncate(ADDRESSES_MAX);
+        let (fingerprint, secret) = (fingerprint(self.net.id()), crate::identity::random());
+        self.invites.add(&secret, ttl, now);
+        JoinCode { addresses, fingerprint, secret }.encode()
+    }
+
+    pub(super) fn join_asked(
+        &mut self,
+        member: Member,
+        secret: &[u8],
+        reply: oneshot::Sender<JoinAnswer>,
+    ) {
+        let now = self.now();
+        let full = self.membership.members().count() + 1 >= MEMBERS_MAX;
+        let known = self.membership.is_member(member.id);
+        let answer = if full && !known {
+            JoinAnswer::Refused { reason: format!("this cluster has {MEMBERS_MAX} nodes already") }
+        } else {
+            match self.invites.redeem(secret, now) {
+                Err(refusal) => JoinAnswer::Refused { reason: refusal.to_string() },
+                Ok(()) => {
+                    info!(node = %member.id.short(), name = member.name, "a node has joined");
+                    self.step_membership(Event::Learned(vec![member]));
+                    JoinAnswer::Accepted { members: self.all_members() }
+                }
+            }
+        };
+        if let JoinAnswer::Refused { reason } = &answer {
+            warn!(reason, "a node was not let in");
+        }
+        // A stranger that has hung up keeps nobody waiting.
+        let _ = reply.send(answer);
+    }
+
+    pub(super) fn join(&mut self, code: &str, reply: oneshot::Sender<Result<Joined>>) {
+        let code = match self.check_code(code) {
+            Ok(code) => code,
+            Err(error) => return drop(reply.send(Err(error))),
+        };
+        let (net, inputs) = (self.net.clone(), self.inputs.clone());
+        self.spawn(async move {
+            match ask_to_join(&net, code).await {
+                Ok((by, members)) => {
+                    // The driver is gone only if the whole node is.
+                    let _ = inputs.send(Input::JoinDone { by, members, reply }).await;
+                }
+                Err(error) => drop(reply.send(Err(error))),
+            }
+        });
+    }
+
+    fn check_code(&self, code: &str) -> Result<JoinCode> {
+        let code = JoinCode::decode(code)?;
+        if code.fingerprint == fingerprint(self.net.id()) {
+            let why = "this is this node's own code; use it on the machine that is to join";
+            return Err(Error::JoinRefused(why.to_owned()));
+        }
+        let others = self.membership.members().count();
+        let is_inviter = |member: &Member| fingerprint(member.id) == code.fingerprint;
+        if others > 0 && !self.membership.members().any(is_inviter) {
+            return Err(Error::AlreadyMember { members: others + 1 });
+        }
+        Ok(code)
+    }
+
+    pub(super) fn join_done(
+        &mut self,
+        by: NodeId,
+        members: Vec<Member>,
+        reply: oneshot::Sender<Result<Joined>>,
+    ) {
+        self.step_membership(Event::Learned(members));
+        let joined = Joined {
+            by,
+            by_name: self.node_name(by),
+            members: self.membership.members().count() + 1,
+        };
+        info!(by = %by.short(), members = joined.members, "joined a cluster");
+        let until = self.now() + JOIN_SETTLE_MAX;
+        self.joining.push(Joining { joined, until, reply });
+        self.finish_joining();
+    }
+
+    /// Answers those joins whose new neighbour has heard this node: from now on it can be given
+    /// work. One that takes long has joined all the same.
+    pub(super) fn finish_joining(&mut self) {
+        let now = self.now();
+        let views = &self.views;
+        let heard = |by| views.get(&by).is_some_and(View::has_heard_us);
+        let is_done = |joining: &mut Joining| now >= joining.until || heard(joining.joined.by);
+        let done: Vec<Joining> = self.joining.extract_if(.., is_done).collect();
+        if done.is_empty() {
+            return;
+        }
+        self.publish();
+        for Joining { joined, reply, .. } in done {
+            let saver = self.saver.clone();
+            self.spawn(async move {
+                saver.save().await;
+                // The caller may have stopped waiting; the join stands.
+                let _ = reply.send(Ok(joined));
+            });
+        }
+    }
+}
+
+async fn ask_to_join(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Vec<Member>)> {
+    let listed: Vec<String> = code.addresses.iter().map(SocketAddr::to_string).collect();
+    let unreachable = |why: String| Error::Unreachable { addresses: listed.join(", "), why };
+    let pin = Pin::Fingerprint(code.fingerprint);
+    let mut connection = match net.dial(code.addresses, pin, Purpose::Join).await {
+        Ok(connection) => connection,
+        Err(DialError::Refused { reason, .. } | DialError::Version(reason)) => {
+            return Err(Error::JoinRefused(reason));
+        }
+        Err(error) => return Err(unreachable(error.to_string())),
+    };
+    let exchange = async {
+        let request = JoinRequest { secret: code.secret.to_vec() };
+        frames::write(&mut connection.stream, &request).await?;
+        frames::read::<JoinAnswer>(&mut connection.stream, JOIN_BYTES_MAX).await
+    };
+    let answer = tokio::time::timeout(JOIN_TIMEOUT, exchange).await;
+    let answer =
+        answer.map_err(|_| unreachable("it accepted the call, then fell silent".into()))?;
+    match answer.map_err(|error| unreachable(error.to_string()))? {
+        JoinAnswer::Refused { reason } => Err(Error::JoinRefused(reason)),
+        JoinAnswer::Accepted { mut members } => {
+            let by = connection.peer;
+            // The address that just worked comes first.
+            for member in members.iter_mut().filter(|member| member.id == by) {
+                member.addresses.insert(0, connection.remote);
+            }
+            Ok((by, members))
+        }
+    }
+}
