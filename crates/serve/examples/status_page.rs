@@ -1,5 +1,6 @@
 //! Serves the status page and the API in front of a scripted cluster, to look at and to point
-//! clients at: `cargo run -p sinew-serve --example status_page [PORT]`.
+//! clients at: `cargo run -p sinew-serve --example status_page [PORT [fail]]`. With `fail`, answers
+//! are lost midway.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -32,7 +33,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for piece in ANSWER {
         script.extend([Act::Say(piece), Act::Pause(Duration::from_millis(500))]);
     }
-    script.push(Act::Done(FinishReason::Stop));
+    let fails = std::env::args().nth(2).is_some_and(|word| word == "fail");
+    let lost = Act::Failed("node mac-mini was lost and nothing can take its place");
+    script.push(if fails { lost } else { Act::Done(FinishReason::Stop) });
     let double = Double::new(&script);
     fill(&double);
     let config = ServeConfig::new(([127, 0, 0, 1], port).into(), ADMIN);

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use crate::clock::unix_secs;
 use crate::completion::Completer;
 use crate::config::{ServeConfig, StartError};
+use crate::http::body::Intake;
 use crate::http::error::ApiError;
 use crate::http::guard::{guard, require_admin, require_api_key};
 use crate::http::listener;
@@ -24,6 +25,7 @@ use crate::{admin, openai, page};
 pub(crate) struct App {
     pub cluster: Arc<dyn Cluster>,
     pub completer: Completer,
+    pub intake: Intake,
     pub config: Arc<ServeConfig>,
     pub started_secs: u64,
     /// Becomes true when the server is to end.
@@ -52,6 +54,7 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
     let app = Arc::new(App {
         completer: Completer::new(Arc::clone(&cluster), config.limits.completions_max),
         cluster,
+        intake: Intake::new(config.limits.clone()),
         config: Arc::clone(&config),
         started_secs: unix_secs(),
         stopping: stop.clone(),

@@ -12,7 +12,6 @@ use cluster::{ClusterStatus, Invite, Joined};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::http::body::read_json;
 use crate::http::error::ApiError;
 use crate::server::App;
 
@@ -47,7 +46,7 @@ struct InviteBody {
 }
 
 async fn invite(State(app): State<Arc<App>>, request: Request) -> Result<Json<Invite>, ApiError> {
-    let body: InviteBody = read_json(request, &app.config.limits).await?;
+    let body: InviteBody = app.intake.read_json(request).await?;
     let ttl_secs = body.ttl_secs.unwrap_or(INVITE_SECS_DEFAULT);
     if !INVITE_SECS.contains(&ttl_secs) {
         let (low, high) = INVITE_SECS.into_inner();
@@ -63,7 +62,7 @@ struct JoinBody {
 }
 
 async fn join(State(app): State<Arc<App>>, request: Request) -> Result<Json<Joined>, ApiError> {
-    let body: JoinBody = read_json(request, &app.config.limits).await?;
+    let body: JoinBody = app.intake.read_json(request).await?;
     Ok(Json(app.cluster.join(&body.code).await?))
 }
 
@@ -75,7 +74,7 @@ struct StopBody {
 }
 
 async fn stop(State(app): State<Arc<App>>, request: Request) -> Result<Json<Value>, ApiError> {
-    let body: StopBody = read_json(request, &app.config.limits).await?;
+    let body: StopBody = app.intake.read_json(request).await?;
     let Some(name) = body.instance.or(body.model) else {
         let message = "instance or model must say what to stop";
         return Err(ApiError::invalid_value("instance", message));

@@ -12,7 +12,6 @@ use futures_util::{Stream, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::http::body::read_json;
 use crate::http::error::{ApiError, Retry};
 use crate::http::stream::{Framing, Item, respond};
 use crate::node::Cluster;
@@ -47,7 +46,7 @@ pub(super) async fn serve(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let body: ServeBody = read_json(request, &app.config.limits).await?;
+    let body: ServeBody = app.intake.read_json(request).await?;
     let instance = app.cluster.serve(body.request).await?;
     if body.wait == Some(false) {
         return Ok(Json(json!({ "status": "loading", "instance": instance })).into_response());

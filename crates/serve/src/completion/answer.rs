@@ -57,10 +57,10 @@ impl Answer {
     pub(super) fn new(
         events: EventStream,
         text: AnswerText,
-        prompt_tokens: usize,
+        meter: Meter,
         place: OwnedSemaphorePermit,
     ) -> Self {
-        Self { events, text, outcome: None, meter: Meter::start(prompt_tokens), _place: place }
+        Self { events, text, outcome: None, meter, _place: place }
     }
 
     /// The next step. Dropping the future loses nothing: the next call goes on from there.
@@ -78,7 +78,10 @@ impl Answer {
                 return Err(CompletionError::Lost { reason });
             };
             let text = match event {
-                GenerateEvent::Waiting { reason } => return Ok(Step::Waiting(reason)),
+                GenerateEvent::Waiting { reason } => {
+                    self.meter.restart();
+                    return Ok(Step::Waiting(reason));
+                }
                 GenerateEvent::Failed { reason } => return Err(CompletionError::Lost { reason }),
                 GenerateEvent::Tokens(tokens) => self.take(&tokens),
                 GenerateEvent::Done(done) => self.finish(&done)?,
@@ -156,7 +159,7 @@ impl AnswerText {
 
 /// This side's own account, for answers that end here at a stop string: the node's account comes
 /// only at its own end.
-struct Meter {
+pub(super) struct Meter {
     start: Instant,
     first: Option<Instant>,
     last: Instant,
@@ -165,9 +168,17 @@ struct Meter {
 }
 
 impl Meter {
-    fn start(prompt_tokens: usize) -> Self {
+    pub fn start(prompt_tokens: usize) -> Self {
         let start = Instant::now();
         Self { start, first: None, last: start, prompt_tokens, generated_tokens: 0 }
+    }
+
+    /// Waiting for a model is not reading a prompt.
+    fn restart(&mut self) {
+        if self.first.is_none() {
+            self.start = Instant::now();
+            self.last = self.start;
+        }
     }
 
     fn count(&mut self, tokens: usize) {

@@ -20,6 +20,8 @@ pub(crate) enum CompletionError {
     /// The model's file has no usable vocabulary or template.
     #[error("the model's vocabulary or chat template cannot be used: {0}")]
     Unreadable(text::TextError),
+    #[error("the model's vocabulary did not arrive within 10 s. Try again")]
+    HeaderTimeout,
     #[error("the node stopped while it prepared the prompt. Try again")]
     Crashed,
     #[error(transparent)]

@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 
 use crate::node::Cluster;
 
+use answer::Meter;
 pub(crate) use answer::{Answer, Finish, Outcome, Step};
 pub(crate) use chat::{Chat, Drawing, random_seed};
 pub(crate) use error::CompletionError;
@@ -69,8 +70,9 @@ impl Completer {
             end_tokens: model.end_tokens(),
         };
         let text = model.answer_text(&stops)?;
+        let meter = Meter::start(prompt_tokens);
         let events = self.cluster.generate(&instance.id, request).await?;
-        Ok(Answer::new(events, text, prompt_tokens, place))
+        Ok(Answer::new(events, text, meter, place))
     }
 
     /// The instance that takes requests for a model: of several, the ready one with the fewest.

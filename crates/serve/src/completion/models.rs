@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use protocol::Token;
 use tokio::sync::OnceCell;
@@ -10,6 +11,10 @@ use super::answer::AnswerText;
 use super::{Chat, CompletionError};
 use crate::clock::unix_secs;
 use crate::node::Cluster;
+
+/// How long a node may take to hand a model's metadata over: some megabytes, perhaps from another
+/// machine. Streams are silent meanwhile.
+const HEADER_WAIT: Duration = Duration::from_secs(10);
 
 /// The models of the instances that exist, by instance id.
 pub(super) struct Models {
@@ -30,7 +35,9 @@ impl Models {
     pub async fn get(&self, instance: &str) -> Result<Arc<TextModel>, CompletionError> {
         let cell = self.cell(instance);
         let read = cell.get_or_try_init(|| async {
-            let header = self.cluster.model_header(instance).await?;
+            let header = self.cluster.model_header(instance);
+            let header = tokio::time::timeout(HEADER_WAIT, header).await;
+            let header = header.map_err(|_| CompletionError::HeaderTimeout)??;
             // A vocabulary of 200,000 entries takes a while.
             let model = tokio::task::spawn_blocking(move || TextModel::read(&header)).await;
             let model = model.map_err(|_| CompletionError::Crashed)?;

@@ -5,6 +5,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::error::ApiError;
 use crate::config::Limits;
@@ -13,50 +14,83 @@ use crate::config::Limits;
 const DRAIN_BYTES_MAX: usize = 64 << 20;
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Reads a request's JSON body.
-///
-/// # Errors
-/// 413 over the limit, 408 too slow, 400 not JSON or not of that shape (with the field's path).
-pub(crate) async fn read_json<T: DeserializeOwned>(
-    request: Request,
-    limits: &Limits,
-) -> Result<T, ApiError> {
-    parse(&read(request, limits).await?)
+/// Largest bodies that may be in memory at once, all requests together.
+const LARGEST_AT_ONCE: usize = 8;
+/// One permit of the memory for bodies.
+const PERMIT_BYTES: usize = 1024;
+
+/// Reads bodies, one and all within bounds.
+pub(crate) struct Intake {
+    limits: Limits,
+    /// One permit for each [`PERMIT_BYTES`] that bodies may have in memory.
+    memory: Semaphore,
 }
 
-async fn read(request: Request, limits: &Limits) -> Result<Vec<u8>, ApiError> {
-    let (parts, body) = request.into_parts();
-    let mut stream = body.into_data_stream();
-    let announced = content_length(&parts.headers);
-    let read = async {
-        if announced.is_some_and(|length| length > limits.body_bytes_max as u64) {
-            return Err(too_large(limits.body_bytes_max));
-        }
-        collect(&mut stream, limits.body_bytes_max).await
-    };
-    let read = tokio::time::timeout(limits.body_timeout, read).await.unwrap_or_else(|_| {
-        let secs = limits.body_timeout.as_secs();
-        let message = format!("the body did not arrive within {secs} s. Send it again");
-        Err(ApiError::request(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
-    });
-    if read.is_err() {
-        drain(&parts.headers, stream).await;
+impl Intake {
+    pub fn new(limits: Limits) -> Self {
+        let permits = limits.body_bytes_max.div_ceil(PERMIT_BYTES) * LARGEST_AT_ONCE;
+        Self { memory: Semaphore::new(permits.min(Semaphore::MAX_PERMITS)), limits }
     }
-    read
+
+    /// Reads a request's JSON body.
+    ///
+    /// # Errors
+    /// 413 over the limit, 408 too slow, 429 too many large ones at once, 400 not JSON or not of
+    /// that shape (with the field's path).
+    pub async fn read_json<T: DeserializeOwned>(&self, request: Request) -> Result<T, ApiError> {
+        parse(&self.read(request).await?.bytes)
+    }
+
+    async fn read(&self, request: Request) -> Result<Held<'_>, ApiError> {
+        let (parts, body) = request.into_parts();
+        let (bytes_max, time_max) = (self.limits.body_bytes_max, self.limits.body_timeout);
+        let mut stream = body.into_data_stream();
+        let announced = content_length(&parts.headers);
+        let read = async {
+            if announced.is_some_and(|length| length > bytes_max as u64) {
+                return Err(too_large(bytes_max));
+            }
+            self.collect(&mut stream).await
+        };
+        let read = tokio::time::timeout(time_max, read).await.unwrap_or_else(|_| {
+            let secs = time_max.as_secs();
+            let message = format!("the body did not arrive within {secs} s. Send it again");
+            Err(ApiError::request(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
+        });
+        if read.is_err() {
+            drain(&parts.headers, stream).await;
+        }
+        read
+    }
+
+    /// Grows as bytes arrive: what a client announces takes no memory.
+    async fn collect(&self, stream: &mut BodyDataStream) -> Result<Held<'_>, ApiError> {
+        let bytes_max = self.limits.body_bytes_max;
+        let mut held = Held { bytes: Vec::new(), memory: self.take(0)? };
+        while let Some(chunk) = stream.next().await {
+            let broken = |error| ApiError::invalid("invalid_body", format!("broken body: {error}"));
+            let chunk: Bytes = chunk.map_err(broken)?;
+            let len = held.bytes.len() + chunk.len();
+            if len > bytes_max {
+                return Err(too_large(bytes_max));
+            }
+            let missing = len.div_ceil(PERMIT_BYTES) - held.memory.num_permits();
+            held.memory.merge(self.take(missing as u32)?);
+            held.bytes.extend_from_slice(&chunk);
+        }
+        Ok(held)
+    }
+
+    fn take(&self, permits: u32) -> Result<SemaphorePermit<'_>, ApiError> {
+        let full = |_| ApiError::busy("the requests being read fill the memory meant for them");
+        self.memory.try_acquire_many(permits).map_err(full)
+    }
 }
 
-/// Grows as bytes arrive: what a client announces allocates nothing.
-async fn collect(stream: &mut BodyDataStream, bytes_max: usize) -> Result<Vec<u8>, ApiError> {
-    let mut body = Vec::new();
-    while let Some(chunk) = stream.next().await {
-        let chunk: Bytes = chunk
-            .map_err(|error| ApiError::invalid("invalid_body", format!("broken body: {error}")))?;
-        if body.len() + chunk.len() > bytes_max {
-            return Err(too_large(bytes_max));
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
+/// A body and its share of the memory for bodies.
+struct Held<'a> {
+    bytes: Vec<u8>,
+    memory: SemaphorePermit<'a>,
 }
 
 /// Reads what is left of a body, within bounds, unless the client waits to be asked for it.

@@ -15,7 +15,6 @@ use super::response::{
 };
 use crate::clock::unix_secs;
 use crate::completion::{Answer, CompletionError, Outcome, Step, random_seed};
-use crate::http::body::read_json;
 use crate::http::error::ApiError;
 use crate::http::stream::{Framing, Item, respond};
 use crate::server::App;
@@ -28,7 +27,7 @@ pub(super) async fn complete(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let request: ChatRequest = read_json(request, &app.config.limits).await?;
+    let request: ChatRequest = app.intake.read_json(request).await?;
     let (wants_stream, wants_usage) = (request.wants_stream(), request.wants_usage());
     let chat = request.into_chat()?;
     let head = |object| Head {

@@ -31,6 +31,9 @@ impl From<CompletionError> for ApiError {
                 Self::server(StatusCode::SERVICE_UNAVAILABLE, "model_failed", message)
                     .with_retry(Retry::Never)
             }
+            CompletionError::HeaderTimeout => {
+                Self::server(StatusCode::GATEWAY_TIMEOUT, "model_timeout", message)
+            }
             CompletionError::Crashed => {
                 Self::server(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
             }
@@ -50,6 +53,9 @@ impl From<Refusal> for ApiError {
             RefusalKind::NotFound => Self::request(StatusCode::NOT_FOUND, "not_found", message),
             RefusalKind::Conflict => {
                 Self::request(StatusCode::CONFLICT, "conflict", message).with_retry(Retry::Never)
+            }
+            RefusalKind::Misdirected => {
+                Self::request(StatusCode::MISDIRECTED_REQUEST, "wrong_node", message)
             }
             RefusalKind::Busy => Self::busy(message),
             RefusalKind::Unavailable => {
