@@ -10,6 +10,8 @@ mod owning;
 mod peers;
 mod publish;
 mod requests;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;

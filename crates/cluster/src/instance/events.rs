@@ -6,8 +6,8 @@ use protocol::{Command, Event as Said, RequestId};
 
 use super::rank::{Path, Rank, Verdict};
 use super::{
-    Doomed, Effect, GIVEN_UP_FOR, GaveUp, Instance, LOAD_SILENCE_MAX, Phase, REASON_PATIENCE,
-    requests,
+    COMPLAINT_PATIENCE, Doomed, Effect, GIVEN_UP_FOR, GaveUp, Instance, LINK_DEADLINE,
+    LOAD_SILENCE_MAX, Phase, REASON_PATIENCE, requests,
 };
 use crate::wire::WorkerId;
 use crate::{GenerateEvent, NodeId};
@@ -61,6 +61,7 @@ impl Instance {
         let linking = matches!(self.phase, Phase::Linking { .. });
         let Some((at, found)) = self.find(worker) else { return };
         found.heard_at = now;
+        found.must_speak_by = None;
         match event {
             Said::Listening { port } => found.port = Some(port),
             Said::Loading { done_bytes, total_bytes } => {
@@ -105,11 +106,23 @@ impl Instance {
             Some(rank) => self.lost(rank, why),
             None => format!("{} lost the other ranks: {why}", self.name(by)),
         };
+        if let (Phase::Linking { until }, Some(rank)) = (&self.phase, rank) {
+            self.ask_for_a_sign(rank, until.saturating_sub(LINK_DEADLINE), now);
+        }
         self.link_at = now + self.link_failures.backoff(now);
         let requests = self.requests.take_running();
         self.end_epoch(reason.clone());
         if !requests.is_empty() {
             self.doomed = Some(Doomed { until: now + REASON_PATIENCE, reason, requests });
+        }
+    }
+
+    /// A worker that did not come to link and has said nothing since may be frozen. If it is not,
+    /// it is about to complain about the others.
+    fn ask_for_a_sign(&mut self, rank: usize, since: Duration, now: Duration) {
+        let worker = self.ranks.get_mut(rank).and_then(|rank| rank.worker.as_mut());
+        if let Some(worker) = worker.filter(|worker| worker.heard_at < since) {
+            worker.must_speak_by = Some(now + COMPLAINT_PATIENCE);
         }
     }
 
@@ -161,7 +174,10 @@ impl Instance {
             self.end_epoch(reason.unwrap_or_default());
         }
         for at in 0..self.ranks.len() {
-            if self.ranks[at].loads_in_silence_since(now, LOAD_SILENCE_MAX) {
+            if self.ranks[at].is_overdue(now) {
+                self.last_words(at, "it did not react when links were built".to_owned());
+                self.end(at, true);
+            } else if self.ranks[at].loads_in_silence_since(now, LOAD_SILENCE_MAX) {
                 let limit = LOAD_SILENCE_MAX.as_secs();
                 self.last_words(at, format!("it made no progress for {limit} s while loading"));
                 self.end(at, true);

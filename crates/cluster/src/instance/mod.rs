@@ -44,6 +44,9 @@ const NODE_AWAY_MAX: Duration = Duration::from_secs(10);
 /// A survivor may notice a death before the dead worker's daemon tells how it died. Its requests
 /// wait this long for the better reason.
 const REASON_PATIENCE: Duration = Duration::from_millis(50);
+/// Two healthy workers without a link find that out at about the same time. One that has not
+/// complained so long after the other is frozen.
+const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
 /// After giving up on a worker that keeps dying: the first request after this tries once more.
 const GIVEN_UP_FOR: Duration = Duration::from_secs(30);
 

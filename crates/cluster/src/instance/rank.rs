@@ -55,6 +55,8 @@ pub(super) struct Worker {
     /// It has been told to end.
     pub ending: bool,
     pub heard_at: Duration,
+    /// It is taken for frozen if nothing was heard of it by then.
+    pub must_speak_by: Option<Duration>,
     /// Why it ends, where that is known before it does.
     pub last_words: Option<String>,
 }
@@ -142,6 +144,11 @@ impl Rank {
         self.is_node_up() && self.worker.as_ref().is_some_and(loaded)
     }
 
+    pub(super) fn is_overdue(&self, now: Duration) -> bool {
+        let overdue = |w: &Worker| !w.ending && w.must_speak_by.is_some_and(|by| now >= by);
+        self.is_node_up() && self.worker.as_ref().is_some_and(overdue)
+    }
+
     pub(super) fn loads_in_silence_since(&self, now: Duration, limit: Duration) -> bool {
         let silent = |w: &Worker| !w.loaded && !w.ending && now.saturating_sub(w.heard_at) >= limit;
         self.is_node_up() && self.worker.as_ref().is_some_and(silent)
@@ -176,6 +183,7 @@ impl Worker {
             linked: false,
             ending: false,
             heard_at: now,
+            must_speak_by: None,
             last_words: None,
         }
     }

@@ -294,3 +294,26 @@ fn what_older_epochs_say_is_ignored() {
         assert_eq!(instance.status().state == InstanceState::Ready, expected, "epoch {epoch}");
     }
 }
+
+#[test]
+fn a_frozen_worker_is_killed_when_the_others_find_that_it_does_not_link() {
+    let mut instance = ready();
+    let late = |epoch| Said::Lost { epoch, rank: Some(1), reason: "it is late".to_owned() };
+    assert_eq!(brief(&says(&mut instance, 1, late(1), 10)), "disconnect1 disconnect2");
+    assert_eq!(brief(&instance.step(Event::Tick, ms(110))), "connect1@2 connect2@2");
+    assert_eq!(brief(&says(&mut instance, 1, late(2), 10_110)), "disconnect1 disconnect2");
+    assert_eq!(brief(&instance.step(Event::Tick, ms(10_210))), "connect1@3 connect2@3");
+    assert_eq!(brief(&instance.step(Event::Tick, ms(11_110))), "kill2");
+    let exited = Event::Exited { worker: 2, how: "was killed by signal 9".to_owned() };
+    instance.step(exited, ms(11_111));
+    assert_eq!(brief(&instance.step(Event::Tick, ms(11_211))), "spawn3");
+
+    // One that complains as well is not frozen: it is the link that does not work.
+    let mut instance = ready();
+    says(&mut instance, 1, late(1), 10);
+    instance.step(Event::Tick, ms(110));
+    says(&mut instance, 1, late(2), 10_110);
+    let lost = Said::Lost { epoch: 2, rank: Some(0), reason: "it is late".to_owned() };
+    says(&mut instance, 2, lost, 10_111);
+    assert_eq!(brief(&instance.step(Event::Tick, ms(12_000))), "connect1@3 connect2@3");
+}
