@@ -1,0 +1,188 @@
+//! Two real nodes, joined: one model split over both, answering, and surviving what kills workers.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Node, demo_model, is_alive, kill_9, sinew, stdout, wait_for};
+use serde_json::json;
+
+#[test]
+fn the_demo_answers_and_ends() {
+    let text = stdout(&["demo", "--once"]);
+    for expected in ["node-1 is up", "node-2 is up", "tokens/s", "on 2 nodes", "http://127.0.0.1"] {
+        assert!(text.contains(expected), "{text}");
+    }
+    let one = stdout(&["demo", "--once", "--nodes", "1"]);
+    let answer = |text: &str| {
+        text.lines().skip_while(|line| !line.starts_with('>')).nth(2).map(str::to_owned)
+    };
+    assert_eq!(answer(&one), answer(&text), "one node and two give the same answer");
+    assert!(answer(&text).is_some_and(|answer| answer.split(' ').count() > 5), "{text}");
+}
+
+#[test]
+fn a_split_model_answers_like_a_whole_one() {
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    a.admit(&b);
+    let nodes = a.json(&["nodes"]);
+    let names: Vec<_> = nodes.as_array().unwrap().iter().map(|node| node["name"].clone()).collect();
+    assert!(names.contains(&json!("a")) && names.contains(&json!("b")), "{names:?}");
+    assert!(a.run(&["nodes"]).contains("live"));
+
+    // Only `a` has the file: `b` gets its slices from there.
+    a.run(&["serve", &demo_model(), "--split", "2,1"]);
+    let split = a.chat("sinew-demo", "Who are you?", 100);
+    let instance = a.instance("sinew-demo").unwrap();
+    assert_eq!(instance["ranks"].as_array().unwrap().len(), 2, "{instance}");
+    assert!(a.run(&["ps"]).contains("a 67%, b 33%"), "{}", a.run(&["ps"]));
+    a.run(&["stop", "sinew-demo"]);
+    assert!(a.instance("sinew-demo").is_none());
+
+    a.run(&["serve", &demo_model(), "--nodes", "1"]);
+    let whole = a.chat("sinew-demo", "Who are you?", 100);
+    assert_eq!(split["choices"], whole["choices"]);
+    assert_eq!(split["usage"], whole["usage"]);
+    let text = whole["choices"][0]["message"]["content"].as_str().unwrap();
+    assert!(text.contains("Sinew"), "{text}");
+}
+
+#[test]
+fn a_killed_worker_is_named_and_the_next_request_works() {
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    a.admit(&b);
+    let model = a.dir.path().join("models/slow.gguf");
+    let model = model.to_str().unwrap();
+    stdout(&["dev", "synth", "--shape", "llama-150m", "--quant", "q4_0", "-o", model]);
+    a.run(&["serve", "slow", "--ctx", "1024"]);
+    for (rank, name) in [(1, "b"), (0, "a")] {
+        let pids = a.worker_pids("slow");
+        let mut events = a.stream("slow", "go on", 900);
+        let first = events.nth(1).expect("an answer begins");
+        assert!(first.contains("choices"), "{first}");
+        let killed = Instant::now();
+        kill_9(pids[rank]);
+        let last = events.last().expect("the answer ends with an event");
+        let took = killed.elapsed();
+        assert!(last.contains("\"error\"") && last.contains(&format!("node {name}")), "{last}");
+        assert!(took < Duration::from_secs(5), "the error came after {took:?}");
+
+        let again = a.chat("slow", "go on", 3);
+        assert_eq!(again["usage"]["completion_tokens"], 3, "{again}");
+        let now = a.worker_pids("slow");
+        assert_ne!(now[rank], pids[rank], "the killed worker was started again");
+        assert_eq!(now[1 - rank], pids[1 - rank], "the other kept its shard");
+    }
+}
+
+#[test]
+fn a_lost_node_is_named_and_what_is_left_goes_on() {
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    a.admit(&b);
+    let listen = b.listen_addr();
+    a.run(&["serve", &demo_model()]);
+    let before = a.chat("sinew-demo", "Who are you?", 60);
+    let workers = a.worker_pids("sinew-demo");
+    let dir = b.kill();
+    wait_for("the loss to be seen", || {
+        let nodes = a.json(&["nodes"]);
+        let lost = |node: &serde_json::Value| node["name"] == "b" && node["state"] == "lost";
+        nodes.as_array()?.iter().any(lost).then_some(())
+    });
+    wait_for("the orphaned worker to end", || (!is_alive(workers[1])).then_some(()));
+    // It comes back with its identity and needs no new invitation.
+    let b = Node::start_in("b", dir, &listen);
+    wait_for("b to be live again", || {
+        let nodes = a.json(&["nodes"]);
+        let live = |node: &serde_json::Value| node["name"] == "b" && node["state"] == "live";
+        nodes.as_array()?.iter().any(live).then_some(())
+    });
+    let after = a.chat("sinew-demo", "Who are you?", 60);
+    assert_eq!(before["choices"], after["choices"]);
+    drop(b);
+}
+
+#[test]
+fn nodes_and_workers_end_with_their_parent() {
+    let a = Node::start("a");
+    a.run(&["serve", &demo_model()]);
+    let workers = a.worker_pids("sinew-demo");
+    assert!(workers.iter().all(|pid| is_alive(*pid)));
+    drop(a);
+    wait_for("the worker to end", || workers.iter().all(|pid| !is_alive(*pid)).then_some(()));
+}
+
+#[test]
+fn stop_node_ends_a_node() {
+    let mut a = Node::start("a");
+    a.run(&["stop", "--node"]);
+    wait_for("the node to end", || a.has_ended().then_some(()));
+    assert!(a.refused(&["nodes"]).contains("sinew up"));
+}
+
+#[test]
+fn run_needs_no_node_and_answers_the_same_on_any_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().to_str().unwrap();
+    let ask = |nodes: &str| {
+        let model = demo_model();
+        let prompt = "Who are you?";
+        stdout(&["run", "--data-dir", dir, "--nodes", nodes, "--temperature", "0", &model, prompt])
+    };
+    let one = ask("1");
+    assert!(one.contains("Sinew"), "{one}");
+    assert_eq!(one, ask("2"));
+    assert_eq!(one, ask("3"));
+}
+
+#[test]
+fn bad_input_gets_a_clear_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let empty = dir.path().to_str().unwrap();
+    let broken = dir.path().join("broken.gguf");
+    let bytes = std::fs::read(demo_model()).unwrap();
+    std::fs::write(&broken, &bytes[..bytes.len() / 2]).unwrap();
+    let broken = broken.to_str().unwrap();
+    let demo = demo_model();
+    let cases: &[(&[&str], &str)] = &[
+        (&["nodes", "--data-dir", empty], "Start one with: sinew up"),
+        (
+            &["run", "--data-dir", empty, "no-such-model", "hi"],
+            "there is no model \"no-such-model\"",
+        ),
+        (&["run", "--data-dir", empty, broken, "hi"], "download is probably incomplete"),
+        (&["dev", "logits", "-m", broken, "--tokens", "1"], "outside the file"),
+        (&["dev", "logits", "-m", &demo, "--tokens", "9999999"], "token 9999999"),
+        (&["dev", "logits", "-m", &demo, "--tokens", "1", "--split", "0,0"], "are no split"),
+        (&["dev", "logits", "-m", &demo, "--tokens", "1", "--local-nodes", "17"], "not 17"),
+        (&["dev", "logits", "-m", "/dev/null", "--tokens", "1"], "not a regular file"),
+        (&["dev", "synth", "--shape", "x", "--quant", "q4_0", "-o", "/dev/null"], "no shape \"x\""),
+    ];
+    for (args, expected) in cases {
+        let error = common::refused(args);
+        assert!(error.contains(expected), "{args:?}: {error}");
+    }
+    for args in
+        [&["frobnicate"][..], &["run"], &["up", "--memory", "-3"], &["demo", "--nodes", "0"]]
+    {
+        assert_eq!(sinew(args).status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn a_stranger_cannot_administer_or_join() {
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    let post = "POST /sinew/v1/invite HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+    let answer = a.request(post);
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    let rebound = "GET /v1/models HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n";
+    assert!(a.request(rebound).starts_with("HTTP/1.1 403"));
+
+    let code = a.json(&["invite"])["code"].as_str().unwrap().to_owned();
+    let last = code.chars().last().unwrap();
+    let typo = format!("{}{}", &code[..code.len() - 1], if last == 'a' { 'b' } else { 'a' });
+    assert!(!b.refused(&["join", &typo]).is_empty());
+    assert!(!b.refused(&["join", "sinew-nonsense"]).is_empty());
+    b.run(&["join", &code]);
+    assert!(b.refused(&["join", &code]).contains("used"), "a code works once");
+}
