@@ -71,17 +71,24 @@ fn cpu_seconds(pool: &Pool) -> Option<f64> {
     (pool.threads() == 1).then_some(nanoseconds * 1e-9)
 }
 
+/// Seconds that one measurement should take at least: a scheduler's clock is coarse.
+const SAMPLE_SECONDS: f64 = 0.03;
+
 /// Seconds of one run: best and median of `runs`.
 fn measure(pool: &Pool, runs: usize, mut work: impl FnMut()) -> (f64, f64) {
+    let start = Instant::now();
     work();
+    let repeats =
+        (SAMPLE_SECONDS / start.elapsed().as_secs_f64().max(1e-9)).clamp(1.0, 1e5) as usize;
     let mut seconds: Vec<f64> = (0..runs)
         .map(|_| {
             let (start, cpu_start) = (Instant::now(), cpu_seconds(pool));
-            work();
-            match (cpu_start, cpu_seconds(pool)) {
+            (0..repeats).for_each(|_| work());
+            let seconds = match (cpu_start, cpu_seconds(pool)) {
                 (Some(start), Some(end)) => end - start,
                 _ => start.elapsed().as_secs_f64(),
-            }
+            };
+            seconds / repeats as f64
         })
         .collect();
     seconds.sort_by(f64::total_cmp);
@@ -108,7 +115,7 @@ fn read(pool: &Pool) {
 }
 
 fn jobs(pool: &Pool) {
-    let (best, median) = measure(pool, 1000, || {
+    let (best, median) = measure(pool, 25, || {
         pool.run(pool.threads(), |task| {
             black_box(task);
         })

@@ -143,7 +143,7 @@ mod tests {
             }
             for ((&gate, &up), &got) in gate.iter().zip(&up).zip(&expected) {
                 let exact = exact(kind, f64::from(gate), f64::from(up));
-                let limit = 1e-6 * exact.abs() + 1e-6 * f64::from((gate * up).abs()) + 1e-30;
+                let limit = 1e-5 * exact.abs() + 1e-6 * f64::from((gate * up).abs()) + 1e-30;
                 assert!((f64::from(got) - exact).abs() <= limit, "{gate}, {up}: {exact}, {got}");
             }
         }

@@ -309,16 +309,19 @@ impl<'a> Batch<'a> {
         let first_seen = first_visible(tile.first_pos, self.shape.window);
         let start = first_seen.max(span * SPAN_POSITIONS) / PAGE_POSITIONS;
         let end = (tile.first_pos + tile.rows.len()).min((span + 1) * SPAN_POSITIONS);
-        for page in start..end.div_ceil(PAGE_POSITIONS) {
+        let last = end.div_ceil(PAGE_POSITIONS) - 1;
+        for page in start..=last {
             let (keys, values) = self.cache.head(tile.table[page], tile.group.kv_head);
+            let next = tile.table[(page + 1).min(last)];
+            let (next_keys, _) = self.cache.head(next, tile.group.kv_head);
             let (start, scale, soft_cap) =
                 (page * PAGE_POSITIONS, self.shape.scale, self.shape.soft_cap);
+            let states = &mut *states;
             if queries.len() < QUERIES_CONVERTED {
-                let states = &mut *states;
-                run(
-                    self.isa,
-                    AddPage { keys, values, start, queries, states, v_stride, scale, soft_cap },
-                );
+                #[rustfmt::skip]
+                run(self.isa, AddPage {
+                    keys, values, next_keys, start, queries, states, v_stride, scale, soft_cap,
+                });
                 continue;
             }
             float_keys.resize(keys.len(), 0.0);
@@ -326,11 +329,11 @@ impl<'a> Batch<'a> {
             run(self.isa, Convert { from: keys, to: float_keys });
             run(self.isa, Convert { from: values, to: float_values });
             let (keys, values) = (float_keys.as_slice(), float_values.as_slice());
-            let states = &mut *states;
-            run(
-                self.isa,
-                AddPage { keys, values, start, queries, states, v_stride, scale, soft_cap },
-            );
+            let next_keys = &[];
+            #[rustfmt::skip]
+            run(self.isa, AddPage {
+                keys, values, next_keys, start, queries, states, v_stride, scale, soft_cap,
+            });
         }
     }
 

@@ -9,6 +9,9 @@ use crate::simd::{LANES, Simd, array_of};
 /// is zero and not "not a number".
 pub(super) const LOWEST: f32 = -3.0e38;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// Vectors of positions in a page.
 const POS_VECTORS: usize = PAGE_POSITIONS / LANES;
 
@@ -89,6 +92,8 @@ pub(super) struct AddPage<'a, 'q, E> {
     pub keys: &'a [E],
     /// `[64, v_stride]`.
     pub values: &'a [E],
+    /// The keys that will be wanted after this page, to be fetched meanwhile.
+    pub next_keys: &'a [E],
     /// Position of the page's first slot.
     pub start: usize,
     pub queries: &'a [Query<'q>],
@@ -134,7 +139,7 @@ impl<E: Element> AddPage<'_, '_, E> {
         let queries = array_of!(R, self.queries[first], r => self.queries[first + r]);
         let mut weights = [[0.0_f32; PAGE_POSITIONS]; R];
         for block in (0..POS_VECTORS).step_by(P) {
-            self.dots::<S, R, P>(s, &queries, block, &mut weights);
+            self.dots::<S, R, P>(s, &queries, first, block, &mut weights);
         }
         let mut rescale = [0.0; R];
         for r in 0..R {
@@ -160,16 +165,19 @@ impl<E: Element> AddPage<'_, '_, E> {
         &self,
         s: S,
         queries: &[Query; R],
+        first: usize,
         block: usize,
         weights: &mut [[f32; PAGE_POSITIONS]; R],
     ) {
         let k_dim = queries[0].q.len();
         assert!(self.keys.len() >= k_dim * PAGE_POSITIONS && block + P <= POS_VECTORS);
         assert!(queries.iter().all(|query| query.q.len() == k_dim));
+        let ahead = Ahead::new(self.values, k_dim, first == 0 && block == 0);
         let mut acc = [[s.splat(0.0); P]; R];
         // SAFETY: all indices lie inside the slices, as asserted above.
         unsafe {
             for d in 0..k_dim {
+                ahead.fetch(s, d);
                 let keys = self.keys.as_ptr().add(d * PAGE_POSITIONS + block * LANES);
                 let keys = array_of!(P, s.splat(0.0), p => E::load(s, keys.add(p * LANES)));
                 for r in 0..R {
@@ -258,6 +266,7 @@ impl<E: Element> AddPage<'_, '_, E> {
         assert!(slots <= PAGE_POSITIONS && self.values.len() >= PAGE_POSITIONS * stride);
         assert!((vector + V) * LANES <= stride);
         assert!((first + R) * stride <= self.states.acc.len());
+        let ahead = Ahead::new(self.next_keys, slots, first == 0 && vector == 0);
         // SAFETY: all indices lie inside the slices, as asserted above.
         unsafe {
             let out = self.states.acc.as_mut_ptr().add(first * stride + vector * LANES);
@@ -266,6 +275,7 @@ impl<E: Element> AddPage<'_, '_, E> {
                 s.mul(s.load(out.add(r * stride + v * LANES)), s.splat(rescale[r]))
             }));
             for slot in 0..slots {
+                ahead.fetch(s, slot);
                 let values = self.values.as_ptr().add(slot * stride + vector * LANES);
                 let values = array_of!(V, zero, v => E::load(s, values.add(v * LANES)));
                 for r in 0..R {
@@ -280,6 +290,30 @@ impl<E: Element> AddPage<'_, '_, E> {
                     s.store(out.add(r * stride + v * LANES), acc[r][v]);
                 }
             }
+        }
+    }
+}
+
+/// Fetches what comes next while something else is read: pages lie apart, so the machine's own
+/// prefetching starts anew with each, and one query alone is bound by memory.
+struct Ahead {
+    start: *const u8,
+    lines_a_step: usize,
+}
+
+impl Ahead {
+    /// All of `data` within `steps` steps, or nothing.
+    #[inline(always)]
+    fn new<E>(data: &[E], steps: usize, wanted: bool) -> Self {
+        let lines = size_of_val(data).div_ceil(LINE);
+        let lines_a_step = if wanted { lines.div_ceil(steps.max(1)) } else { 0 };
+        Self { start: data.as_ptr().cast(), lines_a_step }
+    }
+
+    #[inline(always)]
+    fn fetch<S: Simd>(&self, s: S, step: usize) {
+        for line in 0..self.lines_a_step {
+            s.prefetch(self.start.wrapping_add((step * self.lines_a_step + line) * LINE));
         }
     }
 }

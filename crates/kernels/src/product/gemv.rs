@@ -85,16 +85,12 @@ impl<T: Quantised, const P: usize> Kernel for QuantisedGemv<'_, T, P> {
     fn run<S: Simd>(self, s: S) {
         assert!(self.tiles.len() >= self.records.end * T::TILES);
         assert!(self.panels.iter().all(|panel| panel.len() >= self.records.end * T::RECORD));
+        let share = T::RECORD / T::TILES;
         let mut acc = [s.splat(0.0); P];
         for index in self.records {
             let mut records = [std::ptr::null(); P];
             for p in 0..P {
                 records[p] = self.panels[p][index * T::RECORD..].as_ptr();
-            }
-            for record in records {
-                for line in 0..T::RECORD.div_ceil(LINE) {
-                    s.prefetch(record.wrapping_add(PREFETCH_BYTES + line * LINE));
-                }
             }
             // SAFETY: the records and input tiles lie inside their slices, as asserted above.
             unsafe {
@@ -104,6 +100,12 @@ impl<T: Quantised, const P: usize> Kernel for QuantisedGemv<'_, T, P> {
                     let bytes =
                         array_of!(TILE, s.splat_i(0), i => s.splat_x4(x.q.as_ptr().add(4 * i)));
                     for p in 0..P {
+                        // A tile's share of the record at a time: a burst of prefetches would
+                        // exceed what a core can have under way.
+                        let ahead = records[p].wrapping_add(PREFETCH_BYTES + tile * share);
+                        for line in 0..share.div_ceil(LINE) {
+                            s.prefetch(ahead.wrapping_add(line * LINE));
+                        }
                         let weights = tile_weights::<S, T>(s, records[p], tile);
                         let scales = T::scales(s, records[p], &heads[p], tile);
                         acc[p] = add_tile::<S, T>(s, acc[p], &weights, &scales, x, &bytes);
