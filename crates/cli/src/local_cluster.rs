@@ -49,7 +49,7 @@ impl LocalCluster {
         let threads = (cores / count).max(1);
         for number in 1..=count {
             let api = if number == 1 { free_api_address() } else { loopback(0) };
-            cluster.spawn(number, api, threads)?;
+            cluster.spawn(number, api, threads, &engine::own_cpus(number - 1, count, threads))?;
         }
         for node in &mut cluster.nodes {
             node.wait_until_up()?;
@@ -77,15 +77,30 @@ impl LocalCluster {
         self.nodes.iter().map(|node| (node.name.as_str(), node.child.id()))
     }
 
-    fn spawn(&mut self, number: usize, api: SocketAddr, threads: usize) -> Result<(), CliError> {
+    /// Each node gets CPUs of its own if there are enough: their threads spin while they wait for
+    /// each other, and two that share a CPU would wait for themselves.
+    fn spawn(
+        &mut self,
+        number: usize,
+        api: SocketAddr,
+        threads: usize,
+        cpus: &[usize],
+    ) -> Result<(), CliError> {
         let name = format!("node-{number}");
         let data_dir = DataDir::new(Some(self.dir.path().join(&name)));
         data_dir.create()?;
         let program = std::env::current_exe().doing("cannot find this program's own file")?;
         let log = data_dir.path().join("log");
         let log = File::create(&log).doing(format!("cannot write {}", log.display()))?;
-        let child = Command::new(program)
-            .args(["up", "--with-parent", "--name", &name])
+        let mut command = Command::new(program);
+        if !cpus.is_empty() {
+            let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
+            command.args(["up", "--cpus", &cpus.join(",")]);
+        } else {
+            command.arg("up");
+        }
+        let child = command
+            .args(["--with-parent", "--name", &name])
             .args(["--listen", &loopback(0).to_string(), "--api", &api.to_string()])
             .args(["--threads", &threads.to_string()])
             .arg("--data-dir")

@@ -14,6 +14,7 @@ mod signals;
 mod stream;
 mod table;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -59,5 +60,7 @@ fn execute(command: Command) -> Result<(), CliError> {
 /// Logs go to standard error; `SINEW_LOG` says how much, as `RUST_LOG` does elsewhere.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("SINEW_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    let format = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
+    format.with_target(false).with_writer(std::io::stderr).init();
 }

@@ -6,6 +6,7 @@
 //! daemon drives, or as a thread of [`Local`], with which tools measure and test.
 
 mod comm;
+mod cpus;
 mod error;
 mod leader;
 mod local;
@@ -16,6 +17,7 @@ mod step;
 pub mod worker;
 
 pub use comm::Comm;
+pub use cpus::{allowed_cpus, own_cpus};
 pub use error::EngineError;
 pub use local::{Local, LocalOptions};
 pub use rank::{Rank, RankOptions};

@@ -12,6 +12,7 @@ use link::Listener;
 use protocol::{Sampling, Token, Transport};
 
 use crate::comm::{Comm, Meeting};
+use crate::cpus::own_cpus;
 use crate::step::StepSegment;
 use crate::{EngineError, Rank, RankOptions, Sampler, Step};
 
@@ -154,7 +155,7 @@ impl Start {
             self.options;
         let rank_options = RankOptions {
             rank: self.rank,
-            cpus: cpus(self.rank, shares.len(), threads),
+            cpus: own_cpus(self.rank, shares.len(), threads),
             shares,
             context_tokens,
             sequences_max: 1,
@@ -192,11 +193,4 @@ fn spawn_follower(start: Start) -> JoinHandle<()> {
             abort.store(true, Ordering::Release);
         }
     })
-}
-
-/// Neighbouring CPUs for each rank's threads, or none if there are not enough for all.
-fn cpus(rank: usize, ranks: usize, threads: usize) -> Vec<usize> {
-    let available = std::thread::available_parallelism().map_or(1, usize::from);
-    let first = rank * threads;
-    if ranks * threads <= available { (first..first + threads).collect() } else { Vec::new() }
 }

@@ -14,7 +14,7 @@ use crate::local_cluster::LocalCluster;
 /// The demo model: trained by `demo-model/train.py` on text that `demo-model/generate.py` makes.
 const MODEL: &[u8] = include_bytes!("../../../../demo-model/sinew-demo.gguf");
 const MODEL_NAME: &str = "sinew-demo";
-const QUESTION: &str = "What is Sinew?";
+const QUESTION: &str = "What is Sinew, and how do I add another machine?";
 
 pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
     let interrupt = Interrupt::install()?;

@@ -1,0 +1,161 @@
+//! What the architecture promises, checked: who may depend on whom, where `unsafe` may stand, and
+//! that the repository stands alone.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// What each of our crates may depend on, from `ARCHITECTURE.md`. Arrows only point down.
+const MAY_USE: &[(&str, &[&str])] = &[
+    (
+        "cli",
+        &["backend", "cluster", "engine", "gguf", "model", "protocol", "serve", "store", "text"],
+    ),
+    ("serve", &["cluster", "gguf", "protocol", "text"]),
+    ("cluster", &["gguf", "link", "placement", "protocol", "store"]),
+    ("engine", &["backend", "collective", "gguf", "link", "model", "protocol", "store"]),
+    ("placement", &["gguf", "protocol"]),
+    ("store", &["gguf"]),
+    ("text", &["gguf"]),
+    ("model", &["backend", "gguf", "sumtree"]),
+    ("backend", &["gguf", "kernels", "sumtree"]),
+    ("kernels", &["gguf", "sumtree"]),
+    ("collective", &["link", "sumtree"]),
+    ("link", &[]),
+    ("protocol", &[]),
+    ("gguf", &[]),
+    ("sumtree", &[]),
+];
+
+/// The only crates that may hold `unsafe`.
+const MAY_BE_UNSAFE: &[&str] = &["gguf", "kernels", "link"];
+
+const LINES_MAX: usize = 500;
+const COLUMNS_MAX: usize = 100;
+
+fn crates() -> PathBuf {
+    common::repository().join("crates")
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every file below `dir` with one of these extensions.
+fn files(dir: &Path, extensions: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if path.is_dir() && !matches!(name.as_str(), "target" | ".git" | "corpus" | "artifacts") {
+            found.extend(files(&path, extensions));
+        } else if extensions.iter().any(|extension| name.ends_with(extension)) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn arrows_only_point_down() {
+    let rules: BTreeMap<&str, BTreeSet<&str>> =
+        MAY_USE.iter().map(|(name, may)| (*name, may.iter().copied().collect())).collect();
+    let mut wrong = Vec::new();
+    for entry in std::fs::read_dir(crates()).unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(may) = rules.get(name.as_str()) else {
+            wrong.push(format!("crate {name} is not in the picture"));
+            continue;
+        };
+        let manifest = read(&entry.path().join("Cargo.toml"));
+        let dependencies = manifest.split("[dependencies]").nth(1).unwrap_or_default();
+        let dependencies = dependencies.split("\n[").next().unwrap_or_default();
+        for line in dependencies.lines() {
+            let dependency = line.split(['.', ' ', '=']).next().unwrap_or_default();
+            if rules.contains_key(dependency) && !may.contains(dependency) {
+                wrong.push(format!("{name} -> {dependency}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "not in ARCHITECTURE.md: {wrong:?}");
+}
+
+#[test]
+fn unsafe_stands_only_where_it_may() {
+    let mut wrong = Vec::new();
+    for (name, _) in MAY_USE {
+        let manifest = read(&crates().join(name).join("Cargo.toml"));
+        let forbids = manifest.contains("[lints]\nworkspace = true");
+        if forbids == MAY_BE_UNSAFE.contains(name) {
+            wrong.push(*name);
+        }
+    }
+    assert!(wrong.is_empty(), "the workspace's lints forbid unsafe code; wrong in {wrong:?}");
+}
+
+#[test]
+fn files_and_lines_fit_a_reader() {
+    let mut wrong = Vec::new();
+    for path in files(&crates(), &[".rs"]) {
+        let text = read(&path);
+        let lines = text.lines().count();
+        if lines > LINES_MAX {
+            wrong.push(format!("{} has {lines} lines", path.display()));
+        }
+        // What rustfmt cannot break (long texts, URLs) may stand in string literals.
+        for (at, line) in text.lines().enumerate() {
+            if line.chars().count() > COLUMNS_MAX && !line.contains('"') {
+                wrong.push(format!("{}:{} is wider than {COLUMNS_MAX}", path.display(), at + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn nothing_is_left_for_later_and_nothing_points_outside() {
+    // Assembled, so that this file does not contain them.
+    let words =
+        ["TO\u{44}O", "FIX\u{4d}E", "to\u{64}o!(", "unimpl\u{65}mented!(", "../\u{73}hared"];
+    let mut wrong = Vec::new();
+    for path in files(&common::repository(), &[".rs", ".md", ".sh", ".toml", ".py", ".js", ".html"])
+    {
+        let text = read(&path);
+        for word in words.iter().filter(|word| text.contains(**word)) {
+            wrong.push(format!("{}: {word}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_dependency_has_its_reason() {
+    let workspace = read(&common::repository().join("Cargo.toml"));
+    let reasons = read(&common::repository().join("docs/decisions/dependencies.md"));
+    let dependencies = workspace.split("[workspace.dependencies]").nth(1).unwrap();
+    let dependencies = dependencies.split("\n[").next().unwrap();
+    let ours: BTreeSet<&str> = MAY_USE.iter().map(|(name, _)| *name).collect();
+    let names =
+        dependencies.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name.trim());
+    let names = names.filter(|name| !name.starts_with('#') && !ours.contains(name));
+    let missing: Vec<_> = names.filter(|name| !reasons.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "docs/decisions/dependencies.md has no reason for {missing:?}");
+}
+
+#[test]
+fn every_relative_link_of_the_documents_leads_somewhere() {
+    let mut wrong = Vec::new();
+    for path in files(&common::repository(), &[".md"]) {
+        let text = read(&path);
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap_or_default();
+            let outside = target.contains("://") || file.is_empty() || file.contains(' ');
+            if !outside && !path.parent().unwrap().join(file).exists() {
+                wrong.push(format!("{}: {target}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
