@@ -5,8 +5,8 @@ pub enum TextError {
     Gguf(#[from] gguf::Error),
 
     #[error(
-        "the file's tokenizer model is \"{found}\"; known are gpt2, gemma4 (byte-pair encoding) and \
-         llama (SentencePiece). Use another model, or a newer version of Sinew"
+        "the file's tokenizer model is \"{found}\"; known are gpt2, gemma4 (byte-pair encoding) \
+         and llama (SentencePiece). Use another model, or a newer version of Sinew"
     )]
     Model { found: String },
     #[error(

@@ -382,11 +382,6 @@ fn hostile_templates_end_with_an_error() {
         ("{% set ns = namespace(l=1) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}"
             .to_owned(), "nest deeper"),
         ("{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('x') }}".to_owned(), "bytes of text"),
-        (format!("{{{{ 1{} }}}}", "+1".repeat(100_000)), "nest deeper"),
-        (format!("{{{{ 1{} }}}}", "|abs".repeat(50_000)), "nest deeper"),
-        (format!("{{{{ {}1 }}}}", "not ".repeat(50_000)), "nest deeper"),
-        ("{% if 1 %}".repeat(20_000), "recursion"),
-        (format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}".repeat(20_000)), "nest deeper"),
         ("{{ '\\n' * 1000000|indent(1000000) }}".to_owned(), "failed"),
         ("{{ ('\\n' * 10000000)|indent(1000000) }}".to_owned(), "bytes of text"),
         ("{{ '%s' * 9 % 1 }}".to_owned(), "too few values"),
@@ -425,6 +420,45 @@ fn hostile_templates_end_with_an_error() {
     }
 }
 
+/// Templates as long as they may be, nested as deep as the language lets them.
+#[test]
+fn deep_templates_end_with_an_error() {
+    const BYTES: usize = (1 << 17) - 40;
+    let filled = |start: &str, part: &str, end: &str| {
+        start.to_owned() + &part.repeat((BYTES - start.len() - end.len()) / part.len()) + end
+    };
+    let templates = [
+        filled("{{ 1", "+1", " }}"),
+        filled("{{ 1", "|d", " }}"),
+        filled("{{ messages", ".x", " }}"),
+        filled("{{ messages", "[0]", " }}"),
+        filled("{{ f", "()", " }}"),
+        filled("{{ ", "-", "1 }}"),
+        filled("{{ ", "not ", "1 }}"),
+        filled("{{ ", "(", "1 }}"),
+        filled("{{ ", "[", "1 }}"),
+        filled("{{ ", "1 if 0 else ", "1 }}"),
+        filled("{{ 1", "**1", " }}"),
+        filled("{{ 1", " is none", " }}"),
+        filled("{{ 1", "<1", " }}"),
+        filled("{% if 0 %}", "{% elif 0 %}", "{% endif %}"),
+        filled("", "{% if 1 %}", ""),
+        filled("", "{% for x in 'x' %}", ""),
+        filled("{% set ", "x,", "y = 1 %}"),
+        filled("{% set ", "(", "y = 1 %}"),
+    ];
+    for template in templates {
+        // Some of these are flat, and then they may well succeed; what counts is to come back.
+        let result = prompt(&template, &conversation(), &ask());
+        let shown = &template[..40];
+        match result {
+            Ok(text) => assert!(text.len() < 100, "{shown} gave {} bytes", text.len()),
+            Err(TextError::TemplateSyntax { .. } | TextError::TemplateFailed { .. }) => {}
+            Err(other) => panic!("{shown}: {other}"),
+        }
+    }
+}
+
 #[test]
 fn a_request_cannot_replace_the_messages() {
     let extra = json!({"messages": [], "bos_token": "X", "__now_unix_s": 0, "eos_token": "X"});
@@ -435,4 +469,34 @@ fn a_request_cannot_replace_the_messages() {
     let many = (0..65).map(|at| (at.to_string(), json!(1))).collect();
     let render = Render { extra: Some(&many), ..ask() };
     assert!(matches!(prompt("", &[], &render), Err(TextError::RequestTooLarge { .. })));
+}
+
+/// The guesses for files without a template, by the control tokens of the vocabulary.
+#[test]
+fn fallbacks() {
+    let cases = [
+        (&["<|im_start|>"][..], "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"),
+        (
+            &["<|start_header_id|>"],
+            "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>\
+             <|start_header_id|>assistant<|end_header_id|>\n\n",
+        ),
+        (&["<start_of_turn>"], "<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n"),
+        (&["[INST]"], "[INST] Hi [/INST]"),
+        (&["x"], "User: Hi\n\nAssistant:"),
+    ];
+    for (tokens, expected) in cases {
+        let mut writer = gguf::Writer::new();
+        writer
+            .set("tokenizer.ggml.model", gguf::Value::String("llama".into()))
+            .set_strings("tokenizer.ggml.tokens", tokens);
+        let mut bytes = Vec::new();
+        writer.write(&mut bytes, |_, _, _, _| Ok(())).unwrap();
+        let gguf = gguf::Directory::parse(&bytes, bytes.len() as u64).unwrap();
+        let tokenizer = sinew_text::Tokenizer::from_gguf(&gguf).unwrap();
+        let template = ChatTemplate::from_gguf(&gguf, &tokenizer).unwrap();
+        assert!(template.is_fallback());
+        let messages = [Message::new("user", "Hi")];
+        assert_eq!(template.render(&messages, &ask()).unwrap(), expected);
+    }
 }

@@ -99,7 +99,7 @@ fn parse_deepseek(block: &str) -> Option<Vec<ToolCall>> {
     parts.map(parse).collect()
 }
 
-/// Kimi K2: `functions.NAME:INDEX<|tool_call_argument_begin|>{...}`, where the first part is the id.
+/// Kimi K2: `functions.NAME:INDEX<|tool_call_argument_begin|>{...}`; the first part is the id.
 fn parse_kimi(block: &str) -> Option<Vec<ToolCall>> {
     let parts = block.split("<|tool_call_begin|>").skip(1);
     let parse = |part: &str| {

@@ -1,8 +1,8 @@
 //! Taking a model's reply apart while it comes: thoughts, text, and calls of tools.
 //!
 //! A pure state machine over text, fed by a [`crate::TextStream`] that shows the format's markers.
-//! Text and thoughts go through as soon as they cannot be the beginning of a marker; a call is given
-//! out whole. What looks like a call but cannot be parsed is text: nothing that a model wrote is
+//! Text and thoughts go through as soon as they cannot be the beginning of a marker; a call is
+//! given out whole. What looks like a call but cannot be parsed is text: nothing that a model wrote is
 //! ever lost.
 
 mod calls;
@@ -44,7 +44,7 @@ enum Grammar {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
-    /// Nothing but white space came yet, which is dropped if `trim`; if `bare`, JSON here is a call.
+    /// Nothing but white space came yet, dropped if `trim`; if `bare`, JSON here is a call.
     Start {
         bare: bool,
         trim: bool,

@@ -11,7 +11,8 @@ const CHATML: &str = "\
 const LLAMA3: &str = "\
 {{- bos_token -}}
 {%- for message in messages -%}
-{{ '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' + message.content|trim + '<|eot_id|>' }}
+{{ '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' -}}
+{{ message.content|trim + '<|eot_id|>' }}
 {%- endfor -%}
 {%- if add_generation_prompt -%}
 {{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}

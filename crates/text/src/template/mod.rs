@@ -19,7 +19,7 @@ use crate::{ReplyFormat, TextError, Tokenizer};
 pub use message::{Message, ToolCall};
 
 /// Bytes of a template; the longest published ones have about 30,000.
-const TEMPLATE_BYTES_MAX: usize = 1 << 18;
+const TEMPLATE_BYTES_MAX: usize = 1 << 17;
 /// Extra variables that a request may set.
 const EXTRAS_MAX: usize = 64;
 

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::args::Args;
-use super::budget::Fault;
+use super::budget::{Budget, Fault};
 use super::exec::Machine;
 use super::print::{JsonStyle, to_text};
 use super::value::Value;
@@ -53,7 +53,7 @@ fn text_filter<'t>(
         "string" => Ok(Value::Str(text.into())),
         "upper" => Value::str(&text.to_uppercase(), budget),
         "lower" => Value::str(&text.to_lowercase(), budget),
-        "title" => Value::str(&methods::title(&text), budget),
+        "title" => Value::str(&title_words(&text), budget),
         "capitalize" => Value::str(&methods::capitalize(&text), budget),
         "trim" => {
             let chars = args.text(0, "chars", "", budget)?;
@@ -75,7 +75,6 @@ fn text_filter<'t>(
             let escaped = escaped.replace('\'', "&#39;").replace('"', "&#34;");
             Value::str(&escaped, budget)
         }
-        "wordcount" => Ok(Value::Int(text.split_whitespace().count() as i64)),
         "format" => {
             let values = Value::list(args.positional, budget)?;
             methods::percent_format(&text, &values, budget)
@@ -115,7 +114,7 @@ fn length<'t>(value: &Value) -> Result<'t> {
     Ok(Value::Int(length as i64))
 }
 
-fn numeric<'t>(name: &str, value: &Value, mut args: Args) -> Result<'t> {
+fn numeric<'t>(name: &str, value: &Value<'t>, mut args: Args) -> Result<'t> {
     let parsed = value.as_str().and_then(|text| text.trim().parse::<f64>().ok());
     let number = ops::float(value).or(parsed);
     match name {
@@ -132,8 +131,10 @@ fn numeric<'t>(name: &str, value: &Value, mut args: Args) -> Result<'t> {
         "float" => Ok(Value::Float(number.unwrap_or(0.0))),
         "abs" => match value {
             Value::Int(int) => Ok(Value::Int(int.saturating_abs())),
+            Value::Bool(flag) => Ok(Value::Int((*flag).into())),
             _ => Ok(Value::Float(number.unwrap_or(0.0).abs())),
         },
+        _ if matches!(value, Value::Int(_)) => Ok(value.clone()),
         _ => {
             let digits = args.int(0, "precision")?.unwrap_or(0).clamp(0, 15) as i32;
             let scale = 10f64.powi(digits);
@@ -189,7 +190,7 @@ fn list_filter<'t>(
             let mut unique: Vec<Value> = Vec::new();
             'items: for item in items {
                 for found in &unique {
-                    if ops::equal(found, &item, &mut machine.budget)? {
+                    if same_folded(found, &item, &mut machine.budget)? {
                         continue 'items;
                     }
                 }
@@ -241,7 +242,7 @@ fn sorted<'t>(
 fn folded(
     left: &Value,
     right: &Value,
-    budget: &mut super::budget::Budget,
+    budget: &mut Budget,
 ) -> std::result::Result<Ordering, Fault> {
     match (left, right) {
         (Value::Str(a), Value::Str(b)) => {
@@ -251,6 +252,33 @@ fn folded(
         }
         _ => ops::compare(left, right, budget),
     }
+}
+
+/// Equality without regard to case, by which Jinja finds repeated items.
+fn same_folded(
+    left: &Value,
+    right: &Value,
+    budget: &mut Budget,
+) -> std::result::Result<bool, Fault> {
+    match (left, right) {
+        (Value::Str(_), Value::Str(_)) => folded(left, right, budget).map(Ordering::is_eq),
+        _ => ops::equal(left, right, budget),
+    }
+}
+
+/// Jinja's `title`, which unlike Python's leaves the letter behind an apostrophe alone.
+fn title_words(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut starts = true;
+    for ch in text.chars() {
+        if starts {
+            out.extend(ch.to_uppercase())
+        } else {
+            out.extend(ch.to_lowercase())
+        }
+        starts = ch.is_whitespace() || "-({[<".contains(ch);
+    }
+    out
 }
 
 fn attributes<'t>(
@@ -274,8 +302,16 @@ fn attribute_path<'t>(machine: &mut Machine<'t>, item: Value<'t>, path: &str) ->
     Ok(value)
 }
 
+/// What is false, such as none, is as good as an empty list.
+fn items_if_any<'t>(
+    machine: &mut Machine<'t>,
+    value: &Value<'t>,
+) -> std::result::Result<Vec<Value<'t>>, Fault> {
+    if value.is_true() { machine.items(value) } else { Ok(Vec::new()) }
+}
+
 fn map<'t>(machine: &mut Machine<'t>, value: Value<'t>, mut args: Args<'t>) -> Result<'t> {
-    let items = machine.items(&value)?;
+    let items = items_if_any(machine, &value)?;
     let attribute = args.take(usize::MAX, "attribute");
     if let Some(attribute) = attribute.as_ref().and_then(Value::as_str) {
         let default = args.take(usize::MAX, "default");
@@ -304,7 +340,7 @@ fn select<'t>(
     value: Value<'t>,
     mut args: Args<'t>,
 ) -> Result<'t> {
-    let items = machine.items(&value)?;
+    let items = items_if_any(machine, &value)?;
     let by_attribute = name.ends_with("attr");
     let wanted = name.starts_with("select");
     let attribute = match by_attribute {

@@ -27,8 +27,9 @@ use budget::{Budget, Fault};
 use exec::{Frame, Machine};
 use value::Value;
 
-/// Stack of the thread that parses and runs: room for the deepest nesting that the budget and the
-/// parser allow, in unoptimised builds too. Only what is used is ever backed by memory.
+/// Stack of the thread that parses and runs. The parser recurses without a limit of its own in
+/// places (`--1`, `elif`), so the longest template decides: 64 MB in a lightly optimised build. Only
+/// what is used is ever backed by memory.
 const STACK_BYTES: usize = 256 << 20;
 
 /// Whether `source` is valid.

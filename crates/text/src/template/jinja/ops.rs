@@ -76,14 +76,16 @@ pub(super) fn sub<'t>(left: &Value, right: &Value) -> Result<'t> {
 }
 
 pub(super) fn mul<'t>(left: &Value<'t>, right: &Value<'t>, budget: &mut Budget) -> Result<'t> {
-    match (left, right) {
-        (Value::Str(text), Value::Int(times)) | (Value::Int(times), Value::Str(text)) => {
-            let times = (*times).max(0) as usize;
+    let times = |value: &Value| match number(value) {
+        Some(Number::Int(times)) => Some(times.max(0) as usize),
+        _ => None,
+    };
+    match (left, right, times(left).or(times(right))) {
+        (Value::Str(text), _, Some(times)) | (_, Value::Str(text), Some(times)) => {
             budget.charge(text.len().saturating_mul(times))?;
             Ok(Value::Str(text.repeat(times).into()))
         }
-        (Value::List(list), Value::Int(times)) | (Value::Int(times), Value::List(list)) => {
-            let times = (*times).max(0) as usize;
+        (Value::List(list), _, Some(times)) | (_, Value::List(list), Some(times)) => {
             let count = list.items.len().saturating_mul(times);
             budget.steps(count)?;
             let items = list.items.iter().cycle().take(count).cloned().collect();
@@ -123,6 +125,10 @@ pub(super) fn rem<'t>(left: &Value, right: &Value) -> Result<'t> {
 }
 
 pub(super) fn pow<'t>(left: &Value, right: &Value) -> Result<'t> {
+    if let (Some(base), Some(Number::Int(..0))) = (float(left), number(right)) {
+        let exponent = float(right).expect("it is a number");
+        return Ok(Value::Float(base.powf(exponent)));
+    }
     let ints = |a: i64, b: i64| a.checked_pow(u32::try_from(b).ok()?);
     arithmetic("**", left, right, ints, f64::powf)
 }
@@ -192,9 +198,8 @@ pub(super) fn compare(
         }
         (Value::List(a), Value::List(b)) => {
             for (a, b) in a.items.iter().zip(&b.items) {
-                match compare(a, b, budget)? {
-                    Ordering::Equal => {}
-                    order => return Ok(order),
+                if !equal(a, b, budget)? {
+                    return compare(a, b, budget);
                 }
             }
             Ok(a.items.len().cmp(&b.items.len()))
@@ -271,7 +276,6 @@ pub(super) fn slice<'t>(
             budget.steps(picked.len() / 16)?;
             Value::list(picked, budget)
         }
-        Value::Undefined => Value::list(Vec::new(), budget),
         other => Err(Fault::failed(format!("{} cannot be sliced", other.kind()))),
     }
 }

@@ -7,7 +7,7 @@ use minijinja::machinery::ast;
 use super::budget::{Budget, Fault};
 use super::exec::Frame;
 
-/// How deep lists and maps may nest. Requests nest at most 128 deep, which is where their JSON ends.
+/// How deep lists and maps may nest. JSON from requests nests at most 128 deep.
 pub(super) const NESTING_MAX: u16 = 160;
 /// What a place in a list costs of the memory budget.
 const SLOT_BYTES: usize = 32;
