@@ -72,7 +72,7 @@ fn cpu_seconds(pool: &Pool) -> Option<f64> {
 }
 
 /// Seconds that one measurement should take at least: a scheduler's clock is coarse.
-const SAMPLE_SECONDS: f64 = 0.03;
+const SAMPLE_SECONDS: f64 = 0.15;
 
 /// Seconds of one run: best and median of `runs`.
 fn measure(pool: &Pool, runs: usize, mut work: impl FnMut()) -> (f64, f64) {
@@ -99,7 +99,7 @@ fn measure(pool: &Pool, runs: usize, mut work: impl FnMut()) -> (f64, f64) {
 fn read(pool: &Pool) {
     let data = vec![1_u64; STREAM_BYTES / 8];
     let runs = 1 << 16;
-    let (best, median) = measure(pool, 15, || {
+    let (best, median) = measure(pool, 7, || {
         pool.run(data.len() / runs, |task| {
             let mut sums = [0_u64; 32];
             for chunk in data[task * runs..][..runs].chunks_exact(32) {
@@ -115,7 +115,7 @@ fn read(pool: &Pool) {
 }
 
 fn jobs(pool: &Pool) {
-    let (best, median) = measure(pool, 25, || {
+    let (best, median) = measure(pool, 7, || {
         pool.run(pool.threads(), |task| {
             black_box(task);
         })
@@ -150,7 +150,7 @@ fn gemv(pool: &Pool, ty: TensorType) {
     let matrix = matrix(pool, ty, rows, cols);
     let input = input(pool, 1, cols);
     let mut out = vec![0.0; rows];
-    let (best, median) = measure(pool, 15, || matmul(pool, &input, &mut [(&matrix, &mut out)]));
+    let (best, median) = measure(pool, 7, || matmul(pool, &input, &mut [(&matrix, &mut out)]));
     let rate = |seconds: f64| matrix.bytes() as f64 / seconds / 1e9;
     println!("gemv {:14} {:7.2} / {:7.2} GB/s", ty.to_string(), rate(best), rate(median));
 }
@@ -160,7 +160,7 @@ fn gemm(pool: &Pool, ty: TensorType, inputs: usize) {
     let matrix = matrix(pool, ty, rows, cols);
     let input = input(pool, inputs, cols);
     let mut out = vec![0.0; inputs * rows];
-    let (best, median) = measure(pool, 9, || matmul(pool, &input, &mut [(&matrix, &mut out)]));
+    let (best, median) = measure(pool, 7, || matmul(pool, &input, &mut [(&matrix, &mut out)]));
     let rate = |seconds: f64| 2.0 * (rows * cols * inputs) as f64 / seconds / 1e9;
     let name = format!("{ty} x {inputs}");
     println!("gemm {name:14} {:7.1} / {:7.1} GOP/s", rate(best), rate(median));
@@ -187,7 +187,7 @@ fn attention(pool: &Pool, name: &str, depth: usize, rows: usize) {
     let q: Vec<f32> = (0..rows * heads * dim).map(|i| (i as f32).sin()).collect();
     let mut out = vec![0.0; q.len()];
     let segment = Segment { table: &table, first_pos: depth, rows };
-    let (best, median) = measure(pool, 9, || {
+    let (best, median) = measure(pool, 7, || {
         for cache in &caches {
             attend(pool, cache, &shape, &[segment], &q, &mut out);
         }

@@ -3,6 +3,7 @@
 //!
 //! Sums are kept as `[rows, panels, 16]` between two runs of 256 columns.
 
+use super::fetch_ahead;
 use super::gemv::FLOAT_RUN;
 use crate::format::{
     FloatFormat, Quantised, RECORD_TILES_MAX, TILE, TILE_COLS, tile_weights, with_float,
@@ -112,6 +113,8 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
                     let head = T::head(s, record);
                     for tile in 0..T::TILES {
                         let slot = (index - records.start) * T::TILES + tile;
+                        let share = T::RECORD / T::TILES;
+                        fetch_ahead(s, record.wrapping_add(tile * share), share);
                         let unpacked = tile_weights::<S, T>(s, record, tile);
                         for i in 0..TILE {
                             s.store_i(weights[slot][i].as_mut_ptr(), unpacked[i]);
@@ -288,6 +291,7 @@ impl<T: FloatFormat> Kernel for UnpackFloats<'_, T> {
         for (panel, unpacked) in self.panels[..self.count].iter().zip(&mut self.unpacked.floats) {
             let columns = &panel[self.cols.start * column_bytes..self.cols.end * column_bytes];
             for (from, to) in columns.chunks_exact(column_bytes).zip(unpacked) {
+                fetch_ahead(s, from.as_ptr(), column_bytes);
                 // SAFETY: both are one vector.
                 unsafe { s.store(to.as_mut_ptr(), T::load(s, from.as_ptr())) };
             }

@@ -1,6 +1,7 @@
 //! One input row: bound by the memory that delivers the weights. Several panels are read side by
 //! side, each a stream of its own, and asked for ahead of time.
 
+use super::fetch_ahead;
 use crate::format::{FloatFormat, Quantised, TILE, tile_weights, with_float, with_quantised};
 use crate::input::{Input, InputTile};
 use crate::isa::{Isa, Kernel, run};
@@ -11,12 +12,6 @@ use std::ops::Range;
 
 /// Columns of float weights that are summed before the sum is added to the total.
 pub(super) const FLOAT_RUN: usize = 256;
-
-/// How far ahead of its use a weight's cache line is asked for.
-const PREFETCH_BYTES: usize = 4096;
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 /// The partial sums of columns `cols` for the panels: `sums` is `[panels, 16]`.
 pub(super) fn sum_leaf(
@@ -102,10 +97,7 @@ impl<T: Quantised, const P: usize> Kernel for QuantisedGemv<'_, T, P> {
                     for p in 0..P {
                         // A tile's share of the record at a time: a burst of prefetches would
                         // exceed what a core can have under way.
-                        let ahead = records[p].wrapping_add(PREFETCH_BYTES + tile * share);
-                        for line in 0..share.div_ceil(LINE) {
-                            s.prefetch(ahead.wrapping_add(line * LINE));
-                        }
+                        fetch_ahead(s, records[p].wrapping_add(tile * share), share);
                         let weights = tile_weights::<S, T>(s, records[p], tile);
                         let scales = T::scales(s, records[p], &heads[p], tile);
                         acc[p] = add_tile::<S, T>(s, acc[p], &weights, &scales, x, &bytes);
@@ -137,14 +129,16 @@ fn add_tile<S: Simd, T: Quantised>(
     let mut acc = acc;
     for half in 0..T::HALVES {
         let whole = if T::HALVES == 1 { 2 } else { half };
-        let mut dot = s.splat_i(factor * x.sums[whole]);
+        // Two chains, because one would wait for itself; integers may be added in any order.
+        let mut dots = [s.splat_i(factor * x.sums[whole]), s.splat_i(0)];
         for i in half * quads..(half + 1) * quads {
-            dot = if T::BIASED {
-                s.dot4::<true>(dot, weights[i], bytes[i])
+            dots[i % 2] = if T::BIASED {
+                s.dot4::<true>(dots[i % 2], weights[i], bytes[i])
             } else {
-                s.dot4::<false>(dot, weights[i], bytes[i])
+                s.dot4::<false>(dots[i % 2], weights[i], bytes[i])
             };
         }
+        let dot = s.add_i(dots[0], dots[1]);
         let scaled = s.mul(s.to_f(dot), scales.scale[half]);
         acc = s.fma(scaled, s.splat(x.scale), acc);
         if T::OFFSETS {
@@ -180,7 +174,7 @@ impl<T: FloatFormat, const P: usize> Kernel for FloatGemv<'_, T, P> {
                     let x = s.splat(*self.x.get_unchecked(col));
                     for p in 0..P {
                         let weights = self.panels[p].as_ptr().add(col * column_bytes);
-                        s.prefetch(weights.wrapping_add(PREFETCH_BYTES));
+                        fetch_ahead(s, weights, column_bytes);
                         acc[p] = s.fma(T::load(s, weights), x, acc[p]);
                     }
                 }

@@ -30,7 +30,7 @@ use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::pool::Pool;
 use crate::shared::SharedMut;
-use crate::simd::LANES;
+use crate::simd::{LANES, Simd};
 use parts::Stack;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -43,6 +43,20 @@ const TILE_ROWS: usize = 128;
 /// (that is what it takes to keep a core's memory pipeline full), register tiles of two otherwise.
 const GEMV_PANELS: usize = 4;
 const GEMM_PANELS: usize = 2;
+
+/// How far ahead of its use a weight's cache line is asked for.
+const PREFETCH_BYTES: usize = 4096;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Asks for the `bytes` bytes that lie [`PREFETCH_BYTES`] behind `from`.
+#[inline(always)]
+fn fetch_ahead<S: Simd>(s: S, from: *const u8, bytes: usize) {
+    for line in 0..bytes.div_ceil(LINE) {
+        s.prefetch(from.wrapping_add(PREFETCH_BYTES + line * LINE));
+    }
+}
 
 /// One product of a job: `out = input Wᵀ`.
 pub struct Product<'a> {
