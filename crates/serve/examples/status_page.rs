@@ -47,11 +47,21 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// A cluster in the middle of things: four nodes in three states, three instances in three.
 fn fill(double: &Double) {
+    let nodes = nodes();
+    let mut status = double.status.lock().expect("no panic holds it");
+    status.node = nodes[0].id;
+    status.instances = instances(&nodes);
+    status.nodes = nodes;
+    status.notices =
+        vec!["raspberry has been away for 12 minutes. Its memory is not counted".to_owned()];
+}
+
+fn nodes() -> Vec<NodeStatus> {
     let node =
         |number: u8, name: &str, state, memory_gib, used_gib, threads, round_trip_us| NodeStatus {
             id: NodeId([number * 37; 32]),
             name: name.to_owned(),
-            address: format!("192.168.1.{}:8751", 10 + number).parse().expect("an address"),
+            address: ([192, 168, 1, 10 + number], 8751).into(),
             state,
             version: "0.1.0".to_owned(),
             memory_bytes: memory_gib * GIB,
@@ -59,66 +69,49 @@ fn fill(double: &Double) {
             threads,
             round_trip_us,
         };
-    let nodes = vec![
+    vec![
         node(1, "desk", NodeState::Live, 64, 24, 16, None),
         node(2, "mac-mini", NodeState::Live, 24, 21, 10, Some(310)),
         node(3, "old-laptop-in-the-kitchen", NodeState::Suspect, 16, 6, 8, Some(4_200)),
         node(4, "raspberry", NodeState::Lost, 8, 0, 4, Some(1_900)),
-    ];
-    let rank = |rank: usize, node: &NodeStatus, share, loaded_gib, total_gib| RankStatus {
-        rank,
-        node: node.id,
-        node_name: node.name.clone(),
-        pid: Some(4000 + rank as u32),
-        share,
-        loaded_bytes: loaded_gib * GIB,
-        total_bytes: total_gib * GIB,
-        kv_bytes: GIB,
+    ]
+}
+
+/// Each as: id, model, state, tokens per second, and its ranks as node, share, GiB loaded, GiB.
+fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
+    type Rank = (usize, u32, u64, u64);
+    let instance = |id: &str, model: &str, state, rate, ranks: &[Rank]| {
+        let ranks = ranks.iter().enumerate();
+        let ranks = ranks.map(|(rank, (node, share, loaded_gib, total_gib))| RankStatus {
+            rank,
+            node: nodes[*node].id,
+            node_name: nodes[*node].name.clone(),
+            pid: Some(4000 + rank as u32),
+            share: *share,
+            loaded_bytes: loaded_gib * GIB,
+            total_bytes: total_gib * GIB,
+            kv_bytes: GIB,
+        });
+        InstanceStatus {
+            id: id.to_owned(),
+            model: model.to_owned(),
+            owner: nodes[0].id,
+            state,
+            epoch: 3,
+            context_tokens: 32_768,
+            transport: Transport::Tcp,
+            ranks: ranks.collect(),
+            requests_running: 2,
+            last_decode_tokens_per_sec: rate,
+        }
     };
-    let instance = |id: &str, model: &str, state, ranks, rate| InstanceStatus {
-        id: id.to_owned(),
-        model: model.to_owned(),
-        owner: nodes[0].id,
-        state,
-        epoch: 3,
-        context_tokens: 32_768,
-        transport: Transport::Tcp,
-        ranks,
-        requests_running: 2,
-        last_decode_tokens_per_sec: rate,
-    };
-    let recovering = "node old-laptop-in-the-kitchen has been silent for 3 s";
-    let instances = vec![
-        instance(
-            "tiny-1",
-            "tiny/qwen3",
-            InstanceState::Ready,
-            vec![rank(0, &nodes[0], 5, 12, 12), rank(1, &nodes[1], 3, 7, 7)],
-            Some(31.94),
-        ),
-        instance(
-            "llama-1",
-            "bartowski/Llama-3.3-70B-Instruct:q4_k_m",
-            InstanceState::Loading,
-            vec![
-                rank(0, &nodes[0], 4, 9, 20),
-                rank(1, &nodes[1], 3, 14, 15),
-                rank(2, &nodes[2], 1, 1, 5),
-            ],
-            None,
-        ),
-        instance(
-            "phi-1",
-            "phi-4",
-            InstanceState::Recovering { reason: recovering.to_owned() },
-            vec![rank(0, &nodes[0], 1, 4, 4), rank(1, &nodes[2], 1, 0, 4)],
-            Some(12.0),
-        ),
-    ];
-    let mut status = double.status.lock().expect("no panic holds it");
-    status.node = nodes[0].id;
-    status.nodes = nodes;
-    status.instances = instances;
-    status.notices =
-        vec!["raspberry has been away for 12 minutes. Its memory is not counted".to_owned()];
+    let (loading, ready) = (InstanceState::Loading, InstanceState::Ready);
+    let reason = "node old-laptop-in-the-kitchen has been silent for 3 s".to_owned();
+    let recovering = InstanceState::Recovering { reason };
+    let llama = "bartowski/Llama-3.3-70B-Instruct:q4_k_m";
+    vec![
+        instance("tiny-1", "tiny/qwen3", ready, Some(31.94), &[(0, 5, 12, 12), (1, 3, 7, 7)]),
+        instance("llama-1", llama, loading, None, &[(0, 4, 9, 20), (1, 3, 14, 15), (2, 1, 1, 5)]),
+        instance("phi-1", "phi-4", recovering, Some(12.0), &[(0, 1, 4, 4), (2, 1, 0, 4)]),
+    ]
 }

@@ -80,7 +80,7 @@ fn refusals_have_their_status_and_say_whether_to_try_again() {
     let cases = [
         (RefusalKind::Busy, 429, "queue_full", Some(("retry-after", "2"))),
         (RefusalKind::Unavailable, 503, "unavailable", Some(("retry-after", "2"))),
-        (RefusalKind::Misdirected, 421, "wrong_node", None),
+        (RefusalKind::Failed, 503, "model_failed", Some(("x-should-retry", "false"))),
         (RefusalKind::NotFound, 404, "not_found", None),
         (RefusalKind::Invalid, 400, "invalid_request", None),
         (RefusalKind::Conflict, 409, "conflict", Some(("x-should-retry", "false"))),

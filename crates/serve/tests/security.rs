@@ -280,7 +280,10 @@ fn slow_headers_and_bodies_run_out_of_time() {
 
 #[test]
 fn silent_connections_lock_nobody_out() {
-    let server = Server::with(&Double::new(&FINE), |config| config.limits.connections_max = 20);
+    let server = Server::with(&Double::new(&FINE), |config| {
+        config.limits.connections_max = 20;
+        config.limits.header_timeout = Duration::from_secs(600);
+    });
     let mut silent: Vec<_> = (0..100).map(|_| connect(server.addr)).collect();
     for connection in &mut silent {
         // Those that made room are closed already.
@@ -289,6 +292,9 @@ fn silent_connections_lock_nobody_out() {
     for _ in 0..10 {
         assert_eq!(get(server.addr, "/health", &[]).status, 200);
     }
+    let oldest = silent[0].read(&mut [0; 64]);
+    let reset = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
+    assert!(matches!(&oldest, Ok(0)) || oldest.as_ref().is_err_and(reset), "{oldest:?}");
 }
 
 #[test]

@@ -74,15 +74,14 @@ impl Answer {
                 return Ok(Step::Done(outcome));
             }
             let Some(event) = self.events.next().await else {
-                let reason = "the cluster ended it without a reason. Try again".to_owned();
-                return Err(CompletionError::Lost { reason });
+                return Err(lost("the cluster ended it without a reason. Try again"));
             };
             let text = match event {
                 GenerateEvent::Waiting { reason } => {
                     self.meter.restart();
                     return Ok(Step::Waiting(reason));
                 }
-                GenerateEvent::Failed { reason } => return Err(CompletionError::Lost { reason }),
+                GenerateEvent::Failed { reason } => return Err(lost(reason)),
                 GenerateEvent::Tokens(tokens) => self.take(&tokens),
                 GenerateEvent::Done(done) => self.finish(&done)?,
             };
@@ -110,8 +109,9 @@ impl Answer {
             FinishReason::Stop => Finish::Stop,
             FinishReason::Length => Finish::Length,
             FinishReason::Cancelled => {
-                let reason = "it was cancelled on its node, because the model is being stopped";
-                return Err(CompletionError::Lost { reason: reason.to_owned() });
+                return Err(lost(
+                    "it was cancelled on its node, because the model is being stopped",
+                ));
             }
         };
         self.outcome = Some(Outcome {
@@ -123,6 +123,12 @@ impl Answer {
         });
         Ok(tail)
     }
+}
+
+fn lost(reason: impl Into<String>) -> CompletionError {
+    let reason = reason.into();
+    tracing::warn!(reason, "answer lost");
+    CompletionError::Lost { reason }
 }
 
 /// Tokens to text without what follows a stop string.
@@ -196,5 +202,42 @@ impl Meter {
             prefill: first - self.start,
             decode: self.last - first,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use futures_util::FutureExt;
+    use tokio::sync::{Semaphore, mpsc};
+
+    use super::*;
+
+    fn tokenizer() -> Arc<text::Tokenizer> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/qwen3.gguf");
+        let bytes = std::fs::read(path).unwrap();
+        let header = gguf::Directory::parse(&bytes, bytes.len() as u64).unwrap();
+        Arc::new(text::Tokenizer::from_gguf(&header).unwrap())
+    }
+
+    #[test]
+    fn the_work_ends_at_a_stop_string_while_the_text_is_still_to_be_taken() {
+        let tokenizer = tokenizer();
+        let tokens = tokenizer.encode("one two three", text::Special::Plain, false);
+        let stops = text::StopMatcher::new(&["two"]).unwrap();
+        let text = AnswerText::new(text::TextStream::new(tokenizer), stops);
+        let (send, recv) = mpsc::unbounded_channel();
+        let events =
+            stream::unfold(recv, |mut recv| async move { Some((recv.recv().await?, recv)) });
+        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let mut answer = Answer::new(Box::pin(events), text, Meter::start(1), place);
+
+        send.send(GenerateEvent::Tokens(tokens)).unwrap();
+        let step = answer.next().now_or_never().unwrap().unwrap();
+        assert_eq!(step, Step::Text("one ".to_owned()));
+        assert!(send.is_closed(), "nobody listens to the cluster any more");
+        let step = answer.next().now_or_never().unwrap().unwrap();
+        assert!(matches!(step, Step::Done(Outcome { finish: Finish::StopString, .. })));
     }
 }

@@ -51,7 +51,7 @@ impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let kind = match &error {
             Error::NotServed { .. } => RefusalKind::NotFound,
-            Error::NotOwner { .. } => RefusalKind::Misdirected,
+            Error::Failed { .. } => RefusalKind::Failed,
             Error::QueueFull { .. } => RefusalKind::Busy,
             Error::AlreadyServed { .. } | Error::AlreadyMember { .. } => RefusalKind::Conflict,
             Error::Code(_) | Error::JoinRefused(_) | Error::Unusable(_) => RefusalKind::Invalid,

@@ -72,8 +72,8 @@ pub enum RefusalKind {
     NotFound,
     /// It is done already, or something else is in its place.
     Conflict,
-    /// Another node has it: asking that one would help.
-    Misdirected,
+    /// It has given up; a person must look.
+    Failed,
     /// Too many requests wait; later may help.
     Busy,
     /// The node cannot do it now.

@@ -54,8 +54,9 @@ impl From<Refusal> for ApiError {
             RefusalKind::Conflict => {
                 Self::request(StatusCode::CONFLICT, "conflict", message).with_retry(Retry::Never)
             }
-            RefusalKind::Misdirected => {
-                Self::request(StatusCode::MISDIRECTED_REQUEST, "wrong_node", message)
+            RefusalKind::Failed => {
+                Self::server(StatusCode::SERVICE_UNAVAILABLE, "model_failed", message)
+                    .with_retry(Retry::Never)
             }
             RefusalKind::Busy => Self::busy(message),
             RefusalKind::Unavailable => {
