@@ -63,7 +63,7 @@ pub(crate) enum DialError {
     #[error("{0}")]
     Frame(#[from] FrameError),
     #[error("{reason}")]
-    Refused { reason: String, duplicate: bool },
+    Refused { reason: String },
     #[error("{0}")]
     Version(String),
     #[error("no address is known for it")]
@@ -176,9 +176,7 @@ impl Net {
         let greeting = timeout(limit, exchange).await.map_err(|_| DialError::Timeout(limit))??;
         let about = match greeting {
             Greeting::Welcome(about) => about,
-            Greeting::Refused { reason, duplicate } => {
-                return Err(DialError::Refused { reason, duplicate });
-            }
+            Greeting::Refused { reason } => return Err(DialError::Refused { reason }),
         };
         about.check().map_err(DialError::Version)?;
         Ok(Connection::new(stream, about)?)
@@ -195,7 +193,7 @@ impl Net {
         let hello = hello.map_err(|_| DialError::Timeout(limit))??;
         let mut connection = Connection::new(stream, hello.node)?;
         if let Err(reason) = connection.about.check() {
-            connection.refuse(reason.clone(), false).await;
+            connection.refuse(reason.clone()).await;
             return Err(DialError::Version(reason));
         }
         Ok(Visitor { connection, purpose: hello.purpose })
@@ -225,8 +223,8 @@ impl Connection {
         frames::write(&mut self.stream, &Greeting::Welcome(about)).await
     }
 
-    pub(crate) async fn refuse(&mut self, reason: String, duplicate: bool) {
-        let refused = Greeting::Refused { reason, duplicate };
+    pub(crate) async fn refuse(&mut self, reason: String) {
+        let refused = Greeting::Refused { reason };
         // The peer may be gone already; then nobody misses the reason.
         let _ = timeout(ACCEPT_TIMEOUT, frames::write(&mut self.stream, &refused)).await;
     }

@@ -68,9 +68,6 @@ pub(crate) enum Greeting {
     Refused {
         /// For a person at the dialing end.
         reason: String,
-        /// Another process with the dialer's identity is connected.
-        #[serde(default)]
-        duplicate: bool,
     },
 }
 

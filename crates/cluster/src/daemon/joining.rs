@@ -144,7 +144,7 @@ async fn ask_to_join(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Vec<Memb
     let pin = Pin::Fingerprint(code.fingerprint);
     let mut connection = match net.dial(code.addresses, pin, Purpose::Join).await {
         Ok(connection) => connection,
-        Err(DialError::Refused { reason, .. } | DialError::Version(reason)) => {
+        Err(DialError::Refused { reason } | DialError::Version(reason)) => {
             return Err(Error::JoinRefused(reason));
         }
         Err(error) => return Err(unreachable(error.to_string())),

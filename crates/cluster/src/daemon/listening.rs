@@ -118,7 +118,7 @@ impl Door {
                     None => {
                         let mut connection = connection;
                         let reason = "only members get models, and only those that are served";
-                        connection.refuse(reason.to_owned(), false).await;
+                        connection.refuse(reason.to_owned()).await;
                         Ok(())
                     }
                 }
@@ -132,7 +132,7 @@ impl Door {
         file: Arc<gguf::File>,
     ) -> Result<(), DialError> {
         let Ok(_permit) = self.bulk.try_acquire() else {
-            connection.refuse(format!("{BULK_MAX} others are reading models"), false).await;
+            connection.refuse(format!("{BULK_MAX} others are reading models")).await;
             return Ok(());
         };
         connection.welcome(self.net.about()).await?;

@@ -143,7 +143,7 @@ pub(crate) struct Daemon {
     views: HashMap<NodeId, peers::View>,
     next_conn: ConnId,
     /// Why members do not let this node in, in their words.
-    refusals: BTreeMap<NodeId, String>,
+    refusals: BTreeMap<NodeId, peers::Refusal>,
     joining: Vec<joining::Joining>,
 
     /// By instance id.

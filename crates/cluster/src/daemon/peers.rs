@@ -11,7 +11,7 @@ use super::{Daemon, Input};
 use crate::NodeId;
 use crate::instance;
 use crate::members::{Member, MembersFile};
-use crate::membership::{ConnId, Effect, Event};
+use crate::membership::{CloseReason, ConnId, Effect, Event};
 use crate::net::{Connection, DialError};
 use crate::tls::Pin;
 use crate::wire::{Heartbeat, Message, Purpose, VERSION};
@@ -21,11 +21,20 @@ use crate::wire::{Heartbeat, Message, Purpose, VERSION};
 const OUTBOX_MAX: usize = 8192;
 /// Round trips of which the median is shown: the last eight seconds.
 const ROUND_TRIPS: usize = 16;
+/// A new member may be refused once, by those who have not heard of it yet.
+pub(super) const REFUSALS_MIN: u32 = 2;
+
+/// How often in a row a member has refused this node, and its last reason.
+#[derive(Default)]
+pub(super) struct Refusal {
+    pub times: u32,
+    pub reason: String,
+}
+
 /// A control connection.
 pub(super) struct Link {
     pub peer: NodeId,
     pub path: instance::Path,
-    pub remote: SocketAddr,
     outbox: mpsc::Sender<Message>,
     /// Dropping it closes the connection.
     _stop: oneshot::Sender<()>,
@@ -85,9 +94,14 @@ impl Saver {
 
 impl Daemon {
     pub(super) fn step_membership(&mut self, event: Event) {
-        self.dirty = true;
         let now = self.now();
-        for effect in self.membership.step(event, now) {
+        let effects = self.membership.step(event, now);
+        self.run_membership(effects);
+    }
+
+    fn run_membership(&mut self, effects: Vec<Effect>) {
+        self.dirty = true;
+        for effect in effects {
             match effect {
                 Effect::Dial { peer, addresses } => self.dial(peer, addresses),
                 Effect::Close { conn, .. } => drop(self.links.remove(&conn)),
@@ -115,9 +129,12 @@ impl Daemon {
     pub(super) fn dial_failed(&mut self, peer: NodeId, error: &DialError) {
         let connected = self.membership.conn(peer).is_some();
         match error {
-            DialError::Refused { reason, .. } | DialError::Version(reason) if !connected => {
-                let reason = format!("{}: {reason}", self.node_name(peer));
-                if self.refusals.insert(peer, reason.clone()).is_none() {
+            DialError::Refused { reason } | DialError::Version(reason) if !connected => {
+                let told = format!("{}: {reason}", self.node_name(peer));
+                let refusal = self.refusals.entry(peer).or_default();
+                *refusal = Refusal { times: refusal.times + 1, reason: told };
+                if refusal.times == REFUSALS_MIN {
+                    let reason = &refusal.reason;
                     error!(peer = %peer.short(), reason, "a member does not let this node in");
                 }
             }
@@ -133,8 +150,7 @@ impl Daemon {
         let (outbox, inbox) = mpsc::channel(OUTBOX_MAX);
         let (stop, stopped) = oneshot::channel();
         let path = instance::Path { ours: connection.local, theirs: connection.remote.ip() };
-        let remote = connection.remote;
-        self.links.insert(conn, Link { peer, path, remote, outbox, _stop: stop });
+        self.links.insert(conn, Link { peer, path, outbox, _stop: stop });
 
         let mut addresses = connection.peer_addresses();
         if dialed {
@@ -142,18 +158,46 @@ impl Daemon {
         }
         let member = Member { id: peer, name: connection.about.name.clone(), addresses };
         let boot = connection.about.boot;
-        let known = self.membership.is_member(peer);
-        let existing = self.membership.conn(peer).and_then(|conn| self.links.get(&conn));
-        let existing = existing.map(|link| link.remote);
-        self.step_membership(Event::Opened { conn, dialed, boot, member });
-        if self.links.contains_key(&conn) {
-            let welcome = (!dialed).then(|| self.net.about());
-            let ends = Ends { outbox: inbox, stop: stopped };
-            self.spawn(conn::run(conn, connection, welcome, ends, self.inputs.clone()));
-        } else if !dialed {
-            let (reason, duplicate) = refusal(known, existing, self.view_boot(peer) != Some(boot));
-            info!(peer = %peer.short(), reason, "a connection was refused");
-            self.spawn(async move { connection.refuse(reason, duplicate).await });
+        let now = self.now();
+        let effects = self.membership.step(Event::Opened { conn, dialed, boot, member }, now);
+        let closed = effects.iter().find_map(|effect| match effect {
+            Effect::Close { conn: closed, why } if *closed == conn => Some(*why),
+            _ => None,
+        });
+        self.run_membership(effects);
+        match closed {
+            None => {
+                let welcome = (!dialed).then(|| self.net.about());
+                let ends = Ends { outbox: inbox, stop: stopped };
+                self.spawn(conn::run(conn, connection, welcome, ends, self.inputs.clone()));
+            }
+            Some(_) if dialed => {}
+            Some(why) => {
+                let reason = self.explain(peer, why);
+                info!(peer = %peer.short(), reason, "a connection was refused");
+                self.spawn(async move { connection.refuse(reason).await });
+            }
+        }
+    }
+
+    /// Why a connection is not kept, for a person at its other end.
+    fn explain(&self, peer: NodeId, why: CloseReason) -> String {
+        match why {
+            CloseReason::NoMember => {
+                "this node is no member of the cluster. Ask a member for a join code".to_owned()
+            }
+            CloseReason::Duplicate => {
+                let address = self.link(peer).map(|link| link.path.theirs.to_string());
+                format!(
+                    "another machine with the same identity is connected from {}. If this data \
+                     directory was copied from it, stop sinew here, delete identity.key and \
+                     members.json in the data directory, start it and join again",
+                    address.as_deref().unwrap_or("elsewhere")
+                )
+            }
+            CloseReason::Redundant | CloseReason::Silent => {
+                "the other connection between these two nodes is used".to_owned()
+            }
         }
     }
 
@@ -168,7 +212,17 @@ impl Daemon {
         self.owner_returned(peer, boot);
         self.send(conn, Message::Members { members: self.all_members() });
         self.send_heartbeat(peer, conn);
-        if let Some(path) = self.links.get(&conn).map(|link| link.path) {
+    }
+
+    /// What a peer says of itself; with its first word it can be given work.
+    fn heartbeat(&mut self, peer: NodeId, conn: ConnId, heartbeat: Heartbeat) {
+        self.dirty = true;
+        self.send(conn, Message::HeartbeatSeen { seq: heartbeat.seq });
+        let (Some(view), Some(link)) = (self.views.get_mut(&peer), self.links.get(&conn)) else {
+            return;
+        };
+        let path = link.path;
+        if view.heartbeat.replace(heartbeat).is_none() {
             self.step_instances(|| instance::Event::NodeUp { node: peer, path });
         }
     }
@@ -194,13 +248,7 @@ impl Daemon {
         let Some(peer) = self.links.get(&conn).map(|link| link.peer) else { return };
         self.heard(peer, conn);
         match message {
-            Message::Heartbeat(heartbeat) => {
-                self.dirty = true;
-                self.send(conn, Message::HeartbeatSeen { seq: heartbeat.seq });
-                if let Some(view) = self.views.get_mut(&peer) {
-                    view.heartbeat = Some(*heartbeat);
-                }
-            }
+            Message::Heartbeat(heartbeat) => self.heartbeat(peer, conn, *heartbeat),
             Message::HeartbeatSeen { seq } => self.heartbeat_seen(peer, seq),
             Message::Members { members } => self.step_membership(Event::Learned(members)),
             Message::Spawn { worker, order } => self.host(peer, worker, *order),
@@ -311,25 +359,5 @@ impl Daemon {
     /// The link to a member that can be reached.
     pub(super) fn link(&self, id: NodeId) -> Option<&Link> {
         self.links.get(&self.membership.conn(id)?)
-    }
-}
-
-/// Why a connection that was not dialed from here is not kept.
-fn refusal(known: bool, existing: Option<SocketAddr>, other_boot: bool) -> (String, bool) {
-    match existing {
-        _ if !known => {
-            let reason = "this node is no member of the cluster. Ask a member for a join code";
-            (reason.to_owned(), false)
-        }
-        Some(address) if other_boot => {
-            let reason = format!(
-                "another machine with the same identity is connected from {}. If this data \
-                 directory was copied from it, stop sinew here, delete identity.key and \
-                 members.json in the data directory, start it and join again",
-                address.ip()
-            );
-            (reason, true)
-        }
-        _ => ("the other connection between these two nodes is used".to_owned(), false),
     }
 }

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Daemon;
+use super::peers::{REFUSALS_MIN, View};
 use crate::members::Member;
 use crate::wire::VERSION;
 use crate::{ClusterStatus, InstanceStatus, NodeState, NodeStatus};
@@ -37,7 +38,8 @@ impl Daemon {
     }
 
     fn notices(&self) -> Vec<String> {
-        let mut notices: Vec<String> = self.refusals.values().cloned().collect();
+        let repeated = self.refusals.values().filter(|refusal| refusal.times >= REFUSALS_MIN);
+        let mut notices: Vec<String> = repeated.map(|refusal| refusal.reason.clone()).collect();
         let others = self.membership.members().count();
         let reached = self.membership.members().any(|m| self.membership.conn(m.id).is_some());
         if others > 0 && !reached && notices.is_empty() && self.now() > ALONE_MAX {
@@ -71,7 +73,7 @@ impl Daemon {
             memory_bytes: heartbeat.map_or(0, |h| h.memory_bytes),
             memory_used_bytes: heartbeat.map_or(0, |h| h.memory_used_bytes),
             threads: heartbeat.map_or(0, |h| h.threads),
-            round_trip_us: view.and_then(super::peers::View::round_trip_us),
+            round_trip_us: view.and_then(View::round_trip_us),
         }
     }
 }

@@ -53,7 +53,7 @@ pub(crate) enum Effect {
     },
     Close {
         conn: ConnId,
-        duplicate: bool,
+        why: CloseReason,
     },
     /// From now on the peer is spoken to over this connection.
     Up {
@@ -69,6 +69,17 @@ pub(crate) enum Effect {
     },
     /// The list of members has changed: save it, tell it.
     MembersChanged,
+}
+
+/// Why a connection is not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CloseReason {
+    NoMember,
+    /// Another process with the same key is connected and alive.
+    Duplicate,
+    /// There is a better connection to the same process.
+    Redundant,
+    Silent,
 }
 
 #[derive(Debug)]
@@ -185,7 +196,7 @@ impl Membership {
     fn opened(&mut self, new: Session, member: Member, now: Duration) -> Vec<Effect> {
         let me = self.me;
         let Some(peer) = self.peers.get_mut(&member.id) else {
-            return vec![Effect::Close { conn: new.conn, duplicate: false }];
+            return vec![Effect::Close { conn: new.conn, why: CloseReason::NoMember }];
         };
         let id = member.id;
         if new.dialed {
@@ -196,13 +207,13 @@ impl Membership {
             let fresh = now.saturating_sub(old.heard_at) < SUSPECT_AFTER;
             if old.boot != new.boot && fresh {
                 // Two processes with one key, both alive: the second is a copy of the first.
-                return vec![Effect::Close { conn: new.conn, duplicate: true }];
+                return vec![Effect::Close { conn: new.conn, why: CloseReason::Duplicate }];
             }
             if old.boot == new.boot && caller(me, id, old) < caller(me, id, &new) {
-                return vec![Effect::Close { conn: new.conn, duplicate: false }];
+                return vec![Effect::Close { conn: new.conn, why: CloseReason::Redundant }];
             }
             let reason = "it connected anew".to_owned();
-            effects.push(Effect::Close { conn: old.conn, duplicate: false });
+            effects.push(Effect::Close { conn: old.conn, why: CloseReason::Redundant });
             effects.push(Effect::Down { peer: id, conn: old.conn, reason });
         }
         effects.push(Effect::Up { peer: id, conn: new.conn, boot: new.boot });
@@ -252,7 +263,7 @@ impl Membership {
                     format!("nothing was heard from it for {:.1} s", silence.as_secs_f64());
                 peer.session = None;
                 peer.dial_at = now + first_call_after(self.me, *id);
-                effects.push(Effect::Close { conn, duplicate: false });
+                effects.push(Effect::Close { conn, why: CloseReason::Silent });
                 effects.push(Effect::Down { peer: *id, conn, reason });
             }
         }

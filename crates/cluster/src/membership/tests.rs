@@ -123,7 +123,11 @@ fn of_two_connections_both_ends_keep_the_lower_callers() {
         let case = format!("{peer:?} {first} {second}: {effects:?}");
         assert_eq!(membership.conn(peer), Some(if kept { 2 } else { 1 }), "{case}");
         let loser = if kept { 1 } else { 2 };
-        assert_eq!(effects[0], Effect::Close { conn: loser, duplicate: false }, "{case}");
+        assert_eq!(
+            effects[0],
+            Effect::Close { conn: loser, why: CloseReason::Redundant },
+            "{case}"
+        );
     }
 }
 
@@ -132,11 +136,11 @@ fn a_second_process_with_the_same_key_waits_until_the_first_falls_silent() {
     let mut membership = membership();
     open(&mut membership, LOWER, 1, false, 0);
     let twin = |conn| Event::Opened { conn, dialed: false, boot: 2, member: member(LOWER) };
-    let refused = vec![Effect::Close { conn: 2, duplicate: true }];
+    let refused = vec![Effect::Close { conn: 2, why: CloseReason::Duplicate }];
     assert_eq!(membership.step(twin(2), ms(1000)), refused);
     assert_eq!(membership.conn(LOWER), Some(1));
     let effects = membership.step(twin(3), ms(2500));
-    assert_eq!(effects[0], Effect::Close { conn: 1, duplicate: false });
+    assert_eq!(effects[0], Effect::Close { conn: 1, why: CloseReason::Redundant });
     assert_eq!(membership.conn(LOWER), Some(3));
 }
 
@@ -144,7 +148,7 @@ fn a_second_process_with_the_same_key_waits_until_the_first_falls_silent() {
 fn strangers_are_closed_and_the_mesh_is_bounded() {
     let mut membership = Membership::new(ME, ms(0));
     let effects = open(&mut membership, HIGHER, 1, false, 0);
-    assert_eq!(effects, [Effect::Close { conn: 1, duplicate: false }]);
+    assert_eq!(effects, [Effect::Close { conn: 1, why: CloseReason::NoMember }]);
     let crowd = (0..200).map(|n| member(NodeId([n; 32]))).collect();
     membership.step(Event::Learned(crowd), ms(0));
     assert_eq!(membership.members().count() + 1, MEMBERS_MAX);

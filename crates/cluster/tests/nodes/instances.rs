@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use sinew_cluster::{Error, FinishReason, GenerateEvent, InstanceState};
+use sinew_cluster::{Error, FinishReason, GenerateEvent, InstanceState, NodeConfig};
 
 use crate::support::{
     Elsewhere, Ended, Home, LOOPBACK, MINUTE, PATIENCE, ask, cluster, collect, instance, is_alive,
@@ -103,6 +103,31 @@ pub async fn a_node_that_stays_away_is_done_without() {
     until(a, "the loss", |s| s.instances[0].state != InstanceState::Ready).await;
     ask(a, &id, 8).await;
     assert_eq!(instance(a, &id).ranks.len(), 1);
+}
+
+pub async fn a_new_node_revives_what_the_old_ones_cannot_hold() {
+    // 60 MiB of cache and weights, 64 MiB for each worker: too much for one node, not for two.
+    let small = |config: &mut NodeConfig| config.memory_bytes = 100 << 20;
+    let (a, b) = (Home::with("a", small).await, Home::with("b", small).await);
+    b.join(&a.node).await;
+    let mut request = serve(&model(a.dir.path(), "counter"));
+    (request.context_tokens, request.sequences_max) = (Some(4096), Some(60));
+    let id = a.node.serve(request).await.unwrap();
+    tokio::time::timeout(PATIENCE, a.node.wait_ready(&id)).await.unwrap().unwrap();
+
+    b.node.shutdown().await;
+    let is_failed = |state: &InstanceState| matches!(state, InstanceState::Failed { .. });
+    until(&a.node, "the failure", |s| is_failed(&s.instances[0].state)).await;
+    let error = a.node.generate(&id, prompt(1, 1)).await.unwrap_err().to_string();
+    assert!(error.contains("node b (rank 1) was lost"), "{error}");
+    assert!(error.contains("node a would need 0.12 GiB"), "{error}");
+    assert_eq!(a.node.status().nodes[0].memory_used_bytes, 0);
+
+    let c = Home::with("c", small).await;
+    c.join(&a.node).await;
+    until(&a.node, "the revival", |s| s.instances[0].state == InstanceState::Ready).await;
+    ask(&a.node, &id, 11).await;
+    assert_eq!(instance(&a.node, &id).ranks[1].node, c.node.id());
 }
 
 pub async fn a_worker_that_cannot_load_is_given_up() {
