@@ -1,6 +1,7 @@
-//! Measures the kernels: `cargo run --release -p sinew-kernels --example bench -- [threads] [what]`.
+//! Measures the kernels:
+//! `cargo run --release -p sinew-kernels --example bench -- [threads] [what]`.
 //!
-//! `what` filters by name: `read`, `pool`, `gemv`, `gemm`, `decode`, `prefill`, or a type. Each line
+//! `what` filters by name: `read`, `pool`, `gemv`, `gemm`, `decode`, `prefill`, or a type. A line
 //! gives the best and the median of many runs. `read` is the ceiling of everything with one row.
 //! With one thread on Linux, time is what the thread spent on its CPU, so that other programs on
 //! the machine count less; otherwise it is the wall's.

@@ -29,8 +29,9 @@ pub fn gelu_mul(pool: &Pool, gate: &[f32], up: &[f32], out: &mut [f32]) {
     gated(pool, Gate::Gelu, gate, up, out);
 }
 
-/// `g = min(gate, limit)`, `u = clamp(up, -limit, limit)`, `out = g * sigmoid(alpha * g) * (u + 1)`,
-/// as gpt-oss has it (alpha 1.702, limit 7). All three have the same size.
+/// `out = g * sigmoid(alpha * g) * (u + 1)` with `g = min(gate, limit)` and
+/// `u = clamp(up, -limit, limit)`, as gpt-oss has it (alpha 1.702, limit 7). All three have the
+/// same size.
 ///
 /// # Panics
 /// If they have not.

@@ -192,14 +192,14 @@ mod tests {
 
     #[test]
     fn quantisation_is_the_same_on_every_instruction_set_and_close() {
-        let cases: [(&str, fn(usize) -> f32); 4] = [
-            ("waves", |k| (k as f32 * 0.37).sin() * (k as f32)),
-            ("subnormal", |k| k as f32 * 1e-40),
-            ("huge", |k| if k % 3 == 0 { -3e38 } else { 1e30 * k as f32 }),
-            ("one outlier", |k| if k == 17 { 1e6 } else { 0.5 }),
+        let fill = |value: fn(usize) -> f32| (0..128).map(value).collect::<Vec<f32>>();
+        let cases = [
+            ("waves", fill(|k| (k as f32 * 0.37).sin() * (k as f32))),
+            ("subnormal", fill(|k| k as f32 * 1e-40)),
+            ("huge", fill(|k| if k % 3 == 0 { -3e38 } else { 1e30 * k as f32 })),
+            ("one outlier", fill(|k| if k == 17 { 1e6 } else { 0.5 })),
         ];
-        for (name, value) in cases {
-            let x: Vec<f32> = (0..128).map(value).collect();
+        for (name, x) in cases {
             let of = |isa| {
                 let mut tiles = vec![InputTile::default(); 4];
                 run(isa, Quantise { x: &x, out: tiles.as_mut_ptr(), stride: 1 });
