@@ -10,11 +10,18 @@
 //! fall: that is what makes every split give the same bits as one node.
 
 mod cpu;
+mod mixture;
+mod routing;
 
 pub use cpu::Cpu;
 pub use kernels::{
     AttendShape, CacheKind, PAGE_POSITIONS, Parts, RopeStyle, RopeTable, Segment, isa,
+    sigmoid_in_place as sigmoid,
 };
+pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
+pub use routing::{Gating, Route, Routes, RoutingRule};
+
+use std::ops::Range;
 
 use gguf::TensorType;
 
@@ -34,6 +41,17 @@ pub struct KvShape {
     /// Pages of [`PAGE_POSITIONS`] positions each.
     pub pages: usize,
     pub kind: CacheKind,
+}
+
+/// How the gate of a feed-forward block lets its other half through.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Activation {
+    /// `gate * sigmoid(gate) * up`
+    Silu,
+    /// `gelu(gate) * up`, with the tanh approximation (Gemma).
+    Gelu,
+    /// `g = min(gate, limit)`: `g * sigmoid(alpha * g) * (clamp(up, ±limit) + 1)` (gpt-oss).
+    ClampedSwiglu { alpha: f32, limit: f32 },
 }
 
 /// A device that can run a decoder. All activations are f32, row-major `[rows, width]`.
@@ -102,8 +120,9 @@ pub trait Backend {
     /// The rows in use, in host memory.
     fn host<'a>(&mut self, x: &'a Self::Rows) -> &'a [f32];
 
-    /// Prepares the rotations of a step's rows, one position a row, for all its layers.
-    fn set_positions(&mut self, table: &RopeTable, positions: &[u32]);
+    /// Prepares the rotations of a step's rows, one position a row, by each of `tables`, for all
+    /// its layers.
+    fn set_positions(&mut self, tables: &[RopeTable], positions: &[u32]);
 
     /// Keeps only the rows `picked`, in that order.
     fn pick(&mut self, x: &Self::Rows, picked: &[usize], out: &mut Self::Rows);
@@ -111,11 +130,31 @@ pub trait Backend {
     /// `out = x / rms(x) * gain`, over each whole row.
     fn rms_norm(&mut self, x: &Self::Rows, gain: &Self::Vector, eps: f32, out: &mut Self::Rows);
 
-    /// The same over each head of `gain.len()` numbers, in place.
-    fn head_norm(&mut self, x: &mut Self::Rows, gain: &Self::Vector, eps: f32);
+    /// The same in place, over each run of as many numbers as `gain` has: heads or whole rows.
+    fn rms_norm_in_place(&mut self, x: &mut Self::Rows, gain: &Self::Vector, eps: f32);
+
+    /// Copies the columns `cols` of every row.
+    fn columns(&mut self, x: &Self::Rows, cols: Range<usize>, out: &mut Self::Rows);
+
+    /// Puts head `h` of `b` behind head `h` of `a`, for heads of `a_dim` and `b_dim` numbers.
+    fn join_heads(
+        &mut self,
+        a: (&Self::Rows, usize),
+        b: (&Self::Rows, usize),
+        out: &mut Self::Rows,
+    );
+
+    /// `x += bias` for each row.
+    fn add_bias(&mut self, x: &mut Self::Rows, bias: &Self::Vector);
+
+    /// `x *= factor`.
+    fn scale(&mut self, x: &mut Self::Rows, factor: f32);
 
     /// `out = x Wᵀ` for each matrix; all over the same `x`.
     fn linear(&mut self, x: &Self::Rows, outs: &mut [(&Self::Matrix, &mut Self::Rows)]);
+
+    /// A product of its own for each head: head `h` of `out` is that of `x` times `matrices[h]`ᵀ.
+    fn linear_heads(&mut self, x: &Self::Rows, matrices: &[Self::Matrix], out: &mut Self::Rows);
 
     /// Partial sums of a row-parallel product: `out` gets `parts` times the rows of `x`, part by
     /// part, each the sum of one subtree of leaves in the order of `sumtree`; no rows without parts.
@@ -127,8 +166,9 @@ pub trait Backend {
         out: &mut Self::Rows,
     );
 
-    /// Rotates each head of every row by its position, as set by [`Self::set_positions`].
-    fn rope(&mut self, x: &mut Self::Rows, head_dim: usize, style: RopeStyle);
+    /// Rotates each head of every row by its position and table `table`, as set by
+    /// [`Self::set_positions`].
+    fn rope(&mut self, x: &mut Self::Rows, head_dim: usize, style: RopeStyle, table: usize);
 
     /// Writes keys and values of the batch's rows into the cache.
     fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment<'_>], k: &Self::Rows, v: &Self::Rows);
@@ -143,8 +183,26 @@ pub trait Backend {
         out: &mut Self::Rows,
     );
 
-    /// `out = silu(gate) * up`.
-    fn silu_mul(&mut self, gate: &Self::Rows, up: &Self::Rows, out: &mut Self::Rows);
+    /// `out = activation(gate) * up`.
+    fn gated(
+        &mut self,
+        activation: Activation,
+        gate: &Self::Rows,
+        up: &Self::Rows,
+        out: &mut Self::Rows,
+    );
+
+    /// Partial sums of a mixture of experts: `out` gets `parts.part_ends.len()` times the rows of
+    /// `x`. In each leaf, a row's experts are added in their order, each times its weight; then
+    /// the leaves, in the order of `sumtree`. Only the experts in `routes` are read.
+    fn mixture(
+        &mut self,
+        x: &Self::Rows,
+        routes: &Routes,
+        mixture: &Mixture<Self>,
+        parts: Option<&MixtureParts>,
+        out: &mut Self::Rows,
+    );
 
     /// `x += y`, `y` in host memory.
     fn add(&mut self, x: &mut Self::Rows, y: &[f32]);

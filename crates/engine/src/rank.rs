@@ -70,6 +70,7 @@ impl Rank {
             rows_max,
             outputs_max: options.sequences_max,
             kv_pages: pages_per_slot * options.sequences_max,
+            context_tokens: options.context_tokens,
         };
         let model = Model::load(&mut backend, &source, &split, options.rank, capacity, progress)?;
         let config = model.config();

@@ -36,17 +36,52 @@ struct Reference {
     margins: Vec<f32>,
 }
 
-/// Models of the supported architectures whose weights are floats.
+/// Models whose weights are floats, of every architecture.
 const FLOAT_MODELS: &[&str] = &[
     "models/llama-spm",
     "models/llama-untied",
     "models/llama3-tied",
     "models/mistral",
+    "models/qwen2",
     "models/qwen3",
+    "models/olmo2",
+    "models/phi3",
+    "models/gemma3",
+    "models/mixtral",
+    "models/qwen2moe",
+    "models/qwen3moe",
+    "models/qwen3moe-coder",
+    "models/glm4moe",
+    "models/minimax-m2",
+    "models/deepseek-v2-lite",
+    "models/deepseek-v2",
+    "models/deepseek-v3",
+    "models/kimi-k2",
 ];
 
-/// Quantised models of the supported types.
-const QUANTISED_MODELS: &[&str] = &["quant/llama-q256-l1.Q8_0", "quant/llama-q256-l1.Q4_0"];
+/// Rounding grows with depth, and 27 layers of random experts turn some of it into other choices
+/// of experts. The bound for such a model is the error of llama.cpp, which rounds to f16 as well.
+const DEEP_MODELS: &[&str] = &["models/deepseek-v2-lite"];
+
+/// Models with quantised weights, of every type. gpt-oss has quantised experts, and only the
+/// references of llama.cpp follow its files (see `fixtures/README.md`).
+const QUANTISED_MODELS: &[&str] = &[
+    "quant/llama-q256-l1.Q8_0",
+    "quant/llama-q256-l1.Q4_0",
+    "quant/llama-q256-l1.Q4_1",
+    "quant/llama-q256-l1.Q5_0",
+    "quant/llama-q256-l1.Q5_1",
+    "quant/llama-q256-l1.IQ4_NL",
+    "quant/llama-q256-l1.MXFP4",
+    "quant/llama-q256.Q2_K",
+    "quant/llama-q256.Q3_K_M",
+    "quant/llama-q256.Q4_K_M",
+    "quant/llama-q256.Q5_K_M",
+    "quant/llama-q256.Q6_K",
+    "quant/llama-q256.IQ4_XS",
+    "quant/deepseek-v3-q256.Q4_K_M",
+    "models/gpt-oss",
+];
 
 fn path(name: &str, extension: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
@@ -89,6 +124,15 @@ fn spread(logits: &[f32]) -> f32 {
     max - logits.iter().copied().fold(f32::INFINITY, f32::min)
 }
 
+/// The largest error of llama.cpp on the shipped file.
+fn llama_cpp_error(prompts: &[Prompt], exact: impl Fn(&Prompt) -> Option<&Reference>) -> f32 {
+    let error = |prompt: &Prompt| {
+        let (exact, found) = (exact(prompt).unwrap(), prompt.llama_cpp.as_ref().unwrap());
+        largest_difference(&exact.logits, &found.logits)
+    };
+    prompts.iter().map(error).fold(0.0, f32::max)
+}
+
 /// Greedy tokens must agree up to the first step whose margin is within the error.
 fn assert_greedy(name: &str, found: &[u32], reference: &Reference, error: f32) {
     let sure = reference.margins.iter().take_while(|margin| **margin > 2.0 * error).count();
@@ -98,16 +142,21 @@ fn assert_greedy(name: &str, found: &[u32], reference: &Reference, error: f32) {
 
 #[test]
 fn float_models_agree_with_the_reference() {
-    for name in FLOAT_MODELS {
+    for &name in FLOAT_MODELS {
         let mut local = start(name, &[1], Transport::Auto, 2);
-        for prompt in prompts(name) {
+        let mut error_most = 0.0_f32;
+        let prompts = prompts(name);
+        let deep = DEEP_MODELS.contains(&name);
+        let deep_limit = deep.then(|| llama_cpp_error(&prompts, |prompt| prompt.hf.as_ref()));
+        for prompt in prompts {
             let reference = prompt.hf.expect("models/ have a transformers reference");
             let (logits, greedy) = run(&mut local, &prompt.ids, reference.greedy.len());
             let error = largest_difference(&logits, &reference.logits);
-            let limit = ERROR_MAX * spread(&reference.logits);
+            let limit = deep_limit.unwrap_or(ERROR_MAX * spread(&reference.logits));
             println!("{name}, {} tokens: {error:e} of {limit:e}", prompt.ids.len());
             assert!(error <= limit, "{name}: {error} is over {limit}");
-            assert_eq!(greedy, reference.greedy, "{name}");
+            error_most = error_most.max(error);
+            assert_greedy(name, &greedy, &reference, error_most);
         }
     }
 }
@@ -119,11 +168,8 @@ fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
     for name in QUANTISED_MODELS {
         let mut local = start(name, &[1], Transport::Auto, 1);
         let prompts = prompts(name);
-        let rival_error = |prompt: &Prompt| {
-            let (exact, rival) = (&prompt.llama_cpp_dequant_f32, &prompt.llama_cpp);
-            largest_difference(&exact.as_ref().unwrap().logits, &rival.as_ref().unwrap().logits)
-        };
-        let limit = FACTOR * prompts.iter().map(rival_error).fold(0.0, f32::max);
+        let limit =
+            FACTOR * llama_cpp_error(&prompts, |prompt| prompt.llama_cpp_dequant_f32.as_ref());
         for prompt in prompts {
             let exact = prompt.llama_cpp_dequant_f32.unwrap();
             let (logits, greedy) = run(&mut local, &prompt.ids, exact.greedy.len());

@@ -272,7 +272,7 @@ fn tensor_bytes(dims: &[u64], ty: TensorType) -> Result<u64, &'static str> {
     if numbers == 0 {
         return Err("none may be 0");
     }
-    if dims[0] % ty.block_len() as u64 != 0 {
+    if !dims[0].is_multiple_of(ty.block_len() as u64) {
         return Err("the first is not a multiple of the type's block");
     }
     let blocks = numbers / ty.block_len() as u64;

@@ -1,6 +1,9 @@
 //! The supported architectures: a table of switches over one decoder.
+//!
+//! A row says what a file's metadata does not: how its published model is wired. How to add one is
+//! written in `docs/adding-a-model.md`.
 
-use backend::RopeStyle;
+use backend::{Activation, Gating, RopeStyle};
 
 use crate::ModelError;
 
@@ -11,13 +14,180 @@ pub struct Arch {
     pub name: &'static str,
     /// Which numbers of a head form a rotated pair.
     pub rope_style: RopeStyle,
-    /// Queries and keys are normalised head by head before they are rotated.
-    pub qk_norm: bool,
+    /// Keys and values come from one compressed vector a position (DeepSeek-V2's MLA).
+    pub latent: bool,
+    pub qk_norm: QkNorm,
+    pub norms: Norms,
+    pub activation: Activation,
+    /// `attn_qkv` holds q, k and v one after the other, `ffn_up` gate and up.
+    pub fused: bool,
+    pub windows: Windows,
+    /// Layers with a window rotate with this base (the file may name another), unscaled.
+    pub local_rope_base: Option<f32>,
+    /// Every so manieth layer does not rotate (SmolLM3).
+    pub no_rope_every: Option<usize>,
+    /// Embeddings are multiplied by the square root of their width (Gemma).
+    pub embedding_times_sqrt_width: bool,
+    pub experts: ExpertKind,
 }
 
+/// Which queries and keys are normalised before they are rotated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QkNorm {
+    Never,
+    /// Head by head.
+    Heads,
+    /// Head by head in the files that have the norms.
+    HeadsIfPresent,
+    /// All heads as one vector.
+    Whole,
+}
+
+/// The tensors of a layer's norms, before and after each of its halves.
+#[derive(Debug)]
+pub struct Norms {
+    pub attention: Option<&'static str>,
+    pub after_attention: Option<&'static str>,
+    pub feed_forward: Option<&'static str>,
+    pub after_feed_forward: Option<&'static str>,
+}
+
+/// Which layers see only the positions of a sliding window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Windows {
+    Never,
+    /// All, if the file names a window.
+    Always,
+    /// All but the last of so many.
+    AllButEvery(usize),
+}
+
+/// Whether an architecture has experts, and what its files leave unsaid about them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpertKind {
+    Never,
+    /// In the files that say so (Mixtral is a `llama`).
+    IfPresent(ExpertDefaults),
+    Always(ExpertDefaults),
+}
+
+/// What holds unless the file says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertDefaults {
+    pub gating: Gating,
+    pub normalised: bool,
+    /// A shared expert has a gate of its own (Qwen2-MoE).
+    pub shared_gate: bool,
+}
+
+const PRE_NORMS: Norms = Norms {
+    attention: Some("attn_norm"),
+    after_attention: None,
+    feed_forward: Some("ffn_norm"),
+    after_feed_forward: None,
+};
+
+/// Some converters call the norm before the feed-forward block by where else it could be.
+const PRE_NORMS_RENAMED: Norms = Norms { feed_forward: Some("post_attention_norm"), ..PRE_NORMS };
+
+const SOFTMAX: ExpertDefaults =
+    ExpertDefaults { gating: Gating::Softmax, normalised: true, shared_gate: false };
+const SIGMOID: ExpertDefaults = ExpertDefaults { gating: Gating::Sigmoid, ..SOFTMAX };
+
+/// Llama: what most others differ from in a switch or two.
+const LLAMA: Arch = Arch {
+    name: "llama",
+    rope_style: RopeStyle::Interleaved,
+    latent: false,
+    qk_norm: QkNorm::Never,
+    norms: PRE_NORMS,
+    activation: Activation::Silu,
+    fused: false,
+    windows: Windows::Never,
+    local_rope_base: None,
+    no_rope_every: None,
+    embedding_times_sqrt_width: false,
+    experts: ExpertKind::IfPresent(SOFTMAX),
+};
+
+const QWEN2: Arch =
+    Arch { name: "qwen2", rope_style: RopeStyle::Neox, experts: ExpertKind::Never, ..LLAMA };
+
+const QWEN3: Arch = Arch { name: "qwen3", qk_norm: QkNorm::Heads, ..QWEN2 };
+
 const ARCHS: &[Arch] = &[
-    Arch { name: "llama", rope_style: RopeStyle::Interleaved, qk_norm: false },
-    Arch { name: "qwen3", rope_style: RopeStyle::Neox, qk_norm: true },
+    LLAMA,
+    QWEN2,
+    QWEN3,
+    Arch {
+        name: "qwen2moe",
+        experts: ExpertKind::Always(ExpertDefaults {
+            normalised: false,
+            shared_gate: true,
+            ..SOFTMAX
+        }),
+        ..QWEN2
+    },
+    Arch { name: "qwen3moe", experts: ExpertKind::Always(SOFTMAX), ..QWEN3 },
+    Arch {
+        name: "olmo2",
+        qk_norm: QkNorm::Whole,
+        norms: Norms {
+            attention: None,
+            after_attention: Some("post_attention_norm"),
+            feed_forward: None,
+            after_feed_forward: Some("post_ffw_norm"),
+        },
+        ..QWEN2
+    },
+    Arch { name: "phi3", fused: true, windows: Windows::Always, ..QWEN2 },
+    Arch {
+        name: "gemma3",
+        qk_norm: QkNorm::Heads,
+        norms: Norms {
+            after_attention: Some("post_attention_norm"),
+            after_feed_forward: Some("post_ffw_norm"),
+            ..PRE_NORMS
+        },
+        activation: Activation::Gelu,
+        windows: Windows::AllButEvery(6),
+        local_rope_base: Some(10_000.0),
+        embedding_times_sqrt_width: true,
+        ..QWEN2
+    },
+    Arch { name: "granite", experts: ExpertKind::Never, ..LLAMA },
+    Arch { name: "smollm3", no_rope_every: Some(4), experts: ExpertKind::Never, ..LLAMA },
+    Arch {
+        name: "glm4moe",
+        qk_norm: QkNorm::HeadsIfPresent,
+        norms: PRE_NORMS_RENAMED,
+        experts: ExpertKind::Always(SIGMOID),
+        ..QWEN2
+    },
+    Arch {
+        name: "minimax-m2",
+        qk_norm: QkNorm::Whole,
+        experts: ExpertKind::Always(SIGMOID),
+        ..QWEN2
+    },
+    Arch {
+        name: "gpt-oss",
+        norms: PRE_NORMS_RENAMED,
+        activation: Activation::ClampedSwiglu { alpha: 1.702, limit: 7.0 },
+        windows: Windows::AllButEvery(2),
+        experts: ExpertKind::Always(ExpertDefaults {
+            gating: Gating::SoftmaxOfChosen,
+            normalised: false,
+            shared_gate: false,
+        }),
+        ..QWEN2
+    },
+    Arch {
+        name: "deepseek2",
+        latent: true,
+        experts: ExpertKind::Always(ExpertDefaults { normalised: false, ..SOFTMAX }),
+        ..LLAMA
+    },
 ];
 
 /// # Errors

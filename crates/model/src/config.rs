@@ -1,16 +1,18 @@
 //! A model's sizes and switches, read from its file's metadata.
 
-use backend::RopeStyle;
+use backend::{Gating, RoutingRule};
 use gguf::Directory;
 
-use crate::ModelError;
-use crate::arch::{self, Arch};
+use crate::arch::{self, Arch, ExpertDefaults, ExpertKind, Windows};
+use crate::metadata::{Metadata, in_range};
+use crate::{ModelError, Rope};
 
 /// No published model comes near these; a file that does is broken or hostile.
 const LAYERS_MAX: u64 = 1024;
-const WIDTH_MAX: u64 = 1 << 20;
+pub(crate) const WIDTH_MAX: u64 = 1 << 20;
 const VOCAB_MAX: u64 = 1 << 24;
 const CONTEXT_MAX: u64 = 1 << 30;
+const EXPERTS_MAX: u64 = 4096;
 
 /// Everything about a model that is not a weight.
 #[derive(Debug, Clone)]
@@ -25,24 +27,50 @@ pub struct Config {
     pub k_dim: usize,
     /// Numbers of one head's value.
     pub v_dim: usize,
-    /// Hidden numbers of the feed-forward block.
+    /// Latent attention's sizes.
+    pub latent: Option<Latent>,
+    /// Hidden numbers of a dense layer's feed-forward block.
     pub feed_forward: usize,
+    pub experts: Option<Experts>,
     pub vocab: usize,
     /// Positions that it was trained for.
     pub context_max: usize,
     pub rms_eps: f32,
     pub rope: Rope,
+    /// Attention scores are multiplied by this.
+    pub attention_scale: f32,
+    /// How many positions each layer sees; all of them where it is `None`.
+    pub windows: Vec<Option<usize>>,
+    pub embedding_scale: f32,
+    /// What a layer's halves add to the residual stream is multiplied by this.
+    pub residual_scale: f32,
+    pub logit_scale: f32,
 }
 
-/// Rotary position embedding.
-#[derive(Debug, Clone)]
-pub struct Rope {
-    pub style: RopeStyle,
-    /// How many numbers of each head are rotated.
-    pub dims: usize,
-    pub base: f32,
-    /// Positions are divided by this (linear scaling).
-    pub linear_factor: f32,
+/// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): the cache holds one compressed
+/// vector a position, which all heads share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Latent {
+    /// Numbers of a compressed query, if queries are compressed.
+    pub q_rank: Option<usize>,
+    /// Numbers of a compressed key and value.
+    pub kv_rank: usize,
+    /// Numbers of a head's query that are not rotated, and that are.
+    pub plain_dim: usize,
+    pub rope_dim: usize,
+}
+
+/// A mixture of experts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Experts {
+    pub rule: RoutingRule,
+    /// Hidden numbers of a routed expert.
+    pub hidden: usize,
+    /// Hidden numbers of the expert that every token visits, if there is one.
+    pub shared_hidden: Option<usize>,
+    pub shared_gate: bool,
+    /// So many layers at the beginning have no experts.
+    pub dense_layers: usize,
 }
 
 impl Config {
@@ -54,94 +82,220 @@ impl Config {
         let width = metadata.size("embedding_length", WIDTH_MAX)?;
         let heads = metadata.size("attention.head_count", WIDTH_MAX)?;
         let kv_heads = metadata.size_or("attention.head_count_kv", WIDTH_MAX, heads)?;
-        let k_dim = metadata.size_or("attention.key_length", WIDTH_MAX, width / heads)?;
-        let v_dim = metadata.size_or("attention.value_length", WIDTH_MAX, k_dim)?;
+        let layers = layers(&metadata)?;
+        let (k_dim, v_dim, latent) = head_sizes(&metadata, width, heads)?;
+        let rotated = latent.map_or(k_dim, |latent| latent.rope_dim);
+        let rope = Rope::read(&metadata, rotated)?;
+        let experts = experts(&metadata, layers)?;
+        // Files of which every layer has experts need not say how wide dense ones would be.
+        let feed_forward = match &experts {
+            Some(experts) => metadata.size_or("feed_forward_length", WIDTH_MAX, experts.hidden)?,
+            None => metadata.size("feed_forward_length", WIDTH_MAX)?,
+        };
+        let sqrt_width = (width as f32).sqrt();
+        let embedding_scale = if arch.embedding_times_sqrt_width { sqrt_width } else { 1.0 };
         let config = Self {
             arch,
-            layers: metadata.size("block_count", LAYERS_MAX)?,
+            layers,
             width,
             heads,
-            kv_heads,
+            kv_heads: if latent.is_some() { 1 } else { kv_heads },
             k_dim,
             v_dim,
-            feed_forward: metadata.size("feed_forward_length", WIDTH_MAX)?,
+            latent,
+            feed_forward,
+            experts,
             vocab: vocab(directory)?,
             context_max: metadata.size("context_length", CONTEXT_MAX)?,
             rms_eps: directory.f32(&metadata.key("attention.layer_norm_rms_epsilon"))?,
-            rope: metadata.rope(k_dim)?,
+            attention_scale: attention_scale(&metadata, &rope, width, heads, k_dim, layers)?,
+            rope,
+            windows: windows(&metadata, layers)?,
+            embedding_scale: metadata.positive_or("embedding_scale", embedding_scale)?,
+            residual_scale: metadata.positive_or("residual_scale", 1.0)?,
+            logit_scale: 1.0 / metadata.positive_or("logit_scale", 1.0)?,
         };
         config.check()?;
         Ok(config)
     }
 
+    /// The experts of layer `layer`, if it has any.
+    pub fn experts_of(&self, layer: usize) -> Option<&Experts> {
+        self.experts.as_ref().filter(|experts| layer >= experts.dense_layers)
+    }
+
+    /// Whether layer `layer` rotates queries and keys.
+    pub fn rotates(&self, layer: usize) -> bool {
+        self.arch.no_rope_every.is_none_or(|every| (layer + 1) % every != 0)
+    }
+
     fn check(&self) -> Result<(), ModelError> {
         let impossible = |what: String| Err(ModelError::Impossible { what });
-        if self.heads % self.kv_heads != 0 {
+        if !self.heads.is_multiple_of(self.kv_heads) {
             let (heads, kv) = (self.heads, self.kv_heads);
             return impossible(format!("{heads} heads cannot share {kv} key/value heads evenly"));
         }
-        if self.rope.dims % 2 != 0 || self.rope.dims > self.k_dim {
-            let (dims, k_dim) = (self.rope.dims, self.k_dim);
-            return impossible(format!("{dims} of {k_dim} numbers of a head cannot be rotated"));
+        let rotated = self.latent.map_or(self.k_dim, |latent| latent.rope_dim);
+        if self.rope.dims % 2 != 0 || self.rope.dims > rotated {
+            let dims = self.rope.dims;
+            return impossible(format!("{dims} of {rotated} numbers of a head cannot be rotated"));
+        }
+        // Products of these are sizes of tensors; none may overflow before it is compared.
+        let widest = [self.heads * self.k_dim, self.heads * self.v_dim, self.vocab];
+        let limit = WIDTH_MAX as usize * 16;
+        if let Some(found) = widest.iter().find(|found| **found > limit) {
+            return impossible(format!("a matrix of {found} rows; at most {limit} are possible"));
         }
         Ok(())
     }
 }
 
-/// Metadata of one architecture: its keys begin with its name.
-struct Metadata<'a> {
-    directory: &'a Directory,
-    arch: &'static Arch,
+/// Layers that are run: those for the prediction of further tokens are not.
+fn layers(metadata: &Metadata<'_>) -> Result<usize, ModelError> {
+    let all = metadata.size("block_count", LAYERS_MAX)?;
+    let extra = metadata.find_size("nextn_predict_layers", LAYERS_MAX)?.unwrap_or(0);
+    let what = || format!("{extra} of {all} layers are for further tokens");
+    all.checked_sub(extra)
+        .filter(|layers| *layers > 0)
+        .ok_or_else(|| ModelError::Impossible { what: what() })
 }
 
-impl Metadata<'_> {
-    fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.arch.name)
+/// A head's key and value numbers, and latent attention's sizes.
+fn head_sizes(
+    metadata: &Metadata<'_>,
+    width: usize,
+    heads: usize,
+) -> Result<(usize, usize, Option<Latent>), ModelError> {
+    let size_or = |name, default| metadata.size_or(name, WIDTH_MAX, default);
+    if !metadata.arch.latent {
+        let k_dim = size_or("attention.key_length", width / heads)?;
+        return Ok((k_dim, size_or("attention.value_length", k_dim)?, None));
     }
-
-    fn size(&self, name: &str, max: u64) -> Result<usize, ModelError> {
-        let key = self.key(name);
-        let found = self.directory.u64(&key)?;
-        in_range(&key, found, max)
+    if metadata.get("attention.key_length_mla").is_none() {
+        let what = "a DeepSeek file of the old form, without attention.key_length_mla (convert \
+                    it again with a llama.cpp of May 2025 or later)";
+        return Err(ModelError::Unsupported { what: what.to_owned() });
     }
+    let size = |name| metadata.size(name, WIDTH_MAX);
+    let k_dim = size("attention.key_length_mla")?;
+    let rope_dim = size("rope.dimension_count")?;
+    let Some(plain_dim) = k_dim.checked_sub(rope_dim).filter(|plain| *plain > 0) else {
+        let what = format!("{rope_dim} numbers of a key of {k_dim} are rotated");
+        return Err(ModelError::Impossible { what });
+    };
+    let latent = Latent {
+        q_rank: metadata.find_size("attention.q_lora_rank", WIDTH_MAX)?,
+        kv_rank: size("attention.kv_lora_rank")?,
+        plain_dim,
+        rope_dim,
+    };
+    Ok((k_dim, size("attention.value_length_mla")?, Some(latent)))
+}
 
-    fn size_or(&self, name: &str, max: u64, default: usize) -> Result<usize, ModelError> {
-        let key = self.key(name);
-        let found = self.directory.find_u64(&key)?.unwrap_or(default as u64);
-        in_range(&key, found, max)
-    }
+fn attention_scale(
+    metadata: &Metadata<'_>,
+    rope: &Rope,
+    width: usize,
+    heads: usize,
+    k_dim: usize,
+    layers: usize,
+) -> Result<f32, ModelError> {
+    /// Gemma 3 27B alone scales by its width for each head; its files do not say so.
+    const GEMMA3_27B_LAYERS: usize = 62;
+    let gemma_27b = metadata.arch.name == "gemma3" && layers == GEMMA3_27B_LAYERS;
+    let dim = if gemma_27b { width / heads } else { k_dim };
+    let scale = metadata.positive_or("attention.scale", 1.0 / (dim as f32).sqrt())?;
+    Ok(scale * rope.score_scale)
+}
 
-    fn rope(&self, k_dim: usize) -> Result<Rope, ModelError> {
-        const BASE_DEFAULT: f32 = 10_000.0;
-        let scaling = self.directory.find_str(&self.key("rope.scaling.type"))?.unwrap_or("none");
-        let factor = self.directory.find_f32(&self.key("rope.scaling.factor"))?;
-        let linear_factor = match scaling {
-            "none" => 1.0,
-            "linear" => factor.unwrap_or(1.0),
-            other => {
-                let what = format!("rope scaling \"{other}\"");
-                return Err(ModelError::Unsupported { what });
-            }
-        };
-        let base = self.directory.find_f32(&self.key("rope.freq_base"))?.unwrap_or(BASE_DEFAULT);
-        if !(base.is_finite() && base > 0.0 && linear_factor.is_finite() && linear_factor > 0.0) {
-            let what = format!("rope base {base} with factor {linear_factor}");
+/// The window of each layer.
+fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Option<usize>>, ModelError> {
+    let window = |name| metadata.size(name, CONTEXT_MAX);
+    let windowed: Vec<bool> = match metadata.arch.windows {
+        Windows::Never => return Ok(vec![None; layers]),
+        Windows::Always => {
+            let window = metadata.find_size("attention.sliding_window", CONTEXT_MAX)?;
+            return Ok(vec![window; layers]);
+        }
+        Windows::AllButEvery(every) => pattern(metadata, layers, every)?,
+    };
+    let window = window("attention.sliding_window")?;
+    Ok(windowed.into_iter().map(|windowed| windowed.then_some(window)).collect())
+}
+
+/// Which layers have a window: the file may say so, layer by layer or as a period.
+fn pattern(metadata: &Metadata<'_>, layers: usize, every: usize) -> Result<Vec<bool>, ModelError> {
+    const KEY: &str = "attention.sliding_window_pattern";
+    let array = metadata.get(KEY).and_then(|value| value.as_array());
+    if let Some(flags) = array.and_then(|array| array.integers()) {
+        let flags: Vec<bool> = flags.map(|flag| flag != 0).collect();
+        if flags.len() < layers {
+            let what = format!("{} names {} of {layers} layers", metadata.key(KEY), flags.len());
             return Err(ModelError::Impossible { what });
         }
-        Ok(Rope {
-            style: self.arch.rope_style,
-            dims: self.size_or("rope.dimension_count", WIDTH_MAX, k_dim)?,
-            base,
-            linear_factor,
-        })
+        return Ok(flags[..layers].to_vec());
     }
+    let every = metadata.size_or(KEY, LAYERS_MAX, every)?;
+    Ok((0..layers).map(|layer| (layer + 1) % every != 0).collect())
 }
 
-fn in_range(key: &str, found: u64, max: u64) -> Result<usize, ModelError> {
-    if (1..=max).contains(&found) {
-        return Ok(found as usize);
+fn experts(metadata: &Metadata<'_>, layers: usize) -> Result<Option<Experts>, ModelError> {
+    let defaults = match metadata.arch.experts {
+        ExpertKind::Never => return Ok(None),
+        ExpertKind::IfPresent(_) if metadata.find_size("expert_count", EXPERTS_MAX)?.is_none() => {
+            return Ok(None);
+        }
+        ExpertKind::IfPresent(defaults) | ExpertKind::Always(defaults) => defaults,
+    };
+    let rule = routing_rule(metadata, defaults)?;
+    let hidden = match metadata.find_size("expert_feed_forward_length", WIDTH_MAX)? {
+        Some(hidden) => hidden,
+        None => metadata.size("feed_forward_length", WIDTH_MAX)?,
+    };
+    let shared = metadata.find_size("expert_shared_count", EXPERTS_MAX)?;
+    let shared_hidden = match metadata.find_size("expert_shared_feed_forward_length", WIDTH_MAX)? {
+        Some(hidden) => Some(hidden),
+        None => shared.map(|count| count * hidden),
+    };
+    let dense_layers = metadata.find_size("leading_dense_block_count", LAYERS_MAX)?;
+    let dense_layers = dense_layers.unwrap_or(0).min(layers);
+    let shared_gate = defaults.shared_gate;
+    Ok(Some(Experts { rule, hidden, shared_hidden, shared_gate, dense_layers }))
+}
+
+fn routing_rule(
+    metadata: &Metadata<'_>,
+    defaults: ExpertDefaults,
+) -> Result<RoutingRule, ModelError> {
+    let experts = metadata.size("expert_count", EXPERTS_MAX)?;
+    let used = metadata.size("expert_used_count", experts as u64)?;
+    let groups = metadata.size_or("expert_group_count", experts as u64, 1)?;
+    let groups_used = metadata.size_or("expert_group_used_count", groups as u64, groups)?;
+    let gating = match metadata.find_size("expert_gating_func", u64::MAX)? {
+        None => defaults.gating,
+        Some(1) => Gating::Softmax,
+        Some(2) => Gating::Sigmoid,
+        Some(3) => Gating::SoftmaxOfChosen,
+        Some(other) => {
+            let what = format!("expert gating function {other}");
+            return Err(ModelError::Unsupported { what });
+        }
+    };
+    if !experts.is_multiple_of(groups) || used > experts / groups * groups_used {
+        let what = format!("{used} of {experts} experts in {groups_used} of {groups} groups");
+        return Err(ModelError::Impossible { what });
     }
-    Err(ModelError::Impossible { what: format!("{key} is {found}; it must be from 1 to {max}") })
+    // Files write 0 for "not scaled".
+    let scale = metadata.find_f32("expert_weights_scale")?.filter(|scale| *scale != 0.0);
+    Ok(RoutingRule {
+        experts,
+        used,
+        gating,
+        groups,
+        groups_used,
+        normalised: metadata.find_bool("expert_weights_norm")?.unwrap_or(defaults.normalised),
+        scale: scale.unwrap_or(1.0),
+    })
 }
 
 /// Tokens, counted by the embedding matrix: the one place that every file has.

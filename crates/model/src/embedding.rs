@@ -12,6 +12,7 @@ use crate::{Config, ModelError, names};
 pub struct Embedding {
     source: Arc<dyn Source>,
     tensor: TensorInfo,
+    scale: f32,
     /// The rows of one look-up, as the file has them.
     bytes: Vec<u8>,
 }
@@ -31,10 +32,10 @@ impl Embedding {
                 rows,
             });
         }
-        Ok(Self { source, tensor, bytes: Vec::new() })
+        Ok(Self { source, tensor, scale: config.embedding_scale, bytes: Vec::new() })
     }
 
-    /// The embeddings of `tokens`: `[tokens, width]` f32, row-major, replacing what `out` held.
+    /// The scaled embeddings of `tokens`: `[tokens, width]` f32, row-major, replacing what `out` held.
     ///
     /// # Errors
     /// A token is not in the vocabulary, or the bytes cannot be read.
@@ -61,6 +62,10 @@ impl Embedding {
         }
         out.resize(tokens.len() * cols, 0.0);
         let done = backend.dequantize(self.tensor.ty, cols, &self.bytes, out);
-        done.map_err(|source| ModelError::Backend { name: name(), source })
+        done.map_err(|source| ModelError::Backend { name: name(), source })?;
+        if self.scale != 1.0 {
+            out.iter_mut().for_each(|value| *value *= self.scale);
+        }
+        Ok(())
     }
 }

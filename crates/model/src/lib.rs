@@ -13,12 +13,15 @@ mod decoder;
 mod embedding;
 mod error;
 mod loader;
+mod metadata;
 mod names;
+mod rope;
 mod shard;
 
-pub use config::{Config, Rope};
+pub use config::{Config, Experts, Latent};
 pub use decoder::{Batch, Capacity, Model, Product, Reduce};
 pub use embedding::Embedding;
 pub use error::ModelError;
 pub use loader::Progress;
+pub use rope::{Rope, Scaling};
 pub use shard::{Leaves, Shard, Split, SplitError};

@@ -31,7 +31,18 @@ impl<B: Backend> Loader<'_, B> {
         rows_all: usize,
         rows: Range<usize>,
     ) -> Result<B::Matrix, ModelError> {
-        self.matrix(name, [cols, rows_all], 0..cols, rows)
+        self.matrix(name, [cols, rows_all], 0..cols, &[rows])
+    }
+
+    /// The rows of several runs, one after the other.
+    pub fn runs_of_rows(
+        &mut self,
+        name: &str,
+        cols: usize,
+        rows_all: usize,
+        runs: &[Range<usize>],
+    ) -> Result<B::Matrix, ModelError> {
+        self.matrix(name, [cols, rows_all], 0..cols, runs)
     }
 
     /// Columns `cols` of a `[rows, cols_all]` matrix: a row-parallel weight.
@@ -42,23 +53,52 @@ impl<B: Backend> Loader<'_, B> {
         rows: usize,
         cols: Range<usize>,
     ) -> Result<B::Matrix, ModelError> {
-        self.matrix(name, [cols_all, rows], cols, 0..rows)
+        self.matrix(name, [cols_all, rows], cols, &[0..rows])
+    }
+
+    /// Rows and columns of one of the `count` equal matrices `[rows_all, cols_all]` of a tensor:
+    /// an expert, or a head.
+    pub fn one_of(
+        &mut self,
+        name: &str,
+        count: usize,
+        index: usize,
+        [cols_all, rows_all]: [usize; 2],
+        cols: Range<usize>,
+        rows: Range<usize>,
+    ) -> Result<B::Matrix, ModelError> {
+        let rows = index * rows_all + rows.start..index * rows_all + rows.end;
+        self.matrix(name, [cols_all, rows_all * count], cols, &[rows])
     }
 
     /// A vector of exactly `len` numbers, such as a norm's gain.
     pub fn vector(&mut self, name: &str, len: usize) -> Result<B::Vector, ModelError> {
-        let values = self.floats(name, len)?;
+        let values = self.floats(name, [len, 1])?;
         Ok(self.backend.vector(&values))
     }
 
-    /// The numbers of an F32 vector of exactly `len` numbers.
-    pub fn floats(&mut self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
-        let tensor = self.find(name, [len, 1])?;
+    /// Numbers `part` of a vector of `len` numbers, if the file has it: a column-parallel bias.
+    pub fn find_part(
+        &mut self,
+        name: &str,
+        len: usize,
+        part: Range<usize>,
+    ) -> Result<Option<B::Vector>, ModelError> {
+        if self.source.directory().find_tensor(name).is_none() {
+            return Ok(None);
+        }
+        let values = self.floats(name, [len, 1])?;
+        Ok(Some(self.backend.vector(&values[part])))
+    }
+
+    /// All numbers of an F32 tensor of `[cols, rows]`.
+    pub fn floats(&mut self, name: &str, shape: [usize; 2]) -> Result<Vec<f32>, ModelError> {
+        let tensor = self.find(name, shape)?;
         if tensor.ty != TensorType::F32 {
-            let what = format!("vector \"{name}\" of type {}", tensor.ty);
+            let what = format!("tensor \"{name}\" of type {}", tensor.ty);
             return Err(ModelError::Unsupported { what });
         }
-        let mut bytes = vec![0; len * size_of::<f32>()];
+        let mut bytes = vec![0; shape[0] * shape[1] * size_of::<f32>()];
         let whole = bytes.len() as u64;
         let pieces = Strided { start: tensor.range.start, piece: whole, stride: whole, count: 1 };
         self.read(name, pieces, &mut bytes)?;
@@ -72,23 +112,40 @@ impl<B: Backend> Loader<'_, B> {
         name: &str,
         shape: [usize; 2],
         cols: Range<usize>,
-        rows: Range<usize>,
+        runs: &[Range<usize>],
     ) -> Result<B::Matrix, ModelError> {
         let tensor = self.find(name, shape)?;
         let failed = |source| ModelError::Backend { name: name.to_owned(), source };
-        let start = self.backend.start_matrix(tensor.ty, rows.len(), cols.len());
+        let rows = runs.iter().map(Range::len).sum();
+        let start = self.backend.start_matrix(tensor.ty, rows, cols.len());
         let mut loader = start.map_err(failed)?;
+        for run in runs {
+            self.push_run(&tensor, &mut loader, cols.clone(), run.clone())?;
+        }
+        let matrix = self.backend.finish_matrix(loader).map_err(failed)?;
+        self.device_bytes += self.backend.matrix_bytes(&matrix) as u64;
+        Ok(matrix)
+    }
 
+    /// Reads one run of rows in chunks and hands them to the backend.
+    fn push_run(
+        &mut self,
+        tensor: &TensorInfo,
+        loader: &mut B::Loader,
+        cols: Range<usize>,
+        rows: Range<usize>,
+    ) -> Result<(), ModelError> {
+        let name = || tensor.name.clone();
         let row_bytes = tensor.row_bytes() as u64;
         let piece = tensor.ty.row_bytes(cols.len());
         let first = tensor.range.start + tensor.ty.row_bytes(cols.start) as u64;
         let rows_max = (CHUNK_BYTES / piece.max(1)).max(1);
+        let whole_rows = cols.len() == tensor.columns();
         let mut buffer = Vec::new();
         for at in rows.clone().step_by(rows_max) {
             let count = rows_max.min(rows.end - at);
             let start = first + at as u64 * row_bytes;
             let len = piece * count;
-            let whole_rows = cols.len() == shape[0];
             let view = self.source.view(start, len as u64).filter(|_| whole_rows);
             let bytes = match view {
                 Some(bytes) => bytes,
@@ -97,16 +154,15 @@ impl<B: Backend> Loader<'_, B> {
                     let (piece, count) = (piece as u64, count as u64);
                     let pieces = Strided { start, piece, stride: row_bytes, count };
                     let read = self.source.read(pieces, &mut buffer);
-                    read.map_err(|source| ModelError::Read { name: name.to_owned(), source })?;
+                    read.map_err(|source| ModelError::Read { name: name(), source })?;
                     &buffer
                 }
             };
-            self.backend.push_rows(&mut loader, bytes).map_err(failed)?;
+            let pushed = self.backend.push_rows(loader, bytes);
+            pushed.map_err(|source| ModelError::Backend { name: name(), source })?;
             (self.progress)(len as u64);
         }
-        let matrix = self.backend.finish_matrix(loader).map_err(failed)?;
-        self.device_bytes += self.backend.matrix_bytes(&matrix) as u64;
-        Ok(matrix)
+        Ok(())
     }
 
     fn find(&self, name: &str, [cols, rows]: [usize; 2]) -> Result<TensorInfo, ModelError> {

@@ -6,6 +6,14 @@ pub const OUTPUT_NORM: &str = "output_norm.weight";
 /// Llama 3's stretched rotary frequencies: one factor for each rotated pair.
 pub const ROPE_FACTORS: &str = "rope_freqs.weight";
 
+/// Longrope's factors, for contexts within the original one and beyond it.
+pub const ROPE_FACTORS_SHORT: &str = "rope_factors_short.weight";
+pub const ROPE_FACTORS_LONG: &str = "rope_factors_long.weight";
+
 pub fn layer(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.weight")
+}
+
+pub fn bias(layer: usize, name: &str) -> String {
+    format!("blk.{layer}.{name}.bias")
 }

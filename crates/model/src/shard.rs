@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use backend::Parts;
-use sumtree::{cover, leaves};
+use sumtree::{LEAVES_MAX, cover};
 
 /// Columns of a float matrix that stay together, so that no kernel sees a ragged piece.
 const FLOAT_UNIT: usize = 32;
@@ -77,11 +77,15 @@ pub struct Leaves {
 impl Leaves {
     /// `columns` columns in units of `unit` that must not be cut.
     pub fn new(columns: usize, unit: usize, split: &Split) -> Self {
-        let leaves = leaves(columns.div_ceil(unit));
-        let columns = leaves
-            .into_iter()
-            .map(|units| units.start * unit..(units.end * unit).min(columns))
-            .collect::<Vec<_>>();
+        Self::of_count(columns, unit, LEAVES_MAX, split)
+    }
+
+    /// The same in no more than `count_max` leaves.
+    fn of_count(columns: usize, unit: usize, count_max: usize, split: &Split) -> Self {
+        let units = columns.div_ceil(unit);
+        let count = units.min(count_max);
+        let border = |leaf: usize| (leaf * units / count * unit).min(columns);
+        let columns: Vec<_> = (0..count).map(|leaf| border(leaf)..border(leaf + 1)).collect();
         let spans = split.cut(columns.len());
         Self { columns, spans }
     }
@@ -107,12 +111,21 @@ impl Leaves {
     /// How `rank`'s columns are summed: its leaves and the subtrees that they form; `None` if it
     /// has no columns.
     pub fn parts(&self, rank: usize) -> Option<Parts> {
-        let span = self.spans[rank].clone();
+        Parts::new(self.leaf_ends(rank), self.part_ends(rank)).ok()
+    }
+
+    /// Where each of `rank`'s leaves ends, counted from its first column.
+    pub(crate) fn leaf_ends(&self, rank: usize) -> Vec<usize> {
         let first_column = self.columns(rank).start;
-        let ends = self.columns[span.clone()].iter().map(|leaf| leaf.end - first_column);
+        let leaves = &self.columns[self.spans[rank].clone()];
+        leaves.iter().map(|leaf| leaf.end - first_column).collect()
+    }
+
+    /// Where each of `rank`'s subtrees ends, counted from its first leaf.
+    pub(crate) fn part_ends(&self, rank: usize) -> Vec<usize> {
+        let span = self.spans[rank].clone();
         let subtrees = cover(self.count(), span.clone());
-        let part_ends = subtrees.iter().map(|subtree| subtree.end - span.start);
-        Parts::new(ends.collect(), part_ends.collect()).ok()
+        subtrees.iter().map(|subtree| subtree.end - span.start).collect()
     }
 }
 
@@ -126,8 +139,12 @@ pub struct Shard {
     pub kv_heads: Range<usize>,
     /// Columns of the attention output matrix, by leaf.
     pub attention: Leaves,
-    /// Columns of the feed-forward down matrix, by leaf.
+    /// Columns of a dense layer's feed-forward down matrix, by leaf.
     pub feed_forward: Leaves,
+    /// The same of a routed expert's and of the shared expert's. As many leaves as
+    /// `feed_forward`, so that one reduction serves every layer.
+    pub experts: Option<Leaves>,
+    pub shared_expert: Option<Leaves>,
     /// Rows of the output head.
     pub vocab: Range<usize>,
 }
@@ -139,27 +156,47 @@ pub struct Cuts {
     pub kv_heads: usize,
     /// Numbers of one head's value, so `heads * v_dim` columns in the attention output matrix.
     pub v_dim: usize,
-    pub feed_forward: usize,
     pub vocab: usize,
     /// The longest quantisation block of any attention output matrix.
     pub attention_block: usize,
-    /// The longest quantisation block of any feed-forward down matrix.
-    pub feed_forward_block: usize,
+    /// The kinds of feed-forward blocks that the model has; at least one.
+    pub feed_forward: Option<Hidden>,
+    pub experts: Option<Hidden>,
+    pub shared_expert: Option<Hidden>,
+}
+
+/// The hidden numbers of a kind of feed-forward block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hidden {
+    pub columns: usize,
+    /// The longest quantisation block of any such down matrix.
+    pub block: usize,
+}
+
+impl Hidden {
+    fn unit(self) -> usize {
+        lcm(FLOAT_UNIT, self.block)
+    }
 }
 
 impl Shard {
     pub fn new(cuts: &Cuts, split: &Split, rank: usize) -> Self {
         let head_unit = lcm(cuts.v_dim, cuts.attention_block);
         let attention = Leaves::new(cuts.heads * cuts.v_dim, head_unit, split);
-        let ffn_unit = lcm(FLOAT_UNIT, cuts.feed_forward_block);
-        let feed_forward = Leaves::new(cuts.feed_forward, ffn_unit, split);
+        let kinds = [cuts.feed_forward, cuts.experts, cuts.shared_expert];
+        let units = kinds.iter().flatten().map(|kind| kind.columns.div_ceil(kind.unit()));
+        let count = units.min().unwrap_or(1).min(LEAVES_MAX);
+        let [dense, experts, shared_expert] = kinds
+            .map(|kind| kind.map(|kind| Leaves::of_count(kind.columns, kind.unit(), count, split)));
+        let any = dense.or_else(|| experts.clone());
+        let feed_forward = any.unwrap_or_else(|| Leaves::new(0, FLOAT_UNIT, split));
 
         let columns = attention.columns(rank);
         let heads = columns.start / cuts.v_dim..columns.end / cuts.v_dim;
         let group = cuts.heads / cuts.kv_heads;
         let kv_heads = heads.start / group..heads.end.div_ceil(group);
         let vocab = split.cut(cuts.vocab)[rank].clone();
-        Self { rank, heads, kv_heads, attention, feed_forward, vocab }
+        Self { rank, heads, kv_heads, attention, feed_forward, experts, shared_expert, vocab }
     }
 }
 
@@ -218,10 +255,11 @@ mod tests {
             heads: 4,
             kv_heads: 2,
             v_dim: 16,
-            feed_forward: 160,
             vocab: 512,
             attention_block: 1,
-            feed_forward_block: 1,
+            feed_forward: Some(Hidden { columns: 160, block: 1 }),
+            experts: None,
+            shared_expert: None,
         };
         let split = split(&[1, 1, 1]);
         let shards: Vec<Shard> = (0..3).map(|rank| Shard::new(&cuts, &split, rank)).collect();
@@ -229,5 +267,27 @@ mod tests {
         assert_eq!(heads, [0..1, 1..3, 3..4]);
         let kv: Vec<_> = shards.iter().map(|shard| shard.kv_heads.clone()).collect();
         assert_eq!(kv, [0..1, 0..2, 1..2]);
+    }
+
+    #[test]
+    fn all_kinds_of_feed_forward_blocks_have_the_same_leaves() {
+        let cuts = Cuts {
+            heads: 4,
+            kv_heads: 4,
+            v_dim: 32,
+            vocab: 512,
+            attention_block: 1,
+            feed_forward: Some(Hidden { columns: 1024, block: 32 }),
+            experts: Some(Hidden { columns: 768, block: 256 }),
+            shared_expert: Some(Hidden { columns: 1536, block: 1 }),
+        };
+        let shard = Shard::new(&cuts, &split(&[2, 1]), 1);
+        let (experts, shared) = (shard.experts.unwrap(), shard.shared_expert.unwrap());
+        assert_eq!(shard.feed_forward.spans(), [0..2, 2..3]);
+        assert_eq!(experts.spans(), shard.feed_forward.spans());
+        assert_eq!(shared.spans(), shard.feed_forward.spans());
+        assert_eq!((experts.columns(0), experts.columns(1)), (0..512, 512..768));
+        assert_eq!((shared.columns(0), shared.columns(1)), (0..1024, 1024..1536));
+        assert_eq!(shard.feed_forward.columns(0), 0..672);
     }
 }

@@ -1,19 +1,31 @@
 //! The reference backend: the `kernels` crate on host memory.
 
+mod heads;
+mod inputs;
+mod mixture;
+
+use std::ops::Range;
+
 use gguf::TensorType;
 use kernels::{
-    Forms, Input, KvCache, Matrix, Packer, Pool, RopeAngles, add, attend, matmul, matmul_parts,
-    rms_norm, rms_norm_in_place, rope, silu_mul,
+    KvCache, Matrix, Packer, Pool, RopeAngles, add, add_bias, attend, gelu_mul, matmul,
+    matmul_parts, rms_norm, rms_norm_in_place, rope, scale, silu_mul, swiglu_clamped_mul,
 };
 
-use crate::{AttendShape, Backend, BackendError, KvShape, Parts, RopeStyle, RopeTable, Segment};
+use crate::{
+    Activation, AttendShape, Backend, BackendError, KvShape, Mixture, MixtureParts, Parts,
+    RopeStyle, RopeTable, Routes, Segment,
+};
+use inputs::Inputs;
 
 /// This machine's cores.
 pub struct Cpu {
     pool: Pool,
-    angles: RopeAngles,
-    /// Prepared products' inputs, one for each width, made when it is first met.
-    inputs: Vec<Input>,
+    /// One for each table of the model.
+    angles: Vec<RopeAngles>,
+    inputs: Inputs,
+    heads: heads::Buffers,
+    mixture: mixture::Buffers,
 }
 
 /// Activations in host memory.
@@ -45,19 +57,30 @@ impl Cpu {
     pub fn new(threads: usize, cpus: &[usize]) -> Result<Self, BackendError> {
         kernels::check_isa()?;
         let pool = if cpus.is_empty() { Pool::new(threads)? } else { Pool::pinned(cpus)? };
-        Ok(Self { pool, angles: RopeAngles::new(), inputs: Vec::new() })
+        Ok(Self {
+            pool,
+            angles: Vec::new(),
+            inputs: Inputs::default(),
+            heads: heads::Buffers::default(),
+            mixture: mixture::Buffers::default(),
+        })
     }
 }
 
-/// `x`, prepared for products with matrices that need `forms`.
-fn load<'a>(inputs: &'a mut Vec<Input>, pool: &Pool, x: &Rows, forms: Forms) -> &'a Input {
-    let known = inputs.iter().position(|input| input.cols() == x.width);
-    let at = known.unwrap_or_else(|| {
-        inputs.push(Input::new(x.rows_max, x.width));
-        inputs.len() - 1
-    });
-    inputs[at].load_for(pool, x.values(), x.rows, forms);
-    &inputs[at]
+/// A matrix that this rank has, because it has its input.
+fn held(matrix: &Option<Matrix>) -> &Matrix {
+    matrix.as_ref().expect("a rank with part of a layer holds its matrices")
+}
+
+/// `out = activation(gate) * up`, all of the same size.
+fn gated(pool: &Pool, activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    match activation {
+        Activation::Silu => silu_mul(pool, gate, up, out),
+        Activation::Gelu => gelu_mul(pool, gate, up, out),
+        Activation::ClampedSwiglu { alpha, limit } => {
+            swiglu_clamped_mul(pool, gate, up, alpha, limit, out);
+        }
+    }
 }
 
 impl Backend for Cpu {
@@ -133,8 +156,11 @@ impl Backend for Cpu {
         x.values()
     }
 
-    fn set_positions(&mut self, table: &RopeTable, positions: &[u32]) {
-        self.angles.load(&self.pool, table, positions);
+    fn set_positions(&mut self, tables: &[RopeTable], positions: &[u32]) {
+        self.angles.resize_with(tables.len(), RopeAngles::new);
+        for (angles, table) in self.angles.iter_mut().zip(tables) {
+            angles.load(&self.pool, table, positions);
+        }
     }
 
     fn pick(&mut self, x: &Rows, picked: &[usize], out: &mut Rows) {
@@ -149,9 +175,41 @@ impl Backend for Cpu {
         rms_norm(&self.pool, x.values(), gain, eps, out.values_mut(x.rows));
     }
 
-    fn head_norm(&mut self, x: &mut Rows, gain: &Vec<f32>, eps: f32) {
+    fn rms_norm_in_place(&mut self, x: &mut Rows, gain: &Vec<f32>, eps: f32) {
         let rows = x.rows;
         rms_norm_in_place(&self.pool, x.values_mut(rows), gain, eps);
+    }
+
+    fn columns(&mut self, x: &Rows, cols: Range<usize>, out: &mut Rows) {
+        let width = cols.len();
+        let values = out.values_mut(x.rows);
+        if width > 0 {
+            for (x, out) in x.values().chunks_exact(x.width).zip(values.chunks_exact_mut(width)) {
+                out.copy_from_slice(&x[cols.clone()]);
+            }
+        }
+    }
+
+    fn join_heads(&mut self, a: (&Rows, usize), b: (&Rows, usize), out: &mut Rows) {
+        let ((a, a_dim), (b, b_dim)) = (a, b);
+        let heads = out.values_mut(a.rows).chunks_exact_mut(a_dim + b_dim);
+        let parts = a.values().chunks_exact(a_dim).zip(b.values().chunks_exact(b_dim));
+        for (head, (a, b)) in heads.zip(parts) {
+            head[..a_dim].copy_from_slice(a);
+            head[a_dim..].copy_from_slice(b);
+        }
+    }
+
+    fn add_bias(&mut self, x: &mut Rows, bias: &Vec<f32>) {
+        let rows = x.rows;
+        if !bias.is_empty() {
+            add_bias(x.values_mut(rows), bias);
+        }
+    }
+
+    fn scale(&mut self, x: &mut Rows, factor: f32) {
+        let rows = x.rows;
+        scale(x.values_mut(rows), factor);
     }
 
     fn linear(&mut self, x: &Rows, outs: &mut [(&Option<Matrix>, &mut Rows)]) {
@@ -161,7 +219,7 @@ impl Backend for Cpu {
             out.values_mut(x.rows);
         }
         let Some(forms) = forms else { return };
-        let input = load(&mut self.inputs, &self.pool, x, forms);
+        let input = self.inputs.whole(&self.pool, x, forms);
         let mut products: Vec<(&Matrix, &mut [f32])> = outs
             .iter_mut()
             .filter_map(|(matrix, out)| Some((matrix.as_ref()?, out.values_mut(x.rows))))
@@ -180,15 +238,22 @@ impl Backend for Cpu {
             out.values_mut(0);
             return;
         };
-        let input = load(&mut self.inputs, &self.pool, x, matrix.form());
+        let input = self.inputs.whole(&self.pool, x, matrix.form());
         let out = out.values_mut(parts.count() * x.rows);
         matmul_parts(&self.pool, input, matrix, parts, out);
     }
 
-    fn rope(&mut self, x: &mut Rows, head_dim: usize, style: RopeStyle) {
+    fn linear_heads(&mut self, x: &Rows, matrices: &[Option<Matrix>], out: &mut Rows) {
+        out.values_mut(x.rows);
+        if !matrices.is_empty() {
+            self.heads.multiply(&self.pool, &mut self.inputs, x, matrices, out);
+        }
+    }
+
+    fn rope(&mut self, x: &mut Rows, head_dim: usize, style: RopeStyle, table: usize) {
         let (rows, heads) = (x.rows, x.width / head_dim);
         if heads > 0 {
-            rope(&self.pool, x.values_mut(rows), heads, head_dim, &self.angles, style);
+            rope(&self.pool, x.values_mut(rows), heads, head_dim, &self.angles[table], style);
         }
     }
 
@@ -218,8 +283,26 @@ impl Backend for Cpu {
         }
     }
 
-    fn silu_mul(&mut self, gate: &Rows, up: &Rows, out: &mut Rows) {
-        silu_mul(&self.pool, gate.values(), up.values(), out.values_mut(gate.rows));
+    fn gated(&mut self, activation: Activation, gate: &Rows, up: &Rows, out: &mut Rows) {
+        let values = out.values_mut(gate.rows);
+        gated(&self.pool, activation, gate.values(), up.values(), values);
+    }
+
+    fn mixture(
+        &mut self,
+        x: &Rows,
+        routes: &Routes,
+        mixture: &Mixture<Self>,
+        parts: Option<&MixtureParts>,
+        out: &mut Rows,
+    ) {
+        let Some(parts) = parts else {
+            out.values_mut(0);
+            return;
+        };
+        out.values_mut(parts.part_ends.len() * x.rows);
+        let job = mixture::Job { x, routes: routes.routes(), mixture, parts };
+        self.mixture.run(&self.pool, &mut self.inputs, &job, out);
     }
 
     fn add(&mut self, x: &mut Rows, y: &[f32]) {

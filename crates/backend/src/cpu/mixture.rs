@@ -1,0 +1,352 @@
+//! A mixture of experts on host memory.
+//!
+//! A step's rows are taken in *chunks* (so that the leaves' sums stay small), a chunk's routes
+//! expert by expert in *waves*: either some experts with few rows each, whose products share a
+//! job, as when decoding; or one expert with many, as in a prompt. Neither changes a bit: an
+//! output depends on its own row and weights alone, and a row's experts are added in their order.
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use kernels::{Parts, Pool, Product, add_bias, add_scaled, multiply};
+
+use super::inputs::{Inputs, SMALL_ROWS};
+use super::{Cpu, Rows, gated, held};
+use crate::mixture::fold_tree;
+use crate::{Expert, Mixture, MixtureParts, Route};
+
+/// Bytes of one chunk's leaf sums. A prompt's experts are read again for each chunk, so it is
+/// large; it is memory beside the weights, so it is bounded.
+const SUMS_BYTES_MAX: usize = 64 << 20;
+
+/// Routes of a wave of several experts.
+const WAVE_ROUTES: usize = 64;
+
+/// What one call computes.
+pub(super) struct Job<'a> {
+    pub x: &'a Rows,
+    /// By expert, then by row.
+    pub routes: &'a [Route],
+    pub mixture: &'a Mixture<Cpu>,
+    pub parts: &'a MixtureParts,
+}
+
+/// Reused by every call.
+#[derive(Default)]
+pub(super) struct Buffers {
+    /// The chunk's routes.
+    routes: Vec<Route>,
+    /// One group's input, `[rows, width]`.
+    gathered: Vec<f32>,
+    /// A wave's hidden numbers, `[routes, hidden]`.
+    gate: Vec<f32>,
+    up: Vec<f32>,
+    hidden: Vec<f32>,
+    /// A wave's products: for each group, `[leaves, rows, width]`.
+    products: Vec<f32>,
+    /// The chunk's sums, `[leaves, rows, width]`.
+    sums: Vec<f32>,
+}
+
+/// Some groups of routes, each of one expert, that are computed together.
+struct Wave<'a> {
+    groups: Vec<Group<'a>>,
+    /// This rank's hidden numbers of each of these experts.
+    hidden: usize,
+    parts: &'a Parts,
+    /// Rows of the largest group.
+    rows_most: usize,
+}
+
+/// The routes of one expert in one chunk.
+struct Group<'a> {
+    expert: &'a Expert<Cpu>,
+    routes: Range<usize>,
+}
+
+impl Buffers {
+    /// Fills `out` with `[parts, rows, width]`.
+    pub fn run(&mut self, pool: &Pool, inputs: &mut Inputs, job: &Job<'_>, out: &mut Rows) {
+        let row_bytes = job.parts.leaves() * job.x.width * size_of::<f32>();
+        let chunk_rows = (SUMS_BYTES_MAX / row_bytes).max(SMALL_ROWS);
+        self.run_chunks(pool, inputs, job, chunk_rows, &mut out.values);
+    }
+
+    fn run_chunks(
+        &mut self,
+        pool: &Pool,
+        inputs: &mut Inputs,
+        job: &Job<'_>,
+        chunk_rows: usize,
+        out: &mut [f32],
+    ) {
+        let (rows, width, leaves) = (job.x.rows, job.x.width, job.parts.leaves());
+        for first in (0..rows).step_by(chunk_rows) {
+            let chunk = first..rows.min(first + chunk_rows);
+            let mut routes = std::mem::take(&mut self.routes);
+            routes.clear();
+            let inside = |route: &&Route| chunk.contains(&(route.row as usize));
+            routes.extend(job.routes.iter().filter(inside));
+            self.sums.clear();
+            self.sums.resize(leaves * chunk.len() * width, 0.0);
+            let mut next = 0;
+            while next < routes.len() {
+                let wave = Wave::next(job, &routes, &mut next);
+                self.expand(pool, inputs, job, &routes, &wave);
+                self.contract(pool, inputs, job, &wave);
+                self.add_to_sums(pool, job, &routes, &wave, &chunk);
+            }
+            self.routes = routes;
+            self.fold(job.parts, &chunk, rows, width, out);
+        }
+    }
+
+    /// `hidden = activation(gate(x), up(x))` for each group.
+    fn expand(
+        &mut self,
+        pool: &Pool,
+        inputs: &mut Inputs,
+        job: &Job<'_>,
+        routes: &[Route],
+        wave: &Wave<'_>,
+    ) {
+        let (x, len) = (job.x, wave.routes().len() * wave.hidden);
+        for buffer in [&mut self.gate, &mut self.up, &mut self.hidden] {
+            buffer.resize(len, 0.0);
+        }
+        // When one row is decoded, all experts have the same input.
+        let same = x.rows == 1;
+        let count = if same { 1 } else { wave.groups.len() };
+        let prepared = inputs.several(x.width, count, wave.rows_most, x.rows_max);
+        let forms = wave
+            .groups
+            .iter()
+            .map(|group| held(&group.expert.gate).form() | held(&group.expert.up).form());
+        let forms = forms.reduce(|a, b| a | b).expect("a wave has groups");
+        for (input, group) in prepared.iter_mut().zip(&wave.groups) {
+            self.gathered.clear();
+            for route in &routes[group.routes.clone()] {
+                let row = &x.values()[route.row as usize * x.width..][..x.width];
+                self.gathered.extend_from_slice(row);
+            }
+            input.load_for(pool, &self.gathered, group.routes.len(), forms);
+        }
+
+        let lens = || wave.groups.iter().map(|group| group.routes.len() * wave.hidden);
+        let outs = split(&mut self.gate, lens()).zip(split(&mut self.up, lens()));
+        let mut products = Vec::with_capacity(2 * wave.groups.len());
+        for (at, (group, (gate, up))) in wave.groups.iter().zip(outs).enumerate() {
+            let input = &prepared[if same { 0 } else { at }];
+            products.push(Product::new(input, held(&group.expert.gate), gate));
+            products.push(Product::new(input, held(&group.expert.up), up));
+        }
+        multiply(pool, &mut products);
+        let outs = split(&mut self.gate, lens()).zip(split(&mut self.up, lens()));
+        for (group, (gate, up)) in wave.groups.iter().zip(outs) {
+            if let Some(bias) = &group.expert.bias {
+                add_bias(gate, &bias.gate);
+                add_bias(up, &bias.up);
+            }
+        }
+        gated(pool, job.mixture.activation, &self.gate, &self.up, &mut self.hidden);
+    }
+
+    /// `products = down(hidden)` for each group, leaf by leaf.
+    fn contract(&mut self, pool: &Pool, inputs: &mut Inputs, job: &Job<'_>, wave: &Wave<'_>) {
+        let (leaves, width) = (wave.parts.count(), job.x.width);
+        self.products.resize(wave.routes().len() * leaves * width, 0.0);
+        let count = wave.groups.len();
+        let prepared = inputs.several(wave.hidden, count, wave.rows_most, job.x.rows_max);
+        let first = wave.routes().start;
+        for (input, group) in prepared.iter_mut().zip(&wave.groups) {
+            let own = (group.routes.start - first) * wave.hidden;
+            let hidden = &self.hidden[own..][..group.routes.len() * wave.hidden];
+            input.load_for(pool, hidden, group.routes.len(), held(&group.expert.down).form());
+        }
+        let lens = || wave.groups.iter().map(|group| group.routes.len() * leaves * width);
+        let outs = split(&mut self.products, lens());
+        let jobs = prepared.iter().zip(&wave.groups).zip(outs);
+        let mut products: Vec<Product<'_>> = jobs
+            .map(|((input, group), out)| {
+                Product::in_parts(input, held(&group.expert.down), wave.parts, out)
+            })
+            .collect();
+        multiply(pool, &mut products);
+        for (group, out) in wave.groups.iter().zip(split(&mut self.products, lens())) {
+            if let Some(bias) = group.expert.bias.as_ref().and_then(|bias| bias.down.as_ref()) {
+                add_bias(&mut out[..group.routes.len() * width], bias);
+            }
+        }
+    }
+
+    /// `sums += weight * product` for each route, a row's experts in their order.
+    fn add_to_sums(
+        &mut self,
+        pool: &Pool,
+        job: &Job<'_>,
+        routes: &[Route],
+        wave: &Wave<'_>,
+        chunk: &Range<usize>,
+    ) {
+        let (leaves, width) = (wave.parts.count(), job.x.width);
+        // Where each route's product lies, by row.
+        let mut terms: Vec<(u32, usize, usize, f32)> = Vec::with_capacity(wave.routes().len());
+        for group in &wave.groups {
+            let (first, rows) = (group.routes.start - wave.routes().start, group.routes.len());
+            for (at, route) in routes[group.routes.clone()].iter().enumerate() {
+                terms.push((route.row, first * leaves + at, rows, route.weight));
+            }
+        }
+        terms.sort_by_key(|term| term.0);
+        let rows: Vec<&[(u32, usize, usize, f32)]> = terms.chunk_by(|a, b| a.0 == b.0).collect();
+        // One lock a task, never waited for: it only proves that tasks share nothing.
+        let sums: Vec<Mutex<&mut [f32]>> =
+            self.sums.chunks_exact_mut(width).map(Mutex::new).collect();
+        let products = &self.products;
+        pool.run(leaves * rows.len(), |task| {
+            let (leaf, terms) = (task / rows.len(), rows[task % rows.len()]);
+            let row = terms[0].0 as usize - chunk.start;
+            let mut sum = sums[leaf * chunk.len() + row].lock().expect("no task panics");
+            for &(_, at, rows, weight) in terms {
+                add_scaled(&mut sum, &products[(at + leaf * rows) * width..][..width], weight);
+            }
+        });
+    }
+
+    /// Adds the leaves up to this rank's subtrees and puts them into `out`, `[parts, rows, width]`.
+    fn fold(
+        &mut self,
+        parts: &MixtureParts,
+        chunk: &Range<usize>,
+        rows: usize,
+        width: usize,
+        out: &mut [f32],
+    ) {
+        let len = chunk.len() * width;
+        let mut first = 0;
+        for (part, &end) in parts.part_ends.iter().enumerate() {
+            let leaves = &mut self.sums[first * len..end * len];
+            fold_tree(leaves, end - first);
+            out[(part * rows + chunk.start) * width..][..len].copy_from_slice(&leaves[..len]);
+            first = end;
+        }
+    }
+}
+
+impl<'a> Wave<'a> {
+    /// The wave that begins with route `next`, which moves behind it.
+    fn next(job: &Job<'a>, routes: &[Route], next: &mut usize) -> Self {
+        let experts = &job.mixture.experts;
+        let start = *next;
+        let index = routes[start].expert as usize;
+        let hidden = held(&experts[index].down).cols();
+        let parts = job.parts.of(index, experts.len());
+        let mut wave = Self { groups: Vec::new(), hidden, parts, rows_most: 0 };
+        for group in routes[start..].chunk_by(|a, b| a.expert == b.expert) {
+            let index = group[0].expert as usize;
+            let expert = &experts[index];
+            let same_kind = std::ptr::eq(job.parts.of(index, experts.len()), parts);
+            let few = wave.rows_most.max(group.len()) <= SMALL_ROWS
+                && *next - start + group.len() <= WAVE_ROUTES;
+            if !wave.groups.is_empty() && !(same_kind && few) {
+                break;
+            }
+            wave.groups.push(Group { expert, routes: *next..*next + group.len() });
+            wave.rows_most = wave.rows_most.max(group.len());
+            *next += group.len();
+        }
+        wave
+    }
+
+    fn routes(&self) -> Range<usize> {
+        let (first, last) = (&self.groups[0], &self.groups[self.groups.len() - 1]);
+        first.routes.start..last.routes.end
+    }
+}
+
+/// Consecutive pieces of `all`, as long as `lens` says.
+fn split<'a>(
+    all: &'a mut [f32],
+    lens: impl Iterator<Item = usize>,
+) -> impl Iterator<Item = &'a mut [f32]> {
+    let mut rest = all;
+    lens.map(move |len| {
+        let (piece, later) = std::mem::take(&mut rest).split_at_mut(len);
+        rest = later;
+        piece
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Activation, Backend, Gating, Routes, RoutingRule};
+    use gguf::TensorType;
+
+    const WIDTH: usize = 64;
+    const HIDDEN: usize = 96;
+    const EXPERTS: usize = 5;
+    const ROWS: usize = 21;
+
+    /// Numbers between -1 and 1 that repeat nowhere near.
+    fn numbers(seed: usize, count: usize) -> Vec<f32> {
+        (0..count).map(|at| ((at * 7919 + seed * 104_729) as f32 * 0.618).sin()).collect()
+    }
+
+    fn matrix(cpu: &mut Cpu, seed: usize, rows: usize, cols: usize) -> Option<kernels::Matrix> {
+        let bytes: Vec<u8> =
+            numbers(seed, rows * cols).into_iter().flat_map(f32::to_le_bytes).collect();
+        let mut loader = cpu.start_matrix(TensorType::F32, rows, cols).unwrap();
+        cpu.push_rows(&mut loader, &bytes).unwrap();
+        cpu.finish_matrix(loader).unwrap()
+    }
+
+    fn mixture(cpu: &mut Cpu) -> Mixture<Cpu> {
+        let experts = (0..=EXPERTS).map(|expert| {
+            // The last one is shared and has fewer hidden numbers.
+            let hidden = if expert == EXPERTS { HIDDEN - 32 } else { HIDDEN };
+            Expert {
+                gate: matrix(cpu, 3 * expert, hidden, WIDTH),
+                up: matrix(cpu, 3 * expert + 1, hidden, WIDTH),
+                down: matrix(cpu, 3 * expert + 2, WIDTH, hidden),
+                bias: None,
+            }
+        });
+        Mixture { experts: experts.collect(), activation: Activation::Silu }
+    }
+
+    #[test]
+    fn chunks_and_waves_change_no_bit() {
+        let mut cpu = Cpu::new(2, &[]).unwrap();
+        let mixture = mixture(&mut cpu);
+        let rule = RoutingRule {
+            experts: EXPERTS,
+            used: 2,
+            gating: Gating::Softmax,
+            groups: 1,
+            groups_used: 1,
+            normalised: true,
+            scale: 1.0,
+        };
+        let mut routes = Routes::default();
+        routes.route(&rule, &numbers(99, ROWS * EXPERTS), None);
+        routes.add_shared(EXPERTS, &[0.5; ROWS]);
+        let parts = MixtureParts::new(vec![32, 64, 96], Some(vec![16, 32, 64]), vec![2, 3]);
+        let parts = parts.unwrap();
+        let mut x = cpu.rows(ROWS, WIDTH);
+        cpu.upload(&numbers(77, ROWS * WIDTH), &mut x);
+        let job = Job { x: &x, routes: routes.routes(), mixture: &mixture, parts: &parts };
+        let mut of_chunks = |chunk_rows| {
+            let mut out = vec![f32::NAN; 2 * ROWS * WIDTH];
+            let Cpu { pool, inputs, mixture, .. } = &mut cpu;
+            mixture.run_chunks(pool, inputs, &job, chunk_rows, &mut out);
+            out
+        };
+        let whole = of_chunks(ROWS);
+        assert!(whole.iter().all(|value| value.is_finite()));
+        for chunk_rows in [1, 2, 8, 9, 20] {
+            let chunked = of_chunks(chunk_rows);
+            assert!(chunked.iter().zip(&whole).all(|(a, b)| a.to_bits() == b.to_bits()));
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What a mixture of experts is made of on one rank.
+
+use kernels::Parts;
+use sumtree::merges_after;
+
+use crate::{Activation, Backend, BackendError};
+
+/// One gated feed-forward block of a mixture: this rank's columns of its hidden numbers.
+pub struct Expert<B: Backend + ?Sized> {
+    /// `[hidden, width]` each.
+    pub gate: B::Matrix,
+    pub up: B::Matrix,
+    /// `[width, hidden]`.
+    pub down: B::Matrix,
+    pub bias: Option<ExpertBias<B>>,
+}
+
+/// gpt-oss's experts have biases.
+pub struct ExpertBias<B: Backend + ?Sized> {
+    /// `[hidden]` each: this rank's columns.
+    pub gate: B::Vector,
+    pub up: B::Vector,
+    /// `[width]`, on the rank that holds the first leaf: added to that leaf's sum.
+    pub down: Option<B::Vector>,
+}
+
+/// A layer's experts.
+pub struct Mixture<B: Backend + ?Sized> {
+    /// The routed ones in order, then the shared one, if there is one.
+    pub experts: Vec<Expert<B>>,
+    pub activation: Activation,
+}
+
+/// How a mixture's down products are summed: leaf by leaf over the experts, then in the tree.
+#[derive(Debug, Clone)]
+pub struct MixtureParts {
+    /// Each leaf of a routed expert's columns is a part of its own.
+    pub routed: Parts,
+    /// The same for the shared expert, whose columns may be others; as many leaves.
+    pub shared: Option<Parts>,
+    /// Where each of the rank's subtrees ends, in leaves.
+    pub part_ends: Vec<usize>,
+}
+
+impl MixtureParts {
+    /// `routed_ends`, `shared_ends`: where each of this rank's leaves ends, in columns;
+    /// `part_ends`: where each subtree ends, in leaves.
+    ///
+    /// # Errors
+    /// They are no partition of the same leaves.
+    pub fn new(
+        routed_ends: Vec<usize>,
+        shared_ends: Option<Vec<usize>>,
+        part_ends: Vec<usize>,
+    ) -> Result<Self, BackendError> {
+        let single = |ends: Vec<usize>| {
+            let leaves = (1..=ends.len()).collect();
+            Parts::new(ends, leaves)
+        };
+        // Only its check is wanted: the subtrees cover exactly these leaves.
+        Parts::new(routed_ends.clone(), part_ends.clone())?;
+        if let Some(ends) = &shared_ends {
+            Parts::new(ends.clone(), part_ends.clone())?;
+        }
+        let shared = shared_ends.map(single).transpose()?;
+        Ok(Self { routed: single(routed_ends)?, shared, part_ends })
+    }
+
+    /// Leaves of this rank.
+    pub fn leaves(&self) -> usize {
+        self.routed.count()
+    }
+
+    /// The leaves of expert `expert` of `experts`.
+    pub(crate) fn of(&self, expert: usize, experts: usize) -> &Parts {
+        match &self.shared {
+            Some(shared) if expert + 1 == experts => shared,
+            _ => &self.routed,
+        }
+    }
+}
+
+/// Adds up `leaves`, equally long vectors one after the other, in the order of `sumtree`; the sum
+/// takes the place of the first.
+pub(crate) fn fold_tree(leaves: &mut [f32], count: usize) {
+    let len = leaves.len() / count;
+    let mut stack = [0; sumtree::LEAVES_MAX];
+    let mut depth = 0;
+    for leaf in 0..count {
+        stack[depth] = leaf;
+        depth += 1;
+        for _ in 0..merges_after(leaf, count) {
+            depth -= 1;
+            let (into, from) = leaves.split_at_mut(stack[depth] * len);
+            kernels::add(&mut into[stack[depth - 1] * len..][..len], &from[..len]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_are_added_in_the_order_of_the_tree() {
+        // ((a + b) + c): with these numbers every other order rounds differently.
+        let (a, b, c) = (1.0_f32, f32::EPSILON / 2.0, f32::EPSILON / 2.0);
+        let mut leaves = [a, 1.0, b, 2.0, c, 3.0];
+        fold_tree(&mut leaves, 3);
+        assert_eq!(leaves[..2], [(a + b) + c, 6.0]);
+        assert_ne!((a + b) + c, a + (b + c));
+    }
+
+    #[test]
+    fn leaves_that_do_not_fit_are_refused() {
+        assert!(MixtureParts::new(vec![32, 64], Some(vec![16, 48]), vec![1, 2]).is_ok());
+        assert!(MixtureParts::new(vec![32, 64], Some(vec![16]), vec![2]).is_err());
+        assert!(MixtureParts::new(vec![64, 32], None, vec![2]).is_err());
+        assert!(MixtureParts::new(vec![32, 64], None, vec![1]).is_err());
+    }
+}

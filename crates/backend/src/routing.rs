@@ -1,0 +1,221 @@
+//! Which experts a token goes to, and with what weights.
+//!
+//! Every rank routes the same logits by the same rule and so to the same experts: softmax, sigmoid
+//! and the choice of the largest run in one fixed order, and ties go to the lower index.
+
+use kernels::{sigmoid_in_place, softmax, top_k};
+
+/// How router logits become scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gating {
+    /// Softmax over all experts (Mixtral, Qwen, DeepSeek-V2).
+    Softmax,
+    /// Each expert's sigmoid (DeepSeek-V3, GLM-4.5, MiniMax-M2).
+    Sigmoid,
+    /// The largest logits, then softmax over those alone (gpt-oss).
+    SoftmaxOfChosen,
+}
+
+/// The rule of one model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RoutingRule {
+    pub experts: usize,
+    /// Experts of each token.
+    pub used: usize,
+    pub gating: Gating,
+    /// Experts are in this many groups, of which `groups_used` may be chosen from.
+    pub groups: usize,
+    pub groups_used: usize,
+    /// The chosen weights are divided by their sum.
+    pub normalised: bool,
+    /// The weights are multiplied by this.
+    pub scale: f32,
+}
+
+/// One row's visit to one expert.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Route {
+    pub expert: u32,
+    pub row: u32,
+    pub weight: f32,
+}
+
+/// The routes of a step.
+#[derive(Debug, Default)]
+pub struct Routes {
+    /// By expert, then by row: the order in which experts' outputs are added.
+    routes: Vec<Route>,
+    scores: Vec<f32>,
+    choice: Vec<f32>,
+    chosen: Vec<u32>,
+    group_scores: Vec<f32>,
+}
+
+/// Keeps weights finite when all scores are (as good as) zero.
+const SUM_MIN: f32 = 1e-20;
+
+impl Routes {
+    /// All routes, by expert, then by row.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// Routes every row of `logits`, `[rows, rule.experts]` f32. `bias`, `[rule.experts]`, counts
+    /// for the choice but not for the weights (DeepSeek-V3).
+    pub fn route(&mut self, rule: &RoutingRule, logits: &[f32], bias: Option<&[f32]>) {
+        self.routes.clear();
+        for (row, logits) in logits.chunks_exact(rule.experts).enumerate() {
+            self.route_row(rule, row as u32, logits, bias);
+        }
+        self.routes.sort_by_key(|route| (route.expert, route.row));
+    }
+
+    /// Sends each of `weights` (one a row) to an expert that every row visits, behind all others.
+    pub fn add_shared(&mut self, expert: usize, weights: &[f32]) {
+        let expert = expert as u32;
+        let shared = weights.iter().zip(0..).map(|(&weight, row)| Route { expert, row, weight });
+        self.routes.extend(shared);
+    }
+
+    fn route_row(&mut self, rule: &RoutingRule, row: u32, logits: &[f32], bias: Option<&[f32]>) {
+        let scores = &mut self.scores;
+        scores.clear();
+        scores.extend_from_slice(logits);
+        match rule.gating {
+            Gating::Softmax => softmax(scores),
+            Gating::Sigmoid => sigmoid_in_place(scores),
+            Gating::SoftmaxOfChosen => {}
+        }
+        self.choice.clear();
+        self.choice.extend_from_slice(scores);
+        if let Some(bias) = bias {
+            self.choice.iter_mut().zip(bias).for_each(|(score, bias)| *score += bias);
+        }
+        if rule.groups > 1 {
+            self.close_groups(rule);
+        }
+        self.chosen.resize(rule.used, 0);
+        top_k(&self.choice, &mut self.chosen);
+        let first = self.routes.len();
+        let scores = &self.scores;
+        self.routes.extend(self.chosen.iter().map(|&expert| Route {
+            expert,
+            row,
+            weight: scores[expert as usize],
+        }));
+        weigh(rule, &mut self.routes[first..]);
+    }
+
+    /// Takes the experts of all but the best groups out of the choice. A group counts as much as
+    /// its best expert (softmax, DeepSeek-V2) or its best two together (sigmoid, DeepSeek-V3).
+    fn close_groups(&mut self, rule: &RoutingRule) {
+        let size = rule.experts / rule.groups;
+        let best = if rule.gating == Gating::Sigmoid { 2.min(size) } else { 1 };
+        self.group_scores.clear();
+        self.chosen.resize(best, 0);
+        for group in self.choice.chunks_exact(size) {
+            top_k(group, &mut self.chosen);
+            self.group_scores.push(self.chosen.iter().map(|&at| group[at as usize]).sum());
+        }
+        self.chosen.resize(rule.groups_used, 0);
+        top_k(&self.group_scores, &mut self.chosen);
+        for (at, group) in self.choice.chunks_exact_mut(size).enumerate() {
+            if !self.chosen.contains(&(at as u32)) {
+                group.fill(f32::NEG_INFINITY);
+            }
+        }
+    }
+}
+
+/// Turns the chosen experts' scores into weights.
+fn weigh(rule: &RoutingRule, routes: &mut [Route]) {
+    if rule.gating == Gating::SoftmaxOfChosen {
+        let mut weights: Vec<f32> = routes.iter().map(|route| route.weight).collect();
+        softmax(&mut weights);
+        routes.iter_mut().zip(weights).for_each(|(route, weight)| route.weight = weight);
+    }
+    if rule.normalised {
+        let sum: f32 = routes.iter().map(|route| route.weight).sum();
+        routes.iter_mut().for_each(|route| route.weight /= sum + SUM_MIN);
+    }
+    routes.iter_mut().for_each(|route| route.weight *= rule.scale);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: RoutingRule = RoutingRule {
+        experts: 4,
+        used: 2,
+        gating: Gating::Softmax,
+        groups: 1,
+        groups_used: 1,
+        normalised: false,
+        scale: 1.0,
+    };
+
+    fn route(rule: &RoutingRule, logits: &[f32], bias: Option<&[f32]>) -> Vec<(u32, u32, f32)> {
+        let mut routes = Routes::default();
+        routes.route(rule, logits, bias);
+        routes.routes().iter().map(|route| (route.expert, route.row, route.weight)).collect()
+    }
+
+    fn assert_close(found: &[(u32, u32, f32)], expected: &[(u32, u32, f32)]) {
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(expected) {
+            assert_eq!((found.0, found.1), (expected.0, expected.1), "{found:?} {expected:?}");
+            assert!((found.2 - expected.2).abs() < 1e-6, "{found:?} {expected:?}");
+        }
+    }
+
+    #[test]
+    fn weights_follow_the_rule() {
+        let ln = |x: f32| x.ln();
+        let logits = [ln(1.0), ln(4.0), ln(3.0), ln(2.0)];
+        let sigmoid = |x: f32| x / (1.0 + x);
+        let sum = sigmoid(4.0) + sigmoid(3.0);
+        for (rule, expected) in [
+            (RULE, [(1, 0, 0.4), (2, 0, 0.3)]),
+            (RoutingRule { normalised: true, ..RULE }, [(1, 0, 4.0 / 7.0), (2, 0, 3.0 / 7.0)]),
+            (RoutingRule { scale: 2.0, ..RULE }, [(1, 0, 0.8), (2, 0, 0.6)]),
+            (
+                RoutingRule { gating: Gating::SoftmaxOfChosen, ..RULE },
+                [(1, 0, 4.0 / 7.0), (2, 0, 3.0 / 7.0)],
+            ),
+            (
+                RoutingRule { gating: Gating::Sigmoid, normalised: true, ..RULE },
+                [(1, 0, sigmoid(4.0) / sum), (2, 0, sigmoid(3.0) / sum)],
+            ),
+        ] {
+            assert_close(&route(&rule, &logits, None), &expected);
+        }
+    }
+
+    #[test]
+    fn a_bias_moves_the_choice_but_not_the_weight() {
+        let rule = RoutingRule { gating: Gating::Sigmoid, used: 1, ..RULE };
+        let found = route(&rule, &[0.0, 3.0, 0.0, 0.0], Some(&[0.0, 0.0, 9.0, 0.0]));
+        assert_close(&found, &[(2, 0, 0.5)]);
+    }
+
+    #[test]
+    fn only_the_best_groups_are_chosen_from() {
+        let grouped = RoutingRule { groups: 2, groups_used: 1, ..RULE };
+        // Softmax: the group of the single best expert. Sigmoid: that of the best pair.
+        let logits = [5.0, -5.0, 4.0, 4.0];
+        let experts = |rule| route(&rule, &logits, None).iter().map(|r| r.0).collect::<Vec<_>>();
+        assert_eq!(experts(grouped), [0, 1]);
+        assert_eq!(experts(RoutingRule { gating: Gating::Sigmoid, ..grouped }), [2, 3]);
+    }
+
+    #[test]
+    fn ties_go_to_the_lower_index_and_routes_are_sorted_by_expert() {
+        let mut routes = Routes::default();
+        routes.route(&RULE, &[0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0], None);
+        routes.add_shared(4, &[1.0, 0.5]);
+        let order: Vec<_> = routes.routes().iter().map(|r| (r.expert, r.row)).collect();
+        assert_eq!(order, [(0, 0), (0, 1), (1, 0), (1, 1), (4, 0), (4, 1)]);
+        assert_eq!(routes.routes()[5].weight, 0.5);
+    }
+}

@@ -1,0 +1,165 @@
+//! A layer of experts, of which each token visits a few.
+//!
+//! Every rank routes every token, from the same logits to the same experts, and has its columns of
+//! every expert; so ranks never wait for each other's tokens, and the sum over all ranks is one
+//! reduction, as in a dense layer. A shared expert is one more, which every token visits.
+
+use std::ops::Range;
+
+use backend::{Backend, Expert, ExpertBias, Mixture, MixtureParts, RoutingRule};
+
+use super::scratch::Scratch;
+use crate::loader::Loader;
+use crate::{Config, Experts, ModelError, Shard, names};
+
+pub(super) struct SparseBlock<B: Backend> {
+    rule: RoutingRule,
+    router: B::Matrix,
+    router_bias: Option<B::Vector>,
+    /// Counts for the choice of experts, not for their weights, `[experts]`.
+    choice_bias: Option<Vec<f32>>,
+    /// How much of the shared expert a token gets: the sigmoid of this product.
+    shared_gate: Option<B::Matrix>,
+    shared: bool,
+    mixture: Mixture<B>,
+    parts: Option<MixtureParts>,
+}
+
+/// The tensors of one kind of expert.
+struct Kind<'a> {
+    gate: &'a str,
+    up: &'a str,
+    down: &'a str,
+    count: usize,
+    hidden: usize,
+    /// This rank's hidden numbers.
+    own: Range<usize>,
+}
+
+impl<B: Backend> SparseBlock<B> {
+    pub fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        experts: &Experts,
+        shard: &Shard,
+        layer: usize,
+    ) -> Result<Self, ModelError> {
+        let (width, rule, rank) = (config.width, experts.rule, shard.rank);
+        let leaves = shard.experts.as_ref().unwrap_or(&shard.feed_forward);
+        let [gate, up, down] = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
+        let own = leaves.columns(rank);
+        let routed = Kind { gate, up, down, count: rule.experts, hidden: experts.hidden, own };
+        let holds_first = leaves.spans()[rank].start == 0;
+        let mut own_experts = routed.load(loader, width, layer)?;
+        routed.load_biases(loader, width, layer, holds_first, &mut own_experts)?;
+        let shared = experts.shared_hidden.zip(shard.shared_expert.as_ref());
+        if let Some((hidden, leaves)) = shared {
+            let [gate, up, down] = ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"];
+            let kind = Kind { gate, up, down, count: 1, hidden, own: leaves.columns(rank) };
+            own_experts.extend(kind.load(loader, width, layer)?);
+        }
+        let shared_ends = shared.map(|(_, leaves)| leaves.leaf_ends(rank));
+        let parts =
+            MixtureParts::new(leaves.leaf_ends(rank), shared_ends, leaves.part_ends(rank)).ok();
+        let shared_gate = names::layer(layer, "ffn_gate_inp_shexp");
+        let choice_bias = names::bias(layer, "exp_probs_b");
+        let router_bias = names::bias(layer, "ffn_gate_inp");
+        let count = rule.experts;
+        Ok(Self {
+            rule,
+            router: loader.rows(&names::layer(layer, "ffn_gate_inp"), width, count, 0..count)?,
+            router_bias: loader.find_part(&router_bias, count, 0..count)?,
+            choice_bias: match loader.source.directory().find_tensor(&choice_bias) {
+                Some(_) => Some(loader.floats(&choice_bias, [count, 1])?),
+                None => None,
+            },
+            shared_gate: match shared.is_some() && experts.shared_gate {
+                true => Some(loader.rows(&shared_gate, width, 1, 0..1)?),
+                false => None,
+            },
+            shared: shared.is_some(),
+            mixture: Mixture { experts: own_experts, activation: config.arch.activation },
+            parts,
+        })
+    }
+
+    /// `sums = mixture(h)`, this rank's part.
+    pub fn forward(&self, backend: &mut B, s: &mut Scratch<B>) {
+        let r = s.routing.as_mut().expect("made for models with experts");
+        backend.linear(&s.h, &mut [(&self.router, &mut r.logits)]);
+        if let Some(bias) = &self.router_bias {
+            backend.add_bias(&mut r.logits, bias);
+        }
+        r.routes.route(&self.rule, backend.host(&r.logits), self.choice_bias.as_deref());
+        if self.shared {
+            r.shared_weights.clear();
+            match &self.shared_gate {
+                Some(gate) => {
+                    backend.linear(&s.h, &mut [(gate, &mut r.shared_gate)]);
+                    r.shared_weights.extend_from_slice(backend.host(&r.shared_gate));
+                    backend::sigmoid(&mut r.shared_weights);
+                }
+                None => {
+                    let rows = backend.host(&r.logits).len() / self.rule.experts;
+                    r.shared_weights.resize(rows, 1.0);
+                }
+            }
+            r.routes.add_shared(self.rule.experts, &r.shared_weights);
+        }
+        backend.mixture(&s.h, &r.routes, &self.mixture, self.parts.as_ref(), &mut s.sums);
+    }
+}
+
+impl Kind<'_> {
+    fn load<B: Backend>(
+        &self,
+        loader: &mut Loader<'_, B>,
+        width: usize,
+        layer: usize,
+    ) -> Result<Vec<Expert<B>>, ModelError> {
+        let name = |name| names::layer(layer, name);
+        let (hidden, count) = (self.hidden, self.count);
+        let inner = [width, hidden];
+        let mut expert = |at| -> Result<Expert<B>, ModelError> {
+            let (all, own) = (0..width, self.own.clone());
+            let (gate, up, down) = (name(self.gate), name(self.up), name(self.down));
+            Ok(Expert {
+                gate: loader.one_of(&gate, count, at, inner, all.clone(), own.clone())?,
+                up: loader.one_of(&up, count, at, inner, all.clone(), own.clone())?,
+                down: loader.one_of(&down, count, at, [hidden, width], own, all)?,
+                bias: None,
+            })
+        };
+        (0..count).map(&mut expert).collect()
+    }
+
+    /// Gives the experts their biases, if the file has any. The bias behind the down product is
+    /// that of the rank that holds the first leaf.
+    fn load_biases<B: Backend>(
+        &self,
+        loader: &mut Loader<'_, B>,
+        width: usize,
+        layer: usize,
+        holds_first: bool,
+        experts: &mut [Expert<B>],
+    ) -> Result<(), ModelError> {
+        let name = |name| names::bias(layer, name);
+        if loader.source.directory().find_tensor(&name(self.gate)).is_none() {
+            return Ok(());
+        }
+        let (hidden, count) = (self.hidden, self.count);
+        let gate = loader.floats(&name(self.gate), [hidden, count])?;
+        let up = loader.floats(&name(self.up), [hidden, count])?;
+        let down = loader.floats(&name(self.down), [width, count])?;
+        let rows = gate.chunks_exact(hidden).zip(up.chunks_exact(hidden));
+        let rows = rows.zip(down.chunks_exact(width));
+        for (expert, ((gate, up), down)) in experts.iter_mut().zip(rows) {
+            expert.bias = Some(ExpertBias {
+                gate: loader.backend.vector(&gate[self.own.clone()]),
+                up: loader.backend.vector(&up[self.own.clone()]),
+                down: holds_first.then(|| loader.backend.vector(down)),
+            });
+        }
+        Ok(())
+    }
+}

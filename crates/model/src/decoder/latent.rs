@@ -1,0 +1,137 @@
+//! Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434), in its absorbed form.
+//!
+//! A position's keys and values are up-projections of one compressed vector `c`, and a part of the
+//! key, the same for all heads, is rotated. Instead of expanding `c` for every head and position,
+//! queries are taken into its space: `q · (K c) = (Kᵀ q) · c`, and values are expanded after the
+//! sum over positions: `sum w (V c) = V (sum w c)`. So all heads attend over one cached vector of
+//! `kv_rank + rope_dim` numbers (with its first part once more as the value), however many heads
+//! there are; 128 heads expanded would take 70 times as much. Every rank with heads caches all of
+//! it.
+
+use backend::{AttendShape, Backend, Parts, Segment};
+
+use super::scratch::{LatentScratch, Scratch};
+use crate::loader::Loader;
+use crate::{Config, Latent, ModelError, Shard, names};
+
+pub(super) struct LatentAttention<B: Backend> {
+    /// Compresses queries, in models that do so, and normalises them.
+    q_down: Option<(B::Matrix, B::Vector)>,
+    /// The parts of this rank's queries that are not rotated, and that are.
+    q_plain: B::Matrix,
+    q_rope: B::Matrix,
+    /// Compresses keys and values.
+    kv_down: B::Matrix,
+    kv_norm: B::Vector,
+    /// The part of the key that is rotated.
+    k_rope: B::Matrix,
+    /// For each of this rank's heads: queries into the compressed space, values out of it.
+    k_up: Vec<B::Matrix>,
+    v_up: Vec<B::Matrix>,
+    attend: AttendShape,
+    output: B::Matrix,
+    parts: Option<Parts>,
+}
+
+impl<B: Backend> LatentAttention<B> {
+    pub fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        latent: &Latent,
+        shard: &Shard,
+        layer: usize,
+    ) -> Result<Self, ModelError> {
+        let name = |name| names::layer(layer, name);
+        let Latent { q_rank, kv_rank, plain_dim, rope_dim } = *latent;
+        let (width, heads, k_dim, v_dim) = (config.width, config.heads, config.k_dim, config.v_dim);
+        let q_down = match q_rank {
+            Some(rank) => {
+                let matrix = loader.rows(&name("attn_q_a"), width, rank, 0..rank)?;
+                Some((matrix, loader.vector(&name("attn_q_a_norm"), rank)?))
+            }
+            None => None,
+        };
+        let (q, q_cols) = match q_rank {
+            Some(rank) => (name("attn_q_b"), rank),
+            None => (name("attn_q"), width),
+        };
+        let plain = |head: usize| head * k_dim..head * k_dim + plain_dim;
+        let rotated = |head: usize| head * k_dim + plain_dim..(head + 1) * k_dim;
+        let plain: Vec<_> = shard.heads.clone().map(plain).collect();
+        let rotated: Vec<_> = shard.heads.clone().map(rotated).collect();
+        let kv = name("attn_kv_a_mqa");
+        let kv_rows = kv_rank + rope_dim;
+        let kv_of_head = vec![0; shard.heads.len()];
+        Ok(Self {
+            q_down,
+            q_plain: loader.runs_of_rows(&q, q_cols, heads * k_dim, &plain)?,
+            q_rope: loader.runs_of_rows(&q, q_cols, heads * k_dim, &rotated)?,
+            kv_down: loader.rows(&kv, width, kv_rows, 0..kv_rank)?,
+            kv_norm: loader.vector(&name("attn_kv_a_norm"), kv_rank)?,
+            k_rope: loader.rows(&kv, width, kv_rows, kv_rank..kv_rows)?,
+            k_up: of_heads(loader, &name("attn_k_b"), shard, heads, [plain_dim, kv_rank])?,
+            v_up: of_heads(loader, &name("attn_v_b"), shard, heads, [kv_rank, v_dim])?,
+            attend: AttendShape::new(&kv_of_head, kv_rows, kv_rank, config.attention_scale)
+                .with_window(config.windows[layer]),
+            output: loader.columns(
+                &name("attn_output"),
+                heads * v_dim,
+                width,
+                shard.attention.columns(shard.rank),
+            )?,
+            parts: shard.attention.parts(shard.rank),
+        })
+    }
+
+    /// `sums = attention(h)`, this rank's part.
+    pub fn forward(
+        &self,
+        backend: &mut B,
+        config: &Config,
+        kv: &mut B::Kv,
+        segments: &[Segment<'_>],
+        s: &mut Scratch<B>,
+    ) {
+        let l = s.latent.as_mut().expect("made for models with latent attention");
+        let Latent { kv_rank, rope_dim, .. } = *l.sizes();
+        backend.linear(&s.h, &mut [(&self.kv_down, &mut l.kv), (&self.k_rope, &mut l.k_rope)]);
+        backend.rms_norm_in_place(&mut l.kv, &self.kv_norm, config.rms_eps);
+        self.queries(backend, config, &s.h, l);
+        backend.rope(&mut l.q_rope, rope_dim, config.rope.style, 0);
+        backend.rope(&mut l.k_rope, rope_dim, config.rope.style, 0);
+        backend.linear_heads(&l.q_plain, &self.k_up, &mut l.q_up);
+        backend.join_heads((&l.q_up, kv_rank), (&l.q_rope, rope_dim), &mut s.q);
+        backend.join_heads((&l.kv, kv_rank), (&l.k_rope, rope_dim), &mut s.k);
+        backend.store(kv, segments, &s.k, &l.kv);
+        // The queries' room serves once more: the sums are as large.
+        backend.attend(kv, &self.attend, segments, &s.q, &mut l.q_up);
+        backend.linear_heads(&l.q_up, &self.v_up, &mut s.attended);
+        backend.linear_parts(&s.attended, &self.output, self.parts.as_ref(), &mut s.sums);
+    }
+
+    /// This rank's queries, their two parts apart.
+    fn queries(&self, backend: &mut B, config: &Config, h: &B::Rows, l: &mut LatentScratch<B>) {
+        let q_in = match (&self.q_down, &mut l.q_down) {
+            (Some((matrix, norm)), Some(q_down)) => {
+                backend.linear(h, &mut [(matrix, &mut *q_down)]);
+                backend.rms_norm_in_place(q_down, norm, config.rms_eps);
+                &*q_down
+            }
+            _ => h,
+        };
+        let outs = &mut [(&self.q_plain, &mut l.q_plain), (&self.q_rope, &mut l.q_rope)];
+        backend.linear(q_in, outs);
+    }
+}
+
+/// The matrices `[cols, rows]` of this rank's heads.
+fn of_heads<B: Backend>(
+    loader: &mut Loader<'_, B>,
+    name: &str,
+    shard: &Shard,
+    heads: usize,
+    [cols, rows]: [usize; 2],
+) -> Result<Vec<B::Matrix>, ModelError> {
+    let head = |head| loader.one_of(name, heads, head, [cols, rows], 0..cols, 0..rows);
+    shard.heads.clone().map(head).collect()
+}

@@ -1,0 +1,98 @@
+//! One layer: two halves, each of which adds to the residual stream.
+
+use backend::{Backend, Segment};
+
+use super::attention::HeadAttention;
+use super::feed_forward::FeedForward;
+use super::latent::LatentAttention;
+use super::residual::Residual;
+use super::scratch::Scratch;
+use super::{Product, Reduce};
+use crate::loader::Loader;
+use crate::{Config, ModelError, Shard, names};
+
+pub(super) struct Layer<B: Backend> {
+    attention_norm: Option<B::Vector>,
+    attention: Attention<B>,
+    attention_residual: Residual<B>,
+    feed_forward_norm: Option<B::Vector>,
+    feed_forward: FeedForward<B>,
+    feed_forward_residual: Residual<B>,
+}
+
+enum Attention<B: Backend> {
+    Heads(HeadAttention<B>),
+    Latent(LatentAttention<B>),
+}
+
+impl<B: Backend> Layer<B> {
+    pub fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        shard: &Shard,
+        layer: usize,
+    ) -> Result<Self, ModelError> {
+        let width = config.width;
+        let norms = &config.arch.norms;
+        let norm = |loader: &mut Loader<'_, B>, name: Option<&str>| {
+            name.map(|name| loader.vector(&names::layer(layer, name), width)).transpose()
+        };
+        let bias = names::bias(layer, "attn_output");
+        let latent = config.latent.as_ref();
+        Ok(Self {
+            attention_norm: norm(loader, norms.attention)?,
+            attention: match latent {
+                Some(latent) => {
+                    let own = LatentAttention::load(loader, config, latent, shard, layer)?;
+                    Attention::Latent(own)
+                }
+                None => Attention::Heads(HeadAttention::load(loader, config, shard, layer)?),
+            },
+            attention_residual: Residual {
+                bias: loader.find_part(&bias, width, 0..width)?,
+                norm: norm(loader, norms.after_attention)?,
+            },
+            feed_forward_norm: norm(loader, norms.feed_forward)?,
+            feed_forward: FeedForward::load(loader, config, shard, layer)?,
+            feed_forward_residual: Residual {
+                bias: None,
+                norm: norm(loader, norms.after_feed_forward)?,
+            },
+        })
+    }
+
+    /// `x += attention(norm(x))`, then `x += feed_forward(norm(x))`, with norms where the
+    /// architecture has them.
+    pub fn forward<R: Reduce>(
+        &self,
+        backend: &mut B,
+        reduce: &mut R,
+        config: &Config,
+        kv: &mut B::Kv,
+        segments: &[Segment<'_>],
+        s: &mut Scratch<B>,
+    ) -> Result<(), R::Error> {
+        norm_into_h(backend, config, self.attention_norm.as_ref(), s);
+        match &self.attention {
+            Attention::Heads(attention) => attention.forward(backend, config, kv, segments, s),
+            Attention::Latent(attention) => attention.forward(backend, config, kv, segments, s),
+        }
+        self.attention_residual.add(backend, reduce, config, Product::Attention, s)?;
+        norm_into_h(backend, config, self.feed_forward_norm.as_ref(), s);
+        self.feed_forward.forward(backend, config, s);
+        self.feed_forward_residual.add(backend, reduce, config, Product::FeedForward, s)
+    }
+}
+
+/// `h = norm(x)`, or `h = x` without a norm.
+fn norm_into_h<B: Backend>(
+    backend: &mut B,
+    config: &Config,
+    gain: Option<&B::Vector>,
+    s: &mut Scratch<B>,
+) {
+    match gain {
+        Some(gain) => backend.rms_norm(&s.x, gain, config.rms_eps, &mut s.h),
+        None => backend.columns(&s.x, 0..config.width, &mut s.h),
+    }
+}

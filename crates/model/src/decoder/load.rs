@@ -1,0 +1,130 @@
+//! Loading one rank's slice of a model.
+
+use std::sync::Arc;
+
+use backend::{Backend, CacheKind, KvShape, PAGE_POSITIONS, RopeTable};
+use gguf::{Directory, Source};
+
+use super::layer::Layer;
+use super::scratch::Scratch;
+use super::{Capacity, Model};
+use crate::loader::{Loader, Progress};
+use crate::shard::{Cuts, Hidden};
+use crate::{Config, ModelError, Shard, Split, names};
+
+impl<B: Backend> Model<B> {
+    /// Loads rank `rank`'s slice of a model.
+    ///
+    /// # Errors
+    /// The file is no complete model of a supported kind, it cannot be read, or memory is short.
+    pub fn load(
+        backend: &mut B,
+        source: &Arc<dyn Source>,
+        split: &Split,
+        rank: usize,
+        capacity: Capacity,
+        progress: Progress<'_>,
+    ) -> Result<Self, ModelError> {
+        let config = Config::read(source.directory())?;
+        let shard = Shard::new(&cuts(&config, source.directory())?, split, rank);
+        let mut loader = Loader { backend, source: source.as_ref(), progress, device_bytes: 0 };
+        let layers = (0..config.layers)
+            .map(|layer| Layer::load(&mut loader, &config, &shard, layer))
+            .collect::<Result<Vec<_>, _>>()?;
+        let output_norm = loader.vector(names::OUTPUT_NORM, config.width)?;
+        // A model without an output matrix uses its embedding as one.
+        let tied = source.directory().find_tensor(names::OUTPUT).is_none();
+        let output = if tied { names::EMBEDDING } else { names::OUTPUT };
+        let vocab = shard.vocab.clone();
+        let output = loader.rows(output, config.width, config.vocab, vocab)?;
+        let rope = rope_tables(&mut loader, &config, capacity.context_tokens)?;
+        let weight_bytes = loader.device_bytes;
+
+        let kv_shape = kv_shape(&config, &shard, capacity.kv_pages);
+        let kv = (0..config.layers)
+            .map(|_| backend.kv(kv_shape))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|source| ModelError::Backend { name: "key/value cache".into(), source })?;
+        let position_bytes = kv_shape.heads * (kv_shape.k_dim + kv_shape.v_dim) * size_of::<u16>();
+        let kv_positions = capacity.kv_pages * PAGE_POSITIONS;
+        Ok(Self {
+            rope,
+            scratch: Scratch::new(backend, &config, &shard, capacity),
+            weight_bytes,
+            kv_bytes: (config.layers * kv_positions * position_bytes) as u64,
+            rows_max: capacity.rows_max,
+            layers,
+            output_norm,
+            output,
+            kv,
+            config,
+            shard,
+        })
+    }
+}
+
+/// One layer's cache. Latent attention caches the compressed vector and the rotated part of the
+/// key, which all heads share, so every rank with heads has all of it.
+fn kv_shape(config: &Config, shard: &Shard, pages: usize) -> KvShape {
+    let (k_dim, v_dim) = match config.latent {
+        Some(latent) => (latent.kv_rank + latent.rope_dim, latent.kv_rank),
+        None => (config.k_dim, config.v_dim),
+    };
+    KvShape { heads: shard.kv_heads.len(), k_dim, v_dim, pages, kind: CacheKind::F16 }
+}
+
+/// The sizes that decide where this model may be cut.
+fn cuts(config: &Config, directory: &Directory) -> Result<Cuts, ModelError> {
+    let longest_block = |name: &str, layers: std::ops::Range<usize>| -> Result<_, ModelError> {
+        layers.into_iter().try_fold(1, |longest, layer| {
+            let tensor = directory.tensor(&names::layer(layer, name))?;
+            Ok(longest.max(tensor.ty.block_len()))
+        })
+    };
+    let dense_layers = config.experts.map_or(config.layers, |experts| experts.dense_layers);
+    let (dense, sparse) = (0..dense_layers, dense_layers..config.layers);
+    let hidden = |name: &str, columns: Option<usize>, layers: &std::ops::Range<usize>| {
+        let columns = columns.filter(|_| !layers.is_empty());
+        let hidden = columns.map(|columns| -> Result<_, ModelError> {
+            Ok(Hidden { columns, block: longest_block(name, layers.clone())? })
+        });
+        hidden.transpose()
+    };
+    let routed = config.experts.map(|experts| experts.hidden);
+    let shared = config.experts.and_then(|experts| experts.shared_hidden);
+    Ok(Cuts {
+        heads: config.heads,
+        kv_heads: config.kv_heads,
+        v_dim: config.v_dim,
+        vocab: config.vocab,
+        attention_block: longest_block("attn_output", 0..config.layers)?,
+        feed_forward: hidden("ffn_down", Some(config.feed_forward), &dense)?,
+        experts: hidden("ffn_down_exps", routed, &sparse)?,
+        shared_expert: hidden("ffn_down_shexp", shared, &sparse)?,
+    })
+}
+
+/// The rotations, stretched as the file's tensors say. Longrope has factors for contexts within
+/// the original one and for longer ones; a cache cannot change between them, so the longest
+/// sequence that there is room for decides.
+fn rope_tables<B: Backend>(
+    loader: &mut Loader<'_, B>,
+    config: &Config,
+    context_tokens: usize,
+) -> Result<Vec<RopeTable>, ModelError> {
+    let long = context_tokens > config.rope.original_context;
+    let longrope = if long { names::ROPE_FACTORS_LONG } else { names::ROPE_FACTORS_SHORT };
+    let directory = loader.source.directory();
+    let name = [names::ROPE_FACTORS, longrope]
+        .into_iter()
+        .find(|name| directory.find_tensor(name).is_some());
+    let factors = match name {
+        Some(name) => Some(loader.floats(name, [config.rope.dims / 2, 1])?),
+        None => None,
+    };
+    if factors.iter().flatten().any(|factor| !(factor.is_finite() && *factor > 0.0)) {
+        let what = "a factor of its rotation is not above 0".to_owned();
+        return Err(ModelError::Impossible { what });
+    }
+    Ok(config.rope.tables(factors.as_deref()))
+}

@@ -1,0 +1,144 @@
+//! The decoder: one rank's weights and the forward pass.
+//!
+//! Top-down: [`Model`] runs a step layer by layer; a layer's halves are in `attention` (or
+//! `latent`) and `feed_forward` (with `experts`); `residual` is where the ranks' partial sums meet.
+
+mod attention;
+mod experts;
+mod feed_forward;
+mod latent;
+mod layer;
+mod load;
+mod residual;
+mod scratch;
+
+use backend::{Backend, RopeTable, Segment};
+
+use crate::{Config, Leaves, Shard};
+use layer::Layer;
+use scratch::Scratch;
+
+/// The row-parallel products: where partial sums leave for the other ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Product {
+    Attention,
+    FeedForward,
+}
+
+/// What joins the ranks' partial sums.
+pub trait Reduce {
+    type Error: From<crate::ModelError>;
+
+    /// `sums` holds this rank's subtrees, `[parts, rows * width]` f32; `total` gets everybody's
+    /// sum, `[rows * width]`, the same bits on every rank.
+    ///
+    /// # Errors
+    /// Another rank is late or lost.
+    fn all_reduce(
+        &mut self,
+        product: Product,
+        sums: &[f32],
+        total: &mut [f32],
+    ) -> Result<(), Self::Error>;
+}
+
+/// What one step computes.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    /// Runs of consecutive positions, each of one sequence.
+    pub segments: &'a [Segment<'a>],
+    /// The position of every row.
+    pub positions: &'a [u32],
+    /// Rows whose logits are wanted, at most `Capacity::outputs_max`.
+    pub outputs: &'a [usize],
+}
+
+/// One rank of a model.
+pub struct Model<B: Backend> {
+    config: Config,
+    shard: Shard,
+    layers: Vec<Layer<B>>,
+    output_norm: B::Vector,
+    output: B::Matrix,
+    kv: Vec<B::Kv>,
+    rope: Vec<RopeTable>,
+    scratch: Scratch<B>,
+    weight_bytes: u64,
+    kv_bytes: u64,
+    rows_max: usize,
+}
+
+/// How large a model's working memory is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity {
+    /// Rows of the largest step.
+    pub rows_max: usize,
+    /// Rows of one step whose logits may be wanted.
+    pub outputs_max: usize,
+    /// Pages of the key/value cache, of `PAGE_POSITIONS` positions each.
+    pub kv_pages: usize,
+    /// Positions of the longest sequence.
+    pub context_tokens: usize,
+}
+
+impl<B: Backend> Model<B> {
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    /// The leaves of a row-parallel product, from which the ranks' reduction is planned.
+    pub fn leaves(&self, product: Product) -> &Leaves {
+        match product {
+            Product::Attention => &self.shard.attention,
+            Product::FeedForward => &self.shard.feed_forward,
+        }
+    }
+
+    /// Bytes of this rank's weights in memory.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weight_bytes
+    }
+
+    /// Bytes of this rank's key/value cache.
+    pub fn kv_bytes(&self) -> u64 {
+        self.kv_bytes
+    }
+
+    /// Runs one step and returns this rank's slice of the logits of the wanted rows,
+    /// `[outputs, shard.vocab.len()]` f32, row-major.
+    ///
+    /// `embeddings` are those of the batch's tokens, `[rows, width]` f32.
+    ///
+    /// # Errors
+    /// Those of `reduce`.
+    pub fn forward<R: Reduce>(
+        &mut self,
+        backend: &mut B,
+        reduce: &mut R,
+        batch: &Batch<'_>,
+        embeddings: &[f32],
+    ) -> Result<&[f32], R::Error> {
+        debug_assert!(batch.positions.len() <= self.rows_max);
+        backend.upload(embeddings, &mut self.scratch.x);
+        backend.set_positions(&self.rope, batch.positions);
+        for (layer, kv) in self.layers.iter().zip(&mut self.kv) {
+            layer.forward(backend, reduce, &self.config, kv, batch.segments, &mut self.scratch)?;
+        }
+        Ok(self.logits(backend, batch.outputs))
+    }
+
+    fn logits(&mut self, backend: &mut B, outputs: &[usize]) -> &[f32] {
+        let s = &mut self.scratch;
+        backend.pick(&s.x, outputs, &mut s.picked);
+        backend.rms_norm(&s.picked, &self.output_norm, self.config.rms_eps, &mut s.normed);
+        backend.linear(&s.normed, &mut [(&self.output, &mut s.logits)]);
+        if self.config.logit_scale != 1.0 {
+            backend.scale(&mut s.logits, self.config.logit_scale);
+        }
+        backend.host(&s.logits)
+    }
+}

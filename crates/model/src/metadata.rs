@@ -1,0 +1,80 @@
+//! One architecture's keys of a file's metadata, within limits.
+
+use gguf::{Directory, Value};
+
+use crate::ModelError;
+use crate::arch::Arch;
+
+/// Metadata of one architecture: its keys begin with its name.
+pub(crate) struct Metadata<'a> {
+    pub directory: &'a Directory,
+    pub arch: &'static Arch,
+}
+
+impl Metadata<'_> {
+    pub fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.arch.name)
+    }
+
+    /// A count from 1 to `max` that must be there.
+    pub fn size(&self, name: &str, max: u64) -> Result<usize, ModelError> {
+        let key = self.key(name);
+        let found = self.directory.u64(&key)?;
+        in_range(&key, found, max)
+    }
+
+    /// A count from 1 to `max`, or `default` (which must be one too) if the key is absent.
+    pub fn size_or(&self, name: &str, max: u64, default: usize) -> Result<usize, ModelError> {
+        let key = self.key(name);
+        let found = self.directory.find_u64(&key)?.unwrap_or(default as u64);
+        in_range(&key, found, max)
+    }
+
+    /// A count from 1 to `max`; 0 and an absent key both mean that there is none.
+    pub fn find_size(&self, name: &str, max: u64) -> Result<Option<usize>, ModelError> {
+        let key = self.key(name);
+        let found = self.directory.find_u64(&key)?.filter(|found| *found > 0);
+        found.map(|found| in_range(&key, found, max)).transpose()
+    }
+
+    /// A finite number, or `None` if the key is absent.
+    pub fn find_f32(&self, name: &str) -> Result<Option<f32>, ModelError> {
+        let key = self.key(name);
+        let found = self.directory.find_f32(&key)?;
+        match found {
+            Some(found) if !found.is_finite() => {
+                Err(ModelError::Impossible { what: format!("{key} is {found}") })
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// A number above 0, or `default` if the key is absent.
+    pub fn positive_or(&self, name: &str, default: f32) -> Result<f32, ModelError> {
+        let found = self.find_f32(name)?.unwrap_or(default);
+        if found > 0.0 {
+            return Ok(found);
+        }
+        let what = format!("{} is {found}; it must be above 0", self.key(name));
+        Err(ModelError::Impossible { what })
+    }
+
+    pub fn find_bool(&self, name: &str) -> Result<Option<bool>, ModelError> {
+        Ok(self.directory.find_bool(&self.key(name))?)
+    }
+
+    pub fn find_str(&self, name: &str) -> Result<Option<&str>, ModelError> {
+        Ok(self.directory.find_str(&self.key(name))?)
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.directory.get(&self.key(name))
+    }
+}
+
+pub(crate) fn in_range(key: &str, found: u64, max: u64) -> Result<usize, ModelError> {
+    if (1..=max).contains(&found) {
+        return Ok(found as usize);
+    }
+    Err(ModelError::Impossible { what: format!("{key} is {found}; it must be from 1 to {max}") })
+}
