@@ -41,6 +41,8 @@ pub enum Error {
     OutOfFile { name: String, start: u64, end: u64, len: u64 },
     #[error("tensors \"{first}\" and \"{second}\" overlap in the file")]
     Overlap { first: String, second: String },
+    #[error("{path} is one file of a model in several: {why}", path = .path.display())]
+    Split { path: PathBuf, why: String },
     #[error("metadata key \"{key}\" is missing")]
     MissingKey { key: String },
     #[error("metadata key \"{key}\" is {found}; {wanted} is needed")]

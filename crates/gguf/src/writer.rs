@@ -62,6 +62,18 @@ impl Writer {
         Ok(())
     }
 
+    /// What stands in front of the first tensor.
+    pub(crate) fn padded_header(&self) -> Vec<u8> {
+        let mut header = self.header();
+        header.resize(Self::padded(header.len() as u64) as usize, 0);
+        header
+    }
+
+    /// Bytes that a tensor of `len` bytes takes in the file.
+    pub(crate) fn padded(len: u64) -> u64 {
+        len.next_multiple_of(ALIGNMENT)
+    }
+
     fn header(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend(b"GGUF");

@@ -6,18 +6,21 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The BLAKE3 hash of a whole file: what makes two files the same model.
+/// The BLAKE3 hash of a whole file: what makes two files the same model. A model in several files
+/// has the hash of all of them, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// Hashes a file, reading it through a memory map.
+    /// Hashes a file and the other parts of its model, reading them through memory maps.
     ///
     /// # Errors
     /// The file cannot be read.
     pub fn of_file(path: &Path) -> io::Result<Self> {
         let mut hasher = blake3::Hasher::new();
-        hasher.update_mmap(path)?;
+        for part in gguf::parts_of(path) {
+            hasher.update_mmap(part)?;
+        }
         Ok(Self(*hasher.finalize().as_bytes()))
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Digest;
 
-/// What tells whether a file has changed since it was hashed.
+/// What tells whether a model's files have changed since they were hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     pub bytes: u64,
@@ -19,12 +19,17 @@ pub(crate) struct Stamp {
 
 impl Stamp {
     pub fn of(path: &Path) -> io::Result<Self> {
-        let metadata = fs::metadata(path)?;
-        if !metadata.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
+        let mut stamp = Self { bytes: 0, modified_ns: 0 };
+        for part in gguf::parts_of(path) {
+            let metadata = fs::metadata(part)?;
+            if !metadata.is_file() {
+                return Err(io::Error::other("it is not a regular file"));
+            }
+            let modified = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+            stamp.bytes += metadata.len();
+            stamp.modified_ns = stamp.modified_ns.max(modified.as_nanos() as u64);
         }
-        let modified = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-        Ok(Self { bytes: metadata.len(), modified_ns: modified.as_nanos() as u64 })
+        Ok(stamp)
     }
 }
 

@@ -94,7 +94,7 @@ impl Server {
         let pieces = match request {
             Request::Shape => {
                 out.extend(self.file.directory().header_len().to_le_bytes());
-                out.extend((self.file.bytes().len() as u64).to_le_bytes());
+                out.extend(self.file.file_len().to_le_bytes());
                 return Ok(());
             }
             Request::Pieces(pieces) => pieces,

@@ -18,7 +18,8 @@ pub struct Store {
 /// A model file on this machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModelFile {
-    /// The file's name without its extension: how clients ask for it.
+    /// The file's name without its extension (and without the number of a part): how clients ask
+    /// for it.
     pub name: String,
     pub path: PathBuf,
     pub digest: Digest,
@@ -66,8 +67,7 @@ impl Store {
         let path = fs::canonicalize(&path).map_err(io)?;
         let stamp = Stamp::of(&path).map_err(io)?;
         let digest = self.index().digest(&path, stamp).map_err(io)?;
-        let stem = path.file_stem().unwrap_or_default();
-        let name = stem.to_string_lossy().into_owned();
+        let name = name_of(&path);
         Ok(ModelFile { name, path, digest, bytes: stamp.bytes })
     }
 
@@ -101,12 +101,12 @@ impl Store {
         }
         let files = self.files();
         let named = files.iter().find(|file| {
-            file.file_stem().is_some_and(|stem| stem == name_or_path)
+            name_of(file) == name_or_path
+                || file.file_stem().is_some_and(|stem| stem == name_or_path)
                 || file.file_name().is_some_and(|whole| whole == name_or_path)
         });
         named.cloned().ok_or_else(|| {
-            let names = files.iter().filter_map(|file| file.file_stem());
-            let known: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+            let known: Vec<String> = files.iter().map(|file| name_of(file)).collect();
             let known = if known.is_empty() { "no models".to_owned() } else { known.join(", ") };
             StoreError::Unknown {
                 name: name_or_path.to_owned(),
@@ -122,8 +122,16 @@ impl Store {
     }
 }
 
+/// How clients ask for a model: its file's name without extension and number of its part.
+fn name_of(path: &Path) -> String {
+    let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    gguf::part_name(path).map_or_else(stem, |(name, _, _)| name)
+}
+
+/// Whether a file is a model, or the first part of one.
 fn is_gguf(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+    let first = gguf::part_name(path).is_none_or(|(_, number, _)| number == 1);
+    first && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }
 
 #[cfg(test)]
@@ -164,6 +172,20 @@ mod tests {
         assert_ne!(one, three);
         assert_eq!(again.find(&one, 3), None);
         assert_eq!(three.to_string().parse::<Digest>().unwrap(), three);
+    }
+
+    #[test]
+    fn a_model_in_several_files_is_one_model() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let part = |number| store.models_dir().join(format!("big-0000{number}-of-00002.gguf"));
+        fs::write(part(1), b"one").unwrap();
+        assert!(store.resolve("big").is_err(), "its second part is missing");
+        fs::write(part(2), b"two").unwrap();
+        let big = store.resolve("big").unwrap();
+        assert_eq!((big.name.as_str(), big.bytes, store.files().len()), ("big", 6, 1));
+        fs::write(part(2), b"other").unwrap();
+        assert_ne!(store.resolve("big").unwrap().digest, big.digest);
     }
 
     #[test]

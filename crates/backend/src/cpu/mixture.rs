@@ -248,7 +248,8 @@ impl<'a> Wave<'a> {
             let same_kind = std::ptr::eq(job.parts.of(index, experts.len()), parts);
             let few = wave.rows_most.max(group.len()) <= SMALL_ROWS
                 && *next - start + group.len() <= WAVE_ROUTES;
-            if !wave.groups.is_empty() && !(same_kind && few) {
+            let joins = wave.groups.is_empty() || (same_kind && few);
+            if !joins {
                 break;
             }
             wave.groups.push(Group { expert, routes: *next..*next + group.len() });
@@ -265,10 +266,7 @@ impl<'a> Wave<'a> {
 }
 
 /// Consecutive pieces of `all`, as long as `lens` says.
-fn split<'a>(
-    all: &'a mut [f32],
-    lens: impl Iterator<Item = usize>,
-) -> impl Iterator<Item = &'a mut [f32]> {
+fn split(all: &mut [f32], lens: impl Iterator<Item = usize>) -> impl Iterator<Item = &mut [f32]> {
     let mut rest = all;
     lens.map(move |len| {
         let (piece, later) = std::mem::take(&mut rest).split_at_mut(len);

@@ -1,0 +1,175 @@
+//! A model that was written as several files, `NAME-00001-of-00003.gguf` and so on.
+//!
+//! The parts are shown as the one file that they were split from: its header is written anew (the
+//! first part's metadata, every part's tensors), and each tensor's bytes are where that header says,
+//! though they lie in a part. So nobody else, and no peer, needs to know that there are parts.
+//!
+//! Source: `gguf-split` of the llama.cpp project (keys `split.count`, `split.no`).
+
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+use crate::{Directory, Error, Writer};
+
+/// No published model comes near this.
+const PARTS_MAX: u64 = 4096;
+const COUNT: &str = "split.count";
+const NUMBER: &str = "split.no";
+
+/// The parts of a split file, as one.
+#[derive(Debug)]
+pub(crate) struct Split {
+    /// Everything in front of the first tensor.
+    header: Vec<u8>,
+    parts: Vec<Mmap>,
+    /// Where each tensor's bytes are, in the order of `start`.
+    pieces: Vec<Piece>,
+    len: u64,
+}
+
+/// One tensor's bytes.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    /// In the file that the parts make.
+    start: u64,
+    len: u64,
+    part: usize,
+    /// In the part.
+    at: u64,
+}
+
+/// The files that belong to `path`, itself included and in their order, by their names alone: one
+/// for a file that is not split.
+pub fn parts_of(path: &Path) -> Vec<PathBuf> {
+    let Some((prefix, _, count)) = part_name(path) else { return vec![path.to_path_buf()] };
+    let name = |number: u64| format!("{prefix}-{number:05}-of-{count:05}.gguf");
+    (1..=count).map(|number| path.with_file_name(name(number))).collect()
+}
+
+/// `NAME-00002-of-00003.gguf` as `(NAME, 2, 3)`; `None` for other names.
+pub fn part_name(path: &Path) -> Option<(String, u64, u64)> {
+    const DIGITS: usize = 5;
+    let stem = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
+    let (rest, count) = stem.rsplit_once("-of-")?;
+    let (prefix, number) = rest.rsplit_once('-')?;
+    let parse = |digits: &str| match digits.len() == DIGITS {
+        true => digits.parse::<u64>().ok(),
+        false => None,
+    };
+    let (number, count) = (parse(number)?, parse(count)?);
+    let possible = (1..=PARTS_MAX).contains(&count) && (1..=count).contains(&number);
+    possible.then(|| (prefix.to_owned(), number, count))
+}
+
+/// Whether a file says that it is one of several.
+pub(crate) fn is_split(directory: &Directory) -> Result<bool, Error> {
+    Ok(directory.find_u64(COUNT)?.is_some_and(|count| count > 1))
+}
+
+impl Split {
+    /// Opens the parts of which `path`, already open, is the first. `map` opens a file.
+    pub fn open(
+        path: &Path,
+        first: (Mmap, Directory),
+        map: impl Fn(&Path) -> Result<(Mmap, Directory), Error>,
+    ) -> Result<(Self, Directory), Error> {
+        let broken = |why: String| Error::Split { path: path.to_path_buf(), why };
+        let paths = parts_of(path);
+        let count = first.1.u64(COUNT)?;
+        let number = first.1.find_u64(NUMBER)?.unwrap_or(0);
+        if paths.len() as u64 != count {
+            let wanted = format!("-00001-of-{count:05}.gguf");
+            return Err(broken(format!(
+                "its name must end in {wanted} for the others to be found"
+            )));
+        }
+        if number != 0 {
+            return Err(broken(format!("it is part {}; open the first", number + 1)));
+        }
+        let mut parts = vec![first];
+        for (number, path) in paths.iter().enumerate().skip(1) {
+            let (bytes, directory) = map(path)?;
+            let found = (directory.find_u64(NUMBER)?, directory.find_u64(COUNT)?);
+            if found != (Some(number as u64), Some(count)) {
+                let name = path.display();
+                return Err(broken(format!("{name} is not its part {} of {count}", number + 1)));
+            }
+            parts.push((bytes, directory));
+        }
+        Self::join(parts)
+    }
+
+    fn join(parts: Vec<(Mmap, Directory)>) -> Result<(Self, Directory), Error> {
+        let mut writer = Writer::new();
+        for (key, value) in parts[0].1.metadata() {
+            if !key.starts_with("split.") && key != "general.alignment" {
+                writer.set(key, value.clone());
+            }
+        }
+        let tensors: Vec<_> = parts
+            .iter()
+            .enumerate()
+            .flat_map(|(part, (_, directory))| {
+                directory.tensors().iter().map(move |tensor| (part, tensor))
+            })
+            .collect();
+        for (_, tensor) in &tensors {
+            writer.declare(&tensor.name, &tensor.dims, tensor.ty);
+        }
+        let header = writer.padded_header();
+        let mut start = header.len() as u64;
+        let mut pieces = Vec::with_capacity(tensors.len());
+        for (part, tensor) in &tensors {
+            let len = tensor.range.end - tensor.range.start;
+            pieces.push(Piece { start, len, part: *part, at: tensor.range.start });
+            start = start.saturating_add(Writer::padded(len));
+        }
+        let directory = Directory::parse(&header, start)?;
+        let parts = parts.into_iter().map(|(bytes, _)| bytes).collect();
+        Ok((Self { header, parts, pieces, len: start }, directory))
+    }
+
+    /// Bytes of the file that the parts make.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Bytes that lie inside the header or one tensor.
+    pub fn bytes(&self, start: u64, len: u64) -> Option<&[u8]> {
+        let end = start.checked_add(len)?;
+        if let Some(bytes) = self.header.get(start as usize..).and_then(|h| h.get(..len as usize)) {
+            return Some(bytes);
+        }
+        let after = self.pieces.partition_point(|piece| piece.start <= start);
+        let piece = self.pieces.get(after.checked_sub(1)?)?;
+        let inside = end <= piece.start + piece.len;
+        let at = (piece.at + (start - piece.start)) as usize;
+        self.parts[piece.part].get(at..at + len as usize).filter(|_| inside)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_parts_are_told_from_others() {
+        let parse = |name: &str| part_name(Path::new(name));
+        assert_eq!(parse("/m/a-b-00002-of-00003.gguf"), Some(("a-b".to_owned(), 2, 3)));
+        for other in [
+            "a.gguf",
+            "a-00000-of-00003.gguf",
+            "a-00004-of-00003.gguf",
+            "a-00001-of-99999.gguf",
+            "a-1-of-3.gguf",
+            "a-00001-of-00003.bin",
+            "00001-of-00003.gguf",
+        ] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+        let parts = parts_of(Path::new("/m/a-00001-of-00002.gguf"));
+        assert_eq!(parts[1], Path::new("/m/a-00002-of-00002.gguf"));
+        assert_eq!(parts_of(Path::new("/m/a.gguf")), [Path::new("/m/a.gguf")]);
+    }
+}
