@@ -2,7 +2,7 @@
 # there, installs what is missing, and says what to type where it cannot.
 # SINEW_NO_INSTALL=1 only checks and says.
 
-RUST_MINOR_MIN=88 # rust-version in Cargo.toml is 1.88
+RUST_MINOR_MIN=89 # rust-version in Cargo.toml is 1.89
 
 setup_fail() {
     printf '\n%s\n\nTo install it by hand, type:\n\n    %s\n\nthen run this command again.\n' "$1" "$2" >&2

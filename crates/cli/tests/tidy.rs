@@ -104,7 +104,10 @@ fn files_and_lines_fit_a_reader() {
         if lines > LINES_MAX {
             wrong.push(format!("{} has {lines} lines", path.display()));
         }
-        // What rustfmt cannot break (long texts, URLs) may stand in string literals.
+        // What rustfmt cannot break may be wider: long texts, and the data of tests.
+        if !path.components().any(|part| part.as_os_str() == "src") {
+            continue;
+        }
         for (at, line) in text.lines().enumerate() {
             if line.chars().count() > COLUMNS_MAX && !line.contains('"') {
                 wrong.push(format!("{}:{} is wider than {COLUMNS_MAX}", path.display(), at + 1));

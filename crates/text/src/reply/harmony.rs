@@ -1,7 +1,8 @@
 //! gpt-oss's replies: messages on channels.
 //!
 //! `<|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...`
-//! and, for calls, `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>`.
+//! and, for calls,
+//! `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>`.
 //!
 //! Source: OpenAI's harmony response format.
 

@@ -2,8 +2,8 @@
 //!
 //! A pure state machine over text, fed by a [`crate::TextStream`] that shows the format's markers.
 //! Text and thoughts go through as soon as they cannot be the beginning of a marker; a call is
-//! given out whole. What looks like a call but cannot be parsed is text: nothing that a model wrote is
-//! ever lost.
+//! given out whole. What looks like a call but cannot be parsed is text: nothing that a model
+//! wrote is ever lost.
 
 mod calls;
 mod format;

@@ -171,7 +171,8 @@ impl Tokenizer {
         (0..self.len() as u32).find(|id| self.vocab.pieces.get(*id) == text.as_bytes())
     }
 
-    /// The tokens with exactly one of these texts, in order of their ids. Walks the vocabulary once.
+    /// The tokens with exactly one of these texts, in order of their ids. Walks the vocabulary
+    /// once.
     pub fn find_tokens<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> Vec<u32> {
         let texts: HashSet<&[u8]> =
             texts.into_iter().filter(|text| !text.is_empty()).map(str::as_bytes).collect();

@@ -1,5 +1,5 @@
-//! SentencePiece's byte-pair encoding, as in Llama 2, Mistral and Gemma: characters are merged while
-//! the result is a token, the one with the best score first; what is no token becomes bytes.
+//! SentencePiece's byte-pair encoding, as in Llama 2, Mistral and Gemma: characters are merged
+//! while the result is a token, the one with the best score first; what is no token becomes bytes.
 //!
 //! Source: Kudo and Richardson 2018 (arXiv:1808.06226).
 

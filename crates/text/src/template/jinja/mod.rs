@@ -28,8 +28,8 @@ use exec::{Frame, Machine};
 use value::Value;
 
 /// Stack of the thread that parses and runs. The parser recurses without a limit of its own in
-/// places (`--1`, `elif`), so the longest template decides: 64 MB in a lightly optimised build. Only
-/// what is used is ever backed by memory.
+/// places (`--1`, `elif`), so the longest template decides: 64 MB in a lightly optimised build.
+/// Only what is used is ever backed by memory.
 const STACK_BYTES: usize = 256 << 20;
 
 /// Whether `source` is valid.
