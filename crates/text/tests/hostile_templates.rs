@@ -1,0 +1,114 @@
+//! Templates from strangers who mean harm: always an error or a short text, never a crash.
+
+use sinew_text::{ChatTemplate, Message, Render, TextError};
+
+fn prompt(template: &str) -> Result<String, TextError> {
+    let messages = [Message::new("user", "Hi"), Message::new("assistant", "Hello!")];
+    let render = Render { add_generation_prompt: true, ..Render::default() };
+    ChatTemplate::new(template, "<s>", "</s>")?.render(&messages, &render)
+}
+
+/// A template that would double what it holds eighty times.
+fn doubling(step: &str) -> String {
+    let start = "{% set ns = namespace(s='x', t='x') %}";
+    format!("{start}{{% for i in range(80) %}}{step}{{% endfor %}}")
+}
+
+#[test]
+fn hostile_templates_end_with_an_error() {
+    let nested = "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}";
+    let cases = [
+        (nested.to_owned(), "was stopped after"),
+        ("{% for a in range(1000000000) %}{% endfor %}".to_owned(), "failed"),
+        ("{{ range(1000000000)|list|length }}".to_owned(), "failed"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}".to_owned(), "nest deeper"),
+        ("{{ 'x' * 1000000000 }}".to_owned(), "bytes of text"),
+        (doubling("{% set ns.s = ns.s ~ ns.s %}"), "bytes of text"),
+        (doubling("{% set ns.s %}{{ ns.s }}{{ ns.s }}{% endset %}"), "bytes of text"),
+        (doubling("{% set ns.s = ns.s|replace('x', 'xx') %}"), "bytes of text"),
+        (doubling("{% set ns.s = [ns.s, ns.s]|join %}"), "bytes of text"),
+        (doubling("{% set ns.s = [ns.s, ns.s] %}") + "{{ ns.s }}", "was stopped"),
+        (doubling("{% set ns.s = [ns.s, ns.s] %}") + "{{ ns.s|tojson }}", "was stopped"),
+        (doubling("{% set ns.s = [ns.s, ns.s] %}{% set ns.t = [ns.t, ns.t] %}")
+            + "{{ ns.s == ns.t }}", "was stopped"),
+        (doubling("{% set ns.s = ns.s|list + ns.s|list %}"), "was stopped"),
+        ("{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}".to_owned(), "cannot be kept"),
+        ("{% set ns = namespace(l=1) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}"
+            .to_owned(), "nest deeper"),
+        ("{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('x') }}".to_owned(), "bytes of text"),
+        ("{{ '\\n' * 1000000|indent(1000000) }}".to_owned(), "failed"),
+        ("{{ ('\\n' * 10000000)|indent(1000000) }}".to_owned(), "bytes of text"),
+        ("{{ '%s' * 9 % 1 }}".to_owned(), "too few values"),
+        ("{{ '%' % 1 }}".to_owned(), "unknown %"),
+        ("{{ '{' .format(1) }}".to_owned(), "single brace"),
+        ("{{ (-9223372036854775807 - 1) // -1 }}".to_owned(), "64 bits"),
+        ("{{ 9223372036854775807 + 1 }}".to_owned(), "64 bits"),
+        ("{{ 'é'[0:1:0] }}".to_owned(), "step 0"),
+        ("{{ strftime_now('%Y' * 100000000) }}".to_owned(), "bytes of text"),
+        ("{{ messages.append(1) }}".to_owned(), "cannot be changed"),
+        ("{{ ''.__class__.__mro__ }}".to_owned(), "failed"),
+        ("{{ messages.__class__.__init__.__globals__ }}".to_owned(), "failed"),
+        ("{% include '/etc/passwd' %}".to_owned(), "not valid Jinja"),
+        ("{% import 'os' as os %}{{ os }}".to_owned(), "not valid Jinja"),
+        ("{% extends '/etc/passwd' %}".to_owned(), "not valid Jinja"),
+        ("{{ 1 // 0 }}".to_owned(), "failed"),
+        ("{{ messages[0].content.no_such_method() }}".to_owned(), "failed"),
+        ("{% if %}".to_owned(), "not valid Jinja"),
+        ("{{ ".to_owned(), "not valid Jinja"),
+        ("(".repeat(1 << 19), "bytes"),
+        (format!("{{{{ {}1{} }}}}", "(".repeat(10_000), ")".repeat(10_000)), "not valid Jinja"),
+        ("{{ raise_exception('no <b>way</b>') }}".to_owned(), "refuses these messages: no <b>way"),
+        (
+            "{% for a in range(99999) %}{{ messages[0].content * 9999 }}{% endfor %}".to_owned(),
+            "bytes of text",
+        ),
+    ];
+    for (template, expected) in cases {
+        let shown: String = template.chars().take(60).collect();
+        match prompt(&template) {
+            Ok(text) => panic!("{shown} gave {} bytes", text.len()),
+            Err(error) => {
+                assert!(error.to_string().contains(expected), "{shown}: {error}");
+            }
+        }
+    }
+}
+
+/// Templates as long as they may be, nested as deep as the language lets them.
+#[test]
+fn deep_templates_end_with_an_error() {
+    const BYTES: usize = (1 << 17) - 40;
+    let filled = |start: &str, part: &str, end: &str| {
+        start.to_owned() + &part.repeat((BYTES - start.len() - end.len()) / part.len()) + end
+    };
+    let templates = [
+        filled("{{ 1", "+1", " }}"),
+        filled("{{ 1", "|d", " }}"),
+        filled("{{ messages", ".x", " }}"),
+        filled("{{ messages", "[0]", " }}"),
+        filled("{{ f", "()", " }}"),
+        filled("{{ ", "-", "1 }}"),
+        filled("{{ ", "not ", "1 }}"),
+        filled("{{ ", "(", "1 }}"),
+        filled("{{ ", "[", "1 }}"),
+        filled("{{ ", "1 if 0 else ", "1 }}"),
+        filled("{{ 1", "**1", " }}"),
+        filled("{{ 1", " is none", " }}"),
+        filled("{{ 1", "<1", " }}"),
+        filled("{% if 0 %}", "{% elif 0 %}", "{% endif %}"),
+        filled("", "{% if 1 %}", ""),
+        filled("", "{% for x in 'x' %}", ""),
+        filled("{% set ", "x,", "y = 1 %}"),
+        filled("{% set ", "(", "y = 1 %}"),
+    ];
+    for template in templates {
+        // Some of these are flat, and then they may well succeed; what counts is to come back.
+        let result = prompt(&template);
+        let shown = &template[..40];
+        match result {
+            Ok(text) => assert!(text.len() < 100, "{shown} gave {} bytes", text.len()),
+            Err(TextError::TemplateSyntax { .. } | TextError::TemplateFailed { .. }) => {}
+            Err(other) => panic!("{shown}: {other}"),
+        }
+    }
+}
