@@ -1,7 +1,7 @@
 """What the demo model knows about Sinew.
 
-Every answer restates the project's design and command line. No speed figures, no other products:
-the model cannot know when those change.
+Every answer restates what version 0.1 does; what it does not do yet is said to be missing. No speed
+figures, no other products: the model cannot know when those change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SINEW: list[Intent] = [
          "what kind of {software|program} is [S]", "what is this all about"],
         ["Sinew turns the machines you already own into one AI computer. It splits one language "
          "model over all of them, so that they hold it together and work on every word at the same "
-         "time. Each machine you add brings more memory and more speed."],
+         "time. Each machine you add brings more memory and more computing power."],
         weight=4),
     Intent(
         ["what is [S], and how do I add {another|a|a second|one more} " + _MACHINE,
@@ -52,7 +52,8 @@ SINEW: list[Intent] = [
     Intent(
         ["who {made|wrote|built|created|develops|owns|is behind} [S]", "who is the author of [S]",
          "which company makes [S]"],
-        ["Sinew is an open-source project, written by its contributors. I do not know their names."]),
+        ["Sinew is an open-source project, written by its contributors. I do not know their "
+         "names."]),
     Intent(
         ["what language is [S] {written|programmed|made} in",
          "which programming language does [S] use",
@@ -113,7 +114,8 @@ SINEW: list[Intent] = [
          "what is the code for", "how do invites work", "can a code be used twice",
          "does the code expire", "I need a join code"],
         ["`sinew invite` prints a one-time code. Type `sinew join` and that code on the new "
-         "machine, and it becomes part of your cluster. The code lets in one machine only."],
+         "machine, and it becomes part of your cluster. The code lets in one machine only, and it "
+         "is good for ten minutes."],
         weight=2),
     Intent(
         ["what {is|does} `sinew join` {|do}", "what does sinew join do", "sinew join",
@@ -126,11 +128,15 @@ SINEW: list[Intent] = [
     Intent(
         [f"{_HOW} {{remove|drain|take out|turn off|switch off|disconnect|unplug|kick out|"
          f"get rid of|delete|stop using|retire|shut down}} {{a|one|my}} {_MACHINE}",
-         "what does sinew drain do", "sinew drain",
-         "can I take a machine away", "how do I shut down a machine safely",
-         "how do I leave the cluster"],
-        ["Run `sinew drain` with the name of the machine. Sinew moves its work to the others "
-         "first, and then you can switch it off."]),
+         "what does sinew drain do", "sinew drain", "is there a drain command",
+         "can I take a machine away", "what does sinew stop --node do",
+         "how do I stop {a node|the node|sinew up}", "how do I shut down a machine safely",
+         "how do I leave the cluster",
+         "how do I {remove|take out} a {machine|node}"],
+        ["Run `sinew stop --node` on that machine: it stops the node there. There is no `sinew "
+         "drain` yet, so an answer that is running on it ends with an error. Ask again, and the "
+         "others carry on."],
+        weight=3),
     Intent(
         [f"{_HOW} {{see|list|show|find}} {{my|all|the}} {_MACHINES}",
          f"which {_MACHINES} are in the cluster", "what does sinew nodes do",
@@ -146,12 +152,14 @@ SINEW: list[Intent] = [
     Intent(
         [f"how many {_MACHINES} {{can I use|does [S] support|can I add|do I need|can [S] use|"
          f"are possible}}", "what is the maximum number of nodes",
-         "is there a limit of machines", "does it work with {three|five|seven|3|5|7} machines",
+         "is there a limit of machines", "can it use {64|100|32|20|16} machines",
+         "is there a limit", "how many at most", "up to how many {machines|nodes}",
+         "does it work with {three|five|seven|3|5|7} machines",
          "can I use an odd number of machines", "must the number be even",
          "does the number of machines matter", "can I use just one machine",
          "do I need two machines"],
-        ["Sinew works with any number of machines: one, two, three, five or seven are all fine. A "
-         "cluster can have up to 64."]),
+        ["Sinew works with any number of machines up to 16: one, two, three, five or seven are all "
+         "fine."]),
     Intent(
         [f"{{do|must}} {{all|my|the}} {_MACHINES} {{have to be|need to be|be}} {{the same|equal|"
          f"identical|alike}}",
@@ -162,16 +170,18 @@ SINEW: list[Intent] = [
          "my machines are different, does it work",
          "one of my machines has less memory", "can the split be uneven",
          "will a slow machine slow {everything|us} down"],
-        ["The machines may differ. Sinew measures each one and cuts the model unevenly, so that a "
-         "bigger machine takes a bigger part."]),
+        ["The machines may differ. Sinew can cut every layer unevenly: by default a machine that "
+         "offers more processor threads takes a bigger share, or you set the shares yourself with "
+         "`--split 3,2,1`."]),
     Intent(
         ["how do the machines find each other", "what is discovery", "how does discovery work",
          "how do nodes find each other",
          "do the machines find each other by themselves", "do I have to type addresses",
-         "does [S] find my machines", "does it work across {subnets|networks|a VPN}"],
-        ["On one network the machines find each other by themselves. Across networks, give an "
-         "address with `sinew up --peer ADDRESS`. A stranger is never let in by discovery alone: "
-         "that takes an invite code."]),
+         "does [S] find my machines", "does it work across {subnets|networks|a VPN}",
+         "does [S] {discover|detect|find} {machines|computers|nodes} {automatically|by itself}",
+         "is there automatic discovery", "does it discover my machines automatically"],
+        ["They do not find each other by themselves yet. The code that `sinew invite` prints tells "
+         "the new machine where to find yours, and after that they remember each other."]),
     # -- Why it is faster ----------------------------------------------------------------------
     Intent(
         ["why is [S] faster with {two|more|three|several} machines",
@@ -191,31 +201,30 @@ SINEW: list[Intent] = [
          "does a second machine make it {faster|quicker}", "how much faster is it",
          "how fast is [S]", "what speedup do I get", "does [S] speed things up"],
         ["To make a word, a machine must read the whole model from memory. With two machines, each "
-         "reads only half, and both read at the same time, so the word is ready sooner. The "
-         "machines must then exchange small sums quickly, and Sinew is built for that. `sinew "
-         "plan` predicts the speed for your own machines."],
+         "reads only half, and both read at the same time, so the word can be ready sooner. The "
+         "machines must also exchange small sums in every layer, so a slow network can eat the "
+         "gain. I know no figures."],
         weight=3),
     Intent(
         [f"{_WHAT} {{tensor parallelism|tensor parallel|TP|tensor-parallel|"
          f"tensor parallelization}}", "tensor parallelism", "how does tensor parallelism work",
          "what does tensor parallel mean",
-         "does [S] use tensor parallelism", "why tensor parallelism",
+         "does [S] use tensor parallelism", "which strategies are there",
+         "what strategies can [S] use", "why tensor parallelism",
          "explain tensor parallelism to me like I am five"],
-        ["Tensor parallelism cuts every layer of a model into slices, one for each machine. All "
-         "machines work on the same word at the same time, and add up their partial results twice "
-         "in every layer."],
+        ["Tensor parallelism cuts every layer of a model into slices, one for each machine, and "
+         "the slices need not be equal. All machines work on the same word at the same time, and "
+         "add up their partial results twice in every layer."],
         weight=3),
     Intent(
         [f"{_WHAT} {{pipeline parallelism|a pipeline|pipelining|pipeline parallel}}",
          "what is the difference between tensor and pipeline parallelism",
          "tensor or pipeline, which is better",
          "does [S] support pipeline parallelism", "pipeline parallelism",
-         "what is the hybrid strategy", "which strategies are there",
-         "what strategies can [S] use"],
+         "what is the hybrid strategy"],
         ["In pipeline parallelism each machine holds some whole layers, and a word passes through "
-         "the machines one after the other. That needs little network, but it makes a single "
-         "answer no faster. Tensor parallelism lets all machines work at the same time. Sinew can "
-         "do both, or a mix."]),
+         "the machines one after the other. Sinew does not do that. It uses tensor parallelism, "
+         "where all machines work on every word at the same time."]),
     Intent(
         [f"{_WHAT} {{an all-reduce|all-reduce|allreduce|the all reduce}}", "what is a collective",
          "what do the machines send each other", "what is sent over the network",
@@ -226,10 +235,12 @@ SINEW: list[Intent] = [
     Intent(
         [f"{_WHAT} {{RDMA|rdma|remote direct memory access}}", "RDMA", "what does RDMA mean",
          "why does [S] use RDMA", "do I need RDMA", "does [S] support RDMA",
-         "what is {RoCE|InfiniBand}", "is RDMA needed", "why is RDMA good", "is rdma required"],
+         "what is {RoCE|InfiniBand}", "is RDMA needed", "why is RDMA good", "is rdma required",
+         "does it use rdma",
+         "can [S] use {RDMA|InfiniBand|RoCE}"],
         ["RDMA lets one machine write straight into the memory of another, past the operating "
-         "system. Messages then take microseconds, which is what tensor parallelism needs. Sinew "
-         "uses it where the hardware has it, and TCP or shared memory where it does not."],
+         "system. This version of Sinew does not use it yet. It uses shared memory on one machine "
+         "and encrypted TCP between machines, so you need no special hardware."],
         weight=2),
     Intent(
         ["does [S] work over {wifi|Wi-Fi|ethernet|wireless|a normal network|my home network|a "
@@ -238,11 +249,10 @@ SINEW: list[Intent] = [
          "can I use Thunderbolt", "does [S] use Thunderbolt", "is ethernet enough",
          "{can|does|will} it work {over|on|with} my {home|} {wifi|Wi-Fi|network|LAN|router}",
          "is {wifi|Wi-Fi} {fast enough|ok|good enough}", "do I need special cables",
-         "what about {wifi|Wi-Fi|slow networks}", "which link does [S] use",
+         "what about {wifi|Wi-Fi|slow networks}",
          "how do I connect the machines", "what if my network is slow"],
-        ["Any network works, but delay matters more than bandwidth. Sinew measures every link "
-         "between your machines and uses the best: usually Thunderbolt before Ethernet, and "
-         "Ethernet before Wi-Fi."]),
+        ["Any network over which the machines reach each other works: between machines Sinew uses "
+         "encrypted TCP. Low delay matters more than bandwidth, so a cable is better than Wi-Fi."]),
     Intent(
         ["what is latency", "why does latency matter", "latency or bandwidth",
          "why is delay important", "what is bandwidth"],
@@ -254,11 +264,13 @@ SINEW: list[Intent] = [
          "sinew plan", "how does [S] decide {how to split|what to do|which machines to use}",
          "can I know beforehand how fast it will be",
          "how do I predict the speed", "what does the planner do",
-         "can I try hardware before I buy it", "will my model fit",
-         "does the model fit on my machines", "should I buy another machine"],
-        ["`sinew plan` measures your machines and links, picks the split that pays most, and "
-         "predicts the speed. It also says why it rejected the other splits. With a cluster "
-         "described in a file, it does the same for machines you do not own yet."],
+         "can I try hardware before I buy it",
+         "should I buy another machine", "can [S] predict the speed",
+         "how does [S] choose the {split|shares}", "can I choose the split",
+         "who gets which part of the model", "what does --split do"],
+        ["There is no `sinew plan` yet: this version predicts no speed. Sinew shares a model out "
+         "by the processor threads that each machine offers, or as you say with `--split`. To "
+         "measure a model, use `sinew bench model`."],
         weight=1.5),
     Intent(
         ["do the answers change with more machines",
@@ -266,15 +278,17 @@ SINEW: list[Intent] = [
          "does splitting change the {answer|result|quality}", "is [S] exact",
          "is [S] deterministic", "are the results {reproducible|identical}", "do I lose quality",
          "does [S] make the model worse"],
-        ["The answers do not change. Sinew adds up partial results in one fixed order, so one "
-         "machine and many machines compute the same bits."]),
+        ["The answers do not change. Sinew adds up partial results in one fixed order, so every "
+         "split gives, bit for bit, the answer of one machine."],
+        weight=1.5),
     Intent(
         ["what if the model {is too big|does not fit|is bigger than my memory|is too large}",
          "can I run a {big|huge|large|giant} model",
          "can [S] run a model that does not fit on one machine", "does [S] pool memory",
          "do the machines share memory",
          "how big can a model be", "what is the biggest model I can run",
-         "I have not enough memory", "how much memory do I need", "how much RAM do I need",
+         "I have not enough memory", "will my model fit",
+         "does the model fit on my machines", "how much memory do I need", "how much RAM do I need",
          "does memory add up"],
         ["The memory of all your machines adds up. Each machine holds only its own part of the "
          "model, so together they can run a model that none of them could hold alone."],
@@ -290,8 +304,8 @@ SINEW: list[Intent] = [
          "is {my stuff|my data|everything|my chat} {safe|secure|protected|private}{|, who can read "
          "it|, who could read it}"],
         ["Yes. Every machine has its own key, and the machines prove to each other who they are "
-         "before they talk. The traffic between them is encrypted, and a new machine needs a "
-         "one-time code to join."],
+         "before they talk. The traffic between them is encrypted, and strangers cannot join: a "
+         "new machine needs a one-time code."],
         weight=2),
     Intent(
         ["how secure is [S]",
@@ -312,8 +326,8 @@ SINEW: list[Intent] = [
          "can {strangers|anyone|anybody|my neighbour|a hacker|others} join my cluster",
          "who can join", "can somebody join without a code", "what stops others from joining",
          "does a machine join by itself"],
-        ["No. A stranger is never let in by itself. A new machine needs a one-time code from "
-         "`sinew invite`, or the cluster key that you gave to your own fleet."]),
+        ["No. A stranger cannot join: a new machine needs a one-time code from `sinew invite`, and "
+         "the code is good for ten minutes."]),
     Intent(
         ["what is a node key", "what keys does [S] use", "what is the identity of a node",
          "what is Ed25519", "does [S] use TLS", "which protocol protects the traffic",
@@ -337,24 +351,37 @@ SINEW: list[Intent] = [
          f"what {{happens|will happen}} if one of {{my|the}} {_MACHINES} {{suddenly|}} "
          f"{{loses power|dies|crashes|reboots|restarts|stops|fails}}", "what about a power cut",
          f"a {_MACHINE} died", f"my {_MACHINE} crashed, what now",
-         "does my answer get lost when a machine dies"],
-        ["The other machines notice it quickly. They make a new plan with what is left, move the "
-         "weights, and continue the answers that were being written. If an answer cannot go on, it "
-         "ends with a clear error, never with silence."],
+         "does my answer get lost when a machine dies",
+         "what if a machine dies in the middle of an answer"],
+        ["The answer that is running ends with a clear error that names the lost machine. The "
+         "others take over its part, or start it again, and your next question works without "
+         "anyone's help."],
         weight=3),
+    Intent(
+        ["does [S] {resume|continue} {my|an|the|a broken} answer {|after a crash|after an error}",
+         "can [S] resume {an|my|an interrupted|a broken} answer",
+         "can it {resume|continue} {an interrupted|a broken|the|my} answer",
+         "does my answer {continue|go on} {when|after|if} a machine {dies|crashes|is lost}",
+         "are interrupted answers continued", "my answer stopped with an error",
+         "the answer broke off, what now", "I got an error, what now", "why did my answer stop",
+         "what do I do after an error"],
+        ["An interrupted answer cannot be resumed yet: it ends with a clear error that names the "
+         "lost machine. Ask again, and the other machines answer."],
+        weight=1.5),
     Intent(
         ["what is the coordinator", "who is the {boss|leader|master} of the cluster",
          "is there a {leader|master|central server}", "what if the coordinator dies",
          "what happens if the leader dies", "is there a single point of failure",
          "which machine is in charge"],
-        ["One machine coordinates the cluster at any time. If it dies, another one takes over, and "
-         "the models that are running keep running."]),
+        ["No machine rules the cluster. Each model belongs to the machine that began to serve it, "
+         "and the others help. If that one machine is lost, serve the model again on another."]),
     Intent(
         ["what happens when the {GPU|worker} crashes", "what is a worker",
          "why are there worker processes", "what if a worker runs out of memory",
          "what is the daemon", "what is a rank"],
-        ["Each machine runs one daemon, and the daemon starts a worker process for each device. If "
-         "a worker crashes, the daemon lives on, says why in words, and starts the worker again."]),
+        ["Each machine runs one node, and the node starts a worker process for each model it helps "
+         "to run. If a worker crashes, the node lives on, says why in words, and starts the worker "
+         "again."]),
     # -- Models --------------------------------------------------------------------------------
     Intent(
         ["which models {run|can I run|does [S] support|work|can [S] run|are supported}",
@@ -366,9 +393,8 @@ SINEW: list[Intent] = [
          "where do I get a {bigger|better|real} model",
          "how do I use a {bigger|better|real|different} model", "how do I run a real model",
          "you are too small, how do I get a bigger one"],
-        ["Sinew runs GGUF files: give it a path to one, or a name on the model hub. It knows the "
-         "common families, such as Llama, Qwen, Mistral, Gemma and DeepSeek. For example, `sinew "
-         "run model.gguf` starts a chat."],
+        ["Sinew runs GGUF files: give it the path to one. It knows the Llama and Qwen families, "
+         "and the list is growing. For example, `sinew run model.gguf` starts a chat."],
         weight=3),
     Intent(
         [f"{_WHAT} {{GGUF|a GGUF file|gguf}}", "what is a gguf", "gguf", "why GGUF",
@@ -383,38 +409,44 @@ SINEW: list[Intent] = [
     Intent(
         [f"{_HOW} {{download|get|pull|fetch|install}} {{a|the|another}} model",
          "what does sinew pull do", "sinew pull", "where do models come from",
+         "can [S] download models",
+         "do I have to copy the {file|gguf|model} {onto|to} every {machine|box}",
+         "does [S] download a model", "do I need to copy the model to every machine",
+         "do all machines need the {file|model file|model}",
          "how do models get onto the machines", "does every machine need the whole file"],
-        ["`sinew pull` downloads a model. Each machine needs only its own part of the file, and it "
-         "can fetch that part from another machine of yours that has it."]),
+        ["This version downloads no models, and there is no `sinew pull` yet: bring a GGUF file "
+         "yourself. One machine with the file is enough. A machine that lacks it gets only its own "
+         "slices from the one that has it."],
+        weight=1.5),
     Intent(
         [f"{_HOW} {{see|list|delete|remove|manage}} {{my|the}} models", "what does sinew list do",
-         "sinew list", "which models do I have", "what does sinew rm do",
-         "how do I free disk space", "what does sinew show do"],
-        ["`sinew list` shows the models that you have, `sinew show` describes one of them, and "
-         "`sinew rm` deletes one."]),
+         "sinew list", "which models do I have", "which model files do I have",
+         "list my models"],
+        ["`sinew list` lists the model files of this machine's node."]),
     # -- Commands ------------------------------------------------------------------------------
     Intent(
-        [f"{_HOW} {{start|launch|begin with|set up|install|get started with|use|try}} [S]",
+        ["how do I start a node",
+         f"{_HOW} {{start|launch|begin with|set up|install|get started with|use|try}} [S]",
          "how do I start", "how do I get started", "getting started", "what does sinew up do",
          "what is sinew up", "sinew up", "first steps", "how do I begin", "where do I start",
          "how do I install it", "what should I do first", "what next", "what do I do now"],
-        ["Put the `sinew` program on each machine and start it there with `sinew up`. Then join "
-         "the machines with `sinew invite` and `sinew join`. After that, `sinew run` and the name "
-         "of a model starts a chat."],
+        ["Put the `sinew` program on each machine and start its node there with `sinew up`. Then "
+         "join the machines with `sinew invite` and `sinew join`. After that, `sinew run "
+         "model.gguf` starts a chat."],
         weight=3),
     Intent(
         [f"{_HOW} {{run|chat with|talk to|start|use}} {{a|the|my}} {{model|language model|"
          f"gguf file}}", "what does sinew run do", "sinew run", "what is sinew run",
          "how do I chat", "how do I ask a model something", "how do I run a prompt"],
-        ["`sinew run` and a model starts a chat in your terminal. Put a prompt behind it to get a "
-         "single answer: `sinew run model.gguf \"Tell me a story\"`."],
+        ["`sinew run` and a model file starts a chat in your terminal. Put a question behind it to "
+         "get a single answer: `sinew run model.gguf \"Tell me a story\"`."],
         weight=2),
     Intent(
         [f"{_HOW} {{serve|host|share|offer}} a model", "what does sinew serve do", "sinew serve",
          "what is sinew serve", "how do I start the {server|API}",
          "how do I make a model available", "how do I keep a model running"],
-        ["`sinew serve` and a model keeps the model running on your cluster, so that programs can "
-         "use it over the API at 127.0.0.1:8750."],
+        ["`sinew serve model.gguf` splits the model over your machines and keeps it running, so "
+         "that programs can use it over the API at 127.0.0.1:8750."],
         weight=2),
     Intent(
         ["{what is|where is} the {API|address|URL|endpoint|port} {|of [S]}",
@@ -428,63 +460,101 @@ SINEW: list[Intent] = [
          "script|another program|curl}", "is there an OpenAI API", "where is the api",
          "can I connect {my editor|a chat app|an agent|VS Code}", "can other programs use it",
          "base url", "does it have a REST API", "does it speak http"],
-        ["Sinew serves an OpenAI-compatible API at 127.0.0.1:8750. Point any OpenAI client at "
-         "http://127.0.0.1:8750/v1, and it talks to your own machines."],
+        ["Sinew serves OpenAI's chat completions and models at 127.0.0.1:8750. Point any OpenAI "
+         "client at http://127.0.0.1:8750/v1, and it talks to your own machines."],
         weight=3),
     Intent(
-        ["is there a {dashboard|web page|website|GUI|user interface}",
+        ["does [S] {have|support|speak|offer} {the|an|} {Anthropic|Ollama|Claude|Gemini} API",
+         "is there an {Anthropic|Ollama} API", "can I use the {Anthropic|Ollama|Claude} {client|"
+         "SDK|API}", "is [S] compatible with {Anthropic|Ollama|Claude}", "anthropic", "ollama",
+         "which APIs does [S] have", "does it have an {ollama|anthropic} api"],
+        ["Not yet: the only API of this version is OpenAI's, with chat completions and models, at "
+         "127.0.0.1:8750."],
+        weight=1.5),
+    Intent(
+        ["is there a {dashboard|web page|website|GUI|user interface|status page}",
+         "is there a {dashboard|web page|GUI} {for|of} [S]",
+         "can I chat in {the|my} browser", "what is the status page",
+         "where is the status page", "can I open it in a browser",
          "does [S] have a {dashboard|GUI|web interface}", "where is the dashboard",
          "how do I watch the cluster", "can I see what is going on"],
-        ["Yes. Sinew has a dashboard in the browser that shows the machines, the links and the "
-         "models."]),
+        ["Yes. Open http://127.0.0.1:8750/ in a browser: the status page shows the machines and "
+         "the models, and it has a small chat."],
+        weight=1.5),
     Intent(
         ["what does sinew doctor do", "sinew doctor", "something is wrong", "[S] does not work",
-         "how do I find the problem", "it is slow, why", "how do I debug [S]", "it does not work",
+         "how do I find the problem", "is there a doctor command", "sinew logs", "it is slow, why",
+         "how do I debug [S]", "it does not work",
          "I have a problem", "where are the logs", "what does sinew logs do",
          "the machines do not see each other"],
-        ["Try `sinew doctor`: it checks the machine and the links and says what to do. `sinew "
-         "logs` shows what happened."]),
+        ["`sinew nodes` shows the machines and `sinew ps` the models, and an error says in words "
+         "what went wrong. There is no `sinew doctor` and no `sinew logs` yet."],
+        weight=1.5),
     Intent(
         ["how do I {benchmark|measure|test the speed of} [S]", "what does sinew bench do",
          "sinew bench", "is there a benchmark", "how do I measure the speed"],
-        ["`sinew bench model` measures a model, `sinew bench serve` measures the server, and "
-         "`sinew bench net` measures the links between your machines."]),
+        ["`sinew bench model` measures how fast a model reads a prompt and writes an answer."]),
     Intent(
         ["what does sinew ps do", "how do I see running models", "which models are running",
          "sinew ps", "how do I stop a model", "what does sinew stop do", "sinew stop",
          "stop a model"],
-        ["`sinew ps` shows the models that are running, and `sinew stop` stops one of them."]),
+        ["`sinew ps` shows the models that are being served, and `sinew stop` and a name stops one "
+         "of them."]),
     Intent(
         ["what does sinew demo do", "sinew demo", "what is this demo", "what is the demo",
          "what am I seeing", "what just happened", "what is happening here",
          "how does the demo work", "what does the demo show", "is this a demo"],
         ["`sinew demo` starts several nodes on this one machine and splits me over them. It shows "
-         "a whole cluster at work: they join, they plan, and they answer you together."],
+         "a whole cluster at work: every node has its own part of me, and they answer you "
+         "together."],
         weight=2),
     Intent(
         ["which commands {are there|does [S] have|can I use|do you know}", "list the commands",
          "what commands", "show me the commands", "sinew help", "command list", "what can [S] do",
          "cheat sheet"],
-        ["The main commands are `sinew up`, `sinew invite`, `sinew join`, `sinew nodes`, `sinew "
-         "plan`, `sinew run` and `sinew serve`. `sinew doctor` helps when something is wrong."],
+        ["The commands are `sinew up`, `invite`, `join`, `nodes`, `serve`, `run`, `ps`, `stop`, "
+         "`list`, `demo` and `bench model`. `sinew help` explains them."],
         weight=2),
+    Intent(
+        ["what does sinew launch do", "sinew launch", "is there a launch command"],
+        ["There is no `sinew launch` in this version. Start a node with `sinew up`, and a model "
+         "with `sinew serve model.gguf`."]),
+    Intent(
+        ["what does sinew dev do", "sinew dev", "what is sinew dev"],
+        ["`sinew dev` holds tools for the developers of Sinew. You do not need them to run a "
+         "model."],
+        weight=0.5),
+    Intent(
+        ["what can [S] not do {|yet}", "what can't {it|[S]} do {|yet}",
+         "what is missing {|in [S]|in this version}",
+         "what does [S] not {do|have|support} {|yet}", "what are the limits of [S]",
+         "what are the limitations of [S]", "what is not {finished|there yet|supported}",
+         "which features are missing", "what is on the roadmap"],
+        ["This version has no GPU support, no RDMA, no downloads of models, no automatic discovery "
+         "of machines and no prediction of the speed. An interrupted answer must be asked again."],
+        weight=1.5),
+    Intent(
+        ["what version is this", "which version of [S] is this", "what version of [S] do you know",
+         "sinew version", "how new is [S]"],
+        ["I know version 0.1 of Sinew. `sinew --version` says which one you have."]),
     Intent(
         ["does [S] {need|use|support|require} {a GPU|GPUs|a graphics card|CUDA|Metal|a video card}",
          "do I need a {GPU|graphics card}", "can it run without a GPU",
          "does it run on {the CPU|a CPU|CPUs}", "CPU or GPU", "is a GPU needed",
-         "can I use my graphics card", "does it work on a Mac", "what hardware do I need",
+         "can I use my graphics card", "does it use {the|my} GPU",
+         "can [S] use {my|a} GPU", "GPU support", "is there GPU support", "does it support CUDA",
+         "does it work on a Mac", "what hardware do I need",
          "what are the requirements", "what do I need to run [S]"],
-        ["You need no GPU. Sinew computes on the CPU by default, with code made for the CPU it "
-         "finds, and it can be built with support for GPUs."],
-        weight=1.5),
+        ["You need no GPU, and this version cannot use one yet. Sinew computes on the CPU, with "
+         "code made for the CPU it finds."],
+        weight=2),
     Intent(
         ["does [S] work on {windows|linux|macOS|a raspberry pi|android|my phone|ubuntu}",
          "which operating systems does [S] support", "which platforms",
          "does it run on {windows|linux|a mac}", "can my phone join"],
         ["I am too small to know every system that Sinew is built for. Its README has the list."]),
     Intent(
-        ["how do I update [S]", "what version is this", "which version of [S] is this",
-         "is there a {new version|roadmap}", "when is the next release",
+        ["how do I update [S]", "is there a new version", "when is the next release",
          "how many users does [S] have", "is [S] better than others",
          "what are the alternatives to [S]",
          "how does [S] compare to {others|the competition|other tools}",

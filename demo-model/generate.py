@@ -49,8 +49,8 @@ def _joined(first: Turn, second: Turn) -> Turn:
 def _block(rng: random.Random) -> list[Turn]:
     """A few turns on one topic."""
     makers: list[tuple[float, Callable[[], list[Turn]]]] = [
-        (0.33, lambda: _sinew_turns(rng)),
-        (0.26, lambda: topic_turns(rng)),
+        (0.40, lambda: _sinew_turns(rng)),
+        (0.21, lambda: topic_turns(rng)),
         (0.08, lambda: [_pick(TOWN_INTENTS, rng).turn(rng)]),
         (0.11, lambda: [_pick(SMALLTALK, rng).turn(rng)]),
         (0.06, lambda: [_pick(REFUSALS, rng).turn(rng)]),
@@ -58,7 +58,7 @@ def _block(rng: random.Random) -> list[Turn]:
         (0.04, lambda: [story_turn(rng)]),
         (0.02, lambda: [family_turn(rng)]),
         (0.01, lambda: [unknown_turn(rng)]),
-        (0.05, lambda: [sum_turn(rng)]),
+        (0.03, lambda: [sum_turn(rng)]),
     ]
     shares, functions = zip(*makers)
     return rng.choices(functions, weights=shares)[0]()

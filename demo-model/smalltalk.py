@@ -1,4 +1,4 @@
-"""Greetings, questions about the model itself, small sums, and saying no honestly."""
+"""Greetings, questions about the model itself, and saying no honestly."""
 
 from __future__ import annotations
 
@@ -39,9 +39,13 @@ SMALLTALK: list[Intent] = [
            [_ME + f" I live inside the `sinew` program, and I know a harbour town called {TOWN} "
                   f"and a little about Sinew."],
            weight=5),
-    Intent(["are you {ChatGPT|GPT|Claude|Gemini|Llama|Siri|Alexa|a big model|GPT-4|human|a human|a "
-            "person|a real person|alive|conscious}", "is this {ChatGPT|GPT|Claude|Gemini}"],
-           ["No. " + _ME + " I was made for the demo of Sinew."], weight=2),
+    Intent(["are you {ChatGPT|ChatGPT|GPT|Claude|Gemini|Llama|Siri|Alexa|Copilot|a big model|GPT-4|"
+            "human|a human|a person|a real person|alive|conscious|made by OpenAI|from OpenAI}",
+            "are you {really|actually|just|} {ChatGPT|GPT|Claude|Gemini}", "are you ChatGPT",
+            "is this {ChatGPT|GPT|Claude|Gemini}", "you are {ChatGPT|Claude|GPT|human}, right",
+            "am I {talking to|chatting with} {ChatGPT|Claude|a human|a person|GPT}", "chatgpt"],
+           ["No, I am the Sinew demo model, a tiny language model of about five million parameters. "
+            "I was made for the demo of Sinew."], weight=4),
     Intent(["how {big|large|small} are you", "how many parameters do you have", "what is your size",
             "how many layers do you have", "what architecture are you", "are you small",
             "how large is the model", "what is your architecture", "how many weights do you have",
@@ -142,6 +146,8 @@ SMALLTALK: list[Intent] = [
 
 _TAIL = [f"I only know the harbour town of {TOWN} and a little about Sinew."]
 
+_NO_SUMS = "I am bad at arithmetic, so I do not guess. " + _TAIL[0]
+
 REFUSALS: list[Intent] = [
     Intent(["{what is|how is|tell me|what will be} the weather {like|} in {Paris|London|Berlin|"
             "Tokyo|New York|Rome|my town|Madrid|Moscow|Hamburg|India|Spain|Chicago|Oslo|my city}{| "
@@ -202,8 +208,12 @@ REFUSALS: list[Intent] = [
             "month}", "prove {Pythagoras|that 1 = 1|Fermat}", "what is the integral of {x|sin x}",
             "multiply {12|45} by {34|9}",
             "{23|48|91|150|230} {+|plus|-|minus|times|*} {48|37|65|210}"],
-           ["That is too much arithmetic for me: I can add small numbers only. " + _TAIL[0]],
-            weight=2),
+           [_NO_SUMS], weight=2),
+    Intent(["can you {add|count|calculate|do sums|do arithmetic|do maths|do math|multiply} {|numbers|"
+            "two numbers|small numbers}", "are you good at {maths|math|arithmetic|sums|numbers}",
+            "how good is your {arithmetic|maths|math}", "do you know {maths|math|arithmetic}",
+            "add two numbers", "do a sum for me", "help me with {maths|math|my sums}"],
+           [_NO_SUMS]),
     Intent(["{parlez-vous français|sprechen Sie Deutsch|hablas español|bonjour|guten Tag|hola|wie "
             "geht es dir|comment ça va|buenos días|ciao|was ist Sinew|wer bist du|qué es esto|"
             "konnichiwa|namaste|wo ist der Bahnhof|qui es-tu|come stai|hallo, wie geht's|¿cómo "
@@ -320,14 +330,11 @@ def foreign_turn(rng: random.Random) -> Turn:
 
 
 def sum_turn(rng: random.Random) -> Turn:
-    """A sum or a difference of numbers up to ten: few enough to know by heart."""
-    a, b = rng.randint(0, 10), rng.randint(0, 10)
+    """A sum or a difference, which a model this small had better not answer."""
+    a, b = (rng.randint(0, rng.choice([10, 10, 10, 99])) for _ in range(2))
     minus = rng.random() < 0.3
-    if minus and a < b:
-        a, b = b, a
-    result = a - b if minus else a + b
-    in_words = rng.random() < 0.3
-    left, right, total = (_NUMBERS[n] if in_words else str(n) for n in (a, b, result))
+    in_words = max(a, b) < len(_NUMBERS) and rng.random() < 0.3
+    left, right = (_NUMBERS[n] if in_words else str(n) for n in (a, b))
     sign = rng.choice(["minus", "minus", "-"] if minus else ["plus", "plus", "+", "and"])
     shape = spin("{what is|how much is|calculate|compute|can you add|what's|tell me||}", rng)
     if minus and "add" in shape:
@@ -336,6 +343,4 @@ def sum_turn(rng: random.Random) -> Turn:
         left_right = f"{left}+{right}"
     else:
         left_right = f"{left} {sign} {right}"
-    word = "minus" if minus else "plus"
-    return rough(f"{shape} {left_right}".strip(),
-        rng), f"{left} {word} {right} is {total}.".capitalize()
+    return rough(f"{shape} {left_right}".strip(), rng), _NO_SUMS
