@@ -18,6 +18,7 @@ mod invite;
 mod invites;
 mod members;
 mod membership;
+mod model_file;
 mod net;
 mod node;
 mod relay;

@@ -5,7 +5,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::Stream;
-use gguf::Source as _;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -14,6 +13,7 @@ use tracing::info;
 use crate::daemon::{Call, Daemon, Events, Prepared, Saver, listen};
 use crate::identity::{Identity, open_data_dir, random};
 use crate::members::{MembersFile, clean_name};
+use crate::model_file::ServedFile;
 use crate::net::Net;
 use crate::{
     ClusterStatus, Error, GenerateEvent, GenerateRequest, InstanceState, Invite, Joined,
@@ -224,7 +224,7 @@ impl Node {
 fn prepare(store: &Store, request: ServeRequest) -> Result<Prepared> {
     let unusable = |error: &dyn std::fmt::Display| Error::Unusable(error.to_string());
     let found = store.resolve(&request.model).map_err(|error| unusable(&error))?;
-    let file = gguf::File::open(&found.path).map_err(|error| unusable(&error))?;
+    let file = ServedFile::open(&found.path).map_err(|error| unusable(&error))?;
     let model = placement::Model::of(file.directory()).map_err(|error| unusable(&error))?;
     Ok(Prepared { request, found, file: Arc::new(file), model })
 }

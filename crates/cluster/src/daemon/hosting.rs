@@ -1,5 +1,4 @@
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use tracing::{info, warn};
 
 use super::{Daemon, Input};
 use crate::instance::Event;
+use crate::model_file::{OVERWRITTEN, ServedFile};
 use crate::net::Net;
 use crate::relay::{Relay, Source};
 use crate::wire::{Message, WorkerId, WorkerOrder};
@@ -88,8 +88,8 @@ impl Daemon {
             config: self.config.clone(),
             net: self.net.clone(),
             store: self.store.clone(),
-            path: self.owned_path(&order),
             source: self.source(owner, &order),
+            served: self.owned.get(&order.instance).map(|owned| owned.prepared.file.clone()),
             order,
         };
         let inputs = self.inputs.clone();
@@ -256,16 +256,9 @@ impl Daemon {
         if owner == self.net.id() { Some(self.net.boot()) } else { self.view_boot(owner) }
     }
 
-    /// The model file of an instance that this node owns.
-    fn owned_path(&self, order: &WorkerOrder) -> Option<PathBuf> {
-        let owned = self.owned.get(&order.instance)?;
-        let found = &owned.prepared.found;
-        (found.digest == order.digest).then(|| found.path.clone())
-    }
-
-    /// The owner has the file, and is reached where it is connected from.
+    /// The owner has the file.
     fn source(&self, owner: NodeId, order: &WorkerOrder) -> Source {
-        Source { node: owner, addresses: self.peer_addresses(owner), digest: order.digest }
+        Source { node: owner, addresses: self.addresses_of(owner), digest: order.digest }
     }
 }
 
@@ -274,8 +267,9 @@ struct Start {
     config: NodeConfig,
     net: Arc<Net>,
     store: Arc<Store>,
-    path: Option<PathBuf>,
     source: Source,
+    /// The file that this node has mapped, if it owns the instance.
+    served: Option<Arc<ServedFile>>,
     order: WorkerOrder,
 }
 
@@ -289,18 +283,18 @@ impl Start {
         Ok(Started { process, news, relay })
     }
 
-    /// This machine's own file if it has one with the right content, else a relay to the owner's.
+    /// This machine's own file if it has one with the right content now, else a relay to what the
+    /// owner has mapped.
     async fn model(&self) -> io::Result<(ModelSource, Option<watch::Sender<()>>)> {
-        let path = match self.path.clone() {
-            Some(path) => Some(path),
-            None => {
-                let (store, order) = (self.store.clone(), &self.order);
-                let (digest, bytes) = (order.digest, order.model_bytes);
-                let find = tokio::task::spawn_blocking(move || store.find(&digest, bytes));
-                find.await.map_err(io::Error::other)?
-            }
-        };
-        if let Some(path) = path {
+        let (store, digest, bytes) =
+            (self.store.clone(), self.order.digest, self.order.model_bytes);
+        let served = self.served.clone();
+        let find = tokio::task::spawn_blocking(move || {
+            let found = store.find(&digest, bytes);
+            let is_lost = found.is_none() && served.is_some_and(|file| file.intact().is_none());
+            if is_lost { Err(io::Error::other(OVERWRITTEN)) } else { Ok(found) }
+        });
+        if let Some(path) = find.await.map_err(io::Error::other)?? {
             return Ok((ModelSource::File { path }, None));
         }
         let relay = Relay::open(self.net.clone(), self.source.clone()).await?;

@@ -12,6 +12,7 @@ use tracing::{debug, warn};
 use super::{Input, Saver};
 use crate::frames;
 use crate::members::Member;
+use crate::model_file::{OVERWRITTEN, ServedFile};
 use crate::net::{Connection, DialError, Net, Visitor};
 use crate::relay::serve_slices;
 use crate::wire::{GREETING_BYTES_MAX, JoinAnswer, JoinRequest, Purpose};
@@ -129,10 +130,16 @@ impl Door {
     async fn bulk(
         &self,
         mut connection: Connection,
-        file: Arc<gguf::File>,
+        file: Arc<ServedFile>,
     ) -> Result<(), DialError> {
         let Ok(_permit) = self.bulk.try_acquire() else {
             connection.refuse(format!("{BULK_MAX} others are reading models")).await;
+            return Ok(());
+        };
+        let intact = tokio::task::spawn_blocking(move || file.intact());
+        let Some(file) = intact.await.map_err(io::Error::other)? else {
+            warn!("a model file was overwritten while it is served");
+            connection.refuse(OVERWRITTEN.to_owned()).await;
             return Ok(());
         };
         connection.welcome(self.net.about()).await?;

@@ -27,6 +27,7 @@ use crate::instance::Instance;
 use crate::invites::Invites;
 use crate::members::Member;
 use crate::membership::{ConnId, Event, HEARTBEAT, Membership};
+use crate::model_file::ServedFile;
 use crate::net::{Connection, DialError, Net};
 use crate::wire::{JoinAnswer, Message};
 use crate::worker::WorkerNews;
@@ -63,7 +64,7 @@ pub(crate) type Events = mpsc::UnboundedReceiver<GenerateEvent>;
 pub(crate) struct Prepared {
     pub request: ServeRequest,
     pub found: ModelFile,
-    pub file: Arc<gguf::File>,
+    pub file: Arc<ServedFile>,
     pub model: placement::Model,
 }
 
@@ -101,7 +102,7 @@ pub(crate) enum Input {
     BulkAsked {
         peer: NodeId,
         digest: Digest,
-        reply: oneshot::Sender<Option<Arc<gguf::File>>>,
+        reply: oneshot::Sender<Option<Arc<ServedFile>>>,
     },
     WorkerStarted {
         key: hosting::WorkerKey,
@@ -332,7 +333,11 @@ impl Daemon {
         });
     }
 
-    fn peer_addresses(&self, id: NodeId) -> Vec<SocketAddr> {
+    /// Where a node can be called, this one included.
+    fn addresses_of(&self, id: NodeId) -> Vec<SocketAddr> {
+        if id == self.net.id() {
+            return self.net.addresses();
+        }
         let member = self.membership.members().find(|member| member.id == id);
         member.map(|member| member.addresses.clone()).unwrap_or_default()
     }

@@ -2,7 +2,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use gguf::{Directory, File, Source as _};
+use gguf::Directory;
 use protocol::{Command, Secret};
 use store::Digest;
 use tokio::sync::oneshot;
@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use super::{Daemon, Owned, Prepared};
 use crate::instance::{Effect, Event, Fixed, Instance, Path, Rank};
+use crate::model_file::ServedFile;
 use crate::relay::{Source, fetch_header};
 use crate::wire::{Message, WorkerId};
 use crate::{Error, InstanceState, NodeId, NodeState, Result};
@@ -107,7 +108,7 @@ impl Daemon {
         let Some((node, digest)) = self.find_elsewhere(name) else {
             return drop(reply.send(Err(self.not_served(name))));
         };
-        let source = Source { node, addresses: self.peer_addresses(node), digest };
+        let source = Source { node, addresses: self.addresses_of(node), digest };
         let (net, owner) = (self.net.clone(), self.node_name(node));
         self.spawn(async move {
             let fetched = timeout(HEADER_TIMEOUT, fetch_header(&net, source)).await;
@@ -129,11 +130,13 @@ impl Daemon {
         )
     }
 
-    /// The file of a placed model, for a member that lacks it.
-    pub(super) fn file_for(&self, peer: NodeId, digest: Digest) -> Option<Arc<File>> {
+    /// The file of a placed model, for a node of the cluster that lacks it. This one may lack it
+    /// as well, if the file was replaced since.
+    pub(super) fn file_for(&self, peer: NodeId, digest: Digest) -> Option<Arc<ServedFile>> {
         let mut owned = self.owned.values();
         let found = owned.find(|owned| owned.prepared.found.digest == digest)?;
-        self.membership.is_member(peer).then(|| found.prepared.file.clone())
+        let belongs_here = peer == self.net.id() || self.membership.is_member(peer);
+        belongs_here.then(|| found.prepared.file.clone())
     }
 
     /// Tells every instance of this node.

@@ -130,6 +130,30 @@ pub async fn a_new_node_revives_what_the_old_ones_cannot_hold() {
     assert_eq!(instance(&a.node, &id).ranks[1].node, c.node.id());
 }
 
+pub async fn a_model_file_may_be_replaced_but_not_overwritten() {
+    let homes = cluster(&["a", "b"]).await;
+    let a = &homes[0].node;
+    let id = ready(&homes[0]).await;
+    let path = homes[0].dir.path().join("counter.gguf");
+    let length = std::fs::metadata(&path).unwrap().len() as usize;
+    // As a download puts a newer file in place; what is served is still the old one.
+    std::fs::write(path.with_extension("new"), vec![b'?'; length]).unwrap();
+    std::fs::rename(path.with_extension("new"), &path).unwrap();
+    for rank in [0, 1] {
+        kill(pid(a, &id, rank), "-KILL");
+        ask(a, &id, 5).await;
+    }
+    a.stop(&id).await.unwrap();
+
+    let id = ready(&homes[0]).await;
+    std::fs::write(&path, vec![b'?'; length + 1]).unwrap();
+    kill(pid(a, &id, 0), "-KILL");
+    let is_failed = |state: &InstanceState| matches!(state, InstanceState::Failed { .. });
+    until(a, "the failure", |s| is_failed(&s.instances[0].state)).await;
+    let error = a.generate(&id, prompt(1, 1)).await.unwrap_err().to_string();
+    assert!(error.contains("was overwritten since it was placed"), "{error}");
+}
+
 pub async fn a_worker_that_cannot_load_is_given_up() {
     let home = Home::with("a", |config| config.worker_command[2] = MODE_BROKEN.to_owned()).await;
     let path = model(home.dir.path(), "counter");

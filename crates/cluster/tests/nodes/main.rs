@@ -43,6 +43,7 @@ const TESTS: &[Test] = tests![
     instances::a_killed_daemon_is_named_and_waited_for,
     instances::a_node_that_stays_away_is_done_without,
     instances::a_new_node_revives_what_the_old_ones_cannot_hold,
+    instances::a_model_file_may_be_replaced_but_not_overwritten,
     instances::a_worker_that_cannot_load_is_given_up,
     instances::requests_end_well_in_all_other_ways,
     instances::a_frozen_node_is_not_lost,

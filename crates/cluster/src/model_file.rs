@@ -1,0 +1,108 @@
+//! The file of a served model. Its content was hashed when it was placed, and every rank must read
+//! that very content, also a rank that starts again days later.
+//!
+//! A file that is replaced or deleted stays readable through the map that this holds. A file that
+//! is overwritten in place does not: that is noticed here.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use gguf::{Directory, File, Source};
+
+/// What to say when the content that was placed is gone.
+pub(crate) const OVERWRITTEN: &str =
+    "the model file was overwritten since it was placed. Stop the model and serve it again";
+
+#[derive(Debug)]
+pub(crate) struct ServedFile {
+    file: Arc<File>,
+    stamp: Option<Stamp>,
+}
+
+/// What tells a file apart, and one state of its content from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: Option<SystemTime>,
+}
+
+impl ServedFile {
+    /// Maps a file and checks that it is GGUF. Touches the disk.
+    ///
+    /// # Errors
+    /// Those of [`File::open`].
+    pub(crate) fn open(path: &Path) -> Result<Self, gguf::Error> {
+        let file = Arc::new(File::open(path)?);
+        Ok(Self { file, stamp: Stamp::of(path) })
+    }
+
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
+        self.file.directory()
+    }
+
+    /// The content as it was, or `None` if it has been overwritten. Touches the disk.
+    pub(crate) fn intact(&self) -> Option<Arc<File>> {
+        let now = Stamp::of(self.file.path());
+        let is_same_file = |a: &Stamp, b: &Stamp| (a.device, a.inode) == (b.device, b.inode);
+        match (&self.stamp, &now) {
+            (Some(was), Some(is)) if is_same_file(was, is) && was != is => None,
+            _ => Some(self.file.clone()),
+        }
+    }
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let metadata: Metadata = std::fs::metadata(path).ok()?;
+        Some(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified: metadata.modified().ok(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn model(text: &str) -> Vec<u8> {
+        let mut writer = gguf::Writer::new();
+        writer.set("general.name", gguf::Value::String(text.to_owned()));
+        let mut bytes = Vec::new();
+        writer.write(&mut bytes, |_, _, _, _| Ok(())).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn what_was_placed_stays_readable_or_is_known_to_be_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.gguf");
+        fs::write(&path, model("one")).unwrap();
+        let served = ServedFile::open(&path).unwrap();
+        let name = || {
+            let file = served.intact()?;
+            Some(file.directory().str("general.name").unwrap().to_owned())
+        };
+        assert_eq!(name().as_deref(), Some("one"));
+        // Replaced, then deleted: the old content is still there.
+        fs::write(dir.path().join("new"), model("two")).unwrap();
+        fs::rename(dir.path().join("new"), &path).unwrap();
+        assert_eq!(name().as_deref(), Some("one"));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(name().as_deref(), Some("one"));
+
+        fs::write(&path, model("three")).unwrap();
+        let served = ServedFile::open(&path).unwrap();
+        fs::write(&path, model("longer")).unwrap();
+        assert!(served.intact().is_none());
+    }
+}
