@@ -1,18 +1,16 @@
 //! A model's sizes and switches, read from its file's metadata.
 
-use backend::{Gating, RoutingRule};
 use gguf::Directory;
 
-use crate::arch::{self, Arch, ExpertDefaults, ExpertKind, Windows};
+use crate::arch::{self, Arch, Windows};
 use crate::metadata::{Metadata, in_range};
-use crate::{ModelError, Rope};
+use crate::{Experts, ModelError, Rope};
 
 /// No published model comes near these; a file that does is broken or hostile.
-const LAYERS_MAX: u64 = 1024;
+pub(crate) const LAYERS_MAX: u64 = 1024;
 pub(crate) const WIDTH_MAX: u64 = 1 << 20;
 const VOCAB_MAX: u64 = 1 << 24;
 const CONTEXT_MAX: u64 = 1 << 30;
-const EXPERTS_MAX: u64 = 4096;
 
 /// Everything about a model that is not a weight.
 #[derive(Debug, Clone)]
@@ -60,19 +58,6 @@ pub struct Latent {
     pub rope_dim: usize,
 }
 
-/// A mixture of experts.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Experts {
-    pub rule: RoutingRule,
-    /// Hidden numbers of a routed expert.
-    pub hidden: usize,
-    /// Hidden numbers of the expert that every token visits, if there is one.
-    pub shared_hidden: Option<usize>,
-    pub shared_gate: bool,
-    /// So many layers at the beginning have no experts.
-    pub dense_layers: usize,
-}
-
 impl Config {
     /// # Errors
     /// The architecture is not supported, or its metadata is missing or impossible.
@@ -86,7 +71,7 @@ impl Config {
         let (k_dim, v_dim, latent) = head_sizes(&metadata, width, heads)?;
         let rotated = latent.map_or(k_dim, |latent| latent.rope_dim);
         let rope = Rope::read(&metadata, rotated)?;
-        let experts = experts(&metadata, layers)?;
+        let experts = Experts::read(&metadata, layers)?;
         // Files of which every layer has experts need not say how wide dense ones would be.
         let feed_forward = match &experts {
             Some(experts) => metadata.size_or("feed_forward_length", WIDTH_MAX, experts.hidden)?,
@@ -126,7 +111,7 @@ impl Config {
 
     /// Whether layer `layer` rotates queries and keys.
     pub fn rotates(&self, layer: usize) -> bool {
-        self.arch.no_rope_every.is_none_or(|every| (layer + 1) % every != 0)
+        self.arch.no_rope_every.is_none_or(|every| !(layer + 1).is_multiple_of(every))
     }
 
     fn check(&self) -> Result<(), ModelError> {
@@ -136,7 +121,7 @@ impl Config {
             return impossible(format!("{heads} heads cannot share {kv} key/value heads evenly"));
         }
         let rotated = self.latent.map_or(self.k_dim, |latent| latent.rope_dim);
-        if self.rope.dims % 2 != 0 || self.rope.dims > rotated {
+        if !self.rope.dims.is_multiple_of(2) || self.rope.dims > rotated {
             let dims = self.rope.dims;
             return impossible(format!("{dims} of {rotated} numbers of a head cannot be rotated"));
         }
@@ -236,66 +221,7 @@ fn pattern(metadata: &Metadata<'_>, layers: usize, every: usize) -> Result<Vec<b
         return Ok(flags[..layers].to_vec());
     }
     let every = metadata.size_or(KEY, LAYERS_MAX, every)?;
-    Ok((0..layers).map(|layer| (layer + 1) % every != 0).collect())
-}
-
-fn experts(metadata: &Metadata<'_>, layers: usize) -> Result<Option<Experts>, ModelError> {
-    let defaults = match metadata.arch.experts {
-        ExpertKind::Never => return Ok(None),
-        ExpertKind::IfPresent(_) if metadata.find_size("expert_count", EXPERTS_MAX)?.is_none() => {
-            return Ok(None);
-        }
-        ExpertKind::IfPresent(defaults) | ExpertKind::Always(defaults) => defaults,
-    };
-    let rule = routing_rule(metadata, defaults)?;
-    let hidden = match metadata.find_size("expert_feed_forward_length", WIDTH_MAX)? {
-        Some(hidden) => hidden,
-        None => metadata.size("feed_forward_length", WIDTH_MAX)?,
-    };
-    let shared = metadata.find_size("expert_shared_count", EXPERTS_MAX)?;
-    let shared_hidden = match metadata.find_size("expert_shared_feed_forward_length", WIDTH_MAX)? {
-        Some(hidden) => Some(hidden),
-        None => shared.map(|count| count * hidden),
-    };
-    let dense_layers = metadata.find_size("leading_dense_block_count", LAYERS_MAX)?;
-    let dense_layers = dense_layers.unwrap_or(0).min(layers);
-    let shared_gate = defaults.shared_gate;
-    Ok(Some(Experts { rule, hidden, shared_hidden, shared_gate, dense_layers }))
-}
-
-fn routing_rule(
-    metadata: &Metadata<'_>,
-    defaults: ExpertDefaults,
-) -> Result<RoutingRule, ModelError> {
-    let experts = metadata.size("expert_count", EXPERTS_MAX)?;
-    let used = metadata.size("expert_used_count", experts as u64)?;
-    let groups = metadata.size_or("expert_group_count", experts as u64, 1)?;
-    let groups_used = metadata.size_or("expert_group_used_count", groups as u64, groups)?;
-    let gating = match metadata.find_size("expert_gating_func", u64::MAX)? {
-        None => defaults.gating,
-        Some(1) => Gating::Softmax,
-        Some(2) => Gating::Sigmoid,
-        Some(3) => Gating::SoftmaxOfChosen,
-        Some(other) => {
-            let what = format!("expert gating function {other}");
-            return Err(ModelError::Unsupported { what });
-        }
-    };
-    if !experts.is_multiple_of(groups) || used > experts / groups * groups_used {
-        let what = format!("{used} of {experts} experts in {groups_used} of {groups} groups");
-        return Err(ModelError::Impossible { what });
-    }
-    // Files write 0 for "not scaled".
-    let scale = metadata.find_f32("expert_weights_scale")?.filter(|scale| *scale != 0.0);
-    Ok(RoutingRule {
-        experts,
-        used,
-        gating,
-        groups,
-        groups_used,
-        normalised: metadata.find_bool("expert_weights_norm")?.unwrap_or(defaults.normalised),
-        scale: scale.unwrap_or(1.0),
-    })
+    Ok((0..layers).map(|layer| !(layer + 1_usize).is_multiple_of(every)).collect())
 }
 
 /// Tokens, counted by the embedding matrix: the one place that every file has.

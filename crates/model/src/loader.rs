@@ -53,7 +53,7 @@ impl<B: Backend> Loader<'_, B> {
         rows: usize,
         cols: Range<usize>,
     ) -> Result<B::Matrix, ModelError> {
-        self.matrix(name, [cols_all, rows], cols, &[0..rows])
+        self.matrix(name, [cols_all, rows], cols, std::slice::from_ref(&(0..rows)))
     }
 
     /// Rows and columns of one of the `count` equal matrices `[rows_all, cols_all]` of a tensor:

@@ -3,6 +3,7 @@
 mod heads;
 mod inputs;
 mod mixture;
+mod rows;
 
 use std::ops::Range;
 
@@ -17,6 +18,7 @@ use crate::{
     RopeStyle, RopeTable, Routes, Segment,
 };
 use inputs::Inputs;
+pub use rows::Rows;
 
 /// This machine's cores.
 pub struct Cpu {
@@ -26,27 +28,6 @@ pub struct Cpu {
     inputs: Inputs,
     heads: heads::Buffers,
     mixture: mixture::Buffers,
-}
-
-/// Activations in host memory.
-pub struct Rows {
-    values: Vec<f32>,
-    width: usize,
-    rows_max: usize,
-    rows: usize,
-}
-
-impl Rows {
-    fn values(&self) -> &[f32] {
-        &self.values[..self.rows * self.width]
-    }
-
-    /// Makes `rows` rows the ones in use.
-    fn values_mut(&mut self, rows: usize) -> &mut [f32] {
-        assert!(rows <= self.rows_max, "{rows} rows where {} fit", self.rows_max);
-        self.rows = rows;
-        &mut self.values[..rows * self.width]
-    }
 }
 
 impl Cpu {
@@ -122,7 +103,7 @@ impl Backend for Cpu {
     }
 
     fn rows(&mut self, rows_max: usize, width: usize) -> Rows {
-        Rows { values: vec![0.0; rows_max * width], width, rows_max, rows: 0 }
+        Rows::new(rows_max, width)
     }
 
     fn kv(&mut self, shape: KvShape) -> Result<Option<KvCache>, BackendError> {

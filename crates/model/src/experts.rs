@@ -1,0 +1,89 @@
+//! A model's experts, as its file's metadata describes them.
+
+use backend::{Gating, RoutingRule};
+
+use crate::ModelError;
+use crate::arch::{ExpertDefaults, ExpertKind};
+use crate::config::{LAYERS_MAX, WIDTH_MAX};
+use crate::metadata::Metadata;
+
+/// No published model comes near this.
+const EXPERTS_MAX: u64 = 4096;
+
+/// A mixture of experts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Experts {
+    pub rule: RoutingRule,
+    /// Hidden numbers of a routed expert.
+    pub hidden: usize,
+    /// Hidden numbers of the expert that every token visits, if there is one.
+    pub shared_hidden: Option<usize>,
+    pub shared_gate: bool,
+    /// So many layers at the beginning have no experts.
+    pub dense_layers: usize,
+}
+
+impl Experts {
+    /// `None` for models without experts.
+    pub(crate) fn read(metadata: &Metadata<'_>, layers: usize) -> Result<Option<Self>, ModelError> {
+        let defaults = match metadata.arch.experts {
+            ExpertKind::Never => return Ok(None),
+            ExpertKind::IfPresent(_)
+                if metadata.find_size("expert_count", EXPERTS_MAX)?.is_none() =>
+            {
+                return Ok(None);
+            }
+            ExpertKind::IfPresent(defaults) | ExpertKind::Always(defaults) => defaults,
+        };
+        let rule = routing_rule(metadata, defaults)?;
+        let hidden = match metadata.find_size("expert_feed_forward_length", WIDTH_MAX)? {
+            Some(hidden) => hidden,
+            None => metadata.size("feed_forward_length", WIDTH_MAX)?,
+        };
+        let shared = metadata.find_size("expert_shared_count", EXPERTS_MAX)?;
+        let shared_hidden =
+            match metadata.find_size("expert_shared_feed_forward_length", WIDTH_MAX)? {
+                Some(hidden) => Some(hidden),
+                None => shared.map(|count| count * hidden),
+            };
+        let dense_layers = metadata.find_size("leading_dense_block_count", LAYERS_MAX)?;
+        let dense_layers = dense_layers.unwrap_or(0).min(layers);
+        let shared_gate = defaults.shared_gate;
+        Ok(Some(Experts { rule, hidden, shared_hidden, shared_gate, dense_layers }))
+    }
+}
+
+fn routing_rule(
+    metadata: &Metadata<'_>,
+    defaults: ExpertDefaults,
+) -> Result<RoutingRule, ModelError> {
+    let experts = metadata.size("expert_count", EXPERTS_MAX)?;
+    let used = metadata.size("expert_used_count", experts as u64)?;
+    let groups = metadata.size_or("expert_group_count", experts as u64, 1)?;
+    let groups_used = metadata.size_or("expert_group_used_count", groups as u64, groups)?;
+    let gating = match metadata.find_size("expert_gating_func", u64::MAX)? {
+        None => defaults.gating,
+        Some(1) => Gating::Softmax,
+        Some(2) => Gating::Sigmoid,
+        Some(3) => Gating::SoftmaxOfChosen,
+        Some(other) => {
+            let what = format!("expert gating function {other}");
+            return Err(ModelError::Unsupported { what });
+        }
+    };
+    if !experts.is_multiple_of(groups) || used > experts / groups * groups_used {
+        let what = format!("{used} of {experts} experts in {groups_used} of {groups} groups");
+        return Err(ModelError::Impossible { what });
+    }
+    // Files write 0 for "not scaled".
+    let scale = metadata.find_f32("expert_weights_scale")?.filter(|scale| *scale != 0.0);
+    Ok(RoutingRule {
+        experts,
+        used,
+        gating,
+        groups,
+        groups_used,
+        normalised: metadata.find_bool("expert_weights_norm")?.unwrap_or(defaults.normalised),
+        scale: scale.unwrap_or(1.0),
+    })
+}

@@ -1,0 +1,193 @@
+//! Files that lie about a model: each must be refused in words, and none may panic.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use gguf::{Directory, File, ReadError, Source, Strided, Value, Writer};
+use sinew_model::{Capacity, Config, Model, ModelError, Split};
+
+/// A file in memory.
+struct Memory {
+    bytes: Vec<u8>,
+    directory: Arc<Directory>,
+}
+
+impl Source for Memory {
+    fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError> {
+        for (at, out) in out.chunks_exact_mut((pieces.piece as usize).max(1)).enumerate() {
+            let start = (pieces.start + at as u64 * pieces.stride) as usize;
+            out.copy_from_slice(&self.bytes[start..start + out.len()]);
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a copy of a fixture.
+#[derive(Debug, Clone)]
+enum Lie {
+    Set(&'static str, Value),
+    Drop(&'static str),
+    /// The tensor has one row more.
+    Grow(&'static str),
+}
+
+fn fixture(name: &str) -> File {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
+    File::open(root.join(format!("{name}.gguf"))).expect("the fixture is in the repository")
+}
+
+/// A copy of a fixture with one lie; the weights are zeros, rotation's factors ones.
+fn copy(name: &str, lie: Option<&Lie>) -> Memory {
+    let file = fixture(name);
+    let mut writer = Writer::new();
+    for (key, value) in file.directory().metadata() {
+        match lie {
+            Some(Lie::Drop(dropped) | Lie::Set(dropped, _)) if key == *dropped => {}
+            _ => drop(writer.set(key, value.clone())),
+        }
+    }
+    if let Some(Lie::Set(key, value)) = lie {
+        writer.set(key, value.clone());
+    }
+    for tensor in file.directory().tensors() {
+        let mut dims = tensor.dims.clone();
+        match lie {
+            Some(Lie::Drop(name)) if tensor.name == *name => continue,
+            Some(Lie::Grow(name)) if tensor.name == *name => *dims.last_mut().unwrap() += 1,
+            _ => {}
+        }
+        writer.declare(&tensor.name, &dims, tensor.ty);
+    }
+    let mut bytes = Vec::new();
+    let fill = |name: &str, _, len: u64, out: &mut Vec<u8>| {
+        let number = if name.starts_with("rope") { 1.0_f32 } else { 0.0 };
+        (0..len / 4).for_each(|_| out.extend(number.to_le_bytes()));
+        Ok(())
+    };
+    writer.write(&mut bytes, fill).unwrap();
+    let directory = Arc::new(Directory::parse(&bytes, bytes.len() as u64).unwrap());
+    Memory { bytes, directory }
+}
+
+fn load(memory: Memory, ranks: usize) -> Result<(), ModelError> {
+    let source: Arc<dyn Source> = Arc::new(memory);
+    let split = Split::new(&vec![1; ranks]).unwrap();
+    let capacity = Capacity { rows_max: 2, outputs_max: 1, kv_pages: 1, context_tokens: 64 };
+    for rank in 0..ranks {
+        let mut backend = backend::Cpu::new(1, &[]).unwrap();
+        Model::load(&mut backend, &source, &split, rank, capacity, &mut |_| {})?;
+    }
+    Ok(())
+}
+
+const MODELS: &[&str] = &[
+    "llama3-tied",
+    "olmo2",
+    "phi3",
+    "gemma3",
+    "mixtral",
+    "qwen3moe",
+    "qwen2moe",
+    "glm4moe",
+    "minimax-m2",
+    "gpt-oss",
+    "deepseek-v3",
+    "deepseek-v2-lite",
+];
+
+#[test]
+fn a_missing_or_larger_tensor_is_named() {
+    // Tensors that a file may do without; everything else is needed.
+    const OPTIONAL: &[&str] = &["bias", "attn_sinks", "rope_factors_long", "rope_freqs"];
+    for &model in MODELS {
+        load(copy(model, None), 2).unwrap_or_else(|error| panic!("{model}: {error}"));
+        let file = fixture(model);
+        for tensor in file.directory().tensors() {
+            let name: &'static str = tensor.name.clone().leak();
+            let first_layers = ["blk.0.", "blk.1."].iter().any(|layer| name.starts_with(layer));
+            if name.starts_with("blk.") && !first_layers {
+                continue; // As the first ones, only slower.
+            }
+            let optional = OPTIONAL.iter().any(|optional| name.contains(optional))
+                || name == "output.weight"
+                || (model == "glm4moe" && name.contains("_norm"))
+                || (model == "phi3" && name.contains("rope_factors"));
+            if !optional {
+                let error = load(copy(model, Some(&Lie::Drop(name))), 1).err();
+                let error = error.unwrap_or_else(|| panic!("{model} without {name} was loaded"));
+                assert!(error.to_string().contains(name), "{model} without {name}: {error}");
+            }
+            // Longrope's other factors are not read, and the vocabulary may have any size.
+            if ["rope_factors_long.weight", "token_embd.weight"].contains(&name) {
+                continue;
+            }
+            let error = load(copy(model, Some(&Lie::Grow(name))), 1).err();
+            let error = error.unwrap_or_else(|| panic!("{model} with a larger {name} was loaded"));
+            assert!(!error.to_string().is_empty());
+        }
+    }
+}
+
+#[test]
+fn impossible_metadata_is_refused() {
+    let u32s = |key, values: &[u32]| -> Vec<Lie> {
+        values.iter().map(|value| Lie::Set(key, Value::U32(*value))).collect()
+    };
+    let f32s = |key, values: &[f32]| -> Vec<Lie> {
+        values.iter().map(|value| Lie::Set(key, Value::F32(*value))).collect()
+    };
+    let huge = 1 << 31;
+    for (model, lies) in [
+        ("gemma3", u32s("gemma3.attention.sliding_window", &[0])),
+        ("gemma3", u32s("gemma3.attention.sliding_window_pattern", &[0])),
+        ("gemma3", vec![Lie::Drop("gemma3.attention.sliding_window")]),
+        ("gemma3", f32s("gemma3.rope.freq_base_swa", &[0.0, f32::NAN])),
+        ("gpt-oss", u32s("gpt-oss.attention.sliding_window", &[0, huge])),
+        ("gpt-oss", f32s("gpt-oss.rope.scaling.factor", &[0.0, -1.0, f32::INFINITY])),
+        ("qwen3moe", u32s("qwen3moe.expert_count", &[0, 7, huge])),
+        ("qwen3moe", u32s("qwen3moe.expert_used_count", &[0, 9, huge])),
+        ("qwen3moe", u32s("qwen3moe.expert_feed_forward_length", &[1, 65, huge])),
+        ("qwen3moe", u32s("qwen3moe.expert_gating_func", &[4, huge])),
+        ("mixtral", u32s("llama.expert_count", &[1, huge])),
+        ("glm4moe", u32s("glm4moe.leading_dense_block_count", &[0, huge])),
+        ("glm4moe", u32s("glm4moe.nextn_predict_layers", &[3, 4, huge])),
+        ("deepseek-v3", u32s("deepseek2.expert_group_count", &[3, 9, huge])),
+        ("deepseek-v3", u32s("deepseek2.expert_group_used_count", &[5, huge])),
+        ("deepseek-v3", u32s("deepseek2.expert_shared_count", &[2, huge])),
+        ("deepseek-v3", u32s("deepseek2.rope.dimension_count", &[0, 15, 32, 64])),
+        ("deepseek-v3", u32s("deepseek2.attention.kv_lora_rank", &[0, 16, huge])),
+        ("deepseek-v3", u32s("deepseek2.attention.key_length_mla", &[0, 8, huge])),
+        ("deepseek-v3", vec![Lie::Drop("deepseek2.attention.key_length_mla")]),
+        ("llama3-tied", u32s("llama.attention.head_count", &[0, 3, huge])),
+        ("llama3-tied", u32s("llama.attention.head_count_kv", &[0, 3, huge])),
+        ("llama3-tied", u32s("llama.block_count", &[0, 4, huge])),
+        ("llama3-tied", u32s("llama.rope.dimension_count", &[0, 15, 18])),
+        ("llama3-tied", f32s("llama.rope.freq_base", &[0.0, -1.0, f32::NAN])),
+        ("phi3", u32s("phi3.attention.head_count_kv", &[0, 2])),
+    ] {
+        for lie in &lies {
+            let error = load(copy(model, Some(lie)), 1).err();
+            let error = error.unwrap_or_else(|| panic!("{model} with {lie:?} was loaded"));
+            assert!(!error.to_string().is_empty());
+        }
+    }
+}
+
+#[test]
+fn what_the_metadata_says_is_what_runs() {
+    let config = |name: &str| Config::read(fixture(name).directory()).unwrap();
+    let windows = config("gemma3").windows;
+    let local = Some(16);
+    assert_eq!(windows, [local, local, local, local, local, None, local]);
+    assert_eq!(config("gpt-oss").windows, [local, None, local, None]);
+    assert_eq!(config("phi3").windows, [None; 2]);
+    let kimi = config("kimi-k2");
+    let experts = kimi.experts.unwrap();
+    assert_eq!((experts.rule.experts, experts.rule.used, experts.dense_layers), (24, 4, 1));
+    assert!(kimi.experts_of(0).is_none() && kimi.experts_of(1).is_some());
+    assert_eq!(kimi.latent.unwrap().kv_rank, 64);
+}
