@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use protocol::{Command, Event as Said, RequestId};
+use protocol::{Command, Event as Said, FinishReason, RequestId};
 
 use super::rank::{Path, Rank, Verdict};
 use super::{
@@ -78,6 +78,9 @@ impl Instance {
                 if at == 0 && self.requests.finish(generation.request) {
                     let (rate, done) = requests::account(&generation);
                     self.last_decode_tokens_per_sec = rate.or(self.last_decode_tokens_per_sec);
+                    if generation.reason != FinishReason::Cancelled {
+                        self.forgive();
+                    }
                     self.emit(generation.request, GenerateEvent::Done(done));
                 }
             }
@@ -124,6 +127,12 @@ impl Instance {
         if let Some(worker) = worker.filter(|worker| worker.heard_at < since) {
             worker.must_speak_by = Some(now + COMPLAINT_PATIENCE);
         }
+    }
+
+    /// A whole answer shows that what failed before was no pattern.
+    fn forgive(&mut self) {
+        self.link_failures.clear();
+        self.ranks.iter_mut().for_each(Rank::answered);
     }
 
     /// Ends the epoch for one reason: its requests are told, the surviving workers let go.

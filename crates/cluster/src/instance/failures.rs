@@ -15,7 +15,7 @@ const BACKOFF: [Duration; 6] = [
     Duration::from_secs(20),
 ];
 
-/// The failures of the last two minutes.
+/// The failures of the last two minutes, as far as no answer was completed since.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     times: VecDeque<Duration>,

@@ -117,6 +117,10 @@ impl Rank {
         self.failures = 0;
     }
 
+    pub(super) fn answered(&mut self) {
+        self.recent.clear();
+    }
+
     pub(super) fn forgive(&mut self, now: Duration) {
         self.failures = 0;
         self.recent.clear();

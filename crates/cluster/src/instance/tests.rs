@@ -317,3 +317,27 @@ fn a_frozen_worker_is_killed_when_the_others_find_that_it_does_not_link() {
     says(&mut instance, 2, lost, 10_111);
     assert_eq!(brief(&instance.step(Event::Tick, ms(12_000))), "connect1@3 connect2@3");
 }
+
+#[test]
+fn pauses_grow_until_an_answer_is_completed() {
+    let mut instance = ready();
+    let (mut now, mut epoch) = (10, 1);
+    let mut pauses = Vec::new();
+    for answered in [false, false, false, true, false] {
+        if answered {
+            submit(&mut instance, now);
+            says(&mut instance, 1, done(1), now);
+        }
+        let lost = Said::Lost { epoch, rank: None, reason: "a broken link".to_owned() };
+        says(&mut instance, 1, lost, now);
+        let pause = instance.deadline().unwrap() - ms(now);
+        pauses.push(pause.as_millis());
+        now += pause.as_millis() as u64;
+        instance.step(Event::Tick, ms(now));
+        epoch += 1;
+        says(&mut instance, 1, Said::Linked { epoch }, now);
+        says(&mut instance, 2, Said::Linked { epoch }, now);
+        assert_eq!(instance.status().state, InstanceState::Ready);
+    }
+    assert_eq!(pauses, [100, 100, 500, 100, 100]);
+}

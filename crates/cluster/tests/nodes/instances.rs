@@ -4,7 +4,7 @@ use sinew_cluster::{Error, FinishReason, GenerateEvent, InstanceState, NodeConfi
 
 use crate::support::{
     Elsewhere, Ended, Home, LOOPBACK, MINUTE, PATIENCE, ask, cluster, collect, instance, is_alive,
-    kill, live, model, pid, prompt, ready, serve, streaming, until,
+    kill, kill_worker, live, model, pid, prompt, ready, serve, streaming, until,
 };
 use crate::worker::{MODE_BROKEN, PROMPT_EXIT, PROMPT_REJECT};
 
@@ -57,8 +57,7 @@ pub async fn a_killed_worker_is_named_and_replaced() {
         assert_ne!(pid(a, &id, rank), victim);
     }
     // All at once.
-    let pids = [pid(a, &id, 0), pid(a, &id, 1)];
-    pids.iter().for_each(|pid| kill(*pid, "-KILL"));
+    tokio::join!(kill_worker(a, &id, 0), kill_worker(a, &id, 1));
     ask(a, &id, 6).await;
     assert!(instance(a, &id).epoch >= 5);
 }
@@ -140,7 +139,7 @@ pub async fn a_model_file_may_be_replaced_but_not_overwritten() {
     std::fs::write(path.with_extension("new"), vec![b'?'; length]).unwrap();
     std::fs::rename(path.with_extension("new"), &path).unwrap();
     for rank in [0, 1] {
-        kill(pid(a, &id, rank), "-KILL");
+        kill_worker(a, &id, rank).await;
         ask(a, &id, 5).await;
     }
     a.stop(&id).await.unwrap();

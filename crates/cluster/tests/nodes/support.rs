@@ -242,6 +242,14 @@ pub fn pid(node: &Node, id: &str, rank: usize) -> u32 {
     instance(node, id).ranks[rank].pid.expect("the worker runs")
 }
 
+/// Kills a rank's worker and waits until that is known: a request before that would be lost.
+pub async fn kill_worker(node: &Node, id: &str, rank: usize) {
+    let victim = pid(node, id, rank);
+    kill(victim, "-KILL");
+    let has_it = |i: &InstanceStatus| i.ranks.iter().any(|rank| rank.pid == Some(victim));
+    until(node, "the loss of a worker", |s| !s.instances.iter().any(has_it)).await;
+}
+
 pub fn kill(pid: u32, signal: &str) {
     let status = std::process::Command::new("kill").args([signal, &pid.to_string()]).status();
     assert!(status.unwrap().success(), "kill {signal} {pid}");
