@@ -6,10 +6,11 @@ use rustyline::error::ReadlineError;
 use crate::commands::run::Conversation;
 use crate::error::CliError;
 
-const HELP: &str = "\
-  /clear   forget the conversation
-  /bye     leave (or Ctrl-D)
-  Ctrl-C   stop the answer";
+const HELP: &str = concat!(
+    "  /clear   forget the conversation\n",
+    "  /bye     leave (or Ctrl-D)\n",
+    "  Ctrl-C   stop the answer",
+);
 
 /// Reads questions and streams answers until the person leaves.
 pub fn chat(conversation: &mut Conversation) -> Result<(), CliError> {
