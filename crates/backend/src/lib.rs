@@ -157,7 +157,8 @@ pub trait Backend {
     fn linear_heads(&mut self, x: &Self::Rows, matrices: &[Self::Matrix], out: &mut Self::Rows);
 
     /// Partial sums of a row-parallel product: `out` gets `parts` times the rows of `x`, part by
-    /// part, each the sum of one subtree of leaves in the order of `sumtree`; no rows without parts.
+    /// part, each the sum of one subtree of leaves in the order of `sumtree`; no rows without
+    /// parts.
     fn linear_parts(
         &mut self,
         x: &Self::Rows,

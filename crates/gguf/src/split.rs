@@ -1,8 +1,8 @@
 //! A model that was written as several files, `NAME-00001-of-00003.gguf` and so on.
 //!
 //! The parts are shown as the one file that they were split from: its header is written anew (the
-//! first part's metadata, every part's tensors), and each tensor's bytes are where that header says,
-//! though they lie in a part. So nobody else, and no peer, needs to know that there are parts.
+//! first part's metadata, every part's tensors), and each tensor's bytes are where that header
+//! says, though they lie in a part. So nobody else, and no peer, needs to know of parts.
 //!
 //! Source: `gguf-split` of the llama.cpp project (keys `split.count`, `split.no`).
 

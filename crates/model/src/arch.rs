@@ -24,7 +24,7 @@ pub struct Arch {
     pub windows: Windows,
     /// Layers with a window rotate with this base (the file may name another), unscaled.
     pub local_rope_base: Option<f32>,
-    /// Every so manieth layer does not rotate (SmolLM3).
+    /// One layer in so many, the last of them, does not rotate (SmolLM3).
     pub no_rope_every: Option<usize>,
     /// Embeddings are multiplied by the square root of their width (Gemma).
     pub embedding_times_sqrt_width: bool,

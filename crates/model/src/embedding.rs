@@ -35,7 +35,8 @@ impl Embedding {
         Ok(Self { source, tensor, scale: config.embedding_scale, bytes: Vec::new() })
     }
 
-    /// The scaled embeddings of `tokens`: `[tokens, width]` f32, row-major, replacing what `out` held.
+    /// The scaled embeddings of `tokens`: `[tokens, width]` f32, row-major, replacing what `out`
+    /// held.
     ///
     /// # Errors
     /// A token is not in the vocabulary, or the bytes cannot be read.

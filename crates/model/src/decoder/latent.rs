@@ -1,11 +1,11 @@
 //! Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434), in its absorbed form.
 //!
-//! A position's keys and values are up-projections of one compressed vector `c`, and a part of the
-//! key, the same for all heads, is rotated. Instead of expanding `c` for every head and position,
+//! A position's keys and values are up-projections of one compressed vector `c`; a part of the key,
+//! the same for all heads, is rotated. Instead of expanding `c` for every head and position,
 //! queries are taken into its space: `q · (K c) = (Kᵀ q) · c`, and values are expanded after the
 //! sum over positions: `sum w (V c) = V (sum w c)`. So all heads attend over one cached vector of
 //! `kv_rank + rope_dim` numbers (with its first part once more as the value), however many heads
-//! there are; 128 heads expanded would take 70 times as much. Every rank with heads caches all of
+//! there are; 128 heads expanded would take 38 times as much. Every rank with heads caches all of
 //! it.
 
 use backend::{AttendShape, Backend, Parts, Segment};
