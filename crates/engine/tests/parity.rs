@@ -63,6 +63,10 @@ const FLOAT_MODELS: &[&str] = &[
 /// of experts. The bound for such a model is the error of llama.cpp, which rounds to f16 as well.
 const DEEP_MODELS: &[&str] = &["models/deepseek-v2-lite"];
 
+/// Models with a greedy step whose two likeliest tokens are nearer to each other than rounding:
+/// their continuations count up to that step.
+const NEAR_TIES: &[&str] = &["models/deepseek-v2-lite", "models/qwen2moe"];
+
 /// Models with quantised weights, of every type. gpt-oss has quantised experts, and only the
 /// references of llama.cpp follow its files (see `fixtures/README.md`).
 const QUANTISED_MODELS: &[&str] = &[
@@ -162,7 +166,11 @@ fn float_models_agree_with_the_reference() {
             println!("{name}, {} tokens: {error:e} of {limit:e}", prompt.ids.len());
             assert!(error <= limit, "{name}: {error} is over {limit}");
             error_most = error_most.max(error);
-            assert_greedy(name, &greedy, &reference, error_most);
+            if NEAR_TIES.contains(&name) {
+                assert_greedy(name, &greedy, &reference, error_most);
+            } else {
+                assert_eq!(greedy, reference.greedy, "{name}");
+            }
         }
     }
 }
