@@ -239,6 +239,9 @@ mod tests {
         }
     }
 
+    /// Slot, first position and rows of a segment.
+    type Rows = (usize, usize, usize);
+
     struct Harness {
         scheduler: Scheduler,
         step: Step,
@@ -253,8 +256,8 @@ mod tests {
             Self { scheduler, step, tokens, outputs }
         }
 
-        /// One step in which every output samples `token`: (slot, first, rows) of each segment.
-        fn step(&mut self, token: Token) -> (Vec<(usize, usize, usize)>, Vec<Option<Committed>>) {
+        /// One step in which every output samples `token`: its segments, what became of the tokens.
+        fn step(&mut self, token: Token) -> (Vec<Rows>, Vec<Option<Committed>>) {
             self.scheduler.schedule(&mut self.step, &mut self.tokens, &mut self.outputs);
             assert_eq!(self.tokens.len(), self.step.rows());
             let wanted = self.step.segments.iter().filter(|segment| segment.output).count();
