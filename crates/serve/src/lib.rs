@@ -12,7 +12,7 @@
 //! node        the trait for what this crate needs of a node
 //! ```
 //!
-//! A dialect is a pair of translations around [`completion`]; it owns no inference logic, so that
+//! A dialect is a pair of translations around `completion`; it owns no inference logic, so that
 //! the next dialect is one more folder.
 //!
 //! This crate does not know workers, links, shards or files, and it starts no processes.

@@ -7,7 +7,7 @@
 //! implementation is the definition; the others are tested against it operation by operation.
 //!
 //! Values of a type that implements [`Simd`] prove that the machine has the instructions; only
-//! [`crate::isa`] makes them.
+//! the module `isa` makes them.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
