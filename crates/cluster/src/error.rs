@@ -18,8 +18,8 @@ pub enum Error {
     )]
     Damaged { path: PathBuf, why: String },
     #[error(
-        "cannot listen on {address}: {source}. Stop the program that has the port, or choose another \
-         address"
+        "cannot listen on {address}: {source}. Stop the program that has the port, or choose \
+         another address"
     )]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("the worker command is empty; it must name a program")]
@@ -27,8 +27,8 @@ pub enum Error {
     #[error("this is not a join code: {0}. Copy the whole code again")]
     Code(#[from] crate::invite::CodeError),
     #[error(
-        "no node answered at {addresses}: {why}. Check that the inviting machine is on, that both are \
-         on one network, and that no firewall blocks the port"
+        "no node answered at {addresses}: {why}. Check that the inviting machine is on, that both \
+         are on one network, and that no firewall blocks the port"
     )]
     Unreachable { addresses: String, why: String },
     #[error("joining was refused: {0}")]

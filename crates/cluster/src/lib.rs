@@ -5,6 +5,9 @@
 //! the instance running through the loss of workers and nodes, and streams tokens out of it
 //! ([`Node::generate`]).
 //!
+//! `ALGORITHM.md` beside this crate says on one page how nodes find, trust and lose each other, and
+//! what happens to a model meanwhile.
+//!
 //! It knows tokens but no text, and carries no activations: those go from worker to worker.
 
 mod api;

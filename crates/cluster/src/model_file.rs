@@ -6,7 +6,7 @@
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -19,7 +19,8 @@ pub(crate) const OVERWRITTEN: &str =
 #[derive(Debug)]
 pub(crate) struct ServedFile {
     file: Arc<File>,
-    stamp: Option<Stamp>,
+    /// Each of the file's parts, as it was.
+    stamps: Vec<(PathBuf, Option<Stamp>)>,
 }
 
 /// What tells a file apart, and one state of its content from another.
@@ -38,7 +39,8 @@ impl ServedFile {
     /// Those of [`File::open`].
     pub(crate) fn open(path: &Path) -> Result<Self, gguf::Error> {
         let file = Arc::new(File::open(path)?);
-        Ok(Self { file, stamp: Stamp::of(path) })
+        let stamped = |part: PathBuf| (part.clone(), Stamp::of(&part));
+        Ok(Self { file, stamps: gguf::parts_of(path).into_iter().map(stamped).collect() })
     }
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {
@@ -47,12 +49,12 @@ impl ServedFile {
 
     /// The content as it was, or `None` if it has been overwritten. Touches the disk.
     pub(crate) fn intact(&self) -> Option<Arc<File>> {
-        let now = Stamp::of(self.file.path());
         let is_same_file = |a: &Stamp, b: &Stamp| (a.device, a.inode) == (b.device, b.inode);
-        match (&self.stamp, &now) {
-            (Some(was), Some(is)) if is_same_file(was, is) && was != is => None,
-            _ => Some(self.file.clone()),
-        }
+        let is_overwritten = |(part, was): &(PathBuf, Option<Stamp>)| match (was, Stamp::of(part)) {
+            (Some(was), Some(is)) => is_same_file(was, &is) && *was != is,
+            _ => false,
+        };
+        (!self.stamps.iter().any(is_overwritten)).then(|| self.file.clone())
     }
 }
 

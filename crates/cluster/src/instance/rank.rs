@@ -153,8 +153,11 @@ impl Rank {
         self.is_node_up() && self.worker.as_ref().is_some_and(overdue)
     }
 
+    /// Before there is a process, its node may be reading a large file to know it.
     pub(super) fn loads_in_silence_since(&self, now: Duration, limit: Duration) -> bool {
-        let silent = |w: &Worker| !w.loaded && !w.ending && now.saturating_sub(w.heard_at) >= limit;
+        let limit = |w: &Worker| if w.pid.is_some() { limit } else { limit * 8 };
+        let silence = |w: &Worker| now.saturating_sub(w.heard_at);
+        let silent = |w: &Worker| !w.loaded && !w.ending && silence(w) >= limit(w);
         self.is_node_up() && self.worker.as_ref().is_some_and(silent)
     }
 

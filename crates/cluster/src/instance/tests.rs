@@ -237,6 +237,7 @@ fn a_worker_that_does_not_react_is_killed() {
     let mut instance = instance();
     instance.take_effects();
     load(&mut instance, 1, 0);
+    instance.step(Event::Spawned { worker: 2, pid: 7 }, ms(0));
     assert_eq!(brief(&instance.step(Event::Tick, ms(119_999))), "");
     assert_eq!(brief(&instance.step(Event::Tick, ms(120_000))), "kill2");
     let exited = Event::Exited { worker: 2, how: "was killed by signal 9".to_owned() };
