@@ -2,6 +2,15 @@
 //!
 //! 0: done. 1: it failed, and standard error says why. 2: the command line makes no sense.
 
+/// Prints a line for a person or a program. A reader that went away (`sinew nodes | head -1`) is no
+/// reason to fail, let alone to panic.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
 mod args;
 mod client;
 mod commands;

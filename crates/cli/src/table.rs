@@ -2,7 +2,7 @@
 
 /// Prints rows under a heading.
 pub fn print<const N: usize>(heading: [&str; N], rows: &[[String; N]]) {
-    print!("{}", render(heading, rows));
+    say!("{}", render(heading, rows).trim_end());
 }
 
 fn render<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {

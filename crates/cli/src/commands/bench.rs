@@ -144,16 +144,16 @@ fn statistics(values: &[f64]) -> (f64, f64, f64) {
 }
 
 fn print_markdown(rows: &[Row]) {
-    println!(
+    say!(
         "| model | size | params | backend | threads | nodes | strategy | transport | test | t/s | median |"
     );
-    println!("| --- | ---: | ---: | --- | ---: | ---: | --- | --- | ---: | ---: | ---: |");
+    say!("| --- | ---: | ---: | --- | ---: | ---: | --- | --- | ---: | ---: | ---: |");
     for row in rows {
         let size = crate::table::bytes(row.size_bytes);
         let params = row.params as f64 / 1e6;
         let Row { model, backend, threads, nodes, strategy, transport, test, .. } = row;
         let (mean, stddev, median) = (row.mean, row.stddev, row.median);
-        println!(
+        say!(
             "| {model} | {size} | {params:.2} M | {backend} | {threads} | {nodes} | {strategy} | {transport} | {test} | {mean:.2} ± {stddev:.2} | {median:.2} |"
         );
     }

@@ -16,12 +16,12 @@ const HELP: &str = concat!(
 pub fn chat(conversation: &mut Conversation) -> Result<(), CliError> {
     let failed = |error: ReadlineError| CliError::Usage(format!("cannot read input: {error}"));
     let mut editor = DefaultEditor::new().map_err(failed)?;
-    println!("{}: ask something, or /help", conversation.model());
+    say!("{}: ask something, or /help", conversation.model());
     loop {
         let line = match editor.readline("> ") {
             Ok(line) => line,
             Err(ReadlineError::Interrupted) => {
-                println!("(/bye or Ctrl-D to leave)");
+                say!("(/bye or Ctrl-D to leave)");
                 continue;
             }
             Err(ReadlineError::Eof) => return Ok(()),
@@ -31,14 +31,14 @@ pub fn chat(conversation: &mut Conversation) -> Result<(), CliError> {
             "" => {}
             "/bye" | "/exit" | "/quit" => return Ok(()),
             "/clear" => conversation.clear(),
-            "/help" | "/?" => println!("{HELP}"),
-            command if command.starts_with('/') => println!("no such command; there are:\n{HELP}"),
+            "/help" | "/?" => say!("{HELP}"),
+            command if command.starts_with('/') => say!("no such command; there are:\n{HELP}"),
             prompt => {
                 // The history only serves the arrow keys; a line that it refuses is no loss.
                 let _ = editor.add_history_entry(prompt);
                 match conversation.ask(prompt) {
-                    Ok(answer) if answer.interrupted => println!("(stopped)"),
-                    Ok(answer) => println!("({})", answer.summary()),
+                    Ok(answer) if answer.interrupted => say!("(stopped)"),
+                    Ok(answer) => say!("({})", answer.summary()),
                     Err(error) => eprintln!("error: {error}"),
                 }
             }

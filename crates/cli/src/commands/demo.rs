@@ -23,7 +23,7 @@ pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
     let cluster = LocalCluster::start(count)?;
     let client = cluster.client()?;
     for (name, pid) in cluster.processes() {
-        println!("{name} is up (process {pid}, its own data directory and identity)");
+        say!("{name} is up (process {pid}, its own data directory and identity)");
     }
     // Only the first node gets the file: the others read their slices of it from there.
     let path = cluster.data_dir().path().join("models").join(format!("{MODEL_NAME}.gguf"));
@@ -38,19 +38,19 @@ pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
     };
     let model = serve::place(&client, &request)?;
     let split = if count == 1 { "on one node" } else { "tensor-parallel over all of them" };
-    println!("{model} is placed {split}, {:.1} s after the start", started.elapsed().as_secs_f64());
+    say!("{model} is placed {split}, {:.1} s after the start", started.elapsed().as_secs_f64());
 
-    println!("\n> {QUESTION}\n");
+    say!("\n> {QUESTION}\n");
     let mut conversation = Conversation::new(client.clone(), model, interrupt);
     conversation.greedy();
     let answer = conversation.ask(QUESTION)?;
-    println!("\n{} on {count} {}", answer.summary(), if count == 1 { "node" } else { "nodes" });
-    println!("\nAPI           {}/v1   (OpenAI's; no key needed on this machine)", client.api);
-    println!("status page   {}/", client.api);
+    say!("\n{} on {count} {}", answer.summary(), if count == 1 { "node" } else { "nodes" });
+    say!("\nAPI           {}/v1   (OpenAI's; no key needed on this machine)", client.api);
+    say!("status page   {}/", client.api);
     if args.once || answer.interrupted {
         return Ok(());
     }
-    println!("\nCtrl-C ends the demo.");
+    say!("\nCtrl-C ends the demo.");
     conversation.wait_for_interrupt();
     Ok(())
 }

@@ -56,5 +56,5 @@ pub fn start(model: &Path, args: &LocalArgs, context: usize) -> Result<Local, Cl
 }
 
 fn print_array(items: impl Iterator<Item = String>) {
-    println!("[{}]", items.collect::<Vec<_>>().join(","));
+    say!("[{}]", items.collect::<Vec<_>>().join(","));
 }

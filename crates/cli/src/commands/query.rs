@@ -14,9 +14,9 @@ pub fn invite(args: &InviteArgs) -> Result<(), CliError> {
     if args.query.json {
         return print_json(&invite);
     }
-    println!("On the other machine, with its node up (sinew up), type:\n");
-    println!("    sinew join {}\n", invite.code);
-    println!("The code works once, within {} minutes.", invite.expires_in_secs.div_ceil(60));
+    say!("On the other machine, with its node up (sinew up), type:\n");
+    say!("    sinew join {}\n", invite.code);
+    say!("The code works once, within {} minutes.", invite.expires_in_secs.div_ceil(60));
     Ok(())
 }
 
@@ -25,7 +25,7 @@ pub fn join(args: &JoinArgs) -> Result<(), CliError> {
     if args.query.json {
         return print_json(&joined);
     }
-    println!("joined {}: the cluster has {} nodes now", joined.by_name, joined.members);
+    say!("joined {}: the cluster has {} nodes now", joined.by_name, joined.members);
     Ok(())
 }
 
@@ -71,7 +71,7 @@ pub fn ps(args: &QueryArgs) -> Result<(), CliError> {
         if let InstanceState::Recovering { reason } | InstanceState::Failed { reason } =
             &instance.state
         {
-            println!("{}: {reason}", instance.model);
+            say!("{}: {reason}", instance.model);
         }
     }
     Ok(())
@@ -122,7 +122,7 @@ pub fn stop(args: &StopArgs) -> Result<(), CliError> {
     if args.query.json {
         return print_json(&serde_json::json!({ "stopped": what }));
     }
-    println!("stopped {what}");
+    say!("stopped {what}");
     Ok(())
 }
 
@@ -141,7 +141,7 @@ pub fn list(args: &QueryArgs) -> Result<(), CliError> {
     });
     table::print(["NAME", "ID", "SIZE"], &rows.collect::<Vec<_>>());
     if models.is_empty() {
-        println!("put .gguf files into {}", store.models_dir().display());
+        say!("put .gguf files into {}", store.models_dir().display());
     }
     Ok(())
 }
@@ -152,6 +152,6 @@ fn client(args: &QueryArgs) -> Result<Client, CliError> {
 
 pub fn print_json(value: &impl Serialize) -> Result<(), CliError> {
     let text = serde_json::to_string_pretty(value);
-    println!("{}", text.map_err(|error| CliError::Refused(error.to_string()))?);
+    say!("{}", text.map_err(|error| CliError::Refused(error.to_string()))?);
     Ok(())
 }

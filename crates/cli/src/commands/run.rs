@@ -129,7 +129,7 @@ impl Conversation {
             let _ = stdout.write_all(text.as_bytes());
             let _ = stdout.flush();
         });
-        println!();
+        say!();
         answer
     }
 

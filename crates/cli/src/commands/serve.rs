@@ -20,7 +20,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
         if args.query.json {
             print_json(&serde_json::json!({ "model": ready, "api": client.api }))?;
         } else {
-            println!("{ready} is ready at {}/v1", client.api);
+            say!("{ready} is ready at {}/v1", client.api);
         }
     }
     Ok(())

@@ -107,7 +107,7 @@ pub fn synth(args: &DevSynthArgs) -> Result<(), CliError> {
         fill(name, ty, bytes, shape, &mut random, out)
     });
     write.and_then(|()| out.flush()).doing(format!("cannot write {path}"))?;
-    println!("{path}: {} of tensors", table::bytes(written));
+    say!("{path}: {} of tensors", table::bytes(written));
     Ok(())
 }
 

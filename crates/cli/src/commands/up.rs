@@ -89,14 +89,14 @@ fn greet(
     data_dir: &DataDir,
     api: std::net::SocketAddr,
 ) -> Result<(), CliError> {
-    println!("node {} is up", node.name());
-    println!("  API and status page   http://{api}");
-    println!("  other nodes reach it  {}", node.listen_addr());
+    say!("node {} is up", node.name());
+    say!("  API and status page   http://{api}");
+    say!("  other nodes reach it  {}", node.listen_addr());
     if args.lan {
-        println!("  API key for others    {}", data_dir.make_api_key()?);
+        say!("  API key for others    {}", data_dir.make_api_key()?);
     }
-    println!("  serve a model         sinew serve FILE.gguf");
-    println!("  add a machine         sinew invite");
+    say!("  serve a model         sinew serve FILE.gguf");
+    say!("  add a machine         sinew invite");
     Ok(())
 }
 
