@@ -37,18 +37,19 @@ pub struct LocalCluster {
 }
 
 impl LocalCluster {
-    /// Starts `count` nodes and joins them.
+    /// Starts `count` nodes and joins them. The first one's API listens on `api`, the others' on
+    /// any free port.
     ///
     /// # Errors
     /// A node does not start or the others cannot join the first.
-    pub fn start(count: usize) -> Result<Self, CliError> {
+    pub fn start(count: usize, api: SocketAddr) -> Result<Self, CliError> {
         let dir = tempfile::Builder::new().prefix("sinew-").tempdir();
         let dir = dir.doing("cannot make a temporary directory")?;
         let mut cluster = Self { nodes: Vec::new(), dir };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (cores / count).max(1);
         for number in 1..=count {
-            let api = if number == 1 { free_api_address() } else { loopback(0) };
+            let api = if number == 1 { api } else { any_api_address() };
             cluster.spawn(number, api, threads, &engine::own_cpus(number - 1, count, threads))?;
         }
         for node in &mut cluster.nodes {
@@ -164,8 +165,13 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
+/// An API address that nobody has.
+pub fn any_api_address() -> SocketAddr {
+    loopback(0)
+}
+
 /// The usual API address if nobody has it, so that what people copy keeps working.
-fn free_api_address() -> SocketAddr {
+pub fn usual_api_address() -> SocketAddr {
     let usual = loopback(API_PORT);
-    if TcpListener::bind(usual).is_ok() { usual } else { loopback(0) }
+    if TcpListener::bind(usual).is_ok() { usual } else { any_api_address() }
 }

@@ -9,7 +9,7 @@ use crate::commands::run::Conversation;
 use crate::commands::serve;
 use crate::error::{CliError, Doing};
 use crate::interrupt::Interrupt;
-use crate::local_cluster::LocalCluster;
+use crate::local_cluster::{LocalCluster, usual_api_address};
 
 /// The demo model: trained by `demo-model/train.py` on text that `demo-model/generate.py` makes.
 const MODEL: &[u8] = include_bytes!("../../../../demo-model/sinew-demo.gguf");
@@ -20,7 +20,7 @@ pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
     let interrupt = Interrupt::install()?;
     let started = Instant::now();
     let count = usize::from(args.nodes);
-    let cluster = LocalCluster::start(count)?;
+    let cluster = LocalCluster::start(count, usual_api_address())?;
     let client = cluster.client()?;
     for (name, pid) in cluster.processes() {
         say!("{name} is up (process {pid}, its own data directory and identity)");

@@ -11,7 +11,7 @@ use crate::commands::{chat, serve};
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::interrupt::Interrupt;
-use crate::local_cluster::LocalCluster;
+use crate::local_cluster::{LocalCluster, any_api_address};
 use crate::stream::{Answer, read_answer};
 
 /// A conversation with one served model.
@@ -51,7 +51,8 @@ fn find_or_start(args: &RunArgs) -> Result<(Client, Option<LocalCluster>), CliEr
         Ok(client) => Ok((client, None)),
         Err(CliError::NoNode { .. }) => {
             let by_split = args.place.split.as_ref().map(Vec::len);
-            let local = LocalCluster::start(args.place.nodes.or(by_split).unwrap_or(1))?;
+            let count = args.place.nodes.or(by_split).unwrap_or(1);
+            let local = LocalCluster::start(count, any_api_address())?;
             Ok((local.client()?, Some(local)))
         }
         Err(error) => Err(error),
