@@ -12,6 +12,7 @@ use link::Link;
 use crate::CollectiveError;
 use crate::back_off::{BackOff, Stage};
 use crate::farewell;
+use crate::pipe::{self, Pipe};
 use crate::wire::{HEADER_BYTES, Header, Op};
 
 /// What a rank expects from a peer.
@@ -36,6 +37,30 @@ pub(crate) trait Payload {
 
     /// Takes in `bytes` of the payload from `peer`, which stand at `offset` of its `total`.
     fn store(&mut self, peer: usize, offset: usize, total: usize, bytes: &[u8]);
+}
+
+/// A payload among the ranks of one stage, which count from the stage's first.
+pub(crate) struct InStage<'a, P> {
+    pub first: usize,
+    pub payload: &'a mut P,
+}
+
+impl<P: Payload> Payload for InStage<'_, P> {
+    fn outgoing(&self, peer: usize) -> Option<usize> {
+        self.payload.outgoing(peer - self.first)
+    }
+
+    fn fill(&mut self, peer: usize, offset: usize, bytes: &mut [u8]) {
+        self.payload.fill(peer - self.first, offset, bytes);
+    }
+
+    fn incoming(&self, peer: usize) -> Expect {
+        self.payload.incoming(peer - self.first)
+    }
+
+    fn store(&mut self, peer: usize, offset: usize, total: usize, bytes: &[u8]) {
+        self.payload.store(peer - self.first, offset, total, bytes);
+    }
 }
 
 /// A link and how far the running collective has come on it.
@@ -72,7 +97,7 @@ impl Lane {
         Lane { link, peer, send: Sending::Done, recv: Receiving::Done }
     }
 
-    fn start(&mut self, payload: &impl Payload) {
+    pub fn start(&mut self, payload: &impl Payload) {
         self.send = match payload.outgoing(self.peer) {
             None => Sending::Done,
             Some(total) => Sending::Payload { sent: 0, total },
@@ -84,7 +109,7 @@ impl Lane {
     }
 
     /// Sends one message if a slot is free; `true` if something moved.
-    fn advance_send(
+    pub fn advance_send(
         &mut self,
         op: Op,
         payload: &mut impl Payload,
@@ -146,14 +171,14 @@ impl Lane {
         !matches!(self.recv, Receiving::Done)
     }
 
-    fn is_sending(&self) -> bool {
+    pub fn is_sending(&self) -> bool {
         !matches!(self.send, Sending::Done)
     }
 }
 
 /// Checks that a message is the next of what is due from `peer`, and returns the payload's whole
 /// length and this message's share of it.
-fn admit(
+pub(crate) fn admit(
     peer: usize,
     op: Op,
     expect: Expect,
@@ -202,11 +227,13 @@ pub(crate) struct Patience<'a> {
     pub abort: &'a AtomicBool,
     pub spin: Duration,
     pub deadline: Duration,
+    pub bytes_max: usize,
 }
 
-/// Runs one collective to its end on all lanes.
+/// Runs one collective to its end on all lanes, and takes in what comes through pipes meanwhile.
 pub(crate) fn exchange(
     lanes: &mut [Lane],
+    pipes: &mut [Pipe],
     patience: &Patience<'_>,
     op: Op,
     payload: &mut impl Payload,
@@ -231,6 +258,7 @@ pub(crate) fn exchange(
             back_off.reset();
             continue;
         }
+        pipe::drain(pipes, patience.bytes_max)?;
         let stage = back_off.pause()?;
         if back_off.waited() >= patience.deadline {
             return Err(late(lanes, back_off.waited()));

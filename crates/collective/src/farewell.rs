@@ -27,7 +27,7 @@ const LAST_MESSAGES_MAX: usize = 1024;
 const NOBODY: u64 = u64::MAX;
 
 /// Tells all peers but the culprit.
-pub(crate) fn say(lanes: &mut [Lane], error: &CollectiveError) {
+pub(crate) fn say(lanes: &mut [&mut Lane], error: &CollectiveError) {
     let culprit = error.rank();
     let message = encode(error);
     for lane in lanes.iter_mut().filter(|lane| Some(lane.peer) != culprit) {
@@ -81,7 +81,7 @@ pub(crate) fn hear(peer: usize, payload: &[u8]) -> CollectiveError {
 }
 
 /// A peer that is lost may have said why before it went: then that is the error.
-pub(crate) fn last_words(lanes: &mut [Lane], error: CollectiveError) -> CollectiveError {
+pub(crate) fn last_words(lanes: &mut [&mut Lane], error: CollectiveError) -> CollectiveError {
     let CollectiveError::Lost { rank, .. } = error else {
         return error;
     };

@@ -1,13 +1,15 @@
 //! One rank's links to all others, and what their collectives share.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use link::{Link, LinkInfo};
 
-use crate::exchange::{Lane, Patience, Payload, exchange};
+use crate::exchange::{InStage, Lane, Patience, Payload, exchange};
 use crate::farewell;
+use crate::pipe::Pipe;
 use crate::wire::Op;
 use crate::{CollectiveError, Options};
 
@@ -16,16 +18,27 @@ use crate::{CollectiveError, Options};
 /// two ranks are made to share one after all, each all-reduce takes as long as this.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// One rank of an epoch. Every rank must call the same collectives in the same order.
+/// One rank of an epoch.
+///
+/// Ranks that follow each other form a *stage*; all of them are one, unless it is said otherwise.
+/// Collectives run among the ranks of a stage, which must all call the same ones in the same order,
+/// and count ranks from the stage's first. Between stages there are [`Group::post`] and
+/// [`Group::take`], and they, like all errors, name the epoch's ranks.
 ///
 /// After the first error, every call returns that error again. Dropping the group closes its
 /// links, which the other ranks see.
 pub struct Group {
+    /// Within the stage.
     rank: usize,
-    lanes: Vec<Lane>,
-    abort: Arc<AtomicBool>,
-    options: Options,
-    spin: Duration,
+    /// The epoch's number of the stage's first rank.
+    first: usize,
+    /// To the other ranks of the stage, in order.
+    pub(crate) lanes: Vec<Lane>,
+    /// To the ranks of other stages, in order.
+    pub(crate) pipes: Vec<Pipe>,
+    pub(crate) abort: Arc<AtomicBool>,
+    pub(crate) options: Options,
+    pub(crate) spin: Duration,
     /// Room for the parts of an all-reduce; grows to the largest and stays.
     pub(crate) scratch: Vec<f32>,
     failed: Option<CollectiveError>,
@@ -54,37 +67,68 @@ impl Group {
             return Err(CollectiveError::Links { rank, problem: "is not one of the group's" });
         }
         let spin = options.spin.unwrap_or_else(|| default_spin(&lanes));
-        Ok(Group { rank, lanes, abort, options, spin, scratch: Vec::new(), failed: None })
+        Ok(Group {
+            rank,
+            first: 0,
+            lanes,
+            pipes: Vec::new(),
+            abort,
+            options,
+            spin,
+            scratch: Vec::new(),
+            failed: None,
+        })
     }
 
+    /// Narrows the collectives to the ranks of one stage; the links to all others become pipes.
+    ///
+    /// # Errors
+    /// This rank is not one of the stage's, or the stage has ranks that do not exist.
+    pub fn with_stage(mut self, stage: Range<usize>) -> Result<Self, CollectiveError> {
+        let (rank, ranks) = (self.rank, self.ranks());
+        if !stage.contains(&rank) || stage.end > ranks {
+            return Err(CollectiveError::Links { rank, problem: "is outside its own stage" });
+        }
+        let lanes = std::mem::take(&mut self.lanes).into_iter();
+        let (lanes, others): (Vec<_>, Vec<_>) = lanes.partition(|lane| stage.contains(&lane.peer));
+        self.rank = rank - stage.start;
+        self.first = stage.start;
+        self.lanes = lanes;
+        self.pipes = others.into_iter().map(Pipe::new).collect();
+        Ok(self)
+    }
+
+    /// This rank's place in its stage.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// The number of ranks, this one included.
+    /// The number of ranks in this stage, this one included.
     pub fn ranks(&self) -> usize {
         self.lanes.len() + 1
     }
 
-    /// What each link is, in order of rank.
+    /// What each link is: those within the stage in order of rank, then those to other stages.
     pub fn links(&self) -> impl Iterator<Item = LinkInfo> + '_ {
-        self.lanes.iter().map(|lane| lane.link.info())
+        let pipes = self.pipes.iter().map(|pipe| &pipe.lane);
+        self.lanes.iter().chain(pipes).map(|lane| lane.link.info())
     }
 
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Runs one collective on all links.
+    /// Runs one collective on all links of the stage.
     pub(crate) fn exchange(
         &mut self,
         op: Op,
         payload: &mut impl Payload,
     ) -> Result<(), CollectiveError> {
         self.check()?;
-        let patience =
-            Patience { abort: &self.abort, spin: self.spin, deadline: self.options.deadline };
-        let done = exchange(&mut self.lanes, &patience, op, payload);
+        let Options { deadline, bytes_max, .. } = self.options;
+        let patience = Patience { abort: &self.abort, spin: self.spin, deadline, bytes_max };
+        let mut payload = InStage { first: self.first, payload };
+        let done = exchange(&mut self.lanes, &mut self.pipes, &patience, op, &mut payload);
         self.keep(done)
     }
 
@@ -99,21 +143,35 @@ impl Group {
         result: Result<T, CollectiveError>,
     ) -> Result<T, CollectiveError> {
         result.map_err(|error| {
-            let error = farewell::last_words(&mut self.lanes, error);
-            farewell::say(&mut self.lanes, &error);
+            let pipes = self.pipes.iter_mut().map(|pipe| &mut pipe.lane);
+            let mut lanes: Vec<_> = self.lanes.iter_mut().chain(pipes).collect();
+            let error = farewell::last_words(&mut lanes, error);
+            farewell::say(&mut lanes, &error);
             self.failed = Some(error.clone());
             error
         })
     }
 
-    /// The lane to `peer`, with what a wait on it needs.
-    pub(crate) fn lane(
-        &mut self,
-        peer: usize,
-    ) -> Result<(&mut [Lane], usize, &AtomicBool, Duration), CollectiveError> {
-        let at = self.lanes.iter().position(|lane| lane.peer == peer);
-        let at = at.ok_or(CollectiveError::Links { rank: peer, problem: "is not a peer" })?;
-        Ok((&mut self.lanes, at, &self.abort, self.spin))
+    /// Where the lane to `peer` of this stage is.
+    pub(crate) fn lane(&self, peer: usize) -> Result<usize, CollectiveError> {
+        let rank = self.first + peer;
+        let at = self.lanes.iter().position(|lane| lane.peer == rank);
+        at.ok_or(CollectiveError::Links { rank, problem: "is not a peer" })
+    }
+
+    /// Where the pipe to `rank` is.
+    pub(crate) fn pipe(&self, rank: usize) -> Result<usize, CollectiveError> {
+        let at = self.pipes.iter().position(|pipe| pipe.lane.peer == rank);
+        at.ok_or(CollectiveError::Links { rank, problem: "is of the same stage, or of none" })
+    }
+
+    /// Looks whether every rank is still there.
+    pub(crate) fn check_links(&mut self) -> Result<(), CollectiveError> {
+        let pipes = self.pipes.iter_mut().map(|pipe| &mut pipe.lane);
+        for lane in self.lanes.iter_mut().chain(pipes) {
+            lane.link.check()?;
+        }
+        Ok(())
     }
 }
 

@@ -37,6 +37,7 @@ mod exchange;
 mod farewell;
 mod group;
 mod options;
+mod pipe;
 mod plan;
 mod rooted;
 mod wire;

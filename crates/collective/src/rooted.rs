@@ -1,20 +1,19 @@
 //! Broadcast, gather, all-gather, send, receive and barrier.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::all_reduce::Slices;
 use crate::back_off::{BackOff, Stage};
-use crate::exchange::{Expect, Lane, Payload};
+use crate::exchange::{Expect, Payload};
 use crate::wire::{Op, get_f32, put_f32};
 use crate::{CollectiveError, Group};
 
 /// An idle rank looks at the abort flag this often. Data and a lost root wake it at once.
-const IDLE_LOOK: Duration = Duration::from_millis(5);
+pub(crate) const IDLE_LOOK: Duration = Duration::from_millis(5);
 
 /// An idle rank looks this often whether the ranks that it does not wait for are still there.
-const IDLE_CHECK: Duration = Duration::from_millis(100);
+pub(crate) const IDLE_CHECK: Duration = Duration::from_millis(100);
 
 impl Group {
     /// Copies `message` of `root` to all ranks. On the others it is overwritten; its capacity is
@@ -41,8 +40,8 @@ impl Group {
         self.check_rank(root)?;
         if root != self.rank() {
             self.check()?;
-            let (lanes, at, abort, spin) = self.lane(root)?;
-            let waited = wait_idle(lanes, at, abort, spin);
+            let at = self.lane(root)?;
+            let waited = self.wait_idle(at);
             self.keep(waited)?;
         }
         self.broadcast(root, message)
@@ -152,6 +151,24 @@ impl Group {
         self.exchange(Op::Barrier, &mut Nothing)
     }
 
+    /// Waits until a message of `lanes[at]` is here.
+    fn wait_idle(&mut self, at: usize) -> Result<(), CollectiveError> {
+        let abort = self.abort.clone();
+        let mut back_off = BackOff::new(&abort, self.spin);
+        let mut checked = Instant::now();
+        while self.lanes[at].link.poll_recv()?.is_none() {
+            if back_off.pause()? != Stage::Sleeping {
+                continue;
+            }
+            if checked.elapsed() >= IDLE_CHECK {
+                checked = Instant::now();
+                self.check_links()?;
+            }
+            self.lanes[at].link.wait_readable(IDLE_LOOK)?;
+        }
+        Ok(())
+    }
+
     fn check_rank(&self, rank: usize) -> Result<(), CollectiveError> {
         if rank >= self.ranks() {
             return Err(CollectiveError::Links { rank, problem: "is not one of the group's" });
@@ -194,37 +211,10 @@ fn slice_of(lens: &[usize], rank: usize) -> Range<usize> {
     start..start + lens[rank]
 }
 
-/// Waits until a message of `lanes[at]` is here.
-fn wait_idle(
-    lanes: &mut [Lane],
-    at: usize,
-    abort: &AtomicBool,
-    spin: Duration,
-) -> Result<(), CollectiveError> {
-    let mut back_off = BackOff::new(abort, spin);
-    let mut checked = Instant::now();
-    while lanes[at].link.poll_recv()?.is_none() {
-        if back_off.pause()? != Stage::Sleeping {
-            continue;
-        }
-        if checked.elapsed() >= IDLE_CHECK {
-            checked = Instant::now();
-            for lane in lanes.iter_mut() {
-                lane.link.check()?;
-            }
-        }
-        lanes[at].link.wait_readable(IDLE_LOOK)?;
-        if abort.load(Ordering::Relaxed) {
-            return Err(CollectiveError::Aborted);
-        }
-    }
-    Ok(())
-}
-
 /// The same bytes to one peer or to all.
-struct BytesOut<'a> {
-    to: Option<usize>,
-    bytes: &'a [u8],
+pub(crate) struct BytesOut<'a> {
+    pub to: Option<usize>,
+    pub bytes: &'a [u8],
 }
 
 impl Payload for BytesOut<'_> {
@@ -290,7 +280,7 @@ impl Payload for BytesFromAll<'_> {
 
 /// Adds the next bytes of a message; the first ones replace what was there. Room is made as bytes
 /// come, so that an announced length alone costs nothing.
-fn append(message: &mut Vec<u8>, offset: usize, total: usize, bytes: &[u8]) {
+pub(crate) fn append(message: &mut Vec<u8>, offset: usize, total: usize, bytes: &[u8]) {
     message.truncate(offset);
     message.reserve(bytes.len().max((total - offset).min(2 * offset)));
     message.extend_from_slice(bytes);

@@ -5,3 +5,4 @@ mod common;
 mod faults;
 mod processes;
 mod rooted;
+mod stages;

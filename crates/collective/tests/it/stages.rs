@@ -1,0 +1,118 @@
+//! Stages: collectives within one, messages between them, and nobody in anybody's way.
+
+use link::Preference;
+use sinew_collective::{CollectiveError, Group, Options, ReducePlan};
+
+use crate::common::run;
+
+const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
+
+/// Longer than any link's slots and a socket's buffers hold.
+const LONG_BYTES: usize = 24 << 20;
+
+/// Two stages of two ranks each. A rank that is done returns its group, so that no rank sees it as
+/// lost while it is itself at work.
+fn staged(group: Group) -> (usize, Group) {
+    let rank = group.rank();
+    let first = rank / 2 * 2;
+    (rank, group.with_stage(first..first + 2).unwrap())
+}
+
+fn sum_in_stage(group: &mut Group, value: f32) -> Result<f32, CollectiveError> {
+    let plan = ReducePlan::new(2, &[0..1, 1..2])?;
+    let mut total = [0.0; 3];
+    group.all_reduce(&plan, &[value; 3], &mut total)?;
+    Ok(total[2])
+}
+
+#[test]
+fn collectives_stay_within_a_stage() {
+    for transport in TRANSPORTS {
+        let ends = run(4, transport, &Options::default(), |group| {
+            let (rank, mut group) = staged(group);
+            assert_eq!((group.rank(), group.ranks()), (rank % 2, 2));
+            let mut message = vec![rank as u8];
+            group.broadcast(0, &mut message).unwrap();
+            assert_eq!(message, [rank as u8 / 2 * 2]);
+            (sum_in_stage(&mut group, rank as f32).unwrap(), group)
+        });
+        let sums: Vec<f32> = ends.iter().map(|(sum, _open)| *sum).collect();
+        assert_eq!(sums, [1.0, 1.0, 5.0, 5.0]);
+    }
+}
+
+/// Every rank sends more than fits to its partner in the other stage, and only then takes what
+/// that one sent, while the stages' collectives go on in between.
+#[test]
+fn long_messages_cross_without_a_deadlock_and_in_order() {
+    for transport in TRANSPORTS {
+        run(4, transport, &Options::default(), |group| {
+            let (rank, mut group) = staged(group);
+            let partner = (rank + 2) % 4;
+            for round in 0..3 {
+                let fill = (10 * round + rank) as u8;
+                if rank >= 2 {
+                    sum_in_stage(&mut group, 1.0).unwrap();
+                }
+                group.post(partner, &vec![fill; LONG_BYTES]).unwrap();
+                group.post(partner, &[fill, 1]).unwrap();
+                group.post(partner, &[]).unwrap();
+                if rank < 2 {
+                    sum_in_stage(&mut group, 1.0).unwrap();
+                }
+                let expected = (10 * round + partner) as u8;
+                let mut message = Vec::new();
+                group.take(partner, &mut message).unwrap();
+                assert!(message.len() == LONG_BYTES && message.iter().all(|b| *b == expected));
+                group.take_idle(partner, &mut message).unwrap();
+                assert_eq!(message, [expected, 1]);
+                while !group.try_take(partner, &mut message).unwrap() {}
+                assert_eq!(message, []);
+            }
+            assert!(!group.try_take(partner, &mut Vec::new()).unwrap());
+            group
+        });
+    }
+}
+
+#[test]
+fn a_lost_rank_of_another_stage_is_named_in_every_kind_of_wait() {
+    for transport in TRANSPORTS {
+        for wait in 0..4 {
+            let ends = run(4, transport, &Options::default(), |group| {
+                let (rank, mut group) = staged(group);
+                let mut message = Vec::new();
+                Some(match (rank, wait) {
+                    (3, _) => return None,
+                    (2, _) => sum_in_stage(&mut group, 1.0).unwrap_err(),
+                    (_, 0) => group.take(3, &mut message).unwrap_err(),
+                    (_, 1) => group.take_idle(3, &mut message).unwrap_err(),
+                    (0, 2) => group.take_idle(2, &mut message).unwrap_err(),
+                    (_, 2) => group.broadcast_idle(0, &mut message).unwrap_err(),
+                    _ => loop {
+                        if let Err(error) = group.post(3, &[7; 1000]) {
+                            break error;
+                        }
+                    },
+                })
+            });
+            for (rank, end) in ends.into_iter().enumerate() {
+                let named = end.as_ref().is_none_or(|error| error.rank() == Some(3));
+                assert!(named, "{transport:?} wait {wait}: rank {rank} blames {end:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_stage_and_no_pipe_is_refused() {
+    run(3, Preference::Shm, &Options::default(), |mut group| {
+        let rank = group.rank();
+        assert!(matches!(group.post((rank + 1) % 3, &[1]), Err(CollectiveError::Links { .. })));
+        assert!(group.with_stage(rank..4).is_err());
+    });
+    run(3, Preference::Shm, &Options::default(), |group| {
+        let rank = group.rank();
+        assert!(group.with_stage((rank + 1) % 3..(rank + 1) % 3 + 1).is_err());
+    });
+}
