@@ -323,12 +323,15 @@ pub struct DevTokenizeArgs {
 
 #[derive(Debug, Args)]
 pub struct DevSynthArgs {
-    /// The model whose shape to use
+    /// The model whose shape to use, such as llama-3.2-1b or qwen3-moe
     #[arg(long)]
     pub shape: String,
-    /// Type of the matrices: f32, f16, q8_0 or q4_0
+    /// File type, such as q4_0 or q4_k_m, with the mix of types that llama-quantize writes
     #[arg(long)]
     pub quant: String,
+    /// Every matrix has the type's main format, without a mix
+    #[arg(long)]
+    pub pure: bool,
     /// Seed of the weights
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

@@ -1,0 +1,105 @@
+//! `sinew dev synth`: a file with random weights in a real model's shape, to measure with.
+//!
+//! No published weights can be part of this repository, and speed does not depend on their values.
+//! [`shape`] knows the models' sizes, [`mix`] which tensor of a quantised file has which type,
+//! [`blocks`] how random numbers look in each type. The file is written as it is made: memory does
+//! not grow with the model.
+
+mod blocks;
+mod mix;
+mod shape;
+mod tokenizer;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+
+use gguf::{TensorType, Value, Writer};
+
+use crate::args::DevSynthArgs;
+use crate::error::{CliError, Doing};
+use crate::table;
+use blocks::Random;
+use mix::{MIXES, Mix};
+use shape::{Role, SHAPES, Shape, Tensor};
+
+/// Bytes that are made and written at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+
+pub fn synth(args: &DevSynthArgs) -> Result<(), CliError> {
+    let shape = find("shape", &args.shape, SHAPES, |shape| shape.names)?;
+    let mix = find("type", &args.quant.to_ascii_lowercase(), MIXES, |mix| mix.names)?;
+    let tensors = shape.tensors();
+    let mut writer = Writer::new();
+    shape.describe(&mut writer);
+    writer
+        .set("general.file_type", Value::U32(mix.file_type))
+        .set("general.quantization_version", Value::U32(2));
+    tokenizer::describe(&mut writer, shape.vocab);
+    for tensor in &tensors {
+        writer.declare(&tensor.name, &tensor.dims, type_of(tensor, shape, mix, args.pure));
+    }
+
+    let path = args.output.display();
+    let file = File::create(&args.output).doing(format!("cannot write {path}"))?;
+    let mut out = BufWriter::with_capacity(CHUNK_BYTES, file);
+    let mut random = Random::new(args.seed);
+    let mut written = 0;
+    let mut next = tensors.iter();
+    let write = writer.write(&mut out, |_, ty, bytes, out| {
+        written += bytes;
+        let tensor = next.next().expect("each tensor is written once, in the order declared");
+        fill(tensor, ty, bytes, &mut random, out)
+    });
+    write.and_then(|()| out.flush()).doing(format!("cannot write {path}"))?;
+    say!("{path}: {} of tensors", table::bytes(written));
+    Ok(())
+}
+
+fn find<T>(
+    what: &str,
+    wanted: &str,
+    known: &'static [T],
+    names: impl Fn(&T) -> &'static [&'static str],
+) -> Result<&'static T, CliError> {
+    let found = known.iter().find(|entry| names(entry).contains(&wanted));
+    found.ok_or_else(|| {
+        let first: Vec<&str> = known.iter().map(|entry| names(entry)[0]).collect();
+        CliError::Usage(format!("no {what} \"{wanted}\"; there are: {}", first.join(", ")))
+    })
+}
+
+/// Norms and routers stay f32 in every file.
+fn type_of(tensor: &Tensor, shape: &Shape, mix: &Mix, pure: bool) -> TensorType {
+    match tensor.role {
+        Role::Norm | Role::Router => TensorType::F32,
+        _ if pure => mix.ty,
+        role => mix.type_of(role, tensor.layer, shape),
+    }
+}
+
+/// Writes one tensor: norms are 1, matrices random with a standard deviation that keeps
+/// activations at their size.
+fn fill(
+    tensor: &Tensor,
+    ty: TensorType,
+    bytes: u64,
+    random: &mut Random,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    if tensor.role == Role::Norm {
+        return (0..bytes / 4).try_for_each(|_| out.write_all(&1f32.to_le_bytes()));
+    }
+    let deviation = 1.0 / (tensor.dims[0] as f32).sqrt();
+    let block_bytes = ty.block_bytes();
+    let mut chunk = vec![0; CHUNK_BYTES / block_bytes * block_bytes];
+    let mut left = bytes as usize;
+    while left > 0 {
+        let part = left.min(chunk.len());
+        for block in chunk[..part].chunks_exact_mut(block_bytes) {
+            random.fill_block(ty, deviation, block);
+        }
+        out.write_all(&chunk[..part])?;
+        left -= part;
+    }
+    Ok(())
+}
