@@ -1,5 +1,7 @@
 //! What ends a collective, with the rank that caused it.
 
+use std::time::Duration;
+
 use link::LinkError;
 use thiserror::Error;
 
@@ -7,10 +9,22 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CollectiveError {
     #[error(
-        "rank {rank} sent nothing for {waited_ms} ms: it is stuck, asleep or cut off; the epoch \
-         must end"
+        "rank {rank} gave no sign of life for {silent_ms} ms, of {limit_ms} ms allowed: its \
+         process is frozen, its machine asleep or cut off; the epoch must end"
     )]
-    Late { rank: usize, waited_ms: u64 },
+    Silent { rank: usize, silent_ms: u64, limit_ms: u64 },
+
+    #[error(
+        "rank {rank} is late, but alive: its message did not come for {waited_ms} ms, of \
+         {limit_ms} ms allowed; it is stuck or far too slow for its share; the epoch must end"
+    )]
+    Late { rank: usize, waited_ms: u64, limit_ms: u64 },
+
+    #[error(
+        "this rank itself stood still for {stood_ms} ms (stopped, or its machine slept), and the \
+         others went on without it: {reason}; the epoch must end"
+    )]
+    StoodStill { stood_ms: u64, reason: String },
 
     #[error("rank {rank} is lost: {reason}; the epoch must end")]
     Lost { rank: usize, reason: String },
@@ -41,10 +55,22 @@ impl CollectiveError {
     /// The rank that the others should blame, if it is one.
     pub fn rank(&self) -> Option<usize> {
         match self {
-            CollectiveError::Late { rank, .. }
+            CollectiveError::Silent { rank, .. }
+            | CollectiveError::Late { rank, .. }
             | CollectiveError::Lost { rank, .. }
             | CollectiveError::Mismatch { rank, .. } => Some(*rank),
             _ => None,
+        }
+    }
+
+    /// A rank that wakes up to find the others gone was the one that they gave up.
+    pub(crate) fn unless_own_fault(self, own_standstill: Option<Duration>) -> Self {
+        match (own_standstill, self.rank()) {
+            (Some(stood), Some(_)) => CollectiveError::StoodStill {
+                stood_ms: stood.as_millis() as u64,
+                reason: self.to_string(),
+            },
+            _ => self,
         }
     }
 }

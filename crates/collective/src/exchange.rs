@@ -4,14 +4,12 @@
 //! sends, so no order of ranks can deadlock it. Payloads longer than a message are cut into
 //! messages, which pipeline through the links' slots.
 
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-
 use link::Link;
 
 use crate::CollectiveError;
 use crate::back_off::{BackOff, Stage};
 use crate::farewell;
+use crate::patience::{Patience, check_signs, late};
 use crate::pipe::{self, Pipe};
 use crate::wire::{HEADER_BYTES, Header, Op};
 
@@ -222,14 +220,6 @@ pub(crate) fn admit(
     Ok((due, bytes))
 }
 
-/// The limits of a wait.
-pub(crate) struct Patience<'a> {
-    pub abort: &'a AtomicBool,
-    pub spin: Duration,
-    pub deadline: Duration,
-    pub bytes_max: usize,
-}
-
 /// Runs one collective to its end on all lanes, and takes in what comes through pipes meanwhile.
 pub(crate) fn exchange(
     lanes: &mut [Lane],
@@ -241,6 +231,7 @@ pub(crate) fn exchange(
     for lane in lanes.iter_mut() {
         lane.start(payload);
     }
+    let options = patience.options;
     let mut back_off = BackOff::new(patience.abort, patience.spin);
     loop {
         let mut moved = false;
@@ -258,10 +249,14 @@ pub(crate) fn exchange(
             back_off.reset();
             continue;
         }
-        pipe::drain(pipes, patience.bytes_max)?;
+        pipe::drain(pipes, options.bytes_max)?;
         let stage = back_off.pause()?;
-        if back_off.waited() >= patience.deadline {
-            return Err(late(lanes, back_off.waited()));
+        if stage == Stage::Spinning {
+            continue;
+        }
+        check_signs(lanes, pipes, options.silence_max)?;
+        if back_off.waited() >= options.wait_max {
+            return Err(late(waited_for(lanes), back_off.waited(), options.wait_max));
         }
         if stage == Stage::Sleeping {
             std::thread::sleep(back_off.nap());
@@ -269,12 +264,11 @@ pub(crate) fn exchange(
     }
 }
 
-/// Names the rank that is waited for: one that owes us bytes, or else one that takes none of ours.
-fn late(lanes: &[Lane], waited: Duration) -> CollectiveError {
+/// The rank that is waited for: one that owes us bytes, or else one that takes none of ours.
+fn waited_for(lanes: &[Lane]) -> usize {
     let owes = lanes.iter().find(|lane| lane.is_receiving());
     let stuck = owes.or_else(|| lanes.iter().find(|lane| lane.is_sending()));
-    let rank = stuck.expect("a wait is for somebody").peer;
-    CollectiveError::Late { rank, waited_ms: waited.as_millis() as u64 }
+    stuck.expect("a wait is for somebody").peer
 }
 
 #[cfg(test)]

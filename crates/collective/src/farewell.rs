@@ -47,7 +47,12 @@ pub(crate) fn say(lanes: &mut [&mut Lane], error: &CollectiveError) {
 
 fn encode(error: &CollectiveError) -> Vec<u8> {
     let reason = match error {
-        CollectiveError::Late { waited_ms, .. } => format!("it sent nothing for {waited_ms} ms"),
+        CollectiveError::Silent { silent_ms, .. } => {
+            format!("it gave no sign of life for {silent_ms} ms")
+        }
+        CollectiveError::Late { waited_ms, .. } => {
+            format!("it is alive, but sent nothing for {waited_ms} ms")
+        }
         CollectiveError::Lost { reason, .. } => reason.clone(),
         CollectiveError::Mismatch { .. } => "it is at another step".to_string(),
         other => other.to_string(),
@@ -116,10 +121,13 @@ mod tests {
     fn a_farewell_names_the_culprit_and_the_reason() {
         for (error, expected) in [
             (
-                CollectiveError::Late { rank: 2, waited_ms: 70 },
-                "rank 2 is lost: rank 4 reported: it",
+                CollectiveError::Late { rank: 2, waited_ms: 70, limit_ms: 60 },
+                "rank 2 is lost: rank 4 reported: it is alive, but sent nothing for 70 ms",
             ),
-            (CollectiveError::Late { rank: 2, waited_ms: 70 }, "nothing for 70 ms"),
+            (
+                CollectiveError::Silent { rank: 2, silent_ms: 70, limit_ms: 60 },
+                "rank 2 is lost: rank 4 reported: it gave no sign of life for 70 ms",
+            ),
             (CollectiveError::Lost { rank: 3, reason: "reset".into() }, "rank 3 is lost: rank 4"),
             (CollectiveError::Aborted, "rank 4 is lost: it gave up: stopped"),
             (CollectiveError::Lost { rank: 4, reason: "x".into() }, "rank 4 is lost: it gave up"),

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use link::{Link, LinkInfo};
 
-use crate::exchange::{InStage, Lane, Patience, Payload, exchange};
+use crate::exchange::{InStage, Lane, Payload, exchange};
 use crate::farewell;
+use crate::patience::{Patience, check_signs};
 use crate::pipe::Pipe;
 use crate::wire::Op;
 use crate::{CollectiveError, Options};
@@ -118,6 +119,17 @@ impl Group {
         &self.options
     }
 
+    /// Looks whether all ranks are still there, without waiting: for a rank that has nothing to
+    /// do for long. Costs a system call for each.
+    ///
+    /// # Errors
+    /// A rank is silent or lost.
+    pub fn check_ranks(&mut self) -> Result<(), CollectiveError> {
+        self.check()?;
+        let checked = self.check_links();
+        self.keep(checked)
+    }
+
     /// Runs one collective on all links of the stage.
     pub(crate) fn exchange(
         &mut self,
@@ -125,8 +137,7 @@ impl Group {
         payload: &mut impl Payload,
     ) -> Result<(), CollectiveError> {
         self.check()?;
-        let Options { deadline, bytes_max, .. } = self.options;
-        let patience = Patience { abort: &self.abort, spin: self.spin, deadline, bytes_max };
+        let patience = Patience { abort: &self.abort, spin: self.spin, options: &self.options };
         let mut payload = InStage { first: self.first, payload };
         let done = exchange(&mut self.lanes, &mut self.pipes, &patience, op, &mut payload);
         self.keep(done)
@@ -143,9 +154,10 @@ impl Group {
         result: Result<T, CollectiveError>,
     ) -> Result<T, CollectiveError> {
         result.map_err(|error| {
+            let own_standstill = self.own_standstill();
             let pipes = self.pipes.iter_mut().map(|pipe| &mut pipe.lane);
             let mut lanes: Vec<_> = self.lanes.iter_mut().chain(pipes).collect();
-            let error = farewell::last_words(&mut lanes, error);
+            let error = farewell::last_words(&mut lanes, error).unless_own_fault(own_standstill);
             farewell::say(&mut lanes, &error);
             self.failed = Some(error.clone());
             error
@@ -167,11 +179,18 @@ impl Group {
 
     /// Looks whether every rank is still there.
     pub(crate) fn check_links(&mut self) -> Result<(), CollectiveError> {
+        check_signs(&self.lanes, &self.pipes, self.options.silence_max)?;
         let pipes = self.pipes.iter_mut().map(|pipe| &mut pipe.lane);
         for lane in self.lanes.iter_mut().chain(pipes) {
             lane.link.check()?;
         }
         Ok(())
+    }
+
+    /// For how long this rank itself stood still a moment ago, if it did.
+    fn own_standstill(&self) -> Option<Duration> {
+        let pipes = self.pipes.iter().map(|pipe| &pipe.lane);
+        self.lanes.iter().chain(pipes).find_map(|lane| lane.link.vital().own_standstill())
     }
 }
 

@@ -6,8 +6,9 @@
 //!
 //! - **The same bits everywhere.** [`Group::all_reduce`] finishes one summation tree
 //!   ([`sumtree`]) whatever the number of ranks, the split and the algorithm.
-//! - **Nothing hangs.** A rank that stays silent past the deadline, or is gone, is *named* in the
-//!   error; the others are told who it was. After its first error a group is finished.
+//! - **Nothing hangs.** A rank that is gone, gives no sign of life for 3 s, or is alive and late
+//!   beyond reason, is *named* in the error; the others are told who it was. After its first error
+//!   a group is finished.
 //! - **No allocation in the steady state**: scratch grows to the largest message and stays.
 //!
 //! ```
@@ -37,6 +38,7 @@ mod exchange;
 mod farewell;
 mod group;
 mod options;
+mod patience;
 mod pipe;
 mod plan;
 mod rooted;

@@ -17,8 +17,11 @@ pub enum Algorithm {
 /// See each field; [`Default`] is right for decoding on a machine that is not overloaded.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long to wait for a rank from which nothing comes.
-    pub deadline: Duration,
+    /// A rank that has given no sign of life for so long is lost. Counted in steps of
+    /// [`link::BEAT`].
+    pub silence_max: Duration,
+    /// How long to wait for a rank that is alive, but from which nothing comes.
+    pub wait_max: Duration,
     pub algorithm: Algorithm,
     /// With [`Algorithm::Auto`], vectors of at least this many bytes go in two phases.
     pub two_phase_bytes_min: usize,
@@ -32,9 +35,13 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            // A step may wait for the slowest rank's prefill chunk, which takes seconds on a
-            // small machine; a dead rank is mostly noticed by its connection, in milliseconds.
-            deadline: Duration::from_secs(10),
+            // Longer than what freezes a healthy process for a moment (a pause of 2 s must do no
+            // harm), and what a person takes for a stall. A rank that died is noticed by its
+            // connection, in milliseconds.
+            silence_max: Duration::from_secs(3),
+            // A step waits for the slowest rank's prefill chunk, which takes seconds on a small
+            // machine.
+            wait_max: Duration::from_secs(60),
             algorithm: Algorithm::Auto,
             // Measured between two ranks (example `latency`), where both algorithms send the same
             // bytes and the second halves the additions: 5.0 against 6.0 us over shared memory and

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::back_off::{BackOff, Stage};
 use crate::exchange::{Expect, Lane, admit};
+use crate::patience::{check_signs, late};
 use crate::rooted::{BytesOut, IDLE_CHECK, IDLE_LOOK, append};
 use crate::wire::Op;
 use crate::{CollectiveError, Group};
@@ -99,8 +100,12 @@ impl Group {
                 continue;
             }
             let stage = back_off.pause()?;
-            if back_off.waited() >= options.deadline {
-                return Err(late(&pipes[at], &back_off));
+            if stage == Stage::Spinning {
+                continue;
+            }
+            check_signs(&self.lanes, pipes, options.silence_max)?;
+            if back_off.waited() >= options.wait_max {
+                return Err(late(pipes[at].lane.peer, back_off.waited(), options.wait_max));
             }
             if stage == Stage::Sleeping {
                 std::thread::sleep(back_off.nap());
@@ -114,8 +119,8 @@ impl Group {
     /// # Errors
     /// The rank is late or lost.
     pub fn take(&mut self, from: usize, message: &mut Vec<u8>) -> Result<(), CollectiveError> {
-        let deadline = self.options().deadline;
-        self.take_within(from, message, Some(deadline))
+        let wait_max = self.options().wait_max;
+        self.take_within(from, message, Some(wait_max))
     }
 
     /// As [`Group::take`], without a deadline and, once the wait is long, without using the core:
@@ -147,11 +152,11 @@ impl Group {
         &mut self,
         from: usize,
         message: &mut Vec<u8>,
-        deadline: Option<Duration>,
+        wait_max: Option<Duration>,
     ) -> Result<(), CollectiveError> {
         self.check()?;
         let at = self.pipe(from)?;
-        let taken = self.wait_for(at, message, deadline);
+        let taken = self.wait_for(at, message, wait_max);
         self.keep(taken)
     }
 
@@ -159,7 +164,7 @@ impl Group {
         &mut self,
         at: usize,
         message: &mut Vec<u8>,
-        deadline: Option<Duration>,
+        wait_max: Option<Duration>,
     ) -> Result<(), CollectiveError> {
         let bytes_max = self.options().bytes_max;
         let abort = self.abort.clone();
@@ -170,10 +175,14 @@ impl Group {
                 back_off.reset();
                 continue;
             }
-            let sleeping = back_off.pause()? == Stage::Sleeping;
-            match deadline {
-                Some(deadline) if back_off.waited() >= deadline => {
-                    return Err(late(&self.pipes[at], &back_off));
+            let stage = back_off.pause()?;
+            if stage != Stage::Spinning {
+                check_signs(&self.lanes, &self.pipes, self.options.silence_max)?;
+            }
+            let sleeping = stage == Stage::Sleeping;
+            match wait_max {
+                Some(wait_max) if back_off.waited() >= wait_max => {
+                    return Err(late(self.pipes[at].lane.peer, back_off.waited(), wait_max));
                 }
                 Some(_) if sleeping => std::thread::sleep(back_off.nap()),
                 None if sleeping => {
@@ -188,9 +197,4 @@ impl Group {
         }
         Ok(())
     }
-}
-
-fn late(pipe: &Pipe, back_off: &BackOff<'_>) -> CollectiveError {
-    let waited_ms = back_off.waited().as_millis() as u64;
-    CollectiveError::Late { rank: pipe.lane.peer, waited_ms }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{Link, LinkError, LinkInfo};
+use crate::{Link, LinkError, LinkInfo, Vital};
 
 /// The longest delay: above it a deadline of seconds would strike first.
 pub const LATENCY_MAX: Duration = Duration::from_millis(100);
@@ -85,6 +85,10 @@ impl Delay {
 impl Link for Delay {
     fn info(&self) -> LinkInfo {
         self.link.info()
+    }
+
+    fn vital(&self) -> &Vital {
+        self.link.vital()
     }
 
     fn message_bytes_max(&self) -> usize {

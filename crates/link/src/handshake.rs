@@ -4,18 +4,22 @@
 //! file moves the bytes, checks who the other one is, and sets up the transport.
 
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::agreement::{Agreement, Terms, agree};
-use crate::hello::{Kind, Transcript, Unreadable, VERSION, WORD_BYTES, Word, may_be_word};
+use crate::beats::{BeatKeys, TcpBeats};
+use crate::hello::{Kind, Purpose, Transcript, Unreadable, VERSION, WORD_BYTES, Word, may_be_word};
+use crate::pulse::Channel;
 use crate::seal::{Cipher, Sealer};
-use crate::shm::{OBJECT_BYTES, ShmLink};
+use crate::shm::ShmLink;
 use crate::shm_object::{Mapping, ObjectName};
+use crate::shm_ring::{OBJECT_BYTES, ShmBeats};
 use crate::socket::{read_some, write_some};
 use crate::tcp::{Sealers, TcpLink};
-use crate::{Delay, Link, LinkError, LinkInfo, MeshConfig, MeshError, Secret, Transport};
+use crate::{Delay, Link, LinkError, LinkInfo, MeshConfig, MeshError, Secret, Transport, Vital};
 
 /// What all greetings of one mesh share.
 pub(crate) struct Context {
@@ -59,9 +63,10 @@ pub(crate) enum Refused {
 /// A peer that proved itself, and how to talk to it.
 pub(crate) struct Greeted {
     pub peer: usize,
+    pub purpose: Purpose,
     agreement: Agreement,
     stream: TcpStream,
-    mapping: Option<Mapping>,
+    mapping: Option<Arc<Mapping>>,
     /// Of the dialer and of the listener: they make the keys new on every connection.
     nonces: [[u8; 32]; 2],
 }
@@ -70,13 +75,15 @@ pub(crate) struct Handshake {
     stream: Option<TcpStream>,
     transcript: Transcript,
     state: State,
+    /// The dialer's; a listener learns it from the hello.
+    purpose: Purpose,
     /// The dialed rank; `None` until an accepted connection names itself.
     peer: Option<usize>,
     agreement: Option<Agreement>,
     /// What this greeting will end with, once the peer has been told.
     failure: Option<MeshError>,
     nonces: [[u8; 32]; 2],
-    mapping: Option<Mapping>,
+    mapping: Option<Arc<Mapping>>,
     /// The listener's object until the dialer has mapped it too.
     object: Option<ObjectName>,
     incoming: [u8; WORD_BYTES],
@@ -98,8 +105,9 @@ enum State {
 
 impl Handshake {
     /// For the rank that connected to `peer`: says hello.
-    pub fn dial(context: &Context, stream: TcpStream, peer: usize) -> Self {
+    pub fn dial(context: &Context, stream: TcpStream, peer: usize, purpose: Purpose) -> Self {
         let mut handshake = Self::new(context, stream, Some(peer), Kind::Reply);
+        handshake.purpose = purpose;
         handshake.nonces[0] = random();
         handshake.say(context, Kind::Hello, false);
         handshake
@@ -115,6 +123,7 @@ impl Handshake {
             stream: Some(stream),
             transcript: Transcript::new(&context.secret),
             state: State::Await(due),
+            purpose: Purpose::Link,
             peer,
             agreement: None,
             failure: None,
@@ -220,6 +229,7 @@ impl Handshake {
             return Err(epoch_error(context, peer, word.epoch));
         }
         self.peer = Some(peer);
+        self.purpose = word.purpose;
         self.nonces = [word.nonce, random()];
         if word.epoch < context.epoch {
             // The reply tells a late rank the current epoch; it needs no more.
@@ -258,11 +268,11 @@ impl Handshake {
             return Err(Refused::Fatal(failure));
         }
         self.state = State::Finish;
-        if self.agreed().try_shm {
+        if self.tries_shm() {
             let object = self.object_name(context);
             match Mapping::create(&object, OBJECT_BYTES) {
                 Ok(mapping) => {
-                    self.mapping = Some(mapping);
+                    self.mapping = Some(Arc::new(mapping));
                     self.object = Some(object);
                     self.state = State::Await(Kind::Answer);
                 }
@@ -276,13 +286,13 @@ impl Handshake {
     fn hear_offer(&mut self, context: &Context, offered: bool) {
         self.state = State::Finish;
         if !offered {
-            if self.agreed().try_shm {
+            if self.tries_shm() {
                 self.do_without_shm("it could not make the shared object".to_string());
             }
             return;
         }
         match Mapping::open(&self.object_name(context), OBJECT_BYTES) {
-            Ok(mapping) => self.mapping = Some(mapping),
+            Ok(mapping) => self.mapping = Some(Arc::new(mapping)),
             Err(error) => self.do_without_shm(error.to_string()),
         }
         self.say(context, Kind::Answer, self.mapping.is_some());
@@ -313,6 +323,10 @@ impl Handshake {
         }
     }
 
+    fn tries_shm(&self) -> bool {
+        self.purpose == Purpose::Link && self.agreed().try_shm
+    }
+
     fn agreed(&self) -> Agreement {
         self.agreement.expect("both agree before anything is confirmed")
     }
@@ -330,6 +344,7 @@ impl Handshake {
     fn say(&mut self, context: &Context, kind: Kind, shm: bool) {
         let word = Word {
             kind,
+            purpose: self.purpose,
             from: context.rank as u32,
             // Only a peer of another version is answered without a name.
             to: self.peer.map_or(u32::MAX, |peer| peer as u32),
@@ -346,6 +361,7 @@ impl Handshake {
     fn finish(&mut self) -> Greeted {
         Greeted {
             peer: self.dialed(),
+            purpose: self.purpose,
             agreement: self.agreed(),
             stream: self.stream.take().expect("the stream is taken once"),
             mapping: self.mapping.take(),
@@ -355,8 +371,24 @@ impl Handshake {
 }
 
 impl Greeted {
+    /// Where the beats of a pair go that shares memory; the others need a connection for them.
+    pub fn shm_beats(&self, config: &MeshConfig) -> Option<Box<dyn Channel>> {
+        let mapping = self.mapping.clone()?;
+        Some(Box::new(ShmBeats::new(mapping, config.rank < self.peer)))
+    }
+
+    /// Where the beats go, on a connection that was made for them.
+    pub fn into_beats(self, config: &MeshConfig) -> Box<dyn Channel> {
+        let key = |from, to| {
+            config.secret.derive("sinew link 2026 beats", &direction(config, from, to, self.nonces))
+        };
+        let keys =
+            BeatKeys { send: key(config.rank, self.peer), recv: key(self.peer, config.rank) };
+        Box::new(TcpBeats::new(self.stream, keys))
+    }
+
     /// The link over the transport that was agreed.
-    pub fn into_link(self, config: &MeshConfig) -> Box<dyn Link> {
+    pub fn into_link(self, config: &MeshConfig, vital: Vital) -> Box<dyn Link> {
         let transport = match (&self.mapping, self.agreement.cipher) {
             (Some(_), _) => Transport::Shm,
             (None, Some(_)) => Transport::Tcp,
@@ -366,12 +398,12 @@ impl Greeted {
         let lower = config.rank < self.peer;
         let link: Box<dyn Link> = match self.mapping {
             Some(mapping) => {
-                Box::new(ShmLink::new(info, config.epoch, lower, mapping, self.stream))
+                Box::new(ShmLink::new(info, config.epoch, lower, mapping, self.stream, vital))
             }
             None => {
                 let cipher = self.agreement.cipher;
                 let sealers = cipher.map(|cipher| sealers(config, cipher, self.peer, self.nonces));
-                Box::new(TcpLink::new(info, config.epoch, self.stream, sealers))
+                Box::new(TcpLink::new(info, config.epoch, self.stream, sealers, vital))
             }
         };
         match self.agreement.latency_us {
@@ -381,24 +413,30 @@ impl Greeted {
     }
 }
 
-/// The keys of both directions, from the secret and all that makes this connection unique.
-fn sealers(
-    config: &MeshConfig,
-    cipher: Cipher,
-    peer: usize,
-    [dialer_nonce, listener_nonce]: [[u8; 32]; 2],
-) -> Sealers {
+/// The keys of both directions.
+fn sealers(config: &MeshConfig, cipher: Cipher, peer: usize, nonces: [[u8; 32]; 2]) -> Sealers {
     let key = |from: usize, to: usize| {
-        let mut context = Vec::with_capacity(104);
-        context.extend_from_slice(&config.instance);
-        context.extend_from_slice(&config.epoch.to_le_bytes());
-        context.extend_from_slice(&(from as u64).to_le_bytes());
-        context.extend_from_slice(&(to as u64).to_le_bytes());
-        context.extend_from_slice(&dialer_nonce);
-        context.extend_from_slice(&listener_nonce);
+        let context = direction(config, from, to, nonces);
         Sealer::new(cipher, &config.secret.derive("sinew link 2026 frames", &context))
     };
     Sealers { send: key(config.rank, peer), recv: key(peer, config.rank) }
+}
+
+/// All that makes one direction of one connection unique, for its key.
+fn direction(
+    config: &MeshConfig,
+    from: usize,
+    to: usize,
+    [dialer_nonce, listener_nonce]: [[u8; 32]; 2],
+) -> Vec<u8> {
+    let mut context = Vec::with_capacity(104);
+    context.extend_from_slice(&config.instance);
+    context.extend_from_slice(&config.epoch.to_le_bytes());
+    context.extend_from_slice(&(from as u64).to_le_bytes());
+    context.extend_from_slice(&(to as u64).to_le_bytes());
+    context.extend_from_slice(&dialer_nonce);
+    context.extend_from_slice(&listener_nonce);
+    context
 }
 
 fn random() -> [u8; 32] {

@@ -19,7 +19,7 @@ use crate::{Encryption, HostId, Preference, Secret};
 const MAGIC: [u8; 8] = *b"sinewlnk";
 
 /// Changes with any change of the greeting or of the frames behind it.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 const BODY_BYTES: usize = 112;
 const MAC_BYTES: usize = 32;
@@ -38,10 +38,22 @@ pub(crate) enum Kind {
 
 const KINDS: [Kind; 5] = [Kind::Hello, Kind::Reply, Kind::Confirm, Kind::Offer, Kind::Answer];
 
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Messages, or the way to a faster transport for them.
+    Link,
+    /// Signs of life beside a link over TCP.
+    Beats,
+}
+
+const PURPOSES: [Purpose; 2] = [Purpose::Link, Purpose::Beats];
+
 /// One message of the greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word {
     pub kind: Kind,
+    pub purpose: Purpose,
     pub from: u32,
     pub to: u32,
     pub instance: [u8; 16],
@@ -126,6 +138,7 @@ fn encode(word: &Word) -> [u8; BODY_BYTES] {
     bytes[40..56].copy_from_slice(&word.instance);
     bytes[56..72].copy_from_slice(&terms.host.0);
     bytes[72..104].copy_from_slice(&word.nonce);
+    bytes[104] = word.purpose as u8;
     bytes
 }
 
@@ -136,6 +149,7 @@ fn decode(bytes: &[u8; BODY_BYTES]) -> Option<Word> {
     let encryptions = [Encryption::Sealed, Encryption::Plain];
     Some(Word {
         kind: *KINDS.get(bytes[12] as usize)?,
+        purpose: *PURPOSES.get(bytes[104] as usize)?,
         from: u32_at(16),
         to: u32_at(20),
         instance: bytes[40..56].try_into().expect("a slice of 16 bytes"),
@@ -161,6 +175,7 @@ mod tests {
     fn word(kind: Kind) -> Word {
         Word {
             kind,
+            purpose: Purpose::Beats,
             from: 1,
             to: 0,
             instance: *b"0123456789abcdef",

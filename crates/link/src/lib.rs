@@ -9,10 +9,14 @@
 //! the fastest transport both can use. The TCP connection of a shared-memory link stays open: its
 //! end tells that the peer died, and a byte on it wakes a sleeping peer.
 //!
+//! Beside its messages each pair exchanges signs of life ([`Vital`]): a counter in the shared memory,
+//! or a second TCP connection. A process that is frozen stops giving them; one that computes does not.
+//!
 //! This crate knows nothing of tensors, collectives, or how ranks come by their addresses and
 //! their secret (the control plane deals both out).
 
 mod agreement;
+mod beats;
 mod delay;
 mod error;
 mod frame;
@@ -21,10 +25,12 @@ mod hello;
 mod host;
 mod link;
 mod mesh;
+mod pulse;
 mod seal;
 mod secret;
 mod shm;
 mod shm_object;
+mod shm_ring;
 mod socket;
 mod tcp;
 
@@ -33,5 +39,6 @@ pub use error::{LinkError, MeshError, MissingRank};
 pub use host::HostId;
 pub use link::{Link, LinkInfo, MESSAGE_BYTES_MAX, SLOT_BYTES, SLOTS, Transport};
 pub use mesh::{Encryption, Listener, MeshConfig, Preference, RANKS_MAX, connect_mesh};
+pub use pulse::{BEAT, Vital};
 pub use secret::Secret;
 pub use shm_object::unlink_leftovers;

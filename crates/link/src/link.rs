@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::LinkError;
+use crate::{LinkError, Vital};
 
 /// Bytes of one slot, header included. A multiple of 4 KiB, the frame of Thunderbolt RDMA; large
 /// enough that a system call or a cursor update per slot is noise (64 KiB at 10 GB/s takes
@@ -63,6 +63,9 @@ pub struct LinkInfo {
 /// peer's messages that already arrived are delivered first where the transport kept them.
 pub trait Link: Send {
     fn info(&self) -> LinkInfo;
+
+    /// The peer's signs of life, which come apart from its messages.
+    fn vital(&self) -> &Vital;
 
     /// The longest message in bytes, at most [`MESSAGE_BYTES_MAX`]; both ends have the same.
     fn message_bytes_max(&self) -> usize;

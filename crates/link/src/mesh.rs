@@ -6,14 +6,17 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::delay::LATENCY_MAX;
 use crate::error::MissingRank;
 use crate::handshake::{Context, Greeted, Handshake, Refused, Step};
+use crate::hello::Purpose;
+use crate::pulse::Pulse;
 use crate::socket::{connect_result, prepare, start_connect};
-use crate::{HostId, Link, MeshError, Secret};
+use crate::{HostId, Link, MeshError, Secret, Vital};
 
 /// Ranks in a mesh at most: a rank holds a link, half a MiB of buffers and a socket for each.
 pub const RANKS_MAX: usize = 64;
@@ -133,13 +136,13 @@ pub fn connect_mesh(
     abort: &AtomicBool,
 ) -> Result<Vec<Box<dyn Link>>, MeshError> {
     validate(config)?;
-    let mut mesh = Mesh::new(config);
+    let mut mesh = Mesh::new(config)?;
     loop {
         mesh.accept(listener)?;
         mesh.dial();
         mesh.greet()?;
         if mesh.is_complete() {
-            return Ok(mesh.links.into_iter().flatten().collect());
+            return Ok(mesh.into_links());
         }
         if abort.load(Ordering::Relaxed) {
             return Err(MeshError::Aborted);
@@ -169,9 +172,10 @@ fn validate(config: &MeshConfig) -> Result<(), MeshError> {
     Ok(())
 }
 
-/// A lower rank that this rank dials.
+/// A connection to a lower rank.
 struct Dial {
     peer: usize,
+    purpose: Purpose,
     attempt: Attempt,
     pause: Duration,
     /// The last that was heard of this rank, for the error.
@@ -190,35 +194,48 @@ struct Mesh<'a> {
     config: &'a MeshConfig,
     context: Context,
     started: Instant,
-    /// The links so far, by rank.
-    links: Vec<Option<Box<dyn Link>>>,
+    /// Beats from the start: a rank that waits for a third one is alive to the others.
+    pulse: Pulse,
+    /// What stands so far, by rank.
+    pairs: Vec<Pair>,
     dials: Vec<Dial>,
     /// Connections that strangers, or higher ranks, have opened.
     accepted: Vec<(Handshake, Instant)>,
 }
 
+/// What two ranks need of each other: a link, and signs of life.
+#[derive(Default)]
+struct Pair {
+    link: Option<Greeted>,
+    beats: bool,
+}
+
 impl<'a> Mesh<'a> {
-    fn new(config: &'a MeshConfig) -> Self {
-        let started = Instant::now();
-        let dial = |peer| Dial {
-            peer,
-            attempt: Attempt::Waiting { until: started },
-            pause: REDIAL_MIN,
-            reason: "not tried yet".to_string(),
-        };
-        Mesh {
+    fn new(config: &'a MeshConfig) -> Result<Self, MeshError> {
+        let ranks = config.addrs.len();
+        Ok(Mesh {
             config,
             context: Context::new(config),
-            started,
-            links: (0..config.addrs.len()).map(|_| None).collect(),
-            dials: (0..config.rank).map(dial).collect(),
+            started: Instant::now(),
+            pulse: Pulse::start(ranks).map_err(MeshError::Pulse)?,
+            pairs: (0..ranks).map(|_| Pair::default()).collect(),
+            dials: (0..config.rank).map(|peer| Dial::new(peer, Purpose::Link)).collect(),
             accepted: Vec::new(),
-        }
+        })
     }
 
     fn is_complete(&self) -> bool {
         let own = self.config.rank;
-        self.links.iter().enumerate().all(|(rank, link)| rank == own || link.is_some())
+        self.pairs.iter().enumerate().all(|(rank, pair)| rank == own || pair.is_complete())
+    }
+
+    fn into_links(self) -> Vec<Box<dyn Link>> {
+        let pulse = Arc::new(self.pulse);
+        let link = |greeted: Greeted| {
+            let vital = Vital::new(pulse.clone(), greeted.peer);
+            greeted.into_link(self.config, vital)
+        };
+        self.pairs.into_iter().filter_map(|pair| pair.link).map(link).collect()
     }
 
     fn accept(&mut self, listener: &Listener) -> Result<(), MeshError> {
@@ -254,6 +271,7 @@ impl<'a> Mesh<'a> {
                             &self.context,
                             stream,
                             dial.peer,
+                            dial.purpose,
                         )))
                     }),
                 },
@@ -269,6 +287,7 @@ impl<'a> Mesh<'a> {
     /// Moves every greeting as far as the bytes allow.
     fn greet(&mut self) -> Result<(), MeshError> {
         let now = Instant::now();
+        let mut done = Vec::new();
         for dial in &mut self.dials {
             let Attempt::Greeting(handshake) = &mut dial.attempt else {
                 continue;
@@ -276,7 +295,7 @@ impl<'a> Mesh<'a> {
             match handshake.step(&self.context) {
                 Step::Pending => {}
                 Step::Done(greeted) => {
-                    self.links[dial.peer] = Some(greeted.into_link(self.config));
+                    done.push(*greeted);
                     dial.attempt = Attempt::Done;
                 }
                 Step::Refused(Refused::Stranger(reason)) => dial.retry(now, reason),
@@ -292,30 +311,46 @@ impl<'a> Mesh<'a> {
                     self.accepted.swap_remove(at);
                 }
                 Step::Done(greeted) => {
-                    self.keep(*greeted);
+                    done.push(*greeted);
                     self.accepted.swap_remove(at);
                 }
                 Step::Refused(Refused::Fatal(error)) => return Err(error),
             }
         }
+        done.into_iter().for_each(|greeted| self.keep(greeted));
         Ok(())
     }
 
-    /// Keeps the first link to a rank. A second one can only be a rank that was started twice; it
-    /// finds its connection closed.
+    /// Keeps the first connection of each kind to a rank. A second one can only be a rank that was
+    /// started twice; it finds its connection closed.
     fn keep(&mut self, greeted: Greeted) {
         let peer = greeted.peer;
-        if self.links[peer].is_none() {
-            self.links[peer] = Some(greeted.into_link(self.config));
+        let pair = &mut self.pairs[peer];
+        match greeted.purpose {
+            Purpose::Link if pair.link.is_none() => {
+                if let Some(beats) = greeted.shm_beats(self.config) {
+                    pair.beats = true;
+                    self.pulse.add(peer, beats);
+                } else if peer < self.config.rank {
+                    self.dials.push(Dial::new(peer, Purpose::Beats));
+                }
+                pair.link = Some(greeted);
+            }
+            Purpose::Beats if !pair.beats => {
+                pair.beats = true;
+                self.pulse.add(peer, greeted.into_beats(self.config));
+            }
+            Purpose::Link | Purpose::Beats => {}
         }
     }
 
     fn missing(&self) -> MeshError {
         let own = self.config.rank;
-        let missing = (0..self.links.len())
-            .filter(|&rank| rank != own && self.links[rank].is_none())
+        let missing = (0..self.pairs.len())
+            .filter(|&rank| rank != own && !self.pairs[rank].is_complete())
             .map(|rank| {
-                let dialed = self.dials.get(rank);
+                // The last dial to a rank is the one that has not come through.
+                let dialed = self.dials.iter().rfind(|dial| dial.peer == rank);
                 let reason = dialed.map_or("it never dialed".to_string(), |dial| {
                     let addr = self.config.addrs[rank];
                     match dial.attempt {
@@ -332,7 +367,23 @@ impl<'a> Mesh<'a> {
     }
 }
 
+impl Pair {
+    fn is_complete(&self) -> bool {
+        self.link.is_some() && self.beats
+    }
+}
+
 impl Dial {
+    fn new(peer: usize, purpose: Purpose) -> Self {
+        Dial {
+            peer,
+            purpose,
+            attempt: Attempt::Waiting { until: Instant::now() },
+            pause: REDIAL_MIN,
+            reason: "not tried yet".to_string(),
+        }
+    }
+
     fn retry(&mut self, now: Instant, reason: String) {
         self.reason = reason;
         self.attempt = Attempt::Waiting { until: now + self.pause };

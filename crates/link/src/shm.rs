@@ -10,25 +10,16 @@
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::error::Sticky;
 use crate::frame::{Header, Verdict};
-use crate::link::{SLOT_BYTES, SLOT_HEADER_BYTES, SLOTS};
+use crate::link::SLOTS;
 use crate::shm_object::Mapping;
+use crate::shm_ring::Ring;
 use crate::socket::{close_gently, read_some, write_some};
-use crate::{Link, LinkError, LinkInfo, MESSAGE_BYTES_MAX};
-
-/// One direction: a page for the consumer's counter and sleep flag, then the slots.
-const CONTROL_BYTES: usize = 4096;
-const RING_BYTES: usize = CONTROL_BYTES + SLOTS * SLOT_BYTES;
-
-/// Bytes of the shared object: both directions.
-pub(crate) const OBJECT_BYTES: usize = 2 * RING_BYTES;
-
-/// Offsets in the control page. Two cache lines apart, because processors fetch lines in pairs.
-const CONSUMED_AT: usize = 0;
-const ASLEEP_AT: usize = 128;
+use crate::{Link, LinkError, LinkInfo, MESSAGE_BYTES_MAX, Vital};
 
 /// Polls without success between two looks at the TCP connection: a look costs about 0.3 us, 256
 /// polls at least 1 us of spinning, usually far more.
@@ -40,6 +31,7 @@ pub(crate) struct ShmLink {
     send: Producer,
     recv: Consumer,
     stream: TcpStream,
+    vital: Vital,
     idle_polls: u32,
     send_error: Sticky,
     recv_error: Sticky,
@@ -51,14 +43,11 @@ impl ShmLink {
         info: LinkInfo,
         epoch: u64,
         lower: bool,
-        mapping: Mapping,
+        mapping: Arc<Mapping>,
         stream: TcpStream,
+        vital: Vital,
     ) -> Self {
-        let mapping = std::sync::Arc::new(mapping);
-        let ring = |first: bool| Ring {
-            mapping: mapping.clone(),
-            base: if first { 0 } else { RING_BYTES },
-        };
+        let ring = |first| Ring::new(&mapping, first);
         let (send, recv) = (Producer::new(ring(lower)), Consumer::new(ring(!lower)));
         ShmLink {
             info,
@@ -66,6 +55,7 @@ impl ShmLink {
             send,
             recv,
             stream,
+            vital,
             idle_polls: 0,
             send_error: Sticky::default(),
             recv_error: Sticky::default(),
@@ -119,6 +109,10 @@ impl ShmLink {
 impl Link for ShmLink {
     fn info(&self) -> LinkInfo {
         self.info
+    }
+
+    fn vital(&self) -> &Vital {
+        &self.vital
     }
 
     fn message_bytes_max(&self) -> usize {
@@ -184,53 +178,6 @@ impl Drop for ShmLink {
     fn drop(&mut self) {
         close_gently(&self.stream);
     }
-}
-
-/// One direction's part of the mapping.
-struct Ring {
-    mapping: std::sync::Arc<Mapping>,
-    base: usize,
-}
-
-impl Ring {
-    fn atomic_u64(&self, at: usize) -> &AtomicU64 {
-        let address = self.mapping.at(self.base + at, 8).cast::<AtomicU64>();
-        debug_assert!(address.is_aligned());
-        // SAFETY: in bounds (`at` checks), aligned (all offsets are multiples of 64 in a
-        // page-aligned mapping), alive as long as `self`, and only ever accessed atomically.
-        unsafe { address.as_ref() }
-    }
-
-    /// What the consumer has taken so far.
-    fn consumed(&self) -> &AtomicU64 {
-        self.atomic_u64(CONSUMED_AT)
-    }
-
-    /// Whether the consumer sleeps and wants a byte on the connection.
-    fn asleep(&self) -> &AtomicU32 {
-        let address = self.mapping.at(self.base + ASLEEP_AT, 4).cast::<AtomicU32>();
-        // SAFETY: as for `atomic_u64`.
-        unsafe { address.as_ref() }
-    }
-
-    /// The slot of message `seq`: its ready flag, its epoch, its length and its bytes.
-    fn slot(&self, seq: u64) -> Slot<'_> {
-        let at = CONTROL_BYTES + (seq as usize % SLOTS) * SLOT_BYTES;
-        Slot {
-            seq: self.atomic_u64(at),
-            epoch: self.atomic_u64(at + 8),
-            len: self.atomic_u64(at + 16),
-            message: self.mapping.at(self.base + at + SLOT_HEADER_BYTES, MESSAGE_BYTES_MAX),
-        }
-    }
-}
-
-struct Slot<'a> {
-    seq: &'a AtomicU64,
-    epoch: &'a AtomicU64,
-    len: &'a AtomicU64,
-    /// Good for [`MESSAGE_BYTES_MAX`] bytes.
-    message: NonNull<u8>,
 }
 
 struct Producer {
@@ -352,7 +299,7 @@ impl Consumer {
 mod tests {
     use super::*;
     use crate::shm_object::ObjectName;
-    use std::sync::Arc;
+    use crate::shm_ring::OBJECT_BYTES;
 
     const EPOCH: u64 = 7;
 
@@ -362,7 +309,7 @@ mod tests {
         instance[..4].copy_from_slice(&std::process::id().to_le_bytes());
         let name = ObjectName::new(&instance, EPOCH, 0, 1);
         let mapping = Arc::new(Mapping::create(&name, OBJECT_BYTES).unwrap());
-        let ring = || Ring { mapping: mapping.clone(), base: RING_BYTES };
+        let ring = || Ring::new(&mapping, false);
         (Producer::new(ring()), Consumer::new(ring()), ring())
     }
 

@@ -13,7 +13,7 @@ use crate::frame::{HEADER_BYTES, Header, Verdict};
 use crate::link::{SLOT_HEADER_BYTES, SLOTS};
 use crate::seal::{Sealer, TAG_BYTES};
 use crate::socket::{close_gently, peek_end, read_some, write_some};
-use crate::{Link, LinkError, LinkInfo, MESSAGE_BYTES_MAX};
+use crate::{Link, LinkError, LinkInfo, MESSAGE_BYTES_MAX, Vital};
 
 /// The longest frame on the wire, in bytes.
 const FRAME_BYTES_MAX: usize = HEADER_BYTES + MESSAGE_BYTES_MAX + TAG_BYTES;
@@ -35,6 +35,7 @@ pub(crate) struct TcpLink {
     info: LinkInfo,
     epoch: u64,
     stream: TcpStream,
+    vital: Vital,
     sealers: Option<Sealers>,
     send: SendQueue,
     recv: RecvBuffer,
@@ -44,11 +45,18 @@ pub(crate) struct TcpLink {
 
 impl TcpLink {
     /// `stream` has been through the greeting and [`crate::socket::prepare`].
-    pub fn new(info: LinkInfo, epoch: u64, stream: TcpStream, sealers: Option<Sealers>) -> Self {
+    pub fn new(
+        info: LinkInfo,
+        epoch: u64,
+        stream: TcpStream,
+        sealers: Option<Sealers>,
+        vital: Vital,
+    ) -> Self {
         TcpLink {
             info,
             epoch,
             stream,
+            vital,
             sealers,
             send: SendQueue::new(),
             recv: RecvBuffer::new(),
@@ -99,6 +107,10 @@ impl TcpLink {
 impl Link for TcpLink {
     fn info(&self) -> LinkInfo {
         self.info
+    }
+
+    fn vital(&self) -> &Vital {
+        &self.vital
     }
 
     fn message_bytes_max(&self) -> usize {

@@ -65,12 +65,12 @@ fn survivors_of_a_killed_rank_name_it() {
 }
 
 #[test]
-fn a_frozen_rank_is_late_and_named_by_all() {
+fn a_stuck_rank_is_late_and_named_by_all() {
     for transport in TRANSPORTS {
         for (ranks, algorithm) in [(2, Algorithm::OneShot), (4, Algorithm::TwoPhase)] {
             for victim in 0..ranks {
-                let deadline = Duration::from_millis(150);
-                let options = Options { algorithm, deadline, ..Options::default() };
+                let wait_max = Duration::from_millis(150);
+                let options = Options { algorithm, wait_max, ..Options::default() };
                 let all_ended = Barrier::new(ranks);
                 let ends = run(ranks, transport, &options, |mut group| {
                     let end = if group.rank() == victim {
@@ -79,7 +79,7 @@ fn a_frozen_rank_is_late_and_named_by_all() {
                     } else {
                         Some(steps_until_error(group, 500))
                     };
-                    // The victim holds its links open, as a stopped process would.
+                    // The victim's process lives, and does nothing.
                     all_ended.wait();
                     end
                 });
@@ -108,9 +108,23 @@ fn a_late_rank_that_comes_in_time_is_waited_for() {
 }
 
 #[test]
+fn a_rank_that_computes_for_longer_than_silence_may_last_is_waited_for() {
+    for transport in TRANSPORTS {
+        let options = Options { silence_max: Duration::from_secs(2), ..Options::default() };
+        run(3, transport, &options, |mut group| {
+            step(&mut group, 100).unwrap();
+            if group.rank() == 1 {
+                thread::sleep(Duration::from_secs(3));
+            }
+            step(&mut group, 100).unwrap();
+        });
+    }
+}
+
+#[test]
 fn an_idle_rank_waits_beyond_the_deadline_and_wakes_for_work() {
     for transport in TRANSPORTS {
-        let options = Options { deadline: Duration::from_millis(30), ..Options::default() };
+        let options = Options { wait_max: Duration::from_millis(30), ..Options::default() };
         run(3, transport, &options, |mut group| {
             for round in 0..5u8 {
                 let mut message = vec![round; 10];

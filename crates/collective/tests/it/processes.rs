@@ -13,6 +13,9 @@ use sinew_collective::{CollectiveError, Group, Options};
 
 const RANKS: usize = 3;
 
+/// Steps before anything happens, so that all ranks are linked and in full swing.
+const STEPS_MIN: usize = 100;
+
 /// The rank that is killed or stopped.
 const VICTIM: usize = 2;
 
@@ -36,8 +39,7 @@ fn group(
     };
     let abort = Arc::new(AtomicBool::new(false));
     let links = connect_mesh(listener, &config, &abort).unwrap();
-    let options = Options { deadline: Duration::from_millis(500), ..Options::default() };
-    Group::new(rank, links, abort, options).unwrap()
+    Group::new(rank, links, abort, Options::default()).unwrap()
 }
 
 fn bind() -> Listener {
@@ -58,8 +60,9 @@ fn rank_process() {
     std::io::stdin().read_line(&mut line).unwrap();
     let addrs = line.split_whitespace().map(|addr| addr.parse().unwrap()).collect();
     let mut group = group(&listener, rank, addrs, preference);
-    let error = steps_until_error(&mut group);
-    println!("\nblames {}", error.rank().unwrap());
+    let error = live(&mut group, setting("SINEW_TEST_IDLE") == "1");
+    let blamed = error.rank().map_or("itself".to_string(), |rank| rank.to_string());
+    println!("\nblames {blamed} because {error}");
 }
 
 fn step(group: &mut Group) -> Result<(), CollectiveError> {
@@ -67,9 +70,28 @@ fn step(group: &mut Group) -> Result<(), CollectiveError> {
     group.all_gather(&own, &[1000; RANKS], &mut [0.0; 1000 * RANKS])
 }
 
-fn steps_until_error(group: &mut Group) -> CollectiveError {
-    loop {
+/// Steps until an error, or soon waits for a word of the victim's.
+fn live(group: &mut Group, idle: bool) -> CollectiveError {
+    for _ in 0..STEPS_MIN {
         if let Err(error) = step(group) {
+            return error;
+        }
+    }
+    end(group, idle)
+}
+
+fn end(group: &mut Group, idle: bool) -> CollectiveError {
+    loop {
+        let done = match idle {
+            false => step(group),
+            // The victim has a long look out of the window before it says anything.
+            true if group.rank() == VICTIM => {
+                std::thread::sleep(Duration::from_secs(60));
+                Ok(())
+            }
+            true => group.broadcast_idle(VICTIM, &mut Vec::new()),
+        };
+        if let Err(error) = done {
             return error;
         }
     }
@@ -81,11 +103,12 @@ struct Rank {
 }
 
 impl Rank {
-    fn start(rank: usize, shm: bool) -> Self {
+    fn start(rank: usize, shm: bool, idle: bool) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["processes::rank_process", "--exact", "--ignored", "--nocapture"])
             .env("SINEW_TEST_RANK", rank.to_string())
             .env("SINEW_TEST_SHM", if shm { "1" } else { "0" })
+            .env("SINEW_TEST_IDLE", if idle { "1" } else { "0" })
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -118,40 +141,82 @@ impl Drop for Rank {
     }
 }
 
-/// Starts three ranks, this process being rank 0, strikes the victim once all are in full swing,
-/// and returns whom rank 0 and rank 1 blame.
-fn strike(shm: bool, signal: Signal) -> ([usize; 2], Rank) {
-    let listener = bind();
-    let mut ranks: Vec<Rank> = (1..RANKS).map(|rank| Rank::start(rank, shm)).collect();
-    let mut addrs = vec![listener.addr()];
-    addrs.extend(ranks.iter_mut().map(|rank| rank.hear("addr ").parse::<SocketAddr>().unwrap()));
-    let line: Vec<String> = addrs.iter().map(SocketAddr::to_string).collect();
-    for rank in &mut ranks {
-        writeln!(rank.child.stdin.as_mut().unwrap(), "{}", line.join(" ")).unwrap();
+/// Three linked ranks in processes of their own, this one being rank 0.
+struct Trio {
+    group: Group,
+    others: Vec<Rank>,
+    idle: bool,
+}
+
+impl Trio {
+    /// Links them, and steps until all are in full swing, or lets them wait for the victim.
+    fn start(shm: bool, idle: bool) -> Self {
+        let listener = bind();
+        let mut others: Vec<Rank> = (1..RANKS).map(|rank| Rank::start(rank, shm, idle)).collect();
+        let mut addrs = vec![listener.addr()];
+        let hear = |rank: &mut Rank| rank.hear("addr ").parse::<SocketAddr>().unwrap();
+        addrs.extend(others.iter_mut().map(hear));
+        let line: Vec<String> = addrs.iter().map(SocketAddr::to_string).collect();
+        for rank in &mut others {
+            writeln!(rank.child.stdin.as_mut().unwrap(), "{}", line.join(" ")).unwrap();
+        }
+        let preference = if shm { Preference::Shm } else { Preference::Tcp };
+        let mut group = group(&listener, 0, addrs, preference);
+        (0..STEPS_MIN).for_each(|_| step(&mut group).unwrap());
+        Trio { group, others, idle }
     }
-    let mut group = group(&listener, 0, addrs, if shm { Preference::Shm } else { Preference::Tcp });
-    (0..100).for_each(|_| step(&mut group).unwrap());
-    ranks[VICTIM - 1].signal(signal);
-    let blamed = steps_until_error(&mut group).rank().unwrap();
-    let also = ranks[0].hear("blames ").parse().unwrap();
-    ([blamed, also], ranks.remove(VICTIM - 1))
+
+    fn victim(&mut self) -> &mut Rank {
+        &mut self.others[VICTIM - 1]
+    }
+
+    /// Lives on until the end of the epoch: whom rank 0 and rank 1 blame.
+    fn blamed(&mut self) -> [String; 2] {
+        let here = end(&mut self.group, self.idle).rank().unwrap().to_string();
+        [here, blamed_by(&mut self.others[0])]
+    }
+}
+
+fn blamed_by(rank: &mut Rank) -> String {
+    rank.hear("blames ").split_whitespace().next().unwrap().to_string()
 }
 
 #[test]
 fn a_killed_process_is_named_by_the_others() {
-    for shm in [true, false] {
-        let (blamed, _victim) = strike(shm, Signal::KILL);
-        assert_eq!(blamed, [VICTIM; 2]);
+    for (shm, idle) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut trio = Trio::start(shm, idle);
+        trio.victim().signal(Signal::KILL);
+        assert_eq!(trio.blamed(), [VICTIM.to_string(), VICTIM.to_string()]);
     }
 }
 
 #[test]
-fn a_stopped_process_is_named_and_finds_itself_alone_when_it_goes_on() {
+fn a_stopped_process_is_named_even_by_idle_ranks_and_blames_nobody_when_it_goes_on() {
+    for (shm, idle) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut trio = Trio::start(shm, idle);
+        trio.victim().signal(Signal::STOP);
+        assert_eq!(trio.blamed(), [VICTIM.to_string(), VICTIM.to_string()]);
+        trio.victim().signal(Signal::CONT);
+        if !idle {
+            assert_eq!(blamed_by(trio.victim()), "itself");
+        }
+    }
+}
+
+#[test]
+fn a_process_that_stops_for_a_moment_is_waited_for() {
     for shm in [true, false] {
-        let (blamed, mut victim) = strike(shm, Signal::STOP);
-        assert_eq!(blamed, [VICTIM; 2]);
-        victim.signal(Signal::CONT);
-        let other: usize = victim.hear("blames ").parse().unwrap();
-        assert_ne!(other, VICTIM);
+        let mut trio = Trio::start(shm, false);
+        trio.victim().signal(Signal::STOP);
+        let resumed = std::thread::spawn({
+            let pid = Pid::from_child(&trio.victim().child);
+            move || {
+                std::thread::sleep(Duration::from_millis(1500));
+                kill_process(pid, Signal::CONT).unwrap();
+            }
+        });
+        (0..1000).for_each(|_| step(&mut trio.group).unwrap());
+        resumed.join().unwrap();
+        (0..100).for_each(|_| step(&mut trio.group).unwrap());
     }
 }

@@ -23,10 +23,16 @@ fn middle(target: SocketAddr, tag_bytes: usize, mut tamper: Tamper) -> SocketAdd
     let addr = listener.local_addr().unwrap();
     thread::spawn(move || {
         let (mut dialer, _) = listener.accept().unwrap();
-        let mut target = TcpStream::connect(target).unwrap();
-        let (mut back_from, mut back_to) =
-            (target.try_clone().unwrap(), dialer.try_clone().unwrap());
-        thread::spawn(move || std::io::copy(&mut back_from, &mut back_to));
+        let addr = target;
+        let mut target = TcpStream::connect(addr).unwrap();
+        pass(&target, &dialer);
+        // The second connection carries signs of life; nobody touches those.
+        thread::spawn(move || {
+            let (dialer, _) = listener.accept().unwrap();
+            let target = TcpStream::connect(addr).unwrap();
+            pass(&target, &dialer);
+            pass(&dialer, &target);
+        });
 
         let mut greeting = [0; GREETING_BYTES];
         for half in greeting.chunks_mut(GREETING_BYTES / 2) {
@@ -51,6 +57,15 @@ fn middle(target: SocketAddr, tag_bytes: usize, mut tamper: Tamper) -> SocketAdd
         let _ = target.shutdown(Shutdown::Both);
     });
     addr
+}
+
+/// Passes on one direction as it is, until it ends.
+fn pass(from: &TcpStream, to: &TcpStream) {
+    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+    thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut to);
+        to.shutdown(Shutdown::Write)
+    });
 }
 
 const MESSAGES: usize = 6;
