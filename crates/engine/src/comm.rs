@@ -89,6 +89,14 @@ impl Comm {
         Ok(self.group.broadcast(0, message)?)
     }
 
+    /// Looks whether the other ranks are still there, without waiting.
+    ///
+    /// # Errors
+    /// A rank is silent or lost.
+    pub fn check_ranks(&mut self) -> Result<(), EngineError> {
+        Ok(self.group.check_ranks()?)
+    }
+
     /// Waits for rank 0's next step, for as long as there is none.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use std::io::{self, BufReader, BufWriter};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use gguf::{File, Source};
@@ -23,6 +23,9 @@ use crate::{EngineError, Rank, RankOptions};
 
 /// Progress of loading is told at most this often.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// An idle leader looks this often whether the other ranks are still there.
+const IDLE_CHECK: Duration = Duration::from_millis(250);
 
 /// A command, and for `Connect` the flag that ends the epoch it begins.
 struct Order {
@@ -151,7 +154,14 @@ impl<'a> Worker<'a> {
         let mut leader = Leader::new(&self.rank);
         loop {
             let order = match leader.is_idle() {
-                true => orders.recv().map_err(|_| ()).map(Some),
+                true => match orders.recv_timeout(IDLE_CHECK) {
+                    Ok(order) => Ok(Some(order)),
+                    Err(RecvTimeoutError::Timeout) => {
+                        comm.check_ranks()?;
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => Err(()),
+                },
                 false => match orders.try_recv() {
                     Ok(order) => Ok(Some(order)),
                     Err(std::sync::mpsc::TryRecvError::Empty) => Ok(None),

@@ -62,6 +62,7 @@ impl Instance {
         let Some((at, found)) = self.find(worker) else { return };
         found.heard_at = now;
         found.must_speak_by = None;
+        found.is_suspect = false;
         match event {
             Said::Listening { port } => found.port = Some(port),
             Said::Loading { done_bytes, total_bytes } => {
@@ -109,8 +110,15 @@ impl Instance {
             Some(rank) => self.lost(rank, why),
             None => format!("{} lost the other ranks: {why}", self.name(by)),
         };
-        if let (Phase::Linking { until }, Some(rank)) = (&self.phase, rank) {
-            self.ask_for_a_sign(rank, until.saturating_sub(LINK_DEADLINE), now);
+        match (&self.phase, rank) {
+            (Phase::Linking { until }, Some(rank)) => {
+                self.ask_for_a_sign(rank, until.saturating_sub(LINK_DEADLINE), now);
+            }
+            (Phase::Ready, Some(rank)) => {
+                let worker = self.ranks.get_mut(rank).and_then(|rank| rank.worker.as_mut());
+                worker.into_iter().for_each(|worker| worker.is_suspect = true);
+            }
+            _ => {}
         }
         self.link_at = now + self.link_failures.backoff(now);
         let requests = self.requests.take_running();

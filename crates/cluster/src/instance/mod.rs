@@ -47,6 +47,10 @@ const REASON_PATIENCE: Duration = Duration::from_millis(50);
 /// Two healthy workers without a link find that out at about the same time. One that has not
 /// complained so long after the other is frozen.
 const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
+/// A worker that another rank has named in its last epoch links to the next one within
+/// milliseconds, or after the rest of a step, if it is healthy after all. One that says nothing for
+/// so long is frozen.
+const NAMED_PATIENCE: Duration = Duration::from_secs(2);
 /// After giving up on a worker that keeps dying: the first request after this tries once more.
 const GIVEN_UP_FOR: Duration = Duration::from_secs(30);
 
@@ -334,6 +338,10 @@ impl Instance {
             for at in 0..self.ranks.len() {
                 let endpoints = rank::endpoints(&self.ranks, at);
                 self.send(at, Command::Connect { epoch: self.epoch, endpoints });
+                let worker = self.ranks[at].worker.as_mut();
+                if let Some(worker) = worker.filter(|worker| worker.is_suspect) {
+                    worker.must_speak_by = Some(now + NAMED_PATIENCE);
+                }
             }
         }
     }

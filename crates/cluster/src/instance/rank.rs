@@ -55,6 +55,8 @@ pub(super) struct Worker {
     /// It has been told to end.
     pub ending: bool,
     pub heard_at: Duration,
+    /// Another rank has named it, and it has said nothing since.
+    pub is_suspect: bool,
     /// It is taken for frozen if nothing was heard of it by then.
     pub must_speak_by: Option<Duration>,
     /// Why it ends, where that is known before it does.
@@ -190,6 +192,7 @@ impl Worker {
             linked: false,
             ending: false,
             heard_at: now,
+            is_suspect: false,
             must_speak_by: None,
             last_words: None,
         }

@@ -300,7 +300,8 @@ fn what_older_epochs_say_is_ignored() {
 fn a_frozen_worker_is_killed_when_the_others_find_that_it_does_not_link() {
     let mut instance = ready();
     let late = |epoch| Said::Lost { epoch, rank: Some(1), reason: "it is late".to_owned() };
-    assert_eq!(brief(&says(&mut instance, 1, late(1), 10)), "disconnect1 disconnect2");
+    let broken = Said::Lost { epoch: 1, rank: None, reason: "a broken link".to_owned() };
+    assert_eq!(brief(&says(&mut instance, 1, broken.clone(), 10)), "disconnect1 disconnect2");
     assert_eq!(brief(&instance.step(Event::Tick, ms(110))), "connect1@2 connect2@2");
     assert_eq!(brief(&says(&mut instance, 1, late(2), 10_110)), "disconnect1 disconnect2");
     assert_eq!(brief(&instance.step(Event::Tick, ms(10_210))), "connect1@3 connect2@3");
@@ -311,12 +312,41 @@ fn a_frozen_worker_is_killed_when_the_others_find_that_it_does_not_link() {
 
     // One that complains as well is not frozen: it is the link that does not work.
     let mut instance = ready();
-    says(&mut instance, 1, late(1), 10);
+    says(&mut instance, 1, broken, 10);
     instance.step(Event::Tick, ms(110));
     says(&mut instance, 1, late(2), 10_110);
     let lost = Said::Lost { epoch: 2, rank: Some(0), reason: "it is late".to_owned() };
     says(&mut instance, 2, lost, 10_111);
     assert_eq!(brief(&instance.step(Event::Tick, ms(12_000))), "connect1@3 connect2@3");
+}
+
+#[test]
+fn a_worker_that_was_named_and_then_does_not_link_is_killed_soon() {
+    let silent = || Said::Lost { epoch: 1, rank: Some(1), reason: "no sign of life".to_owned() };
+    let mut instance = ready();
+    assert_eq!(brief(&says(&mut instance, 1, silent(), 10)), "disconnect1 disconnect2");
+    assert_eq!(brief(&instance.step(Event::Tick, ms(110))), "connect1@2 connect2@2");
+    assert_eq!(brief(&instance.step(Event::Tick, ms(2109))), "");
+    assert_eq!(brief(&instance.step(Event::Tick, ms(2110))), "kill2");
+
+    // One that has a word to say, or that links, is healthy.
+    for word in [Said::Lost { epoch: 1, rank: Some(0), reason: "gone".to_owned() }, linked(2)] {
+        let mut instance = ready();
+        says(&mut instance, 1, silent(), 10);
+        let early = matches!(word, Said::Lost { .. });
+        if early {
+            says(&mut instance, 2, word.clone(), 20);
+        }
+        instance.step(Event::Tick, ms(110));
+        if !early {
+            says(&mut instance, 2, word, 120);
+        }
+        assert_eq!(brief(&instance.step(Event::Tick, ms(5000))), "");
+    }
+}
+
+fn linked(epoch: u64) -> Said {
+    Said::Linked { epoch }
 }
 
 #[test]
