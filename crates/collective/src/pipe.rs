@@ -1,9 +1,9 @@
 //! Messages between ranks of different stages: point to point, and never in anybody's way.
 //!
 //! The collectives of a [`Group`] run among the ranks of one stage. What a stage hands to the next
-//! goes over *pipes*, the links to all other ranks. A rank that waits, for whatever it may be, takes
-//! in what comes through its pipes and keeps it until it is asked for; so two ranks that send to
-//! each other cannot wait for each other, and a stage computes while its next input arrives.
+//! goes over *pipes*, the links to all other ranks. A rank that waits, for whatever it may be,
+//! takes in what comes through its pipes and keeps it until it is asked for; so two ranks that send
+//! to each other cannot wait for each other, and a stage computes while its next input arrives.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use crate::rooted::{BytesOut, IDLE_CHECK, IDLE_LOOK, append};
 use crate::wire::Op;
 use crate::{CollectiveError, Group};
 
-/// Messages that are kept for later, of one peer: more than steps are ever in flight. Beyond that the
-/// peer has to wait.
+/// Messages that are kept for later, of one peer: more than steps are ever in flight. Beyond that
+/// the peer has to wait.
 const KEPT_MAX: usize = 64;
 
 /// The link to one rank of another stage.

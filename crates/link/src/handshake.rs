@@ -84,7 +84,8 @@ pub(crate) struct Handshake {
     failure: Option<MeshError>,
     nonces: [[u8; 32]; 2],
     mapping: Option<Arc<Mapping>>,
-    /// The listener's object until the dialer has mapped it too.
+    /// The object's name, until both have mapped it: whichever end outlives a greeting that fails
+    /// removes it.
     object: Option<ObjectName>,
     incoming: [u8; WORD_BYTES],
     received: usize,
@@ -259,6 +260,9 @@ impl Handshake {
         // both ends stop waiting for each other.
         let failed = self.failure.is_some();
         self.state = if failed { State::Fail } else { State::Await(Kind::Offer) };
+        if !failed && self.tries_shm() {
+            self.object = Some(self.object_name(context));
+        }
         self.say(context, Kind::Confirm, false);
         Ok(())
     }

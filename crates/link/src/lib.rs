@@ -9,8 +9,9 @@
 //! the fastest transport both can use. The TCP connection of a shared-memory link stays open: its
 //! end tells that the peer died, and a byte on it wakes a sleeping peer.
 //!
-//! Beside its messages each pair exchanges signs of life ([`Vital`]): a counter in the shared memory,
-//! or a second TCP connection. A process that is frozen stops giving them; one that computes does not.
+//! Beside its messages each pair exchanges signs of life ([`Vital`]): a counter in the shared
+//! memory, or a second TCP connection. A process that is frozen stops giving them; one that
+//! computes does not.
 //!
 //! This crate knows nothing of tensors, collectives, or how ranks come by their addresses and
 //! their secret (the control plane deals both out).

@@ -1,8 +1,9 @@
 //! The shared-memory object of one pair of ranks: made, mapped, checked and unlinked.
 //!
 //! The object has a name only between its making and the moment both ranks have mapped it: one
-//! round trip. A kill in that window leaves it behind; [`unlink_leftovers`] finds it, because the
-//! name follows from instance, epoch and ranks alone.
+//! round trip. Whichever rank outlives a greeting that fails there removes the name. Only if both
+//! are killed in that window it stays; [`unlink_leftovers`] finds it, because the name follows from
+//! instance, epoch and ranks alone.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;

@@ -1,5 +1,5 @@
-//! Where things are in a pair's shared memory: two rings, one for each direction, each a control page
-//! and slots. Hands out atomics for flags and counters, and raw pointers for messages.
+//! Where things are in a pair's shared memory: two rings, one for each direction, each a control
+//! page and slots. Hands out atomics for flags and counters, and raw pointers for messages.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
