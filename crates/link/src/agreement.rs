@@ -1,5 +1,6 @@
 //! What two ranks must agree about, and what they then use: pure logic, the same on both ends.
 
+use crate::rdma::{Addresses, choose};
 use crate::seal::Cipher;
 use crate::{Encryption, HostId, MeshError, Preference};
 
@@ -13,6 +14,8 @@ pub(crate) struct Terms {
     pub latency_us: u32,
     pub host: HostId,
     pub aes_is_fast: bool,
+    /// The RDMA ports to meet on.
+    pub rdma: Addresses,
 }
 
 /// What both ranks conclude.
@@ -21,8 +24,10 @@ pub(crate) struct Agreement {
     pub same_host: bool,
     /// Shared memory is to be tried.
     pub try_shm: bool,
-    /// TCP will not do if it fails.
-    pub only_shm: bool,
+    /// RDMA is to be tried, on this port of ours.
+    pub try_rdma: Option<usize>,
+    /// TCP will not do if what is tried fails.
+    pub no_tcp: bool,
     pub cipher: Option<Cipher>,
     pub latency_us: u32,
 }
@@ -44,8 +49,9 @@ pub(crate) fn agree(ours: &Terms, theirs: &Terms, peer: usize) -> Result<Agreeme
         return Err(mismatch("the delay in us", &ours.latency_us, &theirs.latency_us));
     }
     let wants = |preference| ours.preference == preference || theirs.preference == preference;
-    let only_shm = wants(Preference::Shm);
-    if only_shm && wants(Preference::Tcp) {
+    let (only_shm, only_rdma) = (wants(Preference::Shm), wants(Preference::Rdma));
+    let forced = [only_shm, only_rdma, wants(Preference::Tcp)];
+    if forced.into_iter().filter(|&forced| forced).count() > 1 {
         return Err(mismatch("the transport", &ours.preference, &theirs.preference));
     }
     let same_host = ours.host == theirs.host;
@@ -61,13 +67,21 @@ pub(crate) fn agree(ours: &Terms, theirs: &Terms, peer: usize) -> Result<Agreeme
         Encryption::Sealed if ours.aes_is_fast && theirs.aes_is_fast => Some(Cipher::Aes256Gcm),
         Encryption::Sealed => Some(Cipher::ChaCha20Poly1305),
     };
-    let try_shm = same_host && !wants(Preference::Tcp);
-    Ok(Agreement { same_host, try_shm, only_shm, cipher, latency_us: ours.latency_us })
+    let try_shm = same_host && !wants(Preference::Tcp) && !only_rdma;
+    let try_rdma = match choose(&ours.rdma, &theirs.rdma, same_host) {
+        Err(reason) if only_rdma => return Err(MeshError::NoRdma { peer, reason }),
+        Ok(port) if only_rdma || !(same_host || wants(Preference::Tcp)) => Some(port),
+        _ => None,
+    };
+    let no_tcp = only_shm || only_rdma;
+    let latency_us = ours.latency_us;
+    Ok(Agreement { same_host, try_shm, try_rdma, no_tcp, cipher, latency_us })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rdma::Address;
 
     const OURS: Terms = Terms {
         ranks: 2,
@@ -76,6 +90,7 @@ mod tests {
         latency_us: 0,
         host: HostId([1; 16]),
         aes_is_fast: true,
+        rdma: Addresses::NONE,
     };
 
     #[test]
@@ -99,6 +114,41 @@ mod tests {
             let here = agree(&ours, &theirs, 1).ok();
             assert_eq!(here, agree(&theirs, &ours, 0).ok(), "{ours:?} {theirs:?}");
             assert_eq!(here.map(|agreement| agreement.try_shm), expected, "{ours:?} {theirs:?}");
+        }
+    }
+
+    #[test]
+    fn rdma_is_for_two_machines_on_one_wire_or_for_who_insists() {
+        let on_wire = |ip: [u8; 4]| {
+            let mut rdma = Addresses::NONE;
+            rdma.all[0] = Address { ip, prefix: 24, cable: false };
+            Addresses { count: 1, ..rdma }
+        };
+        let (auto, shm, tcp) = (Preference::Auto, Preference::Shm, Preference::Tcp);
+        let rdma = Preference::Rdma;
+        // Preferences, same machine, same wire, then: Some(try RDMA) or None for an error.
+        for (a, b, same_host, same_wire, expected) in [
+            (auto, auto, false, true, Some(true)),
+            (auto, auto, false, false, Some(false)),
+            (auto, auto, true, true, Some(false)),
+            (auto, tcp, false, true, Some(false)),
+            (auto, rdma, false, true, Some(true)),
+            (auto, rdma, true, true, Some(true)),
+            (rdma, rdma, false, true, Some(true)),
+            (rdma, rdma, false, false, None),
+            (rdma, auto, false, false, None),
+            (rdma, tcp, false, true, None),
+            (rdma, shm, true, true, None),
+        ] {
+            let host = if same_host { OURS.host } else { HostId([2; 16]) };
+            let network = if same_wire { 0 } else { 1 };
+            let ours = Terms { preference: a, rdma: on_wire([10, 0, 0, 1]), ..OURS };
+            let theirs = Terms { preference: b, host, rdma: on_wire([10, 0, network, 2]), ..OURS };
+            let here = agree(&ours, &theirs, 1).ok();
+            assert_eq!(here, agree(&theirs, &ours, 0).ok(), "{ours:?} {theirs:?}");
+            let tried = here.map(|agreement| agreement.try_rdma.is_some());
+            assert_eq!(tried, expected, "{a:?} {b:?} {same_host} {same_wire}");
+            assert!(here.is_none_or(|agreement| !(agreement.try_shm && tried == Some(true))));
         }
     }
 

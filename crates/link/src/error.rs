@@ -76,6 +76,12 @@ pub enum MeshError {
     #[error("no shared memory with rank {peer}: {reason}; use transport auto or tcp")]
     NoSharedMemory { peer: usize, reason: String },
 
+    #[error(
+        "no RDMA with rank {peer}: {reason} (`sinew doctor rdma` on both machines says more; \
+         transport auto or tcp do without)"
+    )]
+    NoRdma { peer: usize, reason: String },
+
     #[error("the mesh was given up because the instance stops")]
     Aborted,
 }

@@ -9,41 +9,15 @@ use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-use crate::agreement::{Agreement, Terms, agree};
-use crate::beats::{BeatKeys, TcpBeats};
+use crate::agreement::{Agreement, agree};
+use crate::context::Context;
+use crate::greeted::{Greeted, sealers};
 use crate::hello::{Kind, Purpose, Transcript, Unreadable, VERSION, WORD_BYTES, Word, may_be_word};
-use crate::pulse::Channel;
-use crate::seal::{Cipher, Sealer};
-use crate::shm::ShmLink;
+use crate::rdma::{self, Endpoint, Guards, RdmaError};
 use crate::shm_object::{Mapping, ObjectName};
-use crate::shm_ring::{OBJECT_BYTES, ShmBeats};
+use crate::shm_ring::OBJECT_BYTES;
 use crate::socket::{read_some, write_some};
-use crate::tcp::{Sealers, TcpLink};
-use crate::{Delay, Link, LinkError, LinkInfo, MeshConfig, MeshError, Secret, Transport, Vital};
-
-/// What all greetings of one mesh share.
-pub(crate) struct Context {
-    rank: usize,
-    instance: [u8; 16],
-    epoch: u64,
-    secret: Secret,
-    terms: Terms,
-}
-
-impl Context {
-    pub fn new(config: &MeshConfig) -> Self {
-        let terms = Terms {
-            ranks: config.addrs.len() as u32,
-            preference: config.preference,
-            encryption: config.encryption,
-            latency_us: config.latency.as_micros() as u32,
-            host: config.host,
-            aes_is_fast: Cipher::aes_is_fast(),
-        };
-        let secret = config.secret.clone();
-        Context { rank: config.rank, instance: config.instance, epoch: config.epoch, secret, terms }
-    }
-}
+use crate::{LinkError, MeshError};
 
 /// How a greeting stands after a step.
 pub(crate) enum Step {
@@ -58,17 +32,6 @@ pub(crate) enum Refused {
     Stranger(String),
     /// The right peer came, and there is no point in waiting.
     Fatal(MeshError),
-}
-
-/// A peer that proved itself, and how to talk to it.
-pub(crate) struct Greeted {
-    pub peer: usize,
-    pub purpose: Purpose,
-    agreement: Agreement,
-    stream: TcpStream,
-    mapping: Option<Arc<Mapping>>,
-    /// Of the dialer and of the listener: they make the keys new on every connection.
-    nonces: [[u8; 32]; 2],
 }
 
 pub(crate) struct Handshake {
@@ -87,6 +50,7 @@ pub(crate) struct Handshake {
     /// The object's name, until both have mapped it: whichever end outlives a greeting that fails
     /// removes it.
     object: Option<ObjectName>,
+    rdma: Option<rdma::Setup>,
     incoming: [u8; WORD_BYTES],
     received: usize,
     outgoing: [u8; WORD_BYTES],
@@ -98,6 +62,8 @@ pub(crate) struct Handshake {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Await(Kind),
+    /// The peer's first message over RDMA is due.
+    Prove,
     /// The last word is on its way.
     Finish,
     /// The last word is on its way, and there will be no link: the word tells the peer why.
@@ -110,7 +76,7 @@ impl Handshake {
         let mut handshake = Self::new(context, stream, Some(peer), Kind::Reply);
         handshake.purpose = purpose;
         handshake.nonces[0] = random();
-        handshake.say(context, Kind::Hello, false);
+        handshake.say(context, Kind::Hello, None);
         handshake
     }
 
@@ -131,6 +97,7 @@ impl Handshake {
             nonces: [[0; 32]; 2],
             mapping: None,
             object: None,
+            rdma: None,
             incoming: [0; WORD_BYTES],
             received: 0,
             outgoing: [0; WORD_BYTES],
@@ -156,6 +123,11 @@ impl Handshake {
                 State::Fail => {
                     let late = || stranger("it is of an older epoch or another version");
                     return Err(self.failure.take().map_or_else(late, Refused::Fatal));
+                }
+                State::Prove => {
+                    if !self.prove(context) {
+                        return Ok(Step::Pending);
+                    }
                 }
                 State::Await(kind) => {
                     if !self.fill()? {
@@ -203,7 +175,7 @@ impl Handshake {
             Err(Unreadable::Version(_)) if kind == Kind::Hello => {
                 // Any word of ours tells the dialer which version it met.
                 self.state = State::Fail;
-                self.say(context, Kind::Reply, false);
+                self.say(context, Kind::Reply, None);
                 return Ok(());
             }
             Err(error) => return Err(unreadable(error)),
@@ -215,8 +187,12 @@ impl Handshake {
             Kind::Hello => self.hear_hello(context, &word)?,
             Kind::Reply => self.hear_reply(context, &word)?,
             Kind::Confirm => self.hear_confirm(context)?,
-            Kind::Offer => self.hear_offer(context, word.shm),
-            Kind::Answer => self.hear_answer(word.shm),
+            Kind::Offer => self.hear_offer(context, &word),
+            Kind::Answer => self.hear_answer(context, &word),
+            Kind::Ready => self.hear_ready(context, word.yes),
+            Kind::Proof if word.yes => self.state = State::Prove,
+            Kind::Verdict if word.yes => self.state = State::Finish,
+            Kind::Proof | Kind::Verdict => self.do_without("its message did not come through"),
         }
         Ok(())
     }
@@ -239,7 +215,7 @@ impl Handshake {
             self.state = State::Await(Kind::Confirm);
             self.agree(context, word, peer);
         }
-        self.say(context, Kind::Reply, false);
+        self.say(context, Kind::Reply, None);
         Ok(())
     }
 
@@ -260,10 +236,10 @@ impl Handshake {
         // both ends stop waiting for each other.
         let failed = self.failure.is_some();
         self.state = if failed { State::Fail } else { State::Await(Kind::Offer) };
-        if !failed && self.tries_shm() {
+        if !failed && self.agreed().try_shm {
             self.object = Some(self.object_name(context));
         }
-        self.say(context, Kind::Confirm, false);
+        self.say(context, Kind::Confirm, None);
         Ok(())
     }
 
@@ -272,7 +248,7 @@ impl Handshake {
             return Err(Refused::Fatal(failure));
         }
         self.state = State::Finish;
-        if self.tries_shm() {
+        if self.agreed().try_shm {
             let object = self.object_name(context);
             match Mapping::create(&object, OBJECT_BYTES) {
                 Ok(mapping) => {
@@ -280,55 +256,143 @@ impl Handshake {
                     self.object = Some(object);
                     self.state = State::Await(Kind::Answer);
                 }
-                Err(error) => self.do_without_shm(error.to_string()),
+                Err(error) => self.do_without(&error.to_string()),
+            }
+        } else if let Some(port) = self.agreed().try_rdma {
+            match self.prepare_rdma(context, port) {
+                Ok(()) => self.state = State::Await(Kind::Answer),
+                Err(error) => self.do_without(&error.to_string()),
             }
         }
-        self.say(context, Kind::Offer, self.mapping.is_some());
+        self.say_offer(context, Kind::Offer);
         Ok(())
     }
 
-    fn hear_offer(&mut self, context: &Context, offered: bool) {
+    fn hear_offer(&mut self, context: &Context, word: &Word) {
         self.state = State::Finish;
-        if !offered {
-            if self.tries_shm() {
-                self.do_without_shm("it could not make the shared object".to_string());
+        let agreed = self.agreed();
+        if !word.yes {
+            if agreed.try_shm || agreed.try_rdma.is_some() {
+                self.do_without("it could not set up its end");
             }
             return;
         }
-        match Mapping::open(&self.object_name(context), OBJECT_BYTES) {
-            Ok(mapping) => self.mapping = Some(Arc::new(mapping)),
-            Err(error) => self.do_without_shm(error.to_string()),
+        if let (Some(port), Some(theirs)) = (agreed.try_rdma, &word.endpoint) {
+            let prepared = self.prepare_rdma(context, port);
+            match prepared.and_then(|()| self.connect_rdma(theirs)) {
+                Ok(()) => self.state = State::Await(Kind::Ready),
+                Err(error) => self.do_without(&error.to_string()),
+            }
+        } else {
+            match Mapping::open(&self.object_name(context), OBJECT_BYTES) {
+                Ok(mapping) => self.mapping = Some(Arc::new(mapping)),
+                Err(error) => self.do_without(&error.to_string()),
+            }
         }
-        self.say(context, Kind::Answer, self.mapping.is_some());
+        self.say_offer(context, Kind::Answer);
     }
 
-    fn hear_answer(&mut self, mapped: bool) {
+    fn hear_answer(&mut self, context: &Context, word: &Word) {
         self.object = None;
         self.state = State::Finish;
-        if !mapped {
-            self.mapping = None;
-            self.do_without_shm("it could not map the shared object".to_string());
+        if !word.yes {
+            self.do_without("it could not set up its end");
+        } else if let (Some(_), Some(theirs)) = (&self.rdma, &word.endpoint) {
+            let connected = self.connect_rdma(theirs).and_then(|()| self.send_proof());
+            let yes = connected.is_ok();
+            match connected {
+                Ok(()) => self.state = State::Await(Kind::Proof),
+                Err(error) => self.do_without(&error.to_string()),
+            }
+            self.say(context, Kind::Ready, Some((yes, None)));
         }
+    }
+
+    fn hear_ready(&mut self, context: &Context, yes: bool) {
+        if !yes {
+            return self.do_without("it could not set up its end");
+        }
+        match self.send_proof() {
+            Ok(()) => self.state = State::Prove,
+            Err(error) => {
+                self.do_without(&error.to_string());
+                self.say(context, Kind::Proof, Some((false, None)));
+            }
+        }
+    }
+
+    /// Looks for the peer's first message over RDMA, and tells it how that went; `false` while it
+    /// may still come.
+    fn prove(&mut self, context: &Context) -> bool {
+        let proven = match self.rdma.as_mut().expect("only RDMA is proven").poll_proof() {
+            Ok(false) => return false,
+            Ok(true) => Ok(()),
+            Err(error) => Err(error),
+        };
+        let yes = proven.is_ok();
+        // The rank that dialed is the first to look.
+        let (kind, next) = match context.rank > self.dialed() {
+            true => (Kind::Proof, State::Await(Kind::Verdict)),
+            false => (Kind::Verdict, State::Finish),
+        };
+        match proven {
+            Ok(()) => self.state = next,
+            Err(error) => self.do_without(&error.to_string()),
+        }
+        self.say(context, kind, Some((yes, None)));
+        true
+    }
+
+    fn prepare_rdma(&mut self, context: &Context, port: usize) -> Result<(), RdmaError> {
+        let port = &context.ports.as_ref().map_err(Clone::clone)?[port];
+        let peer = self.dialed();
+        let sealers = || {
+            let cipher = self.agreed().cipher?;
+            Some(sealers(context, cipher, peer, self.nonces))
+        };
+        let guards = Guards::new(port, sealers);
+        let setup = rdma::Setup::prepare(&context.rdma, port, guards, peer, context.epoch)?;
+        self.rdma = Some(setup);
+        Ok(())
+    }
+
+    fn connect_rdma(&mut self, theirs: &Endpoint) -> Result<(), RdmaError> {
+        self.rdma.as_mut().expect("it was prepared").connect(theirs)
+    }
+
+    fn send_proof(&mut self) -> Result<(), RdmaError> {
+        self.rdma.as_mut().expect("it was prepared").send_proof()
     }
 
     /// Falls back to TCP, or fails if that was ruled out.
-    fn do_without_shm(&mut self, reason: String) {
-        if self.agreed().only_shm {
-            let peer = self.dialed();
-            self.failure = Some(MeshError::NoSharedMemory { peer, reason });
+    fn do_without(&mut self, reason: &str) {
+        (self.mapping, self.rdma) = (None, None);
+        self.state = State::Finish;
+        if self.agreed().no_tcp {
+            let (peer, reason) = (self.dialed(), reason.to_string());
+            self.failure = Some(match self.agreed().try_shm {
+                true => MeshError::NoSharedMemory { peer, reason },
+                false => MeshError::NoRdma { peer, reason },
+            });
             self.state = State::Fail;
         }
     }
 
     fn agree(&mut self, context: &Context, word: &Word, peer: usize) {
         match agree(&context.terms, &word.terms, peer) {
+            // Beats go over TCP whatever the messages take.
+            Ok(agreement) if self.purpose == Purpose::Beats => {
+                self.agreement = Some(Agreement { try_shm: false, try_rdma: None, ..agreement });
+            }
             Ok(agreement) => self.agreement = Some(agreement),
+            // The peer knows only that there is no port; this rank knows why.
+            Err(MeshError::NoRdma { peer, reason }) => {
+                let why = context.ports.as_ref().err().map(ToString::to_string);
+                let reason = why.unwrap_or(reason);
+                self.failure = Some(MeshError::NoRdma { peer, reason });
+            }
             Err(error) => self.failure = Some(error),
         }
-    }
-
-    fn tries_shm(&self) -> bool {
-        self.purpose == Purpose::Link && self.agreed().try_shm
     }
 
     fn agreed(&self) -> Agreement {
@@ -345,7 +409,16 @@ impl Handshake {
         ObjectName::new(&context.instance, context.epoch, lower, higher)
     }
 
-    fn say(&mut self, context: &Context, kind: Kind, shm: bool) {
+    /// Says whether shared memory, or this rank's end of RDMA, is there.
+    fn say_offer(&mut self, context: &Context, kind: Kind) {
+        let endpoint = self.rdma.as_ref().map(rdma::Setup::endpoint);
+        let yes = self.mapping.is_some() || endpoint.is_some();
+        self.say(context, kind, Some((yes, endpoint)));
+    }
+
+    /// `offer`: from the word [`Kind::Offer`] on, whether all is well here, and this rank's end.
+    fn say(&mut self, context: &Context, kind: Kind, offer: Option<(bool, Option<Endpoint>)>) {
+        let (yes, endpoint) = offer.unwrap_or_default();
         let word = Word {
             kind,
             purpose: self.purpose,
@@ -356,10 +429,16 @@ impl Handshake {
             epoch: context.epoch,
             nonce: if kind == Kind::Reply { self.nonces[1] } else { self.nonces[0] },
             terms: context.terms,
-            shm,
+            yes,
+            endpoint,
         };
         self.outgoing = self.transcript.say(&word);
         self.sent = 0;
+    }
+
+    /// Time beyond a stranger's that this greeting may take: RDMA has to be proven.
+    pub fn allowance(&self) -> Duration {
+        if self.rdma.is_some() { 2 * rdma::PROOF_MAX } else { Duration::ZERO }
     }
 
     fn finish(&mut self) -> Greeted {
@@ -369,78 +448,10 @@ impl Handshake {
             agreement: self.agreed(),
             stream: self.stream.take().expect("the stream is taken once"),
             mapping: self.mapping.take(),
+            rdma: self.rdma.take().map(rdma::Setup::into_channel),
             nonces: self.nonces,
         }
     }
-}
-
-impl Greeted {
-    /// Where the beats of a pair go that shares memory; the others need a connection for them.
-    pub fn shm_beats(&self, config: &MeshConfig) -> Option<Box<dyn Channel>> {
-        let mapping = self.mapping.clone()?;
-        Some(Box::new(ShmBeats::new(mapping, config.rank < self.peer)))
-    }
-
-    /// Where the beats go, on a connection that was made for them.
-    pub fn into_beats(self, config: &MeshConfig) -> Box<dyn Channel> {
-        let key = |from, to| {
-            config.secret.derive("sinew link 2026 beats", &direction(config, from, to, self.nonces))
-        };
-        let keys =
-            BeatKeys { send: key(config.rank, self.peer), recv: key(self.peer, config.rank) };
-        Box::new(TcpBeats::new(self.stream, keys))
-    }
-
-    /// The link over the transport that was agreed.
-    pub fn into_link(self, config: &MeshConfig, vital: Vital) -> Box<dyn Link> {
-        let transport = match (&self.mapping, self.agreement.cipher) {
-            (Some(_), _) => Transport::Shm,
-            (None, Some(_)) => Transport::Tcp,
-            (None, None) => Transport::TcpPlain,
-        };
-        let info = LinkInfo { peer: self.peer, transport, same_host: self.agreement.same_host };
-        let lower = config.rank < self.peer;
-        let link: Box<dyn Link> = match self.mapping {
-            Some(mapping) => {
-                Box::new(ShmLink::new(info, config.epoch, lower, mapping, self.stream, vital))
-            }
-            None => {
-                let cipher = self.agreement.cipher;
-                let sealers = cipher.map(|cipher| sealers(config, cipher, self.peer, self.nonces));
-                Box::new(TcpLink::new(info, config.epoch, self.stream, sealers, vital))
-            }
-        };
-        match self.agreement.latency_us {
-            0 => link,
-            latency_us => Box::new(Delay::new(link, Duration::from_micros(latency_us.into()))),
-        }
-    }
-}
-
-/// The keys of both directions.
-fn sealers(config: &MeshConfig, cipher: Cipher, peer: usize, nonces: [[u8; 32]; 2]) -> Sealers {
-    let key = |from: usize, to: usize| {
-        let context = direction(config, from, to, nonces);
-        Sealer::new(cipher, &config.secret.derive("sinew link 2026 frames", &context))
-    };
-    Sealers { send: key(config.rank, peer), recv: key(peer, config.rank) }
-}
-
-/// All that makes one direction of one connection unique, for its key.
-fn direction(
-    config: &MeshConfig,
-    from: usize,
-    to: usize,
-    [dialer_nonce, listener_nonce]: [[u8; 32]; 2],
-) -> Vec<u8> {
-    let mut context = Vec::with_capacity(104);
-    context.extend_from_slice(&config.instance);
-    context.extend_from_slice(&config.epoch.to_le_bytes());
-    context.extend_from_slice(&(from as u64).to_le_bytes());
-    context.extend_from_slice(&(to as u64).to_le_bytes());
-    context.extend_from_slice(&dialer_nonce);
-    context.extend_from_slice(&listener_nonce);
-    context
 }
 
 fn random() -> [u8; 32] {

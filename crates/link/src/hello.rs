@@ -1,12 +1,15 @@
-//! The words of the greeting: five messages of one fixed size, each authenticated.
+//! The words of the greeting: up to eight messages of one fixed size, each authenticated.
 //!
 //! ```text
 //! dialer                     listener
 //!   Hello  (terms, nonce)  ->             proves the secret, but could be a recording
 //!                          <-  Reply  (terms, nonce)
 //!   Confirm                ->             proves that the dialer is live: it covers both nonces
-//!                          <-  Offer  (shared memory or not)
-//!   Answer (mapped or not) ->             only after an offer of shared memory
+//!                          <-  Offer  (shared memory or not; its end of an RDMA connection)
+//!   Answer (mapped or not; its end)  ->   only after an offer
+//!                          <-  Ready     this and what follows only with RDMA: both ends
+//!   Proof                  ->            connect, each sends a message over RDMA, and each
+//!                          <-  Verdict   says whether the other's has come
 //! ```
 //!
 //! Every message ends with a MAC under a key derived from the session secret, over all messages so
@@ -14,14 +17,15 @@
 //! reader takes [`WORD_BYTES`] and no more.
 
 use crate::agreement::Terms;
+use crate::rdma::{Address, Addresses, Endpoint, PORTS_MAX};
 use crate::{Encryption, HostId, Preference, Secret};
 
 const MAGIC: [u8; 8] = *b"sinewlnk";
 
 /// Changes with any change of the greeting or of the frames behind it.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
-const BODY_BYTES: usize = 112;
+const BODY_BYTES: usize = 192;
 const MAC_BYTES: usize = 32;
 
 /// Bytes of every message of the greeting.
@@ -34,9 +38,21 @@ pub(crate) enum Kind {
     Confirm,
     Offer,
     Answer,
+    Ready,
+    Proof,
+    Verdict,
 }
 
-const KINDS: [Kind; 5] = [Kind::Hello, Kind::Reply, Kind::Confirm, Kind::Offer, Kind::Answer];
+const KINDS: [Kind; 8] = [
+    Kind::Hello,
+    Kind::Reply,
+    Kind::Confirm,
+    Kind::Offer,
+    Kind::Answer,
+    Kind::Ready,
+    Kind::Proof,
+    Kind::Verdict,
+];
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,8 +76,10 @@ pub(crate) struct Word {
     pub epoch: u64,
     pub nonce: [u8; 32],
     pub terms: Terms,
-    /// In an offer and its answer: yes to shared memory.
-    pub shm: bool,
+    /// From an offer on: yes, it works here.
+    pub yes: bool,
+    /// In an offer of RDMA and its answer: the speaker's end.
+    pub endpoint: Option<Endpoint>,
 }
 
 /// Why bytes are not a word of this greeting.
@@ -129,7 +147,7 @@ fn encode(word: &Word) -> [u8; BODY_BYTES] {
         KINDS.iter().position(|&kind| kind == word.kind).expect("all kinds are listed") as u8;
     bytes[13] = terms.preference as u8;
     bytes[14] = terms.encryption as u8;
-    bytes[15] = u8::from(terms.aes_is_fast) | u8::from(word.shm) << 1;
+    bytes[15] = u8::from(terms.aes_is_fast) | u8::from(word.yes) << 1;
     bytes[16..20].copy_from_slice(&word.from.to_le_bytes());
     bytes[20..24].copy_from_slice(&word.to.to_le_bytes());
     bytes[24..28].copy_from_slice(&terms.ranks.to_le_bytes());
@@ -139,13 +157,57 @@ fn encode(word: &Word) -> [u8; BODY_BYTES] {
     bytes[56..72].copy_from_slice(&terms.host.0);
     bytes[72..104].copy_from_slice(&word.nonce);
     bytes[104] = word.purpose as u8;
+    bytes[105] = terms.rdma.count as u8;
+    let (ports, _) = bytes[PORTS_AT..].as_chunks_mut::<PORT_BYTES>();
+    for (bytes, port) in ports.iter_mut().zip(&terms.rdma.all) {
+        let [a, b, c, d] = port.ip;
+        *bytes = [a, b, c, d, port.prefix, u8::from(port.cable)];
+    }
+    if let Some(endpoint) = &word.endpoint {
+        bytes[106] = 1;
+        let bytes = &mut bytes[ENDPOINT_AT..];
+        bytes[0..16].copy_from_slice(&endpoint.gid);
+        bytes[16..20].copy_from_slice(&endpoint.qpn.to_le_bytes());
+        bytes[20..24].copy_from_slice(&endpoint.psn.to_le_bytes());
+        bytes[24..26].copy_from_slice(&endpoint.lid.to_le_bytes());
+        bytes[26] = endpoint.mtu;
+        bytes[27] = endpoint.slot_frames;
+    }
     bytes
+}
+
+/// The RDMA addresses, after a byte each for the purpose, the count, and whether there is an end.
+const PORTS_AT: usize = 108;
+const PORT_BYTES: usize = 6;
+const ENDPOINT_AT: usize = PORTS_AT + PORTS_MAX * PORT_BYTES;
+
+fn decode_ports(bytes: &[u8; BODY_BYTES]) -> Option<Addresses> {
+    let (ports, _) = bytes[PORTS_AT..].as_chunks::<PORT_BYTES>();
+    let port = |at: usize| {
+        let [a, b, c, d, prefix, cable] = ports[at];
+        Address { ip: [a, b, c, d], prefix, cable: cable != 0 }
+    };
+    let (all, count) = (std::array::from_fn(port), usize::from(bytes[105]));
+    (count <= PORTS_MAX).then_some(Addresses { all, count })
+}
+
+fn decode_endpoint(bytes: &[u8; BODY_BYTES]) -> Option<Endpoint> {
+    let said = bytes[106] != 0;
+    let bytes = &bytes[ENDPOINT_AT..];
+    said.then(|| Endpoint {
+        gid: bytes[0..16].try_into().expect("a slice of 16 bytes"),
+        qpn: u32::from_le_bytes(bytes[16..20].try_into().expect("a slice of 4 bytes")),
+        psn: u32::from_le_bytes(bytes[20..24].try_into().expect("a slice of 4 bytes")),
+        lid: u16::from_le_bytes(bytes[24..26].try_into().expect("a slice of 2 bytes")),
+        mtu: bytes[26],
+        slot_frames: bytes[27],
+    })
 }
 
 fn decode(bytes: &[u8; BODY_BYTES]) -> Option<Word> {
     let u32_at =
         |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("a slice of 4 bytes"));
-    let preferences = [Preference::Auto, Preference::Shm, Preference::Tcp];
+    let preferences = [Preference::Auto, Preference::Shm, Preference::Tcp, Preference::Rdma];
     let encryptions = [Encryption::Sealed, Encryption::Plain];
     Some(Word {
         kind: *KINDS.get(bytes[12] as usize)?,
@@ -162,8 +224,10 @@ fn decode(bytes: &[u8; BODY_BYTES]) -> Option<Word> {
             latency_us: u32_at(28),
             host: HostId(bytes[56..72].try_into().expect("a slice of 16 bytes")),
             aes_is_fast: bytes[15] & 1 != 0,
+            rdma: decode_ports(bytes)?,
         },
-        shm: bytes[15] & 2 != 0,
+        yes: bytes[15] & 2 != 0,
+        endpoint: decode_endpoint(bytes),
     })
 }
 
@@ -188,8 +252,24 @@ mod tests {
                 latency_us: 250,
                 host: HostId([3; 16]),
                 aes_is_fast: true,
+                rdma: Addresses {
+                    all: std::array::from_fn(|at| Address {
+                        ip: [10, 0, 0, at as u8],
+                        prefix: 24,
+                        cable: at % 2 == 1,
+                    }),
+                    count: 3,
+                },
             },
-            shm: true,
+            yes: true,
+            endpoint: (kind == Kind::Offer).then_some(Endpoint {
+                gid: [8; 16],
+                qpn: 0x123456,
+                psn: 0x654321,
+                lid: 77,
+                mtu: 5,
+                slot_frames: 3,
+            }),
         }
     }
 

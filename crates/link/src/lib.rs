@@ -1,4 +1,4 @@
-//! Links between two ranks: shared memory and TCP, one trait.
+//! Links between two ranks: shared memory, TCP and RDMA, one trait.
 //!
 //! A [`Link`] moves bounded messages, in order, between two ranks of one instance. It is *polled*:
 //! no call blocks, so a collective progresses all its links in one loop and cannot deadlock on the
@@ -6,8 +6,8 @@
 //!
 //! [`connect_mesh`] builds a full mesh between all ranks of an epoch over a [`Listener`]: every
 //! pair greets over TCP, proves to each other that it holds the session secret, and then moves to
-//! the fastest transport both can use. The TCP connection of a shared-memory link stays open: its
-//! end tells that the peer died, and a byte on it wakes a sleeping peer.
+//! the fastest transport both can use. The TCP connection of a shared-memory or RDMA link stays
+//! open: its end tells that the peer died, and with shared memory a byte on it wakes a sleeper.
 //!
 //! Beside its messages each pair exchanges signs of life ([`Vital`]): a counter in the shared
 //! memory, or a second TCP connection. A process that is frozen stops giving them; one that
@@ -18,15 +18,18 @@
 
 mod agreement;
 mod beats;
+mod context;
 mod delay;
 mod error;
 mod frame;
+mod greeted;
 mod handshake;
 mod hello;
 mod host;
 mod link;
 mod mesh;
 mod pulse;
+pub mod rdma;
 mod seal;
 mod secret;
 mod shm;

@@ -33,6 +33,8 @@ pub enum Transport {
     Tcp,
     /// A TCP connection in the clear, for measurement only.
     TcpPlain,
+    /// RDMA queue pairs: RoCE, sealed as TCP is, or a Thunderbolt cable.
+    Rdma,
 }
 
 impl fmt::Display for Transport {
@@ -41,6 +43,7 @@ impl fmt::Display for Transport {
             Transport::Shm => "shm",
             Transport::Tcp => "tcp",
             Transport::TcpPlain => "tcp-plain",
+            Transport::Rdma => "rdma",
         })
     }
 }

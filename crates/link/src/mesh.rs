@@ -10,11 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::context::Context;
 use crate::delay::LATENCY_MAX;
 use crate::error::MissingRank;
-use crate::handshake::{Context, Greeted, Handshake, Refused, Step};
+use crate::greeted::Greeted;
+use crate::handshake::{Handshake, Refused, Step};
 use crate::hello::Purpose;
 use crate::pulse::Pulse;
+use crate::rdma::Rdma;
 use crate::socket::{connect_result, prepare, start_connect};
 use crate::{HostId, Link, MeshError, Secret, Vital};
 
@@ -39,13 +42,16 @@ const ROUND: Duration = Duration::from_micros(500);
 /// Which transport a pair should use. Both ranks of a pair must be able to agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Preference {
-    /// Shared memory where both ranks run on one machine and it works, else TCP.
+    /// Shared memory where both ranks run on one machine and it works, RDMA where both have a
+    /// port on one wire and it works, else TCP.
     #[default]
     Auto = 0,
     /// Shared memory or an error.
     Shm = 1,
     /// TCP even on one machine.
     Tcp = 2,
+    /// RDMA or an error.
+    Rdma = 3,
 }
 
 /// Whether TCP frames are sealed.
@@ -76,10 +82,12 @@ pub struct MeshConfig {
     pub deadline: Duration,
 }
 
-/// The socket on which a rank is met. It outlives epochs: each builds its mesh on it.
+/// The socket on which a rank is met, and the devices it may use. It outlives epochs: each builds
+/// its mesh on it.
 pub struct Listener {
     socket: TcpListener,
     addr: SocketAddr,
+    rdma: Rdma,
 }
 
 impl Listener {
@@ -88,9 +96,14 @@ impl Listener {
         let bound = TcpListener::bind(addr).and_then(|socket| {
             socket.set_nonblocking(true)?;
             let addr = socket.local_addr()?;
-            Ok(Listener { socket, addr })
+            Ok(Listener { socket, addr, rdma: Rdma::system() })
         });
         bound.map_err(|source| MeshError::Bind { addr, source })
+    }
+
+    /// Uses these RDMA devices instead of the machine's own.
+    pub fn with_rdma(self, rdma: Rdma) -> Self {
+        Listener { rdma, ..self }
     }
 
     /// Where this listener can be reached.
@@ -136,13 +149,13 @@ pub fn connect_mesh(
     abort: &AtomicBool,
 ) -> Result<Vec<Box<dyn Link>>, MeshError> {
     validate(config)?;
-    let mut mesh = Mesh::new(config)?;
+    let mut mesh = Mesh::new(config, &listener.rdma)?;
     loop {
         mesh.accept(listener)?;
         mesh.dial();
         mesh.greet()?;
         if mesh.is_complete() {
-            return Ok(mesh.into_links());
+            return mesh.into_links();
         }
         if abort.load(Ordering::Relaxed) {
             return Err(MeshError::Aborted);
@@ -211,11 +224,11 @@ struct Pair {
 }
 
 impl<'a> Mesh<'a> {
-    fn new(config: &'a MeshConfig) -> Result<Self, MeshError> {
+    fn new(config: &'a MeshConfig, rdma: &Rdma) -> Result<Self, MeshError> {
         let ranks = config.addrs.len();
         Ok(Mesh {
             config,
-            context: Context::new(config),
+            context: Context::new(config, rdma),
             started: Instant::now(),
             pulse: Pulse::start(ranks).map_err(MeshError::Pulse)?,
             pairs: (0..ranks).map(|_| Pair::default()).collect(),
@@ -229,11 +242,11 @@ impl<'a> Mesh<'a> {
         self.pairs.iter().enumerate().all(|(rank, pair)| rank == own || pair.is_complete())
     }
 
-    fn into_links(self) -> Vec<Box<dyn Link>> {
+    fn into_links(self) -> Result<Vec<Box<dyn Link>>, MeshError> {
         let pulse = Arc::new(self.pulse);
         let link = |greeted: Greeted| {
             let vital = Vital::new(pulse.clone(), greeted.peer);
-            greeted.into_link(self.config, vital)
+            greeted.into_link(&self.context, vital)
         };
         self.pairs.into_iter().filter_map(|pair| pair.link).map(link).collect()
     }
@@ -306,7 +319,7 @@ impl<'a> Mesh<'a> {
         while at < self.accepted.len() {
             let (handshake, until) = &mut self.accepted[at];
             match handshake.step(&self.context) {
-                Step::Pending if now < *until => at += 1,
+                Step::Pending if now < *until + handshake.allowance() => at += 1,
                 Step::Pending | Step::Refused(Refused::Stranger(_)) => {
                     self.accepted.swap_remove(at);
                 }
@@ -328,7 +341,7 @@ impl<'a> Mesh<'a> {
         let pair = &mut self.pairs[peer];
         match greeted.purpose {
             Purpose::Link if pair.link.is_none() => {
-                if let Some(beats) = greeted.shm_beats(self.config) {
+                if let Some(beats) = greeted.shm_beats(&self.context) {
                     pair.beats = true;
                     self.pulse.add(peer, beats);
                 } else if peer < self.config.rank {
@@ -338,7 +351,7 @@ impl<'a> Mesh<'a> {
             }
             Purpose::Beats if !pair.beats => {
                 pair.beats = true;
-                self.pulse.add(peer, greeted.into_beats(self.config));
+                self.pulse.add(peer, greeted.into_beats(&self.context));
             }
             Purpose::Link | Purpose::Beats => {}
         }

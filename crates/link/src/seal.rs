@@ -38,6 +38,12 @@ pub(crate) struct Sealer {
     key: LessSafeKey,
 }
 
+/// The keys of the two directions.
+pub(crate) struct Sealers {
+    pub send: Sealer,
+    pub recv: Sealer,
+}
+
 /// The frame is not what the peer sent, or not the one that comes next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Forged;

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use crate::error::Sticky;
 use crate::frame::{HEADER_BYTES, Header, Verdict};
 use crate::link::{SLOT_HEADER_BYTES, SLOTS};
-use crate::seal::{Sealer, TAG_BYTES};
+use crate::seal::{Sealer, Sealers, TAG_BYTES};
 use crate::socket::{close_gently, peek_end, read_some, write_some};
 use crate::{Link, LinkError, LinkInfo, MESSAGE_BYTES_MAX, Vital};
 
@@ -25,17 +25,12 @@ const RECV_BYTES: usize = SLOTS * FRAME_BYTES_MAX;
 /// aligned to a cache line.
 const MESSAGE_AT: usize = SLOT_HEADER_BYTES;
 
-/// Keys of the two directions; none in plain mode.
-pub(crate) struct Sealers {
-    pub send: Sealer,
-    pub recv: Sealer,
-}
-
 pub(crate) struct TcpLink {
     info: LinkInfo,
     epoch: u64,
     stream: TcpStream,
     vital: Vital,
+    /// None in plain mode.
     sealers: Option<Sealers>,
     send: SendQueue,
     recv: RecvBuffer,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sinew_link::rdma::Fabric;
 use sinew_link::{
     Encryption, HostId, Link, LinkError, Listener, MeshConfig, MeshError, Preference, Secret,
     connect_mesh,
@@ -67,6 +68,27 @@ pub fn pair(adjust: impl FnOnce(&mut MeshConfig)) -> (Box<dyn Link>, Box<dyn Lin
     let mut config = config(addrs(&listeners));
     adjust(&mut config);
     let links = meshes(&listeners, same(&config)).into_iter();
+    let mut links = links.map(|mesh| mesh.unwrap().pop().unwrap());
+    (links.next().unwrap(), links.next().unwrap())
+}
+
+/// Listeners on machines of their own, joined by RDMA cables, and a configuration for each.
+pub fn machines(fabric: &Fabric, ranks: usize) -> (Vec<Listener>, Vec<MeshConfig>) {
+    let listeners = listeners(ranks).into_iter().enumerate();
+    let listeners: Vec<Listener> =
+        listeners.map(|(at, listener)| listener.with_rdma(fabric.machine(at))).collect();
+    let config = MeshConfig { preference: Preference::Rdma, ..config(addrs(&listeners)) };
+    let mut configs = same(&config);
+    for (at, config) in configs.iter_mut().enumerate() {
+        config.host = HostId([at as u8; 16]);
+    }
+    (listeners, configs)
+}
+
+/// Two linked ranks on two machines with an RDMA cable between them.
+pub fn rdma_pair(fabric: &Fabric) -> (Box<dyn Link>, Box<dyn Link>) {
+    let (listeners, configs) = machines(fabric, 2);
+    let links = meshes(&listeners, configs).into_iter();
     let mut links = links.map(|mesh| mesh.unwrap().pop().unwrap());
     (links.next().unwrap(), links.next().unwrap())
 }

@@ -2,5 +2,6 @@
 
 mod common;
 mod mesh;
+mod rdma;
 mod suite;
 mod tamper;

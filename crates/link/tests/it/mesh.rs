@@ -136,7 +136,7 @@ fn strangers_are_shown_out_and_the_mesh_goes_on_waiting() {
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
         // Our magic, then nonsense to the end of a greeting's first word.
         &{
-            let mut word = [0xa5; 144];
+            let mut word = [0xa5; 224];
             (word[..8]).copy_from_slice(b"sinewlnk");
             word
         },
@@ -165,7 +165,7 @@ fn strangers_are_shown_out_and_the_mesh_goes_on_waiting() {
                 )
             });
             assert!(!timed_out, "a stranger was kept");
-            assert!(answer.len() <= 144, "{} bytes for a stranger", answer.len());
+            assert!(answer.len() <= 224, "{} bytes for a stranger", answer.len());
         }
         // Only now does the right one come.
         assert_eq!(build(&listeners[1], &config, 1).unwrap().len(), 1);
@@ -185,7 +185,7 @@ fn another_version_is_answered_with_ours() {
         stream.write_all(&word_of_version(9)).unwrap();
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).unwrap();
-        assert_eq!(answer, *b"sinewlnk\x02\0\0\0");
+        assert_eq!(answer, *b"sinewlnk\x03\0\0\0");
         abort.store(true, Ordering::Relaxed);
         assert!(matches!(rank_0.join().unwrap(), Err(MeshError::Aborted)));
     });
@@ -203,11 +203,11 @@ fn a_listener_of_another_version_is_told_with_both() {
         }
     });
     let text = build(&dialer, &config, 1).err().unwrap().to_string();
-    assert!(text.contains("version 9 of the link protocol, this rank 2"), "{text}");
+    assert!(text.contains("version 9 of the link protocol, this rank 3"), "{text}");
 }
 
-fn word_of_version(version: u32) -> [u8; 144] {
-    let mut word = [0; 144];
+fn word_of_version(version: u32) -> [u8; 224] {
+    let mut word = [0; 224];
     word[..8].copy_from_slice(b"sinewlnk");
     word[8..12].copy_from_slice(&version.to_le_bytes());
     word

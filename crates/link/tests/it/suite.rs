@@ -3,14 +3,15 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{pair, recv, send, wait};
+use crate::common::{pair, rdma_pair, recv, send, wait};
+use sinew_link::rdma::Fabric;
 use sinew_link::{Encryption, Link, LinkError, MESSAGE_BYTES_MAX, Preference, SLOTS, Transport};
 
 type Pair = (Box<dyn Link>, Box<dyn Link>);
 type Make = fn() -> Pair;
 
 /// Every way to make a pair, with what it must turn out to be.
-const KINDS: [(&str, Make, Transport); 5] = [
+const KINDS: [(&str, Make, Transport); 7] = [
     ("shm", || pair(|config| config.preference = Preference::Shm), Transport::Shm),
     ("auto", || pair(|_| ()), Transport::Shm),
     ("tcp", || pair(|config| config.preference = Preference::Tcp), Transport::Tcp),
@@ -24,6 +25,9 @@ const KINDS: [(&str, Make, Transport); 5] = [
         },
         Transport::TcpPlain,
     ),
+    ("rdma", || rdma_pair(&Fabric::new(2)), Transport::Rdma),
+    // A device that takes no more than two receives.
+    ("rdma, short queues", || rdma_pair(&Fabric::with_recv_frames(2, 6)), Transport::Rdma),
     ("delay", || pair(|config| config.latency = Duration::from_micros(200)), Transport::Shm),
 ];
 

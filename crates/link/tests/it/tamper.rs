@@ -10,7 +10,7 @@ use sinew_link::{Encryption, LinkError, MeshConfig, Preference};
 use crate::common::{addrs, config, listeners, meshes, same, send, wait};
 
 /// The wire format, written down a second time so that a change does not pass unnoticed.
-const GREETING_BYTES: usize = 2 * 144;
+const GREETING_BYTES: usize = 2 * 224;
 const HEADER_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
 

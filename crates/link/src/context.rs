@@ -1,0 +1,48 @@
+//! What a rank brings to every greeting of one mesh.
+
+use crate::agreement::Terms;
+use crate::rdma::{Addresses, Port, Rdma, RdmaError};
+use crate::seal::Cipher;
+use crate::{MeshConfig, Preference, Secret};
+
+/// What all greetings of one mesh share.
+pub(crate) struct Context {
+    pub rank: usize,
+    pub instance: [u8; 16],
+    pub epoch: u64,
+    pub secret: Secret,
+    pub terms: Terms,
+    pub rdma: Rdma,
+    /// The ports in the terms, or why there is none.
+    pub ports: Result<Vec<Port>, RdmaError>,
+}
+
+impl Context {
+    pub fn new(config: &MeshConfig, rdma: &Rdma) -> Self {
+        // Ranks on one machine have shared memory: no need to wake its devices up.
+        let local = config.addrs.iter().all(|addr| addr.ip().is_loopback());
+        let ports = match config.preference {
+            Preference::Rdma => rdma.ports(),
+            Preference::Auto if !local => rdma.ports(),
+            Preference::Auto | Preference::Shm | Preference::Tcp => Ok(Vec::new()),
+        };
+        let terms = Terms {
+            ranks: config.addrs.len() as u32,
+            preference: config.preference,
+            encryption: config.encryption,
+            latency_us: config.latency.as_micros() as u32,
+            host: config.host,
+            aes_is_fast: Cipher::aes_is_fast(),
+            rdma: ports.as_ref().map_or(Addresses::NONE, |ports| Addresses::of(ports)),
+        };
+        Context {
+            rank: config.rank,
+            instance: config.instance,
+            epoch: config.epoch,
+            secret: config.secret.clone(),
+            terms,
+            rdma: rdma.clone(),
+            ports,
+        }
+    }
+}
