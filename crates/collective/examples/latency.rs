@@ -65,6 +65,7 @@ fn on_ranks(
         Transport::Shm => (Preference::Shm, Encryption::Sealed),
         Transport::Tcp => (Preference::Tcp, Encryption::Sealed),
         Transport::TcpPlain => (Preference::Tcp, Encryption::Plain),
+        Transport::Rdma => (Preference::Rdma, Encryption::Sealed),
     };
     let config = MeshConfig {
         rank: 0,
