@@ -2,6 +2,7 @@
 
 mod bpe;
 mod byte_level;
+mod charsmap;
 mod index;
 mod merge;
 mod pair_hash;
@@ -9,8 +10,10 @@ mod pretokenizer;
 mod schemes;
 mod specials;
 mod spm;
+mod unigram;
 mod vocab;
 mod word_cache;
+mod wordpiece;
 
 use std::collections::HashSet;
 
@@ -21,7 +24,9 @@ use bpe::Bpe;
 use pretokenizer::Pretokenizer;
 use specials::{Fragment, Specials};
 use spm::Spm;
+use unigram::Unigram;
 use vocab::{Kind, Vocab, Writing};
+use wordpiece::WordPiece;
 
 /// Bytes that are encoded at once: symbols are counted in 32 bits. Longer texts are cut, which may
 /// change the tokens at the cut.
@@ -44,13 +49,16 @@ pub struct Tokenizer {
     specials: Specials,
     algorithm: Algorithm,
     add_bos: bool,
-    add_eos: bool,
+    /// Stands behind every text: end-of-sequence, or a BERT's separator.
+    ending: Option<u32>,
     warnings: Vec<String>,
 }
 
 enum Algorithm {
     Bpe(Bpe),
     Spm(Spm),
+    Unigram(Unigram),
+    WordPiece(WordPiece),
 }
 
 impl Tokenizer {
@@ -64,37 +72,40 @@ impl Tokenizer {
     pub fn from_gguf(gguf: &Directory) -> Result<Self, TextError> {
         let model = gguf.str("tokenizer.ggml.model")?;
         let mut warnings = Vec::new();
-        let (vocab, algorithm, add_bos) = match model {
+        let (vocab, algorithm, defaults) = match model {
             "gpt2" | "gemma4" => {
                 let scheme = Pretokenizer::find(pretokenizer_name(gguf, model, &mut warnings)?)?;
                 let pretokenizer = Pretokenizer::new(scheme);
                 let vocab = Vocab::from_gguf(gguf, pretokenizer.writing())?;
                 let bpe = Bpe::from_gguf(gguf, &vocab, pretokenizer, &mut warnings)?;
-                // A default without the token to go with it is no default.
-                let add_bos = scheme.add_bos && vocab.bos.is_some();
-                (vocab, Algorithm::Bpe(bpe), add_bos)
+                (vocab, Algorithm::Bpe(bpe), (scheme.add_bos, false))
             }
             "llama" => {
                 let vocab = Vocab::from_gguf(gguf, Writing::SentencePiece)?;
                 let spm = Spm::from_gguf(gguf, &vocab, &mut warnings)?;
-                let add_bos = vocab.bos.is_some();
-                (vocab, Algorithm::Spm(spm), add_bos)
+                (vocab, Algorithm::Spm(spm), (true, false))
+            }
+            "t5" => {
+                let mut vocab = Vocab::from_gguf(gguf, Writing::SentencePiece)?;
+                let first_unknown = vocab.ids_of(&[Kind::Unknown]).next();
+                vocab.unknown = vocab.unknown.or(first_unknown);
+                let unigram = Unigram::from_gguf(gguf, &vocab)?;
+                (vocab, Algorithm::Unigram(unigram), (false, true))
+            }
+            "bert" => {
+                let vocab = Vocab::from_gguf(gguf, Writing::WordPiece)?;
+                let wordpiece = WordPiece::from_gguf(gguf, &vocab, &mut warnings)?;
+                (vocab, Algorithm::WordPiece(wordpiece), (true, false))
             }
             found => return Err(TextError::Model { found: found.to_owned() }),
         };
-        let add_bos = gguf.find_bool("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos);
-        let add_eos = gguf.find_bool("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
-        if add_bos && vocab.bos.is_none() {
-            return Err(TextError::MissingSpecial { name: "beginning-of-sequence" });
-        }
-        if add_eos && vocab.eos.is_none() {
-            return Err(TextError::MissingSpecial { name: "end-of-sequence" });
-        }
+        let (add_bos, ending) = around(gguf, &vocab, defaults)?;
+        let ending = if model == "bert" { ending.or(vocab.separator) } else { ending };
         // Phi-3's tokenizer drops white space behind special tokens; GGUF has no key for that.
         let name = gguf.find_str("general.name")?.unwrap_or("").to_ascii_lowercase();
         let strip_after = name.contains("phi-3") || name.contains("phi3");
         let specials = Specials::new(&vocab, strip_after)?;
-        Ok(Self { vocab, specials, algorithm, add_bos, add_eos, warnings })
+        Ok(Self { vocab, specials, algorithm, add_bos, ending, warnings })
     }
 
     /// What was odd about the file, a sentence each.
@@ -120,8 +131,8 @@ impl Tokenizer {
                 first = false;
             }
         });
-        if add_bos && self.add_eos {
-            ids.extend(self.vocab.eos);
+        if add_bos {
+            ids.extend(self.ending);
         }
         ids
     }
@@ -147,6 +158,8 @@ impl Tokenizer {
             match &self.algorithm {
                 Algorithm::Bpe(bpe) => bpe.encode(&self.vocab, part, ids),
                 Algorithm::Spm(spm) => spm.encode(&self.vocab, part, first, ids),
+                Algorithm::Unigram(unigram) => unigram.encode(&self.vocab, part, ids),
+                Algorithm::WordPiece(wordpiece) => wordpiece.encode(&self.vocab, part, ids),
             }
             (text, first) = (rest, false);
         }
@@ -222,7 +235,12 @@ impl Tokenizer {
 
     /// Whether encoding puts a space in front of a text, which decoding then takes away.
     pub(crate) fn adds_space(&self) -> bool {
-        matches!(&self.algorithm, Algorithm::Spm(spm) if spm.add_space_prefix())
+        match &self.algorithm {
+            Algorithm::Bpe(_) => false,
+            Algorithm::Spm(spm) => spm.add_space_prefix(),
+            Algorithm::Unigram(unigram) => unigram.add_space_prefix(),
+            Algorithm::WordPiece(_) => true,
+        }
     }
 }
 
@@ -230,6 +248,26 @@ impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokenizer").field("tokens", &self.len()).finish_non_exhaustive()
     }
+}
+
+/// Whether a text begins with the beginning-of-sequence token, and the token that ends it, as the
+/// file says or else as `defaults` (begin, end) do. A default without the token to go with it is no
+/// default.
+fn around(
+    gguf: &Directory,
+    vocab: &Vocab,
+    defaults: (bool, bool),
+) -> Result<(bool, Option<u32>), TextError> {
+    let flag = |name: &str| gguf.find_bool(&format!("tokenizer.ggml.add_{name}_token"));
+    let add_bos = flag("bos")?.unwrap_or(defaults.0 && vocab.bos.is_some());
+    let add_eos = flag("eos")?.unwrap_or(defaults.1 && vocab.eos.is_some());
+    if add_bos && vocab.bos.is_none() {
+        return Err(TextError::MissingSpecial { name: "beginning-of-sequence" });
+    }
+    if add_eos && vocab.eos.is_none() {
+        return Err(TextError::MissingSpecial { name: "end-of-sequence" });
+    }
+    Ok((add_bos, vocab.eos.filter(|_| add_eos)))
 }
 
 fn pretokenizer_name<'g>(

@@ -17,6 +17,9 @@ use crate::TextError;
 /// Compiled pattern bytes; the largest of the patterns below needs about 1 MB.
 const COMPILED_BYTES_MAX: usize = 16 << 20;
 
+/// A pattern that matches nowhere.
+const NOTHING: &str = r"[^\s\S]";
+
 /// A scheme ready to run.
 pub(super) struct Pretokenizer {
     steps: Vec<Compiled>,
@@ -27,6 +30,8 @@ pub(super) struct Pretokenizer {
 enum Compiled {
     /// Pattern 0 is the published one; pattern 1, if there, is the run of white space at its end.
     Cut(Regex),
+    /// The same, and such a run is cut further.
+    CutInPowers(Regex),
     /// Pattern 0 is a run of digits inside a word, pattern 1 one that ends a word.
     DigitTriples(Regex),
 }
@@ -36,6 +41,8 @@ impl Pretokenizer {
         let steps = scheme.steps.iter().map(|step| match *step {
             Step::Cut(pattern) => Compiled::Cut(compile(&[pattern])),
             Step::CutSpaces(pattern) => Compiled::Cut(compile(&[pattern, r"\s+"])),
+            Step::CutSpacesInPowers(pattern) => Compiled::CutInPowers(compile(&[pattern, r"\s+"])),
+            Step::Triples(pattern) => Compiled::DigitTriples(compile(&[NOTHING, pattern])),
             Step::DigitTriples => {
                 let inside = r"\d+[\p{Alphabetic}\p{M}\p{N}\p{Pc}&&[^\d]]";
                 Compiled::DigitTriples(compile(&[inside, r"\d+"]))
@@ -77,7 +84,14 @@ fn split<'t>(steps: &[Compiled], text: &'t str, emit: &mut dyn FnMut(&'t str)) {
     match step {
         Compiled::Cut(regex) => {
             let mut cache = regex.create_cache();
-            cut(regex, &mut cache, text, &mut |piece| split(rest, piece, emit));
+            cut(regex, &mut cache, text, &mut |_, piece| split(rest, piece, emit));
+        }
+        Compiled::CutInPowers(regex) => {
+            let mut cache = regex.create_cache();
+            cut(regex, &mut cache, text, &mut |is_space, piece| match is_space {
+                true => in_powers(piece, &mut |piece| split(rest, piece, emit)),
+                false => split(rest, piece, emit),
+            });
         }
         Compiled::DigitTriples(runs) => {
             digit_triples(runs, text, &mut |piece| split(rest, piece, emit));
@@ -85,8 +99,9 @@ fn split<'t>(steps: &[Compiled], text: &'t str, emit: &mut dyn FnMut(&'t str)) {
     }
 }
 
-/// Cuts `text` into matches and what lies between them.
-fn cut<'t>(regex: &Regex, cache: &mut Cache, text: &'t str, emit: &mut dyn FnMut(&'t str)) {
+/// Cuts `text` into matches and what lies between them. `emit` also learns whether a piece is white
+/// space that pattern 1 found.
+fn cut<'t>(regex: &Regex, cache: &mut Cache, text: &'t str, emit: &mut dyn FnMut(bool, &'t str)) {
     let mut at = 0;
     while at < text.len() {
         // Most patterns match everywhere, and an anchored search reads the text once, not twice.
@@ -94,18 +109,30 @@ fn cut<'t>(regex: &Regex, cache: &mut Cache, text: &'t str, emit: &mut dyn FnMut
         let found = regex
             .search_with(cache, &here)
             .or_else(|| regex.search_with(cache, &here.clone().anchored(Anchored::No)));
-        let Some(found) = found else { return emit(&text[at..]) };
+        let Some(found) = found else { return emit(false, &text[at..]) };
         if at < found.start() {
-            emit(&text[at..found.start()]);
+            emit(false, &text[at..found.start()]);
         }
         let mut end = found.end();
-        if found.pattern().as_usize() == 1 && end < text.len() {
+        let is_space = found.pattern().as_usize() == 1;
+        if is_space && end < text.len() {
             // The run's last character belongs to the word behind it.
             let last = text[found.range()].chars().next_back().map_or(0, char::len_utf8);
             end -= if end - last > found.start() { last } else { 0 };
         }
-        emit(&text[found.start()..end]);
+        emit(is_space, &text[found.start()..end]);
         at = end;
+    }
+}
+
+/// Cuts a run into pieces of at most 512 characters, each a power of two, the longest first.
+fn in_powers<'t>(mut run: &'t str, emit: &mut dyn FnMut(&'t str)) {
+    let mut left = run.chars().count();
+    while left > 0 {
+        let count = (1 << left.ilog2()).min(512);
+        let end = run.char_indices().nth(count).map_or(run.len(), |(end, _)| end);
+        emit(&run[..end]);
+        (run, left) = (&run[end..], left - count);
     }
 }
 
@@ -159,6 +186,12 @@ mod tests {
             ("deepseek-coder", "a1 b\n", &["a", "1", " b", "\n"]),
             ("tiny_aya", "1234567 x 1234a", &["1", "234", "567", " x", " ", "123", "4", "a"]),
             ("gemma4", "a b\n\nc", &["a b", "\n\n", "c"]),
+            ("jais-2", "a        \tb  1 ", &["a", "        ", "\tb", " ", " ", "1", " "]),
+            ("afmoe", "x12345 1234a", &["x", "12", "345", " ", "1", "234", "a"]),
+            ("superbpe", "1234 ab cd", &["1", "234", " ab cd"]),
+            ("spark2_5", "1234.\n\nab", &["1", "2", "3", "4", ".", "\n", "\n", "ab"]),
+            ("chameleon", "a  b\t12", &["a", "  ", "b", "\t", "1", "2"]),
+            ("glm5", "1234 ab", &["123", "4", " ab"]),
         ];
         for (name, text, expected) in cases {
             assert_eq!(words(name, text), *expected, "{name} {text:?}");

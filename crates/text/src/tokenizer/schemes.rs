@@ -12,11 +12,16 @@ pub(super) enum Step {
     Cut(&'static str),
     /// The same, followed by `\s+(?!\S)|\s+`.
     CutSpaces(&'static str),
+    /// The same, but white space that belongs to no word is cut into runs of 512, 256 and so on
+    /// down to 4, 2 and 1.
+    CutSpacesInPowers(&'static str),
     /// Runs of digits in threes counted from the right: `\d{1,3}(?=(?:\d{3})*\b)`.
     DigitTriples,
+    /// What matches in threes counted from the right.
+    Triples(&'static str),
 }
 
-use Step::{Cut, CutSpaces, DigitTriples};
+use Step::{Cut, CutSpaces, CutSpacesInPowers, DigitTriples, Triples};
 
 /// What a name in `tokenizer.ggml.pre` stands for.
 #[derive(Clone, Copy)]
@@ -78,8 +83,13 @@ macro_rules! cased_words {
 const GPT2: Step = CutSpaces(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+");
 
 /// The pattern of GPT-4 (cl100k), digits in runs of one to three.
-const CL100K: Step =
-    CutSpaces(concat!(contractions!(), "|", letters!(), r"|\p{N}{1,3}|", punctuation_and_lines!()));
+macro_rules! cl100k {
+    () => {
+        concat!(contractions!(), "|", letters!(), r"|\p{N}{1,3}|", punctuation_and_lines!())
+    };
+}
+
+const CL100K: Step = CutSpaces(cl100k!());
 
 /// The same with single digits.
 const QWEN2: Step =
@@ -131,6 +141,12 @@ const DEEPSEEK_V3: Step = CutSpaces(concat!(
     r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+"
 ));
 
+/// The same without line breaks behind punctuation.
+const SPARK: Step = CutSpaces(concat!(
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"##,
+    r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]"
+));
+
 const EXAONE_MOE: Step = CutSpaces(concat!(
     contractions!(),
     r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}",
@@ -156,6 +172,11 @@ const YOUTU_SCRIPTS: Step = Cut(concat!(
     r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+",
     r"|[一-龥\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+"
 ));
+const AFMOE_SCRIPTS: Step = Cut(concat!(
+    r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{F900}-\x{FAFF}\x{3040}-\x{30FF}\x{FF65}-\x{FF9F}",
+    r"\x{2F00}-\x{2FDF}\x{0E40}-\x{0E7F}\x{0E80}-\x{0EFF}\x{1780}-\x{17FF}\x{1000}-\x{109F}",
+    r"\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+"
+));
 const NOT_PUNCTUATION: Step = Cut(r" ?[^(\s|.,!?…。，、।۔،)]+");
 const LINES: Step = Cut(r"[^\n]+|\n+");
 
@@ -172,6 +193,8 @@ const FAMILIES: &[(&[&str], Scheme)] = &[
         Scheme { add_bos: true, ..whole(&[CL100K]) },
     ),
     (&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], scheme(&[CL100K])),
+    (&["glm5"], whole(&[CL100K])),
+    (&["jais-2"], scheme(&[CutSpacesInPowers(cl100k!())])),
     (&["minicpm5"], whole(&[Cut(r"\p{N}{1,3}"), MINICPM5])),
     (
         &["qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "stablelm2", "hunyuan", "megrez",
@@ -202,6 +225,22 @@ const FAMILIES: &[(&[&str], Scheme)] = &[
     (
         &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
         scheme(&[Cut(r"\p{N}{1,3}"), CJK_KANA, DEEPSEEK_V3]),
+    ),
+    (
+        &["spark2_5"],
+        scheme(&[Cut(r"\p{N}{1,3}"), CJK_KANA, SPARK, Cut(r"\p{N}")]),
+    ),
+    (&["afmoe"], scheme(&[Triples(r"\p{N}+"), AFMOE_SCRIPTS, DEEPSEEK_V3])),
+    (&["superbpe"], scheme(&[Triples(r"\p{N}+")])),
+    (
+        &["chameleon"],
+        Scheme {
+            add_bos: true,
+            ..scheme(&[
+                Cut("<sentinel:[0-9]+>"), Cut("IMGIMG[A-I]{1,4}Z"), Cut(r"[\t\n]|    |  "),
+                Cut(r"\p{N}"), Cut(r"[\p{P}!-/:-@\[-`{-~]"), GPT2,
+            ])
+        },
     ),
     (&["youtu"], whole(&[YOUTU_SCRIPTS, YOUTU])),
     (&["falcon"], scheme(&[Cut(r"[\p{P}\$\+<=>\^~\|`]+"), GPT2, Cut("[0-9][0-9][0-9]")])),

@@ -9,6 +9,9 @@ use crate::TextError;
 const COUNT_MAX: usize = 1 << 16;
 const BYTES_MAX: usize = 1 << 22;
 
+/// Phi-3's special tokens that the white space behind them does not belong to.
+const KEEP_AFTER: &[&str] = &["<unk>", "<s>", "<|endoftext|>"];
+
 /// A piece of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fragment<'t> {
@@ -22,8 +25,10 @@ pub(super) struct Specials {
     plain: Finder,
     /// All, with control tokens.
     parse: Finder,
-    /// White space behind a special token is dropped (Phi-3).
+    /// White space behind most special tokens is dropped (Phi-3).
     strip_after: bool,
+    /// Those behind which it is kept.
+    keep_after: Vec<u32>,
 }
 
 struct Finder {
@@ -35,7 +40,10 @@ impl Specials {
     pub(super) fn new(vocab: &Vocab, strip_after: bool) -> Result<Self, TextError> {
         let plain = Finder::new(vocab, &[Kind::UserDefined])?;
         let parse = Finder::new(vocab, &[Kind::UserDefined, Kind::Control, Kind::Unknown])?;
-        Ok(Self { plain, parse, strip_after })
+        let kept =
+            |id: &u32| KEEP_AFTER.iter().any(|text| text.as_bytes() == vocab.pieces.get(*id));
+        let keep_after = parse.ids.iter().copied().filter(kept).collect();
+        Ok(Self { plain, parse, strip_after, keep_after })
     }
 
     /// Calls `emit` for each fragment, in order. Control tokens are only found if `parse`.
@@ -50,9 +58,10 @@ impl Specials {
             if at < found.start() {
                 emit(Fragment::Text(&text[at..found.start()]));
             }
-            emit(Fragment::Token(finder.ids[found.pattern().as_usize()]));
+            let id = finder.ids[found.pattern().as_usize()];
+            emit(Fragment::Token(id));
             at = found.end();
-            if self.strip_after {
+            if self.strip_after && !self.keep_after.contains(&id) {
                 at = text.len() - text[at..].trim_start().len();
             }
         }

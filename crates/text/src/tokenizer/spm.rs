@@ -121,12 +121,12 @@ impl Spm {
 }
 
 /// Spaces, then what is no space.
-fn word_len(text: &str) -> usize {
+pub(super) fn word_len(text: &str) -> usize {
     let spaces = text.find(|ch| ch != ' ').unwrap_or(text.len());
     text[spaces..].find(' ').map_or(text.len(), |end| spaces + end)
 }
 
-fn is_one_word(bytes: &[u8]) -> bool {
+pub(super) fn is_one_word(bytes: &[u8]) -> bool {
     !bytes.windows(2).any(|pair| pair[0] != b' ' && pair[1] == b' ')
 }
 

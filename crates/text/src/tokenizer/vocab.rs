@@ -23,6 +23,9 @@ pub(super) enum Kind {
     UserDefined = 4,
     Unused = 5,
     Byte = 6,
+    /// Not in the files: a token of a byte-level vocabulary that is not written in its alphabet, so
+    /// that no text becomes it.
+    Foreign = 7,
 }
 
 impl Kind {
@@ -41,6 +44,8 @@ pub(super) enum Writing {
     ByteLevel,
     /// UTF-8 with U+2581 for a space and `<0x0A>` for a byte.
     SentencePiece,
+    /// UTF-8 with U+2581 in front of tokens that begin a word.
+    WordPiece,
 }
 
 /// The bytes of all tokens, one after the other.
@@ -62,6 +67,11 @@ impl Pieces {
         &self.bytes[start..self.ends[id] as usize]
     }
 
+    /// Bytes of the longest token.
+    pub(super) fn longest(&self) -> usize {
+        (0..self.len() as u32).map(|id| self.get(id).len()).max().unwrap_or(0)
+    }
+
     fn end_piece(&mut self) {
         // The total was checked against BYTES_MAX, which fits 32 bits.
         self.ends.push(self.bytes.len() as u32);
@@ -77,6 +87,8 @@ pub(super) struct Vocab {
     pub(super) bos: Option<u32>,
     pub(super) eos: Option<u32>,
     pub(super) unknown: Option<u32>,
+    /// What stands behind every text of a BERT.
+    pub(super) separator: Option<u32>,
     /// Tokens that end a generation, ascending.
     pub(super) ends: Vec<u32>,
 }
@@ -87,11 +99,15 @@ impl Vocab {
         let pieces = read_pieces(gguf, writing, &mut kinds)?;
         let scores = read_scores(gguf, pieces.len())?;
         let id = |name: &str| read_id(gguf, &format!("tokenizer.ggml.{name}_token_id"), &pieces);
-        let (bos, eos) = (id("bos")?, id("eos")?);
+        // A BERT's texts begin with its "class" token.
+        let (bos, eos) = (id("bos")?.or(id("cls")?), id("eos")?);
         let unknown = id("unknown")?;
+        // The key is misspelt in all files.
+        let separator = id("seperator")?;
         let named = [eos, id("eot")?, id("eom")?];
         let ends = end_ids(&pieces, &mut kinds, named);
-        Ok(Self { pieces, kinds, scores, bos, eos, unknown, ends })
+        hide_fill_tokens(&pieces, &mut kinds);
+        Ok(Self { pieces, kinds, scores, bos, eos, unknown, separator, ends })
     }
 
     pub(super) fn ids_of(&self, wanted: &[Kind]) -> impl Iterator<Item = u32> {
@@ -160,7 +176,18 @@ fn push_piece(
     alphabet: &Alphabet,
 ) {
     match (writing, *kind) {
-        (Writing::ByteLevel, Kind::Normal) if alphabet.decode(text, bytes) => {}
+        (Writing::ByteLevel, Kind::Normal) => {
+            if !alphabet.decode(text, bytes) {
+                *kind = Kind::Foreign;
+                bytes.extend(text.as_bytes());
+            }
+        }
+        (Writing::WordPiece, Kind::Normal | Kind::Unused)
+            if let Some(start) = text.strip_prefix(META_SPACE) =>
+        {
+            bytes.push(b' ');
+            bytes.extend(start.as_bytes());
+        }
         (Writing::SentencePiece, Kind::Byte | Kind::Normal)
             if let Some(byte) = parse_byte(text) =>
         {
@@ -230,6 +257,51 @@ const END_TEXTS: &[&str] = &[
     "<|repo_name|>",
     "<|file_sep|>",
 ];
+
+/// Texts by which models of code fill in the middle. What a user writes must not mean them.
+const FILL_TEXTS: &[&str] = &[
+    "<|fim_prefix|>",
+    "<fim-prefix>",
+    "<fim_prefix>",
+    "<｜fim▁begin｜>",
+    "<PRE>",
+    " <PRE>",
+    "<|code_prefix|>",
+    "<|prefix|>",
+    "<|fim_suffix|>",
+    "<fim-suffix>",
+    "<fim_suffix>",
+    "<｜fim▁hole｜>",
+    "<SUF>",
+    " <SUF>",
+    "<|code_suffix|>",
+    "<|suffix|>",
+    "<|fim_middle|>",
+    "<fim-middle>",
+    "<fim_middle>",
+    "<｜fim▁end｜>",
+    "<MID>",
+    " <MID>",
+    "<|code_middle|>",
+    "<|middle|>",
+    "<fim-pad>",
+    "<fim_pad>",
+    "<|fim_repo|>",
+    "<fim-repo>",
+    "<REPO>",
+    "<reponame>",
+];
+
+/// Makes tokens with such a text control tokens; some files mark them as the users' own.
+fn hide_fill_tokens(pieces: &Pieces, kinds: &mut [Kind]) {
+    let texts: std::collections::HashSet<&[u8]> =
+        FILL_TEXTS.iter().map(|text| text.as_bytes()).collect();
+    for (id, kind) in (0..).zip(kinds) {
+        if *kind == Kind::UserDefined && texts.contains(pieces.get(id)) {
+            *kind = Kind::Control;
+        }
+    }
+}
 
 /// The tokens that end a generation: those the file names and those with a well-known text. All
 /// of them become control tokens, since some files mark them as plain text.
