@@ -172,6 +172,13 @@ const YOUTU_SCRIPTS: Step = Cut(concat!(
     r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+",
     r"|[一-龥\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+"
 ));
+/// Letters with case, without those of mathematics and of later versions of Unicode.
+const DEEPSEEK_LLM_LETTERS: Step = Cut(concat!(
+    r"\s?[\p{Lu}\p{Ll}\p{Lt}&&[^\x{0560}-\x{0588}\x{10C7}-\x{10FF}\x{1C80}-\x{1C8F}",
+    r"\x{2D00}-\x{2D2F}\x{A790}-\x{A7FF}\x{AB30}-\x{AB6F}\x{10570}-\x{105BF}",
+    r"\x{10D50}-\x{10D85}\x{16E40}-\x{16E7F}\x{1D400}-\x{1D7FF}\x{1DF00}-\x{1DFFF}]]+"
+));
+
 const AFMOE_SCRIPTS: Step = Cut(concat!(
     r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{F900}-\x{FAFF}\x{3040}-\x{30FF}\x{FF65}-\x{FF9F}",
     r"\x{2F00}-\x{2FDF}\x{0E40}-\x{0E7F}\x{0E80}-\x{0EFF}\x{1780}-\x{17FF}\x{1000}-\x{109F}",
@@ -212,7 +219,7 @@ const FAMILIES: &[(&[&str], Scheme)] = &[
     (
         &["deepseek-llm"],
         scheme(&[
-            Cut(r"[\r\n]"), Cut(r"\s?[\p{Lu}\p{Ll}\p{Lt}]+"),
+            Cut(r"[\r\n]"), DEEPSEEK_LLM_LETTERS,
             Cut(r"\s?[!-/:-~！-／：-～‘-‟\x{3000}-。]+"), Cut(r"\s+$"), CJK_HANGUL, Cut(r"\p{N}+"),
         ]),
     ),
