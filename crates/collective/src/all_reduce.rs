@@ -7,7 +7,7 @@ use crate::wire::{Op, get_f32, put_f32};
 use crate::{Algorithm, CollectiveError, Group, ReducePlan};
 
 /// Chunks of the two-phase algorithm end at multiples of this many elements: a cache line.
-const CHUNK_STEP: usize = 16;
+pub(crate) const CHUNK_STEP: usize = 16;
 
 impl Group {
     /// Adds the parts of all ranks in the order of the summation tree.
@@ -21,8 +21,63 @@ impl Group {
         parts: &[f32],
         total: &mut [f32],
     ) -> Result<(), CollectiveError> {
+        self.check_parts(plan, parts, total.len())?;
+        if total.is_empty() {
+            return Ok(());
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let done = match self.choose(plan, total.len()) {
+            Algorithm::Ring => self.ring_all_reduce(plan, parts, total, &mut scratch),
+            Algorithm::TwoPhase => self.two_phase(plan, parts, total, &mut scratch),
+            Algorithm::OneShot | Algorithm::Auto => self.one_shot(plan, parts, total, &mut scratch),
+        };
+        self.scratch = scratch;
+        done
+    }
+
+    /// Adds the parts of all ranks as [`Group::all_reduce`] does, and leaves to each rank its chunk
+    /// of the total, [`Group::chunk`].
+    ///
+    /// `parts`: `[plan.parts(rank), len]` f32. `own`: `[chunk(rank, len).len()]` f32.
+    pub fn reduce_scatter(
+        &mut self,
+        plan: &ReducePlan,
+        parts: &[f32],
+        len: usize,
+        own: &mut [f32],
+    ) -> Result<(), CollectiveError> {
+        self.check_parts(plan, parts, len)?;
+        let (what, given, expected) =
+            ("elements of this rank's chunk", own.len(), self.chunk(self.rank(), len).len());
+        if given != expected {
+            return Err(CollectiveError::Length { what, given, expected });
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let reduced = match self.is_sparse() || self.options().algorithm == Algorithm::Ring {
+            true => self.ring_reduce(plan, parts, len, &mut scratch),
+            false => self.scatter(plan, parts, len, &mut scratch),
+        };
+        let done = reduced.map(|sums| own.copy_from_slice(sums));
+        self.scratch = scratch;
+        done
+    }
+
+    /// The elements of a vector of `len` that `rank` has after a reduce-scatter: about as many for
+    /// each rank, in order of rank, from multiples of a cache line on.
+    pub fn chunk(&self, rank: usize, len: usize) -> Range<usize> {
+        chunk(rank, self.ranks(), len)
+    }
+
+    fn check_parts(
+        &self,
+        plan: &ReducePlan,
+        parts: &[f32],
+        len: usize,
+    ) -> Result<(), CollectiveError> {
         self.check()?;
-        let len = total.len();
         let lengths = [
             ("ranks of the reduce plan", plan.ranks(), self.ranks()),
             ("elements of this rank's parts", parts.len(), plan.parts(self.rank()) * len),
@@ -32,25 +87,7 @@ impl Group {
                 return Err(CollectiveError::Length { what, given, expected });
             }
         }
-        if len == 0 {
-            return Ok(());
-        }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let done = if self.in_two_phases(len) {
-            self.two_phase(plan, parts, total, &mut scratch)
-        } else {
-            self.one_shot(plan, parts, total, &mut scratch)
-        };
-        self.scratch = scratch;
-        done
-    }
-
-    fn in_two_phases(&self, len: usize) -> bool {
-        match self.options().algorithm {
-            Algorithm::OneShot => false,
-            Algorithm::TwoPhase => true,
-            Algorithm::Auto => self.ranks() > 1 && 4 * len >= self.options().two_phase_bytes_min,
-        }
+        Ok(())
     }
 
     fn one_shot(
@@ -78,6 +115,20 @@ impl Group {
         scratch: &mut Vec<f32>,
     ) -> Result<(), CollectiveError> {
         let (len, rank, ranks) = (total.len(), self.rank(), self.ranks());
+        let own = self.scatter(plan, parts, len, scratch)?;
+        total[chunk(rank, ranks, len)].copy_from_slice(own);
+        self.exchange(Op::AllGather, &mut Slices::new(total, |peer| chunk(peer, ranks, len), rank))
+    }
+
+    /// The first of the two phases: returns this rank's chunk of the total, in `scratch`.
+    fn scatter<'a>(
+        &mut self,
+        plan: &ReducePlan,
+        parts: &[f32],
+        len: usize,
+        scratch: &'a mut Vec<f32>,
+    ) -> Result<&'a [f32], CollectiveError> {
+        let (rank, ranks) = (self.rank(), self.ranks());
         let own = chunk(rank, ranks, len);
         let vectors = grown(scratch, plan.parts_total() * own.len());
         for (place, part) in plan.places(rank).zip(parts.chunks_exact(len)) {
@@ -87,13 +138,12 @@ impl Group {
         let mut scatter = Scatter { plan, parts, vectors, len, chunk_len, ranks };
         self.exchange(Op::ReduceScatter, &mut scatter)?;
         plan.finish(vectors, chunk_len);
-        total[own].copy_from_slice(&vectors[..chunk_len]);
-        self.exchange(Op::AllGather, &mut Slices::new(total, |peer| chunk(peer, ranks, len), rank))
+        Ok(&vectors[..chunk_len])
     }
 }
 
 /// The elements of a vector of `len` that `rank` finishes.
-fn chunk(rank: usize, ranks: usize, len: usize) -> Range<usize> {
+pub(crate) fn chunk(rank: usize, ranks: usize, len: usize) -> Range<usize> {
     let steps = len.div_ceil(CHUNK_STEP);
     let border = |rank: usize| (steps * rank / ranks * CHUNK_STEP).min(len);
     border(rank)..border(rank + 1)
@@ -104,7 +154,7 @@ fn scale(range: Range<usize>, by: usize) -> Range<usize> {
 }
 
 /// The first `len` elements of `scratch`, which grows if it must.
-fn grown(scratch: &mut Vec<f32>, len: usize) -> &mut [f32] {
+pub(crate) fn grown(scratch: &mut Vec<f32>, len: usize) -> &mut [f32] {
     if scratch.len() < len {
         scratch.resize(len, 0.0);
     }
@@ -112,11 +162,11 @@ fn grown(scratch: &mut Vec<f32>, len: usize) -> &mut [f32] {
 }
 
 /// `Some(bytes)`, or `None` where there is nothing to send.
-fn bytes_of(elements: usize) -> Option<usize> {
+pub(crate) fn bytes_of(elements: usize) -> Option<usize> {
     (elements > 0).then_some(4 * elements)
 }
 
-fn expect_elements(elements: usize) -> Expect {
+pub(crate) fn expect_elements(elements: usize) -> Expect {
     bytes_of(elements).map_or(Expect::Nothing, Expect::Bytes)
 }
 

@@ -12,7 +12,7 @@ use crate::farewell;
 use crate::patience::{Patience, check_signs};
 use crate::pipe::Pipe;
 use crate::wire::Op;
-use crate::{CollectiveError, Options};
+use crate::{CollectiveError, Options, Speed};
 
 /// How long to poll hard when every rank here has a core: two all-reduces over loopback TCP. Longer
 /// buys little, because giving up a core that nobody else wants costs half a microsecond; and where
@@ -33,7 +33,9 @@ pub struct Group {
     rank: usize,
     /// The epoch's number of the stage's first rank.
     first: usize,
-    /// To the other ranks of the stage, in order.
+    /// Ranks of the stage.
+    ranks: usize,
+    /// To the other ranks of the stage, in order; to its neighbours at least.
     pub(crate) lanes: Vec<Lane>,
     /// To the ranks of other stages, in order.
     pub(crate) pipes: Vec<Pipe>,
@@ -42,6 +44,8 @@ pub struct Group {
     pub(crate) spin: Duration,
     /// Room for the parts of an all-reduce; grows to the largest and stays.
     pub(crate) scratch: Vec<f32>,
+    /// What was measured of the links.
+    pub(crate) speed: Option<Speed>,
     failed: Option<CollectiveError>,
 }
 
@@ -55,28 +59,49 @@ impl Group {
         options: Options,
     ) -> Result<Self, CollectiveError> {
         let ranks = links.len() + 1;
+        Self::with_neighbours(rank, ranks, links, abort, options)
+    }
+
+    /// As [`Group::new`], for a graph in which not every pair of `ranks` has a link: each rank has
+    /// one at least to the rank before it and to the one after, the last and the first being
+    /// neighbours. All collectives then go round that ring.
+    pub fn with_neighbours(
+        rank: usize,
+        ranks: usize,
+        links: Vec<Box<dyn Link>>,
+        abort: Arc<AtomicBool>,
+        options: Options,
+    ) -> Result<Self, CollectiveError> {
+        if rank >= ranks {
+            return Err(CollectiveError::Links { rank, problem: "is not one of the group's" });
+        }
         let mut lanes: Vec<Lane> = links.into_iter().map(Lane::new).collect();
         lanes.sort_by_key(|lane| lane.peer);
-        let peers = (0..ranks).filter(|&peer| peer != rank);
-        for (peer, lane) in peers.zip(&lanes) {
-            if lane.peer != peer {
+        let count = |peer| lanes.iter().filter(|lane| lane.peer == peer).count();
+        let neighbours = [(rank + 1) % ranks, (rank + ranks - 1) % ranks];
+        for peer in (0..ranks.max(lanes.len())).filter(|&peer| peer != rank) {
+            let needed = usize::from(neighbours.contains(&peer) || lanes.len() + 1 == ranks);
+            if count(peer) < needed || count(peer) > usize::from(peer < ranks) {
                 let problem = "has no link, or two";
                 return Err(CollectiveError::Links { rank: peer, problem });
             }
         }
-        if rank >= ranks {
-            return Err(CollectiveError::Links { rank, problem: "is not one of the group's" });
+        if let Some(stray) = lanes.iter().find(|lane| lane.peer >= ranks || lane.peer == rank) {
+            let problem = "is not one of the group's";
+            return Err(CollectiveError::Links { rank: stray.peer, problem });
         }
         let spin = options.spin.unwrap_or_else(|| default_spin(&lanes));
         Ok(Group {
             rank,
             first: 0,
+            ranks,
             lanes,
             pipes: Vec::new(),
             abort,
             options,
             spin,
             scratch: Vec::new(),
+            speed: None,
             failed: None,
         })
     }
@@ -90,10 +115,14 @@ impl Group {
         if !stage.contains(&rank) || stage.end > ranks {
             return Err(CollectiveError::Links { rank, problem: "is outside its own stage" });
         }
+        if self.is_sparse() {
+            return Err(CollectiveError::Links { rank, problem: "lacks links that stages need" });
+        }
         let lanes = std::mem::take(&mut self.lanes).into_iter();
         let (lanes, others): (Vec<_>, Vec<_>) = lanes.partition(|lane| stage.contains(&lane.peer));
         self.rank = rank - stage.start;
         self.first = stage.start;
+        self.ranks = stage.len();
         self.lanes = lanes;
         self.pipes = others.into_iter().map(Pipe::new).collect();
         Ok(self)
@@ -106,7 +135,12 @@ impl Group {
 
     /// The number of ranks in this stage, this one included.
     pub fn ranks(&self) -> usize {
-        self.lanes.len() + 1
+        self.ranks
+    }
+
+    /// Whether some pair of ranks may have no link, so that everything goes round the ring.
+    pub(crate) fn is_sparse(&self) -> bool {
+        self.lanes.len() + 1 < self.ranks
     }
 
     /// What each link is: those within the stage in order of rank, then those to other stages.

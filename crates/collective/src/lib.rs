@@ -32,6 +32,7 @@
 //! This crate knows no transports (that is `link`), no tensors and no model.
 
 mod all_reduce;
+mod around;
 mod back_off;
 mod error;
 mod exchange;
@@ -41,10 +42,13 @@ mod options;
 mod patience;
 mod pipe;
 mod plan;
+mod ring;
 mod rooted;
+mod speed;
 mod wire;
 
 pub use error::CollectiveError;
 pub use group::Group;
 pub use options::{Algorithm, Options};
 pub use plan::ReducePlan;
+pub use speed::Speed;

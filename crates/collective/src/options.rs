@@ -12,6 +12,9 @@ pub enum Algorithm {
     OneShot,
     /// Reduce-scatter, then all-gather: two hops, fewest bytes.
     TwoPhase,
+    /// The same from neighbour to neighbour: most hops, and the only way where not every pair of
+    /// ranks has a link.
+    Ring,
 }
 
 /// See each field; [`Default`] is right for decoding on a machine that is not overloaded.
@@ -23,7 +26,8 @@ pub struct Options {
     /// How long to wait for a rank that is alive, but from which nothing comes.
     pub wait_max: Duration,
     pub algorithm: Algorithm,
-    /// With [`Algorithm::Auto`], vectors of at least this many bytes go in two phases.
+    /// With [`Algorithm::Auto`], vectors of at least this many bytes go in two phases, as long as
+    /// nothing better is known from [`crate::Group::measure`].
     pub two_phase_bytes_min: usize,
     /// How long to poll without giving up the core. `None`: 20 us if this machine has a core for
     /// each of its ranks, else not at all, since spinning would hold up the rank waited for.

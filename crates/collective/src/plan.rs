@@ -16,6 +16,8 @@ pub struct ReducePlan {
     leaves: usize,
     /// By rank: the place of its first part among all parts from left to right, and their number.
     parts: Vec<Range<usize>>,
+    /// The leaves under each part, from left to right.
+    subtrees: Vec<Range<usize>>,
     adds: Vec<Add>,
 }
 
@@ -34,7 +36,7 @@ impl ReducePlan {
         }
         let covered: usize = spans.iter().map(Range::len).sum();
         match program(leaves, &subtrees) {
-            Some(adds) if covered == leaves => Ok(ReducePlan { leaves, parts, adds }),
+            Some(adds) if covered == leaves => Ok(ReducePlan { leaves, parts, subtrees, adds }),
             _ => Err(CollectiveError::Spans { leaves, spans: format!("{spans:?}") }),
         }
     }
@@ -61,6 +63,11 @@ impl ReducePlan {
     /// Where the vectors of `rank` stand among all, from left to right in the tree.
     pub(crate) fn places(&self, rank: usize) -> Range<usize> {
         self.parts[rank].clone()
+    }
+
+    /// The leaves under each part of all ranks, from left to right.
+    pub(crate) fn subtrees(&self) -> &[Range<usize>] {
+        &self.subtrees
     }
 
     /// Finishes the tree, given all parts from left to right; the total is left in vector 0.

@@ -23,6 +23,11 @@ impl Group {
         let bytes_max = self.options().bytes_max;
         if root == self.rank() {
             check_len(message.len(), bytes_max)?;
+        }
+        if self.is_sparse() {
+            return self.ring_broadcast(root, message);
+        }
+        if root == self.rank() {
             self.exchange(Op::Broadcast, &mut BytesOut { to: None, bytes: message })
         } else {
             self.exchange(Op::Broadcast, &mut BytesIn { from: root, bytes_max, bytes: message })
@@ -40,7 +45,8 @@ impl Group {
         self.check_rank(root)?;
         if root != self.rank() {
             self.check()?;
-            let at = self.lane(root)?;
+            let source = if self.is_sparse() { self.neighbours().1 } else { root };
+            let at = self.lane(source)?;
             let waited = self.wait_idle(at);
             self.keep(waited)?;
         }
@@ -60,13 +66,16 @@ impl Group {
     ) -> Result<(), CollectiveError> {
         self.check_rank(root)?;
         self.check_lens(own, lens)?;
-        if root != self.rank() {
-            return self.exchange(Op::Gather, &mut FloatsOut { to: root, values: own });
-        }
         let total = lens.iter().sum();
-        if all.len() != total {
+        if root == self.rank() && all.len() != total {
             let what = "elements to gather into";
             return Err(CollectiveError::Length { what, given: all.len(), expected: total });
+        }
+        if self.is_sparse() {
+            return self.ring_gather(root, own, lens, all);
+        }
+        if root != self.rank() {
+            return self.exchange(Op::Gather, &mut FloatsOut { to: root, values: own });
         }
         all[slice_of(lens, root)].copy_from_slice(own);
         self.exchange(Op::Gather, &mut FloatsIn { lens, all })
@@ -83,6 +92,9 @@ impl Group {
         self.check_rank(root)?;
         let bytes_max = self.options().bytes_max;
         check_len(own.len(), bytes_max)?;
+        if root != self.rank() && self.is_sparse() {
+            return self.ring_gather_bytes(own, &mut []);
+        }
         if root != self.rank() {
             return self.exchange(Op::Gather, &mut BytesOut { to: Some(root), bytes: own });
         }
@@ -96,6 +108,9 @@ impl Group {
         }
         all[root].clear();
         all[root].extend_from_slice(own);
+        if self.is_sparse() {
+            return self.ring_gather_bytes(own, all);
+        }
         self.exchange(Op::Gather, &mut BytesFromAll { all, bytes_max })
     }
 
@@ -117,6 +132,9 @@ impl Group {
         }
         let rank = self.rank();
         all[slice_of(lens, rank)].copy_from_slice(own);
+        if self.is_sparse() {
+            return self.ring_all_gather(all, |peer| slice_of(lens, peer));
+        }
         self.exchange(Op::AllGather, &mut Slices::new(all, |peer| slice_of(lens, peer), rank))
     }
 
@@ -148,7 +166,10 @@ impl Group {
 
     /// Returns once every rank has called it.
     pub fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.exchange(Op::Barrier, &mut Nothing)
+        match self.is_sparse() {
+            true => self.ring_barrier(),
+            false => self.exchange(Op::Barrier, &mut Nothing),
+        }
     }
 
     /// Waits until a message of `lanes[at]` is here.
@@ -181,7 +202,7 @@ impl Group {
         if rank == self.rank() {
             return Err(CollectiveError::Links { rank, problem: "would talk to itself" });
         }
-        Ok(())
+        self.lane(rank).map(|_| ())
     }
 
     fn check_lens(&self, own: &[f32], lens: &[usize]) -> Result<(), CollectiveError> {
@@ -206,7 +227,7 @@ fn check_len(bytes: usize, bytes_max: usize) -> Result<(), CollectiveError> {
 }
 
 /// The elements of `rank` in a vector made of slices of these lengths.
-fn slice_of(lens: &[usize], rank: usize) -> Range<usize> {
+pub(crate) fn slice_of(lens: &[usize], rank: usize) -> Range<usize> {
     let start = lens[..rank].iter().sum();
     start..start + lens[rank]
 }
@@ -234,10 +255,10 @@ impl Payload for BytesOut<'_> {
 }
 
 /// Bytes of an unknown length from one peer.
-struct BytesIn<'a> {
-    from: usize,
-    bytes_max: usize,
-    bytes: &'a mut Vec<u8>,
+pub(crate) struct BytesIn<'a> {
+    pub from: usize,
+    pub bytes_max: usize,
+    pub bytes: &'a mut Vec<u8>,
 }
 
 impl Payload for BytesIn<'_> {

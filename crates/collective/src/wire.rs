@@ -13,6 +13,8 @@ pub(crate) enum Op {
     Reduce,
     /// Parts of the receiver's chunk: the first phase of the two.
     ReduceScatter,
+    /// Sums of a chunk on their way round the ring.
+    RingReduce,
     AllGather,
     Broadcast,
     Gather,
@@ -22,9 +24,10 @@ pub(crate) enum Op {
     Farewell,
 }
 
-const OPS: [Op; 8] = [
+const OPS: [Op; 9] = [
     Op::Reduce,
     Op::ReduceScatter,
+    Op::RingReduce,
     Op::AllGather,
     Op::Broadcast,
     Op::Gather,

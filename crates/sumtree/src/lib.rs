@@ -89,6 +89,19 @@ fn collect_adds(
     Some(into)
 }
 
+/// Whether `range` is the leaves of one node of the tree over `leaves` leaves.
+pub fn is_node(leaves: usize, range: Range<usize>) -> bool {
+    let mut tree = 0..leaves;
+    while tree != range {
+        if tree.len() < 2 {
+            return false;
+        }
+        let middle = middle(&tree);
+        tree = if range.end <= middle { tree.start..middle } else { middle..tree.end };
+    }
+    !range.is_empty()
+}
+
 /// Where a tree of two or more leaves parts: after the largest power of two below its length.
 fn middle(tree: &Range<usize>) -> usize {
     debug_assert!(tree.len() >= 2);
@@ -178,6 +191,18 @@ mod tests {
                         sums[add.into] = format!("({}+{})", sums[add.into], sums[add.from]);
                     }
                     assert_eq!(sums[0], tree(0..leaves));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_are_what_covers_itself() {
+        for leaves in 1..=LEAVES_MAX {
+            for start in 0..=leaves {
+                for end in start..=leaves {
+                    let parts = cover(leaves, start..end).len();
+                    assert_eq!(is_node(leaves, start..end), parts == 1, "{start}..{end}");
                 }
             }
         }

@@ -3,13 +3,14 @@
 
 use std::ops::Range;
 
-use crate::common::{Random, random_spans, run};
+use crate::common::{Random, random_spans, run, run_ring};
 use link::Preference;
 use sinew_collective::{Algorithm, Group, Options, ReducePlan};
 use sumtree::cover;
 
 const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
-const ALGORITHMS: [Algorithm; 3] = [Algorithm::OneShot, Algorithm::TwoPhase, Algorithm::Auto];
+const ALGORITHMS: [Algorithm; 4] =
+    [Algorithm::OneShot, Algorithm::TwoPhase, Algorithm::Ring, Algorithm::Auto];
 
 /// A product: its leaves' values and who owns which.
 struct Case {
@@ -48,11 +49,15 @@ impl Case {
     fn check(&self, group: &mut Group) {
         let plan = ReducePlan::new(self.leaves.len(), &self.spans).unwrap();
         let mut total = vec![f32::NAN; self.len()];
-        group.all_reduce(&plan, &self.parts(group.rank()), &mut total).unwrap();
+        let parts = self.parts(group.rank());
+        group.all_reduce(&plan, &parts, &mut total).unwrap();
         let expected = self.sum(0..self.leaves.len());
+        let chunk = group.chunk(group.rank(), self.len());
+        let mut own = vec![f32::NAN; chunk.len()];
+        group.reduce_scatter(&plan, &parts, self.len(), &mut own).unwrap();
         let bits = |vector: &[f32]| vector.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
         assert!(
-            bits(&total) == bits(&expected),
+            bits(&total) == bits(&expected) && bits(&own) == bits(&expected[chunk]),
             "rank {} of {}: {} elements of {} leaves as {:?}",
             group.rank(),
             group.ranks(),
@@ -78,15 +83,51 @@ fn check_cases(ranks: usize, cases: &[Case]) {
 
 #[test]
 fn every_rank_gets_one_machines_bits_for_any_split() {
-    for ranks in [1, 2, 3, 4, 5, 6, 7, 8, 16] {
+    for ranks in 1..=16 {
         let seed = 1000 + ranks as u64;
         println!("{ranks} ranks, seed {seed}");
         let mut random = Random::new(seed);
         // From one element to messages of several slots.
-        let lens = [1, 2, 15, 17, 512, 2048, 16_368, 40_000];
+        let lens = [1, 2, 15, 17, 512, 2048, 16_369, 40_000];
         let cases: Vec<Case> =
             lens.iter().map(|&len| Case::random(&mut random, ranks, len)).collect();
         check_cases(ranks, &cases);
+    }
+}
+
+#[test]
+fn a_ring_of_neighbours_gives_the_same_bits() {
+    for (ranks, transport) in [(3, Preference::Tcp), (4, Preference::Shm), (7, Preference::Shm)] {
+        let seed = 2000 + ranks as u64;
+        println!("{ranks} ranks, seed {seed}");
+        let mut random = Random::new(seed);
+        let lens = [1, 17, 2048, 40_001];
+        let cases: Vec<Case> =
+            lens.iter().map(|&len| Case::random(&mut random, ranks, len)).collect();
+        run_ring(ranks, transport, &Options::default(), |mut group| {
+            for case in &cases {
+                case.check(&mut group);
+            }
+        });
+    }
+}
+
+#[test]
+fn what_was_measured_is_the_same_on_all_ranks_and_changes_no_bit() {
+    let mut random = Random::new(77);
+    let cases: Vec<Case> =
+        [100, 30_000].iter().map(|&len| Case::random(&mut random, 3, len)).collect();
+    for transport in TRANSPORTS {
+        let speeds = run(3, transport, &Options::default(), |mut group| {
+            let speed = group.measure().unwrap();
+            for case in &cases {
+                case.check(&mut group);
+            }
+            assert_eq!(group.speed(), speed);
+            speed.unwrap()
+        });
+        assert!(speeds[0].latency_us > 0.0 && speeds[0].bytes_per_us > 0.0);
+        assert!(speeds.iter().all(|speed| *speed == speeds[0]), "{speeds:?}");
     }
 }
 

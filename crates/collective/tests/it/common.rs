@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect_mesh};
+use link::{Encryption, HostId, Link, Listener, MeshConfig, Preference, Secret, connect_mesh};
 use sinew_collective::{Group, Options};
 
 /// A small generator, so that a printed seed repeats a test (xorshift64*).
@@ -45,12 +45,36 @@ pub fn run<T: Send>(
     run_with_abort(ranks, preference, options, |group, _| act(group))
 }
 
+/// As [`run`], with links between neighbours only.
+pub fn run_ring<T: Send>(
+    ranks: usize,
+    preference: Preference,
+    options: &Options,
+    act: impl Fn(Group) -> T + Sync,
+) -> Vec<T> {
+    run_links(ranks, preference, |rank, mut links, abort| {
+        let is_near = |peer| (peer + 1) % ranks == rank || (rank + 1) % ranks == peer;
+        links.retain(|link| is_near(link.info().peer));
+        act(Group::with_neighbours(rank, ranks, links, abort, options.clone()).unwrap())
+    })
+}
+
 /// As [`run`]; `act` also gets the flag that ends the group's waits.
 pub fn run_with_abort<T: Send>(
     ranks: usize,
     preference: Preference,
     options: &Options,
     act: impl Fn(Group, Arc<AtomicBool>) -> T + Sync,
+) -> Vec<T> {
+    run_links(ranks, preference, |rank, links, abort| {
+        act(Group::new(rank, links, abort.clone(), options.clone()).unwrap(), abort)
+    })
+}
+
+fn run_links<T: Send>(
+    ranks: usize,
+    preference: Preference,
+    act: impl Fn(usize, Vec<Box<dyn Link>>, Arc<AtomicBool>) -> T + Sync,
 ) -> Vec<T> {
     static INSTANCES: AtomicU64 = AtomicU64::new(0);
     let bind = |_| Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -77,8 +101,7 @@ pub fn run_with_abort<T: Send>(
             scope.spawn(move || {
                 let abort = Arc::new(AtomicBool::new(false));
                 let links = connect_mesh(listener, &config, &abort).unwrap();
-                let group = Group::new(rank, links, abort.clone(), options.clone()).unwrap();
-                act(group, abort)
+                act(rank, links, abort)
             })
         };
         let threads: Vec<_> = listeners.iter().enumerate().map(start).collect();

@@ -1,0 +1,132 @@
+//! Which algorithm an all-reduce takes: from what the links were measured to do.
+//!
+//! All ranks must choose alike, so they measure together and agree on the slowest. The model is
+//! the textbook's (latency plus bytes over bandwidth, Thakur, Rabenseifner and Gropp 2005) with the
+//! additions, which decide between two ranks, where both ways carry the same bytes.
+
+use std::time::Instant;
+
+use crate::{Algorithm, CollectiveError, Group, ReducePlan};
+
+/// Exchanges of each size; the fastest counts, because noise only ever adds.
+const LATENCY_ROUNDS: usize = 20;
+const BANDWIDTH_ROUNDS: usize = 4;
+
+/// Floats of each rank in the exchange that measures bandwidth: 256 KiB, several slots of a link,
+/// 2 ms over a gigabit.
+const BANDWIDTH_FLOATS: usize = 64 * 1024;
+
+/// What one core adds up, in bytes of sums: measured with the example `latency`, where 64 KiB of
+/// additions between two ranks are worth 1.5 us.
+const ADD_BYTES_PER_US: f64 = 20_000.0;
+
+/// What the slowest link of a group does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Speed {
+    /// One hop of an empty message between all ranks at once.
+    pub latency_us: f64,
+    /// What a rank sends to all others together.
+    pub bytes_per_us: f64,
+}
+
+impl Group {
+    /// Measures the links, all ranks together, in a few milliseconds; from then on
+    /// [`Algorithm::Auto`] knows. Of a group of one nothing can be measured.
+    ///
+    /// # Errors
+    /// As any collective.
+    pub fn measure(&mut self) -> Result<Option<Speed>, CollectiveError> {
+        if self.ranks() == 1 {
+            return Ok(None);
+        }
+        let latency_us = self.fastest_us(LATENCY_ROUNDS, |group| group.barrier())?;
+        let (ranks, own) = (self.ranks(), vec![0.0; BANDWIDTH_FLOATS]);
+        let (lens, mut all) = (vec![own.len(); ranks], vec![0.0; ranks * own.len()]);
+        let gather = |group: &mut Group| group.all_gather(&own, &lens, &mut all);
+        let gather_us = self.fastest_us(BANDWIDTH_ROUNDS, gather)?;
+        // The answer must be the same for all, and no rank is faster than the slowest.
+        let mine = [latency_us as f32, (gather_us - latency_us).max(0.01) as f32];
+        let mut both = vec![0.0; 2 * ranks];
+        self.all_gather(&mine, &vec![2; ranks], &mut both)?;
+        let slowest = |at: usize| both.iter().skip(at).step_by(2).copied().fold(0.0, f32::max);
+        let bytes = (4 * BANDWIDTH_FLOATS * (ranks - 1)) as f64;
+        let bytes_per_us = bytes / f64::from(slowest(1));
+        let speed = Speed { latency_us: f64::from(slowest(0)), bytes_per_us };
+        self.speed = Some(speed);
+        Ok(Some(speed))
+    }
+
+    /// What was measured, if it was.
+    pub fn speed(&self) -> Option<Speed> {
+        self.speed
+    }
+
+    fn fastest_us(
+        &mut self,
+        rounds: usize,
+        mut act: impl FnMut(&mut Group) -> Result<(), CollectiveError>,
+    ) -> Result<f64, CollectiveError> {
+        let mut fastest_us = f64::INFINITY;
+        for _ in 0..rounds {
+            let started = Instant::now();
+            act(self)?;
+            fastest_us = fastest_us.min(started.elapsed().as_secs_f64() * 1e6);
+        }
+        Ok(fastest_us)
+    }
+
+    /// The algorithm for a vector of `len`, the same on all ranks.
+    pub(crate) fn choose(&self, plan: &ReducePlan, len: usize) -> Algorithm {
+        if self.is_sparse() {
+            return Algorithm::Ring;
+        }
+        match (self.options().algorithm, self.speed) {
+            (Algorithm::Auto, _) if self.ranks() == 1 => Algorithm::OneShot,
+            (Algorithm::Auto, Some(speed)) => speed.fastest(plan, 4 * len),
+            (Algorithm::Auto, None) if 4 * len >= self.options().two_phase_bytes_min => {
+                Algorithm::TwoPhase
+            }
+            (Algorithm::Auto, None) => Algorithm::OneShot,
+            (forced, _) => forced,
+        }
+    }
+}
+
+impl Speed {
+    /// The faster of the two direct ways for a vector of `bytes`.
+    fn fastest(&self, plan: &ReducePlan, bytes: usize) -> Algorithm {
+        let (ranks, bytes) = (plan.ranks() as f64, bytes as f64);
+        let parts = (0..plan.ranks()).map(|rank| plan.parts(rank)).max().unwrap_or(0) as f64;
+        let (send_us, add_us) = (bytes / self.bytes_per_us, bytes / ADD_BYTES_PER_US);
+        let adds_us = plan.parts_total() as f64 * add_us;
+        let one_shot_us = self.latency_us + (ranks - 1.0) * parts * send_us + adds_us;
+        let two_phase_us = 2.0 * self.latency_us
+            + (ranks - 1.0) / ranks * (parts + 1.0) * send_us
+            + adds_us / ranks;
+        if one_shot_us <= two_phase_us { Algorithm::OneShot } else { Algorithm::TwoPhase }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_vectors_take_one_hop_and_long_ones_few_bytes() {
+        let shared_memory = Speed { latency_us: 0.5, bytes_per_us: 10_000.0 };
+        let crowded = Speed { latency_us: 3.0, bytes_per_us: 10_000.0 };
+        let gigabit = Speed { latency_us: 100.0, bytes_per_us: 110.0 };
+        for (speed, ranks, one_shot_max, two_phase_min) in [
+            (shared_memory, 2, 8 << 10, 64 << 10),
+            (crowded, 8, 1 << 10, 16 << 10),
+            (gigabit, 2, 256 << 10, 8 << 20),
+            (gigabit, 4, 4 << 10, 64 << 10),
+        ] {
+            let spans: Vec<_> =
+                (0..ranks).map(|rank| 16 * rank / ranks..16 * (rank + 1) / ranks).collect();
+            let plan = ReducePlan::new(16, &spans).unwrap();
+            let chosen = [one_shot_max, two_phase_min].map(|bytes| speed.fastest(&plan, bytes));
+            assert_eq!(chosen, [Algorithm::OneShot, Algorithm::TwoPhase], "{speed:?} {ranks}");
+        }
+    }
+}
