@@ -58,7 +58,7 @@ pub enum Activation {
 pub trait Backend {
     /// A weight matrix `[rows, cols]` in the device's own layout.
     type Matrix: Send;
-    /// A matrix that is being loaded.
+    /// Matrices that are being loaded.
     type Loader;
     /// A learned vector: a norm's gain, a bias.
     type Vector: Send;
@@ -67,13 +67,15 @@ pub trait Backend {
     /// The keys and values of one layer.
     type Kv: Send;
 
-    /// Begins a matrix of `rows` by `cols` numbers stored as `ty`.
+    /// Begins `count` matrices of `rows` by `cols` numbers stored as `ty`, which come one after the
+    /// other: the experts or heads of one tensor, or its only matrix.
     ///
     /// # Errors
     /// The type is not supported, or there is no memory.
-    fn start_matrix(
+    fn start_matrices(
         &mut self,
         ty: TensorType,
+        count: usize,
         rows: usize,
         cols: usize,
     ) -> Result<Self::Loader, BackendError>;
@@ -84,11 +86,11 @@ pub trait Backend {
     /// There are more rows than announced, or not whole ones.
     fn push_rows(&mut self, loader: &mut Self::Loader, bytes: &[u8]) -> Result<(), BackendError>;
 
-    /// Ends a matrix.
+    /// Ends them: as many as were begun.
     ///
     /// # Errors
     /// Rows are missing.
-    fn finish_matrix(&mut self, loader: Self::Loader) -> Result<Self::Matrix, BackendError>;
+    fn finish_matrices(&mut self, loader: Self::Loader) -> Result<Vec<Self::Matrix>, BackendError>;
 
     /// Bytes that a matrix takes on the device.
     fn matrix_bytes(&self, matrix: &Self::Matrix) -> usize;

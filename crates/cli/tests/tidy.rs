@@ -29,7 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// The only crates that may hold `unsafe`.
-const MAY_BE_UNSAFE: &[&str] = &["gguf", "kernels", "link"];
+const MAY_BE_UNSAFE: &[&str] = &["kernels", "link"];
 
 const LINES_MAX: usize = 500;
 const COLUMNS_MAX: usize = 100;

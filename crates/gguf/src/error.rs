@@ -17,6 +17,10 @@ pub enum Error {
     Truncated { what: &'static str, offset: usize, needed: u64, left: usize },
     #[error("{what} at offset {offset} is {found}; the most that is accepted is {limit}")]
     TooMany { what: &'static str, offset: usize, found: u64, limit: u64 },
+    #[error(
+        "its header is longer than {limit} bytes, the most that is accepted; is it a model at all?"
+    )]
+    HeaderTooLong { limit: u64 },
     #[error("metadata value type {found} at offset {offset} is unknown")]
     ValueType { found: u32, offset: usize },
     #[error("{what} at offset {offset} is not UTF-8")]

@@ -1,12 +1,19 @@
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memmap2::Mmap;
-
+use crate::disk::Disk;
 use crate::split::{Split, is_split};
-use crate::{Directory, Error, ReadError, Source, Strided, TensorInfo};
+use crate::{Directory, Error, ReadError, Source, Strided};
 
-/// A GGUF file of this machine, memory-mapped: nothing is read before it is used. A model in
+/// Pieces that lie at most this far apart are read in one go with what is between them: a disk and
+/// a page cache hand out whole pages anyway, and a read of its own costs as much as some of them.
+const STRIDE_BYTES_MAX: u64 = 32 << 10;
+
+/// Bytes of such a read.
+const SPAN_BYTES_MAX: u64 = 1 << 20;
+
+/// A GGUF file of this machine: of its tensors, nothing is read before it is asked for. A model in
 /// several files is opened by the first and shown as one file.
 #[derive(Debug)]
 pub struct File {
@@ -17,44 +24,58 @@ pub struct File {
 
 #[derive(Debug)]
 enum Data {
-    One(Mmap),
+    One(Disk),
     Split(Split),
 }
 
 impl Data {
     fn len(&self) -> u64 {
         match self {
-            Self::One(map) => map.len() as u64,
+            Self::One(disk) => disk.len(),
             Self::Split(split) => split.len(),
         }
     }
 
-    /// `None` if they are not one piece of the file.
-    fn bytes(&self, start: u64, len: u64) -> Option<&[u8]> {
+    fn read(&self, start: u64, out: &mut [u8]) -> io::Result<()> {
         match self {
-            Self::One(map) => {
-                let end = start.checked_add(len)?;
-                map.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
-            }
-            Self::Split(split) => split.bytes(start, len),
+            Self::One(disk) => disk.read(start, out),
+            Self::Split(split) => split.read(start, out),
         }
+    }
+
+    /// Reads pieces that lie close together, some at a time with what is between them.
+    fn read_close(&self, pieces: Strided, out: &mut [u8]) -> io::Result<()> {
+        let Strided { mut start, piece, stride, .. } = pieces;
+        let at_once = (SPAN_BYTES_MAX / stride).max(1) as usize;
+        let mut span = Vec::new();
+        for out in out.chunks_mut(at_once * piece as usize) {
+            let count = out.len() as u64 / piece;
+            span.resize(((count - 1) * stride + piece) as usize, 0);
+            self.read(start, &mut span)?;
+            let found = span.chunks(stride as usize);
+            for (out, found) in out.chunks_exact_mut(piece as usize).zip(found) {
+                out.copy_from_slice(&found[..piece as usize]);
+            }
+            start += count * stride;
+        }
+        Ok(())
     }
 }
 
 impl File {
-    /// Maps and checks a file.
+    /// Opens and checks a file.
     ///
     /// # Errors
     /// It cannot be opened, or is not a complete GGUF file, or one of its other parts is not.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref().to_path_buf();
-        let (map, directory) = open_one(&path)?;
+        let (disk, directory) = Disk::open(&path)?;
         let (data, directory) = match is_split(&directory)? {
             true => {
-                let (split, directory) = Split::open(&path, (map, directory), open_one)?;
+                let (split, directory) = Split::open(&path, (disk, directory))?;
                 (Data::Split(split), directory)
             }
-            false => (Data::One(map), directory),
+            false => (Data::One(disk), directory),
         };
         Ok(Self { path, data, directory: Arc::new(directory) })
     }
@@ -67,26 +88,6 @@ impl File {
     pub fn file_len(&self) -> u64 {
         self.data.len()
     }
-
-    /// One tensor's bytes; `tensor` must come from this file's directory.
-    pub fn tensor_bytes(&self, tensor: &TensorInfo) -> &[u8] {
-        let (start, end) = (tensor.range.start, tensor.range.end);
-        self.data.bytes(start, end - start).expect("the directory was checked against the file")
-    }
-}
-
-fn open_one(path: &Path) -> Result<(Mmap, Directory), Error> {
-    let io = |source| Error::Io { path: path.to_path_buf(), source };
-    let file = std::fs::File::open(path).map_err(io)?;
-    if !file.metadata().map_err(io)?.is_file() {
-        return Err(io(std::io::Error::other("it is not a regular file")));
-    }
-    // SAFETY: the map is read-only and private. A model file is not expected to change while
-    // it is in use; if another process truncates it, reads past the new end fault (the
-    // worker process dies and is restarted by its daemon), they never read foreign memory.
-    let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-    let directory = Directory::parse(&map, map.len() as u64)?;
-    Ok((map, directory))
 }
 
 impl Source for File {
@@ -100,20 +101,21 @@ impl Source for File {
         if end > len || pieces.total() != Some(out.len() as u64) {
             return Err(ReadError::OutOfFile { end, len });
         }
-        let piece = pieces.piece as usize;
+        let Strided { start, piece, stride, count } = pieces;
         if piece == 0 {
             return Ok(());
         }
-        for (at, out) in out.chunks_exact_mut(piece).enumerate() {
-            let start = pieces.start + at as u64 * pieces.stride;
-            let bytes = self.data.bytes(start, pieces.piece);
-            out.copy_from_slice(bytes.ok_or(ReadError::OutOfFile { end, len })?);
-        }
-        Ok(())
-    }
-
-    fn view(&self, start: u64, len: u64) -> Option<&[u8]> {
-        self.data.bytes(start, len)
+        let read = match stride {
+            _ if count == 1 || stride == piece => self.data.read(start, out),
+            // Pieces that overlap are nobody's slice, but may be asked for.
+            stride if stride > piece && stride <= STRIDE_BYTES_MAX => {
+                self.data.read_close(pieces, out)
+            }
+            _ => (0..count)
+                .zip(out.chunks_exact_mut(piece as usize))
+                .try_for_each(|(at, out)| self.data.read(start + at * stride, out)),
+        };
+        read.map_err(ReadError::File)
     }
 }
 
@@ -144,6 +146,87 @@ mod tests {
         std::fs::write(path, out).unwrap();
     }
 
+    fn bytes(file: &File, range: std::ops::Range<u64>) -> Vec<u8> {
+        let piece = range.end - range.start;
+        let mut bytes = vec![0; piece as usize];
+        file.read(Strided { start: range.start, piece, stride: piece, count: 1 }, &mut bytes)
+            .unwrap();
+        bytes
+    }
+
+    /// A file with one tensor of 40,000 numbers that count up.
+    fn counting(dir: &Path) -> (PathBuf, Vec<u8>) {
+        let mut writer = Writer::new();
+        writer.declare("t", &[64, 40_000], TensorType::F32);
+        let mut out = Vec::new();
+        let fill = |_: &str, _, bytes, out: &mut Vec<u8>| {
+            (0..bytes as u32 / 4).try_for_each(|n| out.write_all(&n.to_le_bytes()))
+        };
+        writer.write(&mut out, fill).unwrap();
+        let path = dir.join("counting.gguf");
+        std::fs::write(&path, &out).unwrap();
+        (path, out)
+    }
+
+    #[test]
+    fn pieces_near_and_far_are_those_of_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, whole) = counting(dir.path());
+        let file = File::open(path).unwrap();
+        let far = STRIDE_BYTES_MAX + 4;
+        for (piece, stride, count) in [
+            (4, 4, 100),
+            (128, 256, 39_999),
+            (100, 300, 7),
+            (256, 4096, 2_000),
+            (1000, far, 50),
+            (1000, 100, 9), // overlapping
+            (5, 0, 3),      // the same again and again
+            (0, 8, 3),
+            (8, 8, 0),
+            (3 << 20, 3 << 20, 2),
+        ] {
+            let pieces = Strided { start: 129, piece, stride, count };
+            let mut found = vec![0; (piece * count) as usize];
+            file.read(pieces, &mut found).unwrap();
+            let at = |n: u64| &whole[(129 + n * stride) as usize..][..piece as usize];
+            assert!(found == (0..count).map(at).collect::<Vec<_>>().concat(), "{pieces:?}");
+        }
+        let outside = Strided { start: 129, piece: 8, stride: 1 << 20, count: 100 };
+        assert!(file.read(outside, &mut [0; 800]).is_err());
+    }
+
+    #[test]
+    fn a_long_header_is_read_to_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("long.gguf");
+        let words: Vec<String> = (0..200_000).map(|n| format!("word {n}")).collect();
+        let mut writer = Writer::new();
+        writer.set_strings("tokenizer.ggml.tokens", &words).declare("t", &[8], TensorType::F32);
+        let mut out = Vec::new();
+        writer.write(&mut out, |_, _, bytes, out| out.write_all(&vec![1; bytes as usize])).unwrap();
+        std::fs::write(&path, &out).unwrap();
+        let file = File::open(&path).unwrap();
+        assert!(file.directory().header_len() > 2 << 20);
+        assert_eq!(bytes(&file, file.directory().tensor("t").unwrap().range.clone()), [1; 32]);
+        // The same, cut inside the header and behind it.
+        for len in [out.len() - 40, 3 << 20, 1 << 20, 100] {
+            std::fs::write(&path, &out[..len]).unwrap();
+            assert!(File::open(&path).is_err(), "{len}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_cut_after_it_was_opened_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, whole) = counting(dir.path());
+        let file = File::open(&path).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(5000).unwrap();
+        let pieces = Strided { start: whole.len() as u64 - 64, piece: 64, stride: 64, count: 1 };
+        let error = file.read(pieces, &mut [0; 64]).unwrap_err();
+        assert!(matches!(error, ReadError::File(_)), "{error}");
+    }
+
     #[test]
     fn a_model_in_several_files_reads_as_the_one_it_was() {
         let dir = tempfile::tempdir().unwrap();
@@ -160,13 +243,14 @@ mod tests {
         assert_eq!(split.directory().str("general.architecture").unwrap(), "llama");
         assert!(split.directory().get("split.count").is_none());
         for tensor in whole.directory().tensors() {
-            assert_eq!(split.tensor_bytes(tensor), whole.tensor_bytes(tensor));
+            assert_eq!(bytes(&split, tensor.range.clone()), bytes(&whole, tensor.range.clone()));
         }
         // A peer reads the header as bytes, and so it must be those of the whole file.
-        let len = whole.directory().header_len();
-        assert_eq!(split.view(0, len), whole.view(0, len));
+        let header = 0..whole.directory().header_len();
+        assert_eq!(bytes(&split, header.clone()), bytes(&whole, header));
         let across = split.directory().tensors()[0].range.end - 4;
-        assert_eq!(split.view(across, 8), None, "no bytes of two tensors at once");
+        let pieces = Strided { start: across, piece: 8, stride: 8, count: 1 };
+        assert!(split.read(pieces, &mut [0; 8]).is_err(), "no bytes of two tensors at once");
     }
 
     #[test]

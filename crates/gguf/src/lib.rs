@@ -1,7 +1,7 @@
-//! The GGUF file format: metadata, tensor directory, memory map.
+//! The GGUF file format: metadata, tensor directory, tensor bytes.
 //!
 //! [`Directory::parse`] reads everything in front of the tensor data from a byte slice and checks
-//! it completely; [`File`] maps a file and hands out tensor bytes; [`Writer`] makes such files.
+//! it completely; [`File`] opens a file and reads tensor bytes; [`Writer`] makes such files.
 //! Hostile input is an [`Error`], never a panic, and no allocation is larger than what the input
 //! itself pays for: strings and arrays stay in the input and are decoded when asked for.
 //!
@@ -10,6 +10,7 @@
 //! Source: the GGUF specification of the ggml project (versions 2 and 3, little-endian).
 
 mod directory;
+mod disk;
 mod error;
 mod file;
 mod reader;

@@ -35,6 +35,8 @@ impl Strided {
 pub enum ReadError {
     #[error("bytes up to {end} were asked for, but the file has {len}")]
     OutOfFile { end: u64, len: u64 },
+    #[error("reading the model file failed: {0}. Was it changed while it was in use?")]
+    File(std::io::Error),
     #[error("reading model bytes from a peer failed: {0}")]
     Peer(#[from] std::io::Error),
 }
@@ -46,11 +48,6 @@ pub trait Source: Send + Sync {
     /// Fills `out` with the pieces, one after the other; `out.len()` is `pieces.total()`.
     ///
     /// # Errors
-    /// The range lies outside the file, or the peer is gone.
+    /// The range lies outside the file, the disk fails, or the peer is gone.
     fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError>;
-
-    /// The same bytes without a copy, where the source has them in one piece in memory.
-    fn view(&self, _start: u64, _len: u64) -> Option<&[u8]> {
-        None
-    }
 }

@@ -6,10 +6,10 @@
 //!
 //! Source: `gguf-split` of the llama.cpp project (keys `split.count`, `split.no`).
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use memmap2::Mmap;
-
+use crate::disk::Disk;
 use crate::{Directory, Error, Writer};
 
 /// No published model comes near this.
@@ -22,7 +22,7 @@ const NUMBER: &str = "split.no";
 pub(crate) struct Split {
     /// Everything in front of the first tensor.
     header: Vec<u8>,
-    parts: Vec<Mmap>,
+    parts: Vec<Disk>,
     /// Where each tensor's bytes are, in the order of `start`.
     pieces: Vec<Piece>,
     len: u64,
@@ -68,12 +68,8 @@ pub(crate) fn is_split(directory: &Directory) -> Result<bool, Error> {
 }
 
 impl Split {
-    /// Opens the parts of which `path`, already open, is the first. `map` opens a file.
-    pub fn open(
-        path: &Path,
-        first: (Mmap, Directory),
-        map: impl Fn(&Path) -> Result<(Mmap, Directory), Error>,
-    ) -> Result<(Self, Directory), Error> {
+    /// Opens the parts of which `path`, already open, is the first.
+    pub fn open(path: &Path, first: (Disk, Directory)) -> Result<(Self, Directory), Error> {
         let broken = |why: String| Error::Split { path: path.to_path_buf(), why };
         let paths = parts_of(path);
         let count = first.1.u64(COUNT)?;
@@ -89,18 +85,18 @@ impl Split {
         }
         let mut parts = vec![first];
         for (number, path) in paths.iter().enumerate().skip(1) {
-            let (bytes, directory) = map(path)?;
+            let (part, directory) = Disk::open(path)?;
             let found = (directory.find_u64(NUMBER)?, directory.find_u64(COUNT)?);
             if found != (Some(number as u64), Some(count)) {
                 let name = path.display();
                 return Err(broken(format!("{name} is not its part {} of {count}", number + 1)));
             }
-            parts.push((bytes, directory));
+            parts.push((part, directory));
         }
         Self::join(parts)
     }
 
-    fn join(parts: Vec<(Mmap, Directory)>) -> Result<(Self, Directory), Error> {
+    fn join(parts: Vec<(Disk, Directory)>) -> Result<(Self, Directory), Error> {
         let mut writer = Writer::new();
         for (key, value) in parts[0].1.metadata() {
             if !key.starts_with("split.") && key != "general.alignment" {
@@ -126,7 +122,7 @@ impl Split {
             start = start.saturating_add(Writer::padded(len));
         }
         let directory = Directory::parse(&header, start)?;
-        let parts = parts.into_iter().map(|(bytes, _)| bytes).collect();
+        let parts = parts.into_iter().map(|(part, _)| part).collect();
         Ok((Self { header, parts, pieces, len: start }, directory))
     }
 
@@ -135,17 +131,23 @@ impl Split {
         self.len
     }
 
-    /// Bytes that lie inside the header or one tensor.
-    pub fn bytes(&self, start: u64, len: u64) -> Option<&[u8]> {
-        let end = start.checked_add(len)?;
-        if let Some(bytes) = self.header.get(start as usize..).and_then(|h| h.get(..len as usize)) {
-            return Some(bytes);
+    /// Fills `out` with the bytes from `start` on, which must lie inside the header or one tensor.
+    pub fn read(&self, start: u64, out: &mut [u8]) -> io::Result<()> {
+        let len = out.len();
+        let header = self.header.get(start as usize..).and_then(|header| header.get(..len));
+        if let Some(bytes) = header {
+            out.copy_from_slice(bytes);
+            return Ok(());
         }
         let after = self.pieces.partition_point(|piece| piece.start <= start);
-        let piece = self.pieces.get(after.checked_sub(1)?)?;
-        let inside = end <= piece.start + piece.len;
-        let at = (piece.at + (start - piece.start)) as usize;
-        self.parts[piece.part].get(at..at + len as usize).filter(|_| inside)
+        let piece = after.checked_sub(1).map(|at| self.pieces[at]);
+        let inside = |piece: &Piece| start - piece.start + len as u64 <= piece.len;
+        let Some(piece) = piece.filter(inside) else {
+            return Err(io::Error::other(format!(
+                "{len} bytes at {start} do not lie inside one tensor"
+            )));
+        };
+        self.parts[piece.part].read(piece.at + (start - piece.start), out)
     }
 }
 

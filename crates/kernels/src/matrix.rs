@@ -15,6 +15,7 @@ use crate::pool::Pool;
 use crate::shared::SharedMut;
 use crate::simd::{LANES, Simd, VECTOR_BYTES};
 use gguf::TensorType;
+use std::sync::Arc;
 
 /// A weight matrix `[rows, cols]`, packed in panels of 16 rows.
 pub struct Matrix {
@@ -22,7 +23,10 @@ pub struct Matrix {
     rows: usize,
     cols: usize,
     panel_bytes: usize,
-    data: Region,
+    /// May hold other matrices of the same tensor as well, which saves each a region of its own.
+    data: Arc<Region>,
+    /// Where this one's panels begin in it, bytes.
+    start: usize,
 }
 
 impl Matrix {
@@ -43,7 +47,7 @@ impl Matrix {
 
     /// Bytes held in memory.
     pub fn bytes(&self) -> usize {
-        self.data.len()
+        self.panels() * self.panel_bytes
     }
 
     /// Which form of the input this matrix is multiplied with.
@@ -83,9 +87,9 @@ impl Matrix {
     /// The bytes of one panel.
     pub(crate) fn panel(&self, panel: usize) -> &[u8] {
         assert!(panel < self.panels());
-        // SAFETY: the region holds `panels()` panels of `panel_bytes` bytes.
+        // SAFETY: the region holds `panels()` panels of `panel_bytes` bytes from `start` on.
         unsafe {
-            let start = self.data.as_ptr().add(panel * self.panel_bytes);
+            let start = self.data.as_ptr().add(self.start + panel * self.panel_bytes);
             std::slice::from_raw_parts(start, self.panel_bytes)
         }
     }
@@ -108,9 +112,13 @@ fn panel_bytes(ty: TensorType, cols: usize) -> Option<usize> {
     known.then_some(ty.row_bytes(cols) * LANES)
 }
 
-/// Collects the rows of a [`Matrix`].
+/// Collects the rows of a [`Matrix`], or of several that lie in one tensor.
 pub struct Packer {
-    matrix: Matrix,
+    ty: TensorType,
+    rows: usize,
+    cols: usize,
+    panel_bytes: usize,
+    data: Region,
     /// Rows received so far.
     received: usize,
     /// Whole rows of the panel that is not complete yet, in the file's layout.
@@ -129,13 +137,12 @@ impl Packer {
         let panel_bytes = panel_bytes(ty, cols).ok_or(Error::Type { ty })?;
         let bytes = Matrix::bytes_of(ty, rows, cols).ok_or(Error::Shape { ty, rows, cols })?;
         let data = Region::zeroed(bytes)?;
-        let matrix = Matrix { ty, rows, cols, panel_bytes, data };
-        Ok(Self { matrix, received: 0, pending: Vec::new() })
+        Ok(Self { ty, rows, cols, panel_bytes, data, received: 0, pending: Vec::new() })
     }
 
     /// Bytes of one row as the file has it.
     pub fn row_bytes(&self) -> usize {
-        self.matrix.ty.row_bytes(self.matrix.cols)
+        self.ty.row_bytes(self.cols)
     }
 
     /// Takes the next rows, in the file's layout; any number of whole rows.
@@ -145,7 +152,7 @@ impl Packer {
     pub fn push(&mut self, pool: &Pool, bytes: &[u8]) -> Result<(), Error> {
         let row_bytes = self.row_bytes();
         let rows = bytes.len() / row_bytes;
-        let rows_left = self.matrix.rows - self.received;
+        let rows_left = self.rows - self.received;
         if !bytes.len().is_multiple_of(row_bytes) || rows > rows_left {
             return Err(Error::Push { bytes: bytes.len(), row_bytes, rows_left });
         }
@@ -172,23 +179,50 @@ impl Packer {
     ///
     /// # Errors
     /// Rows are missing.
-    pub fn finish(mut self) -> Result<Matrix, Error> {
-        if self.received != self.matrix.rows {
-            return Err(Error::Incomplete { packed: self.received, rows: self.matrix.rows });
+    pub fn finish(self) -> Result<Matrix, Error> {
+        let mut matrices = self.finish_several(1)?;
+        Ok(matrices.pop().expect("one was asked for"))
+    }
+
+    /// Whether the rows can be taken for `count` equal matrices, one below the other: each must
+    /// begin with a panel.
+    pub fn divides_into(&self, count: usize) -> bool {
+        count == 1 || (count > 0 && self.rows.is_multiple_of(count * LANES))
+    }
+
+    /// `count` equal matrices, one below the other, once all rows are in. They share their memory.
+    ///
+    /// # Errors
+    /// Rows are missing.
+    ///
+    /// # Panics
+    /// If the rows do not divide so, see [`Self::divides_into`].
+    pub fn finish_several(mut self, count: usize) -> Result<Vec<Matrix>, Error> {
+        assert!(self.divides_into(count), "{} rows do not make {count} matrices", self.rows);
+        if self.received != self.rows {
+            return Err(Error::Incomplete { packed: self.received, rows: self.rows });
         }
         if !self.pending.is_empty() {
             // Zero rows have zero scales and count nothing.
             self.pending.resize(LANES * self.row_bytes(), 0);
             let pending = std::mem::take(&mut self.pending);
-            self.pack_one(self.matrix.panels() - 1, &pending);
+            self.pack_one(self.rows.div_ceil(LANES) - 1, &pending);
         }
-        Ok(self.matrix)
+        let Self { ty, cols, panel_bytes, .. } = self;
+        let rows = self.rows / count;
+        let matrix_bytes = rows.div_ceil(LANES) * panel_bytes;
+        let data = Arc::new(self.data);
+        let matrix = |at| {
+            let data = Arc::clone(&data);
+            Matrix { ty, rows, cols, panel_bytes, data, start: at * matrix_bytes }
+        };
+        Ok((0..count).map(matrix).collect())
     }
 
     /// Packs whole panels from `first` on.
     fn pack(&mut self, pool: &Pool, first: usize, rows: &[u8]) {
-        let (ty, panel_bytes) = (self.matrix.ty, self.matrix.panel_bytes);
-        let data = SharedMut::new(self.matrix.data.as_mut_ptr());
+        let (ty, panel_bytes) = (self.ty, self.panel_bytes);
+        let data = SharedMut::new(self.data.as_mut_ptr());
         let panels = rows.len() / panel_bytes;
         pool.run(panels, |index| {
             let source = &rows[index * panel_bytes..][..panel_bytes];
@@ -203,14 +237,14 @@ impl Packer {
     }
 
     fn pack_one(&mut self, panel: usize, rows: &[u8]) {
-        let panel_bytes = self.matrix.panel_bytes;
-        assert!(panel < self.matrix.panels() && rows.len() == panel_bytes);
+        let panel_bytes = self.panel_bytes;
+        assert!(panel < self.rows.div_ceil(LANES) && rows.len() == panel_bytes);
         // SAFETY: the panel lies inside the region, which `self` owns.
         let target = unsafe {
-            let start = self.matrix.data.as_mut_ptr().add(panel * panel_bytes);
+            let start = self.data.as_mut_ptr().add(panel * panel_bytes);
             std::slice::from_raw_parts_mut(start, panel_bytes)
         };
-        pack_panel(self.matrix.ty, rows, target);
+        pack_panel(self.ty, rows, target);
     }
 }
 

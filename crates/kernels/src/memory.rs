@@ -18,10 +18,6 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    pub fn len(&self) -> usize {
-        self.bytes
-    }
-
     pub fn as_ptr(&self) -> *const u8 {
         self.start
     }

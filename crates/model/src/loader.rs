@@ -1,4 +1,7 @@
-//! Reading a rank's slice of a tensor, straight from the file's map or from a peer.
+//! Reading a rank's slice of a tensor, from the disk or from a peer, and packing it on the way: the
+//! memory beside the packed weights is two chunks, whatever the tensor's size.
+
+mod chunks;
 
 use std::ops::Range;
 
@@ -6,9 +9,7 @@ use backend::Backend;
 use gguf::{Source, Strided, TensorInfo, TensorType};
 
 use crate::ModelError;
-
-/// Bytes that are read and packed at a time where the source cannot show them in place.
-const CHUNK_BYTES: usize = 4 << 20;
+use chunks::Buffer;
 
 /// Called with the bytes that were just loaded.
 pub type Progress<'a> = &'a mut dyn FnMut(u64);
@@ -20,9 +21,15 @@ pub(crate) struct Loader<'a, B: Backend> {
     pub progress: Progress<'a>,
     /// Bytes of all matrices so far, as the device holds them.
     pub device_bytes: u64,
+    /// Kept from tensor to tensor.
+    buffers: Vec<Buffer>,
 }
 
-impl<B: Backend> Loader<'_, B> {
+impl<'a, B: Backend> Loader<'a, B> {
+    pub fn new(backend: &'a mut B, source: &'a dyn Source, progress: Progress<'a>) -> Self {
+        Self { backend, source, progress, device_bytes: 0, buffers: Vec::new() }
+    }
+
     /// Rows `rows` of a `[rows_all, cols]` matrix: a column-parallel weight.
     pub fn rows(
         &mut self,
@@ -31,7 +38,7 @@ impl<B: Backend> Loader<'_, B> {
         rows_all: usize,
         rows: Range<usize>,
     ) -> Result<B::Matrix, ModelError> {
-        self.matrix(name, [cols, rows_all], 0..cols, &[rows])
+        self.matrix(name, [cols, rows_all], 0..cols, std::slice::from_ref(&rows))
     }
 
     /// The rows of several runs, one after the other.
@@ -56,19 +63,25 @@ impl<B: Backend> Loader<'_, B> {
         self.matrix(name, [cols_all, rows], cols, std::slice::from_ref(&(0..rows)))
     }
 
-    /// Rows and columns of one of the `count` equal matrices `[rows_all, cols_all]` of a tensor:
-    /// an expert, or a head.
-    pub fn one_of(
+    /// Rows and columns of some of the `count` equal matrices `[cols_all, rows_all]` of a tensor:
+    /// experts, or heads.
+    pub fn several(
         &mut self,
         name: &str,
         count: usize,
-        index: usize,
+        wanted: Range<usize>,
         [cols_all, rows_all]: [usize; 2],
         cols: Range<usize>,
         rows: Range<usize>,
-    ) -> Result<B::Matrix, ModelError> {
-        let rows = index * rows_all + rows.start..index * rows_all + rows.end;
-        self.matrix(name, [cols_all, rows_all * count], cols, &[rows])
+    ) -> Result<Vec<B::Matrix>, ModelError> {
+        let (shape, matrices) = ([cols_all, rows_all * count], wanted.len());
+        if rows == (0..rows_all) {
+            let all = wanted.start * rows_all..wanted.end * rows_all;
+            return self.matrices(name, shape, matrices, cols, std::slice::from_ref(&all));
+        }
+        let of_one = |at: usize| at * rows_all + rows.start..at * rows_all + rows.end;
+        let runs: Vec<_> = wanted.map(of_one).collect();
+        self.matrices(name, shape, matrices, cols, &runs)
     }
 
     /// A vector of exactly `len` numbers, such as a norm's gain.
@@ -106,7 +119,6 @@ impl<B: Backend> Loader<'_, B> {
         Ok(bytes.chunks_exact(4).map(float).collect())
     }
 
-    /// `shape` is the whole tensor's `[cols, rows]`.
     fn matrix(
         &mut self,
         name: &str,
@@ -114,55 +126,36 @@ impl<B: Backend> Loader<'_, B> {
         cols: Range<usize>,
         runs: &[Range<usize>],
     ) -> Result<B::Matrix, ModelError> {
-        let tensor = self.find(name, shape)?;
-        let failed = |source| ModelError::Backend { name: name.to_owned(), source };
-        let rows = runs.iter().map(Range::len).sum();
-        let start = self.backend.start_matrix(tensor.ty, rows, cols.len());
-        let mut loader = start.map_err(failed)?;
-        for run in runs {
-            self.push_run(&tensor, &mut loader, cols.clone(), run.clone())?;
-        }
-        let matrix = self.backend.finish_matrix(loader).map_err(failed)?;
-        self.device_bytes += self.backend.matrix_bytes(&matrix) as u64;
-        Ok(matrix)
+        let mut matrices = self.matrices(name, shape, 1, cols, runs)?;
+        Ok(matrices.pop().expect("the backend ends as many as were begun"))
     }
 
-    /// Reads one run of rows in chunks and hands them to the backend.
-    fn push_run(
+    /// `count` equal matrices out of some runs of rows. `shape` is the whole tensor's
+    /// `[cols, rows]`.
+    fn matrices(
         &mut self,
-        tensor: &TensorInfo,
-        loader: &mut B::Loader,
+        name: &str,
+        shape: [usize; 2],
+        count: usize,
         cols: Range<usize>,
-        rows: Range<usize>,
-    ) -> Result<(), ModelError> {
-        let name = || tensor.name.clone();
-        let row_bytes = tensor.row_bytes() as u64;
-        let piece = tensor.ty.row_bytes(cols.len());
-        let first = tensor.range.start + tensor.ty.row_bytes(cols.start) as u64;
-        let rows_max = (CHUNK_BYTES / piece.max(1)).max(1);
-        let whole_rows = cols.len() == tensor.columns();
-        let mut buffer = Vec::new();
-        for at in rows.clone().step_by(rows_max) {
-            let count = rows_max.min(rows.end - at);
-            let start = first + at as u64 * row_bytes;
-            let len = piece * count;
-            let view = self.source.view(start, len as u64).filter(|_| whole_rows);
-            let bytes = match view {
-                Some(bytes) => bytes,
-                None => {
-                    buffer.resize(len, 0);
-                    let (piece, count) = (piece as u64, count as u64);
-                    let pieces = Strided { start, piece, stride: row_bytes, count };
-                    let read = self.source.read(pieces, &mut buffer);
-                    read.map_err(|source| ModelError::Read { name: name(), source })?;
-                    &buffer
-                }
-            };
-            let pushed = self.backend.push_rows(loader, bytes);
-            pushed.map_err(|source| ModelError::Backend { name: name(), source })?;
-            (self.progress)(len as u64);
-        }
-        Ok(())
+        runs: &[Range<usize>],
+    ) -> Result<Vec<B::Matrix>, ModelError> {
+        let tensor = self.find(name, shape)?;
+        let failed = |source| ModelError::Backend { name: name.to_owned(), source };
+        let rows = runs.iter().map(Range::len).sum::<usize>() / count.max(1);
+        let start = self.backend.start_matrices(tensor.ty, count, rows, cols.len());
+        let mut loading = start.map_err(failed)?;
+        let pieces = chunks::of_runs(&tensor, &cols, runs);
+        let read = chunks::read(self.source, &pieces, &mut self.buffers, |bytes| {
+            self.backend.push_rows(&mut loading, bytes).map_err(failed)?;
+            (self.progress)(bytes.len() as u64);
+            Ok(())
+        });
+        read.map_err(|error| error.of_tensor(name))?;
+        let matrices = self.backend.finish_matrices(loading).map_err(failed)?;
+        let bytes = matrices.iter().map(|matrix| self.backend.matrix_bytes(matrix) as u64);
+        self.device_bytes += bytes.sum::<u64>();
+        Ok(matrices)
     }
 
     fn find(&self, name: &str, [cols, rows]: [usize; 2]) -> Result<TensorInfo, ModelError> {

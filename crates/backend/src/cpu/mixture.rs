@@ -294,9 +294,9 @@ mod tests {
     fn matrix(cpu: &mut Cpu, seed: usize, rows: usize, cols: usize) -> Option<kernels::Matrix> {
         let bytes: Vec<u8> =
             numbers(seed, rows * cols).into_iter().flat_map(f32::to_le_bytes).collect();
-        let mut loader = cpu.start_matrix(TensorType::F32, rows, cols).unwrap();
+        let mut loader = cpu.start_matrices(TensorType::F32, 1, rows, cols).unwrap();
         cpu.push_rows(&mut loader, &bytes).unwrap();
-        cpu.finish_matrix(loader).unwrap()
+        cpu.finish_matrices(loader).unwrap().remove(0)
     }
 
     fn mixture(cpu: &mut Cpu) -> Mixture<Cpu> {

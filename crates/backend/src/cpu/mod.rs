@@ -2,6 +2,7 @@
 
 mod heads;
 mod inputs;
+mod loading;
 mod mixture;
 mod rows;
 
@@ -18,6 +19,7 @@ use crate::{
     RopeStyle, RopeTable, Routes, Segment,
 };
 use inputs::Inputs;
+use loading::Loading;
 pub use rows::Rows;
 
 /// This machine's cores.
@@ -67,31 +69,28 @@ fn gated(pool: &Pool, activation: Activation, gate: &[f32], up: &[f32], out: &mu
 impl Backend for Cpu {
     /// `None` for a rank that has no part of it.
     type Matrix = Option<Matrix>;
-    type Loader = Option<Packer>;
+    type Loader = Loading;
     type Vector = Vec<f32>;
     type Rows = Rows;
     /// `None` for a rank without heads.
     type Kv = Option<KvCache>;
 
-    fn start_matrix(
+    fn start_matrices(
         &mut self,
         ty: TensorType,
+        count: usize,
         rows: usize,
         cols: usize,
-    ) -> Result<Option<Packer>, BackendError> {
-        let empty = rows == 0 || cols == 0;
-        Ok(if empty { None } else { Some(Packer::new(ty, rows, cols)?) })
+    ) -> Result<Loading, BackendError> {
+        Loading::start(ty, count, rows, cols)
     }
 
-    fn push_rows(&mut self, loader: &mut Option<Packer>, bytes: &[u8]) -> Result<(), BackendError> {
-        if let Some(packer) = loader {
-            packer.push(&self.pool, bytes)?;
-        }
-        Ok(())
+    fn push_rows(&mut self, loader: &mut Loading, bytes: &[u8]) -> Result<(), BackendError> {
+        loader.push(&self.pool, bytes)
     }
 
-    fn finish_matrix(&mut self, loader: Option<Packer>) -> Result<Option<Matrix>, BackendError> {
-        Ok(loader.map(Packer::finish).transpose()?)
+    fn finish_matrices(&mut self, loader: Loading) -> Result<Vec<Option<Matrix>>, BackendError> {
+        loader.finish()
     }
 
     fn matrix_bytes(&self, matrix: &Option<Matrix>) -> usize {

@@ -21,7 +21,7 @@ const fn planes(bits: usize) -> (usize, usize) {
     }
 }
 
-/// Adds one row's weights to a tile, as lane `lane`; the lane must still be zero.
+/// Writes one row's weights to a tile, as lane `lane`.
 pub(super) fn pack_row(weights: &[u8; TILE_COLS], bits: usize, lane: usize, tile: &mut [u8]) {
     let (low, high) = planes(bits);
     let (low_plane, high_plane) = tile.split_at_mut(tile_bytes(low));
@@ -33,19 +33,42 @@ pub(super) fn pack_row(weights: &[u8; TILE_COLS], bits: usize, lane: usize, tile
 
 /// Writes `width` bits of each weight, from bit `from` on, as one plane.
 fn pack_plane(weights: &[u8; TILE_COLS], width: usize, from: usize, lane: usize, out: &mut [u8]) {
-    let mask = ((1_u16 << width) - 1) as u8;
-    // A plane of `width` bits has `width` vectors, each holding `8 / width` unpacked ones.
-    let vectors = width;
-    for (index, quad) in weights.chunks_exact(4).enumerate() {
-        let (vector, slot) = match width {
-            // Nibbles pair column k with column k + 16.
-            4 => (index % 4, index / 4),
-            _ => (index * vectors / TILE, index % (TILE / vectors)),
-        };
-        let at = vector * VECTOR_BYTES + 4 * lane;
-        for (byte, weight) in out[at..at + 4].iter_mut().zip(quad) {
-            *byte |= ((weight >> from) & mask) << (slot * width);
+    match width {
+        1 => put_lane(&joined::<4, 8>(weights, from, |slot, byte| 4 * slot + byte), lane, out),
+        2 => put_lane(
+            &joined::<8, 4>(weights, from, |slot, byte| byte / 4 * 16 + 4 * slot + byte % 4),
+            lane,
+            out,
+        ),
+        // Nibbles pair column k with column k + 16.
+        4 => put_lane(&joined::<16, 2>(weights, from, |slot, byte| 16 * slot + byte), lane, out),
+        _ => put_lane(weights, lane, out),
+    }
+}
+
+/// One lane's bytes of a plane: each joins `SLOTS` weights, those at `column(slot, byte)`.
+#[inline(always)]
+fn joined<const BYTES: usize, const SLOTS: usize>(
+    weights: &[u8; TILE_COLS],
+    from: usize,
+    column: impl Fn(usize, usize) -> usize,
+) -> [u8; BYTES] {
+    let width = 8 / SLOTS;
+    let mask = (1_u8 << width) - 1;
+    let mut bytes = [0; BYTES];
+    for slot in 0..SLOTS {
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte |= ((weights[column(slot, at)] >> from) & mask) << (slot * width);
         }
+    }
+    bytes
+}
+
+/// Four bytes of a lane into each vector of a plane.
+#[inline(always)]
+fn put_lane<const BYTES: usize>(bytes: &[u8; BYTES], lane: usize, out: &mut [u8]) {
+    for (four, vector) in bytes.chunks_exact(4).zip(out.chunks_exact_mut(VECTOR_BYTES)) {
+        vector[4 * lane..4 * lane + 4].copy_from_slice(four);
     }
 }
 

@@ -120,17 +120,15 @@ impl Kind<'_> {
         let name = |name| names::layer(layer, name);
         let (hidden, count) = (self.hidden, self.count);
         let inner = [width, hidden];
-        let mut expert = |at| -> Result<Expert<B>, ModelError> {
-            let (all, own) = (0..width, self.own.clone());
-            let (gate, up, down) = (name(self.gate), name(self.up), name(self.down));
-            Ok(Expert {
-                gate: loader.one_of(&gate, count, at, inner, all.clone(), own.clone())?,
-                up: loader.one_of(&up, count, at, inner, all.clone(), own.clone())?,
-                down: loader.one_of(&down, count, at, [hidden, width], own, all)?,
-                bias: None,
-            })
+        let mut matrices = |name: String, shape, cols, rows| {
+            loader.several(&name, count, 0..count, shape, cols, rows)
         };
-        (0..count).map(&mut expert).collect()
+        let (all, own) = (0..width, self.own.clone());
+        let gates = matrices(name(self.gate), inner, all.clone(), own.clone())?;
+        let ups = matrices(name(self.up), inner, all.clone(), own.clone())?;
+        let downs = matrices(name(self.down), [hidden, width], own, all)?;
+        let experts = gates.into_iter().zip(ups).zip(downs);
+        Ok(experts.map(|((gate, up), down)| Expert { gate, up, down, bias: None }).collect())
     }
 
     /// Gives the experts their biases, if the file has any. The bias behind the down product is

@@ -132,6 +132,5 @@ fn of_heads<B: Backend>(
     heads: usize,
     [cols, rows]: [usize; 2],
 ) -> Result<Vec<B::Matrix>, ModelError> {
-    let head = |head| loader.one_of(name, heads, head, [cols, rows], 0..cols, 0..rows);
-    shard.heads.clone().map(head).collect()
+    loader.several(name, heads, shard.heads.clone(), [cols, rows], 0..cols, 0..rows)
 }

@@ -27,7 +27,7 @@ impl<B: Backend> Model<B> {
     ) -> Result<Self, ModelError> {
         let config = Config::read(source.directory())?;
         let shard = Shard::new(&cuts(&config, source.directory())?, split, rank);
-        let mut loader = Loader { backend, source: source.as_ref(), progress, device_bytes: 0 };
+        let mut loader = Loader::new(backend, source.as_ref(), progress);
         let layers = (0..config.layers)
             .map(|layer| Layer::load(&mut loader, &config, &shard, layer))
             .collect::<Result<Vec<_>, _>>()?;

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Sinew beside llama.cpp: the same GGUF, the same machine, the same run.
+
+Each round runs every test once on either side, alternately, so that a machine that slows down
+slows both. Both get the same CPUs. llama.cpp runs through the C API of llama-cpp-python with both of
+its attention modes, and the better median of the two counts. Prints a markdown table of medians.
+
+    python3 -m pip install llama-cpp-python
+    python3 benches/llama_cpp.py -m model.gguf -t 1,2 -p 512 -n 32 -d 0,4096
+
+What is timed is the same on both sides: `llama_decode` (or its twin) over token ids, prompt in steps of
+512, one token at a time for generation; no tokenizer, no sampling, no loading.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+STEP = 512
+
+
+def numbers(text):
+    return [int(part) for part in text.split(",")]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-m", "--model", action="append", required=True, help="a .gguf; repeatable")
+    parser.add_argument("-t", "--threads", type=numbers, default=[1], help="such as 1,2")
+    parser.add_argument("-p", "--n-prompt", type=int, default=512, help="0 leaves prefill out")
+    parser.add_argument("-n", "--n-gen", type=int, default=32, help="0 leaves decode out")
+    parser.add_argument("-d", "--n-depth", type=numbers, default=[0], help="such as 0,4096")
+    parser.add_argument("-r", "--rounds", type=int, default=5, help="medians are of this many")
+    parser.add_argument("--sinew", default="target/release/sinew", help="the binary to measure")
+    # One test of llama.cpp in a process of its own; what the script calls itself with.
+    parser.add_argument("--rival", choices=["on", "off"], help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def pin(threads):
+    """The first CPUs that this process may use, one a thread; nothing where there is no pinning."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < threads:
+        sys.exit(f"{threads} threads on {len(allowed)} CPUs measure nothing; ask for fewer")
+    return lambda: os.sched_setaffinity(0, allowed[:threads])
+
+
+def child(command, threads):
+    """Runs a command on its CPUs and returns what it printed as JSON."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, preexec_fn=pin(threads))
+    return json.loads(done.stdout)
+
+
+def sinew(args, model, threads, prompt, generate, depth):
+    """Tokens per second of one test, after a run that does not count."""
+    command = [args.sinew, "bench", "model", "-m", model, "-t", threads, "-p", prompt]
+    command += ["-n", generate, "-d", depth, "-r", 1, "-o", "json"]
+    rows = child([str(part) for part in command], threads)
+    return rows[0]["samples_ts"][0]
+
+
+def llama_cpp(args, model, threads, prompt, generate, depth, attention):
+    command = [sys.executable, __file__, "-m", model, "-t", threads, "-p", prompt]
+    command += ["-n", generate, "-d", depth, "--rival", attention]
+    return child([str(part) for part in command], threads)
+
+
+def rival(args):
+    """One test of llama.cpp in this process; prints tokens per second."""
+    import llama_cpp as api
+
+    threads, depth = args.threads[0], args.n_depth[0]
+    quiet = api.llama_log_callback(lambda *_: None)
+    api.llama_log_set(quiet, None)
+    api.llama_backend_init()
+    options = api.llama_model_default_params()
+    options.n_gpu_layers = 0
+    model = api.llama_model_load_from_file(args.model[0].encode(), options)
+    if not model:
+        sys.exit(f"llama.cpp cannot load {args.model[0]}")
+    options = api.llama_context_default_params()
+    options.n_ctx = depth + max(args.n_prompt, args.n_gen) + 8
+    options.n_batch = options.n_ubatch = STEP
+    options.n_threads = options.n_threads_batch = threads
+    options.flash_attn_type = 1 if args.rival == "on" else 0
+    context = api.llama_init_from_model(model, options)
+    if not context:
+        sys.exit(f"llama.cpp cannot make a context of {options.n_ctx} tokens")
+    memory = api.llama_get_memory(context)
+    vocab = api.llama_vocab_n_tokens(api.llama_model_get_vocab(model))
+
+    def decode(tokens):
+        for at in range(0, len(tokens), STEP):
+            part = tokens[at : at + STEP]
+            array = (api.llama_token * len(part))(*part)
+            if api.llama_decode(context, api.llama_batch_get_one(array, len(part))) != 0:
+                sys.exit("llama_decode failed")
+        api.llama_synchronize(context)
+
+    def tokens(count):
+        return [at * 2654435761 % vocab for at in range(count)]
+
+    api.llama_memory_clear(memory, True)
+    if depth:
+        decode(tokens(depth))
+    rate = 0.0
+    for _ in range(2):  # The first does not count.
+        api.llama_memory_seq_rm(memory, 0, depth, -1)
+        started = time.perf_counter()
+        if args.n_prompt:
+            decode(tokens(args.n_prompt))
+        for token in tokens(args.n_gen):
+            decode([token])
+        rate = (args.n_prompt or args.n_gen) / (time.perf_counter() - started)
+    print(json.dumps(rate))
+
+
+def measure(args, model, threads, prompt, generate, depth):
+    """Medians of both; llama.cpp's by attention mode."""
+    ours, theirs = [], {"on": [], "off": []}
+    for _ in range(args.rounds):
+        ours.append(sinew(args, model, threads, prompt, generate, depth))
+        for attention, rates in theirs.items():
+            rates.append(llama_cpp(args, model, threads, prompt, generate, depth, attention))
+    medians = {mode: statistics.median(rates) for mode, rates in theirs.items()}
+    better = max(medians, key=medians.get)
+    return statistics.median(ours), spread(ours), medians[better], spread(theirs[better]), better
+
+
+def spread(rates):
+    return f"{min(rates):.1f}-{max(rates):.1f}"
+
+
+def main():
+    args = arguments()
+    if args.rival:
+        return rival(args)
+    try:
+        import llama_cpp
+    except ImportError:
+        sys.exit("the rival is missing. Try: python3 -m pip install llama-cpp-python")
+    version = subprocess.run([args.sinew, "--version"], stdout=subprocess.PIPE, text=True)
+    print(f"{version.stdout.strip()}; llama-cpp-python {llama_cpp.__version__}; ", end="")
+    print(f"medians of {args.rounds} alternating runs, lowest to highest beside them\n")
+    print("| file | threads | test | Sinew t/s | llama.cpp t/s | attention | ratio |")
+    print("| --- | ---: | --- | ---: | ---: | --- | ---: |", flush=True)
+    for model in args.model:
+        for threads in args.threads:
+            for depth in args.n_depth:
+                for prompt, generate in [(args.n_prompt, 0), (0, args.n_gen)]:
+                    if prompt + generate == 0:
+                        continue
+                    name = f"pp{prompt}" if prompt else f"tg{generate}"
+                    name += f" @ d{depth}" if depth else ""
+                    ours, our_spread, theirs, their_spread, mode = measure(
+                        args, model, threads, prompt, generate, depth
+                    )
+                    print(
+                        f"| {os.path.basename(model)} | {threads} | {name} "
+                        f"| {ours:.1f} ({our_spread}) | {theirs:.1f} ({their_spread}) "
+                        f"| flash {mode} | {ours / theirs:.2f} |",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+//! A tensor's slice in chunks, the next of which is read while one is packed: so the disk (or the
+//! peer) and the cores work at the same time.
+
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use gguf::{ReadError, Source, Strided, TensorInfo};
+
+use crate::ModelError;
+
+/// Bytes that are read and packed at a time: work enough for many cores, and still in their caches
+/// between the two.
+const CHUNK_BYTES: usize = 2 << 20;
+
+/// One is filled while another is packed.
+const BUFFERS: usize = 2;
+
+/// Room for one chunk; it may be larger than the chunk in it.
+pub(super) type Buffer = Vec<u8>;
+
+/// Why a tensor was not loaded.
+pub(super) enum Stopped {
+    Read(ReadError),
+    /// The taker's own error.
+    Taker(ModelError),
+}
+
+impl Stopped {
+    pub fn of_tensor(self, name: &str) -> ModelError {
+        match self {
+            Self::Read(source) => ModelError::Read { name: name.to_owned(), source },
+            Self::Taker(error) => error,
+        }
+    }
+}
+
+/// Columns `cols` of some runs of rows, as pieces of at most [`CHUNK_BYTES`] or one row.
+pub(super) fn of_runs(
+    tensor: &TensorInfo,
+    cols: &Range<usize>,
+    runs: &[Range<usize>],
+) -> Vec<Strided> {
+    let piece = tensor.ty.row_bytes(cols.len()) as u64;
+    let stride = tensor.row_bytes() as u64;
+    let first = tensor.range.start + tensor.ty.row_bytes(cols.start) as u64;
+    let rows_max = (CHUNK_BYTES / (piece as usize).max(1)).max(1);
+    let mut chunks = Vec::new();
+    for run in runs.iter().filter(|_| piece > 0) {
+        for at in run.clone().step_by(rows_max) {
+            let count = rows_max.min(run.end - at) as u64;
+            chunks.push(Strided { start: first + at as u64 * stride, piece, stride, count });
+        }
+    }
+    chunks
+}
+
+/// Reads the chunks and hands them to `take`, in order.
+pub(super) fn read(
+    source: &dyn Source,
+    chunks: &[Strided],
+    buffers: &mut Vec<Buffer>,
+    mut take: impl FnMut(&[u8]) -> Result<(), ModelError>,
+) -> Result<(), Stopped> {
+    buffers.resize_with(BUFFERS, Vec::new);
+    if let [chunk] = chunks {
+        let filled = fill(source, *chunk, &mut buffers[0]).map_err(Stopped::Read)?;
+        return take(filled).map_err(Stopped::Taker);
+    }
+    let (send_empty, empty) = channel();
+    let (send_full, full) = channel();
+    buffers.drain(..).for_each(|buffer| {
+        send_empty.send(buffer).expect("the receiver is here");
+    });
+    std::thread::scope(|scope| {
+        let reader = std::thread::Builder::new().name("reader".to_owned());
+        let reader = reader
+            .spawn_scoped(scope, move || read_ahead(source, chunks, empty, send_full))
+            .map_err(|error| Stopped::Read(ReadError::File(error)))?;
+        let result = take_all(full, &send_empty, &mut take);
+        drop(send_empty);
+        // The buffers come back, for the next tensor.
+        *buffers = reader.join().expect("reading does not panic");
+        result
+    })
+}
+
+/// What the reader hands over: a buffer, and how many of its bytes are the chunk.
+type Filled = Result<(Buffer, usize), ReadError>;
+
+/// The reader's thread: ends with the last chunk, the first error, or when nobody takes any more.
+fn read_ahead(
+    source: &dyn Source,
+    chunks: &[Strided],
+    empty: Receiver<Buffer>,
+    full: Sender<Filled>,
+) -> Vec<Buffer> {
+    for chunk in chunks {
+        let Ok(mut buffer) = empty.recv() else { break };
+        let filled = fill(source, *chunk, &mut buffer).map(<[u8]>::len);
+        let failed = filled.is_err();
+        if full.send(filled.map(|len| (buffer, len))).is_err() || failed {
+            break;
+        }
+    }
+    // Nothing more comes: only now does the taker end, and with it the way back of the buffers.
+    drop(full);
+    empty.into_iter().collect()
+}
+
+fn take_all(
+    full: Receiver<Filled>,
+    empty: &Sender<Buffer>,
+    take: &mut impl FnMut(&[u8]) -> Result<(), ModelError>,
+) -> Result<(), Stopped> {
+    for filled in full {
+        let (buffer, len) = filled.map_err(Stopped::Read)?;
+        take(&buffer[..len]).map_err(Stopped::Taker)?;
+        // A reader that has ended needs none.
+        let _ = empty.send(buffer);
+    }
+    Ok(())
+}
+
+fn fill<'a>(
+    source: &dyn Source,
+    chunk: Strided,
+    buffer: &'a mut Buffer,
+) -> Result<&'a [u8], ReadError> {
+    let len = (chunk.piece * chunk.count) as usize;
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    source.read(chunk, &mut buffer[..len])?;
+    Ok(&buffer[..len])
+}
