@@ -129,15 +129,28 @@ pub struct PlaceArgs {
     /// Nodes to split the model over [default: all that are live]
     #[arg(long)]
     pub nodes: Option<usize>,
-    /// The share of each node in every layer, such as 3,2,1 [default: by the threads they offer]
-    #[arg(long, value_delimiter = ',')]
+    #[command(flatten)]
+    pub split: SplitArgs,
+    /// Most tokens of one conversation [default: 8192 or the model's own limit]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<usize>,
+}
+
+/// How a model is split over ranks, be they nodes or local ones.
+#[derive(Debug, Clone, Args)]
+pub struct SplitArgs {
+    /// The share of each node, such as 3,2,1 [default: by the threads they offer]
+    #[arg(long, value_name = "SHARES", value_delimiter = ',')]
     pub split: Option<Vec<u32>>,
     /// How to split the model
     #[arg(long, value_enum, default_value_t = Strategy::Auto)]
     pub strategy: Strategy,
-    /// Most tokens of one conversation [default: 8192 or the model's own limit]
-    #[arg(long, value_name = "TOKENS")]
-    pub ctx: Option<usize>,
+    /// The nodes of each stage of a pipeline or hybrid, such as 2,2 [default: 1 or 2 each]
+    #[arg(long, value_name = "NODES", value_delimiter = ',')]
+    pub stages: Option<Vec<usize>>,
+    /// The layers of each stage, such as 10,6 [default: by weight and share]
+    #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
+    pub stage_layers: Option<Vec<usize>>,
     /// How the nodes exchange activations
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub transport: Transport,
@@ -145,8 +158,25 @@ pub struct PlaceArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Strategy {
+    /// As seems best: tensor
     Auto,
+    /// Every layer over all nodes
     Tensor,
+    /// A run of layers to each node
+    Pipeline,
+    /// Groups of nodes share a run of layers
+    Hybrid,
+}
+
+impl From<Strategy> for protocol::Strategy {
+    fn from(strategy: Strategy) -> Self {
+        match strategy {
+            Strategy::Auto => Self::Auto,
+            Strategy::Tensor => Self::Tensor,
+            Strategy::Pipeline => Self::Pipeline,
+            Strategy::Hybrid => Self::Hybrid,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -228,15 +258,8 @@ pub struct LocalArgs {
     /// Ranks to split the model over, all in this process
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub local_nodes: usize,
-    /// The share of each rank, such as 3,2,1 [default: equal]
-    #[arg(long, value_delimiter = ',')]
-    pub split: Option<Vec<u32>>,
-    /// How to split the model
-    #[arg(long, value_enum, default_value_t = Strategy::Auto)]
-    pub strategy: Strategy,
-    /// How the ranks exchange activations
-    #[arg(long, value_enum, default_value_t = Transport::Auto)]
-    pub transport: Transport,
+    #[command(flatten)]
+    pub split: SplitArgs,
     /// Delay of every message between ranks, microseconds: a slower wire, to measure with
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub link_latency: u64,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use protocol::{FinishReason, Sampling, Token, Transport};
+use protocol::{FinishReason, Sampling, Strategy, Token, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
@@ -125,6 +125,14 @@ pub struct ServeRequest {
     /// The share of each rank in every layer, rank 0 first; planned if absent.
     #[serde(default)]
     pub shares: Option<Vec<u32>>,
+    #[serde(default)]
+    pub strategy: Strategy,
+    /// The ranks of each stage of a pipeline or hybrid; planned if absent.
+    #[serde(default)]
+    pub stages: Option<Vec<usize>>,
+    /// The layers of each stage; planned if absent.
+    #[serde(default)]
+    pub stage_layers: Option<Vec<usize>>,
     #[serde(default)]
     pub context_tokens: Option<usize>,
     #[serde(default)]

@@ -11,7 +11,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use protocol::{Command, Event, Secret, Transport};
+use protocol::{Command, Event, Secret, Stage, Transport};
 use serde::{Deserialize, Serialize};
 use store::Digest;
 
@@ -185,6 +185,8 @@ pub(crate) struct WorkerOrder {
     pub instance: String,
     pub rank: usize,
     pub shares: Vec<u32>,
+    #[serde(default)]
+    pub stages: Vec<Stage>,
     /// The model file's content and length.
     pub digest: Digest,
     pub model_bytes: u64,

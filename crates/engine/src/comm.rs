@@ -1,4 +1,5 @@
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub struct Meeting<'a> {
     pub instance: &'a str,
     pub epoch: u64,
     pub rank: usize,
+    /// The ranks of this rank's stage.
+    pub stage: Range<usize>,
     pub endpoints: Vec<SocketAddr>,
     pub secret: [u8; 32],
     pub transport: Transport,
@@ -69,6 +72,7 @@ impl Comm {
         let bytes_max = meeting.message_bytes_max;
         let options = Options { bytes_max, ..Options::default() };
         let group = Group::new(meeting.rank, links, abort, options)?;
+        let group = group.with_stage(meeting.stage.clone())?;
         let plan = |product| {
             let leaves = leaves(product);
             ReducePlan::new(leaves.count(), leaves.spans())
@@ -77,11 +81,12 @@ impl Comm {
         Ok(Self { group, attention, feed_forward })
     }
 
+    /// The ranks of this rank's stage.
     pub fn ranks(&self) -> usize {
         self.group.ranks()
     }
 
-    /// Sends a step to the other ranks.
+    /// Sends a step to the other ranks of the stage.
     ///
     /// # Errors
     /// A rank is late or lost.
@@ -103,6 +108,38 @@ impl Comm {
     /// A rank is lost, or the epoch was ended.
     pub fn recv_step(&mut self, message: &mut Vec<u8>) -> Result<(), EngineError> {
         Ok(self.group.broadcast_idle(0, message)?)
+    }
+
+    /// Sends a message to a rank of another stage.
+    ///
+    /// # Errors
+    /// A rank is late or lost.
+    pub fn post(&mut self, rank: usize, message: &[u8]) -> Result<(), EngineError> {
+        Ok(self.group.post(rank, message)?)
+    }
+
+    /// Waits for the next message of a rank of another stage.
+    ///
+    /// # Errors
+    /// A rank is late or lost.
+    pub fn take(&mut self, rank: usize, message: &mut Vec<u8>) -> Result<(), EngineError> {
+        Ok(self.group.take(rank, message)?)
+    }
+
+    /// As [`Self::take`], for as long as there is none.
+    ///
+    /// # Errors
+    /// A rank is lost, or the epoch was ended.
+    pub fn take_idle(&mut self, rank: usize, message: &mut Vec<u8>) -> Result<(), EngineError> {
+        Ok(self.group.take_idle(rank, message)?)
+    }
+
+    /// As [`Self::take`], if the message is here already.
+    ///
+    /// # Errors
+    /// A rank is lost.
+    pub fn try_take(&mut self, rank: usize, message: &mut Vec<u8>) -> Result<bool, EngineError> {
+        Ok(self.group.try_take(rank, message)?)
     }
 
     /// Brings every rank's slice to rank 0, one after the other; elsewhere `all` is not used.

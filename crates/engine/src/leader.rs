@@ -1,10 +1,11 @@
 //! Rank 0's loop over requests: schedule, run, commit, report.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 use protocol::{Event, FinishReason, Generate, Generation, RequestId, Token};
 
+use crate::logits::Logits;
 use crate::{
     Comm, Committed, EngineError, NotFinite, Output, Rank, Refused, Sampler, Scheduler, Step,
 };
@@ -16,7 +17,10 @@ pub struct Leader {
     timings: HashMap<RequestId, Timing>,
     step: Step,
     tokens: Vec<Token>,
-    outputs: Vec<Output>,
+    /// The outputs of the steps in flight, the oldest first.
+    in_flight: VecDeque<Vec<Output>>,
+    /// Lists to use again.
+    spare: Vec<Vec<Output>>,
 }
 
 /// When a request was first worked on and when its first token came.
@@ -29,19 +33,21 @@ struct Timing {
 }
 
 impl Leader {
-    pub fn new(rank: &Rank) -> Self {
+    pub fn new(rank: &mut Rank) -> Self {
+        rank.forget_steps();
         Self {
-            scheduler: Scheduler::new(rank.limits(), rank.config().vocab),
+            scheduler: Scheduler::new(rank.limits(), rank.config().vocab, rank.stages()),
             sampler: Sampler::default(),
             timings: HashMap::new(),
             step: Step::default(),
             tokens: Vec::new(),
-            outputs: Vec::new(),
+            in_flight: VecDeque::new(),
+            spare: Vec::new(),
         }
     }
 
     pub fn is_idle(&self) -> bool {
-        self.scheduler.is_idle()
+        self.scheduler.is_idle() && self.in_flight.is_empty()
     }
 
     /// Takes a request in.
@@ -63,7 +69,8 @@ impl Leader {
         self.finish(request, FinishReason::Cancelled)
     }
 
-    /// Runs one step and reports what came of it.
+    /// Takes in what has come back, and begins one more step or waits for one to come back: so that
+    /// every stage has work, and new requests are looked at in between.
     ///
     /// # Errors
     /// The epoch or this rank cannot go on.
@@ -73,20 +80,50 @@ impl Leader {
         comm: &mut Comm,
         mut report: impl FnMut(Event),
     ) -> Result<(), EngineError> {
-        self.scheduler.schedule(&mut self.step, &mut self.tokens, &mut self.outputs);
-        if self.step.segments.is_empty() {
-            return Ok(());
+        let mut moved = false;
+        while rank.is_ready(comm)? {
+            self.collect(rank, comm, &mut report)?;
+            moved = true;
         }
-        let vocab = rank.config().vocab;
-        let logits = rank.lead(comm, &self.step, &self.tokens)?;
-        for (row, output) in std::mem::take(&mut self.outputs).into_iter().enumerate() {
-            let logits = &logits[row * vocab..(row + 1) * vocab];
-            self.commit(output, logits, &mut report);
+        if rank.in_flight() < rank.in_flight_max() {
+            moved |= self.submit(rank, comm)?;
+        }
+        if !moved && rank.in_flight() > 0 {
+            self.collect(rank, comm, &mut report)?;
         }
         Ok(())
     }
 
-    fn commit(&mut self, output: Output, logits: &[f32], report: &mut impl FnMut(Event)) {
+    /// Begins the next step; `false` if there is nothing to compute at present.
+    fn submit(&mut self, rank: &mut Rank, comm: &mut Comm) -> Result<bool, EngineError> {
+        let mut outputs = self.spare.pop().unwrap_or_default();
+        self.scheduler.schedule(&mut self.step, &mut self.tokens, &mut outputs);
+        if self.step.segments.is_empty() {
+            self.spare.push(outputs);
+            return Ok(false);
+        }
+        self.in_flight.push_back(outputs);
+        rank.submit(comm, &self.step, &self.tokens)?;
+        Ok(true)
+    }
+
+    /// Waits for the oldest step and reports what came of it.
+    fn collect(
+        &mut self,
+        rank: &mut Rank,
+        comm: &mut Comm,
+        report: &mut impl FnMut(Event),
+    ) -> Result<(), EngineError> {
+        rank.collect(comm)?;
+        let Some(mut outputs) = self.in_flight.pop_front() else { return Ok(()) };
+        for (output, logits) in outputs.drain(..).zip(rank.collected()) {
+            self.commit(output, logits, &mut *report);
+        }
+        self.spare.push(outputs);
+        Ok(())
+    }
+
+    fn commit(&mut self, output: Output, logits: Logits<'_>, report: &mut impl FnMut(Event)) {
         let id = output.request;
         let Some(request) = self.scheduler.request(id) else { return };
         let token = match self.sampler.sample(logits, &request.sampling, output.position) {

@@ -3,32 +3,42 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use gguf::Source;
 use link::Listener;
-use protocol::{Sampling, Token, Transport};
+use protocol::{Event, Generate, RequestId, Sampling, Stage, Token, Transport};
 
 use crate::comm::{Comm, Meeting};
 use crate::cpus::own_cpus;
+use crate::leader::Leader;
+use crate::logits::{Logits, Wanted};
 use crate::step::StepSegment;
 use crate::{EngineError, Rank, RankOptions, Sampler, Step};
+
+/// Instances of this process so far.
+static INSTANCES: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     /// The share of each rank; its length is the number of ranks.
     pub shares: Vec<u32>,
+    /// Ranks and layers of each stage; empty for one stage of all.
+    pub stages: Vec<Stage>,
     pub transport: Transport,
     /// Added to every message between ranks.
     pub link_latency: Duration,
     /// Threads of each rank, pinned one to a CPU where there are enough.
     pub threads: usize,
     pub context_tokens: usize,
+    /// Requests that may run at once.
+    pub sequences_max: usize,
 }
 
-/// One sequence on a model that is split over threads of this process.
+/// A model that is split over threads of this process: for one sequence that is fed by hand, or for
+/// requests that run together.
 pub struct Local {
     rank: Rank,
     comm: Comm,
@@ -49,7 +59,10 @@ impl Local {
         let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
         let endpoints: Vec<SocketAddr> = listeners.iter().map(Listener::addr).collect();
         let abort = Arc::new(AtomicBool::new(false));
+        let count = INSTANCES.fetch_add(1, Ordering::Relaxed);
+        let instance = format!("local {} {count}", std::process::id());
         let mut starts = listeners.into_iter().enumerate().map(|(rank, listener)| Start {
+            instance: instance.clone(),
             rank,
             listener,
             endpoints: endpoints.clone(),
@@ -85,6 +98,65 @@ impl Local {
     /// # Errors
     /// The context is full, or a rank failed.
     pub fn feed(&mut self, tokens: &[Token]) -> Result<&[f32], EngineError> {
+        match self.add(tokens, Wanted::All)? {
+            Some(Logits::All(logits)) => Ok(logits),
+            _ => Err(EngineError::Protocol("no logits came back".to_owned())),
+        }
+    }
+
+    /// Adds tokens to the sequence and returns the likeliest next one.
+    ///
+    /// # Errors
+    /// As [`Self::feed`].
+    pub fn next(&mut self, tokens: &[Token]) -> Result<Token, EngineError> {
+        match self.add(tokens, Wanted::Top(1))? {
+            Some(logits) => Ok(Sampler::default().sample(logits, &Sampling::default(), 0)?),
+            None => Err(EngineError::Protocol("no logits came back".to_owned())),
+        }
+    }
+
+    /// Adds `prompt` and returns the `count` likeliest tokens that follow, one by one.
+    ///
+    /// # Errors
+    /// As [`Self::feed`].
+    pub fn generate(&mut self, prompt: &[Token], count: usize) -> Result<Vec<Token>, EngineError> {
+        let mut generated = Vec::with_capacity(count);
+        while generated.len() < count {
+            let token = self.next(generated.last().map_or(prompt, std::slice::from_ref))?;
+            generated.push(token);
+        }
+        Ok(generated)
+    }
+
+    /// Runs requests together, as a worker does, and returns the tokens of each. Whatever was fed
+    /// before is forgotten.
+    ///
+    /// # Errors
+    /// A request cannot be done, or a rank failed.
+    pub fn serve(&mut self, requests: Vec<Generate>) -> Result<Vec<Vec<Token>>, EngineError> {
+        let mut leader = Leader::new(&mut self.rank);
+        let ids: Vec<RequestId> = requests.iter().map(|request| request.request).collect();
+        for request in requests {
+            leader.add(request)?;
+        }
+        let mut answers = vec![Vec::new(); ids.len()];
+        let mut rejected = None;
+        while !leader.is_idle() {
+            leader.step(&mut self.rank, &mut self.comm, |event| match event {
+                Event::Tokens { request, tokens } => {
+                    let own = ids.iter().position(|id| *id == request);
+                    own.into_iter().for_each(|at| answers[at].extend(&tokens));
+                }
+                Event::Rejected { reason, .. } => rejected = Some(reason),
+                _ => {}
+            })?;
+        }
+        self.position = 0;
+        rejected.map_or(Ok(answers), |reason| Err(EngineError::Protocol(reason)))
+    }
+
+    /// Adds tokens, a chunk in each stage, and returns what is wanted of the last.
+    fn add(&mut self, tokens: &[Token], wanted: Wanted) -> Result<Option<Logits<'_>>, EngineError> {
         let limits = self.rank.limits();
         if tokens.is_empty() {
             return Err(crate::Refused::Empty.into());
@@ -96,34 +168,22 @@ impl Local {
         let chunks = tokens.chunks(limits.rows_max);
         let last = chunks.len() - 1;
         for (at, chunk) in chunks.enumerate() {
+            if self.rank.in_flight() == self.rank.in_flight_max() {
+                self.rank.collect(&mut self.comm)?;
+            }
             let segment = StepSegment {
                 slot: 0,
                 first_position: self.position,
                 rows: chunk.len(),
-                output: at == last,
+                wanted: if at == last { wanted } else { Wanted::Nothing },
             };
-            self.rank.lead(&mut self.comm, &Step { segments: vec![segment] }, chunk)?;
+            self.rank.submit(&mut self.comm, &Step { segments: vec![segment] }, chunk)?;
             self.position += chunk.len();
         }
-        Ok(self.rank.logits())
-    }
-
-    /// Adds `prompt` and returns the `count` likeliest tokens that follow, one by one.
-    ///
-    /// # Errors
-    /// As [`Self::feed`].
-    pub fn generate(&mut self, prompt: &[Token], count: usize) -> Result<Vec<Token>, EngineError> {
-        let mut sampler = Sampler::default();
-        let mut generated = Vec::with_capacity(count);
-        let mut next = prompt.to_vec();
-        for _ in 0..count {
-            let position = self.position + next.len();
-            let logits = self.feed(&next)?;
-            let token = sampler.sample(logits, &Sampling::default(), position)?;
-            generated.push(token);
-            next = vec![token];
+        while self.rank.in_flight() > 0 {
+            self.rank.collect(&mut self.comm)?;
         }
-        Ok(generated)
+        Ok(self.rank.collected().next())
     }
 }
 
@@ -141,6 +201,8 @@ fn join(follower: JoinHandle<()>) {
 
 /// What one rank needs to start.
 struct Start {
+    /// Not the same in any two processes: shared memory is named after it.
+    instance: String,
     rank: usize,
     listener: Listener,
     endpoints: Vec<SocketAddr>,
@@ -151,26 +213,27 @@ struct Start {
 
 impl Start {
     fn start(self) -> Result<(Rank, Comm), EngineError> {
-        let LocalOptions { shares, transport, link_latency, threads, context_tokens } =
-            self.options;
+        let options = self.options;
         let rank_options = RankOptions {
             rank: self.rank,
-            cpus: own_cpus(self.rank, shares.len(), threads),
-            shares,
-            context_tokens,
-            sequences_max: 1,
-            threads,
+            cpus: own_cpus(self.rank, options.shares.len(), options.threads),
+            shares: options.shares,
+            stages: options.stages,
+            context_tokens: options.context_tokens,
+            sequences_max: options.sequences_max,
+            threads: options.threads,
         };
         let rank = Rank::load(self.source, &rank_options, &mut |_| {})?;
         let meeting = Meeting {
-            instance: "local",
+            instance: &self.instance,
             epoch: 1,
             rank: self.rank,
+            stage: rank.stage(),
             endpoints: self.endpoints,
             // Nobody but these threads learns of the ports, and the links still seal their frames.
             secret: [0x5e; 32],
-            transport,
-            latency: link_latency,
+            transport: options.transport,
+            latency: options.link_latency,
             message_bytes_max: rank.limits().message_bytes_max(),
         };
         let leaves = |product| rank.leaves(product);

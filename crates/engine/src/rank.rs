@@ -3,25 +3,34 @@ use std::sync::Arc;
 
 use backend::{Cpu, PAGE_POSITIONS, Segment};
 use gguf::Source;
-use model::{Batch, Capacity, Config, Embedding, Leaves, Model, Product, Progress, Split};
-use protocol::Token;
+use model::{Batch, Capacity, Config, Embedding, Layout, Leaves, Model, Product, Progress};
+use protocol::{Stage, Token};
 
 use crate::EngineError;
 use crate::comm::Comm;
+use crate::logits::{Candidate, Logits, Wanted, pick};
+use crate::results::{Results, due};
 use crate::step::{Limits, Step};
 
 /// Rows of the largest step. Long enough that a prompt's products run at full speed, short enough
 /// that a running answer waits only tenths of a second for it.
 const ROWS_MAX: usize = 512;
 
+/// The same for a model in stages, where a stage is idle until the first chunk of a prompt reaches
+/// it: small enough that a prompt makes many.
+const STAGED_ROWS_MAX: usize = 64;
+
 /// One rank of a model: its slice of the weights, its cache and the buffers of a step.
 pub struct Rank {
+    route: Route,
     backend: Cpu,
     model: Model<Cpu>,
     /// Rank 0 looks embeddings up for all.
     embedding: Option<Embedding>,
     limits: Limits,
-    /// The vocabulary rows of every rank's output head.
+    /// Rank 0's view of what it has begun.
+    results: Results,
+    /// The vocabulary rows of every output head, by rank of the last stage.
     vocab_of_rank: Vec<Range<usize>>,
     /// The cache pages of every slot.
     tables: Vec<Vec<u32>>,
@@ -33,23 +42,53 @@ pub struct Rank {
 struct Buffers {
     message: Vec<u8>,
     step: Step,
-    embeddings: Vec<f32>,
+    /// Of the first layer that this rank runs.
+    input: Vec<f32>,
     positions: Vec<u32>,
     outputs: Vec<usize>,
     lens: Vec<usize>,
-    /// Logits as they were gathered, `[rank][output][slice]`, and in order, `[output][vocab]`.
-    gathered: Vec<f32>,
-    logits: Vec<f32>,
+    wanted: Vec<Wanted>,
+    /// What this rank picked out of its logits, and its scratch.
+    picked: Vec<f32>,
+    candidates: Vec<Candidate>,
+    /// What came from the ranks of the last stage; how many of them are here.
+    parts: Vec<Vec<u8>>,
+    parts_here: usize,
+}
+
+/// From whom this rank gets its steps, and where its results go. Ranks of the whole instance.
+struct Route {
+    rank: usize,
+    stage: Range<usize>,
+    /// The rank of the stage before that sends to this one; `None` in the first stage.
+    upstream: Option<usize>,
+    /// The ranks of the next stage that this one sends to.
+    downstream: Vec<usize>,
+    /// The ranks of the last stage.
+    heads: Range<usize>,
+    stages: usize,
 }
 
 #[derive(Debug, Clone)]
 pub struct RankOptions {
     pub rank: usize,
     pub shares: Vec<u32>,
+    /// Ranks and layers of each stage; empty for one stage of all.
+    pub stages: Vec<Stage>,
     pub context_tokens: usize,
     pub sequences_max: usize,
     pub threads: usize,
     pub cpus: Vec<usize>,
+}
+
+impl RankOptions {
+    /// # Errors
+    /// The stages do not make up the ranks and layers.
+    pub(crate) fn layout(&self, layers: usize) -> Result<Layout, EngineError> {
+        let sizes = self.stages.iter().map(|stage| (stage.ranks, stage.layers));
+        let sizes: Vec<_> = sizes.collect();
+        Ok(Layout::new(&self.shares, &sizes, layers).map_err(model::ModelError::from)?)
+    }
 }
 
 impl Rank {
@@ -63,16 +102,19 @@ impl Rank {
         progress: Progress<'_>,
     ) -> Result<Self, EngineError> {
         let mut backend = Cpu::new(options.threads, &options.cpus)?;
-        let split = Split::new(&options.shares).map_err(model::ModelError::from)?;
+        let layers = Config::read(source.directory())?.layers;
+        let layout = options.layout(layers)?;
+        let route = Route::new(&layout, options.rank);
         let pages_per_slot = options.context_tokens.div_ceil(PAGE_POSITIONS);
-        let rows_max = ROWS_MAX.min(options.context_tokens).max(options.sequences_max);
+        let rows_max = if route.stages > 1 { STAGED_ROWS_MAX } else { ROWS_MAX };
+        let rows_max = rows_max.min(options.context_tokens).max(options.sequences_max);
         let capacity = Capacity {
             rows_max,
             outputs_max: options.sequences_max,
             kv_pages: pages_per_slot * options.sequences_max,
             context_tokens: options.context_tokens,
         };
-        let model = Model::load(&mut backend, &source, &split, options.rank, capacity, progress)?;
+        let model = Model::load(&mut backend, &source, &layout, options.rank, capacity, progress)?;
         let config = model.config();
         let embedding = match options.rank {
             0 => Some(Embedding::open(source.clone(), config)?),
@@ -88,9 +130,21 @@ impl Rank {
             rows_max,
             width: config.width,
         };
-        let vocab_of_rank = split.cut(config.vocab);
-        let buffers = Buffers::default();
-        Ok(Self { backend, model, embedding, limits, vocab_of_rank, tables, buffers })
+        let vocab_of_rank = layout.last().split.cut(config.vocab);
+        let parts = vec![Vec::new(); vocab_of_rank.len()];
+        let buffers = Buffers { parts, ..Buffers::default() };
+        let results = Results::new(vocab_of_rank.clone());
+        Ok(Self {
+            route,
+            backend,
+            model,
+            embedding,
+            limits,
+            results,
+            vocab_of_rank,
+            tables,
+            buffers,
+        })
     }
 
     pub fn config(&self) -> &Config {
@@ -99,6 +153,16 @@ impl Rank {
 
     pub fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// The ranks of this rank's stage.
+    pub fn stage(&self) -> Range<usize> {
+        self.route.stage.clone()
+    }
+
+    /// The number of stages, which is how many steps can be worked on at once.
+    pub fn stages(&self) -> usize {
+        self.route.stages
     }
 
     pub fn leaves(&self, product: Product) -> Leaves {
@@ -113,34 +177,91 @@ impl Rank {
         self.model.kv_bytes()
     }
 
-    /// Rank 0: runs a step on all ranks. Returns the logits of its outputs, `[outputs, vocab]`
-    /// f32, row-major. `tokens` are those of the step's rows.
+    /// Rank 0: begins a step on all ranks. `tokens` are those of the step's rows. One step may be
+    /// begun for each [stage](Self::in_flight_max) before its logits are collected.
     ///
     /// # Errors
     /// Another rank is late or lost, or the embedding cannot be read.
-    pub fn lead(
+    pub fn submit(
         &mut self,
         comm: &mut Comm,
         step: &Step,
         tokens: &[Token],
-    ) -> Result<&[f32], EngineError> {
+    ) -> Result<(), EngineError> {
         let Some(embedding) = &mut self.embedding else {
             return Err(EngineError::Protocol("only rank 0 leads".to_owned()));
         };
-        embedding.look_up(&mut self.backend, tokens, &mut self.buffers.embeddings)?;
+        embedding.look_up(&mut self.backend, tokens, &mut self.buffers.input)?;
         if comm.ranks() > 1 {
-            step.encode(&self.buffers.embeddings, &mut self.buffers.message);
+            step.encode(&self.buffers.input, &mut self.buffers.message);
             comm.send_step(&mut self.buffers.message)?;
         }
         self.buffers.step.clone_from(step);
-        self.run(comm)?;
-        self.assemble_logits();
-        Ok(&self.buffers.logits)
+        self.results.push(step.segments.iter().map(|segment| segment.wanted));
+        self.run(comm)
     }
 
-    /// The logits of the last step that this rank led.
-    pub fn logits(&self) -> &[f32] {
-        &self.buffers.logits
+    /// Steps begun whose logits were not collected.
+    pub fn in_flight(&self) -> usize {
+        self.results.in_flight()
+    }
+
+    /// As many steps may be begun before the first is collected: with one in each stage, and one on
+    /// its way to each, no stage waits for this rank.
+    pub fn in_flight_max(&self) -> usize {
+        match self.route.stages {
+            1 => 1,
+            stages => 2 * stages,
+        }
+    }
+
+    /// Rank 0: whether the logits of the oldest step in flight can be collected without a wait.
+    ///
+    /// # Errors
+    /// Another rank is lost.
+    pub fn is_ready(&mut self, comm: &mut Comm) -> Result<bool, EngineError> {
+        if self.results.in_flight() == 0 {
+            return Ok(false);
+        }
+        if self.route.stages == 1 {
+            return Ok(true);
+        }
+        let b = &mut self.buffers;
+        while let Some(part) = b.parts.get_mut(b.parts_here) {
+            if !comm.try_take(self.route.heads.start + b.parts_here, part)? {
+                return Ok(false);
+            }
+            b.parts_here += 1;
+        }
+        Ok(true)
+    }
+
+    /// Rank 0: waits for the oldest step in flight.
+    ///
+    /// # Errors
+    /// Another rank is late or lost.
+    pub fn collect(&mut self, comm: &mut Comm) -> Result<(), EngineError> {
+        if self.route.stages > 1 {
+            let b = &mut self.buffers;
+            while let Some(part) = b.parts.get_mut(b.parts_here) {
+                comm.take(self.route.heads.start + b.parts_here, part)?;
+                b.parts_here += 1;
+            }
+            b.parts_here = 0;
+        }
+        if !self.results.pop() {
+            return Err(EngineError::Protocol("no step is in flight".to_owned()));
+        }
+        if self.route.stages > 1 {
+            self.read_parts()?;
+        }
+        self.results.assemble();
+        Ok(())
+    }
+
+    /// What was wanted of the step that was collected last, in its order.
+    pub fn collected(&self) -> impl Iterator<Item = Logits<'_>> {
+        self.results.outputs()
     }
 
     /// Any other rank: waits for a step and runs it.
@@ -149,21 +270,29 @@ impl Rank {
     /// Another rank is late or lost, the epoch was ended, or the step makes no sense.
     pub fn follow(&mut self, comm: &mut Comm) -> Result<(), EngineError> {
         let b = &mut self.buffers;
-        comm.recv_step(&mut b.message)?;
-        b.step.decode(&b.message, &self.limits, &mut b.embeddings)?;
+        match self.route.upstream {
+            Some(rank) => comm.take_idle(rank, &mut b.message)?,
+            None => comm.recv_step(&mut b.message)?,
+        }
+        b.step.decode(&b.message, &self.limits, &mut b.input)?;
         self.run(comm)
     }
 
-    /// Runs `buffers.step` on `buffers.embeddings` and gathers the logits at rank 0.
+    /// A new epoch begins: what was in flight is lost.
+    pub fn forget_steps(&mut self) {
+        self.results.clear();
+        self.buffers.parts_here = 0;
+    }
+
+    /// Runs `buffers.step` on `buffers.input`, and sends on what comes of it.
     fn run(&mut self, comm: &mut Comm) -> Result<(), EngineError> {
-        let Buffers { step, embeddings, positions, outputs, lens, gathered, .. } =
-            &mut self.buffers;
+        let Buffers { step, input, positions, outputs, .. } = &mut self.buffers;
         positions.clear();
         outputs.clear();
         for segment in &step.segments {
             let first = segment.first_position as u32;
             positions.extend(first..first + segment.rows as u32);
-            if segment.output {
+            if segment.wanted != Wanted::Nothing {
                 outputs.push(positions.len() - 1);
             }
         }
@@ -174,30 +303,90 @@ impl Rank {
             rows: segment.rows,
         });
         let segments: Vec<Segment<'_>> = segments.collect();
-        let batch = Batch { segments: &segments, positions, outputs };
-        let own = self.model.forward(&mut self.backend, comm, &batch, embeddings)?;
-        if outputs.is_empty() {
+        let batch = Batch { segments: &segments, positions };
+        self.model.forward(&mut self.backend, comm, &batch, input)?;
+        self.hand_on(comm)
+    }
+
+    /// Sends the residual stream to the next stage, or what is wanted of the logits to rank 0.
+    fn hand_on(&mut self, comm: &mut Comm) -> Result<(), EngineError> {
+        let Buffers { step, message, .. } = &mut self.buffers;
+        if !self.route.downstream.is_empty() {
+            step.encode(self.model.residual(&mut self.backend), message);
+            for rank in &self.route.downstream {
+                comm.post(*rank, message)?;
+            }
+        }
+        if !self.route.heads.contains(&self.route.rank) {
+            return Ok(());
+        }
+        self.pick();
+        let Buffers { message, picked, lens, wanted, .. } = &mut self.buffers;
+        if self.route.stages > 1 {
+            message.clear();
+            message.extend(picked.iter().flat_map(|number| number.to_le_bytes()));
+            return comm.post(0, message);
+        }
+        if wanted.is_empty() {
             return Ok(());
         }
         lens.clear();
-        lens.extend(self.vocab_of_rank.iter().map(|slice| slice.len() * outputs.len()));
-        gathered.resize(lens.iter().sum(), 0.0);
-        comm.gather(own, lens, gathered)
+        lens.extend(self.vocab_of_rank.iter().map(|slice| due(wanted, slice.len())));
+        let numbers = &mut self.results.numbers;
+        numbers.resize(if self.route.rank == 0 { lens.iter().sum() } else { 0 }, 0.0);
+        comm.gather(picked, lens, numbers)
     }
 
-    /// `[rank][output][slice]` to `[output][vocab]`.
-    fn assemble_logits(&mut self) {
-        let vocab = self.model.config().vocab;
-        let Buffers { outputs, gathered, logits, .. } = &mut self.buffers;
-        logits.resize(outputs.len() * vocab, 0.0);
-        let mut rest = gathered.as_slice();
-        for slice in self.vocab_of_rank.iter().filter(|slice| !slice.is_empty()) {
-            let (own, others) = rest.split_at(slice.len() * outputs.len());
-            rest = others;
-            for (row, values) in own.chunks_exact(slice.len()).enumerate() {
-                let start = row * vocab + slice.start;
-                logits[start..start + slice.len()].copy_from_slice(values);
+    /// Picks what the step wants out of this rank's logits.
+    fn pick(&mut self) {
+        let Buffers { step, outputs, picked, candidates, wanted, .. } = &mut self.buffers;
+        picked.clear();
+        wanted.clear();
+        wanted.extend(step.segments.iter().map(|segment| segment.wanted));
+        wanted.retain(|wanted| *wanted != Wanted::Nothing);
+        if outputs.is_empty() {
+            return;
+        }
+        let slice = &self.vocab_of_rank[self.route.rank - self.route.heads.start];
+        let logits = self.model.logits(&mut self.backend, outputs);
+        for (at, wanted) in wanted.iter().enumerate() {
+            let own = &logits[at * slice.len()..(at + 1) * slice.len()];
+            pick(*wanted, own, slice.start, candidates, picked);
+        }
+    }
+
+    /// The messages of the last stage's ranks as numbers.
+    fn read_parts(&mut self) -> Result<(), EngineError> {
+        self.results.numbers.clear();
+        for (head, part) in self.buffers.parts.iter().enumerate() {
+            let (found, due) = (part.len(), self.results.due(head) * size_of::<f32>());
+            if found != due {
+                let rank = self.route.heads.start + head;
+                let what = format!("rank {rank} sent {found} bytes of logits, and {due} were due");
+                return Err(EngineError::Protocol(what));
             }
+            let floats = part.as_chunks::<4>().0.iter();
+            self.results.numbers.extend(floats.map(|bytes| f32::from_le_bytes(*bytes)));
+        }
+        Ok(())
+    }
+}
+
+impl Route {
+    fn new(layout: &Layout, rank: usize) -> Self {
+        let stages = layout.stages();
+        let own = layout.stage_of(rank);
+        let place = rank - stages[own].ranks.start;
+        let before = own.checked_sub(1).map(|before| stages[before].ranks.clone());
+        let after = stages.get(own + 1).map_or(0..0, |after| after.ranks.clone());
+        let senders = stages[own].ranks.len();
+        Self {
+            rank,
+            stage: stages[own].ranks.clone(),
+            upstream: before.map(|ranks| ranks.start + place % ranks.len()),
+            downstream: after.skip(place).step_by(senders).collect(),
+            heads: layout.last().ranks.clone(),
+            stages: stages.len(),
         }
     }
 }

@@ -6,17 +6,14 @@
 
 use protocol::{Sampling, Token};
 
+use crate::logits::{Candidate, Logits};
+
 /// Keeps its candidate list between calls, so that sampling allocates nothing after the first.
 #[derive(Debug, Default)]
 pub struct Sampler {
     candidates: Vec<Candidate>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Candidate {
-    token: Token,
-    logit: f32,
-    probability: f32,
+    /// Of each candidate.
+    probabilities: Vec<f32>,
 }
 
 /// The logits hold NaN or +infinity: the model's weights or a kernel are broken.
@@ -27,17 +24,24 @@ struct Candidate {
 pub struct NotFinite;
 
 impl Sampler {
-    /// The next token for `position`. Ties go to the lower token id.
+    /// The next token for `position`. Ties go to the lower token id. `logits` must be what
+    /// [`Wanted::by`] these options asks for, or all.
     ///
     /// # Errors
     /// A logit is NaN or the largest is not finite.
     pub fn sample(
         &mut self,
-        logits: &[f32],
+        logits: Logits<'_>,
         sampling: &Sampling,
         position: usize,
     ) -> Result<Token, NotFinite> {
-        let best = argmax(logits)?;
+        let best = match logits {
+            Logits::All(logits) => argmax(logits)?,
+            Logits::Top(top) => match top.first() {
+                Some(best) if best.logit.is_finite() => best.token,
+                _ => return Err(NotFinite),
+            },
+        };
         if sampling.temperature <= 0.0 {
             return Ok(best);
         }
@@ -48,45 +52,45 @@ impl Sampler {
     }
 
     /// The `top_k` likeliest tokens (all, if 0), likeliest first, with their probabilities.
-    fn gather(&mut self, logits: &[f32], top_k: usize) {
-        let all = (0..).zip(logits);
+    fn gather(&mut self, logits: Logits<'_>, top_k: usize) {
         self.candidates.clear();
-        self.candidates.extend(all.map(|(token, logit)| Candidate {
-            token,
-            logit: *logit,
-            probability: 0.0,
-        }));
-        let order =
-            |a: &Candidate, b: &Candidate| b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token));
+        match logits {
+            Logits::Top(top) => self.candidates.extend_from_slice(top),
+            Logits::All(logits) => {
+                let all = (0..).zip(logits);
+                self.candidates.extend(all.map(|(token, &logit)| Candidate { token, logit }));
+            }
+        }
         if top_k > 0 && top_k < self.candidates.len() {
-            self.candidates.select_nth_unstable_by(top_k - 1, order);
+            self.candidates.select_nth_unstable_by(top_k - 1, Candidate::order);
             self.candidates.truncate(top_k);
         }
-        self.candidates.sort_unstable_by(order);
+        self.candidates.sort_unstable_by(Candidate::order);
         self.set_probabilities(1.0);
     }
 
     /// Applies `top_p`, then `min_p`; the likeliest token always stays.
     fn keep_likely(&mut self, sampling: &Sampling) {
+        let mut kept = self.candidates.len();
         if sampling.top_p < 1.0 {
             let mut sum = 0.0;
-            let enough = self.candidates.iter().position(|candidate| {
-                sum += candidate.probability;
+            let enough = self.probabilities.iter().position(|probability| {
+                sum += probability;
                 sum >= sampling.top_p
             });
-            self.candidates.truncate(enough.map_or(usize::MAX, |at| at + 1));
+            kept = enough.map_or(kept, |at| at + 1);
         }
-        let least = self.candidates[0].probability * sampling.min_p.min(1.0);
-        let kept = self.candidates.partition_point(|candidate| candidate.probability >= least);
-        self.candidates.truncate(kept.max(1));
+        let least = self.probabilities[0] * sampling.min_p.min(1.0);
+        let likely = self.probabilities[..kept].partition_point(|p| *p >= least);
+        self.candidates.truncate(likely.max(1));
     }
 
     /// The candidate at which the running sum of probabilities passes `draw`, from 0 to 1.
     fn draw(&mut self, draw: f32, temperature: f32) -> Token {
         self.set_probabilities(temperature);
         let mut left = draw;
-        for candidate in &self.candidates {
-            left -= candidate.probability;
+        for (candidate, probability) in self.candidates.iter().zip(&self.probabilities) {
+            left -= probability;
             if left < 0.0 {
                 return candidate.token;
             }
@@ -98,14 +102,11 @@ impl Sampler {
     /// Softmax of `logit / temperature` over the candidates, which are sorted.
     fn set_probabilities(&mut self, temperature: f32) {
         let max = self.candidates[0].logit;
-        let mut sum = 0.0;
-        for candidate in &mut self.candidates {
-            candidate.probability = ((candidate.logit - max) / temperature).exp();
-            sum += candidate.probability;
-        }
-        for candidate in &mut self.candidates {
-            candidate.probability /= sum;
-        }
+        let weight = |candidate: &Candidate| ((candidate.logit - max) / temperature).exp();
+        self.probabilities.clear();
+        self.probabilities.extend(self.candidates.iter().map(weight));
+        let sum: f32 = self.probabilities.iter().sum();
+        self.probabilities.iter_mut().for_each(|probability| *probability /= sum);
     }
 }
 
@@ -146,7 +147,7 @@ mod tests {
         let mut sampler = Sampler::default();
         let mut counts = vec![0; logits.len()];
         for position in 0..DRAWS {
-            counts[sampler.sample(logits, sampling, position).unwrap() as usize] += 1;
+            counts[sampler.sample(Logits::All(logits), sampling, position).unwrap() as usize] += 1;
         }
         counts.iter().map(|count| *count as f32 / DRAWS as f32).collect()
     }
@@ -155,10 +156,15 @@ mod tests {
     fn greedy_takes_the_first_of_the_largest() {
         let mut sampler = Sampler::default();
         let greedy = Sampling::default();
-        assert_eq!(sampler.sample(&[1.0, 3.0, 3.0], &greedy, 0), Ok(1));
-        assert_eq!(sampler.sample(&[f32::NEG_INFINITY, -2.0], &greedy, 0), Ok(1));
+        assert_eq!(sampler.sample(Logits::All(&[1.0, 3.0, 3.0]), &greedy, 0), Ok(1));
+        let masked = Logits::All(&[f32::NEG_INFINITY, -2.0]);
+        assert_eq!(sampler.sample(masked, &greedy, 0), Ok(1));
         for broken in [[f32::NAN, 1.0], [f32::INFINITY, 1.0], [f32::NEG_INFINITY; 2]] {
-            assert_eq!(sampler.sample(&broken, &greedy, 0), Err(NotFinite), "{broken:?}");
+            assert_eq!(
+                sampler.sample(Logits::All(&broken), &greedy, 0),
+                Err(NotFinite),
+                "{broken:?}"
+            );
         }
     }
 
@@ -193,12 +199,13 @@ mod tests {
         let run = |seed: u64| -> Vec<Token> {
             let sampling = Sampling { seed, ..sampling() };
             let mut sampler = Sampler::default();
-            (0..16).map(|at| sampler.sample(&logits, &sampling, at).unwrap()).collect()
+            (0..16).map(|at| sampler.sample(Logits::All(&logits), &sampling, at).unwrap()).collect()
         };
         assert_eq!(run(7), run(7));
         assert_ne!(run(7), run(8));
         let mut sampler = Sampler::default();
-        let resumed = sampler.sample(&logits, &Sampling { seed: 7, ..sampling() }, 9).unwrap();
+        let resumed =
+            sampler.sample(Logits::All(&logits), &Sampling { seed: 7, ..sampling() }, 9).unwrap();
         assert_eq!(resumed, run(7)[9]);
     }
 }

@@ -1,13 +1,16 @@
 //! Which rows the next step computes: `step = schedule -> run -> commit`, on rank 0.
 //!
 //! Every running sequence gets its next token in every step; what room is left goes to prompts, in
-//! the order of arrival and in chunks, so that a long prompt never stalls the others. A pure state
+//! the order of arrival and in chunks, so that a long prompt never stalls the others. Where the model
+//! runs in stages, several steps are in flight: a sequence is in the next one only once its token is
+//! known, and the running ones are dealt out over as many steps as there are stages. A pure state
 //! machine: it knows no model, no links and no time.
 
 use std::collections::VecDeque;
 
 use protocol::{FinishReason, Generate, RequestId, Token};
 
+use crate::logits::Wanted;
 use crate::step::{Limits, Step, StepSegment};
 
 /// Requests that may wait for a slot; the daemon bounds its own queue lower.
@@ -21,6 +24,8 @@ struct Sequence {
     /// Positions already in the cache.
     cached: usize,
     generated: usize,
+    /// Whether a step in flight will give its next token.
+    awaits_token: bool,
     /// The token that goes into the next step once the prompt is done.
     next: Token,
 }
@@ -65,15 +70,17 @@ pub enum Refused {
 pub struct Scheduler {
     limits: Limits,
     vocab: usize,
+    stages: usize,
     running: Vec<Sequence>,
     waiting: VecDeque<Generate>,
     free_slots: Vec<usize>,
 }
 
 impl Scheduler {
-    pub fn new(limits: Limits, vocab: usize) -> Self {
+    pub fn new(limits: Limits, vocab: usize, stages: usize) -> Self {
         let free_slots = (0..limits.slots).rev().collect();
-        Self { limits, vocab, running: Vec::new(), waiting: VecDeque::new(), free_slots }
+        let (running, waiting) = Default::default();
+        Self { limits, vocab, stages, running, waiting, free_slots }
     }
 
     pub fn is_idle(&self) -> bool {
@@ -120,7 +127,7 @@ impl Scheduler {
 
     /// Ends everything, as when the epoch has ended.
     pub fn clear(&mut self) {
-        *self = Self::new(self.limits, self.vocab);
+        *self = Self::new(self.limits, self.vocab, self.stages);
     }
 
     /// Plans the next step and appends its tokens and outputs; an empty step means nothing to do.
@@ -136,13 +143,17 @@ impl Scheduler {
         self.admit();
         let mut room = self.limits.rows_max;
         let decoding = |sequence: &Sequence| sequence.cached >= sequence.request.prompt.len();
-        for prefill in [false, true] {
-            for sequence in self.running.iter_mut().filter(|s| decoding(s) != prefill) {
-                if room == 0 {
-                    return;
-                }
-                room -= sequence.plan(room, step, tokens, outputs);
+        let answers = self.running.iter().filter(|s| decoding(s)).count();
+        let turns = answers.div_ceil(self.stages);
+        let ready = |sequence: &&mut Sequence| decoding(sequence) && !sequence.awaits_token;
+        for sequence in self.running.iter_mut().filter(ready).take(turns.min(room)) {
+            room -= sequence.plan(room, step, tokens, outputs);
+        }
+        for sequence in self.running.iter_mut().filter(|s| !decoding(s)) {
+            if room == 0 {
+                return;
             }
+            room -= sequence.plan(room, step, tokens, outputs);
         }
     }
 
@@ -150,6 +161,7 @@ impl Scheduler {
     pub fn commit(&mut self, output: Output, token: Token) -> Option<Committed> {
         let at = self.find(output.request)?;
         let sequence = &mut self.running[at];
+        sequence.awaits_token = false;
         if sequence.request.end_tokens.contains(&token) {
             self.finish(at);
             return Some(Committed::End);
@@ -183,7 +195,8 @@ impl Scheduler {
         while let (false, Some(slot)) = (self.waiting.is_empty(), self.free_slots.last().copied()) {
             let Some(request) = self.waiting.pop_front() else { return };
             self.free_slots.pop();
-            self.running.push(Sequence { request, slot, cached: 0, generated: 0, next: 0 });
+            let (cached, generated, awaits_token, next) = Default::default();
+            self.running.push(Sequence { request, slot, cached, generated, awaits_token, next });
         }
     }
 }
@@ -211,11 +224,15 @@ impl Sequence {
             }
         };
         self.cached += rows;
-        let output = self.cached >= prompt.len();
-        if output {
+        self.awaits_token = self.cached >= prompt.len();
+        let wanted = match self.awaits_token {
+            true => Wanted::by(&self.request.sampling),
+            false => Wanted::Nothing,
+        };
+        if self.awaits_token {
             outputs.push(Output { request: self.request.request, position: self.cached });
         }
-        step.segments.push(StepSegment { slot: self.slot, first_position, rows, output });
+        step.segments.push(StepSegment { slot: self.slot, first_position, rows, wanted });
         rows
     }
 }
@@ -251,7 +268,7 @@ mod tests {
 
     impl Harness {
         fn new() -> Self {
-            let scheduler = Scheduler::new(LIMITS, VOCAB);
+            let scheduler = Scheduler::new(LIMITS, VOCAB, 1);
             let (step, tokens, outputs) = Default::default();
             Self { scheduler, step, tokens, outputs }
         }
@@ -260,7 +277,12 @@ mod tests {
         fn step(&mut self, token: Token) -> (Vec<Rows>, Vec<Option<Committed>>) {
             self.scheduler.schedule(&mut self.step, &mut self.tokens, &mut self.outputs);
             assert_eq!(self.tokens.len(), self.step.rows());
-            let wanted = self.step.segments.iter().filter(|segment| segment.output).count();
+            let wanted = self
+                .step
+                .segments
+                .iter()
+                .filter(|segment| segment.wanted != Wanted::Nothing)
+                .count();
             assert_eq!(self.outputs.len(), wanted);
             let segments = self.step.segments.iter();
             let segments = segments.map(|s| (s.slot, s.first_position, s.rows)).collect();
@@ -317,6 +339,32 @@ mod tests {
     }
 
     #[test]
+    fn stages_share_the_running_answers_and_no_token_is_asked_for_twice() {
+        let limits = Limits { slots: 5, ..LIMITS };
+        let mut scheduler = Scheduler::new(limits, VOCAB, 2);
+        for id in 0..5 {
+            scheduler.add(request(id, 1, 9)).unwrap();
+        }
+        let (mut step, mut tokens, mut in_flight) = (Step::default(), vec![], VecDeque::new());
+        let mut turns = Vec::new();
+        for _ in 0..7 {
+            let mut outputs = Vec::new();
+            scheduler.schedule(&mut step, &mut tokens, &mut outputs);
+            turns.push(step.segments.iter().map(|segment| segment.slot).collect::<Vec<_>>());
+            in_flight.push_back(outputs);
+            if in_flight.len() > 2 {
+                for output in in_flight.pop_front().unwrap() {
+                    assert_eq!(scheduler.commit(output, 7), Some(Committed::Token));
+                }
+            }
+        }
+        // The prompts in one step; then the answers in two turns, and nothing while all are out.
+        let all = vec![0, 1, 2, 3, 4];
+        let (some, rest) = (vec![0, 1, 2], vec![3, 4]);
+        assert_eq!(turns, [all, vec![], vec![], some.clone(), rest, vec![], some]);
+    }
+
+    #[test]
     fn a_cancelled_request_frees_its_slot_at_once() {
         let mut h = Harness::new();
         for id in 1..=3 {
@@ -333,7 +381,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_done_is_refused() {
-        let mut scheduler = Scheduler::new(LIMITS, VOCAB);
+        let mut scheduler = Scheduler::new(LIMITS, VOCAB, 1);
         assert_eq!(scheduler.add(request(1, 0, 1)), Err(Refused::Empty));
         let too_long = Refused::TooLong { prompt: 32, context: 32 };
         assert_eq!(scheduler.add(request(1, 32, 1)), Err(too_long));

@@ -1,11 +1,14 @@
 //! What every rank runs next, as rank 0 broadcasts it.
 //!
 //! ```text
-//! n_segments u32 | { slot u32, first_position u32, rows u32, output u32 } ... | embeddings f32 ...
+//! n_segments u32 | { slot u32, first_position u32, rows u32, wanted u32 } ... | input f32 ...
 //! ```
 //!
-//! Little-endian. The embeddings are those of the segments' tokens, `[rows, width]`: with them the
-//! other ranks need neither the tokens nor the embedding matrix.
+//! Little-endian. The input is what the receiver's first layer reads, `[rows, width]`: the embeddings
+//! of the segments' tokens, so that the other ranks need neither the tokens nor the embedding
+//! matrix, and behind the first stage the residual stream.
+
+use crate::logits::Wanted;
 
 /// One run of consecutive positions of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,11 +17,11 @@ pub struct StepSegment {
     pub slot: usize,
     pub first_position: usize,
     pub rows: usize,
-    /// Whether the logits of the last row are wanted.
-    pub output: bool,
+    /// What of the logits of the last row is wanted.
+    pub wanted: Wanted,
 }
 
-/// A step without its embeddings.
+/// A step without its input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
     pub segments: Vec<StepSegment>,
@@ -56,21 +59,21 @@ impl Step {
     }
 
     /// Writes the message into `out`, replacing what it held.
-    pub fn encode(&self, embeddings: &[f32], out: &mut Vec<u8>) {
+    pub fn encode(&self, input: &[f32], out: &mut Vec<u8>) {
         out.clear();
         out.extend((self.segments.len() as u32).to_le_bytes());
         for segment in &self.segments {
-            let StepSegment { slot, first_position, rows, output } = *segment;
-            for word in [slot as u32, first_position as u32, rows as u32, u32::from(output)] {
+            let StepSegment { slot, first_position, rows, wanted } = *segment;
+            for word in [slot as u32, first_position as u32, rows as u32, wanted.encode()] {
                 out.extend(word.to_le_bytes());
             }
         }
-        for value in embeddings {
+        for value in input {
             out.extend(value.to_le_bytes());
         }
     }
 
-    /// Reads a message into `self` and `embeddings`, replacing what they held.
+    /// Reads a message into `self` and `input`, replacing what they held.
     ///
     /// # Errors
     /// The message is not a step within `limits`.
@@ -78,7 +81,7 @@ impl Step {
         &mut self,
         message: &[u8],
         limits: &Limits,
-        embeddings: &mut Vec<f32>,
+        input: &mut Vec<f32>,
     ) -> Result<(), BadStep> {
         let bad = |what| Err(BadStep { what });
         if !message.len().is_multiple_of(size_of::<u32>()) || message.is_empty() {
@@ -94,7 +97,10 @@ impl Step {
         for _ in 0..count {
             let mut field = || word().unwrap_or(0) as usize;
             let (slot, first_position, rows) = (field(), field(), field());
-            let segment = StepSegment { slot, first_position, rows, output: field() == 1 };
+            let Some(wanted) = Wanted::decode(word().unwrap_or(0)) else {
+                return bad("it wants what there is not");
+            };
+            let segment = StepSegment { slot, first_position, rows, wanted };
             if slot >= limits.slots || self.segments.iter().any(|other| other.slot == slot) {
                 return bad("a slot does not exist or is used twice");
             }
@@ -110,10 +116,10 @@ impl Step {
         if rows > limits.rows_max {
             return bad("it has too many rows");
         }
-        embeddings.clear();
-        embeddings.extend(words.map(|w| f32::from_le_bytes(w.try_into().expect("4 bytes"))));
-        if embeddings.len() != rows * limits.width {
-            return bad("its embeddings do not match its rows");
+        input.clear();
+        input.extend(words.map(|w| f32::from_le_bytes(w.try_into().expect("4 bytes"))));
+        if input.len() != rows * limits.width {
+            return bad("its input does not match its rows");
         }
         Ok(())
     }
@@ -126,7 +132,7 @@ mod tests {
     const LIMITS: Limits = Limits { slots: 3, context_tokens: 100, rows_max: 8, width: 2 };
 
     fn segment(slot: usize, first_position: usize, rows: usize) -> StepSegment {
-        StepSegment { slot, first_position, rows, output: true }
+        StepSegment { slot, first_position, rows, wanted: Wanted::Top(40) }
     }
 
     fn message(segments: &[StepSegment]) -> Vec<u8> {
@@ -139,12 +145,12 @@ mod tests {
     #[test]
     fn a_step_comes_back_as_it_went() {
         let step = Step { segments: vec![segment(2, 90, 5), segment(0, 0, 3)] };
-        let (mut found, mut embeddings) = (Step::default(), Vec::new());
+        let (mut found, mut input) = (Step::default(), Vec::new());
         let bytes = message(&step.segments);
         assert!(bytes.len() <= LIMITS.message_bytes_max());
-        found.decode(&bytes, &LIMITS, &mut embeddings).unwrap();
+        found.decode(&bytes, &LIMITS, &mut input).unwrap();
         assert_eq!(found, step);
-        assert_eq!(embeddings, [0.5; 16]);
+        assert_eq!(input, [0.5; 16]);
     }
 
     #[test]
@@ -160,8 +166,8 @@ mod tests {
             vec![segment(0, huge, 1)],
             vec![segment(0, 0, 5), segment(1, 0, 5)],
         ] {
-            let (mut step, mut embeddings) = (Step::default(), Vec::new());
-            let result = step.decode(&message(&segments), &LIMITS, &mut embeddings);
+            let (mut step, mut input) = (Step::default(), Vec::new());
+            let result = step.decode(&message(&segments), &LIMITS, &mut input);
             assert!(result.is_err(), "{segments:?}");
         }
     }
@@ -170,8 +176,8 @@ mod tests {
     fn every_torn_message_is_refused() {
         let whole = message(&[segment(1, 4, 3)]);
         for len in 0..whole.len() {
-            let (mut step, mut embeddings) = (Step::default(), Vec::new());
-            let result = step.decode(&whole[..len], &LIMITS, &mut embeddings);
+            let (mut step, mut input) = (Step::default(), Vec::new());
+            let result = step.decode(&whole[..len], &LIMITS, &mut input);
             assert!(result.is_err(), "{len} of {} bytes", whole.len());
         }
     }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use gguf::{File, Source};
 use link::Listener;
+use model::Config;
 use protocol::frame::{self, FrameError};
 use protocol::{Command, Event, ModelSource, WorkerSpec};
 use store::PeerFile;
@@ -131,6 +132,7 @@ impl<'a> Worker<'a> {
             instance: &self.spec.instance,
             epoch,
             rank: self.spec.rank,
+            stage: self.rank.stage(),
             endpoints,
             secret: self.spec.secret.0,
             transport: self.spec.transport,
@@ -151,7 +153,7 @@ impl<'a> Worker<'a> {
     /// Rank 0: takes requests between steps, and waits for one when there is nothing to do.
     fn lead(&mut self, comm: &mut Comm, orders: &Receiver<Order>) -> Result<Ended, EngineError> {
         let events = self.events;
-        let mut leader = Leader::new(&self.rank);
+        let mut leader = Leader::new(&mut self.rank);
         loop {
             let order = match leader.is_idle() {
                 true => match orders.recv_timeout(IDLE_CHECK) {
@@ -209,12 +211,13 @@ fn load(spec: &WorkerSpec, source: Arc<dyn Source>, events: &Events) -> Result<R
     let options = RankOptions {
         rank: spec.rank,
         shares: spec.shares.clone(),
+        stages: spec.stages.clone(),
         context_tokens: spec.context_tokens,
         sequences_max: spec.sequences_max,
         threads: spec.threads,
         cpus: spec.cpus.clone(),
     };
-    let total_bytes = share_of_file(spec, source.as_ref());
+    let total_bytes = share_of_file(&options, source.as_ref())?;
     let mut done_bytes = 0;
     let mut told = Instant::now();
     Rank::load(source, &options, &mut |bytes| {
@@ -227,13 +230,11 @@ fn load(spec: &WorkerSpec, source: Arc<dyn Source>, events: &Events) -> Result<R
     })
 }
 
-/// About how many bytes this rank will load: its share of all tensors.
-fn share_of_file(spec: &WorkerSpec, source: &dyn Source) -> u64 {
-    let tensors = source.directory().tensors().iter();
-    let bytes: u64 = tensors.map(|tensor| tensor.range.end - tensor.range.start).sum();
-    let all: u64 = spec.shares.iter().map(|share| u64::from(*share)).sum();
-    let own = spec.shares.get(spec.rank).copied().unwrap_or(0);
-    (u128::from(bytes) * u128::from(own) / u128::from(all.max(1))) as u64
+/// About how many bytes this rank will load.
+fn share_of_file(options: &RankOptions, source: &dyn Source) -> Result<u64, EngineError> {
+    let directory = source.directory();
+    let layers = Config::read(directory)?.layers;
+    Ok(options.layout(layers)?.file_bytes(directory, options.rank))
 }
 
 /// The reader thread. When standard input ends, so does this process, whatever it is doing.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gguf::{File, Source};
-use protocol::Transport;
+use model::Config;
+use protocol::{Generate, Sampling, Stage, Transport};
 use serde::Deserialize;
 use sinew_engine::{Local, LocalOptions};
 
@@ -98,22 +99,43 @@ fn path(name: &str, extension: &str) -> PathBuf {
     root.join(format!("{name}.{extension}"))
 }
 
+fn layers(name: &str) -> usize {
+    let file = File::open(path(name, "gguf")).expect("the fixture is in the repository");
+    Config::read(file.directory()).expect("the model is supported").layers
+}
+
 fn prompts(name: &str) -> Vec<Prompt> {
     let text = std::fs::read(path(name, "json")).expect("the fixture is in the repository");
     serde_json::from_slice::<Fixture>(&text).expect("the fixture has the expected fields").prompts
 }
 
-fn start(name: &str, shares: &[u32], transport: Transport, threads: usize) -> Local {
+/// `stages`: ranks of each, which get equal runs of layers.
+fn start_staged(
+    name: &str,
+    shares: &[u32],
+    stages: &[usize],
+    transport: Transport,
+    threads: usize,
+) -> Local {
     let file = File::open(path(name, "gguf")).expect("the fixture is in the repository");
     let source: Arc<dyn Source> = Arc::new(file);
+    let border = |stage: usize| layers(name) * stage / stages.len();
+    let size = |(stage, &ranks)| Stage { ranks, layers: border(stage + 1) - border(stage) };
+    let stages = stages.iter().enumerate().map(size).collect();
     let options = LocalOptions {
         shares: shares.to_vec(),
+        stages,
         transport,
         link_latency: Duration::ZERO,
         threads,
         context_tokens: CONTEXT_TOKENS,
+        sequences_max: 5,
     };
     Local::start(source, &options).expect("the model is supported")
+}
+
+fn start(name: &str, shares: &[u32], transport: Transport, threads: usize) -> Local {
+    start_staged(name, shares, &[], transport, threads)
 }
 
 /// Logits after a prompt, and its greedy continuation.
@@ -199,29 +221,74 @@ fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
 
 #[test]
 fn every_split_gives_the_bits_of_one_node() {
-    let splits: &[(&[u32], Transport)] = &[
-        (&[1, 1], Transport::Shm),
-        (&[1, 1], Transport::Tcp),
-        (&[3, 2, 1], Transport::Shm),
-        (&[1, 1, 1], Transport::Tcp),
-        (&[5, 0, 1, 2], Transport::Auto),
-        (&[1; 7], Transport::Auto),
+    // Shares of the ranks, and the ranks of each stage.
+    let splits: &[(&[u32], &[usize], Transport)] = &[
+        (&[1, 1], &[], Transport::Shm),
+        (&[1, 1], &[], Transport::Tcp),
+        (&[3, 2, 1], &[], Transport::Shm),
+        (&[1, 1, 1], &[], Transport::Tcp),
+        (&[5, 0, 1, 2], &[], Transport::Auto),
+        (&[1; 7], &[], Transport::Auto),
+        (&[1, 1], &[1, 1], Transport::Shm),
+        (&[1, 1], &[1, 1], Transport::Tcp),
+        (&[1, 1, 1], &[2, 1], Transport::Shm),
+        (&[3, 2, 1, 1, 1], &[2, 3], Transport::Auto),
     ];
     for name in FLOAT_MODELS.iter().chain(QUANTISED_MODELS) {
         let prompts = prompts(name);
         let mut whole = start(name, &[1], Transport::Auto, 2);
         let expected: Vec<_> =
             prompts.iter().map(|prompt| run(&mut whole, &prompt.ids, 24)).collect();
-        for (shares, transport) in splits {
-            let mut split = start(name, shares, *transport, 1);
+        for (shares, stages, transport) in splits {
+            if layers(name) < stages.len() {
+                continue;
+            }
+            let mut split = start_staged(name, shares, stages, *transport, 1);
             for (prompt, (logits, greedy)) in prompts.iter().zip(&expected) {
-                let what = format!("{name} over {shares:?} by {transport:?}");
+                let what = format!("{name} over {shares:?} in {stages:?} by {transport:?}");
                 for repeat in 0..2 {
                     let found = run(&mut split, &prompt.ids, 24);
                     let same = found.0.iter().zip(logits).all(|(a, b)| a.to_bits() == b.to_bits());
                     assert!(same, "{what}, run {repeat}: other logits");
                     assert_eq!(&found.1, greedy, "{what}, run {repeat}");
                 }
+            }
+        }
+    }
+}
+
+/// Requests of other lengths and samplings, more than run at once.
+fn requests(prompts: &[Prompt]) -> Vec<Generate> {
+    let request = |at: usize| Generate {
+        request: at as u64,
+        prompt: prompts[at % 3].ids.iter().map(|id| (id + at as u32 / 3) % 256).collect(),
+        sampling: match at % 4 {
+            0 => Sampling::default(),
+            1 => Sampling { temperature: 0.8, top_k: 40, seed: at as u64, ..Sampling::default() },
+            _ => Sampling { temperature: 1.1, top_p: 0.9, seed: 7, ..Sampling::default() },
+        },
+        max_tokens: 3 + 5 * at,
+        end_tokens: vec![3],
+    };
+    (0..8).map(request).collect()
+}
+
+#[test]
+fn requests_that_run_together_get_the_answers_they_get_alone_on_any_split() {
+    let splits: &[(&[u32], &[usize])] =
+        &[(&[1], &[]), (&[1, 1], &[]), (&[1, 1], &[1, 1]), (&[1, 2, 1, 1], &[2, 1, 1])];
+    for name in ["models/llama3-tied", "models/mixtral", "models/kimi-k2"] {
+        let prompts = prompts(name);
+        let mut one = start(name, &[1], Transport::Auto, 1);
+        let alone = requests(&prompts).into_iter();
+        let alone: Vec<_> =
+            alone.map(|request| one.serve(vec![request]).unwrap().remove(0)).collect();
+        assert!(alone.iter().any(|answer| answer.len() > 9), "{alone:?}");
+        for (shares, stages) in splits.iter().filter(|(_, stages)| stages.len() <= layers(name)) {
+            let mut split = start_staged(name, shares, stages, Transport::Auto, 1);
+            for _ in 0..2 {
+                let together = split.serve(requests(&prompts)).unwrap();
+                assert_eq!(together, alone, "{name} over {shares:?} in {stages:?}");
             }
         }
     }

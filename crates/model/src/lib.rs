@@ -1,6 +1,7 @@
 //! Architectures as data, the sharding rules, and the forward pass over a `Backend`.
 //!
-//! [`Config`] reads a file's metadata; [`Shard`] says which part of every tensor a rank holds;
+//! [`Config`] reads a file's metadata; [`Layout`] says which layers a rank runs and with whom, and
+//! [`Shard`] which part of their tensors it holds;
 //! [`Model`] loads that part and runs it. The forward pass reads as if for a single device: the
 //! only trace of the other ranks is [`Reduce`], to which each row-parallel product hands its
 //! partial sums.
@@ -13,6 +14,7 @@ mod decoder;
 mod embedding;
 mod error;
 mod experts;
+mod layout;
 mod loader;
 mod metadata;
 mod names;
@@ -24,6 +26,7 @@ pub use decoder::{Batch, Capacity, Model, Product, Reduce};
 pub use embedding::Embedding;
 pub use error::ModelError;
 pub use experts::Experts;
+pub use layout::{Layout, Stage};
 pub use loader::Progress;
 pub use rope::{Rope, Scaling};
 pub use shard::{Leaves, Shard, Split, SplitError};

@@ -14,6 +14,11 @@ pub fn layer(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.weight")
 }
 
+/// The layer that a tensor belongs to, by its name.
+pub fn layer_of(name: &str) -> Option<usize> {
+    name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
+}
+
 pub fn bias(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.bias")
 }

@@ -26,6 +26,10 @@ pub enum SplitError {
     Ranks { found: usize },
     #[error("the shares {shares:?} are no split: at least one must be above 0")]
     AllZero { shares: Vec<u32> },
+    #[error(
+        "stages of {by_ranks:?} ranks and {by_layers:?} layers do not make up {ranks} ranks and {layers} layers. Give every stage at least one rank and one layer"
+    )]
+    Stages { by_ranks: Vec<usize>, by_layers: Vec<usize>, ranks: usize, layers: usize },
 }
 
 impl Split {
@@ -45,6 +49,12 @@ impl Split {
 
     pub fn ranks(&self) -> usize {
         self.shares.len()
+    }
+
+    /// The share of `rank` in `whole`.
+    pub fn part_of(&self, whole: u64, rank: usize) -> u64 {
+        let total: u128 = self.shares.iter().map(|share| u128::from(*share)).sum();
+        (u128::from(whole) * u128::from(self.shares[rank]) / total) as u64
     }
 
     /// Cuts `units` into one run for each rank, as near to the shares as whole units allow.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gguf::{Directory, File, ReadError, Source, Strided, Value, Writer};
-use sinew_model::{Capacity, Config, Model, ModelError, Split};
+use sinew_model::{Capacity, Config, Layout, Model, ModelError};
 
 /// A file in memory.
 struct Memory {
@@ -75,11 +75,12 @@ fn copy(name: &str, lie: Option<&Lie>) -> Memory {
 
 fn load(memory: Memory, ranks: usize) -> Result<(), ModelError> {
     let source: Arc<dyn Source> = Arc::new(memory);
-    let split = Split::new(&vec![1; ranks]).unwrap();
+    let config = Config::read(source.directory())?;
+    let layout = Layout::new(&vec![1; ranks], &[], config.layers).unwrap();
     let capacity = Capacity { rows_max: 2, outputs_max: 1, kv_pages: 1, context_tokens: 64 };
     for rank in 0..ranks {
         let mut backend = backend::Cpu::new(1, &[]).unwrap();
-        Model::load(&mut backend, &source, &split, rank, capacity, &mut |_| {})?;
+        Model::load(&mut backend, &source, &layout, rank, capacity, &mut |_| {})?;
     }
     Ok(())
 }

@@ -2,12 +2,15 @@
 //!
 //! Pure: no I/O, no clock, no randomness. The same inputs give the same plan, and a plan is data.
 //!
-//! This first version knows one strategy, tensor parallelism, and one cost, memory: every rank
-//! holds its share of every layer, and nobody is given more than it has. What it does not know
-//! yet is speed: links and devices are not measured, so shares follow the threads a node offers.
+//! A model is cut into stages of layers, and each stage's layers over its ranks: one stage is tensor
+//! parallelism, stages of one rank are a pipeline. Nobody is given more memory than it has. What the
+//! plan does not know yet is speed: links and devices are not measured, so shares follow the threads
+//! that a node offers, and nothing but a wish makes more than one stage.
 
 mod model;
 mod plan;
+mod weights;
 
 pub use model::Model;
 pub use plan::{Error, Node, Options, Plan, PlannedRank, plan};
+pub use weights::Weights;

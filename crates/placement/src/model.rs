@@ -1,9 +1,13 @@
 use gguf::{Directory, Error};
 
+use crate::Weights;
+
 /// What placement needs to know of a model. Sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
     pub weight_bytes: u64,
+    /// Of each layer and of the output head.
+    pub weights: Weights,
     /// Keys and values of one position over all layers, as 16-bit floats.
     pub kv_bytes_per_token: u64,
     /// Positions the model was trained for.
@@ -23,6 +27,8 @@ impl Model {
         let arch = directory.str("general.architecture")?;
         let key = |name: &str| format!("{arch}.{name}");
         let layers = directory.u64(&key("block_count"))?;
+        // A lying count must not cost memory: no layer is without a tensor.
+        let layers = layers.min(directory.tensors().len() as u64) as usize;
         let heads = directory.u64(&key("attention.head_count"))?.max(1);
         let kv_heads = directory.find_u64(&key("attention.head_count_kv"))?.unwrap_or(heads);
         let width = directory.u64(&key("embedding_length"))?;
@@ -30,11 +36,12 @@ impl Model {
         let v_dim = directory.find_u64(&key("attention.value_length"))?.unwrap_or(k_dim);
 
         let lengths = directory.tensors().iter().map(|t| t.range.end - t.range.start);
-        let kv_bytes_per_token = [layers, kv_heads, k_dim.saturating_add(v_dim), KV_BYTES]
+        let kv_bytes_per_token = [layers as u64, kv_heads, k_dim.saturating_add(v_dim), KV_BYTES]
             .into_iter()
             .fold(1u64, u64::saturating_mul);
         Ok(Self {
             weight_bytes: lengths.sum(),
+            weights: Weights::of(directory, layers),
             kv_bytes_per_token,
             context_tokens_max: directory.u64(&key("context_length"))? as usize,
             ranks_max: RANKS_MAX,

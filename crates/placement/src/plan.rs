@@ -1,3 +1,5 @@
+use protocol::{Stage, Strategy};
+
 use crate::Model;
 
 /// Memory of a worker beside weights and cache: code, buffers, stacks.
@@ -23,6 +25,11 @@ pub struct Options {
     pub nodes: Option<usize>,
     /// The share of each rank, rank 0 first, in any unit.
     pub shares: Option<Vec<u32>>,
+    pub strategy: Strategy,
+    /// The ranks of each stage of a pipeline or hybrid.
+    pub stages: Option<Vec<usize>>,
+    /// The layers of each stage.
+    pub stage_layers: Option<Vec<usize>>,
     pub context_tokens: Option<usize>,
     pub sequences_max: Option<usize>,
 }
@@ -31,6 +38,8 @@ pub struct Options {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub ranks: Vec<PlannedRank>,
+    /// None for one stage of all.
+    pub stages: Vec<Stage>,
     pub context_tokens: usize,
     pub sequences_max: usize,
     /// The reasons, for a person to read.
@@ -57,6 +66,16 @@ pub enum Error {
     TooManyRanks { asked: usize, max: usize },
     #[error("{shares} shares were given for {nodes} nodes. Give one number for each node")]
     Shares { shares: usize, nodes: usize },
+    #[error(
+        "stages of {by_ranks:?} ranks do not make up {ranks} ranks. Give one number for each stage, at least 1, such as --stages 2,2 for 4 nodes"
+    )]
+    Stages { by_ranks: Vec<usize>, ranks: usize },
+    #[error("{stages} stages cannot be made of {layers} layers. Ask for fewer stages")]
+    TooManyStages { stages: usize, layers: usize },
+    #[error(
+        "{given:?} layers do not make up {layers} layers in {stages} stages. Give each stage at least one"
+    )]
+    StageLayers { given: Vec<usize>, layers: usize, stages: usize },
     #[error(
         "the shares {shares:?} are no split: at least one must be above 0 and their sum below 2^31"
     )]
@@ -86,16 +105,17 @@ pub fn plan(model: &Model, nodes: &[Node], options: &Options) -> Result<Plan, Er
     let context_tokens = context(model, options)?;
     let sequences_max = options.sequences_max.unwrap_or(SEQUENCES_DEFAULT).max(1);
 
+    let stages = stages(model, &shares, options)?;
+
     let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
     let kv_bytes = model
         .kv_bytes_per_token
         .saturating_mul(context_tokens as u64)
         .saturating_mul(sequences_max as u64);
-    let divisible = model.weight_bytes.saturating_add(kv_bytes);
+    let parts = memory_parts(model, kv_bytes, &shares, &stages);
     let mut ranks = Vec::with_capacity(count);
-    for (node, share) in chosen.iter().zip(&shares) {
-        let part = u128::from(divisible) * u128::from(*share) / u128::from(total);
-        let memory_bytes = (part as u64).saturating_add(WORKER_BYTES);
+    for ((node, share), part) in chosen.iter().zip(&shares).zip(parts) {
+        let memory_bytes = part.saturating_add(WORKER_BYTES);
         if memory_bytes > node.memory_free_bytes {
             return Err(Error::Memory {
                 node: node.id,
@@ -107,8 +127,8 @@ pub fn plan(model: &Model, nodes: &[Node], options: &Options) -> Result<Plan, Er
         }
         ranks.push(PlannedRank { node: node.id, share: *share, memory_bytes });
     }
-    let why = explain(model, kv_bytes, &ranks, options);
-    Ok(Plan { ranks, context_tokens, sequences_max, why })
+    let why = explain(model, kv_bytes, &ranks, &stages, options);
+    Ok(Plan { ranks, stages, context_tokens, sequences_max, why })
 }
 
 fn node_count(model: &Model, nodes: &[Node], options: &Options) -> Result<usize, Error> {
@@ -139,6 +159,79 @@ fn shares(nodes: &[Node], options: &Options) -> Result<Vec<u32>, Error> {
     Ok(shares)
 }
 
+/// The stages that were asked for; none for one of all.
+fn stages(model: &Model, shares: &[u32], options: &Options) -> Result<Vec<Stage>, Error> {
+    let ranks = shares.len();
+    let by_ranks = match (&options.stages, options.strategy) {
+        (Some(stages), _) => stages.clone(),
+        (None, Strategy::Pipeline) => vec![1; ranks],
+        (None, Strategy::Hybrid) => (0..ranks).step_by(2).map(|at| 2.min(ranks - at)).collect(),
+        (None, Strategy::Auto | Strategy::Tensor) => vec![ranks],
+    };
+    if by_ranks.contains(&0) || by_ranks.iter().sum::<usize>() != ranks {
+        return Err(Error::Stages { by_ranks, ranks });
+    }
+    let (stages, layers) = (by_ranks.len(), model.weights.layers.len());
+    if stages == 1 && options.stage_layers.is_none() {
+        return Ok(Vec::new());
+    }
+    if stages > layers {
+        return Err(Error::TooManyStages { stages, layers });
+    }
+    let mut rest = shares;
+    let by_share: Vec<u32> = by_ranks
+        .iter()
+        .map(|ranks| {
+            let (own, others) = rest.split_at(*ranks);
+            rest = others;
+            own.iter().sum()
+        })
+        .collect();
+    if by_share.contains(&0) {
+        return Err(Error::NoShares { shares: shares.to_vec() });
+    }
+    let counts = match &options.stage_layers {
+        Some(counts) => counts.clone(),
+        None => model.weights.cut(&by_share),
+    };
+    let sum = counts.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
+    if counts.len() != stages || counts.contains(&0) || sum != layers {
+        return Err(Error::StageLayers { given: counts, layers, stages });
+    }
+    Ok(by_ranks.iter().zip(counts).map(|(&ranks, layers)| Stage { ranks, layers }).collect())
+}
+
+/// Bytes of weights and cache of every rank.
+fn memory_parts(model: &Model, kv_bytes: u64, shares: &[u32], stages: &[Stage]) -> Vec<u64> {
+    let part = |whole: u64, share: u64, all: u64| {
+        (u128::from(whole) * u128::from(share) / u128::from(all.max(1))) as u64
+    };
+    let layers = model.weights.layers.len() as u64;
+    let one = [Stage { ranks: shares.len(), layers: layers as usize }];
+    let stages = if stages.is_empty() { &one } else { stages };
+    let sum = |values: &[u64]| values.iter().fold(0u64, |sum, value| sum.saturating_add(*value));
+    let all = sum(&model.weights.layers).saturating_add(model.weights.head);
+    let (mut first_rank, mut first_layer) = (0, 0);
+    let mut parts = Vec::with_capacity(shares.len());
+    for stage in stages {
+        let own = &model.weights.layers[first_layer..first_layer + stage.layers];
+        let ranks = &shares[first_rank..first_rank + stage.ranks];
+        (first_rank, first_layer) = (first_rank + stage.ranks, first_layer + stage.layers);
+        let is_last = first_rank == shares.len();
+        let head = if is_last { model.weights.head } else { 0 };
+        // What no layer accounts for, such as the embedding, is spread over all.
+        let weights = match all {
+            0 => part(model.weight_bytes, stage.layers as u64, layers),
+            _ => part(model.weight_bytes, sum(own).saturating_add(head), all),
+        };
+        let cache = part(kv_bytes, stage.layers as u64, layers);
+        let bytes = weights.saturating_add(cache);
+        let total = ranks.iter().map(|share| u64::from(*share)).sum();
+        parts.extend(ranks.iter().map(|share| part(bytes, u64::from(*share), total)));
+    }
+    parts
+}
+
 fn context(model: &Model, options: &Options) -> Result<usize, Error> {
     let max = model.context_tokens_max;
     match options.context_tokens {
@@ -148,7 +241,13 @@ fn context(model: &Model, options: &Options) -> Result<usize, Error> {
     }
 }
 
-fn explain(model: &Model, kv_bytes: u64, ranks: &[PlannedRank], options: &Options) -> Vec<String> {
+fn explain(
+    model: &Model,
+    kv_bytes: u64,
+    ranks: &[PlannedRank],
+    stages: &[Stage],
+    options: &Options,
+) -> Vec<String> {
     let by = match (&options.shares, ranks.len()) {
         (Some(_), _) => "the shares that were asked for",
         (None, 1) => "one node, so no split",
@@ -156,7 +255,15 @@ fn explain(model: &Model, kv_bytes: u64, ranks: &[PlannedRank], options: &Option
     };
     vec![
         format!("{} of weights and {} of cache", gib(model.weight_bytes), gib(kv_bytes)),
-        format!("tensor parallel over {} nodes: {by}", ranks.len()),
+        match stages {
+            [] => format!("tensor parallel over {} nodes: {by}", ranks.len()),
+            stages => {
+                let list =
+                    stages.iter().map(|s| format!("{} nodes x {} layers", s.ranks, s.layers));
+                let list = list.collect::<Vec<_>>().join(", ");
+                format!("{} stages ({list}): {by}", stages.len())
+            }
+        },
     ]
 }
 
@@ -167,12 +274,14 @@ fn gib(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Weights;
 
     const GIB: u64 = 1 << 30;
 
     fn model() -> Model {
         Model {
             weight_bytes: 40 * GIB,
+            weights: Weights { layers: vec![GIB; 36], head: 4 * GIB },
             kv_bytes_per_token: 1 << 17,
             context_tokens_max: 131_072,
             ranks_max: 16,
@@ -223,6 +332,16 @@ mod tests {
                 Options { context_tokens: Some(200_000), ..options() },
                 "trained for 131072",
             ),
+            (
+                vec![64; 3],
+                Options { strategy: Strategy::Hybrid, stages: Some(vec![2, 2]), ..options() },
+                "[2, 2] ranks do not make up 3 ranks",
+            ),
+            (
+                vec![64; 2],
+                Options { stages: Some(vec![1, 1]), stage_layers: Some(vec![36, 0]), ..options() },
+                "[36, 0] layers do not make up 36 layers in 2 stages",
+            ),
             (vec![64], Options { context_tokens: Some(0), ..options() }, "context of 0 tokens"),
         ];
         for (memory, options, expected) in cases {
@@ -239,9 +358,34 @@ mod tests {
     }
 
     #[test]
+    fn stages_follow_the_strategy_and_the_weights() {
+        use Strategy::{Auto, Hybrid, Pipeline, Tensor};
+        for (strategy, count, expected) in [
+            (Auto, 2, vec![]),
+            (Tensor, 4, vec![]),
+            (Pipeline, 1, vec![]),
+            (Pipeline, 2, vec![(1, 20), (1, 16)]),
+            (Hybrid, 2, vec![]),
+            (Hybrid, 4, vec![(2, 20), (2, 16)]),
+            (Hybrid, 5, vec![(2, 16), (2, 16), (1, 4)]),
+        ] {
+            let shares = Some(vec![1; count]);
+            let options = Options { strategy, shares, ..Options::default() };
+            let plan = plan(&model(), &nodes(&vec![64; count]), &options).unwrap();
+            let found: Vec<_> = plan.stages.iter().map(|s| (s.ranks, s.layers)).collect();
+            assert_eq!(found, expected, "{strategy:?} over {count}");
+            let bytes: u64 = plan.ranks.iter().map(|rank| rank.memory_bytes).sum();
+            let cache = 8192 * 4 * (1 << 17);
+            let expected = 40 * GIB + cache + count as u64 * WORKER_BYTES;
+            assert!(bytes.abs_diff(expected) <= 2 * count as u64, "{bytes} {expected}");
+        }
+    }
+
+    #[test]
     fn absurd_sizes_do_not_overflow() {
         let model = Model {
             weight_bytes: u64::MAX,
+            weights: Weights { layers: vec![u64::MAX; 2], head: u64::MAX },
             kv_bytes_per_token: u64::MAX,
             context_tokens_max: usize::MAX,
             ranks_max: 16,

@@ -79,6 +79,9 @@ pub struct WorkerSpec {
     pub rank: usize,
     /// The share of each rank in every layer, in any unit; its length is the number of ranks.
     pub shares: Vec<u32>,
+    /// How ranks and layers are cut into stages; empty for one stage of all.
+    #[serde(default)]
+    pub stages: Vec<Stage>,
     pub model: ModelSource,
     /// Positions that one sequence may have: prompt plus answer.
     pub context_tokens: usize,
@@ -96,6 +99,28 @@ pub struct WorkerSpec {
     /// The address on which to listen for the other ranks.
     pub bind: IpAddr,
     pub secret: Secret,
+}
+
+/// Consecutive layers, and the consecutive ranks that share them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stage {
+    pub ranks: usize,
+    pub layers: usize,
+}
+
+/// How a model is split over ranks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// As seems best: tensor.
+    #[default]
+    Auto,
+    /// Every layer over all ranks: fastest where links are fast.
+    Tensor,
+    /// A run of layers to each rank: one message a rank and token.
+    Pipeline,
+    /// Pairs of ranks, or as many as are asked for, share a run of layers.
+    Hybrid,
 }
 
 /// Where a worker reads its slices of the model from.

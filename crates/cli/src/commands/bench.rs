@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use engine::Local;
 use gguf::{Directory, File, Source};
+use placement::Plan;
 use serde::Serialize;
 
 use crate::args::{BenchModelArgs, BenchOutput, Transport};
@@ -19,7 +20,8 @@ struct Row {
     backend: String,
     threads: usize,
     nodes: usize,
-    strategy: &'static str,
+    /// With the layers of each stage.
+    strategy: String,
     transport: &'static str,
     link_latency_us: u64,
     test: String,
@@ -39,12 +41,13 @@ enum Test {
 pub fn model(args: &BenchModelArgs) -> Result<(), CliError> {
     let file = File::open(&args.model)?;
     let context = args.n_depth + args.n_prompt.max(args.n_gen) + 1;
+    let plan = dev::plan(file.directory(), &args.local)?;
     let mut local = dev::start(&args.model, &args.local, context)?;
     let tests = [Test::Prompt(args.n_prompt), Test::Generate(args.n_gen)];
     let mut rows = Vec::new();
     for test in tests.into_iter().filter(|test| test.tokens() > 0) {
         let rates = measure(&mut local, test, args)?;
-        rows.push(row(args, file.directory(), test, rates));
+        rows.push(row(args, file.directory(), &plan, test, rates));
     }
     match args.output {
         BenchOutput::Md => print_markdown(&rows),
@@ -91,11 +94,17 @@ fn measure(local: &mut Local, test: Test, args: &BenchModelArgs) -> Result<Vec<f
     Ok(rates)
 }
 
-fn row(args: &BenchModelArgs, directory: &Directory, test: Test, rates: Vec<f64>) -> Row {
+fn row(
+    args: &BenchModelArgs,
+    directory: &Directory,
+    plan: &Plan,
+    test: Test,
+    rates: Vec<f64>,
+) -> Row {
     let tensors = directory.tensors();
     let name = directory.find_str("general.name").ok().flatten().map(str::to_owned);
     let stem = args.model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let nodes = args.local.split.as_ref().map_or(args.local.local_nodes, Vec::len);
+    let nodes = plan.ranks.len();
     let label = match test {
         Test::Prompt(tokens) => format!("pp{tokens}"),
         Test::Generate(tokens) => format!("tg{tokens}"),
@@ -109,8 +118,8 @@ fn row(args: &BenchModelArgs, directory: &Directory, test: Test, rates: Vec<f64>
         backend: format!("CPU {}", backend::isa()),
         threads: args.local.threads,
         nodes,
-        strategy: if nodes == 1 { "none" } else { "tensor" },
-        transport: match (nodes, args.local.transport) {
+        strategy: strategy(plan),
+        transport: match (nodes, args.local.split.transport) {
             (1, _) => "none",
             (_, Transport::Tcp) => "tcp",
             (_, Transport::Auto | Transport::Shm) => "shm",
@@ -121,6 +130,21 @@ fn row(args: &BenchModelArgs, directory: &Directory, test: Test, rates: Vec<f64>
         mean,
         stddev,
         median,
+    }
+}
+
+/// The strategy's name, with the layers and ranks of its stages.
+fn strategy(plan: &Plan) -> String {
+    let list = |stage: fn(&protocol::Stage) -> usize| {
+        let numbers = plan.stages.iter().map(|at| stage(at).to_string());
+        numbers.collect::<Vec<_>>().join("+")
+    };
+    let layers = list(|stage| stage.layers);
+    match (plan.ranks.len(), plan.stages.as_slice()) {
+        (1, _) => "none".to_owned(),
+        (_, []) => "tensor".to_owned(),
+        (ranks, stages) if ranks == stages.len() => format!("pipeline {layers}"),
+        _ => format!("hybrid {layers} ({} nodes)", list(|stage| stage.ranks)),
     }
 }
 

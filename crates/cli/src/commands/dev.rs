@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Local, LocalOptions};
-use gguf::{File, Source};
+use gguf::{Directory, File, Source};
+use placement::{Node, Options, Plan};
 
-use crate::args::{DevGenerateArgs, DevLogitsArgs, DevTokenizeArgs, LocalArgs};
+use crate::args::{DevGenerateArgs, DevLogitsArgs, DevTokenizeArgs, LocalArgs, SplitArgs};
 use crate::error::{CliError, Doing};
 
 pub fn logits(args: &DevLogitsArgs) -> Result<(), CliError> {
@@ -39,20 +40,38 @@ pub fn tokenize(args: &DevTokenizeArgs) -> Result<(), CliError> {
 /// Loads a model on ranks that are threads of this process.
 pub fn start(model: &Path, args: &LocalArgs, context: usize) -> Result<Local, CliError> {
     let source: Arc<dyn Source> = Arc::new(File::open(model)?);
-    let shares = args.split.clone().unwrap_or_else(|| vec![1; args.local_nodes]);
-    if args.split.is_some() && args.local_nodes > 1 && args.local_nodes != shares.len() {
-        let (split, nodes) = (shares.len(), args.local_nodes);
-        let text = format!("--split gives {split} shares for {nodes} nodes: give as many");
-        return Err(CliError::Usage(text));
-    }
+    let plan = plan(source.directory(), args)?;
     let options = LocalOptions {
-        shares,
-        transport: args.transport.into(),
+        shares: plan.ranks.iter().map(|rank| rank.share).collect(),
+        stages: plan.stages,
+        transport: args.split.transport.into(),
         link_latency: Duration::from_micros(args.link_latency),
         threads: args.threads,
         context_tokens: context,
+        sequences_max: 1,
     };
     Ok(Local::start(source, &options)?)
+}
+
+/// Which rank gets what: as a cluster of equal nodes would plan it, whose memory is no limit.
+pub fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, CliError> {
+    let SplitArgs { split, strategy, stages, stage_layers, .. } = &args.split;
+    let nodes = match split {
+        Some(shares) if args.local_nodes == 1 => shares.len(),
+        _ => args.local_nodes,
+    };
+    let options = Options {
+        nodes: Some(nodes),
+        shares: split.clone(),
+        strategy: (*strategy).into(),
+        stages: stages.clone(),
+        stage_layers: stage_layers.clone(),
+        ..Options::default()
+    };
+    let node = |id| Node { id, memory_free_bytes: u64::MAX, threads: 1 };
+    let nodes: Vec<Node> = (0..nodes).map(node).collect();
+    let plan = placement::plan(&placement::Model::of(directory)?, &nodes, &options);
+    plan.map_err(|error| CliError::Usage(error.to_string()))
 }
 
 fn print_array(items: impl Iterator<Item = String>) {

@@ -50,7 +50,7 @@ fn find_or_start(args: &RunArgs) -> Result<(Client, Option<LocalCluster>), CliEr
     match Client::find(&DataDir::new(args.data_dir.data_dir.clone())) {
         Ok(client) => Ok((client, None)),
         Err(CliError::NoNode { .. }) => {
-            let by_split = args.place.split.as_ref().map(Vec::len);
+            let by_split = args.place.split.split.as_ref().map(Vec::len);
             let count = args.place.nodes.or(by_split).unwrap_or(1);
             let local = LocalCluster::start(count, any_api_address())?;
             Ok((local.client()?, Some(local)))

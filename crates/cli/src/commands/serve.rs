@@ -33,10 +33,13 @@ pub fn request(model: &str, place: &PlaceArgs, parallel: Option<usize>) -> Serve
     ServeRequest {
         model,
         nodes: place.nodes,
-        shares: place.split.clone(),
+        shares: place.split.split.clone(),
+        strategy: place.split.strategy.into(),
+        stages: place.split.stages.clone(),
+        stage_layers: place.split.stage_layers.clone(),
         context_tokens: place.ctx,
         sequences_max: parallel,
-        transport: place.transport.into(),
+        transport: place.split.transport.into(),
     }
 }
 

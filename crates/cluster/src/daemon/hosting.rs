@@ -315,6 +315,7 @@ impl Start {
             instance: order.instance.clone(),
             rank: order.rank,
             shares: order.shares.clone(),
+            stages: order.stages.clone(),
             model,
             context_tokens: order.context_tokens,
             sequences_max: order.sequences_max,

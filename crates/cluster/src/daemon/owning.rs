@@ -40,6 +40,9 @@ impl Daemon {
         let options = placement::Options {
             nodes: request.nodes,
             shares: request.shares.clone(),
+            strategy: request.strategy,
+            stages: request.stages.clone(),
+            stage_layers: request.stage_layers.clone(),
             context_tokens: request.context_tokens,
             sequences_max: request.sequences_max,
         };
@@ -61,7 +64,7 @@ impl Daemon {
             secret: Secret(crate::identity::random()),
             first_worker: self.instances_made << WORKERS_BITS,
         };
-        let mut machine = Instance::new(fixed, ranks(&plan, &candidates), self.now());
+        let mut machine = Instance::new(fixed, ranks(&plan, &candidates), plan.stages, self.now());
         let effects = machine.take_effects();
         let owned = Owned { machine, prepared, sinks: HashMap::new() };
         self.owned.insert(id.clone(), owned);
@@ -222,13 +225,16 @@ impl Daemon {
         let options = placement::Options {
             nodes: None,
             shares: None,
+            strategy: owned.prepared.request.strategy,
+            stages: None,
+            stage_layers: None,
             context_tokens: Some(fixed.context_tokens),
             sequences_max: Some(fixed.sequences_max),
         };
         match plan(&owned.prepared.model, &candidates, &options) {
             Ok(plan) => {
                 warn!(instance = id, ranks = plan.ranks.len(), why = ?plan.why, "placed again");
-                owned.machine.replace(ranks(&plan, &candidates), now)
+                owned.machine.replace(ranks(&plan, &candidates), plan.stages, now)
             }
             Err(why) => {
                 warn!(instance = id, why, "cannot be placed again");

@@ -25,7 +25,7 @@ mod tests;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use protocol::{Command, Event as Said, Generate, RequestId, Secret, Transport};
+use protocol::{Command, Event as Said, Generate, RequestId, Secret, Stage, Transport};
 use store::Digest;
 
 use crate::wire::{WorkerId, WorkerOrder};
@@ -112,6 +112,8 @@ pub(crate) struct Fixed {
 pub(crate) struct Instance {
     fixed: Fixed,
     ranks: Vec<Rank>,
+    /// How they are cut into stages; none for one of all.
+    stages: Vec<Stage>,
     phase: Phase,
     epoch: u64,
     /// Why it is not ready, once it has been in trouble.
@@ -152,12 +154,13 @@ struct Doomed {
 
 impl Instance {
     /// An instance whose workers are about to be spawned.
-    pub(crate) fn new(fixed: Fixed, ranks: Vec<Rank>, now: Duration) -> Self {
+    pub(crate) fn new(fixed: Fixed, ranks: Vec<Rank>, stages: Vec<Stage>, now: Duration) -> Self {
         let mut instance = Self {
             requests: Requests::new(fixed.sequences_max),
             next_worker: fixed.first_worker,
             fixed,
             ranks,
+            stages,
             phase: Phase::Gathering,
             epoch: 0,
             trouble: None,
@@ -234,9 +237,14 @@ impl Instance {
     }
 
     /// Starts over on other nodes.
-    pub(crate) fn replace(&mut self, ranks: Vec<Rank>, now: Duration) -> Vec<Effect> {
+    pub(crate) fn replace(
+        &mut self,
+        ranks: Vec<Rank>,
+        stages: Vec<Stage>,
+        now: Duration,
+    ) -> Vec<Effect> {
         self.end_workers();
-        self.ranks = ranks;
+        (self.ranks, self.stages) = (ranks, stages);
         self.phase = Phase::Gathering;
         self.advance(now);
         std::mem::take(&mut self.effects)
@@ -372,6 +380,7 @@ impl Instance {
             instance: fixed.id.clone(),
             rank: at,
             shares: self.ranks.iter().map(|rank| rank.share).collect(),
+            stages: self.stages.clone(),
             digest: fixed.digest,
             model_bytes: fixed.model_bytes,
             memory_bytes: rank.memory_bytes,

@@ -73,7 +73,8 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
         let needs_two = random.below(2) == 0;
-        let machine = Instance::new(fixed(), (0..NODES).map(rank).collect(), Duration::ZERO);
+        let machine =
+            Instance::new(fixed(), (0..NODES).map(rank).collect(), Vec::new(), Duration::ZERO);
         let hosts = (0..NODES).map(|_| Host { up: true, ..Host::default() }).collect();
         let mut world = Self {
             seed,
@@ -179,7 +180,7 @@ impl World {
         if self.needs_two && up.len() < 2 {
             self.machine.give_up("two nodes are needed")
         } else {
-            self.machine.replace(up.into_iter().map(rank).collect(), now)
+            self.machine.replace(up.into_iter().map(rank).collect(), Vec::new(), now)
         }
     }
 

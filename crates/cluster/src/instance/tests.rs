@@ -46,7 +46,12 @@ pub(super) fn done(request: RequestId) -> Said {
 /// Rank 0 on node a, rank 1 on node b, as workers 1 and 2.
 fn instance() -> Instance {
     let rank = |node, name: &str, path| Rank::new(node, name.to_owned(), 1, 10, path);
-    Instance::new(fixed(), vec![rank(A, "a", Path::LOOPBACK), rank(B, "b", PATH)], ms(0))
+    Instance::new(
+        fixed(),
+        vec![rank(A, "a", Path::LOOPBACK), rank(B, "b", PATH)],
+        Vec::new(),
+        ms(0),
+    )
 }
 
 fn says(instance: &mut Instance, worker: WorkerId, event: Said, at: u64) -> Vec<Effect> {
@@ -188,7 +193,7 @@ fn a_lost_node_is_waited_for_then_done_without() {
     assert_eq!(brief(&instance.step(Event::Tick, ms(15_900))), "");
     assert_eq!(brief(&instance.step(Event::Tick, ms(16_000))), "replan");
     let alone = vec![Rank::new(A, "a".to_owned(), 1, 20, Path::LOOPBACK)];
-    assert_eq!(brief(&instance.replace(alone, ms(16_000))), "end1 end2 spawn3");
+    assert_eq!(brief(&instance.replace(alone, Vec::new(), ms(16_000))), "end1 end2 spawn3");
     assert_eq!(brief(&load(&mut instance, 3, 16_001)), "connect3@3");
 }
 

@@ -7,41 +7,43 @@ use gguf::{Directory, Source};
 
 use super::layer::Layer;
 use super::scratch::Scratch;
-use super::{Capacity, Model};
+use super::{Capacity, Head, Model};
 use crate::loader::{Loader, Progress};
 use crate::shard::{Cuts, Hidden};
-use crate::{Config, ModelError, Shard, Split, names};
+use crate::{Config, Layout, ModelError, Shard, names};
 
 impl<B: Backend> Model<B> {
-    /// Loads rank `rank`'s slice of a model.
+    /// Loads rank `rank`'s slice of a model: its share of its stage's layers.
     ///
     /// # Errors
     /// The file is no complete model of a supported kind, it cannot be read, or memory is short.
     pub fn load(
         backend: &mut B,
         source: &Arc<dyn Source>,
-        split: &Split,
+        layout: &Layout,
         rank: usize,
         capacity: Capacity,
         progress: Progress<'_>,
     ) -> Result<Self, ModelError> {
         let config = Config::read(source.directory())?;
-        let shard = Shard::new(&cuts(&config, source.directory())?, split, rank);
+        let stage = &layout.stages()[layout.stage_of(rank)];
+        let rank = rank - stage.ranks.start;
+        let mut shard = Shard::new(&cuts(&config, source.directory())?, &stage.split, rank);
         let mut loader = Loader::new(backend, source.as_ref(), progress);
-        let layers = (0..config.layers)
-            .map(|layer| Layer::load(&mut loader, &config, &shard, layer))
-            .collect::<Result<Vec<_>, _>>()?;
-        let output_norm = loader.vector(names::OUTPUT_NORM, config.width)?;
-        // A model without an output matrix uses its embedding as one.
-        let tied = source.directory().find_tensor(names::OUTPUT).is_none();
-        let output = if tied { names::EMBEDDING } else { names::OUTPUT };
-        let vocab = shard.vocab.clone();
-        let output = loader.rows(output, config.width, config.vocab, vocab)?;
+        let load = |layer| Layer::load(&mut loader, &config, &shard, layer);
+        let layers = stage.layers.clone().map(load).collect::<Result<Vec<_>, _>>()?;
+        let head = match stage == layout.last() {
+            true => Some(Head::load(&mut loader, &config, &shard)?),
+            false => {
+                shard.vocab = 0..0;
+                None
+            }
+        };
         let rope = rope_tables(&mut loader, &config, capacity.context_tokens)?;
         let weight_bytes = loader.device_bytes;
 
         let kv_shape = kv_shape(&config, &shard, capacity.kv_pages);
-        let kv = (0..config.layers)
+        let kv = (0..layers.len())
             .map(|_| backend.kv(kv_shape))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|source| ModelError::Backend { name: "key/value cache".into(), source })?;
@@ -51,15 +53,30 @@ impl<B: Backend> Model<B> {
             rope,
             scratch: Scratch::new(backend, &config, &shard, capacity),
             weight_bytes,
-            kv_bytes: (config.layers * kv_positions * position_bytes) as u64,
+            kv_bytes: (layers.len() * kv_positions * position_bytes) as u64,
             rows_max: capacity.rows_max,
             layers,
-            output_norm,
-            output,
+            head,
             kv,
             config,
             shard,
         })
+    }
+}
+
+impl<B: Backend> Head<B> {
+    fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        shard: &Shard,
+    ) -> Result<Self, ModelError> {
+        let norm = loader.vector(names::OUTPUT_NORM, config.width)?;
+        // A model without an output matrix uses its embedding as one.
+        let tied = loader.source.directory().find_tensor(names::OUTPUT).is_none();
+        let output = if tied { names::EMBEDDING } else { names::OUTPUT };
+        let vocab = shard.vocab.clone();
+        let output = loader.rows(output, config.width, config.vocab, vocab)?;
+        Ok(Self { norm, output })
     }
 }
 

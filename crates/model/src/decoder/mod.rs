@@ -49,23 +49,27 @@ pub struct Batch<'a> {
     pub segments: &'a [Segment<'a>],
     /// The position of every row.
     pub positions: &'a [u32],
-    /// Rows whose logits are wanted, at most `Capacity::outputs_max`.
-    pub outputs: &'a [usize],
 }
 
 /// One rank of a model.
 pub struct Model<B: Backend> {
     config: Config,
     shard: Shard,
+    /// Those of this rank's stage.
     layers: Vec<Layer<B>>,
-    output_norm: B::Vector,
-    output: B::Matrix,
+    head: Option<Head<B>>,
     kv: Vec<B::Kv>,
     rope: Vec<RopeTable>,
     scratch: Scratch<B>,
     weight_bytes: u64,
     kv_bytes: u64,
     rows_max: usize,
+}
+
+/// The last stage's: from the residual stream to logits.
+struct Head<B: Backend> {
+    norm: B::Vector,
+    output: B::Matrix,
 }
 
 /// How large a model's working memory is made.
@@ -108,10 +112,10 @@ impl<B: Backend> Model<B> {
         self.kv_bytes
     }
 
-    /// Runs one step and returns this rank's slice of the logits of the wanted rows,
-    /// `[outputs, shard.vocab.len()]` f32, row-major.
+    /// Runs one step through this rank's layers.
     ///
-    /// `embeddings` are those of the batch's tokens, `[rows, width]` f32.
+    /// `input`: the embeddings of the batch's tokens, or what the stage before this one
+    /// [handed on](Self::residual), `[rows, width]` f32.
     ///
     /// # Errors
     /// Those of `reduce`.
@@ -120,22 +124,31 @@ impl<B: Backend> Model<B> {
         backend: &mut B,
         reduce: &mut R,
         batch: &Batch<'_>,
-        embeddings: &[f32],
-    ) -> Result<&[f32], R::Error> {
+        input: &[f32],
+    ) -> Result<(), R::Error> {
         debug_assert!(batch.positions.len() <= self.rows_max);
-        backend.upload(embeddings, &mut self.scratch.x);
+        backend.upload(input, &mut self.scratch.x);
         backend.set_positions(&self.rope, batch.positions);
         for (layer, kv) in self.layers.iter().zip(&mut self.kv) {
             layer.forward(backend, reduce, &self.config, kv, batch.segments, &mut self.scratch)?;
         }
-        Ok(self.logits(backend, batch.outputs))
+        Ok(())
     }
 
-    fn logits(&mut self, backend: &mut B, outputs: &[usize]) -> &[f32] {
+    /// The residual stream behind the last step, for the next stage: `[rows, width]` f32.
+    pub fn residual(&self, backend: &mut B) -> &[f32] {
+        backend.host(&self.scratch.x)
+    }
+
+    /// This rank's slice of the logits of some rows of the last step, at most
+    /// `Capacity::outputs_max`: `[outputs, shard.vocab.len()]`
+    /// f32, row-major; nothing unless this is the last stage.
+    pub fn logits(&mut self, backend: &mut B, outputs: &[usize]) -> &[f32] {
+        let Some(head) = &self.head else { return &[] };
         let s = &mut self.scratch;
         backend.pick(&s.x, outputs, &mut s.picked);
-        backend.rms_norm(&s.picked, &self.output_norm, self.config.rms_eps, &mut s.normed);
-        backend.linear(&s.normed, &mut [(&self.output, &mut s.logits)]);
+        backend.rms_norm(&s.picked, &head.norm, self.config.rms_eps, &mut s.normed);
+        backend.linear(&s.normed, &mut [(&head.output, &mut s.logits)]);
         if self.config.logit_scale != 1.0 {
             backend.scale(&mut s.logits, self.config.logit_scale);
         }

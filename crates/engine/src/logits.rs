@@ -1,0 +1,157 @@
+//! What of a position's logits is wanted, and picking it out of a rank's slice of the vocabulary.
+//!
+//! All logits of a large vocabulary are half a megabyte a token. A greedy or top-k sampler needs only
+//! the likeliest few, so each rank with a part of the output head picks those of its own part.
+
+use std::cmp::Ordering;
+
+use protocol::{Sampling, Token};
+
+/// The longest list of likeliest tokens; who wants more gets all logits.
+pub const TOP_MAX: u32 = 256;
+
+/// What a step is to tell about one of its positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    Nothing,
+    /// The so many likeliest tokens, 1 to [`TOP_MAX`].
+    Top(u32),
+    All,
+}
+
+/// A token and its logit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Candidate {
+    pub token: Token,
+    pub logit: f32,
+}
+
+/// The logits of one position.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Logits<'a> {
+    /// `[vocab]`.
+    All(&'a [f32]),
+    /// The likeliest tokens, likeliest first. If any logit is not a number, the first is not.
+    Top(&'a [Candidate]),
+}
+
+impl Wanted {
+    /// What a sampler needs.
+    pub fn by(sampling: &Sampling) -> Self {
+        match sampling.top_k {
+            _ if sampling.temperature <= 0.0 => Self::Top(1),
+            1..=TOP_MAX => Self::Top(sampling.top_k),
+            _ => Self::All,
+        }
+    }
+
+    pub(crate) fn encode(self) -> u32 {
+        match self {
+            Self::Nothing => 0,
+            Self::Top(count) => count,
+            Self::All => u32::MAX,
+        }
+    }
+
+    pub(crate) fn decode(word: u32) -> Option<Self> {
+        match word {
+            0 => Some(Self::Nothing),
+            1..=TOP_MAX => Some(Self::Top(word)),
+            u32::MAX => Some(Self::All),
+            _ => None,
+        }
+    }
+
+    /// How many numbers a rank with `len` tokens of the vocabulary sends: a logit each, or a token
+    /// and a logit for each of the likeliest.
+    pub(crate) fn numbers(self, len: usize) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Top(count) => 2 * len.min(count as usize),
+            Self::All => len,
+        }
+    }
+}
+
+impl Candidate {
+    /// The likelier first, of equals the lower token.
+    pub fn order(&self, other: &Self) -> Ordering {
+        other.logit.total_cmp(&self.logit).then(self.token.cmp(&other.token))
+    }
+}
+
+/// Appends what is wanted of a slice of the vocabulary that begins with token `first`. `candidates`
+/// is scratch.
+pub(crate) fn pick(
+    wanted: Wanted,
+    slice: &[f32],
+    first: usize,
+    candidates: &mut Vec<Candidate>,
+    out: &mut Vec<f32>,
+) {
+    let count = match wanted {
+        Wanted::Nothing => return,
+        Wanted::All => return out.extend_from_slice(slice),
+        Wanted::Top(count) => (count as usize).min(slice.len()),
+    };
+    let numbered = (first as Token..).zip(slice);
+    candidates.clear();
+    if slice.iter().fold(false, |found, logit| found | logit.is_nan()) {
+        candidates.resize(count, Candidate { token: first as Token, logit: f32::NAN });
+    } else if count == 1 {
+        let start = Candidate { token: first as Token, logit: f32::NEG_INFINITY };
+        candidates.push(numbered.fold(start, |best, (token, &logit)| {
+            if logit > best.logit { Candidate { token, logit } } else { best }
+        }));
+    } else if count > 0 {
+        candidates.extend(numbered.map(|(token, &logit)| Candidate { token, logit }));
+        candidates.select_nth_unstable_by(count - 1, Candidate::order);
+        candidates.truncate(count);
+    }
+    let numbers = candidates.iter().flat_map(|c| [f32::from_bits(c.token), c.logit]);
+    out.extend(numbers);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picked(wanted: Wanted, slice: &[f32], first: usize) -> Vec<(Token, f32)> {
+        let mut out = Vec::new();
+        pick(wanted, slice, first, &mut Vec::new(), &mut out);
+        assert_eq!(out.len(), wanted.numbers(slice.len()));
+        let pairs = out.chunks_exact(2);
+        let mut found: Vec<_> = pairs.map(|pair| (pair[0].to_bits(), pair[1])).collect();
+        found.sort_by_key(|(token, _)| *token);
+        found
+    }
+
+    #[test]
+    fn the_likeliest_are_picked_and_the_lower_of_equals() {
+        let slice = [1.0, 5.0, -2.0, 5.0, 3.0];
+        assert_eq!(picked(Wanted::Top(1), &slice, 10), [(11, 5.0)]);
+        assert_eq!(picked(Wanted::Top(3), &slice, 10), [(11, 5.0), (13, 5.0), (14, 3.0)]);
+        assert_eq!(picked(Wanted::Top(9), &slice, 0).len(), 5);
+        assert_eq!(picked(Wanted::Top(9), &[], 0), []);
+        assert_eq!(picked(Wanted::Nothing, &slice, 0), []);
+        let mut all = Vec::new();
+        pick(Wanted::All, &slice, 0, &mut Vec::new(), &mut all);
+        assert_eq!(all, slice);
+    }
+
+    #[test]
+    fn what_is_no_number_is_told() {
+        for count in [1, 2] {
+            let found = picked(Wanted::Top(count), &[1.0, f32::NAN, 9.0], 4);
+            assert!(found.iter().all(|(_, logit)| logit.is_nan()), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_want_comes_back_as_it_went() {
+        for wanted in [Wanted::Nothing, Wanted::Top(1), Wanted::Top(TOP_MAX), Wanted::All] {
+            assert_eq!(Wanted::decode(wanted.encode()), Some(wanted));
+        }
+        assert_eq!(Wanted::decode(TOP_MAX + 1), None);
+    }
+}

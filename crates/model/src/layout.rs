@@ -1,0 +1,117 @@
+//! Which layers a rank runs, and with whom it shares them.
+//!
+//! A model is cut into *stages* of consecutive layers; each stage's layers are split over its ranks.
+//! One stage is tensor parallelism, stages of one rank each are a pipeline, and anything else is a
+//! hybrid of the two. Ranks are numbered stage by stage. The first stage looks tokens up and the
+//! last one has the output head.
+
+use std::ops::Range;
+
+use gguf::{Directory, TensorInfo};
+
+use crate::{Split, SplitError, names};
+
+/// How a model is cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    stages: Vec<Stage>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stage {
+    pub layers: Range<usize>,
+    pub ranks: Range<usize>,
+    /// The shares of its ranks.
+    pub split: Split,
+}
+
+impl Layout {
+    /// `shares`: one for each rank. `stages`: ranks and layers of each, in order; none for one stage
+    /// of everything.
+    ///
+    /// # Errors
+    /// The stages do not make up all ranks or all layers, or one is empty.
+    pub fn new(
+        shares: &[u32],
+        stages: &[(usize, usize)],
+        layers: usize,
+    ) -> Result<Self, SplitError> {
+        let one = [(shares.len(), layers)];
+        let sizes = if stages.is_empty() { &one } else { stages };
+        let (by_ranks, by_layers): (Vec<_>, Vec<_>) = sizes.iter().copied().unzip();
+        let sum = |sizes: &[usize]| sizes.iter().fold(0usize, |sum, n| sum.saturating_add(*n));
+        let empty = by_ranks.contains(&0) || by_layers.contains(&0);
+        if (sum(&by_ranks), sum(&by_layers)) != (shares.len(), layers) || empty {
+            return Err(SplitError::Stages { by_ranks, by_layers, ranks: shares.len(), layers });
+        }
+        let (mut rank, mut layer) = (0, 0);
+        let stage = |&(ranks, layers): &(usize, usize)| {
+            let (ranks, layers) = (rank..rank + ranks, layer..layer + layers);
+            (rank, layer) = (ranks.end, layers.end);
+            Ok(Stage { split: Split::new(&shares[ranks.clone()])?, layers, ranks })
+        };
+        Ok(Self { stages: sizes.iter().map(stage).collect::<Result<_, _>>()? })
+    }
+
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
+    pub fn ranks(&self) -> usize {
+        self.last().ranks.end
+    }
+
+    /// The number of the stage that `rank` is in.
+    pub fn stage_of(&self, rank: usize) -> usize {
+        let found = self.stages.iter().position(|stage| stage.ranks.contains(&rank));
+        found.unwrap_or(self.stages.len() - 1)
+    }
+
+    /// The stage with the output head.
+    pub fn last(&self) -> &Stage {
+        self.stages.last().expect("a layout has a stage")
+    }
+
+    /// About how many bytes of the file `rank` loads: its share of its stage's tensors.
+    pub fn file_bytes(&self, directory: &Directory, rank: usize) -> u64 {
+        let stage = &self.stages[self.stage_of(rank)];
+        let tied = directory.find_tensor(names::OUTPUT).is_none();
+        let head = if tied { names::EMBEDDING } else { names::OUTPUT };
+        let is_own = |tensor: &&TensorInfo| match names::layer_of(&tensor.name) {
+            Some(layer) => stage.layers.contains(&layer),
+            None => stage == self.last() && tensor.name == head,
+        };
+        let own = directory.tensors().iter().filter(is_own);
+        let bytes = own.map(|tensor| tensor.range.end - tensor.range.start).sum();
+        stage.split.part_of(bytes, rank - stage.ranks.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_take_ranks_and_layers_in_order() {
+        let layout = Layout::new(&[1, 2, 3], &[(1, 4), (2, 5)], 9).unwrap();
+        let [first, last] = layout.stages() else { panic!("{layout:?}") };
+        assert_eq!((first.ranks.clone(), first.layers.clone()), (0..1, 0..4));
+        assert_eq!((last.ranks.clone(), last.layers.clone()), (1..3, 4..9));
+        assert_eq!(last.split, Split::new(&[2, 3]).unwrap());
+        assert_eq!([0, 1, 2].map(|rank| layout.stage_of(rank)), [0, 1, 1]);
+        let tensor = Layout::new(&[1, 1], &[], 9).unwrap();
+        assert_eq!((tensor.stages().len(), tensor.ranks()), (1, 2));
+    }
+
+    #[test]
+    fn stages_that_do_not_add_up_are_refused() {
+        for stages in
+            [vec![(2, 9), (2, 0)], vec![(0, 1), (3, 8)], vec![(1, 4), (1, 5)], vec![(1, 4), (2, 4)]]
+        {
+            let refused = Layout::new(&[1, 1, 1], &stages, 9);
+            assert!(matches!(refused, Err(SplitError::Stages { .. })), "{stages:?}");
+        }
+        let nobody = Layout::new(&[0, 1], &[(1, 1), (1, 1)], 2);
+        assert!(matches!(nobody, Err(SplitError::AllZero { .. })));
+    }
+}

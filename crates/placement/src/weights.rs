@@ -1,0 +1,88 @@
+//! What a model's layers weigh, and cutting them into stages by it.
+
+use gguf::Directory;
+
+/// What the parts of a model weigh, in bytes of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Weights {
+    pub layers: Vec<u64>,
+    /// The output head, which the last stage has.
+    pub head: u64,
+}
+
+impl Weights {
+    /// `layers`: how many the model has.
+    pub fn of(directory: &Directory, layers: usize) -> Self {
+        let mut weights = Self { layers: vec![0; layers], head: 0 };
+        let mut embedding = 0;
+        for tensor in directory.tensors() {
+            let bytes = tensor.range.end - tensor.range.start;
+            match tensor.name.as_str() {
+                "output.weight" => weights.head = bytes,
+                "token_embd.weight" => embedding = bytes,
+                name => {
+                    let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next());
+                    let layer = layer.and_then(|number| number.parse::<usize>().ok());
+                    let layer = layer.and_then(|at| weights.layers.get_mut(at));
+                    layer.into_iter().for_each(|sum| *sum = sum.saturating_add(bytes));
+                }
+            }
+        }
+        // A model without an output matrix uses its embedding as one.
+        if weights.head == 0 {
+            weights.head = embedding;
+        }
+        weights
+    }
+
+    /// Cuts the layers into one run for each stage, so that the weights of the stages, the head
+    /// with the last one, come as near to `shares` as whole layers allow. Every stage gets a layer
+    /// as long as there are enough.
+    pub fn cut(&self, shares: &[u32]) -> Vec<usize> {
+        let all: u128 = self.layers.iter().map(|bytes| u128::from(*bytes)).sum();
+        let all = all + u128::from(self.head);
+        let total: u128 = shares.iter().map(|share| u128::from(*share)).sum::<u128>().max(1);
+        let (mut counts, mut done, mut layer) = (Vec::new(), 0u128, 0);
+        let mut share_before = 0u128;
+        for (stage, share) in shares.iter().enumerate() {
+            share_before += u128::from(*share);
+            let left = shares.len() - stage - 1;
+            let first = layer;
+            while layer + left < self.layers.len() {
+                let bytes = u128::from(self.layers[layer]);
+                // The layer's middle decides on which side of the border it is.
+                let inside = (2 * done + bytes) * total <= 2 * all * share_before;
+                if layer > first && left > 0 && !inside {
+                    break;
+                }
+                done += bytes;
+                layer += 1;
+            }
+            counts.push(layer - first);
+        }
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_follows_the_shares_and_counts_the_head() {
+        for (layers, head, shares, expected) in [
+            (vec![10; 16], 0, vec![1, 1], vec![8, 8]),
+            (vec![10; 16], 43, vec![1, 1], vec![10, 6]),
+            (vec![10; 16], 0, vec![3, 1], vec![12, 4]),
+            (vec![10; 4], 1000, vec![1, 1, 1], vec![2, 1, 1]),
+            (vec![10; 3], 0, vec![1, 1, 1], vec![1, 1, 1]),
+            (vec![10; 3], 0, vec![100, 1, 1], vec![1, 1, 1]),
+            (vec![1, 1, 1, 30], 0, vec![1, 1], vec![3, 1]),
+        ] {
+            let weights = Weights { layers, head };
+            let found = weights.cut(&shares);
+            assert_eq!(found.iter().sum::<usize>(), weights.layers.len());
+            assert_eq!(found, expected, "{weights:?} {shares:?}");
+        }
+    }
+}
