@@ -1,7 +1,7 @@
 //! What of a position's logits is wanted, and picking it out of a rank's slice of the vocabulary.
 //!
-//! All logits of a large vocabulary are half a megabyte a token. A greedy or top-k sampler needs only
-//! the likeliest few, so each rank with a part of the output head picks those of its own part.
+//! All logits of a large vocabulary are half a megabyte a token. A greedy or top-k sampler needs
+//! only the likeliest few, so each rank with a part of the output head picks those of its own part.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,5 @@
-//! What comes back of the steps in flight: the parts of the ranks with an output head, put together.
+//! What comes back of the steps in flight: the parts of all ranks with an output head, put
+//! together.
 
 use std::collections::VecDeque;
 use std::ops::Range;

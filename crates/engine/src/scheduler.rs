@@ -1,10 +1,10 @@
 //! Which rows the next step computes: `step = schedule -> run -> commit`, on rank 0.
 //!
 //! Every running sequence gets its next token in every step; what room is left goes to prompts, in
-//! the order of arrival and in chunks, so that a long prompt never stalls the others. Where the model
-//! runs in stages, several steps are in flight: a sequence is in the next one only once its token is
-//! known, and the running ones are dealt out over as many steps as there are stages. A pure state
-//! machine: it knows no model, no links and no time.
+//! the order of arrival and in chunks, so that a long prompt never stalls the others. Where the
+//! model runs in stages, several steps are in flight: a sequence is in the next one only once its
+//! token is known, and the running ones are dealt out over as many steps as there are stages. A
+//! pure state machine: it knows no model, no links and no time.
 
 use std::collections::VecDeque;
 

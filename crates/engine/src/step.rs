@@ -4,9 +4,9 @@
 //! n_segments u32 | { slot u32, first_position u32, rows u32, wanted u32 } ... | input f32 ...
 //! ```
 //!
-//! Little-endian. The input is what the receiver's first layer reads, `[rows, width]`: the embeddings
-//! of the segments' tokens, so that the other ranks need neither the tokens nor the embedding
-//! matrix, and behind the first stage the residual stream.
+//! Little-endian. The input is what the receiver's first layer reads, `[rows, width]`: the
+//! embeddings of the segments' tokens, so that the other ranks need neither the tokens nor the
+//! embedding matrix, and behind the first stage the residual stream.
 
 use crate::logits::Wanted;
 

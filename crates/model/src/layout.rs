@@ -1,9 +1,9 @@
 //! Which layers a rank runs, and with whom it shares them.
 //!
-//! A model is cut into *stages* of consecutive layers; each stage's layers are split over its ranks.
-//! One stage is tensor parallelism, stages of one rank each are a pipeline, and anything else is a
-//! hybrid of the two. Ranks are numbered stage by stage. The first stage looks tokens up and the
-//! last one has the output head.
+//! A model is cut into *stages* of consecutive layers; each stage's layers are split over its
+//! ranks. One stage is tensor parallelism, stages of one rank each are a pipeline, and anything
+//! else is a hybrid of the two. Ranks are numbered stage by stage. The first stage looks tokens up
+//! and the last one has the output head.
 
 use std::ops::Range;
 
@@ -26,8 +26,8 @@ pub struct Stage {
 }
 
 impl Layout {
-    /// `shares`: one for each rank. `stages`: ranks and layers of each, in order; none for one stage
-    /// of everything.
+    /// `shares`: one for each rank. `stages`: ranks and layers of each, in order; none for one
+    /// stage of everything.
     ///
     /// # Errors
     /// The stages do not make up all ranks or all layers, or one is empty.
