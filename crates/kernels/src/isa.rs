@@ -1,6 +1,6 @@
 //! Which instruction set the kernels use, chosen once when the program starts.
 //!
-//! `SINEW_ISA=scalar|avx2|avx2-vnni|avx512|neon` forces one, for tests and comparisons; all give
+//! `SINEW_ISA=scalar|avx2|avx2-vnni|avx512|neon|neon-dot` forces one, for tests and comparisons; all give
 //! the same bits (see [`crate::simd`]).
 
 use crate::error::Error;
@@ -19,6 +19,8 @@ pub(crate) enum Isa {
     Avx512,
     #[cfg(target_arch = "aarch64")]
     Neon,
+    #[cfg(target_arch = "aarch64")]
+    NeonDot,
 }
 
 impl Isa {
@@ -33,6 +35,8 @@ impl Isa {
             Isa::Avx512 => "avx512",
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonDot => "neon-dot",
         }
     }
 
@@ -61,10 +65,11 @@ impl Isa {
             }
         }
         #[cfg(target_arch = "aarch64")]
-        if std::arch::is_aarch64_feature_detected!("neon")
-            && std::arch::is_aarch64_feature_detected!("dotprod")
-        {
+        if std::arch::is_aarch64_feature_detected!("neon") {
             available.push(Isa::Neon);
+            if std::arch::is_aarch64_feature_detected!("dotprod") {
+                available.push(Isa::NeonDot);
+            }
         }
         available
     }
@@ -81,7 +86,7 @@ impl Isa {
     }
 }
 
-/// The instruction set in use, as text: `avx512`, `avx2-vnni`, `avx2`, `neon` or `scalar`.
+/// The instruction set in use, as text: `avx512`, `avx2-vnni`, `avx2`, `neon-dot`, `neon` or `scalar`.
 pub fn isa() -> &'static str {
     Isa::chosen().name()
 }
@@ -126,6 +131,9 @@ pub(crate) fn run<K: Kernel>(isa: Isa, kernel: K) -> K::Out {
         #[cfg(target_arch = "aarch64")]
         // SAFETY: see above.
         Isa::Neon => unsafe { run_neon(kernel) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: see above.
+        Isa::NeonDot => unsafe { run_neon_dot(kernel) },
     }
 }
 
@@ -151,8 +159,15 @@ unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Out {
 }
 
 #[cfg(target_arch = "aarch64")]
-#[target_feature(enable = "neon,dotprod")]
+#[target_feature(enable = "neon")]
 unsafe fn run_neon<K: Kernel>(kernel: K) -> K::Out {
     // SAFETY: the caller promises the instructions.
-    kernel.run(unsafe { crate::simd::neon::Neon::new_unchecked() })
+    kernel.run(unsafe { crate::simd::neon::Neon::<false>::new_unchecked() })
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon,dotprod")]
+unsafe fn run_neon_dot<K: Kernel>(kernel: K) -> K::Out {
+    // SAFETY: the caller promises the instructions.
+    kernel.run(unsafe { crate::simd::neon::Neon::<true>::new_unchecked() })
 }

@@ -1,4 +1,4 @@
-//! NEON with the dot-product extension: four registers a vector.
+//! NEON, with the dot-product extension where there is one: four registers a vector.
 //!
 //! Two things have no stable intrinsic and are one assembly instruction each: the 8-bit dot product
 //! and the conversions of half precision.
@@ -7,11 +7,12 @@ use super::Simd;
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-/// Proof that the machine has NEON and its dot-product extension.
+/// Proof that the machine has NEON and, if `DOT`, its dot-product extension (Arm's cores from 2017
+/// on; a Raspberry Pi 4 is older).
 #[derive(Clone, Copy)]
-pub(crate) struct Neon(());
+pub(crate) struct Neon<const DOT: bool>(());
 
-impl Neon {
+impl<const DOT: bool> Neon<DOT> {
     /// # Safety
     /// The machine has the instructions named above.
     #[inline(always)]
@@ -103,7 +104,21 @@ unsafe fn sdot(acc: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
     out
 }
 
-impl Simd for Neon {
+/// The same without the extension. Products of two bytes fit 16 bits, sums of four 32.
+///
+/// # Safety
+/// The machine has NEON.
+#[inline(always)]
+unsafe fn dot_by_parts(acc: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let low = vpaddlq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)));
+        let high = vpaddlq_s16(vmull_high_s8(a, b));
+        vaddq_s32(acc, vpaddq_s32(low, high))
+    }
+}
+
+impl<const DOT: bool> Simd for Neon<DOT> {
     type F = F;
     type I = I;
     const WIDE_TILES: bool = false;
@@ -214,7 +229,8 @@ impl Simd for Neon {
             unsafe {
                 let weights = vreinterpretq_u8_s32(weights[i]);
                 let weights = if BIASED { veorq_u8(weights, vdupq_n_u8(0x80)) } else { weights };
-                sdot(acc[i], vreinterpretq_s8_u8(weights), vreinterpretq_s8_s32(x[i]))
+                let (weights, x) = (vreinterpretq_s8_u8(weights), vreinterpretq_s8_s32(x[i]));
+                if DOT { sdot(acc[i], weights, x) } else { dot_by_parts(acc[i], weights, x) }
             }
         })
     }
