@@ -38,6 +38,9 @@ pub enum Command {
     /// Measure
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Say what this machine is fit for, what it lacks, and what to do about it
+    #[command(subcommand)]
+    Doctor(DoctorCommand),
     /// Tools for developers of Sinew
     #[command(subcommand)]
     Dev(DevCommand),
@@ -156,6 +159,19 @@ pub struct SplitArgs {
     pub transport: Transport,
 }
 
+#[derive(Debug, Subcommand)]
+pub enum DoctorCommand {
+    /// RDMA: the library, the devices, and whether links can use them. Status 0: usable
+    Rdma(DoctorRdmaArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorRdmaArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Strategy {
     /// As seems best: tensor
@@ -181,10 +197,12 @@ impl From<Strategy> for protocol::Strategy {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
-    /// Shared memory on one machine, TCP between machines
+    /// Shared memory on one machine; between machines RDMA where it works, else TCP
     Auto,
     Shm,
     Tcp,
+    /// RDMA, or an error that says why not; see `sinew doctor rdma`
+    Rdma,
 }
 
 impl From<Transport> for protocol::Transport {
@@ -193,6 +211,7 @@ impl From<Transport> for protocol::Transport {
             Transport::Auto => Self::Auto,
             Transport::Shm => Self::Shm,
             Transport::Tcp => Self::Tcp,
+            Transport::Rdma => Self::Rdma,
         }
     }
 }

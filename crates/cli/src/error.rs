@@ -30,6 +30,9 @@ pub enum CliError {
     File(#[from] gguf::Error),
     #[error(transparent)]
     Store(#[from] store::StoreError),
+    /// This machine lacks something; the report has said what.
+    #[error("{0}")]
+    Unfit(&'static str),
     #[error("{0}")]
     Usage(String),
     #[error("the answer was cut short: {0}")]

@@ -15,6 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "cluster",
             "engine",
             "gguf",
+            "link",
             "model",
             "placement",
             "protocol",

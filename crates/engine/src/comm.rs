@@ -59,6 +59,7 @@ impl Comm {
                 Transport::Auto => Preference::Auto,
                 Transport::Shm => Preference::Shm,
                 Transport::Tcp => Preference::Tcp,
+                Transport::Rdma => Preference::Rdma,
             },
             encryption: Encryption::Sealed,
             host: HostId::current(),

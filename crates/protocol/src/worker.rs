@@ -138,9 +138,10 @@ pub enum ModelSource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// Shared memory on one machine, TCP between machines.
+    /// Shared memory on one machine; between machines RDMA where it works, else TCP.
     #[default]
     Auto,
     Shm,
     Tcp,
+    Rdma,
 }

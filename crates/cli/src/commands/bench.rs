@@ -122,6 +122,7 @@ fn row(
         transport: match (nodes, args.local.split.transport) {
             (1, _) => "none",
             (_, Transport::Tcp) => "tcp",
+            (_, Transport::Rdma) => "rdma",
             (_, Transport::Auto | Transport::Shm) => "shm",
         },
         link_latency_us: args.local.link_latency,

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod chat;
 pub mod demo;
 pub mod dev;
+pub mod doctor;
 pub mod query;
 pub mod run;
 pub mod serve;

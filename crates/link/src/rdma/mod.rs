@@ -9,6 +9,7 @@
 //! - `bank`, `device`: registered memory and open devices, shared by all links of a process;
 //! - `slot`, `channel`: messages in slots over one queue pair;
 //! - `wire`, `survey`: which ports are usable, and which reaches which peer;
+//! - `diagnosis`: what a person should know of all this;
 //! - `setup`: how two ranks connect in their greeting, and prove that a message passes;
 //! - `link`: the [`crate::Link`] over all this.
 //!
@@ -17,8 +18,11 @@
 mod bank;
 mod channel;
 mod device;
+mod diagnosis;
 mod error;
 mod ffi;
+#[cfg(test)]
+mod layout;
 mod link;
 mod queue_pair;
 mod setup;
@@ -31,6 +35,7 @@ mod verbs;
 mod wire;
 
 pub use device::Rdma;
+pub use diagnosis::{Diagnosis, PortFinding, diagnose};
 pub use error::RdmaError;
 pub use software::Fabric;
 

@@ -31,9 +31,23 @@ const KINDS: [(&str, Make, Transport); 7] = [
     ("delay", || pair(|config| config.latency = Duration::from_micros(200)), Transport::Shm),
 ];
 
+/// A pair over this machine's own RDMA device, which a port must reach itself through.
+const DEVICE: (&str, Make, Transport) =
+    ("rdma device", || pair(|config| config.preference = Preference::Rdma), Transport::Rdma);
+
+/// Set where there is such a device (`tests/rdma-vm`): then the suite is about it alone.
+const DEVICE_VARIABLE: &str = "SINEW_TEST_RDMA_DEVICE";
+
+fn kinds() -> Vec<(&'static str, Make, Transport)> {
+    match std::env::var_os(DEVICE_VARIABLE) {
+        Some(_) => vec![DEVICE],
+        None => KINDS.to_vec(),
+    }
+}
+
 /// Runs one property over every transport.
 fn on_each(property: impl Fn(Box<dyn Link>, Box<dyn Link>)) {
-    for (name, make, transport) in KINDS {
+    for (name, make, transport) in kinds() {
         println!("transport {name}");
         let (left, right) = make();
         assert_eq!((left.info().peer, right.info().peer), (1, 0));

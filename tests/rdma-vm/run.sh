@@ -1,0 +1,76 @@
+#!/bin/bash
+# Tests RDMA with the real verbs library over Soft-RoCE, in virtual machines (see vm.sh).
+#
+#   tests/rdma-vm/run.sh            build the tests, then all cases (about 3 minutes)
+#   tests/rdma-vm/run.sh CASE...    some of them: doctor suite lossy engine pair pair-lossy
+#                                   pair-tcp fallback
+#
+# Needs Linux on x86-64 and: apt-get install qemu-system-x86 cpio python3
+set -euo pipefail
+HERE=$(cd "$(dirname "$0")" && pwd)
+REPOSITORY=$(cd "$HERE/../.." && pwd)
+TARGET=${CARGO_TARGET_DIR:-$REPOSITORY/target}
+CASES=("$@")
+[ $# -gt 0 ] || CASES=(doctor suite lossy engine pair pair-lossy pair-tcp fallback)
+
+cd "$REPOSITORY"
+# The path of the last executable that a cargo command names.
+built() { cargo "$@" --message-format=json 2>/dev/null |
+  python3 -c 'import json, sys
+print([m["executable"] for m in map(json.loads, sys.stdin) if m.get("executable")][-1])'; }
+for tool in qemu-system-x86_64 cpio python3; do
+  command -v "$tool" >/dev/null || { echo "run.sh: $tool is missing (see the head of this file)" >&2; exit 2; }
+done
+SUITE=$(built test -p sinew-link --test it --no-run)
+PAIR=$(built build -p sinew-collective --example pair)
+SINEW=$(built build -p sinew)
+MODEL=$REPOSITORY/fixtures/models/llama.gguf
+vm() { "$HERE/vm.sh" "$@"; }
+share=(--share "$REPOSITORY" --share "$TARGET")
+
+# The suite of every transport, over one device: a message goes out of a port and into it again.
+suite() {
+  vm exec "${share[@]}" --env SINEW_TEST_RDMA_DEVICE=1 "$@" -- "$SUITE" suite:: --test-threads=1
+}
+
+# One model on two ranks gives the tokens of one rank, over RDMA as over anything else.
+engine() {
+  local generate="$SINEW dev generate -m $MODEL --tokens 1,5,9,42 -n 12" script
+  script="set -e; a=\$($generate); b=\$($generate --local-nodes 2 --transport rdma); "
+  script+='echo "$a"; echo "$b"; [ -n "$a" ] && [ "$a" = "$b" ]'
+  vm exec "${share[@]}" --lib-of "$SINEW" -- /bin/sh -c "$script"
+}
+
+# Two machines; RDMA is chosen, and each sum is right to the bit.
+pair() { # pair TRANSPORT EXPECTED VM-OPTIONS...
+  local transport=$1 expected=$2 out status=0
+  shift 2
+  out=$(vm pair "${share[@]}" "$@" -- "$PAIR" "$transport" 20) || status=$?
+  echo "$out"
+  [ "$status" = 0 ] && [ "$(grep -c "20 rounds over $expected, 0 wrong" <<<"$out")" = 2 ]
+}
+
+# Without a device: the reason in words, a status, and TCP in its place.
+fallback() {
+  local doctor="$SINEW doctor rdma" generate="$SINEW dev generate -m $MODEL --tokens 1,5 -n 4"
+  vm exec --net none "${share[@]}" --lib-of "$SINEW" -- /bin/sh -c \
+    "$doctor && exit 1; $generate --local-nodes 2 --transport rdma && exit 1
+     $generate --local-nodes 2"
+}
+
+for name in "${CASES[@]}"; do
+  echo "== $name"
+  started=$SECONDS
+  case $name in
+    doctor) vm exec "${share[@]}" -- "$SINEW" doctor rdma ;;
+    suite) suite ;;
+    lossy) suite --delay 200us --loss 1% --net veth ;;
+    engine) engine ;;
+    pair) pair auto rdma ;;
+    pair-lossy) pair rdma rdma --delay 1ms --loss 2% ;;
+    pair-tcp) pair tcp tcp ;;
+    fallback) fallback ;;
+    *) echo "run.sh: there is no case $name" >&2; exit 2 ;;
+  esac
+  echo "== $name passed in $((SECONDS - started)) s"
+done
