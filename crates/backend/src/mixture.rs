@@ -26,7 +26,7 @@ pub struct ExpertBias<B: Backend + ?Sized> {
 
 /// A layer's experts.
 pub struct Mixture<B: Backend + ?Sized> {
-    /// The routed ones in order, then the shared one, if there is one.
+    /// The routed ones that this rank has a part of in order, then the shared one, if there is one.
     pub experts: Vec<Expert<B>>,
     pub activation: Activation,
 }
@@ -34,12 +34,25 @@ pub struct Mixture<B: Backend + ?Sized> {
 /// How a mixture's down products are summed: leaf by leaf over the experts, then in the tree.
 #[derive(Debug, Clone)]
 pub struct MixtureParts {
-    /// Each leaf of a routed expert's columns is a part of its own.
-    pub routed: Parts,
-    /// The same for the shared expert, whose columns may be others; as many leaves.
-    pub shared: Option<Parts>,
+    /// Each leaf of a routed expert's columns is a part of its own; of a whole expert, all of them
+    /// are one.
+    routed: Parts,
+    /// The same for the shared expert, whose columns may be others; as many leaves as the rank has.
+    shared: Option<Parts>,
     /// Where each of the rank's subtrees ends, in leaves.
-    pub part_ends: Vec<usize>,
+    pub(crate) part_ends: Vec<usize>,
+    whole: Option<Whole>,
+}
+
+/// A rank has some experts whole, and each leaf is the sum over some of them.
+#[derive(Debug, Clone)]
+struct Whole {
+    /// How many routed experts the layer has; the shared one's number.
+    all: usize,
+    /// The first that this rank has.
+    first: usize,
+    /// The leaf of each that it has, counted from its first leaf.
+    leaves: Vec<usize>,
 }
 
 impl MixtureParts {
@@ -63,19 +76,53 @@ impl MixtureParts {
             Parts::new(ends.clone(), part_ends.clone())?;
         }
         let shared = shared_ends.map(single).transpose()?;
-        Ok(Self { routed: single(routed_ends)?, shared, part_ends })
+        Ok(Self { routed: single(routed_ends)?, shared, part_ends, whole: None })
+    }
+
+    /// For a rank that has some of `all` experts whole, from number `first` on, with `hidden`
+    /// columns each. `expert_ends`: where each of its leaves ends, in its experts; the others as in
+    /// [`MixtureParts::new`].
+    ///
+    /// # Errors
+    /// They are no partition of the same leaves.
+    pub fn whole(
+        all: usize,
+        first: usize,
+        hidden: usize,
+        expert_ends: Vec<usize>,
+        shared_ends: Option<Vec<usize>>,
+        part_ends: Vec<usize>,
+    ) -> Result<Self, BackendError> {
+        let checked = Self::new(expert_ends.clone(), shared_ends, part_ends)?;
+        let ends = expert_ends.iter().enumerate();
+        let mut leaves = Vec::new();
+        ends.for_each(|(leaf, end)| leaves.resize(*end, leaf));
+        let routed = Parts::new(vec![hidden], vec![1])?;
+        Ok(Self { routed, whole: Some(Whole { all, first, leaves }), ..checked })
     }
 
     /// Leaves of this rank.
     pub fn leaves(&self) -> usize {
-        self.routed.count()
+        self.part_ends.last().copied().unwrap_or(0)
     }
 
-    /// The leaves of expert `expert` of `experts`.
-    pub(crate) fn of(&self, expert: usize, experts: usize) -> &Parts {
-        match &self.shared {
-            Some(shared) if expert + 1 == experts => shared,
-            _ => &self.routed,
+    /// The place among this rank's experts of number `expert`; `None` if it is another rank's.
+    pub(crate) fn place(&self, expert: usize) -> Option<usize> {
+        let Some(whole) = &self.whole else { return Some(expert) };
+        if expert == whole.all {
+            return Some(whole.leaves.len());
+        }
+        let place = expert.checked_sub(whole.first)?;
+        (place < whole.leaves.len()).then_some(place)
+    }
+
+    /// The leaves of expert `expert` of the `experts` that this rank has, and which of the rank's
+    /// leaves is the first of them.
+    pub(crate) fn of(&self, expert: usize, experts: usize) -> (&Parts, usize) {
+        match (&self.shared, &self.whole) {
+            (Some(shared), _) if expert + 1 == experts => (shared, 0),
+            (_, Some(whole)) => (&self.routed, whole.leaves[expert]),
+            (_, None) => (&self.routed, 0),
         }
     }
 }

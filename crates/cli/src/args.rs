@@ -154,6 +154,9 @@ pub struct SplitArgs {
     /// The layers of each stage, such as 10,6 [default: by weight and share]
     #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
     pub stage_layers: Option<Vec<usize>>,
+    /// How to split layers of experts; the choice changes the last bits of a result
+    #[arg(long, value_enum, default_value_t = ExpertSplit::Auto)]
+    pub experts: ExpertSplit,
     /// How the nodes exchange activations
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub transport: Transport,
@@ -191,6 +194,26 @@ impl From<Strategy> for protocol::Strategy {
             Strategy::Tensor => Self::Tensor,
             Strategy::Pipeline => Self::Pipeline,
             Strategy::Hybrid => Self::Hybrid,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExpertSplit {
+    /// Columns, unless the model's experts are too narrow
+    Auto,
+    /// Columns of every expert to each node
+    Columns,
+    /// Whole experts to each node
+    Whole,
+}
+
+impl From<ExpertSplit> for protocol::ExpertSplit {
+    fn from(experts: ExpertSplit) -> Self {
+        match experts {
+            ExpertSplit::Auto => Self::Auto,
+            ExpertSplit::Columns => Self::Columns,
+            ExpertSplit::Whole => Self::Whole,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use protocol::{FinishReason, Sampling, Strategy, Token, Transport};
+use protocol::{ExpertSplit, FinishReason, Sampling, Strategy, Token, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
@@ -133,6 +133,8 @@ pub struct ServeRequest {
     /// The layers of each stage; planned if absent.
     #[serde(default)]
     pub stage_layers: Option<Vec<usize>>,
+    #[serde(default)]
+    pub experts: ExpertSplit,
     #[serde(default)]
     pub context_tokens: Option<usize>,
     #[serde(default)]

@@ -187,6 +187,8 @@ pub(crate) struct WorkerOrder {
     pub shares: Vec<u32>,
     #[serde(default)]
     pub stages: Vec<Stage>,
+    #[serde(default)]
+    pub whole_experts: bool,
     /// The model file's content and length.
     pub digest: Digest,
     pub model_bytes: u64,

@@ -27,6 +27,8 @@ pub struct LocalOptions {
     pub shares: Vec<u32>,
     /// Ranks and layers of each stage; empty for one stage of all.
     pub stages: Vec<Stage>,
+    /// Whether ranks have whole experts instead of columns of each.
+    pub whole_experts: bool,
     pub transport: Transport,
     /// Added to every message between ranks.
     pub link_latency: Duration,
@@ -219,6 +221,7 @@ impl Start {
             cpus: own_cpus(self.rank, options.shares.len(), options.threads),
             shares: options.shares,
             stages: options.stages,
+            whole_experts: options.whole_experts,
             context_tokens: options.context_tokens,
             sequences_max: options.sequences_max,
             threads: options.threads,

@@ -75,6 +75,8 @@ pub struct RankOptions {
     pub shares: Vec<u32>,
     /// Ranks and layers of each stage; empty for one stage of all.
     pub stages: Vec<Stage>,
+    /// Whether ranks have whole experts instead of columns of each.
+    pub whole_experts: bool,
     pub context_tokens: usize,
     pub sequences_max: usize,
     pub threads: usize,
@@ -87,7 +89,8 @@ impl RankOptions {
     pub(crate) fn layout(&self, layers: usize) -> Result<Layout, EngineError> {
         let sizes = self.stages.iter().map(|stage| (stage.ranks, stage.layers));
         let sizes: Vec<_> = sizes.collect();
-        Ok(Layout::new(&self.shares, &sizes, layers).map_err(model::ModelError::from)?)
+        let layout = Layout::new(&self.shares, &sizes, layers).map_err(model::ModelError::from)?;
+        Ok(layout.with_whole_experts(self.whole_experts))
     }
 }
 

@@ -212,6 +212,7 @@ fn load(spec: &WorkerSpec, source: Arc<dyn Source>, events: &Events) -> Result<R
         rank: spec.rank,
         shares: spec.shares.clone(),
         stages: spec.stages.clone(),
+        whole_experts: spec.whole_experts,
         context_tokens: spec.context_tokens,
         sequences_max: spec.sequences_max,
         threads: spec.threads,

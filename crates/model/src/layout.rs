@@ -15,6 +15,7 @@ use crate::{Split, SplitError, names};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     stages: Vec<Stage>,
+    whole_experts: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +51,20 @@ impl Layout {
             (rank, layer) = (ranks.end, layers.end);
             Ok(Stage { split: Split::new(&shares[ranks.clone()])?, layers, ranks })
         };
-        Ok(Self { stages: sizes.iter().map(stage).collect::<Result<_, _>>()? })
+        let stages = sizes.iter().map(stage).collect::<Result<_, _>>()?;
+        Ok(Self { stages, whole_experts: false })
+    }
+
+    /// Deals whole experts out to a stage's ranks instead of columns of each. Sums are then made in
+    /// another order, whatever the number of ranks: one rank gives the bits of many with the same
+    /// choice, but not those with the other.
+    #[must_use]
+    pub fn with_whole_experts(self, whole_experts: bool) -> Self {
+        Self { whole_experts, ..self }
+    }
+
+    pub fn whole_experts(&self) -> bool {
+        self.whole_experts
     }
 
     pub fn stages(&self) -> &[Stage] {

@@ -155,6 +155,8 @@ pub struct Shard {
     /// `feed_forward`, so that one reduction serves every layer.
     pub experts: Option<Leaves>,
     pub shared_expert: Option<Leaves>,
+    /// Whether the columns of `experts` are experts, and not the hidden numbers of each.
+    pub whole_experts: bool,
     /// Rows of the output head.
     pub vocab: Range<usize>,
 }
@@ -173,19 +175,27 @@ pub struct Cuts {
     pub feed_forward: Option<Hidden>,
     pub experts: Option<Hidden>,
     pub shared_expert: Option<Hidden>,
+    /// Whether `experts` counts whole experts.
+    pub whole_experts: bool,
 }
 
-/// The hidden numbers of a kind of feed-forward block.
+/// The hidden numbers of a kind of feed-forward block, or the experts of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hidden {
     pub columns: usize,
-    /// The longest quantisation block of any such down matrix.
-    pub block: usize,
+    /// Columns that stay together.
+    unit: usize,
 }
 
 impl Hidden {
-    fn unit(self) -> usize {
-        lcm(FLOAT_UNIT, self.block)
+    /// `block`: the longest quantisation block of any such down matrix.
+    pub fn columns(columns: usize, block: usize) -> Self {
+        Self { columns, unit: lcm(FLOAT_UNIT, block) }
+    }
+
+    /// Experts that stay whole.
+    pub fn whole(experts: usize) -> Self {
+        Self { columns: experts, unit: 1 }
     }
 }
 
@@ -194,10 +204,10 @@ impl Shard {
         let head_unit = lcm(cuts.v_dim, cuts.attention_block);
         let attention = Leaves::new(cuts.heads * cuts.v_dim, head_unit, split);
         let kinds = [cuts.feed_forward, cuts.experts, cuts.shared_expert];
-        let units = kinds.iter().flatten().map(|kind| kind.columns.div_ceil(kind.unit()));
+        let units = kinds.iter().flatten().map(|kind| kind.columns.div_ceil(kind.unit));
         let count = units.min().unwrap_or(1).min(LEAVES_MAX);
         let [dense, experts, shared_expert] = kinds
-            .map(|kind| kind.map(|kind| Leaves::of_count(kind.columns, kind.unit(), count, split)));
+            .map(|kind| kind.map(|kind| Leaves::of_count(kind.columns, kind.unit, count, split)));
         let any = dense.or_else(|| experts.clone());
         let feed_forward = any.unwrap_or_else(|| Leaves::new(0, FLOAT_UNIT, split));
 
@@ -206,7 +216,18 @@ impl Shard {
         let group = cuts.heads / cuts.kv_heads;
         let kv_heads = heads.start / group..heads.end.div_ceil(group);
         let vocab = split.cut(cuts.vocab)[rank].clone();
-        Self { rank, heads, kv_heads, attention, feed_forward, experts, shared_expert, vocab }
+        let whole_experts = cuts.whole_experts;
+        Self {
+            rank,
+            heads,
+            kv_heads,
+            attention,
+            feed_forward,
+            experts,
+            shared_expert,
+            whole_experts,
+            vocab,
+        }
     }
 }
 
@@ -267,9 +288,10 @@ mod tests {
             v_dim: 16,
             vocab: 512,
             attention_block: 1,
-            feed_forward: Some(Hidden { columns: 160, block: 1 }),
+            feed_forward: Some(Hidden::columns(160, 1)),
             experts: None,
             shared_expert: None,
+            whole_experts: false,
         };
         let split = split(&[1, 1, 1]);
         let shards: Vec<Shard> = (0..3).map(|rank| Shard::new(&cuts, &split, rank)).collect();
@@ -287,9 +309,10 @@ mod tests {
             v_dim: 32,
             vocab: 512,
             attention_block: 1,
-            feed_forward: Some(Hidden { columns: 1024, block: 32 }),
-            experts: Some(Hidden { columns: 768, block: 256 }),
-            shared_expert: Some(Hidden { columns: 1536, block: 1 }),
+            feed_forward: Some(Hidden::columns(1024, 32)),
+            experts: Some(Hidden::columns(768, 256)),
+            shared_expert: Some(Hidden::columns(1536, 1)),
+            whole_experts: false,
         };
         let shard = Shard::new(&cuts, &split(&[2, 1]), 1);
         let (experts, shared) = (shard.experts.unwrap(), shard.shared_expert.unwrap());
@@ -299,5 +322,25 @@ mod tests {
         assert_eq!((experts.columns(0), experts.columns(1)), (0..512, 512..768));
         assert_eq!((shared.columns(0), shared.columns(1)), (0..1024, 1024..1536));
         assert_eq!(shard.feed_forward.columns(0), 0..672);
+    }
+
+    #[test]
+    fn whole_experts_make_leaves_where_their_columns_do_not() {
+        let cuts = Cuts {
+            heads: 4,
+            kv_heads: 4,
+            v_dim: 32,
+            vocab: 512,
+            attention_block: 1,
+            feed_forward: None,
+            experts: Some(Hidden::whole(6)),
+            shared_expert: None,
+            whole_experts: true,
+        };
+        let shard = Shard::new(&cuts, &split(&[1, 1, 1, 1]), 1);
+        let experts = shard.experts.unwrap();
+        let of: Vec<_> = (0..4).map(|rank| experts.columns(rank)).collect();
+        assert_eq!(of, [0..2, 2..3, 3..5, 5..6]);
+        assert_eq!(experts.leaf_ends(1), [1]);
     }
 }

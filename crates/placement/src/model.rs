@@ -10,6 +10,8 @@ pub struct Model {
     pub weights: Weights,
     /// Keys and values of one position over all layers, as 16-bit floats.
     pub kv_bytes_per_token: u64,
+    /// How many experts a layer has, and into how many parts their columns can be cut, if any.
+    pub experts: Option<(usize, usize)>,
     /// Positions the model was trained for.
     pub context_tokens_max: usize,
     /// The most ranks that one product can be split over.
@@ -43,8 +45,22 @@ impl Model {
             weight_bytes: lengths.sum(),
             weights: Weights::of(directory, layers),
             kv_bytes_per_token,
+            experts: experts(directory),
             context_tokens_max: directory.u64(&key("context_length"))? as usize,
             ranks_max: RANKS_MAX,
         })
     }
+}
+
+/// Experts of a layer, and the fewest parts that any down matrix's columns can be cut into: whole
+/// blocks of its type, and of at least 32 columns.
+fn experts(directory: &Directory) -> Option<(usize, usize)> {
+    const UNIT_MIN: usize = 32;
+    let tensors = directory.tensors().iter();
+    let down = tensors.filter(|tensor| tensor.name.ends_with("ffn_down_exps.weight"));
+    let sizes = down.map(|tensor| {
+        let experts = tensor.dims.get(2).map_or(1, |count| *count as usize);
+        (experts, tensor.columns().div_ceil(tensor.ty.block_len().max(UNIT_MIN)))
+    });
+    sizes.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)))
 }

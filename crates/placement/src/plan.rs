@@ -1,4 +1,4 @@
-use protocol::{Stage, Strategy};
+use protocol::{ExpertSplit, Stage, Strategy};
 
 use crate::Model;
 
@@ -30,6 +30,7 @@ pub struct Options {
     pub stages: Option<Vec<usize>>,
     /// The layers of each stage.
     pub stage_layers: Option<Vec<usize>>,
+    pub experts: ExpertSplit,
     pub context_tokens: Option<usize>,
     pub sequences_max: Option<usize>,
 }
@@ -40,6 +41,8 @@ pub struct Plan {
     pub ranks: Vec<PlannedRank>,
     /// None for one stage of all.
     pub stages: Vec<Stage>,
+    /// Whether ranks have whole experts instead of columns of each.
+    pub whole_experts: bool,
     pub context_tokens: usize,
     pub sequences_max: usize,
     /// The reasons, for a person to read.
@@ -127,8 +130,13 @@ pub fn plan(model: &Model, nodes: &[Node], options: &Options) -> Result<Plan, Er
         }
         ranks.push(PlannedRank { node: node.id, share: *share, memory_bytes });
     }
-    let why = explain(model, kv_bytes, &ranks, &stages, options);
-    Ok(Plan { ranks, stages, context_tokens, sequences_max, why })
+    let whole_experts = whole_experts(model, options);
+    let mut why = explain(model, kv_bytes, &ranks, &stages, options);
+    why.extend(model.experts.map(|(experts, parts)| match whole_experts {
+        true => format!("whole experts to each node: {experts} of them, of {parts} parts each"),
+        false => format!("columns of every expert to each node, which can be cut in {parts}"),
+    }));
+    Ok(Plan { ranks, stages, whole_experts, context_tokens, sequences_max, why })
 }
 
 fn node_count(model: &Model, nodes: &[Node], options: &Options) -> Result<usize, Error> {
@@ -199,6 +207,18 @@ fn stages(model: &Model, shares: &[u32], options: &Options) -> Result<Vec<Stage>
         return Err(Error::StageLayers { given: counts, layers, stages });
     }
     Ok(by_ranks.iter().zip(counts).map(|(&ranks, layers)| Stage { ranks, layers }).collect())
+}
+
+/// By the model alone, unless it was asked for: the choice decides the order of sums, and results
+/// must not depend on the number of nodes. Columns give all nodes the same work, so whole experts
+/// are for those that cannot be cut for more than a few nodes.
+fn whole_experts(model: &Model, options: &Options) -> bool {
+    const PARTS_FEW: usize = 3;
+    match (options.experts, model.experts) {
+        (_, None) | (ExpertSplit::Columns, _) => false,
+        (ExpertSplit::Whole, Some(_)) => true,
+        (ExpertSplit::Auto, Some((experts, parts))) => parts <= PARTS_FEW && experts > parts,
+    }
 }
 
 /// Bytes of weights and cache of every rank.
@@ -283,6 +303,7 @@ mod tests {
             weight_bytes: 40 * GIB,
             weights: Weights { layers: vec![GIB; 36], head: 4 * GIB },
             kv_bytes_per_token: 1 << 17,
+            experts: None,
             context_tokens_max: 131_072,
             ranks_max: 16,
         }
@@ -382,11 +403,30 @@ mod tests {
     }
 
     #[test]
+    fn experts_are_cut_unless_they_are_too_narrow() {
+        use ExpertSplit::{Auto, Columns, Whole};
+        for (experts, asked, expected) in [
+            (None, Whole, false),
+            (Some((128, 3)), Auto, true),
+            (Some((128, 6)), Auto, false),
+            (Some((128, 3)), Columns, false),
+            (Some((8, 16)), Whole, true),
+            (Some((2, 2)), Auto, false),
+        ] {
+            let model = Model { experts, ..model() };
+            let options = Options { experts: asked, ..Options::default() };
+            let plan = plan(&model, &nodes(&[64]), &options).unwrap();
+            assert_eq!(plan.whole_experts, expected, "{experts:?} {asked:?}");
+        }
+    }
+
+    #[test]
     fn absurd_sizes_do_not_overflow() {
         let model = Model {
             weight_bytes: u64::MAX,
             weights: Weights { layers: vec![u64::MAX; 2], head: u64::MAX },
             kv_bytes_per_token: u64::MAX,
+            experts: Some((usize::MAX, 1)),
             context_tokens_max: usize::MAX,
             ranks_max: 16,
         };

@@ -26,4 +26,6 @@ mod worker;
 
 pub use generate::{FinishReason, Generate, Generation, RequestId, Sampling, Token};
 pub use secret::Secret;
-pub use worker::{Command, Event, ModelSource, Stage, Strategy, Transport, WorkerSpec};
+pub use worker::{
+    Command, Event, ExpertSplit, ModelSource, Stage, Strategy, Transport, WorkerSpec,
+};

@@ -82,6 +82,9 @@ pub struct WorkerSpec {
     /// How ranks and layers are cut into stages; empty for one stage of all.
     #[serde(default)]
     pub stages: Vec<Stage>,
+    /// Whether ranks have whole experts instead of columns of each.
+    #[serde(default)]
+    pub whole_experts: bool,
     pub model: ModelSource,
     /// Positions that one sequence may have: prompt plus answer.
     pub context_tokens: usize,
@@ -121,6 +124,19 @@ pub enum Strategy {
     Pipeline,
     /// Pairs of ranks, or as many as are asked for, share a run of layers.
     Hybrid,
+}
+
+/// How a layer of experts is split over ranks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExpertSplit {
+    /// By the model's file: columns, unless the experts are too narrow.
+    #[default]
+    Auto,
+    /// Columns of every expert to each rank: all ranks have the same work.
+    Columns,
+    /// Whole experts to each rank: more ranks than an expert has parts.
+    Whole,
 }
 
 /// Where a worker reads its slices of the model from.

@@ -61,7 +61,19 @@ struct Wave<'a> {
 /// The routes of one expert in one chunk.
 struct Group<'a> {
     expert: &'a Expert<Cpu>,
+    /// The first of the rank's leaves that it adds to.
+    leaf: usize,
     routes: Range<usize>,
+}
+
+/// One route's product, and the sum that it is added to.
+struct Term {
+    /// First leaf and row of the sum.
+    place: (usize, usize),
+    /// Where the product of the first leaf lies, in rows, and how many rows further the next.
+    at: usize,
+    rows: usize,
+    weight: f32,
 }
 
 impl Buffers {
@@ -85,8 +97,12 @@ impl Buffers {
             let chunk = first..rows.min(first + chunk_rows);
             let mut routes = std::mem::take(&mut self.routes);
             routes.clear();
-            let inside = |route: &&Route| chunk.contains(&(route.row as usize));
-            routes.extend(job.routes.iter().filter(inside));
+            let inside = job.routes.iter().filter(|route| chunk.contains(&(route.row as usize)));
+            // From here on, experts are numbered as this rank has them.
+            routes.extend(inside.filter_map(|route| {
+                let place = job.parts.place(route.expert as usize)?;
+                Some(Route { expert: place as u32, ..*route })
+            }));
             self.sums.clear();
             self.sums.resize(leaves * chunk.len() * width, 0.0);
             let mut next = 0;
@@ -189,26 +205,27 @@ impl Buffers {
         chunk: &Range<usize>,
     ) {
         let (leaves, width) = (wave.parts.count(), job.x.width);
-        // Where each route's product lies, by row.
-        let mut terms: Vec<(u32, usize, usize, f32)> = Vec::with_capacity(wave.routes().len());
+        let mut terms: Vec<Term> = Vec::with_capacity(wave.routes().len());
         for group in &wave.groups {
             let (first, rows) = (group.routes.start - wave.routes().start, group.routes.len());
             for (at, route) in routes[group.routes.clone()].iter().enumerate() {
-                terms.push((route.row, first * leaves + at, rows, route.weight));
+                let place = (group.leaf, route.row as usize - chunk.start);
+                terms.push(Term { place, at: first * leaves + at, rows, weight: route.weight });
             }
         }
-        terms.sort_by_key(|term| term.0);
-        let rows: Vec<&[(u32, usize, usize, f32)]> = terms.chunk_by(|a, b| a.0 == b.0).collect();
+        terms.sort_by_key(|term| term.place);
+        let places: Vec<&[Term]> = terms.chunk_by(|a, b| a.place == b.place).collect();
         // One lock a task, never waited for: it only proves that tasks share nothing.
         let sums: Vec<Mutex<&mut [f32]>> =
             self.sums.chunks_exact_mut(width).map(Mutex::new).collect();
         let products = &self.products;
-        pool.run(leaves * rows.len(), |task| {
-            let (leaf, terms) = (task / rows.len(), rows[task % rows.len()]);
-            let row = terms[0].0 as usize - chunk.start;
-            let mut sum = sums[leaf * chunk.len() + row].lock().expect("no task panics");
-            for &(_, at, rows, weight) in terms {
-                add_scaled(&mut sum, &products[(at + leaf * rows) * width..][..width], weight);
+        pool.run(leaves * places.len(), |task| {
+            let (leaf, terms) = (task / places.len(), places[task % places.len()]);
+            let (first, row) = terms[0].place;
+            let mut sum = sums[(first + leaf) * chunk.len() + row].lock().expect("no task panics");
+            for term in terms {
+                let product = &products[(term.at + leaf * term.rows) * width..][..width];
+                add_scaled(&mut sum, product, term.weight);
             }
         });
     }
@@ -240,19 +257,20 @@ impl<'a> Wave<'a> {
         let start = *next;
         let index = routes[start].expert as usize;
         let hidden = held(&experts[index].down).cols();
-        let parts = job.parts.of(index, experts.len());
+        let (parts, _) = job.parts.of(index, experts.len());
         let mut wave = Self { groups: Vec::new(), hidden, parts, rows_most: 0 };
         for group in routes[start..].chunk_by(|a, b| a.expert == b.expert) {
             let index = group[0].expert as usize;
             let expert = &experts[index];
-            let same_kind = std::ptr::eq(job.parts.of(index, experts.len()), parts);
+            let (own_parts, leaf) = job.parts.of(index, experts.len());
+            let same_kind = std::ptr::eq(own_parts, parts);
             let few = wave.rows_most.max(group.len()) <= SMALL_ROWS
                 && *next - start + group.len() <= WAVE_ROUTES;
             let joins = wave.groups.is_empty() || (same_kind && few);
             if !joins {
                 break;
             }
-            wave.groups.push(Group { expert, routes: *next..*next + group.len() });
+            wave.groups.push(Group { expert, leaf, routes: *next..*next + group.len() });
             wave.rows_most = wave.rows_most.max(group.len());
             *next += group.len();
         }

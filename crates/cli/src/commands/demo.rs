@@ -35,6 +35,7 @@ pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
         strategy: protocol::Strategy::Auto,
         stages: None,
         stage_layers: None,
+        experts: protocol::ExpertSplit::Auto,
         context_tokens: None,
         sequences_max: None,
         transport: protocol::Transport::Auto,

@@ -44,6 +44,7 @@ pub fn start(model: &Path, args: &LocalArgs, context: usize) -> Result<Local, Cl
     let options = LocalOptions {
         shares: plan.ranks.iter().map(|rank| rank.share).collect(),
         stages: plan.stages,
+        whole_experts: plan.whole_experts,
         transport: args.split.transport.into(),
         link_latency: Duration::from_micros(args.link_latency),
         threads: args.threads,
@@ -55,7 +56,7 @@ pub fn start(model: &Path, args: &LocalArgs, context: usize) -> Result<Local, Cl
 
 /// Which rank gets what: as a cluster of equal nodes would plan it, whose memory is no limit.
 pub fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, CliError> {
-    let SplitArgs { split, strategy, stages, stage_layers, .. } = &args.split;
+    let SplitArgs { split, strategy, stages, stage_layers, experts, .. } = &args.split;
     let nodes = match split {
         Some(shares) if args.local_nodes == 1 => shares.len(),
         _ => args.local_nodes,
@@ -66,6 +67,7 @@ pub fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, CliError> {
         strategy: (*strategy).into(),
         stages: stages.clone(),
         stage_layers: stage_layers.clone(),
+        experts: (*experts).into(),
         ..Options::default()
     };
     let node = |id| Node { id, memory_free_bytes: u64::MAX, threads: 1 };

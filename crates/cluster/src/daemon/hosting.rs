@@ -316,6 +316,7 @@ impl Start {
             rank: order.rank,
             shares: order.shares.clone(),
             stages: order.stages.clone(),
+            whole_experts: order.whole_experts,
             model,
             context_tokens: order.context_tokens,
             sequences_max: order.sequences_max,

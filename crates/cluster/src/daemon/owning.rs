@@ -43,6 +43,7 @@ impl Daemon {
             strategy: request.strategy,
             stages: request.stages.clone(),
             stage_layers: request.stage_layers.clone(),
+            experts: request.experts,
             context_tokens: request.context_tokens,
             sequences_max: request.sequences_max,
         };
@@ -61,6 +62,7 @@ impl Daemon {
             context_tokens: plan.context_tokens,
             sequences_max: plan.sequences_max,
             transport: request.transport,
+            whole_experts: plan.whole_experts,
             secret: Secret(crate::identity::random()),
             first_worker: self.instances_made << WORKERS_BITS,
         };
@@ -228,6 +230,7 @@ impl Daemon {
             strategy: owned.prepared.request.strategy,
             stages: None,
             stage_layers: None,
+            experts: owned.prepared.request.experts,
             context_tokens: Some(fixed.context_tokens),
             sequences_max: Some(fixed.sequences_max),
         };

@@ -103,6 +103,7 @@ pub(crate) struct Fixed {
     pub context_tokens: usize,
     pub sequences_max: usize,
     pub transport: Transport,
+    pub whole_experts: bool,
     pub secret: Secret,
     /// The first worker number; the numbers of two instances never meet.
     pub first_worker: WorkerId,
@@ -381,6 +382,7 @@ impl Instance {
             rank: at,
             shares: self.ranks.iter().map(|rank| rank.share).collect(),
             stages: self.stages.clone(),
+            whole_experts: fixed.whole_experts,
             digest: fixed.digest,
             model_bytes: fixed.model_bytes,
             memory_bytes: rank.memory_bytes,

@@ -22,6 +22,7 @@ pub(super) fn fixed() -> Fixed {
         context_tokens: 100,
         sequences_max: 2,
         transport: Transport::Auto,
+        whole_experts: false,
         secret: Secret([0; 32]),
         first_worker: 0,
     }

@@ -156,6 +156,7 @@ pub fn serve(path: &Path) -> ServeRequest {
         strategy: protocol::Strategy::Auto,
         stages: None,
         stage_layers: None,
+        experts: protocol::ExpertSplit::Auto,
         context_tokens: Some(1024),
         sequences_max: Some(2),
         transport: protocol::Transport::Auto,

@@ -1,8 +1,9 @@
 //! A layer of experts, of which each token visits a few.
 //!
-//! Every rank routes every token, from the same logits to the same experts, and has its columns of
-//! every expert; so ranks never wait for each other's tokens, and the sum over all ranks is one
-//! reduction, as in a dense layer. A shared expert is one more, which every token visits.
+//! Every rank routes every token, from the same logits to the same experts. It has its columns of
+//! every expert, so that all ranks have the same work; or, where experts are too narrow for that,
+//! some experts whole. Either way the sum over all ranks is one reduction, as in a dense layer. A
+//! shared expert is one more, which every token visits, and of which every rank has its columns.
 
 use std::ops::Range;
 
@@ -32,7 +33,8 @@ struct Kind<'a> {
     down: &'a str,
     count: usize,
     hidden: usize,
-    /// This rank's hidden numbers.
+    /// Those that this rank has a part of, and its hidden numbers of each.
+    experts: Range<usize>,
     own: Range<usize>,
 }
 
@@ -47,24 +49,32 @@ impl<B: Backend> SparseBlock<B> {
         let (width, rule, rank) = (config.width, experts.rule, shard.rank);
         let leaves = shard.experts.as_ref().unwrap_or(&shard.feed_forward);
         let [gate, up, down] = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
-        let own = leaves.columns(rank);
-        let routed = Kind { gate, up, down, count: rule.experts, hidden: experts.hidden, own };
-        let holds_first = leaves.spans()[rank].start == 0;
+        let (count, hidden) = (rule.experts, experts.hidden);
+        let (own_experts, own) = match shard.whole_experts {
+            true => (leaves.columns(rank), 0..hidden),
+            false => (0..count, leaves.columns(rank)),
+        };
+        let first = own_experts.start;
+        let routed = Kind { gate, up, down, count, hidden, experts: own_experts, own };
+        let down_bias = shard.whole_experts || leaves.spans()[rank].start == 0;
         let mut own_experts = routed.load(loader, width, layer)?;
-        routed.load_biases(loader, width, layer, holds_first, &mut own_experts)?;
+        routed.load_biases(loader, width, layer, down_bias, &mut own_experts)?;
         let shared = experts.shared_hidden.zip(shard.shared_expert.as_ref());
         if let Some((hidden, leaves)) = shared {
             let [gate, up, down] = ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"];
-            let kind = Kind { gate, up, down, count: 1, hidden, own: leaves.columns(rank) };
+            let own = leaves.columns(rank);
+            let kind = Kind { gate, up, down, count: 1, hidden, experts: 0..1, own };
             own_experts.extend(kind.load(loader, width, layer)?);
         }
         let shared_ends = shared.map(|(_, leaves)| leaves.leaf_ends(rank));
-        let parts =
-            MixtureParts::new(leaves.leaf_ends(rank), shared_ends, leaves.part_ends(rank)).ok();
+        let (leaf_ends, part_ends) = (leaves.leaf_ends(rank), leaves.part_ends(rank));
+        let parts = match shard.whole_experts {
+            true => MixtureParts::whole(count, first, hidden, leaf_ends, shared_ends, part_ends),
+            false => MixtureParts::new(leaf_ends, shared_ends, part_ends),
+        };
         let shared_gate = names::layer(layer, "ffn_gate_inp_shexp");
         let choice_bias = names::bias(layer, "exp_probs_b");
         let router_bias = names::bias(layer, "ffn_gate_inp");
-        let count = rule.experts;
         Ok(Self {
             rule,
             router: loader.rows(&names::layer(layer, "ffn_gate_inp"), width, count, 0..count)?,
@@ -79,7 +89,8 @@ impl<B: Backend> SparseBlock<B> {
             },
             shared: shared.is_some(),
             mixture: Mixture { experts: own_experts, activation: config.arch.activation },
-            parts,
+            // A rank without leaves has none.
+            parts: parts.ok(),
         })
     }
 
@@ -121,7 +132,7 @@ impl Kind<'_> {
         let (hidden, count) = (self.hidden, self.count);
         let inner = [width, hidden];
         let mut matrices = |name: String, shape, cols, rows| {
-            loader.several(&name, count, 0..count, shape, cols, rows)
+            loader.several(&name, count, self.experts.clone(), shape, cols, rows)
         };
         let (all, own) = (0..width, self.own.clone());
         let gates = matrices(name(self.gate), inner, all.clone(), own.clone())?;
@@ -131,14 +142,14 @@ impl Kind<'_> {
         Ok(experts.map(|((gate, up), down)| Expert { gate, up, down, bias: None }).collect())
     }
 
-    /// Gives the experts their biases, if the file has any. The bias behind the down product is
-    /// that of the rank that holds the first leaf.
+    /// Gives the experts their biases, if the file has any. The bias behind the down product
+    /// belongs to the rank that holds an expert's first leaf.
     fn load_biases<B: Backend>(
         &self,
         loader: &mut Loader<'_, B>,
         width: usize,
         layer: usize,
-        holds_first: bool,
+        down_bias: bool,
         experts: &mut [Expert<B>],
     ) -> Result<(), ModelError> {
         let name = |name| names::bias(layer, name);
@@ -150,12 +161,12 @@ impl Kind<'_> {
         let up = loader.floats(&name(self.up), [hidden, count])?;
         let down = loader.floats(&name(self.down), [width, count])?;
         let rows = gate.chunks_exact(hidden).zip(up.chunks_exact(hidden));
-        let rows = rows.zip(down.chunks_exact(width));
+        let rows = rows.zip(down.chunks_exact(width)).skip(self.experts.start);
         for (expert, ((gate, up), down)) in experts.iter_mut().zip(rows) {
             expert.bias = Some(ExpertBias {
                 gate: loader.backend.vector(&gate[self.own.clone()]),
                 up: loader.backend.vector(&up[self.own.clone()]),
-                down: holds_first.then(|| loader.backend.vector(down)),
+                down: down_bias.then(|| loader.backend.vector(down)),
             });
         }
         Ok(())

@@ -28,7 +28,8 @@ impl<B: Backend> Model<B> {
         let config = Config::read(source.directory())?;
         let stage = &layout.stages()[layout.stage_of(rank)];
         let rank = rank - stage.ranks.start;
-        let mut shard = Shard::new(&cuts(&config, source.directory())?, &stage.split, rank);
+        let cuts = cuts(&config, source.directory(), layout.whole_experts())?;
+        let mut shard = Shard::new(&cuts, &stage.split, rank);
         let mut loader = Loader::new(backend, source.as_ref(), progress);
         let load = |layer| Layer::load(&mut loader, &config, &shard, layer);
         let layers = stage.layers.clone().map(load).collect::<Result<Vec<_>, _>>()?;
@@ -91,7 +92,7 @@ fn kv_shape(config: &Config, shard: &Shard, pages: usize) -> KvShape {
 }
 
 /// The sizes that decide where this model may be cut.
-fn cuts(config: &Config, directory: &Directory) -> Result<Cuts, ModelError> {
+fn cuts(config: &Config, directory: &Directory, whole: bool) -> Result<Cuts, ModelError> {
     let longest_block = |name: &str, layers: std::ops::Range<usize>| -> Result<_, ModelError> {
         layers.into_iter().try_fold(1, |longest, layer| {
             let tensor = directory.tensor(&names::layer(layer, name))?;
@@ -103,7 +104,7 @@ fn cuts(config: &Config, directory: &Directory) -> Result<Cuts, ModelError> {
     let hidden = |name: &str, columns: Option<usize>, layers: &std::ops::Range<usize>| {
         let columns = columns.filter(|_| !layers.is_empty());
         let hidden = columns.map(|columns| -> Result<_, ModelError> {
-            Ok(Hidden { columns, block: longest_block(name, layers.clone())? })
+            Ok(Hidden::columns(columns, longest_block(name, layers.clone())?))
         });
         hidden.transpose()
     };
@@ -116,8 +117,12 @@ fn cuts(config: &Config, directory: &Directory) -> Result<Cuts, ModelError> {
         vocab: config.vocab,
         attention_block: longest_block("attn_output", 0..config.layers)?,
         feed_forward: hidden("ffn_down", Some(config.feed_forward), &dense)?,
-        experts: hidden("ffn_down_exps", routed, &sparse)?,
+        experts: match config.experts.filter(|_| whole) {
+            Some(experts) => Some(Hidden::whole(experts.rule.experts)),
+            None => hidden("ffn_down_exps", routed, &sparse)?,
+        },
         shared_expert: hidden("ffn_down_shexp", shared, &sparse)?,
+        whole_experts: whole && config.experts.is_some(),
     })
 }
 
