@@ -292,6 +292,8 @@ pub struct RunArgs {
 pub enum BenchCommand {
     /// Prefill and decode speed of a model, as llama-bench prints it
     Model(BenchModelArgs),
+    /// Collectives between processes of this machine, as nccl-tests prints them
+    Net(crate::commands::net::BenchNetArgs),
 }
 
 /// Ranks that run as threads of this process.

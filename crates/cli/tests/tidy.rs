@@ -13,6 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "backend",
             "cluster",
+            "collective",
             "engine",
             "gguf",
             "link",

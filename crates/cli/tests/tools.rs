@@ -71,3 +71,20 @@ fn bench_model_prints_a_row_for_each_test() {
     assert!(rows[0]["mean"].as_f64().unwrap() > 0.0 && rows[0]["nodes"] == 2, "{json}");
     assert!(refused(&["bench", "model", "-m", "/no/such/file"]).contains("/no/such/file"));
 }
+
+#[test]
+fn bench_net_checks_every_element_between_real_processes() {
+    for transport in ["shm", "tcp"] {
+        let sizes = ["-b", "1000", "-e", "70000", "-f", "8"];
+        let args = ["bench", "net", "--local-nodes", "3", "--transport", transport, "-o", "json"];
+        let report = stdout(&[&args[..], &sizes].concat());
+        let report: Value = serde_json::from_str(&report).unwrap();
+        assert_eq!((&report["transport"], &report["wrong"]), (&transport.into(), &0.into()));
+        let rows = report["rows"].as_array().unwrap();
+        // Three sizes of three collectives.
+        assert_eq!(rows.len(), 9);
+        assert!(rows.iter().all(|row| row["time_us_median"].as_f64().unwrap() > 0.0));
+    }
+    let why = refused(&["bench", "net", "--local-nodes", "1"]);
+    assert!(why.contains("2 to 16 are possible"), "{why}");
+}

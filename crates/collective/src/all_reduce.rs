@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::exchange::{Expect, Payload};
 use crate::wire::{Op, get_f32, put_f32};
-use crate::{Algorithm, CollectiveError, Group, ReducePlan};
+use crate::{Algorithm, CollectiveError, Group, ReducePlan, Wire};
 
 /// Chunks of the two-phase algorithm end at multiples of this many elements: a cache line.
 pub(crate) const CHUNK_STEP: usize = 16;
@@ -27,6 +27,9 @@ impl Group {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         let done = match self.choose(plan, total.len()) {
+            Algorithm::TwoPhase if self.options().wire == Wire::Int8 => {
+                self.coded_all_reduce(plan, parts, total, &mut scratch)
+            }
             Algorithm::Ring => self.ring_all_reduce(plan, parts, total, &mut scratch),
             Algorithm::TwoPhase => self.two_phase(plan, parts, total, &mut scratch),
             Algorithm::OneShot | Algorithm::Auto => self.one_shot(plan, parts, total, &mut scratch),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use link::{Link, LinkInfo};
 
+use crate::coded::Coded;
 use crate::exchange::{InStage, Lane, Payload, exchange};
 use crate::farewell;
 use crate::patience::{Patience, check_signs};
@@ -44,6 +45,8 @@ pub struct Group {
     pub(crate) spin: Duration,
     /// Room for the parts of an all-reduce; grows to the largest and stays.
     pub(crate) scratch: Vec<f32>,
+    /// Room for coded values, if they are asked for.
+    pub(crate) coded: Coded,
     /// What was measured of the links.
     pub(crate) speed: Option<Speed>,
     failed: Option<CollectiveError>,
@@ -101,6 +104,7 @@ impl Group {
             options,
             spin,
             scratch: Vec::new(),
+            coded: Coded::default(),
             speed: None,
             failed: None,
         })

@@ -5,7 +5,8 @@
 //! all it owes to others has left the process.
 //!
 //! - **The same bits everywhere.** [`Group::all_reduce`] finishes one summation tree
-//!   ([`sumtree`]) whatever the number of ranks, the split and the algorithm.
+//!   ([`sumtree`]) whatever the number of ranks, the split and the algorithm; only [`Wire::Int8`],
+//!   which must be asked for, gives that up.
 //! - **Nothing hangs.** A rank that is gone, gives no sign of life for 3 s, or is alive and late
 //!   beyond reason, is *named* in the error; the others are told who it was. After its first error
 //!   a group is finished.
@@ -34,6 +35,7 @@
 mod all_reduce;
 mod around;
 mod back_off;
+mod coded;
 mod error;
 mod exchange;
 mod farewell;
@@ -49,6 +51,6 @@ mod wire;
 
 pub use error::CollectiveError;
 pub use group::Group;
-pub use options::{Algorithm, Options};
+pub use options::{Algorithm, Options, Wire};
 pub use plan::ReducePlan;
 pub use speed::Speed;

@@ -5,6 +5,7 @@ pub mod chat;
 pub mod demo;
 pub mod dev;
 pub mod doctor;
+pub mod net;
 pub mod query;
 pub mod run;
 pub mod serve;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::common::{Random, random_spans, run, run_ring};
 use link::Preference;
-use sinew_collective::{Algorithm, Group, Options, ReducePlan};
+use sinew_collective::{Algorithm, Group, Options, ReducePlan, Wire};
 use sumtree::cover;
 
 const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
@@ -172,4 +172,39 @@ fn wrong_lengths_are_refused_and_the_group_lives_on() {
         group.all_reduce(&plan, &parts, &mut total).unwrap();
         assert_eq!(total, [plan.parts_total() as f32; 8]);
     });
+}
+
+#[test]
+fn eight_bits_are_the_same_on_all_ranks_and_near_the_sum() {
+    for (ranks, transport) in [(2, Preference::Shm), (3, Preference::Tcp), (8, Preference::Shm)] {
+        let seed = 3000 + ranks as u64;
+        println!("{ranks} ranks, seed {seed}");
+        let mut random = Random::new(seed);
+        for len in [33, 20_001] {
+            // An even split, of values alike in size, as activations are.
+            let leaves: Vec<Vec<f32>> = (0..16)
+                .map(|_| (0..len).map(|_| random.below(2001) as f32 / 1000.0 - 1.0).collect())
+                .collect();
+            let spans: Vec<_> =
+                (0..ranks).map(|rank| 16 * rank / ranks..16 * (rank + 1) / ranks).collect();
+            let case = Case { spans, leaves };
+            let (algorithm, wire) = (Algorithm::TwoPhase, Wire::Int8);
+            let options = Options { algorithm, wire, ..Options::default() };
+            let totals = run(ranks, transport, &options, |mut group| {
+                let plan = ReducePlan::new(16, &case.spans).unwrap();
+                let mut total = vec![f32::NAN; len];
+                group.all_reduce(&plan, &case.parts(group.rank()), &mut total).unwrap();
+                total
+            });
+            assert!(totals.iter().all(|total| *total == totals[0]), "ranks differ");
+            let exact = case.sum(0..16);
+            let square = |values: &mut dyn Iterator<Item = f32>| -> f32 {
+                values.map(|value| value * value).sum()
+            };
+            let error = square(&mut totals[0].iter().zip(&exact).map(|(a, b)| a - b));
+            let relative = (error / square(&mut exact.iter().copied())).sqrt();
+            println!("{ranks} ranks, {len} values: off by {:.3} % (rms)", 100.0 * relative);
+            assert!(relative > 0.0 && relative < 0.015, "{relative}");
+        }
+    }
 }

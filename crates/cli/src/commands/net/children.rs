@@ -1,0 +1,95 @@
+//! The other ranks' processes: started with the same arguments, told by standard input whom to
+//! meet. None outlives this process: standard input ends with it, and so do the links.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Child, Command, Stdio};
+
+use link::Listener;
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::Meeting;
+use crate::error::{CliError, Doing};
+
+pub struct Children(Vec<Child>);
+
+impl Children {
+    /// Starts all ranks but 0 and tells everyone everyone's address.
+    pub fn start(ranks: usize) -> Result<(Self, Listener, Meeting), CliError> {
+        let program = std::env::current_exe().doing("finding this program")?;
+        let mut children = Children(Vec::new());
+        let listener = bind()?;
+        let mut addrs = vec![listener.addr()];
+        for rank in 1..ranks {
+            let child = Command::new(&program)
+                .args(std::env::args_os().skip(1))
+                .args(["--as-rank", &rank.to_string()])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .doing(format!("starting rank {rank}"))?;
+            children.0.push(child);
+            addrs.push(children.address(rank)?);
+        }
+        let mut secret = [0; 32];
+        let filled = SystemRandom::new().fill(&mut secret);
+        filled.map_err(|_| CliError::Refused("the system gives no random numbers".to_owned()))?;
+        let words: Vec<String> = addrs.iter().map(SocketAddr::to_string).collect();
+        let line = format!("{} {}\n", data_encoding::HEXLOWER.encode(&secret), words.join(" "));
+        for (at, child) in children.0.iter_mut().enumerate() {
+            let input = child.stdin.as_mut().expect("it was asked for");
+            input.write_all(line.as_bytes()).doing(format!("talking to rank {}", at + 1))?;
+        }
+        Ok((children, listener, Meeting { rank: 0, secret, addrs }))
+    }
+
+    fn address(&mut self, rank: usize) -> Result<SocketAddr, CliError> {
+        let output = self.0[rank - 1].stdout.as_mut().expect("it was asked for");
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line).doing(format!("listening to rank {rank}"))?;
+        let addr = line.trim().parse();
+        addr.map_err(|_| CliError::Refused(format!("rank {rank} did not start: it said {line:?}")))
+    }
+
+    pub fn wait(&mut self) -> Result<(), CliError> {
+        for child in &mut self.0 {
+            child.wait().doing("waiting for the other ranks")?;
+        }
+        Ok(())
+    }
+
+    /// Ends those that have not ended.
+    pub fn end(&mut self) {
+        for child in &mut self.0 {
+            // One that is gone cannot be killed, and is just as welcome.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A child's side of [`Children::start`].
+pub fn meet(rank: usize) -> Result<(Listener, Meeting), CliError> {
+    let listener = bind()?;
+    say!("{}", listener.addr());
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).doing("reading whom to meet")?;
+    let unreadable = || CliError::Usage("--as-rank is for `sinew bench net` itself".to_owned());
+    let mut words = line.split_whitespace();
+    let secret = words.next().and_then(|word| data_encoding::HEXLOWER.decode(word.as_bytes()).ok());
+    let secret = secret.and_then(|bytes| bytes.try_into().ok()).ok_or_else(unreadable)?;
+    let addrs: Result<Vec<SocketAddr>, _> = words.map(str::parse).collect();
+    let addrs = addrs.ok().filter(|addrs| rank < addrs.len()).ok_or_else(unreadable)?;
+    Ok((listener, Meeting { rank, secret, addrs }))
+}
+
+fn bind() -> Result<Listener, CliError> {
+    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    Listener::bind(any_port).map_err(|error| CliError::Refused(error.to_string()))
+}

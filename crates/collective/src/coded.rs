@@ -1,0 +1,225 @@
+//! All-reduce with 8 bits a value on the wire, for links whose bandwidth is what a step waits for.
+//!
+//! Values travel in blocks of [`BLOCK`], as bytes and one scale: 1.125 bytes each instead of 4. It
+//! is the two-phase algorithm, with parts coded before they leave and totals coded before they
+//! return; a rank decodes its own as well, so that **all ranks still hold the same bits**. But they
+//! are not those of one machine, nor of another split: a value is off by up to 1/254 of the largest
+//! in its block, once for each part that goes into it and once more for the total. Vectors that
+//! would go in one hop are short, and stay exact.
+
+use std::ops::Range;
+
+use crate::all_reduce::{chunk, grown};
+use crate::exchange::{Expect, Payload};
+use crate::wire::Op;
+use crate::{CollectiveError, Group, ReducePlan};
+
+/// Values that share a scale.
+const BLOCK: usize = 32;
+
+const SCALE_BYTES: usize = 4;
+
+/// Steps from 0 to the largest value of a block.
+const STEPS: f32 = 127.0;
+
+/// Buffers of coded values; they grow to the largest and stay.
+#[derive(Default)]
+pub(crate) struct Coded {
+    outgoing: Vec<u8>,
+    incoming: Vec<u8>,
+}
+
+impl Group {
+    /// See the module's text. `parts`, `total` as for [`Group::all_reduce`].
+    pub(crate) fn coded_all_reduce(
+        &mut self,
+        plan: &ReducePlan,
+        parts: &[f32],
+        total: &mut [f32],
+        scratch: &mut Vec<f32>,
+    ) -> Result<(), CollectiveError> {
+        let mut coded = std::mem::take(&mut self.coded);
+        let done = self.coded_phases(plan, parts, total, scratch, &mut coded);
+        self.coded = coded;
+        done
+    }
+
+    fn coded_phases(
+        &mut self,
+        plan: &ReducePlan,
+        parts: &[f32],
+        total: &mut [f32],
+        scratch: &mut Vec<f32>,
+        coded: &mut Coded,
+    ) -> Result<(), CollectiveError> {
+        let (len, rank, ranks) = (total.len(), self.rank(), self.ranks());
+        let own = chunk(rank, ranks, len);
+        let chunk_bytes = |rank: usize| coded_bytes(chunk(rank, ranks, len).len());
+
+        // Each rank's chunk of the own parts to it; its parts of the own chunk from it.
+        let sent = |peer: usize| plan.parts(rank) * chunk_bytes(peer);
+        let come = |peer: usize| plan.parts(peer) * chunk_bytes(rank);
+        let outgoing = grown_bytes(&mut coded.outgoing, run(ranks, sent).end);
+        let incoming = grown_bytes(&mut coded.incoming, run(ranks, come).end);
+        for peer in 0..ranks {
+            let bytes = &mut outgoing[run(peer, sent).end..run(peer + 1, sent).end];
+            let pieces = bytes.chunks_exact_mut(chunk_bytes(peer).max(1));
+            for (piece, part) in pieces.zip(parts.chunks_exact(len)) {
+                encode(&part[chunk(peer, ranks, len)], piece);
+            }
+        }
+        let (out, into) = (|peer| slot(peer, sent), |peer| slot(peer, come));
+        incoming[into(rank)].copy_from_slice(&outgoing[out(rank)]);
+        self.exchange(Op::ReduceScatter, &mut Slots { outgoing, out, incoming, into, rank })?;
+        let vectors = grown(scratch, plan.parts_total() * own.len());
+        for peer in 0..ranks {
+            let bytes = coded.incoming[slot(peer, come)].chunks_exact(chunk_bytes(rank).max(1));
+            for (place, piece) in plan.places(peer).zip(bytes) {
+                decode(piece, &mut vectors[place * own.len()..(place + 1) * own.len()]);
+            }
+        }
+        plan.finish(vectors, own.len());
+
+        // The own total to everyone, and everyone's back.
+        let outgoing = grown_bytes(&mut coded.outgoing, chunk_bytes(rank));
+        let incoming = grown_bytes(&mut coded.incoming, run(ranks, chunk_bytes).end);
+        encode(&vectors[..own.len()], outgoing);
+        let (out, into) = (|_| 0..chunk_bytes(rank), |peer| slot(peer, chunk_bytes));
+        incoming[into(rank)].copy_from_slice(outgoing);
+        self.exchange(Op::AllGather, &mut Slots { outgoing, out, incoming, into, rank })?;
+        for peer in 0..ranks {
+            let piece = &coded.incoming[slot(peer, chunk_bytes)];
+            decode(piece, &mut total[chunk(peer, ranks, len)]);
+        }
+        Ok(())
+    }
+}
+
+/// All bytes of the ranks below `rank`, of which each has `bytes`.
+fn run(rank: usize, bytes: impl Fn(usize) -> usize) -> Range<usize> {
+    0..(0..rank).map(bytes).sum()
+}
+
+/// Where the bytes of `rank` stand, of which each rank has `bytes`.
+fn slot(rank: usize, bytes: impl Fn(usize) -> usize + Copy) -> Range<usize> {
+    run(rank, bytes).end..run(rank + 1, bytes).end
+}
+
+fn grown_bytes(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    &mut buffer[..len]
+}
+
+/// Bytes of `len` coded values.
+fn coded_bytes(len: usize) -> usize {
+    len + SCALE_BYTES * len.div_ceil(BLOCK)
+}
+
+/// `coded`: `[coded_bytes(values.len())]`, block by block a scale and its values.
+fn encode(values: &[f32], coded: &mut [u8]) {
+    let mut rest = coded;
+    for block in values.chunks(BLOCK) {
+        let (bytes, after) = rest.split_at_mut(SCALE_BYTES + block.len());
+        let (scale_bytes, steps) = bytes.split_at_mut(SCALE_BYTES);
+        let largest = block.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+        // What is no number must arrive as none, not as a small one.
+        let is_finite = block.iter().all(|value| value.is_finite());
+        let scale = if is_finite { largest / STEPS } else { f32::NAN };
+        let per_step = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+        scale_bytes.copy_from_slice(&scale.to_le_bytes());
+        for (step, value) in steps.iter_mut().zip(block) {
+            *step = (value * per_step).round() as i8 as u8;
+        }
+        rest = after;
+    }
+}
+
+fn decode(coded: &[u8], values: &mut [f32]) {
+    let mut rest = coded;
+    for block in values.chunks_mut(BLOCK) {
+        let (bytes, after) = rest.split_at(SCALE_BYTES + block.len());
+        let (scale, steps) = bytes.split_first_chunk().expect("a block begins with its scale");
+        let scale = f32::from_le_bytes(*scale);
+        for (value, step) in block.iter_mut().zip(steps) {
+            *value = f32::from(*step as i8) * scale;
+        }
+        rest = after;
+    }
+}
+
+/// To each peer its slot of one buffer, from each peer its slot of the other.
+struct Slots<'a, O, I> {
+    outgoing: &'a [u8],
+    out: O,
+    incoming: &'a mut [u8],
+    into: I,
+    rank: usize,
+}
+
+impl<O, I> Payload for Slots<'_, O, I>
+where
+    O: Fn(usize) -> Range<usize>,
+    I: Fn(usize) -> Range<usize>,
+{
+    fn outgoing(&self, peer: usize) -> Option<usize> {
+        let len = (self.out)(peer).len();
+        (peer != self.rank && len > 0).then_some(len)
+    }
+
+    fn fill(&mut self, peer: usize, offset: usize, bytes: &mut [u8]) {
+        let start = (self.out)(peer).start + offset;
+        bytes.copy_from_slice(&self.outgoing[start..start + bytes.len()]);
+    }
+
+    fn incoming(&self, peer: usize) -> Expect {
+        match (self.into)(peer).len() {
+            0 => Expect::Nothing,
+            len => Expect::Bytes(len),
+        }
+    }
+
+    fn store(&mut self, peer: usize, offset: usize, _total: usize, bytes: &[u8]) {
+        let start = (self.into)(peer).start + offset;
+        self.incoming[start..start + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_off_by_at_most_half_a_step_of_its_block() {
+        for len in [0, 1, 31, 32, 33, 100, 4096] {
+            let values: Vec<f32> =
+                (0..len).map(|at| ((at * 7919) % 1001) as f32 / 10.0 - 50.0).collect();
+            let mut coded = vec![0; coded_bytes(len)];
+            encode(&values, &mut coded);
+            let mut back = vec![f32::NAN; len];
+            decode(&coded, &mut back);
+            for (block, found) in values.chunks(BLOCK).zip(back.chunks(BLOCK)) {
+                let largest = block.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+                for (value, found) in block.iter().zip(found) {
+                    // A little more than half a step, for the roundings of the arithmetic.
+                    assert!((value - found).abs() <= largest / (2.0 * STEPS) * 1.001);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn zero_stays_zero_and_what_is_no_number_stays_none() {
+        for (values, is_finite) in
+            [([0.0, -0.0, 0.0], true), ([1.0, f32::NAN, 0.0], false), ([f32::INFINITY; 3], false)]
+        {
+            let mut coded = vec![0; coded_bytes(3)];
+            encode(&values, &mut coded);
+            let mut back = [9.0; 3];
+            decode(&coded, &mut back);
+            assert_eq!(back.iter().all(|value| value.is_finite()), is_finite, "{values:?}");
+            assert!(!is_finite || back == [0.0; 3]);
+        }
+    }
+}
