@@ -35,6 +35,7 @@ def arguments():
     parser.add_argument("-n", "--n-gen", type=int, default=32, help="0 leaves decode out")
     parser.add_argument("-d", "--n-depth", type=numbers, default=[0], help="such as 0,4096")
     parser.add_argument("-r", "--rounds", type=int, default=5, help="medians are of this many")
+    parser.add_argument("--runs", type=int, default=1, help="runs within a process, as one sample")
     parser.add_argument("--sinew", default="target/release/sinew", help="the binary to measure")
     # One test of llama.cpp in a process of its own; what the script calls itself with.
     parser.add_argument("--rival", choices=["on", "off"], help=argparse.SUPPRESS)
@@ -60,14 +61,14 @@ def child(command, threads):
 def sinew(args, model, threads, prompt, generate, depth):
     """Tokens per second of one test, after a run that does not count."""
     command = [args.sinew, "bench", "model", "-m", model, "-t", threads, "-p", prompt]
-    command += ["-n", generate, "-d", depth, "-r", 1, "-o", "json"]
+    command += ["-n", generate, "-d", depth, "-r", args.runs, "-o", "json"]
     rows = child([str(part) for part in command], threads)
-    return rows[0]["samples_ts"][0]
+    return rows[0]["median_ts"]
 
 
 def llama_cpp(args, model, threads, prompt, generate, depth, attention):
     command = [sys.executable, __file__, "-m", model, "-t", threads, "-p", prompt]
-    command += ["-n", generate, "-d", depth, "--rival", attention]
+    command += ["-n", generate, "-d", depth, "--runs", args.runs, "--rival", attention]
     return child([str(part) for part in command], threads)
 
 
@@ -109,16 +110,16 @@ def rival(args):
     api.llama_memory_clear(memory, True)
     if depth:
         decode(tokens(depth))
-    rate = 0.0
-    for _ in range(2):  # The first does not count.
+    rates = []
+    for _ in range(1 + args.runs):  # The first does not count.
         api.llama_memory_seq_rm(memory, 0, depth, -1)
         started = time.perf_counter()
         if args.n_prompt:
             decode(tokens(args.n_prompt))
         for token in tokens(args.n_gen):
             decode([token])
-        rate = (args.n_prompt or args.n_gen) / (time.perf_counter() - started)
-    print(json.dumps(rate))
+        rates.append((args.n_prompt or args.n_gen) / (time.perf_counter() - started))
+    print(json.dumps(statistics.median(rates[1:])))
 
 
 def measure(args, model, threads, prompt, generate, depth):

@@ -307,9 +307,9 @@ pub struct LocalArgs {
     /// Delay of every message between ranks, microseconds: a slower wire, to measure with
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub link_latency: u64,
-    /// Threads of each rank
-    #[arg(short, long, default_value_t = 1)]
-    pub threads: usize,
+    /// Threads of each rank; `bench model` takes several, such as 1,2
+    #[arg(short, long, value_delimiter = ',', default_value = "1")]
+    pub threads: Vec<usize>,
 }
 
 #[derive(Debug, Args)]
@@ -319,18 +319,21 @@ pub struct BenchModelArgs {
     /// Path of a .gguf file
     #[arg(short, long)]
     pub model: PathBuf,
-    /// Tokens of the prompt; 0 leaves this test out
-    #[arg(short = 'p', long, default_value_t = 512)]
-    pub n_prompt: usize,
-    /// Tokens to generate; 0 leaves this test out
-    #[arg(short = 'n', long, default_value_t = 128)]
-    pub n_gen: usize,
-    /// Tokens that are in the context before the test
-    #[arg(short = 'd', long, default_value_t = 0)]
-    pub n_depth: usize,
+    /// Tokens of the prompt, one test for each number; 0 leaves this test out
+    #[arg(short = 'p', long, value_delimiter = ',', default_value = "512")]
+    pub n_prompt: Vec<usize>,
+    /// Tokens to generate, one test for each number; 0 leaves this test out
+    #[arg(short = 'n', long, value_delimiter = ',', default_value = "128")]
+    pub n_gen: Vec<usize>,
+    /// Tokens that are in the context before the test; all tests run at each depth
+    #[arg(short = 'd', long, value_delimiter = ',', default_value = "0")]
+    pub n_depth: Vec<usize>,
     /// Runs of each test, after one that does not count
     #[arg(short, long, default_value_t = 5)]
     pub repetitions: usize,
+    /// Read the file once before it is loaded, and say how long that took beside the loading
+    #[arg(long)]
+    pub read: bool,
     /// How to print the results
     #[arg(short, long, value_enum, default_value_t = BenchOutput::Md)]
     pub output: BenchOutput,

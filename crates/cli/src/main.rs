@@ -19,6 +19,7 @@ mod error;
 mod interrupt;
 mod local_cluster;
 mod machine;
+mod progress;
 mod signals;
 mod stream;
 mod table;

@@ -62,14 +62,36 @@ fn bench_model_prints_a_row_for_each_test() {
     let model = dir.path().join("m.gguf");
     let model = model.to_str().unwrap();
     stdout(&["dev", "synth", "--shape", "llama-150m", "--quant", "q8_0", "-o", model]);
-    let args = ["bench", "model", "-m", model, "-p", "16", "-n", "4", "-d", "8", "-r", "2"];
-    let table = stdout(&args);
-    assert!(table.contains("pp16 @ d8") && table.contains("tg4 @ d8"), "{table}");
-    let json = stdout(&[&args[..], &["--local-nodes", "2", "-o", "json"]].concat());
-    let rows: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(rows.as_array().unwrap().len(), 2, "{json}");
-    assert!(rows[0]["mean"].as_f64().unwrap() > 0.0 && rows[0]["nodes"] == 2, "{json}");
+    let args = ["bench", "model", "-m", model, "-p", "16,0", "-n", "4", "-d", "8,0", "-r", "2"];
+    let table = stdout(&[&args[..], &["--read"]].concat());
+    for part in ["| pp16 @ d8 |", "| tg4 @ d8 |", "| pp16 |", "loaded in", "a plain read"] {
+        assert!(table.contains(part), "{part} in {table}");
+    }
+    for nodes in ["1", "2"] {
+        let json = stdout(&[&args[..], &["--local-nodes", nodes, "-o", "json"]].concat());
+        let rows: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(rows.as_array().unwrap().len(), 4, "{json}");
+        let first = &rows[0];
+        let number = |name: &str| first[name].as_f64().unwrap();
+        assert!(number("avg_ts") > 0.0 && number("n_depth") == 8.0, "{json}");
+        assert_eq!(first["nodes"].to_string(), nodes);
+        assert_eq!(first["samples_ns"].as_array().unwrap().len(), 2);
+        holds_the_weights_once(first);
+    }
     assert!(refused(&["bench", "model", "-m", "/no/such/file"]).contains("/no/such/file"));
+    assert!(refused(&["dev", "logits", "-m", model, "--tokens", "1", "-t", "1,2"]).contains("one"));
+}
+
+/// While it loads, a process may have its weights, its cache, and little beside them.
+fn holds_the_weights_once(row: &Value) {
+    const BESIDE_BYTES: f64 = (64 << 20) as f64;
+    let load = &row["load"];
+    // Only Linux tells.
+    let Some(peak) = load["peak_bytes"].as_f64() else { return };
+    let kv = load["kv_bytes"].as_f64().unwrap() * row["nodes"].as_f64().unwrap();
+    let allowed = 1.05 * row["model_size"].as_f64().unwrap() + kv + BESIDE_BYTES;
+    assert!(peak < allowed, "{peak} bytes where {allowed} are allowed: {row}");
+    assert!(peak > load["weight_bytes"].as_f64().unwrap(), "the weights are in memory: {row}");
 }
 
 #[test]

@@ -1,53 +1,96 @@
-//! `sinew bench model`: prefill and decode speed, in the rows that llama-bench prints.
+//! `sinew bench model`: prefill and decode speed, in the rows and under the keys of llama-bench, so
+//! that scripts which read one read the other; and what loading took, in time and in memory.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::Local;
-use gguf::{Directory, File, Source};
+use gguf::{Directory, File, ReadError, Source, Strided};
 use placement::Plan;
 use serde::Serialize;
 
-use crate::args::{BenchModelArgs, BenchOutput, Transport};
+use crate::args::{BenchModelArgs, BenchOutput, LocalArgs, Transport};
 use crate::commands::{dev, query};
-use crate::error::CliError;
+use crate::error::{CliError, Doing};
 
-/// One measured test.
+/// One measured test. The first keys are llama-bench's own.
 #[derive(Debug, Serialize)]
 struct Row {
-    model: String,
-    size_bytes: u64,
-    params: u64,
-    backend: String,
-    threads: usize,
+    build_number: &'static str,
+    backends: String,
+    model_filename: String,
+    model_type: String,
+    model_size: u64,
+    model_n_params: u64,
+    n_threads: usize,
+    n_prompt: usize,
+    n_gen: usize,
+    n_depth: usize,
+    avg_ns: f64,
+    stddev_ns: f64,
+    avg_ts: f64,
+    stddev_ts: f64,
+    samples_ns: Vec<u64>,
+    samples_ts: Vec<f64>,
+    median_ts: f64,
+    test: String,
     nodes: usize,
     /// With the layers of each stage.
     strategy: String,
     transport: &'static str,
     link_latency_us: u64,
-    test: String,
-    tokens_per_sec: Vec<f64>,
-    mean: f64,
-    stddev: f64,
-    median: f64,
+    load: Load,
+}
+
+/// What it took to have the model in memory.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Load {
+    load_ns: u64,
+    /// A plain read of the file just before, if asked for.
+    read_ns: Option<u64>,
+    /// Weights and cache of rank 0, bytes.
+    weight_bytes: u64,
+    kv_bytes: u64,
+    /// The most memory that this process ever had, bytes, with all its ranks; Linux only.
+    peak_bytes: Option<u64>,
 }
 
 /// What one test does after the context holds `depth` tokens.
-#[derive(Clone, Copy)]
-enum Test {
-    Prompt(usize),
-    Generate(usize),
+#[derive(Debug, Clone, Copy)]
+struct Test {
+    kind: Kind,
+    tokens: usize,
+    depth: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Prompt,
+    Generate,
 }
 
 pub fn model(args: &BenchModelArgs) -> Result<(), CliError> {
     let file = File::open(&args.model)?;
-    let context = args.n_depth + args.n_prompt.max(args.n_gen) + 1;
+    let tests = tests(args);
+    let context = tests.iter().map(|test| test.depth + test.tokens + 1).max().unwrap_or(1);
     let plan = dev::plan(file.directory(), &args.local)?;
-    let mut local = dev::start(&args.model, &args.local, context)?;
-    let tests = [Test::Prompt(args.n_prompt), Test::Generate(args.n_gen)];
     let mut rows = Vec::new();
-    for test in tests.into_iter().filter(|test| test.tokens() > 0) {
-        let rates = measure(&mut local, test, args)?;
-        rows.push(row(args, file.directory(), &plan, test, rates));
+    for threads in &args.local.threads {
+        let read_ns = args.read.then(|| read(&file)).transpose();
+        let read_ns = read_ns.doing(format!("cannot read {}", args.model.display()))?;
+        let local_args = LocalArgs { threads: vec![*threads], ..args.local.clone() };
+        let started = Instant::now();
+        let mut local = dev::start(&args.model, &local_args, context)?;
+        let load = Load {
+            load_ns: started.elapsed().as_nanos() as u64,
+            read_ns,
+            weight_bytes: local.rank().weight_bytes(),
+            kv_bytes: local.rank().kv_bytes(),
+            peak_bytes: peak_bytes(),
+        };
+        for test in &tests {
+            let times = measure(&mut local, *test, args.repetitions)?;
+            rows.push(row(args, file.directory(), &plan, *test, *threads, times, load));
+        }
     }
     match args.output {
         BenchOutput::Md => print_markdown(&rows),
@@ -56,42 +99,74 @@ pub fn model(args: &BenchModelArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-impl Test {
-    fn tokens(self) -> usize {
-        let (Self::Prompt(tokens) | Self::Generate(tokens)) = self;
-        tokens
+/// All tests at each depth, one after the other.
+fn tests(args: &BenchModelArgs) -> Vec<Test> {
+    let mut tests = Vec::new();
+    for depth in args.n_depth.iter().copied() {
+        let prompts = args.n_prompt.iter().map(|tokens| (Kind::Prompt, *tokens));
+        let answers = args.n_gen.iter().map(|tokens| (Kind::Generate, *tokens));
+        let wanted = prompts.chain(answers).filter(|(_, tokens)| *tokens > 0);
+        tests.extend(wanted.map(|(kind, tokens)| Test { kind, tokens, depth }));
     }
+    tests
 }
 
-/// Tokens per second of every counted run; one run before them warms caches and pages.
-fn measure(local: &mut Local, test: Test, args: &BenchModelArgs) -> Result<Vec<f64>, CliError> {
+/// How long it takes to read the whole file, from wherever the system has it now.
+fn read(file: &File) -> std::io::Result<u64> {
+    const STEP_BYTES: u64 = 2 << 20;
+    let mut buffer = vec![0; STEP_BYTES as usize];
+    let started = Instant::now();
+    for tensor in file.directory().tensors() {
+        for start in tensor.range.clone().step_by(STEP_BYTES as usize) {
+            let piece = STEP_BYTES.min(tensor.range.end - start);
+            let pieces = Strided { start, piece, stride: piece, count: 1 };
+            let read = file.read(pieces, &mut buffer[..piece as usize]);
+            read.map_err(|error| match error {
+                ReadError::File(source) | ReadError::Peer(source) => source,
+                other => std::io::Error::other(other),
+            })?;
+        }
+    }
+    Ok(started.elapsed().as_nanos() as u64)
+}
+
+/// The high-water mark of this process's resident memory, where the system tells it.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// The time of every counted run; one run before them warms caches and pages.
+fn measure(local: &mut Local, test: Test, repetitions: usize) -> Result<Vec<Duration>, CliError> {
     let vocab = local.rank().config().vocab as u32;
     let tokens = |count: usize| -> Vec<u32> {
         // Any tokens will do; neighbours should differ.
         (0..count as u32).map(|at| at.wrapping_mul(2_654_435_761) % vocab).collect()
     };
     local.truncate(0);
-    if args.n_depth > 0 {
-        local.feed(&tokens(args.n_depth))?;
+    if test.depth > 0 {
+        local.feed(&tokens(test.depth))?;
     }
-    let mut rates = Vec::new();
-    for run in 0..=args.repetitions {
-        local.truncate(args.n_depth);
-        let input = tokens(test.tokens());
+    let mut times = Vec::new();
+    for run in 0..=repetitions {
+        local.truncate(test.depth);
+        let input = tokens(test.tokens);
         let started = Instant::now();
-        match test {
-            Test::Prompt(_) => drop(local.feed(&input)?),
-            Test::Generate(_) => {
+        match test.kind {
+            Kind::Prompt => drop(local.feed(&input)?),
+            Kind::Generate => {
                 for token in input {
                     local.feed(&[token])?;
                 }
             }
         }
         if run > 0 {
-            rates.push(test.tokens() as f64 / started.elapsed().as_secs_f64());
+            times.push(started.elapsed());
         }
     }
-    Ok(rates)
+    Ok(times)
 }
 
 fn row(
@@ -99,24 +174,42 @@ fn row(
     directory: &Directory,
     plan: &Plan,
     test: Test,
-    rates: Vec<f64>,
+    threads: usize,
+    times: Vec<Duration>,
+    load: Load,
 ) -> Row {
     let tensors = directory.tensors();
     let name = directory.find_str("general.name").ok().flatten().map(str::to_owned);
     let stem = args.model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let nodes = plan.ranks.len();
-    let label = match test {
-        Test::Prompt(tokens) => format!("pp{tokens}"),
-        Test::Generate(tokens) => format!("tg{tokens}"),
-    };
-    let depth = if args.n_depth > 0 { format!(" @ d{}", args.n_depth) } else { String::new() };
-    let (mean, stddev, median) = statistics(&rates);
+    let label = if test.kind == Kind::Prompt { "pp" } else { "tg" };
+    let depth = if test.depth > 0 { format!(" @ d{}", test.depth) } else { String::new() };
+    let of = |kind| if test.kind == kind { test.tokens } else { 0 };
+    let samples_ns: Vec<u64> = times.iter().map(|time| time.as_nanos() as u64).collect();
+    let rate = |time: &Duration| test.tokens as f64 / time.as_secs_f64();
+    let samples_ts: Vec<f64> = times.iter().map(rate).collect();
+    let in_ns: Vec<f64> = samples_ns.iter().map(|ns| *ns as f64).collect();
+    let (avg_ns, stddev_ns, _) = statistics(&in_ns);
+    let (avg_ts, stddev_ts, median_ts) = statistics(&samples_ts);
     Row {
-        model: name.unwrap_or(stem),
-        size_bytes: tensors.iter().map(|tensor| tensor.range.end - tensor.range.start).sum(),
-        params: tensors.iter().map(|tensor| tensor.dims.iter().product::<u64>()).sum(),
-        backend: format!("CPU {}", backend::isa()),
-        threads: args.local.threads,
+        build_number: env!("CARGO_PKG_VERSION"),
+        backends: format!("CPU {}", backend::isa()),
+        model_filename: args.model.display().to_string(),
+        model_type: name.unwrap_or(stem),
+        model_size: tensors.iter().map(|tensor| tensor.range.end - tensor.range.start).sum(),
+        model_n_params: tensors.iter().map(|tensor| tensor.dims.iter().product::<u64>()).sum(),
+        n_threads: threads,
+        n_prompt: of(Kind::Prompt),
+        n_gen: of(Kind::Generate),
+        n_depth: test.depth,
+        avg_ns,
+        stddev_ns,
+        avg_ts,
+        stddev_ts,
+        samples_ns,
+        samples_ts,
+        median_ts,
+        test: format!("{label}{}{depth}", test.tokens),
         nodes,
         strategy: strategy(plan),
         transport: match (nodes, args.local.split.transport) {
@@ -126,11 +219,7 @@ fn row(
             (_, Transport::Auto | Transport::Shm) => "shm",
         },
         link_latency_us: args.local.link_latency,
-        test: format!("{label}{depth}"),
-        tokens_per_sec: rates,
-        mean,
-        stddev,
-        median,
+        load,
     }
 }
 
@@ -174,14 +263,31 @@ fn print_markdown(rows: &[Row]) {
     );
     say!("| --- | ---: | ---: | --- | ---: | ---: | --- | --- | ---: | ---: | ---: |");
     for row in rows {
-        let size = crate::table::bytes(row.size_bytes);
-        let params = row.params as f64 / 1e6;
-        let Row { model, backend, threads, nodes, strategy, transport, test, .. } = row;
-        let (mean, stddev, median) = (row.mean, row.stddev, row.median);
+        let size = crate::table::bytes(row.model_size);
+        let params = row.model_n_params as f64 / 1e6;
+        let Row { model_type, backends, n_threads, nodes, strategy, transport, test, .. } = row;
+        let (mean, stddev, median) = (row.avg_ts, row.stddev_ts, row.median_ts);
         say!(
-            "| {model} | {size} | {params:.2} M | {backend} | {threads} | {nodes} | {strategy} | {transport} | {test} | {mean:.2} ± {stddev:.2} | {median:.2} |"
+            "| {model_type} | {size} | {params:.2} M | {backends} | {n_threads} | {nodes} | {strategy} | {transport} | {test} | {mean:.2} ± {stddev:.2} | {median:.2} |"
         );
     }
+    let mut loads = rows.iter().map(|row| (row.n_threads, row.load)).collect::<Vec<_>>();
+    loads.dedup_by_key(|(threads, _)| *threads);
+    for (threads, load) in loads {
+        say!("{}", describe_load(threads, &load));
+    }
+}
+
+fn describe_load(threads: usize, load: &Load) -> String {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let mut text = format!("\nloaded in {:.2} s with {threads} threads", seconds(load.load_ns));
+    if let Some(read_ns) = load.read_ns {
+        text += &format!("; a plain read of the file took {:.2} s", seconds(read_ns));
+    }
+    if let Some(bytes) = load.peak_bytes {
+        text += &format!("; most memory so far {}", crate::table::bytes(bytes));
+    }
+    text
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Local, LocalOptions};
@@ -11,6 +10,7 @@ use placement::{Node, Options, Plan};
 
 use crate::args::{DevGenerateArgs, DevLogitsArgs, DevTokenizeArgs, LocalArgs, SplitArgs};
 use crate::error::{CliError, Doing};
+use crate::progress;
 
 pub fn logits(args: &DevLogitsArgs) -> Result<(), CliError> {
     let mut local = start(&args.model, &args.local, args.tokens.len())?;
@@ -39,15 +39,18 @@ pub fn tokenize(args: &DevTokenizeArgs) -> Result<(), CliError> {
 
 /// Loads a model on ranks that are threads of this process.
 pub fn start(model: &Path, args: &LocalArgs, context: usize) -> Result<Local, CliError> {
-    let source: Arc<dyn Source> = Arc::new(File::open(model)?);
+    let (source, _bar) = progress::watch(File::open(model)?);
     let plan = plan(source.directory(), args)?;
+    let [threads] = args.threads[..] else {
+        return Err(CliError::Usage("give one number of threads".to_owned()));
+    };
     let options = LocalOptions {
         shares: plan.ranks.iter().map(|rank| rank.share).collect(),
         stages: plan.stages,
         whole_experts: plan.whole_experts,
         transport: args.split.transport.into(),
         link_latency: Duration::from_micros(args.link_latency),
-        threads: args.threads,
+        threads,
         context_tokens: context,
         sequences_max: 1,
     };

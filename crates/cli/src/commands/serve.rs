@@ -1,16 +1,15 @@
 //! `sinew serve`, and placing a model for the other commands.
 
-use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use cluster::ServeRequest;
 
 use crate::args::{PlaceArgs, ServeArgs};
-use crate::client::{Client, ServeProgress};
+use crate::client::Client;
 use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
 use crate::error::CliError;
-use crate::table;
+use crate::progress::ProgressLine;
 
 pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
     let client = Client::find(&DataDir::new(args.query.data_dir.data_dir.clone()))?;
@@ -47,7 +46,9 @@ pub fn request(model: &str, place: &PlaceArgs, parallel: Option<usize>) -> Serve
 /// Places a model, showing the progress of loading; returns the name to ask for it by.
 pub fn place(client: &Client, request: &ServeRequest) -> Result<String, CliError> {
     let bar = ProgressLine::new();
-    let ready = client.serve(request, |progress| bar.show(progress));
+    let ready = client.serve(request, |progress| {
+        bar.show(&progress.status, progress.done_bytes, progress.total_bytes);
+    });
     bar.clear();
     let ready = ready?;
     let instances = client.status()?.instances;
@@ -56,38 +57,4 @@ pub fn place(client: &Client, request: &ServeRequest) -> Result<String, CliError
     placed.map(|instance| instance.model).ok_or_else(|| {
         CliError::Refused(format!("{} was stopped before it could be used", request.model))
     })
-}
-
-/// One line on a terminal's standard error that is written over; nothing elsewhere.
-struct ProgressLine {
-    terminal: bool,
-}
-
-impl ProgressLine {
-    fn new() -> Self {
-        Self { terminal: std::io::stderr().is_terminal() }
-    }
-
-    fn show(&self, progress: &ServeProgress) {
-        if !self.terminal || progress.total_bytes == 0 {
-            return;
-        }
-        let percent = progress.done_bytes * 100 / progress.total_bytes;
-        let (done, total) = (table::bytes(progress.done_bytes), table::bytes(progress.total_bytes));
-        self.write(&format!("{} {percent:3} %  {done} of {total}", progress.status));
-    }
-
-    fn clear(&self) {
-        if self.terminal {
-            self.write("");
-        }
-    }
-
-    fn write(&self, text: &str) {
-        const ERASE_TO_END: &str = "\x1b[K";
-        let mut stderr = std::io::stderr();
-        // A terminal that cannot be written to has nobody to tell.
-        let _ = write!(stderr, "\r{text}{ERASE_TO_END}");
-        let _ = stderr.flush();
-    }
 }

@@ -21,8 +21,8 @@ const fn with_offset(scale_at: usize, steps: f32, offset_at: usize, offset: f32)
     Layout { scale_at, offset: Some((offset_at, offset)), steps }
 }
 
-/// Standard deviations: of n evenly likely numbers, one apart, sqrt((n² - 1) / 12); of their product
-/// with inner scales, the product of the root mean squares.
+/// Standard deviations: of n evenly likely numbers, one apart, sqrt((n² - 1) / 12); of their
+/// product with inner scales, the product of the root mean squares.
 fn layout(ty: TensorType) -> Layout {
     match ty {
         Q8_0 => scaled(0, 73.9),

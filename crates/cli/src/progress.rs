@@ -1,0 +1,130 @@
+//! A line on a terminal's standard error that shows how far a model is loaded. Where standard error
+//! is no terminal, nothing is written.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use gguf::{Directory, File, ReadError, Source, Strided};
+
+use crate::table;
+
+/// Often enough to look smooth, too seldom to cost anything.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// One line that is written over.
+pub struct ProgressLine {
+    terminal: bool,
+    started: Instant,
+}
+
+impl ProgressLine {
+    pub fn new() -> Self {
+        Self { terminal: std::io::stderr().is_terminal(), started: Instant::now() }
+    }
+
+    /// Shows how much of `total` bytes is done, and how fast.
+    pub fn show(&self, what: &str, done: u64, total: u64) {
+        if self.terminal && total > 0 {
+            write_over(&line(what, done.min(total), total, self.started.elapsed()));
+        }
+    }
+
+    pub fn clear(&self) {
+        if self.terminal {
+            write_over("");
+        }
+    }
+}
+
+fn line(what: &str, done: u64, total: u64, elapsed: Duration) -> String {
+    const CELLS: u64 = 20;
+    let full = (done * CELLS / total) as usize;
+    let bar = "#".repeat(full) + &"-".repeat(CELLS as usize - full);
+    let percent = done * 100 / total;
+    let rate = table::bytes((done as f64 / elapsed.as_secs_f64().max(1e-3)) as u64);
+    format!(
+        "{what} [{bar}] {percent:3} %  {} of {}  {rate}/s",
+        table::bytes(done),
+        table::bytes(total)
+    )
+}
+
+fn write_over(text: &str) {
+    const ERASE_TO_END: &str = "\x1b[K";
+    let mut stderr = std::io::stderr();
+    // A terminal that cannot be written to has nobody to tell.
+    let _ = write!(stderr, "\r{text}{ERASE_TO_END}");
+    let _ = stderr.flush();
+}
+
+/// Shows a line while a file is loaded in this process, until it is dropped.
+pub struct Watch {
+    ticker: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+/// The file, and the line that shows how much of it was read.
+pub fn watch(file: File) -> (Arc<dyn Source>, Watch) {
+    let bar = ProgressLine::new();
+    if !bar.terminal {
+        return (Arc::new(file), Watch { ticker: None });
+    }
+    let tensors = file.directory().tensors().iter();
+    let total = tensors.map(|tensor| tensor.range.end - tensor.range.start).sum();
+    let watched = Arc::new(Watched { file, read_bytes: AtomicU64::new(0) });
+    let (stop, stopped) = channel();
+    let source = watched.clone();
+    let ticker = std::thread::spawn(move || {
+        while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            bar.show("loading", watched.read_bytes.load(Ordering::Relaxed), total);
+        }
+        bar.clear();
+    });
+    (source, Watch { ticker: Some((stop, ticker)) })
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some((stop, ticker)) = self.ticker.take() {
+            drop(stop);
+            // It only writes to a terminal, and has nothing to report.
+            let _ = ticker.join();
+        }
+    }
+}
+
+/// A file that counts what is read of it.
+struct Watched {
+    file: File,
+    read_bytes: AtomicU64,
+}
+
+impl Source for Watched {
+    fn directory(&self) -> &Arc<Directory> {
+        self.file.directory()
+    }
+
+    fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError> {
+        self.file.read(pieces, out)?;
+        self.read_bytes.fetch_add(out.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_how_far_and_how_fast() {
+        let second = Duration::from_secs(1);
+        let half = line("loading", 512 << 20, 1 << 30, second);
+        let bar = "#".repeat(10) + &"-".repeat(10);
+        assert_eq!(half, format!("loading [{bar}]  50 %  512.0 MiB of 1.0 GiB  512.0 MiB/s"));
+        assert!(line("loading", 0, 7, Duration::ZERO).contains("  0 %"));
+        assert!(line("loading", 7, 7, second).contains("100 %"));
+    }
+}
