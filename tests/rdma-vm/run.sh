@@ -2,8 +2,8 @@
 # Tests RDMA with the real verbs library over Soft-RoCE, in virtual machines (see vm.sh).
 #
 #   tests/rdma-vm/run.sh            build the tests, then all cases (about 3 minutes)
-#   tests/rdma-vm/run.sh CASE...    some of them: doctor suite lossy engine pair pair-lossy
-#                                   pair-tcp fallback
+#   tests/rdma-vm/run.sh CASE...    some of them: doctor suite engine pair pair-lossy pair-tcp
+#                                   pair-killed pair-frozen fallback
 #
 # Needs Linux on x86-64 and: apt-get install qemu-system-x86 cpio python3
 set -euo pipefail
@@ -11,7 +11,7 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 REPOSITORY=$(cd "$HERE/../.." && pwd)
 TARGET=${CARGO_TARGET_DIR:-$REPOSITORY/target}
 CASES=("$@")
-[ $# -gt 0 ] || CASES=(doctor suite lossy engine pair pair-lossy pair-tcp fallback)
+[ $# -gt 0 ] || CASES=(doctor suite engine pair pair-lossy pair-tcp pair-killed pair-frozen fallback)
 
 cd "$REPOSITORY"
 # The path of the last executable that a cargo command names.
@@ -24,13 +24,13 @@ done
 SUITE=$(built test -p sinew-link --test it --no-run)
 PAIR=$(built build -p sinew-collective --example pair)
 SINEW=$(built build -p sinew)
-MODEL=$REPOSITORY/fixtures/models/llama.gguf
+MODEL=$REPOSITORY/fixtures/models/qwen3.gguf
 vm() { "$HERE/vm.sh" "$@"; }
 share=(--share "$REPOSITORY" --share "$TARGET")
 
 # The suite of every transport, over one device: a message goes out of a port and into it again.
 suite() {
-  vm exec "${share[@]}" --env SINEW_TEST_RDMA_DEVICE=1 "$@" -- "$SUITE" suite:: --test-threads=1
+  vm exec "${share[@]}" --env SINEW_TEST_RDMA_DEVICE=1 -- "$SUITE" suite:: --test-threads=1
 }
 
 # One model on two ranks gives the tokens of one rank, over RDMA as over anything else.
@@ -41,13 +41,27 @@ engine() {
   vm exec "${share[@]}" --lib-of "$SINEW" -- /bin/sh -c "$script"
 }
 
-# Two machines; RDMA is chosen, and each sum is right to the bit.
+# Two machines; the transport is the expected one, and each sum is right to the bit.
 pair() { # pair TRANSPORT EXPECTED VM-OPTIONS...
   local transport=$1 expected=$2 out status=0
   shift 2
-  out=$(vm pair "${share[@]}" "$@" -- "$PAIR" "$transport" 20) || status=$?
+  local script="$PAIR $transport 20 && tc -s qdisc show dev eth0 | grep -o 'dropped [0-9]*'"
+  out=$(vm pair "${share[@]}" --lib-of "$PAIR" "$@" -- /bin/sh -c "$script") || status=$?
   echo "$out"
   [ "$status" = 0 ] && [ "$(grep -c "20 rounds over $expected, 0 wrong" <<<"$out")" = 2 ]
+}
+
+# As `pair`, and packets were really lost on the way.
+lossy() { local out; out=$(pair "$@") && echo "$out" && grep -q 'dropped [1-9]' <<<"$out"; }
+
+# Rank 1 gets SIGNAL in the middle of it all; rank 0 must end with a text that has EXPECTED.
+ended() { # ended SIGNAL EXPECTED
+  local script out status=0
+  script="[ \$RANK = 0 ] && { $PAIR rdma 1000000; exit; }
+          $PAIR rdma 1000000 & pid=\$!; sleep 5; kill -s $1 \$pid; sleep 12; exit 0"
+  out=$(vm pair "${share[@]}" --lib-of "$PAIR" --timeout 120 -- /bin/sh -c "$script") || status=$?
+  echo "$out"
+  [ "$status" = 1 ] && grep -q "rank 0 over rdma: .*$2" <<<"$out"
 }
 
 # Without a device: the reason in words, a status, and TCP in its place.
@@ -64,11 +78,12 @@ for name in "${CASES[@]}"; do
   case $name in
     doctor) vm exec "${share[@]}" -- "$SINEW" doctor rdma ;;
     suite) suite ;;
-    lossy) suite --delay 200us --loss 1% --net veth ;;
     engine) engine ;;
     pair) pair auto rdma ;;
-    pair-lossy) pair rdma rdma --delay 1ms --loss 2% ;;
+    pair-lossy) lossy rdma rdma --delay 1ms --loss 2% ;;
     pair-tcp) pair tcp tcp ;;
+    pair-killed) ended KILL "rank 1 is lost" ;;
+    pair-frozen) ended STOP "rank 1" ;;
     fallback) fallback ;;
     *) echo "run.sh: there is no case $name" >&2; exit 2 ;;
   esac

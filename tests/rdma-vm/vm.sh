@@ -130,6 +130,9 @@ launch() {  # launch CTLDIR EXTRA_QEMU_ARGS...   (uses globals); exit status = t
   [ "$rc" = 124 ] && return 124 || return 125
 }
 
+# quoted WORD: as a POSIX shell reads it back. (bash's %q writes what dash does not know.)
+quoted() { local q="'\\''"; printf "'%s' " "${1//\'/$q}"; }
+
 prepare() { # prepare CTLDIR : writes what the guest's init reads
   local ctl=$1 i=0 s
   mkdir -p "$ctl/lib"
@@ -137,9 +140,9 @@ prepare() { # prepare CTLDIR : writes what the guest's init reads
   for b in "${EXTRA_BINS[@]}"; do copy_libs "$b" "$ctl/lib"; done
   { for s in "${SHARES[@]}"; do echo "s$i $s"; i=$((i + 1)); done; } > "$ctl/shares"
   { echo "NET=$NET"; echo "MTU=$MTU"; echo "DELAY=$DELAY"; echo "LOSS=$LOSS"; } > "$ctl/conf"
-  { echo '#!/bin/sh'; printf 'cd %q\n' "$PWD"
-    for e in "${ENVIRONMENT[@]}"; do printf 'export %q\n' "$e"; done
-    printf '%q ' "${CMD[@]}"; echo; } > "$ctl/cmd.sh"
+  { echo '#!/bin/sh'; echo "cd $(quoted "$PWD")"
+    for e in "${ENVIRONMENT[@]}"; do echo "export $(quoted "$e")"; done
+    for e in "${CMD[@]}"; do quoted "$e"; done; echo; } > "$ctl/cmd.sh"
   : > "$ctl/rc"; : > "$ctl/console.log"; : > "$ctl/stdout"
 }
 

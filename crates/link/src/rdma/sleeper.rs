@@ -88,14 +88,17 @@ mod platform {
 
 #[cfg(not(target_os = "linux"))]
 mod platform {
+    use std::mem::MaybeUninit;
     use std::os::fd::AsRawFd;
 
     use super::*;
-    use rustix::event::Timespec;
     use rustix::event::kqueue::{Event, EventFilter, EventFlags, kevent, kqueue};
 
     /// The timer's name in the queue.
     const TIMER: isize = 1;
+
+    /// Two descriptors and the timer.
+    const EVENTS_MAX: usize = 3;
 
     pub(super) struct Waker {
         kqueue: OwnedFd,
@@ -123,11 +126,10 @@ mod platform {
 
         /// Changes the queue and takes what has happened off it; sockets stay readable.
         fn change(&self, changes: &[Event]) -> std::io::Result<()> {
-            let mut happened = Vec::with_capacity(0);
-            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let mut happened = [const { MaybeUninit::<Event>::uninit() }; EVENTS_MAX];
             // SAFETY: the descriptors in the queue are open for as long as it: the link that owns
             // the queue also owns them.
-            unsafe { kevent(&self.kqueue, changes, &mut happened, Some(at_once)) }?;
+            unsafe { kevent(&self.kqueue, changes, &mut happened[..], Some(Duration::ZERO)) }?;
             Ok(())
         }
 
