@@ -3,8 +3,7 @@
 //!
 //! `what` filters by name: `read`, `pool`, `gemv`, `gemm`, `decode`, `prefill`, or a type. A line
 //! gives the best and the median of many runs. `read` is the ceiling of everything with one row.
-//! With one thread on Linux, time is what the thread spent on its CPU, so that other programs on
-//! the machine count less; otherwise it is the wall's.
+//! Times are the wall's, so the machine should have nothing else to do.
 
 use gguf::TensorType;
 use sinew_kernels::{
@@ -65,31 +64,20 @@ fn main() {
     }
 }
 
-/// Seconds this thread has spent on a CPU, if there is one thread and the system tells.
-fn cpu_seconds(pool: &Pool) -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    let nanoseconds: f64 = text.split(' ').next()?.parse().ok()?;
-    (pool.threads() == 1).then_some(nanoseconds * 1e-9)
-}
-
-/// Seconds that one measurement should take at least: a scheduler's clock is coarse.
+/// Seconds that one measurement should take at least.
 const SAMPLE_SECONDS: f64 = 0.15;
 
 /// Seconds of one run: best and median of `runs`.
-fn measure(pool: &Pool, runs: usize, mut work: impl FnMut()) -> (f64, f64) {
+fn measure(runs: usize, mut work: impl FnMut()) -> (f64, f64) {
     let start = Instant::now();
     work();
     let repeats =
         (SAMPLE_SECONDS / start.elapsed().as_secs_f64().max(1e-9)).clamp(1.0, 1e5) as usize;
     let mut seconds: Vec<f64> = (0..runs)
         .map(|_| {
-            let (start, cpu_start) = (Instant::now(), cpu_seconds(pool));
+            let start = Instant::now();
             (0..repeats).for_each(|_| work());
-            let seconds = match (cpu_start, cpu_seconds(pool)) {
-                (Some(start), Some(end)) => end - start,
-                _ => start.elapsed().as_secs_f64(),
-            };
-            seconds / repeats as f64
+            start.elapsed().as_secs_f64() / repeats as f64
         })
         .collect();
     seconds.sort_by(f64::total_cmp);
@@ -100,7 +88,7 @@ fn measure(pool: &Pool, runs: usize, mut work: impl FnMut()) -> (f64, f64) {
 fn read(pool: &Pool) {
     let data = vec![1_u64; STREAM_BYTES / 8];
     let runs = 1 << 16;
-    let (best, median) = measure(pool, 7, || {
+    let (best, median) = measure(7, || {
         pool.run(data.len() / runs, |task| {
             let mut sums = [0_u64; 32];
             for chunk in data[task * runs..][..runs].chunks_exact(32) {
@@ -116,7 +104,7 @@ fn read(pool: &Pool) {
 }
 
 fn jobs(pool: &Pool) {
-    let (best, median) = measure(pool, 7, || {
+    let (best, median) = measure(7, || {
         pool.run(pool.threads(), |task| {
             black_box(task);
         })
@@ -151,7 +139,7 @@ fn gemv(pool: &Pool, ty: TensorType) {
     let matrix = matrix(pool, ty, rows, cols);
     let input = input(pool, 1, cols);
     let mut out = vec![0.0; rows];
-    let (best, median) = measure(pool, 7, || matmul(pool, &input, &mut [(&matrix, &mut out)]));
+    let (best, median) = measure(7, || matmul(pool, &input, &mut [(&matrix, &mut out)]));
     let rate = |seconds: f64| matrix.bytes() as f64 / seconds / 1e9;
     println!("gemv {:14} {:7.2} / {:7.2} GB/s", ty.to_string(), rate(best), rate(median));
 }
@@ -161,7 +149,7 @@ fn gemm(pool: &Pool, ty: TensorType, inputs: usize) {
     let matrix = matrix(pool, ty, rows, cols);
     let input = input(pool, inputs, cols);
     let mut out = vec![0.0; inputs * rows];
-    let (best, median) = measure(pool, 7, || matmul(pool, &input, &mut [(&matrix, &mut out)]));
+    let (best, median) = measure(7, || matmul(pool, &input, &mut [(&matrix, &mut out)]));
     let rate = |seconds: f64| 2.0 * (rows * cols * inputs) as f64 / seconds / 1e9;
     let name = format!("{ty} x {inputs}");
     println!("gemm {name:14} {:7.1} / {:7.1} GOP/s", rate(best), rate(median));
@@ -188,7 +176,7 @@ fn attention(pool: &Pool, name: &str, depth: usize, rows: usize) {
     let q: Vec<f32> = (0..rows * heads * dim).map(|i| (i as f32).sin()).collect();
     let mut out = vec![0.0; q.len()];
     let segment = Segment { table: &table, first_pos: depth, rows };
-    let (best, median) = measure(pool, 7, || {
+    let (best, median) = measure(7, || {
         for cache in &caches {
             attend(pool, cache, &shape, &[segment], &q, &mut out);
         }

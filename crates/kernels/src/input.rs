@@ -53,7 +53,9 @@ impl BitOr for Forms {
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(64))]
 pub(crate) struct InputTile {
-    pub q: [i8; TILE_COLS],
+    /// `round(x / scale)` as `i8` if this is the only row; that plus 128 if there are several, as
+    /// [`Simd::many_splat_x4`] wants it.
+    pub q: [u8; TILE_COLS],
     pub scale: f32,
     pub sums: [i32; 3],
     /// `scale * sum`.
@@ -135,7 +137,8 @@ impl Input {
                 // SAFETY: tile `start / 32` of this row exists; `Quantise` writes every
                 // `rows`-th tile from there, which are this row's.
                 let out = unsafe { tiles.ptr().add(start / TILE_COLS * rows + row) };
-                run(isa, Quantise { x, out, stride: rows });
+                let bias = if rows == 1 { 0 } else { 128 };
+                run(isa, Quantise { x, out, stride: rows, bias });
             }
         });
     }
@@ -158,6 +161,7 @@ struct Quantise<'a> {
     x: &'a [f32],
     out: *mut InputTile,
     stride: usize,
+    bias: i32,
 }
 
 impl Kernel for Quantise<'_> {
@@ -175,7 +179,8 @@ impl Kernel for Quantise<'_> {
                     if top < SMALLEST_MAX { (0.0, 0.0) } else { (top / 127.0, 127.0 / top) };
                 for half in 0..2 {
                     let q = s.to_i(s.mul(halves[half], s.splat(inverse)));
-                    s.store_i8(out.q.as_mut_ptr().add(half * LANES), q);
+                    let biased = s.add_i(q, s.splat_i(self.bias));
+                    s.store_i8(out.q.as_mut_ptr().add(half * LANES).cast(), biased);
                     out.sums[half] = s.sum_i(q);
                 }
                 out.scale = scale;
@@ -202,7 +207,7 @@ mod tests {
         for (name, x) in cases {
             let of = |isa| {
                 let mut tiles = vec![InputTile::default(); 4];
-                run(isa, Quantise { x: &x, out: tiles.as_mut_ptr(), stride: 1 });
+                run(isa, Quantise { x: &x, out: tiles.as_mut_ptr(), stride: 1, bias: 128 });
                 tiles
             };
             let expected = of(Isa::Scalar);
@@ -215,9 +220,9 @@ mod tests {
                 }
             }
             for (tile, x) in expected.iter().zip(x.chunks(TILE_COLS)) {
-                let sum: i32 = tile.q.iter().map(|&q| i32::from(q)).sum();
-                assert_eq!(tile.sums[2], sum);
-                for (q, x) in tile.q.iter().zip(x) {
+                let q = tile.q.map(|q| i32::from(q) - 128);
+                assert_eq!(tile.sums[2], q.iter().sum());
+                for (q, x) in q.iter().zip(x) {
                     let error = (f64::from(*q) * f64::from(tile.scale) - f64::from(*x)).abs();
                     let limit = f64::from(tile.scale) * 0.5001 + f64::from(SMALLEST_MAX);
                     assert!(error <= limit, "{name}: {x} became {q} x {}", tile.scale);

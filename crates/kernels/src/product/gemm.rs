@@ -1,5 +1,6 @@
 //! Many input rows: bound by arithmetic. A task unpacks 256 columns of two panels into its
-//! first-level cache, then runs over its input rows in register tiles.
+//! first-level cache, then runs over its input rows in register tiles; then the next two panels
+//! against the same inputs, which by now are in its second-level cache.
 //!
 //! Sums are kept as `[rows, panels, 16]` between two runs of 256 columns.
 
@@ -17,8 +18,8 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Panels side by side.
-const PANELS: usize = super::GEMM_PANELS;
+/// Panels side by side in a register tile.
+const PANELS: usize = 2;
 
 /// Unpacked weights of two panels by up to eight tiles, with their scales.
 #[repr(C, align(64))]
@@ -26,6 +27,8 @@ struct Unpacked {
     weights: [[[[u8; VECTOR_BYTES]; TILE]; RECORD_TILES_MAX]; PANELS],
     scales: [[[[f32; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
     offsets: [[[[f32; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
+    /// Where sums start, where weights are signed.
+    starts: [[[[i32; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
     floats: [[[f32; LANES]; FLOAT_RUN]; PANELS],
 }
 
@@ -34,6 +37,7 @@ thread_local! {
         weights: [[[[0; VECTOR_BYTES]; TILE]; RECORD_TILES_MAX]; PANELS],
         scales: [[[[0.0; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
         offsets: [[[[0.0; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
+        starts: [[[[0; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
         floats: [[[0.0; LANES]; FLOAT_RUN]; PANELS],
     }));
 }
@@ -51,41 +55,58 @@ pub(super) fn sum_leaf(
 ) {
     assert_eq!(sums.len(), rows.len() * panels.len() * LANES);
     sums.fill(0.0);
-    let count = panels.len();
-    let panels: [&[u8]; PANELS] =
-        std::array::from_fn(|p| matrix.panel((panels.start + p).min(panels.end - 1)));
+    let pairs = panels.clone().step_by(PANELS).map(|first| Pair {
+        data: std::array::from_fn(|p| matrix.panel((first + p).min(panels.end - 1))),
+        count: PANELS.min(panels.end - first),
+        at: first - panels.start,
+    });
     UNPACKED.with_borrow_mut(|unpacked| {
         with_quantised!(matrix.ty(), T => {
             let tiles = cols.start / TILE_COLS..cols.end / TILE_COLS;
             for first in tiles.clone().step_by(RECORD_TILES_MAX) {
                 let tiles = first..tiles.end.min(first + RECORD_TILES_MAX);
-                let work = UnpackTiles::<T> {
-                    panels, count, tiles: tiles.clone(), unpacked, format: PhantomData,
-                };
-                run(isa, work);
-                run(isa, TileSums::<T> {
-                    unpacked, count, tiles, x: input, rows: rows.clone(), sums,
-                    format: PhantomData,
-                });
+                for pair in pairs.clone() {
+                    run(isa, UnpackTiles::<T> {
+                        pair, tiles: tiles.clone(), unpacked, format: PhantomData,
+                    });
+                    run(isa, TileSums::<T> {
+                        unpacked, pair, tiles: tiles.clone(), x: input, rows: rows.clone(),
+                        sums, panels: panels.len(), format: PhantomData,
+                    });
+                }
             }
         }, _ => with_float!(matrix.ty(), T => {
             for first in cols.clone().step_by(FLOAT_RUN) {
                 let cols = first..cols.end.min(first + FLOAT_RUN);
-                run(isa, UnpackFloats::<T> {
-                    panels, count, cols: cols.clone(), unpacked, format: PhantomData,
-                });
-                run(isa, FloatSums {
-                    unpacked, count, cols, x: input, rows: rows.clone(), sums,
-                });
+                for pair in pairs.clone() {
+                    run(isa, UnpackFloats::<T> {
+                        pair, cols: cols.clone(), unpacked, format: PhantomData,
+                    });
+                    run(isa, FloatSums {
+                        unpacked, pair, cols: cols.clone(), x: input, rows: rows.clone(), sums,
+                        panels: panels.len(),
+                    });
+                }
             }
         }, _ => unreachable!("no matrix of type {} can be made", matrix.ty())));
     });
 }
 
-/// Unpacks tiles `tiles` (within one leaf) of `count` panels.
-struct UnpackTiles<'a, T> {
-    panels: [&'a [u8]; PANELS],
+/// Four bytes of 128.
+const ALL_128: i32 = i32::from_ne_bytes([128; 4]);
+
+/// One or two neighbouring panels.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
+    data: [&'a [u8]; PANELS],
     count: usize,
+    /// The first one's place among the task's panels.
+    at: usize,
+}
+
+/// Unpacks tiles `tiles` (within one leaf) of a pair.
+struct UnpackTiles<'a, T> {
+    pair: Pair<'a>,
     tiles: Range<usize>,
     unpacked: &'a mut Unpacked,
     format: PhantomData<T>,
@@ -97,14 +118,12 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let records = self.tiles.start / T::TILES..self.tiles.end / T::TILES;
-        for p in 0..self.count {
-            let panel = self.panels[p];
+        for p in 0..self.pair.count {
+            let panel = self.pair.data[p];
             assert!(panel.len() >= records.end * T::RECORD);
-            let (weights, scales, offsets) = (
-                &mut self.unpacked.weights[p],
-                &mut self.unpacked.scales[p],
-                &mut self.unpacked.offsets[p],
-            );
+            let Unpacked { weights, scales, offsets, starts, .. } = &mut *self.unpacked;
+            let (weights, scales) = (&mut weights[p], &mut scales[p]);
+            let (offsets, starts) = (&mut offsets[p], &mut starts[p]);
             for index in records.clone() {
                 // SAFETY: the record lies inside the panel, as asserted above, and every vector
                 // stored has its place in an array.
@@ -116,13 +135,23 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
                         let share = T::RECORD / T::TILES;
                         fetch_ahead(s, record.wrapping_add(tile * share), share);
                         let unpacked = tile_weights::<S, T>(s, record, tile);
+                        let mut sums = [s.splat_i(0); 2];
                         for i in 0..TILE {
-                            s.store_i(weights[slot][i].as_mut_ptr(), unpacked[i]);
+                            let unpacked = s.many_weights(unpacked[i], T::ZERO);
+                            s.store_i(weights[slot][i].as_mut_ptr(), unpacked);
+                            if S::SIGNED_WEIGHTS {
+                                let sum = &mut sums[i * T::HALVES / TILE];
+                                *sum = s.many_dot4::<false>(*sum, unpacked, s.splat_i(ALL_128));
+                            }
                         }
                         let found = T::scales(s, record, &head, tile);
                         for half in 0..T::HALVES {
                             s.store(scales[slot][half].as_mut_ptr(), found.scale[half]);
                             s.store(offsets[slot][half].as_mut_ptr(), found.offset[half]);
+                            if S::SIGNED_WEIGHTS {
+                                let start = s.sub_i(s.splat_i(0), sums[half]);
+                                s.store_i(starts[slot][half].as_mut_ptr().cast(), start);
+                            }
                         }
                     }
                 }
@@ -134,11 +163,13 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
 /// Adds the products of the unpacked tiles with the same tiles of each input row.
 struct TileSums<'a, T> {
     unpacked: &'a Unpacked,
-    count: usize,
+    pair: Pair<'a>,
     tiles: Range<usize>,
     x: &'a Input,
     rows: Range<usize>,
     sums: &'a mut [f32],
+    /// Of the whole task.
+    panels: usize,
     format: PhantomData<T>,
 }
 
@@ -147,10 +178,10 @@ impl<T: Quantised> Kernel for TileSums<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        if S::WIDE_TILES && self.count == 2 {
+        if S::WIDE_TILES && self.pair.count == 2 {
             self.row_tiles::<S, 2>(s, 0);
         } else {
-            for panel in 0..self.count {
+            for panel in 0..self.pair.count {
                 self.row_tiles::<S, 1>(s, panel);
             }
         }
@@ -189,9 +220,9 @@ impl<T: Quantised> TileSums<'_, T> {
         let inputs = self.x.rows();
         let tiles = self.x.tiles();
         assert!(tiles.len() >= self.tiles.end * inputs && self.rows.end <= inputs);
-        assert!(first + R <= self.rows.len() && panel + P <= self.count);
-        let count = self.count;
-        let at = |p: usize, r: usize| ((first + r) * count + panel + p) * LANES;
+        assert!(first + R <= self.rows.len() && panel + P <= self.pair.count);
+        let (panels, start) = (self.panels, self.pair.at + panel);
+        let at = |p: usize, r: usize| ((first + r) * panels + start + p) * LANES;
         assert!(self.sums.len() >= at(P - 1, R - 1) + LANES);
         let sums = self.sums.as_mut_ptr();
         // SAFETY: every vector of sums and every input tile lies inside its slice, as asserted
@@ -231,25 +262,33 @@ impl<T: Quantised> TileSums<'_, T> {
             s.zero_factor::<false>(T::ZERO)
         };
         let quads = TILE / T::HALVES;
+        let mut scaled = [[s.splat(0.0); P]; R];
         for half in 0..T::HALVES {
             let whole = if T::HALVES == 1 { 2 } else { half };
             // SAFETY: the caller promises the input tiles; everything else is an array of the
             // right size.
             unsafe {
-                let mut dots = array_of!(R, [s.splat_i(0); P], r => {
-                    [s.splat_i(factor * (*x.add(r)).sums[whole]); P]
-                });
+                let mut dots = [[s.splat_i(0); P]; R];
+                for r in 0..R {
+                    for p in 0..P {
+                        dots[r][p] = if S::SIGNED_WEIGHTS {
+                            s.load_i(self.unpacked.starts[panel + p][slot][half].as_ptr().cast())
+                        } else {
+                            s.splat_i(factor * (*x.add(r)).sums[whole])
+                        };
+                    }
+                }
                 for i in half * quads..(half + 1) * quads {
                     let weights = array_of!(P, s.splat_i(0), p => {
                         s.load_i(self.unpacked.weights[panel + p][slot][i].as_ptr())
                     });
                     for r in 0..R {
-                        let bytes = s.splat_x4((*x.add(r)).q.as_ptr().add(4 * i));
+                        let bytes = s.many_splat_x4((*x.add(r)).q.as_ptr().add(4 * i));
                         for p in 0..P {
                             dots[r][p] = if T::BIASED {
-                                s.dot4::<true>(dots[r][p], weights[p], bytes)
+                                s.many_dot4::<true>(dots[r][p], weights[p], bytes)
                             } else {
-                                s.dot4::<false>(dots[r][p], weights[p], bytes)
+                                s.many_dot4::<false>(dots[r][p], weights[p], bytes)
                             };
                         }
                     }
@@ -257,8 +296,15 @@ impl<T: Quantised> TileSums<'_, T> {
                 for p in 0..P {
                     let scale = s.load(self.unpacked.scales[panel + p][slot][half].as_ptr());
                     for r in 0..R {
-                        let scaled = s.mul(s.to_f(dots[r][p]), scale);
-                        acc[r][p] = s.fma(scaled, s.splat((*x.add(r)).scale), acc[r][p]);
+                        let dot = s.to_f(dots[r][p]);
+                        scaled[r][p] = match half {
+                            0 => s.mul(dot, scale),
+                            _ => s.fma(dot, scale, scaled[r][p]),
+                        };
+                        if half + 1 == T::HALVES {
+                            let input_scale = s.splat((*x.add(r)).scale);
+                            acc[r][p] = s.fma(scaled[r][p], input_scale, acc[r][p]);
+                        }
                     }
                     if T::OFFSETS {
                         let offset = s.load(self.unpacked.offsets[panel + p][slot][half].as_ptr());
@@ -273,10 +319,9 @@ impl<T: Quantised> TileSums<'_, T> {
     }
 }
 
-/// Unpacks columns `cols` (one run) of `count` panels.
+/// Unpacks columns `cols` (one run) of a pair.
 struct UnpackFloats<'a, T> {
-    panels: [&'a [u8]; PANELS],
-    count: usize,
+    pair: Pair<'a>,
     cols: Range<usize>,
     unpacked: &'a mut Unpacked,
     format: PhantomData<T>,
@@ -288,7 +333,8 @@ impl<T: FloatFormat> Kernel for UnpackFloats<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let column_bytes = T::BYTES * LANES;
-        for (panel, unpacked) in self.panels[..self.count].iter().zip(&mut self.unpacked.floats) {
+        let Pair { data, count, .. } = self.pair;
+        for (panel, unpacked) in data[..count].iter().zip(&mut self.unpacked.floats) {
             let columns = &panel[self.cols.start * column_bytes..self.cols.end * column_bytes];
             for (from, to) in columns.chunks_exact(column_bytes).zip(unpacked) {
                 fetch_ahead(s, from.as_ptr(), column_bytes);
@@ -302,11 +348,13 @@ impl<T: FloatFormat> Kernel for UnpackFloats<'_, T> {
 /// Adds the products of the unpacked run with the same columns of each input row.
 struct FloatSums<'a> {
     unpacked: &'a Unpacked,
-    count: usize,
+    pair: Pair<'a>,
     cols: Range<usize>,
     x: &'a Input,
     rows: Range<usize>,
     sums: &'a mut [f32],
+    /// Of the whole task.
+    panels: usize,
 }
 
 impl Kernel for FloatSums<'_> {
@@ -314,10 +362,10 @@ impl Kernel for FloatSums<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        if S::WIDE_TILES && self.count == 2 {
+        if S::WIDE_TILES && self.pair.count == 2 {
             self.row_tiles::<S, 2>(s, 0);
         } else {
-            for panel in 0..self.count {
+            for panel in 0..self.pair.count {
                 self.row_tiles::<S, 1>(s, panel);
             }
         }
@@ -356,9 +404,9 @@ impl FloatSums<'_> {
         let width = self.x.cols();
         let row = self.rows.start + first;
         assert!(floats.len() >= (row + R - 1) * width + self.cols.end);
-        assert!(panel + P <= self.count && self.cols.len() <= FLOAT_RUN);
-        let count = self.count;
-        let at = |p: usize, r: usize| ((first + r) * count + panel + p) * LANES;
+        assert!(panel + P <= self.pair.count && self.cols.len() <= FLOAT_RUN);
+        let (panels, start) = (self.panels, self.pair.at + panel);
+        let at = |p: usize, r: usize| ((first + r) * panels + start + p) * LANES;
         assert!(self.sums.len() >= at(P - 1, R - 1) + LANES);
         let sums = self.sums.as_mut_ptr();
         // SAFETY: every vector of sums, every column of the run and every input number lies inside

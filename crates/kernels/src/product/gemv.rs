@@ -126,7 +126,7 @@ fn add_tile<S: Simd, T: Quantised>(
     let factor =
         if T::BIASED { s.zero_factor::<true>(T::ZERO) } else { s.zero_factor::<false>(T::ZERO) };
     let quads = TILE / T::HALVES;
-    let mut acc = acc;
+    let (mut acc, mut scaled) = (acc, s.splat(0.0));
     for half in 0..T::HALVES {
         let whole = if T::HALVES == 1 { 2 } else { half };
         // Two chains, because one would wait for itself; integers may be added in any order.
@@ -138,9 +138,14 @@ fn add_tile<S: Simd, T: Quantised>(
                 s.dot4::<false>(dots[i % 2], weights[i], bytes[i])
             };
         }
-        let dot = s.add_i(dots[0], dots[1]);
-        let scaled = s.mul(s.to_f(dot), scales.scale[half]);
-        acc = s.fma(scaled, s.splat(x.scale), acc);
+        let dot = s.to_f(s.add_i(dots[0], dots[1]));
+        scaled = match half {
+            0 => s.mul(dot, scales.scale[0]),
+            _ => s.fma(dot, scales.scale[1], scaled),
+        };
+        if half + 1 == T::HALVES {
+            acc = s.fma(scaled, s.splat(x.scale), acc);
+        }
         if T::OFFSETS {
             acc = s.fma(scales.offset[half], s.splat(x.scaled_sums[whole]), acc);
         }

@@ -7,9 +7,11 @@
 //!
 //! * A *leaf* is a run of columns (see the crate `sumtree`). Its partial sum for one output starts
 //!   at zero and takes its tiles of 32 columns from left to right:
-//!   `sum = fma(dot * weight_scale, input_scale, sum)`, where `dot` is an exact integer (types with
-//!   two scales a tile: once for each half), then `sum = fma(offset, input_scale * input_sum, sum)`
-//!   for types with offsets.
+//!   `sum = fma(dot * weight_scale, input_scale, sum)`, where `dot` is an exact integer; for types
+//!   with offsets, `sum = fma(offset, input_scale * input_sum, sum)` comes next. Types with two
+//!   scales a tile take the first half's offset first, then
+//!   `sum = fma(fma(dot_1, weight_scale_1, dot_0 * weight_scale_0), input_scale, sum)`, then the
+//!   second half's offset.
 //! * Float weights: runs of 256 columns, counted from the leaf's start, each summed by `fma` from
 //!   left to right starting at zero, are added up from left to right.
 //! * Leaves are added in the order of `sumtree`.
@@ -35,14 +37,19 @@ use parts::Stack;
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Input rows that one task of a product with many rows covers: the sums of 32 outputs for these
-/// rows (16 KB) stay in the first-level cache.
-const TILE_ROWS: usize = 128;
+/// Input rows that one task of a product with many rows covers: whole register tiles of six, and
+/// few enough that 256 columns of them (66 KB) and their sums stay in the second-level cache.
+const TILE_ROWS: usize = 132;
 
-/// Panels that one task covers, by the number of input rows: four weight streams for one row
-/// (that is what it takes to keep a core's memory pipeline full), register tiles of two otherwise.
+/// Panels that one task of a product with one row covers: four weight streams, which is what it
+/// takes to keep a core's memory pipeline full.
 const GEMV_PANELS: usize = 4;
-const GEMM_PANELS: usize = 2;
+
+/// The same for many rows, at most: each input is fetched from afar once for so many panels.
+const GEMM_PANELS: usize = 8;
+
+/// Tasks that each thread should find at least, so that none waits long for the last one.
+const TASKS_A_THREAD: usize = 4;
 
 /// How far ahead of its use a weight's cache line is asked for.
 const PREFETCH_BYTES: usize = 4096;
@@ -155,10 +162,11 @@ pub(crate) fn multiply_on(isa: Isa, pool: &Pool, products: &mut [Product]) {
         many.resize_with(products.len(), || None);
         &mut many
     };
+    let panels_a_task = panels_a_task(products, pool.threads());
     let mut tasks = 0;
     for (slot, product) in plans.iter_mut().zip(products) {
         let out = plan(product);
-        let planned = Plan::new(product, out);
+        let planned = Plan::new(product, out, panels_a_task);
         tasks += planned.tasks;
         *slot = Some(planned);
     }
@@ -175,10 +183,19 @@ pub(crate) fn multiply_on(isa: Isa, pool: &Pool, products: &mut [Product]) {
     });
 }
 
+/// How many panels a task with many rows covers: as many as leave enough tasks for all threads.
+fn panels_a_task(products: &[Product], threads: usize) -> usize {
+    let work =
+        |product: &Product| product.matrix.panels() * product.input.rows().div_ceil(TILE_ROWS);
+    let panels: usize = products.iter().map(work).sum();
+    let fair = panels / (TASKS_A_THREAD * threads);
+    if fair >= GEMM_PANELS { GEMM_PANELS } else { (fair / 2 * 2).max(2) }
+}
+
 impl<'a> Plan<'a> {
-    fn new(product: &Product<'a>, out: SharedMut<f32>) -> Self {
+    fn new(product: &Product<'a>, out: SharedMut<f32>, panels_a_task: usize) -> Self {
         let rows = product.input.rows();
-        let panels_a_task = if rows == 1 { GEMV_PANELS } else { GEMM_PANELS };
+        let panels_a_task = if rows == 1 { GEMV_PANELS } else { panels_a_task };
         let row_tiles = rows.div_ceil(TILE_ROWS);
         let tasks = product.matrix.panels().div_ceil(panels_a_task) * row_tiles;
         Self {

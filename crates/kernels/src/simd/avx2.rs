@@ -67,6 +67,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type F = F;
     type I = I;
     const WIDE_TILES: bool = false;
+    const SIGNED_WEIGHTS: bool = VNNI;
 
     memory_ops! {
         load(from: *const f32) -> F = [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))];
@@ -113,7 +114,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
                 (_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
             _mm_storeu_si128(to.cast(), _mm_packus_epi16(first, last));
         };
-        splat_x4(from: *const i8) -> I =
+        splat_x4(from: *const u8) -> I =
             [_mm256_set1_epi32(from.cast::<i32>().read_unaligned()); 2];
     }
 
@@ -150,6 +151,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         and(a: I, b: I) -> I = halves!(_mm256_and_si256, a, b);
         or(a: I, b: I) -> I = halves!(_mm256_or_si256, a, b);
         add_i(a: I, b: I) -> I = halves!(_mm256_add_epi32, a, b);
+        sub_i(a: I, b: I) -> I = halves!(_mm256_sub_epi32, a, b);
         max_i(a: I, b: I) -> I = halves!(_mm256_max_epi32, a, b);
         min_i(a: I, b: I) -> I = halves!(_mm256_min_epi32, a, b);
         shl(v: I, bits: u32) -> I = {
@@ -205,5 +207,34 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     fn zero_factor<const BIASED: bool>(self, zero: i32) -> i32 {
         if BIASED && !VNNI { 128 - zero } else { -zero }
+    }
+
+    #[inline(always)]
+    fn many_weights(self, weights: I, zero: i32) -> I {
+        if !VNNI {
+            return weights;
+        }
+        // SAFETY: `self` proves that the machine has the instructions.
+        let zero = unsafe { [_mm256_set1_epi8(zero as i8); 2] };
+        // SAFETY: as above.
+        unsafe { halves!(_mm256_sub_epi8, weights, zero) }
+    }
+
+    #[inline(always)]
+    unsafe fn many_splat_x4(self, from: *const u8) -> I {
+        // SAFETY: `self` proves the instructions, the caller the memory.
+        unsafe {
+            let x = _mm256_set1_epi32(from.cast::<i32>().read_unaligned());
+            if VNNI { [x; 2] } else { [_mm256_xor_si256(x, _mm256_set1_epi8(-128)); 2] }
+        }
+    }
+
+    #[inline(always)]
+    fn many_dot4<const BIASED: bool>(self, acc: I, weights: I, x: I) -> I {
+        if !VNNI {
+            return self.dot4::<BIASED>(acc, weights, x);
+        }
+        // SAFETY: `self` proves that the machine has the instructions.
+        unsafe { halves!(_mm256_dpbusd_avx_epi32, acc, x, weights) }
     }
 }

@@ -46,6 +46,7 @@ impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
     const WIDE_TILES: bool = true;
+    const SIGNED_WEIGHTS: bool = true;
 
     memory_ops! {
         load(from: *const f32) -> __m512 = _mm512_loadu_ps(from);
@@ -69,7 +70,9 @@ impl Simd for Avx512 {
             _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
         store_i8(to: *mut i8, v: __m512i) -> () =
             _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(v));
-        splat_x4(from: *const i8) -> __m512i =
+        splat_x4(from: *const u8) -> __m512i =
+            _mm512_set1_epi32(from.cast::<i32>().read_unaligned());
+        many_splat_x4(from: *const u8) -> __m512i =
             _mm512_set1_epi32(from.cast::<i32>().read_unaligned());
     }
 
@@ -90,6 +93,7 @@ impl Simd for Avx512 {
         and(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);
         or(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512(a, b);
         add_i(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);
+        sub_i(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi32(a, b);
         max_i(a: __m512i, b: __m512i) -> __m512i = _mm512_max_epi32(a, b);
         min_i(a: __m512i, b: __m512i) -> __m512i = _mm512_min_epi32(a, b);
         shl(v: __m512i, bits: u32) -> __m512i =
@@ -129,5 +133,17 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn zero_factor<const BIASED: bool>(self, zero: i32) -> i32 {
         -zero
+    }
+
+    #[inline(always)]
+    fn many_weights(self, weights: __m512i, zero: i32) -> __m512i {
+        // SAFETY: `self` proves that the machine has the instructions.
+        unsafe { _mm512_sub_epi8(weights, _mm512_set1_epi8(zero as i8)) }
+    }
+
+    #[inline(always)]
+    fn many_dot4<const BIASED: bool>(self, acc: __m512i, weights: __m512i, x: __m512i) -> __m512i {
+        // SAFETY: `self` proves that the machine has the instructions.
+        unsafe { _mm512_dpbusd_epi32(acc, x, weights) }
     }
 }

@@ -93,6 +93,7 @@ pub(crate) trait Simd: Copy {
     fn and(self, a: Self::I, b: Self::I) -> Self::I;
     fn or(self, a: Self::I, b: Self::I) -> Self::I;
     fn add_i(self, a: Self::I, b: Self::I) -> Self::I;
+    fn sub_i(self, a: Self::I, b: Self::I) -> Self::I;
     fn max_i(self, a: Self::I, b: Self::I) -> Self::I;
     fn min_i(self, a: Self::I, b: Self::I) -> Self::I;
     /// Shifts each lane left; bits fall off.
@@ -117,9 +118,26 @@ pub(crate) trait Simd: Copy {
     /// weight first, and [`Simd::zero_factor`] makes up for it.
     fn dot4<const BIASED: bool>(self, acc: Self::I, weights: Self::I, x: Self::I) -> Self::I;
     /// Four input bytes in every lane.
-    unsafe fn splat_x4(self, from: *const i8) -> Self::I;
+    unsafe fn splat_x4(self, from: *const u8) -> Self::I;
     /// A dot product starts at this times the sum of its inputs, if weight `zero` stands for 0.
     fn zero_factor<const BIASED: bool>(self, zero: i32) -> i32;
+
+    /// Whether products with many rows have their weights signed and their inputs as they lie in
+    /// memory, unsigned. Their sums then start at -128 times the weights' own sum, which all rows
+    /// share, instead of at a number of each row.
+    const SIGNED_WEIGHTS: bool = false;
+    /// Weights as [`Simd::many_dot4`] takes them.
+    #[inline(always)]
+    fn many_weights(self, weights: Self::I, _zero: i32) -> Self::I {
+        weights
+    }
+    /// Four input bytes in every lane for [`Simd::many_dot4`]; in memory they have 128 added.
+    unsafe fn many_splat_x4(self, from: *const u8) -> Self::I;
+    /// As [`Simd::dot4`], of weights and inputs made for it.
+    #[inline(always)]
+    fn many_dot4<const BIASED: bool>(self, acc: Self::I, weights: Self::I, x: Self::I) -> Self::I {
+        self.dot4::<BIASED>(acc, weights, x)
+    }
 
     /// Asks for the cache line at `from`; any address will do.
     fn prefetch(self, from: *const u8);

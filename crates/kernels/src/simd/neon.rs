@@ -174,8 +174,12 @@ impl<const DOT: bool> Simd for Neon<DOT> {
             let high = vcombine_s16(vmovn_s32(v[2]), vmovn_s32(v[3]));
             vst1q_s8(to, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
         };
-        splat_x4(from: *const i8) -> I =
+        splat_x4(from: *const u8) -> I =
             [vdupq_n_s32(from.cast::<i32>().read_unaligned()); 4];
+        many_splat_x4(from: *const u8) -> I = {
+            let x = vdupq_n_s32(from.cast::<i32>().read_unaligned());
+            [veorq_s32(x, vdupq_n_s32(i32::from_ne_bytes([0x80; 4]))); 4]
+        };
     }
 
     ops! {
@@ -203,6 +207,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         and(a: I, b: I) -> I = quads!(i => vandq_s32(a[i], b[i]));
         or(a: I, b: I) -> I = quads!(i => vorrq_s32(a[i], b[i]));
         add_i(a: I, b: I) -> I = quads!(i => vaddq_s32(a[i], b[i]));
+        sub_i(a: I, b: I) -> I = quads!(i => vsubq_s32(a[i], b[i]));
         max_i(a: I, b: I) -> I = quads!(i => vmaxq_s32(a[i], b[i]));
         min_i(a: I, b: I) -> I = quads!(i => vminq_s32(a[i], b[i]));
         shl(v: I, bits: u32) -> I = quads!(i => vshlq_s32(v[i], vdupq_n_s32(bits as i32)));

@@ -171,6 +171,10 @@ impl Simd for Scalar {
         zip(a, b, i32::wrapping_add)
     }
     #[inline(always)]
+    fn sub_i(self, a: I, b: I) -> I {
+        zip(a, b, i32::wrapping_sub)
+    }
+    #[inline(always)]
     fn max_i(self, a: I, b: I) -> I {
         zip(a, b, i32::max)
     }
@@ -218,9 +222,15 @@ impl Simd for Scalar {
         out
     }
     #[inline(always)]
-    unsafe fn splat_x4(self, from: *const i8) -> I {
+    unsafe fn splat_x4(self, from: *const u8) -> I {
         // SAFETY: as the trait says; four bytes are read.
         [i32::from_le_bytes(unsafe { from.cast::<[u8; 4]>().read() }); LANES]
+    }
+    #[inline(always)]
+    unsafe fn many_splat_x4(self, from: *const u8) -> I {
+        // SAFETY: as the trait says; four bytes are read.
+        let bytes = unsafe { from.cast::<[u8; 4]>().read() };
+        [i32::from_le_bytes(bytes.map(|byte| byte ^ 0x80)); LANES]
     }
     #[inline(always)]
     fn zero_factor<const BIASED: bool>(self, zero: i32) -> i32 {
