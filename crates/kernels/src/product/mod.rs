@@ -52,7 +52,7 @@ const GEMM_PANELS: usize = 8;
 const TASKS_A_THREAD: usize = 4;
 
 /// How far ahead of its use a weight's cache line is asked for.
-const PREFETCH_BYTES: usize = 4096;
+const PREFETCH_BYTES: usize = 2048;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
