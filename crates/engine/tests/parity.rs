@@ -58,6 +58,12 @@ const FLOAT_MODELS: &[&str] = &[
     "models/deepseek-v2",
     "models/deepseek-v3",
     "models/kimi-k2",
+    "models/granite",
+    "models/smollm3",
+    "models/llama-odd",
+    "models/qwen3moe-odd",
+    "models/deepseek-v3-odd",
+    "models/gemma3-odd",
 ];
 
 /// Rounding grows with depth, and 27 layers of random experts turn some of it into other choices
