@@ -24,7 +24,6 @@ impl Model {
     /// # Errors
     /// A key that every model has is missing.
     pub fn of(directory: &Directory) -> Result<Self, Error> {
-        const KV_BYTES: u64 = 2;
         const RANKS_MAX: usize = 16;
         let arch = directory.str("general.architecture")?;
         let key = |name: &str| format!("{arch}.{name}");
@@ -37,8 +36,14 @@ impl Model {
         let k_dim = directory.find_u64(&key("attention.key_length"))?.unwrap_or(width / heads);
         let v_dim = directory.find_u64(&key("attention.value_length"))?.unwrap_or(k_dim);
 
+        // A cache holds what quantised weights make in half precision, what float ones make in f32.
+        let filled_by = ["attn_k", "attn_qkv", "attn_kv_a_mqa"]
+            .iter()
+            .find_map(|name| directory.find_tensor(&format!("blk.0.{name}.weight")));
+        let floats = filled_by.is_some_and(|tensor| tensor.ty.block_len() == 1);
+        let kv_bytes = if floats { 4 } else { 2 };
         let lengths = directory.tensors().iter().map(|t| t.range.end - t.range.start);
-        let kv_bytes_per_token = [layers as u64, kv_heads, k_dim.saturating_add(v_dim), KV_BYTES]
+        let kv_bytes_per_token = [layers as u64, kv_heads, k_dim.saturating_add(v_dim), kv_bytes]
             .into_iter()
             .fold(1u64, u64::saturating_mul);
         Ok(Self {

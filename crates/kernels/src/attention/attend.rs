@@ -1,6 +1,6 @@
 //! Which task computes what: batches, causal masks, head groups and spans.
 
-use super::cache::KvCache;
+use super::cache::{Head, KvCache};
 use super::tile::{AddPage, Convert, Finish, Merge, Query, States};
 use super::{PAGE_POSITIONS, SPAN_POSITIONS};
 use crate::isa::{Isa, run};
@@ -311,12 +311,23 @@ impl<'a> Batch<'a> {
         let end = (tile.first_pos + tile.rows.len()).min((span + 1) * SPAN_POSITIONS);
         let last = end.div_ceil(PAGE_POSITIONS) - 1;
         for page in start..=last {
-            let (keys, values) = self.cache.head(tile.table[page], tile.group.kv_head);
+            let this = self.cache.head(tile.table[page], tile.group.kv_head);
             let next = tile.table[(page + 1).min(last)];
-            let (next_keys, _) = self.cache.head(next, tile.group.kv_head);
+            let next = self.cache.head(next, tile.group.kv_head);
             let (start, scale, soft_cap) =
                 (page * PAGE_POSITIONS, self.shape.scale, self.shape.soft_cap);
             let states = &mut *states;
+            let (keys, values, next_keys) = match (this, next) {
+                (Head::F16(keys, values), Head::F16(next_keys, _)) => (keys, values, next_keys),
+                (Head::F32(keys, values), Head::F32(next_keys, _)) => {
+                    #[rustfmt::skip]
+                    run(self.isa, AddPage {
+                        keys, values, next_keys, start, queries, states, v_stride, scale, soft_cap,
+                    });
+                    continue;
+                }
+                _ => unreachable!("a cache has one kind of number"),
+            };
             if queries.len() < QUERIES_CONVERTED {
                 #[rustfmt::skip]
                 run(self.isa, AddPage {

@@ -18,6 +18,24 @@ pub enum CacheKind {
     /// IEEE half precision; what does not fit becomes the largest number that does.
     #[default]
     F16,
+    /// As they are.
+    F32,
+}
+
+impl CacheKind {
+    /// Bytes of one number.
+    pub fn number_bytes(self) -> usize {
+        match self {
+            CacheKind::F16 => size_of::<u16>(),
+            CacheKind::F32 => size_of::<f32>(),
+        }
+    }
+}
+
+/// The keys `[k_dim, 64]` and values `[64, v_stride]` of one head in one page.
+pub(super) enum Head<'a> {
+    F16(&'a [u16], &'a [u16]),
+    F32(&'a [f32], &'a [f32]),
 }
 
 /// The largest finite half-precision number.
@@ -31,6 +49,7 @@ pub struct KvCache {
     /// `v_dim` rounded up to whole vectors.
     v_stride: usize,
     pages: usize,
+    kind: CacheKind,
     data: Region,
 }
 
@@ -54,13 +73,14 @@ impl KvCache {
             return Err(impossible);
         };
         let v_stride = v_dim.next_multiple_of(LANES);
-        Ok(Self { heads: kv_heads, k_dim, v_dim, v_stride, pages, data: Region::zeroed(bytes)? })
+        let data = Region::zeroed(bytes)?;
+        Ok(Self { heads: kv_heads, k_dim, v_dim, v_stride, pages, kind, data })
     }
 
     /// Bytes of one page of one layer.
     pub fn page_bytes(kv_heads: usize, k_dim: usize, v_dim: usize, kind: CacheKind) -> usize {
-        let CacheKind::F16 = kind;
-        2 * PAGE_POSITIONS * kv_heads * (k_dim + v_dim.next_multiple_of(LANES))
+        let numbers = PAGE_POSITIONS * kv_heads * (k_dim + v_dim.next_multiple_of(LANES));
+        kind.number_bytes() * numbers
     }
 
     /// Heads of keys and values.
@@ -87,24 +107,41 @@ impl KvCache {
         self.v_stride
     }
 
-    /// Half-precision numbers of one head in one page.
+    /// Numbers of one head in one page.
     fn head_len(&self) -> usize {
         PAGE_POSITIONS * (self.k_dim + self.v_stride)
     }
 
-    /// The keys `[k_dim, 64]` and values `[64, v_stride]` of one head in one page, as half
-    /// precision.
-    pub(super) fn head(&self, page: u32, head: usize) -> (&[u16], &[u16]) {
+    pub(super) fn head(&self, page: u32, head: usize) -> Head<'_> {
         let page = page as usize;
         assert!(page < self.pages, "page {page} of a cache of {} pages", self.pages);
         assert!(head < self.heads);
+        let keys = PAGE_POSITIONS * self.k_dim;
+        match self.kind {
+            CacheKind::F16 => {
+                // SAFETY: any bits are a half-precision number, of which the cache is made.
+                let (keys, values) = unsafe { self.run(page, head) }.split_at(keys);
+                Head::F16(keys, values)
+            }
+            CacheKind::F32 => {
+                // SAFETY: the same of f32.
+                let (keys, values) = unsafe { self.run(page, head) }.split_at(keys);
+                Head::F32(keys, values)
+            }
+        }
+    }
+
+    /// All numbers of one head in one page.
+    ///
+    /// # Safety
+    /// The cache is made of such numbers, for which any bits are valid.
+    unsafe fn run<T>(&self, page: usize, head: usize) -> &[T] {
         let at = (page * self.heads + head) * self.head_len();
-        // SAFETY: the region holds `pages * heads` runs of `head_len` numbers, and any bits are a
-        // half-precision number.
-        let all = unsafe {
-            std::slice::from_raw_parts(self.data.as_ptr().cast::<u16>().add(at), self.head_len())
-        };
-        all.split_at(PAGE_POSITIONS * self.k_dim)
+        // SAFETY: the region holds `pages * heads` runs of `head_len` numbers, and `head` checked
+        // both.
+        unsafe {
+            std::slice::from_raw_parts(self.data.as_ptr().cast::<T>().add(at), self.head_len())
+        }
     }
 
     /// Stores keys and values of consecutive positions of one sequence.
@@ -133,7 +170,7 @@ impl KvCache {
         assert!(used.iter().all(|&page| (page as usize) < self.pages), "no such page in {used:?}");
         let once = |(i, page): (usize, &u32)| !used[..i].contains(page);
         assert!(used.iter().enumerate().all(once), "a table names a page once, not as in {used:?}");
-        let data = SharedMut::new(self.data.as_mut_ptr().cast::<u16>());
+        let data = SharedMut::new(self.data.as_mut_ptr());
         let isa = Isa::chosen();
         let heads = self.heads;
         let this = &*self;
@@ -146,13 +183,27 @@ impl KvCache {
                 let (row, slot) = (pos - first_pos, pos % PAGE_POSITIONS);
                 let k = &k[(row * heads + head) * this.k_dim..][..this.k_dim];
                 let v = &v[(row * heads + head) * this.v_dim..][..this.v_dim];
+                let first_value = PAGE_POSITIONS * this.k_dim + slot * this.v_stride;
                 // SAFETY: `at` starts the run of this head in an existing page, which this task
-                // alone writes (the table names it once); `slot` is below 64.
+                // alone writes (the table names it once); `slot` is below 64; the numbers are of
+                // the cache's kind.
                 unsafe {
-                    let keys = data.ptr().add(at);
-                    let values = keys.add(PAGE_POSITIONS * this.k_dim + slot * this.v_stride);
-                    run(isa, StoreHalf { x: k, out: keys.add(slot), stride: PAGE_POSITIONS });
-                    run(isa, StoreHalf { x: v, out: values, stride: 1 });
+                    match this.kind {
+                        CacheKind::F16 => {
+                            let keys = data.ptr().cast::<u16>().add(at);
+                            let (keys, values) = (keys.add(slot), keys.add(first_value));
+                            run(isa, StoreHalf { x: k, out: keys, stride: PAGE_POSITIONS });
+                            run(isa, StoreHalf { x: v, out: values, stride: 1 });
+                        }
+                        CacheKind::F32 => {
+                            let keys = data.ptr().cast::<f32>().add(at);
+                            let (keys, values) = (keys.add(slot), keys.add(first_value));
+                            for (d, k) in k.iter().enumerate() {
+                                *keys.add(d * PAGE_POSITIONS) = *k;
+                            }
+                            values.copy_from_nonoverlapping(v.as_ptr(), v.len());
+                        }
+                    }
                 }
             }
         });

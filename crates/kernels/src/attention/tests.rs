@@ -49,6 +49,11 @@ fn cases() -> Vec<Case> {
     ]
 }
 
+fn cases_of_both_kinds() -> impl Iterator<Item = (Case, CacheKind)> {
+    let of_kind = |kind| cases().into_iter().map(move |case| (case, kind));
+    of_kind(CacheKind::F16).chain(of_kind(CacheKind::F32))
+}
+
 impl Case {
     fn shape(&self, rng: &mut Random) -> (AttendShape, Vec<f32>) {
         let sinks = rng.floats(self.kv_of_head.len());
@@ -60,10 +65,9 @@ impl Case {
         (shape, sinks)
     }
 
-    fn fill(&self, pool: &Pool, rng: &mut Random) -> (KvCache, Vec<Sequence>) {
+    fn fill(&self, pool: &Pool, rng: &mut Random, kind: CacheKind) -> (KvCache, Vec<Sequence>) {
         let pages: usize = self.lengths.iter().map(|len| len.div_ceil(PAGE_POSITIONS)).sum();
-        let mut cache =
-            KvCache::new(self.kv_heads, self.k_dim, self.v_dim, pages, CacheKind::F16).unwrap();
+        let mut cache = KvCache::new(self.kv_heads, self.k_dim, self.v_dim, pages, kind).unwrap();
         let mut next = 0;
         let mut sequences = Vec::new();
         for &len in &self.lengths {
@@ -90,14 +94,24 @@ impl Case {
     }
 
     /// The definition, in f64, of one head's output at one position.
-    fn reference(&self, seq: &Sequence, q: &[f32], head: usize, pos: usize, sink: f32) -> Vec<f64> {
+    fn reference(
+        &self,
+        seq: &Sequence,
+        q: &[f32],
+        (head, pos): (usize, usize),
+        sink: f32,
+        kind: CacheKind,
+    ) -> Vec<f64> {
         let kv_head = self.kv_of_head[head] as usize;
-        let half = |x: f32| f64::from(f16::from_f32(x).to_f32());
+        let stored = |x: f32| match kind {
+            CacheKind::F16 => f64::from(f16::from_f32(x).to_f32()),
+            CacheKind::F32 => f64::from(x),
+        };
         let first = self.window.map_or(0, |window| (pos + 1).saturating_sub(window));
         let scores: Vec<f64> = (first..=pos)
             .map(|pos| {
                 let k = &seq.k[(pos * self.kv_heads + kv_head) * self.k_dim..][..self.k_dim];
-                let dot: f64 = q.iter().zip(k).map(|(q, k)| f64::from(*q) * half(*k)).sum();
+                let dot: f64 = q.iter().zip(k).map(|(q, k)| f64::from(*q) * stored(*k)).sum();
                 let score = dot / (self.k_dim as f64).sqrt();
                 self.soft_cap.map_or(score, |cap| {
                     let cap = f64::from(cap);
@@ -113,7 +127,7 @@ impl Case {
         for (score, pos) in scores.iter().zip(first..) {
             let v = &seq.v[(pos * self.kv_heads + kv_head) * self.v_dim..][..self.v_dim];
             for (out, v) in out.iter_mut().zip(v) {
-                *out += score.exp() / sum * half(*v);
+                *out += score.exp() / sum * stored(*v);
             }
         }
         out
@@ -123,10 +137,10 @@ impl Case {
 #[test]
 fn attention_is_close_to_its_definition() {
     let pool = Pool::new(2).unwrap();
-    for (number, case) in cases().iter().enumerate() {
+    for (number, (case, kind)) in cases_of_both_kinds().enumerate() {
         let mut rng = Random(number as u64);
         let (shape, sinks) = case.shape(&mut rng);
-        let (cache, sequences) = case.fill(&pool, &mut rng);
+        let (cache, sequences) = case.fill(&pool, &mut rng, kind);
         let heads = shape.heads();
         let rows: usize = case.lengths.iter().sum();
         let q = rng.floats(rows * heads * case.k_dim);
@@ -143,7 +157,7 @@ fn attention_is_close_to_its_definition() {
                 let (pos, head) = (rng.below(len), rng.below(heads));
                 let at = (first_row + pos) * heads + head;
                 let q = &q[at * case.k_dim..][..case.k_dim];
-                let expected = case.reference(seq, q, head, pos, sinks[head]);
+                let expected = case.reference(seq, q, (head, pos), sinks[head], kind);
                 for (got, expected) in out[at * case.v_dim..].iter().zip(expected) {
                     let error = (f64::from(*got) - expected).abs();
                     assert!(error < 2e-6, "case {number}, position {pos}, head {head}: {error}");
@@ -159,10 +173,10 @@ fn attention_is_close_to_its_definition() {
 #[test]
 fn every_way_to_attend_gives_the_same_bits() {
     let pools = [Pool::new(1).unwrap(), Pool::new(5).unwrap()];
-    for (number, case) in cases().iter().enumerate() {
+    for (number, (case, kind)) in cases_of_both_kinds().enumerate() {
         let mut rng = Random(100 + number as u64);
         let (shape, sinks) = case.shape(&mut rng);
-        let (cache, sequences) = case.fill(&pools[1], &mut rng);
+        let (cache, sequences) = case.fill(&pools[1], &mut rng, kind);
         let heads = shape.heads();
         let (q_width, out_width) = (heads * case.k_dim, heads * case.v_dim);
         for (seq, &len) in sequences.iter().zip(&case.lengths) {

@@ -43,12 +43,13 @@ impl<B: Backend> Model<B> {
         let rope = rope_tables(&mut loader, &config, capacity.context_tokens)?;
         let weight_bytes = loader.device_bytes;
 
-        let kv_shape = kv_shape(&config, &shard, capacity.kv_pages);
+        let kv_shape = kv_shape(&config, source.directory(), &shard, capacity.kv_pages)?;
         let kv = (0..layers.len())
             .map(|_| backend.kv(kv_shape))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|source| ModelError::Backend { name: "key/value cache".into(), source })?;
-        let position_bytes = kv_shape.heads * (kv_shape.k_dim + kv_shape.v_dim) * size_of::<u16>();
+        let position_bytes =
+            kv_shape.heads * (kv_shape.k_dim + kv_shape.v_dim) * kv_shape.kind.number_bytes();
         let kv_positions = capacity.kv_pages * PAGE_POSITIONS;
         Ok(Self {
             rope,
@@ -83,12 +84,27 @@ impl<B: Backend> Head<B> {
 
 /// One layer's cache. Latent attention caches the compressed vector and the rotated part of the
 /// key, which all heads share, so every rank with heads has all of it.
-fn kv_shape(config: &Config, shard: &Shard, pages: usize) -> KvShape {
+///
+/// The cache is as exact as the weights that fill it: f32 where the file's are floats, so that such
+/// a model computes what its authors' code does, half precision where they are quantised.
+fn kv_shape(
+    config: &Config,
+    directory: &Directory,
+    shard: &Shard,
+    pages: usize,
+) -> Result<KvShape, ModelError> {
     let (k_dim, v_dim) = match config.latent {
         Some(latent) => (latent.kv_rank + latent.rope_dim, latent.kv_rank),
         None => (config.k_dim, config.v_dim),
     };
-    KvShape { heads: shard.kv_heads.len(), k_dim, v_dim, pages, kind: CacheKind::F16 }
+    let filled_by = match (config.latent.is_some(), config.arch.fused) {
+        (true, _) => "attn_kv_a_mqa",
+        (false, true) => "attn_qkv",
+        (false, false) => "attn_k",
+    };
+    let ty = directory.tensor(&names::layer(0, filled_by))?.ty;
+    let kind = if ty.block_len() == 1 { CacheKind::F32 } else { CacheKind::F16 };
+    Ok(KvShape { heads: shard.kv_heads.len(), k_dim, v_dim, pages, kind })
 }
 
 /// The sizes that decide where this model may be cut.
