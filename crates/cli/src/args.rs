@@ -294,6 +294,8 @@ pub enum BenchCommand {
     Model(BenchModelArgs),
     /// Collectives between processes of this machine, as nccl-tests prints them
     Net(crate::commands::net::BenchNetArgs),
+    /// Ways to split a model, at several link latencies, beside what the cost model says
+    Splits(crate::commands::splits::BenchSplitsArgs),
 }
 
 /// Ranks that run as threads of this process.

@@ -31,7 +31,7 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{BenchCommand, Cli, Command, DevCommand, DoctorCommand};
-use crate::commands::{bench, demo, dev, doctor, net, query, run, serve, synth, up};
+use crate::commands::{bench, demo, dev, doctor, net, query, run, serve, splits, synth, up};
 use crate::error::CliError;
 
 fn main() -> ExitCode {
@@ -60,6 +60,7 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Run(args) => run::run(&args),
         Command::Bench(BenchCommand::Model(args)) => bench::model(&args),
         Command::Bench(BenchCommand::Net(args)) => net::run(&args),
+        Command::Bench(BenchCommand::Splits(args)) => splits::run(&args),
         Command::Doctor(DoctorCommand::Rdma(args)) => doctor::rdma(&args),
         Command::Dev(DevCommand::Logits(args)) => dev::logits(&args),
         Command::Dev(DevCommand::Generate(args)) => dev::generate(&args),

@@ -10,6 +10,8 @@ pub struct Model {
     pub weights: Weights,
     /// Keys and values of one position over all layers, as 16-bit floats.
     pub kv_bytes_per_token: u64,
+    /// Numbers of the residual stream.
+    pub width: usize,
     /// How many experts a layer has, and into how many parts their columns can be cut, if any.
     pub experts: Option<(usize, usize)>,
     /// Positions the model was trained for.
@@ -50,6 +52,7 @@ impl Model {
             weight_bytes: lengths.sum(),
             weights: Weights::of(directory, layers),
             kv_bytes_per_token,
+            width: width as usize,
             experts: experts(directory),
             context_tokens_max: directory.u64(&key("context_length"))? as usize,
             ranks_max: RANKS_MAX,

@@ -224,7 +224,7 @@ fn row(
 }
 
 /// The strategy's name, with the layers and ranks of its stages.
-fn strategy(plan: &Plan) -> String {
+pub fn strategy(plan: &Plan) -> String {
     let list = |stage: fn(&protocol::Stage) -> usize| {
         let numbers = plan.stages.iter().map(|at| stage(at).to_string());
         numbers.collect::<Vec<_>>().join("+")
@@ -239,7 +239,7 @@ fn strategy(plan: &Plan) -> String {
 }
 
 /// Mean, sample standard deviation and median.
-fn statistics(values: &[f64]) -> (f64, f64, f64) {
+pub fn statistics(values: &[f64]) -> (f64, f64, f64) {
     if values.is_empty() {
         return (0.0, 0.0, 0.0);
     }

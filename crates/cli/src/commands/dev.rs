@@ -39,6 +39,16 @@ pub fn tokenize(args: &DevTokenizeArgs) -> Result<(), CliError> {
 
 /// Loads a model on ranks that are threads of this process.
 pub fn start(model: &Path, args: &LocalArgs, context: usize) -> Result<Local, CliError> {
+    start_for(model, args, context, 1)
+}
+
+/// As [`start`], for several requests at once.
+pub fn start_for(
+    model: &Path,
+    args: &LocalArgs,
+    context: usize,
+    sequences_max: usize,
+) -> Result<Local, CliError> {
     let (source, _bar) = progress::watch(File::open(model)?);
     let plan = plan(source.directory(), args)?;
     let [threads] = args.threads[..] else {
@@ -52,7 +62,7 @@ pub fn start(model: &Path, args: &LocalArgs, context: usize) -> Result<Local, Cl
         link_latency: Duration::from_micros(args.link_latency),
         threads,
         context_tokens: context,
-        sequences_max: 1,
+        sequences_max,
     };
     Ok(Local::start(source, &options)?)
 }

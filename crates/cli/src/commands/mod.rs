@@ -9,5 +9,6 @@ pub mod net;
 pub mod query;
 pub mod run;
 pub mod serve;
+pub mod splits;
 pub mod synth;
 pub mod up;

@@ -1,0 +1,250 @@
+//! `sinew bench splits`: the ways to split a model over local nodes, at several delays of their
+//! links, measured beside what the cost model says; so that it shows where one overtakes the other.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use engine::Local;
+use gguf::{File, Source};
+use placement::{Costs, Plan, Shape};
+use protocol::{Generate, Sampling, Stage};
+use serde::Serialize;
+
+use crate::args::{BenchOutput, ExpertSplit, LocalArgs, SplitArgs, Strategy, Transport};
+use crate::commands::bench::statistics;
+use crate::commands::{dev, query};
+use crate::error::CliError;
+
+/// What a message costs in software, and a link's speed here: medians of `sinew bench net` on the
+/// machine of docs/performance.md.
+const SHM: (f64, f64) = (1.5e-6, 8e9);
+const TCP: (f64, f64) = (9e-6, 2e9);
+
+/// Rows of a step of a prompt, as the engine cuts it.
+const ROWS: usize = 512;
+const STAGED_ROWS: usize = 64;
+
+#[derive(Debug, Args)]
+pub struct BenchSplitsArgs {
+    /// Path of a .gguf file
+    #[arg(short, long)]
+    pub model: PathBuf,
+    /// Ranks to split the model over, of one thread each, all in this process
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub local_nodes: usize,
+    /// The splits to compare
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "tensor,pipeline")]
+    pub strategy: Vec<Strategy>,
+    /// The layers of each stage of the pipeline [default: by weight]
+    #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
+    pub stage_layers: Option<Vec<usize>>,
+    /// How the ranks exchange activations
+    #[arg(long, value_enum, default_value_t = Transport::Auto)]
+    pub transport: Transport,
+    /// Delays of every message, microseconds
+    #[arg(long, value_name = "US", value_delimiter = ',', default_value = "0,3,50,300,1000")]
+    pub link_latency: Vec<u64>,
+    /// Tokens of the prompt
+    #[arg(short = 'p', long, default_value_t = 512)]
+    pub n_prompt: usize,
+    /// Tokens to generate
+    #[arg(short = 'n', long, default_value_t = 32)]
+    pub n_gen: usize,
+    /// Requests that run together in the last column
+    #[arg(long, default_value_t = 4)]
+    pub parallel: usize,
+    /// Runs of each test, after one that does not count
+    #[arg(short, long, default_value_t = 3)]
+    pub repetitions: usize,
+    /// How to print the results
+    #[arg(short, long, value_enum, default_value_t = BenchOutput::Md)]
+    pub output: BenchOutput,
+}
+
+/// Tokens per second; the predictions are missing where one node is measured.
+#[derive(Debug, Serialize)]
+struct Row {
+    link_latency_us: u64,
+    nodes: usize,
+    threads: usize,
+    strategy: String,
+    prefill: f64,
+    prefill_predicted: Option<f64>,
+    decode: f64,
+    decode_predicted: Option<f64>,
+    /// Of all requests together.
+    parallel: f64,
+}
+
+/// Medians of one configuration.
+struct Measured {
+    prefill: f64,
+    decode: f64,
+    parallel: f64,
+}
+
+pub fn run(args: &BenchSplitsArgs) -> Result<(), CliError> {
+    if [args.n_prompt, args.n_gen, args.parallel, args.repetitions].contains(&0) {
+        let text = "-p, -n, --parallel and -r must be at least 1".to_owned();
+        return Err(CliError::Usage(text));
+    }
+    let file = File::open(&args.model)?;
+    let nodes = args.local_nodes;
+    let one = measure(args, &local_args(args, Strategy::Tensor, 1, 1, 0))?;
+    let all = measure(args, &local_args(args, Strategy::Tensor, 1, nodes, 0))?;
+    let mut rows = vec![row("one node", (1, 1, 0), &one, None)];
+    rows.push(row("one node, all threads", (1, nodes, 0), &all, None));
+    for latency in &args.link_latency {
+        for strategy in &args.strategy {
+            let local = local_args(args, *strategy, nodes, 1, *latency);
+            let plan = dev::plan(file.directory(), &local)?;
+            let found = measure(args, &local)?;
+            let predicted = predict(args, &file, &plan, *latency, &one, &all);
+            let name = super::bench::strategy(&plan);
+            rows.push(row(&name, (nodes, 1, *latency), &found, Some(predicted)));
+        }
+    }
+    match args.output {
+        BenchOutput::Md => print_markdown(&rows, args),
+        BenchOutput::Json => query::print_json(&rows)?,
+    }
+    Ok(())
+}
+
+fn local_args(
+    args: &BenchSplitsArgs,
+    strategy: Strategy,
+    nodes: usize,
+    threads: usize,
+    link_latency: u64,
+) -> LocalArgs {
+    // A single node has no stages to cut.
+    let stage_layers = args.stage_layers.clone().filter(|_| strategy == Strategy::Pipeline);
+    LocalArgs {
+        local_nodes: nodes,
+        split: SplitArgs {
+            split: None,
+            strategy,
+            stages: None,
+            stage_layers,
+            experts: ExpertSplit::Auto,
+            transport: args.transport,
+        },
+        link_latency,
+        threads: vec![threads],
+    }
+}
+
+fn measure(args: &BenchSplitsArgs, local: &LocalArgs) -> Result<Measured, CliError> {
+    let (prompt, answer, parallel) = (args.n_prompt, args.n_gen, args.parallel);
+    let context = prompt.max(answer) + 2;
+    let mut local = dev::start_for(&args.model, local, context, parallel)?;
+    let vocab = local.rank().config().vocab as u32;
+    let tokens: Vec<u32> =
+        (0..prompt as u32).map(|at| at.wrapping_mul(2_654_435_761) % vocab).collect();
+    let request = |id: usize| Generate {
+        request: id as u64,
+        prompt: vec![tokens[id % tokens.len()]],
+        sampling: Sampling::default(),
+        max_tokens: answer,
+        end_tokens: Vec::new(),
+    };
+    let requests = || (0..parallel).map(request).collect::<Vec<_>>();
+    let mut rates = |count: usize, work: &mut dyn FnMut(&mut Local) -> Result<(), CliError>| {
+        let mut samples = Vec::new();
+        // The first run warms caches and pages.
+        for run in 0..=args.repetitions {
+            local.truncate(0);
+            let started = Instant::now();
+            work(&mut local)?;
+            if run > 0 {
+                samples.push(count as f64 / started.elapsed().as_secs_f64());
+            }
+        }
+        Ok::<f64, CliError>(statistics(&samples).2)
+    };
+    Ok(Measured {
+        prefill: rates(prompt, &mut |local| Ok(local.next(&tokens).map(drop)?))?,
+        decode: rates(answer, &mut |local| Ok(local.generate(&tokens[..1], answer).map(drop)?))?,
+        parallel: rates(parallel * answer, &mut |local| Ok(local.serve(requests()).map(drop)?))?,
+    })
+}
+
+/// Predicted tokens per second of prefill and decode.
+fn predict(
+    args: &BenchSplitsArgs,
+    file: &File,
+    plan: &Plan,
+    link_latency_us: u64,
+    one: &Measured,
+    all: &Measured,
+) -> (f64, f64) {
+    let Ok(model) = placement::Model::of(file.directory()) else { return (0.0, 0.0) };
+    let (software, bytes_per_sec) = match args.transport {
+        Transport::Tcp => TCP,
+        _ => SHM,
+    };
+    let further = (args.local_nodes.max(2) - 1) as f64;
+    let costs = |added: f64| Costs {
+        decode_secs: 1.0 / one.decode,
+        prefill_secs: 1.0 / one.prefill,
+        added: ((added - 1.0) / further).clamp(0.0, 1.0),
+        message_secs: software + link_latency_us as f64 * 1e-6,
+        bytes_per_sec,
+    };
+    let layers: u64 = model.weights.layers.iter().sum();
+    let shape = Shape {
+        layers: model.weights.layers.len(),
+        width: model.width,
+        head: model.weights.head as f64 / (model.weights.head + layers).max(1) as f64,
+    };
+    let single = [Stage { ranks: plan.ranks.len(), layers: shape.layers }];
+    let (stages, rows) = match plan.stages.as_slice() {
+        [] => (&single[..], ROWS),
+        stages => (stages, STAGED_ROWS),
+    };
+    let prefill = costs(all.prefill / one.prefill).prefill(&shape, stages, args.n_prompt, rows);
+    let decode = costs(all.decode / one.decode).decode(&shape, stages);
+    (args.n_prompt as f64 / prefill, 1.0 / decode)
+}
+
+fn row(
+    strategy: &str,
+    (nodes, threads, link_latency_us): (usize, usize, u64),
+    found: &Measured,
+    predicted: Option<(f64, f64)>,
+) -> Row {
+    Row {
+        link_latency_us,
+        nodes,
+        threads,
+        strategy: strategy.to_owned(),
+        prefill: found.prefill,
+        prefill_predicted: predicted.map(|(prefill, _)| prefill),
+        decode: found.decode,
+        decode_predicted: predicted.map(|(_, decode)| decode),
+        parallel: found.parallel,
+    }
+}
+
+fn print_markdown(rows: &[Row], args: &BenchSplitsArgs) {
+    let BenchSplitsArgs { n_prompt, n_gen, parallel, .. } = args;
+    say!(
+        "| link, us | split | pp{n_prompt}, t/s | predicted | tg{n_gen}, t/s | predicted | {parallel} x tg{n_gen}, t/s |"
+    );
+    say!("| ---: | --- | ---: | ---: | ---: | ---: | ---: |");
+    let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
+    for row in rows {
+        let latency = if row.nodes == 1 { "-".to_owned() } else { row.link_latency_us.to_string() };
+        say!(
+            "| {latency} | {} | {:.1} | {} | {:.1} | {} | {:.1} |",
+            row.strategy,
+            row.prefill,
+            number(row.prefill_predicted),
+            row.decode,
+            number(row.decode_predicted),
+            row.parallel,
+        );
+    }
+}
