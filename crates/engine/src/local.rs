@@ -237,7 +237,7 @@ impl Start {
             secret: [0x5e; 32],
             transport: options.transport,
             latency: options.link_latency,
-            message_bytes_max: rank.limits().message_bytes_max(),
+            message_bytes_max: rank.message_bytes_max(),
         };
         let leaves = |product| rank.leaves(product);
         let comm = Comm::connect(&meeting, &self.listener, leaves, self.abort)?;

@@ -158,6 +158,13 @@ impl Rank {
         self.limits
     }
 
+    /// Bytes of the longest message between ranks: a step, or all logits of as many outputs as a
+    /// step may have.
+    pub fn message_bytes_max(&self) -> usize {
+        let logits = self.limits.slots * self.config().vocab * size_of::<f32>();
+        self.limits.message_bytes_max().max(logits)
+    }
+
     /// The ranks of this rank's stage.
     pub fn stage(&self) -> Range<usize> {
         self.route.stage.clone()

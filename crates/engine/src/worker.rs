@@ -137,7 +137,7 @@ impl<'a> Worker<'a> {
             secret: self.spec.secret.0,
             transport: self.spec.transport,
             latency: Duration::from_micros(self.spec.link_latency_us),
-            message_bytes_max: self.rank.limits().message_bytes_max(),
+            message_bytes_max: self.rank.message_bytes_max(),
         };
         let leaves = |product| self.rank.leaves(product);
         let mut comm = Comm::connect(&meeting, &self.listener, leaves, abort)?;

@@ -16,6 +16,7 @@ use sinew_engine::{Local, LocalOptions};
 /// Largest logit error against the reference, as a fraction of the logits' spread.
 const ERROR_MAX: f32 = 2e-5;
 const CONTEXT_TOKENS: usize = 256;
+const SEQUENCES_MAX: usize = 16;
 
 #[derive(Deserialize)]
 struct Fixture {
@@ -129,7 +130,7 @@ fn start_staged(
         link_latency: Duration::ZERO,
         threads,
         context_tokens: CONTEXT_TOKENS,
-        sequences_max: 5,
+        sequences_max: SEQUENCES_MAX,
     };
     Local::start(source, &options).expect("the model is supported")
 }
@@ -287,10 +288,10 @@ fn requests(prompts: &[Prompt]) -> Vec<Generate> {
             1 => Sampling { temperature: 0.8, top_k: 40, seed: at as u64, ..Sampling::default() },
             _ => Sampling { temperature: 1.1, top_p: 0.9, seed: 7, ..Sampling::default() },
         },
-        max_tokens: 3 + 5 * at,
+        max_tokens: 3 + 2 * at,
         end_tokens: vec![3],
     };
-    (0..8).map(request).collect()
+    (0..20).map(request).collect()
 }
 
 #[test]
@@ -312,6 +313,22 @@ fn requests_that_run_together_get_the_answers_they_get_alone_on_any_split() {
             }
         }
     }
+}
+
+#[test]
+fn all_logits_of_many_answers_fit_between_stages() {
+    let request = |at: u64| Generate {
+        request: at,
+        prompt: vec![at as u32 + 5],
+        sampling: Sampling { temperature: 1.0, seed: at, ..Sampling::default() },
+        max_tokens: 4,
+        end_tokens: Vec::new(),
+    };
+    let requests = || (0..SEQUENCES_MAX as u64).map(request).collect();
+    let name = "models/llama3-tied";
+    let expected = start(name, &[1], Transport::Auto, 1).serve(requests()).unwrap();
+    let mut staged = start_staged(name, &[1, 1], &[1, 1], false, Transport::Auto, 1);
+    assert_eq!(staged.serve(requests()).unwrap(), expected);
 }
 
 #[test]
