@@ -3,7 +3,7 @@
 #
 #   tests/rdma-vm/run.sh            build the tests, then all cases (about 3 minutes)
 #   tests/rdma-vm/run.sh CASE...    some of them: doctor suite engine pair pair-lossy pair-tcp
-#                                   pair-killed pair-frozen fallback
+#                                   pair-killed pair-frozen nodes fallback
 #
 # Needs Linux on x86-64 and: apt-get install qemu-system-x86 cpio python3
 set -euo pipefail
@@ -11,7 +11,7 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 REPOSITORY=$(cd "$HERE/../.." && pwd)
 TARGET=${CARGO_TARGET_DIR:-$REPOSITORY/target}
 CASES=("$@")
-[ $# -gt 0 ] || CASES=(doctor suite engine pair pair-lossy pair-tcp pair-killed pair-frozen fallback)
+[ $# -gt 0 ] || CASES=(doctor suite engine pair pair-lossy pair-tcp pair-killed pair-frozen nodes fallback)
 
 cd "$REPOSITORY"
 # The path of the last executable that a cargo command names.
@@ -64,6 +64,12 @@ ended() { # ended SIGNAL EXPECTED
   [ "$status" = 1 ] && grep -q "rank 0 over rdma: .*$2" <<<"$out"
 }
 
+# Two nodes on two machines, a model split over them, an answer.
+nodes() {
+  vm pair "${share[@]}" --lib-of "$SINEW" -- "$HERE/two-nodes.sh" \
+    "$SINEW" "$REPOSITORY/demo-model/sinew-demo.gguf"
+}
+
 # Without a device: the reason in words, a status, and TCP in its place.
 fallback() {
   local doctor="$SINEW doctor rdma" generate="$SINEW dev generate -m $MODEL --tokens 1,5 -n 4"
@@ -84,6 +90,7 @@ for name in "${CASES[@]}"; do
     pair-tcp) pair tcp tcp ;;
     pair-killed) ended KILL "rank 1 is lost" ;;
     pair-frozen) ended STOP "rank 1" ;;
+    nodes) nodes ;;
     fallback) fallback ;;
     *) echo "run.sh: there is no case $name" >&2; exit 2 ;;
   esac
