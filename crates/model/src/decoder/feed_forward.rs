@@ -9,7 +9,7 @@ use crate::{Config, ModelError, Shard, names};
 
 pub(super) enum FeedForward<B: Backend> {
     Dense(DenseBlock<B>),
-    Sparse(SparseBlock<B>),
+    Sparse(Box<SparseBlock<B>>),
 }
 
 /// `down(activation(gate(x)) * up(x))`
@@ -29,7 +29,7 @@ impl<B: Backend> FeedForward<B> {
     ) -> Result<Self, ModelError> {
         Ok(match config.experts_of(layer) {
             Some(experts) => {
-                Self::Sparse(SparseBlock::load(loader, config, experts, shard, layer)?)
+                Self::Sparse(Box::new(SparseBlock::load(loader, config, experts, shard, layer)?))
             }
             None => Self::Dense(DenseBlock::load(loader, config, shard, layer)?),
         })
