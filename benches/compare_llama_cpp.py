@@ -6,7 +6,7 @@ slows both. Both get the same CPUs. llama.cpp runs through the C API of llama-cp
 its attention modes, and the better median of the two counts. Prints a markdown table of medians.
 
     python3 -m pip install llama-cpp-python
-    python3 benches/llama_cpp.py -m model.gguf -t 1,2 -p 512 -n 32 -d 0,4096
+    python3 benches/compare_llama_cpp.py -m model.gguf -t 1,2 -p 512 -n 32 -d 0,4096
 
 What is timed is the same on both sides: `llama_decode` (or its twin) over token ids, prompt in steps of
 512, one token at a time for generation; no tokenizer, no sampling, no loading.
