@@ -19,3 +19,40 @@ pub fn own_cpus(index: usize, count: usize, threads: usize) -> Vec<usize> {
     }
     allowed[index * threads..(index + 1) * threads].to_vec()
 }
+
+/// The CPUs that a thread may use, kept to be given back to it: a thread that computes is pinned, and
+/// what it starts later, or measures next, must not inherit that.
+pub(crate) struct Unpin(Vec<usize>);
+
+impl Unpin {
+    pub fn remember() -> Self {
+        Self(allowed_cpus())
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Unpin {
+    fn drop(&mut self) {
+        let mut set = rustix::thread::CpuSet::new();
+        self.0.iter().for_each(|cpu| set.set(*cpu));
+        // A thread that stays pinned is slower, and otherwise well.
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_gets_its_cpus_back() {
+        let before = allowed_cpus();
+        let unpin = Unpin::remember();
+        let mut one = rustix::thread::CpuSet::new();
+        one.set(before[0]);
+        rustix::thread::sched_setaffinity(None, &one).unwrap();
+        assert_eq!(allowed_cpus(), before[..1]);
+        drop(unpin);
+        assert_eq!(allowed_cpus(), before);
+    }
+}

@@ -12,7 +12,7 @@ use link::Listener;
 use protocol::{Event, Generate, RequestId, Sampling, Stage, Token, Transport};
 
 use crate::comm::{Comm, Meeting};
-use crate::cpus::own_cpus;
+use crate::cpus::{Unpin, own_cpus};
 use crate::leader::Leader;
 use crate::logits::{Logits, Wanted};
 use crate::step::StepSegment;
@@ -47,6 +47,8 @@ pub struct Local {
     position: usize,
     abort: Arc<AtomicBool>,
     followers: Vec<JoinHandle<()>>,
+    /// Of the calling thread, which is rank 0's.
+    _unpin: Unpin,
 }
 
 impl Local {
@@ -55,6 +57,7 @@ impl Local {
     /// # Errors
     /// A rank cannot be loaded or linked.
     pub fn start(source: Arc<dyn Source>, options: &LocalOptions) -> Result<Self, EngineError> {
+        let unpin = Unpin::remember();
         let ranks = options.shares.len();
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listeners = (0..ranks).map(|_| Listener::bind(any_port));
@@ -77,7 +80,9 @@ impl Local {
         };
         let followers: Vec<_> = starts.map(spawn_follower).collect();
         match first.start() {
-            Ok((rank, comm)) => Ok(Self { rank, comm, position: 0, abort, followers }),
+            Ok((rank, comm)) => {
+                Ok(Self { rank, comm, position: 0, abort, followers, _unpin: unpin })
+            }
             Err(error) => {
                 abort.store(true, Ordering::Release);
                 followers.into_iter().for_each(join);
