@@ -1,7 +1,7 @@
 //! Which instruction set the kernels use, chosen once when the program starts.
 //!
-//! `SINEW_ISA=scalar|avx2|avx2-vnni|avx512|neon|neon-dot` forces one, for tests and comparisons; all give
-//! the same bits (see [`crate::simd`]).
+//! `SINEW_ISA=scalar|avx2|avx2-vnni|avx512|neon|neon-dot` forces one, for tests and comparisons;
+//! all give the same bits (see [`crate::simd`]).
 
 use crate::error::Error;
 use crate::simd::Simd;
@@ -86,7 +86,8 @@ impl Isa {
     }
 }
 
-/// The instruction set in use, as text: `avx512`, `avx2-vnni`, `avx2`, `neon-dot`, `neon` or `scalar`.
+/// The instruction set in use, as text: `avx512`, `avx2-vnni`, `avx2`, `neon-dot`, `neon` or
+/// `scalar`.
 pub fn isa() -> &'static str {
     Isa::chosen().name()
 }

@@ -10,7 +10,9 @@ pub fn print(report: &Report) {
     };
     say!("# {ranks} ranks, processes of this machine, {pinned}");
     say!("# transport {transport}, added latency {link_latency_us} us, algorithm {algorithm}");
-    say!("# time: median of single rounds; send_recv: half a round trip between ranks 0 and 1");
+    say!(
+        "# time: median of means of ten rounds; send_recv: half a round trip between ranks 0 and 1"
+    );
     let mut collective = "";
     for row in rows {
         if row.collective != collective {
