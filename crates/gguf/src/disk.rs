@@ -2,8 +2,7 @@
 //!
 //! It is not mapped: mapped pages count as this process's memory for as long as they are mapped,
 //! beside the weights that were packed from them; a disk that fails or a file that was cut would
-//! end the process instead of returning an error; and reading a packed cache's worth at a time is
-//! at least as fast (docs/performance.md).
+//! end the process instead of returning an error.
 
 use std::fs::File;
 use std::io;

@@ -2,8 +2,9 @@
 //! for any split.
 
 use std::ops::Range;
+use std::time::Duration;
 
-use crate::common::{Random, random_spans, run, run_ring};
+use crate::common::{Random, random_spans, run, run_delayed, run_ring};
 use link::Preference;
 use sinew_collective::{Algorithm, Group, Options, ReducePlan, Wire};
 use sumtree::cover;
@@ -129,6 +130,19 @@ fn what_was_measured_is_the_same_on_all_ranks_and_changes_no_bit() {
         assert!(speeds[0].latency_us > 0.0 && speeds[0].bytes_per_us > 0.0);
         assert!(speeds.iter().all(|speed| *speed == speeds[0]), "{speeds:?}");
     }
+}
+
+/// Ranks start out of step by about the latency, which must not hide it.
+#[test]
+fn a_latency_is_measured_though_ranks_are_out_of_step() {
+    let latency = Duration::from_millis(3);
+    let speeds = run_delayed(2, Preference::Shm, latency, |mut group| {
+        if group.rank() == 0 {
+            std::thread::sleep(latency);
+        }
+        group.measure().unwrap().unwrap()
+    });
+    assert!(speeds[0].latency_us >= 2700.0, "{speeds:?}");
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use link::{Encryption, HostId, Link, Listener, MeshConfig, Preference, Secret, connect_mesh};
+use link::{
+    Delay, Encryption, HostId, Link, Listener, MeshConfig, Preference, Secret, connect_mesh,
+};
 use sinew_collective::{Group, Options};
 
 /// A small generator, so that a printed seed repeats a test (xorshift64*).
@@ -56,6 +58,19 @@ pub fn run_ring<T: Send>(
         let is_near = |peer| (peer + 1) % ranks == rank || (rank + 1) % ranks == peer;
         links.retain(|link| is_near(link.info().peer));
         act(Group::with_neighbours(rank, ranks, links, abort, options.clone()).unwrap())
+    })
+}
+
+/// As [`run`], over links of so much latency.
+pub fn run_delayed<T: Send>(
+    ranks: usize,
+    preference: Preference,
+    latency: Duration,
+    act: impl Fn(Group) -> T + Sync,
+) -> Vec<T> {
+    run_links(ranks, preference, |rank, links, abort| {
+        let delayed = links.into_iter().map(|link| Box::new(Delay::new(link, latency)) as _);
+        act(Group::new(rank, delayed.collect(), abort, Options::default()).unwrap())
     })
 }
 
