@@ -20,8 +20,8 @@ pub fn own_cpus(index: usize, count: usize, threads: usize) -> Vec<usize> {
     allowed[index * threads..(index + 1) * threads].to_vec()
 }
 
-/// The CPUs that a thread may use, kept to be given back to it: a thread that computes is pinned, and
-/// what it starts later, or measures next, must not inherit that.
+/// The CPUs that a thread may use, kept to be given back to it: a thread that computes is pinned,
+/// and what it starts later, or measures next, must not inherit that.
 pub(crate) struct Unpin(Vec<usize>);
 
 impl Unpin {
