@@ -31,7 +31,7 @@ impl Model {
         let key = |name: &str| format!("{arch}.{name}");
         let layers = directory.u64(&key("block_count"))?;
         // A lying count must not cost memory: no layer is without a tensor.
-        let layers = layers.min(directory.tensors().len() as u64) as usize;
+        let layers_weighed = layers.min(directory.tensors().len() as u64) as usize;
         let heads = directory.u64(&key("attention.head_count"))?.max(1);
         let kv_heads = directory.find_u64(&key("attention.head_count_kv"))?.unwrap_or(heads);
         let width = directory.u64(&key("embedding_length"))?;
@@ -45,12 +45,12 @@ impl Model {
         let floats = filled_by.is_some_and(|tensor| tensor.ty.block_len() == 1);
         let kv_bytes = if floats { 4 } else { 2 };
         let lengths = directory.tensors().iter().map(|t| t.range.end - t.range.start);
-        let kv_bytes_per_token = [layers as u64, kv_heads, k_dim.saturating_add(v_dim), kv_bytes]
+        let kv_bytes_per_token = [layers, kv_heads, k_dim.saturating_add(v_dim), kv_bytes]
             .into_iter()
             .fold(1u64, u64::saturating_mul);
         Ok(Self {
             weight_bytes: lengths.sum(),
-            weights: Weights::of(directory, layers),
+            weights: Weights::of(directory, layers_weighed),
             kv_bytes_per_token,
             width: width as usize,
             experts: experts(directory),
