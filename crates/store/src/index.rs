@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -15,11 +16,15 @@ use crate::Digest;
 pub(crate) struct Stamp {
     pub bytes: u64,
     modified_ns: u64,
+    /// A file that takes another's place may have its length and, within a tick of the file
+    /// system's clock, its time. All parts' together; an index of an older version has none.
+    #[serde(default)]
+    inodes: u64,
 }
 
 impl Stamp {
     pub fn of(path: &Path) -> io::Result<Self> {
-        let mut stamp = Self { bytes: 0, modified_ns: 0 };
+        let mut stamp = Self { bytes: 0, modified_ns: 0, inodes: 0 };
         for part in gguf::parts_of(path) {
             let metadata = fs::metadata(part)?;
             if !metadata.is_file() {
@@ -28,6 +33,7 @@ impl Stamp {
             let modified = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
             stamp.bytes += metadata.len();
             stamp.modified_ns = stamp.modified_ns.max(modified.as_nanos() as u64);
+            stamp.inodes = stamp.inodes.rotate_left(1) ^ metadata.ino();
         }
         Ok(stamp)
     }
@@ -78,5 +84,25 @@ impl Index {
         let temporary = self.path.with_extension("json.new");
         fs::write(&temporary, text)?;
         fs::rename(&temporary, &self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_in_another_ones_place_is_another_although_length_and_time_are_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, new) = (dir.path().join("m.gguf"), dir.path().join("new"));
+        fs::write(&path, "one").unwrap();
+        fs::write(&new, "two").unwrap();
+        let old = Stamp::of(&path).unwrap();
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        fs::File::options().write(true).open(&new).unwrap().set_modified(modified).unwrap();
+        fs::rename(&new, &path).unwrap();
+        let replaced = Stamp::of(&path).unwrap();
+        assert_eq!((replaced.bytes, replaced.modified_ns), (old.bytes, old.modified_ns));
+        assert_ne!(replaced, old);
     }
 }

@@ -52,6 +52,8 @@ struct Running {
 
 /// The whole life of a worker process.
 pub fn main(mode: &str) {
+    // In one line, because the last one that a worker writes is taken for its reason.
+    std::panic::set_hook(Box::new(|panic| eprintln!("{}", panic.to_string().replace('\n', " "))));
     let mut stdin = std::io::stdin();
     let Ok(Command::Open(spec)) = frame::read(&mut stdin) else { return };
     if mode == MODE_BROKEN {
