@@ -1,7 +1,7 @@
 //! The file of a served model. Its content was hashed when it was placed, and every rank must read
 //! that very content, also a rank that starts again days later.
 //!
-//! A file that is replaced or deleted stays readable through the map that this holds. A file that
+//! A file that is replaced or deleted stays readable, because this holds it open. A file that
 //! is overwritten in place does not: that is noticed here.
 
 use std::fs::Metadata;
@@ -33,7 +33,7 @@ struct Stamp {
 }
 
 impl ServedFile {
-    /// Maps a file and checks that it is GGUF. Touches the disk.
+    /// Opens a file and checks that it is GGUF. Touches the disk.
     ///
     /// # Errors
     /// Those of [`File::open`].

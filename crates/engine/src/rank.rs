@@ -187,8 +187,8 @@ impl Rank {
         self.model.kv_bytes()
     }
 
-    /// Rank 0: begins a step on all ranks. `tokens` are those of the step's rows. One step may be
-    /// begun for each [stage](Self::in_flight_max) before its logits are collected.
+    /// Rank 0: begins a step on all ranks. `tokens` are those of the step's rows. At most
+    /// [`Self::in_flight_max`] may be begun before the first one's logits are collected.
     ///
     /// # Errors
     /// Another rank is late or lost, or the embedding cannot be read.

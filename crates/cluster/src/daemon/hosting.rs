@@ -268,7 +268,7 @@ struct Start {
     net: Arc<Net>,
     store: Arc<Store>,
     source: Source,
-    /// The file that this node has mapped, if it owns the instance.
+    /// The file that this node holds open, if it owns the instance.
     served: Option<Arc<ServedFile>>,
     order: WorkerOrder,
 }
@@ -284,7 +284,7 @@ impl Start {
     }
 
     /// This machine's own file if it has one with the right content now, else a relay to what the
-    /// owner has mapped.
+    /// owner holds open.
     async fn model(&self) -> io::Result<(ModelSource, Option<watch::Sender<()>>)> {
         let (store, digest, bytes) =
             (self.store.clone(), self.order.digest, self.order.model_bytes);
