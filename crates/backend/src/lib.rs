@@ -24,6 +24,7 @@ pub use routing::{Gating, Route, Routes, RoutingRule};
 use std::ops::Range;
 
 use gguf::TensorType;
+use kernels::KvCache;
 
 /// Why a backend cannot do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,13 @@ pub struct KvShape {
     /// Pages of [`PAGE_POSITIONS`] positions each.
     pub pages: usize,
     pub kind: CacheKind,
+}
+
+impl KvShape {
+    /// Bytes of the whole cache.
+    pub fn bytes(&self) -> usize {
+        self.pages * KvCache::page_bytes(self.heads, self.k_dim, self.v_dim, self.kind)
+    }
 }
 
 /// How the gate of a feed-forward block lets its other half through.

@@ -139,7 +139,7 @@ pub struct PlaceArgs {
     pub ctx: Option<usize>,
 }
 
-/// How a model is split over ranks, be they nodes or local ones.
+/// How a model is split over ranks, be they nodes or local ones, and what all of them share.
 #[derive(Debug, Clone, Args)]
 pub struct SplitArgs {
     /// The share of each node, such as 3,2,1 [default: by the threads they offer]
@@ -157,6 +157,9 @@ pub struct SplitArgs {
     /// How to split layers of experts; the choice changes the last bits of a result
     #[arg(long, value_enum, default_value_t = ExpertSplit::Auto)]
     pub experts: ExpertSplit,
+    /// How keys and values are cached: smaller is faster and longer, larger more exact
+    #[arg(long, value_enum, default_value_t = CacheType::Auto)]
+    pub cache_type: CacheType,
     /// How the nodes exchange activations
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub transport: Transport,
@@ -214,6 +217,28 @@ impl From<ExpertSplit> for protocol::ExpertSplit {
             ExpertSplit::Auto => Self::Auto,
             ExpertSplit::Columns => Self::Columns,
             ExpertSplit::Whole => Self::Whole,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CacheType {
+    /// F32 if the model's weights are floats, else f16
+    Auto,
+    F16,
+    /// Half the memory of f16
+    #[value(name = "q8_0")]
+    Q8_0,
+    F32,
+}
+
+impl From<CacheType> for protocol::CacheType {
+    fn from(cache_type: CacheType) -> Self {
+        match cache_type {
+            CacheType::Auto => Self::Auto,
+            CacheType::F16 => Self::F16,
+            CacheType::Q8_0 => Self::Q8_0,
+            CacheType::F32 => Self::F32,
         }
     }
 }

@@ -64,7 +64,9 @@ fn bench_model_prints_a_row_for_each_test() {
     stdout(&["dev", "synth", "--shape", "llama-150m", "--quant", "q8_0", "-o", model]);
     let args = ["bench", "model", "-m", model, "-p", "16,0", "-n", "4", "-d", "8,0", "-r", "2"];
     let table = stdout(&[&args[..], &["--read"]].concat());
-    for part in ["| pp16 @ d8 |", "| tg4 @ d8 |", "| pp16 |", "loaded in", "a plain read"] {
+    for part in
+        ["| pp16 @ d8 |", "| tg4 @ d8 |", "| pp16 |", "loaded in", "a plain read", "| f16 | f16 |"]
+    {
         assert!(table.contains(part), "{part} in {table}");
     }
     for nodes in ["1", "2"] {
@@ -77,6 +79,16 @@ fn bench_model_prints_a_row_for_each_test() {
         assert_eq!(first["nodes"].to_string(), nodes);
         assert_eq!(first["samples_ns"].as_array().unwrap().len(), 2);
         holds_the_weights_once(first);
+        let cached = |ty: &str| {
+            let args = [&args[..], &["--local-nodes", nodes, "-o", "json"]].concat();
+            let json = stdout(&[&args[..], &["--cache-type", ty]].concat());
+            let rows: Value = serde_json::from_str(&json).unwrap();
+            assert_eq!((&rows[0]["type_k"], &rows[0]["type_v"]), (&ty.into(), &ty.into()));
+            rows[0]["load"]["kv_bytes"].as_u64().unwrap()
+        };
+        let (quantised, half) = (cached("q8_0"), first["load"]["kv_bytes"].as_u64().unwrap());
+        // Heads of 64: 64 bytes and two scales where there were 128.
+        assert_eq!(quantised * 128, half * 68);
     }
     assert!(refused(&["bench", "model", "-m", "/no/such/file"]).contains("/no/such/file"));
     assert!(refused(&["dev", "logits", "-m", model, "--tokens", "1", "-t", "1,2"]).contains("one"));

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use protocol::{ExpertSplit, FinishReason, Sampling, Strategy, Token, Transport};
+use protocol::{CacheType, ExpertSplit, FinishReason, Sampling, Strategy, Token, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
@@ -135,6 +135,8 @@ pub struct ServeRequest {
     pub stage_layers: Option<Vec<usize>>,
     #[serde(default)]
     pub experts: ExpertSplit,
+    #[serde(default)]
+    pub cache_type: CacheType,
     #[serde(default)]
     pub context_tokens: Option<usize>,
     #[serde(default)]

@@ -11,7 +11,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use protocol::{Command, Event, Secret, Stage, Transport};
+use protocol::{CacheType, Command, Event, Secret, Stage, Transport};
 use serde::{Deserialize, Serialize};
 use store::Digest;
 
@@ -19,9 +19,10 @@ use crate::members::Member;
 use crate::{GenerateEvent, GenerateRequest, InstanceStatus};
 
 /// Counts changes of this protocol that the version before does not understand.
-pub(crate) const PROTOCOL: u32 = 1;
-/// The oldest one that this build still speaks.
-pub(crate) const PROTOCOL_OLDEST: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
+/// The oldest one that this build still speaks. Version 1 would ignore the type of a cache, and
+/// ranks with other types compute something else.
+pub(crate) const PROTOCOL_OLDEST: u32 = 2;
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A greeting is a few hundred bytes; nobody who is not a member gets more of our memory.
@@ -189,6 +190,8 @@ pub(crate) struct WorkerOrder {
     pub stages: Vec<Stage>,
     #[serde(default)]
     pub whole_experts: bool,
+    #[serde(default)]
+    pub cache_type: CacheType,
     /// The model file's content and length.
     pub digest: Digest,
     pub model_bytes: u64,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use gguf::Source;
 use link::Listener;
-use protocol::{Event, Generate, RequestId, Sampling, Stage, Token, Transport};
+use protocol::{CacheType, Event, Generate, RequestId, Sampling, Stage, Token, Transport};
 
 use crate::comm::{Comm, Meeting};
 use crate::cpus::{Unpin, own_cpus};
@@ -29,6 +29,7 @@ pub struct LocalOptions {
     pub stages: Vec<Stage>,
     /// Whether ranks have whole experts instead of columns of each.
     pub whole_experts: bool,
+    pub cache_type: CacheType,
     pub transport: Transport,
     /// Added to every message between ranks.
     pub link_latency: Duration,
@@ -227,6 +228,7 @@ impl Start {
             shares: options.shares,
             stages: options.stages,
             whole_experts: options.whole_experts,
+            cache_type: options.cache_type,
             context_tokens: options.context_tokens,
             sequences_max: options.sequences_max,
             threads: options.threads,

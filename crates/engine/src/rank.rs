@@ -1,10 +1,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use backend::{Cpu, PAGE_POSITIONS, Segment};
+use backend::{CacheKind, Cpu, PAGE_POSITIONS, Segment};
 use gguf::Source;
 use model::{Batch, Capacity, Config, Embedding, Layout, Leaves, Model, Product, Progress};
-use protocol::{Stage, Token};
+use protocol::{CacheType, Stage, Token};
 
 use crate::EngineError;
 use crate::comm::Comm;
@@ -77,6 +77,7 @@ pub struct RankOptions {
     pub stages: Vec<Stage>,
     /// Whether ranks have whole experts instead of columns of each.
     pub whole_experts: bool,
+    pub cache_type: CacheType,
     pub context_tokens: usize,
     pub sequences_max: usize,
     pub threads: usize,
@@ -116,6 +117,7 @@ impl Rank {
             outputs_max: options.sequences_max,
             kv_pages: pages_per_slot * options.sequences_max,
             context_tokens: options.context_tokens,
+            cache_kind: cache_kind(options.cache_type),
         };
         let model = Model::load(&mut backend, &source, &layout, options.rank, capacity, progress)?;
         let config = model.config();
@@ -185,6 +187,11 @@ impl Rank {
 
     pub fn kv_bytes(&self) -> u64 {
         self.model.kv_bytes()
+    }
+
+    /// How all ranks cache keys and values.
+    pub fn cache_kind(&self) -> CacheKind {
+        self.model.cache_kind()
     }
 
     /// Rank 0: begins a step on all ranks. `tokens` are those of the step's rows. At most
@@ -379,6 +386,16 @@ impl Rank {
             self.results.numbers.extend(floats.map(|bytes| f32::from_le_bytes(*bytes)));
         }
         Ok(())
+    }
+}
+
+/// `None` leaves it to the model's file, in which all ranks find the same.
+fn cache_kind(cache_type: CacheType) -> Option<CacheKind> {
+    match cache_type {
+        CacheType::Auto => None,
+        CacheType::F16 => Some(CacheKind::F16),
+        CacheType::Q8_0 => Some(CacheKind::Q8_0),
+        CacheType::F32 => Some(CacheKind::F32),
     }
 }
 

@@ -213,6 +213,7 @@ fn load(spec: &WorkerSpec, source: Arc<dyn Source>, events: &Events) -> Result<R
         shares: spec.shares.clone(),
         stages: spec.stages.clone(),
         whole_experts: spec.whole_experts,
+        cache_type: spec.cache_type,
         context_tokens: spec.context_tokens,
         sequences_max: spec.sequences_max,
         threads: spec.threads,

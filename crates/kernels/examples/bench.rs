@@ -56,11 +56,14 @@ fn main() {
         }
     }
     if wanted("decode") {
-        attention(&pool, "decode", 4096, 1);
+        attention(&pool, "decode", 4096, 1, CacheKind::F16);
+        attention(&pool, "decode", 4096, 1, CacheKind::Q8_0);
     }
     if wanted("prefill") {
-        attention(&pool, "prefill", 0, 512);
-        attention(&pool, "prefill", 4096, 512);
+        for kind in [CacheKind::F16, CacheKind::Q8_0] {
+            attention(&pool, "prefill", 0, 512, kind);
+            attention(&pool, "prefill", 4096, 512, kind);
+        }
     }
 }
 
@@ -156,7 +159,7 @@ fn gemm(pool: &Pool, ty: TensorType, inputs: usize) {
 }
 
 /// One layer of a Llama-3.2-1B shape: 32 heads of 64 over 8 KV heads.
-fn attention(pool: &Pool, name: &str, depth: usize, rows: usize) {
+fn attention(pool: &Pool, name: &str, depth: usize, rows: usize, kind: CacheKind) {
     let (heads, kv_heads, dim) = (32, 8, 64);
     let pages = (depth + rows).div_ceil(PAGE_POSITIONS);
     // Several layers, so that no cache holds them all.
@@ -164,8 +167,7 @@ fn attention(pool: &Pool, name: &str, depth: usize, rows: usize) {
     let table: Vec<u32> = (0..pages as u32).collect();
     let caches: Vec<KvCache> = (0..layers)
         .map(|_| {
-            let mut cache =
-                KvCache::new(kv_heads, dim, dim, pages, CacheKind::F16).expect("memory");
+            let mut cache = KvCache::new(kv_heads, dim, dim, pages, kind).expect("memory");
             let kv = vec![0.25; (depth + rows) * kv_heads * dim];
             cache.store(pool, &table, 0, &kv, &kv);
             cache
@@ -187,7 +189,7 @@ fn attention(pool: &Pool, name: &str, depth: usize, rows: usize) {
         (4 * pairs * heads * dim * layers) as f64 / seconds / 1e9
     };
     println!(
-        "{name} {rows} at {depth:5}   {:7.3} / {:7.3} ms a layer, {:.1} GFLOP/s",
+        "{name} {rows} at {depth:5} {kind:4}   {:7.3} / {:7.3} ms a layer, {:.1} GFLOP/s",
         layer_ms(best),
         layer_ms(median),
         gflops(best)

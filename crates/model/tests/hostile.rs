@@ -77,7 +77,8 @@ fn load(memory: Memory, ranks: usize) -> Result<(), ModelError> {
     let source: Arc<dyn Source> = Arc::new(memory);
     let config = Config::read(source.directory())?;
     let layout = Layout::new(&vec![1; ranks], &[], config.layers).unwrap();
-    let capacity = Capacity { rows_max: 2, outputs_max: 1, kv_pages: 1, context_tokens: 64 };
+    let capacity =
+        Capacity { rows_max: 2, outputs_max: 1, kv_pages: 1, context_tokens: 64, cache_kind: None };
     for rank in 0..ranks {
         let mut backend = backend::Cpu::new(1, &[]).unwrap();
         Model::load(&mut backend, &source, &layout, rank, capacity, &mut |_| {})?;

@@ -7,11 +7,13 @@
 //! What the plan does not know yet is speed: links and devices are not measured, so shares follow
 //! the threads that a node offers, and nothing but a wish makes more than one stage.
 
+mod cache;
 mod cost;
 mod model;
 mod plan;
 mod weights;
 
+pub use cache::Cache;
 pub use cost::{Costs, Shape};
 pub use model::Model;
 pub use plan::{Error, Node, Options, Plan, PlannedRank, plan};

@@ -1,6 +1,6 @@
 use gguf::{Directory, Error};
 
-use crate::Weights;
+use crate::{Cache, Weights};
 
 /// What placement needs to know of a model. Sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -8,8 +8,7 @@ pub struct Model {
     pub weight_bytes: u64,
     /// Of each layer and of the output head.
     pub weights: Weights,
-    /// Keys and values of one position over all layers, as 16-bit floats.
-    pub kv_bytes_per_token: u64,
+    pub cache: Cache,
     /// Numbers of the residual stream.
     pub width: usize,
     /// How many experts a layer has, and into how many parts their columns can be cut, if any.
@@ -32,27 +31,12 @@ impl Model {
         let layers = directory.u64(&key("block_count"))?;
         // A lying count must not cost memory: no layer is without a tensor.
         let layers_weighed = layers.min(directory.tensors().len() as u64) as usize;
-        let heads = directory.u64(&key("attention.head_count"))?.max(1);
-        let kv_heads = directory.find_u64(&key("attention.head_count_kv"))?.unwrap_or(heads);
-        let width = directory.u64(&key("embedding_length"))?;
-        let k_dim = directory.find_u64(&key("attention.key_length"))?.unwrap_or(width / heads);
-        let v_dim = directory.find_u64(&key("attention.value_length"))?.unwrap_or(k_dim);
-
-        // A cache holds what quantised weights make in half precision, what float ones make in f32.
-        let filled_by = ["attn_k", "attn_qkv", "attn_kv_a_mqa"]
-            .iter()
-            .find_map(|name| directory.find_tensor(&format!("blk.0.{name}.weight")));
-        let floats = filled_by.is_some_and(|tensor| tensor.ty.block_len() == 1);
-        let kv_bytes = if floats { 4 } else { 2 };
         let lengths = directory.tensors().iter().map(|t| t.range.end - t.range.start);
-        let kv_bytes_per_token = [layers, kv_heads, k_dim.saturating_add(v_dim), kv_bytes]
-            .into_iter()
-            .fold(1u64, u64::saturating_mul);
         Ok(Self {
             weight_bytes: lengths.sum(),
             weights: Weights::of(directory, layers_weighed),
-            kv_bytes_per_token,
-            width: width as usize,
+            cache: Cache::of(directory, layers)?,
+            width: directory.u64(&key("embedding_length"))? as usize,
             experts: experts(directory),
             context_tokens_max: directory.u64(&key("context_length"))? as usize,
             ranks_max: RANKS_MAX,

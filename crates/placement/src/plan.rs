@@ -1,4 +1,4 @@
-use protocol::{ExpertSplit, Stage, Strategy};
+use protocol::{CacheType, ExpertSplit, Stage, Strategy};
 
 use crate::Model;
 
@@ -31,6 +31,7 @@ pub struct Options {
     /// The layers of each stage.
     pub stage_layers: Option<Vec<usize>>,
     pub experts: ExpertSplit,
+    pub cache_type: CacheType,
     pub context_tokens: Option<usize>,
     pub sequences_max: Option<usize>,
 }
@@ -112,7 +113,8 @@ pub fn plan(model: &Model, nodes: &[Node], options: &Options) -> Result<Plan, Er
 
     let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
     let kv_bytes = model
-        .kv_bytes_per_token
+        .cache
+        .bytes_per_token(options.cache_type)
         .saturating_mul(context_tokens as u64)
         .saturating_mul(sequences_max as u64);
     let parts = memory_parts(model, kv_bytes, &shares, &stages);
@@ -294,7 +296,7 @@ fn gib(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Weights;
+    use crate::{Cache, Weights};
 
     const GIB: u64 = 1 << 30;
 
@@ -302,7 +304,7 @@ mod tests {
         Model {
             weight_bytes: 40 * GIB,
             weights: Weights { layers: vec![GIB; 36], head: 4 * GIB },
-            kv_bytes_per_token: 1 << 17,
+            cache: Cache { layers: 32, heads: 8, k_dim: 128, v_dim: 128, floats: false },
             width: 4096,
             experts: None,
             context_tokens_max: 131_072,
@@ -426,7 +428,7 @@ mod tests {
         let model = Model {
             weight_bytes: u64::MAX,
             weights: Weights { layers: vec![u64::MAX; 2], head: u64::MAX },
-            kv_bytes_per_token: u64::MAX,
+            cache: Cache { layers: u64::MAX, ..model().cache },
             width: usize::MAX,
             experts: Some((usize::MAX, 1)),
             context_tokens_max: usize::MAX,

@@ -27,5 +27,5 @@ mod worker;
 pub use generate::{FinishReason, Generate, Generation, RequestId, Sampling, Token};
 pub use secret::Secret;
 pub use worker::{
-    Command, Event, ExpertSplit, ModelSource, Stage, Strategy, Transport, WorkerSpec,
+    CacheType, Command, Event, ExpertSplit, ModelSource, Stage, Strategy, Transport, WorkerSpec,
 };

@@ -85,6 +85,8 @@ pub struct WorkerSpec {
     /// Whether ranks have whole experts instead of columns of each.
     #[serde(default)]
     pub whole_experts: bool,
+    #[serde(default)]
+    pub cache_type: CacheType,
     pub model: ModelSource,
     /// Positions that one sequence may have: prompt plus answer.
     pub context_tokens: usize,
@@ -137,6 +139,19 @@ pub enum ExpertSplit {
     Columns,
     /// Whole experts to each rank: more ranks than an expert has parts.
     Whole,
+}
+
+/// How keys and values are cached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheType {
+    /// By the model's file: F32 where its weights are floats, else F16.
+    #[default]
+    Auto,
+    F16,
+    /// Eight bits each, and a half-precision scale for each 32 of a head.
+    Q8_0,
+    F32,
 }
 
 /// Where a worker reads its slices of the model from.

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use backend::CacheKind;
 use engine::Local;
 use gguf::{Directory, File, ReadError, Source, Strided};
 use placement::Plan;
@@ -22,6 +23,8 @@ struct Row {
     model_size: u64,
     model_n_params: u64,
     n_threads: usize,
+    type_k: String,
+    type_v: String,
     n_prompt: usize,
     n_gen: usize,
     n_depth: usize,
@@ -52,6 +55,14 @@ struct Load {
     kv_bytes: u64,
     /// The most memory that this process ever had, bytes, with all its ranks; Linux only.
     peak_bytes: Option<u64>,
+}
+
+/// What the tests of one loaded model have in common.
+#[derive(Debug, Clone, Copy)]
+struct Setup {
+    threads: usize,
+    cache: CacheKind,
+    load: Load,
 }
 
 /// What one test does after the context holds `depth` tokens.
@@ -87,9 +98,10 @@ pub fn model(args: &BenchModelArgs) -> Result<(), CliError> {
             kv_bytes: local.rank().kv_bytes(),
             peak_bytes: peak_bytes(),
         };
+        let setup = Setup { threads: *threads, cache: local.rank().cache_kind(), load };
         for test in &tests {
             let times = measure(&mut local, *test, args.repetitions)?;
-            rows.push(row(args, file.directory(), &plan, *test, *threads, times, load));
+            rows.push(row(args, file.directory(), &plan, *test, times, setup));
         }
     }
     match args.output {
@@ -174,9 +186,8 @@ fn row(
     directory: &Directory,
     plan: &Plan,
     test: Test,
-    threads: usize,
     times: Vec<Duration>,
-    load: Load,
+    setup: Setup,
 ) -> Row {
     let tensors = directory.tensors();
     let name = directory.find_str("general.name").ok().flatten().map(str::to_owned);
@@ -198,7 +209,9 @@ fn row(
         model_type: name.unwrap_or(stem),
         model_size: tensors.iter().map(|tensor| tensor.range.end - tensor.range.start).sum(),
         model_n_params: tensors.iter().map(|tensor| tensor.dims.iter().product::<u64>()).sum(),
-        n_threads: threads,
+        n_threads: setup.threads,
+        type_k: setup.cache.to_string(),
+        type_v: setup.cache.to_string(),
         n_prompt: of(Kind::Prompt),
         n_gen: of(Kind::Generate),
         n_depth: test.depth,
@@ -219,7 +232,7 @@ fn row(
             (_, Transport::Auto | Transport::Shm) => "shm",
         },
         link_latency_us: args.local.link_latency,
-        load,
+        load: setup.load,
     }
 }
 
@@ -259,16 +272,27 @@ pub fn statistics(values: &[f64]) -> (f64, f64, f64) {
 
 fn print_markdown(rows: &[Row]) {
     say!(
-        "| model | size | params | backend | threads | nodes | strategy | transport | test | t/s | median |"
+        "| model | size | params | backend | threads | type_k | type_v | nodes | strategy | transport | test | t/s | median |"
     );
-    say!("| --- | ---: | ---: | --- | ---: | ---: | --- | --- | ---: | ---: | ---: |");
+    say!("| --- | ---: | ---: | --- | ---: | --- | --- | ---: | --- | --- | ---: | ---: | ---: |");
     for row in rows {
         let size = crate::table::bytes(row.model_size);
         let params = row.model_n_params as f64 / 1e6;
-        let Row { model_type, backends, n_threads, nodes, strategy, transport, test, .. } = row;
+        let Row {
+            model_type,
+            backends,
+            n_threads,
+            type_k,
+            type_v,
+            nodes,
+            strategy,
+            transport,
+            test,
+            ..
+        } = row;
         let (mean, stddev, median) = (row.avg_ts, row.stddev_ts, row.median_ts);
         say!(
-            "| {model_type} | {size} | {params:.2} M | {backends} | {n_threads} | {nodes} | {strategy} | {transport} | {test} | {mean:.2} ± {stddev:.2} | {median:.2} |"
+            "| {model_type} | {size} | {params:.2} M | {backends} | {n_threads} | {type_k} | {type_v} | {nodes} | {strategy} | {transport} | {test} | {mean:.2} ± {stddev:.2} | {median:.2} |"
         );
     }
     let mut loads = rows.iter().map(|row| (row.n_threads, row.load)).collect::<Vec<_>>();

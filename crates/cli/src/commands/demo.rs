@@ -36,6 +36,7 @@ pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
         stages: None,
         stage_layers: None,
         experts: protocol::ExpertSplit::Auto,
+        cache_type: protocol::CacheType::Auto,
         context_tokens: None,
         sequences_max: None,
         transport: protocol::Transport::Auto,

@@ -58,6 +58,7 @@ pub fn start_for(
         shares: plan.ranks.iter().map(|rank| rank.share).collect(),
         stages: plan.stages,
         whole_experts: plan.whole_experts,
+        cache_type: args.split.cache_type.into(),
         transport: args.split.transport.into(),
         link_latency: Duration::from_micros(args.link_latency),
         threads,
@@ -69,7 +70,7 @@ pub fn start_for(
 
 /// Which rank gets what: as a cluster of equal nodes would plan it, whose memory is no limit.
 pub fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, CliError> {
-    let SplitArgs { split, strategy, stages, stage_layers, experts, .. } = &args.split;
+    let SplitArgs { split, strategy, stages, stage_layers, experts, cache_type, .. } = &args.split;
     let nodes = match split {
         Some(shares) if args.local_nodes == 1 => shares.len(),
         _ => args.local_nodes,
@@ -81,6 +82,7 @@ pub fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, CliError> {
         stages: stages.clone(),
         stage_layers: stage_layers.clone(),
         experts: (*experts).into(),
+        cache_type: (*cache_type).into(),
         ..Options::default()
     };
     let node = |id| Node { id, memory_free_bytes: u64::MAX, threads: 1 };

@@ -37,6 +37,7 @@ pub fn request(model: &str, place: &PlaceArgs, parallel: Option<usize>) -> Serve
         stages: place.split.stages.clone(),
         stage_layers: place.split.stage_layers.clone(),
         experts: place.split.experts.into(),
+        cache_type: place.split.cache_type.into(),
         context_tokens: place.ctx,
         sequences_max: parallel,
         transport: place.split.transport.into(),

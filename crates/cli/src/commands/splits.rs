@@ -11,7 +11,7 @@ use placement::{Costs, Plan, Shape};
 use protocol::{Generate, Sampling, Stage};
 use serde::Serialize;
 
-use crate::args::{BenchOutput, ExpertSplit, LocalArgs, SplitArgs, Strategy, Transport};
+use crate::args::{BenchOutput, CacheType, ExpertSplit, LocalArgs, SplitArgs, Strategy, Transport};
 use crate::commands::bench::statistics;
 use crate::commands::{dev, query};
 use crate::error::CliError;
@@ -39,6 +39,9 @@ pub struct BenchSplitsArgs {
     /// The layers of each stage of the pipeline [default: by weight]
     #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
     pub stage_layers: Option<Vec<usize>>,
+    /// How keys and values are cached
+    #[arg(long, value_enum, default_value_t = CacheType::Auto)]
+    pub cache_type: CacheType,
     /// How the ranks exchange activations
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub transport: Transport,
@@ -129,6 +132,7 @@ fn local_args(
             stages: None,
             stage_layers,
             experts: ExpertSplit::Auto,
+            cache_type: args.cache_type,
             transport: args.transport,
         },
         link_latency,

@@ -317,6 +317,7 @@ impl Start {
             shares: order.shares.clone(),
             stages: order.stages.clone(),
             whole_experts: order.whole_experts,
+            cache_type: order.cache_type,
             model,
             context_tokens: order.context_tokens,
             sequences_max: order.sequences_max,

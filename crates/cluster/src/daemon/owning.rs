@@ -44,6 +44,7 @@ impl Daemon {
             stages: request.stages.clone(),
             stage_layers: request.stage_layers.clone(),
             experts: request.experts,
+            cache_type: request.cache_type,
             context_tokens: request.context_tokens,
             sequences_max: request.sequences_max,
         };
@@ -63,6 +64,7 @@ impl Daemon {
             sequences_max: plan.sequences_max,
             transport: request.transport,
             whole_experts: plan.whole_experts,
+            cache_type: request.cache_type,
             secret: Secret(crate::identity::random()),
             first_worker: self.instances_made << WORKERS_BITS,
         };
@@ -231,6 +233,7 @@ impl Daemon {
             stages: None,
             stage_layers: None,
             experts: owned.prepared.request.experts,
+            cache_type: owned.prepared.request.cache_type,
             context_tokens: Some(fixed.context_tokens),
             sequences_max: Some(fixed.sequences_max),
         };

@@ -25,7 +25,7 @@ mod tests;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use protocol::{Command, Event as Said, Generate, RequestId, Secret, Stage, Transport};
+use protocol::{CacheType, Command, Event as Said, Generate, RequestId, Secret, Stage, Transport};
 use store::Digest;
 
 use crate::wire::{WorkerId, WorkerOrder};
@@ -104,6 +104,7 @@ pub(crate) struct Fixed {
     pub sequences_max: usize,
     pub transport: Transport,
     pub whole_experts: bool,
+    pub cache_type: CacheType,
     pub secret: Secret,
     /// The first worker number; the numbers of two instances never meet.
     pub first_worker: WorkerId,
@@ -383,6 +384,7 @@ impl Instance {
             shares: self.ranks.iter().map(|rank| rank.share).collect(),
             stages: self.stages.clone(),
             whole_experts: fixed.whole_experts,
+            cache_type: fixed.cache_type,
             digest: fixed.digest,
             model_bytes: fixed.model_bytes,
             memory_bytes: rank.memory_bytes,

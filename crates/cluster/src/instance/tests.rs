@@ -23,6 +23,7 @@ pub(super) fn fixed() -> Fixed {
         sequences_max: 2,
         transport: Transport::Auto,
         whole_experts: false,
+        cache_type: protocol::CacheType::Auto,
         secret: Secret([0; 32]),
         first_worker: 0,
     }

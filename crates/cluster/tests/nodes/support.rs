@@ -157,6 +157,7 @@ pub fn serve(path: &Path) -> ServeRequest {
         stages: None,
         stage_layers: None,
         experts: protocol::ExpertSplit::Auto,
+        cache_type: protocol::CacheType::Auto,
         context_tokens: Some(1024),
         sequences_max: Some(2),
         transport: protocol::Transport::Auto,

@@ -1,7 +1,8 @@
 //! Which task computes what: batches, causal masks, head groups and spans.
 
 use super::cache::{Head, KvCache};
-use super::tile::{AddPage, Convert, Finish, Merge, Query, States};
+use super::quants::Quants;
+use super::tile::{AddPage, Convert, Element, Fetch, Finish, Merge, Page, Query, States};
 use super::{PAGE_POSITIONS, SPAN_POSITIONS};
 use crate::isa::{Isa, run};
 use crate::pool::Pool;
@@ -171,6 +172,7 @@ struct Tile<'a> {
 struct Buffers {
     span: States,
     total: States,
+    scales: Vec<f32>,
     keys: Vec<f32>,
     values: Vec<f32>,
 }
@@ -301,51 +303,67 @@ impl<'a> Batch<'a> {
 
     /// Computes one span of a tile into `buffers.span`.
     fn add_span(&self, tile: &Tile, span: usize, buffers: &mut Buffers) {
-        let Buffers { span: states, keys: float_keys, values: float_values, .. } = buffers;
         let v_stride = self.cache.v_stride();
         let mut queries = [Query { q: &[], first_pos: 0, end_pos: 0 }; QUERIES_A_TASK];
         let queries = self.queries(tile, &mut queries);
-        states.reset(queries.len(), v_stride);
+        buffers.span.reset(queries.len(), v_stride);
         let first_seen = first_visible(tile.first_pos, self.shape.window);
         let start = first_seen.max(span * SPAN_POSITIONS) / PAGE_POSITIONS;
         let end = (tile.first_pos + tile.rows.len()).min((span + 1) * SPAN_POSITIONS);
         let last = end.div_ceil(PAGE_POSITIONS) - 1;
+        let (scale, soft_cap) = (self.shape.scale, self.shape.soft_cap);
         for page in start..=last {
-            let this = self.cache.head(tile.table[page], tile.group.kv_head);
+            let head = self.cache.head(tile.table[page], tile.group.kv_head);
             let next = tile.table[(page + 1).min(last)];
-            let next = self.cache.head(next, tile.group.kv_head);
-            let (start, scale, soft_cap) =
-                (page * PAGE_POSITIONS, self.shape.scale, self.shape.soft_cap);
-            let states = &mut *states;
-            let (keys, values, next_keys) = match (this, next) {
-                (Head::F16(keys, values), Head::F16(next_keys, _)) => (keys, values, next_keys),
-                (Head::F32(keys, values), Head::F32(next_keys, _)) => {
-                    #[rustfmt::skip]
-                    run(self.isa, AddPage {
-                        keys, values, next_keys, start, queries, states, v_stride, scale, soft_cap,
-                    });
-                    continue;
-                }
-                _ => unreachable!("a cache has one kind of number"),
-            };
-            if queries.len() < QUERIES_CONVERTED {
-                #[rustfmt::skip]
-                run(self.isa, AddPage {
-                    keys, values, next_keys, start, queries, states, v_stride, scale, soft_cap,
-                });
-                continue;
-            }
-            float_keys.resize(keys.len(), 0.0);
-            float_values.resize(values.len(), 0.0);
-            run(self.isa, Convert { from: keys, to: float_keys });
-            run(self.isa, Convert { from: values, to: float_values });
-            let (keys, values) = (float_keys.as_slice(), float_values.as_slice());
-            let next_keys = &[];
-            #[rustfmt::skip]
-            run(self.isa, AddPage {
-                keys, values, next_keys, start, queries, states, v_stride, scale, soft_cap,
-            });
+            let next = self.cache.bytes(next, tile.group.kv_head);
+            let start = page * PAGE_POSITIONS;
+            self.add_page(&Page { start, queries, v_stride, scale, soft_cap }, head, next, buffers);
         }
+    }
+
+    /// Adds a page to `buffers.span`, and fetches what comes first of the bytes `next`.
+    fn add_page(&self, page: &Page, head: Head, next: &[u8], buffers: &mut Buffers) {
+        let Buffers {
+            span: states, scales: for_scales, keys: for_keys, values: for_values, ..
+        } = buffers;
+        let isa = self.isa;
+        let few = page.queries.len() < QUERIES_CONVERTED;
+        match head {
+            Head::F16(keys, values) if few => {
+                let fetch = [Fetch::all(values), Fetch::all(&next[..size_of_val(keys)])];
+                run(isa, AddPage::<_, false> { page, scales: &[], keys, values, fetch, states });
+            }
+            Head::F32(keys, values) => {
+                let fetch = [Fetch::all(values), Fetch::all(&next[..size_of_val(keys)])];
+                run(isa, AddPage::<_, false> { page, scales: &[], keys, values, fetch, states });
+            }
+            Head::F16(keys, values) => {
+                let keys = self.converted(keys, for_keys);
+                let values = self.converted(values, for_values);
+                let fetch = [Fetch::all(values), Fetch::NOTHING];
+                run(isa, AddPage::<_, false> { page, scales: &[], keys, values, fetch, states });
+            }
+            Head::Q8(Quants { scales, keys, values }) if few => {
+                let scales = self.converted(scales, for_scales);
+                let next = &next[..next.len() - size_of_val(values)];
+                let fetch = [Fetch::all(values), Fetch::all(next)];
+                run(isa, AddPage::<_, true> { page, scales, keys, values, fetch, states });
+            }
+            Head::Q8(Quants { scales, keys, values }) => {
+                let scales = self.converted(scales, for_scales);
+                let keys = self.converted(keys, for_keys);
+                let values = self.converted(values, for_values);
+                let fetch = [Fetch::all(values), Fetch::NOTHING];
+                run(isa, AddPage::<_, true> { page, scales, keys, values, fetch, states });
+            }
+        }
+    }
+
+    /// `from` as f32, in a buffer.
+    fn converted<'b, E: Element>(&self, from: &[E], buffer: &'b mut Vec<f32>) -> &'b [f32] {
+        buffer.resize(from.len(), 0.0);
+        run(self.isa, Convert { from, to: buffer });
+        buffer
     }
 
     /// The tile's query vectors, row by row, and what each sees.

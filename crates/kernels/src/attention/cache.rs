@@ -1,10 +1,12 @@
 //! One layer's keys and values, in pages of 64 positions.
 //!
 //! Within a page, each head has its keys as `[k_dim, 64]` (so that a vector holds one dimension of
-//! 16 positions, and scores need no sums across lanes), then its values as `[64, v_dim]`. A page
-//! that was never written costs no memory.
+//! 16 positions, and scores need no sums across lanes), then its values as `[64, v_dim]`; a
+//! quantised cache has the scales of both before them. A page that was never written costs no
+//! memory.
 
 use super::PAGE_POSITIONS;
+use super::quants::{Quantize, Quants, blocks};
 use crate::error::Error;
 use crate::isa::{Isa, Kernel, run};
 use crate::memory::Region;
@@ -20,15 +22,30 @@ pub enum CacheKind {
     F16,
     /// As they are.
     F32,
+    /// Eight bits each and a half-precision scale for each 32 of a head.
+    Q8_0,
 }
 
 impl CacheKind {
-    /// Bytes of one number.
-    pub fn number_bytes(self) -> usize {
+    /// Bytes of one key and one value, whose lengths are given.
+    fn bytes(self, k_dim: usize, v_dim: usize) -> usize {
+        let numbers = k_dim + v_dim;
         match self {
-            CacheKind::F16 => size_of::<u16>(),
-            CacheKind::F32 => size_of::<f32>(),
+            CacheKind::F16 => size_of::<u16>() * numbers,
+            CacheKind::F32 => size_of::<f32>() * numbers,
+            CacheKind::Q8_0 => numbers + size_of::<u16>() * (blocks(k_dim) + blocks(v_dim)),
         }
+    }
+}
+
+impl std::fmt::Display for CacheKind {
+    /// As llama.cpp spells it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            CacheKind::F16 => "f16",
+            CacheKind::F32 => "f32",
+            CacheKind::Q8_0 => "q8_0",
+        })
     }
 }
 
@@ -36,6 +53,7 @@ impl CacheKind {
 pub(super) enum Head<'a> {
     F16(&'a [u16], &'a [u16]),
     F32(&'a [f32], &'a [f32]),
+    Q8(Quants<'a>),
 }
 
 /// The largest finite half-precision number.
@@ -79,8 +97,7 @@ impl KvCache {
 
     /// Bytes of one page of one layer.
     pub fn page_bytes(kv_heads: usize, k_dim: usize, v_dim: usize, kind: CacheKind) -> usize {
-        let numbers = PAGE_POSITIONS * kv_heads * (k_dim + v_dim.next_multiple_of(LANES));
-        kind.number_bytes() * numbers
+        PAGE_POSITIONS * kv_heads * kind.bytes(k_dim, v_dim.next_multiple_of(LANES))
     }
 
     /// Heads of keys and values.
@@ -107,41 +124,54 @@ impl KvCache {
         self.v_stride
     }
 
-    /// Numbers of one head in one page.
-    fn head_len(&self) -> usize {
-        PAGE_POSITIONS * (self.k_dim + self.v_stride)
+    /// Bytes of one head in one page.
+    fn head_bytes(&self) -> usize {
+        PAGE_POSITIONS * self.kind.bytes(self.k_dim, self.v_stride)
+    }
+
+    /// Scales of the keys of one head in one page.
+    fn key_scales(&self) -> usize {
+        PAGE_POSITIONS * blocks(self.k_dim)
+    }
+
+    /// Scales of both.
+    fn scales(&self) -> usize {
+        self.key_scales() + PAGE_POSITIONS * blocks(self.v_stride)
     }
 
     pub(super) fn head(&self, page: u32, head: usize) -> Head<'_> {
-        let page = page as usize;
-        assert!(page < self.pages, "page {page} of a cache of {} pages", self.pages);
-        assert!(head < self.heads);
         let keys = PAGE_POSITIONS * self.k_dim;
+        let bytes = self.bytes(page, head);
         match self.kind {
             CacheKind::F16 => {
-                // SAFETY: any bits are a half-precision number, of which the cache is made.
-                let (keys, values) = unsafe { self.run(page, head) }.split_at(keys);
+                // SAFETY: any bits are a half-precision number.
+                let (keys, values) = unsafe { numbers(bytes) }.split_at(keys);
                 Head::F16(keys, values)
             }
             CacheKind::F32 => {
                 // SAFETY: the same of f32.
-                let (keys, values) = unsafe { self.run(page, head) }.split_at(keys);
+                let (keys, values) = unsafe { numbers(bytes) }.split_at(keys);
                 Head::F32(keys, values)
+            }
+            CacheKind::Q8_0 => {
+                let (scales, quants) = bytes.split_at(size_of::<u16>() * self.scales());
+                // SAFETY: any bits are a half-precision number.
+                let scales = unsafe { numbers(scales) };
+                // SAFETY: any bits are an `i8`.
+                let (keys, values) = unsafe { numbers(quants) }.split_at(keys);
+                Head::Q8(Quants { scales, keys, values })
             }
         }
     }
 
-    /// All numbers of one head in one page.
-    ///
-    /// # Safety
-    /// The cache is made of such numbers, for which any bits are valid.
-    unsafe fn run<T>(&self, page: usize, head: usize) -> &[T] {
-        let at = (page * self.heads + head) * self.head_len();
-        // SAFETY: the region holds `pages * heads` runs of `head_len` numbers, and `head` checked
-        // both.
-        unsafe {
-            std::slice::from_raw_parts(self.data.as_ptr().cast::<T>().add(at), self.head_len())
-        }
+    /// All of one head in one page.
+    pub(super) fn bytes(&self, page: u32, head: usize) -> &[u8] {
+        let page = page as usize;
+        assert!(page < self.pages, "page {page} of a cache of {} pages", self.pages);
+        assert!(head < self.heads);
+        let at = (page * self.heads + head) * self.head_bytes();
+        // SAFETY: the region holds `pages * heads` runs of `head_bytes`, and both were checked.
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr().add(at), self.head_bytes()) }
     }
 
     /// Stores keys and values of consecutive positions of one sequence.
@@ -178,36 +208,63 @@ impl KvCache {
             let (page, head) = (first_page + task / heads, task % heads);
             let start = first_pos.max(page * PAGE_POSITIONS);
             let end = (first_pos + rows).min((page + 1) * PAGE_POSITIONS);
-            let at = (table[page] as usize * heads + head) * this.head_len();
+            let at = (table[page] as usize * heads + head) * this.head_bytes();
             for pos in start..end {
                 let (row, slot) = (pos - first_pos, pos % PAGE_POSITIONS);
                 let k = &k[(row * heads + head) * this.k_dim..][..this.k_dim];
                 let v = &v[(row * heads + head) * this.v_dim..][..this.v_dim];
-                let first_value = PAGE_POSITIONS * this.k_dim + slot * this.v_stride;
                 // SAFETY: `at` starts the run of this head in an existing page, which this task
-                // alone writes (the table names it once); `slot` is below 64; the numbers are of
-                // the cache's kind.
-                unsafe {
-                    match this.kind {
-                        CacheKind::F16 => {
-                            let keys = data.ptr().cast::<u16>().add(at);
-                            let (keys, values) = (keys.add(slot), keys.add(first_value));
-                            run(isa, StoreHalf { x: k, out: keys, stride: PAGE_POSITIONS });
-                            run(isa, StoreHalf { x: v, out: values, stride: 1 });
-                        }
-                        CacheKind::F32 => {
-                            let keys = data.ptr().cast::<f32>().add(at);
-                            let (keys, values) = (keys.add(slot), keys.add(first_value));
-                            for (d, k) in k.iter().enumerate() {
-                                *keys.add(d * PAGE_POSITIONS) = *k;
-                            }
-                            values.copy_from_nonoverlapping(v.as_ptr(), v.len());
-                        }
-                    }
-                }
+                // alone writes (the table names it once); `slot` is below 64.
+                unsafe { this.store_one(isa, data.ptr().add(at), slot, k, v) };
             }
         });
     }
+
+    /// Stores one head's key and value of one position.
+    ///
+    /// # Safety
+    /// `to` starts the bytes of a head in a page, which nobody else uses meanwhile; `slot` is below
+    /// 64, `k` and `v` are as long as the cache's keys and values.
+    unsafe fn store_one(&self, isa: Isa, to: *mut u8, slot: usize, k: &[f32], v: &[f32]) {
+        let first_value = PAGE_POSITIONS * self.k_dim + slot * self.v_stride;
+        // SAFETY: all of it lies inside the head's bytes, laid out as the module says.
+        unsafe {
+            match self.kind {
+                CacheKind::F16 => {
+                    let keys = to.cast::<u16>();
+                    let (keys, values) = (keys.add(slot), keys.add(first_value));
+                    run(isa, StoreHalf { x: k, out: keys, stride: PAGE_POSITIONS });
+                    run(isa, StoreHalf { x: v, out: values, stride: 1 });
+                }
+                CacheKind::F32 => {
+                    let keys = to.cast::<f32>();
+                    let (keys, values) = (keys.add(slot), keys.add(first_value));
+                    for (d, k) in k.iter().enumerate() {
+                        *keys.add(d * PAGE_POSITIONS) = *k;
+                    }
+                    values.copy_from_nonoverlapping(v.as_ptr(), v.len());
+                }
+                CacheKind::Q8_0 => {
+                    let scales = to.cast::<u16>().add(slot);
+                    let quants = to.add(size_of::<u16>() * self.scales()).cast::<i8>();
+                    let (keys, stride) = (quants.add(slot), PAGE_POSITIONS);
+                    run(isa, Quantize { x: k, scales, quants: keys, stride });
+                    let (scales, values) = (scales.add(self.key_scales()), quants.add(first_value));
+                    run(isa, Quantize { x: v, scales, quants: values, stride: 1 });
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of the cache as numbers.
+///
+/// # Safety
+/// Any bits are such a number. Heads begin at multiples of 64 bytes, so theirs are aligned.
+unsafe fn numbers<T>(bytes: &[u8]) -> &[T] {
+    debug_assert!(bytes.as_ptr().cast::<T>().is_aligned());
+    // SAFETY: as the caller promises; the length is that of the bytes.
+    unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) }
 }
 
 /// Rounds numbers to half precision and writes them `stride` apart.

@@ -11,12 +11,17 @@
 //! * Positions are taken page by page (64, at multiples of 64) in *spans* of 512. Within a span, a
 //!   running maximum, a running sum and a running output are rescaled at each page; a page's
 //!   weights are summed as four vectors of 16, and its values added one position after the other.
+//! * Quants (8-bit numbers) take their scales in sums: within a block of 32 dimensions, a score is
+//!   summed by `fma` over the quants from zero, and times the block's scale it is added to the
+//!   blocks before it by `fma`; a value's quant is multiplied by its weight times its scale, which
+//!   is rounded.
 //! * Spans are merged from left to right, a head's sink logit last.
 //!
 //! A position that a query must not see has weight zero, exactly.
 
 mod attend;
 mod cache;
+mod quants;
 #[cfg(test)]
 mod tests;
 mod tile;

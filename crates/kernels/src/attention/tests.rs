@@ -49,9 +49,25 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-fn cases_of_both_kinds() -> impl Iterator<Item = (Case, CacheKind)> {
+fn cases_of_all_kinds() -> impl Iterator<Item = (Case, CacheKind)> {
     let of_kind = |kind| cases().into_iter().map(move |case| (case, kind));
-    of_kind(CacheKind::F16).chain(of_kind(CacheKind::F32))
+    [CacheKind::F16, CacheKind::F32, CacheKind::Q8_0].into_iter().flat_map(of_kind)
+}
+
+/// What a cache of this kind holds for the key or value `x`.
+fn stored(kind: CacheKind, x: &[f32]) -> Vec<f64> {
+    let half = |x: f32| f16::from_f32(x).to_f32();
+    let block = |x: &[f32]| {
+        let top = x.iter().fold(0.0_f32, |top, x| top.max(x.abs()));
+        let scale = half(top / 127.0);
+        let quant = |x: &f32| (x / scale).round_ties_even().clamp(-127.0, 127.0);
+        x.iter().map(|x| f64::from(scale) * f64::from(quant(x))).collect::<Vec<_>>()
+    };
+    match kind {
+        CacheKind::F16 => x.iter().map(|x| f64::from(half(*x))).collect(),
+        CacheKind::F32 => x.iter().map(|x| f64::from(*x)).collect(),
+        CacheKind::Q8_0 => x.chunks(32).flat_map(block).collect(),
+    }
 }
 
 impl Case {
@@ -103,15 +119,11 @@ impl Case {
         kind: CacheKind,
     ) -> Vec<f64> {
         let kv_head = self.kv_of_head[head] as usize;
-        let stored = |x: f32| match kind {
-            CacheKind::F16 => f64::from(f16::from_f32(x).to_f32()),
-            CacheKind::F32 => f64::from(x),
-        };
         let first = self.window.map_or(0, |window| (pos + 1).saturating_sub(window));
         let scores: Vec<f64> = (first..=pos)
             .map(|pos| {
                 let k = &seq.k[(pos * self.kv_heads + kv_head) * self.k_dim..][..self.k_dim];
-                let dot: f64 = q.iter().zip(k).map(|(q, k)| f64::from(*q) * stored(*k)).sum();
+                let dot: f64 = q.iter().zip(stored(kind, k)).map(|(q, k)| f64::from(*q) * k).sum();
                 let score = dot / (self.k_dim as f64).sqrt();
                 self.soft_cap.map_or(score, |cap| {
                     let cap = f64::from(cap);
@@ -126,8 +138,8 @@ impl Case {
         let mut out = vec![0.0; self.v_dim];
         for (score, pos) in scores.iter().zip(first..) {
             let v = &seq.v[(pos * self.kv_heads + kv_head) * self.v_dim..][..self.v_dim];
-            for (out, v) in out.iter_mut().zip(v) {
-                *out += score.exp() / sum * stored(*v);
+            for (out, v) in out.iter_mut().zip(stored(kind, v)) {
+                *out += score.exp() / sum * v;
             }
         }
         out
@@ -137,7 +149,7 @@ impl Case {
 #[test]
 fn attention_is_close_to_its_definition() {
     let pool = Pool::new(2).unwrap();
-    for (number, (case, kind)) in cases_of_both_kinds().enumerate() {
+    for (number, (case, kind)) in cases_of_all_kinds().enumerate() {
         let mut rng = Random(number as u64);
         let (shape, sinks) = case.shape(&mut rng);
         let (cache, sequences) = case.fill(&pool, &mut rng, kind);
@@ -173,7 +185,7 @@ fn attention_is_close_to_its_definition() {
 #[test]
 fn every_way_to_attend_gives_the_same_bits() {
     let pools = [Pool::new(1).unwrap(), Pool::new(5).unwrap()];
-    for (number, (case, kind)) in cases_of_both_kinds().enumerate() {
+    for (number, (case, kind)) in cases_of_all_kinds().enumerate() {
         let mut rng = Random(100 + number as u64);
         let (shape, sinks) = case.shape(&mut rng);
         let (cache, sequences) = case.fill(&pools[1], &mut rng, kind);

@@ -1,6 +1,7 @@
 //! Some query vectors against one page: the inner loops of attention.
 
 use super::PAGE_POSITIONS;
+use super::quants::{BLOCK, blocks};
 use crate::isa::Kernel;
 use crate::math::{exp, tanh};
 use crate::simd::{LANES, Simd, array_of};
@@ -44,7 +45,7 @@ impl States {
     }
 }
 
-/// A number of the cache: half precision as stored, or f32 once converted.
+/// A number of the cache: as stored, or f32 once converted.
 pub(super) trait Element: Copy {
     /// # Safety
     /// `from` points to 16 numbers.
@@ -67,13 +68,21 @@ impl Element for f32 {
     }
 }
 
-/// Converts half precision to f32.
-pub(super) struct Convert<'a> {
-    pub from: &'a [u16],
+impl Element for i8 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const i8) -> S::F {
+        // SAFETY: as the trait says.
+        unsafe { s.to_f(s.load_i8(from.cast())) }
+    }
+}
+
+/// Converts numbers to f32: whole vectors.
+pub(super) struct Convert<'a, E> {
+    pub from: &'a [E],
     pub to: &'a mut [f32],
 }
 
-impl Kernel for Convert<'_> {
+impl<E: Element> Kernel for Convert<'_, E> {
     type Out = ();
 
     #[inline(always)]
@@ -81,34 +90,41 @@ impl Kernel for Convert<'_> {
         let (from, to) = (self.from.chunks_exact(LANES), self.to.chunks_exact_mut(LANES));
         for (from, to) in from.zip(to) {
             // SAFETY: both are one vector.
-            unsafe { s.store(to.as_mut_ptr(), s.load_f16(from.as_ptr())) };
+            unsafe { s.store(to.as_mut_ptr(), E::load(s, from.as_ptr())) };
         }
     }
 }
 
-/// Adds one page to the running softmax of all queries.
-pub(super) struct AddPage<'a, 'q, E> {
-    /// `[k_dim, 64]`.
-    pub keys: &'a [E],
-    /// `[64, v_stride]`.
-    pub values: &'a [E],
-    /// The keys that will be wanted after this page, to be fetched meanwhile.
-    pub next_keys: &'a [E],
+/// Who looks at a page, and how.
+pub(super) struct Page<'a, 'q> {
     /// Position of the page's first slot.
     pub start: usize,
     pub queries: &'a [Query<'q>],
-    pub states: &'a mut States,
     pub v_stride: usize,
     pub scale: f32,
     pub soft_cap: Option<f32>,
 }
 
-impl<E: Element> Kernel for AddPage<'_, '_, E> {
+/// Adds one page to the running softmax of all queries. `SCALED`: the numbers are quants.
+pub(super) struct AddPage<'a, 'q, E, const SCALED: bool> {
+    pub page: &'a Page<'a, 'q>,
+    /// `[key blocks + value blocks, 64]` if there are any.
+    pub scales: &'a [f32],
+    /// `[k_dim, 64]`.
+    pub keys: &'a [E],
+    /// `[64, v_stride]`.
+    pub values: &'a [E],
+    /// What is to be fetched while the keys are read, and while the values are.
+    pub fetch: [Fetch; 2],
+    pub states: &'a mut States,
+}
+
+impl<E: Element, const SCALED: bool> Kernel for AddPage<'_, '_, E, SCALED> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        let queries = self.queries.len();
+        let queries = self.page.queries.len();
         let mut first = 0;
         if S::WIDE_TILES {
             // Six would leave no register for what is multiplied.
@@ -128,12 +144,12 @@ impl<E: Element> Kernel for AddPage<'_, '_, E> {
     }
 }
 
-impl<E: Element> AddPage<'_, '_, E> {
+impl<E: Element, const SCALED: bool> AddPage<'_, '_, E, SCALED> {
     /// `R` queries from `first` on, with register tiles of `R` by `P` vectors of positions and
     /// `R` by `V` vectors of values. The tile's shape does not touch any order of additions.
     #[inline(always)]
     fn add<S: Simd, const R: usize, const P: usize, const V: usize>(&mut self, s: S, first: usize) {
-        let queries = array_of!(R, self.queries[first], r => self.queries[first + r]);
+        let queries = array_of!(R, self.page.queries[first], r => self.page.queries[first + r]);
         let mut weights = [[0.0_f32; PAGE_POSITIONS]; R];
         for block in (0..POS_VECTORS).step_by(P) {
             self.dots::<S, R, P>(s, &queries, first, block, &mut weights);
@@ -143,8 +159,8 @@ impl<E: Element> AddPage<'_, '_, E> {
             rescale[r] = self.soften(s, &queries[r], first + r, &mut weights[r]);
         }
         let seen = queries.iter().map(|query| query.end_pos).max().unwrap_or(0);
-        let slots = seen.saturating_sub(self.start).min(PAGE_POSITIONS);
-        let vectors = self.v_stride / LANES;
+        let slots = seen.saturating_sub(self.page.start).min(PAGE_POSITIONS);
+        let vectors = self.page.v_stride / LANES;
         let mut vector = 0;
         while vector + V <= vectors {
             self.mix::<S, R, V>(s, first, vector, slots, &weights, &rescale);
@@ -169,24 +185,38 @@ impl<E: Element> AddPage<'_, '_, E> {
         let k_dim = queries[0].q.len();
         assert!(self.keys.len() >= k_dim * PAGE_POSITIONS && block + P <= POS_VECTORS);
         assert!(queries.iter().all(|query| query.q.len() == k_dim));
-        let ahead = Ahead::new(self.values, k_dim, first == 0 && block == 0);
-        let mut acc = [[s.splat(0.0); P]; R];
-        // SAFETY: all indices lie inside the slices, as asserted above.
-        unsafe {
-            for d in 0..k_dim {
-                ahead.fetch(s, d);
-                let keys = self.keys.as_ptr().add(d * PAGE_POSITIONS + block * LANES);
-                let keys = array_of!(P, s.splat(0.0), p => E::load(s, keys.add(p * LANES)));
-                for r in 0..R {
-                    let q = s.splat(*queries[r].q.get_unchecked(d));
-                    for p in 0..P {
-                        acc[r][p] = s.fma(keys[p], q, acc[r][p]);
+        let ahead = self.fetch[0].within(k_dim, first == 0 && block == 0);
+        assert!(!SCALED || self.scales.len() >= blocks(k_dim) * PAGE_POSITIONS);
+        let zero = s.splat(0.0);
+        // Without scales, all dimensions are one block.
+        let step = if SCALED { BLOCK } else { k_dim };
+        for first_d in (0..k_dim).step_by(step) {
+            let mut acc = [[zero; P]; R];
+            // SAFETY: all indices lie inside the slices, as asserted above.
+            unsafe {
+                for d in first_d..k_dim.min(first_d + step) {
+                    ahead.fetch(s, d);
+                    let keys = self.keys.as_ptr().add(d * PAGE_POSITIONS + block * LANES);
+                    let keys = array_of!(P, zero, p => E::load(s, keys.add(p * LANES)));
+                    for r in 0..R {
+                        let q = s.splat(*queries[r].q.get_unchecked(d));
+                        for p in 0..P {
+                            acc[r][p] = s.fma(keys[p], q, acc[r][p]);
+                        }
                     }
                 }
-            }
-            for r in 0..R {
                 for p in 0..P {
-                    s.store(weights[r].as_mut_ptr().add((block + p) * LANES), acc[r][p]);
+                    let at = (block + p) * LANES;
+                    for r in 0..R {
+                        let weights = weights[r].as_mut_ptr().add(at);
+                        let sum = if SCALED {
+                            let scales = self.scales.as_ptr().add(first_d / BLOCK * PAGE_POSITIONS);
+                            s.fma(acc[r][p], s.load(scales.add(at)), s.load(weights))
+                        } else {
+                            acc[r][p]
+                        };
+                        s.store(weights, sum);
+                    }
                 }
             }
         }
@@ -204,24 +234,24 @@ impl<E: Element> AddPage<'_, '_, E> {
     ) -> f32 {
         let at = |v: usize| v * LANES;
         // SAFETY (all blocks): four vectors in an array of 64.
-        let scale = s.splat(self.scale);
+        let scale = s.splat(self.page.scale);
         let mut scores = array_of!(POS_VECTORS, scale, v => {
             // SAFETY: see above.
             s.mul(unsafe { s.load(weights.as_ptr().add(at(v))) }, scale)
         });
-        if let Some(cap) = self.soft_cap {
+        if let Some(cap) = self.page.soft_cap {
             let (cap, inverse) = (s.splat(cap), s.splat(1.0 / cap));
             for v in 0..POS_VECTORS {
                 scores[v] = s.mul(tanh(s, s.mul(scores[v], inverse)), cap);
             }
         }
-        if query.first_pos > self.start || query.end_pos < self.start + PAGE_POSITIONS {
+        if query.first_pos > self.page.start || query.end_pos < self.page.start + PAGE_POSITIONS {
             for v in 0..POS_VECTORS {
                 // SAFETY: see above.
                 unsafe { s.store(weights.as_mut_ptr().add(at(v)), scores[v]) };
             }
             for (slot, weight) in weights.iter_mut().enumerate() {
-                let pos = self.start + slot;
+                let pos = self.page.start + slot;
                 if pos < query.first_pos || pos >= query.end_pos {
                     *weight = f32::NEG_INFINITY;
                 }
@@ -259,11 +289,20 @@ impl<E: Element> AddPage<'_, '_, E> {
         weights: &[[f32; PAGE_POSITIONS]; R],
         rescale: &[f32; R],
     ) {
-        let stride = self.v_stride;
+        let stride = self.page.v_stride;
         assert!(slots <= PAGE_POSITIONS && self.values.len() >= PAGE_POSITIONS * stride);
         assert!((vector + V) * LANES <= stride);
         assert!((first + R) * stride <= self.states.acc.len());
-        let ahead = Ahead::new(self.next_keys, slots, first == 0 && vector == 0);
+        let ahead = self.fetch[1].within(slots, first == 0 && vector == 0);
+        // The weights times the scales of the two blocks, at most, that the vectors lie in.
+        let mut scaled = [[[0.0_f32; PAGE_POSITIONS]; R]; 2];
+        let first_block = vector * LANES / BLOCK;
+        let block_of = |v: usize| (vector + v) * LANES / BLOCK - first_block;
+        if SCALED {
+            for block in 0..=block_of(V - 1) {
+                self.scale(s, first_block + block, weights, &mut scaled[block]);
+            }
+        }
         // SAFETY: all indices lie inside the slices, as asserted above.
         unsafe {
             let out = self.states.acc.as_mut_ptr().add(first * stride + vector * LANES);
@@ -278,6 +317,11 @@ impl<E: Element> AddPage<'_, '_, E> {
                 for r in 0..R {
                     let weight = s.splat(*weights[r].get_unchecked(slot));
                     for v in 0..V {
+                        let weight = if SCALED {
+                            s.splat(*scaled[block_of(v)][r].get_unchecked(slot))
+                        } else {
+                            weight
+                        };
                         acc[r][v] = s.fma(values[v], weight, acc[r][v]);
                     }
                 }
@@ -289,24 +333,61 @@ impl<E: Element> AddPage<'_, '_, E> {
             }
         }
     }
+
+    /// The weights times the scales of value block `block`.
+    #[inline(always)]
+    fn scale<S: Simd, const R: usize>(
+        &self,
+        s: S,
+        block: usize,
+        weights: &[[f32; PAGE_POSITIONS]; R],
+        scaled: &mut [[f32; PAGE_POSITIONS]; R],
+    ) {
+        let key_blocks = blocks(self.keys.len() / PAGE_POSITIONS);
+        let scales = &self.scales[(key_blocks + block) * PAGE_POSITIONS..][..PAGE_POSITIONS];
+        for at in (0..PAGE_POSITIONS).step_by(LANES) {
+            for r in 0..R {
+                // SAFETY: `at` is one of four vectors in arrays of 64.
+                unsafe {
+                    let weight = s.load(weights[r].as_ptr().add(at));
+                    let scale = s.load(scales.as_ptr().add(at));
+                    s.store(scaled[r].as_mut_ptr().add(at), s.mul(weight, scale));
+                }
+            }
+        }
+    }
 }
 
-/// Fetches what comes next while something else is read: pages lie apart, so the machine's own
-/// prefetching starts anew with each, and one query alone is bound by memory.
+/// Memory that will be wanted next: pages lie apart, so the machine's own prefetching starts anew
+/// with each, and one query alone is bound by memory.
+#[derive(Clone, Copy)]
+pub(super) struct Fetch {
+    start: *const u8,
+    lines: usize,
+}
+
+impl Fetch {
+    pub const NOTHING: Self = Self { start: std::ptr::null(), lines: 0 };
+
+    pub fn all<E>(data: &[E]) -> Self {
+        Self { start: data.as_ptr().cast(), lines: size_of_val(data).div_ceil(LINE) }
+    }
+
+    /// All of it within `steps` steps, or nothing.
+    #[inline(always)]
+    fn within(self, steps: usize, wanted: bool) -> Ahead {
+        let lines_a_step = if wanted { self.lines.div_ceil(steps.max(1)) } else { 0 };
+        Ahead { start: self.start, lines_a_step }
+    }
+}
+
+/// Fetches something while something else is read.
 struct Ahead {
     start: *const u8,
     lines_a_step: usize,
 }
 
 impl Ahead {
-    /// All of `data` within `steps` steps, or nothing.
-    #[inline(always)]
-    fn new<E>(data: &[E], steps: usize, wanted: bool) -> Self {
-        let lines = size_of_val(data).div_ceil(LINE);
-        let lines_a_step = if wanted { lines.div_ceil(steps.max(1)) } else { 0 };
-        Self { start: data.as_ptr().cast(), lines_a_step }
-    }
-
     #[inline(always)]
     fn fetch<S: Simd>(&self, s: S, step: usize) {
         for line in 0..self.lines_a_step {

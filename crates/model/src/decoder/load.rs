@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use backend::{Backend, CacheKind, KvShape, PAGE_POSITIONS, RopeTable};
+use backend::{Backend, CacheKind, KvShape, RopeTable};
 use gguf::{Directory, Source};
 
 use super::layer::Layer;
@@ -43,19 +43,17 @@ impl<B: Backend> Model<B> {
         let rope = rope_tables(&mut loader, &config, capacity.context_tokens)?;
         let weight_bytes = loader.device_bytes;
 
-        let kv_shape = kv_shape(&config, source.directory(), &shard, capacity.kv_pages)?;
+        let kv_shape = kv_shape(&config, source.directory(), &shard, capacity)?;
         let kv = (0..layers.len())
             .map(|_| backend.kv(kv_shape))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|source| ModelError::Backend { name: "key/value cache".into(), source })?;
-        let position_bytes =
-            kv_shape.heads * (kv_shape.k_dim + kv_shape.v_dim) * kv_shape.kind.number_bytes();
-        let kv_positions = capacity.kv_pages * PAGE_POSITIONS;
         Ok(Self {
             rope,
             scratch: Scratch::new(backend, &config, &shard, capacity),
             weight_bytes,
-            kv_bytes: (layers.len() * kv_positions * position_bytes) as u64,
+            kv_bytes: (layers.len() * kv_shape.bytes()) as u64,
+            cache_kind: kv_shape.kind,
             rows_max: capacity.rows_max,
             layers,
             head,
@@ -85,13 +83,14 @@ impl<B: Backend> Head<B> {
 /// One layer's cache. Latent attention caches the compressed vector and the rotated part of the
 /// key, which all heads share, so every rank with heads has all of it.
 ///
-/// The cache is as exact as the weights that fill it: f32 where the file's are floats, so that such
-/// a model computes what its authors' code does, half precision where they are quantised.
+/// Unless something else is asked for, the cache is as exact as the weights that fill it: f32 where
+/// the file's are floats, so that such a model computes what its authors' code does, half precision
+/// where they are quantised.
 fn kv_shape(
     config: &Config,
     directory: &Directory,
     shard: &Shard,
-    pages: usize,
+    capacity: Capacity,
 ) -> Result<KvShape, ModelError> {
     let (k_dim, v_dim) = match config.latent {
         Some(latent) => (latent.kv_rank + latent.rope_dim, latent.kv_rank),
@@ -103,7 +102,8 @@ fn kv_shape(
         (false, false) => "attn_k",
     };
     let ty = directory.tensor(&names::layer(0, filled_by))?.ty;
-    let kind = if ty.block_len() == 1 { CacheKind::F32 } else { CacheKind::F16 };
+    let by_file = if ty.block_len() == 1 { CacheKind::F32 } else { CacheKind::F16 };
+    let (pages, kind) = (capacity.kv_pages, capacity.cache_kind.unwrap_or(by_file));
     Ok(KvShape { heads: shard.kv_heads.len(), k_dim, v_dim, pages, kind })
 }
 

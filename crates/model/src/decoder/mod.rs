@@ -12,7 +12,7 @@ mod load;
 mod residual;
 mod scratch;
 
-use backend::{Backend, RopeTable, Segment};
+use backend::{Backend, CacheKind, RopeTable, Segment};
 
 use crate::{Config, Leaves, Shard};
 use layer::Layer;
@@ -63,6 +63,7 @@ pub struct Model<B: Backend> {
     scratch: Scratch<B>,
     weight_bytes: u64,
     kv_bytes: u64,
+    cache_kind: CacheKind,
     rows_max: usize,
 }
 
@@ -83,6 +84,8 @@ pub struct Capacity {
     pub kv_pages: usize,
     /// Positions of the longest sequence.
     pub context_tokens: usize,
+    /// How keys and values are cached; `None`: as exactly as the weights that make them.
+    pub cache_kind: Option<CacheKind>,
 }
 
 impl<B: Backend> Model<B> {
@@ -110,6 +113,10 @@ impl<B: Backend> Model<B> {
     /// Bytes of this rank's key/value cache.
     pub fn kv_bytes(&self) -> u64 {
         self.kv_bytes
+    }
+
+    pub fn cache_kind(&self) -> CacheKind {
+        self.cache_kind
     }
 
     /// Runs one step through this rank's layers.

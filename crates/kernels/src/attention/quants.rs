@@ -1,0 +1,148 @@
+//! Keys and values as 8-bit numbers: Q8_0 of the GGUF format, 32 numbers of one head and position
+//! sharing one half-precision scale; the last block of a head is short where its dimension is no
+//! multiple of 32.
+
+use super::PAGE_POSITIONS;
+use crate::isa::Kernel;
+use crate::simd::{LANES, Simd};
+
+/// Numbers that share a scale.
+pub(super) const BLOCK: usize = 32;
+
+/// The largest quant.
+const QUANT_MAX: f32 = 127.0;
+
+/// The largest magnitude that a block can hold: its scale is then the largest half-precision one.
+const LARGEST: f32 = QUANT_MAX * 65504.0;
+
+/// Scales of a vector of `dim` numbers.
+pub(super) fn blocks(dim: usize) -> usize {
+    dim.div_ceil(BLOCK)
+}
+
+/// One head of one page.
+#[derive(Clone, Copy)]
+pub(super) struct Quants<'a> {
+    /// `[key blocks + value blocks, 64]`, half precision.
+    pub scales: &'a [u16],
+    /// `[k_dim, 64]`.
+    pub keys: &'a [i8],
+    /// `[64, v_stride]`.
+    pub values: &'a [i8],
+}
+
+/// Quantises one vector of keys or values.
+pub(super) struct Quantize<'a> {
+    pub x: &'a [f32],
+    /// One for each block, 64 apart.
+    pub scales: *mut u16,
+    /// One for each number, `stride` apart.
+    pub quants: *mut i8,
+    pub stride: usize,
+}
+
+impl Kernel for Quantize<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for (block, x) in self.x.chunks(BLOCK).enumerate() {
+            let mut padded = [0.0; BLOCK];
+            padded[..x.len()].copy_from_slice(x);
+            let (scale, quants) = quantize(s, &padded);
+            // SAFETY: the caller of the kernel promises room for as many scales and quants as `x`
+            // has blocks and numbers.
+            unsafe {
+                *self.scales.add(block * PAGE_POSITIONS) = scale;
+                for (i, quant) in quants[..x.len()].iter().enumerate() {
+                    *self.quants.add((block * BLOCK + i) * self.stride) = *quant;
+                }
+            }
+        }
+    }
+}
+
+/// A block's scale, and each of its numbers over it, rounded to the nearest integer. What is too
+/// large, infinite or not a number becomes the largest that a block can hold: infinity would turn
+/// a masked weight of zero into "not a number".
+#[inline(always)]
+fn quantize<S: Simd>(s: S, x: &[f32; BLOCK]) -> (u16, [i8; BLOCK]) {
+    let mut quants = [0; BLOCK];
+    // SAFETY: a block is two vectors, and so are its quants; `scale` is one.
+    let low = clamp(s, unsafe { s.load(x.as_ptr()) }, LARGEST);
+    // SAFETY: see above.
+    let high = clamp(s, unsafe { s.load(x.as_ptr().add(LANES)) }, LARGEST);
+    let top = s.top(s.max(s.abs(low), s.abs(high)));
+    let mut scale = [0; LANES];
+    // SAFETY: see above.
+    unsafe { s.store_f16(scale.as_mut_ptr(), s.div(s.splat(top), s.splat(QUANT_MAX))) };
+    if scale[0] != 0 {
+        // SAFETY: see above.
+        let by = unsafe { s.load_f16(scale.as_ptr()) };
+        for (at, v) in [(0, low), (LANES, high)] {
+            // Over a scale that was rounded down, the largest number is a little over 127.
+            let v = s.to_i(clamp(s, s.div(v, by), QUANT_MAX));
+            // SAFETY: see above.
+            unsafe { s.store_i8(quants.as_mut_ptr().add(at), v) };
+        }
+    }
+    (scale[0], quants)
+}
+
+#[inline(always)]
+fn clamp<S: Simd>(s: S, v: S::F, limit: f32) -> S::F {
+    s.max(s.min(v, s.splat(limit)), s.splat(-limit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::reference::Random;
+    use crate::isa::{Isa, run};
+    use half::f16;
+
+    /// Scales and quants of a vector of numbers.
+    fn quantized(isa: Isa, x: &[f32]) -> (Vec<u16>, Vec<i8>) {
+        let mut scales = vec![0; blocks(x.len()) * PAGE_POSITIONS];
+        let mut quants = vec![0; x.len()];
+        let (to_scales, to_quants) = (scales.as_mut_ptr(), quants.as_mut_ptr());
+        run(isa, Quantize { x, scales: to_scales, quants: to_quants, stride: 1 });
+        (scales.into_iter().step_by(PAGE_POSITIONS).collect(), quants)
+    }
+
+    #[test]
+    fn a_block_is_within_half_a_step_and_alike_everywhere() {
+        let mut rng = Random(1);
+        for (len, size) in [(32, 1.0), (20, 1e-3), (72, 300.0), (1, 5e4), (64, 8e6), (40, 1e-6)] {
+            let x: Vec<f32> = rng.floats(len).iter().map(|x| x * size).collect();
+            let (scales, quants) = quantized(Isa::Scalar, &x);
+            for isa in Isa::available() {
+                assert_eq!(quantized(isa, &x), (scales.clone(), quants.clone()), "{}", isa.name());
+            }
+            for ((x, quants), scale) in x.chunks(BLOCK).zip(quants.chunks(BLOCK)).zip(scales) {
+                let scale = f16::from_bits(scale).to_f32();
+                let top = x.iter().fold(0.0_f32, |top, x| top.max(x.abs()));
+                // Half precision has 11 bits, and steps of 2^-24 at its lower end.
+                let rounding = (scale * 2.0_f32.powi(-11)).max(2.0_f32.powi(-25));
+                assert!((scale - top / QUANT_MAX).abs() <= rounding, "{scale} for {top}");
+                for (x, quant) in x.iter().zip(quants) {
+                    let error = (x - scale * f32::from(*quant)).abs();
+                    let limit = 0.501 * scale + QUANT_MAX * 2.0_f32.powi(-25);
+                    assert!(error <= limit, "{x}: {quant} times {scale}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_block_can_hold_becomes_the_nearest_that_it_can() {
+        let largest = f16::MAX.to_bits();
+        for isa in Isa::available() {
+            assert_eq!(quantized(isa, &[0.0, -0.0, 1e-9]), (vec![0], vec![0; 3]));
+            let (scales, quants) = quantized(isa, &[f32::INFINITY, f32::NEG_INFINITY, 1.0]);
+            assert_eq!((scales, quants), (vec![largest], vec![127, -127, 0]));
+            let (scales, quants) = quantized(isa, &[f32::NAN]);
+            assert_eq!((scales, quants), (vec![largest], vec![127]));
+        }
+    }
+}
