@@ -11,6 +11,7 @@
 
 mod cpu;
 mod mixture;
+mod reuse;
 mod routing;
 
 pub use cpu::Cpu;
@@ -19,6 +20,7 @@ pub use kernels::{
     sigmoid_in_place as sigmoid,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
+pub use reuse::emptied;
 pub use routing::{Gating, Route, Routes, RoutingRule};
 
 use std::ops::Range;

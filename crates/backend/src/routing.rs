@@ -67,7 +67,7 @@ impl Routes {
         for (row, logits) in logits.chunks_exact(rule.experts).enumerate() {
             self.route_row(rule, row as u32, logits, bias);
         }
-        self.routes.sort_by_key(|route| (route.expert, route.row));
+        self.routes.sort_unstable_by_key(|route| (route.expert, route.row));
     }
 
     /// Sends each of `weights` (one a row) to an expert that every row visits, behind all others.
@@ -103,7 +103,7 @@ impl Routes {
             row,
             weight: scores[expert as usize],
         }));
-        weigh(rule, &mut self.routes[first..]);
+        weigh(rule, &mut self.routes[first..], &mut self.choice);
     }
 
     /// Takes the experts of all but the best groups out of the choice. A group counts as much as
@@ -127,12 +127,13 @@ impl Routes {
     }
 }
 
-/// Turns the chosen experts' scores into weights.
-fn weigh(rule: &RoutingRule, routes: &mut [Route]) {
+/// Turns the chosen experts' scores into weights. `weights` is scratch.
+fn weigh(rule: &RoutingRule, routes: &mut [Route], weights: &mut Vec<f32>) {
     if rule.gating == Gating::SoftmaxOfChosen {
-        let mut weights: Vec<f32> = routes.iter().map(|route| route.weight).collect();
-        softmax(&mut weights);
-        routes.iter_mut().zip(weights).for_each(|(route, weight)| route.weight = weight);
+        weights.clear();
+        weights.extend(routes.iter().map(|route| route.weight));
+        softmax(weights);
+        routes.iter_mut().zip(weights).for_each(|(route, weight)| route.weight = *weight);
     }
     if rule.normalised {
         let sum: f32 = routes.iter().map(|route| route.weight).sum();

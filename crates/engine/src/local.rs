@@ -45,6 +45,8 @@ pub struct LocalOptions {
 pub struct Local {
     rank: Rank,
     comm: Comm,
+    /// The step that is fed.
+    step: Step,
     position: usize,
     abort: Arc<AtomicBool>,
     followers: Vec<JoinHandle<()>>,
@@ -81,9 +83,15 @@ impl Local {
         };
         let followers: Vec<_> = starts.map(spawn_follower).collect();
         match first.start() {
-            Ok((rank, comm)) => {
-                Ok(Self { rank, comm, position: 0, abort, followers, _unpin: unpin })
-            }
+            Ok((rank, comm)) => Ok(Self {
+                rank,
+                comm,
+                step: Step::default(),
+                position: 0,
+                abort,
+                followers,
+                _unpin: unpin,
+            }),
             Err(error) => {
                 abort.store(true, Ordering::Release);
                 followers.into_iter().for_each(join);
@@ -185,7 +193,9 @@ impl Local {
                 rows: chunk.len(),
                 wanted: if at == last { wanted } else { Wanted::Nothing },
             };
-            self.rank.submit(&mut self.comm, &Step { segments: vec![segment] }, chunk)?;
+            self.step.segments.clear();
+            self.step.segments.push(segment);
+            self.rank.submit(&mut self.comm, &self.step, chunk)?;
             self.position += chunk.len();
         }
         while self.rank.in_flight() > 0 {

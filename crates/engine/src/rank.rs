@@ -1,7 +1,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use backend::{CacheKind, Cpu, PAGE_POSITIONS, Segment};
+use backend::{CacheKind, Cpu, PAGE_POSITIONS, Segment, emptied};
 use gguf::Source;
 use model::{Batch, Capacity, Config, Embedding, Layout, Leaves, Model, Product, Progress};
 use protocol::{CacheType, Stage, Token};
@@ -34,6 +34,8 @@ pub struct Rank {
     vocab_of_rank: Vec<Range<usize>>,
     /// The cache pages of every slot.
     tables: Vec<Vec<u32>>,
+    /// Of one step; empty between steps.
+    segments: Vec<Segment<'static>>,
     buffers: Buffers,
 }
 
@@ -148,6 +150,7 @@ impl Rank {
             results,
             vocab_of_rank,
             tables,
+            segments: Vec::new(),
             buffers,
         })
     }
@@ -213,7 +216,7 @@ impl Rank {
             step.encode(&self.buffers.input, &mut self.buffers.message);
             comm.send_step(&mut self.buffers.message)?;
         }
-        self.buffers.step.clone_from(step);
+        self.buffers.step.segments.clone_from(&step.segments);
         self.results.push(step.segments.iter().map(|segment| segment.wanted));
         self.run(comm)
     }
@@ -319,9 +322,12 @@ impl Rank {
             first_pos: segment.first_position,
             rows: segment.rows,
         });
-        let segments: Vec<Segment<'_>> = segments.collect();
-        let batch = Batch { segments: &segments, positions };
-        self.model.forward(&mut self.backend, comm, &batch, input)?;
+        let mut list = emptied(std::mem::take(&mut self.segments));
+        list.extend(segments);
+        let batch = Batch { segments: &list, positions };
+        let done = self.model.forward(&mut self.backend, comm, &batch, input);
+        self.segments = emptied(list);
+        done?;
         self.hand_on(comm)
     }
 

@@ -70,13 +70,7 @@ impl Matrix {
     pub fn row(&self, row: usize, out: &mut [f32]) {
         assert!(row < self.rows, "row {row} of a matrix of {} rows", self.rows);
         assert_eq!(out.len(), self.cols, "a row has as many numbers as the matrix has columns");
-        let (panel, lane) = (self.panel(row / LANES), row % LANES);
-        let isa = Isa::chosen();
-        with_quantised!(self.ty, T => run(isa, QuantisedRow::<T>::new(panel, lane, out)), _ => {
-            with_float!(self.ty, T => run(isa, FloatRow::<T>::new(panel, lane, out)), _ => {
-                unreachable!("no matrix of type {} can be made", self.ty)
-            })
-        });
+        read_row(self.ty, self.panel(row / LANES), row % LANES, out);
     }
 
     /// Panels of 16 rows, the last one padded.
@@ -267,6 +261,59 @@ fn pack_panel(ty: TensorType, rows: &[u8], panel: &mut [u8]) {
     });
 }
 
+/// Turns rows in the file's layout into f32; keeps its memory from call to call.
+#[derive(Default)]
+pub struct Dequantizer {
+    /// 16 rows where fewer are left, and a panel.
+    rows: Vec<u8>,
+    panel: Vec<u8>,
+}
+
+impl Dequantizer {
+    /// `bytes`: whole rows of `cols` numbers of type `ty`; `out`: `[rows, cols]` f32.
+    ///
+    /// # Errors
+    /// The type has no kernels, the shape is not possible, or the bytes are not so many rows.
+    pub fn run(
+        &mut self,
+        ty: TensorType,
+        cols: usize,
+        bytes: &[u8],
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let rows = out.len() / cols.max(1);
+        if cols == 0 || !cols.is_multiple_of(ty.block_len()) {
+            return Err(Error::Shape { ty, rows, cols });
+        }
+        let panel_bytes = panel_bytes(ty, cols).ok_or(Error::Type { ty })?;
+        let row_bytes = ty.row_bytes(cols);
+        if bytes.len() != rows * row_bytes || out.len() != rows * cols {
+            return Err(Error::Push { bytes: bytes.len(), row_bytes, rows_left: rows });
+        }
+        self.panel.resize(panel_bytes, 0);
+        for (bytes, out) in bytes.chunks(LANES * row_bytes).zip(out.chunks_mut(LANES * cols)) {
+            self.rows.clear();
+            self.rows.extend_from_slice(bytes);
+            self.rows.resize(LANES * row_bytes, 0);
+            pack_panel(ty, &self.rows, &mut self.panel);
+            for (lane, out) in out.chunks_exact_mut(cols).enumerate() {
+                read_row(ty, &self.panel, lane, out);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Dequantises one lane of a panel.
+fn read_row(ty: TensorType, panel: &[u8], lane: usize, out: &mut [f32]) {
+    let isa = Isa::chosen();
+    with_quantised!(ty, T => run(isa, QuantisedRow::<T>::new(panel, lane, out)), _ => {
+        with_float!(ty, T => run(isa, FloatRow::<T>::new(panel, lane, out)), _ => {
+            unreachable!("no panel of type {ty} can be made")
+        })
+    });
+}
+
 /// Dequantises one lane of a panel.
 struct QuantisedRow<'a, T> {
     panel: &'a [u8],
@@ -345,6 +392,30 @@ impl<T: FloatFormat> Kernel for FloatRow<'_, T> {
             // SAFETY: the chunk is 16 numbers of this type, and so is the buffer.
             unsafe { s.store(lanes.as_mut_ptr(), T::load(s, column.as_ptr())) };
             *value = lanes[self.lane];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::reference::{Random, TYPES, dequantise, random_rows};
+
+    #[test]
+    fn rows_are_dequantised_as_gguf_defines_them() {
+        let mut rng = Random(1);
+        let mut dequantizer = Dequantizer::default();
+        for ty in TYPES {
+            for rows in [1, 16, 21] {
+                let cols = 2 * ty.block_len();
+                let bytes = random_rows(ty, rows, cols, &mut rng);
+                let expected = bytes.chunks(ty.row_bytes(cols)).map(|row| dequantise(ty, row));
+                let mut got = vec![f32::NAN; rows * cols];
+                dequantizer.run(ty, cols, &bytes, &mut got).unwrap();
+                assert_eq!(got, expected.flatten().collect::<Vec<_>>(), "{rows} rows of {ty}");
+                let short = &bytes[1..];
+                assert!(dequantizer.run(ty, cols, short, &mut got).is_err(), "{ty}");
+            }
         }
     }
 }

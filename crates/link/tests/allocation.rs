@@ -1,5 +1,5 @@
-//! After set-up neither a link nor an all-reduce allocates: counted, in a test binary of its own
-//! allocator.
+//! After set-up neither a link nor an all-reduce allocates, nor does a whole rank that decodes:
+//! counted, in a test binary of its own allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,6 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use engine::{Local, LocalOptions};
+use gguf::File;
+use protocol::{CacheType, Transport};
 
 use collective::{Algorithm, Group, Options, ReducePlan};
 use sinew_link::{
@@ -134,6 +138,39 @@ fn an_all_reduce_costs_no_allocation() {
                 (COUNT.get() - before, Box::new(group))
             });
             assert_eq!(counts, [0, 0], "{preference:?} {latency:?} {algorithm:?}");
+        }
+    }
+}
+
+/// Ranks of one thread, so that rank 0's is the one that is counted; the other rank runs the same.
+#[test]
+fn a_token_costs_no_allocation() {
+    for name in ["llama3-tied", "gemma3", "qwen3moe", "gpt-oss", "deepseek-v3"] {
+        for shares in [&[1][..], &[2, 1]] {
+            let path = format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
+            let options = LocalOptions {
+                shares: shares.to_vec(),
+                stages: Vec::new(),
+                whole_experts: false,
+                cache_type: CacheType::Auto,
+                transport: Transport::Shm,
+                link_latency: Duration::ZERO,
+                threads: 1,
+                context_tokens: 256,
+                sequences_max: 2,
+            };
+            let source = Arc::new(File::open(path).unwrap());
+            let mut local = Local::start(source, &options).unwrap();
+            // Buffers grow with the first steps: here to all experts, and past a page of the cache.
+            let mut token = local.next(&[7; 20]).unwrap();
+            for _ in 0..60 {
+                token = local.next(&[token]).unwrap();
+            }
+            let before = COUNT.get();
+            for _ in 0..8 {
+                token = local.next(&[token]).unwrap();
+            }
+            assert_eq!(COUNT.get() - before, 0, "{name} over {shares:?}");
         }
     }
 }

@@ -13,6 +13,7 @@ use kernels::{Parts, Pool, Product, add_bias, add_scaled, multiply};
 use super::inputs::{Inputs, SMALL_ROWS};
 use super::{Cpu, Rows, gated, held};
 use crate::mixture::fold_tree;
+use crate::reuse::emptied;
 use crate::{Expert, Mixture, MixtureParts, Route};
 
 /// Bytes of one chunk's leaf sums. A prompt's experts are read again for each chunk, so it is
@@ -46,6 +47,13 @@ pub(super) struct Buffers {
     products: Vec<f32>,
     /// The chunk's sums, `[leaves, rows, width]`.
     sums: Vec<f32>,
+    terms: Vec<Term>,
+    /// Runs of `terms` of one place.
+    places: Vec<Range<usize>>,
+    /// Empty between calls.
+    groups: Vec<Group<'static>>,
+    list: Vec<Product<'static>>,
+    locks: Vec<Mutex<&'static mut [f32]>>,
 }
 
 /// Some groups of routes, each of one expert, that are computed together.
@@ -107,10 +115,12 @@ impl Buffers {
             self.sums.resize(leaves * chunk.len() * width, 0.0);
             let mut next = 0;
             while next < routes.len() {
-                let wave = Wave::next(job, &routes, &mut next);
+                let groups = emptied(std::mem::take(&mut self.groups));
+                let wave = Wave::next(job, &routes, &mut next, groups);
                 self.expand(pool, inputs, job, &routes, &wave);
                 self.contract(pool, inputs, job, &wave);
                 self.add_to_sums(pool, job, &routes, &wave, &chunk);
+                self.groups = emptied(wave.groups);
             }
             self.routes = routes;
             self.fold(job.parts, &chunk, rows, width, out);
@@ -150,13 +160,14 @@ impl Buffers {
 
         let lens = || wave.groups.iter().map(|group| group.routes.len() * wave.hidden);
         let outs = split(&mut self.gate, lens()).zip(split(&mut self.up, lens()));
-        let mut products = Vec::with_capacity(2 * wave.groups.len());
+        let mut products = emptied(std::mem::take(&mut self.list));
         for (at, (group, (gate, up))) in wave.groups.iter().zip(outs).enumerate() {
             let input = &prepared[if same { 0 } else { at }];
             products.push(Product::new(input, held(&group.expert.gate), gate));
             products.push(Product::new(input, held(&group.expert.up), up));
         }
         multiply(pool, &mut products);
+        self.list = emptied(products);
         let outs = split(&mut self.gate, lens()).zip(split(&mut self.up, lens()));
         for (group, (gate, up)) in wave.groups.iter().zip(outs) {
             if let Some(bias) = &group.expert.bias {
@@ -182,12 +193,12 @@ impl Buffers {
         let lens = || wave.groups.iter().map(|group| group.routes.len() * leaves * width);
         let outs = split(&mut self.products, lens());
         let jobs = prepared.iter().zip(&wave.groups).zip(outs);
-        let mut products: Vec<Product<'_>> = jobs
-            .map(|((input, group), out)| {
-                Product::in_parts(input, held(&group.expert.down), wave.parts, out)
-            })
-            .collect();
+        let mut products = emptied(std::mem::take(&mut self.list));
+        products.extend(jobs.map(|((input, group), out)| {
+            Product::in_parts(input, held(&group.expert.down), wave.parts, out)
+        }));
         multiply(pool, &mut products);
+        self.list = emptied(products);
         for (group, out) in wave.groups.iter().zip(split(&mut self.products, lens())) {
             if let Some(bias) = group.expert.bias.as_ref().and_then(|bias| bias.down.as_ref()) {
                 add_bias(&mut out[..group.routes.len() * width], bias);
@@ -205,7 +216,8 @@ impl Buffers {
         chunk: &Range<usize>,
     ) {
         let (leaves, width) = (wave.parts.count(), job.x.width);
-        let mut terms: Vec<Term> = Vec::with_capacity(wave.routes().len());
+        let Self { terms, places, products, .. } = self;
+        terms.clear();
         for group in &wave.groups {
             let (first, rows) = (group.routes.start - wave.routes().start, group.routes.len());
             for (at, route) in routes[group.routes.clone()].iter().enumerate() {
@@ -213,14 +225,18 @@ impl Buffers {
                 terms.push(Term { place, at: first * leaves + at, rows, weight: route.weight });
             }
         }
-        terms.sort_by_key(|term| term.place);
-        let places: Vec<&[Term]> = terms.chunk_by(|a, b| a.place == b.place).collect();
+        // A row's experts stay in their order, which is that of `at`.
+        terms.sort_unstable_by_key(|term| (term.place, term.at));
+        places.clear();
+        for same in terms.chunk_by(|a, b| a.place == b.place) {
+            let start = places.last().map_or(0, |place| place.end);
+            places.push(start..start + same.len());
+        }
         // One lock a task, never waited for: it only proves that tasks share nothing.
-        let sums: Vec<Mutex<&mut [f32]>> =
-            self.sums.chunks_exact_mut(width).map(Mutex::new).collect();
-        let products = &self.products;
+        let mut sums = emptied(std::mem::take(&mut self.locks));
+        sums.extend(self.sums.chunks_exact_mut(width).map(Mutex::new));
         pool.run(leaves * places.len(), |task| {
-            let (leaf, terms) = (task / places.len(), places[task % places.len()]);
+            let (leaf, terms) = (task / places.len(), &terms[places[task % places.len()].clone()]);
             let (first, row) = terms[0].place;
             let mut sum = sums[(first + leaf) * chunk.len() + row].lock().expect("no task panics");
             for term in terms {
@@ -228,6 +244,7 @@ impl Buffers {
                 add_scaled(&mut sum, product, term.weight);
             }
         });
+        self.locks = emptied(sums);
     }
 
     /// Adds the leaves up to this rank's subtrees and puts them into `out`, `[parts, rows, width]`.
@@ -251,14 +268,14 @@ impl Buffers {
 }
 
 impl<'a> Wave<'a> {
-    /// The wave that begins with route `next`, which moves behind it.
-    fn next(job: &Job<'a>, routes: &[Route], next: &mut usize) -> Self {
+    /// The wave that begins with route `next`, which moves behind it. `groups`: an empty list.
+    fn next(job: &Job<'a>, routes: &[Route], next: &mut usize, groups: Vec<Group<'a>>) -> Self {
         let experts = &job.mixture.experts;
         let start = *next;
         let index = routes[start].expert as usize;
         let hidden = held(&experts[index].down).cols();
         let (parts, _) = job.parts.of(index, experts.len());
-        let mut wave = Self { groups: Vec::new(), hidden, parts, rows_most: 0 };
+        let mut wave = Self { groups, hidden, parts, rows_most: 0 };
         for group in routes[start..].chunk_by(|a, b| a.expert == b.expert) {
             let index = group[0].expert as usize;
             let expert = &experts[index];

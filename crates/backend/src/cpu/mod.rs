@@ -10,10 +10,11 @@ use std::ops::Range;
 
 use gguf::TensorType;
 use kernels::{
-    KvCache, Matrix, Packer, Pool, RopeAngles, add, add_bias, attend, gelu_mul, matmul,
-    matmul_parts, rms_norm, rms_norm_in_place, rope, scale, silu_mul, swiglu_clamped_mul,
+    Dequantizer, KvCache, Matrix, Pool, Product, RopeAngles, add, add_bias, attend, gelu_mul,
+    matmul_parts, multiply, rms_norm, rms_norm_in_place, rope, scale, silu_mul, swiglu_clamped_mul,
 };
 
+use crate::reuse::emptied;
 use crate::{
     Activation, AttendShape, Backend, BackendError, KvShape, Mixture, MixtureParts, Parts,
     RopeStyle, RopeTable, Routes, Segment,
@@ -28,6 +29,9 @@ pub struct Cpu {
     /// One for each table of the model.
     angles: Vec<RopeAngles>,
     inputs: Inputs,
+    dequantizer: Dequantizer,
+    /// Of one job; empty between calls.
+    products: Vec<Product<'static>>,
     heads: heads::Buffers,
     mixture: mixture::Buffers,
 }
@@ -44,6 +48,8 @@ impl Cpu {
             pool,
             angles: Vec::new(),
             inputs: Inputs::default(),
+            dequantizer: Dequantizer::default(),
+            products: Vec::new(),
             heads: heads::Buffers::default(),
             mixture: mixture::Buffers::default(),
         })
@@ -118,13 +124,7 @@ impl Backend for Cpu {
         bytes: &[u8],
         out: &mut [f32],
     ) -> Result<(), BackendError> {
-        let mut packer = Packer::new(ty, out.len() / cols, cols)?;
-        packer.push(&self.pool, bytes)?;
-        let matrix = packer.finish()?;
-        for (row, out) in out.chunks_exact_mut(cols).enumerate() {
-            matrix.row(row, out);
-        }
-        Ok(())
+        Ok(self.dequantizer.run(ty, cols, bytes, out)?)
     }
 
     fn upload(&mut self, values: &[f32], out: &mut Rows) {
@@ -200,11 +200,12 @@ impl Backend for Cpu {
         }
         let Some(forms) = forms else { return };
         let input = self.inputs.whole(&self.pool, x, forms);
-        let mut products: Vec<(&Matrix, &mut [f32])> = outs
-            .iter_mut()
-            .filter_map(|(matrix, out)| Some((matrix.as_ref()?, out.values_mut(x.rows))))
-            .collect();
-        matmul(&self.pool, input, &mut products);
+        let mut products = emptied(std::mem::take(&mut self.products));
+        products.extend(outs.iter_mut().filter_map(|(matrix, out)| {
+            Some(Product::new(input, matrix.as_ref()?, out.values_mut(x.rows)))
+        }));
+        multiply(&self.pool, &mut products);
+        self.products = emptied(products);
     }
 
     fn linear_parts(

@@ -153,8 +153,9 @@ struct Plan<'a> {
 pub(crate) fn multiply_on(isa: Isa, pool: &Pool, products: &mut [Product]) {
     let plan =
         |product: &mut Product| -> SharedMut<f32> { SharedMut::new(product.out.as_mut_ptr()) };
-    // A job of one to three products is the rule in the token loop, and needs no allocation.
-    let mut few: [Option<Plan>; 4] = [const { None }; 4];
+    // In the token loop, a job has one to three products, or two of each expert of a token, and
+    // needs no allocation.
+    let mut few: [Option<Plan>; 32] = [const { None }; 32];
     let mut many: Vec<Option<Plan>> = Vec::new();
     let plans: &mut [Option<Plan>] = if products.len() <= few.len() {
         &mut few[..products.len()]

@@ -6,8 +6,7 @@ use super::Capacity;
 use crate::arch::QkNorm;
 use crate::{Config, Latent, Leaves, Shard};
 
-/// Buffers that all layers use one after the other: the token loop of a dense model allocates
-/// nothing.
+/// Buffers that all layers use one after the other: the token loop allocates nothing.
 pub(super) struct Scratch<B: Backend> {
     /// The residual stream, `[rows, width]`.
     pub x: B::Rows,
