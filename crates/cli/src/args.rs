@@ -331,6 +331,9 @@ pub struct LocalArgs {
     pub local_nodes: usize,
     #[command(flatten)]
     pub split: SplitArgs,
+    /// Connections between two ranks, of which long messages use all [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub links: Option<u8>,
     /// Delay of every message between ranks, microseconds: a slower wire, to measure with
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub link_latency: u64,

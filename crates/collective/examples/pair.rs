@@ -30,7 +30,8 @@ fn main() -> ExitCode {
     let peer = SocketAddr::new(ip("PEER_IP"), PORT);
     let config = MeshConfig {
         rank,
-        addrs: if rank == 0 { vec![own, peer] } else { vec![peer, own] },
+        addrs: if rank == 0 { vec![vec![own], vec![peer]] } else { vec![vec![peer], vec![own]] },
+        links: None,
         instance: *b"example: a pair.",
         epoch: 1,
         secret: Secret::new([1; 32]),

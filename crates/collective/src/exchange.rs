@@ -123,10 +123,10 @@ impl Lane {
             }
             Sending::Payload { sent, total } => {
                 let (total, len_max) = (*total, self.link.message_bytes_max());
-                let Some(slot) = self.link.poll_send()? else {
+                let len = (total - *sent).min(len_max - HEADER_BYTES);
+                let Some(slot) = self.link.poll_send(HEADER_BYTES + len)? else {
                     return Ok(false);
                 };
-                let len = (total - *sent).min(len_max - HEADER_BYTES);
                 let (header, bytes) = slot.split_at_mut(HEADER_BYTES);
                 header.copy_from_slice(&Header { op, total: total as u64 }.encode());
                 payload.fill(self.peer, *sent, &mut bytes[..len]);

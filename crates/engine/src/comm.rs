@@ -29,9 +29,12 @@ pub struct Meeting<'a> {
     pub rank: usize,
     /// The ranks of this rank's stage.
     pub stage: Range<usize>,
-    pub endpoints: Vec<SocketAddr>,
+    /// The addresses of each rank.
+    pub endpoints: Vec<Vec<SocketAddr>>,
     pub secret: [u8; 32],
     pub transport: Transport,
+    /// Links between two ranks; `None` for as many as they have addresses.
+    pub links: Option<usize>,
     pub latency: Duration,
     /// The longest message: the largest step.
     pub message_bytes_max: usize,
@@ -52,6 +55,7 @@ impl Comm {
         let config = MeshConfig {
             rank: meeting.rank,
             addrs: meeting.endpoints.clone(),
+            links: meeting.links,
             instance: std::array::from_fn(|at| digest.as_bytes()[at]),
             epoch: meeting.epoch,
             secret: Secret::new(meeting.secret),

@@ -31,6 +31,8 @@ pub struct LocalOptions {
     pub whole_experts: bool,
     pub cache_type: CacheType,
     pub transport: Transport,
+    /// Links between two ranks; `None` for one.
+    pub links: Option<usize>,
     /// Added to every message between ranks.
     pub link_latency: Duration,
     /// Threads of each rank, pinned one to a CPU where there are enough.
@@ -65,7 +67,7 @@ impl Local {
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listeners = (0..ranks).map(|_| Listener::bind(any_port));
         let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
-        let endpoints: Vec<SocketAddr> = listeners.iter().map(Listener::addr).collect();
+        let endpoints: Vec<Vec<SocketAddr>> = listeners.iter().map(Listener::addrs).collect();
         let abort = Arc::new(AtomicBool::new(false));
         let count = INSTANCES.fetch_add(1, Ordering::Relaxed);
         let instance = format!("local {} {count}", std::process::id());
@@ -223,7 +225,7 @@ struct Start {
     instance: String,
     rank: usize,
     listener: Listener,
-    endpoints: Vec<SocketAddr>,
+    endpoints: Vec<Vec<SocketAddr>>,
     options: LocalOptions,
     source: Arc<dyn Source>,
     abort: Arc<AtomicBool>,
@@ -253,6 +255,7 @@ impl Start {
             // Nobody but these threads learns of the ports, and the links still seal their frames.
             secret: [0x5e; 32],
             transport: options.transport,
+            links: options.links,
             latency: options.link_latency,
             message_bytes_max: rank.message_bytes_max(),
         };

@@ -74,7 +74,7 @@ impl<'a> Worker<'a> {
             return Err(EngineError::Protocol("the first command must be open".to_owned()));
         };
         let listener = Listener::bind(SocketAddr::new(spec.bind, 0))?;
-        report(events, Event::Listening { port: listener.addr().port() });
+        report(events, Event::Listening { port: listener.addrs()[0].port() });
         let started = Instant::now();
         let source = open_source(&spec.model)?;
         let rank = load(&spec, source, events)?;
@@ -133,9 +133,10 @@ impl<'a> Worker<'a> {
             epoch,
             rank: self.spec.rank,
             stage: self.rank.stage(),
-            endpoints,
+            endpoints: endpoints.into_iter().map(|endpoint| vec![endpoint]).collect(),
             secret: self.spec.secret.0,
             transport: self.spec.transport,
+            links: None,
             latency: Duration::from_micros(self.spec.link_latency_us),
             message_bytes_max: self.rank.message_bytes_max(),
         };

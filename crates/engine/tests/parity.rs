@@ -142,6 +142,7 @@ fn options(name: &str, shares: &[u32], stages: &[usize]) -> LocalOptions {
         whole_experts: false,
         cache_type: CacheType::Auto,
         transport: Transport::Auto,
+        links: None,
         link_latency: Duration::ZERO,
         threads: 1,
         context_tokens: CONTEXT_TOKENS,

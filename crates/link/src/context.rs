@@ -11,7 +11,10 @@ pub(crate) struct Context {
     pub instance: [u8; 16],
     pub epoch: u64,
     pub secret: Secret,
+    /// But for the number of links, which differs from peer to peer.
     pub terms: Terms,
+    /// By rank.
+    links: Vec<usize>,
     pub rdma: Rdma,
     /// The ports in the terms, or why there is none.
     pub ports: Result<Vec<Port>, RdmaError>,
@@ -20,7 +23,7 @@ pub(crate) struct Context {
 impl Context {
     pub fn new(config: &MeshConfig, rdma: &Rdma) -> Self {
         // Ranks on one machine have shared memory: no need to wake its devices up.
-        let local = config.addrs.iter().all(|addr| addr.ip().is_loopback());
+        let local = config.addrs.iter().flatten().all(|addr| addr.ip().is_loopback());
         let ports = match config.preference {
             Preference::Rdma => rdma.ports(),
             Preference::Auto if !local => rdma.ports(),
@@ -28,6 +31,7 @@ impl Context {
         };
         let terms = Terms {
             ranks: config.addrs.len() as u32,
+            links: 1,
             preference: config.preference,
             encryption: config.encryption,
             latency_us: config.latency.as_micros() as u32,
@@ -41,8 +45,18 @@ impl Context {
             epoch: config.epoch,
             secret: config.secret.clone(),
             terms,
+            links: (0..config.addrs.len()).map(|peer| config.links_with(peer)).collect(),
             rdma: rdma.clone(),
             ports,
         }
+    }
+    /// Links between this rank and `peer`, unless they share memory.
+    pub fn links_with(&self, peer: usize) -> usize {
+        self.links.get(peer).copied().unwrap_or(1)
+    }
+
+    /// What this rank brings to a greeting with `peer`.
+    pub fn terms_for(&self, peer: usize) -> Terms {
+        Terms { links: self.links_with(peer) as u32, ..self.terms }
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Handshake {
     state: State,
     /// The dialer's; a listener learns it from the hello.
     purpose: Purpose,
+    /// Which link of the pair; the dialer's, too.
+    index: usize,
     /// The dialed rank; `None` until an accepted connection names itself.
     peer: Option<usize>,
     agreement: Option<Agreement>,
@@ -72,9 +74,14 @@ enum State {
 
 impl Handshake {
     /// For the rank that connected to `peer`: says hello.
-    pub fn dial(context: &Context, stream: TcpStream, peer: usize, purpose: Purpose) -> Self {
+    pub fn dial(
+        context: &Context,
+        stream: TcpStream,
+        peer: usize,
+        (purpose, index): (Purpose, usize),
+    ) -> Self {
         let mut handshake = Self::new(context, stream, Some(peer), Kind::Reply);
-        handshake.purpose = purpose;
+        (handshake.purpose, handshake.index) = (purpose, index);
         handshake.nonces[0] = random();
         handshake.say(context, Kind::Hello, None);
         handshake
@@ -91,6 +98,7 @@ impl Handshake {
             transcript: Transcript::new(&context.secret),
             state: State::Await(due),
             purpose: Purpose::Link,
+            index: 0,
             peer,
             agreement: None,
             failure: None,
@@ -199,14 +207,17 @@ impl Handshake {
 
     fn hear_hello(&mut self, context: &Context, word: &Word) -> Result<(), Refused> {
         let peer = word.from as usize;
-        if peer <= context.rank {
+        if peer <= context.rank || peer >= context.terms.ranks as usize {
             return Err(stranger("a rank that should have waited to be dialed"));
         }
         if word.epoch > context.epoch {
             return Err(epoch_error(context, peer, word.epoch));
         }
         self.peer = Some(peer);
-        self.purpose = word.purpose;
+        if word.index >= context.links_with(peer) {
+            return Err(stranger("one link more than the pair has"));
+        }
+        (self.purpose, self.index) = (word.purpose, word.index);
         self.nonces = [word.nonce, random()];
         if word.epoch < context.epoch {
             // The reply tells a late rank the current epoch; it needs no more.
@@ -348,7 +359,7 @@ impl Handshake {
         let peer = self.dialed();
         let sealers = || {
             let cipher = self.agreed().cipher?;
-            Some(sealers(context, cipher, peer, self.nonces))
+            Some(sealers(context, cipher, peer, (self.index, self.nonces)))
         };
         let guards = Guards::new(port, sealers);
         let setup = rdma::Setup::prepare(&context.rdma, port, guards, peer, context.epoch)?;
@@ -379,7 +390,7 @@ impl Handshake {
     }
 
     fn agree(&mut self, context: &Context, word: &Word, peer: usize) {
-        match agree(&context.terms, &word.terms, peer) {
+        match agree(&context.terms_for(peer), &word.terms, peer, self.index) {
             // Beats go over TCP whatever the messages take.
             Ok(agreement) if self.purpose == Purpose::Beats => {
                 self.agreement = Some(Agreement { try_shm: false, try_rdma: None, ..agreement });
@@ -422,13 +433,14 @@ impl Handshake {
         let word = Word {
             kind,
             purpose: self.purpose,
+            index: self.index,
             from: context.rank as u32,
             // Only a peer of another version is answered without a name.
             to: self.peer.map_or(u32::MAX, |peer| peer as u32),
             instance: context.instance,
             epoch: context.epoch,
             nonce: if kind == Kind::Reply { self.nonces[1] } else { self.nonces[0] },
-            terms: context.terms,
+            terms: self.peer.map_or(context.terms, |peer| context.terms_for(peer)),
             yes,
             endpoint,
         };
@@ -445,6 +457,7 @@ impl Handshake {
         Greeted {
             peer: self.dialed(),
             purpose: self.purpose,
+            index: self.index,
             agreement: self.agreed(),
             stream: self.stream.take().expect("the stream is taken once"),
             mapping: self.mapping.take(),

@@ -23,7 +23,7 @@ use crate::{Encryption, HostId, Preference, Secret};
 const MAGIC: [u8; 8] = *b"sinewlnk";
 
 /// Changes with any change of the greeting or of the frames behind it.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 const BODY_BYTES: usize = 192;
 const MAC_BYTES: usize = 32;
@@ -70,6 +70,8 @@ const PURPOSES: [Purpose; 2] = [Purpose::Link, Purpose::Beats];
 pub(crate) struct Word {
     pub kind: Kind,
     pub purpose: Purpose,
+    /// Which link of the pair this connection is, or beats beside.
+    pub index: usize,
     pub from: u32,
     pub to: u32,
     pub instance: [u8; 16],
@@ -158,6 +160,8 @@ fn encode(word: &Word) -> [u8; BODY_BYTES] {
     bytes[72..104].copy_from_slice(&word.nonce);
     bytes[104] = word.purpose as u8;
     bytes[105] = terms.rdma.count as u8;
+    bytes[LINKS_AT] = terms.links as u8;
+    bytes[LINKS_AT + 1] = word.index as u8;
     let (ports, _) = bytes[PORTS_AT..].as_chunks_mut::<PORT_BYTES>();
     for (bytes, port) in ports.iter_mut().zip(&terms.rdma.all) {
         let [a, b, c, d] = port.ip;
@@ -180,6 +184,9 @@ fn encode(word: &Word) -> [u8; BODY_BYTES] {
 const PORTS_AT: usize = 108;
 const PORT_BYTES: usize = 6;
 const ENDPOINT_AT: usize = PORTS_AT + PORTS_MAX * PORT_BYTES;
+const ENDPOINT_BYTES: usize = 28;
+/// The number of links, and which of them this is.
+const LINKS_AT: usize = ENDPOINT_AT + ENDPOINT_BYTES;
 
 fn decode_ports(bytes: &[u8; BODY_BYTES]) -> Option<Addresses> {
     let (ports, _) = bytes[PORTS_AT..].as_chunks::<PORT_BYTES>();
@@ -212,6 +219,7 @@ fn decode(bytes: &[u8; BODY_BYTES]) -> Option<Word> {
     Some(Word {
         kind: *KINDS.get(bytes[12] as usize)?,
         purpose: *PURPOSES.get(bytes[104] as usize)?,
+        index: usize::from(bytes[LINKS_AT + 1]),
         from: u32_at(16),
         to: u32_at(20),
         instance: bytes[40..56].try_into().expect("a slice of 16 bytes"),
@@ -219,6 +227,7 @@ fn decode(bytes: &[u8; BODY_BYTES]) -> Option<Word> {
         nonce: bytes[72..104].try_into().expect("a slice of 32 bytes"),
         terms: Terms {
             ranks: u32_at(24),
+            links: u32::from(bytes[LINKS_AT]),
             preference: *preferences.get(bytes[13] as usize)?,
             encryption: *encryptions.get(bytes[14] as usize)?,
             latency_us: u32_at(28),
@@ -240,6 +249,7 @@ mod tests {
         Word {
             kind,
             purpose: Purpose::Beats,
+            index: 2,
             from: 1,
             to: 0,
             instance: *b"0123456789abcdef",
@@ -247,6 +257,7 @@ mod tests {
             nonce: [9; 32],
             terms: Terms {
                 ranks: 2,
+                links: 3,
                 preference: Preference::Tcp,
                 encryption: Encryption::Plain,
                 latency_us: 250,

@@ -9,6 +9,9 @@
 //! the fastest transport both can use. The TCP connection of a shared-memory or RDMA link stays
 //! open: its end tells that the peer died, and with shared memory a byte on it wakes a sleeper.
 //!
+//! A pair may have several links, over one network or several: [`MeshConfig::links`]. They are
+//! then one bond, which puts each message on the link that would have it through first.
+//!
 //! Beside its messages each pair exchanges signs of life ([`Vital`]): a counter in the shared
 //! memory, or a second TCP connection. A process that is frozen stops giving them; one that
 //! computes does not.
@@ -18,8 +21,10 @@
 
 mod agreement;
 mod beats;
+mod bond;
 mod context;
 mod delay;
+mod dial;
 mod error;
 mod frame;
 mod greeted;
@@ -36,12 +41,14 @@ mod shm;
 mod shm_object;
 mod shm_ring;
 mod socket;
+mod speed;
 mod tcp;
+mod waker;
 
 pub use delay::{Delay, LATENCY_MAX};
 pub use error::{LinkError, MeshError, MissingRank};
 pub use host::HostId;
-pub use link::{Link, LinkInfo, MESSAGE_BYTES_MAX, SLOT_BYTES, SLOTS, Transport};
+pub use link::{LINKS_MAX, Link, LinkInfo, MESSAGE_BYTES_MAX, SLOT_BYTES, SLOTS, Transport};
 pub use mesh::{Encryption, Listener, MeshConfig, Preference, RANKS_MAX, connect_mesh};
 pub use pulse::{BEAT, Vital};
 pub use secret::Secret;

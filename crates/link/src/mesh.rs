@@ -5,21 +5,24 @@
 //! closed connection, and the mesh goes on waiting for the right ranks until its deadline.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::bond::Bond;
 use crate::context::Context;
 use crate::delay::LATENCY_MAX;
+use crate::dial::Dial;
 use crate::error::MissingRank;
 use crate::greeted::Greeted;
 use crate::handshake::{Handshake, Refused, Step};
 use crate::hello::Purpose;
 use crate::pulse::Pulse;
 use crate::rdma::Rdma;
-use crate::socket::{connect_result, prepare, start_connect};
-use crate::{HostId, Link, MeshError, Secret, Vital};
+use crate::socket::prepare;
+use crate::speed;
+use crate::{HostId, LINKS_MAX, Link, LinkError, MeshError, Secret, Vital};
 
 /// Ranks in a mesh at most: a rank holds a link, half a MiB of buffers and a socket for each.
 pub const RANKS_MAX: usize = 64;
@@ -30,11 +33,6 @@ const GREETINGS_MAX: usize = 128;
 
 /// How long an accepted connection may take to prove itself.
 const GREETING_MAX: Duration = Duration::from_secs(1);
-
-/// Between two tries to dial a rank: doubled each time, so that a rank that starts late is found
-/// at once and one that stays away costs little.
-const REDIAL_MIN: Duration = Duration::from_millis(5);
-const REDIAL_MAX: Duration = Duration::from_millis(200);
 
 /// Between two rounds of the loop: short against a greeting, long against its few system calls.
 const ROUND: Duration = Duration::from_micros(500);
@@ -67,8 +65,12 @@ pub enum Encryption {
 #[derive(Debug, Clone)]
 pub struct MeshConfig {
     pub rank: usize,
-    /// Where each rank listens, by rank; this rank's own entry is not used.
-    pub addrs: Vec<SocketAddr>,
+    /// Where each rank listens, by rank: one address or several, as of several cables. Of this
+    /// rank's own only the number counts.
+    pub addrs: Vec<Vec<SocketAddr>>,
+    /// Links between two ranks that do not share memory, each to the next address of the one that
+    /// is dialed. `None`: as many as both have addresses.
+    pub links: Option<usize>,
     pub instance: [u8; 16],
     /// Counts the meshes of this instance; a rank of an older one is refused.
     pub epoch: u64,
@@ -82,23 +84,41 @@ pub struct MeshConfig {
     pub deadline: Duration,
 }
 
-/// The socket on which a rank is met, and the devices it may use. It outlives epochs: each builds
+impl MeshConfig {
+    pub(crate) fn links_with(&self, peer: usize) -> usize {
+        let addrs = self.addrs[peer].len().min(self.addrs[self.rank].len());
+        self.links.unwrap_or(addrs.min(LINKS_MAX))
+    }
+}
+
+/// The sockets on which a rank is met, and the devices it may use. It outlives epochs: each builds
 /// its mesh on it.
 pub struct Listener {
-    socket: TcpListener,
-    addr: SocketAddr,
+    sockets: Vec<TcpListener>,
+    addrs: Vec<SocketAddr>,
     rdma: Rdma,
 }
 
 impl Listener {
     /// Listens on `addr`; port 0 takes a free one.
     pub fn bind(addr: SocketAddr) -> Result<Self, MeshError> {
-        let bound = TcpListener::bind(addr).and_then(|socket| {
-            socket.set_nonblocking(true)?;
-            let addr = socket.local_addr()?;
-            Ok(Listener { socket, addr, rdma: Rdma::system() })
-        });
-        bound.map_err(|source| MeshError::Bind { addr, source })
+        Self::bind_all(&[addr])
+    }
+
+    /// Listens on all of `addrs`, of which those with port 0 take free ones.
+    pub fn bind_all(addrs: &[SocketAddr]) -> Result<Self, MeshError> {
+        let mut listener =
+            Listener { sockets: Vec::new(), addrs: Vec::new(), rdma: Rdma::system() };
+        for &addr in addrs {
+            let bound = TcpListener::bind(addr).and_then(|socket| {
+                socket.set_nonblocking(true)?;
+                listener.addrs.push(socket.local_addr()?);
+                listener.sockets.push(socket);
+                Ok(())
+            });
+            bound.map_err(|source| MeshError::Bind { addr, source })?;
+        }
+        Ok(listener)
     }
 
     /// Uses these RDMA devices instead of the machine's own.
@@ -107,8 +127,8 @@ impl Listener {
     }
 
     /// Where this listener can be reached.
-    pub fn addr(&self) -> SocketAddr {
-        self.addr
+    pub fn addrs(&self) -> Vec<SocketAddr> {
+        self.addrs.clone()
     }
 }
 
@@ -123,7 +143,8 @@ impl Listener {
 /// let listeners = [Listener::bind(any_port).unwrap(), Listener::bind(any_port).unwrap()];
 /// let config = |rank| MeshConfig {
 ///     rank,
-///     addrs: listeners.iter().map(Listener::addr).collect(),
+///     addrs: listeners.iter().map(Listener::addrs).collect(),
+///     links: None,
 ///     instance: *b"an instance's id",
 ///     epoch: 1,
 ///     secret: Secret::new([7; 32]),
@@ -155,7 +176,7 @@ pub fn connect_mesh(
         mesh.dial();
         mesh.greet()?;
         if mesh.is_complete() {
-            return mesh.into_links();
+            return mesh.into_links(abort);
         }
         if abort.load(Ordering::Relaxed) {
             return Err(MeshError::Aborted);
@@ -165,6 +186,18 @@ pub fn connect_mesh(
         }
         std::thread::sleep(ROUND);
     }
+}
+
+/// Why a pair that met cannot use its links.
+fn unfit(error: LinkError, abort: &AtomicBool, started: Instant) -> MeshError {
+    if abort.load(Ordering::Relaxed) {
+        return MeshError::Aborted;
+    }
+    let (LinkError::Lost { peer, .. }
+    | LinkError::Corrupt { peer, .. }
+    | LinkError::Epoch { peer, .. }) = error;
+    let missing = vec![MissingRank { rank: peer, reason: error.to_string() }];
+    MeshError::Missing { waited_ms: started.elapsed().as_millis() as u64, missing }
 }
 
 fn validate(config: &MeshConfig) -> Result<(), MeshError> {
@@ -177,29 +210,28 @@ fn validate(config: &MeshConfig) -> Result<(), MeshError> {
         let limit = format!("the ranks 0 to {}", ranks - 1);
         return Err(MeshError::Config { what: "rank", value: rank as u64, limit });
     }
+    for (at, addrs) in config.addrs.iter().enumerate().filter(|(at, _)| *at != rank) {
+        if !(1..=LINKS_MAX).contains(&addrs.len()) {
+            let (what, value) = ("number of addresses of a rank", addrs.len() as u64);
+            let limit = format!("1 to {LINKS_MAX} (rank {at})");
+            return Err(MeshError::Config { what, value, limit });
+        }
+    }
+    let links_max = if config.preference == Preference::Shm { 1 } else { LINKS_MAX };
+    if let Some(links) = config.links.filter(|links| !(1..=links_max).contains(links)) {
+        let limit = match links_max {
+            1 => "what shared memory needs, which is 1".to_string(),
+            _ => format!("1 to {LINKS_MAX}"),
+        };
+        let (what, value) = ("number of links between two ranks", links as u64);
+        return Err(MeshError::Config { what, value, limit });
+    }
     if config.latency > LATENCY_MAX {
         let limit = format!("0 to {}", LATENCY_MAX.as_micros());
         let value = config.latency.as_micros().min(u64::MAX.into()) as u64;
         return Err(MeshError::Config { what: "link latency in us", value, limit });
     }
     Ok(())
-}
-
-/// A connection to a lower rank.
-struct Dial {
-    peer: usize,
-    purpose: Purpose,
-    attempt: Attempt,
-    pause: Duration,
-    /// The last that was heard of this rank, for the error.
-    reason: String,
-}
-
-enum Attempt {
-    Waiting { until: Instant },
-    Connecting(TcpStream),
-    Greeting(Box<Handshake>),
-    Done,
 }
 
 /// A mesh in the making.
@@ -216,23 +248,25 @@ struct Mesh<'a> {
     accepted: Vec<(Handshake, Instant)>,
 }
 
-/// What two ranks need of each other: a link, and signs of life.
+/// What two ranks need of each other: links, and signs of life beside each.
 #[derive(Default)]
 struct Pair {
-    link: Option<Greeted>,
-    beats: bool,
+    links: [Option<Greeted>; LINKS_MAX],
+    beats: [bool; LINKS_MAX],
 }
 
 impl<'a> Mesh<'a> {
     fn new(config: &'a MeshConfig, rdma: &Rdma) -> Result<Self, MeshError> {
         let ranks = config.addrs.len();
+        let first =
+            (0..config.rank).map(|peer| Dial::new(config, peer, Purpose::Link, 0)).collect();
         Ok(Mesh {
             config,
             context: Context::new(config, rdma),
             started: Instant::now(),
             pulse: Pulse::start(ranks).map_err(MeshError::Pulse)?,
             pairs: (0..ranks).map(|_| Pair::default()).collect(),
-            dials: (0..config.rank).map(|peer| Dial::new(peer, Purpose::Link)).collect(),
+            dials: first,
             accepted: Vec::new(),
         })
     }
@@ -242,18 +276,36 @@ impl<'a> Mesh<'a> {
         self.pairs.iter().enumerate().all(|(rank, pair)| rank == own || pair.is_complete())
     }
 
-    fn into_links(self) -> Result<Vec<Box<dyn Link>>, MeshError> {
+    /// One link a pair. Bonds are measured pair by pair in the same order on all ranks, so that
+    /// each finds its peer ready.
+    fn into_links(self, abort: &AtomicBool) -> Result<Vec<Box<dyn Link>>, MeshError> {
         let pulse = Arc::new(self.pulse);
-        let link = |greeted: Greeted| {
-            let vital = Vital::new(pulse.clone(), greeted.peer);
-            greeted.into_link(&self.context, vital)
-        };
-        self.pairs.into_iter().filter_map(|pair| pair.link).map(link).collect()
+        let patience = speed::Patience { until: Instant::now() + self.config.deadline, abort };
+        let mut links = Vec::with_capacity(self.pairs.len());
+        for pair in self.pairs {
+            let mut all = Vec::new();
+            for greeted in pair.links.into_iter().flatten() {
+                let (path, vital) = (greeted.path(), Vital::new(pulse.clone(), greeted.peer));
+                all.push((greeted.into_link(&self.context, vital)?, path));
+            }
+            match all.len() {
+                0 | 1 => links.extend(all.into_iter().map(|(link, _)| link)),
+                _ => {
+                    let bond = Bond::measured(all, &patience);
+                    links.push(Box::new(bond.map_err(|error| unfit(error, abort, self.started))?));
+                }
+            }
+        }
+        Ok(links)
     }
 
     fn accept(&mut self, listener: &Listener) -> Result<(), MeshError> {
+        listener.sockets.iter().try_for_each(|socket| self.accept_on(socket))
+    }
+
+    fn accept_on(&mut self, socket: &TcpListener) -> Result<(), MeshError> {
         while self.accepted.len() < GREETINGS_MAX {
-            match listener.socket.accept() {
+            match socket.accept() {
                 Ok((stream, _)) if prepare(&stream).is_ok() => {
                     let handshake = Handshake::listen(&self.context, stream);
                     self.accepted.push((handshake, Instant::now() + GREETING_MAX));
@@ -272,29 +324,7 @@ impl<'a> Mesh<'a> {
     /// Starts the connections that are due and turns those that stand into greetings.
     fn dial(&mut self) {
         let now = Instant::now();
-        for dial in &mut self.dials {
-            let next = match std::mem::replace(&mut dial.attempt, Attempt::Done) {
-                Attempt::Waiting { until } if now >= until => {
-                    start_connect(self.config.addrs[dial.peer]).map(Attempt::Connecting)
-                }
-                Attempt::Connecting(stream) => match connect_result(&stream) {
-                    None => Ok(Attempt::Connecting(stream)),
-                    Some(connected) => connected.and_then(|()| prepare(&stream)).map(|()| {
-                        Attempt::Greeting(Box::new(Handshake::dial(
-                            &self.context,
-                            stream,
-                            dial.peer,
-                            dial.purpose,
-                        )))
-                    }),
-                },
-                other => Ok(other),
-            };
-            match next {
-                Ok(attempt) => dial.attempt = attempt,
-                Err(error) => dial.retry(now, error.to_string()),
-            }
-        }
+        self.dials.iter_mut().for_each(|dial| dial.advance(&self.context, now));
     }
 
     /// Moves every greeting as far as the bytes allow.
@@ -302,18 +332,7 @@ impl<'a> Mesh<'a> {
         let now = Instant::now();
         let mut done = Vec::new();
         for dial in &mut self.dials {
-            let Attempt::Greeting(handshake) = &mut dial.attempt else {
-                continue;
-            };
-            match handshake.step(&self.context) {
-                Step::Pending => {}
-                Step::Done(greeted) => {
-                    done.push(*greeted);
-                    dial.attempt = Attempt::Done;
-                }
-                Step::Refused(Refused::Stranger(reason)) => dial.retry(now, reason),
-                Step::Refused(Refused::Fatal(error)) => return Err(error),
-            }
+            done.extend(dial.greet(&self.context, now)?);
         }
         let mut at = 0;
         while at < self.accepted.len() {
@@ -337,21 +356,28 @@ impl<'a> Mesh<'a> {
     /// Keeps the first connection of each kind to a rank. A second one can only be a rank that was
     /// started twice; it finds its connection closed.
     fn keep(&mut self, greeted: Greeted) {
-        let peer = greeted.peer;
+        let (peer, index) = (greeted.peer, greeted.index);
         let pair = &mut self.pairs[peer];
         match greeted.purpose {
-            Purpose::Link if pair.link.is_none() => {
+            Purpose::Link if pair.links[index].is_none() => {
                 if let Some(beats) = greeted.shm_beats(&self.context) {
-                    pair.beats = true;
-                    self.pulse.add(peer, beats);
+                    pair.beats[index] = true;
+                    self.pulse.add(peer, index, greeted.path(), beats);
                 } else if peer < self.config.rank {
-                    self.dials.push(Dial::new(peer, Purpose::Beats));
+                    self.dials.push(Dial::new(self.config, peer, Purpose::Beats, index));
                 }
-                pair.link = Some(greeted);
+                pair.links[index] = Some(greeted);
+                // Whether the first link shares memory decides whether there are others.
+                if index == 0 && peer < self.config.rank {
+                    let more = 1..self.pairs[peer].wanted();
+                    let dial = |index| Dial::new(self.config, peer, Purpose::Link, index);
+                    self.dials.extend(more.map(dial));
+                }
             }
-            Purpose::Beats if !pair.beats => {
-                pair.beats = true;
-                self.pulse.add(peer, greeted.into_beats(&self.context));
+            Purpose::Beats if !pair.beats[index] => {
+                pair.beats[index] = true;
+                let path = greeted.path();
+                self.pulse.add(peer, index, path, greeted.into_beats(&self.context));
             }
             Purpose::Link | Purpose::Beats => {}
         }
@@ -362,15 +388,9 @@ impl<'a> Mesh<'a> {
         let missing = (0..self.pairs.len())
             .filter(|&rank| rank != own && !self.pairs[rank].is_complete())
             .map(|rank| {
-                // The last dial to a rank is the one that has not come through.
-                let dialed = self.dials.iter().rfind(|dial| dial.peer == rank);
-                let reason = dialed.map_or("it never dialed".to_string(), |dial| {
-                    let addr = self.config.addrs[rank];
-                    match dial.attempt {
-                        Attempt::Greeting(_) => format!("{addr} does not answer the greeting"),
-                        _ => format!("{addr}: {}", dial.reason),
-                    }
-                });
+                let mut dials = self.dials.iter().filter(|dial| dial.peer == rank);
+                let stuck = dials.find(|dial| !dial.is_done());
+                let reason = stuck.map_or("it never dialed".to_string(), Dial::reason);
                 MissingRank { rank, reason }
             });
         MeshError::Missing {
@@ -382,25 +402,15 @@ impl<'a> Mesh<'a> {
 
 impl Pair {
     fn is_complete(&self) -> bool {
-        self.link.is_some() && self.beats
-    }
-}
-
-impl Dial {
-    fn new(peer: usize, purpose: Purpose) -> Self {
-        Dial {
-            peer,
-            purpose,
-            attempt: Attempt::Waiting { until: Instant::now() },
-            pause: REDIAL_MIN,
-            reason: "not tried yet".to_string(),
-        }
+        let wanted = self.wanted();
+        let links = self.links[..wanted].iter().zip(&self.beats);
+        links.into_iter().all(|(link, beats)| link.is_some() && *beats)
     }
 
-    fn retry(&mut self, now: Instant, reason: String) {
-        self.reason = reason;
-        self.attempt = Attempt::Waiting { until: now + self.pause };
-        self.pause = (self.pause * 2).min(REDIAL_MAX);
+    /// Links of this pair: more than one only where the first has turned out not to share memory.
+    fn wanted(&self) -> usize {
+        let first = self.links[0].as_ref().filter(|first| first.mapping.is_none());
+        first.map_or(1, |first| first.agreement.links)
     }
 }
 
@@ -419,7 +429,8 @@ mod tests {
             instance[..4].copy_from_slice(&std::process::id().to_le_bytes());
             let config = |rank| MeshConfig {
                 rank,
-                addrs: listeners.iter().map(Listener::addr).collect(),
+                addrs: listeners.iter().map(Listener::addrs).collect(),
+                links: None,
                 instance,
                 epoch: 1,
                 secret: Secret::new([1; 32]),

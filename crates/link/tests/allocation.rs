@@ -13,6 +13,7 @@ use gguf::File;
 use protocol::{CacheType, Transport};
 
 use collective::{Algorithm, Group, Options, ReducePlan};
+use sinew_link::rdma::Fabric;
 use sinew_link::{
     Encryption, HostId, Link, Listener, MeshConfig, Preference, Secret, connect_mesh,
 };
@@ -47,10 +48,11 @@ fn echo(link: &mut dyn Link, first: bool, rounds: usize) -> usize {
     let before = COUNT.get();
     for round in 0..2 * rounds {
         if (round % 2 == 0) == first {
-            while link.poll_send().unwrap().is_none() {
+            let len = round * 977 % max;
+            while link.poll_send(len).unwrap().is_none() {
                 thread::yield_now();
             }
-            link.commit(round * 977 % max).unwrap();
+            link.commit(len).unwrap();
             while !link.progress().unwrap() {
                 thread::yield_now();
             }
@@ -67,16 +69,21 @@ fn echo(link: &mut dyn Link, first: bool, rounds: usize) -> usize {
 
 /// Links two ranks and runs `act` on both; what each counted. Links are held until both are done.
 fn on_pair(
-    preference: Preference,
-    latency: Duration,
+    kind: Kind,
     act: impl Fn(usize, Box<dyn Link>) -> (usize, Box<dyn std::any::Any + Send>) + Sync,
 ) -> [usize; 2] {
     static EPOCHS: AtomicU64 = AtomicU64::new(1);
-    let bind = |_| Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let Kind { preference, latency, links } = kind;
+    let fabric = Fabric::new(2);
+    let bind = |at| {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        listener.with_rdma(fabric.machine(at))
+    };
     let listeners: Vec<Listener> = (0..2).map(bind).collect();
     let config = MeshConfig {
         rank: 0,
-        addrs: listeners.iter().map(Listener::addr).collect(),
+        addrs: listeners.iter().map(Listener::addrs).collect(),
+        links: Some(links),
         instance: std::process::id().to_le_bytes().repeat(4).try_into().unwrap(),
         epoch: EPOCHS.fetch_add(1, Ordering::Relaxed),
         secret: Secret::new([1; 32]),
@@ -88,7 +95,13 @@ fn on_pair(
     };
     thread::scope(|scope| {
         let threads = [0, 1].map(|rank| {
-            let (config, listener) = (MeshConfig { rank, ..config.clone() }, &listeners[rank]);
+            // A cable leads to another machine.
+            let host = match preference {
+                Preference::Rdma => HostId([rank as u8; 16]),
+                _ => HostId::current(),
+            };
+            let config = MeshConfig { rank, host, ..config.clone() };
+            let listener = &listeners[rank];
             let act = &act;
             scope.spawn(move || {
                 let abort = AtomicBool::new(false);
@@ -99,29 +112,38 @@ fn on_pair(
     })
 }
 
-const KINDS: [(Preference, Duration); 3] = [
-    (Preference::Shm, Duration::ZERO),
-    (Preference::Tcp, Duration::ZERO),
-    (Preference::Shm, Duration::from_micros(50)),
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    preference: Preference,
+    latency: Duration,
+    links: usize,
+}
+
+const KINDS: [Kind; 5] = [
+    Kind { preference: Preference::Shm, latency: Duration::ZERO, links: 1 },
+    Kind { preference: Preference::Tcp, latency: Duration::ZERO, links: 1 },
+    Kind { preference: Preference::Tcp, latency: Duration::ZERO, links: 2 },
+    // The device in software, which allocates as little.
+    Kind { preference: Preference::Rdma, latency: Duration::ZERO, links: 1 },
+    Kind { preference: Preference::Shm, latency: Duration::from_micros(50), links: 1 },
 ];
 
 #[test]
 fn messages_cost_no_allocation() {
     assert!(COUNT.get() > 0, "the allocator counts");
-    for (preference, latency) in KINDS {
-        let counts = on_pair(preference, latency, |rank, mut link| {
-            (echo(&mut *link, rank == 0, 200), Box::new(link))
-        });
-        assert_eq!(counts, [0, 0], "{preference:?} {latency:?}");
+    for kind in KINDS {
+        let counts =
+            on_pair(kind, |rank, mut link| (echo(&mut *link, rank == 0, 200), Box::new(link)));
+        assert_eq!(counts, [0, 0], "{kind:?}");
     }
 }
 
 /// Here and not with the collectives, whose crate holds no unsafe code, which an allocator is.
 #[test]
 fn an_all_reduce_costs_no_allocation() {
-    for (preference, latency) in KINDS {
+    for kind in KINDS {
         for algorithm in [Algorithm::OneShot, Algorithm::TwoPhase, Algorithm::Ring] {
-            let counts = on_pair(preference, latency, |rank, link| {
+            let counts = on_pair(kind, |rank, link| {
                 let options = Options { algorithm, ..Options::default() };
                 let abort = Arc::new(AtomicBool::new(false));
                 let mut group = Group::new(rank, vec![link], abort, options).unwrap();
@@ -137,7 +159,7 @@ fn an_all_reduce_costs_no_allocation() {
                 }
                 (COUNT.get() - before, Box::new(group))
             });
-            assert_eq!(counts, [0, 0], "{preference:?} {latency:?} {algorithm:?}");
+            assert_eq!(counts, [0, 0], "{kind:?} {algorithm:?}");
         }
     }
 }

@@ -8,7 +8,9 @@ use engine::{Local, LocalOptions};
 use gguf::{Directory, File, Source};
 use placement::{Node, Options, Plan};
 
-use crate::args::{DevGenerateArgs, DevLogitsArgs, DevTokenizeArgs, LocalArgs, SplitArgs};
+use crate::args::{
+    DevGenerateArgs, DevLogitsArgs, DevTokenizeArgs, LocalArgs, SplitArgs, Transport,
+};
 use crate::error::{CliError, Doing};
 use crate::progress;
 
@@ -60,12 +62,30 @@ pub fn start_for(
         whole_experts: plan.whole_experts,
         cache_type: args.split.cache_type.into(),
         transport: args.split.transport.into(),
+        links: links(args)?,
         link_latency: Duration::from_micros(args.link_latency),
         threads,
         context_tokens: context,
         sequences_max,
     };
     Ok(Local::start(source, &options)?)
+}
+
+/// Links between two ranks, which are on one machine.
+fn links(args: &LocalArgs) -> Result<Option<usize>, CliError> {
+    match (args.links, args.split.transport) {
+        (Some(links @ 2..), Transport::Auto | Transport::Shm) => {
+            Err(CliError::Usage(shared_memory_is_one_link(links)))
+        }
+        (links, _) => Ok(links.map(usize::from)),
+    }
+}
+
+/// Why ranks on one machine have no `links` between two of them.
+pub fn shared_memory_is_one_link(links: u8) -> String {
+    format!(
+        "--links {links}: ranks on one machine share memory, which is one link; add --transport tcp"
+    )
 }
 
 /// Which rank gets what: as a cluster of equal nodes would plan it, whose memory is no limit.

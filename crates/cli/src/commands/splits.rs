@@ -135,6 +135,7 @@ fn local_args(
             cache_type: args.cache_type,
             transport: args.transport,
         },
+        links: None,
         link_latency,
         threads: vec![threads],
     }

@@ -28,6 +28,7 @@ struct Order {
     epoch: u64,
     seed: u64,
     preference: Preference,
+    links: usize,
     algorithm: Algorithm,
     instance: [u8; 16],
     addrs: Vec<SocketAddr>,
@@ -36,7 +37,7 @@ struct Order {
 pub fn live() {
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let orders = read_orders();
-    println!("addr {} {}", listener.addr(), holdings());
+    println!("addr {} {}", listener.addrs()[0], holdings());
     while let Ok((order, abort)) = orders.recv() {
         let (reduces, wrong, end) = epoch(&listener, &order, abort);
         println!("ended {reduces} {wrong} {} {end}", holdings());
@@ -69,6 +70,7 @@ fn parse(line: &str) -> Order {
         epoch: word().parse().unwrap(),
         seed: word().parse().unwrap(),
         preference: if word() == "Shm" { Preference::Shm } else { Preference::Tcp },
+        links: word().parse().unwrap(),
         algorithm: match word() {
             "OneShot" => Algorithm::OneShot,
             _ => Algorithm::TwoPhase,
@@ -82,7 +84,8 @@ fn parse(line: &str) -> Order {
 fn epoch(listener: &Listener, order: &Order, abort: Arc<AtomicBool>) -> (usize, usize, String) {
     let config = MeshConfig {
         rank: order.rank,
-        addrs: order.addrs.clone(),
+        addrs: order.addrs.iter().map(|addr| vec![*addr]).collect(),
+        links: Some(order.links),
         instance: order.instance,
         epoch: order.epoch,
         secret: Secret::new([3; 32]),

@@ -39,6 +39,8 @@ pub enum Strike {
 pub struct Schedule {
     pub ranks: usize,
     pub preference: Preference,
+    /// Of each pair: more than one is a bond.
+    pub links: usize,
     pub algorithm: Algorithm,
     pub victim: usize,
     pub strike: Strike,
@@ -51,7 +53,8 @@ pub struct Schedule {
 impl Schedule {
     pub fn random(random: &mut Random) -> Self {
         let ranks = 2 + random.below(3);
-        let preference = [Preference::Shm, Preference::Tcp][random.below(2)];
+        let ways = [(Preference::Shm, 1), (Preference::Tcp, 1), (Preference::Tcp, 2)];
+        let (preference, links) = ways[random.below(ways.len())];
         let algorithms = [Algorithm::OneShot, Algorithm::TwoPhase];
         let algorithm = algorithms[random.below(algorithms.len())];
         let strike = match random.below(20) {
@@ -61,6 +64,7 @@ impl Schedule {
         };
         let after = Duration::from_micros(random.below(60_000) as u64);
         let victim = random.below(ranks);
-        Schedule { ranks, preference, algorithm, victim, strike, after, seed: random.next() }
+        let seed = random.next();
+        Schedule { ranks, preference, links, algorithm, victim, strike, after, seed }
     }
 }

@@ -99,7 +99,8 @@ fn run_links<T: Send>(
     instance[8..].copy_from_slice(&INSTANCES.fetch_add(1, Ordering::Relaxed).to_le_bytes());
     let config = MeshConfig {
         rank: 0,
-        addrs: listeners.iter().map(Listener::addr).collect(),
+        addrs: listeners.iter().map(Listener::addrs).collect(),
+        links: None,
         instance,
         epoch: 1,
         secret: Secret::new([7; 32]),

@@ -28,7 +28,8 @@ fn group(
     let config = MeshConfig {
         rank,
         instance: u128::from(addrs[0].port()).to_le_bytes(),
-        addrs,
+        addrs: addrs.iter().map(|addr| vec![*addr]).collect(),
+        links: None,
         epoch: 1,
         secret: Secret::new([3; 32]),
         preference,
@@ -55,7 +56,7 @@ fn rank_process() {
     let preference =
         if setting("SINEW_TEST_SHM") == "1" { Preference::Shm } else { Preference::Tcp };
     let listener = bind();
-    println!("\naddr {}", listener.addr());
+    println!("\naddr {}", listener.addrs()[0]);
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     let addrs = line.split_whitespace().map(|addr| addr.parse().unwrap()).collect();
@@ -153,7 +154,7 @@ impl Trio {
     fn start(shm: bool, idle: bool) -> Self {
         let listener = bind();
         let mut others: Vec<Rank> = (1..RANKS).map(|rank| Rank::start(rank, shm, idle)).collect();
-        let mut addrs = vec![listener.addr()];
+        let mut addrs = vec![listener.addrs()[0]];
         let hear = |rank: &mut Rank| rank.hear("addr ").parse::<SocketAddr>().unwrap();
         addrs.extend(others.iter_mut().map(hear));
         let line: Vec<String> = addrs.iter().map(SocketAddr::to_string).collect();

@@ -307,13 +307,14 @@ impl QueuePair for SoftPair {
         // A message ends at each piece, whatever the caller meant.
         let last = pieces.len().wrapping_sub(1);
         let posted = pieces.iter().enumerate();
-        let posted: Vec<Posted> =
-            posted.map(|(at, &piece)| Posted { id, piece, last: at == last }).collect();
+        let posted = posted.map(|(at, &piece)| Posted { id, piece, last: at == last });
         let too_long = |posted: &Posted| posted.frames() > FRAMES_MAX;
-        if posted.is_empty() || posted.iter().any(|p| too_long(p) || !pair.bank.contains(p.piece)) {
+        let mut all = posted.clone();
+        if pieces.is_empty() || all.any(|p| too_long(&p) || !pair.bank.contains(p.piece)) {
             return refuse(EINVAL);
         }
-        let held: usize = pair.sends.iter().chain(&posted).map(Posted::frames).sum();
+        let held: usize =
+            pair.sends.iter().copied().chain(posted.clone()).map(|p| p.frames()).sum();
         if held > pair.depth.send_frames as usize {
             return refuse(ENOMEM);
         }

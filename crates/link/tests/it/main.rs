@@ -1,5 +1,6 @@
 //! Links as their users see them: through `connect_mesh`, over loopback.
 
+mod bond;
 mod common;
 mod mesh;
 mod rdma;

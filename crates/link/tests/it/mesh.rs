@@ -92,7 +92,7 @@ fn missing_ranks_are_named_with_what_was_heard_of_them() {
     });
     assert_eq!(ends.each_ref().map(missing_ranks), [vec![1, 3], vec![1, 3]]);
     let text = ends.into_iter().nth(1).unwrap().err().unwrap().to_string();
-    assert!(text.contains(&config.addrs[1].to_string()), "{text}");
+    assert!(text.contains(&config.addrs[1][0].to_string()), "{text}");
     assert!(text.contains("does not answer the greeting"), "{text}");
     assert!(text.contains("rank 3 (it never dialed)"), "{text}");
 }
@@ -148,7 +148,7 @@ fn strangers_are_shown_out_and_the_mesh_goes_on_waiting() {
         let strangers: Vec<TcpStream> = garbage
             .iter()
             .map(|bytes| {
-                let mut stream = TcpStream::connect(config.addrs[0]).unwrap();
+                let mut stream = TcpStream::connect(config.addrs[0][0]).unwrap();
                 stream.set_read_timeout(Some(PATIENCE)).unwrap();
                 stream.write_all(bytes).unwrap();
                 stream
@@ -180,12 +180,12 @@ fn another_version_is_answered_with_ours() {
     let abort = AtomicBool::new(false);
     thread::scope(|scope| {
         let rank_0 = scope.spawn(|| connect_mesh(&listeners[0], &config, &abort));
-        let mut stream = TcpStream::connect(config.addrs[0]).unwrap();
+        let mut stream = TcpStream::connect(config.addrs[0][0]).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(&word_of_version(9)).unwrap();
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).unwrap();
-        assert_eq!(answer, *b"sinewlnk\x03\0\0\0");
+        assert_eq!(answer, *b"sinewlnk\x04\0\0\0");
         abort.store(true, Ordering::Relaxed);
         assert!(matches!(rank_0.join().unwrap(), Err(MeshError::Aborted)));
     });
@@ -195,7 +195,7 @@ fn another_version_is_answered_with_ours() {
 fn a_listener_of_another_version_is_told_with_both() {
     let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let dialer = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let mut config = config(vec![other.local_addr().unwrap(), dialer.addr()]);
+    let mut config = config(vec![vec![other.local_addr().unwrap()], dialer.addrs()]);
     config.deadline = BRIEF;
     thread::spawn(move || {
         for stream in other.incoming() {
@@ -203,7 +203,7 @@ fn a_listener_of_another_version_is_told_with_both() {
         }
     });
     let text = build(&dialer, &config, 1).err().unwrap().to_string();
-    assert!(text.contains("version 9 of the link protocol, this rank 3"), "{text}");
+    assert!(text.contains("version 9 of the link protocol, this rank 4"), "{text}");
 }
 
 fn word_of_version(version: u32) -> [u8; 224] {
@@ -297,7 +297,7 @@ fn a_bad_configuration_is_refused_before_any_wait() {
     for bad in [
         MeshConfig { rank: 2, ..good.clone() },
         MeshConfig { addrs: Vec::new(), ..good.clone() },
-        MeshConfig { addrs: vec![good.addrs[0]; 65], ..good.clone() },
+        MeshConfig { addrs: vec![good.addrs[0].clone(); 65], ..good.clone() },
         MeshConfig { latency: Duration::from_secs(1), ..good.clone() },
     ] {
         let end = connect_mesh(&listeners[0], &bad, &AtomicBool::new(false));
@@ -308,6 +308,6 @@ fn a_bad_configuration_is_refused_before_any_wait() {
 #[test]
 fn a_port_in_use_is_named() {
     let taken = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let text = Listener::bind(taken.addr()).err().unwrap().to_string();
-    assert!(text.contains(&taken.addr().to_string()), "{text}");
+    let text = Listener::bind(taken.addrs()[0]).err().unwrap().to_string();
+    assert!(text.contains(&taken.addrs()[0].to_string()), "{text}");
 }

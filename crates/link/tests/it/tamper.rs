@@ -85,7 +85,7 @@ fn through(encryption: Encryption, tamper: Tamper) -> (usize, LinkError) {
     };
     let tag_bytes = if encryption == Encryption::Sealed { TAG_BYTES } else { 0 };
     let mut configs = same(&config);
-    configs[1].addrs[0] = middle(config.addrs[0], tag_bytes, tamper);
+    configs[1].addrs[0] = vec![middle(config.addrs[0][0], tag_bytes, tamper)];
     let links = meshes(&listeners, configs).into_iter();
     let mut links = links.map(|mesh| mesh.unwrap().pop().unwrap());
     let (mut rank_0, mut rank_1) = (links.next().unwrap(), links.next().unwrap());

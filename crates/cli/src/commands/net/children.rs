@@ -2,26 +2,27 @@
 //! meet. None outlives this process: standard input ends with it, and so do the links.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{AddrParseError, IpAddr, SocketAddr};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use link::Listener;
 use ring::rand::{SecureRandom, SystemRandom};
 
-use super::Meeting;
+use super::{BenchNetArgs, Meeting};
 use crate::error::{CliError, Doing};
 
 pub struct Children(Vec<Child>);
 
 impl Children {
     /// Starts all ranks but 0 and tells everyone everyone's address.
-    pub fn start(ranks: usize) -> Result<(Self, Listener, Meeting), CliError> {
+    pub fn start(args: &BenchNetArgs) -> Result<(Self, Listener, Meeting), CliError> {
         let program = std::env::current_exe().doing("finding this program")?;
         let mut children = Children(Vec::new());
-        let listener = bind()?;
-        let mut addrs = vec![listener.addr()];
-        for rank in 1..ranks {
-            let child = Command::new(&program)
+        let listener = bind(args.addresses_of(0))?;
+        let mut addrs = vec![listener.addrs()];
+        for rank in 1..args.local_nodes {
+            let child = command(args.start_with.as_deref(), &program)
                 .args(std::env::args_os().skip(1))
                 .args(["--as-rank", &rank.to_string()])
                 .stdin(Stdio::piped())
@@ -29,12 +30,12 @@ impl Children {
                 .spawn()
                 .doing(format!("starting rank {rank}"))?;
             children.0.push(child);
-            addrs.push(children.address(rank)?);
+            addrs.push(children.addresses(rank)?);
         }
         let mut secret = [0; 32];
         let filled = SystemRandom::new().fill(&mut secret);
         filled.map_err(|_| CliError::Refused("the system gives no random numbers".to_owned()))?;
-        let words: Vec<String> = addrs.iter().map(SocketAddr::to_string).collect();
+        let words: Vec<String> = addrs.iter().map(|addrs| write(addrs)).collect();
         let line = format!("{} {}\n", data_encoding::HEXLOWER.encode(&secret), words.join(" "));
         for (at, child) in children.0.iter_mut().enumerate() {
             let input = child.stdin.as_mut().expect("it was asked for");
@@ -43,12 +44,12 @@ impl Children {
         Ok((children, listener, Meeting { rank: 0, secret, addrs }))
     }
 
-    fn address(&mut self, rank: usize) -> Result<SocketAddr, CliError> {
+    fn addresses(&mut self, rank: usize) -> Result<Vec<SocketAddr>, CliError> {
         let output = self.0[rank - 1].stdout.as_mut().expect("it was asked for");
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).doing(format!("listening to rank {rank}"))?;
-        let addr = line.trim().parse();
-        addr.map_err(|_| CliError::Refused(format!("rank {rank} did not start: it said {line:?}")))
+        let addrs = read(line.trim());
+        addrs.map_err(|_| CliError::Refused(format!("rank {rank} did not start: it said {line:?}")))
     }
 
     pub fn wait(&mut self) -> Result<(), CliError> {
@@ -75,21 +76,41 @@ impl Drop for Children {
 }
 
 /// A child's side of [`Children::start`].
-pub fn meet(rank: usize) -> Result<(Listener, Meeting), CliError> {
-    let listener = bind()?;
-    say!("{}", listener.addr());
+pub fn meet(rank: usize, addresses: &[IpAddr]) -> Result<(Listener, Meeting), CliError> {
+    let listener = bind(addresses)?;
+    say!("{}", write(&listener.addrs()));
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).doing("reading whom to meet")?;
     let unreadable = || CliError::Usage("--as-rank is for `sinew bench net` itself".to_owned());
     let mut words = line.split_whitespace();
     let secret = words.next().and_then(|word| data_encoding::HEXLOWER.decode(word.as_bytes()).ok());
     let secret = secret.and_then(|bytes| bytes.try_into().ok()).ok_or_else(unreadable)?;
-    let addrs: Result<Vec<SocketAddr>, _> = words.map(str::parse).collect();
+    let addrs: Result<Vec<Vec<SocketAddr>>, _> = words.map(read).collect();
     let addrs = addrs.ok().filter(|addrs| rank < addrs.len()).ok_or_else(unreadable)?;
     Ok((listener, Meeting { rank, secret, addrs }))
 }
 
-fn bind() -> Result<Listener, CliError> {
-    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    Listener::bind(any_port).map_err(|error| CliError::Refused(error.to_string()))
+/// This program, started by the words of another command if there is one.
+fn command(start_with: Option<&str>, program: &Path) -> Command {
+    let mut words = start_with.into_iter().flat_map(str::split_whitespace);
+    let Some(first) = words.next() else {
+        return Command::new(program);
+    };
+    let mut command = Command::new(first);
+    command.args(words).arg(program);
+    command
+}
+
+/// The addresses of one rank as one word.
+fn write(addrs: &[SocketAddr]) -> String {
+    addrs.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn read(word: &str) -> Result<Vec<SocketAddr>, AddrParseError> {
+    word.split(',').map(str::parse).collect()
+}
+
+fn bind(addresses: &[IpAddr]) -> Result<Listener, CliError> {
+    let any_port: Vec<_> = addresses.iter().map(|ip| SocketAddr::new(*ip, 0)).collect();
+    Listener::bind_all(&any_port).map_err(|error| CliError::Refused(error.to_string()))
 }

@@ -34,7 +34,8 @@ const ROUNDS: usize = 10;
 pub struct Meeting {
     pub rank: usize,
     pub secret: [u8; 32],
-    pub addrs: Vec<SocketAddr>,
+    /// Of each rank.
+    pub addrs: Vec<Vec<SocketAddr>>,
 }
 
 /// What rank 0 found.
@@ -43,6 +44,8 @@ pub struct Report {
     pub ranks: usize,
     pub transport: String,
     pub encrypted: bool,
+    /// Connections between two ranks.
+    pub links: usize,
     pub link_latency_us: u64,
     pub algorithm: String,
     /// The CPU of each rank; none where there are fewer CPUs than ranks.
@@ -82,12 +85,14 @@ pub fn run(
     pin(&cpus, meeting.rank);
     let mut group = connect(args, listener, meeting)?;
     group.measure().map_err(failed)?;
-    let transport = group.links().next().map(|link| link.transport.to_string());
-    let transport = transport.unwrap_or_default();
+    let first = group.links().next();
+    let transport = first.map_or_else(String::new, |link| link.transport.to_string());
+    let links = first.map_or(1, |link| link.links);
     let mut report = Report {
         ranks,
         encrypted: transport == "tcp",
         transport,
+        links,
         link_latency_us: args.link_latency,
         algorithm: format!("{:?}", args.algorithm()),
         cpus,
@@ -111,6 +116,7 @@ fn connect(args: &BenchNetArgs, listener: &Listener, meeting: &Meeting) -> Resul
     let config = MeshConfig {
         rank: meeting.rank,
         addrs: meeting.addrs.clone(),
+        links: args.links.map(usize::from),
         instance,
         epoch: 1,
         secret: Secret::new(meeting.secret),

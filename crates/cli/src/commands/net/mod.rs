@@ -1,12 +1,14 @@
 //! `sinew bench net`: collectives between real processes, in the rows that nccl-tests prints.
 //!
 //! This process is rank 0 and starts the others, each pinned to a core of its own where there are
-//! enough. `#wrong` counts elements that are not what they should be, on all ranks together.
+//! enough; `--start-with` and `--addresses` put them into other network namespaces or machines. `#wrong` counts elements that are not what they should be, on all ranks together.
 
 mod children;
 mod measure;
 mod table;
 
+use std::net::{AddrParseError, IpAddr};
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -14,7 +16,7 @@ use collective::{Algorithm, CollectiveError, Wire};
 use link::{Encryption, Preference};
 
 use crate::args::BenchOutput;
-use crate::commands::query;
+use crate::commands::{dev, query};
 use crate::error::CliError;
 
 use children::Children;
@@ -31,6 +33,16 @@ pub struct BenchNetArgs {
     /// What carries the messages
     #[arg(long, value_enum, default_value_t = Carrier::Auto)]
     transport: Carrier,
+    /// Connections between two ranks, of which long messages use all [default: one for each of the
+    /// addresses]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    links: Option<u8>,
+    /// Addresses of a rank, such as 10.0.0.1,10.0.1.1: given once for all or once for each, in order
+    #[arg(long, value_name = "IP,IP", default_value = "127.0.0.1")]
+    addresses: Vec<Addresses>,
+    /// What to start the other ranks with, such as "ip netns exec right"
+    #[arg(long, value_name = "COMMAND")]
+    start_with: Option<String>,
     /// Delay of every message between ranks, microseconds: a slower wire, to measure with
     #[arg(long, value_name = "US", default_value_t = 0)]
     link_latency: u64,
@@ -60,6 +72,18 @@ pub struct BenchNetArgs {
     as_rank: Option<usize>,
 }
 
+/// The addresses of one rank.
+#[derive(Debug, Clone)]
+struct Addresses(Vec<IpAddr>);
+
+impl FromStr for Addresses {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, AddrParseError> {
+        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Addresses)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Carrier {
     Auto,
@@ -79,10 +103,10 @@ enum Way {
 pub fn run(args: &BenchNetArgs) -> Result<(), CliError> {
     check(args)?;
     if let Some(rank) = args.as_rank {
-        let (listener, meeting) = children::meet(rank)?;
+        let (listener, meeting) = children::meet(rank, args.addresses_of(rank))?;
         return measure::run(args, &listener, &meeting).map(|_| ());
     }
-    let (mut children, listener, meeting) = Children::start(args.local_nodes)?;
+    let (mut children, listener, meeting) = Children::start(args)?;
     let measured = measure::run(args, &listener, &meeting);
     let report = measured.inspect_err(|_| children.end())?;
     children.wait()?;
@@ -101,6 +125,14 @@ fn check(args: &BenchNetArgs) -> Result<(), CliError> {
     if !(2..=RANKS_MAX).contains(&args.local_nodes) {
         return usage(format!("--local-nodes {}: 2 to {RANKS_MAX} are possible", args.local_nodes));
     }
+    let given = args.addresses.len();
+    if ![1, args.local_nodes].contains(&given) {
+        let ranks = args.local_nodes;
+        return usage(format!("--addresses was given {given} times: 1 or {ranks} are possible"));
+    }
+    if let (Some(links @ 2..), Carrier::Auto | Carrier::Shm) = (args.links, args.transport) {
+        return usage(dev::shared_memory_is_one_link(links));
+    }
     if args.step_factor < 2 || args.min_bytes < 4 || args.max_bytes < args.min_bytes {
         return usage("sizes go from -b (at least 4) to -e in steps of -f (at least 2)".to_owned());
     }
@@ -112,6 +144,11 @@ impl BenchNetArgs {
         let (factor, max) = (self.step_factor, self.max_bytes);
         std::iter::successors(Some(self.min_bytes), move |bytes| bytes.checked_mul(factor))
             .take_while(move |bytes| *bytes <= max)
+    }
+
+    /// Where `rank` listens.
+    fn addresses_of(&self, rank: usize) -> &[IpAddr] {
+        &self.addresses[rank % self.addresses.len()].0
     }
 
     fn preference(&self) -> Preference {
