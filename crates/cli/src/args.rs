@@ -1,6 +1,6 @@
 //! The command line, as clap reads it. Every flag's text is its documentation.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -83,6 +83,10 @@ pub struct UpArgs {
     /// Address on which other nodes reach this one; what arrives is authenticated and encrypted
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8751")]
     pub listen: SocketAddr,
+    /// Further addresses of this machine for what models exchange, such as of a second cable: two
+    /// nodes have a connection for each that both have
+    #[arg(long, value_name = "IP,IP", value_delimiter = ',')]
+    pub link_addresses: Vec<IpAddr>,
     /// Address of a member to try besides the remembered ones
     #[arg(long, value_name = "ADDR")]
     pub peer: Vec<SocketAddr>,
@@ -163,6 +167,10 @@ pub struct SplitArgs {
     /// How the nodes exchange activations
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub transport: Transport,
+    /// Connections between two nodes, of which long messages use all [default: one for each of the
+    /// addresses that both have]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub links: Option<u8>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -331,9 +339,6 @@ pub struct LocalArgs {
     pub local_nodes: usize,
     #[command(flatten)]
     pub split: SplitArgs,
-    /// Connections between two ranks, of which long messages use all [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
-    pub links: Option<u8>,
     /// Delay of every message between ranks, microseconds: a slower wire, to measure with
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub link_latency: u64,

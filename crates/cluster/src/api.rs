@@ -1,6 +1,6 @@
 //! What a [`crate::Node`] is asked and what it answers: plain data, ready for JSON.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,6 +18,9 @@ pub struct NodeConfig {
     pub name: String,
     /// Where other nodes reach this one. Port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Further addresses of this machine at which ranks meet those of other machines, as of other
+    /// cables: at most [`LINK_ADDRESSES_MAX`].
+    pub link_addresses: Vec<IpAddr>,
     /// Members' addresses to try besides the remembered ones.
     pub peers: Vec<SocketAddr>,
     /// Program and first arguments that start a worker.
@@ -29,6 +32,9 @@ pub struct NodeConfig {
     /// CPUs the workers' threads are pinned to; empty leaves it to the system.
     pub cpus: Vec<usize>,
 }
+
+/// Of a node, beside the one at which others reach it: two ranks have at most eight links.
+pub const LINK_ADDRESSES_MAX: usize = 7;
 
 /// Everything a person or a program can see of the cluster, from memory, at once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -143,6 +149,9 @@ pub struct ServeRequest {
     pub sequences_max: Option<usize>,
     #[serde(default)]
     pub transport: Transport,
+    /// Connections between two ranks on two machines.
+    #[serde(default)]
+    pub links: Option<usize>,
 }
 
 /// A prompt for a served model.

@@ -31,7 +31,8 @@ mod worker;
 
 pub use api::{
     ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus,
-    Invite, Joined, NodeConfig, NodeState, NodeStatus, RankStatus, ServeRequest,
+    Invite, Joined, LINK_ADDRESSES_MAX, NodeConfig, NodeState, NodeStatus, RankStatus,
+    ServeRequest,
 };
 pub use error::{Error, Result};
 pub use id::{NodeId, NodeIdError};

@@ -73,8 +73,13 @@ impl<'a> Worker<'a> {
         let Ok(Order { command: Command::Open(spec), .. }) = orders.recv() else {
             return Err(EngineError::Protocol("the first command must be open".to_owned()));
         };
-        let listener = Listener::bind(SocketAddr::new(spec.bind, 0))?;
-        report(events, Event::Listening { port: listener.addrs()[0].port() });
+        let more = spec.bind_more.iter().filter(|ip| **ip != spec.bind);
+        let any_port: Vec<_> =
+            [&spec.bind].into_iter().chain(more).map(|ip| SocketAddr::new(*ip, 0)).collect();
+        let listener = Listener::bind_all(&any_port)?;
+        let mut more = listener.addrs();
+        let port = more.remove(0).port();
+        report(events, Event::Listening { port, more });
         let started = Instant::now();
         let source = open_source(&spec.model)?;
         let rank = load(&spec, source, events)?;
@@ -124,7 +129,7 @@ impl<'a> Worker<'a> {
     fn epoch(
         &mut self,
         epoch: u64,
-        endpoints: Vec<SocketAddr>,
+        endpoints: Vec<Vec<SocketAddr>>,
         abort: Arc<AtomicBool>,
         orders: &Receiver<Order>,
     ) -> Result<Ended, EngineError> {
@@ -133,10 +138,10 @@ impl<'a> Worker<'a> {
             epoch,
             rank: self.spec.rank,
             stage: self.rank.stage(),
-            endpoints: endpoints.into_iter().map(|endpoint| vec![endpoint]).collect(),
+            endpoints,
             secret: self.spec.secret.0,
             transport: self.spec.transport,
-            links: None,
+            links: self.spec.links,
             latency: Duration::from_micros(self.spec.link_latency_us),
             message_bytes_max: self.rank.message_bytes_max(),
         };

@@ -2,8 +2,8 @@
 //!
 //! Each message has a number at its end, inside what the link seals. The sender puts a message on
 //! the link that would have it through first, by what the links were measured to do and what they
-//! still carry: so the messages of a long payload spread over the links by their speeds, and a short
-//! one goes alone on the quickest. The receiver takes messages in the order of their numbers,
+//! still carry: so the messages of a long payload spread over the links by their speeds, and a
+//! short one goes alone on the quickest. The receiver takes messages in the order of their numbers,
 //! whichever link they come by, so the two ends need not agree on anything. No thread waits
 //! for a link: all are polled, and a full one holds up no other.
 

@@ -74,14 +74,9 @@ enum State {
 
 impl Handshake {
     /// For the rank that connected to `peer`: says hello.
-    pub fn dial(
-        context: &Context,
-        stream: TcpStream,
-        peer: usize,
-        (purpose, index): (Purpose, usize),
-    ) -> Self {
+    pub fn dial(context: &Context, stream: TcpStream, peer: usize, what: (Purpose, usize)) -> Self {
         let mut handshake = Self::new(context, stream, Some(peer), Kind::Reply);
-        (handshake.purpose, handshake.index) = (purpose, index);
+        (handshake.purpose, handshake.index) = what;
         handshake.nonces[0] = random();
         handshake.say(context, Kind::Hello, None);
         handshake

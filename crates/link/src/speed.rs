@@ -1,4 +1,4 @@
-//! What a link of several does: measured once, when the pair has met, by both ranks at the same time.
+//! What a link of several does: measured once, when the pair has met, by both ranks together.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

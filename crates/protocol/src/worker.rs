@@ -14,8 +14,9 @@ pub enum Command {
     /// Build the links of a new epoch. Any older epoch has ended.
     Connect {
         epoch: u64,
-        /// Where each rank listens, by rank; the worker's own entry is ignored.
-        endpoints: Vec<SocketAddr>,
+        /// Where each rank listens, by rank, at one address or several; of the worker's own entry
+        /// only their number counts.
+        endpoints: Vec<Vec<SocketAddr>>,
     },
     /// End the current epoch: running requests are dropped, weights are kept.
     Disconnect,
@@ -32,6 +33,9 @@ pub enum Event {
     /// The data-plane listener is open; its port, on the address it was told to bind.
     Listening {
         port: u16,
+        /// Further addresses that it was told to bind.
+        #[serde(default)]
+        more: Vec<SocketAddr>,
     },
     /// Progress of loading this rank's shard.
     Loading {
@@ -98,11 +102,17 @@ pub struct WorkerSpec {
     #[serde(default)]
     pub cpus: Vec<usize>,
     pub transport: Transport,
+    /// Connections between two ranks on two machines; absent for as many as they have addresses.
+    #[serde(default)]
+    pub links: Option<usize>,
     /// Added to every message of the data plane, microseconds: a slower wire, to measure with.
     #[serde(default)]
     pub link_latency_us: u64,
     /// The address on which to listen for the other ranks.
     pub bind: IpAddr,
+    /// Further addresses of this machine, as of other cables; long messages use all of them.
+    #[serde(default)]
+    pub bind_more: Vec<IpAddr>,
     pub secret: Secret,
 }
 

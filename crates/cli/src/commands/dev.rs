@@ -73,7 +73,7 @@ pub fn start_for(
 
 /// Links between two ranks, which are on one machine.
 fn links(args: &LocalArgs) -> Result<Option<usize>, CliError> {
-    match (args.links, args.split.transport) {
+    match (args.split.links, args.split.transport) {
         (Some(links @ 2..), Transport::Auto | Transport::Shm) => {
             Err(CliError::Usage(shared_memory_is_one_link(links)))
         }

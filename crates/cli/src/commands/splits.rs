@@ -134,8 +134,8 @@ fn local_args(
             experts: ExpertSplit::Auto,
             cache_type: args.cache_type,
             transport: args.transport,
+            links: None,
         },
-        links: None,
         link_latency,
         threads: vec![threads],
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cluster::{Node, NodeConfig};
+use cluster::{LINK_ADDRESSES_MAX, Node, NodeConfig};
 use serve::ServeConfig;
 use tokio::sync::Notify;
 
@@ -57,12 +57,27 @@ fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliError
         data_dir: data_dir.path().to_path_buf(),
         name: args.name.clone().unwrap_or_else(crate::machine::host_name),
         listen: args.listen,
+        link_addresses: link_addresses(args)?,
         peers: args.peer.clone(),
         worker_command: vec![program.to_string_lossy().into_owned(), "worker".to_owned()],
         memory_bytes: args.memory.unwrap_or_else(crate::machine::default_memory_bytes),
         threads: args.threads.unwrap_or(cores).max(1),
         cpus: args.cpus.clone(),
     })
+}
+
+fn link_addresses(args: &UpArgs) -> Result<Vec<std::net::IpAddr>, CliError> {
+    let given = &args.link_addresses;
+    if let Some(nowhere) = given.iter().find(|ip| ip.is_unspecified() || ip.is_multicast()) {
+        let text =
+            format!("--link-addresses {nowhere}: give addresses of this machine's interfaces");
+        return Err(CliError::Usage(text));
+    }
+    if given.len() > LINK_ADDRESSES_MAX {
+        let text = format!("--link-addresses: {} of at most {LINK_ADDRESSES_MAX}", given.len());
+        return Err(CliError::Usage(text));
+    }
+    Ok(given.clone())
 }
 
 fn serve_config(

@@ -324,8 +324,10 @@ impl Start {
             threads: self.config.threads,
             cpus: self.config.cpus.clone(),
             transport: order.transport,
+            links: order.links,
             link_latency_us: 0,
             bind: order.bind,
+            bind_more: self.config.link_addresses.clone(),
             secret: order.secret.clone(),
         }
     }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gguf::Directory;
-use protocol::{Command, Secret};
+use protocol::{Command, Secret, Transport};
 use store::Digest;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -48,6 +48,10 @@ impl Daemon {
             context_tokens: request.context_tokens,
             sequences_max: request.sequences_max,
         };
+        if request.transport == Transport::Shm && request.links.is_some_and(|links| links > 1) {
+            let text = "shared memory is one link: leave --links or --transport shm out";
+            return Err(Error::Unusable(text.to_owned()));
+        }
         let candidates = self.candidates(None);
         let plan = plan(&prepared.model, &candidates, &options).map_err(Error::Unusable)?;
         let id = format!("i-{:08x}", u32::from_le_bytes(crate::identity::random()));
@@ -63,6 +67,7 @@ impl Daemon {
             context_tokens: plan.context_tokens,
             sequences_max: plan.sequences_max,
             transport: request.transport,
+            links: request.links,
             whole_experts: plan.whole_experts,
             cache_type: request.cache_type,
             secret: Secret(crate::identity::random()),

@@ -27,6 +27,7 @@ async fn node(data_dir: &Path) -> Node {
         data_dir: data_dir.to_path_buf(),
         name: "host".to_owned(),
         listen: "127.0.0.1:0".parse().unwrap(),
+        link_addresses: Vec::new(),
         peers: Vec::new(),
         worker_command: vec!["false".to_owned()],
         memory_bytes: 1 << 30,

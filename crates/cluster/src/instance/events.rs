@@ -10,7 +10,7 @@ use super::{
     LOAD_SILENCE_MAX, Phase, REASON_PATIENCE, requests,
 };
 use crate::wire::WorkerId;
-use crate::{GenerateEvent, NodeId};
+use crate::{GenerateEvent, LINK_ADDRESSES_MAX, NodeId};
 
 impl Instance {
     pub(super) fn node_up(&mut self, node: NodeId, path: Path) {
@@ -64,7 +64,10 @@ impl Instance {
         found.must_speak_by = None;
         found.is_suspect = false;
         match event {
-            Said::Listening { port } => found.port = Some(port),
+            Said::Listening { port, mut more } => {
+                more.truncate(LINK_ADDRESSES_MAX);
+                (found.port, found.more) = (Some(port), more);
+            }
             Said::Loading { done_bytes, total_bytes } => {
                 (found.loaded_bytes, found.total_bytes) = (done_bytes, total_bytes);
             }

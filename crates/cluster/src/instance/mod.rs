@@ -103,6 +103,7 @@ pub(crate) struct Fixed {
     pub context_tokens: usize,
     pub sequences_max: usize,
     pub transport: Transport,
+    pub links: Option<usize>,
     pub whole_experts: bool,
     pub cache_type: CacheType,
     pub secret: Secret,
@@ -391,6 +392,7 @@ impl Instance {
             context_tokens: fixed.context_tokens,
             sequences_max: fixed.sequences_max,
             transport: fixed.transport,
+            links: fixed.links,
             bind,
             secret: fixed.secret.clone(),
         };

@@ -47,6 +47,8 @@ pub(super) struct Worker {
     pub bind: IpAddr,
     pub pid: Option<u32>,
     pub port: Option<u16>,
+    /// Where it listens besides.
+    pub more: Vec<SocketAddr>,
     pub loaded: bool,
     pub loaded_bytes: u64,
     pub total_bytes: u64,
@@ -185,6 +187,7 @@ impl Worker {
             bind,
             pid: None,
             port: None,
+            more: Vec::new(),
             loaded: false,
             loaded_bytes: 0,
             total_bytes: 0,
@@ -216,14 +219,15 @@ pub(super) fn bind_address(ranks: &[Rank], at: usize) -> IpAddr {
     if seen.all(|ip| ip == first) { first } else { Ipv4Addr::UNSPECIFIED.into() }
 }
 
-/// Where a rank dials each rank; entries that it must not use are [`NOWHERE`].
-pub(super) fn endpoints(ranks: &[Rank], viewer: usize) -> Vec<SocketAddr> {
-    let endpoint = |rank: &Rank| {
+/// Where a rank dials each rank, all its addresses; entries that it must not use are [`NOWHERE`].
+pub(super) fn endpoints(ranks: &[Rank], viewer: usize) -> Vec<Vec<SocketAddr>> {
+    let addresses = |rank: &Rank| {
         let worker = rank.worker.as_ref()?;
         let ip = if worker.bind.is_unspecified() { ranks[viewer].path.ours } else { worker.bind };
-        Some(SocketAddr::new(ip, worker.port?))
+        let first = SocketAddr::new(ip, worker.port?);
+        Some([&[first], &worker.more[..]].concat())
     };
-    ranks.iter().map(|rank| endpoint(rank).unwrap_or(NOWHERE)).collect()
+    ranks.iter().map(|rank| addresses(rank).unwrap_or_else(|| vec![NOWHERE])).collect()
 }
 
 /// How far loading is, for a person who waits.

@@ -198,7 +198,7 @@ impl World {
     }
 
     fn tell_loaded(&mut self, node: usize, worker: WorkerId, after_ms: u64) {
-        let listening = Said::Listening { port: 1 };
+        let listening = Said::Listening { port: 1, more: Vec::new() };
         let loaded = Said::Loaded { weight_bytes: 1, kv_bytes: 1, load_us: 1 };
         self.tell(node, after_ms, Event::Said { worker, event: listening });
         self.tell(node, after_ms, Event::Said { worker, event: loaded });

@@ -22,6 +22,7 @@ pub(super) fn fixed() -> Fixed {
         context_tokens: 100,
         sequences_max: 2,
         transport: Transport::Auto,
+        links: None,
         whole_experts: false,
         cache_type: protocol::CacheType::Auto,
         secret: Secret([0; 32]),
@@ -62,7 +63,9 @@ fn says(instance: &mut Instance, worker: WorkerId, event: Said, at: u64) -> Vec<
 
 fn load(instance: &mut Instance, worker: WorkerId, at: u64) -> Vec<Effect> {
     instance.step(Event::Spawned { worker, pid: 7 }, ms(at));
-    says(instance, worker, Said::Listening { port: 9000 + worker as u16 }, at);
+    let port = 9000 + worker as u16;
+    let more = vec![(THEIRS, 9100 + worker as u16).into()];
+    says(instance, worker, Said::Listening { port, more }, at);
     says(instance, worker, Said::Loaded { weight_bytes: 5, kv_bytes: 5, load_us: 1 }, at)
 }
 
@@ -123,7 +126,10 @@ fn an_instance_comes_up_and_answers() {
     assert_eq!(brief(&load(&mut instance, 1, 1)), "");
     let effects = load(&mut instance, 2, 2);
     assert_eq!(brief(&effects), "connect1@1 connect2@1");
-    let expected: Vec<SocketAddr> = vec![(OURS, 9001).into(), (THEIRS, 9002).into()];
+    let expected: [[SocketAddr; 2]; 2] = [
+        [(OURS, 9001).into(), (THEIRS, 9101).into()],
+        [(THEIRS, 9002).into(), (THEIRS, 9102).into()],
+    ];
     for effect in &effects {
         let Effect::Send { command: Command::Connect { endpoints, .. }, .. } = effect else {
             panic!("{effect:?}")

@@ -31,6 +31,7 @@ pub fn config(data_dir: &Path, name: &str, listen: SocketAddr) -> NodeConfig {
         data_dir: data_dir.to_path_buf(),
         name: name.to_owned(),
         listen,
+        link_addresses: Vec::new(),
         peers: Vec::new(),
         worker_command: vec![program(), "worker".to_owned(), MODE_WELL.to_owned()],
         memory_bytes: 1 << 30,
@@ -161,6 +162,7 @@ pub fn serve(path: &Path) -> ServeRequest {
         context_tokens: Some(1024),
         sequences_max: Some(2),
         transport: protocol::Transport::Auto,
+        links: None,
     }
 }
 

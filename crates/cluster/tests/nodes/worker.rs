@@ -62,7 +62,8 @@ pub fn main(mode: &str) {
     }
     let (inputs, inbox) = mpsc::channel();
     let listener = TcpListener::bind((spec.bind, 0)).expect("a free port");
-    say(&Event::Listening { port: listener.local_addr().expect("bound").port() });
+    let port = listener.local_addr().expect("bound").port();
+    say(&Event::Listening { port, more: Vec::new() });
     load(&spec);
     let calls = inputs.clone();
     std::thread::spawn(move || accept(&listener, &calls));
@@ -151,19 +152,19 @@ impl Worker {
     }
 
     /// Every rank calls the ranks below it and is called by those above.
-    fn connect(&mut self, epoch: u64, endpoints: &[SocketAddr]) {
+    fn connect(&mut self, epoch: u64, endpoints: &[Vec<SocketAddr>]) {
         self.end_epoch();
         self.epoch = epoch;
         for (rank, endpoint) in endpoints.iter().enumerate().take(self.spec.rank) {
             let hello = [epoch.to_le_bytes(), (self.spec.rank as u64).to_le_bytes()].concat();
-            let call = TcpStream::connect(endpoint).and_then(|mut stream| {
+            let call = TcpStream::connect(endpoint[0]).and_then(|mut stream| {
                 stream.write_all(&hello)?;
                 Ok(stream)
             });
             match call {
                 Ok(stream) => self.add_link(rank, stream),
                 Err(error) => {
-                    let reason = format!("calling {endpoint} failed: {error}");
+                    let reason = format!("calling {endpoint:?} failed: {error}");
                     return say(&Event::Lost { epoch, rank: Some(rank), reason });
                 }
             }

@@ -1,7 +1,8 @@
 //! `sinew bench net`: collectives between real processes, in the rows that nccl-tests prints.
 //!
 //! This process is rank 0 and starts the others, each pinned to a core of its own where there are
-//! enough; `--start-with` and `--addresses` put them into other network namespaces or machines. `#wrong` counts elements that are not what they should be, on all ranks together.
+//! enough; `--start-with` and `--addresses` put them into other network namespaces or machines.
+//! `#wrong` counts elements that are not what they should be, on all ranks together.
 
 mod children;
 mod measure;
@@ -37,7 +38,7 @@ pub struct BenchNetArgs {
     /// addresses]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
     links: Option<u8>,
-    /// Addresses of a rank, such as 10.0.0.1,10.0.1.1: given once for all or once for each, in order
+    /// Addresses of a rank, such as 10.0.0.1,10.0.1.1: given once for all or once for each
     #[arg(long, value_name = "IP,IP", default_value = "127.0.0.1")]
     addresses: Vec<Addresses>,
     /// What to start the other ranks with, such as "ip netns exec right"
