@@ -123,9 +123,7 @@ fn bench_net_checks_every_element_between_real_processes() {
     let why = refused(&["bench", "net", "--local-nodes", "1"]);
     assert!(why.contains("2 to 16 are possible"), "{why}");
     for (nonsense, expected) in [
-        (&["--links", "0"][..], "0 is not in 1..=8"),
-        (&["--links", "2"], "share memory, which is one link"),
-        (&["--addresses", "nowhere"], "invalid value 'nowhere'"),
+        (&["--links", "2"][..], "share memory, which is one link"),
         (
             &["--local-nodes", "3", "--addresses", "::1", "--addresses", "::1"],
             "1 or 3 are possible",

@@ -176,6 +176,7 @@ fn a_token_costs_no_allocation() {
                 whole_experts: false,
                 cache_type: CacheType::Auto,
                 transport: Transport::Shm,
+                links: None,
                 link_latency: Duration::ZERO,
                 threads: 1,
                 context_tokens: 256,
