@@ -1,8 +1,10 @@
 //! The spin pool: a fixed set of threads that share one job at a time with about a microsecond of
 //! overhead, because a token passes through hundreds of jobs.
 //!
-//! The calling thread is thread 0 and always works too. Tasks are handed out one by one from a
-//! counter, so a slow thread only delays itself; nothing computed may depend on who ran a task.
+//! The calling thread is thread 0 and always works too. A thread takes a run of tasks from a
+//! counter, each time half its fair share of those left: long runs first, because tasks that follow
+//! one another read memory that does, and single ones last, so a slow thread only delays itself.
+//! Nothing computed may depend on who ran a task.
 //! Idle workers spin for [`SPIN_TIME`], then park. A parked worker that wakes too late simply finds
 //! the job closed: the caller waits only for workers that joined.
 //!
@@ -45,6 +47,8 @@ struct Shared {
     next_task: Padded<AtomicUsize>,
     sleepers: Padded<AtomicUsize>,
     stop: AtomicBool,
+    /// The caller included.
+    threads: usize,
     panicked: AtomicBool,
     /// Written by the caller while no worker is inside, read by workers that joined.
     job: UnsafeCell<Job>,
@@ -94,6 +98,7 @@ impl Pool {
             next_task: Padded(AtomicUsize::new(0)),
             sleepers: Padded(AtomicUsize::new(0)),
             stop: AtomicBool::new(false),
+            threads,
             panicked: AtomicBool::new(false),
             job: UnsafeCell::new(Job { work: &|_| (), tasks: 0 }),
         });
@@ -124,7 +129,7 @@ impl Pool {
 
     /// How many threads work on a job, the caller included.
     pub fn threads(&self) -> usize {
-        self.workers.len() + 1
+        self.shared.threads
     }
 
     /// Calls `work(task)` once for every `task` below `tasks`, on any thread in any order, and
@@ -204,12 +209,17 @@ impl Drop for Pool {
 }
 
 fn take_tasks(shared: &Shared, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
-    loop {
-        let task = shared.next_task.0.fetch_add(1, Ordering::Relaxed);
-        if task >= tasks {
-            return;
+    let next = &shared.next_task.0;
+    let mut first = next.load(Ordering::Relaxed);
+    while first < tasks {
+        let end = first + ((tasks - first) / (2 * shared.threads)).max(1);
+        match next.compare_exchange_weak(first, end, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => {
+                (first..end).for_each(work);
+                first = next.load(Ordering::Relaxed);
+            }
+            Err(now) => first = now,
         }
-        work(task);
     }
 }
 
