@@ -1,15 +1,22 @@
 //! Large zeroed memory for weights and caches, on huge pages where the system has them.
 //!
-//! A matrix of hundreds of megabytes read once a token misses the TLB on every 4 KB page; on huge
-//! pages the same loop reads up to 10 % faster. Pages that are never written cost no memory, which
-//! is what lets a KV cache reserve its full context.
+//! A matrix read once a token misses the TLB on every 4 KB page, and the machine's own prefetching
+//! starts anew with each; so regions are cut from large mappings: alone, a matrix of 3 MB has room
+//! for one huge page at best. Pages that are never written cost no memory, which is what lets a KV
+//! cache reserve its full context.
 
 use crate::error::Error;
+#[cfg(target_os = "linux")]
+use blocks::Block;
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
 
 /// Zeroed bytes, aligned to at least 64, freed on drop.
 pub(crate) struct Region {
     start: *mut u8,
     bytes: usize,
+    #[cfg(target_os = "linux")]
+    _block: Arc<Block>,
 }
 
 // SAFETY: a region is plain owned memory, like a `Vec<u8>`.
@@ -29,27 +36,100 @@ impl Region {
 
 #[cfg(target_os = "linux")]
 impl Region {
-    /// `bytes` zeroed bytes (at least 1 is mapped).
+    /// `bytes` zeroed bytes (at least a page is mapped).
     pub fn zeroed(bytes: usize) -> Result<Self, Error> {
-        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-        let length = bytes.max(1);
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a fresh private mapping at an address the system chooses touches nothing else.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), length, protection, flags) }
-            .map_err(|errno| Error::Memory { bytes, error: errno.into() })?;
-        // SAFETY: the range is the mapping just made, and the advice changes no content. A kernel
-        // without huge pages refuses, which costs speed only.
-        let _ = unsafe { madvise(start, length, Advice::LinuxHugepage) };
-        Ok(Self { start: start.cast(), bytes })
+        let (block, start) =
+            blocks::cut(bytes).map_err(|errno| Error::Memory { bytes, error: errno.into() })?;
+        Ok(Self { start, bytes, _block: block })
     }
 }
 
 #[cfg(target_os = "linux")]
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: exactly the mapping made in `zeroed`, which nobody else owns.
-        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.bytes.max(1)) };
+        blocks::forget(self.start, self.bytes);
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod blocks {
+    use rustix::io::Errno;
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    /// Address space that is mapped at once, at least.
+    const BLOCK: usize = 256 << 20;
+
+    /// Regions begin and end on pages (of any Linux), so that each can be given back alone.
+    const PAGE: usize = 64 << 10;
+
+    const HUGE_PAGE: usize = 2 << 20;
+
+    /// A mapping that regions are cut from, unmapped with the last of them.
+    pub struct Block {
+        start: *mut u8,
+        bytes: usize,
+    }
+
+    // SAFETY: a block only remembers where its mapping lies.
+    unsafe impl Send for Block {}
+    // SAFETY: as above.
+    unsafe impl Sync for Block {}
+
+    impl Block {
+        /// At least `bytes`, from a huge page's border on.
+        fn map(bytes: usize) -> Result<Self, Errno> {
+            let bytes = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or(Errno::NOMEM)?;
+            let mapped = bytes.checked_add(HUGE_PAGE).ok_or(Errno::NOMEM)?;
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            // SAFETY: a fresh private mapping where the system chooses touches nothing else.
+            let first: *mut u8 =
+                unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, protection, flags) }?.cast();
+            let before = first.align_offset(HUGE_PAGE);
+            let start = first.wrapping_add(before);
+            // SAFETY: what lies before and behind the block, in the mapping just made.
+            unsafe {
+                if before > 0 {
+                    munmap(first.cast(), before)?;
+                }
+                munmap(start.wrapping_add(bytes).cast(), HUGE_PAGE - before)?;
+            }
+            // SAFETY: the range is the mapping just made, and the advice changes no content. A
+            // kernel without huge pages refuses, which costs speed only.
+            let _ = unsafe { madvise(start.cast(), bytes, Advice::LinuxHugepage) };
+            Ok(Self { start, bytes })
+        }
+    }
+
+    impl Drop for Block {
+        fn drop(&mut self) {
+            // SAFETY: exactly the mapping made in `map`; every region in it is gone.
+            let _ = unsafe { munmap(self.start.cast(), self.bytes) };
+        }
+    }
+
+    /// The block that is cut next, and how much of it is taken.
+    static OPEN: Mutex<Option<(Arc<Block>, usize)>> = Mutex::new(None);
+
+    /// Fresh zeroed memory for `bytes` bytes, and the block that it is part of.
+    pub fn cut(bytes: usize) -> Result<(Arc<Block>, *mut u8), Errno> {
+        let bytes = bytes.max(1).checked_next_multiple_of(PAGE).ok_or(Errno::NOMEM)?;
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let (block, taken) = match open.take() {
+            Some((block, taken)) if block.bytes - taken >= bytes => (block, taken),
+            _ => (Arc::new(Block::map(bytes.max(BLOCK))?), 0),
+        };
+        let start = block.start.wrapping_add(taken);
+        *open = Some((Arc::clone(&block), taken + bytes));
+        Ok((block, start))
+    }
+
+    /// Gives the memory of a region back; its addresses go with its block.
+    pub fn forget(start: *mut u8, bytes: usize) {
+        let bytes = bytes.max(1).next_multiple_of(PAGE);
+        // SAFETY: whole pages that belong to this region alone.
+        let _ = unsafe { madvise(start.cast(), bytes, Advice::LinuxDontNeed) };
     }
 }
 
@@ -76,5 +156,47 @@ impl Drop for Region {
         let layout = Self::layout(self.bytes).expect("the layout was valid when allocated");
         // SAFETY: allocated in `zeroed` with this layout.
         unsafe { std::alloc::dealloc(self.start, layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(region: &mut Region) -> &mut [u8] {
+        // SAFETY: the region owns so many bytes.
+        unsafe { std::slice::from_raw_parts_mut(region.as_mut_ptr(), region.bytes) }
+    }
+
+    #[test]
+    fn regions_are_zeroed_aligned_and_apart() {
+        let sizes = [1, 4096, 5000, 3 << 20, 300 << 20, 7];
+        let mut regions: Vec<Region> =
+            sizes.iter().map(|&bytes| Region::zeroed(bytes).unwrap()).collect();
+        for (index, region) in regions.iter_mut().enumerate() {
+            assert!(region.as_ptr().addr().is_multiple_of(64));
+            let bytes = slice(region);
+            let last = bytes.len() - 1;
+            assert_eq!((bytes[0], bytes[last / 2], bytes[last]), (0, 0, 0), "region {index}");
+            bytes[0] = index as u8 + 1;
+            bytes[last] = index as u8 + 1;
+        }
+        // Half of them go; the others keep what they hold.
+        let mut index = 0;
+        regions.retain(|_| {
+            index += 1;
+            index % 2 == 0
+        });
+        for (region, index) in regions.iter_mut().zip([1, 3, 5]) {
+            let bytes = slice(region);
+            assert_eq!((bytes[0], bytes[bytes.len() - 1]), (index + 1, index + 1));
+        }
+    }
+
+    #[test]
+    fn too_much_is_refused() {
+        for bytes in [usize::MAX, usize::MAX / 2, 1 << 60] {
+            assert!(matches!(Region::zeroed(bytes), Err(Error::Memory { .. })));
+        }
     }
 }
