@@ -47,6 +47,6 @@ pub use isa::{check_isa, isa};
 pub use matrix::{Dequantizer, Matrix, Packer};
 pub use norm::{add, add_bias, add_scaled, rms_norm, rms_norm_in_place, scale};
 pub use pool::{Pool, THREADS_MAX};
-pub use product::{Parts, Product, matmul, matmul_parts, multiply};
+pub use product::{Parts, Product, matmul, matmul_parts, multiply, tune};
 pub use rope::{RopeAngles, RopeStyle, RopeTable, rope};
 pub use routing::{sigmoid_in_place, softmax, softmax_topk, top_k};

@@ -96,7 +96,11 @@ impl Backend for Cpu {
     }
 
     fn finish_matrices(&mut self, loader: Loading) -> Result<Vec<Option<Matrix>>, BackendError> {
-        loader.finish()
+        let matrices = loader.finish()?;
+        if let Some(Some(matrix)) = matrices.first() {
+            kernels::tune(&self.pool, matrix);
+        }
+        Ok(matrices)
     }
 
     fn matrix_bytes(&self, matrix: &Option<Matrix>) -> usize {

@@ -4,7 +4,7 @@
 //!
 //! Sums are kept as `[rows, panels, 16]` between two runs of 256 columns.
 
-use super::fetch_ahead;
+use super::access::{Access, Level};
 use super::gemv::FLOAT_RUN;
 use crate::format::{
     FloatFormat, Quantised, RECORD_TILES_MAX, TILE, TILE_COLS, tile_weights, with_float,
@@ -20,6 +20,9 @@ use std::ops::Range;
 
 /// Panels side by side in a register tile.
 const PANELS: usize = 2;
+
+/// Weights are asked for while others are unpacked, long before their turn comes.
+const ACCESS: Access = Access { streams: PANELS, ahead: 2048, level: Level::L2 };
 
 /// Unpacked weights of two panels by up to eight tiles, with their scales.
 #[repr(C, align(64))]
@@ -133,7 +136,7 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
                     for tile in 0..T::TILES {
                         let slot = (index - records.start) * T::TILES + tile;
                         let share = T::RECORD / T::TILES;
-                        fetch_ahead(s, record.wrapping_add(tile * share), share);
+                        ACCESS.fetch(s, record.wrapping_add(tile * share), share);
                         let unpacked = tile_weights::<S, T>(s, record, tile);
                         let mut sums = [s.splat_i(0); 2];
                         for i in 0..TILE {
@@ -337,7 +340,7 @@ impl<T: FloatFormat> Kernel for UnpackFloats<'_, T> {
         for (panel, unpacked) in data[..count].iter().zip(&mut self.unpacked.floats) {
             let columns = &panel[self.cols.start * column_bytes..self.cols.end * column_bytes];
             for (from, to) in columns.chunks_exact(column_bytes).zip(unpacked) {
-                fetch_ahead(s, from.as_ptr(), column_bytes);
+                ACCESS.fetch(s, from.as_ptr(), column_bytes);
                 // SAFETY: both are one vector.
                 unsafe { s.store(to.as_mut_ptr(), T::load(s, from.as_ptr())) };
             }

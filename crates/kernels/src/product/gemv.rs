@@ -1,7 +1,6 @@
-//! One input row: bound by the memory that delivers the weights. Several panels are read side by
-//! side, each a stream of its own, and asked for ahead of time.
+//! One input row: bound by the memory that delivers the weights, which are asked for ahead of time.
 
-use super::fetch_ahead;
+use super::access::Access;
 use crate::format::{FloatFormat, Quantised, TILE, tile_weights, with_float, with_quantised};
 use crate::input::{Input, InputTile};
 use crate::isa::{Isa, Kernel, run};
@@ -16,6 +15,7 @@ pub(super) const FLOAT_RUN: usize = 256;
 /// The partial sums of columns `cols` for the panels: `sums` is `[panels, 16]`.
 pub(super) fn sum_leaf(
     isa: Isa,
+    access: Access,
     matrix: &Matrix,
     input: &Input,
     panels: Range<usize>,
@@ -26,16 +26,16 @@ pub(super) fn sum_leaf(
     let mut panel = panels.start;
     let mut sums = sums;
     while panel < panels.end {
-        let streams = match panels.end - panel {
+        let streams = match access.streams.min(panels.end - panel) {
             0..2 => 1,
             2..4 => 2,
             _ => 4,
         };
         let (now, later) = sums.split_at_mut(streams * LANES);
         match streams {
-            1 => streams_of::<1>(isa, matrix, input, panel, &cols, now),
-            2 => streams_of::<2>(isa, matrix, input, panel, &cols, now),
-            _ => streams_of::<4>(isa, matrix, input, panel, &cols, now),
+            1 => streams_of::<1>(isa, access, matrix, input, panel, &cols, now),
+            2 => streams_of::<2>(isa, access, matrix, input, panel, &cols, now),
+            _ => streams_of::<4>(isa, access, matrix, input, panel, &cols, now),
         }
         panel += streams;
         sums = later;
@@ -44,6 +44,7 @@ pub(super) fn sum_leaf(
 
 fn streams_of<const P: usize>(
     isa: Isa,
+    access: Access,
     matrix: &Matrix,
     input: &Input,
     panel: usize,
@@ -56,16 +57,17 @@ fn streams_of<const P: usize>(
     with_quantised!(matrix.ty(), T => {
         let record_cols = T::TILES * crate::format::TILE_COLS;
         let records = cols.start / record_cols..cols.end / record_cols;
-        let tiles = input.tiles();
-        run(isa, QuantisedGemv::<T, P> { panels, tiles, records, sums, format: PhantomData })
+        let (tiles, format) = (input.tiles(), PhantomData);
+        run(isa, QuantisedGemv::<T, P> { panels, access, tiles, records, sums, format })
     }, _ => with_float!(matrix.ty(), T => {
         let (x, cols) = (input.floats(), cols.clone());
-        run(isa, FloatGemv::<T, P> { panels, x, cols, sums, format: PhantomData })
+        run(isa, FloatGemv::<T, P> { panels, access, x, cols, sums, format: PhantomData })
     }, _ => unreachable!("no matrix of type {} can be made", matrix.ty())));
 }
 
 struct QuantisedGemv<'a, T, const P: usize> {
     panels: [&'a [u8]; P],
+    access: Access,
     /// `[cols / 32]`: one row.
     tiles: &'a [InputTile],
     records: Range<usize>,
@@ -97,7 +99,7 @@ impl<T: Quantised, const P: usize> Kernel for QuantisedGemv<'_, T, P> {
                     for p in 0..P {
                         // A tile's share of the record at a time: a burst of prefetches would
                         // exceed what a core can have under way.
-                        fetch_ahead(s, records[p].wrapping_add(tile * share), share);
+                        self.access.fetch(s, records[p].wrapping_add(tile * share), share);
                         let weights = tile_weights::<S, T>(s, records[p], tile);
                         let scales = T::scales(s, records[p], &heads[p], tile);
                         acc[p] = add_tile::<S, T>(s, acc[p], &weights, &scales, x, &bytes);
@@ -155,6 +157,7 @@ fn add_tile<S: Simd, T: Quantised>(
 
 struct FloatGemv<'a, T, const P: usize> {
     panels: [&'a [u8]; P],
+    access: Access,
     /// `[cols]`: one row.
     x: &'a [f32],
     cols: Range<usize>,
@@ -179,7 +182,7 @@ impl<T: FloatFormat, const P: usize> Kernel for FloatGemv<'_, T, P> {
                     let x = s.splat(*self.x.get_unchecked(col));
                     for p in 0..P {
                         let weights = self.panels[p].as_ptr().add(col * column_bytes);
-                        fetch_ahead(s, weights, column_bytes);
+                        self.access.fetch(s, weights, column_bytes);
                         acc[p] = s.fma(T::load(s, weights), x, acc[p]);
                     }
                 }

@@ -19,12 +19,14 @@
 //! So an output depends on its own weights, its own input row and the leaves' borders alone, not on
 //! the rows beside it, the shard's borders or the machine.
 
+mod access;
 mod gemm;
 mod gemv;
 mod parts;
 #[cfg(test)]
 mod tests;
 
+pub use access::tune;
 pub use parts::Parts;
 
 use crate::input::Input;
@@ -32,7 +34,8 @@ use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::pool::Pool;
 use crate::shared::SharedMut;
-use crate::simd::{LANES, Simd};
+use crate::simd::LANES;
+use access::Access;
 use parts::Stack;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -41,29 +44,12 @@ use std::ops::Range;
 /// few enough that 256 columns of them (66 KB) and their sums stay in the second-level cache.
 const TILE_ROWS: usize = 132;
 
-/// Panels that one task of a product with one row covers: four weight streams, which is what it
-/// takes to keep a core's memory pipeline full.
-const GEMV_PANELS: usize = 4;
-
-/// The same for many rows, at most: each input is fetched from afar once for so many panels.
+/// Panels that one task of a product with many rows covers at most: each input is fetched from
+/// afar once for so many panels.
 const GEMM_PANELS: usize = 8;
 
 /// Tasks that each thread should find at least, so that none waits long for the last one.
 const TASKS_A_THREAD: usize = 4;
-
-/// How far ahead of its use a weight's cache line is asked for.
-const PREFETCH_BYTES: usize = 2048;
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
-
-/// Asks for the `bytes` bytes that lie [`PREFETCH_BYTES`] behind `from`.
-#[inline(always)]
-fn fetch_ahead<S: Simd>(s: S, from: *const u8, bytes: usize) {
-    for line in 0..bytes.div_ceil(LINE) {
-        s.prefetch(from.wrapping_add(PREFETCH_BYTES + line * LINE));
-    }
-}
 
 /// One product of a job: `out = input Wᵀ`.
 pub struct Product<'a> {
@@ -145,6 +131,7 @@ struct Plan<'a> {
     matrix: &'a Matrix,
     parts: Option<&'a Parts>,
     out: SharedMut<f32>,
+    access: Access,
     panels_a_task: usize,
     row_tiles: usize,
     tasks: usize,
@@ -196,7 +183,8 @@ fn panels_a_task(products: &[Product], threads: usize) -> usize {
 impl<'a> Plan<'a> {
     fn new(product: &Product<'a>, out: SharedMut<f32>, panels_a_task: usize) -> Self {
         let rows = product.input.rows();
-        let panels_a_task = if rows == 1 { GEMV_PANELS } else { panels_a_task };
+        let access = Access::chosen();
+        let panels_a_task = if rows == 1 { access.streams } else { panels_a_task };
         let row_tiles = rows.div_ceil(TILE_ROWS);
         let tasks = product.matrix.panels().div_ceil(panels_a_task) * row_tiles;
         Self {
@@ -204,6 +192,7 @@ impl<'a> Plan<'a> {
             matrix: product.matrix,
             parts: product.parts,
             out,
+            access,
             panels_a_task,
             row_tiles,
             tasks,
@@ -252,7 +241,7 @@ impl<'a> Plan<'a> {
         sums: &mut [f32],
     ) {
         if self.input.rows() == 1 {
-            gemv::sum_leaf(isa, self.matrix, self.input, panels, cols, sums);
+            gemv::sum_leaf(isa, self.access, self.matrix, self.input, panels, cols, sums);
         } else {
             gemm::sum_leaf(isa, self.matrix, self.input, panels, rows, cols, sums);
         }

@@ -176,6 +176,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         to_i(v: F) -> I = halves!(_mm256_cvtps_epi32, v);
         cast_f(v: I) -> F = halves!(_mm256_castsi256_ps, v);
         prefetch(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(from.cast());
+        prefetch_l2(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T1>(from.cast());
     }
 
     /// Without VNNI, `maddubs` adds pairs of products in 16 bits and saturates beyond; weights up

@@ -109,6 +109,7 @@ impl Simd for Avx512 {
         to_i(v: __m512) -> __m512i = _mm512_cvtps_epi32(v);
         cast_f(v: __m512i) -> __m512 = _mm512_castsi512_ps(v);
         prefetch(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(from.cast());
+        prefetch_l2(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T1>(from.cast());
     }
 
     /// Written out, so that the order is that of the definition.

@@ -139,6 +139,9 @@ pub(crate) trait Simd: Copy {
         self.dot4::<BIASED>(acc, weights, x)
     }
 
-    /// Asks for the cache line at `from`; any address will do.
+    /// Asks for the cache line at `from`, in the first-level cache; any address will do.
     fn prefetch(self, from: *const u8);
+
+    /// The same in the second-level cache.
+    fn prefetch_l2(self, from: *const u8);
 }

@@ -253,4 +253,13 @@ impl<const DOT: bool> Simd for Neon<DOT> {
                 options(readonly, nostack, preserves_flags));
         }
     }
+
+    #[inline(always)]
+    fn prefetch_l2(self, from: *const u8) {
+        // SAFETY: a hint, which no address can make fail.
+        unsafe {
+            asm!("prfm pldl2keep, [{0}]", in(reg) from,
+                options(readonly, nostack, preserves_flags));
+        }
+    }
 }

@@ -238,4 +238,7 @@ impl Simd for Scalar {
     }
     #[inline(always)]
     fn prefetch(self, _from: *const u8) {}
+
+    #[inline(always)]
+    fn prefetch_l2(self, _from: *const u8) {}
 }
