@@ -16,9 +16,11 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
+
+import harness
+from harness import child, first_cpus, spread
 
 STEP = 512
 
@@ -42,34 +44,16 @@ def arguments():
     return parser.parse_args()
 
 
-def pin(threads):
-    """The first CPUs that this process may use, one a thread; nothing where there is no pinning."""
-    if not hasattr(os, "sched_setaffinity"):
-        return None
-    allowed = sorted(os.sched_getaffinity(0))
-    if len(allowed) < threads:
-        sys.exit(f"{threads} threads on {len(allowed)} CPUs measure nothing; ask for fewer")
-    return lambda: os.sched_setaffinity(0, allowed[:threads])
-
-
-def child(command, threads):
-    """Runs a command on its CPUs and returns what it printed as JSON."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, preexec_fn=pin(threads))
-    return json.loads(done.stdout)
-
-
 def sinew(args, model, threads, prompt, generate, depth):
     """Tokens per second of one test, after a run that does not count."""
-    command = [args.sinew, "bench", "model", "-m", model, "-t", threads, "-p", prompt]
-    command += ["-n", generate, "-d", depth, "-r", args.runs, "-o", "json"]
-    rows = child([str(part) for part in command], threads)
-    return rows[0]["median_ts"]
+    options = ["-m", model, "-t", threads, "-p", prompt, "-n", generate, "-d", depth]
+    return harness.sinew(args.sinew, first_cpus(threads), [*options, "-r", args.runs])
 
 
 def llama_cpp(args, model, threads, prompt, generate, depth, attention):
     command = [sys.executable, __file__, "-m", model, "-t", threads, "-p", prompt]
     command += ["-n", generate, "-d", depth, "--runs", args.runs, "--rival", attention]
-    return child([str(part) for part in command], threads)
+    return child(command, first_cpus(threads))
 
 
 def rival(args):
@@ -134,10 +118,6 @@ def measure(args, model, threads, prompt, generate, depth):
     return statistics.median(ours), spread(ours), medians[better], spread(theirs[better]), better
 
 
-def spread(rates):
-    return f"{min(rates):.1f}-{max(rates):.1f}"
-
-
 def main():
     args = arguments()
     if args.rival:
@@ -146,8 +126,9 @@ def main():
         import llama_cpp
     except ImportError:
         sys.exit("the rival is missing. Try: python3 -m pip install llama-cpp-python")
-    version = subprocess.run([args.sinew, "--version"], stdout=subprocess.PIPE, text=True)
-    print(f"{version.stdout.strip()}; llama-cpp-python {llama_cpp.__version__}; ", end="")
+    harness.require_sinew(args.sinew)
+    print(harness.sinew_version(args.sinew), end="; ")
+    print(f"llama-cpp-python {llama_cpp.__version__}; ", end="")
     print(f"medians of {args.rounds} alternating runs, lowest to highest beside them\n")
     print("| file | threads | test | Sinew t/s | llama.cpp t/s | attention | ratio |")
     print("| --- | ---: | --- | ---: | ---: | --- | ---: |", flush=True)
