@@ -44,8 +44,10 @@ fn main() {
         jobs(&pool);
     }
     for ty in TYPES {
-        if wanted(&format!("gemv {ty}")) {
-            gemv(&pool, ty);
+        for rows in [1, 2, 3, 4, 6, 8, 12] {
+            if wanted(&format!("gemv {ty} x {rows}")) {
+                stream(&pool, ty, rows);
+            }
         }
     }
     for ty in TYPES {
@@ -136,15 +138,17 @@ fn input(pool: &Pool, rows: usize, cols: usize) -> Input {
     input
 }
 
-fn gemv(pool: &Pool, ty: TensorType) {
+/// Few input rows against weights that no cache holds.
+fn stream(pool: &Pool, ty: TensorType, inputs: usize) {
     let cols = 2048;
     let rows = STREAM_BYTES / ty.row_bytes(cols) / 64 * 64;
     let matrix = matrix(pool, ty, rows, cols);
-    let input = input(pool, 1, cols);
-    let mut out = vec![0.0; rows];
+    let input = input(pool, inputs, cols);
+    let mut out = vec![0.0; inputs * rows];
     let (best, median) = measure(7, || matmul(pool, &input, &mut [(&matrix, &mut out)]));
     let rate = |seconds: f64| matrix.bytes() as f64 / seconds / 1e9;
-    println!("gemv {:14} {:7.2} / {:7.2} GB/s", ty.to_string(), rate(best), rate(median));
+    let name = format!("{ty} x {inputs}");
+    println!("gemv {name:14} {:7.2} / {:7.2} GB/s", rate(best), rate(median));
 }
 
 fn gemm(pool: &Pool, ty: TensorType, inputs: usize) {

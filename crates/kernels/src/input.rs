@@ -17,6 +17,9 @@ use std::ops::BitOr;
 /// Columns that one task of [`Input::load`] prepares.
 const TASK_COLS: usize = 4096;
 
+/// Rows up to which a product unpacks quantised weights into registers, once for all rows.
+pub(crate) const FEW_ROWS: usize = 12;
+
 /// Below this the scale's reciprocal would overflow; the tile counts as zeros. No activation that
 /// matters is anywhere near.
 const SMALLEST_MAX: f32 = 1e-36;
@@ -53,8 +56,8 @@ impl BitOr for Forms {
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(64))]
 pub(crate) struct InputTile {
-    /// `round(x / scale)` as `i8` if this is the only row; that plus 128 if there are several, as
-    /// [`Simd::many_splat_x4`] wants it.
+    /// `round(x / scale)` as `i8` if there are at most [`FEW_ROWS`]; that plus 128 if there are
+    /// more, as [`Simd::many_splat_x4`] wants it.
     pub q: [u8; TILE_COLS],
     pub scale: f32,
     pub sums: [i32; 3],
@@ -137,7 +140,7 @@ impl Input {
                 // SAFETY: tile `start / 32` of this row exists; `Quantise` writes every
                 // `rows`-th tile from there, which are this row's.
                 let out = unsafe { tiles.ptr().add(start / TILE_COLS * rows + row) };
-                let bias = if rows == 1 { 0 } else { 128 };
+                let bias = if rows <= FEW_ROWS { 0 } else { 128 };
                 run(isa, Quantise { x, out, stride: rows, bias });
             }
         });

@@ -117,7 +117,7 @@ impl<T: Quantised, const P: usize> Kernel for QuantisedGemv<'_, T, P> {
 /// Adds the products of one tile of weights and one of inputs to the sums of 16 outputs, in the
 /// order of the parent module's text.
 #[inline(always)]
-fn add_tile<S: Simd, T: Quantised>(
+pub(super) fn add_tile<S: Simd, T: Quantised>(
     s: S,
     acc: S::F,
     weights: &[S::I; TILE],

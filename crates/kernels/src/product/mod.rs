@@ -2,8 +2,8 @@
 //!
 //! # The order of additions
 //!
-//! Everything here exists twice, for one row and for many, on each instruction set, on any number
-//! of threads, and all give the same bits, because the order of additions is fixed:
+//! Everything here exists three times, for one row, a few and many, on each instruction set, on any
+//! number of threads, and all give the same bits, because the order of additions is fixed:
 //!
 //! * A *leaf* is a run of columns (see the crate `sumtree`). Its partial sum for one output starts
 //!   at zero and takes its tiles of 32 columns from left to right:
@@ -20,6 +20,7 @@
 //! the rows beside it, the shard's borders or the machine.
 
 mod access;
+mod few;
 mod gemm;
 mod gemv;
 mod parts;
@@ -29,7 +30,7 @@ mod tests;
 pub use access::tune;
 pub use parts::Parts;
 
-use crate::input::Input;
+use crate::input::{FEW_ROWS, Forms, Input};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::pool::Pool;
@@ -180,11 +181,34 @@ fn panels_a_task(products: &[Product], threads: usize) -> usize {
     if fair >= GEMM_PANELS { GEMM_PANELS } else { (fair / 2 * 2).max(2) }
 }
 
+/// How weights meet input rows.
+#[derive(Clone, Copy)]
+enum Way {
+    One,
+    /// At most [`FEW_ROWS`], against weights that have to be unpacked.
+    Few,
+    Many,
+}
+
+impl Way {
+    fn of(input: &Input, matrix: &Matrix) -> Self {
+        match input.rows() {
+            1 => Self::One,
+            2..=FEW_ROWS if matrix.form() == Forms::INT8 => Self::Few,
+            _ => Self::Many,
+        }
+    }
+}
+
 impl<'a> Plan<'a> {
     fn new(product: &Product<'a>, out: SharedMut<f32>, panels_a_task: usize) -> Self {
         let rows = product.input.rows();
         let access = Access::chosen();
-        let panels_a_task = if rows == 1 { access.streams } else { panels_a_task };
+        let panels_a_task = match Way::of(product.input, product.matrix) {
+            Way::One => access.streams,
+            Way::Few => few::ACCESS.streams,
+            Way::Many => panels_a_task,
+        };
         let row_tiles = rows.div_ceil(TILE_ROWS);
         let tasks = product.matrix.panels().div_ceil(panels_a_task) * row_tiles;
         Self {
@@ -240,10 +264,11 @@ impl<'a> Plan<'a> {
         cols: Range<usize>,
         sums: &mut [f32],
     ) {
-        if self.input.rows() == 1 {
-            gemv::sum_leaf(isa, self.access, self.matrix, self.input, panels, cols, sums);
-        } else {
-            gemm::sum_leaf(isa, self.matrix, self.input, panels, rows, cols, sums);
+        let (access, matrix, input) = (self.access, self.matrix, self.input);
+        match Way::of(input, matrix) {
+            Way::One => gemv::sum_leaf(isa, access, matrix, input, panels, cols, sums),
+            Way::Few => few::sum_leaf(isa, matrix, input, panels, cols, sums),
+            Way::Many => gemm::sum_leaf(isa, matrix, input, panels, rows, cols, sums),
         }
     }
 
