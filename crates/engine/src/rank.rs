@@ -30,8 +30,8 @@ pub struct Rank {
     limits: Limits,
     /// Rank 0's view of what it has begun.
     results: Results,
-    /// The vocabulary rows of every output head, by rank of the last stage.
-    vocab_of_rank: Vec<Range<usize>>,
+    /// The vocabulary rows of every part of the output head.
+    vocab_of_head: Vec<Range<usize>>,
     /// The cache pages of every slot.
     tables: Vec<Vec<u32>>,
     /// Of one step; empty between steps.
@@ -53,7 +53,9 @@ struct Buffers {
     /// What this rank picked out of its logits, and its scratch.
     picked: Vec<f32>,
     candidates: Vec<Candidate>,
-    /// What came from the ranks of the last stage; how many of them are here.
+    /// The rows whose logits are wanted, from the last stage.
+    rows: Vec<f32>,
+    /// What every part of the output head gave; how many of them are here.
     parts: Vec<Vec<u8>>,
     parts_here: usize,
 }
@@ -66,8 +68,10 @@ struct Route {
     upstream: Option<usize>,
     /// The ranks of the next stage that this one sends to.
     downstream: Vec<usize>,
-    /// The ranks of the last stage.
-    heads: Range<usize>,
+    /// The ranks with a part of the output head.
+    heads: Vec<usize>,
+    /// The ranks of the last stage, of which the first tells rank 0 the rows behind its layers.
+    last: Range<usize>,
     stages: usize,
 }
 
@@ -137,10 +141,10 @@ impl Rank {
             rows_max,
             width: config.width,
         };
-        let vocab_of_rank = layout.last().split.cut(config.vocab);
-        let parts = vec![Vec::new(); vocab_of_rank.len()];
+        let vocab_of_head = layout.cut_vocab(config.vocab);
+        let parts = vec![Vec::new(); vocab_of_head.len()];
         let buffers = Buffers { parts, ..Buffers::default() };
-        let results = Results::new(vocab_of_rank.clone());
+        let results = Results::new(vocab_of_head.clone());
         Ok(Self {
             route,
             backend,
@@ -148,7 +152,7 @@ impl Rank {
             embedding,
             limits,
             results,
-            vocab_of_rank,
+            vocab_of_head,
             tables,
             segments: Vec::new(),
             buffers,
@@ -246,12 +250,10 @@ impl Rank {
         if self.route.stages == 1 {
             return Ok(true);
         }
-        let b = &mut self.buffers;
-        while let Some(part) = b.parts.get_mut(b.parts_here) {
-            if !comm.try_take(self.route.heads.start + b.parts_here, part)? {
+        while self.buffers.parts_here < self.route.heads.len() {
+            if !self.take_part(comm, Comm::try_take)? {
                 return Ok(false);
             }
-            b.parts_here += 1;
         }
         Ok(true)
     }
@@ -262,12 +264,13 @@ impl Rank {
     /// Another rank is late or lost.
     pub fn collect(&mut self, comm: &mut Comm) -> Result<(), EngineError> {
         if self.route.stages > 1 {
-            let b = &mut self.buffers;
-            while let Some(part) = b.parts.get_mut(b.parts_here) {
-                comm.take(self.route.heads.start + b.parts_here, part)?;
-                b.parts_here += 1;
+            let wait = |comm: &mut Comm, rank: usize, message: &mut Vec<u8>| {
+                comm.take(rank, message).map(|()| true)
+            };
+            while self.buffers.parts_here < self.route.heads.len() {
+                self.take_part(comm, wait)?;
             }
-            b.parts_here = 0;
+            self.buffers.parts_here = 0;
         }
         if !self.results.pop() {
             return Err(EngineError::Protocol("no step is in flight".to_owned()));
@@ -306,14 +309,16 @@ impl Rank {
 
     /// Runs `buffers.step` on `buffers.input`, and sends on what comes of it.
     fn run(&mut self, comm: &mut Comm) -> Result<(), EngineError> {
-        let Buffers { step, input, positions, outputs, .. } = &mut self.buffers;
+        let Buffers { step, input, positions, outputs, wanted, .. } = &mut self.buffers;
         positions.clear();
         outputs.clear();
+        wanted.clear();
         for segment in &step.segments {
             let first = segment.first_position as u32;
             positions.extend(first..first + segment.rows as u32);
             if segment.wanted != Wanted::Nothing {
                 outputs.push(positions.len() - 1);
+                wanted.push(segment.wanted);
             }
         }
         let tables = &self.tables;
@@ -340,59 +345,123 @@ impl Rank {
                 comm.post(*rank, message)?;
             }
         }
-        if !self.route.heads.contains(&self.route.rank) {
+        if !self.route.last.contains(&self.route.rank) {
             return Ok(());
         }
-        self.pick();
+        let Buffers { outputs, message, .. } = &mut self.buffers;
+        if !outputs.is_empty() {
+            let rows = self.model.pick(&mut self.backend, outputs);
+            if self.route.stages > 1 && self.route.rank == self.route.last.start {
+                // First, so that rank 0 works on its part of the head meanwhile.
+                encode(rows, message);
+                comm.post(0, message)?;
+            }
+        }
+        let wanted = std::mem::take(&mut self.buffers.wanted);
+        self.pick(&wanted);
+        self.buffers.wanted = wanted;
         let Buffers { message, picked, lens, wanted, .. } = &mut self.buffers;
         if self.route.stages > 1 {
-            message.clear();
-            message.extend(picked.iter().flat_map(|number| number.to_le_bytes()));
+            encode(picked, message);
             return comm.post(0, message);
         }
         if wanted.is_empty() {
             return Ok(());
         }
         lens.clear();
-        lens.extend(self.vocab_of_rank.iter().map(|slice| due(wanted, slice.len())));
+        lens.extend(self.vocab_of_head.iter().map(|slice| due(wanted, slice.len())));
         let numbers = &mut self.results.numbers;
         numbers.resize(if self.route.rank == 0 { lens.iter().sum() } else { 0 }, 0.0);
         comm.gather(picked, lens, numbers)
     }
 
-    /// Picks what the step wants out of this rank's logits.
-    fn pick(&mut self) {
-        let Buffers { step, outputs, picked, candidates, wanted, .. } = &mut self.buffers;
-        picked.clear();
-        wanted.clear();
-        wanted.extend(step.segments.iter().map(|segment| segment.wanted));
-        wanted.retain(|wanted| *wanted != Wanted::Nothing);
-        if outputs.is_empty() {
-            return;
+    /// Rank 0 of several stages: the next part of the oldest step's results, its own or another
+    /// rank's, if `take` brings a message; `false` if it does not.
+    fn take_part(
+        &mut self,
+        comm: &mut Comm,
+        mut take: impl FnMut(&mut Comm, usize, &mut Vec<u8>) -> Result<bool, EngineError>,
+    ) -> Result<bool, EngineError> {
+        let b = &mut self.buffers;
+        let at = b.parts_here;
+        let from = self.route.heads[at];
+        if from != self.route.rank {
+            if !take(comm, from, &mut b.parts[at])? {
+                return Ok(false);
+            }
+        } else if self.results.oldest().is_empty() {
+            b.parts[at].clear();
+        } else {
+            if !take(comm, self.route.last.start, &mut b.message)? {
+                return Ok(false);
+            }
+            self.own_part(at)?;
         }
-        let slice = &self.vocab_of_rank[self.route.rank - self.route.heads.start];
-        let logits = self.model.logits(&mut self.backend, outputs);
+        self.buffers.parts_here += 1;
+        Ok(true)
+    }
+
+    /// Rank 0's part of the output head, of the rows in `message`, as the `at`th part.
+    fn own_part(&mut self, at: usize) -> Result<(), EngineError> {
+        let Buffers { message, rows, .. } = &mut self.buffers;
+        let (found, outputs) = (message.len(), self.results.oldest().len());
+        let due = outputs * self.limits.width * size_of::<f32>();
+        if found != due {
+            let rank = self.route.last.start;
+            let what = format!("rank {rank} sent {found} bytes of rows, and {due} were due");
+            return Err(EngineError::Protocol(what));
+        }
+        rows.clear();
+        rows.extend(decode(message));
+        self.model.set_picked(&mut self.backend, rows);
+        let mut wanted = std::mem::take(&mut self.buffers.wanted);
+        wanted.clear();
+        wanted.extend_from_slice(self.results.oldest());
+        self.pick(&wanted);
+        self.buffers.wanted = wanted;
+        let Buffers { picked, parts, .. } = &mut self.buffers;
+        encode(picked, &mut parts[at]);
+        Ok(())
+    }
+
+    /// Picks what is wanted of the picked rows out of this rank's logits.
+    fn pick(&mut self, wanted: &[Wanted]) {
+        let Buffers { picked, candidates, .. } = &mut self.buffers;
+        picked.clear();
+        let own = self.route.heads.iter().position(|rank| *rank == self.route.rank);
+        let (Some(own), false) = (own, wanted.is_empty()) else { return };
+        let slice = &self.vocab_of_head[own];
+        let logits = self.model.logits(&mut self.backend);
         for (at, wanted) in wanted.iter().enumerate() {
             let own = &logits[at * slice.len()..(at + 1) * slice.len()];
             pick(*wanted, own, slice.start, candidates, picked);
         }
     }
 
-    /// The messages of the last stage's ranks as numbers.
+    /// What the parts of the output head gave, as numbers.
     fn read_parts(&mut self) -> Result<(), EngineError> {
         self.results.numbers.clear();
         for (head, part) in self.buffers.parts.iter().enumerate() {
             let (found, due) = (part.len(), self.results.due(head) * size_of::<f32>());
             if found != due {
-                let rank = self.route.heads.start + head;
+                let rank = self.route.heads[head];
                 let what = format!("rank {rank} sent {found} bytes of logits, and {due} were due");
                 return Err(EngineError::Protocol(what));
             }
-            let floats = part.as_chunks::<4>().0.iter();
-            self.results.numbers.extend(floats.map(|bytes| f32::from_le_bytes(*bytes)));
+            self.results.numbers.extend(decode(part));
         }
         Ok(())
     }
+}
+
+/// Replaces what `message` held by numbers, little-endian.
+fn encode(numbers: &[f32], message: &mut Vec<u8>) {
+    message.clear();
+    message.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+}
+
+fn decode(message: &[u8]) -> impl Iterator<Item = f32> {
+    message.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes))
 }
 
 /// `None` leaves it to the model's file, in which all ranks find the same.
@@ -418,7 +487,8 @@ impl Route {
             stage: stages[own].ranks.clone(),
             upstream: before.map(|ranks| ranks.start + place % ranks.len()),
             downstream: after.skip(place).step_by(senders).collect(),
-            heads: layout.last().ranks.clone(),
+            heads: layout.heads().to_vec(),
+            last: layout.last().ranks.clone(),
             stages: stages.len(),
         }
     }

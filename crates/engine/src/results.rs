@@ -9,8 +9,8 @@ use crate::logits::{Candidate, Logits, Wanted};
 /// Rank 0's view of the steps it has begun. Keeps its buffers.
 #[derive(Debug)]
 pub(crate) struct Results {
-    /// The vocabulary rows of every output head, by rank of the last stage.
-    vocab_of_rank: Vec<Range<usize>>,
+    /// The vocabulary rows of every part of the output head.
+    vocab_of_head: Vec<Range<usize>>,
     vocab: usize,
     /// What is wanted of each step in flight, the oldest first.
     in_flight: VecDeque<Vec<Wanted>>,
@@ -32,10 +32,10 @@ enum Place {
 }
 
 impl Results {
-    pub fn new(vocab_of_rank: Vec<Range<usize>>) -> Self {
-        let vocab = vocab_of_rank.iter().map(|slice| slice.end).max().unwrap_or(0);
+    pub fn new(vocab_of_head: Vec<Range<usize>>) -> Self {
+        let vocab = vocab_of_head.iter().map(|slice| slice.end).max().unwrap_or(0);
         Self {
-            vocab_of_rank,
+            vocab_of_head,
             vocab,
             in_flight: VecDeque::new(),
             wanted: Vec::new(),
@@ -62,6 +62,11 @@ impl Results {
         self.in_flight.clear();
     }
 
+    /// What is wanted of the oldest step in flight.
+    pub fn oldest(&self) -> &[Wanted] {
+        self.in_flight.front().map_or(&[], Vec::as_slice)
+    }
+
     /// The oldest step comes back: `false` if there is none. `numbers` must hold what it gave when
     /// [`assemble`](Self::assemble) is called.
     pub fn pop(&mut self) -> bool {
@@ -71,19 +76,19 @@ impl Results {
 
     /// How many numbers the rank with the `head`th part of the output head sends.
     pub fn due(&self, head: usize) -> usize {
-        due(&self.wanted, self.vocab_of_rank[head].len())
+        due(&self.wanted, self.vocab_of_head[head].len())
     }
 
     /// Puts `numbers` in order.
     pub fn assemble(&mut self) {
-        let Self { vocab_of_rank, wanted, numbers, logits, candidates, outputs, .. } = self;
+        let Self { vocab_of_head, wanted, numbers, logits, candidates, outputs, .. } = self;
         logits.clear();
         candidates.clear();
         outputs.clear();
         for (at, want) in wanted.iter().enumerate() {
             let (first_logit, first_candidate) = (logits.len(), candidates.len());
             let mut start = 0;
-            for slice in vocab_of_rank.iter() {
+            for slice in vocab_of_head.iter() {
                 let from = start + due(&wanted[..at], slice.len());
                 let own = &numbers[from..from + want.numbers(slice.len())];
                 start += due(wanted, slice.len());

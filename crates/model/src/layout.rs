@@ -2,8 +2,9 @@
 //!
 //! A model is cut into *stages* of consecutive layers; each stage's layers are split over its
 //! ranks. One stage is tensor parallelism, stages of one rank each are a pipeline, and anything
-//! else is a hybrid of the two. Ranks are numbered stage by stage. The first stage looks tokens up
-//! and the last one has the output head.
+//! else is a hybrid of the two. Ranks are numbered stage by stage. Rank 0 looks tokens up. The
+//! output head is cut over the ranks of the last stage and rank 0, to which the result goes anyway:
+//! so both ends of a pipeline work on it at once.
 
 use std::ops::Range;
 
@@ -15,6 +16,9 @@ use crate::{Split, SplitError, names};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     stages: Vec<Stage>,
+    /// The ranks with a part of the output head, in order, and their shares.
+    heads: Vec<usize>,
+    head_split: Split,
     whole_experts: bool,
 }
 
@@ -51,8 +55,13 @@ impl Layout {
             (rank, layer) = (ranks.end, layers.end);
             Ok(Stage { split: Split::new(&shares[ranks.clone()])?, layers, ranks })
         };
-        let stages = sizes.iter().map(stage).collect::<Result<_, _>>()?;
-        Ok(Self { stages, whole_experts: false })
+        let stages: Vec<Stage> = sizes.iter().map(stage).collect::<Result<_, _>>()?;
+        let last = stages.last().map_or(0..0, |stage| stage.ranks.clone());
+        let first = if last.start > 0 { Some(0) } else { None };
+        let heads: Vec<usize> = first.into_iter().chain(last).collect();
+        let head_shares: Vec<u32> = heads.iter().map(|rank| shares[*rank]).collect();
+        let head_split = Split::new(&head_shares)?;
+        Ok(Self { stages, heads, head_split, whole_experts: false })
     }
 
     /// Deals whole experts out to a stage's ranks instead of columns of each. Sums are then made in
@@ -81,23 +90,38 @@ impl Layout {
         found.unwrap_or(self.stages.len() - 1)
     }
 
-    /// The stage with the output head.
     pub fn last(&self) -> &Stage {
         self.stages.last().expect("a layout has a stage")
     }
 
-    /// About how many bytes of the file `rank` loads: its share of its stage's tensors.
+    /// The ranks with a part of the output head, in order.
+    pub fn heads(&self) -> &[usize] {
+        &self.heads
+    }
+
+    /// The rows of the output head that each of [`heads`](Self::heads) has.
+    pub fn cut_vocab(&self, vocab: usize) -> Vec<Range<usize>> {
+        self.head_split.cut(vocab)
+    }
+
+    /// A rank's place among [`heads`](Self::heads), if it is one.
+    pub fn head_of(&self, rank: usize) -> Option<usize> {
+        self.heads.iter().position(|head| *head == rank)
+    }
+
+    /// About how many bytes of the file `rank` loads: its share of its stage's layers and of the
+    /// output head.
     pub fn file_bytes(&self, directory: &Directory, rank: usize) -> u64 {
         let stage = &self.stages[self.stage_of(rank)];
         let tied = directory.find_tensor(names::OUTPUT).is_none();
         let head = if tied { names::EMBEDDING } else { names::OUTPUT };
-        let is_own = |tensor: &&TensorInfo| match names::layer_of(&tensor.name) {
-            Some(layer) => stage.layers.contains(&layer),
-            None => stage == self.last() && tensor.name == head,
-        };
-        let own = directory.tensors().iter().filter(is_own);
-        let bytes = own.map(|tensor| tensor.range.end - tensor.range.start).sum();
-        stage.split.part_of(bytes, rank - stage.ranks.start)
+        let bytes = |tensor: &TensorInfo| tensor.range.end - tensor.range.start;
+        let layer = |tensor: &&TensorInfo| names::layer_of(&tensor.name);
+        let own = |tensor: &&TensorInfo| layer(tensor).is_some_and(|at| stage.layers.contains(&at));
+        let layers = directory.tensors().iter().filter(own).map(bytes).sum();
+        let head = directory.find_tensor(head).map_or(0, bytes);
+        let head = self.head_of(rank).map_or(0, |at| self.head_split.part_of(head, at));
+        stage.split.part_of(layers, rank - stage.ranks.start) + head
     }
 }
 
@@ -115,6 +139,21 @@ mod tests {
         assert_eq!([0, 1, 2].map(|rank| layout.stage_of(rank)), [0, 1, 1]);
         let tensor = Layout::new(&[1, 1], &[], 9).unwrap();
         assert_eq!((tensor.stages().len(), tensor.ranks()), (1, 2));
+    }
+
+    #[test]
+    fn both_ends_of_a_pipeline_have_a_part_of_the_head() {
+        for (shares, stages, heads, vocab) in [
+            (&[1, 1][..], &[][..], &[0, 1][..], vec![0..6, 6..12]),
+            (&[1, 1], &[(1, 4), (1, 5)], &[0, 1], vec![0..6, 6..12]),
+            (&[1, 5, 2], &[(1, 3), (1, 3), (1, 3)], &[0, 2], vec![0..4, 4..12]),
+            (&[1, 1, 1, 1], &[(2, 4), (2, 5)], &[0, 2, 3], vec![0..4, 4..8, 8..12]),
+        ] {
+            let layout = Layout::new(shares, stages, 9).unwrap();
+            assert_eq!((layout.heads(), layout.cut_vocab(12)), (heads, vocab));
+            let found = (0..shares.len()).filter_map(|rank| layout.head_of(rank));
+            assert!(found.eq(0..heads.len()));
+        }
     }
 
     #[test]

@@ -168,7 +168,6 @@ pub struct Cuts {
     pub kv_heads: usize,
     /// Numbers of one head's value, so `heads * v_dim` columns in the attention output matrix.
     pub v_dim: usize,
-    pub vocab: usize,
     /// The longest quantisation block of any attention output matrix.
     pub attention_block: usize,
     /// The kinds of feed-forward blocks that the model has; at least one.
@@ -200,6 +199,7 @@ impl Hidden {
 }
 
 impl Shard {
+    /// `vocab` is left to the layout, since a stage alone does not know it.
     pub fn new(cuts: &Cuts, split: &Split, rank: usize) -> Self {
         let head_unit = lcm(cuts.v_dim, cuts.attention_block);
         let attention = Leaves::new(cuts.heads * cuts.v_dim, head_unit, split);
@@ -215,7 +215,6 @@ impl Shard {
         let heads = columns.start / cuts.v_dim..columns.end / cuts.v_dim;
         let group = cuts.heads / cuts.kv_heads;
         let kv_heads = heads.start / group..heads.end.div_ceil(group);
-        let vocab = split.cut(cuts.vocab)[rank].clone();
         let whole_experts = cuts.whole_experts;
         Self {
             rank,
@@ -226,7 +225,7 @@ impl Shard {
             experts,
             shared_expert,
             whole_experts,
-            vocab,
+            vocab: 0..0,
         }
     }
 }
@@ -286,7 +285,6 @@ mod tests {
             heads: 4,
             kv_heads: 2,
             v_dim: 16,
-            vocab: 512,
             attention_block: 1,
             feed_forward: Some(Hidden::columns(160, 1)),
             experts: None,
@@ -307,7 +305,6 @@ mod tests {
             heads: 4,
             kv_heads: 4,
             v_dim: 32,
-            vocab: 512,
             attention_block: 1,
             feed_forward: Some(Hidden::columns(1024, 32)),
             experts: Some(Hidden::columns(768, 256)),
@@ -330,7 +327,6 @@ mod tests {
             heads: 4,
             kv_heads: 4,
             v_dim: 32,
-            vocab: 512,
             attention_block: 1,
             feed_forward: None,
             experts: Some(Hidden::whole(6)),

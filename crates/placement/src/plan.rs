@@ -202,7 +202,7 @@ fn stages(model: &Model, shares: &[u32], options: &Options) -> Result<Vec<Stage>
     }
     let counts = match &options.stage_layers {
         Some(counts) => counts.clone(),
-        None => model.weights.cut(&by_share),
+        None => model.weights.cut(&by_share, shares[0]),
     };
     let sum = counts.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
     if counts.len() != stages || counts.contains(&0) || sum != layers {
@@ -228,11 +228,19 @@ fn memory_parts(model: &Model, kv_bytes: u64, shares: &[u32], stages: &[Stage]) 
     let part = |whole: u64, share: u64, all: u64| {
         (u128::from(whole) * u128::from(share) / u128::from(all.max(1))) as u64
     };
-    let layers = model.weights.layers.len() as u64;
+    let (layers, rank_0) = (model.weights.layers.len() as u64, shares[0]);
     let one = [Stage { ranks: shares.len(), layers: layers as usize }];
     let stages = if stages.is_empty() { &one } else { stages };
     let sum = |values: &[u64]| values.iter().fold(0u64, |sum, value| sum.saturating_add(*value));
     let all = sum(&model.weights.layers).saturating_add(model.weights.head);
+    let first_head = match stages {
+        [_, .., last] => {
+            let shares = &shares[shares.len() - last.ranks..];
+            let last_share = shares.iter().fold(0u32, |sum, share| sum.saturating_add(*share));
+            model.weights.first_head(rank_0, last_share)
+        }
+        _ => 0,
+    };
     let (mut first_rank, mut first_layer) = (0, 0);
     let mut parts = Vec::with_capacity(shares.len());
     for stage in stages {
@@ -240,7 +248,7 @@ fn memory_parts(model: &Model, kv_bytes: u64, shares: &[u32], stages: &[Stage]) 
         let ranks = &shares[first_rank..first_rank + stage.ranks];
         (first_rank, first_layer) = (first_rank + stage.ranks, first_layer + stage.layers);
         let is_last = first_rank == shares.len();
-        let head = if is_last { model.weights.head } else { 0 };
+        let head = if is_last { model.weights.head - first_head } else { 0 };
         // What no layer accounts for, such as the embedding, is spread over all.
         let weights = match all {
             0 => part(model.weight_bytes, stage.layers as u64, layers),
@@ -251,6 +259,7 @@ fn memory_parts(model: &Model, kv_bytes: u64, shares: &[u32], stages: &[Stage]) 
         let total = ranks.iter().map(|share| u64::from(*share)).sum();
         parts.extend(ranks.iter().map(|share| part(bytes, u64::from(*share), total)));
     }
+    parts[0] = parts[0].saturating_add(part(model.weight_bytes, first_head, all));
     parts
 }
 
@@ -388,10 +397,10 @@ mod tests {
             (Auto, 2, vec![]),
             (Tensor, 4, vec![]),
             (Pipeline, 1, vec![]),
-            (Pipeline, 2, vec![(1, 20), (1, 16)]),
+            (Pipeline, 2, vec![(1, 18), (1, 18)]),
             (Hybrid, 2, vec![]),
-            (Hybrid, 4, vec![(2, 20), (2, 16)]),
-            (Hybrid, 5, vec![(2, 16), (2, 16), (1, 4)]),
+            (Hybrid, 4, vec![(2, 19), (2, 17)]),
+            (Hybrid, 5, vec![(2, 14), (2, 16), (1, 6)]),
         ] {
             let shares = Some(vec![1; count]);
             let options = Options { strategy, shares, ..Options::default() };

@@ -6,7 +6,7 @@ use gguf::Directory;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Weights {
     pub layers: Vec<u64>,
-    /// The output head, which the last stage has.
+    /// The output head, of which rank 0 has a part and the last stage the rest.
     pub head: u64,
 }
 
@@ -35,14 +35,26 @@ impl Weights {
         weights
     }
 
+    /// Rank 0's part of the output head, where the model runs in stages: its share and the last
+    /// stage's divide it.
+    pub fn first_head(&self, rank_0: u32, last_stage: u32) -> u64 {
+        let all = (u128::from(rank_0) + u128::from(last_stage)).max(1);
+        (u128::from(self.head) * u128::from(rank_0) / all) as u64
+    }
+
     /// Cuts the layers into one run for each stage, so that the weights of the stages, the head
-    /// with the last one, come as near to `shares` as whole layers allow. Every stage gets a layer
-    /// as long as there are enough.
-    pub fn cut(&self, shares: &[u32]) -> Vec<usize> {
+    /// with the first and the last one, come as near to `shares` as whole layers allow. Every stage
+    /// gets a layer as long as there are enough. `rank_0`: the part of the first stage's share that
+    /// is rank 0's.
+    pub fn cut(&self, shares: &[u32], rank_0: u32) -> Vec<usize> {
         let all: u128 = self.layers.iter().map(|bytes| u128::from(*bytes)).sum();
         let all = all + u128::from(self.head);
         let total: u128 = shares.iter().map(|share| u128::from(*share)).sum::<u128>().max(1);
-        let (mut counts, mut done, mut layer) = (Vec::new(), 0u128, 0);
+        let first_head = match shares {
+            [_, .., last] => self.first_head(rank_0, *last),
+            _ => 0,
+        };
+        let (mut counts, mut done, mut layer) = (Vec::new(), u128::from(first_head), 0);
         let mut share_before = 0u128;
         for (stage, share) in shares.iter().enumerate() {
             share_before += u128::from(*share);
@@ -70,17 +82,19 @@ mod tests {
 
     #[test]
     fn a_cut_follows_the_shares_and_counts_the_head() {
-        for (layers, head, shares, expected) in [
-            (vec![10; 16], 0, vec![1, 1], vec![8, 8]),
-            (vec![10; 16], 43, vec![1, 1], vec![10, 6]),
-            (vec![10; 16], 0, vec![3, 1], vec![12, 4]),
-            (vec![10; 4], 1000, vec![1, 1, 1], vec![2, 1, 1]),
-            (vec![10; 3], 0, vec![1, 1, 1], vec![1, 1, 1]),
-            (vec![10; 3], 0, vec![100, 1, 1], vec![1, 1, 1]),
-            (vec![1, 1, 1, 30], 0, vec![1, 1], vec![3, 1]),
+        for (layers, head, shares, rank_0, expected) in [
+            (vec![10; 16], 0, vec![1, 1], 1, vec![8, 8]),
+            (vec![10; 16], 43, vec![1, 1], 1, vec![8, 8]),
+            (vec![10; 16], 80, vec![1, 1, 1], 1, vec![4, 8, 4]),
+            (vec![10; 16], 60, vec![2, 2], 1, vec![9, 7]),
+            (vec![10; 16], 0, vec![3, 1], 3, vec![12, 4]),
+            (vec![10; 4], 1000, vec![1, 1, 1], 1, vec![1, 2, 1]),
+            (vec![10; 3], 0, vec![1, 1, 1], 1, vec![1, 1, 1]),
+            (vec![10; 3], 0, vec![100, 1, 1], 100, vec![1, 1, 1]),
+            (vec![1, 1, 1, 30], 0, vec![1, 1], 1, vec![3, 1]),
         ] {
             let weights = Weights { layers, head };
-            let found = weights.cut(&shares);
+            let found = weights.cut(&shares, rank_0);
             assert_eq!(found.iter().sum::<usize>(), weights.layers.len());
             assert_eq!(found, expected, "{weights:?} {shares:?}");
         }

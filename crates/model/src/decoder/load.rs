@@ -27,18 +27,17 @@ impl<B: Backend> Model<B> {
     ) -> Result<Self, ModelError> {
         let config = Config::read(source.directory())?;
         let stage = &layout.stages()[layout.stage_of(rank)];
+        let head = layout.head_of(rank);
         let rank = rank - stage.ranks.start;
         let cuts = cuts(&config, source.directory(), layout.whole_experts())?;
         let mut shard = Shard::new(&cuts, &stage.split, rank);
         let mut loader = Loader::new(backend, source.as_ref(), progress);
         let load = |layer| Layer::load(&mut loader, &config, &shard, layer);
         let layers = stage.layers.clone().map(load).collect::<Result<Vec<_>, _>>()?;
-        let head = match stage == layout.last() {
-            true => Some(Head::load(&mut loader, &config, &shard)?),
-            false => {
-                shard.vocab = 0..0;
-                None
-            }
+        shard.vocab = head.map_or(0..0, |at| layout.cut_vocab(config.vocab)[at].clone());
+        let head = match head {
+            Some(_) => Some(Head::load(&mut loader, &config, &shard)?),
+            None => None,
         };
         let rope = rope_tables(&mut loader, &config, capacity.context_tokens)?;
         let weight_bytes = loader.device_bytes;
@@ -130,7 +129,6 @@ fn cuts(config: &Config, directory: &Directory, whole: bool) -> Result<Cuts, Mod
         heads: config.heads,
         kv_heads: config.kv_heads,
         v_dim: config.v_dim,
-        vocab: config.vocab,
         attention_block: longest_block("attn_output", 0..config.layers)?,
         feed_forward: hidden("ffn_down", Some(config.feed_forward), &dense)?,
         experts: match config.experts.filter(|_| whole) {

@@ -67,7 +67,7 @@ pub struct Model<B: Backend> {
     rows_max: usize,
 }
 
-/// The last stage's: from the residual stream to logits.
+/// From the residual stream behind the last layer to logits.
 struct Head<B: Backend> {
     norm: B::Vector,
     output: B::Matrix,
@@ -147,13 +147,24 @@ impl<B: Backend> Model<B> {
         backend.host(&self.scratch.x)
     }
 
-    /// This rank's slice of the logits of some rows of the last step, at most
-    /// `Capacity::outputs_max`: `[outputs, shard.vocab.len()]`
-    /// f32, row-major; nothing unless this is the last stage.
-    pub fn logits(&mut self, backend: &mut B, outputs: &[usize]) -> &[f32] {
-        let Some(head) = &self.head else { return &[] };
+    /// Picks the rows of the last step whose logits are wanted, at most `Capacity::outputs_max`, on
+    /// a rank of the last stage: `[outputs, width]` f32.
+    pub fn pick(&mut self, backend: &mut B, outputs: &[usize]) -> &[f32] {
         let s = &mut self.scratch;
         backend.pick(&s.x, outputs, &mut s.picked);
+        backend.host(&s.picked)
+    }
+
+    /// The same rows on a rank that has a part of the head, but not the last layers.
+    pub fn set_picked(&mut self, backend: &mut B, rows: &[f32]) {
+        backend.upload(rows, &mut self.scratch.picked);
+    }
+
+    /// This rank's slice of the logits of the picked rows: `[outputs, shard.vocab.len()]` f32,
+    /// row-major; nothing if it has no part of the head.
+    pub fn logits(&mut self, backend: &mut B) -> &[f32] {
+        let Some(head) = &self.head else { return &[] };
+        let s = &mut self.scratch;
         backend.rms_norm(&s.picked, &head.norm, self.config.rms_eps, &mut s.normed);
         backend.linear(&s.normed, &mut [(&head.output, &mut s.logits)]);
         if self.config.logit_scale != 1.0 {
