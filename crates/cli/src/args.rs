@@ -188,7 +188,7 @@ pub struct DoctorRdmaArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Strategy {
-    /// As seems best: tensor
+    /// As is predicted to be fastest for one request, by what nodes and links were measured to do
     Auto,
     /// Every layer over all nodes
     Tensor,

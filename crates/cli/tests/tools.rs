@@ -107,6 +107,20 @@ fn holds_the_weights_once(row: &Value) {
 }
 
 #[test]
+fn a_slow_link_makes_a_pipeline_unless_another_split_is_asked_for() {
+    let model = fixture("models/llama3-tied.gguf");
+    let args = ["bench", "model", "-m", &model, "-p", "0", "-n", "2", "-r", "1", "-o", "json"];
+    // No machine reads so slowly that a token of this model takes as long as four such messages.
+    let slow = ["--local-nodes", "2", "--link-latency", "20000"];
+    for (wish, expected) in [(&[][..], "pipeline"), (&["--strategy", "tensor"], "tensor")] {
+        let rows = stdout(&[&args[..], &slow, wish].concat());
+        let rows: Value = serde_json::from_str(&rows).unwrap();
+        let found = rows[0]["strategy"].as_str().unwrap();
+        assert!(found.starts_with(expected), "{found} where {expected} was expected");
+    }
+}
+
+#[test]
 fn bench_net_checks_every_element_between_real_processes() {
     for (transport, links) in [("shm", "1"), ("tcp", "1"), ("tcp", "2")] {
         let sizes = ["-b", "1000", "-e", "70000", "-f", "8"];

@@ -61,6 +61,9 @@ pub struct NodeStatus {
     pub threads: usize,
     /// Median round trip of the control plane to the node that was asked; absent for itself.
     pub round_trip_us: Option<u64>,
+    /// Whether its memory and the way to it were measured, so that speeds can be predicted.
+    #[serde(default)]
+    pub measured: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +91,9 @@ pub struct InstanceStatus {
     pub requests_running: usize,
     /// Over the last finished request; absent before the first.
     pub last_decode_tokens_per_sec: Option<f64>,
+    /// Why it is placed as it is, with what was predicted; told by its owner alone.
+    #[serde(default)]
+    pub placement: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::Stream;
+use protocol::Strategy;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -17,11 +18,13 @@ use crate::model_file::ServedFile;
 use crate::net::Net;
 use crate::{
     ClusterStatus, Error, GenerateEvent, GenerateRequest, InstanceState, Invite, Joined,
-    NodeConfig, NodeId, Result, ServeRequest,
+    NodeConfig, NodeId, NodeState, NodeStatus, Result, ServeRequest,
 };
 
 /// Calls of this node's handles that wait for the driver.
 const CALLS_MAX: usize = 256;
+/// Reading memory takes a tenth of a second, and a probe less on any link worth splitting over.
+const MEASURING_MAX: Duration = Duration::from_secs(1);
 /// A code that nobody has used by then was lost on the way.
 const INVITE_TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -142,7 +145,19 @@ impl Node {
         let store = self.shared.store.clone();
         let prepare = tokio::task::spawn_blocking(move || prepare(&store, request));
         let prepared = prepare.await.map_err(|_| Error::ShutDown)??;
+        if prepared.request.strategy == Strategy::Auto {
+            self.measured().await;
+        }
         self.call(|reply| Call::Serve { prepared: Box::new(prepared), reply }).await
+    }
+
+    /// Waits a moment for nodes that have just met to measure what they can do.
+    async fn measured(&self) {
+        let mut watch = self.watch();
+        let is_known = |node: &NodeStatus| node.measured || node.state != NodeState::Live;
+        let all = watch.wait_for(|status| status.nodes.iter().all(is_known));
+        // What was not measured by then is planned for without.
+        let _ = tokio::time::timeout(MEASURING_MAX, all).await;
     }
 
     /// Waits until an instance, given by its id or its model's name, takes requests.

@@ -7,6 +7,7 @@
 //!   purpose Control: Message ... both ways, until either end closes
 //!   purpose Join:    JoinRequest ->   <- JoinAnswer
 //!   purpose Bulk:    raw requests and answers of `store::slices`
+//!   purpose Probe:   bytes and their echoes, as `probe` has them
 //! ```
 
 use std::net::{IpAddr, SocketAddr};
@@ -60,6 +61,8 @@ pub(crate) enum Purpose {
     Bulk {
         digest: Digest,
     },
+    /// To measure the way between the two nodes.
+    Probe,
 }
 
 /// The listener's answer to [`Hello`].
@@ -175,6 +178,9 @@ pub(crate) struct Heartbeat {
     pub memory_bytes: u64,
     pub memory_used_bytes: u64,
     pub threads: usize,
+    /// What its threads read from memory, once that is measured.
+    #[serde(default)]
+    pub read_bytes_per_sec: Option<f64>,
     /// The instances that the sender owns, and the content of their model files.
     pub instances: Vec<InstanceStatus>,
     pub digests: Vec<Digest>,

@@ -4,16 +4,18 @@
 //!
 //! A model is cut into stages of layers, and each stage's layers over its ranks: one stage is
 //! tensor parallelism, stages of one rank are a pipeline. Nobody is given more memory than it has.
-//! What the plan does not know yet is speed: links and devices are not measured, so shares follow
-//! the threads that a node offers, and nothing but a wish makes more than one stage.
+//! Where the caller has measured nodes and links, the number of stages is what the cost model
+//! predicts to be fastest for one request. Shares follow the threads that a node offers.
 
 mod cache;
+mod choose;
 mod cost;
 mod model;
 mod plan;
 mod weights;
 
 pub use cache::Cache;
+pub use choose::Link;
 pub use cost::{Costs, Shape};
 pub use model::Model;
 pub use plan::{Error, Node, Options, Plan, PlannedRank, plan};

@@ -6,6 +6,8 @@ use crate::{Cache, Weights};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
     pub weight_bytes: u64,
+    /// Those that one token reads: all layers and the head, of experts as many as are used.
+    pub read_bytes: u64,
     /// Of each layer and of the output head.
     pub weights: Weights,
     pub cache: Cache,
@@ -32,9 +34,12 @@ impl Model {
         // A lying count must not cost memory: no layer is without a tensor.
         let layers_weighed = layers.min(directory.tensors().len() as u64) as usize;
         let lengths = directory.tensors().iter().map(|t| t.range.end - t.range.start);
+        let weights = Weights::of(directory, layers_weighed);
+        let used = directory.find_u64(&key("expert_used_count"))?;
         Ok(Self {
             weight_bytes: lengths.sum(),
-            weights: Weights::of(directory, layers_weighed),
+            read_bytes: read_bytes(directory, &weights, used),
+            weights,
             cache: Cache::of(directory, layers)?,
             width: directory.u64(&key("embedding_length"))? as usize,
             experts: experts(directory),
@@ -42,6 +47,18 @@ impl Model {
             ranks_max: RANKS_MAX,
         })
     }
+}
+
+/// What one token reads, of which each layer of experts uses `used`.
+fn read_bytes(directory: &Directory, weights: &Weights, used: Option<u64>) -> u64 {
+    let all = weights.layers.iter().fold(weights.head, |sum, bytes| sum.saturating_add(*bytes));
+    let resting = directory.tensors().iter().filter(|t| t.name.contains("_exps.")).map(|tensor| {
+        let experts = tensor.dims.get(2).copied().unwrap_or(1).max(1);
+        let used = used.unwrap_or(experts).min(experts);
+        let bytes = u128::from(tensor.range.end - tensor.range.start);
+        (bytes * u128::from(experts - used) / u128::from(experts)) as u64
+    });
+    resting.fold(all, u64::saturating_sub)
 }
 
 /// Experts of a layer, and the fewest parts that any down matrix's columns can be cut into: whole

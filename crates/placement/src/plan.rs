@@ -1,6 +1,7 @@
 use protocol::{CacheType, ExpertSplit, Stage, Strategy};
 
 use crate::Model;
+use crate::choose::{Link, Way, is_free, reason, ways};
 
 /// Memory of a worker beside weights and cache: code, buffers, stacks.
 const WORKER_BYTES: u64 = 64 << 20;
@@ -10,13 +11,17 @@ const CONTEXT_TOKENS_DEFAULT: usize = 8192;
 const SEQUENCES_DEFAULT: usize = 4;
 
 /// A node that could take a rank.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// The caller's own number for it.
     pub id: usize,
     pub memory_free_bytes: u64,
     /// Threads that it offers; its share is in proportion to them.
     pub threads: usize,
+    /// What these threads read from memory together, if it was measured.
+    pub read_bytes_per_sec: Option<f64>,
+    /// The way to the first node, if it was measured; of no matter for that node itself.
+    pub link: Option<Link>,
 }
 
 /// What the person asked for; `None` leaves it to the plan.
@@ -97,8 +102,9 @@ pub enum Error {
 
 /// Chooses nodes and shares. `nodes[0]` is the node that was asked and becomes rank 0.
 ///
-/// Without wishes it takes every node that offers threads. It never plans more memory than a node
-/// has free.
+/// Without wishes it takes every node that offers threads, and splits the model in the way that is
+/// predicted to be fastest for one request, if nodes and links were measured, else by tensors. It
+/// never plans more memory than a node has free.
 ///
 /// # Errors
 /// What was asked for cannot be had; the error says what is missing, in numbers.
@@ -109,31 +115,27 @@ pub fn plan(model: &Model, nodes: &[Node], options: &Options) -> Result<Plan, Er
     let context_tokens = context(model, options)?;
     let sequences_max = options.sequences_max.unwrap_or(SEQUENCES_DEFAULT).max(1);
 
-    let stages = stages(model, &shares, options)?;
-
-    let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
     let kv_bytes = model
         .cache
         .bytes_per_token(options.cache_type)
         .saturating_mul(context_tokens as u64)
         .saturating_mul(sequences_max as u64);
-    let parts = memory_parts(model, kv_bytes, &shares, &stages);
-    let mut ranks = Vec::with_capacity(count);
-    for ((node, share), part) in chosen.iter().zip(&shares).zip(parts) {
-        let memory_bytes = part.saturating_add(WORKER_BYTES);
-        if memory_bytes > node.memory_free_bytes {
-            return Err(Error::Memory {
-                node: node.id,
-                share: *share,
-                shares: total as u32,
-                needed_bytes: memory_bytes,
-                free_bytes: node.memory_free_bytes,
-            });
+    let mut ways = ways(model, chosen, &shares, options)?;
+    let fits = |way: &Way| place(model, chosen, &shares, kv_bytes, &way.stages);
+    let ranks = match ways.iter().map(fits).position(|placed| placed.is_ok()) {
+        // What is predicted to be faster, but does not fit, stays behind it for the reason.
+        Some(at) => {
+            ways[..=at].rotate_right(1);
+            fits(&ways[0])?
         }
-        ranks.push(PlannedRank { node: node.id, share: *share, memory_bytes });
-    }
+        None => fits(&ways[0])?,
+    };
+    let stages = ways[0].stages.clone();
     let whole_experts = whole_experts(model, options);
     let mut why = explain(model, kv_bytes, &ranks, &stages, options);
+    if count > 1 {
+        why.extend(reason(&ways, chosen, !is_free(options)));
+    }
     why.extend(model.experts.map(|(experts, parts)| match whole_experts {
         true => format!("whole experts to each node: {experts} of them, of {parts} parts each"),
         false => format!("columns of every expert to each node, which can be cut in {parts}"),
@@ -169,10 +171,41 @@ fn shares(nodes: &[Node], options: &Options) -> Result<Vec<u32>, Error> {
     Ok(shares)
 }
 
-/// The stages that were asked for; none for one of all.
-fn stages(model: &Model, shares: &[u32], options: &Options) -> Result<Vec<Stage>, Error> {
+/// What every rank takes.
+fn place(
+    model: &Model,
+    nodes: &[Node],
+    shares: &[u32],
+    kv_bytes: u64,
+    stages: &[Stage],
+) -> Result<Vec<PlannedRank>, Error> {
+    let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
+    let parts = memory_parts(model, kv_bytes, shares, stages);
+    let rank = |((node, share), part): ((&Node, &u32), u64)| {
+        let memory_bytes = part.saturating_add(WORKER_BYTES);
+        if memory_bytes > node.memory_free_bytes {
+            return Err(Error::Memory {
+                node: node.id,
+                share: *share,
+                shares: total as u32,
+                needed_bytes: memory_bytes,
+                free_bytes: node.memory_free_bytes,
+            });
+        }
+        Ok(PlannedRank { node: node.id, share: *share, memory_bytes })
+    };
+    nodes.iter().zip(shares).zip(parts).map(rank).collect()
+}
+
+/// The stages of a strategy, or those that were asked for; none for one of all.
+pub(crate) fn stages(
+    model: &Model,
+    shares: &[u32],
+    strategy: Strategy,
+    options: &Options,
+) -> Result<Vec<Stage>, Error> {
     let ranks = shares.len();
-    let by_ranks = match (&options.stages, options.strategy) {
+    let by_ranks = match (&options.stages, strategy) {
         (Some(stages), _) => stages.clone(),
         (None, Strategy::Pipeline) => vec![1; ranks],
         (None, Strategy::Hybrid) => (0..ranks).step_by(2).map(|at| 2.min(ranks - at)).collect(),
@@ -312,6 +345,7 @@ mod tests {
     fn model() -> Model {
         Model {
             weight_bytes: 40 * GIB,
+            read_bytes: 40 * GIB,
             weights: Weights { layers: vec![GIB; 36], head: 4 * GIB },
             cache: Cache { layers: 32, heads: 8, k_dim: 128, v_dim: 128, floats: false },
             width: 4096,
@@ -326,6 +360,8 @@ mod tests {
             id,
             memory_free_bytes: gib * GIB,
             threads: 4 * (id + 1),
+            read_bytes_per_sec: None,
+            link: None,
         };
         memory_gib.iter().enumerate().map(node).collect()
     }
@@ -436,6 +472,7 @@ mod tests {
     fn absurd_sizes_do_not_overflow() {
         let model = Model {
             weight_bytes: u64::MAX,
+            read_bytes: u64::MAX,
             weights: Weights { layers: vec![u64::MAX; 2], head: u64::MAX },
             cache: Cache { layers: u64::MAX, ..model().cache },
             width: usize::MAX,

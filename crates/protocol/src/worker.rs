@@ -127,7 +127,7 @@ pub struct Stage {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// As seems best: tensor.
+    /// As is predicted to be fastest for one request; tensor where nothing was measured.
     #[default]
     Auto,
     /// Every layer over all ranks: fastest where links are fast.

@@ -68,6 +68,7 @@ fn nodes() -> Vec<NodeStatus> {
             memory_used_bytes: used_gib * GIB,
             threads,
             round_trip_us,
+            measured: true,
         };
     vec![
         node(1, "desk", NodeState::Live, 64, 24, 16, None),
@@ -103,6 +104,7 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             ranks: ranks.collect(),
             requests_running: 2,
             last_decode_tokens_per_sec: rate,
+            placement: vec![],
         }
     };
     let (loading, ready) = (InstanceState::Loading, InstanceState::Ready);

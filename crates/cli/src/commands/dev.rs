@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use engine::{Local, LocalOptions};
 use gguf::{Directory, File, Source};
-use placement::{Node, Options, Plan};
+use placement::{Link, Node, Options, Plan};
 
 use crate::args::{
-    DevGenerateArgs, DevLogitsArgs, DevTokenizeArgs, LocalArgs, SplitArgs, Transport,
+    DevGenerateArgs, DevLogitsArgs, DevTokenizeArgs, LocalArgs, SplitArgs, Strategy, Transport,
 };
 use crate::error::{CliError, Doing};
 use crate::progress;
@@ -105,10 +105,29 @@ pub fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, CliError> {
         cache_type: (*cache_type).into(),
         ..Options::default()
     };
-    let node = |id| Node { id, memory_free_bytes: u64::MAX, threads: 1 };
+    let link = local_link(args.split.transport, args.link_latency);
+    // What is asked for needs no measurement.
+    let weighs = nodes > 1 && matches!(strategy, Strategy::Auto);
+    let read_bytes_per_sec = weighs.then(|| cluster::read_speed(1));
+    let node = |id| Node {
+        id,
+        memory_free_bytes: u64::MAX,
+        threads: 1,
+        read_bytes_per_sec,
+        link: Some(link),
+    };
     let nodes: Vec<Node> = (0..nodes).map(node).collect();
     let plan = placement::plan(&placement::Model::of(directory)?, &nodes, &options);
     plan.map_err(|error| CliError::Usage(error.to_string()))
+}
+
+/// What two ranks of this process can exchange, each message delayed.
+pub fn local_link(transport: Transport, latency_us: u64) -> Link {
+    let link = match transport {
+        Transport::Tcp => Link::LOOPBACK,
+        _ => Link::SHARED_MEMORY,
+    };
+    Link { message_secs: link.message_secs + latency_us as f64 * 1e-6, ..link }
 }
 
 fn print_array(items: impl Iterator<Item = String>) {

@@ -45,7 +45,8 @@ pub fn request(model: &str, place: &PlaceArgs, parallel: Option<usize>) -> Serve
     }
 }
 
-/// Places a model, showing the progress of loading; returns the name to ask for it by.
+/// Places a model, showing the progress of loading and why it is split as it is; returns the name
+/// to ask for it by.
 pub fn place(client: &Client, request: &ServeRequest) -> Result<String, CliError> {
     let bar = ProgressLine::new();
     let ready = client.serve(request, |progress| {
@@ -56,7 +57,11 @@ pub fn place(client: &Client, request: &ServeRequest) -> Result<String, CliError
     let instances = client.status()?.instances;
     let placed = instances.into_iter().find(|instance| instance.id == ready.instance);
     // One that is gone again was stopped by somebody else this very moment.
-    placed.map(|instance| instance.model).ok_or_else(|| {
+    let placed = placed.ok_or_else(|| {
         CliError::Refused(format!("{} was stopped before it could be used", request.model))
-    })
+    })?;
+    if placed.ranks.len() > 1 {
+        placed.placement.iter().for_each(|line| eprintln!("{line}"));
+    }
+    Ok(placed.model)
 }

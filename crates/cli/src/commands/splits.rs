@@ -16,11 +16,6 @@ use crate::commands::bench::statistics;
 use crate::commands::{dev, query};
 use crate::error::CliError;
 
-/// What a message costs in software, and a link's speed here: medians of `sinew bench net` on the
-/// machine of docs/performance.md.
-const SHM: (f64, f64) = (1.5e-6, 8e9);
-const TCP: (f64, f64) = (9e-6, 2e9);
-
 /// Rows of a step of a prompt, as the engine cuts it.
 const ROWS: usize = 512;
 const STAGED_ROWS: usize = 64;
@@ -186,17 +181,14 @@ fn predict(
     all: &Measured,
 ) -> (f64, f64) {
     let Ok(model) = placement::Model::of(file.directory()) else { return (0.0, 0.0) };
-    let (software, bytes_per_sec) = match args.transport {
-        Transport::Tcp => TCP,
-        _ => SHM,
-    };
+    let link = dev::local_link(args.transport, link_latency_us);
     let further = (args.local_nodes.max(2) - 1) as f64;
     let costs = |added: f64| Costs {
         decode_secs: 1.0 / one.decode,
         prefill_secs: 1.0 / one.prefill,
         added: ((added - 1.0) / further).clamp(0.0, 1.0),
-        message_secs: software + link_latency_us as f64 * 1e-6,
-        bytes_per_sec,
+        message_secs: link.message_secs,
+        bytes_per_sec: link.bytes_per_sec,
     };
     let layers: u64 = model.weights.layers.iter().sum();
     let shape = Shape {

@@ -14,6 +14,7 @@ use crate::frames;
 use crate::members::Member;
 use crate::model_file::{OVERWRITTEN, ServedFile};
 use crate::net::{Connection, DialError, Net, Visitor};
+use crate::probe;
 use crate::relay::serve_slices;
 use crate::wire::{GREETING_BYTES_MAX, JoinAnswer, JoinRequest, Purpose};
 
@@ -108,6 +109,7 @@ impl Door {
                 self.tell(Input::Connected { connection, dialed: false }).await
             }
             Purpose::Join => self.join(connection).await,
+            Purpose::Probe => self.probe(connection).await,
             Purpose::Bulk { digest } => {
                 let (reply, answer) = oneshot::channel();
                 self.tell(Input::BulkAsked { peer: connection.peer, digest, reply }).await?;
@@ -144,6 +146,18 @@ impl Door {
         };
         connection.welcome(self.net.about()).await?;
         Ok(serve_slices(connection, file).await?)
+    }
+
+    /// A member measures the way to this node.
+    async fn probe(&self, mut connection: Connection) -> Result<(), DialError> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(Input::ProbeAsked { peer: connection.peer, reply }).await?;
+        if !answer.await.map_err(io::Error::other)? {
+            connection.refuse("only members measure links".to_owned()).await;
+            return Ok(());
+        }
+        connection.welcome(self.net.about()).await?;
+        Ok(probe::answer(&mut connection.stream).await?)
     }
 
     /// A stranger wants to become a member. It learns this node's version and name, no more, until

@@ -8,6 +8,7 @@ mod joining;
 mod listening;
 mod owning;
 mod peers;
+mod probing;
 mod publish;
 mod requests;
 #[cfg(test)]
@@ -98,6 +99,18 @@ pub(crate) enum Input {
         members: Vec<Member>,
         reply: oneshot::Sender<Result<Joined>>,
     },
+    /// A peer wants to measure the way to this node; the answer is whether it may.
+    ProbeAsked {
+        peer: NodeId,
+        reply: oneshot::Sender<bool>,
+    },
+    /// The way to a peer was measured.
+    Probed {
+        peer: NodeId,
+        link: placement::Link,
+    },
+    /// What this node's threads read from memory was measured.
+    ReadSpeed(f64),
     /// A peer asks for slices of a model file.
     BulkAsked {
         peer: NodeId,
@@ -123,6 +136,8 @@ struct Owned {
     machine: Instance,
     prepared: Prepared,
     sinks: HashMap<RequestId, requests::Sink>,
+    /// Why it is placed as it is.
+    why: Vec<String>,
 }
 
 pub(crate) struct Daemon {
@@ -137,6 +152,8 @@ pub(crate) struct Daemon {
     closing: watch::Sender<()>,
     dirty: bool,
     ticks: u64,
+    /// Of this node's threads together, once it is measured.
+    read_bytes_per_sec: Option<f64>,
 
     membership: Membership,
     invites: Invites,
@@ -176,6 +193,7 @@ impl Daemon {
             closing: watch::channel(()).0,
             dirty: true,
             ticks: 0,
+            read_bytes_per_sec: None,
             invites: Invites::default(),
             links: HashMap::new(),
             views: HashMap::new(),
@@ -207,6 +225,7 @@ impl Daemon {
         mut inbox: mpsc::Receiver<Input>,
     ) -> Option<oneshot::Sender<()>> {
         self.step_membership(Event::Learned(remembered));
+        self.measure_reading();
         let mut ticker = tokio::time::interval(TICK);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -269,6 +288,12 @@ impl Daemon {
             Input::Closed { conn, reason } => self.step_membership(Event::Closed { conn, reason }),
             Input::JoinAsked { member, secret, reply } => self.join_asked(member, &secret, reply),
             Input::JoinDone { by, members, reply } => self.join_done(by, members, reply),
+            Input::ProbeAsked { peer, reply } => {
+                // A visitor that has left needs no answer.
+                let _ = reply.send(self.membership.is_member(peer));
+            }
+            Input::Probed { peer, link } => self.probed(peer, link),
+            Input::ReadSpeed(bytes_per_sec) => self.reading_measured(bytes_per_sec),
             Input::BulkAsked { peer, digest, reply } => {
                 drop(reply.send(self.file_for(peer, digest)));
             }

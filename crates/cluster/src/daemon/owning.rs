@@ -29,6 +29,8 @@ struct Candidate {
     path: Path,
     memory_free_bytes: u64,
     threads: usize,
+    read_bytes_per_sec: Option<f64>,
+    link: Option<placement::Link>,
 }
 
 impl Daemon {
@@ -52,7 +54,7 @@ impl Daemon {
             let text = "shared memory is one link: leave --links or --transport shm out";
             return Err(Error::Unusable(text.to_owned()));
         }
-        let candidates = self.candidates(None);
+        let candidates = self.candidates(None, request.transport);
         let plan = plan(&prepared.model, &candidates, &options).map_err(Error::Unusable)?;
         let id = format!("i-{:08x}", u32::from_le_bytes(crate::identity::random()));
         info!(instance = id, model, ranks = plan.ranks.len(), why = ?plan.why, "placed");
@@ -75,7 +77,7 @@ impl Daemon {
         };
         let mut machine = Instance::new(fixed, ranks(&plan, &candidates), plan.stages, self.now());
         let effects = machine.take_effects();
-        let owned = Owned { machine, prepared, sinks: HashMap::new() };
+        let owned = Owned { machine, prepared, sinks: HashMap::new(), why: plan.why };
         self.owned.insert(id.clone(), owned);
         self.run_effects(&id, effects);
         Ok(id)
@@ -228,7 +230,8 @@ impl Daemon {
     fn replan(&mut self, id: &str) -> Vec<Effect> {
         self.dirty = true;
         let now = self.now();
-        let candidates = self.candidates(Some(id));
+        let Some(owned) = self.owned.get(id) else { return Vec::new() };
+        let candidates = self.candidates(Some(id), owned.machine.fixed().transport);
         let Some(owned) = self.owned.get_mut(id) else { return Vec::new() };
         let fixed = owned.machine.fixed();
         let options = placement::Options {
@@ -245,7 +248,9 @@ impl Daemon {
         match plan(&owned.prepared.model, &candidates, &options) {
             Ok(plan) => {
                 warn!(instance = id, ranks = plan.ranks.len(), why = ?plan.why, "placed again");
-                owned.machine.replace(ranks(&plan, &candidates), plan.stages, now)
+                let ranks = ranks(&plan, &candidates);
+                owned.why = plan.why;
+                owned.machine.replace(ranks, plan.stages, now)
             }
             Err(why) => {
                 warn!(instance = id, why, "cannot be placed again");
@@ -256,24 +261,29 @@ impl Daemon {
 
     /// The nodes that could take a rank now, this one first. The memory of `leaving` counts as
     /// free.
-    fn candidates(&self, leaving: Option<&str>) -> Vec<Candidate> {
+    fn candidates(&self, leaving: Option<&str>, transport: Transport) -> Vec<Candidate> {
         let me = Candidate {
             node: self.net.id(),
             name: self.config.name.clone(),
             path: Path::LOOPBACK,
             memory_free_bytes: self.config.memory_bytes,
             threads: self.config.threads,
+            read_bytes_per_sec: self.read_bytes_per_sec,
+            link: None,
         };
         let live =
             self.membership.members().filter(|m| self.membership.state(m.id) == NodeState::Live);
         let peers = live.filter_map(|member| {
             let heartbeat = self.views.get(&member.id)?.heartbeat.as_ref()?;
+            let path = self.link(member.id)?.path;
             Some(Candidate {
                 node: member.id,
                 name: member.name.clone(),
-                path: self.link(member.id)?.path,
+                path,
                 memory_free_bytes: heartbeat.memory_bytes,
                 threads: heartbeat.threads,
+                read_bytes_per_sec: heartbeat.read_bytes_per_sec,
+                link: self.way_to(member.id, path, transport),
             })
         });
         let mut candidates: Vec<Candidate> = std::iter::once(me).chain(peers).collect();
@@ -323,6 +333,8 @@ fn plan(
         id,
         memory_free_bytes: candidate.memory_free_bytes,
         threads: candidate.threads,
+        read_bytes_per_sec: candidate.read_bytes_per_sec,
+        link: candidate.link,
     };
     let nodes: Vec<placement::Node> = candidates.iter().enumerate().map(node).collect();
     placement::plan(model, &nodes, options).map_err(|error| match &error {

@@ -47,6 +47,8 @@ pub(super) struct View {
     pub boot: u64,
     asked: Option<(u64, Instant)>,
     round_trips: VecDeque<Duration>,
+    /// The way to it over the network, once it is measured.
+    pub(super) way: Option<placement::Link>,
 }
 
 impl View {
@@ -217,14 +219,18 @@ impl Daemon {
     /// What a peer says of itself; with its first word it can be given work.
     fn heartbeat(&mut self, peer: NodeId, conn: ConnId, heartbeat: Heartbeat) {
         self.dirty = true;
-        self.send(conn, Message::HeartbeatSeen { seq: heartbeat.seq });
-        let (Some(view), Some(link)) = (self.views.get_mut(&peer), self.links.get(&conn)) else {
-            return;
-        };
-        let path = link.path;
-        if view.heartbeat.replace(heartbeat).is_none() {
-            self.step_instances(|| instance::Event::NodeUp { node: peer, path });
+        let seq = heartbeat.seq;
+        if let (Some(view), Some(link)) = (self.views.get_mut(&peer), self.links.get(&conn)) {
+            let path = link.path;
+            if view.heartbeat.replace(heartbeat).is_none() {
+                self.step_instances(|| instance::Event::NodeUp { node: peer, path });
+                // Now the peer knows this node as a member and lets it measure.
+                self.measure_way(peer, path);
+                // Whoever hears that it was seen relies on being listed.
+                self.publish();
+            }
         }
+        self.send(conn, Message::HeartbeatSeen { seq });
     }
 
     fn peer_down(&mut self, peer: NodeId, conn: ConnId, reason: String) {
@@ -321,6 +327,7 @@ impl Daemon {
             memory_bytes: self.config.memory_bytes,
             memory_used_bytes: self.memory_used_bytes(),
             threads: self.config.threads,
+            read_bytes_per_sec: self.read_bytes_per_sec,
             instances: self.owned.values().map(|owned| owned.machine.status()).collect(),
             digests: self.owned.values().map(|owned| owned.prepared.found.digest).collect(),
         };

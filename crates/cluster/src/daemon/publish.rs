@@ -26,6 +26,7 @@ impl Daemon {
             memory_used_bytes: self.memory_used_bytes(),
             threads: self.config.threads,
             round_trip_us: None,
+            measured: self.read_bytes_per_sec.is_some(),
         };
         let peers = self.membership.members().map(|member| self.peer_status(member));
         let status = ClusterStatus {
@@ -54,7 +55,10 @@ impl Daemon {
 
     /// This node's instances, and those of the others as they last told.
     pub(super) fn instance_statuses(&self) -> Vec<InstanceStatus> {
-        let mine = self.owned.values().map(|owned| owned.machine.status());
+        let mine = self
+            .owned
+            .values()
+            .map(|owned| InstanceStatus { placement: owned.why.clone(), ..owned.machine.status() });
         let reachable = self.views.iter().filter(|(id, _)| self.membership.conn(**id).is_some());
         let heartbeats = reachable.filter_map(|(_, view)| view.heartbeat.as_ref());
         mine.chain(heartbeats.flat_map(|heartbeat| heartbeat.instances.iter().cloned())).collect()
@@ -74,6 +78,8 @@ impl Daemon {
             memory_used_bytes: heartbeat.map_or(0, |h| h.memory_used_bytes),
             threads: heartbeat.map_or(0, |h| h.threads),
             round_trip_us: view.and_then(View::round_trip_us),
+            measured: view.is_some_and(|view| view.way.is_some())
+                && heartbeat.is_some_and(|h| h.read_bytes_per_sec.is_some()),
         }
     }
 }

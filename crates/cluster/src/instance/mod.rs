@@ -314,6 +314,7 @@ impl Instance {
             ranks: self.ranks.iter().enumerate().map(|(at, rank)| rank.status(at)).collect(),
             requests_running: self.requests.running(),
             last_decode_tokens_per_sec: self.last_decode_tokens_per_sec,
+            placement: Vec::new(),
         }
     }
 

@@ -39,6 +39,26 @@ pub async fn tokens_flow_from_a_model_on_two_nodes() {
     assert!(matches!(gone, Error::NotServed { .. }), "{gone}");
 }
 
+pub async fn a_split_is_chosen_by_what_was_measured() {
+    let homes = cluster(&["a", "b"]).await;
+    let a = &homes[0].node;
+    let path = model(homes[0].dir.path(), "counter");
+    let predicted = async {
+        // Nodes that have just met measure for a moment.
+        loop {
+            let id = a.serve(serve(&path)).await.unwrap();
+            let why = instance(a, &id).placement.join("\n");
+            a.stop(&id).await.unwrap();
+            if why.contains(" over 2 nodes: predicted ") {
+                return why;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let why = tokio::time::timeout(PATIENCE, predicted).await.expect("a prediction in time");
+    assert!(why.contains("a message takes 1.5 us"), "both nodes are on this machine: {why}");
+}
+
 pub async fn a_killed_worker_is_named_and_replaced() {
     let homes = cluster(&["a", "b"]).await;
     let a = &homes[0].node;

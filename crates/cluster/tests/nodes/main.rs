@@ -39,6 +39,7 @@ const TESTS: &[Test] = tests![
     hostile::strangers_and_garbage_are_turned_away,
     hostile::many_silent_strangers_do_not_block_members,
     instances::tokens_flow_from_a_model_on_two_nodes,
+    instances::a_split_is_chosen_by_what_was_measured,
     instances::a_killed_worker_is_named_and_replaced,
     instances::a_killed_daemon_is_named_and_waited_for,
     instances::a_node_that_stays_away_is_done_without,

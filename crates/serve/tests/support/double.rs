@@ -237,6 +237,7 @@ fn two_nodes() -> ClusterStatus {
         memory_used_bytes: 6 * GIB,
         threads: 8,
         round_trip_us,
+        measured: true,
     };
     let rank = |rank: usize, name: &str| RankStatus {
         rank,
@@ -262,6 +263,7 @@ fn two_nodes() -> ClusterStatus {
             ranks: vec![rank(0, "desk"), rank(1, "mac-mini")],
             requests_running: 0,
             last_decode_tokens_per_sec: Some(21.5),
+            placement: vec![],
         }],
         notices: vec![],
     }

@@ -1,0 +1,272 @@
+//! Which split gives one request's tokens fastest, from what was measured of nodes and links.
+
+use protocol::{Stage, Strategy};
+
+use crate::cost::{Costs, Shape};
+use crate::plan::stages;
+use crate::{Error, Model, Node, Options};
+
+/// What was measured of the way between two nodes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Link {
+    /// A short message from one rank's hands to another's, seconds.
+    pub message_secs: f64,
+    /// In each direction.
+    pub bytes_per_sec: f64,
+}
+
+impl Link {
+    /// Ranks of one machine, as `sinew bench net` measured them (docs/performance.md).
+    pub const SHARED_MEMORY: Self = Self { message_secs: 1.5e-6, bytes_per_sec: 8e9 };
+    /// The same over TCP.
+    pub const LOOPBACK: Self = Self { message_secs: 9e-6, bytes_per_sec: 2e9 };
+}
+
+/// One way to split a model.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Way {
+    /// None for one of all.
+    pub stages: Vec<Stage>,
+    /// Predicted, of one request; `None` where something was not measured.
+    pub tokens_per_sec: Option<f64>,
+}
+
+/// Whether the plan may choose the strategy.
+pub(crate) fn is_free(options: &Options) -> bool {
+    let Options { strategy, stages, stage_layers, .. } = options;
+    *strategy == Strategy::Auto && stages.is_none() && stage_layers.is_none()
+}
+
+/// The ways to split the model that come into question, the fastest first.
+pub(crate) fn ways(
+    model: &Model,
+    nodes: &[Node],
+    shares: &[u32],
+    options: &Options,
+) -> Result<Vec<Way>, Error> {
+    let way = |strategy| {
+        let stages = stages(model, shares, strategy, options)?;
+        let tokens_per_sec = tokens_per_sec(model, nodes, shares, &stages);
+        Ok(Way { stages, tokens_per_sec })
+    };
+    if !is_free(options) || nodes.len() == 1 {
+        return Ok(vec![way(options.strategy)?]);
+    }
+    let mut ways = vec![way(Strategy::Tensor)?];
+    // A model may have too few layers for stages, or a node no share; then tensors it is.
+    ways.extend(way(Strategy::Pipeline));
+    if nodes.len() > 3 {
+        ways.extend(way(Strategy::Hybrid));
+    }
+    let rate = |way: &Way| way.tokens_per_sec.unwrap_or(0.0);
+    ways.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
+    Ok(ways)
+}
+
+/// What all links of a plan can do at least, if all were measured. A link between two others than
+/// the first node is taken to be no worse than theirs to the first.
+pub(crate) fn slowest_link(nodes: &[Node]) -> Option<Link> {
+    let links = nodes.get(1..)?.iter().map(|node| node.link);
+    links.reduce(|a, b| {
+        let (a, b) = (a?, b?);
+        let message_secs = a.message_secs.max(b.message_secs);
+        Some(Link { message_secs, bytes_per_sec: a.bytes_per_sec.min(b.bytes_per_sec) })
+    })?
+}
+
+/// Tokens per second of one request over `stages`, none meaning one of all.
+pub(crate) fn tokens_per_sec(
+    model: &Model,
+    nodes: &[Node],
+    shares: &[u32],
+    stages: &[Stage],
+) -> Option<f64> {
+    let link = slowest_link(nodes)?;
+    let layers = model.weights.layers.len();
+    let one = [Stage { ranks: nodes.len(), layers }];
+    let stages = if stages.is_empty() { &one } else { stages };
+    let costs = Costs {
+        decode_secs: equal_node_secs(model, nodes, shares, stages)?,
+        // Only decoding is asked for.
+        prefill_secs: 0.0,
+        added: 1.0,
+        message_secs: link.message_secs,
+        bytes_per_sec: link.bytes_per_sec,
+    };
+    let all: u64 = model.weights.layers.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes));
+    let head = model.weights.head as f64 / all.saturating_add(model.weights.head).max(1) as f64;
+    let rate = 1.0 / costs.decode(&Shape { layers, width: model.width, head }, stages);
+    (rate.is_finite() && rate > 0.0).then_some(rate)
+}
+
+/// The seconds that a token would take on one node, if equal ones in the place of these took as
+/// long as these do: a stage waits for the node that is slowest with its share.
+fn equal_node_secs(model: &Model, nodes: &[Node], shares: &[u32], stages: &[Stage]) -> Option<f64> {
+    let total: f64 = shares.iter().map(|share| f64::from(*share)).sum();
+    let mut own = nodes.iter().zip(shares).map(|(node, share)| {
+        let bytes = model.read_bytes as f64 * f64::from(*share) / total;
+        Some(bytes / node.read_bytes_per_sec?)
+    });
+    stages.iter().try_fold(0.0, |sum, stage| {
+        let slowest = own.by_ref().take(stage.ranks).try_fold(0.0, |a: f64, b| Some(a.max(b?)))?;
+        Some(sum + stage.ranks as f64 * slowest)
+    })
+}
+
+/// Says what was chosen and why, in numbers. `ways`: all that were weighed, the chosen one first.
+pub(crate) fn reason(ways: &[Way], nodes: &[Node], asked: bool) -> Option<String> {
+    let (chosen, others) = ways.split_first()?;
+    let over = format!("{} over {} nodes", name(chosen), nodes.len());
+    let asked = if asked { ", as was asked" } else { "" };
+    let (Some(rate), Some(link)) = (chosen.tokens_per_sec, slowest_link(nodes)) else {
+        return Some(format!("{over}{asked}: not predicted, as a node or a link was not measured"));
+    };
+    let mut text = format!("{over}{asked}: predicted {rate:.1} tokens/s");
+    for way in others {
+        let rate = way.tokens_per_sec.unwrap_or(0.0);
+        text.push_str(&format!("; {} {rate:.1}", name(way)));
+    }
+    let read = nodes.iter().filter_map(|node| node.read_bytes_per_sec).fold(f64::MAX, f64::min);
+    text.push_str(&format!(
+        " (a message takes {:.1} us, links carry {:.2} GB/s, nodes read {:.1} GB/s at least)",
+        link.message_secs * 1e6,
+        link.bytes_per_sec / 1e9,
+        read / 1e9
+    ));
+    Some(text)
+}
+
+fn name(way: &Way) -> &'static str {
+    match way.stages.as_slice() {
+        [] | [_] => "tensor",
+        stages if stages.iter().all(|stage| stage.ranks == 1) => "pipeline",
+        _ => "hybrid",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cache, Plan, Weights, plan};
+
+    /// Llama-3.2-1B in Q4_0: 16 layers, and a head in Q6_K.
+    fn model() -> Model {
+        let weights = Weights { layers: vec![34_200_000; 16], head: 215_000_000 };
+        Model {
+            weight_bytes: 762_000_000,
+            read_bytes: 762_000_000,
+            weights,
+            cache: Cache { layers: 16, heads: 8, k_dim: 64, v_dim: 64, floats: false },
+            width: 2048,
+            experts: None,
+            context_tokens_max: 131_072,
+            ranks_max: 16,
+        }
+    }
+
+    /// Nodes that read 27 GB/s, as the cores of docs/performance.md.
+    fn nodes(count: usize, message_us: f64) -> Vec<Node> {
+        let link = Link { message_secs: message_us * 1e-6, bytes_per_sec: 1e9 };
+        let node = |id| Node {
+            id,
+            memory_free_bytes: 64 << 30,
+            threads: 1,
+            read_bytes_per_sec: Some(27e9),
+            link: (id > 0).then_some(link),
+        };
+        (0..count).map(node).collect()
+    }
+
+    fn planned(nodes: &[Node]) -> Plan {
+        plan(&model(), nodes, &Options::default()).unwrap()
+    }
+
+    fn stages_of(plan: &Plan) -> Vec<usize> {
+        plan.stages.iter().map(|stage| stage.ranks).collect()
+    }
+
+    #[test]
+    fn slow_links_make_a_pipeline_of_what_fast_ones_split() {
+        for (count, message_us, expected) in [
+            (2, 3.0, vec![]),
+            (2, 100.0, vec![]),
+            (2, 300.0, vec![]),
+            (2, 1000.0, vec![1, 1]),
+            (2, 3000.0, vec![1, 1]),
+            (4, 3.0, vec![]),
+            (4, 500.0, vec![]),
+            (4, 5000.0, vec![1, 1, 1, 1]),
+            (1, 0.0, vec![]),
+        ] {
+            let plan = planned(&nodes(count, message_us));
+            assert_eq!(stages_of(&plan), expected, "{count} at {message_us} us: {:?}", plan.why);
+        }
+    }
+
+    #[test]
+    fn the_choice_changes_once_between_300_and_1000_us() {
+        let is_tensor = |us: usize| planned(&nodes(2, us as f64)).stages.is_empty();
+        let choices: Vec<bool> = (300..=1000).step_by(10).map(is_tensor).collect();
+        assert!(choices[0] && !choices[choices.len() - 1]);
+        assert_eq!(choices.windows(2).filter(|pair| pair[0] != pair[1]).count(), 1);
+    }
+
+    #[test]
+    fn the_reason_is_in_numbers() {
+        let why = planned(&nodes(2, 300.0)).why.join("\n");
+        let expected = "tensor over 2 nodes: predicted 40.7 tokens/s; pipeline 39.7 (a message \
+                        takes 300.0 us, links carry 1.00 GB/s, nodes read 27.0 GB/s at least)";
+        assert!(why.contains(expected), "{why}");
+    }
+
+    #[test]
+    fn a_wish_is_followed_and_what_was_not_measured_is_not_guessed() {
+        let options = Options { strategy: Strategy::Tensor, ..Options::default() };
+        let forced = plan(&model(), &nodes(2, 3000.0), &options).unwrap();
+        assert!(forced.stages.is_empty());
+        assert!(forced.why.join(" ").contains("tensor over 2 nodes, as was asked: predicted"));
+        let unknown: [fn(&mut Node); 2] =
+            [|node| node.link = None, |node| node.read_bytes_per_sec = None];
+        for forget in unknown {
+            let mut nodes = nodes(3, 3000.0);
+            forget(&mut nodes[2]);
+            let plan = planned(&nodes);
+            assert!(plan.stages.is_empty());
+            assert!(plan.why.join(" ").contains("was not measured"), "{:?}", plan.why);
+        }
+    }
+
+    #[test]
+    fn nodes_that_read_slowly_bear_slower_links() {
+        let mut nodes = nodes(2, 700.0);
+        assert!(!planned(&nodes).stages.is_empty());
+        nodes[1].read_bytes_per_sec = Some(5e9);
+        // Half of a token takes 14 ms on the first and 76 ms on the second: tensors wait for it.
+        assert!(!planned(&nodes).stages.is_empty());
+        nodes[0].read_bytes_per_sec = Some(5e9);
+        assert!(planned(&nodes).stages.is_empty());
+    }
+
+    #[test]
+    fn the_fastest_that_fits_is_chosen() {
+        // Three layers cannot be halved, tensors can.
+        let weights = Weights { layers: vec![4 << 30; 3], head: 0 };
+        let bytes = 12 << 30;
+        let model = Model { weight_bytes: bytes, read_bytes: bytes, weights, ..model() };
+        let mut nodes = nodes(2, 1e6);
+        let chosen = |nodes: &[Node]| plan(&model, nodes, &Options::default()).unwrap();
+        assert_eq!(stages_of(&chosen(&nodes)), [1, 1]);
+        nodes.iter_mut().for_each(|node| node.memory_free_bytes = 7 << 30);
+        let tight = chosen(&nodes);
+        assert!(tight.stages.is_empty() && tight.why.join(" ").contains("; pipeline "));
+        nodes.iter_mut().for_each(|node| node.memory_free_bytes = 1 << 30);
+        assert!(plan(&model, &nodes, &Options::default()).is_err());
+    }
+
+    #[test]
+    fn experts_that_rest_are_not_read() {
+        let sparse = Model { read_bytes: model().read_bytes / 10, ..model() };
+        let plan = plan(&sparse, &nodes(2, 100.0), &Options::default()).unwrap();
+        assert_eq!(stages_of(&plan), [1, 1], "{:?}", plan.why);
+    }
+}
