@@ -4,6 +4,7 @@ use super::PAGE_POSITIONS;
 use super::quants::{BLOCK, blocks};
 use crate::isa::Kernel;
 use crate::math::{exp, tanh};
+use crate::product::Level;
 use crate::simd::{LANES, Simd, array_of};
 
 /// Where a running maximum starts: below any score, and finite, so that a difference of two such
@@ -377,7 +378,7 @@ impl Fetch {
     #[inline(always)]
     fn within(self, steps: usize, wanted: bool) -> Ahead {
         let lines_a_step = if wanted { self.lines.div_ceil(steps.max(1)) } else { 0 };
-        Ahead { start: self.start, lines_a_step }
+        Ahead { start: self.start, lines_a_step, level: Level::chosen() }
     }
 }
 
@@ -385,13 +386,15 @@ impl Fetch {
 struct Ahead {
     start: *const u8,
     lines_a_step: usize,
+    level: Level,
 }
 
 impl Ahead {
     #[inline(always)]
     fn fetch<S: Simd>(&self, s: S, step: usize) {
         for line in 0..self.lines_a_step {
-            s.prefetch(self.start.wrapping_add((step * self.lines_a_step + line) * LINE));
+            let at = (step * self.lines_a_step + line) * LINE;
+            self.level.fetch(s, self.start.wrapping_add(at));
         }
     }
 }

@@ -5,7 +5,8 @@
 //! third slower so, and wants one stream, asked for in the second-level cache (NOTES.md has the
 //! figures). The choice changes no bit of a result.
 
-use super::gemv;
+use super::gemv::OneRow;
+use super::parts::Leaves;
 use crate::input::{Forms, Input};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
@@ -28,9 +29,25 @@ pub(super) struct Access {
 
 /// A cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Level {
+pub(crate) enum Level {
     L1,
     L2,
+}
+
+impl Level {
+    /// Where the trial found that memory is best asked for.
+    pub fn chosen() -> Self {
+        Access::chosen().level
+    }
+
+    /// Asks for the cache line at `line`; any address will do.
+    #[inline(always)]
+    pub fn fetch<S: Simd>(self, s: S, line: *const u8) {
+        match self {
+            Level::L1 => s.prefetch(line),
+            Level::L2 => s.prefetch_l2(line),
+        }
+    }
 }
 
 /// Bytes of a cache line.
@@ -65,11 +82,7 @@ impl Access {
     #[inline(always)]
     pub fn fetch<S: Simd>(self, s: S, from: *const u8, bytes: usize) {
         for line in 0..bytes.div_ceil(LINE) {
-            let line = from.wrapping_add(self.ahead + line * LINE);
-            match self.level {
-                Level::L1 => s.prefetch(line),
-                Level::L2 => s.prefetch_l2(line),
-            }
+            self.level.fetch(s, from.wrapping_add(self.ahead + line * LINE));
         }
     }
 }
@@ -104,15 +117,12 @@ fn read(access: Access, pool: &Pool, matrix: &Matrix, input: &Input) {
     let panels = matrix.panels().min(TRIAL_BYTES_MAX / matrix.panel(0).len());
     let mut out = vec![0.0_f32; panels * LANES];
     let out = SharedMut::new(out.as_mut_ptr());
+    let cols = matrix.cols();
+    let row = OneRow { access, matrix, input, leaves: Leaves::whole(&cols), out };
     pool.run(panels.div_ceil(access.streams), |task| {
         let first = task * access.streams;
-        let range = first..panels.min(first + access.streams);
         // SAFETY: each task has its own panels, and `out` has room for all of them.
-        let sums = unsafe {
-            let start = out.ptr().add(first * LANES);
-            std::slice::from_raw_parts_mut(start, range.len() * LANES)
-        };
-        gemv::sum_leaf(Isa::chosen(), access, matrix, input, range, 0..matrix.cols(), sums);
+        unsafe { row.multiply(Isa::chosen(), first..panels.min(first + access.streams)) };
     });
 }
 

@@ -1,95 +1,188 @@
 //! One input row: bound by the memory that delivers the weights, which are asked for ahead of time.
+//!
+//! Some panels side by side are read from their first column to their last in one go, whatever
+//! leaves there are: the sums of leaves still to be merged stay in registers.
 
 use super::access::Access;
-use crate::format::{FloatFormat, Quantised, TILE, tile_weights, with_float, with_quantised};
+use super::parts::{DEPTH_MAX, Leaves};
+use crate::format::{
+    FloatFormat, Quantised, TILE, TILE_COLS, tile_weights, with_float, with_quantised,
+};
 use crate::input::{Input, InputTile};
 use crate::isa::{Isa, Kernel, run};
 use crate::matrix::Matrix;
+use crate::shared::SharedMut;
 use crate::simd::{LANES, Simd, array_of};
 use std::marker::PhantomData;
 use std::ops::Range;
+use sumtree::merges_after;
 
 /// Columns of float weights that are summed before the sum is added to the total.
 pub(super) const FLOAT_RUN: usize = 256;
 
-/// The partial sums of columns `cols` for the panels: `sums` is `[panels, 16]`.
-pub(super) fn sum_leaf(
-    isa: Isa,
-    access: Access,
-    matrix: &Matrix,
-    input: &Input,
-    panels: Range<usize>,
-    cols: Range<usize>,
-    sums: &mut [f32],
-) {
-    debug_assert_eq!(sums.len(), panels.len() * LANES);
-    let mut panel = panels.start;
-    let mut sums = sums;
-    while panel < panels.end {
-        let streams = match access.streams.min(panels.end - panel) {
-            0..2 => 1,
-            2..4 => 2,
-            _ => 4,
-        };
-        let (now, later) = sums.split_at_mut(streams * LANES);
-        match streams {
-            1 => streams_of::<1>(isa, access, matrix, input, panel, &cols, now),
-            2 => streams_of::<2>(isa, access, matrix, input, panel, &cols, now),
-            _ => streams_of::<4>(isa, access, matrix, input, panel, &cols, now),
+/// A product with one row.
+pub(super) struct OneRow<'a> {
+    pub access: Access,
+    pub matrix: &'a Matrix,
+    pub input: &'a Input,
+    pub leaves: Leaves<'a>,
+    /// `[parts, matrix.rows]`.
+    pub out: SharedMut<f32>,
+}
+
+impl OneRow<'_> {
+    /// Writes the outputs of the panels.
+    ///
+    /// # Safety
+    /// `out` has room for all parts, and nobody else touches these panels' outputs meanwhile.
+    pub unsafe fn multiply(&self, isa: Isa, panels: Range<usize>) {
+        let mut panel = panels.start;
+        while panel < panels.end {
+            // SAFETY (all arms): as the caller promises.
+            panel += match self.access.streams.min(panels.end - panel) {
+                // SAFETY: see above.
+                0..2 => unsafe { self.side_by_side::<1>(isa, panel) },
+                // SAFETY: see above.
+                2..4 => unsafe { self.side_by_side::<2>(isa, panel) },
+                // SAFETY: see above.
+                _ => unsafe { self.side_by_side::<4>(isa, panel) },
+            };
         }
-        panel += streams;
-        sums = later;
+    }
+
+    /// Writes the outputs of `P` panels from `first` on, and returns `P`.
+    ///
+    /// # Safety
+    /// As for [`OneRow::multiply`].
+    unsafe fn side_by_side<const P: usize>(&self, isa: Isa, first: usize) -> usize {
+        let (access, leaves) = (self.access, self.leaves);
+        let panels = std::array::from_fn(|p| self.matrix.panel(first + p));
+        let out = Outputs { all: self.out.ptr(), rows: self.matrix.rows(), first: first * LANES };
+        with_quantised!(self.matrix.ty(), T => {
+            let format = PhantomData;
+            let columns = QuantisedColumns::<T, P> { panels, access, tiles: self.input.tiles(), format };
+            run(isa, Panels { columns, leaves, out })
+        }, _ => with_float!(self.matrix.ty(), T => {
+            let columns = FloatColumns::<T, P> { panels, access, x: self.input.floats(), format: PhantomData };
+            run(isa, Panels { columns, leaves, out })
+        }, _ => unreachable!("no matrix of type {} can be made", self.matrix.ty())));
+        P
     }
 }
 
-fn streams_of<const P: usize>(
-    isa: Isa,
-    access: Access,
-    matrix: &Matrix,
-    input: &Input,
-    panel: usize,
-    cols: &Range<usize>,
-    sums: &mut [f32],
-) {
-    let sums: &mut [[f32; LANES]] = sums.as_chunks_mut().0;
-    let sums: &mut [[f32; LANES]; P] = sums.try_into().expect("one vector a stream");
-    let panels = std::array::from_fn(|p| matrix.panel(panel + p));
-    with_quantised!(matrix.ty(), T => {
-        let record_cols = T::TILES * crate::format::TILE_COLS;
-        let records = cols.start / record_cols..cols.end / record_cols;
-        let (tiles, format) = (input.tiles(), PhantomData);
-        run(isa, QuantisedGemv::<T, P> { panels, access, tiles, records, sums, format })
-    }, _ => with_float!(matrix.ty(), T => {
-        let (x, cols) = (input.floats(), cols.clone());
-        run(isa, FloatGemv::<T, P> { panels, access, x, cols, sums, format: PhantomData })
-    }, _ => unreachable!("no matrix of type {} can be made", matrix.ty())));
+/// Where `P` panels' outputs belong.
+struct Outputs {
+    /// `[parts, rows]`.
+    all: *mut f32,
+    rows: usize,
+    /// Row of the first output.
+    first: usize,
 }
 
-struct QuantisedGemv<'a, T, const P: usize> {
-    panels: [&'a [u8]; P],
-    access: Access,
-    /// `[cols / 32]`: one row.
-    tiles: &'a [InputTile],
-    records: Range<usize>,
-    sums: &'a mut [[f32; LANES]; P],
-    format: PhantomData<T>,
+impl Outputs {
+    /// Writes what panel `p` has as part `part`: fewer than 16 outputs at the end of a matrix.
+    ///
+    /// # Safety
+    /// As for [`OneRow::multiply`].
+    #[inline(always)]
+    unsafe fn write<S: Simd>(&self, s: S, part: usize, p: usize, sums: S::F) {
+        let row = self.first + p * LANES;
+        let count = LANES.min(self.rows - row);
+        let mut vector = [0.0; LANES];
+        // SAFETY: the array is one vector; the outputs are those of this part's rows.
+        unsafe {
+            let out = self.all.add(part * self.rows + row);
+            if count == LANES {
+                s.store(out, sums);
+            } else {
+                s.store(vector.as_mut_ptr(), sums);
+                out.copy_from_nonoverlapping(vector.as_ptr(), count);
+            }
+        }
+    }
 }
 
-impl<T: Quantised, const P: usize> Kernel for QuantisedGemv<'_, T, P> {
+/// `P` panels and the input row, column by column.
+trait Columns<const P: usize> {
+    /// Asserts that columns below `end` are there.
+    fn check(&self, end: usize);
+
+    /// The panels' sums over columns `cols`. Must be `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// [`Columns::check`] has seen the columns.
+    unsafe fn sum<S: Simd>(&self, s: S, cols: Range<usize>) -> [S::F; P];
+}
+
+/// All parts of `P` panels.
+struct Panels<'a, C, const P: usize> {
+    columns: C,
+    leaves: Leaves<'a>,
+    out: Outputs,
+}
+
+impl<C: Columns<P>, const P: usize> Kernel for Panels<'_, C, P> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        assert!(self.tiles.len() >= self.records.end * T::TILES);
-        assert!(self.panels.iter().all(|panel| panel.len() >= self.records.end * T::RECORD));
+        let Leaves { leaf_ends, part_ends } = self.leaves;
+        let mut sums = [[s.splat(0.0); P]; DEPTH_MAX];
+        let (mut col, mut first_leaf) = (0, 0);
+        self.columns.check(leaf_ends[leaf_ends.len() - 1]);
+        for (part, &end) in part_ends.iter().enumerate() {
+            let mut depth = 0;
+            for leaf in first_leaf..end {
+                // SAFETY: the last leaf's end was checked, and leaves' ends rise.
+                sums[depth] = unsafe { self.columns.sum(s, col..leaf_ends[leaf]) };
+                for _ in 0..merges_after(leaf - first_leaf, end - first_leaf) {
+                    depth -= 1;
+                    for p in 0..P {
+                        sums[depth][p] = s.add(sums[depth][p], sums[depth + 1][p]);
+                    }
+                }
+                depth += 1;
+                col = leaf_ends[leaf];
+            }
+            first_leaf = end;
+            for p in 0..P {
+                // SAFETY: whoever made the kernel promises the outputs.
+                unsafe { self.out.write(s, part, p, sums[0][p]) };
+            }
+        }
+    }
+}
+
+struct QuantisedColumns<'a, T, const P: usize> {
+    panels: [&'a [u8]; P],
+    access: Access,
+    /// `[cols / 32]`: one row.
+    tiles: &'a [InputTile],
+    format: PhantomData<T>,
+}
+
+impl<T: Quantised, const P: usize> QuantisedColumns<'_, T, P> {
+    const RECORD_COLS: usize = T::TILES * TILE_COLS;
+}
+
+impl<T: Quantised, const P: usize> Columns<P> for QuantisedColumns<'_, T, P> {
+    #[inline(always)]
+    fn check(&self, end: usize) {
+        let records = end / Self::RECORD_COLS;
+        assert!(self.tiles.len() >= records * T::TILES);
+        assert!(self.panels.iter().all(|panel| panel.len() >= records * T::RECORD));
+    }
+
+    #[inline(always)]
+    unsafe fn sum<S: Simd>(&self, s: S, cols: Range<usize>) -> [S::F; P] {
         let share = T::RECORD / T::TILES;
         let mut acc = [s.splat(0.0); P];
-        for index in self.records {
+        for index in cols.start / Self::RECORD_COLS..cols.end / Self::RECORD_COLS {
             let mut records = [std::ptr::null(); P];
             for p in 0..P {
-                records[p] = self.panels[p][index * T::RECORD..].as_ptr();
+                records[p] = self.panels[p].as_ptr().wrapping_add(index * T::RECORD);
             }
-            // SAFETY: the records and input tiles lie inside their slices, as asserted above.
+            // SAFETY: the records and input tiles lie inside their slices, as was checked.
             unsafe {
                 let heads = array_of!(P, T::head(s, records[0]), p => T::head(s, records[p]));
                 for tile in 0..T::TILES {
@@ -107,10 +200,7 @@ impl<T: Quantised, const P: usize> Kernel for QuantisedGemv<'_, T, P> {
                 }
             }
         }
-        for p in 0..P {
-            // SAFETY: the array is one vector.
-            unsafe { s.store(self.sums[p].as_mut_ptr(), acc[p]) };
-        }
+        acc
     }
 }
 
@@ -155,29 +245,29 @@ pub(super) fn add_tile<S: Simd, T: Quantised>(
     acc
 }
 
-struct FloatGemv<'a, T, const P: usize> {
+struct FloatColumns<'a, T, const P: usize> {
     panels: [&'a [u8]; P],
     access: Access,
     /// `[cols]`: one row.
     x: &'a [f32],
-    cols: Range<usize>,
-    sums: &'a mut [[f32; LANES]; P],
     format: PhantomData<T>,
 }
 
-impl<T: FloatFormat, const P: usize> Kernel for FloatGemv<'_, T, P> {
-    type Out = ();
+impl<T: FloatFormat, const P: usize> Columns<P> for FloatColumns<'_, T, P> {
+    #[inline(always)]
+    fn check(&self, end: usize) {
+        assert!(self.x.len() >= end);
+        assert!(self.panels.iter().all(|panel| panel.len() >= end * T::BYTES * LANES));
+    }
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    unsafe fn sum<S: Simd>(&self, s: S, cols: Range<usize>) -> [S::F; P] {
         let column_bytes = T::BYTES * LANES;
-        assert!(self.x.len() >= self.cols.end);
-        assert!(self.panels.iter().all(|panel| panel.len() >= self.cols.end * column_bytes));
         let mut total = [s.splat(0.0); P];
-        for start in self.cols.clone().step_by(FLOAT_RUN) {
+        for start in cols.clone().step_by(FLOAT_RUN) {
             let mut acc = [s.splat(0.0); P];
-            for col in start..self.cols.end.min(start + FLOAT_RUN) {
-                // SAFETY: the column lies inside the row and the panels, as asserted above.
+            for col in start..cols.end.min(start + FLOAT_RUN) {
+                // SAFETY: the column lies inside the row and the panels, as was checked.
                 unsafe {
                     let x = s.splat(*self.x.get_unchecked(col));
                     for p in 0..P {
@@ -191,9 +281,6 @@ impl<T: FloatFormat, const P: usize> Kernel for FloatGemv<'_, T, P> {
                 total[p] = s.add(total[p], acc[p]);
             }
         }
-        for p in 0..P {
-            // SAFETY: the array is one vector.
-            unsafe { s.store(self.sums[p].as_mut_ptr(), total[p]) };
-        }
+        total
     }
 }

@@ -27,6 +27,7 @@ mod parts;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use access::Level;
 pub use access::tune;
 pub use parts::Parts;
 
@@ -37,7 +38,8 @@ use crate::pool::Pool;
 use crate::shared::SharedMut;
 use crate::simd::LANES;
 use access::Access;
-use parts::Stack;
+use gemv::OneRow;
+use parts::{Leaves, Stack};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -228,25 +230,36 @@ impl<'a> Plan<'a> {
         // Tasks over the same panels follow one another, so that weights are read from memory once.
         let first_panel = task / self.row_tiles * self.panels_a_task;
         let panels = first_panel..self.matrix.panels().min(first_panel + self.panels_a_task);
-        let first_row = task % self.row_tiles * TILE_ROWS;
-        let rows = first_row..self.input.rows().min(first_row + TILE_ROWS);
+        let cols = self.matrix.cols();
+        let leaves = self.parts.map_or(Leaves::whole(&cols), Parts::leaves);
+        let Self { matrix, input, access, out, .. } = *self;
+        if let Way::One = Way::of(input, matrix) {
+            // SAFETY: `Product` checked that the output is `[parts, 1, outputs]`; these panels
+            // belong to this task alone.
+            unsafe { OneRow { access, matrix, input, leaves, out }.multiply(isa, panels) };
+        } else {
+            let first_row = task % self.row_tiles * TILE_ROWS;
+            let rows = first_row..input.rows().min(first_row + TILE_ROWS);
+            self.several_rows(isa, leaves, panels, rows);
+        }
+    }
+
+    /// As [`Plan::run`], for more rows than one.
+    fn several_rows(&self, isa: Isa, leaves: Leaves, panels: Range<usize>, rows: Range<usize>) {
         let len = rows.len() * panels.len() * LANES;
+        let Leaves { leaf_ends, part_ends } = leaves;
         thread_local! {
             static STACK: RefCell<Stack> = RefCell::new(Stack::new());
         }
         STACK.with_borrow_mut(|stack| {
             stack.clear();
-            let whole = [self.matrix.cols()];
-            let (leaf_ends, part_ends) = match self.parts {
-                Some(parts) => (parts.leaf_ends(), parts.part_ends()),
-                None => (&whole[..], &[1][..]),
-            };
             let mut first_leaf = 0;
             for (part, &last_leaf) in part_ends.iter().enumerate() {
                 for leaf in first_leaf..last_leaf {
                     let start = if leaf == 0 { 0 } else { leaf_ends[leaf - 1] };
+                    let cols = start..leaf_ends[leaf];
                     let sums = stack.push(len);
-                    self.sum_leaf(isa, panels.clone(), rows.clone(), start..leaf_ends[leaf], sums);
+                    self.sum_leaf(isa, panels.clone(), rows.clone(), cols, sums);
                     stack.merge(len, leaf - first_leaf, last_leaf - first_leaf);
                 }
                 self.write(part, &panels, &rows, stack.pop(len));
@@ -255,7 +268,7 @@ impl<'a> Plan<'a> {
         });
     }
 
-    /// The partial sums of one leaf: `sums` is `[rows, panels, 16]`.
+    /// The partial sums of one leaf, of several rows: `sums` is `[rows, panels, 16]`.
     fn sum_leaf(
         &self,
         isa: Isa,
@@ -264,11 +277,10 @@ impl<'a> Plan<'a> {
         cols: Range<usize>,
         sums: &mut [f32],
     ) {
-        let (access, matrix, input) = (self.access, self.matrix, self.input);
+        let (matrix, input) = (self.matrix, self.input);
         match Way::of(input, matrix) {
-            Way::One => gemv::sum_leaf(isa, access, matrix, input, panels, cols, sums),
             Way::Few => few::sum_leaf(isa, matrix, input, panels, cols, sums),
-            Way::Many => gemm::sum_leaf(isa, matrix, input, panels, rows, cols, sums),
+            _ => gemm::sum_leaf(isa, matrix, input, panels, rows, cols, sums),
         }
     }
 

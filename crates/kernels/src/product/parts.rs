@@ -44,12 +44,8 @@ impl Parts {
         self.part_ends.len()
     }
 
-    pub(super) fn leaf_ends(&self) -> &[usize] {
-        &self.leaf_ends
-    }
-
-    pub(super) fn part_ends(&self) -> &[usize] {
-        &self.part_ends
+    pub(super) fn leaves(&self) -> Leaves<'_> {
+        Leaves { leaf_ends: &self.leaf_ends, part_ends: &self.part_ends }
     }
 
     /// Asserts that these are leaves of this matrix's columns.
@@ -64,6 +60,20 @@ impl Parts {
     }
 }
 
+/// Where leaves end, in columns, and parts, in leaves.
+#[derive(Clone, Copy)]
+pub(super) struct Leaves<'a> {
+    pub leaf_ends: &'a [usize],
+    pub part_ends: &'a [usize],
+}
+
+impl<'a> Leaves<'a> {
+    /// One part of one leaf that ends with `cols`.
+    pub fn whole(cols: &'a usize) -> Self {
+        Self { leaf_ends: std::slice::from_ref(cols), part_ends: &[1] }
+    }
+}
+
 /// The sums of subtrees still to be merged, the topmost last; all have the same length.
 pub(super) struct Stack {
     sums: Vec<f32>,
@@ -71,7 +81,7 @@ pub(super) struct Stack {
 }
 
 /// Bounds the stack: before leaf `i` is pushed it holds one sum for each set bit of `i`.
-const DEPTH_MAX: usize = LEAVES_MAX.ilog2() as usize + 1;
+pub(super) const DEPTH_MAX: usize = LEAVES_MAX.ilog2() as usize + 1;
 
 /// The longest sums a task keeps.
 const LEN_MAX: usize = super::TILE_ROWS * super::GEMM_PANELS * LANES;
