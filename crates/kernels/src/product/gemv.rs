@@ -59,11 +59,12 @@ impl OneRow<'_> {
         let panels = std::array::from_fn(|p| self.matrix.panel(first + p));
         let out = Outputs { all: self.out.ptr(), rows: self.matrix.rows(), first: first * LANES };
         with_quantised!(self.matrix.ty(), T => {
-            let format = PhantomData;
-            let columns = QuantisedColumns::<T, P> { panels, access, tiles: self.input.tiles(), format };
+            let (tiles, format) = (self.input.tiles(), PhantomData);
+            let columns = QuantisedColumns::<T, P> { panels, access, tiles, format };
             run(isa, Panels { columns, leaves, out })
         }, _ => with_float!(self.matrix.ty(), T => {
-            let columns = FloatColumns::<T, P> { panels, access, x: self.input.floats(), format: PhantomData };
+            let (x, format) = (self.input.floats(), PhantomData);
+            let columns = FloatColumns::<T, P> { panels, access, x, format };
             run(isa, Panels { columns, leaves, out })
         }, _ => unreachable!("no matrix of type {} can be made", self.matrix.ty())));
         P
