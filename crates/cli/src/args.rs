@@ -84,7 +84,7 @@ pub struct UpArgs {
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8751")]
     pub listen: SocketAddr,
     /// Further addresses of this machine for what models exchange, such as of a second cable: two
-    /// nodes have a connection for each that both have
+    /// nodes have a connection for each that both have; one that cannot be reached is left out
     #[arg(long, value_name = "IP,IP", value_delimiter = ',')]
     pub link_addresses: Vec<IpAddr>,
     /// Address of a member to try besides the remembered ones
@@ -167,8 +167,8 @@ pub struct SplitArgs {
     /// How the nodes exchange activations
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub transport: Transport,
-    /// Connections between two nodes, of which long messages use all [default: one for each of the
-    /// addresses that both have]
+    /// Connections between two nodes, of which long messages use all; ranks that share memory have
+    /// no use for it [default: one for each of the addresses that both have]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
     pub links: Option<u8>,
 }

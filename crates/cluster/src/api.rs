@@ -94,6 +94,9 @@ pub struct InstanceStatus {
     /// Why it is placed as it is, with what was predicted; told by its owner alone.
     #[serde(default)]
     pub placement: Vec<String>,
+    /// What is not as it was asked for, though it works: links that were left out.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -86,7 +86,7 @@ fn on_ranks(
             scope.spawn(move || {
                 pin(rank);
                 let abort = AtomicBool::new(false);
-                act(rank, connect_mesh(listener, &config, &abort).expect("a mesh"))
+                act(rank, connect_mesh(listener, &config, &abort).expect("a mesh").links)
             })
         };
         let threads: Vec<_> = listeners.iter().enumerate().map(start).collect();

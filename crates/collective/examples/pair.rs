@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     };
     let listener = Listener::bind(own).expect("a free port");
     let links = match connect_mesh(&listener, &config, &AtomicBool::new(false)) {
-        Ok(links) => links,
+        Ok(met) => met.links,
         Err(error) => {
             eprintln!("rank {rank}: {error}");
             return ExitCode::FAILURE;

@@ -51,16 +51,19 @@ impl Group {
         all: &mut [Vec<u8>],
     ) -> Result<(), CollectiveError> {
         let (rank, ranks) = (self.rank(), self.ranks());
-        let mut passing = own.to_vec();
-        for hop in 1..ranks {
-            let mut next = Vec::new();
+        let [mut passing, mut next] = std::mem::take(&mut self.passing);
+        passing.clear();
+        passing.extend_from_slice(own);
+        let done = (1..ranks).try_for_each(|hop| {
             self.pass(Op::Gather, &passing, &mut next)?;
             if let Some(kept) = all.get_mut((rank + ranks - hop) % ranks) {
                 kept.clone_from(&next);
             }
-            passing = next;
-        }
-        Ok(())
+            std::mem::swap(&mut passing, &mut next);
+            Ok(())
+        });
+        self.passing = [passing, next];
+        done
     }
 
     /// After so many hops everyone has heard of everyone.

@@ -45,6 +45,8 @@ pub struct Group {
     pub(crate) spin: Duration,
     /// Room for the parts of an all-reduce; grows to the largest and stays.
     pub(crate) scratch: Vec<f32>,
+    /// Room for two messages on their way round the ring; they grow and stay, too.
+    pub(crate) passing: [Vec<u8>; 2],
     /// Room for coded values, if they are asked for.
     pub(crate) coded: Coded,
     /// What was measured of the links.
@@ -104,6 +106,7 @@ impl Group {
             options,
             spin,
             scratch: Vec::new(),
+            passing: [Vec::new(), Vec::new()],
             coded: Coded::default(),
             speed: None,
             failed: None,

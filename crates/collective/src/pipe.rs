@@ -95,7 +95,9 @@ impl Group {
         pipes[at].lane.start(payload);
         while pipes[at].lane.is_sending() {
             let sent = pipes[at].lane.advance_send(Op::Send, payload)?;
-            if drain(pipes, options.bytes_max)? || sent {
+            // What others send is taken in, but makes this peer no less late.
+            let drained = drain(pipes, options.bytes_max)?;
+            if sent {
                 back_off.reset();
                 continue;
             }
@@ -107,7 +109,7 @@ impl Group {
             if back_off.waited() >= options.wait_max {
                 return Err(late(pipes[at].lane.peer, back_off.waited(), options.wait_max));
             }
-            if stage == Stage::Sleeping {
+            if stage == Stage::Sleeping && !drained {
                 std::thread::sleep(back_off.nap());
             }
         }
@@ -171,28 +173,34 @@ impl Group {
         let mut back_off = BackOff::new(&abort, self.spin);
         let mut checked = Instant::now();
         while !self.pipes[at].take(message) {
-            if drain(&mut self.pipes, bytes_max)? {
+            if self.pipes[at].drain(bytes_max)? {
                 back_off.reset();
                 continue;
             }
+            // What others send is taken in, but makes this peer no less late.
+            let drained = drain(&mut self.pipes, bytes_max)?;
             let stage = back_off.pause()?;
-            if stage != Stage::Spinning {
-                check_signs(&self.lanes, &self.pipes, self.options.silence_max)?;
+            if stage == Stage::Spinning {
+                continue;
             }
-            let sleeping = stage == Stage::Sleeping;
-            match wait_max {
-                Some(wait_max) if back_off.waited() >= wait_max => {
-                    return Err(late(self.pipes[at].lane.peer, back_off.waited(), wait_max));
-                }
-                Some(_) if sleeping => std::thread::sleep(back_off.nap()),
-                None if sleeping => {
-                    self.pipes[at].lane.link.wait_readable(IDLE_LOOK)?;
-                    if checked.elapsed() >= IDLE_CHECK {
-                        checked = Instant::now();
-                        self.check_links()?;
-                    }
-                }
-                _ => {}
+            check_signs(&self.lanes, &self.pipes, self.options.silence_max)?;
+            // However long the first byte of a message may take, the rest has to follow.
+            let begun = self.pipes[at].total.is_some().then_some(self.options.wait_max);
+            let limit = wait_max.or(begun);
+            if let Some(limit) = limit.filter(|limit| back_off.waited() >= *limit) {
+                return Err(late(self.pipes[at].lane.peer, back_off.waited(), limit));
+            }
+            if stage != Stage::Sleeping || drained {
+                continue;
+            }
+            if limit.is_some() {
+                std::thread::sleep(back_off.nap());
+                continue;
+            }
+            self.pipes[at].lane.link.wait_readable(IDLE_LOOK)?;
+            if checked.elapsed() >= IDLE_CHECK {
+                checked = Instant::now();
+                self.check_links()?;
             }
         }
         Ok(())

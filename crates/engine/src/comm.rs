@@ -5,20 +5,18 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use collective::{Group, Options, ReducePlan};
-use link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect_mesh};
+use link::{Encryption, HostId, Listener, MeshConfig, Met, Preference, Secret, connect_mesh};
 use model::{Leaves, Product, Reduce};
 use protocol::Transport;
 
 use crate::EngineError;
-
-/// How long the ranks of a new epoch may take to find each other.
-const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// One rank's links to the others in one epoch, with the reductions of its model.
 pub struct Comm {
     group: Group,
     attention: ReducePlan,
     feed_forward: ReducePlan,
+    notes: Vec<String>,
 }
 
 /// With whom to meet, and how.
@@ -38,6 +36,8 @@ pub struct Meeting<'a> {
     pub latency: Duration,
     /// The longest message: the largest step.
     pub message_bytes_max: usize,
+    /// How long the ranks may take to find each other.
+    pub deadline: Duration,
 }
 
 impl Comm {
@@ -68,10 +68,10 @@ impl Comm {
             encryption: Encryption::Sealed,
             host: HostId::current(),
             latency: meeting.latency,
-            deadline: CONNECT_DEADLINE,
+            deadline: meeting.deadline,
         };
-        let links = match meeting.endpoints.len() {
-            1 => Vec::new(),
+        let Met { links, notes } = match meeting.endpoints.len() {
+            1 => Met::default(),
             _ => connect_mesh(listener, &config, &abort)?,
         };
         let bytes_max = meeting.message_bytes_max;
@@ -85,7 +85,12 @@ impl Comm {
             ReducePlan::new(leaves.count(), leaves.spans())
         };
         let (attention, feed_forward) = (plan(Product::Attention)?, plan(Product::FeedForward)?);
-        Ok(Self { group, attention, feed_forward })
+        Ok(Self { group, attention, feed_forward, notes })
+    }
+
+    /// What of the links is not as it was asked for, for a person to read.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// The ranks of this rank's stage.

@@ -21,6 +21,10 @@ use crate::{EngineError, Rank, RankOptions, Sampler, Step};
 /// Instances of this process so far.
 static INSTANCES: AtomicU64 = AtomicU64::new(0);
 
+/// A rank with a small share waits here for those that still load. One that fails raises the flag
+/// that ends the wait at once.
+const LOAD_AND_CONNECT_MAX: Duration = Duration::from_secs(600);
+
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     /// The share of each rank; its length is the number of ranks.
@@ -258,6 +262,7 @@ impl Start {
             links: options.links,
             latency: options.link_latency,
             message_bytes_max: rank.message_bytes_max(),
+            deadline: LOAD_AND_CONNECT_MAX,
         };
         let leaves = |product| rank.leaves(product);
         let comm = Comm::connect(&meeting, &self.listener, leaves, self.abort)?;
@@ -268,6 +273,7 @@ impl Start {
 fn spawn_follower(start: Start) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let abort = start.abort.clone();
+        let _gone = Gone(abort.clone());
         let ended = start.start().and_then(|(mut rank, mut comm)| {
             loop {
                 rank.follow(&mut comm)?;
@@ -276,7 +282,15 @@ fn spawn_follower(start: Start) -> JoinHandle<()> {
         let Err::<(), _>(error) = ended else { return };
         if !abort.load(Ordering::Acquire) {
             eprintln!("a local rank failed: {error}");
-            abort.store(true, Ordering::Release);
         }
     })
+}
+
+/// Ends every wait for a rank that has ended, however it did.
+struct Gone(Arc<AtomicBool>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }

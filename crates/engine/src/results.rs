@@ -14,6 +14,8 @@ pub(crate) struct Results {
     vocab: usize,
     /// What is wanted of each step in flight, the oldest first.
     in_flight: VecDeque<Vec<Wanted>>,
+    /// Lists to use again.
+    spare: Vec<Vec<Wanted>>,
     /// What was wanted of the step that came back last.
     wanted: Vec<Wanted>,
     /// The numbers of that step, rank by rank, output by output.
@@ -38,6 +40,7 @@ impl Results {
             vocab_of_head,
             vocab,
             in_flight: VecDeque::new(),
+            spare: Vec::new(),
             wanted: Vec::new(),
             numbers: Vec::new(),
             logits: Vec::new(),
@@ -48,7 +51,7 @@ impl Results {
 
     /// A step was begun.
     pub fn push(&mut self, wanted: impl Iterator<Item = Wanted>) {
-        let mut list = std::mem::take(&mut self.wanted);
+        let mut list = self.spare.pop().unwrap_or_default();
         list.clear();
         list.extend(wanted.filter(|wanted| *wanted != Wanted::Nothing));
         self.in_flight.push_back(list);
@@ -59,7 +62,7 @@ impl Results {
     }
 
     pub fn clear(&mut self) {
-        self.in_flight.clear();
+        self.spare.extend(self.in_flight.drain(..));
     }
 
     /// What is wanted of the oldest step in flight.
@@ -70,8 +73,9 @@ impl Results {
     /// The oldest step comes back: `false` if there is none. `numbers` must hold what it gave when
     /// [`assemble`](Self::assemble) is called.
     pub fn pop(&mut self) -> bool {
-        let oldest = self.in_flight.pop_front();
-        oldest.map(|wanted| self.wanted = wanted).is_some()
+        let Some(oldest) = self.in_flight.pop_front() else { return false };
+        self.spare.push(std::mem::replace(&mut self.wanted, oldest));
+        true
     }
 
     /// How many numbers the rank with the `head`th part of the output head sends.

@@ -25,8 +25,15 @@ use crate::{EngineError, Rank, RankOptions};
 /// Progress of loading is told at most this often.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
+/// How long the ranks of a new epoch may take to find each other; all of them have loaded.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+
 /// An idle leader looks this often whether the other ranks are still there.
 const IDLE_CHECK: Duration = Duration::from_millis(250);
+
+/// A failed worker's last events may take so long: a daemon that lives reads them at once, and one
+/// that is frozen must not keep the weights in memory.
+const LAST_EVENTS_MAX: Duration = Duration::from_secs(5);
 
 /// A command, and for `Connect` the flag that ends the epoch it begins.
 struct Order {
@@ -46,9 +53,9 @@ pub fn run() -> Result<(), EngineError> {
         report(&events, Event::Failed { reason: error.to_string() });
     }
     // The writer ends, everything written, when the last sender is gone.
-    let Events { sender, writer } = events;
+    let Events { sender, written } = events;
     drop(sender);
-    let _ = writer.join();
+    let _ = written.recv_timeout(LAST_EVENTS_MAX);
     result
 }
 
@@ -56,6 +63,8 @@ struct Worker<'a> {
     spec: WorkerSpec,
     rank: Rank,
     listener: Listener,
+    /// What of its addresses could not be had.
+    notes: Vec<String>,
     events: &'a Events,
 }
 
@@ -73,10 +82,7 @@ impl<'a> Worker<'a> {
         let Ok(Order { command: Command::Open(spec), .. }) = orders.recv() else {
             return Err(EngineError::Protocol("the first command must be open".to_owned()));
         };
-        let more = spec.bind_more.iter().filter(|ip| **ip != spec.bind);
-        let any_port: Vec<_> =
-            [&spec.bind].into_iter().chain(more).map(|ip| SocketAddr::new(*ip, 0)).collect();
-        let listener = Listener::bind_all(&any_port)?;
+        let (listener, notes) = listen(&spec)?;
         let mut more = listener.addrs();
         let port = more.remove(0).port();
         report(events, Event::Listening { port, more });
@@ -91,7 +97,7 @@ impl<'a> Worker<'a> {
                 load_us: started.elapsed().as_micros() as u64,
             },
         );
-        Ok(Self { spec: *spec, rank, listener, events })
+        Ok(Self { spec: *spec, rank, listener, notes, events })
     }
 
     /// Links and serves, epoch by epoch.
@@ -144,10 +150,12 @@ impl<'a> Worker<'a> {
             links: self.spec.links,
             latency: Duration::from_micros(self.spec.link_latency_us),
             message_bytes_max: self.rank.message_bytes_max(),
+            deadline: CONNECT_DEADLINE,
         };
         let leaves = |product| self.rank.leaves(product);
         let mut comm = Comm::connect(&meeting, &self.listener, leaves, abort)?;
-        report(self.events, Event::Linked { epoch });
+        let notes = [&self.notes[..], comm.notes()].concat();
+        report(self.events, Event::Linked { epoch, notes });
         if self.spec.rank == 0 {
             return self.lead(&mut comm, orders);
         }
@@ -202,6 +210,19 @@ impl<'a> Worker<'a> {
         let (rank, reason) = (error.rank(), error.to_string());
         report(self.events, Event::Lost { epoch, rank, reason });
     }
+}
+
+/// Listens on all addresses that this worker was told, the first of which it must have.
+fn listen(spec: &WorkerSpec) -> Result<(Listener, Vec<String>), EngineError> {
+    let mut listener = Listener::bind(SocketAddr::new(spec.bind, 0))?;
+    let mut notes = Vec::new();
+    for ip in spec.bind_more.iter().filter(|ip| **ip != spec.bind) {
+        if let Err(error) = listener.also_bind(SocketAddr::new(*ip, 0)) {
+            let rank = spec.rank;
+            notes.push(format!("rank {rank} goes without the link address {ip}: {error}"));
+        }
+    }
+    Ok((listener, notes))
 }
 
 fn open_source(model: &ModelSource) -> Result<Arc<dyn Source>, EngineError> {
@@ -275,13 +296,16 @@ fn read_commands() -> Receiver<Order> {
 /// Where events go.
 struct Events {
     sender: Sender<Event>,
-    writer: std::thread::JoinHandle<()>,
+    /// Disconnected once all are written and the sender is gone.
+    written: Receiver<()>,
 }
 
 /// The writer thread, so that the step loop never waits for a pipe.
 fn write_events() -> Events {
     let (sender, receiver) = channel::<Event>();
-    let writer = std::thread::spawn(move || {
+    let (writing, written) = channel();
+    std::thread::spawn(move || {
+        let _writing = writing;
         let mut output = BufWriter::new(io::stdout().lock());
         for event in receiver {
             if frame::write(&mut output, &event).is_err() {
@@ -289,7 +313,7 @@ fn write_events() -> Events {
             }
         }
     });
-    Events { sender, writer }
+    Events { sender, written }
 }
 
 fn report(events: &Events, event: Event) {

@@ -24,7 +24,6 @@ pub(crate) struct Terms {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Agreement {
     pub same_host: bool,
-    pub links: usize,
     /// Shared memory is to be tried.
     pub try_shm: bool,
     /// RDMA is to be tried, on this port of ours.
@@ -87,8 +86,7 @@ pub(crate) fn agree(
     };
     let no_tcp = only_shm || only_rdma;
     let latency_us = ours.latency_us;
-    let links = ours.links as usize;
-    Ok(Agreement { same_host, links, try_shm, try_rdma, no_tcp, cipher, latency_us })
+    Ok(Agreement { same_host, try_shm, try_rdma, no_tcp, cipher, latency_us })
 }
 
 #[cfg(test)]

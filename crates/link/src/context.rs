@@ -15,6 +15,7 @@ pub(crate) struct Context {
     pub terms: Terms,
     /// By rank.
     links: Vec<usize>,
+    ways: Vec<usize>,
     pub rdma: Rdma,
     /// The ports in the terms, or why there is none.
     pub ports: Result<Vec<Port>, RdmaError>,
@@ -46,13 +47,20 @@ impl Context {
             secret: config.secret.clone(),
             terms,
             links: (0..config.addrs.len()).map(|peer| config.links_with(peer)).collect(),
+            ways: (0..config.addrs.len()).map(|peer| config.ways_with(peer)).collect(),
             rdma: rdma.clone(),
             ports,
         }
     }
+
     /// Links between this rank and `peer`, unless they share memory.
     pub fn links_with(&self, peer: usize) -> usize {
         self.links.get(peer).copied().unwrap_or(1)
+    }
+
+    /// Connections that this rank and `peer` may try.
+    pub fn ways_with(&self, peer: usize) -> usize {
+        self.ways.get(peer).copied().unwrap_or(1)
     }
 
     /// What this rank brings to a greeting with `peer`.

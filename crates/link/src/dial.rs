@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::greeted::Greeted;
 use crate::handshake::{Handshake, Refused, Step};
 use crate::hello::Purpose;
+use crate::pair::LinkSet;
 use crate::socket::{connect_result, prepare, start_connect};
 use crate::{MeshConfig, MeshError};
 
@@ -19,6 +20,7 @@ pub(crate) struct Dial {
     pub peer: usize,
     addr: SocketAddr,
     purpose: Purpose,
+    /// The link's number, or which links are kept.
     index: usize,
     attempt: Attempt,
     pause: Duration,
@@ -48,6 +50,16 @@ impl Dial {
         }
     }
 
+    /// To tell `peer`, by a way that stands, which links this rank goes on with.
+    pub fn settle(config: &MeshConfig, peer: usize, chosen: LinkSet) -> Self {
+        let by_way = Self::new(config, peer, Purpose::Settle, chosen.first());
+        Dial { index: chosen.bits(), ..by_way }
+    }
+
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
     pub fn is_done(&self) -> bool {
         matches!(self.attempt, Attempt::Done)
     }
@@ -55,6 +67,7 @@ impl Dial {
     /// Why this rank is not there yet.
     pub fn reason(&self) -> String {
         match self.attempt {
+            Attempt::Connecting(_) => format!("{} does not answer", self.addr),
             Attempt::Greeting(_) => format!("{} does not answer the greeting", self.addr),
             _ => format!("{}: {}", self.addr, self.heard),
         }

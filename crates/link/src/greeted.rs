@@ -21,7 +21,7 @@ use crate::{Delay, Link, LinkInfo, MeshError, Transport, Vital};
 pub(crate) struct Greeted {
     pub peer: usize,
     pub purpose: Purpose,
-    /// Which link of the pair.
+    /// Which link of the pair, or which are kept.
     pub index: usize,
     pub agreement: Agreement,
     pub stream: TcpStream,
@@ -49,16 +49,15 @@ impl Greeted {
         Box::new(TcpBeats::new(self.stream, keys))
     }
 
-    /// The way of this link, for whoever has to find a cable.
-    pub fn path(&self) -> String {
+    /// The way of this link, of so many, for whoever has to find a cable.
+    pub fn path(&self, ways: usize) -> String {
         let ip = |addr: std::io::Result<SocketAddr>| match addr {
             Ok(addr) => addr.ip().to_string(),
             // The connection has ended already, which its link will say.
             Err(_) => "?".to_string(),
         };
         let (here, there) = (ip(self.stream.local_addr()), ip(self.stream.peer_addr()));
-        let (number, links) = (self.index + 1, self.agreement.links);
-        format!("link {number} of {links}, from {here} to {there}")
+        format!("link {} of {ways}, from {here} to {there}", self.index + 1)
     }
 
     /// The link over the transport that was agreed.

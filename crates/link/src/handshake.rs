@@ -40,7 +40,7 @@ pub(crate) struct Handshake {
     state: State,
     /// The dialer's; a listener learns it from the hello.
     purpose: Purpose,
-    /// Which link of the pair; the dialer's, too.
+    /// Which link of the pair, or which are kept; the dialer's, too.
     index: usize,
     /// The dialed rank; `None` until an accepted connection names itself.
     peer: Option<usize>,
@@ -209,7 +209,7 @@ impl Handshake {
             return Err(epoch_error(context, peer, word.epoch));
         }
         self.peer = Some(peer);
-        if word.index >= context.links_with(peer) {
+        if !word.purpose.indices(context.ways_with(peer)).contains(&word.index) {
             return Err(stranger("one link more than the pair has"));
         }
         (self.purpose, self.index) = (word.purpose, word.index);
@@ -385,9 +385,10 @@ impl Handshake {
     }
 
     fn agree(&mut self, context: &Context, word: &Word, peer: usize) {
-        match agree(&context.terms_for(peer), &word.terms, peer, self.index) {
-            // Beats go over TCP whatever the messages take.
-            Ok(agreement) if self.purpose == Purpose::Beats => {
+        let index = if self.purpose == Purpose::Settle { 0 } else { self.index };
+        match agree(&context.terms_for(peer), &word.terms, peer, index) {
+            // Only messages take anything but TCP.
+            Ok(agreement) if self.purpose != Purpose::Link => {
                 self.agreement = Some(Agreement { try_shm: false, try_rdma: None, ..agreement });
             }
             Ok(agreement) => self.agreement = Some(agreement),

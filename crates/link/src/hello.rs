@@ -16,6 +16,8 @@
 //! far, so nothing can be altered, replayed or mixed. There is no length field to lie about: a
 //! reader takes [`WORD_BYTES`] and no more.
 
+use std::ops::Range;
+
 use crate::agreement::Terms;
 use crate::rdma::{Address, Addresses, Endpoint, PORTS_MAX};
 use crate::{Encryption, HostId, Preference, Secret};
@@ -23,7 +25,7 @@ use crate::{Encryption, HostId, Preference, Secret};
 const MAGIC: [u8; 8] = *b"sinewlnk";
 
 /// Changes with any change of the greeting or of the frames behind it.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 const BODY_BYTES: usize = 192;
 const MAC_BYTES: usize = 32;
@@ -61,16 +63,29 @@ pub(crate) enum Purpose {
     Link,
     /// Signs of life beside a link over TCP.
     Beats,
+    /// The dialing rank says which of the links that stand it goes on with; nothing else follows.
+    Settle,
 }
 
-const PURPOSES: [Purpose; 2] = [Purpose::Link, Purpose::Beats];
+impl Purpose {
+    /// What [`Word::index`] may be for a pair that may try so many connections.
+    pub fn indices(self, ways: usize) -> Range<usize> {
+        match self {
+            Purpose::Link | Purpose::Beats => 0..ways,
+            Purpose::Settle => 1..1 << ways,
+        }
+    }
+}
+
+const PURPOSES: [Purpose; 3] = [Purpose::Link, Purpose::Beats, Purpose::Settle];
 
 /// One message of the greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word {
     pub kind: Kind,
     pub purpose: Purpose,
-    /// Which link of the pair this connection is, or beats beside.
+    /// Which link of the pair this connection is, or beats beside; the links that are kept, a bit
+    /// each, where it settles that.
     pub index: usize,
     pub from: u32,
     pub to: u32,

@@ -11,21 +11,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::bond::Bond;
+use crate::config::validate;
 use crate::context::Context;
-use crate::delay::LATENCY_MAX;
 use crate::dial::Dial;
 use crate::error::MissingRank;
 use crate::greeted::Greeted;
 use crate::handshake::{Handshake, Refused, Step};
 use crate::hello::Purpose;
+use crate::pair::{LinkSet, Pair};
 use crate::pulse::Pulse;
 use crate::rdma::Rdma;
 use crate::socket::prepare;
 use crate::speed;
-use crate::{HostId, LINKS_MAX, Link, LinkError, MeshError, Secret, Vital};
-
-/// Ranks in a mesh at most: a rank holds a link, half a MiB of buffers and a socket for each.
-pub const RANKS_MAX: usize = 64;
+use crate::{Link, LinkError, MeshConfig, MeshError, Vital};
 
 /// Connections in greeting at once. Strangers beyond that wait in the kernel's queue; each of
 /// those before them is gone within [`GREETING_MAX`].
@@ -36,60 +34,6 @@ const GREETING_MAX: Duration = Duration::from_secs(1);
 
 /// Between two rounds of the loop: short against a greeting, long against its few system calls.
 const ROUND: Duration = Duration::from_micros(500);
-
-/// Which transport a pair should use. Both ranks of a pair must be able to agree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Preference {
-    /// Shared memory where both ranks run on one machine and it works, RDMA where both have a
-    /// port on one wire and it works, else TCP.
-    #[default]
-    Auto = 0,
-    /// Shared memory or an error.
-    Shm = 1,
-    /// TCP even on one machine.
-    Tcp = 2,
-    /// RDMA or an error.
-    Rdma = 3,
-}
-
-/// Whether TCP frames are sealed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Encryption {
-    #[default]
-    Sealed = 0,
-    /// In the clear, to measure what sealing costs. The greeting is authenticated all the same.
-    Plain = 1,
-}
-
-/// Who meets, and on what terms. Everything but `rank` and `host` must be the same on all ranks.
-#[derive(Debug, Clone)]
-pub struct MeshConfig {
-    pub rank: usize,
-    /// Where each rank listens, by rank: one address or several, as of several cables. Of this
-    /// rank's own only the number counts.
-    pub addrs: Vec<Vec<SocketAddr>>,
-    /// Links between two ranks that do not share memory, each to the next address of the one that
-    /// is dialed. `None`: as many as both have addresses.
-    pub links: Option<usize>,
-    pub instance: [u8; 16],
-    /// Counts the meshes of this instance; a rank of an older one is refused.
-    pub epoch: u64,
-    pub secret: Secret,
-    pub preference: Preference,
-    pub encryption: Encryption,
-    pub host: HostId,
-    /// Delays every message by this long ([`crate::Delay`]); only with all ranks on one machine.
-    pub latency: Duration,
-    /// How long to wait for all ranks together.
-    pub deadline: Duration,
-}
-
-impl MeshConfig {
-    pub(crate) fn links_with(&self, peer: usize) -> usize {
-        let addrs = self.addrs[peer].len().min(self.addrs[self.rank].len());
-        self.links.unwrap_or(addrs.min(LINKS_MAX))
-    }
-}
 
 /// The sockets on which a rank is met, and the devices it may use. It outlives epochs: each builds
 /// its mesh on it.
@@ -105,20 +49,23 @@ impl Listener {
         Self::bind_all(&[addr])
     }
 
-    /// Listens on all of `addrs`, of which those with port 0 take free ones.
+    /// Listens on all of `addrs`, as [`Self::bind`] on one.
     pub fn bind_all(addrs: &[SocketAddr]) -> Result<Self, MeshError> {
         let mut listener =
             Listener { sockets: Vec::new(), addrs: Vec::new(), rdma: Rdma::system() };
-        for &addr in addrs {
-            let bound = TcpListener::bind(addr).and_then(|socket| {
-                socket.set_nonblocking(true)?;
-                listener.addrs.push(socket.local_addr()?);
-                listener.sockets.push(socket);
-                Ok(())
-            });
-            bound.map_err(|source| MeshError::Bind { addr, source })?;
-        }
+        addrs.iter().try_for_each(|addr| listener.also_bind(*addr))?;
         Ok(listener)
+    }
+
+    /// Listens on one address more.
+    pub fn also_bind(&mut self, addr: SocketAddr) -> Result<(), MeshError> {
+        let bound = TcpListener::bind(addr).and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            self.addrs.push(socket.local_addr()?);
+            self.sockets.push(socket);
+            Ok(())
+        });
+        bound.map_err(|source| MeshError::Bind { addr, source })
     }
 
     /// Uses these RDMA devices instead of the machine's own.
@@ -132,8 +79,17 @@ impl Listener {
     }
 }
 
-/// Meets all other ranks and returns a link to each, in order of rank. Raising `abort` ends the
-/// wait at once; the deadline ends it with the missing ranks named.
+/// What a rank has once all have met.
+#[derive(Default)]
+pub struct Met {
+    /// One to each other rank, in order of rank.
+    pub links: Vec<Box<dyn Link>>,
+    /// What is not as it was asked for, for a person to read: addresses that lead nowhere.
+    pub notes: Vec<String>,
+}
+
+/// Meets all other ranks. Raising `abort` ends the wait at once; the deadline ends it with the
+/// missing ranks named. Of several addresses of a rank one that is reached is enough.
 ///
 /// ```
 /// # use std::{sync::atomic::AtomicBool, thread, time::Duration};
@@ -158,7 +114,7 @@ impl Listener {
 ///     for rank in 0..2 {
 ///         let (listener, config) = (&listeners[rank], config(rank));
 ///         scope.spawn(move || {
-///             let links = connect_mesh(listener, &config, &AtomicBool::new(false)).unwrap();
+///             let links = connect_mesh(listener, &config, &AtomicBool::new(false)).unwrap().links;
 ///             assert_eq!(links[0].info().peer, 1 - rank);
 ///         });
 ///     }
@@ -168,13 +124,14 @@ pub fn connect_mesh(
     listener: &Listener,
     config: &MeshConfig,
     abort: &AtomicBool,
-) -> Result<Vec<Box<dyn Link>>, MeshError> {
+) -> Result<Met, MeshError> {
     validate(config)?;
     let mut mesh = Mesh::new(config, &listener.rdma)?;
     loop {
         mesh.accept(listener)?;
         mesh.dial();
         mesh.greet()?;
+        mesh.settle();
         if mesh.is_complete() {
             return mesh.into_links(abort);
         }
@@ -200,40 +157,6 @@ fn unfit(error: LinkError, abort: &AtomicBool, started: Instant) -> MeshError {
     MeshError::Missing { waited_ms: started.elapsed().as_millis() as u64, missing }
 }
 
-fn validate(config: &MeshConfig) -> Result<(), MeshError> {
-    let (ranks, rank) = (config.addrs.len(), config.rank);
-    if !(1..=RANKS_MAX).contains(&ranks) {
-        let limit = format!("1 to {RANKS_MAX}");
-        return Err(MeshError::Config { what: "number of ranks", value: ranks as u64, limit });
-    }
-    if rank >= ranks {
-        let limit = format!("the ranks 0 to {}", ranks - 1);
-        return Err(MeshError::Config { what: "rank", value: rank as u64, limit });
-    }
-    for (at, addrs) in config.addrs.iter().enumerate().filter(|(at, _)| *at != rank) {
-        if !(1..=LINKS_MAX).contains(&addrs.len()) {
-            let (what, value) = ("number of addresses of a rank", addrs.len() as u64);
-            let limit = format!("1 to {LINKS_MAX} (rank {at})");
-            return Err(MeshError::Config { what, value, limit });
-        }
-    }
-    let links_max = if config.preference == Preference::Shm { 1 } else { LINKS_MAX };
-    if let Some(links) = config.links.filter(|links| !(1..=links_max).contains(links)) {
-        let limit = match links_max {
-            1 => "what shared memory needs, which is 1".to_string(),
-            _ => format!("1 to {LINKS_MAX}"),
-        };
-        let (what, value) = ("number of links between two ranks", links as u64);
-        return Err(MeshError::Config { what, value, limit });
-    }
-    if config.latency > LATENCY_MAX {
-        let limit = format!("0 to {}", LATENCY_MAX.as_micros());
-        let value = config.latency.as_micros().min(u64::MAX.into()) as u64;
-        return Err(MeshError::Config { what: "link latency in us", value, limit });
-    }
-    Ok(())
-}
-
 /// A mesh in the making.
 struct Mesh<'a> {
     config: &'a MeshConfig,
@@ -246,13 +169,7 @@ struct Mesh<'a> {
     dials: Vec<Dial>,
     /// Connections that strangers, or higher ranks, have opened.
     accepted: Vec<(Handshake, Instant)>,
-}
-
-/// What two ranks need of each other: links, and signs of life beside each.
-#[derive(Default)]
-struct Pair {
-    links: [Option<Greeted>; LINKS_MAX],
-    beats: [bool; LINKS_MAX],
+    notes: Vec<String>,
 }
 
 impl<'a> Mesh<'a> {
@@ -260,14 +177,16 @@ impl<'a> Mesh<'a> {
         let ranks = config.addrs.len();
         let first =
             (0..config.rank).map(|peer| Dial::new(config, peer, Purpose::Link, 0)).collect();
+        let pair = |peer| Pair::new(config.links_with(peer), config.ways_with(peer));
         Ok(Mesh {
             config,
             context: Context::new(config, rdma),
             started: Instant::now(),
             pulse: Pulse::start(ranks).map_err(MeshError::Pulse)?,
-            pairs: (0..ranks).map(|_| Pair::default()).collect(),
+            pairs: (0..ranks).map(pair).collect(),
             dials: first,
             accepted: Vec::new(),
+            notes: Vec::new(),
         })
     }
 
@@ -278,14 +197,16 @@ impl<'a> Mesh<'a> {
 
     /// One link a pair. Bonds are measured pair by pair in the same order on all ranks, so that
     /// each finds its peer ready.
-    fn into_links(self, abort: &AtomicBool) -> Result<Vec<Box<dyn Link>>, MeshError> {
+    fn into_links(mut self, abort: &AtomicBool) -> Result<Met, MeshError> {
+        self.note_shared_memory();
         let pulse = Arc::new(self.pulse);
         let patience = speed::Patience { until: Instant::now() + self.config.deadline, abort };
         let mut links = Vec::with_capacity(self.pairs.len());
         for pair in self.pairs {
             let mut all = Vec::new();
-            for greeted in pair.links.into_iter().flatten() {
-                let (path, vital) = (greeted.path(), Vital::new(pulse.clone(), greeted.peer));
+            for greeted in pair.into_links() {
+                let ways = self.context.ways_with(greeted.peer);
+                let (path, vital) = (greeted.path(ways), Vital::new(pulse.clone(), greeted.peer));
                 all.push((greeted.into_link(&self.context, vital)?, path));
             }
             match all.len() {
@@ -296,7 +217,7 @@ impl<'a> Mesh<'a> {
                 }
             }
         }
-        Ok(links)
+        Ok(Met { links, notes: self.notes })
     }
 
     fn accept(&mut self, listener: &Listener) -> Result<(), MeshError> {
@@ -358,28 +279,82 @@ impl<'a> Mesh<'a> {
     fn keep(&mut self, greeted: Greeted) {
         let (peer, index) = (greeted.peer, greeted.index);
         let pair = &mut self.pairs[peer];
+        let path = greeted.path(self.context.ways_with(peer));
         match greeted.purpose {
-            Purpose::Link if pair.links[index].is_none() => {
-                if let Some(beats) = greeted.shm_beats(&self.context) {
-                    pair.beats[index] = true;
-                    self.pulse.add(peer, index, greeted.path(), beats);
-                } else if peer < self.config.rank {
-                    self.dials.push(Dial::new(self.config, peer, Purpose::Beats, index));
+            Purpose::Link => {
+                let beats = greeted.shm_beats(&self.context);
+                if !pair.add_link(greeted) {
+                    return;
                 }
-                pair.links[index] = Some(greeted);
-                // Whether the first link shares memory decides whether there are others.
-                if index == 0 && peer < self.config.rank {
-                    let more = 1..self.pairs[peer].wanted();
-                    let dial = |index| Dial::new(self.config, peer, Purpose::Link, index);
-                    self.dials.extend(more.map(dial));
+                match beats {
+                    Some(beats) => {
+                        pair.add_beats(index);
+                        self.pulse.add(peer, index, path, beats);
+                        self.only(peer, LinkSet::FIRST);
+                    }
+                    None if peer < self.config.rank => {
+                        self.dials.push(Dial::new(self.config, peer, Purpose::Beats, index));
+                    }
+                    None => {}
                 }
             }
-            Purpose::Beats if !pair.beats[index] => {
-                pair.beats[index] = true;
-                let path = greeted.path();
-                self.pulse.add(peer, index, path, greeted.into_beats(&self.context));
+            Purpose::Beats => {
+                if pair.add_beats(index) {
+                    self.pulse.add(peer, index, path, greeted.into_beats(&self.context));
+                }
             }
-            Purpose::Link | Purpose::Beats => {}
+            Purpose::Settle => {
+                if let Some(kept) = LinkSet::from_bits(index) {
+                    pair.keep(kept);
+                    self.pulse.keep(peer, kept);
+                }
+            }
+        }
+    }
+
+    /// Goes on with these links to a rank that this one dials, and gives the others up.
+    fn only(&mut self, peer: usize, kept: LinkSet) {
+        self.dials.retain(|dial| dial.peer != peer || dial.is_done());
+        self.pulse.keep(peer, kept);
+    }
+
+    /// Tries further ways to the ranks that this one dials, and chooses among those that stand.
+    fn settle(&mut self) {
+        let now = Instant::now();
+        for peer in 0..self.config.rank {
+            let further = self.pairs[peer].further(now, self.started);
+            let dial = |index| Dial::new(self.config, peer, Purpose::Link, index);
+            self.dials.extend(further.map(dial));
+            if let Some(chosen) = self.pairs[peer].choose(now) {
+                self.note_left_out(peer, chosen);
+                self.only(peer, chosen);
+                self.dials.push(Dial::settle(self.config, peer, chosen));
+            }
+        }
+    }
+
+    fn note_left_out(&mut self, peer: usize, chosen: LinkSet) {
+        for index in self.pairs[peer].left_out(chosen) {
+            let mut dials = self.dials.iter().filter(|dial| dial.peer == peer);
+            let stuck = dials.find(|dial| dial.index() == index && !dial.is_done());
+            let reason = stuck.map_or("it did not come".to_string(), Dial::reason);
+            let (own, number) = (self.config.rank, index + 1);
+            self.notes.push(format!(
+                "link {number} between ranks {own} and {peer} is left out: {reason}; check the \
+                 address (`sinew up --link-addresses`), the cable and the firewall"
+            ));
+        }
+    }
+
+    /// Says once for each pair that the links that were asked for are not used.
+    fn note_shared_memory(&mut self) {
+        let Some(links @ 2..) = self.config.links else { return };
+        let own = self.config.rank;
+        for (peer, _) in self.pairs[..own].iter().enumerate().filter(|(_, p)| p.shares_memory()) {
+            self.notes.push(format!(
+                "ranks {own} and {peer} run on one machine and share memory, which is one link: \
+                 --links {links} is of no use to them (--transport tcp would be slower)"
+            ));
         }
     }
 
@@ -400,25 +375,11 @@ impl<'a> Mesh<'a> {
     }
 }
 
-impl Pair {
-    fn is_complete(&self) -> bool {
-        let wanted = self.wanted();
-        let links = self.links[..wanted].iter().zip(&self.beats);
-        links.into_iter().all(|(link, beats)| link.is_some() && *beats)
-    }
-
-    /// Links of this pair: more than one only where the first has turned out not to share memory.
-    fn wanted(&self) -> usize {
-        let first = self.links[0].as_ref().filter(|first| first.mapping.is_none());
-        first.map_or(1, |first| first.agreement.links)
-    }
-}
-
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
-    use crate::Transport;
     use crate::shm_object::ObjectName;
+    use crate::{Encryption, HostId, Preference, Secret, Transport};
 
     #[test]
     fn where_shared_memory_fails_auto_takes_tcp_and_shm_says_why() {
@@ -456,7 +417,7 @@ mod tests {
             std::fs::remove_dir(&squatter).unwrap();
             for end in ends {
                 match (preference, end) {
-                    (Preference::Auto, Ok(links)) => {
+                    (Preference::Auto, Ok(Met { links, .. })) => {
                         assert_eq!(links[0].info().transport, Transport::Tcp);
                         assert!(links[0].info().same_host);
                     }

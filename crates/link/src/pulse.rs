@@ -17,6 +17,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::LINKS_MAX;
+use crate::pair::LinkSet;
 
 /// Between two beats: a dozen fit the usual limit of 3 s, so that a lost or late one is no loss.
 pub const BEAT: Duration = Duration::from_millis(250);
@@ -100,6 +101,16 @@ impl Pulse {
         channel.beat();
         let mut peers = self.shared.peers.lock().unwrap_or_else(PoisonError::into_inner);
         peers.push(Peer { rank, index, path, channel, has_left: false });
+    }
+
+    /// From now on beats to `rank` beside these links only.
+    pub fn keep(&self, rank: usize, kept: LinkSet) {
+        let mut peers = self.shared.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        peers.retain(|peer| peer.rank != rank || kept.contains(peer.index));
+        let silence_ms = &self.shared.silence_ms[rank * LINKS_MAX..][..LINKS_MAX];
+        for (_, ms) in silence_ms.iter().enumerate().filter(|(index, _)| !kept.contains(*index)) {
+            ms.store(0, Ordering::Relaxed);
+        }
     }
 }
 

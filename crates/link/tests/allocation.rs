@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use engine::{Local, LocalOptions};
 use gguf::File;
-use protocol::{CacheType, Transport};
+use protocol::{CacheType, Stage, Transport};
 
-use collective::{Algorithm, Group, Options, ReducePlan};
+use collective::{Algorithm, Group, Options, ReducePlan, Wire};
 use sinew_link::rdma::Fabric;
 use sinew_link::{
     Encryption, HostId, Link, Listener, MeshConfig, Preference, Secret, connect_mesh,
@@ -105,7 +105,7 @@ fn on_pair(
             let act = &act;
             scope.spawn(move || {
                 let abort = AtomicBool::new(false);
-                act(rank, connect_mesh(listener, &config, &abort).unwrap().pop().unwrap())
+                act(rank, connect_mesh(listener, &config, &abort).unwrap().links.pop().unwrap())
             })
         });
         threads.map(|thread| thread.join().unwrap()).map(|(count, _held)| count)
@@ -141,10 +141,16 @@ fn messages_cost_no_allocation() {
 /// Here and not with the collectives, whose crate holds no unsafe code, which an allocator is.
 #[test]
 fn an_all_reduce_costs_no_allocation() {
+    let ways = [
+        (Algorithm::OneShot, Wire::F32),
+        (Algorithm::TwoPhase, Wire::F32),
+        (Algorithm::TwoPhase, Wire::Int8),
+        (Algorithm::Ring, Wire::F32),
+    ];
     for kind in KINDS {
-        for algorithm in [Algorithm::OneShot, Algorithm::TwoPhase, Algorithm::Ring] {
+        for (algorithm, wire) in ways {
             let counts = on_pair(kind, |rank, link| {
-                let options = Options { algorithm, ..Options::default() };
+                let options = Options { algorithm, wire, ..Options::default() };
                 let abort = Arc::new(AtomicBool::new(false));
                 let mut group = Group::new(rank, vec![link], abort, options).unwrap();
                 // An uneven split, so that a rank sends several parts.
@@ -159,8 +165,39 @@ fn an_all_reduce_costs_no_allocation() {
                 }
                 (COUNT.get() - before, Box::new(group))
             });
-            assert_eq!(counts, [0, 0], "{kind:?} {algorithm:?}");
+            assert_eq!(counts, [0, 0], "{kind:?} {algorithm:?} {wire:?}");
         }
+    }
+}
+
+/// Between the stages of a pipeline. A message that comes before it is asked for needs a buffer, and
+/// how many do at once is for the scheduler of the system: but no more than six can, and each grows
+/// to the longest message once.
+#[test]
+fn messages_between_stages_stop_to_cost_allocations() {
+    const BUFFERS_MAX: usize = 6;
+    for kind in KINDS {
+        let growing = on_pair(kind, |rank, link| {
+            let abort = Arc::new(AtomicBool::new(false));
+            let group = Group::new(rank, vec![link], abort, Options::default()).unwrap();
+            let mut group = group.with_stage(rank..rank + 1).unwrap();
+            let (out, mut back) = (vec![rank as u8; 100_000], Vec::new());
+            let mut allocates = || {
+                let before = COUNT.get();
+                for _ in 0..20 {
+                    // As with two steps in flight.
+                    group.post(1 - rank, &out).unwrap();
+                    group.post(1 - rank, &out[..9000]).unwrap();
+                    group.take(1 - rank, &mut back).unwrap();
+                    group.take_idle(1 - rank, &mut back).unwrap();
+                }
+                COUNT.get() > before
+            };
+            let growing = (0..40).filter(|_| allocates()).count();
+            (growing, Box::new(group))
+        });
+        let most = growing.into_iter().max().unwrap();
+        assert!(most <= 2 * BUFFERS_MAX, "{kind:?}: {growing:?} of 40 times");
     }
 }
 
@@ -168,22 +205,11 @@ fn an_all_reduce_costs_no_allocation() {
 #[test]
 fn a_token_costs_no_allocation() {
     for name in ["llama3-tied", "gemma3", "qwen3moe", "gpt-oss", "deepseek-v3"] {
-        for shares in [&[1][..], &[2, 1]] {
-            let path = format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
-            let options = LocalOptions {
-                shares: shares.to_vec(),
-                stages: Vec::new(),
-                whole_experts: false,
-                cache_type: CacheType::Auto,
-                transport: Transport::Shm,
-                links: None,
-                link_latency: Duration::ZERO,
-                threads: 1,
-                context_tokens: 256,
-                sequences_max: 2,
-            };
-            let source = Arc::new(File::open(path).unwrap());
-            let mut local = Local::start(source, &options).unwrap();
+        let layers = start(name, &[1], Vec::new()).rank().config().layers;
+        let half = |layers| Stage { ranks: 1, layers };
+        let pipeline = vec![half(layers / 2), half(layers - layers / 2)];
+        for (shares, stages) in [(&[1][..], vec![]), (&[2, 1], vec![]), (&[1, 1], pipeline)] {
+            let mut local = start(name, shares, stages.clone());
             // Buffers grow with the first steps: here to all experts, and past a page of the cache.
             let mut token = local.next(&[7; 20]).unwrap();
             for _ in 0..60 {
@@ -193,9 +219,26 @@ fn a_token_costs_no_allocation() {
             for _ in 0..8 {
                 token = local.next(&[token]).unwrap();
             }
-            assert_eq!(COUNT.get() - before, 0, "{name} over {shares:?}");
+            assert_eq!(COUNT.get() - before, 0, "{name} over {shares:?} in {stages:?}");
         }
     }
+}
+
+fn start(name: &str, shares: &[u32], stages: Vec<Stage>) -> Local {
+    let path = format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
+    let options = LocalOptions {
+        shares: shares.to_vec(),
+        stages,
+        whole_experts: false,
+        cache_type: CacheType::Auto,
+        transport: Transport::Shm,
+        links: None,
+        link_latency: Duration::ZERO,
+        threads: 1,
+        context_tokens: 256,
+        sequences_max: 2,
+    };
+    Local::start(Arc::new(File::open(path).unwrap()), &options).unwrap()
 }
 
 /// What moves messages waits for nobody: the only lock is the one between the thread that beats and

@@ -51,6 +51,9 @@ pub enum Event {
     /// All links of this epoch are up; rank 0 now takes requests.
     Linked {
         epoch: u64,
+        /// What of them is not as it was asked for, for a person to read.
+        #[serde(default)]
+        notes: Vec<String>,
     },
     /// Generated tokens of one request, in order; more than one where several were ready.
     Tokens {

@@ -105,6 +105,7 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             requests_running: 2,
             last_decode_tokens_per_sec: rate,
             placement: vec![],
+            notes: Vec::new(),
         }
     };
     let (loading, ready) = (InstanceState::Loading, InstanceState::Ready);

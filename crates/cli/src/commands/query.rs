@@ -73,6 +73,9 @@ pub fn ps(args: &QueryArgs) -> Result<(), CliError> {
         {
             say!("{}: {reason}", instance.model);
         }
+        for note in &instance.notes {
+            say!("{}: {note}", instance.model);
+        }
     }
     Ok(())
 }

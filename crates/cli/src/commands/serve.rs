@@ -63,5 +63,6 @@ pub fn place(client: &Client, request: &ServeRequest) -> Result<String, CliError
     if placed.ranks.len() > 1 {
         placed.placement.iter().for_each(|line| eprintln!("{line}"));
     }
+    placed.notes.iter().for_each(|note| eprintln!("note: {note}"));
     Ok(placed.model)
 }

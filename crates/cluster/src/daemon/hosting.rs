@@ -143,6 +143,9 @@ impl Daemon {
                     match &event {
                         Said::Listening { .. } => hosted.listening = Some(event.clone()),
                         Said::Loaded { .. } => hosted.loaded = Some(event.clone()),
+                        Said::Linked { notes, .. } => {
+                            notes.iter().for_each(|note| warn!(worker, "{note}"));
+                        }
                         _ => {}
                     }
                 }

@@ -72,7 +72,10 @@ impl Instance {
                 (found.loaded_bytes, found.total_bytes) = (done_bytes, total_bytes);
             }
             Said::Loaded { weight_bytes, kv_bytes, .. } => found.loaded(weight_bytes, kv_bytes),
-            Said::Linked { epoch: linked } => found.linked = linking && linked == epoch,
+            Said::Linked { epoch: linked, notes } => {
+                found.linked = linking && linked == epoch;
+                found.notes = notes;
+            }
             Said::Tokens { request, tokens } => {
                 if at == 0 && self.requests.is_running(request) {
                     self.emit(request, GenerateEvent::Tokens(tokens));

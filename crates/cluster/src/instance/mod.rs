@@ -303,6 +303,7 @@ impl Instance {
             _ => InstanceState::Recovering { reason: reason() },
         };
         let fixed = &self.fixed;
+        let workers = || self.ranks.iter().filter_map(|rank| rank.worker.as_ref());
         InstanceStatus {
             id: fixed.id.clone(),
             model: fixed.model.clone(),
@@ -315,6 +316,7 @@ impl Instance {
             requests_running: self.requests.running(),
             last_decode_tokens_per_sec: self.last_decode_tokens_per_sec,
             placement: Vec::new(),
+            notes: workers().flat_map(|worker| worker.notes.clone()).collect(),
         }
     }
 

@@ -54,6 +54,8 @@ pub(super) struct Worker {
     pub total_bytes: u64,
     pub kv_bytes: u64,
     pub linked: bool,
+    /// What of its links is not as it was asked for.
+    pub notes: Vec<String>,
     /// It has been told to end.
     pub ending: bool,
     pub heard_at: Duration,
@@ -193,6 +195,7 @@ impl Worker {
             total_bytes: 0,
             kv_bytes: 0,
             linked: false,
+            notes: Vec::new(),
             ending: false,
             heard_at: now,
             is_suspect: false,

@@ -243,7 +243,11 @@ impl World {
         if found.len() == ranks {
             for (node, worker) in found {
                 self.hosts[node].workers.get_mut(&worker).expect("found above").linked = true;
-                self.tell(node, 3, Event::Said { worker, event: Said::Linked { epoch } });
+                self.tell(
+                    node,
+                    3,
+                    Event::Said { worker, event: Said::Linked { epoch, notes: Vec::new() } },
+                );
             }
         }
     }

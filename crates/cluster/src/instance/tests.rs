@@ -74,8 +74,8 @@ fn ready() -> Instance {
     let mut instance = instance();
     load(&mut instance, 1, 1);
     load(&mut instance, 2, 2);
-    says(&mut instance, 1, Said::Linked { epoch: 1 }, 3);
-    says(&mut instance, 2, Said::Linked { epoch: 1 }, 3);
+    says(&mut instance, 1, Said::Linked { epoch: 1, notes: Vec::new() }, 3);
+    says(&mut instance, 2, Said::Linked { epoch: 1, notes: Vec::new() }, 3);
     assert_eq!(instance.status().state, InstanceState::Ready);
     instance
 }
@@ -136,8 +136,11 @@ fn an_instance_comes_up_and_answers() {
         };
         assert_eq!(*endpoints, expected);
     }
-    assert_eq!(brief(&says(&mut instance, 1, Said::Linked { epoch: 1 }, 3)), "");
-    assert_eq!(brief(&says(&mut instance, 2, Said::Linked { epoch: 1 }, 3)), "generate1#1");
+    assert_eq!(brief(&says(&mut instance, 1, Said::Linked { epoch: 1, notes: Vec::new() }, 3)), "");
+    assert_eq!(
+        brief(&says(&mut instance, 2, Said::Linked { epoch: 1, notes: Vec::new() }, 3)),
+        "generate1#1"
+    );
     assert_eq!(submit(&mut instance, 4), "generate1#2");
     assert_eq!(submit(&mut instance, 4), "waiting#3");
     let tokens = Said::Tokens { request: 1, tokens: vec![1] };
@@ -194,8 +197,11 @@ fn a_lost_node_is_waited_for_then_done_without() {
     let effects = instance.step(Event::NodeUp { node: B, path: PATH }, ms(5000));
     assert_eq!(brief(&effects), "spawn2");
     assert_eq!(brief(&load(&mut instance, 2, 5001)), "connect1@2 connect2@2");
-    says(&mut instance, 1, Said::Linked { epoch: 2 }, 5002);
-    assert_eq!(brief(&says(&mut instance, 2, Said::Linked { epoch: 2 }, 5003)), "generate1#2");
+    says(&mut instance, 1, Said::Linked { epoch: 2, notes: Vec::new() }, 5002);
+    assert_eq!(
+        brief(&says(&mut instance, 2, Said::Linked { epoch: 2, notes: Vec::new() }, 5003)),
+        "generate1#2"
+    );
 
     instance.step(down(), ms(6000));
     assert_eq!(brief(&instance.step(Event::Tick, ms(15_900))), "");
@@ -260,7 +266,7 @@ fn a_worker_that_does_not_react_is_killed() {
 
     instance.step(Event::Tick, ms(121_000));
     assert_eq!(brief(&load(&mut instance, 3, 121_000)), "connect1@1 connect3@1");
-    says(&mut instance, 1, Said::Linked { epoch: 1 }, 121_001);
+    says(&mut instance, 1, Said::Linked { epoch: 1, notes: Vec::new() }, 121_001);
     assert_eq!(brief(&instance.step(Event::Tick, ms(141_000))), "kill3 disconnect1");
 }
 
@@ -303,7 +309,7 @@ fn what_older_epochs_say_is_ignored() {
     assert_eq!(brief(&instance.step(Event::Tick, ms(111))), "connect1@2 connect2@2");
     for (epoch, expected) in [(1, false), (2, true)] {
         for worker in [1, 2] {
-            says(&mut instance, worker, Said::Linked { epoch }, 112);
+            says(&mut instance, worker, Said::Linked { epoch, notes: Vec::new() }, 112);
         }
         assert_eq!(instance.status().state == InstanceState::Ready, expected, "epoch {epoch}");
     }
@@ -359,7 +365,7 @@ fn a_worker_that_was_named_and_then_does_not_link_is_killed_soon() {
 }
 
 fn linked(epoch: u64) -> Said {
-    Said::Linked { epoch }
+    Said::Linked { epoch, notes: Vec::new() }
 }
 
 #[test]
@@ -379,8 +385,8 @@ fn pauses_grow_until_an_answer_is_completed() {
         now += pause.as_millis() as u64;
         instance.step(Event::Tick, ms(now));
         epoch += 1;
-        says(&mut instance, 1, Said::Linked { epoch }, now);
-        says(&mut instance, 2, Said::Linked { epoch }, now);
+        says(&mut instance, 1, Said::Linked { epoch, notes: Vec::new() }, now);
+        says(&mut instance, 2, Said::Linked { epoch, notes: Vec::new() }, now);
         assert_eq!(instance.status().state, InstanceState::Ready);
     }
     assert_eq!(pauses, [100, 100, 500, 100, 100]);

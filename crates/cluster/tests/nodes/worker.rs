@@ -184,7 +184,7 @@ impl Worker {
         }
         if !self.linked && self.epoch > 0 && self.links.len() + 1 == self.spec.shares.len() {
             self.linked = true;
-            say(&Event::Linked { epoch: self.epoch });
+            say(&Event::Linked { epoch: self.epoch, notes: Vec::new() });
         }
     }
 

@@ -96,7 +96,7 @@ fn epoch(listener: &Listener, order: &Order, abort: Arc<AtomicBool>) -> (usize, 
         deadline: LINK_DEADLINE,
     };
     let links = match connect_mesh(listener, &config, &abort) {
-        Ok(links) => links,
+        Ok(met) => met.links,
         Err(error) => return (0, 0, format!("unlinked {error}")),
     };
     println!("linked");

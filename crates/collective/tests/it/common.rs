@@ -86,7 +86,8 @@ pub fn run_with_abort<T: Send>(
     })
 }
 
-fn run_links<T: Send>(
+/// As [`run`], with the links themselves.
+pub fn run_links<T: Send>(
     ranks: usize,
     preference: Preference,
     act: impl Fn(usize, Vec<Box<dyn Link>>, Arc<AtomicBool>) -> T + Sync,
@@ -116,7 +117,7 @@ fn run_links<T: Send>(
             let act = &act;
             scope.spawn(move || {
                 let abort = Arc::new(AtomicBool::new(false));
-                let links = connect_mesh(listener, &config, &abort).unwrap();
+                let links = connect_mesh(listener, &config, &abort).unwrap().links;
                 act(rank, links, abort)
             })
         };

@@ -39,7 +39,7 @@ fn group(
         deadline: Duration::from_secs(20),
     };
     let abort = Arc::new(AtomicBool::new(false));
-    let links = connect_mesh(listener, &config, &abort).unwrap();
+    let links = connect_mesh(listener, &config, &abort).unwrap().links;
     Group::new(rank, links, abort, Options::default()).unwrap()
 }
 

@@ -1,9 +1,12 @@
 //! Stages: collectives within one, messages between them, and nobody in anybody's way.
 
+use std::sync::Barrier;
+use std::time::Duration;
+
 use link::Preference;
 use sinew_collective::{CollectiveError, Group, Options, ReducePlan};
 
-use crate::common::run;
+use crate::common::{run, run_links};
 
 const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
 
@@ -101,6 +104,40 @@ fn a_lost_rank_of_another_stage_is_named_in_every_kind_of_wait() {
                 assert!(named, "{transport:?} wait {wait}: rank {rank} blames {end:?}");
             }
         }
+    }
+}
+
+/// The first bytes of a message of 100, as a rank writes them that then gets stuck.
+fn begun_message() -> Vec<u8> {
+    const SEND: u8 = 6;
+    let mut message = [0; 24];
+    (message[0], message[8]) = (SEND, 100);
+    message.to_vec()
+}
+
+#[test]
+fn a_message_that_does_not_go_on_is_late_though_its_beginning_may_take_forever() {
+    let wait_max = Duration::from_millis(150);
+    for transport in TRANSPORTS {
+        let ended = Barrier::new(2);
+        let ends = run_links(2, transport, |rank, mut links, abort| {
+            let options = Options { wait_max, ..Options::default() };
+            if rank == 1 {
+                std::thread::sleep(2 * wait_max);
+                let message = begun_message();
+                let slot = links[0].poll_send(message.len()).unwrap().unwrap();
+                slot[..message.len()].copy_from_slice(&message);
+                links[0].commit(message.len()).unwrap();
+                ended.wait();
+                return None;
+            }
+            let group = Group::new(0, links, abort, options).unwrap();
+            let end = group.with_stage(0..1).unwrap().take_idle(1, &mut Vec::new());
+            ended.wait();
+            Some(end)
+        });
+        let end = ends.into_iter().flatten().next().unwrap();
+        assert!(matches!(end, Err(CollectiveError::Late { rank: 1, .. })), "{end:?}");
     }
 }
 

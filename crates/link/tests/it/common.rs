@@ -52,7 +52,10 @@ pub fn config(addrs: Vec<Vec<SocketAddr>>) -> MeshConfig {
 pub fn meshes(listeners: &[Listener], configs: Vec<MeshConfig>) -> Vec<Mesh> {
     thread::scope(|scope| {
         let start = |(listener, config): (_, MeshConfig)| {
-            scope.spawn(move || connect_mesh(listener, &config, &AtomicBool::new(false)))
+            scope.spawn(move || {
+                let met = connect_mesh(listener, &config, &AtomicBool::new(false))?;
+                Ok(met.links)
+            })
         };
         let threads: Vec<_> = listeners.iter().zip(configs).map(start).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -94,14 +97,18 @@ pub fn unequal_bond() -> Pair {
     wired_bond([delay(Duration::ZERO), delay(SLOW)])
 }
 
+/// A listener with so many addresses.
+pub fn listener_of(addrs: usize) -> Listener {
+    let any_port = "127.0.0.1:0".parse().unwrap();
+    Listener::bind_all(&vec![any_port; addrs]).unwrap()
+}
+
 /// Two ranks with two addresses each, each of which leads over a [`wire`].
 pub fn wired_bond<F>(before: [F; 2]) -> Pair
 where
     F: Fn(usize) -> bool + Clone + Send + 'static,
 {
-    let any_port = "127.0.0.1:0".parse().unwrap();
-    let listeners: Vec<Listener> =
-        (0..2).map(|_| Listener::bind_all(&[any_port, any_port]).unwrap()).collect();
+    let listeners = [listener_of(2), listener_of(2)];
     let config = MeshConfig { preference: Preference::Tcp, ..config(addrs(&listeners)) };
     let mut configs = same(&config);
     for (addr, before) in configs[1].addrs[0].iter_mut().zip(before) {

@@ -4,5 +4,6 @@ mod bond;
 mod common;
 mod mesh;
 mod rdma;
+mod reach;
 mod suite;
 mod tamper;

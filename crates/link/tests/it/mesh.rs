@@ -15,7 +15,8 @@ use crate::common::{Mesh, PATIENCE, addrs, config, listeners, meshes, recv, same
 
 /// Builds one rank's mesh in the calling thread.
 fn build(listener: &Listener, config: &MeshConfig, rank: usize) -> Mesh {
-    connect_mesh(listener, &MeshConfig { rank, ..config.clone() }, &AtomicBool::new(false))
+    let config = MeshConfig { rank, ..config.clone() };
+    Ok(connect_mesh(listener, &config, &AtomicBool::new(false))?.links)
 }
 
 /// Long enough for what should arrive, short enough to wait for what should not.
@@ -185,7 +186,7 @@ fn another_version_is_answered_with_ours() {
         stream.write_all(&word_of_version(9)).unwrap();
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).unwrap();
-        assert_eq!(answer, *b"sinewlnk\x04\0\0\0");
+        assert_eq!(answer, *b"sinewlnk\x05\0\0\0");
         abort.store(true, Ordering::Relaxed);
         assert!(matches!(rank_0.join().unwrap(), Err(MeshError::Aborted)));
     });
@@ -203,7 +204,7 @@ fn a_listener_of_another_version_is_told_with_both() {
         }
     });
     let text = build(&dialer, &config, 1).err().unwrap().to_string();
-    assert!(text.contains("version 9 of the link protocol, this rank 4"), "{text}");
+    assert!(text.contains("version 9 of the link protocol, this rank 5"), "{text}");
 }
 
 fn word_of_version(version: u32) -> [u8; 224] {

@@ -264,6 +264,7 @@ fn two_nodes() -> ClusterStatus {
             requests_running: 0,
             last_decode_tokens_per_sec: Some(21.5),
             placement: vec![],
+            notes: Vec::new(),
         }],
         notices: vec![],
     }

@@ -127,8 +127,8 @@ fn connect(args: &BenchNetArgs, listener: &Listener, meeting: &Meeting) -> Resul
         deadline: LINK_DEADLINE,
     };
     let abort = Arc::new(AtomicBool::new(false));
-    let links = connect_mesh(listener, &config, &abort);
-    let links = links.map_err(|error| CliError::Refused(error.to_string()))?;
+    let met = connect_mesh(listener, &config, &abort);
+    let links = met.map_err(|error| CliError::Refused(error.to_string()))?.links;
     let (algorithm, wire) = (args.algorithm(), args.wire());
     let options = Options { algorithm, wire, ..Options::default() };
     Group::new(meeting.rank, links, abort, options).map_err(failed)

@@ -1,0 +1,110 @@
+//! What the ranks of a mesh are told before they meet.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::delay::LATENCY_MAX;
+use crate::{HostId, LINKS_MAX, MeshError, Secret};
+
+/// Ranks in a mesh at most: a rank holds a link, half a MiB of buffers and a socket for each.
+pub const RANKS_MAX: usize = 64;
+
+/// Which transport a pair should use. Both ranks of a pair must be able to agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Preference {
+    /// Shared memory where both ranks run on one machine and it works, RDMA where both have a
+    /// port on one wire and it works, else TCP.
+    #[default]
+    Auto = 0,
+    /// Shared memory or an error.
+    Shm = 1,
+    /// TCP even on one machine.
+    Tcp = 2,
+    /// RDMA or an error.
+    Rdma = 3,
+}
+
+/// Whether TCP frames are sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Encryption {
+    #[default]
+    Sealed = 0,
+    /// In the clear, to measure what sealing costs. The greeting is authenticated all the same.
+    Plain = 1,
+}
+
+/// Who meets, and on what terms. Everything but `rank` and `host` must be the same on all ranks.
+#[derive(Debug, Clone)]
+pub struct MeshConfig {
+    pub rank: usize,
+    /// Where each rank listens, by rank: one address or several, as of several cables. Of this
+    /// rank's own only the number counts.
+    pub addrs: Vec<Vec<SocketAddr>>,
+    /// Links between two ranks that do not share memory, each to the next address of the one that
+    /// is dialed. `None`: as many as both have addresses.
+    pub links: Option<usize>,
+    pub instance: [u8; 16],
+    /// Counts the meshes of this instance; a rank of an older one is refused.
+    pub epoch: u64,
+    pub secret: Secret,
+    pub preference: Preference,
+    pub encryption: Encryption,
+    pub host: HostId,
+    /// Delays every message by this long ([`crate::Delay`]); only with all ranks on one machine.
+    pub latency: Duration,
+    /// How long to wait for all ranks together.
+    pub deadline: Duration,
+}
+
+impl MeshConfig {
+    pub(crate) fn links_with(&self, peer: usize) -> usize {
+        let addrs = self.addrs[peer].len().min(self.addrs[self.rank].len());
+        self.links.unwrap_or(addrs.min(LINKS_MAX))
+    }
+
+    /// Connections that the pair may try, so that one address that leads nowhere does not part
+    /// two ranks that have another.
+    pub(crate) fn ways_with(&self, peer: usize) -> usize {
+        let dialed = self.addrs[peer.min(self.rank)].len().min(LINKS_MAX);
+        match self.preference {
+            Preference::Shm => 1,
+            _ => self.links_with(peer).max(dialed),
+        }
+    }
+}
+
+/// # Errors
+/// A number is outside what a mesh can have.
+pub(crate) fn validate(config: &MeshConfig) -> Result<(), MeshError> {
+    let (ranks, rank) = (config.addrs.len(), config.rank);
+    if !(1..=RANKS_MAX).contains(&ranks) {
+        let limit = format!("1 to {RANKS_MAX}");
+        return Err(MeshError::Config { what: "number of ranks", value: ranks as u64, limit });
+    }
+    if rank >= ranks {
+        let limit = format!("the ranks 0 to {}", ranks - 1);
+        return Err(MeshError::Config { what: "rank", value: rank as u64, limit });
+    }
+    for (at, addrs) in config.addrs.iter().enumerate().filter(|(at, _)| *at != rank) {
+        if !(1..=LINKS_MAX).contains(&addrs.len()) {
+            let (what, value) = ("number of addresses of a rank", addrs.len() as u64);
+            let limit = format!("1 to {LINKS_MAX} (rank {at})");
+            return Err(MeshError::Config { what, value, limit });
+        }
+    }
+    let links_max = if config.preference == Preference::Shm { 1 } else { LINKS_MAX };
+    if let Some(links) = config.links.filter(|links| !(1..=links_max).contains(links)) {
+        let limit = match links_max {
+            1 => "what shared memory needs, which is 1".to_string(),
+            _ => format!("1 to {LINKS_MAX}"),
+        };
+        let (what, value) = ("number of links between two ranks", links as u64);
+        return Err(MeshError::Config { what, value, limit });
+    }
+    if config.latency > LATENCY_MAX {
+        let limit = format!("0 to {}", LATENCY_MAX.as_micros());
+        let value = config.latency.as_micros().min(u64::MAX.into()) as u64;
+        return Err(MeshError::Config { what: "link latency in us", value, limit });
+    }
+    Ok(())
+}
