@@ -28,7 +28,8 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 # The packages, the kernel and the initramfs.
 CACHE=${RDMA_VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sinew-rdma-vm}
 QEMU=${QEMU:-qemu-system-x86_64}
-# Emulation. ACCEL=kvm CPU=host should be faster where the host allows it; nobody has tried.
+# Emulation. ACCEL=kvm CPU=host should be faster where the host allows it; the one that was tried,
+# a virtual machine itself, did not.
 ACCEL=${ACCEL:-tcg,thread=multi}
 CPU=${CPU:-max}
 
@@ -116,7 +117,7 @@ launch() {  # launch CTLDIR EXTRA_QEMU_ARGS...   (uses globals); exit status = t
     i=$((i + 1))
   done
   local append="console=ttyS0 panic=-1 nokaslr mitigations=off tsc=reliable random.trust_cpu=on net.ifnames=0"
-  [ -n "${VERBOSE:-}" ] && append+=" ignore_loglevel" || append+=" quiet loglevel=3"
+  [ -n "${VERBOSE:-}" ] && append+=" ignore_loglevel" || append+=" quiet loglevel=4"
   local rc=0
   timeout -k 5 "$TIMEOUT" $QEMU -M pc -accel "$ACCEL" -cpu "$CPU" -m "$MEM" -smp "$CPUS" \
     -nographic -no-reboot -nodefaults -monitor none \
@@ -128,6 +129,11 @@ launch() {  # launch CTLDIR EXTRA_QEMU_ARGS...   (uses globals); exit status = t
   if [ -s "$ctl/rc" ]; then return "$(cat "$ctl/rc")"; fi
   echo "vm.sh: guest died (qemu status $rc); console:" >&2; tail -20 "$ctl/console.log" >&2
   [ "$rc" = 124 ] && return 124 || return 125
+}
+
+# console CTLDIR STATUS: the kernel's log if it was asked for, its errors if something failed.
+console() {
+  if [ -n "$VERBOSE" ]; then cat "$1/console.log" >&2; elif [ "$2" != 0 ]; then tail -20 "$1/console.log" >&2; fi
 }
 
 # quoted WORD: as a POSIX shell reads it back. (bash's %q writes what dash does not know.)
@@ -169,7 +175,7 @@ exec)
   W=$(mktemp -d); trap 'rm -rf "$W"' EXIT
   prepare "$W"
   rc=0; launch "$W" || rc=$?
-  cat "$W/stdout"; [ -z "$VERBOSE" ] || cat "$W/console.log" >&2
+  cat "$W/stdout"; console "$W" $rc
   exit $rc;;
 pair)
   [ -e "$CACHE/initramfs.cpio" ] || build >&2
@@ -184,7 +190,8 @@ pair)
   launch "$W/0" $(dg 0 1) & P0=$!
   launch "$W/1" $(dg 1 0) & P1=$!
   rc0=0; rc1=0; wait $P0 || rc0=$?; wait $P1 || rc1=$?
-  for r in 0 1; do echo "--- vm$r"; cat "$W/$r/stdout"; [ -z "$VERBOSE" ] || cat "$W/$r/console.log" >&2; done
-  exit $(( rc0 > rc1 ? rc0 : rc1 ));;
+  rc=$(( rc0 > rc1 ? rc0 : rc1 ))
+  for r in 0 1; do echo "--- vm$r"; cat "$W/$r/stdout"; console "$W/$r" $rc; done
+  exit $rc;;
 *) die "unknown mode $MODE";;
 esac

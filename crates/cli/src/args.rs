@@ -5,6 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+mod split;
+
+pub use split::{CacheType, ExpertSplit, SplitArgs, Strategy, Transport, WireType};
+
 /// One AI computer out of the machines you already own.
 #[derive(Debug, Parser)]
 #[command(name = "sinew", version, arg_required_else_help = true, infer_subcommands = false)]
@@ -143,36 +147,6 @@ pub struct PlaceArgs {
     pub ctx: Option<usize>,
 }
 
-/// How a model is split over ranks, be they nodes or local ones, and what all of them share.
-#[derive(Debug, Clone, Args)]
-pub struct SplitArgs {
-    /// The share of each node, such as 3,2,1 [default: by the threads they offer]
-    #[arg(long, value_name = "SHARES", value_delimiter = ',')]
-    pub split: Option<Vec<u32>>,
-    /// How to split the model
-    #[arg(long, value_enum, default_value_t = Strategy::Auto)]
-    pub strategy: Strategy,
-    /// The nodes of each stage of a pipeline or hybrid, such as 2,2 [default: 1 or 2 each]
-    #[arg(long, value_name = "NODES", value_delimiter = ',')]
-    pub stages: Option<Vec<usize>>,
-    /// The layers of each stage, such as 10,6 [default: by weight and share]
-    #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
-    pub stage_layers: Option<Vec<usize>>,
-    /// How to split layers of experts; the choice changes the last bits of a result
-    #[arg(long, value_enum, default_value_t = ExpertSplit::Auto)]
-    pub experts: ExpertSplit,
-    /// How keys and values are cached: smaller is faster and longer, larger more exact
-    #[arg(long, value_enum, default_value_t = CacheType::Auto)]
-    pub cache_type: CacheType,
-    /// How the nodes exchange activations
-    #[arg(long, value_enum, default_value_t = Transport::Auto)]
-    pub transport: Transport,
-    /// Connections between two nodes, of which long messages use all; ranks that share memory have
-    /// no use for it [default: one for each of the addresses that both have]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
-    pub links: Option<u8>,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum DoctorCommand {
     /// RDMA: the library, the devices, and whether links can use them. Status 0: usable
@@ -184,92 +158,6 @@ pub struct DoctorRdmaArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Strategy {
-    /// As is predicted to be fastest for one request, by what nodes and links were measured to do
-    Auto,
-    /// Every layer over all nodes
-    Tensor,
-    /// A run of layers to each node
-    Pipeline,
-    /// Groups of nodes share a run of layers
-    Hybrid,
-}
-
-impl From<Strategy> for protocol::Strategy {
-    fn from(strategy: Strategy) -> Self {
-        match strategy {
-            Strategy::Auto => Self::Auto,
-            Strategy::Tensor => Self::Tensor,
-            Strategy::Pipeline => Self::Pipeline,
-            Strategy::Hybrid => Self::Hybrid,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ExpertSplit {
-    /// Columns, unless the model's experts are too narrow
-    Auto,
-    /// Columns of every expert to each node
-    Columns,
-    /// Whole experts to each node
-    Whole,
-}
-
-impl From<ExpertSplit> for protocol::ExpertSplit {
-    fn from(experts: ExpertSplit) -> Self {
-        match experts {
-            ExpertSplit::Auto => Self::Auto,
-            ExpertSplit::Columns => Self::Columns,
-            ExpertSplit::Whole => Self::Whole,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CacheType {
-    /// F32 if the model's weights are floats, else f16
-    Auto,
-    F16,
-    /// Half the memory of f16
-    #[value(name = "q8_0")]
-    Q8_0,
-    F32,
-}
-
-impl From<CacheType> for protocol::CacheType {
-    fn from(cache_type: CacheType) -> Self {
-        match cache_type {
-            CacheType::Auto => Self::Auto,
-            CacheType::F16 => Self::F16,
-            CacheType::Q8_0 => Self::Q8_0,
-            CacheType::F32 => Self::F32,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Transport {
-    /// Shared memory on one machine; between machines RDMA where it works, else TCP
-    Auto,
-    Shm,
-    Tcp,
-    /// RDMA, or an error that says why not; see `sinew doctor rdma`
-    Rdma,
-}
-
-impl From<Transport> for protocol::Transport {
-    fn from(transport: Transport) -> Self {
-        match transport {
-            Transport::Auto => Self::Auto,
-            Transport::Shm => Self::Shm,
-            Transport::Tcp => Self::Tcp,
-            Transport::Rdma => Self::Rdma,
-        }
-    }
 }
 
 #[derive(Debug, Args)]

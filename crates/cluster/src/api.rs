@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use protocol::{CacheType, ExpertSplit, FinishReason, Sampling, Strategy, Token, Transport};
+use protocol::{
+    CacheType, ExpertSplit, FinishReason, Sampling, Strategy, Token, Transport, WireType,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
@@ -152,6 +154,8 @@ pub struct ServeRequest {
     pub experts: ExpertSplit,
     #[serde(default)]
     pub cache_type: CacheType,
+    #[serde(default)]
+    pub wire_type: WireType,
     #[serde(default)]
     pub context_tokens: Option<usize>,
     #[serde(default)]

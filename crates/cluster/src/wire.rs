@@ -12,7 +12,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use protocol::{CacheType, Command, Event, Secret, Stage, Transport};
+use protocol::{CacheType, Command, Event, Secret, Stage, Transport, WireType};
 use serde::{Deserialize, Serialize};
 use store::Digest;
 
@@ -199,6 +199,8 @@ pub(crate) struct WorkerOrder {
     pub whole_experts: bool,
     #[serde(default)]
     pub cache_type: CacheType,
+    #[serde(default)]
+    pub wire_type: WireType,
     /// The model file's content and length.
     pub digest: Digest,
     pub model_bytes: u64,

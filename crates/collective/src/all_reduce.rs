@@ -13,8 +13,8 @@ impl Group {
     /// Adds the parts of all ranks in the order of the summation tree.
     ///
     /// `parts`: `[plan.parts(rank), len]` f32, this rank's sums of its subtrees from left to right.
-    /// `total`: `[len]` f32, on return the sum over all leaves, bit-identical on every rank and to
-    /// what one machine alone computes.
+    /// `total`: `[len]` f32, on return the sum over all leaves, bit-identical on every rank and,
+    /// but for [`Wire::Q8`], to what one machine alone computes.
     pub fn all_reduce(
         &mut self,
         plan: &ReducePlan,
@@ -26,13 +26,15 @@ impl Group {
             return Ok(());
         }
         let mut scratch = std::mem::take(&mut self.scratch);
-        let done = match self.choose(plan, total.len()) {
-            Algorithm::TwoPhase if self.options().wire == Wire::Int8 => {
-                self.coded_all_reduce(plan, parts, total, &mut scratch)
+        let scratch_here = &mut scratch;
+        let done = match (self.choose(plan, total.len()), self.wire()) {
+            (Algorithm::Ring, _) => self.ring_all_reduce(plan, parts, total, scratch_here),
+            (Algorithm::TwoPhase, Wire::F32) => self.two_phase(plan, parts, total, scratch_here),
+            (Algorithm::TwoPhase, Wire::Q8) => {
+                self.coded_two_phase(plan, parts, total, scratch_here)
             }
-            Algorithm::Ring => self.ring_all_reduce(plan, parts, total, &mut scratch),
-            Algorithm::TwoPhase => self.two_phase(plan, parts, total, &mut scratch),
-            Algorithm::OneShot | Algorithm::Auto => self.one_shot(plan, parts, total, &mut scratch),
+            (_, Wire::F32) => self.one_shot(plan, parts, total, scratch_here),
+            (_, Wire::Q8) => self.coded_one_shot(plan, parts, total, scratch_here),
         };
         self.scratch = scratch;
         done
@@ -91,6 +93,11 @@ impl Group {
             }
         }
         Ok(())
+    }
+
+    /// What values are on the wire; a rank alone has none.
+    fn wire(&self) -> Wire {
+        if self.ranks() == 1 { Wire::F32 } else { self.options().wire }
     }
 
     fn one_shot(

@@ -1,11 +1,13 @@
 //! All-reduce with 8 bits a value on the wire, for links whose bandwidth is what a step waits for.
 //!
-//! Values travel in blocks of [`BLOCK`], as bytes and one scale: 1.125 bytes each instead of 4. It
-//! is the two-phase algorithm, with parts coded before they leave and totals coded before they
-//! return; a rank decodes its own as well, so that **all ranks still hold the same bits**. But they
-//! are not those of one machine, nor of another split: a value is off by up to 1/254 of the largest
-//! in its block, once for each part that goes into it and once more for the total. Vectors that
-//! would go in one hop are short, and stay exact.
+//! Values travel in blocks of [`BLOCK`], as bytes and one scale: 1.125 bytes each instead of 4.
+//! Parts are coded before they leave, and totals before they return where a sum goes in two phases;
+//! a rank decodes its own as well, so that **all ranks still hold the same bits**. But they are not
+//! those of one machine, nor of another split: a value is off by up to 1/254 of the largest in its
+//! block, once for each part that goes into it and once more for a total that returns.
+//!
+//! Which way a vector goes depends on its length alone, not on what the links were measured to do:
+//! or else two runs of one split would differ.
 
 use std::ops::Range;
 
@@ -22,6 +24,10 @@ const SCALE_BYTES: usize = 4;
 /// Steps from 0 to the largest value of a block.
 const STEPS: f32 = 127.0;
 
+/// Added to a number below 2^22, it leaves the nearest whole one in the lowest bits: what
+/// `f32::round` takes a call for on a processor that the compiler knows too little of.
+const ROUNDING: f32 = 1.5 * (1u32 << 23) as f32;
+
 /// Buffers of coded values; they grow to the largest and stay.
 #[derive(Default)]
 pub(crate) struct Coded {
@@ -30,8 +36,8 @@ pub(crate) struct Coded {
 }
 
 impl Group {
-    /// See the module's text. `parts`, `total` as for [`Group::all_reduce`].
-    pub(crate) fn coded_all_reduce(
+    /// Every rank's parts to every rank. `parts`, `total` as for [`Group::all_reduce`].
+    pub(crate) fn coded_one_shot(
         &mut self,
         plan: &ReducePlan,
         parts: &[f32],
@@ -39,57 +45,89 @@ impl Group {
         scratch: &mut Vec<f32>,
     ) -> Result<(), CollectiveError> {
         let mut coded = std::mem::take(&mut self.coded);
-        let done = self.coded_phases(plan, parts, total, scratch, &mut coded);
+        let len = total.len();
+        let done = self.coded_sums(Op::Reduce, plan, parts, |_| 0..len, scratch, &mut coded);
+        let done = done.map(|sums| total.copy_from_slice(sums));
         self.coded = coded;
         done
     }
 
-    fn coded_phases(
+    /// Each rank's chunk of all parts to it, and its total to every rank. `parts`, `total` as for
+    /// [`Group::all_reduce`].
+    pub(crate) fn coded_two_phase(
         &mut self,
         plan: &ReducePlan,
         parts: &[f32],
         total: &mut [f32],
         scratch: &mut Vec<f32>,
-        coded: &mut Coded,
     ) -> Result<(), CollectiveError> {
-        let (len, rank, ranks) = (total.len(), self.rank(), self.ranks());
-        let own = chunk(rank, ranks, len);
-        let chunk_bytes = |rank: usize| coded_bytes(chunk(rank, ranks, len).len());
+        let mut coded = std::mem::take(&mut self.coded);
+        let (len, ranks) = (total.len(), self.ranks());
+        let span = |rank| chunk(rank, ranks, len);
+        let done = self
+            .coded_sums(Op::ReduceScatter, plan, parts, span, scratch, &mut coded)
+            .and_then(|sums| self.coded_return(sums, total, span, &mut coded));
+        self.coded = coded;
+        done
+    }
 
-        // Each rank's chunk of the own parts to it; its parts of the own chunk from it.
-        let sent = |peer: usize| plan.parts(rank) * chunk_bytes(peer);
-        let come = |peer: usize| plan.parts(peer) * chunk_bytes(rank);
+    /// The first phase: the total of this rank's span, in `scratch`. `span`: by rank, the elements
+    /// that it sums.
+    fn coded_sums<'a>(
+        &mut self,
+        op: Op,
+        plan: &ReducePlan,
+        parts: &[f32],
+        span: impl Fn(usize) -> Range<usize>,
+        scratch: &'a mut Vec<f32>,
+        coded: &mut Coded,
+    ) -> Result<&'a [f32], CollectiveError> {
+        let (rank, ranks) = (self.rank(), self.ranks());
+        let (own, len) = (span(rank), parts.len() / plan.parts(rank).max(1));
+        let span_bytes = |rank: usize| coded_bytes(span(rank).len());
+        // Of the own parts what each rank sums, to it; of its parts what this rank sums, from it.
+        let sent = |peer: usize| plan.parts(rank) * span_bytes(peer);
+        let come = |peer: usize| plan.parts(peer) * span_bytes(rank);
         let outgoing = grown_bytes(&mut coded.outgoing, run(ranks, sent).end);
         let incoming = grown_bytes(&mut coded.incoming, run(ranks, come).end);
         for peer in 0..ranks {
-            let bytes = &mut outgoing[run(peer, sent).end..run(peer + 1, sent).end];
-            let pieces = bytes.chunks_exact_mut(chunk_bytes(peer).max(1));
-            for (piece, part) in pieces.zip(parts.chunks_exact(len)) {
-                encode(&part[chunk(peer, ranks, len)], piece);
+            let pieces = outgoing[slot(peer, sent)].chunks_exact_mut(span_bytes(peer).max(1));
+            for (piece, part) in pieces.zip(parts.chunks_exact(len.max(1))) {
+                encode(&part[span(peer)], piece);
             }
         }
         let (out, into) = (|peer| slot(peer, sent), |peer| slot(peer, come));
         incoming[into(rank)].copy_from_slice(&outgoing[out(rank)]);
-        self.exchange(Op::ReduceScatter, &mut Slots { outgoing, out, incoming, into, rank })?;
+        self.exchange(op, &mut Slots { outgoing, out, incoming, into, rank })?;
         let vectors = grown(scratch, plan.parts_total() * own.len());
         for peer in 0..ranks {
-            let bytes = coded.incoming[slot(peer, come)].chunks_exact(chunk_bytes(rank).max(1));
+            let bytes = coded.incoming[slot(peer, come)].chunks_exact(span_bytes(rank).max(1));
             for (place, piece) in plan.places(peer).zip(bytes) {
                 decode(piece, &mut vectors[place * own.len()..(place + 1) * own.len()]);
             }
         }
         plan.finish(vectors, own.len());
+        Ok(&vectors[..own.len()])
+    }
 
-        // The own total to everyone, and everyone's back.
-        let outgoing = grown_bytes(&mut coded.outgoing, chunk_bytes(rank));
-        let incoming = grown_bytes(&mut coded.incoming, run(ranks, chunk_bytes).end);
-        encode(&vectors[..own.len()], outgoing);
-        let (out, into) = (|_| 0..chunk_bytes(rank), |peer| slot(peer, chunk_bytes));
+    /// The second phase: the own total to every rank, and everyone's back.
+    fn coded_return(
+        &mut self,
+        own: &[f32],
+        total: &mut [f32],
+        span: impl Fn(usize) -> Range<usize>,
+        coded: &mut Coded,
+    ) -> Result<(), CollectiveError> {
+        let (rank, ranks) = (self.rank(), self.ranks());
+        let span_bytes = |rank: usize| coded_bytes(span(rank).len());
+        let outgoing = grown_bytes(&mut coded.outgoing, span_bytes(rank));
+        let incoming = grown_bytes(&mut coded.incoming, run(ranks, span_bytes).end);
+        encode(own, outgoing);
+        let (out, into) = (|_| 0..span_bytes(rank), |peer| slot(peer, span_bytes));
         incoming[into(rank)].copy_from_slice(outgoing);
         self.exchange(Op::AllGather, &mut Slots { outgoing, out, incoming, into, rank })?;
         for peer in 0..ranks {
-            let piece = &coded.incoming[slot(peer, chunk_bytes)];
-            decode(piece, &mut total[chunk(peer, ranks, len)]);
+            decode(&coded.incoming[slot(peer, span_bytes)], &mut total[span(peer)]);
         }
         Ok(())
     }
@@ -123,14 +161,16 @@ fn encode(values: &[f32], coded: &mut [u8]) {
     for block in values.chunks(BLOCK) {
         let (bytes, after) = rest.split_at_mut(SCALE_BYTES + block.len());
         let (scale_bytes, steps) = bytes.split_at_mut(SCALE_BYTES);
-        let largest = block.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+        // Of positive floats the order is that of their bits, infinities and NaNs above all others.
+        let magnitude = |value: &f32| (value.to_bits() & i32::MAX as u32) as i32;
+        let largest = block.iter().map(magnitude).fold(0, i32::max);
+        let largest = f32::from_bits(largest as u32);
         // What is no number must arrive as none, not as a small one.
-        let is_finite = block.iter().all(|value| value.is_finite());
-        let scale = if is_finite { largest / STEPS } else { f32::NAN };
-        let per_step = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+        let scale = if largest.is_finite() { largest / STEPS } else { f32::NAN };
+        let per_step = if scale > 0.0 { STEPS / largest } else { 0.0 };
         scale_bytes.copy_from_slice(&scale.to_le_bytes());
         for (step, value) in steps.iter_mut().zip(block) {
-            *step = (value * per_step).round() as i8 as u8;
+            *step = (value * per_step + ROUNDING).to_bits() as u8;
         }
         rest = after;
     }

@@ -5,7 +5,7 @@
 //! all it owes to others has left the process.
 //!
 //! - **The same bits everywhere.** [`Group::all_reduce`] finishes one summation tree
-//!   ([`sumtree`]) whatever the number of ranks, the split and the algorithm; only [`Wire::Int8`],
+//!   ([`sumtree`]) whatever the number of ranks, the split and the algorithm; only [`Wire::Q8`],
 //!   which must be asked for, gives that up.
 //! - **Nothing hangs.** A rank that is gone, gives no sign of life for 3 s, or is alive and late
 //!   beyond reason, is *named* in the error; the others are told who it was. After its first error

@@ -23,10 +23,11 @@ pub enum Wire {
     /// As it is.
     #[default]
     F32,
-    /// In vectors that go in two phases, a byte and its share of a scale: 3.6 times fewer bytes.
-    /// Ranks agree to the last bit all the same, but no longer with one machine alone: sums of
-    /// random values come out 0.5 to 1 % off (root mean square, on 2 to 8 ranks; a test prints it).
-    Int8,
+    /// A byte and its share of a scale: 3.6 times fewer bytes. Ranks agree to the last bit all the
+    /// same, but no longer with one machine alone nor with another split: sums of random values
+    /// come out 0.5 to 1 % off (root mean square, on 2 to 8 ranks; a test prints it). A ring,
+    /// which sums on the way, stays exact.
+    Q8,
 }
 
 /// See each field; [`Default`] is right for decoding on a machine that is not overloaded.
@@ -40,7 +41,7 @@ pub struct Options {
     pub algorithm: Algorithm,
     pub wire: Wire,
     /// With [`Algorithm::Auto`], vectors of at least this many bytes go in two phases, as long as
-    /// nothing better is known from [`crate::Group::measure`].
+    /// nothing better is known from [`crate::Group::measure`], and always with [`Wire::Q8`].
     pub two_phase_bytes_min: usize,
     /// How long to poll without giving up the core. `None`: 20 us if this machine has a core for
     /// each of its ranks, else not at all, since spinning would hold up the rank waited for.

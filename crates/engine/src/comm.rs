@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use collective::{Group, Options, ReducePlan};
+use collective::{Group, Options, ReducePlan, Wire};
 use link::{Encryption, HostId, Listener, MeshConfig, Met, Preference, Secret, connect_mesh};
 use model::{Leaves, Product, Reduce};
-use protocol::Transport;
+use protocol::{Transport, WireType};
 
 use crate::EngineError;
 
@@ -31,6 +31,7 @@ pub struct Meeting<'a> {
     pub endpoints: Vec<Vec<SocketAddr>>,
     pub secret: [u8; 32],
     pub transport: Transport,
+    pub wire_type: WireType,
     /// Links between two ranks; `None` for as many as they have addresses.
     pub links: Option<usize>,
     pub latency: Duration,
@@ -75,7 +76,11 @@ impl Comm {
             _ => connect_mesh(listener, &config, &abort)?,
         };
         let bytes_max = meeting.message_bytes_max;
-        let options = Options { bytes_max, ..Options::default() };
+        let wire = match meeting.wire_type {
+            WireType::F32 => Wire::F32,
+            WireType::Q8 => Wire::Q8,
+        };
+        let options = Options { bytes_max, wire, ..Options::default() };
         let group = Group::new(meeting.rank, links, abort, options)?;
         let mut group = group.with_stage(meeting.stage.clone())?;
         // So that long sums take the way that is fastest on these links.

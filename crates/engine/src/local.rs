@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use gguf::Source;
 use link::Listener;
-use protocol::{CacheType, Event, Generate, RequestId, Sampling, Stage, Token, Transport};
+use protocol::{
+    CacheType, Event, Generate, RequestId, Sampling, Stage, Token, Transport, WireType,
+};
 
 use crate::comm::{Comm, Meeting};
 use crate::cpus::{Unpin, own_cpus};
@@ -35,6 +37,7 @@ pub struct LocalOptions {
     pub whole_experts: bool,
     pub cache_type: CacheType,
     pub transport: Transport,
+    pub wire_type: WireType,
     /// Links between two ranks; `None` for one.
     pub links: Option<usize>,
     /// Added to every message between ranks.
@@ -259,6 +262,7 @@ impl Start {
             // Nobody but these threads learns of the ports, and the links still seal their frames.
             secret: [0x5e; 32],
             transport: options.transport,
+            wire_type: options.wire_type,
             links: options.links,
             latency: options.link_latency,
             message_bytes_max: rank.message_bytes_max(),

@@ -147,6 +147,7 @@ impl<'a> Worker<'a> {
             endpoints,
             secret: self.spec.secret.0,
             transport: self.spec.transport,
+            wire_type: self.spec.wire_type,
             links: self.spec.links,
             latency: Duration::from_micros(self.spec.link_latency_us),
             message_bytes_max: self.rank.message_bytes_max(),

@@ -363,10 +363,12 @@ impl<'a> Mesh<'a> {
         let missing = (0..self.pairs.len())
             .filter(|&rank| rank != own && !self.pairs[rank].is_complete())
             .map(|rank| {
-                let mut dials = self.dials.iter().filter(|dial| dial.peer == rank);
-                let stuck = dials.find(|dial| !dial.is_done());
-                let reason = stuck.map_or("it never dialed".to_string(), Dial::reason);
-                MissingRank { rank, reason }
+                let dials = self.dials.iter().filter(|dial| dial.peer == rank && !dial.is_done());
+                let reasons: Vec<String> = dials.map(Dial::reason).collect();
+                match reasons.is_empty() {
+                    true => MissingRank { rank, reason: "it never dialed".to_string() },
+                    false => MissingRank { rank, reason: reasons.join("; ") },
+                }
             });
         MeshError::Missing {
             waited_ms: self.started.elapsed().as_millis() as u64,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use engine::{Local, LocalOptions};
 use gguf::File;
-use protocol::{CacheType, Stage, Transport};
+use protocol::{CacheType, Stage, Transport, WireType};
 
 use collective::{Algorithm, Group, Options, ReducePlan, Wire};
 use sinew_link::rdma::Fabric;
@@ -144,7 +144,8 @@ fn an_all_reduce_costs_no_allocation() {
     let ways = [
         (Algorithm::OneShot, Wire::F32),
         (Algorithm::TwoPhase, Wire::F32),
-        (Algorithm::TwoPhase, Wire::Int8),
+        (Algorithm::OneShot, Wire::Q8),
+        (Algorithm::TwoPhase, Wire::Q8),
         (Algorithm::Ring, Wire::F32),
     ];
     for kind in KINDS {
@@ -231,6 +232,7 @@ fn start(name: &str, shares: &[u32], stages: Vec<Stage>) -> Local {
         stages,
         whole_experts: false,
         cache_type: CacheType::Auto,
+        wire_type: WireType::F32,
         transport: Transport::Shm,
         links: None,
         link_latency: Duration::ZERO,

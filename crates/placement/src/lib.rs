@@ -13,6 +13,7 @@ mod cost;
 mod model;
 mod plan;
 mod weights;
+mod wire;
 
 pub use cache::Cache;
 pub use choose::Link;

@@ -79,6 +79,10 @@ pub enum Error {
         "stages of {by_ranks:?} ranks do not make up {ranks} ranks. Give one number for each stage, at least 1, such as --stages 2,2 for 4 nodes"
     )]
     Stages { by_ranks: Vec<usize>, ranks: usize },
+    #[error(
+        "--wire-type q8 codes the sums of nodes that share a layer, and of {nodes} nodes in {stages} stages no two do. Leave it out, or split the model with --strategy tensor"
+    )]
+    NoSums { nodes: usize, stages: usize },
     #[error("{stages} stages cannot be made of {layers} layers. Ask for fewer stages")]
     TooManyStages { stages: usize, layers: usize },
     #[error(

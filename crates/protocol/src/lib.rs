@@ -27,5 +27,6 @@ mod worker;
 pub use generate::{FinishReason, Generate, Generation, RequestId, Sampling, Token};
 pub use secret::Secret;
 pub use worker::{
-    CacheType, Command, Event, ExpertSplit, ModelSource, Stage, Strategy, Transport, WorkerSpec,
+    CacheType, Command, Event, ExpertSplit, ModelSource, Stage, Strategy, Transport, WireType,
+    WorkerSpec,
 };

@@ -94,6 +94,8 @@ pub struct WorkerSpec {
     pub whole_experts: bool,
     #[serde(default)]
     pub cache_type: CacheType,
+    #[serde(default)]
+    pub wire_type: WireType,
     pub model: ModelSource,
     /// Positions that one sequence may have: prompt plus answer.
     pub context_tokens: usize,
@@ -165,6 +167,17 @@ pub enum CacheType {
     /// Eight bits each, and a half-precision scale for each 32 of a head.
     Q8_0,
     F32,
+}
+
+/// What the sums that ranks exchange are on the wire.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WireType {
+    /// As they are: every split gives the bits of one node.
+    #[default]
+    F32,
+    /// Eight bits each, and a scale for each 32: the same on all ranks, but not those bits.
+    Q8,
 }
 
 /// Where a worker reads its slices of the model from.

@@ -40,6 +40,7 @@ struct Row {
     /// With the layers of each stage.
     strategy: String,
     transport: &'static str,
+    wire_type: protocol::WireType,
     link_latency_us: u64,
     load: Load,
 }
@@ -231,6 +232,7 @@ fn row(
             (_, Transport::Rdma) => "rdma",
             (_, Transport::Auto | Transport::Shm) => "shm",
         },
+        wire_type: args.local.split.wire_type.into(),
         link_latency_us: args.local.link_latency,
         load: setup.load,
     }
@@ -287,12 +289,14 @@ fn print_markdown(rows: &[Row]) {
             nodes,
             strategy,
             transport,
+            wire_type,
             test,
             ..
         } = row;
+        let coded = if *wire_type == protocol::WireType::Q8 { " q8" } else { "" };
         let (mean, stddev, median) = (row.avg_ts, row.stddev_ts, row.median_ts);
         say!(
-            "| {model_type} | {size} | {params:.2} M | {backends} | {n_threads} | {type_k} | {type_v} | {nodes} | {strategy} | {transport} | {test} | {mean:.2} ± {stddev:.2} | {median:.2} |"
+            "| {model_type} | {size} | {params:.2} M | {backends} | {n_threads} | {type_k} | {type_v} | {nodes} | {strategy} | {transport}{coded} | {test} | {mean:.2} ± {stddev:.2} | {median:.2} |"
         );
     }
     let mut loads = rows.iter().map(|row| (row.n_threads, row.load)).collect::<Vec<_>>();

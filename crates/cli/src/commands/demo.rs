@@ -37,6 +37,7 @@ pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
         stage_layers: None,
         experts: protocol::ExpertSplit::Auto,
         cache_type: protocol::CacheType::Auto,
+        wire_type: protocol::WireType::F32,
         context_tokens: None,
         sequences_max: None,
         transport: protocol::Transport::Auto,

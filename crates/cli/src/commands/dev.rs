@@ -53,6 +53,8 @@ pub fn start_for(
 ) -> Result<Local, CliError> {
     let (source, _bar) = progress::watch(File::open(model)?);
     let plan = plan(source.directory(), args)?;
+    let wire = plan.check_wire(args.split.wire_type.into());
+    wire.map_err(|error| CliError::Usage(error.to_string()))?;
     let [threads] = args.threads[..] else {
         return Err(CliError::Usage("give one number of threads".to_owned()));
     };
@@ -61,6 +63,7 @@ pub fn start_for(
         stages: plan.stages,
         whole_experts: plan.whole_experts,
         cache_type: args.split.cache_type.into(),
+        wire_type: args.split.wire_type.into(),
         transport: args.split.transport.into(),
         links: links(args)?,
         link_latency: Duration::from_micros(args.link_latency),

@@ -38,6 +38,7 @@ pub fn request(model: &str, place: &PlaceArgs, parallel: Option<usize>) -> Serve
         stage_layers: place.split.stage_layers.clone(),
         experts: place.split.experts.into(),
         cache_type: place.split.cache_type.into(),
+        wire_type: place.split.wire_type.into(),
         context_tokens: place.ctx,
         sequences_max: parallel,
         transport: place.split.transport.into(),

@@ -11,7 +11,9 @@ use placement::{Costs, Plan, Shape};
 use protocol::{Generate, Sampling, Stage};
 use serde::Serialize;
 
-use crate::args::{BenchOutput, CacheType, ExpertSplit, LocalArgs, SplitArgs, Strategy, Transport};
+use crate::args::{
+    BenchOutput, CacheType, ExpertSplit, LocalArgs, SplitArgs, Strategy, Transport, WireType,
+};
 use crate::commands::bench::statistics;
 use crate::commands::{dev, query};
 use crate::error::CliError;
@@ -37,6 +39,9 @@ pub struct BenchSplitsArgs {
     /// How keys and values are cached
     #[arg(long, value_enum, default_value_t = CacheType::Auto)]
     pub cache_type: CacheType,
+    /// What the sums that ranks exchange are on the wire; stages of one rank exchange none
+    #[arg(long, value_enum, default_value_t = WireType::F32)]
+    pub wire_type: WireType,
     /// How the ranks exchange activations
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub transport: Transport,
@@ -119,6 +124,7 @@ fn local_args(
 ) -> LocalArgs {
     // A single node has no stages to cut.
     let stage_layers = args.stage_layers.clone().filter(|_| strategy == Strategy::Pipeline);
+    let shares_layers = nodes > 1 && strategy != Strategy::Pipeline;
     LocalArgs {
         local_nodes: nodes,
         split: SplitArgs {
@@ -128,6 +134,7 @@ fn local_args(
             stage_layers,
             experts: ExpertSplit::Auto,
             cache_type: args.cache_type,
+            wire_type: if shares_layers { args.wire_type } else { WireType::F32 },
             transport: args.transport,
             links: None,
         },

@@ -321,6 +321,7 @@ impl Start {
             stages: order.stages.clone(),
             whole_experts: order.whole_experts,
             cache_type: order.cache_type,
+            wire_type: order.wire_type,
             model,
             context_tokens: order.context_tokens,
             sequences_max: order.sequences_max,

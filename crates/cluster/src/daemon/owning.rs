@@ -56,6 +56,7 @@ impl Daemon {
         }
         let candidates = self.candidates(None, request.transport);
         let plan = plan(&prepared.model, &candidates, &options).map_err(Error::Unusable)?;
+        plan.check_wire(request.wire_type).map_err(|why| Error::Unusable(why.to_string()))?;
         let id = format!("i-{:08x}", u32::from_le_bytes(crate::identity::random()));
         info!(instance = id, model, ranks = plan.ranks.len(), why = ?plan.why, "placed");
 
@@ -72,6 +73,7 @@ impl Daemon {
             links: request.links,
             whole_experts: plan.whole_experts,
             cache_type: request.cache_type,
+            wire_type: request.wire_type,
             secret: Secret(crate::identity::random()),
             first_worker: self.instances_made << WORKERS_BITS,
         };

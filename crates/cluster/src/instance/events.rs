@@ -113,6 +113,15 @@ impl Instance {
     /// A rank reports that the epoch is over, usually because another one has died.
     pub(super) fn link_lost(&mut self, by: usize, rank: Option<usize>, why: &str, now: Duration) {
         let reason = match rank.filter(|rank| *rank < self.ranks.len()) {
+            // Either may be to blame, or the network between them.
+            Some(rank) if matches!(self.phase, Phase::Linking { .. }) => {
+                let (by, other) = (self.name(by), self.name(rank));
+                format!(
+                    "{by} and {other} cannot link: {why}; every two nodes of a model need a way \
+                     to each other: look at the firewalls and addresses between the two, or serve \
+                     the model on other nodes"
+                )
+            }
             Some(rank) => self.lost(rank, why),
             None => format!("{} lost the other ranks: {why}", self.name(by)),
         };

@@ -25,7 +25,9 @@ mod tests;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use protocol::{CacheType, Command, Event as Said, Generate, RequestId, Secret, Stage, Transport};
+use protocol::{
+    CacheType, Command, Event as Said, Generate, RequestId, Secret, Stage, Transport, WireType,
+};
 use store::Digest;
 
 use crate::wire::{WorkerId, WorkerOrder};
@@ -106,6 +108,7 @@ pub(crate) struct Fixed {
     pub links: Option<usize>,
     pub whole_experts: bool,
     pub cache_type: CacheType,
+    pub wire_type: WireType,
     pub secret: Secret,
     /// The first worker number; the numbers of two instances never meet.
     pub first_worker: WorkerId,
@@ -389,6 +392,7 @@ impl Instance {
             stages: self.stages.clone(),
             whole_experts: fixed.whole_experts,
             cache_type: fixed.cache_type,
+            wire_type: fixed.wire_type,
             digest: fixed.digest,
             model_bytes: fixed.model_bytes,
             memory_bytes: rank.memory_bytes,

@@ -25,6 +25,7 @@ pub(super) fn fixed() -> Fixed {
         links: None,
         whole_experts: false,
         cache_type: protocol::CacheType::Auto,
+        wire_type: protocol::WireType::F32,
         secret: Secret([0; 32]),
         first_worker: 0,
     }
@@ -334,6 +335,9 @@ fn a_frozen_worker_is_killed_when_the_others_find_that_it_does_not_link() {
     says(&mut instance, 1, broken, 10);
     instance.step(Event::Tick, ms(110));
     says(&mut instance, 1, late(2), 10_110);
+    let InstanceState::Recovering { reason } = instance.status().state else { panic!() };
+    let both = "node a (rank 0) and node b (rank 1) cannot link: it is late; every two nodes";
+    assert!(reason.starts_with(both), "{reason}");
     let lost = Said::Lost { epoch: 2, rank: Some(0), reason: "it is late".to_owned() };
     says(&mut instance, 2, lost, 10_111);
     assert_eq!(brief(&instance.step(Event::Tick, ms(12_000))), "connect1@3 connect2@3");

@@ -159,6 +159,7 @@ pub fn serve(path: &Path) -> ServeRequest {
         stage_layers: None,
         experts: protocol::ExpertSplit::Auto,
         cache_type: protocol::CacheType::Auto,
+        wire_type: protocol::WireType::F32,
         context_tokens: Some(1024),
         sequences_max: Some(2),
         transport: protocol::Transport::Auto,

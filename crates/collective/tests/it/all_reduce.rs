@@ -190,7 +190,14 @@ fn wrong_lengths_are_refused_and_the_group_lives_on() {
 
 #[test]
 fn eight_bits_are_the_same_on_all_ranks_and_near_the_sum() {
-    for (ranks, transport) in [(2, Preference::Shm), (3, Preference::Tcp), (8, Preference::Shm)] {
+    for (ranks, transport, algorithm) in [
+        (2, Preference::Shm, Algorithm::OneShot),
+        (2, Preference::Shm, Algorithm::TwoPhase),
+        (3, Preference::Tcp, Algorithm::OneShot),
+        (3, Preference::Tcp, Algorithm::TwoPhase),
+        (8, Preference::Shm, Algorithm::TwoPhase),
+        (3, Preference::Shm, Algorithm::Auto),
+    ] {
         let seed = 3000 + ranks as u64;
         println!("{ranks} ranks, seed {seed}");
         let mut random = Random::new(seed);
@@ -202,8 +209,7 @@ fn eight_bits_are_the_same_on_all_ranks_and_near_the_sum() {
             let spans: Vec<_> =
                 (0..ranks).map(|rank| 16 * rank / ranks..16 * (rank + 1) / ranks).collect();
             let case = Case { spans, leaves };
-            let (algorithm, wire) = (Algorithm::TwoPhase, Wire::Int8);
-            let options = Options { algorithm, wire, ..Options::default() };
+            let options = Options { algorithm, wire: Wire::Q8, ..Options::default() };
             let totals = run(ranks, transport, &options, |mut group| {
                 let plan = ReducePlan::new(16, &case.spans).unwrap();
                 let mut total = vec![f32::NAN; len];
@@ -217,7 +223,10 @@ fn eight_bits_are_the_same_on_all_ranks_and_near_the_sum() {
             };
             let error = square(&mut totals[0].iter().zip(&exact).map(|(a, b)| a - b));
             let relative = (error / square(&mut exact.iter().copied())).sqrt();
-            println!("{ranks} ranks, {len} values: off by {:.3} % (rms)", 100.0 * relative);
+            println!(
+                "{ranks} ranks, {len} values, {algorithm:?}: off by {:.3} % (rms)",
+                100.0 * relative
+            );
             assert!(relative > 0.0 && relative < 0.015, "{relative}");
         }
     }

@@ -99,9 +99,13 @@ fn an_address_that_leads_nowhere_is_left_out_and_said() {
 #[test]
 fn a_rank_none_of_whose_addresses_is_reached_is_missing() {
     let deadline = Duration::from_secs(3);
-    for end in meet([2, 2], &[0, 1], false, |config| config.deadline = deadline) {
-        assert!(matches!(end, Err(MeshError::Missing { .. })), "{:?}", end.err());
-    }
+    let ends = meet([2, 2], &[0, 1], false, |config| config.deadline = deadline);
+    let texts = ends.map(|end| match end {
+        Err(error @ MeshError::Missing { .. }) => error.to_string(),
+        end => panic!("{:?}", end.err()),
+    });
+    assert!(texts[0].contains("rank 1 (it never dialed)"), "{}", texts[0]);
+    assert_eq!(texts[1].matches("refused").count(), 2, "both addresses: {}", texts[1]);
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn value(part: usize, at: usize, round: usize) -> f32 {
 fn off_max(group: &Group, parts: usize) -> f32 {
     match group.options().wire {
         Wire::F32 => 0.0,
-        Wire::Int8 => 2.0 * parts as f32 * VALUE_MAX / 254.0,
+        Wire::Q8 => 2.0 * parts as f32 * VALUE_MAX / 254.0,
     }
 }
 

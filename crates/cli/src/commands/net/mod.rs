@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use collective::{Algorithm, CollectiveError, Wire};
 use link::{Encryption, Preference};
 
-use crate::args::BenchOutput;
+use crate::args::{BenchOutput, WireType};
 use crate::commands::{dev, query};
 use crate::error::CliError;
 
@@ -53,9 +53,9 @@ pub struct BenchNetArgs {
     /// How sums travel
     #[arg(long, value_enum, default_value_t = Way::Auto)]
     algorithm: Way,
-    /// Send sums as 8-bit values: the same on all ranks, but no longer exact
-    #[arg(long)]
-    int8: bool,
+    /// What the sums are on the wire
+    #[arg(long, value_enum, default_value_t = WireType::F32)]
+    wire_type: WireType,
     /// The smallest size, bytes
     #[arg(short = 'b', long, value_name = "BYTES", default_value_t = 1 << 10)]
     min_bytes: usize,
@@ -170,7 +170,10 @@ impl BenchNetArgs {
     }
 
     fn wire(&self) -> Wire {
-        if self.int8 { Wire::Int8 } else { Wire::F32 }
+        match self.wire_type {
+            WireType::F32 => Wire::F32,
+            WireType::Q8 => Wire::Q8,
+        }
     }
 
     fn algorithm(&self) -> Algorithm {

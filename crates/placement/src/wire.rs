@@ -1,0 +1,48 @@
+//! Whether what the nodes of a plan exchange can be coded.
+
+use protocol::WireType;
+
+use crate::{Error, Plan};
+
+impl Plan {
+    /// # Errors
+    /// Sums are to be coded, and no two nodes of this plan share a layer, so that none travel.
+    pub fn check_wire(&self, wire_type: WireType) -> Result<(), Error> {
+        let adds_up = match &self.stages[..] {
+            [] => self.ranks.len() > 1,
+            stages => stages.iter().any(|stage| stage.ranks > 1),
+        };
+        if wire_type == WireType::Q8 && !adds_up {
+            return Err(Error::NoSums {
+                nodes: self.ranks.len(),
+                stages: self.stages.len().max(1),
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PlannedRank;
+    use protocol::Stage;
+
+    #[test]
+    fn only_nodes_that_share_a_layer_have_sums_to_code() {
+        for (ranks, stages, has_sums) in
+            [(1, &[][..], false), (2, &[], true), (2, &[1, 1], false), (3, &[2, 1], true)]
+        {
+            let plan = Plan {
+                ranks: vec![PlannedRank { node: 0, share: 1, memory_bytes: 0 }; ranks],
+                stages: stages.iter().map(|ranks| Stage { ranks: *ranks, layers: 1 }).collect(),
+                whole_experts: false,
+                context_tokens: 1,
+                sequences_max: 1,
+                why: Vec::new(),
+            };
+            assert_eq!(plan.check_wire(WireType::Q8).is_ok(), has_sums, "{ranks} {stages:?}");
+            assert_eq!(plan.check_wire(WireType::F32), Ok(()));
+        }
+    }
+}
