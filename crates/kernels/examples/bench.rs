@@ -1,7 +1,7 @@
 //! Measures the kernels:
 //! `cargo run --release -p sinew-kernels --example bench -- [threads] [what]`.
 //!
-//! `what` filters by name: `read`, `pool`, `gemv`, `gemm`, `decode`, `prefill`, or a type. A line
+//! `what` filters by name: `read`, `pool`, `pack`, `gemv`, `gemm`, `decode`, `prefill`, or a type. A line
 //! gives the best and the median of many runs. `read` is the ceiling of everything with one row.
 //! Times are the wall's, so the machine should have nothing else to do.
 
@@ -42,6 +42,11 @@ fn main() {
     }
     if wanted("pool") {
         jobs(&pool);
+    }
+    for ty in TYPES {
+        if wanted(&format!("pack {ty}")) {
+            pack(&pool, ty);
+        }
     }
     for ty in TYPES {
         for rows in [1, 2, 3, 4, 6, 8, 12] {
@@ -129,6 +134,23 @@ fn matrix(pool: &Pool, ty: TensorType, rows: usize, cols: usize) -> Matrix {
         packer.push(pool, &panel).expect("whole rows");
     }
     packer.finish().expect("all rows")
+}
+
+/// A matrix out of rows as they lie in a file, the system's clearing of its memory included.
+fn pack(pool: &Pool, ty: TensorType) {
+    let cols = 2048;
+    let chunk = bytes((2 << 20) / ty.row_bytes(cols) / 16 * 16 * ty.row_bytes(cols));
+    let chunks = 16;
+    let rows = chunks * chunk.len() / ty.row_bytes(cols);
+    let (best, median) = measure(7, || {
+        let mut packer = Packer::new(ty, rows, cols).expect("memory");
+        for _ in 0..chunks {
+            packer.push(pool, &chunk).expect("whole rows");
+        }
+        black_box(packer.finish().expect("all rows"));
+    });
+    let rate = |seconds: f64| (chunks * chunk.len()) as f64 / seconds / 1e9;
+    println!("{:18} {:7.2} / {:7.2} GB/s", format!("pack {ty}"), rate(best), rate(median));
 }
 
 fn input(pool: &Pool, rows: usize, cols: usize) -> Input {

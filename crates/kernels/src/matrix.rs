@@ -13,7 +13,7 @@ use crate::isa::{Isa, Kernel, run};
 use crate::memory::Region;
 use crate::pool::Pool;
 use crate::shared::SharedMut;
-use crate::simd::{LANES, Simd, VECTOR_BYTES};
+use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
 use gguf::TensorType;
 use std::sync::Arc;
 
@@ -244,21 +244,40 @@ impl Packer {
 
 /// Packs 16 rows in the file's layout; both slices are one panel long.
 fn pack_panel(ty: TensorType, rows: &[u8], panel: &mut [u8]) {
-    let row_bytes = rows.len() / LANES;
-    let block_bytes = ty.block_bytes();
-    let rows: [&[u8]; LANES] = std::array::from_fn(|lane| &rows[lane * row_bytes..][..row_bytes]);
-    let block = |index: usize| rows.map(|row| &row[index * block_bytes..][..block_bytes]);
-    with_quantised!(ty, T => {
-        for (index, record) in panel.chunks_exact_mut(T::RECORD).enumerate() {
-            pack_record::<T>(&block(index), record);
-        }
-    }, _ => {
-        for (index, column) in panel.chunks_exact_mut(LANES * block_bytes).enumerate() {
-            for (number, source) in column.chunks_exact_mut(block_bytes).zip(block(index)) {
-                number.copy_from_slice(source);
+    run(Isa::chosen(), PackPanel { ty, rows, panel });
+}
+
+/// A kernel for its instructions alone: the loops over bytes are left to the compiler.
+struct PackPanel<'a> {
+    ty: TensorType,
+    rows: &'a [u8],
+    panel: &'a mut [u8],
+}
+
+impl Kernel for PackPanel<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let row_bytes = self.rows.len() / LANES;
+        let rows: [&[u8]; LANES] = array_of!(LANES, self.rows, lane => {
+            &self.rows[lane * row_bytes..][..row_bytes]
+        });
+        with_quantised!(self.ty, T => {
+            const BYTES: usize = T::RECORD / LANES;
+            for (index, record) in self.panel.chunks_exact_mut(T::RECORD).enumerate() {
+                let at = index * BYTES;
+                pack_record::<T>(&array_of!(LANES, rows[0], i => &rows[i][at..at + BYTES]), record);
             }
-        }
-    });
+        }, _ => with_float!(self.ty, T => {
+            let columns = self.panel.chunks_exact_mut(LANES * T::BYTES);
+            for (index, column) in columns.enumerate() {
+                for (number, row) in column.chunks_exact_mut(T::BYTES).zip(rows) {
+                    number.copy_from_slice(&row[index * T::BYTES..][..T::BYTES]);
+                }
+            }
+        }, _ => unreachable!("no panel of type {} can be made", self.ty)));
+    }
 }
 
 /// Turns rows in the file's layout into f32; keeps its memory from call to call.

@@ -1,8 +1,9 @@
 //! The types with two levels of scales over 256 numbers: Q2_K to Q6_K and IQ4_XS. Headers keep
 //! GGUF's own bits, transposed so that one load gets the same field of 16 rows.
 
-use super::simple::{IQ4_TABLE, gather, nibbles};
-use super::{Quantised, RowBlocks, Scales, TILE_COLS};
+use super::planes::in_each_byte;
+use super::simple::{IQ4_TABLE, gather, nibbles, words};
+use super::{Quantised, RowBlocks, Scales, TILE, TILE_COLS, Words};
 use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
 use gguf::TensorType;
 
@@ -10,22 +11,37 @@ use gguf::TensorType;
 const HALVES_BYTES: usize = 2 * LANES;
 
 /// Copies byte `at + i` of each row's block to the i-th run of 16 bytes, `count` of them.
+#[inline(always)]
 fn gather_bytes(blocks: &RowBlocks, at: usize, count: usize, out: &mut [u8]) {
     for (i, out) in out.chunks_exact_mut(LANES).take(count).enumerate() {
-        gather(blocks, at + i, 1, out);
+        gather::<1>(blocks, at + i, out);
     }
 }
 
-/// The 32 nibbles of tile `tile` where 32 bytes hold one tile low and the next one high.
-fn paired_nibbles(bytes: &[u8], tile: usize) -> [u8; TILE_COLS] {
-    let bytes = &bytes[tile / 2 * TILE_COLS..];
-    std::array::from_fn(|k| (bytes[k] >> (tile % 2 * 4)) & 15)
+/// `width` bits from bit `from` on of each of 32 bytes, which begin at `at`.
+#[inline(always)]
+fn bits(block: &[u8], at: usize, from: usize, width: usize) -> Words {
+    let words: Words = words(block, at);
+    array_of!(TILE, 0, i => (words[i] >> from) & in_each_byte(0xff >> (8 - width)))
 }
 
-/// The 32 two-bit numbers of tile `tile` where 32 bytes hold four tiles.
-fn quad_bits(bytes: &[u8], tile: usize) -> [u8; TILE_COLS] {
-    let bytes = &bytes[tile / 4 * TILE_COLS..];
-    std::array::from_fn(|k| (bytes[k] >> (tile % 4 * 2)) & 3)
+/// Adds high bits to the weights, from bit `to` on.
+#[inline(always)]
+fn with_high(weights: Words, high: Words, to: usize) -> Words {
+    array_of!(TILE, 0, i => weights[i] | high[i] << to)
+}
+
+/// The 32 nibbles of tile `tile` where 32 bytes, from `at` on, hold one tile low and the next one
+/// high.
+#[inline(always)]
+fn paired_nibbles(block: &[u8], at: usize, tile: usize) -> Words {
+    bits(block, at + tile / 2 * TILE_COLS, tile % 2 * 4, 4)
+}
+
+/// The 32 two-bit numbers of tile `tile` where 32 bytes, from `at` on, hold four tiles.
+#[inline(always)]
+fn quad_bits(block: &[u8], at: usize, tile: usize) -> Words {
+    bits(block, at + tile / 4 * TILE_COLS, tile % 4 * 2, 2)
 }
 
 /// What a record of Q4_K or Q5_K says about its eight tiles: 6-bit scales and minima, four a
@@ -41,12 +57,13 @@ pub(crate) struct SixBitHead<S: Simd> {
 /// Header of Q4_K and Q5_K: d and dmin of 16 rows, then the 12 scale bytes as three vectors.
 const SIX_BIT_HEADER: usize = 2 * HALVES_BYTES + 3 * VECTOR_BYTES;
 
+#[inline(always)]
 fn pack_six_bit_header(blocks: &RowBlocks, header: &mut [u8]) {
     let (halves, scales) = header.split_at_mut(2 * HALVES_BYTES);
-    gather(blocks, 0, 2, &mut halves[..HALVES_BYTES]);
-    gather(blocks, 2, 2, &mut halves[HALVES_BYTES..]);
+    gather::<2>(blocks, 0, &mut halves[..HALVES_BYTES]);
+    gather::<2>(blocks, 2, &mut halves[HALVES_BYTES..]);
     for (i, vector) in scales.chunks_exact_mut(VECTOR_BYTES).enumerate() {
-        gather(blocks, 4 + 4 * i, 4, vector);
+        gather::<4>(blocks, 4 + 4 * i, vector);
     }
 }
 
@@ -97,11 +114,13 @@ impl Quantised for Q4K {
     const HEADER: usize = SIX_BIT_HEADER;
     type Head<S: Simd> = SixBitHead<S>;
 
+    #[inline(always)]
     fn pack_header(blocks: &RowBlocks, header: &mut [u8]) {
         pack_six_bit_header(blocks, header);
     }
-    fn weights(block: &[u8], tile: usize) -> [u8; TILE_COLS] {
-        paired_nibbles(&block[16..], tile)
+    #[inline(always)]
+    fn weights(block: &[u8], tile: usize) -> Words {
+        paired_nibbles(block, 16, tile)
     }
     #[inline(always)]
     unsafe fn head<S: Simd>(s: S, record: *const u8) -> SixBitHead<S> {
@@ -133,15 +152,13 @@ impl Quantised for Q5K {
     const HEADER: usize = SIX_BIT_HEADER;
     type Head<S: Simd> = SixBitHead<S>;
 
+    #[inline(always)]
     fn pack_header(blocks: &RowBlocks, header: &mut [u8]) {
         pack_six_bit_header(blocks, header);
     }
-    fn weights(block: &[u8], tile: usize) -> [u8; TILE_COLS] {
-        let mut weights = paired_nibbles(&block[48..], tile);
-        for (weight, high) in weights.iter_mut().zip(&block[16..48]) {
-            *weight |= ((high >> tile) & 1) << 4;
-        }
-        weights
+    #[inline(always)]
+    fn weights(block: &[u8], tile: usize) -> Words {
+        with_high(paired_nibbles(block, 48, tile), bits(block, 16, tile, 1), 4)
     }
     #[inline(always)]
     unsafe fn head<S: Simd>(s: S, record: *const u8) -> SixBitHead<S> {
@@ -173,19 +190,18 @@ impl Quantised for Q6K {
     const HEADER: usize = HALVES_BYTES + 16 * LANES;
     type Head<S: Simd> = S::F;
 
+    #[inline(always)]
     fn pack_header(blocks: &RowBlocks, header: &mut [u8]) {
-        gather(blocks, 208, 2, &mut header[..HALVES_BYTES]);
+        gather::<2>(blocks, 208, &mut header[..HALVES_BYTES]);
         gather_bytes(blocks, 192, 16, &mut header[HALVES_BYTES..]);
     }
-    fn weights(block: &[u8], tile: usize) -> [u8; TILE_COLS] {
+    #[inline(always)]
+    fn weights(block: &[u8], tile: usize) -> Words {
         // Each half of the block has 64 bytes of low nibbles (tiles 0 and 1, high: 2 and 3) and
         // 32 bytes of top bits (four tiles).
         let (half, tile) = (tile / 4, tile % 4);
-        let low = &block[64 * half + 32 * (tile % 2)..];
-        let high = &block[128 + 32 * half..];
-        std::array::from_fn(|k| {
-            ((low[k] >> (tile / 2 * 4)) & 15) | (((high[k] >> (2 * tile)) & 3) << 4)
-        })
+        let low = bits(block, 64 * half + 32 * (tile % 2), tile / 2 * 4, 4);
+        with_high(low, bits(block, 128 + 32 * half, 2 * tile, 2), 4)
     }
     #[inline(always)]
     unsafe fn head<S: Simd>(s: S, record: *const u8) -> S::F {
@@ -217,14 +233,16 @@ impl Quantised for Q2K {
     const HEADER: usize = 2 * HALVES_BYTES + 16 * LANES;
     type Head<S: Simd> = (S::F, S::F);
 
+    #[inline(always)]
     fn pack_header(blocks: &RowBlocks, header: &mut [u8]) {
         let (halves, scales) = header.split_at_mut(2 * HALVES_BYTES);
-        gather(blocks, 80, 2, &mut halves[..HALVES_BYTES]);
-        gather(blocks, 82, 2, &mut halves[HALVES_BYTES..]);
+        gather::<2>(blocks, 80, &mut halves[..HALVES_BYTES]);
+        gather::<2>(blocks, 82, &mut halves[HALVES_BYTES..]);
         gather_bytes(blocks, 0, 16, scales);
     }
-    fn weights(block: &[u8], tile: usize) -> [u8; TILE_COLS] {
-        quad_bits(&block[16..], tile)
+    #[inline(always)]
+    fn weights(block: &[u8], tile: usize) -> Words {
+        quad_bits(block, 16, tile)
     }
     #[inline(always)]
     unsafe fn head<S: Simd>(s: S, record: *const u8) -> (S::F, S::F) {
@@ -267,16 +285,14 @@ impl Quantised for Q3K {
     const HEADER: usize = HALVES_BYTES + 12 * LANES;
     type Head<S: Simd> = S::F;
 
+    #[inline(always)]
     fn pack_header(blocks: &RowBlocks, header: &mut [u8]) {
-        gather(blocks, 108, 2, &mut header[..HALVES_BYTES]);
+        gather::<2>(blocks, 108, &mut header[..HALVES_BYTES]);
         gather_bytes(blocks, 96, 12, &mut header[HALVES_BYTES..]);
     }
-    fn weights(block: &[u8], tile: usize) -> [u8; TILE_COLS] {
-        let mut weights = quad_bits(&block[32..], tile);
-        for (weight, high) in weights.iter_mut().zip(&block[..32]) {
-            *weight |= ((high >> tile) & 1) << 2;
-        }
-        weights
+    #[inline(always)]
+    fn weights(block: &[u8], tile: usize) -> Words {
+        with_high(quad_bits(block, 32, tile), bits(block, 0, tile, 1), 2)
     }
     #[inline(always)]
     unsafe fn head<S: Simd>(s: S, record: *const u8) -> S::F {
@@ -320,14 +336,16 @@ impl Quantised for Iq4Xs {
     const HEADER: usize = 2 * HALVES_BYTES + VECTOR_BYTES;
     type Head<S: Simd> = (S::F, S::I, S::I);
 
+    #[inline(always)]
     fn pack_header(blocks: &RowBlocks, header: &mut [u8]) {
         let (halves, low) = header.split_at_mut(2 * HALVES_BYTES);
-        gather(blocks, 0, 2, &mut halves[..HALVES_BYTES]);
-        gather(blocks, 2, 2, &mut halves[HALVES_BYTES..]);
-        gather(blocks, 4, 4, low);
+        gather::<2>(blocks, 0, &mut halves[..HALVES_BYTES]);
+        gather::<2>(blocks, 2, &mut halves[HALVES_BYTES..]);
+        gather::<4>(blocks, 4, low);
     }
-    fn weights(block: &[u8], tile: usize) -> [u8; TILE_COLS] {
-        nibbles(&block[8 + 16 * tile..])
+    #[inline(always)]
+    fn weights(block: &[u8], tile: usize) -> Words {
+        nibbles(words(block, 8 + 16 * tile))
     }
     #[inline(always)]
     unsafe fn head<S: Simd>(s: S, record: *const u8) -> Self::Head<S> {

@@ -28,7 +28,7 @@ mod simple;
 
 pub(crate) use float::{Bf16, F16, F32, FloatFormat};
 pub(crate) use k_quants::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K};
-pub(crate) use planes::{TILE, tile_bytes, unpack_tile};
+pub(crate) use planes::{TILE, Words, tile_bytes, unpack_tile};
 pub(crate) use simple::{Iq4Nl, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 
 use crate::simd::{LANES, Simd, array_of};
@@ -79,7 +79,7 @@ pub(crate) trait Quantised: 'static {
     fn pack_header(blocks: &RowBlocks, header: &mut [u8]);
 
     /// The stored weights of columns `32 * tile ..` of one GGUF block.
-    fn weights(block: &[u8], tile: usize) -> [u8; TILE_COLS];
+    fn weights(block: &[u8], tile: usize) -> Words;
 
     /// # Safety
     /// `record` points to a whole record.
@@ -98,6 +98,7 @@ pub(crate) trait Quantised: 'static {
 }
 
 /// Packs one GGUF block of each of 16 rows.
+#[inline(always)]
 pub(crate) fn pack_record<T: Quantised>(blocks: &RowBlocks, record: &mut [u8]) {
     let (header, tiles) = record.split_at_mut(T::HEADER);
     T::pack_header(blocks, header);

@@ -21,8 +21,12 @@ const fn planes(bits: usize) -> (usize, usize) {
     }
 }
 
+/// One row's weights of a tile, a byte each: four a word, in order of the columns.
+pub(crate) type Words = [u32; TILE];
+
 /// Writes one row's weights to a tile, as lane `lane`.
-pub(super) fn pack_row(weights: &[u8; TILE_COLS], bits: usize, lane: usize, tile: &mut [u8]) {
+#[inline(always)]
+pub(super) fn pack_row(weights: &Words, bits: usize, lane: usize, tile: &mut [u8]) {
     let (low, high) = planes(bits);
     let (low_plane, high_plane) = tile.split_at_mut(tile_bytes(low));
     pack_plane(weights, low, 0, lane, low_plane);
@@ -31,44 +35,25 @@ pub(super) fn pack_row(weights: &[u8; TILE_COLS], bits: usize, lane: usize, tile
     }
 }
 
+/// `byte` in each of the four bytes of a word.
+#[inline(always)]
+pub(super) const fn in_each_byte(byte: u8) -> u32 {
+    byte as u32 * 0x0101_0101
+}
+
 /// Writes `width` bits of each weight, from bit `from` on, as one plane.
-fn pack_plane(weights: &[u8; TILE_COLS], width: usize, from: usize, lane: usize, out: &mut [u8]) {
-    match width {
-        1 => put_lane(&joined::<4, 8>(weights, from, |slot, byte| 4 * slot + byte), lane, out),
-        2 => put_lane(
-            &joined::<8, 4>(weights, from, |slot, byte| byte / 4 * 16 + 4 * slot + byte % 4),
-            lane,
-            out,
-        ),
-        // Nibbles pair column k with column k + 16.
-        4 => put_lane(&joined::<16, 2>(weights, from, |slot, byte| 16 * slot + byte), lane, out),
-        _ => put_lane(weights, lane, out),
-    }
-}
-
-/// One lane's bytes of a plane: each joins `SLOTS` weights, those at `column(slot, byte)`.
 #[inline(always)]
-fn joined<const BYTES: usize, const SLOTS: usize>(
-    weights: &[u8; TILE_COLS],
-    from: usize,
-    column: impl Fn(usize, usize) -> usize,
-) -> [u8; BYTES] {
-    let width = 8 / SLOTS;
-    let mask = (1_u8 << width) - 1;
-    let mut bytes = [0; BYTES];
-    for slot in 0..SLOTS {
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte |= ((weights[column(slot, at)] >> from) & mask) << (slot * width);
+fn pack_plane(weights: &Words, width: usize, from: usize, lane: usize, out: &mut [u8]) {
+    let slots = 8 / width;
+    let mask = in_each_byte(0xff >> (8 - width));
+    for (v, vector) in out.chunks_exact_mut(VECTOR_BYTES).enumerate() {
+        let mut joined = 0;
+        for slot in 0..slots {
+            // Nibbles pair column k with column k + 16, narrower weights with the next words.
+            let at = if width == 4 { v + 4 * slot } else { v * slots + slot };
+            joined |= ((weights[at] >> from) & mask) << (slot * width);
         }
-    }
-    bytes
-}
-
-/// Four bytes of a lane into each vector of a plane.
-#[inline(always)]
-fn put_lane<const BYTES: usize>(bytes: &[u8; BYTES], lane: usize, out: &mut [u8]) {
-    for (four, vector) in bytes.chunks_exact(4).zip(out.chunks_exact_mut(VECTOR_BYTES)) {
-        vector[4 * lane..4 * lane + 4].copy_from_slice(four);
+        vector[4 * lane..4 * lane + 4].copy_from_slice(&joined.to_le_bytes());
     }
 }
 
@@ -151,7 +136,9 @@ mod tests {
             let weight = |row: usize, col: usize| ((row * 37 + col * 11) % (1 << bits)) as u8;
             let mut tile = vec![0; tile_bytes(bits)];
             for row in 0..LANES {
-                pack_row(&std::array::from_fn(|col| weight(row, col)), bits, row, &mut tile);
+                let four = |i: usize| std::array::from_fn(|j| weight(row, 4 * i + j));
+                let words = std::array::from_fn(|i| u32::from_le_bytes(four(i)));
+                pack_row(&words, bits, row, &mut tile);
             }
             // SAFETY: the tile is whole.
             let unpacked = unsafe { unpack_tile(Scalar, tile.as_ptr(), bits) };

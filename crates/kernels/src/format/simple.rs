@@ -1,8 +1,9 @@
 //! The types with one scale for 32 numbers: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL and MXFP4.
 //! The header of a record is the 16 scales, then the 16 offsets of the types that have them.
 
-use super::{Quantised, RowBlocks, Scales, TILE_COLS};
-use crate::simd::{LANES, Simd};
+use super::planes::in_each_byte;
+use super::{Quantised, RowBlocks, Scales, TILE, Words};
+use crate::simd::{LANES, Simd, array_of};
 use gguf::TensorType;
 
 /// What the 16 codes of IQ4_NL and IQ4_XS stand for, plus 128.
@@ -15,24 +16,39 @@ const MXFP4_TABLE: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8,
 /// Bytes of the 16 half-precision scales of a panel.
 const SCALES: usize = 2 * LANES;
 
-/// Copies `bytes` bytes at `at` of each row's block to the front of `out`, row after row.
-pub(super) fn gather(blocks: &RowBlocks, at: usize, bytes: usize, out: &mut [u8]) {
-    for (block, out) in blocks.iter().zip(out.chunks_exact_mut(bytes)) {
-        out.copy_from_slice(&block[at..at + bytes]);
+/// Copies `BYTES` bytes at `at` of each row's block to the front of `out`, row after row.
+#[inline(always)]
+pub(super) fn gather<const BYTES: usize>(blocks: &RowBlocks, at: usize, out: &mut [u8]) {
+    for (block, out) in blocks.iter().zip(out.chunks_exact_mut(BYTES)) {
+        out.copy_from_slice(bytes::<BYTES>(block, at));
     }
+}
+
+/// `LEN` bytes of a block, which is long enough for its type.
+#[inline(always)]
+fn bytes<const LEN: usize>(block: &[u8], at: usize) -> &[u8; LEN] {
+    block[at..].first_chunk().expect("a whole block")
+}
+
+/// `LEN` little-endian words of a block.
+#[inline(always)]
+pub(super) fn words<const LEN: usize>(block: &[u8], at: usize) -> [u32; LEN] {
+    array_of!(LEN, 0, i => u32::from_le_bytes(*bytes(block, at + 4 * i)))
 }
 
 /// 32 nibbles: bytes hold column k low and column k + 16 high.
-pub(super) fn nibbles(bytes: &[u8]) -> [u8; TILE_COLS] {
-    std::array::from_fn(|k| if k < 16 { bytes[k] & 15 } else { bytes[k - 16] >> 4 })
+#[inline(always)]
+pub(super) fn nibbles(pairs: [u32; TILE / 2]) -> Words {
+    const MASK: u32 = in_each_byte(15);
+    array_of!(TILE, 0, i => (pairs[i % 4] >> (i / 4 * 4)) & MASK)
 }
 
-/// Adds bit `k` of the little-endian number in `high` to weight `k`, as bit 4.
-fn with_fifth_bit(mut weights: [u8; TILE_COLS], high: &[u8]) -> [u8; TILE_COLS] {
-    for (k, weight) in weights.iter_mut().enumerate() {
-        *weight |= ((high[k / 8] >> (k % 8)) & 1) << 4;
-    }
-    weights
+/// Adds bit `k` of `high` to weight `k`, as bit 4.
+#[inline(always)]
+fn with_fifth_bit(weights: Words, high: u32) -> Words {
+    // The product has bit j of four at bit 8j.
+    let spread = |i: usize| (((high >> (4 * i)) & 15) * 0x0020_4081) & in_each_byte(1);
+    array_of!(TILE, 0, i => weights[i] | spread(i) << 4)
 }
 
 /// One scale a row at the front of the record, and nothing else.
@@ -63,7 +79,8 @@ macro_rules! simple {
     (
         $(#[$doc:meta])* $name:ident, $ty:ident, bits $bits:expr, zero $zero:expr,
         biased $biased:expr, offsets $offsets:expr, table $table:expr, header $header:expr,
-        pack $pack:expr, weights $weights:expr, scales $scales:ident
+        pack |$blocks:ident, $out:ident| $pack:expr, weights |$block:ident| $weights:expr,
+        scales $scales:ident
     ) => {
         $(#[$doc])*
         pub(crate) struct $name;
@@ -80,13 +97,13 @@ macro_rules! simple {
             const HEADER: usize = $header;
             type Head<S: Simd> = ();
 
-            fn pack_header(blocks: &RowBlocks, header: &mut [u8]) {
-                let pack: fn(&RowBlocks, &mut [u8]) = $pack;
-                pack(blocks, header);
+            #[inline(always)]
+            fn pack_header($blocks: &RowBlocks, $out: &mut [u8]) {
+                $pack
             }
-            fn weights(block: &[u8], _tile: usize) -> [u8; TILE_COLS] {
-                let weights: fn(&[u8]) -> [u8; TILE_COLS] = $weights;
-                weights(block)
+            #[inline(always)]
+            fn weights($block: &[u8], _tile: usize) -> Words {
+                $weights
             }
             #[inline(always)]
             unsafe fn head<S: Simd>(_: S, _record: *const u8) {}
@@ -107,16 +124,16 @@ macro_rules! simple {
 simple! {
     /// `w * d`, w of 8 bits; stored plus 128.
     Q8_0, Q8_0, bits 8, zero 128, biased true, offsets false, table None, header SCALES,
-    pack |blocks, header| gather(blocks, 0, 2, header),
-    weights |block| std::array::from_fn(|k| block[2 + k] ^ 0x80),
+    pack |blocks, header| gather::<2>(blocks, 0, header),
+    weights |block| array_of!(TILE, 0, i => words::<TILE>(block, 2)[i] ^ in_each_byte(128)),
     scales scale_only
 }
 
 simple! {
     /// `(w - 8) * d`, w of 4 bits.
     Q4_0, Q4_0, bits 4, zero 8, biased false, offsets false, table None, header SCALES,
-    pack |blocks, header| gather(blocks, 0, 2, header),
-    weights |block| nibbles(&block[2..]),
+    pack |blocks, header| gather::<2>(blocks, 0, header),
+    weights |block| nibbles(words(block, 2)),
     scales scale_only
 }
 
@@ -124,18 +141,18 @@ simple! {
     /// `w * d + m`, w of 4 bits.
     Q4_1, Q4_1, bits 4, zero 0, biased false, offsets true, table None, header 2 * SCALES,
     pack |blocks, header| {
-        gather(blocks, 0, 2, &mut header[..SCALES]);
-        gather(blocks, 2, 2, &mut header[SCALES..]);
+        gather::<2>(blocks, 0, &mut header[..SCALES]);
+        gather::<2>(blocks, 2, &mut header[SCALES..]);
     },
-    weights |block| nibbles(&block[4..]),
+    weights |block| nibbles(words(block, 4)),
     scales scale_and_offset
 }
 
 simple! {
     /// `(w - 16) * d`, w of 5 bits.
     Q5_0, Q5_0, bits 5, zero 16, biased false, offsets false, table None, header SCALES,
-    pack |blocks, header| gather(blocks, 0, 2, header),
-    weights |block| with_fifth_bit(nibbles(&block[6..]), &block[2..6]),
+    pack |blocks, header| gather::<2>(blocks, 0, header),
+    weights |block| with_fifth_bit(nibbles(words(block, 6)), u32::from_le_bytes(*bytes(block, 2))),
     scales scale_only
 }
 
@@ -143,10 +160,10 @@ simple! {
     /// `w * d + m`, w of 5 bits.
     Q5_1, Q5_1, bits 5, zero 0, biased false, offsets true, table None, header 2 * SCALES,
     pack |blocks, header| {
-        gather(blocks, 0, 2, &mut header[..SCALES]);
-        gather(blocks, 2, 2, &mut header[SCALES..]);
+        gather::<2>(blocks, 0, &mut header[..SCALES]);
+        gather::<2>(blocks, 2, &mut header[SCALES..]);
     },
-    weights |block| with_fifth_bit(nibbles(&block[8..]), &block[4..8]),
+    weights |block| with_fifth_bit(nibbles(words(block, 8)), u32::from_le_bytes(*bytes(block, 4))),
     scales scale_and_offset
 }
 
@@ -154,8 +171,8 @@ simple! {
     /// `table[w] * d`, w of 4 bits.
     Iq4Nl, IQ4_NL, bits 4, zero 128, biased true, offsets false, table Some(IQ4_TABLE),
     header SCALES,
-    pack |blocks, header| gather(blocks, 0, 2, header),
-    weights |block| nibbles(&block[2..]),
+    pack |blocks, header| gather::<2>(blocks, 0, header),
+    weights |block| nibbles(words(block, 2)),
     scales scale_only
 }
 
@@ -164,8 +181,8 @@ simple! {
     /// doubled table and half the scale.
     Mxfp4, MXFP4, bits 4, zero 12, biased false, offsets false, table Some(MXFP4_TABLE),
     header LANES,
-    pack |blocks, header| gather(blocks, 0, 1, header),
-    weights |block| nibbles(&block[1..]),
+    pack |blocks, header| gather::<1>(blocks, 0, header),
+    weights |block| nibbles(words(block, 1)),
     scales exponent_scale
 }
 
