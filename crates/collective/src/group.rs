@@ -11,14 +11,10 @@ use crate::coded::Coded;
 use crate::exchange::{InStage, Lane, Payload, exchange};
 use crate::farewell;
 use crate::patience::{Patience, check_signs};
+use crate::options::SPIN;
 use crate::pipe::Pipe;
 use crate::wire::Op;
 use crate::{CollectiveError, Options, Speed};
-
-/// How long to poll hard when every rank here has a core: two all-reduces over loopback TCP. Longer
-/// buys little, because giving up a core that nobody else wants costs half a microsecond; and where
-/// two ranks are made to share one after all, each all-reduce takes as long as this.
-const SPIN: Duration = Duration::from_micros(20);
 
 /// One rank of an epoch.
 ///

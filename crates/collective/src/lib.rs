@@ -51,6 +51,6 @@ mod wire;
 
 pub use error::CollectiveError;
 pub use group::Group;
-pub use options::{Algorithm, Options, Wire};
+pub use options::{Algorithm, Options, SPIN, Wire};
 pub use plan::ReducePlan;
 pub use speed::Speed;

@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+/// How long to poll hard where every rank has a core: two all-reduces over loopback TCP. Longer
+/// buys little, because giving up a core that nobody else wants costs half a microsecond; and where
+/// two ranks are made to share one after all, each all-reduce takes as long as this.
+pub const SPIN: Duration = Duration::from_micros(20);
+
 /// How partial sums travel in an all-reduce. All give the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Algorithm {
@@ -43,8 +48,10 @@ pub struct Options {
     /// With [`Algorithm::Auto`], vectors of at least this many bytes go in two phases, as long as
     /// nothing better is known from [`crate::Group::measure`], and always with [`Wire::Q8`].
     pub two_phase_bytes_min: usize,
-    /// How long to poll without giving up the core. `None`: 20 us if this machine has a core for
-    /// each of its ranks, else not at all, since spinning would hold up the rank waited for.
+    /// How long to poll without giving up the core. `None`: [`SPIN`] if the calling thread may use
+    /// a core for each of this machine's ranks, else not at all, since spinning would hold up the
+    /// rank waited for. A thread that is pinned may use one core, so whoever pins ranks to cores of
+    /// their own has to say [`SPIN`].
     pub spin: Option<Duration>,
     /// The longest byte message that is received.
     pub bytes_max: usize,

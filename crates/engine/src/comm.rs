@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use collective::{Group, Options, ReducePlan, Wire};
+use collective::{Group, Options, ReducePlan, SPIN, Wire};
 use link::{Encryption, HostId, Listener, MeshConfig, Met, Preference, Secret, connect_mesh};
 use model::{Leaves, Product, Reduce};
 use protocol::{Transport, WireType};
@@ -35,6 +35,8 @@ pub struct Meeting<'a> {
     /// Links between two ranks; `None` for as many as they have addresses.
     pub links: Option<usize>,
     pub latency: Duration,
+    /// Whether this rank's threads are pinned to CPUs of their own.
+    pub is_pinned: bool,
     /// The longest message: the largest step.
     pub message_bytes_max: usize,
     /// How long the ranks may take to find each other.
@@ -80,7 +82,8 @@ impl Comm {
             WireType::F32 => Wire::F32,
             WireType::Q8 => Wire::Q8,
         };
-        let options = Options { bytes_max, wire, ..Options::default() };
+        let spin = meeting.is_pinned.then_some(SPIN);
+        let options = Options { bytes_max, wire, spin, ..Options::default() };
         let group = Group::new(meeting.rank, links, abort, options)?;
         let mut group = group.with_stage(meeting.stage.clone())?;
         // So that long sums take the way that is fastest on these links.

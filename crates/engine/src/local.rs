@@ -252,6 +252,7 @@ impl Start {
             sequences_max: options.sequences_max,
             threads: options.threads,
         };
+        let is_pinned = !rank_options.cpus.is_empty();
         let rank = Rank::load(self.source, &rank_options, &mut |_| {})?;
         let meeting = Meeting {
             instance: &self.instance,
@@ -265,6 +266,7 @@ impl Start {
             wire_type: options.wire_type,
             links: options.links,
             latency: options.link_latency,
+            is_pinned,
             message_bytes_max: rank.message_bytes_max(),
             deadline: LOAD_AND_CONNECT_MAX,
         };
