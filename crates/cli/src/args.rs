@@ -230,6 +230,9 @@ pub struct LocalArgs {
     /// Delay of every message between ranks, microseconds: a slower wire, to measure with
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub link_latency: u64,
+    /// Link ranks along a ring only, as where not every two machines reach each other
+    #[arg(long)]
+    pub ring: bool,
     /// Threads of each rank; `bench model` takes several, such as 1,2
     #[arg(short, long, value_delimiter = ',', default_value = "1")]
     pub threads: Vec<usize>,

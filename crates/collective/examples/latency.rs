@@ -71,6 +71,7 @@ fn on_ranks(
         rank: 0,
         addrs: listeners.iter().map(Listener::addrs).collect(),
         links: None,
+        peers: None,
         instance: std::process::id().to_le_bytes().repeat(4).try_into().expect("16 bytes"),
         epoch: 1,
         secret: Secret::new([1; 32]),

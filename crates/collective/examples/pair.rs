@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         rank,
         addrs: if rank == 0 { vec![vec![own], vec![peer]] } else { vec![vec![peer], vec![own]] },
         links: None,
+        peers: None,
         instance: *b"example: a pair.",
         epoch: 1,
         secret: Secret::new([1; 32]),

@@ -10,8 +10,8 @@ use link::{Link, LinkInfo};
 use crate::coded::Coded;
 use crate::exchange::{InStage, Lane, Payload, exchange};
 use crate::farewell;
-use crate::patience::{Patience, check_signs};
 use crate::options::SPIN;
+use crate::patience::{Patience, check_signs};
 use crate::pipe::Pipe;
 use crate::wire::Op;
 use crate::{CollectiveError, Options, Speed};
@@ -60,44 +60,44 @@ impl Group {
         options: Options,
     ) -> Result<Self, CollectiveError> {
         let ranks = links.len() + 1;
-        Self::with_neighbours(rank, ranks, links, abort, options)
+        Self::with_neighbours(rank, ranks, 0..ranks, links, abort, options)
     }
 
-    /// As [`Group::new`], for a graph in which not every pair of `ranks` has a link: each rank has
-    /// one at least to the rank before it and to the one after, the last and the first being
-    /// neighbours. All collectives then go round that ring.
+    /// As [`Group::new`] and [`Group::with_stage`], for a graph in which not every pair of `ranks`
+    /// has a link: within the stage each rank has one to the rank before it and to the one after,
+    /// the last and the first being neighbours, and to no other; all collectives then go round that
+    /// ring. To ranks of other stages there is a link where one is needed.
     pub fn with_neighbours(
         rank: usize,
         ranks: usize,
+        stage: Range<usize>,
         links: Vec<Box<dyn Link>>,
         abort: Arc<AtomicBool>,
         options: Options,
     ) -> Result<Self, CollectiveError> {
-        if rank >= ranks {
-            return Err(CollectiveError::Links { rank, problem: "is not one of the group's" });
+        if !stage.contains(&rank) || stage.end > ranks {
+            return Err(CollectiveError::Links { rank, problem: "is outside its own stage" });
         }
         let mut lanes: Vec<Lane> = links.into_iter().map(Lane::new).collect();
         lanes.sort_by_key(|lane| lane.peer);
-        let count = |peer| lanes.iter().filter(|lane| lane.peer == peer).count();
-        let neighbours = [(rank + 1) % ranks, (rank + ranks - 1) % ranks];
-        for peer in (0..ranks.max(lanes.len())).filter(|&peer| peer != rank) {
-            let needed = usize::from(neighbours.contains(&peer) || lanes.len() + 1 == ranks);
-            if count(peer) < needed || count(peer) > usize::from(peer < ranks) {
-                let problem = "has no link, or two";
-                return Err(CollectiveError::Links { rank: peer, problem });
-            }
-        }
+        let spin = options.spin.unwrap_or_else(|| default_spin(&lanes));
         if let Some(stray) = lanes.iter().find(|lane| lane.peer >= ranks || lane.peer == rank) {
             let problem = "is not one of the group's";
             return Err(CollectiveError::Links { rank: stray.peer, problem });
         }
-        let spin = options.spin.unwrap_or_else(|| default_spin(&lanes));
+        if let Some(twice) = lanes.windows(2).find(|pair| pair[0].peer == pair[1].peer) {
+            let problem = "has two links";
+            return Err(CollectiveError::Links { rank: twice[0].peer, problem });
+        }
+        let (lanes, others): (Vec<_>, Vec<_>) =
+            lanes.into_iter().partition(|lane| stage.contains(&lane.peer));
+        check_ring(rank, &stage, &lanes)?;
         Ok(Group {
-            rank,
-            first: 0,
-            ranks,
+            rank: rank - stage.start,
+            first: stage.start,
+            ranks: stage.len(),
             lanes,
-            pipes: Vec::new(),
+            pipes: others.into_iter().map(Pipe::new).collect(),
             abort,
             options,
             spin,
@@ -229,6 +229,21 @@ impl Group {
         let pipes = self.pipes.iter().map(|pipe| &pipe.lane);
         self.lanes.iter().chain(pipes).find_map(|lane| lane.link.vital().own_standstill())
     }
+}
+
+/// All ranks of a stage must agree on whether sums go round its ring, so each has a link to all
+/// others, or to its neighbours and no other.
+fn check_ring(rank: usize, stage: &Range<usize>, lanes: &[Lane]) -> Result<(), CollectiveError> {
+    let (place, size) = (rank - stage.start, stage.len());
+    let near = [(place + 1) % size, (place + size - 1) % size].map(|at| stage.start + at);
+    for peer in stage.clone().filter(|peer| *peer != rank) {
+        let is_due = lanes.len() + 1 >= size || near.contains(&peer);
+        if lanes.iter().any(|lane| lane.peer == peer) != is_due {
+            let problem = "has no link, or has one that no ring of its stage goes over";
+            return Err(CollectiveError::Links { rank: peer, problem });
+        }
+    }
+    Ok(())
 }
 
 /// Spins only where every rank of this machine has a core.

@@ -21,14 +21,17 @@ pub struct Comm {
 
 /// With whom to meet, and how.
 #[derive(Debug, Clone)]
-pub struct Meeting<'a> {
-    pub instance: &'a str,
+pub struct Meeting {
+    pub instance: String,
     pub epoch: u64,
     pub rank: usize,
     /// The ranks of this rank's stage.
     pub stage: Range<usize>,
     /// The addresses of each rank.
     pub endpoints: Vec<Vec<SocketAddr>>,
+    /// The ranks to link with, of a ring ([`protocol::ring_peers`]), where not
+    /// every two can; `None` for all.
+    pub peers: Option<Vec<usize>>,
     pub secret: [u8; 32],
     pub transport: Transport,
     pub wire_type: WireType,
@@ -49,7 +52,7 @@ impl Comm {
     /// # Errors
     /// A rank does not come, or does not agree.
     pub fn connect(
-        meeting: &Meeting<'_>,
+        meeting: &Meeting,
         listener: &Listener,
         leaves: impl Fn(Product) -> Leaves,
         abort: Arc<AtomicBool>,
@@ -59,6 +62,7 @@ impl Comm {
             rank: meeting.rank,
             addrs: meeting.endpoints.clone(),
             links: meeting.links,
+            peers: meeting.peers.clone(),
             instance: std::array::from_fn(|at| digest.as_bytes()[at]),
             epoch: meeting.epoch,
             secret: Secret::new(meeting.secret),
@@ -84,8 +88,14 @@ impl Comm {
         };
         let spin = meeting.is_pinned.then_some(SPIN);
         let options = Options { bytes_max, wire, spin, ..Options::default() };
-        let group = Group::new(meeting.rank, links, abort, options)?;
-        let mut group = group.with_stage(meeting.stage.clone())?;
+        let (rank, stage) = (meeting.rank, meeting.stage.clone());
+        let mut group = match &meeting.peers {
+            None => Group::new(rank, links, abort, options)?.with_stage(stage)?,
+            Some(_) => {
+                let ranks = meeting.endpoints.len();
+                Group::with_neighbours(rank, ranks, stage, links, abort, options)?
+            }
+        };
         // So that long sums take the way that is fastest on these links.
         group.measure()?;
         let plan = |product| {

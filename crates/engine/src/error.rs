@@ -40,6 +40,16 @@ impl EngineError {
         }
     }
 
+    /// The ranks with which no link came up.
+    pub fn unreached(&self) -> Vec<usize> {
+        match self {
+            Self::Mesh(link::MeshError::Missing { missing, .. }) => {
+                missing.iter().map(|missing| missing.rank).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether only the epoch has ended: the shard is fine, and a new epoch may begin.
     pub fn ends_epoch_only(&self) -> bool {
         matches!(self, Self::Collective(_) | Self::Mesh(_) | Self::BadStep(_))

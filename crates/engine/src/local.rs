@@ -10,7 +10,7 @@ use std::time::Duration;
 use gguf::Source;
 use link::Listener;
 use protocol::{
-    CacheType, Event, Generate, RequestId, Sampling, Stage, Token, Transport, WireType,
+    CacheType, Event, Generate, RequestId, Sampling, Stage, Token, Transport, WireType, ring_peers,
 };
 
 use crate::comm::{Comm, Meeting};
@@ -40,6 +40,8 @@ pub struct LocalOptions {
     pub wire_type: WireType,
     /// Links between two ranks; `None` for one.
     pub links: Option<usize>,
+    /// Whether ranks link as if not every two of them could: along a ring.
+    pub around: bool,
     /// Added to every message between ranks.
     pub link_latency: Duration,
     /// Threads of each rank, pinned one to a CPU where there are enough.
@@ -252,14 +254,17 @@ impl Start {
             sequences_max: options.sequences_max,
             threads: options.threads,
         };
+        let (ranks, stages) = (rank_options.shares.len(), &rank_options.stages);
+        let peers = options.around.then(|| ring_peers(ranks, stages, self.rank));
         let is_pinned = !rank_options.cpus.is_empty();
         let rank = Rank::load(self.source, &rank_options, &mut |_| {})?;
         let meeting = Meeting {
-            instance: &self.instance,
+            instance: self.instance,
             epoch: 1,
             rank: self.rank,
             stage: rank.stage(),
             endpoints: self.endpoints,
+            peers,
             // Nobody but these threads learns of the ports, and the links still seal their frames.
             secret: [0x5e; 32],
             transport: options.transport,

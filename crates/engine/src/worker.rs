@@ -15,7 +15,7 @@ use gguf::{File, Source};
 use link::Listener;
 use model::Config;
 use protocol::frame::{self, FrameError};
-use protocol::{Command, Event, ModelSource, WorkerSpec};
+use protocol::{Command, Event, ModelSource, WorkerSpec, ring_peers};
 use store::PeerFile;
 
 use crate::comm::{Comm, Meeting};
@@ -105,8 +105,12 @@ impl<'a> Worker<'a> {
         let mut next = orders.recv().ok();
         while let Some(order) = next {
             next = match order.command {
-                Command::Connect { epoch, endpoints } => {
-                    match self.epoch(epoch, endpoints, order.abort.clone(), orders) {
+                Command::Connect { epoch, endpoints, around } => {
+                    let peers = around.then(|| {
+                        ring_peers(self.spec.shares.len(), &self.spec.stages, self.spec.rank)
+                    });
+                    let meeting = self.meeting(epoch, endpoints, peers);
+                    match self.epoch(&meeting, order.abort.clone(), orders) {
                         Ok(Ended::By(order)) => Some(order),
                         Ok(Ended::DaemonGone) => None,
                         Err(error) if error.ends_epoch_only() => {
@@ -131,20 +135,20 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// One epoch: meets the other ranks, then leads or follows until it ends.
-    fn epoch(
-        &mut self,
+    /// With whom an epoch's links are built.
+    fn meeting(
+        &self,
         epoch: u64,
         endpoints: Vec<Vec<SocketAddr>>,
-        abort: Arc<AtomicBool>,
-        orders: &Receiver<Order>,
-    ) -> Result<Ended, EngineError> {
-        let meeting = Meeting {
-            instance: &self.spec.instance,
+        peers: Option<Vec<usize>>,
+    ) -> Meeting {
+        Meeting {
+            instance: self.spec.instance.clone(),
             epoch,
             rank: self.spec.rank,
             stage: self.rank.stage(),
             endpoints,
+            peers,
             secret: self.spec.secret.0,
             transport: self.spec.transport,
             wire_type: self.spec.wire_type,
@@ -153,11 +157,20 @@ impl<'a> Worker<'a> {
             is_pinned: !self.spec.cpus.is_empty(),
             message_bytes_max: self.rank.message_bytes_max(),
             deadline: CONNECT_DEADLINE,
-        };
+        }
+    }
+
+    /// One epoch: meets the other ranks, then leads or follows until it ends.
+    fn epoch(
+        &mut self,
+        meeting: &Meeting,
+        abort: Arc<AtomicBool>,
+        orders: &Receiver<Order>,
+    ) -> Result<Ended, EngineError> {
         let leaves = |product| self.rank.leaves(product);
-        let mut comm = Comm::connect(&meeting, &self.listener, leaves, abort)?;
+        let mut comm = Comm::connect(meeting, &self.listener, leaves, abort)?;
         let notes = [&self.notes[..], comm.notes()].concat();
-        report(self.events, Event::Linked { epoch, notes });
+        report(self.events, Event::Linked { epoch: meeting.epoch, notes });
         if self.spec.rank == 0 {
             return self.lead(&mut comm, orders);
         }
@@ -210,7 +223,8 @@ impl<'a> Worker<'a> {
             return;
         }
         let (rank, reason) = (error.rank(), error.to_string());
-        report(self.events, Event::Lost { epoch, rank, reason });
+        let unreached = error.unreached();
+        report(self.events, Event::Lost { epoch, rank, reason, unreached });
     }
 }
 

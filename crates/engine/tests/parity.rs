@@ -148,6 +148,7 @@ fn options(name: &str, shares: &[u32], stages: &[usize]) -> LocalOptions {
         wire_type: WireType::F32,
         transport: Transport::Auto,
         links: None,
+        around: false,
         link_latency: Duration::ZERO,
         threads: 1,
         context_tokens: CONTEXT_TOKENS,
@@ -263,6 +264,28 @@ fn every_split_gives_the_bits_of_one_node() {
                     let same = found.0.iter().zip(logits).all(|(a, b)| a.to_bits() == b.to_bits());
                     assert!(same, "{what}, run {repeat}: other logits");
                     assert_eq!(&found.1, greedy, "{what}, run {repeat}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_ring_of_ranks_that_do_not_all_link_gives_the_bits_of_one_node() {
+    let splits: &[(&[u32], &[usize])] =
+        &[(&[1; 4], &[]), (&[3, 2, 1, 1, 2], &[]), (&[1, 1, 1], &[2, 1]), (&[1; 6], &[4, 2])];
+    for name in ["models/llama3-tied", "models/mixtral"] {
+        let prompts = prompts(name);
+        let mut whole = start(name, &[1], Transport::Auto, 2);
+        for (shares, stages) in splits {
+            for transport in [Transport::Shm, Transport::Tcp] {
+                let options = options(name, shares, stages);
+                let around = LocalOptions { around: true, transport, ..options };
+                let mut ring = start_with(name, &around);
+                for prompt in &prompts {
+                    let (found, expected) =
+                        (run(&mut ring, &prompt.ids, 12), run(&mut whole, &prompt.ids, 12));
+                    assert_eq!(found, expected, "{name} over {shares:?} in {stages:?}");
                 }
             }
         }

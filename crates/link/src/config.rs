@@ -33,7 +33,8 @@ pub enum Encryption {
     Plain = 1,
 }
 
-/// Who meets, and on what terms. Everything but `rank` and `host` must be the same on all ranks.
+/// Who meets, and on what terms. Everything but `rank`, `peers` and `host` must be the same on all
+/// ranks.
 #[derive(Debug, Clone)]
 pub struct MeshConfig {
     pub rank: usize,
@@ -43,6 +44,9 @@ pub struct MeshConfig {
     /// Links between two ranks that do not share memory, each to the next address of the one that
     /// is dialed. `None`: as many as both have addresses.
     pub links: Option<usize>,
+    /// The ranks that this one links with, of which each must have this one among its own. `None`:
+    /// all others.
+    pub peers: Option<Vec<usize>>,
     pub instance: [u8; 16],
     /// Counts the meshes of this instance; a rank of an older one is refused.
     pub epoch: u64,
@@ -57,6 +61,11 @@ pub struct MeshConfig {
 }
 
 impl MeshConfig {
+    pub(crate) fn is_peer(&self, rank: usize) -> bool {
+        let among = |peers: &Vec<usize>| peers.contains(&rank);
+        rank != self.rank && self.peers.as_ref().is_none_or(among)
+    }
+
     pub(crate) fn links_with(&self, peer: usize) -> usize {
         let addrs = self.addrs[peer].len().min(self.addrs[self.rank].len());
         self.links.unwrap_or(addrs.min(LINKS_MAX))
@@ -84,6 +93,10 @@ pub(crate) fn validate(config: &MeshConfig) -> Result<(), MeshError> {
     if rank >= ranks {
         let limit = format!("the ranks 0 to {}", ranks - 1);
         return Err(MeshError::Config { what: "rank", value: rank as u64, limit });
+    }
+    if let Some(stray) = config.peers.iter().flatten().find(|peer| **peer >= ranks) {
+        let limit = format!("the ranks 0 to {}", ranks - 1);
+        return Err(MeshError::Config { what: "rank to link with", value: *stray as u64, limit });
     }
     for (at, addrs) in config.addrs.iter().enumerate().filter(|(at, _)| *at != rank) {
         if !(1..=LINKS_MAX).contains(&addrs.len()) {

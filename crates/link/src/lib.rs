@@ -4,7 +4,7 @@
 //! no call blocks, so a collective progresses all its links in one loop and cannot deadlock on the
 //! order in which peers happen to be ready. After set-up nothing here allocates, locks or logs.
 //!
-//! [`connect_mesh`] builds a full mesh between all ranks of an epoch over a [`Listener`]: every
+//! [`connect_mesh`] links all ranks of an epoch, or those of a ring, over a [`Listener`]: every
 //! pair greets over TCP, proves to each other that it holds the session secret, and then moves to
 //! the fastest transport both can use. The TCP connection of a shared-memory or RDMA link stays
 //! open: its end tells that the peer died, and with shared memory a byte on it wakes a sleeper.

@@ -1,4 +1,5 @@
-//! Builds the full mesh of an epoch: one link to every other rank.
+//! Builds the mesh of an epoch: one link to every other rank, or to some of them where not every
+//! two ranks can reach each other.
 //!
 //! Lower ranks listen and higher ranks dial, so each pair meets exactly once. One loop accepts,
 //! dials and greets, without blocking on any single peer: strangers, garbage and silence cost a
@@ -82,14 +83,15 @@ impl Listener {
 /// What a rank has once all have met.
 #[derive(Default)]
 pub struct Met {
-    /// One to each other rank, in order of rank.
+    /// One to each other rank, or to each that was asked for, in order of rank.
     pub links: Vec<Box<dyn Link>>,
     /// What is not as it was asked for, for a person to read: addresses that lead nowhere.
     pub notes: Vec<String>,
 }
 
-/// Meets all other ranks. Raising `abort` ends the wait at once; the deadline ends it with the
-/// missing ranks named. Of several addresses of a rank one that is reached is enough.
+/// Meets all other ranks, or those that were asked for. Raising `abort` ends the wait at once; the
+/// deadline ends it with the missing ranks named. Of several addresses of a rank one that is
+/// reached is enough.
 ///
 /// ```
 /// # use std::{sync::atomic::AtomicBool, thread, time::Duration};
@@ -101,6 +103,7 @@ pub struct Met {
 ///     rank,
 ///     addrs: listeners.iter().map(Listener::addrs).collect(),
 ///     links: None,
+///     peers: None,
 ///     instance: *b"an instance's id",
 ///     epoch: 1,
 ///     secret: Secret::new([7; 32]),
@@ -175,8 +178,8 @@ struct Mesh<'a> {
 impl<'a> Mesh<'a> {
     fn new(config: &'a MeshConfig, rdma: &Rdma) -> Result<Self, MeshError> {
         let ranks = config.addrs.len();
-        let first =
-            (0..config.rank).map(|peer| Dial::new(config, peer, Purpose::Link, 0)).collect();
+        let lower = (0..config.rank).filter(|peer| config.is_peer(*peer));
+        let first = lower.map(|peer| Dial::new(config, peer, Purpose::Link, 0)).collect();
         let pair = |peer| Pair::new(config.links_with(peer), config.ways_with(peer));
         Ok(Mesh {
             config,
@@ -191,8 +194,8 @@ impl<'a> Mesh<'a> {
     }
 
     fn is_complete(&self) -> bool {
-        let own = self.config.rank;
-        self.pairs.iter().enumerate().all(|(rank, pair)| rank == own || pair.is_complete())
+        let mut pairs = self.pairs.iter().enumerate();
+        pairs.all(|(rank, pair)| !self.config.is_peer(rank) || pair.is_complete())
     }
 
     /// One link a pair. Bonds are measured pair by pair in the same order on all ranks, so that
@@ -278,6 +281,9 @@ impl<'a> Mesh<'a> {
     /// started twice; it finds its connection closed.
     fn keep(&mut self, greeted: Greeted) {
         let (peer, index) = (greeted.peer, greeted.index);
+        if !self.config.is_peer(peer) {
+            return;
+        }
         let pair = &mut self.pairs[peer];
         let path = greeted.path(self.context.ways_with(peer));
         match greeted.purpose {
@@ -321,7 +327,7 @@ impl<'a> Mesh<'a> {
     /// Tries further ways to the ranks that this one dials, and chooses among those that stand.
     fn settle(&mut self) {
         let now = Instant::now();
-        for peer in 0..self.config.rank {
+        for peer in (0..self.config.rank).filter(|peer| self.config.is_peer(*peer)) {
             let further = self.pairs[peer].further(now, self.started);
             let dial = |index| Dial::new(self.config, peer, Purpose::Link, index);
             self.dials.extend(further.map(dial));
@@ -359,9 +365,8 @@ impl<'a> Mesh<'a> {
     }
 
     fn missing(&self) -> MeshError {
-        let own = self.config.rank;
         let missing = (0..self.pairs.len())
-            .filter(|&rank| rank != own && !self.pairs[rank].is_complete())
+            .filter(|&rank| self.config.is_peer(rank) && !self.pairs[rank].is_complete())
             .map(|rank| {
                 let dials = self.dials.iter().filter(|dial| dial.peer == rank && !dial.is_done());
                 let reasons: Vec<String> = dials.map(Dial::reason).collect();
@@ -394,6 +399,7 @@ mod tests {
                 rank,
                 addrs: listeners.iter().map(Listener::addrs).collect(),
                 links: None,
+                peers: None,
                 instance,
                 epoch: 1,
                 secret: Secret::new([1; 32]),

@@ -21,10 +21,12 @@
 
 pub mod frame;
 mod generate;
+mod ring;
 mod secret;
 mod worker;
 
 pub use generate::{FinishReason, Generate, Generation, RequestId, Sampling, Token};
+pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;
 pub use worker::{
     CacheType, Command, Event, ExpertSplit, ModelSource, Stage, Strategy, Transport, WireType,

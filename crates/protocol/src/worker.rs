@@ -17,6 +17,9 @@ pub enum Command {
         /// Where each rank listens, by rank, at one address or several; of the worker's own entry
         /// only their number counts.
         endpoints: Vec<Vec<SocketAddr>>,
+        /// Not every two ranks can link: only those of [`crate::ring_pairs`] do.
+        #[serde(default)]
+        around: bool,
     },
     /// End the current epoch: running requests are dropped, weights are kept.
     Disconnect,
@@ -71,6 +74,9 @@ pub enum Event {
         epoch: u64,
         rank: Option<usize>,
         reason: String,
+        /// If links were being built: the ranks that this one has none with.
+        #[serde(default)]
+        unreached: Vec<usize>,
     },
     /// The worker cannot go on and exits (no memory, unreadable model, ...).
     Failed {

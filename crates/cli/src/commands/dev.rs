@@ -66,6 +66,7 @@ pub fn start_for(
         wire_type: args.split.wire_type.into(),
         transport: args.split.transport.into(),
         links: links(args)?,
+        around: args.ring,
         link_latency: Duration::from_micros(args.link_latency),
         threads,
         context_tokens: context,

@@ -139,6 +139,7 @@ fn local_args(
             links: None,
         },
         link_latency,
+        ring: false,
         threads: vec![threads],
     }
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gguf::Directory;
-use protocol::{Command, Secret, Transport};
+use protocol::{Command, Secret, Strategy, Transport};
 use store::Digest;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -157,12 +157,8 @@ impl Daemon {
 
     /// Tells every instance of this node.
     pub(super) fn step_instances(&mut self, event: impl Fn() -> Event) {
-        let now = self.now();
         for id in self.owned.keys().cloned().collect::<Vec<_>>() {
-            if let Some(owned) = self.owned.get_mut(&id) {
-                let effects = owned.machine.step(event(), now);
-                self.run_effects(&id, effects);
-            }
+            self.step_instance(&id, event());
         }
     }
 
@@ -172,13 +168,18 @@ impl Daemon {
 
     /// Tells the instance whose worker it is.
     pub(super) fn step_owner(&mut self, worker: WorkerId, event: Event) {
-        let now = self.now();
         let is_its = |owned: &Owned| {
             owned.machine.fixed().first_worker == worker >> WORKERS_BITS << WORKERS_BITS
         };
-        let found = self.owned.iter_mut().find(|(_, owned)| is_its(owned));
-        let Some((id, owned)) = found else { return };
-        let (id, was) = (id.clone(), owned.machine.status().state);
+        let found = self.owned.iter().find(|(_, owned)| is_its(owned));
+        let Some(id) = found.map(|(id, _)| id.clone()) else { return };
+        self.step_instance(&id, event);
+    }
+
+    fn step_instance(&mut self, id: &str, event: Event) {
+        let now = self.now();
+        let Some(owned) = self.owned.get_mut(id) else { return };
+        let was = owned.machine.status().state;
         let effects = owned.machine.step(event, now);
         let is = owned.machine.status().state;
         if was != is {
@@ -190,7 +191,7 @@ impl Daemon {
                 state => info!(instance = id, ?state, "instance"),
             }
         }
-        self.run_effects(&id, effects);
+        self.run_effects(id, effects);
     }
 
     /// Does what an instance asks for; what that leads to is asked for in turn.
@@ -214,6 +215,7 @@ impl Daemon {
                     self.send_to(node, Message::End { worker, at_once });
                 }
                 Effect::Emit { request, event } => self.emit(id, request, event),
+                Effect::Reorder(order) => todo.extend(self.reorder(id, &order)),
                 Effect::Replan => todo.extend(self.replan(id)),
             }
         }
@@ -257,6 +259,47 @@ impl Daemon {
             Err(why) => {
                 warn!(instance = id, why, "cannot be placed again");
                 owned.machine.give_up(&why)
+            }
+        }
+    }
+
+    /// Places an instance again on the same nodes in another order, each with the share it has.
+    /// Nothing happens if one of them has just gone, which the instance will hear of.
+    fn reorder(&mut self, id: &str, order: &[(NodeId, u32)]) -> Vec<Effect> {
+        self.dirty = true;
+        let now = self.now();
+        let Some(owned) = self.owned.get(id) else { return Vec::new() };
+        let all = self.candidates(Some(id), owned.machine.fixed().transport);
+        let Some(owned) = self.owned.get_mut(id) else { return Vec::new() };
+        let place = |candidate: &Candidate| order.iter().position(|at| at.0 == candidate.node);
+        let mut candidates: Vec<_> = all.into_iter().filter(|c| place(c).is_some()).collect();
+        if candidates.len() < order.len() {
+            return Vec::new();
+        }
+        candidates.sort_by_key(place);
+        let (fixed, stages) = (owned.machine.fixed(), owned.machine.stages());
+        let asked = &owned.prepared.request;
+        let options = placement::Options {
+            nodes: Some(order.len()),
+            shares: asked.shares.is_some().then(|| order.iter().map(|at| at.1).collect()),
+            strategy: Strategy::Tensor,
+            stages: (!stages.is_empty()).then(|| stages.iter().map(|stage| stage.ranks).collect()),
+            stage_layers: asked.stage_layers.clone(),
+            experts: asked.experts,
+            cache_type: asked.cache_type,
+            context_tokens: Some(fixed.context_tokens),
+            sequences_max: Some(fixed.sequences_max),
+        };
+        match plan(&owned.prepared.model, &candidates, &options) {
+            Ok(plan) => {
+                warn!(instance = id, why = ?plan.why, "placed in the order of a ring");
+                let ranks = ranks(&plan, &candidates);
+                owned.why = plan.why;
+                owned.machine.reorder(ranks, plan.stages, now)
+            }
+            Err(why) => {
+                warn!(instance = id, why, "cannot be placed in the order of a ring");
+                owned.machine.give_up(&format!("in the order of the only ring, {why}"))
             }
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use protocol::{Command, Event as Said, FinishReason, RequestId};
 
+use super::around::Complaint;
 use super::rank::{Path, Rank, Verdict};
 use super::{
     COMPLAINT_PATIENCE, Doomed, Effect, GIVEN_UP_FOR, GaveUp, Instance, LINK_DEADLINE,
@@ -17,6 +18,7 @@ impl Instance {
         for rank in self.ranks.iter_mut().filter(|rank| rank.node == node) {
             rank.node_up(path);
         }
+        self.graph.forget(node);
         for at in 0..self.ranks.len() {
             // A worker may have outlived the connection: its daemon keeps it for a while.
             if let (true, Some(worker)) = (self.ranks[at].node == node, &self.ranks[at].worker) {
@@ -96,9 +98,12 @@ impl Instance {
                     self.emit(request, GenerateEvent::Failed { reason });
                 }
             }
-            Said::Lost { epoch: lost, rank, reason } => {
+            Said::Lost { epoch: lost, rank, reason, unreached } => {
                 if lost == epoch && matches!(self.phase, Phase::Linking { .. } | Phase::Ready) {
-                    self.link_lost(at, rank, &reason, now);
+                    let complaint = Complaint { by: at, rank, reason, unreached };
+                    if let Some(Complaint { rank, reason, .. }) = self.hear(complaint, now) {
+                        self.link_lost(at, rank, &reason, now);
+                    }
                 }
             }
             Said::Failed { reason } => {
@@ -118,8 +123,9 @@ impl Instance {
                 let (by, other) = (self.name(by), self.name(rank));
                 format!(
                     "{by} and {other} cannot link: {why}; every two nodes of a model need a way \
-                     to each other: look at the firewalls and addresses between the two, or serve \
-                     the model on other nodes"
+                     to each other, or at least each of four and more to two others in one ring: \
+                     look at the firewalls and addresses between the two, or serve the model on \
+                     other nodes"
                 )
             }
             Some(rank) => self.lost(rank, why),
@@ -174,6 +180,7 @@ impl Instance {
         for worker in self.ranks.iter_mut().filter_map(|rank| rank.worker.as_mut()) {
             worker.linked = false;
         }
+        self.graph.forget_complaints();
         if matches!(self.phase, Phase::Gathering) {
             self.trouble = Some(reason);
         }
@@ -204,6 +211,9 @@ impl Instance {
         if self.doomed.as_ref().is_some_and(|doomed| now >= doomed.until) {
             let reason = self.doomed.as_ref().map(|doomed| doomed.reason.clone());
             self.end_epoch(reason.unwrap_or_default());
+        }
+        if self.graph.conclude_at().is_some_and(|at| now >= at) {
+            self.conclude(now);
         }
         for at in 0..self.ranks.len() {
             if self.ranks[at].is_overdue(now) {

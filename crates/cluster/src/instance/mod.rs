@@ -13,6 +13,7 @@
 //! Requests that come meanwhile wait. The machine knows no sockets and no processes: workers are
 //! numbers, time is an argument, and everything to be done comes out as [`Effect`]s.
 
+mod around;
 mod events;
 mod failures;
 mod rank;
@@ -90,6 +91,9 @@ pub(crate) enum Effect {
         request: RequestId,
         event: GenerateEvent,
     },
+    /// Not every two nodes can link: answer with [`Instance::reorder`], the ranks being on these
+    /// nodes in this order, with these shares, or with [`Instance::give_up`].
+    Reorder(Vec<(NodeId, u32)>),
     /// Nodes are missing: answer with [`Instance::replace`] or [`Instance::give_up`].
     Replan,
 }
@@ -121,6 +125,8 @@ pub(crate) struct Instance {
     /// How they are cut into stages; none for one of all.
     stages: Vec<Stage>,
     phase: Phase,
+    /// Which of its nodes can link.
+    graph: around::Graph,
     epoch: u64,
     /// Why it is not ready, once it has been in trouble.
     trouble: Option<String>,
@@ -168,6 +174,7 @@ impl Instance {
             ranks,
             stages,
             phase: Phase::Gathering,
+            graph: around::Graph::default(),
             epoch: 0,
             trouble: None,
             link_at: now,
@@ -249,6 +256,17 @@ impl Instance {
         stages: Vec<Stage>,
         now: Duration,
     ) -> Vec<Effect> {
+        self.graph = around::Graph::default();
+        self.reorder(ranks, stages, now)
+    }
+
+    /// Starts over on the same nodes in another order.
+    pub(crate) fn reorder(
+        &mut self,
+        ranks: Vec<Rank>,
+        stages: Vec<Stage>,
+        now: Duration,
+    ) -> Vec<Effect> {
         self.end_workers();
         (self.ranks, self.stages) = (ranks, stages);
         self.phase = Phase::Gathering;
@@ -273,6 +291,10 @@ impl Instance {
         std::mem::take(&mut self.effects)
     }
 
+    pub(crate) fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
     pub(crate) fn fixed(&self) -> &Fixed {
         &self.fixed
     }
@@ -290,7 +312,7 @@ impl Instance {
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let doomed = self.doomed.as_ref().map(|doomed| doomed.until);
         if self.phase != Phase::Gathering {
-            return doomed;
+            return doomed.into_iter().chain(self.graph.conclude_at()).min();
         }
         let respawns = self.ranks.iter().filter_map(Rank::respawn_at);
         let link = self.all_loaded().then_some(self.link_at);
@@ -307,6 +329,7 @@ impl Instance {
         };
         let fixed = &self.fixed;
         let workers = || self.ranks.iter().filter_map(|rank| rank.worker.as_ref());
+        let ring = self.ring_notes();
         InstanceStatus {
             id: fixed.id.clone(),
             model: fixed.model.clone(),
@@ -319,7 +342,7 @@ impl Instance {
             requests_running: self.requests.running(),
             last_decode_tokens_per_sec: self.last_decode_tokens_per_sec,
             placement: Vec::new(),
-            notes: workers().flat_map(|worker| worker.notes.clone()).collect(),
+            notes: workers().flat_map(|worker| &worker.notes).cloned().chain(ring).collect(),
         }
     }
 
@@ -354,7 +377,8 @@ impl Instance {
             self.phase = Phase::Linking { until: now + LINK_DEADLINE };
             for at in 0..self.ranks.len() {
                 let endpoints = rank::endpoints(&self.ranks, at);
-                self.send(at, Command::Connect { epoch: self.epoch, endpoints });
+                let (epoch, around) = (self.epoch, self.graph.is_sparse());
+                self.send(at, Command::Connect { epoch, endpoints, around });
                 let worker = self.ranks[at].worker.as_mut();
                 if let Some(worker) = worker.filter(|worker| worker.is_suspect) {
                     worker.must_speak_by = Some(now + NAMED_PATIENCE);

@@ -170,6 +170,7 @@ impl World {
                 }
                 Effect::Emit { request, event } => self.emitted(request, &event),
                 Effect::Replan => todo.extend(self.replan()),
+                Effect::Reorder(_) => unreachable!("fewer nodes than a ring needs"),
             }
         }
     }
@@ -208,7 +209,7 @@ impl World {
         assert!(self.hosts[node].up, "seed {}: spoke to a lost node", self.seed);
         let Some(process) = self.hosts[node].workers.get_mut(&worker) else { return };
         match command {
-            Command::Connect { epoch, endpoints } => {
+            Command::Connect { epoch, endpoints, .. } => {
                 process.epoch = epoch;
                 process.linked = false;
                 let last = self.epochs.last().copied().unwrap_or(0);
@@ -276,7 +277,7 @@ impl World {
         for (node, worker) in tells {
             let (rank, reason) = (Some(gone), "its link closed".to_owned());
             let delay = 1 + self.random.below(5);
-            let lost = Said::Lost { epoch, rank, reason };
+            let lost = Said::Lost { epoch, rank, reason, unreached: Vec::new() };
             self.tell(node, delay, Event::Said { worker, event: lost });
         }
     }

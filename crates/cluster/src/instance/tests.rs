@@ -8,7 +8,7 @@ const PATH: Path = Path { ours: IpAddr::V4(OURS), theirs: IpAddr::V4(THEIRS) };
 const OURS: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 1);
 const THEIRS: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 2);
 
-fn ms(ms: u64) -> Duration {
+pub(super) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
@@ -47,6 +47,15 @@ pub(super) fn done(request: RequestId) -> Said {
     })
 }
 
+/// Ranks of equal shares on nodes of these names.
+pub(super) fn ranks_of(names: &[&str]) -> Vec<Rank> {
+    let rank = |name: &&str| {
+        let node = NodeId([name.as_bytes()[0]; 32]);
+        Rank::new(node, name.to_string(), 1, 10, PATH)
+    };
+    names.iter().map(rank).collect()
+}
+
 /// Rank 0 on node a, rank 1 on node b, as workers 1 and 2.
 fn instance() -> Instance {
     let rank = |node, name: &str, path| Rank::new(node, name.to_owned(), 1, 10, path);
@@ -58,11 +67,11 @@ fn instance() -> Instance {
     )
 }
 
-fn says(instance: &mut Instance, worker: WorkerId, event: Said, at: u64) -> Vec<Effect> {
+pub(super) fn says(instance: &mut Instance, worker: WorkerId, event: Said, at: u64) -> Vec<Effect> {
     instance.step(Event::Said { worker, event }, ms(at))
 }
 
-fn load(instance: &mut Instance, worker: WorkerId, at: u64) -> Vec<Effect> {
+pub(super) fn load(instance: &mut Instance, worker: WorkerId, at: u64) -> Vec<Effect> {
     instance.step(Event::Spawned { worker, pid: 7 }, ms(at));
     let port = 9000 + worker as u16;
     let more = vec![(THEIRS, 9100 + worker as u16).into()];
@@ -82,7 +91,7 @@ fn ready() -> Instance {
 }
 
 /// Effects in a short notation, one word each.
-fn brief(effects: &[Effect]) -> String {
+pub(super) fn brief(effects: &[Effect]) -> String {
     let word = |effect: &Effect| match effect {
         Effect::Spawn { worker, .. } => format!("spawn{worker}"),
         Effect::End { worker, at_once, .. } => {
@@ -102,6 +111,7 @@ fn brief(effects: &[Effect]) -> String {
             GenerateEvent::Failed { .. } => format!("failed#{request}"),
         },
         Effect::Replan => "replan".to_owned(),
+        Effect::Reorder(order) => format!("reorder{}", order.len()),
     };
     effects.iter().map(word).collect::<Vec<_>>().join(" ")
 }
@@ -155,7 +165,12 @@ fn an_instance_comes_up_and_answers() {
 #[test]
 fn a_killed_worker_is_named_whoever_notices_first() {
     let killed = |worker| Event::Exited { worker, how: "was killed by signal 9".to_owned() };
-    let lost = || Said::Lost { epoch: 1, rank: Some(1), reason: "its link closed".to_owned() };
+    let lost = || Said::Lost {
+        epoch: 1,
+        rank: Some(1),
+        reason: "its link closed".to_owned(),
+        unreached: vec![],
+    };
     let expected = ["node b (rank 1) was lost: its worker was killed by signal 9"];
 
     let mut instance = ready();
@@ -303,7 +318,12 @@ fn those_who_wait_hear_of_it() {
 #[test]
 fn what_older_epochs_say_is_ignored() {
     let mut instance = ready();
-    let lost = |epoch| Said::Lost { epoch, rank: Some(1), reason: "its link closed".to_owned() };
+    let lost = |epoch| Said::Lost {
+        epoch,
+        rank: Some(1),
+        reason: "its link closed".to_owned(),
+        unreached: vec![],
+    };
     assert_eq!(brief(&says(&mut instance, 1, lost(0), 10)), "");
     assert_eq!(instance.status().state, InstanceState::Ready);
     says(&mut instance, 1, lost(1), 11);
@@ -319,8 +339,14 @@ fn what_older_epochs_say_is_ignored() {
 #[test]
 fn a_frozen_worker_is_killed_when_the_others_find_that_it_does_not_link() {
     let mut instance = ready();
-    let late = |epoch| Said::Lost { epoch, rank: Some(1), reason: "it is late".to_owned() };
-    let broken = Said::Lost { epoch: 1, rank: None, reason: "a broken link".to_owned() };
+    let late = |epoch| Said::Lost {
+        epoch,
+        rank: Some(1),
+        reason: "it is late".to_owned(),
+        unreached: vec![],
+    };
+    let broken =
+        Said::Lost { epoch: 1, rank: None, reason: "a broken link".to_owned(), unreached: vec![] };
     assert_eq!(brief(&says(&mut instance, 1, broken.clone(), 10)), "disconnect1 disconnect2");
     assert_eq!(brief(&instance.step(Event::Tick, ms(110))), "connect1@2 connect2@2");
     assert_eq!(brief(&says(&mut instance, 1, late(2), 10_110)), "disconnect1 disconnect2");
@@ -338,14 +364,20 @@ fn a_frozen_worker_is_killed_when_the_others_find_that_it_does_not_link() {
     let InstanceState::Recovering { reason } = instance.status().state else { panic!() };
     let both = "node a (rank 0) and node b (rank 1) cannot link: it is late; every two nodes";
     assert!(reason.starts_with(both), "{reason}");
-    let lost = Said::Lost { epoch: 2, rank: Some(0), reason: "it is late".to_owned() };
+    let lost =
+        Said::Lost { epoch: 2, rank: Some(0), reason: "it is late".to_owned(), unreached: vec![] };
     says(&mut instance, 2, lost, 10_111);
     assert_eq!(brief(&instance.step(Event::Tick, ms(12_000))), "connect1@3 connect2@3");
 }
 
 #[test]
 fn a_worker_that_was_named_and_then_does_not_link_is_killed_soon() {
-    let silent = || Said::Lost { epoch: 1, rank: Some(1), reason: "no sign of life".to_owned() };
+    let silent = || Said::Lost {
+        epoch: 1,
+        rank: Some(1),
+        reason: "no sign of life".to_owned(),
+        unreached: vec![],
+    };
     let mut instance = ready();
     assert_eq!(brief(&says(&mut instance, 1, silent(), 10)), "disconnect1 disconnect2");
     assert_eq!(brief(&instance.step(Event::Tick, ms(110))), "connect1@2 connect2@2");
@@ -353,7 +385,10 @@ fn a_worker_that_was_named_and_then_does_not_link_is_killed_soon() {
     assert_eq!(brief(&instance.step(Event::Tick, ms(2110))), "kill2");
 
     // One that has a word to say, or that links, is healthy.
-    for word in [Said::Lost { epoch: 1, rank: Some(0), reason: "gone".to_owned() }, linked(2)] {
+    for word in [
+        Said::Lost { epoch: 1, rank: Some(0), reason: "gone".to_owned(), unreached: vec![] },
+        linked(2),
+    ] {
         let mut instance = ready();
         says(&mut instance, 1, silent(), 10);
         let early = matches!(word, Said::Lost { .. });
@@ -368,7 +403,7 @@ fn a_worker_that_was_named_and_then_does_not_link_is_killed_soon() {
     }
 }
 
-fn linked(epoch: u64) -> Said {
+pub(super) fn linked(epoch: u64) -> Said {
     Said::Linked { epoch, notes: Vec::new() }
 }
 
@@ -382,7 +417,8 @@ fn pauses_grow_until_an_answer_is_completed() {
             submit(&mut instance, now);
             says(&mut instance, 1, done(1), now);
         }
-        let lost = Said::Lost { epoch, rank: None, reason: "a broken link".to_owned() };
+        let lost =
+            Said::Lost { epoch, rank: None, reason: "a broken link".to_owned(), unreached: vec![] };
         says(&mut instance, 1, lost, now);
         let pause = instance.deadline().unwrap() - ms(now);
         pauses.push(pause.as_millis());

@@ -1,12 +1,12 @@
 use std::time::{Duration, Instant};
 
-use sinew_cluster::{Error, FinishReason, GenerateEvent, InstanceState, NodeConfig};
+use sinew_cluster::{Error, FinishReason, GenerateEvent, InstanceState, NodeConfig, ServeRequest};
 
 use crate::support::{
     Elsewhere, Ended, Home, LOOPBACK, MINUTE, PATIENCE, ask, cluster, collect, instance, is_alive,
     kill, kill_worker, live, model, pid, prompt, ready, serve, streaming, until,
 };
-use crate::worker::{MODE_BROKEN, PROMPT_EXIT, PROMPT_REJECT};
+use crate::worker::{MODE_BROKEN, MODE_SHY, MODE_WELL, PROMPT_EXIT, PROMPT_REJECT};
 
 /// Waits for the end of a stream that is about to break, and says how long that took.
 async fn broken(stream: sinew_cluster::GenerateStream, since: Instant) -> String {
@@ -188,6 +188,37 @@ pub async fn a_worker_that_cannot_load_is_given_up() {
     // What has failed gives way.
     let again = home.node.serve(serve(&path)).await.unwrap();
     assert_ne!(again, id);
+}
+
+pub async fn nodes_without_a_link_answer_round_a_ring() {
+    let mut homes = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        let mode = if name == "b" || name == "c" { MODE_SHY } else { MODE_WELL };
+        let home = Home::with(name, |config| config.worker_command[2] = mode.to_owned()).await;
+        if name != "a" {
+            let first: &Home = &homes[0];
+            home.join(&first.node).await;
+        }
+        homes.push(home);
+    }
+    let a = &homes[0].node;
+    let request = ServeRequest { nodes: Some(4), ..serve(&model(homes[0].dir.path(), "counter")) };
+    let id = a.serve(request).await.unwrap();
+    a.wait_ready(&id).await.unwrap();
+    ask(a, &id, 5).await;
+    let status = instance(a, &id);
+    let names: Vec<&str> = status.ranks.iter().map(|rank| rank.node_name.as_str()).collect();
+    let place = |name| names.iter().position(|found| *found == name).unwrap();
+    assert_eq!(place("b").abs_diff(place("c")), 2, "they are no neighbours: {names:?}");
+    assert!(status.notes[0].contains("have no link"), "{:?}", status.notes);
+    // Such a ring is lost and comes back as any other instance.
+    for rank in 0..4 {
+        let stream = streaming(a, &id).await;
+        kill(pid(a, &id, rank), "-KILL");
+        let reason = broken(stream, Instant::now()).await;
+        assert!(reason.contains(&format!("(rank {rank}) was lost")), "{reason}");
+        ask(a, &id, 5).await;
+    }
 }
 
 pub async fn requests_end_well_in_all_other_ways() {

@@ -48,6 +48,7 @@ const TESTS: &[Test] = tests![
     instances::a_worker_that_cannot_load_is_given_up,
     instances::requests_end_well_in_all_other_ways,
     instances::a_frozen_node_is_not_lost,
+    instances::nodes_without_a_link_answer_round_a_ring,
     instances::two_models_run_side_by_side,
     instances::requests_from_other_nodes_are_passed_on,
     instances::nothing_outlives_its_daemon,

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use gguf::Source;
 use protocol::{
     Command, Event, FinishReason, Generate, Generation, ModelSource, RequestId, WorkerSpec, frame,
+    ring_peers,
 };
 
 /// A prompt that starts with this ends the worker, as one that runs out of memory ends.
@@ -21,6 +22,11 @@ pub const PROMPT_REJECT: u32 = 9002;
 /// A worker started in this mode never loads.
 pub const MODE_BROKEN: &str = "broken";
 pub const MODE_WELL: &str = "well";
+/// Two workers started in this mode do not link with each other.
+pub const MODE_SHY: &str = "shy";
+
+/// Added to the rank that a shy worker calls itself.
+const SHY: u64 = 1 << 32;
 
 const STEP: Duration = Duration::from_millis(5);
 
@@ -30,15 +36,19 @@ enum Input {
     End,
     /// Another rank has called: its epoch, its rank.
     Called(u64, usize, TcpStream),
-    LinkLost(u64, usize),
+    /// The epoch, the rank, and whether that wants no link with this one.
+    LinkLost(u64, usize, bool),
 }
 
 struct Worker {
     spec: WorkerSpec,
+    is_shy: bool,
     inputs: Sender<Input>,
     epoch: u64,
     linked: bool,
     links: HashMap<usize, TcpStream>,
+    /// The ranks to link with.
+    peers: Vec<usize>,
     /// Calls of an epoch that this rank has not been told of yet.
     early: Vec<(u64, usize, TcpStream)>,
     running: Vec<Running>,
@@ -74,9 +84,9 @@ pub fn main(mode: &str) {
         }
         let _ = commands.send(Input::End);
     });
-    let (links, early, running) = (HashMap::new(), Vec::new(), Vec::new());
-    let (epoch, linked) = (0, false);
-    Worker { spec: *spec, inputs, epoch, linked, links, early, running }.run(&inbox);
+    let (links, peers, early, running) = (HashMap::new(), Vec::new(), Vec::new(), Vec::new());
+    let (epoch, linked, is_shy) = (0, false, mode == MODE_SHY);
+    Worker { spec: *spec, is_shy, inputs, epoch, linked, links, peers, early, running }.run(&inbox);
 }
 
 /// Reads the model's header, from this machine or from a peer, and claims to have read the rest.
@@ -123,11 +133,12 @@ impl Worker {
                     self.early.push((epoch, rank, stream));
                     self.take_early();
                 }
-                Ok(Input::LinkLost(epoch, rank)) => {
+                Ok(Input::LinkLost(epoch, rank, refused)) => {
                     if epoch == self.epoch && self.links.contains_key(&rank) {
+                        let unreached = if refused { vec![rank] } else { vec![] };
                         self.end_epoch();
                         let reason = "its link closed".to_owned();
-                        say(&Event::Lost { epoch, rank: Some(rank), reason });
+                        say(&Event::Lost { epoch, rank: Some(rank), reason, unreached });
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => self.step(),
@@ -138,7 +149,9 @@ impl Worker {
     fn command(&mut self, command: Command) {
         match command {
             Command::Open(_) => {}
-            Command::Connect { epoch, endpoints } => self.connect(epoch, &endpoints),
+            Command::Connect { epoch, endpoints, around } => {
+                self.connect(epoch, &endpoints, around);
+            }
             Command::Disconnect => self.end_epoch(),
             Command::Generate(request) => self.generate(request),
             Command::Cancel { request } => {
@@ -152,11 +165,18 @@ impl Worker {
     }
 
     /// Every rank calls the ranks below it and is called by those above.
-    fn connect(&mut self, epoch: u64, endpoints: &[Vec<SocketAddr>]) {
+    fn connect(&mut self, epoch: u64, endpoints: &[Vec<SocketAddr>], around: bool) {
         self.end_epoch();
         self.epoch = epoch;
-        for (rank, endpoint) in endpoints.iter().enumerate().take(self.spec.rank) {
-            let hello = [epoch.to_le_bytes(), (self.spec.rank as u64).to_le_bytes()].concat();
+        let (ranks, own) = (endpoints.len(), self.spec.rank);
+        self.peers = match around {
+            true => ring_peers(ranks, &self.spec.stages, own),
+            false => (0..ranks).filter(|rank| *rank != own).collect(),
+        };
+        let name = own as u64 + if self.is_shy { SHY } else { 0 };
+        for rank in self.peers.clone().into_iter().filter(|rank| *rank < own) {
+            let endpoint = &endpoints[rank];
+            let hello = [epoch.to_le_bytes(), name.to_le_bytes()].concat();
             let call = TcpStream::connect(endpoint[0]).and_then(|mut stream| {
                 stream.write_all(&hello)?;
                 Ok(stream)
@@ -165,7 +185,12 @@ impl Worker {
                 Ok(stream) => self.add_link(rank, stream),
                 Err(error) => {
                     let reason = format!("calling {endpoint:?} failed: {error}");
-                    return say(&Event::Lost { epoch, rank: Some(rank), reason });
+                    return say(&Event::Lost {
+                        epoch,
+                        rank: Some(rank),
+                        reason,
+                        unreached: vec![],
+                    });
                 }
             }
         }
@@ -179,10 +204,17 @@ impl Worker {
             .into_iter()
             .partition(|(called, _, _)| *called == epoch);
         self.early = later;
-        for (_, rank, stream) in now as Vec<(u64, usize, TcpStream)> {
+        for (_, name, mut stream) in now as Vec<(u64, usize, TcpStream)> {
+            let (rank, is_shy) = (name % SHY as usize, name >= SHY as usize);
+            if is_shy && self.is_shy {
+                let _ = stream.write_all(&[0]);
+                let reason = "no way".to_owned();
+                say(&Event::Lost { epoch, rank: Some(rank), reason, unreached: vec![rank] });
+                continue;
+            }
             self.add_link(rank, stream);
         }
-        if !self.linked && self.epoch > 0 && self.links.len() + 1 == self.spec.shares.len() {
+        if !self.linked && self.epoch > 0 && self.links.len() == self.peers.len() {
             self.linked = true;
             say(&Event::Linked { epoch: self.epoch, notes: Vec::new() });
         }
@@ -193,8 +225,8 @@ impl Worker {
         self.links.insert(rank, stream);
         let (inputs, epoch) = (self.inputs.clone(), self.epoch);
         std::thread::spawn(move || {
-            let _ = reading.read(&mut [0]);
-            let _ = inputs.send(Input::LinkLost(epoch, rank));
+            let refused = matches!(reading.read(&mut [0]), Ok(1));
+            let _ = inputs.send(Input::LinkLost(epoch, rank, refused));
         });
     }
 

@@ -57,7 +57,9 @@ pub fn run_ring<T: Send>(
     run_links(ranks, preference, |rank, mut links, abort| {
         let is_near = |peer| (peer + 1) % ranks == rank || (rank + 1) % ranks == peer;
         links.retain(|link| is_near(link.info().peer));
-        act(Group::with_neighbours(rank, ranks, links, abort, options.clone()).unwrap())
+        let stage = 0..ranks;
+        let options = options.clone();
+        act(Group::with_neighbours(rank, ranks, stage, links, abort, options).unwrap())
     })
 }
 
@@ -102,6 +104,7 @@ pub fn run_links<T: Send>(
         rank: 0,
         addrs: listeners.iter().map(Listener::addrs).collect(),
         links: None,
+        peers: None,
         instance,
         epoch: 1,
         secret: Secret::new([7; 32]),

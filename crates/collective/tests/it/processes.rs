@@ -11,7 +11,9 @@ use link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect
 use rustix::process::{Pid, Signal, kill_process};
 use sinew_collective::{CollectiveError, Group, Options};
 
-const RANKS: usize = 3;
+/// Ranks that have a link for each pair, and ranks of a ring that lacks some.
+const ALL_LINKED: usize = 3;
+const IN_A_RING: usize = 5;
 
 /// Steps before anything happens, so that all ranks are linked and in full swing.
 const STEPS_MIN: usize = 100;
@@ -25,11 +27,14 @@ fn group(
     addrs: Vec<SocketAddr>,
     preference: Preference,
 ) -> Group {
+    let ranks = addrs.len();
+    let near = vec![(rank + 1) % ranks, (rank + ranks - 1) % ranks];
     let config = MeshConfig {
         rank,
         instance: u128::from(addrs[0].port()).to_le_bytes(),
         addrs: addrs.iter().map(|addr| vec![*addr]).collect(),
         links: None,
+        peers: (ranks == IN_A_RING).then_some(near),
         epoch: 1,
         secret: Secret::new([3; 32]),
         preference,
@@ -40,7 +45,7 @@ fn group(
     };
     let abort = Arc::new(AtomicBool::new(false));
     let links = connect_mesh(listener, &config, &abort).unwrap().links;
-    Group::new(rank, links, abort, Options::default()).unwrap()
+    Group::with_neighbours(rank, ranks, 0..ranks, links, abort, Options::default()).unwrap()
 }
 
 fn bind() -> Listener {
@@ -67,8 +72,8 @@ fn rank_process() {
 }
 
 fn step(group: &mut Group) -> Result<(), CollectiveError> {
-    let own = [group.rank() as f32; 1000];
-    group.all_gather(&own, &[1000; RANKS], &mut [0.0; 1000 * RANKS])
+    let (own, ranks) = ([group.rank() as f32; 1000], group.ranks());
+    group.all_gather(&own, &vec![1000; ranks], &mut vec![0.0; 1000 * ranks])
 }
 
 /// Steps until an error, or soon waits for a word of the victim's.
@@ -142,18 +147,18 @@ impl Drop for Rank {
     }
 }
 
-/// Three linked ranks in processes of their own, this one being rank 0.
-struct Trio {
+/// Linked ranks in processes of their own, this one being rank 0.
+struct Ranks {
     group: Group,
     others: Vec<Rank>,
     idle: bool,
 }
 
-impl Trio {
+impl Ranks {
     /// Links them, and steps until all are in full swing, or lets them wait for the victim.
-    fn start(shm: bool, idle: bool) -> Self {
+    fn start(ranks: usize, shm: bool, idle: bool) -> Self {
         let listener = bind();
-        let mut others: Vec<Rank> = (1..RANKS).map(|rank| Rank::start(rank, shm, idle)).collect();
+        let mut others: Vec<Rank> = (1..ranks).map(|rank| Rank::start(rank, shm, idle)).collect();
         let mut addrs = vec![listener.addrs()[0]];
         let hear = |rank: &mut Rank| rank.hear("addr ").parse::<SocketAddr>().unwrap();
         addrs.extend(others.iter_mut().map(hear));
@@ -164,17 +169,20 @@ impl Trio {
         let preference = if shm { Preference::Shm } else { Preference::Tcp };
         let mut group = group(&listener, 0, addrs, preference);
         (0..STEPS_MIN).for_each(|_| step(&mut group).unwrap());
-        Trio { group, others, idle }
+        Ranks { group, others, idle }
     }
 
     fn victim(&mut self) -> &mut Rank {
         &mut self.others[VICTIM - 1]
     }
 
-    /// Lives on until the end of the epoch: whom rank 0 and rank 1 blame.
-    fn blamed(&mut self) -> [String; 2] {
-        let here = end(&mut self.group, self.idle).rank().unwrap().to_string();
-        [here, blamed_by(&mut self.others[0])]
+    /// Lives on until the end of the epoch: all ranks but the victim must blame it.
+    fn assert_victim_is_blamed(&mut self) {
+        let here = end(&mut self.group, self.idle);
+        assert_eq!(here.rank(), Some(VICTIM), "{here}");
+        for (at, rank) in self.others.iter_mut().enumerate().filter(|(at, _)| at + 1 != VICTIM) {
+            assert_eq!(blamed_by(rank), VICTIM.to_string(), "rank {}", at + 1);
+        }
     }
 }
 
@@ -183,23 +191,34 @@ fn blamed_by(rank: &mut Rank) -> String {
 }
 
 #[test]
-fn a_killed_process_is_named_by_the_others() {
-    for (shm, idle) in [(true, false), (false, false), (true, true), (false, true)] {
-        let mut trio = Trio::start(shm, idle);
-        trio.victim().signal(Signal::KILL);
-        assert_eq!(trio.blamed(), [VICTIM.to_string(), VICTIM.to_string()]);
+fn a_killed_process_is_named_by_the_others_even_by_those_that_have_no_link_with_it() {
+    for count in [ALL_LINKED, IN_A_RING] {
+        for (shm, idle) in [(true, false), (false, false), (true, true), (false, true)] {
+            let mut ranks = Ranks::start(count, shm, idle);
+            ranks.victim().signal(Signal::KILL);
+            ranks.assert_victim_is_blamed();
+        }
+    }
+}
+
+#[test]
+fn a_stopped_process_of_a_ring_is_named_by_all() {
+    for (shm, idle) in [(true, false), (false, true)] {
+        let mut ranks = Ranks::start(IN_A_RING, shm, idle);
+        ranks.victim().signal(Signal::STOP);
+        ranks.assert_victim_is_blamed();
     }
 }
 
 #[test]
 fn a_stopped_process_is_named_even_by_idle_ranks_and_blames_nobody_when_it_goes_on() {
     for (shm, idle) in [(true, false), (false, false), (true, true), (false, true)] {
-        let mut trio = Trio::start(shm, idle);
-        trio.victim().signal(Signal::STOP);
-        assert_eq!(trio.blamed(), [VICTIM.to_string(), VICTIM.to_string()]);
-        trio.victim().signal(Signal::CONT);
+        let mut ranks = Ranks::start(ALL_LINKED, shm, idle);
+        ranks.victim().signal(Signal::STOP);
+        ranks.assert_victim_is_blamed();
+        ranks.victim().signal(Signal::CONT);
         if !idle {
-            assert_eq!(blamed_by(trio.victim()), "itself");
+            assert_eq!(blamed_by(ranks.victim()), "itself");
         }
     }
 }
@@ -207,17 +226,17 @@ fn a_stopped_process_is_named_even_by_idle_ranks_and_blames_nobody_when_it_goes_
 #[test]
 fn a_process_that_stops_for_a_moment_is_waited_for() {
     for shm in [true, false] {
-        let mut trio = Trio::start(shm, false);
-        trio.victim().signal(Signal::STOP);
+        let mut ranks = Ranks::start(ALL_LINKED, shm, false);
+        ranks.victim().signal(Signal::STOP);
         let resumed = std::thread::spawn({
-            let pid = Pid::from_child(&trio.victim().child);
+            let pid = Pid::from_child(&ranks.victim().child);
             move || {
                 std::thread::sleep(Duration::from_millis(1500));
                 kill_process(pid, Signal::CONT).unwrap();
             }
         });
-        (0..1000).for_each(|_| step(&mut trio.group).unwrap());
+        (0..1000).for_each(|_| step(&mut ranks.group).unwrap());
         resumed.join().unwrap();
-        (0..100).for_each(|_| step(&mut trio.group).unwrap());
+        (0..100).for_each(|_| step(&mut ranks.group).unwrap());
     }
 }

@@ -37,6 +37,7 @@ pub fn config(addrs: Vec<Vec<SocketAddr>>) -> MeshConfig {
         rank: 0,
         addrs,
         links: None,
+        peers: None,
         instance,
         epoch: 1,
         secret: Secret::new([42; 32]),

@@ -52,6 +52,33 @@ fn every_pair_of_a_mesh_is_linked() {
 }
 
 #[test]
+fn ranks_that_cannot_reach_each_other_link_with_those_that_they_can() {
+    let listeners = listeners(4);
+    let mut config = config(addrs(&listeners));
+    config.deadline = BRIEF;
+    let mut configs = same(&config);
+    // What rank 3 knows of rank 1 leads nowhere.
+    configs[3].addrs[1] = vec!["127.0.0.1:1".parse().unwrap()];
+    let found = meshes(&listeners, configs.clone());
+    assert_eq!(
+        found.iter().map(missing_ranks).collect::<Vec<_>>(),
+        [vec![], vec![3], vec![], vec![1]]
+    );
+    for (rank, config) in configs.iter_mut().enumerate() {
+        (config.epoch, config.deadline) = (2, PATIENCE);
+        config.peers = Some(vec![(rank + 1) % 4, (rank + 3) % 4]);
+    }
+    // The ring goes past the pair: rank 3 has the place between the ranks 0 and 2.
+    for (rank, links) in meshes(&listeners, configs).into_iter().enumerate() {
+        let mut peers: Vec<_> = links.unwrap().iter().map(|link| link.info().peer).collect();
+        peers.sort_unstable();
+        let mut near = vec![(rank + 1) % 4, (rank + 3) % 4];
+        near.sort_unstable();
+        assert_eq!(peers, near);
+    }
+}
+
+#[test]
 fn a_mesh_of_one_needs_nobody() {
     let listeners = listeners(1);
     assert!(build(&listeners[0], &config(addrs(&listeners)), 0).unwrap().is_empty());
@@ -298,6 +325,7 @@ fn a_bad_configuration_is_refused_before_any_wait() {
     for bad in [
         MeshConfig { rank: 2, ..good.clone() },
         MeshConfig { addrs: Vec::new(), ..good.clone() },
+        MeshConfig { peers: Some(vec![2]), ..good.clone() },
         MeshConfig { addrs: vec![good.addrs[0].clone(); 65], ..good.clone() },
         MeshConfig { latency: Duration::from_secs(1), ..good.clone() },
     ] {

@@ -117,6 +117,7 @@ fn connect(args: &BenchNetArgs, listener: &Listener, meeting: &Meeting) -> Resul
         rank: meeting.rank,
         addrs: meeting.addrs.clone(),
         links: args.links.map(usize::from),
+        peers: None,
         instance,
         epoch: 1,
         secret: Secret::new(meeting.secret),

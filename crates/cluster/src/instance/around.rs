@@ -1,0 +1,319 @@
+//! What to do where not every two nodes of an instance can link: sums then go round a ring of those
+//! that can, and ranks are ordered along it.
+//!
+//! A worker that has waited in vain for a link says with whom. Both ends of a pair must have said
+//! so, or else one of them is frozen, or dead, and there is nothing to be learnt of the network.
+//! All that is known then is which pairs have failed, so pairs count as linked until they fail.
+
+use std::time::Duration;
+
+use protocol::ring_pairs;
+
+use super::{COMPLAINT_PATIENCE, Effect, Instance, Phase};
+use crate::NodeId;
+
+/// Nodes for which an order is looked for: a search that finds none may try all of them.
+const NODES_MAX: usize = 16;
+
+/// Steps of that search, a tenth of a second: most often it needs one for each node.
+const SEARCH_STEPS_MAX: usize = 200_000;
+
+/// Fewer have no ring that leaves out a pair.
+const RING_NODES_MIN: usize = 4;
+
+/// What is known of an instance's nodes.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    /// Pairs without a link, and what the second of the two said of it.
+    apart: Vec<(NodeId, NodeId, String)>,
+    /// What ranks have said of the links of the present epoch.
+    complaints: Vec<Complaint>,
+    /// When to conclude something from that.
+    conclude_at: Option<Duration>,
+}
+
+#[derive(Debug)]
+pub(super) struct Complaint {
+    pub by: usize,
+    /// The rank that it blames, if it blames one.
+    pub rank: Option<usize>,
+    pub reason: String,
+    /// The ranks with which it has no link.
+    pub unreached: Vec<usize>,
+}
+
+impl Graph {
+    /// Whether only the links of a ring are to be built.
+    pub fn is_sparse(&self) -> bool {
+        !self.apart.is_empty()
+    }
+
+    pub fn conclude_at(&self) -> Option<Duration> {
+        self.conclude_at
+    }
+
+    /// The epoch has ended: what was said of it is void.
+    pub fn forget_complaints(&mut self) {
+        self.complaints.clear();
+        self.conclude_at = None;
+    }
+
+    /// A node has come back, perhaps by another way.
+    pub fn forget(&mut self, node: NodeId) {
+        self.apart.retain(|(a, b, _)| *a != node && *b != node);
+    }
+
+    fn are_apart(&self, a: NodeId, b: NodeId) -> bool {
+        self.apart.iter().any(|(c, d, _)| (*c, *d) == (a, b) || (*c, *d) == (b, a))
+    }
+
+    /// Pairs of ranks that have each said that they have no link, and what the second said.
+    fn pairs_said(&self) -> Vec<(usize, usize, String)> {
+        let says = |by: usize, of: usize| {
+            let all = self.complaints.iter();
+            all.filter(|said| said.by == by).find(|said| said.unreached.contains(&of))
+        };
+        let mut pairs = Vec::new();
+        for said in &self.complaints {
+            for of in said.unreached.iter().filter(|of| **of > said.by) {
+                let pair = says(*of, said.by).map(|other| (said.by, *of, other.reason.clone()));
+                pairs.extend(pair);
+            }
+        }
+        pairs
+    }
+}
+
+impl Instance {
+    /// Keeps what a rank says while links are built, until all have had the time to speak; gives
+    /// it back if nothing could come of that.
+    pub(super) fn hear(&mut self, complaint: Complaint, now: Duration) -> Option<Complaint> {
+        let is_linking = matches!(self.phase, Phase::Linking { .. });
+        if !is_linking || !(RING_NODES_MIN..=NODES_MAX).contains(&self.ranks.len()) {
+            return Some(complaint);
+        }
+        self.graph.conclude_at.get_or_insert(now + COMPLAINT_PATIENCE);
+        self.graph.complaints.push(complaint);
+        None
+    }
+
+    /// All have said what they had to say: goes on along a ring, or gives the epoch up.
+    pub(super) fn conclude(&mut self, now: Duration) {
+        let said = self.graph.pairs_said();
+        for (a, b, reason) in &said {
+            let (a, b) = (self.ranks[*a].node, self.ranks[*b].node);
+            if !self.graph.are_apart(a, b) {
+                self.graph.apart.push((a, b, reason.clone()));
+            }
+        }
+        let order = if said.is_empty() { None } else { self.find_order() };
+        let Some(order) = order else {
+            if !said.is_empty() {
+                // What is known leads nowhere; after a while it may be otherwise.
+                self.graph.apart.clear();
+            }
+            let complaints = std::mem::take(&mut self.graph.complaints);
+            let first = complaints.into_iter().min_by_key(|said| said.unreached.is_empty());
+            if let Some(Complaint { by, rank, reason, .. }) = first {
+                self.link_lost(by, rank, &reason, now);
+            }
+            return;
+        };
+        self.end_epoch(self.ring_notes().join("; "));
+        if !order.is_sorted() {
+            // The ranks as they are need not try again.
+            self.link_at = now + COMPLAINT_PATIENCE;
+            let place = |at: &usize| (self.ranks[*at].node, self.ranks[*at].share);
+            self.effects.push(Effect::Reorder(order.iter().map(place).collect()));
+        }
+    }
+
+    /// An order of the ranks, the present one if that will do, in which all pairs that need a link
+    /// can have one.
+    fn find_order(&self) -> Option<Vec<usize>> {
+        let node = |at: usize| self.ranks[at].node;
+        let can_link = |a: usize, b: usize| !self.graph.are_apart(node(a), node(b));
+        find_order(self.ranks.len(), &ring_pairs(self.ranks.len(), &self.stages), can_link)
+    }
+
+    /// Which pairs have no link, and what that led to, for a person to read.
+    pub(super) fn ring_notes(&self) -> Vec<String> {
+        let name = |node: NodeId| {
+            let rank = self.ranks.iter().find(|rank| rank.node == node);
+            rank.map_or("a node", |rank| rank.node_name.as_str())
+        };
+        let no_link = |(a, b, why): &(NodeId, NodeId, String)| {
+            format!("nodes {} and {} have no link: {why}", name(*a), name(*b))
+        };
+        let mut notes: Vec<String> = self.graph.apart.iter().map(no_link).collect();
+        if !notes.is_empty() {
+            let names: Vec<&str> = self.ranks.iter().map(|rank| rank.node_name.as_str()).collect();
+            let order = names.join(", ");
+            notes.push(format!(
+                "so ranks are in the order {order} and only those link that must; where four or \
+                 more of them share a layer, its sums go round a ring and take longer. Open the \
+                 way between all nodes and serve the model again for the full speed"
+            ));
+        }
+        notes
+    }
+}
+
+/// The first order of `0..count`, by its numbers, that begins with 0 and in which all `pairs` of
+/// places can link.
+fn find_order(
+    count: usize,
+    pairs: &[(usize, usize)],
+    can_link: impl Fn(usize, usize) -> bool,
+) -> Option<Vec<usize>> {
+    let fits = |order: &[usize], next: usize| {
+        let place = order.len();
+        let due = pairs.iter().filter(|(_, later)| *later == place);
+        due.into_iter().all(|(earlier, _)| can_link(order[*earlier], next))
+    };
+    let (mut order, mut next) = (vec![0], 0);
+    for _ in 0..SEARCH_STEPS_MAX {
+        if order.len() == count {
+            return Some(order);
+        }
+        match (next..count).find(|at| !order.contains(at) && fits(&order, *at)) {
+            Some(at) => {
+                order.push(at);
+                next = 0;
+            }
+            None => {
+                next = order.pop()? + 1;
+                if order.is_empty() {
+                    return None;
+                }
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{brief, fixed, linked, load, ms, ranks_of, says};
+    use super::*;
+    use crate::InstanceState;
+    use protocol::{Command, Event as Said};
+
+    /// Four nodes whose workers have loaded and begin to link; worker `n + 1` is on node `n`.
+    fn linking() -> Instance {
+        let ranks = ranks_of(&["a", "b", "c", "d"]);
+        let mut instance = Instance::new(fixed(), ranks, Vec::new(), ms(0));
+        for worker in 1..=4 {
+            load(&mut instance, worker, 1);
+        }
+        instance
+    }
+
+    /// What worker `by` says of ranks with which it has no link.
+    fn complains(instance: &mut Instance, epoch: u64, by: u64, of: &[usize], at: u64) -> String {
+        let (rank, unreached) = (of.first().copied(), of.to_vec());
+        let said = Said::Lost { epoch, rank, reason: format!("refused to {by}"), unreached };
+        brief(&says(instance, by, said, at))
+    }
+
+    #[test]
+    fn nodes_without_a_link_are_neighbours_no_more() {
+        let mut instance = linking();
+        assert_eq!(complains(&mut instance, 1, 2, &[2], 10_000), "");
+        // Others only see that the two have given up.
+        assert_eq!(complains(&mut instance, 1, 1, &[], 10_001), "");
+        assert_eq!(complains(&mut instance, 1, 3, &[1], 10_100), "");
+        assert_eq!(instance.deadline(), Some(ms(11_000)));
+        let effects = instance.step(super::super::Event::Tick, ms(11_000));
+        let expected = "disconnect1 disconnect2 disconnect3 disconnect4 reorder";
+        assert!(brief(&effects).starts_with(expected), "{}", brief(&effects));
+        let Some(Effect::Reorder(order)) = effects.last() else { panic!("{effects:?}") };
+        let names = |instance: &Instance| -> Vec<String> {
+            instance.ranks.iter().map(|rank| rank.node_name.clone()).collect()
+        };
+        let nodes: Vec<NodeId> = instance.ranks.iter().map(|rank| rank.node).collect();
+        let expected = [0, 1, 3, 2].map(|at| (nodes[at], 1));
+        assert_eq!(order[..], expected);
+        let InstanceState::Recovering { reason } = instance.status().state else { panic!() };
+        assert!(reason.contains("nodes b and c have no link: refused to 3"), "{reason}");
+
+        instance.reorder(ranks_of(&["a", "b", "d", "c"]), Vec::new(), ms(11_000));
+        assert_eq!(names(&instance), ["a", "b", "d", "c"]);
+        let mut connects = Vec::new();
+        for worker in 5..=8 {
+            connects = load(&mut instance, worker, 12_000);
+        }
+        assert_eq!(brief(&connects), "connect5@2 connect6@2 connect7@2 connect8@2");
+        let is_around = |effect: &Effect| {
+            matches!(effect, Effect::Send { command: Command::Connect { around: true, .. }, .. })
+        };
+        assert!(connects.iter().all(is_around), "{connects:?}");
+        for worker in 5..=8 {
+            says(&mut instance, worker, linked(2), 12_001);
+        }
+        assert_eq!(instance.status().state, InstanceState::Ready);
+        let notes = instance.status().notes.join("; ");
+        assert!(notes.contains("in the order a, b, d, c"), "{notes}");
+    }
+
+    #[test]
+    fn where_the_present_order_is_a_ring_nothing_is_loaded_again() {
+        let mut instance = linking();
+        complains(&mut instance, 1, 2, &[3], 10_000);
+        complains(&mut instance, 1, 4, &[1], 10_000);
+        let effects = brief(&instance.step(super::super::Event::Tick, ms(11_000)));
+        assert!(effects.contains("connect1@2 connect2@2"), "{effects}");
+        assert!(!effects.contains("end") && !effects.contains("reorder"), "{effects}");
+    }
+
+    #[test]
+    fn one_sided_complaints_and_hopeless_graphs_are_errors_as_before() {
+        // Rank 3 says nothing, for it is frozen; or ranks 2 and 3 reach nobody but rank 0.
+        let frozen: &[(u64, &[usize])] = &[(1, &[3]), (2, &[3]), (3, &[3])];
+        let star: &[(u64, &[usize])] = &[(2, &[2, 3]), (3, &[1, 3]), (4, &[1, 2])];
+        for (said, why) in [(frozen, "(rank 3) cannot link: refused"), (star, "cannot link")] {
+            let mut instance = linking();
+            for (by, of) in said {
+                complains(&mut instance, 1, *by, of, 10_000);
+            }
+            instance.step(super::super::Event::Tick, ms(11_000));
+            let InstanceState::Recovering { reason } = instance.status().state else { panic!() };
+            assert!(reason.contains(why) && instance.status().notes.is_empty(), "{reason}");
+        }
+    }
+
+    fn order(count: usize, apart: &[(usize, usize)]) -> Option<Vec<usize>> {
+        let pairs = ring_pairs(count, &[]);
+        find_order(count, &pairs, |a, b| !apart.contains(&(a.min(b), a.max(b))))
+    }
+
+    #[test]
+    fn the_present_order_is_kept_where_it_will_do() {
+        for count in 1..=NODES_MAX {
+            assert_eq!(order(count, &[]), Some((0..count).collect()));
+        }
+        assert_eq!(order(4, &[(0, 2), (1, 3)]), Some(vec![0, 1, 2, 3]));
+    }
+
+    #[test]
+    fn a_ring_is_found_around_what_is_missing_or_there_is_none() {
+        assert_eq!(order(4, &[(1, 2)]), Some(vec![0, 1, 3, 2]));
+        assert_eq!(order(5, &[(0, 1), (2, 3)]), Some(vec![0, 2, 1, 3, 4]));
+        assert_eq!(order(3, &[(1, 2)]), None);
+        // Node 3 has one link only.
+        assert_eq!(order(4, &[(0, 3), (1, 3)]), None);
+        // Two groups that one node joins.
+        let bridge: Vec<_> = (0..3).flat_map(|a| (4..7).map(move |b| (a, b))).collect();
+        assert_eq!(order(7, &bridge), None);
+    }
+
+    #[test]
+    fn the_search_ends_with_as_many_nodes_as_there_may_be() {
+        // Two groups of seven, joined by the nodes 0 and 8.
+        let mut apart: Vec<_> = (1..8).flat_map(|a| (9..16).map(move |b| (a, b))).collect();
+        assert!(order(NODES_MAX, &apart).is_some());
+        // By node 0 alone: there is no ring, and all orders of a group would be tried.
+        apart.extend((9..16).map(|b| (8, b)));
+        assert_eq!(order(NODES_MAX, &apart), None);
+    }
+}
