@@ -119,7 +119,7 @@ impl Instance {
             }
             return;
         };
-        self.end_epoch(self.ring_notes().join("; "));
+        self.end_epoch(self.notes_in(&order).join("; "));
         if !order.is_sorted() {
             // The ranks as they are need not try again.
             self.link_at = now + COMPLAINT_PATIENCE;
@@ -138,6 +138,11 @@ impl Instance {
 
     /// Which pairs have no link, and what that led to, for a person to read.
     pub(super) fn ring_notes(&self) -> Vec<String> {
+        self.notes_in(&Vec::from_iter(0..self.ranks.len()))
+    }
+
+    /// The same for ranks that will be in this order.
+    fn notes_in(&self, order: &[usize]) -> Vec<String> {
         let name = |node: NodeId| {
             let rank = self.ranks.iter().find(|rank| rank.node == node);
             rank.map_or("a node", |rank| rank.node_name.as_str())
@@ -147,7 +152,8 @@ impl Instance {
         };
         let mut notes: Vec<String> = self.graph.apart.iter().map(no_link).collect();
         if !notes.is_empty() {
-            let names: Vec<&str> = self.ranks.iter().map(|rank| rank.node_name.as_str()).collect();
+            let names = order.iter().map(|at| self.ranks[*at].node_name.as_str());
+            let names: Vec<&str> = names.collect();
             let order = names.join(", ");
             notes.push(format!(
                 "so ranks are in the order {order} and only those link that must; where four or \
@@ -236,6 +242,7 @@ mod tests {
         assert_eq!(order[..], expected);
         let InstanceState::Recovering { reason } = instance.status().state else { panic!() };
         assert!(reason.contains("nodes b and c have no link: refused to 3"), "{reason}");
+        assert!(reason.contains("in the order a, b, d, c"), "{reason}");
 
         instance.reorder(ranks_of(&["a", "b", "d", "c"]), Vec::new(), ms(11_000));
         assert_eq!(names(&instance), ["a", "b", "d", "c"]);
