@@ -6,12 +6,12 @@
 //!
 //! ```text
 //! record     = header (scales of the 16 rows), then one tile per 32 columns
-//! tile       = 16 rows x 32 columns of weights, as one or two bit planes
-//! 8 bits     8 vectors; vector i, lane r, byte j = weight of row r, column 4i + j
-//! 4 bits     4 vectors; the low nibbles are columns 0..16, the high ones 16..32
-//! 2 bits     2 vectors; bits 2i.. of vector v are what 8-bit vector 4v + i would hold
-//! 1 bit      1 vector; bit i is what 8-bit vector i would hold
-//! 3, 5, 6 bits = 2 + 1, 4 + 1, 4 + 2 planes, the low bits first
+//! tile       = 16 rows x 32 columns of weights of b bits, as b vectors
+//! unpacked   = 8 vectors; vector i, lane r, byte j = weight of row r, column 4i + j
+//! 2, 4, 8    each byte of vector v has those of unpacked v, v + b, v + 2b ..., the first one in
+//!            the lowest bits
+//! 3, 5, 6    likewise as many whole ones as fit; the spare bits of all vectors, one after the
+//!            other, hold the unpacked vectors that are left
 //! ```
 //!
 //! A weight's value is `(w - ZERO) * scale + offset`, computed in f32 in this order, as GGUF

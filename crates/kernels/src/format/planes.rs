@@ -1,4 +1,5 @@
-//! Tiles of 16 rows by 32 columns as bit planes; the layout is in the parent module's text.
+//! Tiles of 16 rows by 32 columns in as many vectors as a weight has bits; the layout is in the
+//! parent module's text.
 
 use super::TILE_COLS;
 use crate::simd::{Simd, VECTOR_BYTES, array_of};
@@ -11,29 +12,24 @@ pub(crate) const fn tile_bytes(bits: usize) -> usize {
     bits * VECTOR_BYTES
 }
 
-/// The widths of the one or two planes that make up `bits` bits, the low bits first.
-const fn planes(bits: usize) -> (usize, usize) {
-    match bits {
-        3 => (2, 1),
-        5 => (4, 1),
-        6 => (4, 2),
-        _ => (bits, 0),
-    }
+/// Runs `$body` with the constant `$BITS`, for the widths that there are.
+macro_rules! with_bits {
+    ($bits:expr, $BITS:ident => $body:expr) => {
+        with_bits!(@ $bits, $BITS, $body, 2 3 4 5 6 8)
+    };
+    (@ $bits:expr, $BITS:ident, $body:expr, $($width:literal)*) => {
+        match $bits {
+            $($width => {
+                const $BITS: usize = $width;
+                $body
+            })*
+            bits => unreachable!("no type has {bits} bits"),
+        }
+    };
 }
 
 /// One row's weights of a tile, a byte each: four a word, in order of the columns.
 pub(crate) type Words = [u32; TILE];
-
-/// Writes one row's weights to a tile, as lane `lane`.
-#[inline(always)]
-pub(super) fn pack_row(weights: &Words, bits: usize, lane: usize, tile: &mut [u8]) {
-    let (low, high) = planes(bits);
-    let (low_plane, high_plane) = tile.split_at_mut(tile_bytes(low));
-    pack_plane(weights, low, 0, lane, low_plane);
-    if high > 0 {
-        pack_plane(weights, high, low, lane, high_plane);
-    }
-}
 
 /// `byte` in each of the four bytes of a word.
 #[inline(always)]
@@ -41,19 +37,89 @@ pub(super) const fn in_each_byte(byte: u8) -> u32 {
     byte as u32 * 0x0101_0101
 }
 
-/// Writes `width` bits of each weight, from bit `from` on, as one plane.
-#[inline(always)]
-fn pack_plane(weights: &Words, width: usize, from: usize, lane: usize, out: &mut [u8]) {
-    let slots = 8 / width;
-    let mask = in_each_byte(0xff >> (8 - width));
-    for (v, vector) in out.chunks_exact_mut(VECTOR_BYTES).enumerate() {
-        let mut joined = 0;
-        for slot in 0..slots {
-            // Nibbles pair column k with column k + 16, narrower weights with the next words.
-            let at = if width == 4 { v + 4 * slot } else { v * slots + slot };
-            joined |= ((weights[at] >> from) & mask) << (slot * width);
+/// Some bits of a weight, in a packed vector.
+#[derive(Clone, Copy)]
+struct Piece {
+    vector: usize,
+    /// Their lowest bit there.
+    at: usize,
+    /// Their lowest bit in the weight.
+    to: usize,
+    /// How many they are; 0 if there is no such piece.
+    width: usize,
+}
+
+impl Piece {
+    /// Its bits in each byte of a word, moved to the lowest ones.
+    #[inline(always)]
+    const fn mask(self) -> u32 {
+        in_each_byte(((1 << self.width) - 1) as u8)
+    }
+}
+
+/// Pieces that a weight lies in, at most.
+const PIECES_MAX: usize = 3;
+
+/// Weights of `BITS` bits.
+struct Layout<const BITS: usize>;
+
+impl<const BITS: usize> Layout<BITS> {
+    /// Where the weights of each unpacked vector are. A table, because loops over it have ends that
+    /// the compiler sees.
+    const PIECES: [[Piece; PIECES_MAX]; TILE] = {
+        let mut pieces = [[Piece { vector: 0, at: 0, to: 0, width: 0 }; PIECES_MAX]; TILE];
+        let whole = 8 / BITS * BITS;
+        let mut index = 0;
+        while index < TILE {
+            pieces[index] = match index < whole {
+                true => {
+                    let (vector, at) = (index % BITS, index / BITS * BITS);
+                    let none = pieces[index][0];
+                    [Piece { vector, at, to: 0, width: BITS }, none, none]
+                }
+                false => Self::spare_pieces(whole, (index - whole) * BITS),
+            };
+            index += 1;
         }
-        vector[4 * lane..4 * lane + 4].copy_from_slice(&joined.to_le_bytes());
+        pieces
+    };
+
+    /// The pieces of a weight that begins with bit `bit` of those that `whole` bits of every
+    /// vector leave.
+    const fn spare_pieces(whole: usize, bit: usize) -> [Piece; PIECES_MAX] {
+        let spare = 8 - whole;
+        let mut pieces = [Piece { vector: 0, at: 0, to: 0, width: 0 }; PIECES_MAX];
+        let (mut index, mut to) = (0, 0);
+        while to < BITS {
+            let (vector, from) = ((bit + to) / spare, (bit + to) % spare);
+            let width = if spare - from < BITS - to { spare - from } else { BITS - to };
+            pieces[index] = Piece { vector, at: whole + from, to, width };
+            to += width;
+            index += 1;
+        }
+        pieces
+    }
+}
+
+/// Writes one row's weights to a tile, as lane `lane`.
+#[inline(always)]
+pub(super) fn pack_row(weights: &Words, bits: usize, lane: usize, tile: &mut [u8]) {
+    with_bits!(bits, BITS => pack::<BITS>(weights, lane, tile))
+}
+
+#[inline(always)]
+fn pack<const BITS: usize>(weights: &Words, lane: usize, tile: &mut [u8]) {
+    let mut packed = [0; BITS];
+    for index in 0..TILE {
+        for piece in Layout::<BITS>::PIECES[index] {
+            if piece.width > 0 {
+                packed[piece.vector] |= ((weights[index] >> piece.to) & piece.mask()) << piece.at;
+            }
+        }
+    }
+    for v in 0..BITS {
+        let lane = v * VECTOR_BYTES + 4 * lane;
+        tile[lane..lane + 4].copy_from_slice(&packed[v].to_le_bytes());
     }
 }
 
@@ -63,66 +129,42 @@ fn pack_plane(weights: &Words, width: usize, from: usize, lane: usize, out: &mut
 /// `tile` points to [`tile_bytes`]`(bits)` bytes.
 #[inline(always)]
 pub(crate) unsafe fn unpack_tile<S: Simd>(s: S, tile: *const u8, bits: usize) -> [S::I; TILE] {
-    // SAFETY: the planes of the tile lie one behind the other.
-    unsafe {
-        match bits {
-            2 => two_bits(s, tile, 0),
-            3 => merge(s, two_bits(s, tile, 0), one_bit(s, tile.add(tile_bytes(2)), 2)),
-            4 => nibbles(s, tile),
-            5 => merge(s, nibbles(s, tile), one_bit(s, tile.add(tile_bytes(4)), 4)),
-            6 => merge(s, nibbles(s, tile), two_bits(s, tile.add(tile_bytes(4)), 4)),
-            _ => array_of!(TILE, s.splat_i(0), i => s.load_i(tile.add(i * VECTOR_BYTES))),
+    // SAFETY: as the caller promises.
+    with_bits!(bits, BITS => unsafe { unpack::<S, BITS>(s, tile) })
+}
+
+/// # Safety
+/// `tile` points to [`tile_bytes`]`(BITS)` bytes.
+#[inline(always)]
+unsafe fn unpack<S: Simd, const BITS: usize>(s: S, tile: *const u8) -> [S::I; TILE] {
+    let packed = array_of!(BITS, s.splat_i(0), v => {
+        // SAFETY: the caller promises as many vectors as a weight has bits.
+        unsafe { s.load_i(tile.add(v * VECTOR_BYTES)) }
+    });
+    array_of!(TILE, packed[0], index => {
+        let [first, rest @ ..] = Layout::<BITS>::PIECES[index];
+        let mut weights = field(s, &packed, first);
+        for piece in rest {
+            if piece.width > 0 {
+                weights = s.or(weights, field(s, &packed, piece));
+            }
         }
+        weights
+    })
+}
+
+/// The bits of a piece, where the weights have them.
+#[inline(always)]
+fn field<S: Simd, const BITS: usize>(s: S, packed: &[S::I; BITS], piece: Piece) -> S::I {
+    let Piece { vector, at, to, width } = piece;
+    if width == 8 {
+        return packed[vector];
     }
-}
-
-#[inline(always)]
-fn merge<S: Simd>(s: S, low: [S::I; TILE], high: [S::I; TILE]) -> [S::I; TILE] {
-    array_of!(TILE, low[0], i => s.or(low[i], high[i]))
-}
-
-/// # Safety
-/// `plane` points to four vectors.
-#[inline(always)]
-unsafe fn nibbles<S: Simd>(s: S, plane: *const u8) -> [S::I; TILE] {
-    let mask = s.splat_i(0x0f0f_0f0f);
-    array_of!(TILE, mask, i => {
-        // SAFETY: the caller promises four vectors.
-        let pair = unsafe { s.load_i(plane.add(i % 4 * VECTOR_BYTES)) };
-        s.and(if i < 4 { pair } else { s.shr(pair, 4) }, mask)
-    })
-}
-
-/// Two bits a weight, moved up to bit `to`.
-///
-/// # Safety
-/// `plane` points to two vectors.
-#[inline(always)]
-unsafe fn two_bits<S: Simd>(s: S, plane: *const u8, to: u32) -> [S::I; TILE] {
-    let mask = s.splat_i(0x0303_0303 << to);
-    array_of!(TILE, mask, i => {
-        // SAFETY: the caller promises two vectors.
-        let quad = unsafe { s.load_i(plane.add(i / 4 * VECTOR_BYTES)) };
-        s.and(move_bits(s, quad, 2 * (i as u32 % 4), to), mask)
-    })
-}
-
-/// One bit a weight, moved up to bit `to`.
-///
-/// # Safety
-/// `plane` points to one vector.
-#[inline(always)]
-unsafe fn one_bit<S: Simd>(s: S, plane: *const u8, to: u32) -> [S::I; TILE] {
-    let mask = s.splat_i(0x0101_0101 << to);
-    // SAFETY: the caller promises the vector.
-    let all = unsafe { s.load_i(plane) };
-    array_of!(TILE, mask, i => s.and(move_bits(s, all, i as u32, to), mask))
-}
-
-/// Shifts so that bit `from` becomes bit `to`.
-#[inline(always)]
-fn move_bits<S: Simd>(s: S, v: S::I, from: u32, to: u32) -> S::I {
-    if from >= to { s.shr(v, from - to) } else { s.shl(v, to - from) }
+    let moved = match at >= to {
+        true => s.shr(packed[vector], (at - to) as u32),
+        false => s.shl(packed[vector], (to - at) as u32),
+    };
+    s.and(moved, s.splat_i((piece.mask() << to) as i32))
 }
 
 #[cfg(test)]
