@@ -121,10 +121,10 @@ pub(crate) fn reason(ways: &[Way], nodes: &[Node], asked: bool) -> Option<String
     let (Some(rate), Some(link)) = (chosen.tokens_per_sec, slowest_link(nodes)) else {
         return Some(format!("{over}{asked}: not predicted, as a node or a link was not measured"));
     };
-    let mut text = format!("{over}{asked}: predicted {rate:.1} tokens/s");
+    let mut text = format!("{over}{asked}: predicted about {} tokens/s", rough(rate));
     for way in others {
         let rate = way.tokens_per_sec.unwrap_or(0.0);
-        text.push_str(&format!("; {} {rate:.1}", name(way)));
+        text.push_str(&format!("; {} {}", name(way), rough(rate)));
     }
     let read = nodes.iter().filter_map(|node| node.read_bytes_per_sec).fold(f64::MAX, f64::min);
     text.push_str(&format!(
@@ -134,6 +134,13 @@ pub(crate) fn reason(ways: &[Way], nodes: &[Node], asked: bool) -> Option<String
         read / 1e9
     ));
     Some(text)
+}
+
+/// A positive rate with two digits, which is what a prediction is good for.
+fn rough(rate: f64) -> String {
+    let digits = rate.max(f64::MIN_POSITIVE).log10().floor() as i32 - 1;
+    let step = 10_f64.powi(digits);
+    format!("{:.*}", usize::try_from(-digits).unwrap_or(0), (rate / step).round() * step)
 }
 
 fn name(way: &Way) -> &'static str {
@@ -212,10 +219,16 @@ mod tests {
     }
 
     #[test]
+    fn predictions_have_two_digits() {
+        let found = [0.123, 0.999, 4.56, 40.7, 99.6, 3683.6].map(rough);
+        assert_eq!(found, ["0.12", "1.00", "4.6", "41", "100", "3700"]);
+    }
+
+    #[test]
     fn the_reason_is_in_numbers() {
         let why = planned(&nodes(2, 300.0)).why.join("\n");
-        let expected = "tensor over 2 nodes: predicted 40.7 tokens/s; pipeline 39.7 (a message \
-                        takes 300.0 us, links carry 1.00 GB/s, nodes read 27.0 GB/s at least)";
+        let expected = "tensor over 2 nodes: predicted about 41 tokens/s; pipeline 40 (a \
+                        message takes 300.0 us, links carry 1.00 GB/s, nodes read 27.0 GB/s at least)";
         assert!(why.contains(expected), "{why}");
     }
 

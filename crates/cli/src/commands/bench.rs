@@ -308,7 +308,8 @@ fn print_markdown(rows: &[Row]) {
 
 fn describe_load(threads: usize, load: &Load) -> String {
     let seconds = |ns: u64| ns as f64 / 1e9;
-    let mut text = format!("\nloaded in {:.2} s with {threads} threads", seconds(load.load_ns));
+    let s = if threads == 1 { "" } else { "s" };
+    let mut text = format!("\nloaded in {:.2} s with {threads} thread{s}", seconds(load.load_ns));
     if let Some(read_ns) = load.read_ns {
         text += &format!("; a plain read of the file took {:.2} s", seconds(read_ns));
     }

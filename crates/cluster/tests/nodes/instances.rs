@@ -49,7 +49,7 @@ pub async fn a_split_is_chosen_by_what_was_measured() {
             let id = a.serve(serve(&path)).await.unwrap();
             let why = instance(a, &id).placement.join("\n");
             a.stop(&id).await.unwrap();
-            if why.contains(" over 2 nodes: predicted ") {
+            if why.contains(" over 2 nodes: predicted about ") {
                 return why;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -122,7 +122,7 @@ function updateMachine(card, node, tint, isHere) {
   const trip = node.state === "lost" ? null : node.round_trip_us ?? null;
   setFigures(card.querySelector(".figures"), [
     [bytes(node.memory_used_bytes), `of ${bytes(node.memory_bytes)}`],
-    [node.threads, "threads"],
+    [node.threads, node.threads === 1 ? "thread" : "threads"],
     [trip === null ? null : roundTrip(trip), "away"],
   ]);
 }
@@ -164,7 +164,7 @@ function updateModel(card, model, tintOf) {
     [rate === null ? null : rate.toFixed(1), "tokens/s"],
     [model.requests_running, "running"],
     [model.context_tokens.toLocaleString("en"), "tokens of context"],
-    [model.transport, "links"],
+    [model.transport === "auto" ? null : model.transport, "links"],
     [`epoch ${model.epoch}`, ""],
   ]);
 }
