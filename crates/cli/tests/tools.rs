@@ -65,7 +65,7 @@ fn bench_model_prints_a_row_for_each_test() {
     let args = ["bench", "model", "-m", model, "-p", "16,0", "-n", "4", "-d", "8,0", "-r", "2"];
     let table = stdout(&[&args[..], &["--read"]].concat());
     for part in
-        ["| pp16 @ d8 |", "| tg4 @ d8 |", "| pp16 |", "loaded in", "a plain read", "| f16 | f16 |"]
+        ["| pp16 @ d8 |", "| tg4 @ d8 |", "| pp16 |", "loaded in", "a plain read", "| i16 | i16 |"]
     {
         assert!(table.contains(part), "{part} in {table}");
     }
@@ -86,9 +86,10 @@ fn bench_model_prints_a_row_for_each_test() {
             assert_eq!((&rows[0]["type_k"], &rows[0]["type_v"]), (&ty.into(), &ty.into()));
             rows[0]["load"]["kv_bytes"].as_u64().unwrap()
         };
-        let (quantised, half) = (cached("q8_0"), first["load"]["kv_bytes"].as_u64().unwrap());
-        // Heads of 64: 64 bytes and two scales where there were 128.
-        assert_eq!(quantised * 128, half * 68);
+        let ints = first["load"]["kv_bytes"].as_u64().unwrap();
+        let (quantised, half) = (cached("q8_0"), cached("f16"));
+        // Heads of 64: 128 bytes; the same and a scale; 64 bytes and two scales.
+        assert_eq!((ints * 128, quantised * 128), (half * 132, half * 68));
     }
     assert!(refused(&["bench", "model", "-m", "/no/such/file"]).contains("/no/such/file"));
     assert!(refused(&["dev", "logits", "-m", model, "--tokens", "1", "-t", "1,2"]).contains("one"));

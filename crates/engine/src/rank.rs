@@ -468,6 +468,7 @@ fn decode(message: &[u8]) -> impl Iterator<Item = f32> {
 fn cache_kind(cache_type: CacheType) -> Option<CacheKind> {
     match cache_type {
         CacheType::Auto => None,
+        CacheType::I16 => Some(CacheKind::I16),
         CacheType::F16 => Some(CacheKind::F16),
         CacheType::Q8_0 => Some(CacheKind::Q8_0),
         CacheType::F32 => Some(CacheKind::F32),

@@ -26,6 +26,9 @@ const TYPES: [TensorType; 10] = [
     TensorType::BF16,
 ];
 
+/// What attention is measured with.
+const KINDS: [CacheKind; 3] = [CacheKind::I16, CacheKind::F16, CacheKind::Q8_0];
+
 /// Bytes of weights in a bandwidth measurement: many times any cache.
 const STREAM_BYTES: usize = 256 << 20;
 
@@ -63,11 +66,12 @@ fn main() {
         }
     }
     if wanted("decode") {
-        attention(&pool, "decode", 4096, 1, CacheKind::F16);
-        attention(&pool, "decode", 4096, 1, CacheKind::Q8_0);
+        for kind in KINDS {
+            attention(&pool, "decode", 4096, 1, kind);
+        }
     }
     if wanted("prefill") {
-        for kind in [CacheKind::F16, CacheKind::Q8_0] {
+        for kind in KINDS {
             attention(&pool, "prefill", 0, 512, kind);
             attention(&pool, "prefill", 4096, 512, kind);
         }

@@ -37,11 +37,15 @@ impl Cache {
     pub fn bytes_per_token(&self, cache_type: CacheType) -> u64 {
         const BLOCK: u64 = 32;
         const SCALE_BYTES: u64 = 2;
+        const INT_SCALES_BYTES: u64 = 8;
         let numbers = self.k_dim.saturating_add(self.v_dim);
         let bytes = match cache_type {
             CacheType::F32 => numbers.saturating_mul(4),
             CacheType::Auto if self.floats => numbers.saturating_mul(4),
-            CacheType::Auto | CacheType::F16 => numbers.saturating_mul(2),
+            CacheType::Auto | CacheType::I16 => {
+                numbers.saturating_mul(2).saturating_add(INT_SCALES_BYTES)
+            }
+            CacheType::F16 => numbers.saturating_mul(2),
             CacheType::Q8_0 => {
                 let blocks = self.k_dim.div_ceil(BLOCK) + self.v_dim.div_ceil(BLOCK);
                 numbers.saturating_add(SCALE_BYTES * blocks)
@@ -62,11 +66,13 @@ mod tests {
         let odd = Cache { layers: 1, heads: 1, k_dim: 20, v_dim: 40, floats: true };
         let absurd = Cache { k_dim: u64::MAX, v_dim: u64::MAX, ..odd };
         for (cache, cache_type, expected) in [
-            (quantised, CacheType::Auto, 32_768),
+            (quantised, CacheType::Auto, 33_792),
+            (quantised, CacheType::I16, 33_792),
             (quantised, CacheType::F16, 32_768),
             (quantised, CacheType::Q8_0, 17_408),
             (quantised, CacheType::F32, 65_536),
             (odd, CacheType::Auto, 240),
+            (odd, CacheType::I16, 128),
             (odd, CacheType::Q8_0, 66),
             (absurd, CacheType::Q8_0, u64::MAX),
         ] {

@@ -376,7 +376,7 @@ mod tests {
         let shares: Vec<u32> = plan.ranks.iter().map(|rank| rank.share).collect();
         assert_eq!(shares, [4, 8]);
         let bytes: u64 = plan.ranks.iter().map(|rank| rank.memory_bytes).sum();
-        let cache = 8192 * 4 * (1 << 17);
+        let cache = 8192 * 4 * ((1 << 17) + (1 << 11));
         let rounding = 1;
         assert!(bytes.abs_diff(40 * GIB + cache + 2 * WORKER_BYTES) <= rounding);
     }
@@ -389,7 +389,7 @@ mod tests {
             (
                 vec![8],
                 options(),
-                "node 0 would need 44.06 GiB for its share of 4 in 4 and has 8.00 GiB free",
+                "node 0 would need 44.12 GiB for its share of 4 in 4 and has 8.00 GiB free",
             ),
             (vec![64], Options { nodes: Some(2), ..options() }, "2 nodes were asked for, but 1"),
             (vec![64], Options { nodes: Some(0), ..options() }, "1 to 16 nodes, not 0"),
@@ -448,7 +448,7 @@ mod tests {
             let found: Vec<_> = plan.stages.iter().map(|s| (s.ranks, s.layers)).collect();
             assert_eq!(found, expected, "{strategy:?} over {count}");
             let bytes: u64 = plan.ranks.iter().map(|rank| rank.memory_bytes).sum();
-            let cache = 8192 * 4 * (1 << 17);
+            let cache = 8192 * 4 * ((1 << 17) + (1 << 11));
             let expected = 40 * GIB + cache + count as u64 * WORKER_BYTES;
             assert!(bytes.abs_diff(expected) <= 2 * count as u64, "{bytes} {expected}");
         }

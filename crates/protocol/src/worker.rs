@@ -166,9 +166,11 @@ pub enum ExpertSplit {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheType {
-    /// By the model's file: F32 where its weights are floats, else F16.
+    /// By the model's file: F32 where its weights are floats, else I16.
     #[default]
     Auto,
+    /// Integers of 16 bits, and an f32 scale for each key and each value.
+    I16,
     F16,
     /// Eight bits each, and a half-precision scale for each 32 of a head.
     Q8_0,

@@ -1,6 +1,8 @@
 //! Which task computes what: batches, causal masks, head groups and spans.
 
-use super::cache::{Head, KvCache};
+use super::cache::{CacheKind, Head, KvCache};
+use super::int_tile::{AddInts, IntQueries};
+use super::ints::{Limits, Places, Round, pairs};
 use super::quants::Quants;
 use super::tile::{AddPage, Convert, Element, Fetch, Finish, Merge, Page, Query, States};
 use super::{PAGE_POSITIONS, SPAN_POSITIONS};
@@ -172,6 +174,9 @@ struct Tile<'a> {
 struct Buffers {
     span: States,
     total: States,
+    /// The queries as integers, with room for all of a tile's.
+    ints: Vec<i16>,
+    int_scales: Vec<f32>,
     scales: Vec<f32>,
     keys: Vec<f32>,
     values: Vec<f32>,
@@ -185,6 +190,11 @@ thread_local! {
 impl Tile<'_> {
     fn queries(&self) -> usize {
         self.rows.len() * self.group.heads.len()
+    }
+
+    /// The page of its last row.
+    fn last_page(&self) -> usize {
+        (self.first_pos + self.rows.len() - 1) / PAGE_POSITIONS
     }
 
     /// The spans that any of the tile's rows sees.
@@ -241,6 +251,7 @@ impl<'a> Batch<'a> {
             let v_stride = self.cache.v_stride();
             let mut total = std::mem::take(&mut buffers.total);
             total.reset(tile.queries(), v_stride);
+            self.round_queries(tile, buffers);
             for span in tile.spans(self.shape.window) {
                 self.add_span(tile, span, buffers);
                 let States { max, sum, acc } = &buffers.span;
@@ -275,6 +286,7 @@ impl<'a> Batch<'a> {
                 };
                 let queries = tile.queries();
                 BUFFERS.with_borrow_mut(|buffers| {
+                    self.round_queries(&tile, buffers);
                     self.add_span(&tile, spans.start + span, buffers);
                     partial[..queries].copy_from_slice(&buffers.span.max);
                     partial[queries..2 * queries].copy_from_slice(&buffers.span.sum);
@@ -304,7 +316,7 @@ impl<'a> Batch<'a> {
     /// Computes one span of a tile into `buffers.span`.
     fn add_span(&self, tile: &Tile, span: usize, buffers: &mut Buffers) {
         let v_stride = self.cache.v_stride();
-        let mut queries = [Query { q: &[], first_pos: 0, end_pos: 0 }; QUERIES_A_TASK];
+        let mut queries = [Query::NONE; QUERIES_A_TASK];
         let queries = self.queries(tile, &mut queries);
         buffers.span.reset(queries.len(), v_stride);
         let first_seen = first_visible(tile.first_pos, self.shape.window);
@@ -314,7 +326,7 @@ impl<'a> Batch<'a> {
         let (scale, soft_cap) = (self.shape.scale, self.shape.soft_cap);
         for page in start..=last {
             let head = self.cache.head(tile.table[page], tile.group.kv_head);
-            let next = tile.table[(page + 1).min(last)];
+            let next = tile.table[(page + 1).min(tile.last_page())];
             let next = self.cache.bytes(next, tile.group.kv_head);
             let start = page * PAGE_POSITIONS;
             self.add_page(&Page { start, queries, v_stride, scale, soft_cap }, head, next, buffers);
@@ -324,38 +336,67 @@ impl<'a> Batch<'a> {
     /// Adds a page to `buffers.span`, and fetches what comes first of the bytes `next`.
     fn add_page(&self, page: &Page, head: Head, next: &[u8], buffers: &mut Buffers) {
         let Buffers {
-            span: states, scales: for_scales, keys: for_keys, values: for_values, ..
+            span: states,
+            ints,
+            int_scales,
+            scales: for_scales,
+            keys: for_keys,
+            values: for_values,
+            ..
         } = buffers;
         let isa = self.isa;
         let few = page.queries.len() < QUERIES_CONVERTED;
         match head {
             Head::F16(keys, values) if few => {
-                let fetch = [Fetch::all(values), Fetch::all(&next[..size_of_val(keys)])];
+                let fetch = Fetch::thirds(next);
                 run(isa, AddPage::<_, false> { page, scales: &[], keys, values, fetch, states });
             }
             Head::F32(keys, values) => {
-                let fetch = [Fetch::all(values), Fetch::all(&next[..size_of_val(keys)])];
+                let fetch = Fetch::thirds(next);
                 run(isa, AddPage::<_, false> { page, scales: &[], keys, values, fetch, states });
             }
             Head::F16(keys, values) => {
                 let keys = self.converted(keys, for_keys);
                 let values = self.converted(values, for_values);
-                let fetch = [Fetch::all(values), Fetch::NOTHING];
+                let fetch = Fetch::thirds(&[]);
                 run(isa, AddPage::<_, false> { page, scales: &[], keys, values, fetch, states });
+            }
+            Head::I16(head) => {
+                let queries = IntQueries { ints, scales: int_scales };
+                let fetch = Fetch::thirds(next);
+                run(isa, AddInts { page, queries, head, fetch, states });
             }
             Head::Q8(Quants { scales, keys, values }) if few => {
                 let scales = self.converted(scales, for_scales);
-                let next = &next[..next.len() - size_of_val(values)];
-                let fetch = [Fetch::all(values), Fetch::all(next)];
+                let fetch = Fetch::thirds(next);
                 run(isa, AddPage::<_, true> { page, scales, keys, values, fetch, states });
             }
             Head::Q8(Quants { scales, keys, values }) => {
                 let scales = self.converted(scales, for_scales);
                 let keys = self.converted(keys, for_keys);
                 let values = self.converted(values, for_values);
-                let fetch = [Fetch::all(values), Fetch::NOTHING];
+                let fetch = Fetch::thirds(&[]);
                 run(isa, AddPage::<_, true> { page, scales, keys, values, fetch, states });
             }
+        }
+    }
+
+    /// Makes integers of the tile's queries if the cache holds such.
+    fn round_queries(&self, tile: &Tile, buffers: &mut Buffers) {
+        if self.cache.kind() != CacheKind::I16 {
+            return;
+        }
+        let mut queries = [Query::NONE; QUERIES_A_TASK];
+        let queries = self.queries(tile, &mut queries);
+        let pairs = pairs(self.shape.k_dim);
+        let Buffers { ints, int_scales: scales, .. } = buffers;
+        ints.clear();
+        ints.resize(queries.len() * pairs * 2, 0);
+        scales.clear();
+        for (query, ints) in queries.iter().zip(ints.chunks_exact_mut(pairs * 2)) {
+            let to = Places { first: ints.as_mut_ptr(), pair: 2, odd: 1 };
+            let scale = run(self.isa, Round { x: query.q, limits: Limits::KEY, to });
+            scales.push(scale * self.shape.scale);
         }
     }
 

@@ -2,10 +2,11 @@
 //!
 //! Within a page, each head has its keys as `[k_dim, 64]` (so that a vector holds one dimension of
 //! 16 positions, and scores need no sums across lanes), then its values as `[64, v_dim]`; a
-//! quantised cache has the scales of both before them. A page that was never written costs no
-//! memory.
+//! quantised cache has the scales of both before them. Integers of 16 bits lie in pairs instead, of
+//! dimensions and of positions (`ints.rs`). A page that was never written costs no memory.
 
 use super::PAGE_POSITIONS;
+use super::ints::{Ints, K_DIM_MAX, Limits, Places, Round, pairs};
 use super::quants::{Quantize, Quants, blocks};
 use crate::error::Error;
 use crate::isa::{Isa, Kernel, run};
@@ -22,6 +23,8 @@ pub enum CacheKind {
     F16,
     /// As they are.
     F32,
+    /// Integers of 16 bits and an f32 scale for each key and each value.
+    I16,
     /// Eight bits each and a half-precision scale for each 32 of a head.
     Q8_0,
 }
@@ -33,6 +36,11 @@ impl CacheKind {
         match self {
             CacheKind::F16 => size_of::<u16>() * numbers,
             CacheKind::F32 => size_of::<f32>() * numbers,
+            CacheKind::I16 => {
+                2 * size_of::<i16>() * pairs(k_dim)
+                    + size_of::<i16>() * v_dim
+                    + 2 * size_of::<f32>()
+            }
             CacheKind::Q8_0 => numbers + size_of::<u16>() * (blocks(k_dim) + blocks(v_dim)),
         }
     }
@@ -44,17 +52,22 @@ impl std::fmt::Display for CacheKind {
         f.write_str(match self {
             CacheKind::F16 => "f16",
             CacheKind::F32 => "f32",
+            CacheKind::I16 => "i16",
             CacheKind::Q8_0 => "q8_0",
         })
     }
 }
 
-/// The keys `[k_dim, 64]` and values `[64, v_stride]` of one head in one page.
+/// The keys `[k_dim, 64]` and values `[64, v_stride]` of one head in one page, or as integers.
 pub(super) enum Head<'a> {
     F16(&'a [u16], &'a [u16]),
     F32(&'a [f32], &'a [f32]),
+    I16(Ints<'a>),
     Q8(Quants<'a>),
 }
+
+/// Bytes of the scales of the integers of one head in one page.
+const INT_SCALES_BYTES: usize = 2 * PAGE_POSITIONS * size_of::<f32>();
 
 /// The largest finite half-precision number.
 const F16_MAX: f32 = 65504.0;
@@ -84,7 +97,8 @@ impl KvCache {
         kind: CacheKind,
     ) -> Result<Self, Error> {
         let impossible = Error::Cache { heads: kv_heads, k_dim, v_dim };
-        if kv_heads == 0 || k_dim == 0 || v_dim == 0 {
+        let too_long = kind == CacheKind::I16 && k_dim > K_DIM_MAX;
+        if kv_heads == 0 || k_dim == 0 || v_dim == 0 || too_long {
             return Err(impossible);
         }
         let Some(bytes) = Self::page_bytes(kv_heads, k_dim, v_dim, kind).checked_mul(pages) else {
@@ -120,6 +134,10 @@ impl KvCache {
         self.pages
     }
 
+    pub(super) fn kind(&self) -> CacheKind {
+        self.kind
+    }
+
     pub(super) fn v_stride(&self) -> usize {
         self.v_stride
     }
@@ -139,6 +157,11 @@ impl KvCache {
         self.key_scales() + PAGE_POSITIONS * blocks(self.v_stride)
     }
 
+    /// Integers of the keys of one head in one page, if that is what they are.
+    fn key_ints(&self) -> usize {
+        2 * pairs(self.k_dim) * PAGE_POSITIONS
+    }
+
     pub(super) fn head(&self, page: u32, head: usize) -> Head<'_> {
         let keys = PAGE_POSITIONS * self.k_dim;
         let bytes = self.bytes(page, head);
@@ -152,6 +175,14 @@ impl KvCache {
                 // SAFETY: the same of f32.
                 let (keys, values) = unsafe { numbers(bytes) }.split_at(keys);
                 Head::F32(keys, values)
+            }
+            CacheKind::I16 => {
+                let (scales, ints) = bytes.split_at(INT_SCALES_BYTES);
+                // SAFETY: any bits are an `f32`.
+                let scales = unsafe { numbers(scales) };
+                // SAFETY: any bits are an `i16`.
+                let (keys, values) = unsafe { numbers(ints) }.split_at(self.key_ints());
+                Head::I16(Ints { scales, keys, values })
             }
             CacheKind::Q8_0 => {
                 let (scales, quants) = bytes.split_at(size_of::<u16>() * self.scales());
@@ -243,6 +274,16 @@ impl KvCache {
                         *keys.add(d * PAGE_POSITIONS) = *k;
                     }
                     values.copy_from_nonoverlapping(v.as_ptr(), v.len());
+                }
+                CacheKind::I16 => {
+                    let scales = to.cast::<f32>().add(slot);
+                    let keys = to.add(INT_SCALES_BYTES).cast::<i16>();
+                    let values = keys.add(self.key_ints());
+                    let (key, value) =
+                        (Places::key(keys, slot), Places::value(values, slot, self.v_stride));
+                    *scales = run(isa, Round { x: k, limits: Limits::KEY, to: key });
+                    let scale = run(isa, Round { x: v, limits: Limits::VALUE, to: value });
+                    *scales.add(PAGE_POSITIONS) = scale;
                 }
                 CacheKind::Q8_0 => {
                     let scales = to.cast::<u16>().add(slot);

@@ -7,7 +7,7 @@
 //! machine. The order is fixed:
 //!
 //! * A score is summed over the head's dimension from left to right by `fma`, then scaled, then
-//!   capped.
+//!   capped. Weights are powers of two: the scale has a factor log2 e.
 //! * Positions are taken page by page (64, at multiples of 64) in *spans* of 512. Within a span, a
 //!   running maximum, a running sum and a running output are rescaled at each page; a page's
 //!   weights are summed as four vectors of 16, and its values added one position after the other.
@@ -15,13 +15,20 @@
 //!   summed by `fma` over the quants from zero, and times the block's scale it is added to the
 //!   blocks before it by `fma`; a value's quant is multiplied by its weight times its scale, which
 //!   is rounded.
+//! * Integers (16 bits) are summed exactly: a score is the sum over all dimensions of the key's and
+//!   the query's, times the key's scale, then the query's. A page's weights times the scales of
+//!   their values are rounded to integers by a step of the query and the page, the sum of their
+//!   products with the values' is exact too, and times that step it is added by `fma`.
 //! * Spans are merged from left to right, a head's sink logit last.
 //!
 //! A position that a query must not see has weight zero, exactly.
 
 mod attend;
 mod cache;
+mod int_tile;
+mod ints;
 mod quants;
+mod soften;
 #[cfg(test)]
 mod tests;
 mod tile;

@@ -2,10 +2,11 @@
 
 use super::PAGE_POSITIONS;
 use super::quants::{BLOCK, blocks};
+use super::soften::{Weights, exp2_one, soften, soften_steps};
 use crate::isa::Kernel;
-use crate::math::{exp, tanh};
 use crate::product::Level;
 use crate::simd::{LANES, Simd, array_of};
+use std::f32::consts::LOG2_E;
 
 /// Where a running maximum starts: below any score, and finite, so that a difference of two such
 /// is zero and not "not a number".
@@ -15,7 +16,7 @@ pub(super) const LOWEST: f32 = -3.0e38;
 const LINE: usize = 64;
 
 /// Vectors of positions in a page.
-const POS_VECTORS: usize = PAGE_POSITIONS / LANES;
+pub(super) const POS_VECTORS: usize = PAGE_POSITIONS / LANES;
 
 /// A query vector and the positions it sees.
 #[derive(Clone, Copy)]
@@ -24,6 +25,11 @@ pub(super) struct Query<'a> {
     pub q: &'a [f32],
     pub first_pos: usize,
     pub end_pos: usize,
+}
+
+impl Query<'_> {
+    /// Sees nothing.
+    pub const NONE: Self = Self { q: &[], first_pos: 0, end_pos: 0 };
 }
 
 /// Running softmax of some query vectors: maximum, sum, and `[queries, v_stride]` outputs.
@@ -106,6 +112,15 @@ pub(super) struct Page<'a, 'q> {
     pub soft_cap: Option<f32>,
 }
 
+impl Page<'_, '_> {
+    /// Slots up to the last that any of the queries sees.
+    #[inline(always)]
+    pub fn slots(&self, queries: &[Query]) -> usize {
+        let seen = queries.iter().map(|query| query.end_pos).max().unwrap_or(0);
+        seen.saturating_sub(self.start).min(PAGE_POSITIONS)
+    }
+}
+
 /// Adds one page to the running softmax of all queries. `SCALED`: the numbers are quants.
 pub(super) struct AddPage<'a, 'q, E, const SCALED: bool> {
     pub page: &'a Page<'a, 'q>,
@@ -115,8 +130,7 @@ pub(super) struct AddPage<'a, 'q, E, const SCALED: bool> {
     pub keys: &'a [E],
     /// `[64, v_stride]`.
     pub values: &'a [E],
-    /// What is to be fetched while the keys are read, and while the values are.
-    pub fetch: [Fetch; 2],
+    pub fetch: [Fetch; 3],
     pub states: &'a mut States,
 }
 
@@ -125,7 +139,19 @@ impl<E: Element, const SCALED: bool> Kernel for AddPage<'_, '_, E, SCALED> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        let queries = self.page.queries.len();
+        self.add_all(s, self.page.queries.len());
+    }
+}
+
+/// How the queries of a page are cut into register tiles, which touches no result.
+pub(super) trait Tiles {
+    /// Adds the page to `R` queries from `first` on, with register tiles of `R` by `P` vectors of
+    /// positions and `R` by `V` vectors of values.
+    fn add<S: Simd, const R: usize, const P: usize, const V: usize>(&mut self, s: S, first: usize);
+
+    /// Adds it to all `queries`.
+    #[inline(always)]
+    fn add_all<S: Simd>(&mut self, s: S, queries: usize) {
         let mut first = 0;
         if S::WIDE_TILES {
             // Six would leave no register for what is multiplied.
@@ -145,34 +171,32 @@ impl<E: Element, const SCALED: bool> Kernel for AddPage<'_, '_, E, SCALED> {
     }
 }
 
-impl<E: Element, const SCALED: bool> AddPage<'_, '_, E, SCALED> {
-    /// `R` queries from `first` on, with register tiles of `R` by `P` vectors of positions and
-    /// `R` by `V` vectors of values. The tile's shape does not touch any order of additions.
+impl<E: Element, const SCALED: bool> Tiles for AddPage<'_, '_, E, SCALED> {
     #[inline(always)]
     fn add<S: Simd, const R: usize, const P: usize, const V: usize>(&mut self, s: S, first: usize) {
         let queries = array_of!(R, self.page.queries[first], r => self.page.queries[first + r]);
-        let mut weights = [[0.0_f32; PAGE_POSITIONS]; R];
+        let mut weights = Weights([[0.0; PAGE_POSITIONS]; R]);
         for block in (0..POS_VECTORS).step_by(P) {
-            self.dots::<S, R, P>(s, &queries, first, block, &mut weights);
+            self.dots::<S, R, P>(s, &queries, first, block, &mut weights.0);
         }
-        let mut rescale = [0.0; R];
-        for r in 0..R {
-            rescale[r] = self.soften(s, &queries[r], first + r, &mut weights[r]);
-        }
-        let seen = queries.iter().map(|query| query.end_pos).max().unwrap_or(0);
-        let slots = seen.saturating_sub(self.page.start).min(PAGE_POSITIONS);
+        let scales = [self.page.scale; R];
+        let ahead = self.fetch[1].within(soften_steps(R), first == 0);
+        let rescale = soften(s, self.page, first, &scales, self.states, &mut weights, &ahead);
+        let slots = self.page.slots(&queries);
         let vectors = self.page.v_stride / LANES;
         let mut vector = 0;
         while vector + V <= vectors {
-            self.mix::<S, R, V>(s, first, vector, slots, &weights, &rescale);
+            self.mix::<S, R, V>(s, first, vector, slots, &weights.0, &rescale);
             vector += V;
         }
         while vector < vectors {
-            self.mix::<S, R, 1>(s, first, vector, slots, &weights, &rescale);
+            self.mix::<S, R, 1>(s, first, vector, slots, &weights.0, &rescale);
             vector += 1;
         }
     }
+}
 
+impl<E: Element, const SCALED: bool> AddPage<'_, '_, E, SCALED> {
     /// Dot products with the keys of position vectors `block..block + P`.
     #[inline(always)]
     fn dots<S: Simd, const R: usize, const P: usize>(
@@ -223,62 +247,6 @@ impl<E: Element, const SCALED: bool> AddPage<'_, '_, E, SCALED> {
         }
     }
 
-    /// Turns one query's dot products into weights, moves its running maximum and sum, and returns
-    /// what its earlier output is to be multiplied with.
-    #[inline(always)]
-    fn soften<S: Simd>(
-        &mut self,
-        s: S,
-        query: &Query,
-        index: usize,
-        weights: &mut [f32; PAGE_POSITIONS],
-    ) -> f32 {
-        let at = |v: usize| v * LANES;
-        // SAFETY (all blocks): four vectors in an array of 64.
-        let scale = s.splat(self.page.scale);
-        let mut scores = array_of!(POS_VECTORS, scale, v => {
-            // SAFETY: see above.
-            s.mul(unsafe { s.load(weights.as_ptr().add(at(v))) }, scale)
-        });
-        if let Some(cap) = self.page.soft_cap {
-            let (cap, inverse) = (s.splat(cap), s.splat(1.0 / cap));
-            for v in 0..POS_VECTORS {
-                scores[v] = s.mul(tanh(s, s.mul(scores[v], inverse)), cap);
-            }
-        }
-        if query.first_pos > self.page.start || query.end_pos < self.page.start + PAGE_POSITIONS {
-            for v in 0..POS_VECTORS {
-                // SAFETY: see above.
-                unsafe { s.store(weights.as_mut_ptr().add(at(v)), scores[v]) };
-            }
-            for (slot, weight) in weights.iter_mut().enumerate() {
-                let pos = self.page.start + slot;
-                if pos < query.first_pos || pos >= query.end_pos {
-                    *weight = f32::NEG_INFINITY;
-                }
-            }
-            for v in 0..POS_VECTORS {
-                // SAFETY: see above.
-                scores[v] = unsafe { s.load(weights.as_ptr().add(at(v))) };
-            }
-        }
-        let (max, sum) = (self.states.max[index], self.states.sum[index]);
-        let top = s.top(s.max(s.max(scores[0], scores[1]), s.max(scores[2], scores[3])));
-        let new_max = if top > max { top } else { max };
-        for v in 0..POS_VECTORS {
-            scores[v] = exp(s, s.sub(scores[v], s.splat(new_max)));
-        }
-        for v in 0..POS_VECTORS {
-            // SAFETY: see above.
-            unsafe { s.store(weights.as_mut_ptr().add(at(v)), scores[v]) };
-        }
-        let rescale = exp_one(s, max - new_max);
-        let page = s.sum(s.add(s.add(scores[0], scores[1]), s.add(scores[2], scores[3])));
-        self.states.max[index] = new_max;
-        self.states.sum[index] = sum * rescale + page;
-        rescale
-    }
-
     /// Adds the weighted values of the first `slots` positions to `V` vectors of `R` outputs.
     #[inline(always)]
     fn mix<S: Simd, const R: usize, const V: usize>(
@@ -294,7 +262,7 @@ impl<E: Element, const SCALED: bool> AddPage<'_, '_, E, SCALED> {
         assert!(slots <= PAGE_POSITIONS && self.values.len() >= PAGE_POSITIONS * stride);
         assert!((vector + V) * LANES <= stride);
         assert!((first + R) * stride <= self.states.acc.len());
-        let ahead = self.fetch[1].within(slots, first == 0 && vector == 0);
+        let ahead = self.fetch[2].within(slots, first == 0 && vector == 0);
         // The weights times the scales of the two blocks, at most, that the vectors lie in.
         let mut scaled = [[[0.0_f32; PAGE_POSITIONS]; R]; 2];
         let first_block = vector * LANES / BLOCK;
@@ -368,22 +336,26 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    pub const NOTHING: Self = Self { start: std::ptr::null(), lines: 0 };
-
-    pub fn all<E>(data: &[E]) -> Self {
-        Self { start: data.as_ptr().cast(), lines: size_of_val(data).div_ceil(LINE) }
+    /// What is to be fetched while keys are read, while softmax is computed and while values are
+    /// read.
+    pub fn thirds(data: &[u8]) -> [Self; 3] {
+        let lines = data.len().div_ceil(LINE);
+        [0, 1, 2].map(|third| {
+            let (start, end) = (lines * third / 3, lines * (third + 1) / 3);
+            Self { start: data.as_ptr().wrapping_add(start * LINE), lines: end - start }
+        })
     }
 
     /// All of it within `steps` steps, or nothing.
     #[inline(always)]
-    fn within(self, steps: usize, wanted: bool) -> Ahead {
+    pub fn within(self, steps: usize, wanted: bool) -> Ahead {
         let lines_a_step = if wanted { self.lines.div_ceil(steps.max(1)) } else { 0 };
         Ahead { start: self.start, lines_a_step, level: Level::chosen() }
     }
 }
 
 /// Fetches something while something else is read.
-struct Ahead {
+pub(super) struct Ahead {
     start: *const u8,
     lines_a_step: usize,
     level: Level,
@@ -391,7 +363,7 @@ struct Ahead {
 
 impl Ahead {
     #[inline(always)]
-    fn fetch<S: Simd>(&self, s: S, step: usize) {
+    pub fn fetch<S: Simd>(&self, s: S, step: usize) {
         for line in 0..self.lines_a_step {
             let at = (step * self.lines_a_step + line) * LINE;
             self.level.fetch(s, self.start.wrapping_add(at));
@@ -417,7 +389,7 @@ impl Kernel for Merge<'_> {
         for (index, (&max, &sum)) in self.max.iter().zip(self.sum).enumerate() {
             let old_max = self.total.max[index];
             let new_max = if max > old_max { max } else { old_max };
-            let (old, new) = (exp_one(s, old_max - new_max), exp_one(s, max - new_max));
+            let (old, new) = (exp2_one(s, old_max - new_max), exp2_one(s, max - new_max));
             self.total.max[index] = new_max;
             self.total.sum[index] = self.total.sum[index] * old + sum * new;
             let total = &mut self.total.acc[index * stride..][..stride];
@@ -443,17 +415,12 @@ impl Kernel for Finish<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let sink = self.sink.unwrap_or(f32::NEG_INFINITY);
+        let sink = self.sink.map_or(f32::NEG_INFINITY, |sink| sink * LOG2_E);
         let max = if sink > self.max { sink } else { self.max };
-        let scale = exp_one(s, self.max - max);
-        let sum = self.sum * scale + exp_one(s, sink - max);
+        let scale = exp2_one(s, self.max - max);
+        let sum = self.sum * scale + exp2_one(s, sink - max);
         for (out, acc) in self.out.iter_mut().zip(self.acc) {
             *out = acc * scale / sum;
         }
     }
-}
-
-#[inline(always)]
-fn exp_one<S: Simd>(s: S, x: f32) -> f32 {
-    s.top(exp(s, s.splat(x)))
 }

@@ -114,6 +114,14 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
                 (_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
             _mm_storeu_si128(to.cast(), _mm_packus_epi16(first, last));
         };
+        store_i16(to: *mut i16, v: I) -> () = {
+            // As above: the sign bit of the low half decides how the pack would saturate.
+            let low = _mm256_set1_epi32(0xffff);
+            let v = [_mm256_and_si256(v[0], low), _mm256_and_si256(v[1], low)];
+            let words = _mm256_packus_epi32(v[0], v[1]);
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
+            _mm256_storeu_si256(to.cast(), words);
+        };
         splat_x4(from: *const u8) -> I =
             [_mm256_set1_epi32(from.cast::<i32>().read_unaligned()); 2];
     }
@@ -175,6 +183,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         to_f(v: I) -> F = halves!(_mm256_cvtepi32_ps, v);
         to_i(v: F) -> I = halves!(_mm256_cvtps_epi32, v);
         cast_f(v: I) -> F = halves!(_mm256_castsi256_ps, v);
+        cast_i(v: F) -> I = halves!(_mm256_castps_si256, v);
         prefetch(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(from.cast());
         prefetch_l2(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T1>(from.cast());
     }
@@ -203,6 +212,19 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             };
         }
         out
+    }
+
+    #[inline(always)]
+    fn dot2(self, acc: I, a: I, b: I) -> I {
+        // SAFETY: `self` proves that the machine has the instructions.
+        unsafe {
+            if VNNI {
+                halves!(_mm256_dpwssd_avx_epi32, acc, a, b)
+            } else {
+                let products = halves!(_mm256_madd_epi16, a, b);
+                halves!(_mm256_add_epi32, acc, products)
+            }
+        }
     }
 
     #[inline(always)]

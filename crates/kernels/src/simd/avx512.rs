@@ -1,6 +1,7 @@
 //! AVX-512 with VNNI: one register a vector.
 
-use super::Simd;
+use super::{LANES, Simd, array_of};
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// Proof that the machine has AVX-512 F, BW, VL, DQ and VNNI.
@@ -42,6 +43,45 @@ macro_rules! memory_ops {
     };
 }
 
+/// `_mm512_dpwssd_epi32`, which the compiler turns into a multiplication and an addition where it
+/// expects to wait for sums; in a register tile that takes twice the time.
+///
+/// # Safety
+/// The machine has AVX-512 with VNNI.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+unsafe fn dpwssd(acc: __m512i, a: __m512i, b: __m512i) -> __m512i {
+    let mut out = acc;
+    // SAFETY: one instruction on registers.
+    unsafe {
+        asm!("vpdpwssd {0}, {1}, {2}", inout(zmm_reg) out, in(zmm_reg) a, in(zmm_reg) b,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    out
+}
+
+/// Joins the lanes of each of four vectors: halves meet until one lane is left, those of two
+/// vectors, then of four, in one register.
+macro_rules! by_four {
+    ($v:ident, $op:ident) => {{
+        // SAFETY: `self` proves that the machine has the instructions; `lanes` is one vector.
+        unsafe {
+            let pair = |a, b| {
+                let low = _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b);
+                $op(low, _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b))
+            };
+            let (a, b) = (pair($v[0], $v[1]), pair($v[2], $v[3]));
+            let low = _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b);
+            let v4 = $op(low, _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b));
+            let v2 = $op(v4, _mm512_permute_ps::<0b01_00_11_10>(v4));
+            let v1 = $op(v2, _mm512_permute_ps::<0b10_11_00_01>(v2));
+            let mut lanes = [0.0; LANES];
+            _mm512_storeu_ps(lanes.as_mut_ptr(), v1);
+            array_of!(R, 0.0, r => lanes[4 * r])
+        }
+    }};
+}
+
 impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
@@ -70,6 +110,8 @@ impl Simd for Avx512 {
             _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
         store_i8(to: *mut i8, v: __m512i) -> () =
             _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(v));
+        store_i16(to: *mut i16, v: __m512i) -> () =
+            _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(v));
         splat_x4(from: *const u8) -> __m512i =
             _mm512_set1_epi32(from.cast::<i32>().read_unaligned());
         many_splat_x4(from: *const u8) -> __m512i =
@@ -108,6 +150,8 @@ impl Simd for Avx512 {
         to_f(v: __m512i) -> __m512 = _mm512_cvtepi32_ps(v);
         to_i(v: __m512) -> __m512i = _mm512_cvtps_epi32(v);
         cast_f(v: __m512i) -> __m512 = _mm512_castsi512_ps(v);
+        cast_i(v: __m512) -> __m512i = _mm512_castps_si512(v);
+        dot2(acc: __m512i, a: __m512i, b: __m512i) -> __m512i = dpwssd(acc, a, b);
         prefetch(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(from.cast());
         prefetch_l2(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T1>(from.cast());
     }
@@ -123,6 +167,22 @@ impl Simd for Avx512 {
             let v2 = _mm_add_ps(v4, _mm_movehl_ps(v4, v4));
             _mm_cvtss_f32(_mm_add_ss(v2, _mm_movehdup_ps(v2)))
         }
+    }
+
+    #[inline(always)]
+    fn sums<const R: usize>(self, v: [__m512; R]) -> [f32; R] {
+        if R != 4 {
+            return array_of!(R, 0.0, r => self.sum(v[r]));
+        }
+        by_four!(v, _mm512_add_ps)
+    }
+
+    #[inline(always)]
+    fn tops<const R: usize>(self, v: [__m512; R]) -> [f32; R] {
+        if R != 4 {
+            return array_of!(R, 0.0, r => self.top(v[r]));
+        }
+        by_four!(v, _mm512_max_ps)
     }
 
     #[inline(always)]

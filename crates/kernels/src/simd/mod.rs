@@ -77,6 +77,16 @@ pub(crate) trait Simd: Copy {
     fn sum(self, v: Self::F) -> f32;
     /// The largest lane.
     fn top(self, v: Self::F) -> f32;
+    /// The sums of several vectors, each as [`Simd::sum`] adds.
+    #[inline(always)]
+    fn sums<const R: usize>(self, v: [Self::F; R]) -> [f32; R] {
+        array_of!(R, 0.0, r => self.sum(v[r]))
+    }
+    /// The largest lane of each of several vectors.
+    #[inline(always)]
+    fn tops<const R: usize>(self, v: [Self::F; R]) -> [f32; R] {
+        array_of!(R, 0.0, r => self.top(v[r]))
+    }
 
     fn splat_i(self, x: i32) -> Self::I;
     /// Sixteen i32, or 64 bytes.
@@ -90,6 +100,8 @@ pub(crate) trait Simd: Copy {
     unsafe fn load_u16(self, from: *const u8) -> Self::I;
     /// The low byte of each lane.
     unsafe fn store_i8(self, to: *mut i8, v: Self::I);
+    /// The low two bytes of each lane.
+    unsafe fn store_i16(self, to: *mut i16, v: Self::I);
     fn and(self, a: Self::I, b: Self::I) -> Self::I;
     fn or(self, a: Self::I, b: Self::I) -> Self::I;
     fn add_i(self, a: Self::I, b: Self::I) -> Self::I;
@@ -110,6 +122,8 @@ pub(crate) trait Simd: Copy {
     fn to_i(self, v: Self::F) -> Self::I;
     /// The same 32 bits as a float.
     fn cast_f(self, v: Self::I) -> Self::F;
+    /// The same 32 bits as an integer.
+    fn cast_i(self, v: Self::F) -> Self::I;
 
     /// Adds to each lane the products of its four weight bytes and its four input bytes.
     ///
@@ -117,7 +131,10 @@ pub(crate) trait Simd: Copy {
     /// exceed 127: an instruction set without an exact product for those subtracts 128 from each
     /// weight first, and [`Simd::zero_factor`] makes up for it.
     fn dot4<const BIASED: bool>(self, acc: Self::I, weights: Self::I, x: Self::I) -> Self::I;
-    /// Four input bytes in every lane.
+    /// Adds to each lane the two products of its signed 16-bit numbers, which are at least -32767;
+    /// the sum wraps around.
+    fn dot2(self, acc: Self::I, a: Self::I, b: Self::I) -> Self::I;
+    /// Four bytes in every lane.
     unsafe fn splat_x4(self, from: *const u8) -> Self::I;
     /// A dot product starts at this times the sum of its inputs, if weight `zero` stands for 0.
     fn zero_factor<const BIASED: bool>(self, zero: i32) -> i32;

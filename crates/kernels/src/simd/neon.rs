@@ -174,6 +174,11 @@ impl<const DOT: bool> Simd for Neon<DOT> {
             let high = vcombine_s16(vmovn_s32(v[2]), vmovn_s32(v[3]));
             vst1q_s8(to, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
         };
+        store_i16(to: *mut i16, v: I) -> () = {
+            for i in 0..4 {
+                vst1_s16(to.add(4 * i), vmovn_s32(v[i]));
+            }
+        };
         splat_x4(from: *const u8) -> I =
             [vdupq_n_s32(from.cast::<i32>().read_unaligned()); 4];
         many_splat_x4(from: *const u8) -> I = {
@@ -224,6 +229,12 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         to_f(v: I) -> F = quads!(i => vcvtq_f32_s32(v[i]));
         to_i(v: F) -> I = quads!(i => vcvtnq_s32_f32(v[i]));
         cast_f(v: I) -> F = quads!(i => vreinterpretq_f32_s32(v[i]));
+        cast_i(v: F) -> I = quads!(i => vreinterpretq_s32_f32(v[i]));
+        dot2(acc: I, a: I, b: I) -> I = quads!(i => {
+            let (a, b) = (vreinterpretq_s16_s32(a[i]), vreinterpretq_s16_s32(b[i]));
+            let low = vmull_s16(vget_low_s16(a), vget_low_s16(b));
+            vaddq_s32(acc[i], vpaddq_s32(low, vmull_high_s16(a, b)))
+        });
     }
 
     /// The instruction wants signed weights: those up to 127 are, others are moved by 128.

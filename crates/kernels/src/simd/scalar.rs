@@ -159,6 +159,11 @@ impl Simd for Scalar {
         unsafe { to.cast::<[i8; LANES]>().write_unaligned(v.map(|x| x as i8)) }
     }
     #[inline(always)]
+    unsafe fn store_i16(self, to: *mut i16, v: I) {
+        // SAFETY: as the trait says.
+        unsafe { to.cast::<[i16; LANES]>().write_unaligned(v.map(|x| x as i16)) }
+    }
+    #[inline(always)]
     fn and(self, a: I, b: I) -> I {
         zip(a, b, |a, b| a & b)
     }
@@ -211,6 +216,10 @@ impl Simd for Scalar {
         v.map(|x| f32::from_bits(x as u32))
     }
     #[inline(always)]
+    fn cast_i(self, v: F) -> I {
+        v.map(|x| x.to_bits() as i32)
+    }
+    #[inline(always)]
     fn dot4<const BIASED: bool>(self, acc: I, weights: I, x: I) -> I {
         let mut out = acc;
         for lane in 0..LANES {
@@ -218,6 +227,16 @@ impl Simd for Scalar {
             for byte in 0..4 {
                 out[lane] += i32::from(weights[byte]) * i32::from(x[byte] as i8);
             }
+        }
+        out
+    }
+    #[inline(always)]
+    fn dot2(self, acc: I, a: I, b: I) -> I {
+        let mut out = acc;
+        for lane in 0..LANES {
+            let low = i32::from(a[lane] as i16) * i32::from(b[lane] as i16);
+            let high = (a[lane] >> 16) * (b[lane] >> 16);
+            out[lane] = out[lane].wrapping_add(low).wrapping_add(high);
         }
         out
     }

@@ -101,7 +101,7 @@ fn kv_shape(
         (false, false) => "attn_k",
     };
     let ty = directory.tensor(&names::layer(0, filled_by))?.ty;
-    let by_file = if ty.block_len() == 1 { CacheKind::F32 } else { CacheKind::F16 };
+    let by_file = if ty.block_len() == 1 { CacheKind::F32 } else { CacheKind::I16 };
     let (pages, kind) = (capacity.kv_pages, capacity.cache_kind.unwrap_or(by_file));
     Ok(KvShape { heads: shard.kv_heads.len(), k_dim, v_dim, pages, kind })
 }
