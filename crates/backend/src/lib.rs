@@ -165,6 +165,10 @@ pub trait Backend {
     /// `out = x Wᵀ` for each matrix; all over the same `x`.
     fn linear(&mut self, x: &Self::Rows, outs: &mut [(&Self::Matrix, &mut Self::Rows)]);
 
+    /// As [`Backend::linear`], for one matrix, and where its weights are quantised, with
+    /// activations of about 16 bits instead of 8.
+    fn linear_fine(&mut self, x: &Self::Rows, matrix: &Self::Matrix, out: &mut Self::Rows);
+
     /// A product of its own for each head: head `h` of `out` is that of `x` times `matrices[h]`ᵀ.
     fn linear_heads(&mut self, x: &Self::Rows, matrices: &[Self::Matrix], out: &mut Self::Rows);
 

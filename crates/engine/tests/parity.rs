@@ -212,9 +212,9 @@ fn float_models_agree_with_the_reference() {
 
 #[test]
 fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
-    // llama.cpp quantises activations as well; the bound is its own error and a half. With a cache
-    // in f32 one model errs by 1.31 of it, since what activations round to is chance.
-    const FACTOR: f32 = 1.5;
+    // llama.cpp quantises activations as well; the bound is its own error and a quarter, since what
+    // activations round to is chance.
+    const FACTOR: f32 = 1.25;
     const FACTOR_TIED: f32 = 2.0;
     for &name in QUANTISED_MODELS {
         let mut local = start(name, &[1], Transport::Auto, 1);

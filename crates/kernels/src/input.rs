@@ -116,9 +116,25 @@ impl Input {
     /// # Panics
     /// As [`Input::load`].
     pub fn load_for(&mut self, pool: &Pool, x: &[f32], rows: usize, forms: Forms) {
-        assert!(rows <= self.rows_max, "{rows} rows where there is room for {}", self.rows_max);
+        self.fill(pool, x, rows, forms, 0);
+    }
+
+    /// As [`Input::load`], for quantised weights, and behind the rows as many with what their
+    /// 8 bits leave of them: outputs `i` and `rows + i` of a product add up to one that
+    /// errs by a two-hundredth.
+    ///
+    /// # Panics
+    /// If there are more than half as many rows as there is room for, or `x` is not `[rows, cols]`.
+    pub fn load_with_rests(&mut self, pool: &Pool, x: &[f32], rows: usize) {
+        self.fill(pool, x, rows, Forms::INT8, rows);
+    }
+
+    /// `rests`: how many rows have one with their rests behind all rows, none or all.
+    fn fill(&mut self, pool: &Pool, x: &[f32], rows: usize, forms: Forms, rests: usize) {
+        let all = rows + rests;
+        assert!(all <= self.rows_max, "{all} rows where there is room for {}", self.rows_max);
         assert_eq!(x.len(), rows * self.cols, "the input must be [{rows}, {}]", self.cols);
-        (self.rows, self.forms) = (rows, forms);
+        (self.rows, self.forms) = (all, forms);
         let cols = self.cols;
         let int8 = forms.int8 && cols.is_multiple_of(TILE_COLS);
         let runs = cols.div_ceil(TASK_COLS);
@@ -138,10 +154,10 @@ impl Input {
             }
             if int8 {
                 // SAFETY: tile `start / 32` of this row exists; `Quantise` writes every
-                // `rows`-th tile from there, which are this row's.
-                let out = unsafe { tiles.ptr().add(start / TILE_COLS * rows + row) };
-                let bias = if rows <= FEW_ROWS { 0 } else { 128 };
-                run(isa, Quantise { x, out, stride: rows, bias });
+                // `all`-th tile from there, which are this row's, and those of its rests.
+                let out = unsafe { tiles.ptr().add(start / TILE_COLS * all + row) };
+                let bias = if all <= FEW_ROWS { 0 } else { 128 };
+                run(isa, Quantise { x, out, stride: all, bias, rests });
             }
         });
     }
@@ -165,6 +181,8 @@ struct Quantise<'a> {
     out: *mut InputTile,
     stride: usize,
     bias: i32,
+    /// Tiles between one and the one with its rests; 0 if they are not wanted.
+    rests: usize,
 }
 
 impl Kernel for Quantise<'_> {
@@ -173,30 +191,43 @@ impl Kernel for Quantise<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         for (index, x) in self.x.chunks_exact(TILE_COLS).enumerate() {
-            // SAFETY: 32 floats are read; the tile is the caller's to write.
+            // SAFETY: 32 floats are read; the tiles are the caller's to write.
             unsafe {
-                let out = &mut *self.out.add(index * self.stride);
+                let out = self.out.add(index * self.stride);
                 let halves = [s.load(x.as_ptr()), s.load(x.as_ptr().add(LANES))];
-                let top = s.top(s.max(s.abs(halves[0]), s.abs(halves[1])));
-                let (scale, inverse) =
-                    if top < SMALLEST_MAX { (0.0, 0.0) } else { (top / 127.0, 127.0 / top) };
-                for half in 0..2 {
-                    let q = s.to_i(s.mul(halves[half], s.splat(inverse)));
-                    let biased = s.add_i(q, s.splat_i(self.bias));
-                    s.store_i8(out.q.as_mut_ptr().add(half * LANES).cast(), biased);
-                    out.sums[half] = s.sum_i(q);
+                let rests = quantise_tile(s, halves, self.bias, &mut *out);
+                if self.rests > 0 {
+                    quantise_tile(s, rests, self.bias, &mut *out.add(self.rests));
                 }
-                out.scale = scale;
-                out.sums[2] = out.sums[0] + out.sums[1];
-                out.scaled_sums = out.sums.map(|sum| scale * sum as f32);
             }
         }
     }
 }
 
+/// Quantises 32 columns, and returns what is left of them.
+#[inline(always)]
+fn quantise_tile<S: Simd>(s: S, x: [S::F; 2], bias: i32, out: &mut InputTile) -> [S::F; 2] {
+    let mut rests = x;
+    let top = s.top(s.max(s.abs(x[0]), s.abs(x[1])));
+    let (scale, inverse) = if top < SMALLEST_MAX { (0.0, 0.0) } else { (top / 127.0, 127.0 / top) };
+    for half in 0..2 {
+        let q = s.to_i(s.mul(x[half], s.splat(inverse)));
+        let biased = s.add_i(q, s.splat_i(bias));
+        // SAFETY: the tile has room for two vectors of bytes.
+        unsafe { s.store_i8(out.q.as_mut_ptr().add(half * LANES).cast(), biased) };
+        out.sums[half] = s.sum_i(q);
+        rests[half] = s.fma(s.to_f(q), s.splat(-scale), x[half]);
+    }
+    out.scale = scale;
+    out.sums[2] = out.sums[0] + out.sums[1];
+    out.scaled_sums = out.sums.map(|sum| scale * sum as f32);
+    rests
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::reference::Random;
 
     #[test]
     fn quantisation_is_the_same_on_every_instruction_set_and_close() {
@@ -209,8 +240,10 @@ mod tests {
         ];
         for (name, x) in cases {
             let of = |isa| {
-                let mut tiles = vec![InputTile::default(); 4];
-                run(isa, Quantise { x: &x, out: tiles.as_mut_ptr(), stride: 1, bias: 128 });
+                // The rests of the four tiles come behind them.
+                let (mut tiles, rests) = (vec![InputTile::default(); 8], 4);
+                let out = tiles.as_mut_ptr();
+                run(isa, Quantise { x: &x, out, stride: 1, bias: 128, rests });
                 tiles
             };
             let expected = of(Isa::Scalar);
@@ -229,6 +262,27 @@ mod tests {
                     let error = (f64::from(*q) * f64::from(tile.scale) - f64::from(*x)).abs();
                     let limit = f64::from(tile.scale) * 0.5001 + f64::from(SMALLEST_MAX);
                     assert!(error <= limit, "{name}: {x} became {q} x {}", tile.scale);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_and_their_rests_add_up() {
+        let pool = Pool::new(2).unwrap();
+        let (rows, cols) = (3, 3 * TILE_COLS);
+        let x = Random(5).floats(rows * cols);
+        let mut input = Input::new(2 * rows, cols);
+        input.load_with_rests(&pool, &x, rows);
+        assert_eq!(input.rows(), 2 * rows);
+        for (row, x) in x.chunks(cols).enumerate() {
+            for (tile, x) in x.chunks(TILE_COLS).enumerate() {
+                let tiles = &input.tiles()[tile * 2 * rows..];
+                let value = |tile: &InputTile, k: usize| tile.scale * f32::from(tile.q[k] as i8);
+                for (k, x) in x.iter().enumerate() {
+                    let (near, rest) = (value(&tiles[row], k), value(&tiles[rows + row], k));
+                    let error = (near + rest - x).abs();
+                    assert!(error <= tiles[row].scale / 250.0, "{x} became {near} and {rest}");
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! The reference backend: the `kernels` crate on host memory.
 
+mod fine;
 mod heads;
 mod inputs;
 mod loading;
@@ -10,8 +11,9 @@ use std::ops::Range;
 
 use gguf::TensorType;
 use kernels::{
-    Dequantizer, KvCache, Matrix, Pool, Product, RopeAngles, add, add_bias, attend, gelu_mul,
-    matmul_parts, multiply, rms_norm, rms_norm_in_place, rope, scale, silu_mul, swiglu_clamped_mul,
+    Dequantizer, Forms, KvCache, Matrix, Pool, Product, RopeAngles, add, add_bias, attend,
+    gelu_mul, matmul_parts, multiply, rms_norm, rms_norm_in_place, rope, scale, silu_mul,
+    swiglu_clamped_mul,
 };
 
 use crate::reuse::emptied;
@@ -29,6 +31,7 @@ pub struct Cpu {
     /// One for each table of the model.
     angles: Vec<RopeAngles>,
     inputs: Inputs,
+    fine: fine::Fine,
     dequantizer: Dequantizer,
     /// Of one job; empty between calls.
     products: Vec<Product<'static>>,
@@ -48,6 +51,7 @@ impl Cpu {
             pool,
             angles: Vec::new(),
             inputs: Inputs::default(),
+            fine: fine::Fine::default(),
             dequantizer: Dequantizer::default(),
             products: Vec::new(),
             heads: heads::Buffers::default(),
@@ -210,6 +214,15 @@ impl Backend for Cpu {
         }));
         multiply(&self.pool, &mut products);
         self.products = emptied(products);
+    }
+
+    fn linear_fine(&mut self, x: &Rows, matrix: &Option<Matrix>, out: &mut Rows) {
+        match matrix {
+            Some(quantised) if quantised.form() == Forms::INT8 => {
+                self.fine.multiply(&self.pool, x, quantised, out.values_mut(x.rows));
+            }
+            _ => self.linear(x, &mut [(matrix, out)]),
+        }
     }
 
     fn linear_parts(

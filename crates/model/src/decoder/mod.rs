@@ -166,7 +166,8 @@ impl<B: Backend> Model<B> {
         let Some(head) = &self.head else { return &[] };
         let s = &mut self.scratch;
         backend.rms_norm(&s.picked, &head.norm, self.config.rms_eps, &mut s.normed);
-        backend.linear(&s.normed, &mut [(&head.output, &mut s.logits)]);
+        // All that a logit is made of goes through this product, and its rows are few.
+        backend.linear_fine(&s.normed, &head.output, &mut s.logits);
         if self.config.logit_scale != 1.0 {
             backend.scale(&mut s.logits, self.config.logit_scale);
         }
