@@ -1,8 +1,8 @@
 //! The types with two levels of scales over 256 numbers: Q2_K to Q6_K and IQ4_XS. Headers keep
 //! GGUF's own bits, transposed so that one load gets the same field of 16 rows.
 
-use super::planes::in_each_byte;
 use super::simple::{IQ4_TABLE, gather, nibbles, words};
+use super::tiles::in_each_byte;
 use super::{Quantised, RowBlocks, Scales, TILE, TILE_COLS, Words};
 use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
 use gguf::TensorType;

@@ -21,15 +21,15 @@
 
 mod float;
 mod k_quants;
-mod planes;
 #[cfg(test)]
 pub(crate) mod reference;
 mod simple;
+mod tiles;
 
 pub(crate) use float::{Bf16, F16, F32, FloatFormat};
 pub(crate) use k_quants::{Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K};
-pub(crate) use planes::{TILE, Words, tile_bytes, unpack_tile};
 pub(crate) use simple::{Iq4Nl, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+pub(crate) use tiles::{TILE, Words, tile_bytes, unpack_tile};
 
 use crate::simd::{LANES, Simd, array_of};
 use gguf::TensorType;
@@ -104,7 +104,7 @@ pub(crate) fn pack_record<T: Quantised>(blocks: &RowBlocks, record: &mut [u8]) {
     T::pack_header(blocks, header);
     for (index, tile) in tiles.chunks_exact_mut(tile_bytes(T::BITS)).enumerate() {
         for (lane, block) in blocks.iter().enumerate() {
-            planes::pack_row(&T::weights(block, index), T::BITS, lane, tile);
+            tiles::pack_row(&T::weights(block, index), T::BITS, lane, tile);
         }
     }
 }

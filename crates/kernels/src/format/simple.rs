@@ -1,7 +1,7 @@
 //! The types with one scale for 32 numbers: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL and MXFP4.
 //! The header of a record is the 16 scales, then the 16 offsets of the types that have them.
 
-use super::planes::in_each_byte;
+use super::tiles::in_each_byte;
 use super::{Quantised, RowBlocks, Scales, TILE, Words};
 use crate::simd::{LANES, Simd, array_of};
 use gguf::TensorType;
