@@ -18,6 +18,9 @@ const YIELD_MAX: Duration = Duration::from_millis(1);
 const NAP_MIN: Duration = Duration::from_micros(50);
 const NAP_MAX: Duration = Duration::from_millis(1);
 
+/// A rank that waits looks this often whether the ranks that it does not wait for are still there.
+const CHECK: Duration = Duration::from_millis(100);
+
 /// One wait; [`reset`](BackOff::reset) whenever something has moved.
 pub(crate) struct BackOff<'a> {
     abort: &'a AtomicBool,
@@ -26,6 +29,8 @@ pub(crate) struct BackOff<'a> {
     started: Option<Instant>,
     /// How long nothing had moved at the last look at the clock.
     waited: Duration,
+    /// When all links are looked at next, as a time waited.
+    check_at: Duration,
 }
 
 /// What a pause has come to.
@@ -41,12 +46,12 @@ pub(crate) enum Stage {
 
 impl<'a> BackOff<'a> {
     pub fn new(abort: &'a AtomicBool, spin: Duration) -> Self {
-        BackOff { abort, spin, polls: 0, started: None, waited: Duration::ZERO }
+        BackOff { abort, spin, polls: 0, started: None, waited: Duration::ZERO, check_at: CHECK }
     }
 
     /// Something moved: the wait begins anew.
     pub fn reset(&mut self) {
-        (self.polls, self.started, self.waited) = (0, None, Duration::ZERO);
+        *self = BackOff::new(self.abort, self.spin);
     }
 
     /// How long nothing has moved, as of the last look at the clock.
@@ -71,6 +76,15 @@ impl<'a> BackOff<'a> {
             Stage::Sleeping => {}
         }
         Ok(stage)
+    }
+
+    /// Whether it is time to look at all links, those included that are not waited for.
+    pub fn is_check_due(&mut self) -> bool {
+        let is_due = self.waited >= self.check_at;
+        if is_due {
+            self.check_at = self.waited + CHECK;
+        }
+        is_due
     }
 
     /// A sleep that adds little to a wait that is already long.
@@ -109,6 +123,19 @@ mod tests {
             back_off.reset();
             assert_eq!(back_off.waited(), Duration::ZERO);
         }
+    }
+
+    #[test]
+    fn all_links_are_looked_at_now_and_then() {
+        let abort = AtomicBool::new(false);
+        let mut back_off = BackOff::new(&abort, Duration::ZERO);
+        let mut due_after = |waited| {
+            back_off.waited = waited;
+            [back_off.is_check_due(), back_off.is_check_due()]
+        };
+        assert_eq!(due_after(CHECK / 2), [false, false]);
+        assert_eq!(due_after(CHECK), [true, false]);
+        assert_eq!(due_after(5 * CHECK), [true, false]);
     }
 
     #[test]

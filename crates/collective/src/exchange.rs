@@ -165,6 +165,16 @@ impl Lane {
         Ok(true)
     }
 
+    /// Looks whether the peer is still there. It may have said farewell while nothing was due from
+    /// it; what else has come stays where it is.
+    pub fn check(&mut self) -> Result<(), CollectiveError> {
+        let message = self.link.poll_recv()?.and_then(Header::decode);
+        if let Some((Header { op: Op::Farewell, .. }, payload)) = message {
+            return Err(farewell::hear(self.peer, payload));
+        }
+        Ok(self.link.check()?)
+    }
+
     fn is_receiving(&self) -> bool {
         !matches!(self.recv, Receiving::Done)
     }

@@ -218,10 +218,7 @@ impl Group {
     pub(crate) fn check_links(&mut self) -> Result<(), CollectiveError> {
         check_signs(&self.lanes, &self.pipes, self.options.silence_max)?;
         let pipes = self.pipes.iter_mut().map(|pipe| &mut pipe.lane);
-        for lane in self.lanes.iter_mut().chain(pipes) {
-            lane.link.check()?;
-        }
-        Ok(())
+        self.lanes.iter_mut().chain(pipes).try_for_each(Lane::check)
     }
 
     /// For how long this rank itself stood still a moment ago, if it did.

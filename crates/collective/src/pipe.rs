@@ -6,12 +6,12 @@
 //! to each other cannot wait for each other, and a stage computes while its next input arrives.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::back_off::{BackOff, Stage};
 use crate::exchange::{Expect, Lane, admit};
 use crate::patience::{check_signs, late};
-use crate::rooted::{BytesOut, IDLE_CHECK, IDLE_LOOK, append};
+use crate::rooted::{BytesOut, IDLE_LOOK, append};
 use crate::wire::Op;
 use crate::{CollectiveError, Group};
 
@@ -171,7 +171,6 @@ impl Group {
         let bytes_max = self.options().bytes_max;
         let abort = self.abort.clone();
         let mut back_off = BackOff::new(&abort, self.spin);
-        let mut checked = Instant::now();
         while !self.pipes[at].take(message) {
             if self.pipes[at].drain(bytes_max)? {
                 back_off.reset();
@@ -193,14 +192,12 @@ impl Group {
             if stage != Stage::Sleeping || drained {
                 continue;
             }
-            if limit.is_some() {
-                std::thread::sleep(back_off.nap());
-                continue;
-            }
-            self.pipes[at].lane.link.wait_readable(IDLE_LOOK)?;
-            if checked.elapsed() >= IDLE_CHECK {
-                checked = Instant::now();
+            if back_off.is_check_due() {
                 self.check_links()?;
+            }
+            match limit {
+                Some(_) => std::thread::sleep(back_off.nap()),
+                None => self.pipes[at].lane.link.wait_readable(IDLE_LOOK)?,
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Broadcast, gather, all-gather, send, receive and barrier.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::all_reduce::Slices;
 use crate::back_off::{BackOff, Stage};
@@ -11,9 +11,6 @@ use crate::{CollectiveError, Group};
 
 /// An idle rank looks at the abort flag this often. Data and a lost root wake it at once.
 pub(crate) const IDLE_LOOK: Duration = Duration::from_millis(5);
-
-/// An idle rank looks this often whether the ranks that it does not wait for are still there.
-pub(crate) const IDLE_CHECK: Duration = Duration::from_millis(100);
 
 impl Group {
     /// Copies `message` of `root` to all ranks. On the others it is overwritten; its capacity is
@@ -176,13 +173,11 @@ impl Group {
     fn wait_idle(&mut self, at: usize) -> Result<(), CollectiveError> {
         let abort = self.abort.clone();
         let mut back_off = BackOff::new(&abort, self.spin);
-        let mut checked = Instant::now();
         while self.lanes[at].link.poll_recv()?.is_none() {
             if back_off.pause()? != Stage::Sleeping {
                 continue;
             }
-            if checked.elapsed() >= IDLE_CHECK {
-                checked = Instant::now();
+            if back_off.is_check_due() {
                 self.check_links()?;
             }
             self.lanes[at].link.wait_readable(IDLE_LOOK)?;

@@ -3,12 +3,12 @@
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use link::Preference;
 use sinew_collective::{Algorithm, CollectiveError, Group, Options, ReducePlan};
 
-use crate::common::{run, run_with_abort};
+use crate::common::{run, run_ring, run_with_abort};
 
 const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
 
@@ -161,6 +161,30 @@ fn an_idle_rank_wakes_when_any_rank_is_lost() {
             let lost =
                 matches!(ends[1], Some(CollectiveError::Lost { rank, .. }) if rank == victim);
             assert!(lost, "{:?}", ends[1]);
+        }
+    }
+}
+
+/// Rank 0 has work for nobody and a link with neither the lost rank nor all that notice.
+#[test]
+fn a_root_that_waits_for_nobody_hears_of_a_lost_rank_of_its_ring() {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    for transport in TRANSPORTS {
+        let ends = run_ring(5, transport, &Options::default(), |mut group| match group.rank() {
+            0 => {
+                let started = Instant::now();
+                let mut checks = std::iter::repeat_with(|| {
+                    thread::sleep(Duration::from_millis(20));
+                    group.check_ranks().err()
+                });
+                checks.find(|end| end.is_some() || started.elapsed() > PATIENCE).flatten()
+            }
+            2 => None,
+            _ => group.broadcast_idle(0, &mut Vec::new()).err(),
+        });
+        for rank in [0, 1, 3, 4] {
+            let blamed = ends[rank].as_ref().and_then(CollectiveError::rank);
+            assert_eq!(blamed, Some(2), "{transport:?}, rank {rank}: {:?}", ends[rank]);
         }
     }
 }

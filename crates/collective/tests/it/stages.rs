@@ -107,6 +107,27 @@ fn a_lost_rank_of_another_stage_is_named_in_every_kind_of_wait() {
     }
 }
 
+/// The other stage computes, and does not know of it.
+#[test]
+fn a_lost_rank_of_the_own_stage_ends_a_wait_for_another_stage() {
+    for transport in TRANSPORTS {
+        let all_ended = Barrier::new(3);
+        let options = Options { wait_max: Duration::from_secs(10), ..Options::default() };
+        let ends = run(4, transport, &options, |group| {
+            let (rank, mut group) = staged(group);
+            let end = match rank {
+                1 => return None,
+                0 => group.take(2, &mut Vec::new()).err(),
+                _ => None,
+            };
+            all_ended.wait();
+            end
+        });
+        let end = ends.into_iter().flatten().next();
+        assert!(matches!(end, Some(CollectiveError::Lost { rank: 1, .. })), "{end:?}");
+    }
+}
+
 /// The first bytes of a message of 100, as a rank writes them that then gets stuck.
 fn begun_message() -> Vec<u8> {
     const SEND: u8 = 6;
