@@ -22,9 +22,10 @@ use crate::hello::Purpose;
 use crate::pair::{LinkSet, Pair};
 use crate::pulse::Pulse;
 use crate::rdma::Rdma;
+use crate::shm_object;
 use crate::socket::prepare;
 use crate::speed;
-use crate::{Link, LinkError, MeshConfig, MeshError, Vital};
+use crate::{Link, LinkError, MeshConfig, MeshError, Preference, Vital};
 
 /// Connections in greeting at once. Strangers beyond that wait in the kernel's queue; each of
 /// those before them is gone within [`GREETING_MAX`].
@@ -129,6 +130,9 @@ pub fn connect_mesh(
     abort: &AtomicBool,
 ) -> Result<Met, MeshError> {
     validate(config)?;
+    if matches!(config.preference, Preference::Auto | Preference::Shm) {
+        shm_object::sweep();
+    }
     let mut mesh = Mesh::new(config, &listener.rdma)?;
     loop {
         mesh.accept(listener)?;
@@ -386,7 +390,7 @@ impl<'a> Mesh<'a> {
 mod tests {
     use super::*;
     use crate::shm_object::ObjectName;
-    use crate::{Encryption, HostId, Preference, Secret, Transport};
+    use crate::{Encryption, HostId, Secret, Transport};
 
     #[test]
     fn where_shared_memory_fails_auto_takes_tcp_and_shm_says_why() {

@@ -2,16 +2,27 @@
 //!
 //! The object has a name only between its making and the moment both ranks have mapped it: one
 //! round trip. Whichever rank outlives a greeting that fails there removes the name. Only if both
-//! are killed in that window it stays; [`unlink_leftovers`] finds it, because the name follows from
-//! instance, epoch and ranks alone.
+//! are killed in that window it stays, until any rank builds a mesh on this machine a minute later
+//! ([`sweep`]). Whoever knows the epoch finds it at once ([`unlink_leftovers`]), because the name
+//! follows from instance, epoch and ranks alone.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
+#[cfg(target_os = "linux")]
+use std::time::Duration;
 
 use rustix::fs::{fstat, ftruncate};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::shm::{self, Mode, OFlags};
+
+/// What all names begin with.
+const PREFIX: &str = "sinew-";
+
+/// An object that still has a name after so long is nobody's: a greeting has a second for its round
+/// trip.
+#[cfg(target_os = "linux")]
+const NAMED_MAX: Duration = Duration::from_secs(60);
 
 /// A mapping shared with one other process. Bytes may change at any time, so it hands out raw
 /// pointers only.
@@ -109,7 +120,7 @@ impl ObjectName {
         let mut hasher = blake3::Hasher::new_derive_key("sinew link 2026 shared memory name");
         hasher.update(instance).update(&epoch.to_le_bytes());
         hasher.update(&(lower as u64).to_le_bytes()).update(&(higher as u64).to_le_bytes());
-        ObjectName(format!("/sinew-{}", &hasher.finalize().to_hex()[..23]))
+        ObjectName(format!("/{PREFIX}{}", &hasher.finalize().to_hex()[..23]))
     }
 
     pub fn as_str(&self) -> &str {
@@ -123,8 +134,28 @@ impl Drop for ObjectName {
     }
 }
 
-/// Removes the shared-memory objects that a killed rank of this epoch may have left, and returns
-/// how many there were. For the supervisor, once no rank of the epoch lives.
+/// Removes what killed ranks of any instance have left long ago. Only Linux lists its objects.
+pub(crate) fn sweep() {
+    #[cfg(target_os = "linux")]
+    sweep_in(std::path::Path::new("/dev/shm"));
+}
+
+/// Whatever cannot be looked at or removed is another user's, or gone.
+#[cfg(target_os = "linux")]
+fn sweep_in(directory: &std::path::Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    let is_ours =
+        |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(PREFIX);
+    for entry in entries.flatten().filter(is_ours) {
+        let changed = entry.metadata().and_then(|metadata| metadata.modified());
+        if changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > NAMED_MAX)) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Removes the shared-memory objects that killed ranks of this epoch may have left, and returns how
+/// many there were. For whoever has seen all ranks of the epoch end.
 pub fn unlink_leftovers(instance: &[u8; 16], epoch: u64, ranks: usize) -> usize {
     let pairs = (0..ranks).flat_map(|higher| (0..higher).map(move |lower| (lower, higher)));
     pairs
@@ -138,6 +169,24 @@ pub fn unlink_leftovers(instance: &[u8; 16], epoch: u64, ranks: usize) -> usize 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn old_leftovers_are_swept_and_nothing_else() {
+        let directory = std::env::temp_dir().join(format!("sinew-sweep-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let now = std::time::SystemTime::now();
+        for (name, age) in
+            [("sinew-old", 2 * NAMED_MAX), ("sinew-new", NAMED_MAX / 2), ("other", 2 * NAMED_MAX)]
+        {
+            let file = std::fs::File::create(directory.join(name)).unwrap();
+            file.set_modified(now - age).unwrap();
+        }
+        sweep_in(&directory);
+        let left = |name| directory.join(name).exists();
+        assert_eq!(["sinew-old", "sinew-new", "other"].map(left), [false, true, true]);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
 
     #[test]
     fn an_object_is_shared_until_unlinked_and_leftovers_are_found() {

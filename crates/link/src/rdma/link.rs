@@ -20,6 +20,9 @@ use crate::{Link, LinkError, LinkInfo, Vital};
 /// polls several us.
 const POLLS_PER_LOOK: u32 = 256;
 
+/// Reads of a look at the TCP connection: a farewell, and the end behind it.
+const READS_PER_LOOK: usize = 2;
+
 /// How long messages that a peer sent before its orderly end may take: a wire's latency, and a
 /// retransmission where the network loses packets.
 const LAST_MESSAGES_MAX: Duration = Duration::from_secs(1);
@@ -84,7 +87,10 @@ impl RdmaLink {
     /// Reads what the peer has left on the connection and notices its end.
     fn look(&mut self) {
         self.idle_polls = 0;
-        while self.end.is_none() {
+        for _ in 0..READS_PER_LOOK {
+            if self.end.is_some() {
+                return;
+            }
             // One byte more than a farewell has, so that a full buffer still shows the end.
             let mut bytes = [0; 9];
             let free = self.farewell.len() - self.farewell_len + 1;
