@@ -137,7 +137,7 @@ impl Leader {
         let committed = self.scheduler.commit(output, token);
         if matches!(committed, Some(Committed::Token | Committed::LastToken(_))) {
             self.count_token(id);
-            report(Event::Tokens { request: id, tokens: vec![token] });
+            report(Event::Token { request: id, token });
         }
         let reason = match committed {
             Some(Committed::End) => FinishReason::Stop,

@@ -163,16 +163,18 @@ impl Local {
     pub fn serve(&mut self, requests: Vec<Generate>) -> Result<Vec<Vec<Token>>, EngineError> {
         let mut leader = Leader::new(&mut self.rank);
         let ids: Vec<RequestId> = requests.iter().map(|request| request.request).collect();
+        let tokens_max = self.rank.limits().context_tokens;
+        let room = |request: &Generate| Vec::with_capacity(request.max_tokens.min(tokens_max));
+        let mut answers: Vec<_> = requests.iter().map(room).collect();
         for request in requests {
             leader.add(request)?;
         }
-        let mut answers = vec![Vec::new(); ids.len()];
         let mut rejected = None;
         while !leader.is_idle() {
             leader.step(&mut self.rank, &mut self.comm, |event| match event {
-                Event::Tokens { request, tokens } => {
+                Event::Token { request, token } => {
                     let own = ids.iter().position(|id| *id == request);
-                    own.into_iter().for_each(|at| answers[at].extend(&tokens));
+                    own.into_iter().for_each(|at| answers[at].push(token));
                 }
                 Event::Rejected { reason, .. } => rejected = Some(reason),
                 _ => {}

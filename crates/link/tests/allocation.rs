@@ -1,16 +1,12 @@
-//! After set-up neither a link nor an all-reduce allocates, nor does a whole rank that decodes:
-//! counted, in a test binary of its own allocator.
+//! After set-up neither a link nor an all-reduce allocates: counted, in a test binary of its own
+//! allocator.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
-
-use engine::{Local, LocalOptions};
-use gguf::File;
-use protocol::{CacheType, Stage, Transport, WireType};
 
 use collective::{Algorithm, Group, Options, ReducePlan, Wire};
 use sinew_link::rdma::Fabric;
@@ -18,34 +14,12 @@ use sinew_link::{
     Encryption, HostId, Link, Listener, MeshConfig, Preference, Secret, connect_mesh,
 };
 
-thread_local! {
-    /// Allocations of this thread.
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator unchanged; the counter is a plain cell.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises are the system allocator's demands.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; `pointer` came from `alloc`, which is the system's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use counting::of_this_thread;
 
 /// Echoes `rounds` messages of every size up to a full slot, and counts its allocations.
 fn echo(link: &mut dyn Link, first: bool, rounds: usize) -> usize {
     let max = link.message_bytes_max();
-    let before = COUNT.get();
+    let before = of_this_thread();
     for round in 0..2 * rounds {
         if (round % 2 == 0) == first {
             let len = round * 977 % max;
@@ -64,7 +38,7 @@ fn echo(link: &mut dyn Link, first: bool, rounds: usize) -> usize {
             link.check().unwrap();
         }
     }
-    COUNT.get() - before
+    of_this_thread() - before
 }
 
 /// Links two ranks and runs `act` on both; what each counted. Links are held until both are done.
@@ -131,7 +105,7 @@ const KINDS: [Kind; 5] = [
 
 #[test]
 fn messages_cost_no_allocation() {
-    assert!(COUNT.get() > 0, "the allocator counts");
+    assert!(of_this_thread() > 0, "the allocator counts");
     for kind in KINDS {
         let counts =
             on_pair(kind, |rank, mut link| (echo(&mut *link, rank == 0, 200), Box::new(link)));
@@ -161,11 +135,11 @@ fn an_all_reduce_costs_no_allocation() {
                 let mut total = vec![0.0; 2048];
                 // The first grows the scratch.
                 group.all_reduce(&plan, &parts, &mut total).unwrap();
-                let before = COUNT.get();
+                let before = of_this_thread();
                 for _ in 0..200 {
                     group.all_reduce(&plan, &parts, &mut total).unwrap();
                 }
-                (COUNT.get() - before, Box::new(group))
+                (of_this_thread() - before, Box::new(group))
             });
             assert_eq!(counts, [0, 0], "{kind:?} {algorithm:?} {wire:?}");
         }
@@ -185,7 +159,7 @@ fn messages_between_stages_stop_to_cost_allocations() {
             let mut group = group.with_stage(rank..rank + 1).unwrap();
             let (out, mut back) = (vec![rank as u8; 100_000], Vec::new());
             let mut allocates = || {
-                let before = COUNT.get();
+                let before = of_this_thread();
                 for _ in 0..20 {
                     // As with two steps in flight.
                     group.post(1 - rank, &out).unwrap();
@@ -193,7 +167,7 @@ fn messages_between_stages_stop_to_cost_allocations() {
                     group.take(1 - rank, &mut back).unwrap();
                     group.take_idle(1 - rank, &mut back).unwrap();
                 }
-                COUNT.get() > before
+                of_this_thread() > before
             };
             let growing = (0..40).filter(|_| allocates()).count();
             (growing, Box::new(group))
@@ -201,48 +175,6 @@ fn messages_between_stages_stop_to_cost_allocations() {
         let most = growing.into_iter().max().unwrap();
         assert!(most <= 2 * BUFFERS_MAX, "{kind:?}: {growing:?} of 40 times");
     }
-}
-
-/// Ranks of one thread, so that rank 0's is the one that is counted; the other rank runs the same.
-#[test]
-fn a_token_costs_no_allocation() {
-    for name in ["llama3-tied", "gemma3", "qwen3moe", "gpt-oss", "deepseek-v3"] {
-        let layers = start(name, &[1], Vec::new()).rank().config().layers;
-        let half = |layers| Stage { ranks: 1, layers };
-        let pipeline = vec![half(layers / 2), half(layers - layers / 2)];
-        for (shares, stages) in [(&[1][..], vec![]), (&[2, 1], vec![]), (&[1, 1], pipeline)] {
-            let mut local = start(name, shares, stages.clone());
-            // Buffers grow with the first steps: here to all experts, and past a page of the cache.
-            let mut token = local.next(&[7; 20]).unwrap();
-            for _ in 0..60 {
-                token = local.next(&[token]).unwrap();
-            }
-            let before = COUNT.get();
-            for _ in 0..8 {
-                token = local.next(&[token]).unwrap();
-            }
-            assert_eq!(COUNT.get() - before, 0, "{name} over {shares:?} in {stages:?}");
-        }
-    }
-}
-
-fn start(name: &str, shares: &[u32], stages: Vec<Stage>) -> Local {
-    let path = format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
-    let options = LocalOptions {
-        shares: shares.to_vec(),
-        stages,
-        whole_experts: false,
-        cache_type: CacheType::Auto,
-        wire_type: WireType::F32,
-        transport: Transport::Shm,
-        links: None,
-        around: false,
-        link_latency: Duration::ZERO,
-        threads: 1,
-        context_tokens: 256,
-        sequences_max: 2,
-    };
-    Local::start(Arc::new(File::open(path).unwrap()), &options).unwrap()
 }
 
 /// What moves messages waits for nobody: the only lock is the one between the thread that beats and

@@ -12,7 +12,7 @@
 //!   Connect(epoch, endpoints)->                                    (again after each Lost)
 //!                            <-  Linked
 //!   Generate(request) ...    ->                                    (rank 0 only)
-//!                            <-  Tokens ..., Done | Rejected
+//!                            <-  Token ..., Done | Rejected
 //!                            <-  Lost(rank): this epoch has ended, weights are kept
 //!   end of input             ->  the worker exits
 //! ```

@@ -58,10 +58,10 @@ pub enum Event {
         #[serde(default)]
         notes: Vec<String>,
     },
-    /// Generated tokens of one request, in order; more than one where several were ready.
-    Tokens {
+    /// The next generated token of one request.
+    Token {
         request: RequestId,
-        tokens: Vec<Token>,
+        token: Token,
     },
     Done(Generation),
     /// This request cannot be done (too long, say); the instance is well.

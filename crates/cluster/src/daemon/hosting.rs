@@ -149,7 +149,7 @@ impl Daemon {
                         _ => {}
                     }
                 }
-                self.dirty |= !matches!(event, Said::Tokens { .. });
+                self.dirty |= !matches!(event, Said::Token { .. });
                 self.tell_owner(key, Event::Said { worker, event });
             }
             WorkerNews::Exited { how } => {

@@ -78,9 +78,9 @@ impl Instance {
                 found.linked = linking && linked == epoch;
                 found.notes = notes;
             }
-            Said::Tokens { request, tokens } => {
+            Said::Token { request, token } => {
                 if at == 0 && self.requests.is_running(request) {
-                    self.emit(request, GenerateEvent::Tokens(tokens));
+                    self.emit(request, GenerateEvent::Tokens(vec![token]));
                 }
             }
             Said::Done(generation) => {

@@ -154,7 +154,7 @@ fn an_instance_comes_up_and_answers() {
     );
     assert_eq!(submit(&mut instance, 4), "generate1#2");
     assert_eq!(submit(&mut instance, 4), "waiting#3");
-    let tokens = Said::Tokens { request: 1, tokens: vec![1] };
+    let tokens = Said::Token { request: 1, token: 1 };
     assert_eq!(brief(&says(&mut instance, 2, tokens.clone(), 5)), "", "only rank 0 may answer");
     assert_eq!(brief(&says(&mut instance, 1, tokens, 5)), "tokens#1");
     assert_eq!(brief(&says(&mut instance, 1, done(1), 6)), "done#1 generate1#3");

@@ -258,7 +258,7 @@ impl Worker {
             let request = &running.request;
             let token = request.prompt[0] + running.sent as u32;
             running.sent += 1;
-            say(&Event::Tokens { request: request.request, tokens: vec![token] });
+            say(&Event::Token { request: request.request, token });
         }
         let (done, left) = std::mem::take(&mut self.running)
             .into_iter()

@@ -1,0 +1,145 @@
+//! Once its buffers have grown, no thread of any rank allocates for a token: counted over the whole
+//! process, so this binary has one test.
+//!
+//! How many messages of another stage come before they are asked for, each into a buffer that grows
+//! once, is for the scheduler of the system. So a count may be taken a few times until no buffer is
+//! new; an allocation for each token would be in all of them.
+
+mod counting;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Local, LocalOptions};
+use gguf::File;
+use protocol::{CacheType, Generate, Sampling, Stage, Transport, WireType};
+
+use counting::of_all_threads;
+
+/// Tokens that are counted together.
+const TOKENS: usize = 8;
+
+const COUNTS_MAX: usize = 20;
+
+/// How a model is split.
+struct Split {
+    shares: &'static [u32],
+    /// Ranks of each stage; empty for one stage.
+    stages: &'static [usize],
+    transport: Transport,
+    links: usize,
+    around: bool,
+    wire_type: WireType,
+    threads: usize,
+}
+
+const ONE: Split = Split {
+    shares: &[1],
+    stages: &[],
+    transport: Transport::Shm,
+    links: 1,
+    around: false,
+    wire_type: WireType::F32,
+    threads: 1,
+};
+const TCP: Transport = Transport::Tcp;
+
+const SPLITS: [Split; 11] = [
+    ONE,
+    Split { threads: 2, ..ONE },
+    Split { shares: &[2, 1], ..ONE },
+    Split { shares: &[2, 1], transport: TCP, ..ONE },
+    Split { shares: &[2, 1], transport: TCP, links: 2, ..ONE },
+    Split { shares: &[1, 1], transport: TCP, wire_type: WireType::Q8, ..ONE },
+    Split { shares: &[1, 1, 1], transport: TCP, ..ONE },
+    Split { shares: &[1, 1], stages: &[1, 1], ..ONE },
+    Split { shares: &[1, 1], stages: &[1, 1], transport: TCP, ..ONE },
+    Split { shares: &[1, 1, 1], stages: &[2, 1], transport: TCP, ..ONE },
+    Split { shares: &[1; 4], transport: TCP, around: true, ..ONE },
+];
+
+#[test]
+fn a_token_costs_no_allocation_on_any_rank() {
+    assert!(of_all_threads() > 0, "the allocator counts");
+    for name in ["llama3-tied", "gemma3", "qwen3moe", "gpt-oss", "deepseek-v3"] {
+        let layers = start(name, &ONE, 0).rank().config().layers;
+        for split in &SPLITS {
+            let case = format!("{name} over {:?} in {:?}", split.shares, split.stages);
+            let case = format!("{case}, {:?} x{} {}", split.transport, split.links, split.around);
+            let mut local = start(name, split, layers);
+            steps_allocate_nothing(&mut local, &case);
+            requests_allocate_alike_however_long_the_answer(&mut local, &case);
+        }
+    }
+}
+
+/// The bare step, which the tools measure.
+fn steps_allocate_nothing(local: &mut Local, case: &str) {
+    // Buffers grow with the first steps: here to all experts, and past a page of the cache.
+    let mut token = local.next(&[7; 20]).unwrap();
+    for _ in 0..60 {
+        token = local.next(&[token]).unwrap();
+    }
+    let mut count = || {
+        let before = of_all_threads();
+        for _ in 0..TOKENS {
+            token = local.next(&[token]).unwrap();
+        }
+        of_all_threads() - before
+    };
+    let counts: Vec<usize> = first_until(&mut count, |count| *count == 0);
+    assert_eq!(counts.last(), Some(&0), "{case}: {counts:?}");
+}
+
+/// A worker's loop: scheduler, sampler and what it reports of each token.
+fn requests_allocate_alike_however_long_the_answer(local: &mut Local, case: &str) {
+    let mut count = |max_tokens| {
+        let request = |request| Generate {
+            request,
+            prompt: vec![7; 5],
+            sampling: Sampling { temperature: 0.7, top_k: 40, ..Sampling::default() },
+            max_tokens,
+            end_tokens: Vec::new(),
+        };
+        let requests = vec![request(1), request(2)];
+        let before = of_all_threads();
+        let answers = local.serve(requests).unwrap();
+        assert!(answers.iter().all(|answer| answer.len() == max_tokens));
+        of_all_threads() - before
+    };
+    let mut pair = || [count(5 * TOKENS), count(TOKENS)];
+    let counts = first_until(&mut pair, |[long, short]| long == short);
+    assert!(counts.last().is_some_and(|[long, short]| long == short), "{case}: {counts:?}");
+}
+
+/// What `act` gives, up to the first that is good.
+fn first_until<T>(mut act: impl FnMut() -> T, is_good: impl Fn(&T) -> bool) -> Vec<T> {
+    let mut found = Vec::new();
+    while found.len() < COUNTS_MAX && !found.last().is_some_and(&is_good) {
+        found.push(act());
+    }
+    found
+}
+
+/// `layers`: of the model, which are dealt out over the stages.
+fn start(name: &str, split: &Split, layers: usize) -> Local {
+    let path = format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
+    let cut = |at: usize| layers * at / split.stages.len();
+    let stages = split.stages.iter().enumerate();
+    let stages = stages.map(|(at, ranks)| Stage { ranks: *ranks, layers: cut(at + 1) - cut(at) });
+    let options = LocalOptions {
+        shares: split.shares.to_vec(),
+        stages: stages.collect(),
+        whole_experts: false,
+        cache_type: CacheType::Auto,
+        wire_type: split.wire_type,
+        transport: split.transport,
+        links: Some(split.links),
+        around: split.around,
+        link_latency: Duration::ZERO,
+        threads: split.threads,
+        context_tokens: 256,
+        sequences_max: 2,
+    };
+    Local::start(Arc::new(File::open(path).unwrap()), &options).unwrap()
+}
