@@ -7,11 +7,19 @@ use protocol::{Command, Event as Said, FinishReason, RequestId};
 use super::around::Complaint;
 use super::rank::{Path, Rank, Verdict};
 use super::{
-    COMPLAINT_PATIENCE, Doomed, Effect, GIVEN_UP_FOR, GaveUp, Instance, LINK_DEADLINE,
-    LOAD_SILENCE_MAX, Phase, REASON_PATIENCE, requests,
+    COMPLAINT_PATIENCE, Doomed, Effect, GaveUp, Instance, LINK_DEADLINE, LOAD_SILENCE_MAX, Phase,
+    REASON_PATIENCE, requests,
 };
 use crate::wire::WorkerId;
 use crate::{GenerateEvent, LINK_ADDRESSES_MAX, NodeId};
+
+/// Links that fail so often without the instance being ready in between are given up. With the
+/// pauses between them that takes three seconds where they are refused at once, and a minute where
+/// nobody answers.
+const LINK_FAILURES_MAX: u32 = 5;
+/// After giving up on a worker that keeps dying, or on links: the first request after this tries
+/// once more.
+const GIVEN_UP_FOR: Duration = Duration::from_secs(30);
 
 impl Instance {
     pub(super) fn node_up(&mut self, node: NodeId, path: Path) {
@@ -53,7 +61,7 @@ impl Instance {
             Verdict::Respawn => self.end_epoch(reason),
             Verdict::GiveUp { failures } => {
                 let reason = format!("{reason} ({failures} times in a row)");
-                self.fail(reason, GaveUp::Crashes { until: now + GIVEN_UP_FOR });
+                self.fail(reason, GaveUp::Failures { until: now + GIVEN_UP_FOR });
             }
         }
     }
@@ -131,6 +139,12 @@ impl Instance {
             Some(rank) => self.lost(rank, why),
             None => format!("{} lost the other ranks: {why}", self.name(by)),
         };
+        self.link_at = now + self.link_failures.backoff(now);
+        let failures = self.link_failures.in_a_row();
+        if failures >= LINK_FAILURES_MAX {
+            let reason = format!("{reason} ({failures} times in a row)");
+            return self.fail(reason, GaveUp::Failures { until: now + GIVEN_UP_FOR });
+        }
         match (&self.phase, rank) {
             (Phase::Linking { until }, Some(rank)) => {
                 self.ask_for_a_sign(rank, until.saturating_sub(LINK_DEADLINE), now);
@@ -141,7 +155,6 @@ impl Instance {
             }
             _ => {}
         }
-        self.link_at = now + self.link_failures.backoff(now);
         let requests = self.requests.take_running();
         self.end_epoch(reason.clone());
         if !requests.is_empty() {
@@ -198,6 +211,7 @@ impl Instance {
 
     pub(super) fn try_again(&mut self, now: Duration) {
         self.phase = Phase::Gathering;
+        self.link_failures.clear();
         self.ranks.iter_mut().for_each(|rank| rank.forgive(now));
     }
 

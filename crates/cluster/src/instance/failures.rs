@@ -15,10 +15,12 @@ const BACKOFF: [Duration; 6] = [
     Duration::from_secs(20),
 ];
 
-/// The failures of the last two minutes, as far as no answer was completed since.
+/// The failures of the last two minutes, as far as no answer was completed since, and how many
+/// there were without a success in between.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     times: VecDeque<Duration>,
+    in_a_row: u32,
 }
 
 impl Recent {
@@ -28,11 +30,21 @@ impl Recent {
             self.times.pop_front();
         }
         self.times.push_back(now);
+        self.in_a_row += 1;
         BACKOFF[self.times.len().min(BACKOFF.len()) - 1]
     }
 
+    pub(super) fn in_a_row(&self) -> u32 {
+        self.in_a_row
+    }
+
+    /// It worked this time, which is no sign yet that it will stay so.
+    pub(super) fn succeeded(&mut self) {
+        self.in_a_row = 0;
+    }
+
     pub(super) fn clear(&mut self) {
-        self.times.clear();
+        *self = Self::default();
     }
 }
 
@@ -52,6 +64,8 @@ mod tests {
             now += BACKOFF[5];
         }
         assert!(recent.times.len() <= 8, "old failures are dropped");
+        recent.succeeded();
         assert_eq!(recent.backoff(now + 2 * WINDOW), BACKOFF[0]);
+        assert_eq!(recent.in_a_row(), 1);
     }
 }

@@ -54,8 +54,6 @@ const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
 /// milliseconds, or after the rest of a step, if it is healthy after all. One that says nothing for
 /// so long is frozen.
 const NAMED_PATIENCE: Duration = Duration::from_secs(2);
-/// After giving up on a worker that keeps dying: the first request after this tries once more.
-const GIVEN_UP_FOR: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -151,8 +149,9 @@ enum Phase {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GaveUp {
-    /// A worker kept dying; its next chance comes with a request after this time.
-    Crashes { until: Duration },
+    /// A worker kept dying, or links did not come up; the next chance comes with a request after
+    /// this time.
+    Failures { until: Duration },
     /// Nodes are missing; their return is the next chance.
     Missing,
 }
@@ -225,7 +224,7 @@ impl Instance {
         }
         if let Phase::Failed { reason, why } = &self.phase {
             match why {
-                GaveUp::Crashes { until } if now >= *until => self.try_again(now),
+                GaveUp::Failures { until } if now >= *until => self.try_again(now),
                 _ => {
                     let (model, reason) = (self.fixed.model.clone(), reason.clone());
                     return Err(Error::Failed { model, reason });
@@ -394,6 +393,7 @@ impl Instance {
         if silent.is_empty() {
             self.phase = Phase::Ready;
             self.trouble = None;
+            self.link_failures.succeeded();
             self.ranks.iter_mut().for_each(Rank::ready);
         } else if now >= until {
             let limit = LINK_DEADLINE.as_secs();

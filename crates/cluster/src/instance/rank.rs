@@ -36,9 +36,8 @@ pub(crate) struct Rank {
     /// Since when the node cannot be reached.
     away_since: Option<Duration>,
     respawn_at: Duration,
+    /// Deaths of its workers.
     recent: Recent,
-    /// Deaths since the instance was last ready.
-    failures: u32,
 }
 
 #[derive(Debug)]
@@ -91,7 +90,6 @@ impl Rank {
             away_since: None,
             respawn_at: Duration::ZERO,
             recent: Recent::default(),
-            failures: 0,
         }
     }
 
@@ -111,16 +109,15 @@ impl Rank {
 
     pub(super) fn worker_exited(&mut self, now: Duration) -> Verdict {
         self.worker = None;
-        self.failures += 1;
         self.respawn_at = now + self.recent.backoff(now);
-        match self.failures {
-            FAILURES_MAX.. => Verdict::GiveUp { failures: self.failures },
+        match self.recent.in_a_row() {
+            failures @ FAILURES_MAX.. => Verdict::GiveUp { failures },
             _ => Verdict::Respawn,
         }
     }
 
     pub(super) fn ready(&mut self) {
-        self.failures = 0;
+        self.recent.succeeded();
     }
 
     pub(super) fn answered(&mut self) {
@@ -128,7 +125,6 @@ impl Rank {
     }
 
     pub(super) fn forgive(&mut self, now: Duration) {
-        self.failures = 0;
         self.recent.clear();
         self.respawn_at = now;
     }

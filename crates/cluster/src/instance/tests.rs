@@ -246,6 +246,30 @@ fn missing_nodes_are_named_and_their_return_is_enough() {
 }
 
 #[test]
+fn links_that_never_come_up_are_given_up_and_tried_again_when_asked() {
+    let mut instance = instance();
+    load(&mut instance, 1, 1);
+    load(&mut instance, 2, 2);
+    assert_eq!(submit(&mut instance, 3), "waiting#1");
+    let refused = |epoch| {
+        let reason = "no RDMA".to_owned();
+        Said::Lost { epoch, rank: None, reason, unreached: vec![] }
+    };
+    for epoch in 1..5 {
+        let now = 10_000 * epoch;
+        let told = brief(&says(&mut instance, 2, refused(epoch), now));
+        assert_eq!(told, "disconnect1 disconnect2");
+        instance.step(Event::Tick, ms(now + 10_000));
+    }
+    let told = brief(&says(&mut instance, 2, refused(5), 50_000));
+    assert_eq!(told, "disconnect1 disconnect2 failed#1 end1 end2");
+    let InstanceState::Failed { reason } = instance.status().state else { panic!() };
+    assert!(reason.ends_with("(5 times in a row)"), "{reason}");
+    assert!(instance.submit(request(), ms(79_000)).is_err());
+    assert_eq!(submit(&mut instance, 80_000), "spawn3 spawn4 waiting#2");
+}
+
+#[test]
 fn a_crash_loop_is_given_up_and_tried_again_when_asked() {
     let mut instance = instance();
     instance.take_effects();
