@@ -4,8 +4,9 @@
 //!     cargo test --release -p sinew-collective --test chaos -- 1000 [seed]
 //!
 //! Without arguments it is a short version of itself, for the test suite. Each round is one epoch
-//! of two to four processes, which sum and check every bit until a strike ends it; survivors go on
-//! to the next epoch as they are, and their open files, mappings and threads are counted in between.
+//! of two to five processes, some in a ring, which sum and check every bit until a strike ends it;
+//! survivors go on to the next epoch as they are, and their open files, mappings and threads are
+//! counted in between.
 
 mod host;
 mod rank;

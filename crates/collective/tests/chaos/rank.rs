@@ -29,6 +29,7 @@ struct Order {
     seed: u64,
     preference: Preference,
     links: usize,
+    around: bool,
     algorithm: Algorithm,
     instance: [u8; 16],
     addrs: Vec<SocketAddr>,
@@ -71,6 +72,7 @@ fn parse(line: &str) -> Order {
         seed: word().parse().unwrap(),
         preference: if word() == "Shm" { Preference::Shm } else { Preference::Tcp },
         links: word().parse().unwrap(),
+        around: word().parse().unwrap(),
         algorithm: match word() {
             "OneShot" => Algorithm::OneShot,
             _ => Algorithm::TwoPhase,
@@ -82,11 +84,13 @@ fn parse(line: &str) -> Order {
 
 /// How many sums were made, how many were wrong, and what ended it: the rank to blame and a text.
 fn epoch(listener: &Listener, order: &Order, abort: Arc<AtomicBool>) -> (usize, usize, String) {
+    let (rank, ranks) = (order.rank, order.addrs.len());
+    let near = vec![(rank + 1) % ranks, (rank + ranks - 1) % ranks];
     let config = MeshConfig {
-        rank: order.rank,
+        rank,
         addrs: order.addrs.iter().map(|addr| vec![*addr]).collect(),
         links: Some(order.links),
-        peers: None,
+        peers: order.around.then_some(near),
         instance: order.instance,
         epoch: order.epoch,
         secret: Secret::new([3; 32]),
@@ -102,7 +106,7 @@ fn epoch(listener: &Listener, order: &Order, abort: Arc<AtomicBool>) -> (usize, 
     };
     println!("linked");
     let options = Options { algorithm: order.algorithm, ..Options::default() };
-    let mut group = Group::new(order.rank, links, abort, options).unwrap();
+    let mut group = Group::with_neighbours(rank, ranks, 0..ranks, links, abort, options).unwrap();
     let (mut reduces, mut wrong) = (0, 0);
     loop {
         match reduce(&mut group, order.seed.wrapping_add(reduces as u64)) {

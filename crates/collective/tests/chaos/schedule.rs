@@ -41,6 +41,8 @@ pub struct Schedule {
     pub preference: Preference,
     /// Of each pair: more than one is a bond.
     pub links: usize,
+    /// Links between neighbours only; with four ranks and more some pairs have none.
+    pub around: bool,
     pub algorithm: Algorithm,
     pub victim: usize,
     pub strike: Strike,
@@ -52,9 +54,10 @@ pub struct Schedule {
 
 impl Schedule {
     pub fn random(random: &mut Random) -> Self {
-        let ranks = 2 + random.below(3);
-        let ways = [(Preference::Shm, 1), (Preference::Tcp, 1), (Preference::Tcp, 2)];
-        let (preference, links) = ways[random.below(ways.len())];
+        let ranks = 2 + random.below(4);
+        let (shm, tcp) = (Preference::Shm, Preference::Tcp);
+        let ways = [(shm, 1, false), (tcp, 1, false), (tcp, 2, false), (tcp, 1, true)];
+        let (preference, links, around) = ways[random.below(ways.len())];
         let algorithms = [Algorithm::OneShot, Algorithm::TwoPhase];
         let algorithm = algorithms[random.below(algorithms.len())];
         let strike = match random.below(20) {
@@ -65,6 +68,6 @@ impl Schedule {
         let after = Duration::from_micros(random.below(60_000) as u64);
         let victim = random.below(ranks);
         let seed = random.next();
-        Schedule { ranks, preference, links, algorithm, victim, strike, after, seed }
+        Schedule { ranks, preference, links, around, algorithm, victim, strike, after, seed }
     }
 }
