@@ -25,6 +25,8 @@ pub struct Client {
 /// Progress of placing a model, as the node streams it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ServeProgress {
+    /// Empty if there is an error.
+    #[serde(default)]
     pub status: String,
     #[serde(default)]
     pub instance: String,
@@ -100,11 +102,7 @@ impl Client {
             if line.trim().is_empty() {
                 continue;
             }
-            let progress: ServeProgress = serde_json::from_str(&line)
-                .map_err(|error| CliError::Refused(format!("the node sent {line:?}: {error}")))?;
-            if let Some(error) = &progress.error {
-                return Err(CliError::Refused(error_message(error)));
-            }
+            let progress = read_progress(&line)?;
             on_progress(&progress);
             last = Some(progress);
         }
@@ -143,6 +141,16 @@ fn read_json<T: DeserializeOwned>(
     body.map_err(|error| CliError::Refused(format!("the node's answer makes no sense: {error}")))
 }
 
+/// One line of what a node tells while a model loads: progress, or the error that ends it.
+fn read_progress(line: &str) -> Result<ServeProgress, CliError> {
+    let progress: ServeProgress = serde_json::from_str(line)
+        .map_err(|error| CliError::Refused(format!("the node sent {line:?}: {error}")))?;
+    match &progress.error {
+        Some(error) => Err(CliError::Refused(error_message(error))),
+        None => Ok(progress),
+    }
+}
+
 /// Turns an error status into the node's own words.
 fn refuse_errors(
     mut response: ureq::http::Response<ureq::Body>,
@@ -162,4 +170,18 @@ fn refuse_errors(
 pub fn error_message(error: &Value) -> String {
     let text = error.as_str().or_else(|| error["message"].as_str());
     text.map_or_else(|| error.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_progress_or_the_nodes_own_words() {
+        let ready = read_progress(r#"{"status":"ready","instance":"i-1"}"#).unwrap();
+        assert_eq!((&*ready.status, &*ready.instance), ("ready", "i-1"));
+        let failed = r#"{"error":{"message":"m cannot be served","code":"model_failed"}}"#;
+        let error = read_progress(failed).unwrap_err().to_string();
+        assert!(error.ends_with("m cannot be served"), "{error}");
+    }
 }
