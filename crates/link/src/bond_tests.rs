@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::Transport;
-use crate::pulse::Pulse;
+use crate::pulse::{BEAT, Channel, Heard, Pulse};
 
 const PEER: usize = 1;
 
@@ -71,18 +72,22 @@ impl Link for Script {
     }
 }
 
-/// A link by which the messages with these numbers come, at this speed in bytes a microsecond.
-fn strand(at: usize, numbers: &[u64], ends: bool, bytes_per_us: f64) -> Strand {
-    let vital = Vital::new(Arc::new(Pulse::start(2).unwrap()), PEER);
+/// A link by which the messages with these numbers come.
+fn script(vital: Vital, numbers: &[u64], ends: bool) -> Script {
     let message = |number: &u64| [&[b'm'; 3][..], &number.to_le_bytes()].concat();
-    let link = Script {
+    Script {
         vital,
         fd: TcpListener::bind("127.0.0.1:0").unwrap(),
         incoming: numbers.iter().map(message).collect(),
         ends,
         slot: vec![0; 4096],
         free: usize::MAX,
-    };
+    }
+}
+
+/// The same as one of a bond, at this speed in bytes a microsecond.
+fn strand(at: usize, numbers: &[u64], ends: bool, bytes_per_us: f64) -> Strand {
+    let link = script(Vital::new(Arc::new(Pulse::start(2).unwrap()), PEER), numbers, ends);
     let speed = Speed { latency: Duration::from_micros(10), bytes_per_us };
     let (path, busy_until) = (format!("way {at}"), Instant::now());
     Strand { link: Box::new(link), path, speed, busy_until, head: None, has_ended: false }
@@ -163,4 +168,28 @@ fn long_payloads_spread_by_speed() {
         bond.commit(len).unwrap();
     }
     assert!(sent[0].abs_diff(72) <= 2 && sent[1].abs_diff(36) <= 2, "{sent:?}");
+}
+
+/// A peer of which nothing is heard.
+struct Mute;
+
+impl Channel for Mute {
+    fn beat(&mut self) {}
+
+    fn leave(&mut self) {}
+
+    fn listen(&mut self) -> Heard {
+        Heard::Nothing
+    }
+}
+
+#[test]
+fn a_peer_that_falls_silent_while_it_is_measured_is_lost() {
+    let pulse = Pulse::start(2).unwrap();
+    pulse.add(PEER, 0, String::new(), Box::new(Mute));
+    let mut link = script(Vital::new(Arc::new(pulse), PEER), &[], false);
+    let until = Instant::now() + Duration::from_secs(20);
+    let patience = Patience { until, silence_max: 2 * BEAT, abort: &AtomicBool::new(false) };
+    let end = Speed::measure(&mut link, &patience).unwrap_err().to_string();
+    assert!(end.contains("no sign of life"), "{end}");
 }

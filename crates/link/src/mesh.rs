@@ -207,7 +207,8 @@ impl<'a> Mesh<'a> {
     fn into_links(mut self, abort: &AtomicBool) -> Result<Met, MeshError> {
         self.note_shared_memory();
         let pulse = Arc::new(self.pulse);
-        let patience = speed::Patience { until: Instant::now() + self.config.deadline, abort };
+        let until = Instant::now() + self.config.deadline;
+        let patience = speed::Patience { until, silence_max: speed::SILENCE_MAX, abort };
         let mut links = Vec::with_capacity(self.pairs.len());
         for pair in self.pairs {
             let mut all = Vec::new();

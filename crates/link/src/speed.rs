@@ -15,9 +15,13 @@ const LATENCY_MESSAGES: usize = 8;
 /// Full messages of a sample: half a MiB, 4 ms on a gigabit.
 const BANDWIDTH_MESSAGES: usize = 8;
 
-/// How long to measure, and the flag that ends it early.
+/// A peer that gives no sign of life for so long is lost.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(3);
+
+/// How long to measure, how long with a peer that is silent, and the flag that ends it early.
 pub(crate) struct Patience<'a> {
     pub until: Instant,
+    pub silence_max: Duration,
     pub abort: &'a AtomicBool,
 }
 
@@ -94,6 +98,12 @@ fn exchange(
         }
         if patience.abort.load(Ordering::Relaxed) || Instant::now() >= patience.until {
             let text = format!("{taken} of {count} messages came while it was measured");
+            return Err(LinkError::lost(link.info().peer, text));
+        }
+        let silence = link.vital().silence();
+        if silence >= patience.silence_max {
+            let silent_ms = silence.as_millis();
+            let text = format!("it gave no sign of life for {silent_ms} ms while it was measured");
             return Err(LinkError::lost(link.info().peer, text));
         }
         std::thread::yield_now();
