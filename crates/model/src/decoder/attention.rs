@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use backend::{AttendShape, Backend, Parts, Segment};
 
+use super::projection::{Projection, Rows};
 use super::scratch::Scratch;
 use crate::arch::QkNorm;
 use crate::loader::Loader;
@@ -24,20 +25,6 @@ pub(super) struct HeadAttention<B: Backend> {
     parts: Option<Parts>,
 }
 
-struct Projection<B: Backend> {
-    matrix: B::Matrix,
-    bias: Option<B::Vector>,
-}
-
-/// Rows of the q, k and v matrices: all of them, and where they begin in their tensor.
-struct Rows {
-    tensor: String,
-    bias: String,
-    tensor_rows: usize,
-    first: usize,
-    all: usize,
-}
-
 impl<B: Backend> HeadAttention<B> {
     pub fn load(
         loader: &mut Loader<'_, B>,
@@ -49,7 +36,7 @@ impl<B: Backend> HeadAttention<B> {
         let own_q = scaled(&shard.heads, k_dim);
         let own_k = scaled(&shard.kv_heads, k_dim);
         let own_v = scaled(&shard.kv_heads, v_dim);
-        let [q, k, v] = projections(config, layer);
+        let [q, k, v] = projections(config);
         let whole = config.arch.qk_norm == QkNorm::Whole;
         let (q_rows, k_rows) = match whole {
             true => (0..q.all, 0..k.all),
@@ -59,9 +46,9 @@ impl<B: Backend> HeadAttention<B> {
         let local = window.is_some() && config.rope.local_base.is_some();
         Ok(Self {
             qk_norm: qk_norm(loader, config, layer, [q.all, k.all])?,
-            q: Projection::load(loader, config, &q, q_rows)?,
-            k: Projection::load(loader, config, &k, k_rows)?,
-            v: Projection::load(loader, config, &v, own_v)?,
+            q: Projection::load(loader, config, layer, &q, q_rows)?,
+            k: Projection::load(loader, config, layer, &k, k_rows)?,
+            v: Projection::load(loader, config, layer, &v, own_v)?,
             own: whole.then_some([own_q, own_k]),
             rope: config.rotates(layer).then_some(usize::from(local)),
             attend: attend_shape(loader, config, shard, layer)?,
@@ -92,9 +79,7 @@ impl<B: Backend> HeadAttention<B> {
         let [q_out, k_out] = outs;
         backend.linear(&s.h, &mut [q_out, k_out, (&self.v.matrix, &mut s.v)]);
         for (projection, out) in [(&self.q, &mut *q), (&self.k, &mut *k), (&self.v, &mut s.v)] {
-            if let Some(bias) = &projection.bias {
-                backend.add_bias(out, bias);
-            }
+            projection.add_bias(backend, out);
         }
         if let Some([q_norm, k_norm]) = &self.qk_norm {
             backend.rms_norm_in_place(q, q_norm, config.rms_eps);
@@ -115,24 +100,8 @@ impl<B: Backend> HeadAttention<B> {
     }
 }
 
-impl<B: Backend> Projection<B> {
-    /// The rows `own` of a projection.
-    fn load(
-        loader: &mut Loader<'_, B>,
-        config: &Config,
-        rows: &Rows,
-        own: Range<usize>,
-    ) -> Result<Self, ModelError> {
-        let own = rows.first + own.start..rows.first + own.end;
-        Ok(Self {
-            matrix: loader.rows(&rows.tensor, config.width, rows.tensor_rows, own.clone())?,
-            bias: loader.find_part(&rows.bias, rows.tensor_rows, own)?,
-        })
-    }
-}
-
 /// Where q, k and v lie: in tensors of their own, or one after the other in one.
-fn projections(config: &Config, layer: usize) -> [Rows; 3] {
+fn projections(config: &Config) -> [Rows; 3] {
     let sizes = [
         config.heads * config.k_dim,
         config.kv_heads * config.k_dim,
@@ -143,8 +112,7 @@ fn projections(config: &Config, layer: usize) -> [Rows; 3] {
     [0, 1, 2].map(|at| {
         let name = if fused { "attn_qkv" } else { ["attn_q", "attn_k", "attn_v"][at] };
         let rows = Rows {
-            tensor: names::layer(layer, name),
-            bias: names::bias(layer, name),
+            name,
             tensor_rows: if fused { sizes.iter().sum() } else { sizes[at] },
             first: if fused { first } else { 0 },
             all: sizes[at],

@@ -3,6 +3,7 @@
 use backend::{Backend, Parts};
 
 use super::experts::SparseBlock;
+use super::projection::{Projection, Rows};
 use super::scratch::Scratch;
 use crate::loader::Loader;
 use crate::{Config, ModelError, Shard, names};
@@ -12,10 +13,11 @@ pub(super) enum FeedForward<B: Backend> {
     Sparse(Box<SparseBlock<B>>),
 }
 
-/// `down(activation(gate(x)) * up(x))`
+/// `down(activation(gate(x)) * up(x))`; the bias behind `down`, if there is one, joins the whole
+/// sum.
 pub(super) struct DenseBlock<B: Backend> {
-    gate: B::Matrix,
-    up: B::Matrix,
+    gate: Projection<B>,
+    up: Projection<B>,
     down: B::Matrix,
     parts: Option<Parts>,
 }
@@ -51,24 +53,31 @@ impl<B: Backend> DenseBlock<B> {
         shard: &Shard,
         layer: usize,
     ) -> Result<Self, ModelError> {
-        let name = |name| names::layer(layer, name);
-        let (width, hidden) = (config.width, config.feed_forward);
+        let hidden = config.feed_forward;
         let own = shard.feed_forward.columns(shard.rank);
-        let (gate, up, rows, up_first) = match config.arch.fused {
-            true => ("ffn_up", "ffn_up", 2 * hidden, hidden),
-            false => ("ffn_gate", "ffn_up", hidden, 0),
+        let [gate, up] = match config.arch.fused {
+            true => [0, hidden].map(|first| Rows {
+                name: "ffn_up",
+                tensor_rows: 2 * hidden,
+                first,
+                all: hidden,
+            }),
+            false => ["ffn_gate", "ffn_up"].map(|name| Rows::whole(name, hidden)),
         };
-        let up_rows = up_first + own.start..up_first + own.end;
+        let down = names::layer(layer, "ffn_down");
         Ok(Self {
-            gate: loader.rows(&name(gate), width, rows, own.clone())?,
-            up: loader.rows(&name(up), width, rows, up_rows)?,
-            down: loader.columns(&name("ffn_down"), hidden, width, own)?,
+            gate: Projection::load(loader, config, layer, &gate, own.clone())?,
+            up: Projection::load(loader, config, layer, &up, own.clone())?,
+            down: loader.columns(&down, hidden, config.width, own)?,
             parts: shard.feed_forward.parts(shard.rank),
         })
     }
 
     fn forward(&self, backend: &mut B, config: &Config, s: &mut Scratch<B>) {
-        backend.linear(&s.h, &mut [(&self.gate, &mut s.gate), (&self.up, &mut s.up)]);
+        let (gate, up) = (&self.gate, &self.up);
+        backend.linear(&s.h, &mut [(&gate.matrix, &mut s.gate), (&up.matrix, &mut s.up)]);
+        gate.add_bias(backend, &mut s.gate);
+        up.add_bias(backend, &mut s.up);
         backend.gated(config.arch.activation, &s.gate, &s.up, &mut s.hidden);
         backend.linear_parts(&s.hidden, &self.down, self.parts.as_ref(), &mut s.sums);
     }

@@ -37,7 +37,9 @@ impl<B: Backend> Layer<B> {
         let norm = |loader: &mut Loader<'_, B>, name: Option<&str>| {
             name.map(|name| loader.vector(&names::layer(layer, name), width)).transpose()
         };
-        let bias = names::bias(layer, "attn_output");
+        let bias = |loader: &mut Loader<'_, B>, name| {
+            loader.find_part(&names::bias(layer, name), width, 0..width)
+        };
         let latent = config.latent.as_ref();
         Ok(Self {
             attention_norm: norm(loader, norms.attention)?,
@@ -49,13 +51,13 @@ impl<B: Backend> Layer<B> {
                 None => Attention::Heads(HeadAttention::load(loader, config, shard, layer)?),
             },
             attention_residual: Residual {
-                bias: loader.find_part(&bias, width, 0..width)?,
+                bias: bias(loader, "attn_output")?,
                 norm: norm(loader, norms.after_attention)?,
             },
             feed_forward_norm: norm(loader, norms.feed_forward)?,
             feed_forward: FeedForward::load(loader, config, shard, layer)?,
             feed_forward_residual: Residual {
-                bias: None,
+                bias: bias(loader, "ffn_down")?,
                 norm: norm(loader, norms.after_feed_forward)?,
             },
         })

@@ -9,6 +9,7 @@ mod feed_forward;
 mod latent;
 mod layer;
 mod load;
+mod projection;
 mod residual;
 mod scratch;
 
