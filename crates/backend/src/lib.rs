@@ -162,6 +162,9 @@ pub trait Backend {
     /// `x *= factor`.
     fn scale(&mut self, x: &mut Self::Rows, factor: f32);
 
+    /// `x = cap * tanh(x / cap)`.
+    fn soft_cap(&mut self, x: &mut Self::Rows, cap: f32);
+
     /// `out = x Wᵀ` for each matrix; all over the same `x`.
     fn linear(&mut self, x: &Self::Rows, outs: &mut [(&Self::Matrix, &mut Self::Rows)]);
 

@@ -46,6 +46,29 @@ pub fn swiglu_clamped_mul(
     gated(pool, Gate::Clamped { alpha, limit }, gate, up, out);
 }
 
+/// `x = cap * tanh(x / cap)`: Gemma's soft limit on logits.
+pub fn soft_cap(x: &mut [f32], cap: f32) {
+    run(Isa::chosen(), SoftCap { x, cap });
+}
+
+struct SoftCap<'a> {
+    x: &'a mut [f32],
+    cap: f32,
+}
+
+impl Kernel for SoftCap<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (cap, inverse) = (s.splat(self.cap), s.splat(1.0 / self.cap));
+        for x in self.x.chunks_mut(LANES) {
+            let v = s.mul(tanh(s, s.mul(load_padded(s, x), inverse)), cap);
+            store_part(s, x, v);
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Gate {
     Silu,
@@ -147,6 +170,23 @@ mod tests {
                 let limit = 1e-5 * exact.abs() + 1e-6 * f64::from((gate * up).abs()) + 1e-30;
                 assert!((f64::from(got) - exact).abs() <= limit, "{gate}, {up}: {exact}, {got}");
             }
+        }
+    }
+
+    #[test]
+    fn caps_are_close_to_their_formula_and_alike_everywhere() {
+        let logits: Vec<f32> = (-2000..2007).map(|i| i as f32 * 0.07).collect();
+        let cap = 30.0;
+        for isa in Isa::available() {
+            let mut x = logits.clone();
+            run(isa, SoftCap { x: &mut x, cap });
+            for (&logit, &got) in logits.iter().zip(&x) {
+                let exact = f64::from(cap) * (f64::from(logit) / f64::from(cap)).tanh();
+                assert!((f64::from(got) - exact).abs() <= 1.5e-5, "{logit}: {exact}, {got}");
+            }
+            let mut scalar = logits.clone();
+            run(Isa::Scalar, SoftCap { x: &mut scalar, cap });
+            assert!(x.iter().zip(&scalar).all(|(a, b)| a.to_bits() == b.to_bits()));
         }
     }
 

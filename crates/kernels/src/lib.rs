@@ -39,7 +39,7 @@ mod rows;
 mod shared;
 mod simd;
 
-pub use activation::{gelu_mul, silu_mul, swiglu_clamped_mul};
+pub use activation::{gelu_mul, silu_mul, soft_cap, swiglu_clamped_mul};
 pub use attention::{AttendShape, CacheKind, KvCache, PAGE_POSITIONS, Segment, attend};
 pub use error::Error;
 pub use input::{Forms, Input};

@@ -22,8 +22,7 @@ pub struct Arch {
     /// `attn_qkv` holds q, k and v one after the other, `ffn_up` gate and up.
     pub fused: bool,
     pub windows: Windows,
-    /// Layers with a window rotate with this base (the file may name another), unscaled.
-    pub local_rope_base: Option<f32>,
+    pub local_rope: LocalRope,
     /// One layer in so many, the last of them, does not rotate (SmolLM3).
     pub no_rope_every: Option<usize>,
     /// Embeddings are multiplied by the square root of their width (Gemma).
@@ -52,14 +51,25 @@ pub struct Norms {
     pub after_feed_forward: Option<&'static str>,
 }
 
-/// Which layers see only the positions of a sliding window.
+/// Which layers see only the positions of a sliding window, in files that name one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Windows {
+    /// None, whatever the file names.
     Never,
-    /// All, if the file names a window.
     Always,
-    /// All but the last of so many.
+    /// All but the last of so many, unless the file has a pattern of its own.
     AllButEvery(usize),
+}
+
+/// How layers with a window rotate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum LocalRope {
+    /// As all others.
+    Same,
+    /// With the others' base, but not stretched (OLMo 3).
+    Unscaled,
+    /// With this base, or the one that the file names, not stretched (Gemma 3).
+    Base(f32),
 }
 
 /// Whether an architecture has experts, and what its files leave unsaid about them.
@@ -103,15 +113,20 @@ const LLAMA: Arch = Arch {
     norms: PRE_NORMS,
     activation: Activation::Silu,
     fused: false,
-    windows: Windows::Never,
-    local_rope_base: None,
+    windows: Windows::Always,
+    local_rope: LocalRope::Same,
     no_rope_every: None,
     embedding_times_sqrt_width: false,
     experts: ExpertKind::IfPresent(SOFTMAX),
 };
 
-const QWEN2: Arch =
-    Arch { name: "qwen2", rope_style: RopeStyle::Neox, experts: ExpertKind::Never, ..LLAMA };
+const QWEN2: Arch = Arch {
+    name: "qwen2",
+    rope_style: RopeStyle::Neox,
+    windows: Windows::Never,
+    experts: ExpertKind::Never,
+    ..LLAMA
+};
 
 const QWEN3: Arch = Arch { name: "qwen3", qk_norm: QkNorm::Heads, ..QWEN2 };
 
@@ -138,6 +153,9 @@ const ARCHS: &[Arch] = &[
             feed_forward: None,
             after_feed_forward: Some("post_ffw_norm"),
         },
+        // OLMo 3 calls itself so too, and has windows.
+        windows: Windows::AllButEvery(4),
+        local_rope: LocalRope::Unscaled,
         ..QWEN2
     },
     Arch { name: "phi3", fused: true, windows: Windows::Always, ..QWEN2 },
@@ -151,7 +169,7 @@ const ARCHS: &[Arch] = &[
         },
         activation: Activation::Gelu,
         windows: Windows::AllButEvery(6),
-        local_rope_base: Some(10_000.0),
+        local_rope: LocalRope::Base(10_000.0),
         embedding_times_sqrt_width: true,
         ..QWEN2
     },

@@ -43,6 +43,8 @@ pub struct Config {
     /// What a layer's halves add to the residual stream is multiplied by this.
     pub residual_scale: f32,
     pub logit_scale: f32,
+    /// Logits become `cap * tanh(logit / cap)`, behind their scale.
+    pub logit_cap: Option<f32>,
 }
 
 /// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): the cache holds one compressed
@@ -99,6 +101,8 @@ impl Config {
             embedding_scale: metadata.positive_or("embedding_scale", embedding_scale)?,
             residual_scale: metadata.positive_or("residual_scale", 1.0)?,
             logit_scale: 1.0 / metadata.positive_or("logit_scale", 1.0)?,
+            // Files write 0 for "not capped".
+            logit_cap: metadata.find_f32("final_logit_softcapping")?.filter(|cap| *cap > 0.0),
         };
         config.check()?;
         Ok(config)
@@ -193,19 +197,16 @@ fn attention_scale(
     Ok(scale * rope.score_scale)
 }
 
-/// The window of each layer.
+/// The window of each layer; none at all in a file that names none.
 fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Option<usize>>, ModelError> {
-    let window = |name| metadata.size(name, CONTEXT_MAX);
+    let window = metadata.find_size("attention.sliding_window", CONTEXT_MAX)?;
     let windowed: Vec<bool> = match metadata.arch.windows {
-        Windows::Never => return Ok(vec![None; layers]),
-        Windows::Always => {
-            let window = metadata.find_size("attention.sliding_window", CONTEXT_MAX)?;
-            return Ok(vec![window; layers]);
-        }
+        _ if window.is_none() => vec![false; layers],
+        Windows::Never => vec![false; layers],
+        Windows::Always => vec![true; layers],
         Windows::AllButEvery(every) => pattern(metadata, layers, every)?,
     };
-    let window = window("attention.sliding_window")?;
-    Ok(windowed.into_iter().map(|windowed| windowed.then_some(window)).collect())
+    Ok(windowed.into_iter().map(|windowed| window.filter(|_| windowed)).collect())
 }
 
 /// Which layers have a window: the file may say so, layer by layer or as a period.

@@ -5,6 +5,7 @@ use std::f64::consts::TAU;
 use backend::{RopeStyle, RopeTable};
 
 use crate::ModelError;
+use crate::arch::LocalRope;
 use crate::config::WIDTH_MAX;
 use crate::metadata::Metadata;
 
@@ -48,8 +49,10 @@ pub enum Scaling {
 impl Rope {
     pub(crate) fn read(metadata: &Metadata<'_>, head_dims: usize) -> Result<Self, ModelError> {
         let base = metadata.positive_or("rope.freq_base", 10_000.0)?;
-        let factor = metadata.positive_or("rope.scaling.factor", 1.0)?;
-        let scaling = match metadata.find_str("rope.scaling.type")?.unwrap_or("none") {
+        // Older files have the factor alone, under either name: positions are then divided by it.
+        let factor = metadata.positive_or("rope.scale_linear", 1.0)?;
+        let factor = metadata.positive_or("rope.scaling.factor", factor)?;
+        let scaling = match metadata.find_str("rope.scaling.type")?.unwrap_or("linear") {
             // "longrope" brings its factors as tensors.
             "none" | "longrope" => Scaling::None,
             "linear" => Scaling::Linear { factor },
@@ -66,11 +69,13 @@ impl Rope {
         let (magnitude, score_scale) = magnitudes(metadata, scaling)?;
         let context = metadata.size("context_length", CONTEXT_MAX)?;
         let original = "rope.scaling.original_context_length";
-        let local_base = metadata
-            .arch
-            .local_rope_base
-            .map(|base| metadata.positive_or("rope.freq_base_swa", base))
-            .transpose()?;
+        let local_base = match metadata.arch.local_rope {
+            LocalRope::Same => None,
+            LocalRope::Unscaled => Some(base),
+            LocalRope::Base(base) => Some(base),
+        };
+        let local_base =
+            local_base.map(|base| metadata.positive_or("rope.freq_base_swa", base)).transpose()?;
         Ok(Self {
             style: metadata.arch.rope_style,
             dims: metadata.size_or("rope.dimension_count", WIDTH_MAX, head_dims)?,
@@ -128,23 +133,22 @@ impl Rope {
 }
 
 /// What sine and cosine, and attention's scores, are multiplied by. YaRN makes attention sharper
-/// by `0.1 ln(factor) + 1`: most models at the rotation, DeepSeek's, with a multiplier of their own
-/// and for the parts that are not rotated as well, at the scores.
+/// by `0.1 ln(factor) + 1`, or by what the file says instead: most models at the rotation,
+/// DeepSeek's that have a multiplier of their own at the scores, so for the parts that are not
+/// rotated as well.
 fn magnitudes(metadata: &Metadata<'_>, scaling: Scaling) -> Result<(f32, f32), ModelError> {
     const YARN_MULTIPLIER: f32 = 0.1;
-    let attention_factor = match metadata.get("rope.scaling.attn_factor") {
-        Some(_) => metadata.positive_or("rope.scaling.attn_factor", 1.0)?,
-        None => metadata.positive_or("rope.scaling.yarn_attn_factor", 1.0)?,
-    };
+    let attention_factor = metadata.positive_or("rope.scaling.attn_factor", 1.0)?;
     let Scaling::Yarn { factor, .. } = scaling else {
         return Ok((attention_factor, 1.0));
     };
-    if metadata.arch.latent {
-        let multiplier = metadata.find_f32("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0);
-        let sharper = 1.0 + multiplier * factor.ln();
-        return Ok((attention_factor, sharper * sharper));
-    }
-    Ok((attention_factor * (1.0 + YARN_MULTIPLIER * factor.ln()), 1.0))
+    let multiplier = metadata.find_f32("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0);
+    let (at_rotation, at_scores) = match metadata.arch.latent && multiplier != 0.0 {
+        true => (1.0, 1.0 + multiplier * factor.ln()),
+        false => (1.0 + YARN_MULTIPLIER * factor.ln(), 1.0),
+    };
+    let at_rotation = metadata.positive_or("rope.scaling.yarn_attn_factor", at_rotation)?;
+    Ok((attention_factor * at_rotation, at_scores * at_scores))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::ops::Range;
 use gguf::TensorType;
 use kernels::{
     Dequantizer, Forms, KvCache, Matrix, Pool, Product, RopeAngles, add, add_bias, attend,
-    gelu_mul, matmul_parts, multiply, rms_norm, rms_norm_in_place, rope, scale, silu_mul,
+    gelu_mul, matmul_parts, multiply, rms_norm, rms_norm_in_place, rope, scale, silu_mul, soft_cap,
     swiglu_clamped_mul,
 };
 
@@ -198,6 +198,11 @@ impl Backend for Cpu {
     fn scale(&mut self, x: &mut Rows, factor: f32) {
         let rows = x.rows;
         scale(x.values_mut(rows), factor);
+    }
+
+    fn soft_cap(&mut self, x: &mut Rows, cap: f32) {
+        let rows = x.rows;
+        soft_cap(x.values_mut(rows), cap);
     }
 
     fn linear(&mut self, x: &Rows, outs: &mut [(&Option<Matrix>, &mut Rows)]) {

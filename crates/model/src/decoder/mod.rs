@@ -172,6 +172,9 @@ impl<B: Backend> Model<B> {
         if self.config.logit_scale != 1.0 {
             backend.scale(&mut s.logits, self.config.logit_scale);
         }
+        if let Some(cap) = self.config.logit_cap {
+            backend.soft_cap(&mut s.logits, cap);
+        }
         backend.host(&s.logits)
     }
 }
