@@ -65,6 +65,10 @@ const FLOAT_MODELS: &[&str] = &[
     "models/qwen3moe-odd",
     "models/deepseek-v3-odd",
     "models/gemma3-odd",
+    "models/llama-biases",
+    "models/deepseek-v3-plain",
+    "models/olmo3",
+    "models/gemma3-global",
 ];
 
 /// Models with quantised weights, of every type. gpt-oss has quantised experts, and only the

@@ -2,10 +2,10 @@
 
 use backend::{Gating, RoutingRule};
 
-use crate::ModelError;
 use crate::arch::{ExpertDefaults, ExpertKind};
 use crate::config::{LAYERS_MAX, WIDTH_MAX};
 use crate::metadata::Metadata;
+use crate::{ModelError, names};
 
 /// No published model comes near this.
 const EXPERTS_MAX: u64 = 4096;
@@ -35,7 +35,7 @@ impl Experts {
             }
             ExpertKind::IfPresent(defaults) | ExpertKind::Always(defaults) => defaults,
         };
-        let rule = routing_rule(metadata, defaults)?;
+        let rule = routing_rule(metadata, defaults, layers)?;
         let hidden = match metadata.find_size("expert_feed_forward_length", WIDTH_MAX)? {
             Some(hidden) => hidden,
             None => metadata.size("feed_forward_length", WIDTH_MAX)?,
@@ -56,12 +56,15 @@ impl Experts {
 fn routing_rule(
     metadata: &Metadata<'_>,
     defaults: ExpertDefaults,
+    layers: usize,
 ) -> Result<RoutingRule, ModelError> {
     let experts = metadata.size("expert_count", EXPERTS_MAX)?;
     let used = metadata.size("expert_used_count", experts as u64)?;
     let groups = metadata.size_or("expert_group_count", experts as u64, 1)?;
     let groups_used = metadata.size_or("expert_group_used_count", groups as u64, groups)?;
     let gating = match metadata.find_size("expert_gating_func", u64::MAX)? {
+        // A bias on the choice comes with sigmoids only.
+        None if has_choice_bias(metadata, layers) => Gating::Sigmoid,
         None => defaults.gating,
         Some(1) => Gating::Softmax,
         Some(2) => Gating::Sigmoid,
@@ -86,4 +89,9 @@ fn routing_rule(
         normalised: metadata.find_bool("expert_weights_norm")?.unwrap_or(defaults.normalised),
         scale: scale.unwrap_or(1.0),
     })
+}
+
+fn has_choice_bias(metadata: &Metadata<'_>, layers: usize) -> bool {
+    let mut names = (0..layers).map(|layer| names::bias(layer, names::CHOICE_BIAS));
+    names.any(|name| metadata.directory.find_tensor(&name).is_some())
 }

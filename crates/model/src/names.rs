@@ -6,6 +6,9 @@ pub const OUTPUT_NORM: &str = "output_norm.weight";
 /// Llama 3's stretched rotary frequencies: one factor for each rotated pair.
 pub const ROPE_FACTORS: &str = "rope_freqs.weight";
 
+/// Biases of a layer's experts that count for the choice of them alone (DeepSeek-V3).
+pub const CHOICE_BIAS: &str = "exp_probs_b";
+
 /// Longrope's factors, for contexts within the original one and beyond it.
 pub const ROPE_FACTORS_SHORT: &str = "rope_factors_short.weight";
 pub const ROPE_FACTORS_LONG: &str = "rope_factors_long.weight";

@@ -73,7 +73,7 @@ impl<B: Backend> SparseBlock<B> {
             false => MixtureParts::new(leaf_ends, shared_ends, part_ends),
         };
         let shared_gate = names::layer(layer, "ffn_gate_inp_shexp");
-        let choice_bias = names::bias(layer, "exp_probs_b");
+        let choice_bias = names::bias(layer, names::CHOICE_BIAS);
         let router_bias = names::bias(layer, "ffn_gate_inp");
         Ok(Self {
             rule,

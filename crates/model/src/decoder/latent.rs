@@ -14,6 +14,10 @@ use super::scratch::{LatentScratch, Scratch};
 use crate::loader::Loader;
 use crate::{Config, Latent, ModelError, Shard, names};
 
+/// Added to the mean square in the norms of compressed vectors: the authors' code has it here
+/// whatever a model's epsilon elsewhere.
+const NORM_EPS: f32 = 1e-6;
+
 pub(super) struct LatentAttention<B: Backend> {
     /// Compresses queries, in models that do so, and normalises them.
     q_down: Option<(B::Matrix, B::Vector)>,
@@ -95,8 +99,8 @@ impl<B: Backend> LatentAttention<B> {
         let l = s.latent.as_mut().expect("made for models with latent attention");
         let Latent { kv_rank, rope_dim, .. } = *l.sizes();
         backend.linear(&s.h, &mut [(&self.kv_down, &mut l.kv), (&self.k_rope, &mut l.k_rope)]);
-        backend.rms_norm_in_place(&mut l.kv, &self.kv_norm, config.rms_eps);
-        self.queries(backend, config, &s.h, l);
+        backend.rms_norm_in_place(&mut l.kv, &self.kv_norm, NORM_EPS);
+        self.queries(backend, &s.h, l);
         backend.rope(&mut l.q_rope, rope_dim, config.rope.style, 0);
         backend.rope(&mut l.k_rope, rope_dim, config.rope.style, 0);
         backend.linear_heads(&l.q_plain, &self.k_up, &mut l.q_up);
@@ -110,11 +114,11 @@ impl<B: Backend> LatentAttention<B> {
     }
 
     /// This rank's queries, their two parts apart.
-    fn queries(&self, backend: &mut B, config: &Config, h: &B::Rows, l: &mut LatentScratch<B>) {
+    fn queries(&self, backend: &mut B, h: &B::Rows, l: &mut LatentScratch<B>) {
         let q_in = match (&self.q_down, &mut l.q_down) {
             (Some((matrix, norm)), Some(q_down)) => {
                 backend.linear(h, &mut [(matrix, &mut *q_down)]);
-                backend.rms_norm_in_place(q_down, norm, config.rms_eps);
+                backend.rms_norm_in_place(q_down, norm, NORM_EPS);
                 &*q_down
             }
             _ => h,
