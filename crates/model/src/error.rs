@@ -9,6 +9,10 @@ pub enum ModelError {
     Arch { found: String, known: String },
     #[error("{what} is not supported yet")]
     Unsupported { what: String },
+    #[error(
+        "tensor \"{name}\" is none that this version knows in a model of architecture \"{arch}\", and without it the answers would be wrong. Convert the model again with a current convert_hf_to_gguf.py and its default options, or serve another file"
+    )]
+    UnknownTensor { name: String, arch: String },
     #[error("the file describes an impossible model: {what}")]
     Impossible { what: String },
     #[error(

@@ -3,12 +3,13 @@
 
 mod chunks;
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use backend::Backend;
 use gguf::{Source, Strided, TensorInfo, TensorType};
 
-use crate::ModelError;
+use crate::{ModelError, names};
 use chunks::Buffer;
 
 /// Called with the bytes that were just loaded.
@@ -21,13 +22,16 @@ pub(crate) struct Loader<'a, B: Backend> {
     pub progress: Progress<'a>,
     /// Bytes of all matrices so far, as the device holds them.
     pub device_bytes: u64,
+    /// The names of all tensors so far.
+    read: HashSet<String>,
     /// Kept from tensor to tensor.
     buffers: Vec<Buffer>,
 }
 
 impl<'a, B: Backend> Loader<'a, B> {
     pub fn new(backend: &'a mut B, source: &'a dyn Source, progress: Progress<'a>) -> Self {
-        Self { backend, source, progress, device_bytes: 0, buffers: Vec::new() }
+        let (read, buffers) = (HashSet::new(), Vec::new());
+        Self { backend, source, progress, device_bytes: 0, read, buffers }
     }
 
     /// Rows `rows` of a `[rows_all, cols]` matrix: a column-parallel weight.
@@ -158,7 +162,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(matrices)
     }
 
-    fn find(&self, name: &str, [cols, rows]: [usize; 2]) -> Result<TensorInfo, ModelError> {
+    fn find(&mut self, name: &str, [cols, rows]: [usize; 2]) -> Result<TensorInfo, ModelError> {
         let tensor = self.source.directory().tensor(name)?;
         if (tensor.columns(), tensor.rows()) != (cols, rows) {
             return Err(ModelError::Shape {
@@ -169,7 +173,24 @@ impl<'a, B: Backend> Loader<'a, B> {
                 rows,
             });
         }
+        self.read.insert(name.to_owned());
         Ok(tensor.clone())
+    }
+
+    /// A layer's tensor that nothing reads would have changed the results: the file is of a kind
+    /// that this version does not know.
+    ///
+    /// # Errors
+    /// There is one in `layers`, all of whose known tensors have been loaded.
+    pub fn check_all_read(&self, arch: &str, layers: &Range<usize>) -> Result<(), ModelError> {
+        let of_layers = |name: &str| names::layer_of(name).is_some_and(|at| layers.contains(&at));
+        let mut names = self.source.directory().tensors().iter().map(|tensor| &tensor.name);
+        match names.find(|name| of_layers(name) && !self.read.contains(*name)) {
+            None => Ok(()),
+            Some(name) => {
+                Err(ModelError::UnknownTensor { name: name.clone(), arch: arch.to_owned() })
+            }
+        }
     }
 
     fn read(&mut self, name: &str, pieces: Strided, out: &mut [u8]) -> Result<(), ModelError> {

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use backend::Gating;
 use gguf::{Directory, File, ReadError, Source, Strided, Value, Writer};
-use sinew_model::{Capacity, Config, Layout, Model, ModelError};
+use sinew_model::{Capacity, Config, Layout, Model, ModelError, Scaling};
 
 /// A file in memory.
 struct Memory {
@@ -33,6 +34,8 @@ enum Lie {
     Drop(&'static str),
     /// The tensor has one row more.
     Grow(&'static str),
+    /// There is one tensor more, a vector.
+    Add(&'static str),
 }
 
 fn fixture(name: &str) -> File {
@@ -61,6 +64,9 @@ fn copy(name: &str, lie: Option<&Lie>) -> Memory {
             _ => {}
         }
         writer.declare(&tensor.name, &dims, tensor.ty);
+    }
+    if let Some(Lie::Add(name)) = lie {
+        writer.declare(name, &[8], gguf::TensorType::F32);
     }
     let mut bytes = Vec::new();
     let fill = |name: &str, _, len: u64, out: &mut Vec<u8>| {
@@ -144,11 +150,11 @@ fn impossible_metadata_is_refused() {
     };
     let huge = 1 << 31;
     for (model, lies) in [
-        ("gemma3", u32s("gemma3.attention.sliding_window", &[0])),
+        ("gemma3", u32s("gemma3.attention.sliding_window", &[huge])),
         ("gemma3", u32s("gemma3.attention.sliding_window_pattern", &[0])),
-        ("gemma3", vec![Lie::Drop("gemma3.attention.sliding_window")]),
         ("gemma3", f32s("gemma3.rope.freq_base_swa", &[0.0, f32::NAN])),
-        ("gpt-oss", u32s("gpt-oss.attention.sliding_window", &[0, huge])),
+        ("gemma3", f32s("gemma3.final_logit_softcapping", &[f32::NAN, f32::INFINITY])),
+        ("gpt-oss", u32s("gpt-oss.attention.sliding_window", &[huge])),
         ("gpt-oss", f32s("gpt-oss.rope.scaling.factor", &[0.0, -1.0, f32::INFINITY])),
         ("qwen3moe", u32s("qwen3moe.expert_count", &[0, 7, huge])),
         ("qwen3moe", u32s("qwen3moe.expert_used_count", &[0, 9, huge])),
@@ -192,4 +198,35 @@ fn what_the_metadata_says_is_what_runs() {
     assert_eq!((experts.rule.experts, experts.rule.used, experts.dense_layers), (24, 4, 1));
     assert!(kimi.experts_of(0).is_none() && kimi.experts_of(1).is_some());
     assert_eq!(kimi.latent.unwrap().kv_rank, 64);
+}
+
+#[test]
+fn what_older_files_leave_unsaid_is_understood() {
+    let config = |name: &str, lie| Config::read(copy(name, Some(&lie)).directory()).unwrap();
+    let factor = config("llama3-tied", Lie::Set("llama.rope.scale_linear", Value::F32(4.0)));
+    assert_eq!(factor.rope.scaling, Scaling::Linear { factor: 4.0 });
+    let gating = config("deepseek-v3", Lie::Drop("deepseek2.expert_gating_func"));
+    assert_eq!(gating.experts.unwrap().rule.gating, Gating::Sigmoid);
+    let gating = config("deepseek-v2", Lie::Drop("deepseek2.expert_gating_func"));
+    assert_eq!(gating.experts.unwrap().rule.gating, Gating::Softmax);
+    let windows = config("gemma3", Lie::Drop("gemma3.attention.sliding_window")).windows;
+    assert_eq!(windows, [None; 7]);
+}
+
+#[test]
+fn a_tensor_that_nothing_reads_is_refused_by_name() {
+    for (model, name) in [
+        ("llama3-tied", "blk.2.attn_q_norm.weight"),
+        ("deepseek-v3", "blk.1.attn_q_a.bias"),
+        ("qwen3moe", "blk.0.ffn_gate_up_exps.weight"),
+    ] {
+        let error = load(copy(model, Some(&Lie::Add(name))), 2).err();
+        let error = error.unwrap_or_else(|| panic!("{model} with {name} was loaded"));
+        assert!(matches!(&error, ModelError::UnknownTensor { .. }), "{model}: {error}");
+        assert!(error.to_string().contains(name), "{model}: {error}");
+    }
+    // Vision's, and those for the prediction of further tokens, are of no layer that is run.
+    for name in ["v.blk.0.attn_q.weight", "blk.3.nextn.enorm.weight"] {
+        load(copy("llama3-tied", Some(&Lie::Add(name))), 2).unwrap();
+    }
 }

@@ -34,6 +34,7 @@ impl<B: Backend> Model<B> {
         let mut loader = Loader::new(backend, source.as_ref(), progress);
         let load = |layer| Layer::load(&mut loader, &config, &shard, layer);
         let layers = stage.layers.clone().map(load).collect::<Result<Vec<_>, _>>()?;
+        loader.check_all_read(config.arch.name, &stage.layers)?;
         shard.vocab = head.map_or(0..0, |at| layout.cut_vocab(config.vocab)[at].clone());
         let head = match head {
             Some(_) => Some(Head::load(&mut loader, &config, &shard)?),
