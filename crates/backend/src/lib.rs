@@ -136,8 +136,11 @@ pub trait Backend {
     /// its layers.
     fn set_positions(&mut self, tables: &[RopeTable], positions: &[u32]);
 
-    /// Keeps only the rows `picked`, in that order.
-    fn pick(&mut self, x: &Self::Rows, picked: &[usize], out: &mut Self::Rows);
+    /// Keeps only the rows `kept`, ascending.
+    fn keep(&mut self, x: &mut Self::Rows, kept: &[usize]);
+
+    /// Keeps only the rotations of the rows `kept`, ascending, until positions are set again.
+    fn keep_positions(&mut self, kept: &[usize]);
 
     /// `out = x / rms(x) * gain`, over each whole row.
     fn rms_norm(&mut self, x: &Self::Rows, gain: &Self::Vector, eps: f32, out: &mut Self::Rows);

@@ -3,14 +3,16 @@ use std::sync::Arc;
 
 use backend::{CacheKind, Cpu, PAGE_POSITIONS, Segment, emptied};
 use gguf::Source;
-use model::{Batch, Capacity, Config, Embedding, Layout, Leaves, Model, Product, Progress};
+use model::{
+    Batch, Capacity, Config, Embedding, Layout, Leaves, Model, Outputs, Product, Progress,
+};
 use protocol::{CacheType, Stage, Token};
 
 use crate::EngineError;
 use crate::comm::Comm;
 use crate::logits::{Candidate, Logits, Wanted, pick};
 use crate::results::{Results, due};
-use crate::step::{Limits, Step};
+use crate::step::{Limits, Step, StepSegment};
 
 /// Rows of the largest step. Long enough that a prompt's products run at full speed, short enough
 /// that a running answer waits only tenths of a second for it.
@@ -34,8 +36,8 @@ pub struct Rank {
     vocab_of_head: Vec<Range<usize>>,
     /// The cache pages of every slot.
     tables: Vec<Vec<u32>>,
-    /// Of one step; empty between steps.
-    segments: Vec<Segment<'static>>,
+    /// Of one step, and of the rows whose logits are wanted; empty between steps.
+    segments: [Vec<Segment<'static>>; 2],
     buffers: Buffers,
 }
 
@@ -154,7 +156,7 @@ impl Rank {
             results,
             vocab_of_head,
             tables,
-            segments: Vec::new(),
+            segments: Default::default(),
             buffers,
         })
     }
@@ -313,25 +315,22 @@ impl Rank {
         positions.clear();
         outputs.clear();
         wanted.clear();
+        let [mut segments, mut last] = std::mem::take(&mut self.segments).map(emptied);
         for segment in &step.segments {
-            let first = segment.first_position as u32;
-            positions.extend(first..first + segment.rows as u32);
+            let StepSegment { slot, first_position: first_pos, rows, .. } = *segment;
+            let table = &self.tables[slot];
+            segments.push(Segment { table, first_pos, rows });
+            positions.extend(first_pos as u32..(first_pos + rows) as u32);
             if segment.wanted != Wanted::Nothing {
+                last.push(Segment { table, first_pos: first_pos + rows - 1, rows: 1 });
                 outputs.push(positions.len() - 1);
                 wanted.push(segment.wanted);
             }
         }
-        let tables = &self.tables;
-        let segments = step.segments.iter().map(|segment| Segment {
-            table: &tables[segment.slot],
-            first_pos: segment.first_position,
-            rows: segment.rows,
-        });
-        let mut list = emptied(std::mem::take(&mut self.segments));
-        list.extend(segments);
-        let batch = Batch { segments: &list, positions };
+        let outputs = Outputs { rows: outputs, segments: &last };
+        let batch = Batch { segments: &segments, positions, outputs };
         let done = self.model.forward(&mut self.backend, comm, &batch, input);
-        self.segments = emptied(list);
+        self.segments = [emptied(segments), emptied(last)];
         done?;
         self.hand_on(comm)
     }
@@ -348,14 +347,12 @@ impl Rank {
         if !self.route.last.contains(&self.route.rank) {
             return Ok(());
         }
-        let Buffers { outputs, message, .. } = &mut self.buffers;
-        if !outputs.is_empty() {
-            let rows = self.model.pick(&mut self.backend, outputs);
-            if self.route.stages > 1 && self.route.rank == self.route.last.start {
-                // First, so that rank 0 works on its part of the head meanwhile.
-                encode(rows, message);
-                comm.post(0, message)?;
-            }
+        let Buffers { wanted, message, .. } = &mut self.buffers;
+        let first = self.route.rank == self.route.last.start;
+        if !wanted.is_empty() && self.route.stages > 1 && first {
+            // First, so that rank 0 works on its part of the head meanwhile.
+            encode(self.model.residual(&mut self.backend), message);
+            comm.post(0, message)?;
         }
         let wanted = std::mem::take(&mut self.buffers.wanted);
         self.pick(&wanted);
@@ -413,7 +410,7 @@ impl Rank {
         }
         rows.clear();
         rows.extend(decode(message));
-        self.model.set_picked(&mut self.backend, rows);
+        self.model.set_residual(&mut self.backend, rows);
         let mut wanted = std::mem::take(&mut self.buffers.wanted);
         wanted.clear();
         wanted.extend_from_slice(self.results.oldest());

@@ -50,3 +50,4 @@ pub use pool::{Pool, THREADS_MAX};
 pub use product::{Parts, Product, matmul, matmul_parts, multiply, tune};
 pub use rope::{RopeAngles, RopeStyle, RopeTable, rope};
 pub use routing::{sigmoid_in_place, softmax, softmax_topk, top_k};
+pub use rows::keep_rows;

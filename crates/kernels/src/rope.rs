@@ -5,7 +5,7 @@
 //! and f32 angles lose a thousandth of a turn at position 100,000.
 
 use crate::pool::Pool;
-use crate::rows::for_each_run;
+use crate::rows::{for_each_run, keep_rows};
 use crate::shared::SharedMut;
 
 /// Which numbers of a head form a pair.
@@ -82,6 +82,12 @@ impl RopeAngles {
                 unsafe { *turns.ptr().add(row * pairs + pair) = turn };
             }
         });
+    }
+
+    /// Keeps only the rows `kept`, ascending.
+    pub fn keep(&mut self, kept: &[usize]) {
+        keep_rows(&mut self.turns, self.pairs, kept);
+        self.turns.truncate(kept.len() * self.pairs);
     }
 
     /// Rows loaded.

@@ -12,3 +12,25 @@ pub(crate) fn for_each_run(pool: &Pool, rows: usize, dim: usize, work: impl Fn(u
         (task * run..rows.min((task + 1) * run)).for_each(&work);
     });
 }
+
+/// Moves the rows `kept`, ascending, of `width` values each, to the front.
+///
+/// # Panics
+/// If `x` does not have them.
+pub fn keep_rows<T: Copy>(x: &mut [T], width: usize, kept: &[usize]) {
+    for (to, from) in kept.iter().enumerate() {
+        x.copy_within(from * width..(from + 1) * width, to * width);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::keep_rows;
+
+    #[test]
+    fn kept_rows_come_first_in_their_order() {
+        let mut x = [0, 1, 10, 11, 20, 21, 30, 31];
+        keep_rows(&mut x, 2, &[1, 3]);
+        assert_eq!(x[..4], [10, 11, 30, 31]);
+    }
+}

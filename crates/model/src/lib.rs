@@ -22,7 +22,7 @@ mod rope;
 mod shard;
 
 pub use config::{Config, Latent};
-pub use decoder::{Batch, Capacity, Model, Product, Reduce};
+pub use decoder::{Batch, Capacity, Model, Outputs, Product, Reduce};
 pub use embedding::Embedding;
 pub use error::ModelError;
 pub use experts::Experts;

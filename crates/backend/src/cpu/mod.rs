@@ -12,8 +12,8 @@ use std::ops::Range;
 use gguf::TensorType;
 use kernels::{
     Dequantizer, Forms, KvCache, Matrix, Pool, Product, RopeAngles, add, add_bias, attend,
-    gelu_mul, matmul_parts, multiply, rms_norm, rms_norm_in_place, rope, scale, silu_mul, soft_cap,
-    swiglu_clamped_mul,
+    gelu_mul, keep_rows, matmul_parts, multiply, rms_norm, rms_norm_in_place, rope, scale,
+    silu_mul, soft_cap, swiglu_clamped_mul,
 };
 
 use crate::reuse::emptied;
@@ -151,11 +151,15 @@ impl Backend for Cpu {
         }
     }
 
-    fn pick(&mut self, x: &Rows, picked: &[usize], out: &mut Rows) {
-        let width = x.width;
-        let values = out.values_mut(picked.len());
-        for (row, out) in picked.iter().zip(values.chunks_exact_mut(width)) {
-            out.copy_from_slice(&x.values()[row * width..(row + 1) * width]);
+    fn keep(&mut self, x: &mut Rows, kept: &[usize]) {
+        let (rows, width) = (x.rows, x.width);
+        keep_rows(x.values_mut(rows), width, kept);
+        x.values_mut(kept.len());
+    }
+
+    fn keep_positions(&mut self, kept: &[usize]) {
+        for angles in &mut self.angles {
+            angles.keep(kept);
         }
     }
 

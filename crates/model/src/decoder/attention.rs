@@ -11,18 +11,23 @@ use crate::loader::Loader;
 use crate::{Config, ModelError, Shard, names};
 
 pub(super) struct HeadAttention<B: Backend> {
-    q: Projection<B>,
-    k: Projection<B>,
+    q: Heads<B>,
+    k: Heads<B>,
     v: Projection<B>,
-    qk_norm: Option<[B::Vector; 2]>,
-    /// Where all heads are normalised as one vector, every rank has all queries and keys (half of
-    /// the sum of squares would be another rank's) and takes these columns of them.
-    own: Option<[Range<usize>; 2]>,
     /// The table that the layer rotates by, if it does.
     rope: Option<usize>,
     attend: AttendShape,
     output: B::Matrix,
     parts: Option<Parts>,
+}
+
+/// The queries or keys of this rank's heads.
+struct Heads<B: Backend> {
+    projection: Projection<B>,
+    norm: Option<B::Vector>,
+    /// Where all heads are normalised as one vector, every rank has all queries and keys (half of
+    /// the sum of squares would be another rank's) and takes these columns of them.
+    own: Option<Range<usize>>,
 }
 
 impl<B: Backend> HeadAttention<B> {
@@ -37,19 +42,13 @@ impl<B: Backend> HeadAttention<B> {
         let own_k = scaled(&shard.kv_heads, k_dim);
         let own_v = scaled(&shard.kv_heads, v_dim);
         let [q, k, v] = projections(config);
-        let whole = config.arch.qk_norm == QkNorm::Whole;
-        let (q_rows, k_rows) = match whole {
-            true => (0..q.all, 0..k.all),
-            false => (own_q.clone(), own_k.clone()),
-        };
+        let [q_norm, k_norm] = qk_norm(loader, config, layer, [q.all, k.all])?;
         let window = config.windows[layer];
         let local = window.is_some() && config.rope.local_base.is_some();
         Ok(Self {
-            qk_norm: qk_norm(loader, config, layer, [q.all, k.all])?,
-            q: Projection::load(loader, config, layer, &q, q_rows)?,
-            k: Projection::load(loader, config, layer, &k, k_rows)?,
+            q: Heads::load(loader, config, layer, &q, own_q, q_norm)?,
+            k: Heads::load(loader, config, layer, &k, own_k, k_norm)?,
             v: Projection::load(loader, config, layer, &v, own_v)?,
-            own: whole.then_some([own_q, own_k]),
             rope: config.rotates(layer).then_some(usize::from(local)),
             attend: attend_shape(loader, config, shard, layer)?,
             output: loader.columns(
@@ -71,32 +70,110 @@ impl<B: Backend> HeadAttention<B> {
         segments: &[Segment<'_>],
         s: &mut Scratch<B>,
     ) {
-        let (q, k) = match &self.own {
-            Some(_) => (&mut s.all_q, &mut s.all_k),
-            None => (&mut s.q, &mut s.k),
-        };
-        let outs = [(&self.q.matrix, &mut *q), (&self.k.matrix, &mut *k)];
-        let [q_out, k_out] = outs;
-        backend.linear(&s.h, &mut [q_out, k_out, (&self.v.matrix, &mut s.v)]);
-        for (projection, out) in [(&self.q, &mut *q), (&self.k, &mut *k), (&self.v, &mut s.v)] {
-            projection.add_bias(backend, out);
-        }
-        if let Some([q_norm, k_norm]) = &self.qk_norm {
-            backend.rms_norm_in_place(q, q_norm, config.rms_eps);
-            backend.rms_norm_in_place(k, k_norm, config.rms_eps);
-        }
-        if let Some([own_q, own_k]) = &self.own {
-            backend.columns(&s.all_q, own_q.clone(), &mut s.q);
-            backend.columns(&s.all_k, own_k.clone(), &mut s.k);
-        }
+        let q = (&self.q.projection.matrix, self.q.room(&mut s.all_q, &mut s.q));
+        let k = (&self.k.projection.matrix, self.k.room(&mut s.all_k, &mut s.k));
+        backend.linear(&s.h, &mut [q, k, (&self.v.matrix, &mut s.v)]);
+        self.store(backend, config, kv, segments, s);
+        self.sum(backend, config, kv, segments, s);
+    }
+
+    /// The first half of [`Self::forward`]: caches keys and values of `h`.
+    pub fn cache(
+        &self,
+        backend: &mut B,
+        config: &Config,
+        kv: &mut B::Kv,
+        segments: &[Segment<'_>],
+        s: &mut Scratch<B>,
+    ) {
+        let k = (&self.k.projection.matrix, self.k.room(&mut s.all_k, &mut s.k));
+        backend.linear(&s.h, &mut [k, (&self.v.matrix, &mut s.v)]);
+        self.store(backend, config, kv, segments, s);
+    }
+
+    /// The second half: `sums = attention(h)` over what is cached.
+    pub fn attend(
+        &self,
+        backend: &mut B,
+        config: &Config,
+        kv: &B::Kv,
+        segments: &[Segment<'_>],
+        s: &mut Scratch<B>,
+    ) {
+        let q = (&self.q.projection.matrix, self.q.room(&mut s.all_q, &mut s.q));
+        backend.linear(&s.h, &mut [q]);
+        self.sum(backend, config, kv, segments, s);
+    }
+
+    /// Caches the keys and values that `s` has the products of.
+    fn store(
+        &self,
+        backend: &mut B,
+        config: &Config,
+        kv: &mut B::Kv,
+        segments: &[Segment<'_>],
+        s: &mut Scratch<B>,
+    ) {
+        self.k.finish(backend, config, &mut s.all_k, &mut s.k);
+        self.v.add_bias(backend, &mut s.v);
         if let Some(table) = self.rope {
-            let (k_dim, style) = (config.k_dim, config.rope.style);
-            backend.rope(&mut s.q, k_dim, style, table);
-            backend.rope(&mut s.k, k_dim, style, table);
+            backend.rope(&mut s.k, config.k_dim, config.rope.style, table);
         }
         backend.store(kv, segments, &s.k, &s.v);
+    }
+
+    /// Attends with the queries that `s` has the product of.
+    fn sum(
+        &self,
+        backend: &mut B,
+        config: &Config,
+        kv: &B::Kv,
+        segments: &[Segment<'_>],
+        s: &mut Scratch<B>,
+    ) {
+        self.q.finish(backend, config, &mut s.all_q, &mut s.q);
+        if let Some(table) = self.rope {
+            backend.rope(&mut s.q, config.k_dim, config.rope.style, table);
+        }
         backend.attend(kv, &self.attend, segments, &s.q, &mut s.attended);
         backend.linear_parts(&s.attended, &self.output, self.parts.as_ref(), &mut s.sums);
+    }
+}
+
+impl<B: Backend> Heads<B> {
+    /// The rows `own` of a projection, or all where `norm` is over all.
+    fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        layer: usize,
+        rows: &Rows,
+        own: Range<usize>,
+        norm: Option<B::Vector>,
+    ) -> Result<Self, ModelError> {
+        let whole = norm.is_some() && config.arch.qk_norm == QkNorm::Whole;
+        let loaded = if whole { 0..rows.all } else { own.clone() };
+        Ok(Self {
+            projection: Projection::load(loader, config, layer, rows, loaded)?,
+            norm,
+            own: whole.then_some(own),
+        })
+    }
+
+    /// Where the product goes: to `all` if this rank needs more than its `own`.
+    fn room<'a>(&self, all: &'a mut B::Rows, own: &'a mut B::Rows) -> &'a mut B::Rows {
+        if self.own.is_some() { all } else { own }
+    }
+
+    /// What follows the product, so that `own` has this rank's queries or keys, not yet rotated.
+    fn finish(&self, backend: &mut B, config: &Config, all: &mut B::Rows, own: &mut B::Rows) {
+        let product = self.room(all, own);
+        self.projection.add_bias(backend, product);
+        if let Some(norm) = &self.norm {
+            backend.rms_norm_in_place(product, norm, config.rms_eps);
+        }
+        if let Some(columns) = &self.own {
+            backend.columns(all, columns.clone(), own);
+        }
     }
 }
 
@@ -127,16 +204,16 @@ fn qk_norm<B: Backend>(
     config: &Config,
     layer: usize,
     all: [usize; 2],
-) -> Result<Option<[B::Vector; 2]>, ModelError> {
+) -> Result<[Option<B::Vector>; 2], ModelError> {
     let [q, k] = ["attn_q_norm", "attn_k_norm"].map(|name| names::layer(layer, name));
     let present = loader.source.directory().find_tensor(&q).is_some();
     let lens = match config.arch.qk_norm {
-        QkNorm::Never => return Ok(None),
-        QkNorm::HeadsIfPresent if !present => return Ok(None),
+        QkNorm::Never => return Ok([None, None]),
+        QkNorm::HeadsIfPresent if !present => return Ok([None, None]),
         QkNorm::HeadsIfPresent | QkNorm::Heads => [config.k_dim; 2],
         QkNorm::Whole => all,
     };
-    Ok(Some([loader.vector(&q, lens[0])?, loader.vector(&k, lens[1])?]))
+    Ok([Some(loader.vector(&q, lens[0])?), Some(loader.vector(&k, lens[1])?)])
 }
 
 /// How this rank's heads attend in layer `layer`.

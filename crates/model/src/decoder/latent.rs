@@ -87,8 +87,8 @@ impl<B: Backend> LatentAttention<B> {
         })
     }
 
-    /// `sums = attention(h)`, this rank's part.
-    pub fn forward(
+    /// Caches the compressed keys and values of `h`.
+    pub fn cache(
         &self,
         backend: &mut B,
         config: &Config,
@@ -100,13 +100,26 @@ impl<B: Backend> LatentAttention<B> {
         let Latent { kv_rank, rope_dim, .. } = *l.sizes();
         backend.linear(&s.h, &mut [(&self.kv_down, &mut l.kv), (&self.k_rope, &mut l.k_rope)]);
         backend.rms_norm_in_place(&mut l.kv, &self.kv_norm, NORM_EPS);
-        self.queries(backend, &s.h, l);
-        backend.rope(&mut l.q_rope, rope_dim, config.rope.style, 0);
         backend.rope(&mut l.k_rope, rope_dim, config.rope.style, 0);
-        backend.linear_heads(&l.q_plain, &self.k_up, &mut l.q_up);
-        backend.join_heads((&l.q_up, kv_rank), (&l.q_rope, rope_dim), &mut s.q);
         backend.join_heads((&l.kv, kv_rank), (&l.k_rope, rope_dim), &mut s.k);
         backend.store(kv, segments, &s.k, &l.kv);
+    }
+
+    /// `sums = attention(h)` over what is cached, this rank's part.
+    pub fn attend(
+        &self,
+        backend: &mut B,
+        config: &Config,
+        kv: &B::Kv,
+        segments: &[Segment<'_>],
+        s: &mut Scratch<B>,
+    ) {
+        let l = s.latent.as_mut().expect("made for models with latent attention");
+        let Latent { kv_rank, rope_dim, .. } = *l.sizes();
+        self.queries(backend, &s.h, l);
+        backend.rope(&mut l.q_rope, rope_dim, config.rope.style, 0);
+        backend.linear_heads(&l.q_plain, &self.k_up, &mut l.q_up);
+        backend.join_heads((&l.q_up, kv_rank), (&l.q_rope, rope_dim), &mut s.q);
         // The queries' room serves once more: the sums are as large.
         backend.attend(kv, &self.attend, segments, &s.q, &mut l.q_up);
         backend.linear_heads(&l.q_up, &self.v_up, &mut s.attended);

@@ -7,11 +7,13 @@ use super::feed_forward::FeedForward;
 use super::latent::LatentAttention;
 use super::residual::Residual;
 use super::scratch::Scratch;
-use super::{Product, Reduce};
+use super::{Batch, Product, Reduce};
 use crate::loader::Loader;
 use crate::{Config, ModelError, Shard, names};
 
 pub(super) struct Layer<B: Backend> {
+    /// Whether it is the model's last.
+    last: bool,
     attention_norm: Option<B::Vector>,
     attention: Attention<B>,
     attention_residual: Residual<B>,
@@ -42,6 +44,7 @@ impl<B: Backend> Layer<B> {
         };
         let latent = config.latent.as_ref();
         Ok(Self {
+            last: layer + 1 == config.layers,
             attention_norm: norm(loader, norms.attention)?,
             attention: match latent {
                 Some(latent) => {
@@ -64,25 +67,85 @@ impl<B: Backend> Layer<B> {
     }
 
     /// `x += attention(norm(x))`, then `x += feed_forward(norm(x))`, with norms where the
-    /// architecture has them.
+    /// architecture has them. The last layer has keys and values of every row, and all else of the
+    /// outputs alone.
     pub fn forward<R: Reduce>(
         &self,
         backend: &mut B,
         reduce: &mut R,
         config: &Config,
         kv: &mut B::Kv,
-        segments: &[Segment<'_>],
+        batch: &Batch<'_>,
         s: &mut Scratch<B>,
     ) -> Result<(), R::Error> {
         norm_into_h(backend, config, self.attention_norm.as_ref(), s);
-        match &self.attention {
-            Attention::Heads(attention) => attention.forward(backend, config, kv, segments, s),
-            Attention::Latent(attention) => attention.forward(backend, config, kv, segments, s),
+        let outputs = &batch.outputs;
+        if self.last && outputs.rows.len() < batch.positions.len() {
+            self.attention.cache(backend, config, kv, batch.segments, s);
+            if outputs.rows.is_empty() {
+                return Ok(());
+            }
+            backend.keep(&mut s.x, outputs.rows);
+            backend.keep(&mut s.h, outputs.rows);
+            backend.keep_positions(outputs.rows);
+            self.attention.attend(backend, config, kv, outputs.segments, s);
+        } else {
+            self.attention.forward(backend, config, kv, batch.segments, s);
         }
         self.attention_residual.add(backend, reduce, config, Product::Attention, s)?;
         norm_into_h(backend, config, self.feed_forward_norm.as_ref(), s);
         self.feed_forward.forward(backend, config, s);
         self.feed_forward_residual.add(backend, reduce, config, Product::FeedForward, s)
+    }
+}
+
+impl<B: Backend> Attention<B> {
+    /// `sums = attention(h)`, this rank's part.
+    fn forward(
+        &self,
+        backend: &mut B,
+        config: &Config,
+        kv: &mut B::Kv,
+        segments: &[Segment<'_>],
+        s: &mut Scratch<B>,
+    ) {
+        match self {
+            Self::Heads(attention) => attention.forward(backend, config, kv, segments, s),
+            Self::Latent(attention) => {
+                attention.cache(backend, config, kv, segments, s);
+                attention.attend(backend, config, kv, segments, s);
+            }
+        }
+    }
+
+    /// The first half of [`Self::forward`]: caches keys and values of `h`.
+    fn cache(
+        &self,
+        backend: &mut B,
+        config: &Config,
+        kv: &mut B::Kv,
+        segments: &[Segment<'_>],
+        s: &mut Scratch<B>,
+    ) {
+        match self {
+            Self::Heads(attention) => attention.cache(backend, config, kv, segments, s),
+            Self::Latent(attention) => attention.cache(backend, config, kv, segments, s),
+        }
+    }
+
+    /// The second half: `sums = attention(h)` over what is cached.
+    fn attend(
+        &self,
+        backend: &mut B,
+        config: &Config,
+        kv: &B::Kv,
+        segments: &[Segment<'_>],
+        s: &mut Scratch<B>,
+    ) {
+        match self {
+            Self::Heads(attention) => attention.attend(backend, config, kv, segments, s),
+            Self::Latent(attention) => attention.attend(backend, config, kv, segments, s),
+        }
     }
 }
 

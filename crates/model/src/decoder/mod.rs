@@ -50,6 +50,17 @@ pub struct Batch<'a> {
     pub segments: &'a [Segment<'a>],
     /// The position of every row.
     pub positions: &'a [u32],
+    pub outputs: Outputs<'a>,
+}
+
+/// The rows of a step whose logits are wanted, at most `Capacity::outputs_max`. Behind the last
+/// layer's keys and values nothing else goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct Outputs<'a> {
+    /// Which rows of the step, ascending.
+    pub rows: &'a [usize],
+    /// The same rows as runs of consecutive positions.
+    pub segments: &'a [Segment<'a>],
 }
 
 /// One rank of a model.
@@ -120,7 +131,7 @@ impl<B: Backend> Model<B> {
         self.cache_kind
     }
 
-    /// Runs one step through this rank's layers.
+    /// Runs one step through this rank's layers, the last of them over the outputs alone.
     ///
     /// `input`: the embeddings of the batch's tokens, or what the stage before this one
     /// [handed on](Self::residual), `[rows, width]` f32.
@@ -138,35 +149,29 @@ impl<B: Backend> Model<B> {
         backend.upload(input, &mut self.scratch.x);
         backend.set_positions(&self.rope, batch.positions);
         for (layer, kv) in self.layers.iter().zip(&mut self.kv) {
-            layer.forward(backend, reduce, &self.config, kv, batch.segments, &mut self.scratch)?;
+            layer.forward(backend, reduce, &self.config, kv, batch, &mut self.scratch)?;
         }
         Ok(())
     }
 
-    /// The residual stream behind the last step, for the next stage: `[rows, width]` f32.
+    /// The residual stream behind the last step: `[rows, width]` f32 for the next stage, in the
+    /// last stage `[outputs, width]`.
     pub fn residual(&self, backend: &mut B) -> &[f32] {
         backend.host(&self.scratch.x)
     }
 
-    /// Picks the rows of the last step whose logits are wanted, at most `Capacity::outputs_max`, on
-    /// a rank of the last stage: `[outputs, width]` f32.
-    pub fn pick(&mut self, backend: &mut B, outputs: &[usize]) -> &[f32] {
-        let s = &mut self.scratch;
-        backend.pick(&s.x, outputs, &mut s.picked);
-        backend.host(&s.picked)
+    /// Sets the last stage's residual stream, `[outputs, width]` f32, on a rank that has a part of
+    /// the head, but not the last layers.
+    pub fn set_residual(&mut self, backend: &mut B, rows: &[f32]) {
+        backend.upload(rows, &mut self.scratch.x);
     }
 
-    /// The same rows on a rank that has a part of the head, but not the last layers.
-    pub fn set_picked(&mut self, backend: &mut B, rows: &[f32]) {
-        backend.upload(rows, &mut self.scratch.picked);
-    }
-
-    /// This rank's slice of the logits of the picked rows: `[outputs, shard.vocab.len()]` f32,
-    /// row-major; nothing if it has no part of the head.
+    /// This rank's slice of the logits of the last stage's residual stream, if there are outputs:
+    /// `[outputs, shard.vocab.len()]` f32, row-major; nothing if it has no part of the head.
     pub fn logits(&mut self, backend: &mut B) -> &[f32] {
         let Some(head) = &self.head else { return &[] };
         let s = &mut self.scratch;
-        backend.rms_norm(&s.picked, &head.norm, self.config.rms_eps, &mut s.normed);
+        backend.rms_norm(&s.x, &head.norm, self.config.rms_eps, &mut s.normed);
         // All that a logit is made of goes through this product, and its rows are few.
         backend.linear_fine(&s.normed, &head.output, &mut s.logits);
         if self.config.logit_scale != 1.0 {

@@ -8,7 +8,8 @@ use crate::{Config, Latent, Leaves, Shard};
 
 /// Buffers that all layers use one after the other: the token loop allocates nothing.
 pub(super) struct Scratch<B: Backend> {
-    /// The residual stream, `[rows, width]`.
+    /// The residual stream, `[rows, width]`; behind the last layer's keys and values
+    /// `[outputs, width]`.
     pub x: B::Rows,
     /// What a layer's half reads, and then its sum on the way back, `[rows, width]`.
     pub h: B::Rows,
@@ -29,8 +30,7 @@ pub(super) struct Scratch<B: Backend> {
     pub sums: B::Rows,
     /// A reduced sum in host memory, `[rows * width]`.
     pub total: Vec<f32>,
-    /// The picked rows before and after the last norm, `[outputs, width]`.
-    pub picked: B::Rows,
+    /// The outputs behind the last norm, `[outputs, width]`.
     pub normed: B::Rows,
     /// This rank's slice of the logits, `[outputs, vocab slice]`.
     pub logits: B::Rows,
@@ -97,7 +97,6 @@ impl<B: Backend> Scratch<B> {
             routing,
             sums: backend.rows(capacity.rows_max * parts, width),
             total: vec![0.0; capacity.rows_max * width],
-            picked: backend.rows(capacity.outputs_max, width),
             normed: backend.rows(capacity.outputs_max, width),
             logits: backend.rows(capacity.outputs_max, shard.vocab.len()),
         }
