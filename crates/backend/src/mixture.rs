@@ -139,7 +139,7 @@ pub(crate) fn fold_tree(leaves: &mut [f32], count: usize) {
         for _ in 0..merges_after(leaf, count) {
             depth -= 1;
             let (into, from) = leaves.split_at_mut(stack[depth] * len);
-            kernels::add(&mut into[stack[depth - 1] * len..][..len], &from[..len]);
+            kernels::add_row(&mut into[stack[depth - 1] * len..][..len], &from[..len]);
         }
     }
 }

@@ -45,7 +45,7 @@ pub use error::Error;
 pub use input::{Forms, Input};
 pub use isa::{check_isa, isa};
 pub use matrix::{Dequantizer, Matrix, Packer};
-pub use norm::{add, add_bias, add_scaled, rms_norm, rms_norm_in_place, scale};
+pub use norm::{add, add_bias, add_row, add_scaled, rms_norm, rms_norm_in_place, scale};
 pub use pool::{Pool, THREADS_MAX};
 pub use product::{Parts, Product, matmul, matmul_parts, multiply, tune};
 pub use rope::{RopeAngles, RopeStyle, RopeTable, rope};

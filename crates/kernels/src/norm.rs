@@ -45,11 +45,27 @@ pub fn rms_norm_in_place(pool: &Pool, x: &mut [f32], gain: &[f32], eps: f32) {
     });
 }
 
+/// `x += y`, element by element, on all threads.
+///
+/// # Panics
+/// If the sizes differ.
+pub fn add(pool: &Pool, x: &mut [f32], y: &[f32]) {
+    const RUN: usize = 4096;
+    assert_eq!(x.len(), y.len(), "both must have the same size");
+    let target = SharedMut::new(x.as_mut_ptr());
+    for_each_run(pool, y.len().div_ceil(RUN), RUN, |run| {
+        let y = &y[run * RUN..y.len().min((run + 1) * RUN)];
+        // SAFETY: the run lies inside `x`, and no other task has it.
+        let x = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(run * RUN), y.len()) };
+        add_row(x, y);
+    });
+}
+
 /// `x += y`, element by element.
 ///
 /// # Panics
 /// If the sizes differ.
-pub fn add(x: &mut [f32], y: &[f32]) {
+pub fn add_row(x: &mut [f32], y: &[f32]) {
     assert_eq!(x.len(), y.len(), "both must have the same size");
     run(Isa::chosen(), Add { x, y });
 }
@@ -61,7 +77,7 @@ pub fn add(x: &mut [f32], y: &[f32]) {
 pub fn add_bias(x: &mut [f32], bias: &[f32]) {
     assert!(x.len().is_multiple_of(bias.len()), "rows must be {} long", bias.len());
     for row in x.chunks_exact_mut(bias.len()) {
-        add(row, bias);
+        add_row(row, bias);
     }
 }
 
@@ -208,5 +224,13 @@ mod tests {
         add_bias(&mut rows, &[10.0, 20.0]);
         scale(&mut rows, 2.0);
         assert_eq!(rows, [22.0, 44.0, 26.0, 48.0]);
+    }
+
+    #[test]
+    fn addition_takes_every_number_once() {
+        let y: Vec<f32> = (0..10_000).map(|i| i as f32).collect();
+        let mut x = vec![1.0; y.len()];
+        add(&Pool::new(2).unwrap(), &mut x, &y);
+        assert!(x.iter().zip(&y).all(|(x, y)| *x == y + 1.0));
     }
 }

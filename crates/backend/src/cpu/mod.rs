@@ -314,6 +314,6 @@ impl Backend for Cpu {
 
     fn add(&mut self, x: &mut Rows, y: &[f32]) {
         let rows = x.rows;
-        add(x.values_mut(rows), y);
+        add(&self.pool, x.values_mut(rows), y);
     }
 }

@@ -30,17 +30,17 @@ pub enum Product {
 pub trait Reduce {
     type Error: From<crate::ModelError>;
 
-    /// `sums` holds this rank's subtrees, `[parts, rows * width]` f32; `total` gets everybody's
-    /// sum, `[rows * width]`, the same bits on every rank.
+    /// `sums` holds this rank's subtrees, `[parts, rows * width]` f32. Returns everybody's sum,
+    /// `[rows * width]`, the same bits on every rank: in `total`, or where `sums` is it already.
     ///
     /// # Errors
     /// Another rank is late or lost.
-    fn all_reduce(
+    fn all_reduce<'a>(
         &mut self,
         product: Product,
-        sums: &[f32],
-        total: &mut [f32],
-    ) -> Result<(), Self::Error>;
+        sums: &'a [f32],
+        total: &'a mut [f32],
+    ) -> Result<&'a [f32], Self::Error>;
 }
 
 /// What one step computes.

@@ -23,8 +23,8 @@ impl<B: Backend> Residual<B> {
         s: &mut Scratch<B>,
     ) -> Result<(), R::Error> {
         let numbers = backend.host(&s.x).len();
-        let total = &mut s.total[..numbers];
-        reduce.all_reduce(product, backend.host(&s.sums), total)?;
+        let sums = backend.host(&s.sums);
+        let total = reduce.all_reduce(product, sums, &mut s.total[..numbers])?;
         if self.bias.is_none() && self.norm.is_none() && config.residual_scale == 1.0 {
             backend.add(&mut s.x, total);
             return Ok(());
