@@ -39,6 +39,7 @@ def arguments():
     parser.add_argument("-r", "--rounds", type=int, default=5, help="medians are of this many")
     parser.add_argument("--runs", type=int, default=1, help="runs within a process, as one sample")
     parser.add_argument("--sinew", default="target/release/sinew", help="the binary to measure")
+    parser.add_argument("--read", metavar="BENCH", help="the kernels' example bench, for decode")
     # One test of llama.cpp in a process of its own; what the script calls itself with.
     parser.add_argument("--rival", choices=["on", "off"], help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -107,15 +108,26 @@ def rival(args):
 
 
 def measure(args, model, threads, prompt, generate, depth):
-    """Medians of both; llama.cpp's by attention mode."""
-    ours, theirs = [], {"on": [], "off": []}
+    """Medians of both, llama.cpp's in its better attention mode, and of a plain read."""
+    ours, theirs, reads = [], {"on": [], "off": []}, []
     for _ in range(args.rounds):
+        if args.read and generate:
+            reads.append(harness.read_rate(args.read, first_cpus(threads), threads))
         ours.append(sinew(args, model, threads, prompt, generate, depth))
         for attention, rates in theirs.items():
             rates.append(llama_cpp(args, model, threads, prompt, generate, depth, attention))
     medians = {mode: statistics.median(rates) for mode, rates in theirs.items()}
     better = max(medians, key=medians.get)
-    return statistics.median(ours), spread(ours), medians[better], spread(theirs[better]), better
+    read = statistics.median(reads) if reads else None
+    return statistics.median(ours), spread(ours), medians[better], spread(theirs[better]), better, read
+
+
+def shares_of_read(read, weights, rates):
+    """What decode reads of weights, as parts of a plain read of memory."""
+    if not read:
+        return ""
+    parts = " and ".join(f"{rate * weights / read:.0%}" for rate in rates)
+    return f" {parts} of {read / 1e9:.1f} GB/s |"
 
 
 def main():
@@ -130,9 +142,11 @@ def main():
     print(harness.sinew_version(args.sinew), end="; ")
     print(f"llama-cpp-python {llama_cpp.__version__}; ", end="")
     print(f"medians of {args.rounds} alternating runs, lowest to highest beside them\n")
-    print("| file | threads | test | Sinew t/s | llama.cpp t/s | attention | ratio |")
-    print("| --- | ---: | --- | ---: | ---: | --- | ---: |", flush=True)
+    reads = (" of a plain read |", " --- |") if args.read else ("", "")
+    print(f"| file | threads | test | Sinew t/s | llama.cpp t/s | attention | ratio |{reads[0]}")
+    print(f"| --- | ---: | --- | ---: | ---: | --- | ---: |{reads[1]}", flush=True)
     for model in args.model:
+        weights = harness.weight_bytes(args.sinew, model) if args.read else 0
         for threads in args.threads:
             for depth in args.n_depth:
                 for prompt, generate in [(args.n_prompt, 0), (0, args.n_gen)]:
@@ -140,13 +154,14 @@ def main():
                         continue
                     name = f"pp{prompt}" if prompt else f"tg{generate}"
                     name += f" @ d{depth}" if depth else ""
-                    ours, our_spread, theirs, their_spread, mode = measure(
+                    ours, our_spread, theirs, their_spread, mode, read = measure(
                         args, model, threads, prompt, generate, depth
                     )
                     print(
                         f"| {os.path.basename(model)} | {threads} | {name} "
                         f"| {ours:.1f} ({our_spread}) | {theirs:.1f} ({their_spread}) "
-                        f"| flash {mode} | {ours / theirs:.2f} |",
+                        f"| flash {mode} | {ours / theirs:.2f} |"
+                        f"{shares_of_read(read, weights, [ours, theirs])}",
                         flush=True,
                     )
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,13 +29,18 @@ def pin(cpus):
     return cpus and (lambda: os.sched_setaffinity(0, cpus))
 
 
-def child(command, cpus):
-    """Runs a command on its CPUs and returns what it printed as JSON."""
+def output(command, cpus):
+    """Runs a command on its CPUs and returns what it printed."""
     command = [str(part) for part in command]
-    done = subprocess.run(command, stdout=subprocess.PIPE, preexec_fn=pin(cpus))
+    done = subprocess.run(command, stdout=subprocess.PIPE, preexec_fn=pin(cpus), text=True)
     if done.returncode != 0:
         sys.exit(f"this ended with {done.returncode}, its errors are above: {' '.join(command)}")
-    return json.loads(done.stdout)
+    return done.stdout
+
+
+def child(command, cpus):
+    """Runs a command on its CPUs and returns what it printed as JSON."""
+    return json.loads(output(command, cpus))
 
 
 def require_sinew(binary):
@@ -45,6 +51,18 @@ def sinew(binary, cpus, options):
     """Tokens per second of one test of `sinew bench model`, after a run that does not count."""
     rows = child([binary, "bench", "model", *options, "-o", "json"], cpus)
     return rows[0]["median_ts"]
+
+
+def weight_bytes(binary, model):
+    """Bytes of a model's weights, as `sinew bench model` gives them."""
+    options = ["-m", model, "-p", 1, "-n", 0, "-r", 1, "-o", "json"]
+    return child([binary, "bench", "model", *options], None)[0]["model_size"]
+
+
+def read_rate(bench, cpus, threads):
+    """Bytes per second of a plain read of memory, by the kernels' example `bench`."""
+    found = re.search(r"/ +([0-9.]+) GB/s", output([bench, threads, "read"], cpus))
+    return float(found[1]) * 1e9
 
 
 def sinew_version(binary):
