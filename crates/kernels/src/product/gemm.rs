@@ -2,9 +2,11 @@
 //! first-level cache, then runs over its input rows in register tiles; then the next two panels
 //! against the same inputs, which by now are in its second-level cache.
 //!
-//! Sums are kept as `[rows, panels, 16]` between two runs of 256 columns.
+//! Sums are kept as `[rows, panels, 16]` between two runs of 256 columns. Behind the last run they go
+//! right to the output where they are all that it is made of.
 
 use super::access::{Access, Level};
+use super::block::{Block, Output, Sums};
 use super::gemv::FLOAT_RUN;
 use crate::format::{
     FloatFormat, Quantised, RECORD_TILES_MAX, TILE, TILE_COLS, tile_weights, with_float,
@@ -12,7 +14,6 @@ use crate::format::{
 };
 use crate::input::{Input, InputTile};
 use crate::isa::{Isa, Kernel, run};
-use crate::matrix::Matrix;
 use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -45,19 +46,14 @@ thread_local! {
     }));
 }
 
-/// The partial sums of columns `cols` for the panels and input rows: `sums` is
-/// `[rows, panels, 16]`.
-pub(super) fn sum_leaf(
-    isa: Isa,
-    matrix: &Matrix,
-    input: &Input,
-    panels: Range<usize>,
-    rows: Range<usize>,
-    cols: Range<usize>,
-    sums: &mut [f32],
-) {
-    assert_eq!(sums.len(), rows.len() * panels.len() * LANES);
-    sums.fill(0.0);
+/// The partial sums of a block: `sums` is `[rows, panels, 16]`, and scratch if there is an `output`.
+///
+/// # Safety
+/// The output has room for 16 numbers of each panel in each row, and nobody else uses them.
+pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, sums: &mut [f32], output: Option<Output>) {
+    let Block { matrix, input, panels, rows, cols } = block;
+    assert!(sums.len() == rows.len() * panels.len() * LANES && !cols.is_empty());
+    let mut sums = Sums { values: sums, panels: panels.len(), is_new: true, output: None };
     let pairs = panels.clone().step_by(PANELS).map(|first| Pair {
         data: std::array::from_fn(|p| matrix.panel((first + p).min(panels.end - 1))),
         count: PANELS.min(panels.end - first),
@@ -68,28 +64,33 @@ pub(super) fn sum_leaf(
             let tiles = cols.start / TILE_COLS..cols.end / TILE_COLS;
             for first in tiles.clone().step_by(RECORD_TILES_MAX) {
                 let tiles = first..tiles.end.min(first + RECORD_TILES_MAX);
+                sums.output = output.filter(|_| tiles.end * TILE_COLS == cols.end);
                 for pair in pairs.clone() {
                     run(isa, UnpackTiles::<T> {
                         pair, tiles: tiles.clone(), unpacked, format: PhantomData,
                     });
                     run(isa, TileSums::<T> {
                         unpacked, pair, tiles: tiles.clone(), x: input, rows: rows.clone(),
-                        sums, panels: panels.len(), format: PhantomData,
+                        sums: sums.reborrow(), format: PhantomData,
                     });
                 }
+                sums.is_new = false;
             }
         }, _ => with_float!(matrix.ty(), T => {
+            let end = cols.end;
             for first in cols.clone().step_by(FLOAT_RUN) {
-                let cols = first..cols.end.min(first + FLOAT_RUN);
+                let cols = first..end.min(first + FLOAT_RUN);
+                sums.output = output.filter(|_| cols.end == end);
                 for pair in pairs.clone() {
                     run(isa, UnpackFloats::<T> {
                         pair, cols: cols.clone(), unpacked, format: PhantomData,
                     });
                     run(isa, FloatSums {
-                        unpacked, pair, cols: cols.clone(), x: input, rows: rows.clone(), sums,
-                        panels: panels.len(),
+                        unpacked, pair, cols: cols.clone(), x: input, rows: rows.clone(),
+                        sums: sums.reborrow(),
                     });
                 }
+                sums.is_new = false;
             }
         }, _ => unreachable!("no matrix of type {} can be made", matrix.ty())));
     });
@@ -170,9 +171,7 @@ struct TileSums<'a, T> {
     tiles: Range<usize>,
     x: &'a Input,
     rows: Range<usize>,
-    sums: &'a mut [f32],
-    /// Of the whole task.
-    panels: usize,
+    sums: Sums<'a>,
     format: PhantomData<T>,
 }
 
@@ -224,23 +223,28 @@ impl<T: Quantised> TileSums<'_, T> {
         let tiles = self.x.tiles();
         assert!(tiles.len() >= self.tiles.end * inputs && self.rows.end <= inputs);
         assert!(first + R <= self.rows.len() && panel + P <= self.pair.count);
-        let (panels, start) = (self.panels, self.pair.at + panel);
-        let at = |p: usize, r: usize| ((first + r) * panels + start + p) * LANES;
-        assert!(self.sums.len() >= at(P - 1, R - 1) + LANES);
-        let sums = self.sums.as_mut_ptr();
+        let start = self.pair.at + panel;
+        assert!(self.sums.values.len() >= self.rows.len() * self.sums.panels * LANES);
+        assert!(start + P <= self.sums.panels);
+        let (from, from_stride) = self.sums.source(first, start);
+        let (to, to_stride) = self.sums.target(first, start);
         // SAFETY: every vector of sums and every input tile lies inside its slice, as asserted
-        // above.
+        // above; the caller of `sum_leaf` promises the output.
         unsafe {
             let zero = s.splat(0.0);
-            let mut acc =
-                array_of!(R, [zero; P], r => array_of!(P, zero, p => s.load(sums.add(at(p, r)))));
+            let mut acc = [[zero; P]; R];
+            if !self.sums.is_new {
+                acc = array_of!(R, [zero; P], r => {
+                    array_of!(P, zero, p => s.load(from.add(r * from_stride + p * LANES)))
+                });
+            }
             for (slot, tile) in self.tiles.clone().enumerate() {
                 let x = tiles.as_ptr().add(tile * inputs + self.rows.start + first);
                 self.add_tile::<S, P, R>(s, panel, slot, x, &mut acc);
             }
             for r in 0..R {
                 for p in 0..P {
-                    s.store(sums.add(at(p, r)), acc[r][p]);
+                    s.store(to.add(r * to_stride + p * LANES), acc[r][p]);
                 }
             }
         }
@@ -355,9 +359,7 @@ struct FloatSums<'a> {
     cols: Range<usize>,
     x: &'a Input,
     rows: Range<usize>,
-    sums: &'a mut [f32],
-    /// Of the whole task.
-    panels: usize,
+    sums: Sums<'a>,
 }
 
 impl Kernel for FloatSums<'_> {
@@ -408,12 +410,13 @@ impl FloatSums<'_> {
         let row = self.rows.start + first;
         assert!(floats.len() >= (row + R - 1) * width + self.cols.end);
         assert!(panel + P <= self.pair.count && self.cols.len() <= FLOAT_RUN);
-        let (panels, start) = (self.panels, self.pair.at + panel);
-        let at = |p: usize, r: usize| ((first + r) * panels + start + p) * LANES;
-        assert!(self.sums.len() >= at(P - 1, R - 1) + LANES);
-        let sums = self.sums.as_mut_ptr();
+        let start = self.pair.at + panel;
+        assert!(self.sums.values.len() >= self.rows.len() * self.sums.panels * LANES);
+        assert!(start + P <= self.sums.panels);
+        let (from, from_stride) = self.sums.source(first, start);
+        let (to, to_stride) = self.sums.target(first, start);
         // SAFETY: every vector of sums, every column of the run and every input number lies inside
-        // its slice, as asserted above.
+        // its slice, as asserted above; the caller of `sum_leaf` promises the output.
         unsafe {
             let x = floats.as_ptr().add(row * width + self.cols.start);
             let mut acc = [[s.splat(0.0); P]; R];
@@ -430,8 +433,11 @@ impl FloatSums<'_> {
             }
             for r in 0..R {
                 for p in 0..P {
-                    let sum = sums.add(at(p, r));
-                    s.store(sum, s.add(s.load(sum), acc[r][p]));
+                    let sum = match self.sums.is_new {
+                        true => s.splat(0.0),
+                        false => s.load(from.add(r * from_stride + p * LANES)),
+                    };
+                    s.store(to.add(r * to_stride + p * LANES), s.add(sum, acc[r][p]));
                 }
             }
         }

@@ -20,6 +20,7 @@
 //! the rows beside it, the shard's borders or the machine.
 
 mod access;
+mod block;
 mod few;
 mod gemm;
 mod gemv;
@@ -38,6 +39,7 @@ use crate::pool::Pool;
 use crate::shared::SharedMut;
 use crate::simd::LANES;
 use access::Access;
+use block::{Block, Output};
 use gemv::OneRow;
 use parts::{Leaves, Stack};
 use std::cell::RefCell;
@@ -183,6 +185,16 @@ fn panels_a_task(products: &[Product], threads: usize) -> usize {
     if fair >= GEMM_PANELS { GEMM_PANELS } else { (fair / 2 * 2).max(2) }
 }
 
+/// The partial sums of one leaf, of several rows: `sums` is `[rows, panels, 16]`.
+fn sum_leaf(isa: Isa, block: Block, sums: &mut [f32]) {
+    let Block { matrix, input, ref panels, ref cols, .. } = block;
+    match Way::of(input, matrix) {
+        Way::Few => few::sum_leaf(isa, matrix, input, panels.clone(), cols.clone(), sums),
+        // SAFETY: there is no output.
+        _ => unsafe { gemm::sum_leaf(isa, block, sums, None) },
+    }
+}
+
 /// How weights meet input rows.
 #[derive(Clone, Copy)]
 enum Way {
@@ -248,40 +260,40 @@ impl<'a> Plan<'a> {
     fn several_rows(&self, isa: Isa, leaves: Leaves, panels: Range<usize>, rows: Range<usize>) {
         let len = rows.len() * panels.len() * LANES;
         let Leaves { leaf_ends, part_ends } = leaves;
+        let (matrix, input) = (self.matrix, self.input);
+        let block = Block { matrix, input, panels, rows, cols: 0..matrix.cols() };
         thread_local! {
             static STACK: RefCell<Stack> = RefCell::new(Stack::new());
         }
         STACK.with_borrow_mut(|stack| {
             stack.clear();
+            if let (Way::Many, [_], Some(output)) =
+                (Way::of(input, matrix), leaf_ends, self.output(&block))
+            {
+                // SAFETY: it is this task's part of the output.
+                return unsafe { gemm::sum_leaf(isa, block, stack.push(len), Some(output)) };
+            }
             let mut first_leaf = 0;
             for (part, &last_leaf) in part_ends.iter().enumerate() {
                 for leaf in first_leaf..last_leaf {
                     let start = if leaf == 0 { 0 } else { leaf_ends[leaf - 1] };
-                    let cols = start..leaf_ends[leaf];
-                    let sums = stack.push(len);
-                    self.sum_leaf(isa, panels.clone(), rows.clone(), cols, sums);
+                    let block = Block { cols: start..leaf_ends[leaf], ..block.clone() };
+                    sum_leaf(isa, block, stack.push(len));
                     stack.merge(len, leaf - first_leaf, last_leaf - first_leaf);
                 }
-                self.write(part, &panels, &rows, stack.pop(len));
+                self.write(part, &block.panels, &block.rows, stack.pop(len));
                 first_leaf = last_leaf;
             }
         });
     }
 
-    /// The partial sums of one leaf, of several rows: `sums` is `[rows, panels, 16]`.
-    fn sum_leaf(
-        &self,
-        isa: Isa,
-        panels: Range<usize>,
-        rows: Range<usize>,
-        cols: Range<usize>,
-        sums: &mut [f32],
-    ) {
-        let (matrix, input) = (self.matrix, self.input);
-        match Way::of(input, matrix) {
-            Way::Few => few::sum_leaf(isa, matrix, input, panels, cols, sums),
-            _ => gemm::sum_leaf(isa, matrix, input, panels, rows, cols, sums),
-        }
+    /// Where a block's sums go if there is one part, unless its last panel is not a whole one.
+    fn output(&self, block: &Block) -> Option<Output> {
+        let stride = self.matrix.rows();
+        let first = block.rows.start * stride + block.panels.start * LANES;
+        // SAFETY: the block lies inside the output, `[rows, outputs]`.
+        let first = SharedMut::new(unsafe { self.out.ptr().add(first) });
+        (block.panels.end * LANES <= stride).then_some(Output { first, stride })
     }
 
     /// Copies `[rows, panels, 16]` sums to their places in the output of `part`.
