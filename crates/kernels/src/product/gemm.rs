@@ -2,8 +2,8 @@
 //! first-level cache, then runs over its input rows in register tiles; then the next two panels
 //! against the same inputs, which by now are in its second-level cache.
 //!
-//! Sums are kept as `[rows, panels, 16]` between two runs of 256 columns. Behind the last run they go
-//! right to the output where they are all that it is made of.
+//! Sums are kept as `[rows, panels, 16]` between two runs of 256 columns. Behind the last run they
+//! go right to the output where they are all that it is made of.
 
 use super::access::{Access, Level};
 use super::block::{Block, Output, Sums};
@@ -46,7 +46,8 @@ thread_local! {
     }));
 }
 
-/// The partial sums of a block: `sums` is `[rows, panels, 16]`, and scratch if there is an `output`.
+/// The partial sums of a block: `sums` is `[rows, panels, 16]`, and scratch if there is an
+/// `output`.
 ///
 /// # Safety
 /// The output has room for 16 numbers of each panel in each row, and nobody else uses them.
