@@ -183,7 +183,10 @@ impl<'a, B: Backend> Loader<'a, B> {
     /// # Errors
     /// There is one in `layers`, all of whose known tensors have been loaded.
     pub fn check_all_read(&self, arch: &str, layers: &Range<usize>) -> Result<(), ModelError> {
-        let of_layers = |name: &str| names::layer_of(name).is_some_and(|at| layers.contains(&at));
+        let of_layers = |name: &str| {
+            let redundant = names::REDUNDANT.iter().any(|redundant| name.ends_with(redundant));
+            !redundant && names::layer_of(name).is_some_and(|at| layers.contains(&at))
+        };
         let mut names = self.source.directory().tensors().iter().map(|tensor| &tensor.name);
         match names.find(|name| of_layers(name) && !self.read.contains(*name)) {
             None => Ok(()),

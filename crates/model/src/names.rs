@@ -13,6 +13,10 @@ pub const CHOICE_BIAS: &str = "exp_probs_b";
 pub const ROPE_FACTORS_SHORT: &str = "rope_factors_short.weight";
 pub const ROPE_FACTORS_LONG: &str = "rope_factors_long.weight";
 
+/// Tensors of a layer that say nothing new: DeepSeek's up-projections of keys and values once more,
+/// as one, and frequencies that are computed.
+pub const REDUNDANT: [&str; 2] = ["attn_kv_b.weight", "attn_rot_embd.weight"];
+
 pub fn layer(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.weight")
 }
