@@ -46,7 +46,7 @@ pub(crate) fn ways(
 ) -> Result<Vec<Way>, Error> {
     let way = |strategy| {
         let stages = stages(model, shares, strategy, options)?;
-        let tokens_per_sec = tokens_per_sec(model, nodes, shares, &stages);
+        let tokens_per_sec = tokens_per_sec(model, nodes, shares, &stages, options.ring);
         Ok(Way { stages, tokens_per_sec })
     };
     if !is_free(options) || nodes.len() == 1 {
@@ -55,7 +55,8 @@ pub(crate) fn ways(
     let mut ways = vec![way(Strategy::Tensor)?];
     // A model may have too few layers for stages, or a node no share; then tensors it is.
     ways.extend(way(Strategy::Pipeline));
-    if nodes.len() > 3 {
+    // The ring that tensors need is the one of a pipeline as well; a hybrid needs other links.
+    if nodes.len() > 3 && !options.ring {
         ways.extend(way(Strategy::Hybrid));
     }
     let rate = |way: &Way| way.tokens_per_sec.unwrap_or(0.0);
@@ -80,6 +81,7 @@ pub(crate) fn tokens_per_sec(
     nodes: &[Node],
     shares: &[u32],
     stages: &[Stage],
+    ring: bool,
 ) -> Option<f64> {
     let link = slowest_link(nodes)?;
     let layers = model.weights.layers.len();
@@ -92,6 +94,7 @@ pub(crate) fn tokens_per_sec(
         added: 1.0,
         message_secs: link.message_secs,
         bytes_per_sec: link.bytes_per_sec,
+        ring,
     };
     let all: u64 = model.weights.layers.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes));
     let head = model.weights.head as f64 / all.saturating_add(model.weights.head).max(1) as f64;
@@ -207,6 +210,17 @@ mod tests {
         ] {
             let plan = planned(&nodes(count, message_us));
             assert_eq!(stages_of(&plan), expected, "{count} at {message_us} us: {:?}", plan.why);
+        }
+    }
+
+    #[test]
+    fn a_ring_makes_a_pipeline_sooner() {
+        for (message_us, ring, expected) in
+            [(3.0, true, vec![]), (150.0, false, vec![]), (150.0, true, vec![1, 1, 1, 1])]
+        {
+            let options = Options { ring, ..Options::default() };
+            let plan = plan(&model(), &nodes(4, message_us), &options).unwrap();
+            assert_eq!(stages_of(&plan), expected, "{message_us} us: {:?}", plan.why);
         }
     }
 

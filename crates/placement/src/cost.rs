@@ -20,6 +20,8 @@ pub struct Costs {
     pub message_secs: f64,
     /// Of a link, in each direction.
     pub bytes_per_sec: f64,
+    /// Whether sums of four ranks and more go round a ring.
+    pub ring: bool,
 }
 
 /// The sizes of a model that matter here.
@@ -31,6 +33,9 @@ pub struct Shape {
     /// The output head's part of the weights, 0 to 1, which is its part of a decoded token's time.
     pub head: f64,
 }
+
+/// Fewer have no ring that leaves out a link.
+const RING_RANKS_MIN: usize = 4;
 
 /// Above this, an all-reduce goes in two phases, each of its share of the bytes.
 const ONE_SHOT_BYTES_MAX: f64 = 65536.0;
@@ -97,6 +102,11 @@ impl Costs {
             return 0.0;
         }
         let (bytes, peers) = ((4 * shape.width * rows) as f64, (ranks - 1) as f64);
+        if self.ring && ranks >= RING_RANKS_MIN {
+            // Each rank's part of the sums goes past all others, and its total once more.
+            let hop = self.message_secs + bytes / ranks as f64 / self.bytes_per_sec;
+            return 2.0 * peers * hop;
+        }
         if bytes <= ONE_SHOT_BYTES_MAX {
             return self.message_secs + peers * bytes / self.bytes_per_sec;
         }
@@ -122,6 +132,7 @@ mod tests {
             added,
             message_secs: message_us * 1e-6,
             bytes_per_sec: 1e10,
+            ring: false,
         }
     }
 
@@ -148,6 +159,16 @@ mod tests {
         near(costs(2.0, 1.0).decode(&SHAPE, &two), 0.016 + 34.0 * 2e-6 + bytes);
         near(costs(2.0, 0.8).decode(&SHAPE, &two), 0.032 / 1.8 + 34.0 * 2e-6 + bytes);
         assert!(costs(1000.0, 1.0).decode(&SHAPE, &two) > 0.032);
+    }
+
+    #[test]
+    fn a_sum_goes_round_a_ring_twice() {
+        let (four, three) = (stages(&[(4, 16)]), stages(&[(3, 16)]));
+        let ring = Costs { ring: true, ..costs(10.0, 1.0) };
+        // 33 sums, of 2 KiB a hop.
+        let hops = 33.0 * 6.0 * (1e-5 + 2048.0 / 1e10);
+        near(ring.decode(&SHAPE, &four), 0.008 + hops + 1e-5);
+        near(ring.decode(&SHAPE, &three), costs(10.0, 1.0).decode(&SHAPE, &three));
     }
 
     #[test]

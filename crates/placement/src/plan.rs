@@ -39,6 +39,8 @@ pub struct Options {
     pub cache_type: CacheType,
     pub context_tokens: Option<usize>,
     pub sequences_max: Option<usize>,
+    /// Whether not every two nodes can link, so that sums of four and more go round a ring.
+    pub ring: bool,
 }
 
 /// Who holds which share.

@@ -197,6 +197,7 @@ fn predict(
         added: ((added - 1.0) / further).clamp(0.0, 1.0),
         message_secs: link.message_secs,
         bytes_per_sec: link.bytes_per_sec,
+        ring: false,
     };
     let layers: u64 = model.weights.layers.iter().sum();
     let shape = Shape {

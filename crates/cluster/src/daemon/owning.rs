@@ -49,6 +49,7 @@ impl Daemon {
             cache_type: request.cache_type,
             context_tokens: request.context_tokens,
             sequences_max: request.sequences_max,
+            ring: false,
         };
         if request.transport == Transport::Shm && request.links.is_some_and(|links| links > 1) {
             let text = "shared memory is one link: leave --links or --transport shm out";
@@ -248,6 +249,7 @@ impl Daemon {
             cache_type: owned.prepared.request.cache_type,
             context_tokens: Some(fixed.context_tokens),
             sequences_max: Some(fixed.sequences_max),
+            ring: false,
         };
         match plan(&owned.prepared.model, &candidates, &options) {
             Ok(plan) => {
@@ -279,16 +281,23 @@ impl Daemon {
         candidates.sort_by_key(place);
         let (fixed, stages) = (owned.machine.fixed(), owned.machine.stages());
         let asked = &owned.prepared.request;
+        // A ring over all serves tensors and a pipeline alike, so the faster one is chosen anew.
+        let is_free = asked.strategy == Strategy::Auto
+            && asked.stages.is_none()
+            && asked.stage_layers.is_none()
+            && stages.iter().all(|stage| stage.ranks == 1);
+        let kept = Some(stages).filter(|stages| !is_free && !stages.is_empty());
         let options = placement::Options {
             nodes: Some(order.len()),
             shares: asked.shares.is_some().then(|| order.iter().map(|at| at.1).collect()),
-            strategy: Strategy::Tensor,
-            stages: (!stages.is_empty()).then(|| stages.iter().map(|stage| stage.ranks).collect()),
+            strategy: if is_free { Strategy::Auto } else { Strategy::Tensor },
+            stages: kept.map(|stages| stages.iter().map(|stage| stage.ranks).collect()),
             stage_layers: asked.stage_layers.clone(),
             experts: asked.experts,
             cache_type: asked.cache_type,
             context_tokens: Some(fixed.context_tokens),
             sequences_max: Some(fixed.sequences_max),
+            ring: true,
         };
         match plan(&owned.prepared.model, &candidates, &options) {
             Ok(plan) => {
