@@ -25,7 +25,7 @@ use crate::{Encryption, HostId, Preference, Secret};
 const MAGIC: [u8; 8] = *b"sinewlnk";
 
 /// Changes with any change of the greeting or of the frames behind it.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 const BODY_BYTES: usize = 192;
 const MAC_BYTES: usize = 32;
