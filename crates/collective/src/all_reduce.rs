@@ -63,7 +63,7 @@ impl Group {
         let mut scratch = std::mem::take(&mut self.scratch);
         let reduced = match self.is_sparse() || self.options().algorithm == Algorithm::Ring {
             true => self.ring_reduce(plan, parts, len, &mut scratch),
-            false => self.scatter(plan, parts, len, &mut scratch),
+            false => self.scatter(plan, parts, len, 0..len, &mut scratch),
         };
         let done = reduced.map(|sums| own.copy_from_slice(sums));
         self.scratch = scratch;
@@ -125,27 +125,36 @@ impl Group {
         scratch: &mut Vec<f32>,
     ) -> Result<(), CollectiveError> {
         let (len, rank, ranks) = (total.len(), self.rank(), self.ranks());
-        let own = self.scatter(plan, parts, len, scratch)?;
-        total[chunk(rank, ranks, len)].copy_from_slice(own);
-        self.exchange(Op::AllGather, &mut Slices::new(total, |peer| chunk(peer, ranks, len), rank))
+        let run_len = self.run_len(len);
+        for (at, total) in total.chunks_mut(run_len).enumerate() {
+            let (start, run_len) = (at * run_len, total.len());
+            let own = self.scatter(plan, parts, len, start..start + run_len, scratch)?;
+            let span = |peer| chunk(peer, ranks, run_len);
+            total[span(rank)].copy_from_slice(own);
+            self.exchange(Op::AllGather, &mut Slices::new(total, span, rank))?;
+        }
+        Ok(())
     }
 
-    /// The first of the two phases: returns this rank's chunk of the total, in `scratch`.
+    /// The first of the two phases, for the elements `run` of each part of `len`: returns this
+    /// rank's chunk of the run's total, in `scratch`.
     fn scatter<'a>(
         &mut self,
         plan: &ReducePlan,
         parts: &[f32],
         len: usize,
+        run: Range<usize>,
         scratch: &'a mut Vec<f32>,
     ) -> Result<&'a [f32], CollectiveError> {
         let (rank, ranks) = (self.rank(), self.ranks());
-        let own = chunk(rank, ranks, len);
-        let vectors = grown(scratch, plan.parts_total() * own.len());
+        let own = chunk(rank, ranks, run.len());
+        let (chunk_len, start) = (own.len(), run.start + own.start);
+        let vectors = grown(scratch, plan.parts_total() * chunk_len);
         for (place, part) in plan.places(rank).zip(parts.chunks_exact(len)) {
-            vectors[scale(place..place + 1, own.len())].copy_from_slice(&part[own.clone()]);
+            vectors[scale(place..place + 1, chunk_len)]
+                .copy_from_slice(&part[start..][..chunk_len]);
         }
-        let chunk_len = own.len();
-        let mut scatter = Scatter { plan, parts, vectors, len, chunk_len, ranks };
+        let mut scatter = Scatter { plan, parts, vectors, len, run, chunk_len, ranks };
         self.exchange(Op::ReduceScatter, &mut scatter)?;
         plan.finish(vectors, chunk_len);
         Ok(&vectors[..chunk_len])
@@ -208,7 +217,7 @@ impl Payload for OneShot<'_> {
     }
 }
 
-/// To each peer its chunk of the own parts; from each peer its parts of the own chunk.
+/// To each peer its chunk of the own parts' run; from each peer its parts of the own chunk.
 struct Scatter<'a> {
     plan: &'a ReducePlan,
     /// `[own parts, len]`.
@@ -216,23 +225,24 @@ struct Scatter<'a> {
     /// `[parts_total, chunk_len]`.
     vectors: &'a mut [f32],
     len: usize,
+    run: Range<usize>,
     chunk_len: usize,
     ranks: usize,
 }
 
 impl Payload for Scatter<'_> {
     fn outgoing(&self, peer: usize) -> Option<usize> {
-        bytes_of(self.parts.len() / self.len * chunk(peer, self.ranks, self.len).len())
+        bytes_of(self.parts.len() / self.len * chunk(peer, self.ranks, self.run.len()).len())
     }
 
     fn fill(&mut self, peer: usize, offset: usize, bytes: &mut [u8]) {
-        let chunk = chunk(peer, self.ranks, self.len);
+        let chunk = chunk(peer, self.ranks, self.run.len());
         let mut at = offset / 4;
         let mut rest = bytes;
         while !rest.is_empty() {
             let (part, column) = (at / chunk.len(), at % chunk.len());
             let run = (chunk.len() - column).min(rest.len() / 4);
-            let start = part * self.len + chunk.start + column;
+            let start = part * self.len + self.run.start + chunk.start + column;
             let (bytes, after) = rest.split_at_mut(4 * run);
             put_f32(bytes, &self.parts[start..start + run]);
             at += run;
