@@ -24,8 +24,7 @@ pub fn rms_norm(pool: &Pool, x: &[f32], gain: &[f32], eps: f32, out: &mut [f32])
     for_each_run(pool, x.len() / dim, dim, |row| {
         // SAFETY: the row lies inside `out`, and no other task has it.
         let out = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * dim), dim) };
-        out.copy_from_slice(&x[row * dim..][..dim]);
-        run(isa, Normalise { x: out, gain, eps });
+        run(isa, Normalise { x: &x[row * dim..][..dim], gain, eps, out });
     });
 }
 
@@ -41,7 +40,7 @@ pub fn rms_norm_in_place(pool: &Pool, x: &mut [f32], gain: &[f32], eps: f32) {
     for_each_run(pool, rows, dim, |row| {
         // SAFETY: the row lies inside `x`, and no other task has it.
         let x = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * dim), dim) };
-        run(isa, Normalise { x, gain, eps });
+        run(isa, NormaliseInPlace { x, gain, eps });
     });
 }
 
@@ -96,9 +95,10 @@ pub fn scale(x: &mut [f32], factor: f32) {
 }
 
 struct Normalise<'a> {
-    x: &'a mut [f32],
+    x: &'a [f32],
     gain: &'a [f32],
     eps: f32,
+    out: &'a mut [f32],
 }
 
 impl Kernel for Normalise<'_> {
@@ -106,17 +106,41 @@ impl Kernel for Normalise<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let mut sums = [s.splat(0.0); 4];
-        for (index, x) in self.x.chunks(LANES).enumerate() {
-            let v = load_padded(s, x);
-            sums[index % 4] = s.fma(v, v, sums[index % 4]);
+        let scale = scale_of(s, self.x, self.eps);
+        for ((out, x), gain) in self.out.iter_mut().zip(self.x).zip(self.gain) {
+            *out = x * scale * gain;
         }
-        let sum = s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])));
-        let scale = 1.0 / (sum / self.x.len() as f32 + self.eps).sqrt();
+    }
+}
+
+struct NormaliseInPlace<'a> {
+    x: &'a mut [f32],
+    gain: &'a [f32],
+    eps: f32,
+}
+
+impl Kernel for NormaliseInPlace<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let scale = scale_of(s, self.x, self.eps);
         for (x, gain) in self.x.iter_mut().zip(self.gain) {
             *x = *x * scale * gain;
         }
     }
+}
+
+/// What a row is multiplied with: `1 / sqrt(mean(x²) + eps)`.
+#[inline(always)]
+fn scale_of<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
+    let mut sums = [s.splat(0.0); 4];
+    for (index, x) in x.chunks(LANES).enumerate() {
+        let v = load_padded(s, x);
+        sums[index % 4] = s.fma(v, v, sums[index % 4]);
+    }
+    let sum = s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])));
+    1.0 / (sum / x.len() as f32 + eps).sqrt()
 }
 
 /// A vector of up to 16 numbers, zeros behind them.
@@ -214,7 +238,7 @@ mod tests {
             let mut out = x.clone();
             run(isa, AddScaled { x: &mut out, y: &y, factor: 0.3 });
             run(isa, Add { x: &mut out, y: &y });
-            run(isa, Normalise { x: &mut out, gain: &y, eps: 1e-6 });
+            run(isa, NormaliseInPlace { x: &mut out, gain: &y, eps: 1e-6 });
             out
         };
         for isa in Isa::available() {
