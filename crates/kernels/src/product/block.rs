@@ -3,7 +3,7 @@
 use crate::input::Input;
 use crate::matrix::Matrix;
 use crate::shared::SharedMut;
-use crate::simd::LANES;
+use crate::simd::{LANES, Simd, array_of};
 use std::ops::Range;
 
 /// Where a task's sums go: its first row and panel, and the distance of the next row, in numbers.
@@ -23,38 +23,119 @@ pub(super) struct Block<'a> {
     pub cols: Range<usize>,
 }
 
-/// A task's sums before and after a run of columns.
+/// A task's sums of a leaf before and after a run of its columns, above those of the subtrees that
+/// it completes.
 pub(super) struct Sums<'a> {
-    /// `[rows, panels, 16]`
-    pub values: &'a mut [f32],
-    pub panels: usize,
-    /// Whether they are zero, whatever `values` hold.
-    pub is_new: bool,
-    /// Where they go instead of back to `values`.
-    pub output: Option<Output>,
+    /// `[merges + 1, rows, panels, 16]`, the leaf's own the last; what it is merged into is left in
+    /// the first.
+    values: &'a mut [f32],
+    /// How many subtrees to the leaf's left its sums are merged with.
+    merges: usize,
+    rows: usize,
+    panels: usize,
+    /// Whether the leaf's are zero, whatever `values` hold.
+    pub is_first: bool,
+    /// Whether no column of the leaf is left behind this run.
+    pub is_last: bool,
+    /// Where the merged sums go instead of back to `values`.
+    output: Option<Output>,
 }
 
-impl Sums<'_> {
+impl<'a> Sums<'a> {
+    /// Of a block's next leaf; `values` and `merges` are as in the fields.
+    pub fn new(
+        block: &Block,
+        values: &'a mut [f32],
+        merges: usize,
+        output: Option<Output>,
+    ) -> Self {
+        let (rows, panels) = (block.rows.len(), block.panels.len());
+        Sums { values, merges, rows, panels, is_first: true, is_last: false, output }
+    }
+
     pub fn reborrow(&mut self) -> Sums<'_> {
         Sums { values: &mut *self.values, ..*self }
     }
 
-    /// Where those of a row from a panel on lie, and the distance of the next row.
-    pub fn source(&self, row: usize, panel: usize) -> (*const f32, usize) {
-        let at = (row * self.panels + panel) * LANES;
-        (self.values[at..].as_ptr(), self.panels * LANES)
+    /// Numbers of one leaf or subtree.
+    fn len(&self) -> usize {
+        self.rows * self.panels * LANES
     }
 
-    /// Where they go.
-    pub fn target(&mut self, row: usize, panel: usize) -> (*mut f32, usize) {
-        match self.output {
-            Some(Output { first, stride }) => {
+    /// The leaf's sums of `R` rows and `P` panels from a row and a panel on.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[inline(always)]
+    pub fn load<S: Simd, const P: usize, const R: usize>(
+        &self,
+        s: S,
+        row: usize,
+        panel: usize,
+    ) -> [[S::F; P]; R] {
+        self.check(row + R, panel + P);
+        let zero = s.splat(0.0);
+        if self.is_first {
+            return [[zero; P]; R];
+        }
+        let at = self.merges * self.len() + (row * self.panels + panel) * LANES;
+        let from = self.values.as_ptr();
+        // SAFETY: the block is inside, as checked.
+        unsafe {
+            array_of!(R, [zero; P], r => {
+                array_of!(P, zero, p => s.load(from.add(at + (r * self.panels + p) * LANES)))
+            })
+        }
+    }
+
+    /// Puts them back, or merges them and puts the result where it belongs if these are all of the
+    /// leaf's columns.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    ///
+    /// # Safety
+    /// The output has room for 16 numbers of each panel in each row, and nobody else uses them.
+    #[inline(always)]
+    pub unsafe fn store<S: Simd, const P: usize, const R: usize>(
+        &mut self,
+        s: S,
+        row: usize,
+        panel: usize,
+        mut sums: [[S::F; P]; R],
+    ) {
+        self.check(row + R, panel + P);
+        let (len, row_len) = (self.len(), self.panels * LANES);
+        let at = row * row_len + panel * LANES;
+        let first = self.values.as_mut_ptr();
+        let merges = if self.is_last { self.merges } else { 0 };
+        let (to, stride) = match self.output {
+            Some(Output { first, stride }) if self.is_last => {
                 (first.ptr().wrapping_add(row * stride + panel * LANES), stride)
             }
-            None => {
-                let at = (row * self.panels + panel) * LANES;
-                (self.values[at..].as_mut_ptr(), self.panels * LANES)
+            _ => (first.wrapping_add((self.merges - merges) * len + at), row_len),
+        };
+        // SAFETY: the block is inside, as checked; the caller promises the output.
+        unsafe {
+            for below in 1..=merges {
+                let left = first.add((self.merges - below) * len + at);
+                for r in 0..R {
+                    for p in 0..P {
+                        let left = s.load(left.add(r * row_len + p * LANES));
+                        sums[r][p] = s.add(left, sums[r][p]);
+                    }
+                }
+            }
+            for r in 0..R {
+                for p in 0..P {
+                    s.store(to.add(r * stride + p * LANES), sums[r][p]);
+                }
             }
         }
+    }
+
+    fn check(&self, row_end: usize, panel_end: usize) {
+        assert!(row_end <= self.rows && panel_end <= self.panels);
+        assert!(self.values.len() == (self.merges + 1) * self.len());
     }
 }

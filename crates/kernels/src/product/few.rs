@@ -3,12 +3,12 @@
 //! rows. Unpacking into the cache, as for many rows, takes longer than a few rows' products do.
 
 use super::access::{Access, Level};
+use super::block::{Block, Sums};
 use super::gemv::add_tile;
 use crate::format::{Quantised, TILE, TILE_COLS, tile_weights, with_quantised};
-use crate::input::{FEW_ROWS, Input, InputTile};
+use crate::input::{FEW_ROWS, InputTile};
 use crate::isa::{Isa, Kernel, run};
-use crate::matrix::Matrix;
-use crate::simd::{LANES, Simd, array_of};
+use crate::simd::{Simd, array_of};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -16,28 +16,22 @@ use std::ops::Range;
 /// is further away than with one row (NOTES.md).
 pub(super) const ACCESS: Access = Access { streams: 1, ahead: 8192, level: Level::L2 };
 
-/// The partial sums of columns `cols` for the panels and all input rows: `sums` is
-/// `[rows, panels, 16]`. The weights must be of a quantised type.
-pub(super) fn sum_leaf(
-    isa: Isa,
-    matrix: &Matrix,
-    input: &Input,
-    panels: Range<usize>,
-    cols: Range<usize>,
-    sums: &mut [f32],
-) {
-    let rows = input.rows();
-    assert!((1..=FEW_ROWS).contains(&rows) && sums.len() == rows * panels.len() * LANES);
+/// Sums a block's leaf, which must be of a quantised type and all input rows, and merges it.
+///
+/// # Safety
+/// As for [`Sums::store`].
+pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, mut sums: Sums) {
+    let Block { matrix, input, panels, rows, cols } = block;
+    assert!(rows == (0..input.rows()) && (1..=FEW_ROWS).contains(&rows.len()));
+    sums.is_last = true;
     let tiles = input.tiles();
-    let stride = panels.len();
     for (at, panel) in panels.enumerate() {
         let panel = matrix.panel(panel);
         with_quantised!(matrix.ty(), T => {
             let record_cols = T::TILES * TILE_COLS;
             let records = cols.start / record_cols..cols.end / record_cols;
-            let format = PhantomData;
-            let sums = &mut sums[at * LANES..];
-            run(isa, FewRows::<T> { panel, tiles, rows, records, sums, stride, format })
+            let (rows, sums, format) = (rows.len(), sums.reborrow(), PhantomData);
+            run(isa, FewRows::<T> { panel, tiles, rows, records, sums, at, format })
         }, _ => unreachable!("float weights of type {} take another way", matrix.ty()));
     }
 }
@@ -48,9 +42,9 @@ struct FewRows<'a, T> {
     tiles: &'a [InputTile],
     rows: usize,
     records: Range<usize>,
-    /// Sixteen of each row, `stride` times 16 apart.
-    sums: &'a mut [f32],
-    stride: usize,
+    sums: Sums<'a>,
+    /// The panel's place among those of the sums.
+    at: usize,
     format: PhantomData<T>,
 }
 
@@ -58,11 +52,10 @@ impl<T: Quantised> Kernel for FewRows<'_, T> {
     type Out = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    fn run<S: Simd>(mut self, s: S) {
         let rows = self.rows;
         assert!(rows <= FEW_ROWS && self.tiles.len() >= self.records.end * T::TILES * rows);
         assert!(self.panel.len() >= self.records.end * T::RECORD);
-        assert!(self.sums.len() >= (rows - 1) * self.stride * LANES + LANES);
         let share = T::RECORD / T::TILES;
         let mut acc = [s.splat(0.0); FEW_ROWS];
         for index in self.records {
@@ -86,8 +79,8 @@ impl<T: Quantised> Kernel for FewRows<'_, T> {
             }
         }
         for row in 0..rows {
-            // SAFETY: every row's vector of sums lies inside the slice, as asserted above.
-            unsafe { s.store(self.sums.as_mut_ptr().add(row * self.stride * LANES), acc[row]) };
+            // SAFETY: the caller of `sum_leaf` promises the output.
+            unsafe { self.sums.store(s, row, self.at, [[acc[row]]]) };
         }
     }
 }

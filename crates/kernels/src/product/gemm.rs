@@ -2,11 +2,12 @@
 //! first-level cache, then runs over its input rows in register tiles; then the next two panels
 //! against the same inputs, which by now are in its second-level cache.
 //!
-//! Sums are kept as `[rows, panels, 16]` between two runs of 256 columns. Behind the last run they
-//! go right to the output where they are all that it is made of.
+//! Sums are kept as `[rows, panels, 16]` between two runs of 256 columns. Behind the last run of a
+//! leaf they are merged with those of the subtrees that it completes before they leave their
+//! registers, and go right to the output behind the last leaf.
 
 use super::access::{Access, Level};
-use super::block::{Block, Output, Sums};
+use super::block::{Block, Sums};
 use super::gemv::FLOAT_RUN;
 use crate::format::{
     FloatFormat, Quantised, RECORD_TILES_MAX, TILE, TILE_COLS, tile_weights, with_float,
@@ -46,15 +47,13 @@ thread_local! {
     }));
 }
 
-/// The partial sums of a block: `sums` is `[rows, panels, 16]`, and scratch if there is an
-/// `output`.
+/// Sums a block's leaf, and merges it.
 ///
 /// # Safety
-/// The output has room for 16 numbers of each panel in each row, and nobody else uses them.
-pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, sums: &mut [f32], output: Option<Output>) {
+/// As for [`Sums::store`].
+pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, mut sums: Sums) {
     let Block { matrix, input, panels, rows, cols } = block;
-    assert!(sums.len() == rows.len() * panels.len() * LANES && !cols.is_empty());
-    let mut sums = Sums { values: sums, panels: panels.len(), is_new: true, output: None };
+    assert!(!cols.is_empty());
     let pairs = panels.clone().step_by(PANELS).map(|first| Pair {
         data: std::array::from_fn(|p| matrix.panel((first + p).min(panels.end - 1))),
         count: PANELS.min(panels.end - first),
@@ -65,7 +64,7 @@ pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, sums: &mut [f32], output: 
             let tiles = cols.start / TILE_COLS..cols.end / TILE_COLS;
             for first in tiles.clone().step_by(RECORD_TILES_MAX) {
                 let tiles = first..tiles.end.min(first + RECORD_TILES_MAX);
-                sums.output = output.filter(|_| tiles.end * TILE_COLS == cols.end);
+                sums.is_last = tiles.end * TILE_COLS == cols.end;
                 for pair in pairs.clone() {
                     run(isa, UnpackTiles::<T> {
                         pair, tiles: tiles.clone(), unpacked, format: PhantomData,
@@ -75,13 +74,13 @@ pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, sums: &mut [f32], output: 
                         sums: sums.reborrow(), format: PhantomData,
                     });
                 }
-                sums.is_new = false;
+                sums.is_first = false;
             }
         }, _ => with_float!(matrix.ty(), T => {
             let end = cols.end;
             for first in cols.clone().step_by(FLOAT_RUN) {
                 let cols = first..end.min(first + FLOAT_RUN);
-                sums.output = output.filter(|_| cols.end == end);
+                sums.is_last = cols.end == end;
                 for pair in pairs.clone() {
                     run(isa, UnpackFloats::<T> {
                         pair, cols: cols.clone(), unpacked, format: PhantomData,
@@ -91,7 +90,7 @@ pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, sums: &mut [f32], output: 
                         sums: sums.reborrow(),
                     });
                 }
-                sums.is_new = false;
+                sums.is_first = false;
             }
         }, _ => unreachable!("no matrix of type {} can be made", matrix.ty())));
     });
@@ -224,30 +223,16 @@ impl<T: Quantised> TileSums<'_, T> {
         let tiles = self.x.tiles();
         assert!(tiles.len() >= self.tiles.end * inputs && self.rows.end <= inputs);
         assert!(first + R <= self.rows.len() && panel + P <= self.pair.count);
-        let start = self.pair.at + panel;
-        assert!(self.sums.values.len() >= self.rows.len() * self.sums.panels * LANES);
-        assert!(start + P <= self.sums.panels);
-        let (from, from_stride) = self.sums.source(first, start);
-        let (to, to_stride) = self.sums.target(first, start);
-        // SAFETY: every vector of sums and every input tile lies inside its slice, as asserted
-        // above; the caller of `sum_leaf` promises the output.
+        let at = self.pair.at + panel;
+        let mut acc: [[S::F; P]; R] = self.sums.load(s, first, at);
+        // SAFETY: every input tile lies inside its slice, as asserted above; the caller of
+        // `sum_leaf` promises the output.
         unsafe {
-            let zero = s.splat(0.0);
-            let mut acc = [[zero; P]; R];
-            if !self.sums.is_new {
-                acc = array_of!(R, [zero; P], r => {
-                    array_of!(P, zero, p => s.load(from.add(r * from_stride + p * LANES)))
-                });
-            }
             for (slot, tile) in self.tiles.clone().enumerate() {
                 let x = tiles.as_ptr().add(tile * inputs + self.rows.start + first);
                 self.add_tile::<S, P, R>(s, panel, slot, x, &mut acc);
             }
-            for r in 0..R {
-                for p in 0..P {
-                    s.store(to.add(r * to_stride + p * LANES), acc[r][p]);
-                }
-            }
+            self.sums.store(s, first, at, acc);
         }
     }
 
@@ -411,13 +396,10 @@ impl FloatSums<'_> {
         let row = self.rows.start + first;
         assert!(floats.len() >= (row + R - 1) * width + self.cols.end);
         assert!(panel + P <= self.pair.count && self.cols.len() <= FLOAT_RUN);
-        let start = self.pair.at + panel;
-        assert!(self.sums.values.len() >= self.rows.len() * self.sums.panels * LANES);
-        assert!(start + P <= self.sums.panels);
-        let (from, from_stride) = self.sums.source(first, start);
-        let (to, to_stride) = self.sums.target(first, start);
-        // SAFETY: every vector of sums, every column of the run and every input number lies inside
-        // its slice, as asserted above; the caller of `sum_leaf` promises the output.
+        let at = self.pair.at + panel;
+        let mut sums: [[S::F; P]; R] = self.sums.load(s, first, at);
+        // SAFETY: every column of the run and every input number lies inside its slice, as asserted
+        // above; the caller of `sum_leaf` promises the output.
         unsafe {
             let x = floats.as_ptr().add(row * width + self.cols.start);
             let mut acc = [[s.splat(0.0); P]; R];
@@ -434,13 +416,10 @@ impl FloatSums<'_> {
             }
             for r in 0..R {
                 for p in 0..P {
-                    let sum = match self.sums.is_new {
-                        true => s.splat(0.0),
-                        false => s.load(from.add(r * from_stride + p * LANES)),
-                    };
-                    s.store(to.add(r * to_stride + p * LANES), s.add(sum, acc[r][p]));
+                    sums[r][p] = s.add(sums[r][p], acc[r][p]);
                 }
             }
+            self.sums.store(s, first, at, sums);
         }
     }
 }

@@ -39,11 +39,12 @@ use crate::pool::Pool;
 use crate::shared::SharedMut;
 use crate::simd::LANES;
 use access::Access;
-use block::{Block, Output};
+use block::{Block, Output, Sums};
 use gemv::OneRow;
 use parts::{Leaves, Stack};
 use std::cell::RefCell;
 use std::ops::Range;
+use sumtree::merges_after;
 
 /// Input rows that one task of a product with many rows covers: whole register tiles of six, and
 /// few enough that 256 columns of them (66 KB) and their sums stay in the second-level cache.
@@ -185,16 +186,6 @@ fn panels_a_task(products: &[Product], threads: usize) -> usize {
     if fair >= GEMM_PANELS { GEMM_PANELS } else { (fair / 2 * 2).max(2) }
 }
 
-/// The partial sums of one leaf, of several rows: `sums` is `[rows, panels, 16]`.
-fn sum_leaf(isa: Isa, block: Block, sums: &mut [f32]) {
-    let Block { matrix, input, ref panels, ref cols, .. } = block;
-    match Way::of(input, matrix) {
-        Way::Few => few::sum_leaf(isa, matrix, input, panels.clone(), cols.clone(), sums),
-        // SAFETY: there is no output.
-        _ => unsafe { gemm::sum_leaf(isa, block, sums, None) },
-    }
-}
-
 /// How weights meet input rows.
 #[derive(Clone, Copy)]
 enum Way {
@@ -266,34 +257,40 @@ impl<'a> Plan<'a> {
             static STACK: RefCell<Stack> = RefCell::new(Stack::new());
         }
         STACK.with_borrow_mut(|stack| {
-            stack.clear();
-            if let (Way::Many, [_], Some(output)) =
-                (Way::of(input, matrix), leaf_ends, self.output(&block))
-            {
-                // SAFETY: it is this task's part of the output.
-                return unsafe { gemm::sum_leaf(isa, block, stack.push(len), Some(output)) };
-            }
             let mut first_leaf = 0;
             for (part, &last_leaf) in part_ends.iter().enumerate() {
+                stack.clear();
+                let output = self.output(part, &block);
                 for leaf in first_leaf..last_leaf {
                     let start = if leaf == 0 { 0 } else { leaf_ends[leaf - 1] };
                     let block = Block { cols: start..leaf_ends[leaf], ..block.clone() };
-                    sum_leaf(isa, block, stack.push(len));
-                    stack.merge(len, leaf - first_leaf, last_leaf - first_leaf);
+                    let merges = merges_after(leaf - first_leaf, last_leaf - first_leaf);
+                    let output = output.filter(|_| leaf + 1 == last_leaf);
+                    let sums = Sums::new(&block, stack.push(len, merges), merges, output);
+                    // SAFETY: it is this task's part of the output.
+                    unsafe {
+                        match Way::of(input, matrix) {
+                            Way::Few => few::sum_leaf(isa, block, sums),
+                            _ => gemm::sum_leaf(isa, block, sums),
+                        }
+                    }
                 }
-                self.write(part, &block.panels, &block.rows, stack.pop(len));
+                if output.is_none() {
+                    self.write(part, &block.panels, &block.rows, stack.pop(len));
+                }
                 first_leaf = last_leaf;
             }
         });
     }
 
-    /// Where a block's sums go if there is one part, unless its last panel is not a whole one.
-    fn output(&self, block: &Block) -> Option<Output> {
+    /// Where a block's sums of a part go, unless its last panel is not a whole one.
+    fn output(&self, part: usize, block: &Block) -> Option<Output> {
         let stride = self.matrix.rows();
-        let first = block.rows.start * stride + block.panels.start * LANES;
-        // SAFETY: the block lies inside the output, `[rows, outputs]`.
-        let first = SharedMut::new(unsafe { self.out.ptr().add(first) });
-        (block.panels.end * LANES <= stride).then_some(Output { first, stride })
+        let row = part * self.input.rows() + block.rows.start;
+        // SAFETY: the block lies inside the output, `[parts, rows, outputs]`.
+        let first = unsafe { self.out.ptr().add(row * stride + block.panels.start * LANES) };
+        let output = Output { first: SharedMut::new(first), stride };
+        (block.panels.end * LANES <= stride).then_some(output)
     }
 
     /// Copies `[rows, panels, 16]` sums to their places in the output of `part`.

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::matrix::Matrix;
 use crate::simd::LANES;
-use sumtree::{LEAVES_MAX, merges_after};
+use sumtree::LEAVES_MAX;
 
 /// The leaves of a shard's own columns and the subtrees they form.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,21 +96,13 @@ impl Stack {
         self.depth = 0;
     }
 
-    /// A place for the next leaf's sums; its content is arbitrary.
-    pub fn push(&mut self, len: usize) -> &mut [f32] {
-        self.depth += 1;
-        &mut self.sums[(self.depth - 1) * len..self.depth * len]
-    }
-
-    /// Adds the topmost sums as the tree wants after leaf `leaf` of `leaves`.
-    pub fn merge(&mut self, len: usize, leaf: usize, leaves: usize) {
-        for _ in 0..merges_after(leaf, leaves) {
-            self.depth -= 1;
-            let (into, from) = self.sums.split_at_mut(self.depth * len);
-            for (into, from) in into[(self.depth - 1) * len..].iter_mut().zip(&from[..len]) {
-                *into += from;
-            }
-        }
+    /// `[merges + 1, len]`: the sums of the `merges` topmost subtrees, which the next leaf's become
+    /// part of, and a place for the leaf's own, with arbitrary content. The new subtree's sums are
+    /// to be left in the first.
+    pub fn push(&mut self, len: usize, merges: usize) -> &mut [f32] {
+        let first = self.depth - merges;
+        self.depth = first + 1;
+        &mut self.sums[first * len..(first + merges + 1) * len]
     }
 
     /// The tree's sums.
