@@ -1,8 +1,8 @@
-//! Many input rows: bound by arithmetic. A task unpacks 256 columns of two panels into its
+//! Many input rows: bound by arithmetic. A task unpacks 512 columns of two panels into its
 //! first-level cache, then runs over its input rows in register tiles; then the next two panels
 //! against the same inputs, which by now are in its second-level cache.
 //!
-//! Sums are kept as `[rows, panels, 16]` between two runs of 256 columns. Behind the last run of a
+//! Sums are kept as `[rows, panels, 16]` between two such runs. Behind the last run of a
 //! leaf they are merged with those of the subtrees that it completes before they leave their
 //! registers, and go right to the output behind the last leaf.
 
@@ -23,26 +23,31 @@ use std::ops::Range;
 /// Panels side by side in a register tile.
 const PANELS: usize = 2;
 
+/// Tiles of 32 columns between two visits of the sums. Unpacked for two panels they take about 20 KB of
+/// the first-level cache and leave room for the inputs that pass by.
+const RUN_TILES: usize = 16;
+const _: () = assert!(RUN_TILES.is_multiple_of(RECORD_TILES_MAX), "runs are of whole records");
+
 /// Weights are asked for while others are unpacked, long before their turn comes.
 const ACCESS: Access = Access { streams: PANELS, ahead: 2048, level: Level::L2 };
 
-/// Unpacked weights of two panels by up to eight tiles, with their scales.
+/// Unpacked weights of two panels by up to [`RUN_TILES`] tiles, with their scales.
 #[repr(C, align(64))]
 struct Unpacked {
-    weights: [[[[u8; VECTOR_BYTES]; TILE]; RECORD_TILES_MAX]; PANELS],
-    scales: [[[[f32; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
-    offsets: [[[[f32; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
+    weights: [[[[u8; VECTOR_BYTES]; TILE]; RUN_TILES]; PANELS],
+    scales: [[[[f32; LANES]; 2]; RUN_TILES]; PANELS],
+    offsets: [[[[f32; LANES]; 2]; RUN_TILES]; PANELS],
     /// Where sums start, where weights are signed.
-    starts: [[[[i32; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
+    starts: [[[[i32; LANES]; 2]; RUN_TILES]; PANELS],
     floats: [[[f32; LANES]; FLOAT_RUN]; PANELS],
 }
 
 thread_local! {
     static UNPACKED: RefCell<Box<Unpacked>> = RefCell::new(Box::new(Unpacked {
-        weights: [[[[0; VECTOR_BYTES]; TILE]; RECORD_TILES_MAX]; PANELS],
-        scales: [[[[0.0; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
-        offsets: [[[[0.0; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
-        starts: [[[[0; LANES]; 2]; RECORD_TILES_MAX]; PANELS],
+        weights: [[[[0; VECTOR_BYTES]; TILE]; RUN_TILES]; PANELS],
+        scales: [[[[0.0; LANES]; 2]; RUN_TILES]; PANELS],
+        offsets: [[[[0.0; LANES]; 2]; RUN_TILES]; PANELS],
+        starts: [[[[0; LANES]; 2]; RUN_TILES]; PANELS],
         floats: [[[0.0; LANES]; FLOAT_RUN]; PANELS],
     }));
 }
@@ -62,8 +67,8 @@ pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, mut sums: Sums) {
     UNPACKED.with_borrow_mut(|unpacked| {
         with_quantised!(matrix.ty(), T => {
             let tiles = cols.start / TILE_COLS..cols.end / TILE_COLS;
-            for first in tiles.clone().step_by(RECORD_TILES_MAX) {
-                let tiles = first..tiles.end.min(first + RECORD_TILES_MAX);
+            for first in tiles.clone().step_by(RUN_TILES) {
+                let tiles = first..tiles.end.min(first + RUN_TILES);
                 sums.is_last = tiles.end * TILE_COLS == cols.end;
                 for pair in pairs.clone() {
                     run(isa, UnpackTiles::<T> {

@@ -47,7 +47,7 @@ use std::ops::Range;
 use sumtree::merges_after;
 
 /// Input rows that one task of a product with many rows covers: whole register tiles of six, and
-/// few enough that 256 columns of them (66 KB) and their sums stay in the second-level cache.
+/// few enough that 512 columns of them (135 KB) and their sums stay in the second-level cache.
 const TILE_ROWS: usize = 132;
 
 /// Panels that one task of a product with many rows covers at most: each input is fetched from
