@@ -1,9 +1,9 @@
 //! Measures the kernels:
 //! `cargo run --release -p sinew-kernels --example bench -- [threads] [what]`.
 //!
-//! `what` filters by name: `read`, `pool`, `pack`, `gemv`, `gemm`, `decode`, `prefill`, or a type. A line
-//! gives the best and the median of many runs. `read` is the ceiling of everything with one row.
-//! Times are the wall's, so the machine should have nothing else to do.
+//! `what` filters by name: `read`, `pool`, `load`, `pack`, `gemv`, `gemm`, `decode`, `prefill`, or
+//! a type. A line gives the best and the median of many runs. `read` is the ceiling of everything
+//! with one row. Times are the wall's, so the machine should have nothing else to do.
 
 use gguf::TensorType;
 use sinew_kernels::{
@@ -45,6 +45,11 @@ fn main() {
     }
     if wanted("pool") {
         jobs(&pool);
+    }
+    for (rows, cols) in [(1, 768), (1, 2048), (1, 8192), (512, 768), (512, 2048), (512, 8192)] {
+        if wanted(&format!("load {rows} x {cols}")) {
+            load(&pool, rows, cols);
+        }
     }
     for ty in TYPES {
         if wanted(&format!("pack {ty}")) {
@@ -155,6 +160,16 @@ fn pack(pool: &Pool, ty: TensorType) {
     });
     let rate = |seconds: f64| (chunks * chunk.len()) as f64 / seconds / 1e9;
     println!("{:18} {:7.2} / {:7.2} GB/s", format!("pack {ty}"), rate(best), rate(median));
+}
+
+/// Activations as 8-bit integers.
+fn load(pool: &Pool, rows: usize, cols: usize) {
+    let x: Vec<f32> = (0..rows * cols).map(|i| (i as f32 * 0.1).sin()).collect();
+    let mut input = Input::new(rows, cols);
+    let (best, median) = measure(7, || input.load_for(pool, &x, rows, Forms::INT8));
+    let tile_ns = |seconds: f64| seconds * 1e9 / (rows * cols / 32) as f64;
+    let name = format!("{rows} x {cols}");
+    println!("load {name:14} {:7.2} / {:7.2} ns a tile", tile_ns(best), tile_ns(median));
 }
 
 fn input(pool: &Pool, rows: usize, cols: usize) -> Input {

@@ -1,28 +1,23 @@
 //! The input of matrix products: rows of activations, as they are and as 8-bit integers.
 //!
 //! Quantised weights are multiplied with 8-bit activations, each tile of 32 consecutive columns
-//! with a scale of its own: `scale = max|x| / 127`, `q = round(x / scale)` with ties to even. The
-//! same form serves every quantised type, the K-quants included (other engines give those one
-//! scale for 256 columns, which costs accuracy where one activation towers above the rest). A tile
-//! depends on nothing but its own 32 numbers, so a shard quantises its columns to the same bits as
-//! one machine does.
+//! with a scale of its own ([`crate::quantise`] says which). The same form serves every quantised
+//! type, the K-quants included (other engines give those one scale for 256 columns, which costs
+//! accuracy where one activation towers above the rest). A tile depends on nothing but its own 32
+//! numbers, so a shard quantises its columns to the same bits as one machine does.
 
 use crate::format::TILE_COLS;
-use crate::isa::{Isa, Kernel, run};
+use crate::isa::{Isa, run};
 use crate::pool::Pool;
+use crate::quantise::Quantise;
 use crate::shared::SharedMut;
-use crate::simd::{LANES, Simd};
 use std::ops::BitOr;
 
-/// Columns that one task of [`Input::load`] prepares.
-const TASK_COLS: usize = 4096;
+/// Activations that one task of [`Input::load`] prepares: whole tiles, sixteen at a time.
+const TASK_LEN: usize = 4096;
 
 /// Rows up to which a product unpacks quantised weights into registers, once for all rows.
 pub(crate) const FEW_ROWS: usize = 12;
-
-/// Below this the scale's reciprocal would overflow; the tile counts as zeros. No activation that
-/// matters is anywhere near.
-const SMALLEST_MAX: f32 = 1e-36;
 
 /// Which forms of the activations a product needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +51,8 @@ impl BitOr for Forms {
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(64))]
 pub(crate) struct InputTile {
-    /// `round(x / scale)` as `i8` if there are at most [`FEW_ROWS`]; that plus 128 if there are
-    /// more, as [`Simd::many_splat_x4`] wants it.
+    /// About `x / scale` as `i8` if there are at most [`FEW_ROWS`]; that plus 128 if there are
+    /// more, as [`crate::simd::Simd::many_splat_x4`] wants it.
     pub q: [u8; TILE_COLS],
     pub scale: f32,
     pub sums: [i32; 3],
@@ -135,29 +130,25 @@ impl Input {
         assert!(all <= self.rows_max, "{all} rows where there is room for {}", self.rows_max);
         assert_eq!(x.len(), rows * self.cols, "the input must be [{rows}, {}]", self.cols);
         (self.rows, self.forms) = (all, forms);
-        let cols = self.cols;
-        let int8 = forms.int8 && cols.is_multiple_of(TILE_COLS);
-        let runs = cols.div_ceil(TASK_COLS);
+        let int8 = forms.int8 && self.cols.is_multiple_of(TILE_COLS);
+        let cols = self.cols / TILE_COLS;
+        let bias = if all <= FEW_ROWS { 0 } else { 128 };
         let floats = SharedMut::new(self.floats.as_mut_ptr());
         let tiles = SharedMut::new(self.tiles.as_mut_ptr());
         let isa = Isa::chosen();
-        pool.run(rows * runs, |task| {
-            let (row, start) = (task / runs, task % runs * TASK_COLS);
-            let x = &x[row * cols..][start..cols.min(start + TASK_COLS)];
+        pool.run(x.len().div_ceil(TASK_LEN), |task| {
+            let start = task * TASK_LEN;
+            let x = &x[start..x.len().min(start + TASK_LEN)];
             if forms.float {
-                // SAFETY: the task's own run of its own row, inside `[rows_max, cols]`.
-                let out = unsafe {
-                    let start = floats.ptr().add(row * cols + start);
-                    std::slice::from_raw_parts_mut(start, x.len())
-                };
+                // SAFETY: the task's own run, inside `[rows_max, cols]`.
+                let out =
+                    unsafe { std::slice::from_raw_parts_mut(floats.ptr().add(start), x.len()) };
                 out.copy_from_slice(x);
             }
             if int8 {
-                // SAFETY: tile `start / 32` of this row exists; `Quantise` writes every
-                // `all`-th tile from there, which are this row's, and those of its rests.
-                let out = unsafe { tiles.ptr().add(start / TILE_COLS * all + row) };
-                let bias = if all <= FEW_ROWS { 0 } else { 128 };
-                run(isa, Quantise { x, out, stride: all, bias, rests });
+                // Its tiles and those of their rests are the task's own, inside `[cols, all]`.
+                let (first, out) = (start / TILE_COLS, tiles.ptr());
+                run(isa, Quantise { x, first, cols, out, stride: all, rests, bias });
             }
         });
     }
@@ -175,94 +166,31 @@ impl Input {
     }
 }
 
-/// Quantises one run of a row, a multiple of 32 columns.
-struct Quantise<'a> {
-    x: &'a [f32],
-    out: *mut InputTile,
-    stride: usize,
-    bias: i32,
-    /// Tiles between one and the one with its rests; 0 if they are not wanted.
-    rests: usize,
-}
-
-impl Kernel for Quantise<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        for (index, x) in self.x.chunks_exact(TILE_COLS).enumerate() {
-            // SAFETY: 32 floats are read; the tiles are the caller's to write.
-            unsafe {
-                let out = self.out.add(index * self.stride);
-                let halves = [s.load(x.as_ptr()), s.load(x.as_ptr().add(LANES))];
-                let rests = quantise_tile(s, halves, self.bias, &mut *out);
-                if self.rests > 0 {
-                    quantise_tile(s, rests, self.bias, &mut *out.add(self.rests));
-                }
-            }
-        }
-    }
-}
-
-/// Quantises 32 columns, and returns what is left of them.
-#[inline(always)]
-fn quantise_tile<S: Simd>(s: S, x: [S::F; 2], bias: i32, out: &mut InputTile) -> [S::F; 2] {
-    let mut rests = x;
-    let top = s.top(s.max(s.abs(x[0]), s.abs(x[1])));
-    let (scale, inverse) = if top < SMALLEST_MAX { (0.0, 0.0) } else { (top / 127.0, 127.0 / top) };
-    for half in 0..2 {
-        let q = s.to_i(s.mul(x[half], s.splat(inverse)));
-        let biased = s.add_i(q, s.splat_i(bias));
-        // SAFETY: the tile has room for two vectors of bytes.
-        unsafe { s.store_i8(out.q.as_mut_ptr().add(half * LANES).cast(), biased) };
-        out.sums[half] = s.sum_i(q);
-        rests[half] = s.fma(s.to_f(q), s.splat(-scale), x[half]);
-    }
-    out.scale = scale;
-    out.sums[2] = out.sums[0] + out.sums[1];
-    out.scaled_sums = out.sums.map(|sum| scale * sum as f32);
-    rests
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::format::reference::Random;
 
     #[test]
-    fn quantisation_is_the_same_on_every_instruction_set_and_close() {
-        let fill = |value: fn(usize) -> f32| (0..128).map(value).collect::<Vec<f32>>();
-        let cases = [
-            ("waves", fill(|k| (k as f32 * 0.37).sin() * (k as f32))),
-            ("subnormal", fill(|k| k as f32 * 1e-40)),
-            ("huge", fill(|k| if k % 3 == 0 { -3e38 } else { 1e30 * k as f32 })),
-            ("one outlier", fill(|k| if k == 17 { 1e6 } else { 0.5 })),
-        ];
-        for (name, x) in cases {
-            let of = |isa| {
-                // The rests of the four tiles come behind them.
-                let (mut tiles, rests) = (vec![InputTile::default(); 8], 4);
-                let out = tiles.as_mut_ptr();
-                run(isa, Quantise { x: &x, out, stride: 1, bias: 128, rests });
-                tiles
-            };
-            let expected = of(Isa::Scalar);
-            for isa in Isa::available() {
-                for (tile, expected) in of(isa).iter().zip(&expected) {
-                    assert_eq!(tile.q, expected.q, "{name} on {}", isa.name());
-                    assert_eq!(tile.scale.to_bits(), expected.scale.to_bits());
-                    assert_eq!(tile.sums, expected.sums);
-                    assert_eq!(tile.scaled_sums, expected.scaled_sums);
+    fn a_tile_depends_on_nothing_but_its_own_numbers() {
+        let pool = Pool::new(2).unwrap();
+        for (rows, tiles) in [(1, 3), (5, 7), (FEW_ROWS + 1, 33)] {
+            let cols = tiles * TILE_COLS;
+            let x = Random(6).floats(rows * cols);
+            let (mut all, mut alone) = (Input::new(rows, cols), Input::new(1, TILE_COLS));
+            all.load(&pool, &x, rows);
+            assert_eq!(all.floats(), x);
+            for (index, x) in x.chunks(TILE_COLS).enumerate() {
+                alone.load(&pool, x, 1);
+                let (row, tile) = (index / tiles, index % tiles);
+                let (got, mut expected) = (&all.tiles()[tile * rows + row], alone.tiles()[0]);
+                if rows > FEW_ROWS {
+                    expected.q = expected.q.map(|q| q ^ 0x80);
                 }
-            }
-            for (tile, x) in expected.iter().zip(x.chunks(TILE_COLS)) {
-                let q = tile.q.map(|q| i32::from(q) - 128);
-                assert_eq!(tile.sums[2], q.iter().sum());
-                for (q, x) in q.iter().zip(x) {
-                    let error = (f64::from(*q) * f64::from(tile.scale) - f64::from(*x)).abs();
-                    let limit = f64::from(tile.scale) * 0.5001 + f64::from(SMALLEST_MAX);
-                    assert!(error <= limit, "{name}: {x} became {q} x {}", tile.scale);
-                }
+                assert_eq!(got.q, expected.q, "tile {tile} of row {row} of {rows}");
+                assert_eq!(got.scale.to_bits(), expected.scale.to_bits());
+                assert_eq!(got.sums, expected.sums);
+                assert_eq!(got.scaled_sums, expected.scaled_sums);
             }
         }
     }

@@ -33,6 +33,7 @@ mod memory;
 mod norm;
 mod pool;
 mod product;
+mod quantise;
 mod rope;
 mod routing;
 mod rows;

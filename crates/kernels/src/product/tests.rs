@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::format::reference::{Random, TYPES, dequantise, random_rows};
-use crate::input::Forms;
+use crate::input::{Forms, InputTile};
 use crate::matrix::Packer;
 use gguf::TensorType;
 use sumtree::{cover, program};
@@ -40,14 +40,12 @@ fn pack(
     packer.finish().unwrap()
 }
 
-/// What an input row is once quantised, as the module `input` defines it.
-fn as_int8(x: &[f32]) -> Vec<f64> {
-    let tile = |x: &[f32]| -> Vec<f64> {
-        let top = x.iter().fold(0.0_f32, |top, x| top.max(x.abs()));
-        let (scale, inverse) = if top < 1e-36 { (0.0, 0.0) } else { (top / 127.0, 127.0 / top) };
-        x.iter().map(|x| f64::from((x * inverse).round_ties_even()) * f64::from(scale)).collect()
-    };
-    x.chunks(32).flat_map(tile).collect()
+/// What an input row is once quantised; the module `quantise` tests that it is close.
+fn as_int8(pool: &Pool, x: &[f32]) -> Vec<f64> {
+    let mut input = Input::new(1, x.len());
+    input.load(pool, x, 1);
+    let number = |tile: &InputTile, q: u8| f64::from(q as i8) * f64::from(tile.scale);
+    input.tiles().iter().flat_map(|tile| tile.q.map(|q| number(tile, q))).collect()
 }
 
 fn columns(ty: TensorType, rng: &mut Random) -> usize {
@@ -92,7 +90,7 @@ fn products_are_close_to_the_reference() {
             matmul(&pool, &input, &mut [(&matrix, &mut y)]);
             for (i, x) in x.chunks(cols).enumerate() {
                 let x: Vec<f64> = if matrix.form() == Forms::INT8 {
-                    as_int8(x)
+                    as_int8(&pool, x)
                 } else {
                     x.iter().map(|x| f64::from(*x)).collect()
                 };

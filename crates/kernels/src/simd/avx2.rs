@@ -1,7 +1,7 @@
 //! AVX2 with FMA and F16C: two registers a vector. `VNNI` says that the machine also has the
 //! 256-bit integer dot product (AVX-VNNI).
 
-use super::Simd;
+use super::{LANES, Simd};
 use std::arch::x86_64::*;
 
 /// Proof that the machine has AVX2, FMA and F16C, and AVX-VNNI if `VNNI`.
@@ -59,6 +59,35 @@ macro_rules! memory_ops {
 unsafe fn bf16_half(bits: __m128i) -> __m256 {
     // SAFETY: the caller promises the instructions.
     unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bits))) }
+}
+
+/// Transposes squares of eight: `v[i][half]` of eight vectors from `first`.
+///
+/// # Safety
+/// The machine has AVX2.
+#[inline(always)]
+unsafe fn transpose_square(v: &[I; LANES], first: usize, half: usize) -> [__m256i; 8] {
+    let mut quads = [v[0][0]; 8];
+    let mut out = quads;
+    // SAFETY: the caller promises the instructions.
+    unsafe {
+        for g in [0, 4] {
+            let at = first + g;
+            let (a, b) = (v[at][half], v[at + 1][half]);
+            let (c, d) = (v[at + 2][half], v[at + 3][half]);
+            let (low, high) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+            let (low2, high2) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+            quads[g] = _mm256_unpacklo_epi64(low, low2);
+            quads[g + 1] = _mm256_unpackhi_epi64(low, low2);
+            quads[g + 2] = _mm256_unpacklo_epi64(high, high2);
+            quads[g + 3] = _mm256_unpackhi_epi64(high, high2);
+        }
+        for j in 0..4 {
+            out[j] = _mm256_permute2x128_si256::<0x20>(quads[j], quads[4 + j]);
+            out[4 + j] = _mm256_permute2x128_si256::<0x31>(quads[j], quads[4 + j]);
+        }
+    }
+    out
 }
 
 const ROUND: i32 = _MM_FROUND_TO_NEAREST_INT;
@@ -158,6 +187,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         splat_i(x: i32) -> I = [_mm256_set1_epi32(x); 2];
         and(a: I, b: I) -> I = halves!(_mm256_and_si256, a, b);
         or(a: I, b: I) -> I = halves!(_mm256_or_si256, a, b);
+        xor(a: I, b: I) -> I = halves!(_mm256_xor_si256, a, b);
         add_i(a: I, b: I) -> I = halves!(_mm256_add_epi32, a, b);
         sub_i(a: I, b: I) -> I = halves!(_mm256_sub_epi32, a, b);
         max_i(a: I, b: I) -> I = halves!(_mm256_max_epi32, a, b);
@@ -170,12 +200,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             let bits = [_mm256_set1_epi32(bits as i32); 2];
             halves!(_mm256_srlv_epi32, v, bits)
         };
-        sum_i(v: I) -> i32 = {
-            let v8 = _mm256_add_epi32(v[0], v[1]);
-            let v4 = _mm_add_epi32(_mm256_castsi256_si128(v8), _mm256_extracti128_si256::<1>(v8));
-            let v2 = _mm_add_epi32(v4, _mm_unpackhi_epi64(v4, v4));
-            _mm_cvtsi128_si32(_mm_add_epi32(v2, _mm_shuffle_epi32::<1>(v2)))
-        };
+        mul_i16(a: I, b: I) -> I = halves!(_mm256_mullo_epi16, a, b);
         lookup(table: &[u8; 16], v: I) -> I = {
             let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
             [_mm256_shuffle_epi8(table, v[0]), _mm256_shuffle_epi8(table, v[1])]
@@ -186,6 +211,30 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         cast_i(v: F) -> I = halves!(_mm256_castps_si256, v);
         prefetch(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(from.cast());
         prefetch_l2(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T1>(from.cast());
+    }
+
+    #[inline(always)]
+    fn shr_i16<const BITS: u32>(self, v: I) -> I {
+        // SAFETY: `self` proves that the machine has the instructions.
+        unsafe {
+            let bits = _mm_cvtsi32_si128(BITS as i32);
+            [_mm256_sra_epi16(v[0], bits), _mm256_sra_epi16(v[1], bits)]
+        }
+    }
+
+    #[inline(always)]
+    fn transpose(self, v: [I; LANES]) -> [I; LANES] {
+        let mut out = v;
+        for half in 0..2 {
+            for from in 0..2 {
+                // SAFETY: `self` proves that the machine has the instructions.
+                let square = unsafe { transpose_square(&v, 8 * half, from) };
+                for j in 0..8 {
+                    out[8 * from + j][half] = square[j];
+                }
+            }
+        }
+        out
     }
 
     /// Without VNNI, `maddubs` adds pairs of products in 16 bits and saturates beyond; weights up

@@ -134,6 +134,7 @@ impl Simd for Avx512 {
         splat_i(x: i32) -> __m512i = _mm512_set1_epi32(x);
         and(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);
         or(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512(a, b);
+        xor(a: __m512i, b: __m512i) -> __m512i = _mm512_xor_si512(a, b);
         add_i(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);
         sub_i(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi32(a, b);
         max_i(a: __m512i, b: __m512i) -> __m512i = _mm512_max_epi32(a, b);
@@ -142,7 +143,7 @@ impl Simd for Avx512 {
             _mm512_sllv_epi32(v, _mm512_set1_epi32(bits as i32));
         shr(v: __m512i, bits: u32) -> __m512i =
             _mm512_srlv_epi32(v, _mm512_set1_epi32(bits as i32));
-        sum_i(v: __m512i) -> i32 = _mm512_reduce_add_epi32(v);
+        mul_i16(a: __m512i, b: __m512i) -> __m512i = _mm512_mullo_epi16(a, b);
         lookup(table: &[u8; 16], v: __m512i) -> __m512i = _mm512_shuffle_epi8(
             _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())),
             v,
@@ -183,6 +184,45 @@ impl Simd for Avx512 {
             return array_of!(R, 0.0, r => self.top(v[r]));
         }
         by_four!(v, _mm512_max_ps)
+    }
+
+    #[inline(always)]
+    fn shr_i16<const BITS: u32>(self, v: __m512i) -> __m512i {
+        // SAFETY: `self` proves that the machine has the instructions.
+        unsafe { _mm512_srai_epi16::<BITS>(v) }
+    }
+
+    #[inline(always)]
+    fn transpose(self, v: [__m512i; LANES]) -> [__m512i; LANES] {
+        let mut out = v;
+        // SAFETY: `self` proves that the machine has the instructions.
+        unsafe {
+            // Squares of four lanes first: `quads[4 * g + j]` has column `4 * q + j` of the vectors
+            // from `4 * g` in its quarter `q`.
+            let mut quads = v;
+            for g in (0..LANES).step_by(4) {
+                let low = _mm512_unpacklo_epi32(v[g], v[g + 1]);
+                let high = _mm512_unpackhi_epi32(v[g], v[g + 1]);
+                let low2 = _mm512_unpacklo_epi32(v[g + 2], v[g + 3]);
+                let high2 = _mm512_unpackhi_epi32(v[g + 2], v[g + 3]);
+                quads[g] = _mm512_unpacklo_epi64(low, low2);
+                quads[g + 1] = _mm512_unpackhi_epi64(low, low2);
+                quads[g + 2] = _mm512_unpacklo_epi64(high, high2);
+                quads[g + 3] = _mm512_unpackhi_epi64(high, high2);
+            }
+            for j in 0..4 {
+                let (a, b, c, d) = (quads[j], quads[4 + j], quads[8 + j], quads[12 + j]);
+                let ab = _mm512_shuffle_i32x4::<0b01_00_01_00>(a, b);
+                let cd = _mm512_shuffle_i32x4::<0b01_00_01_00>(c, d);
+                let ab2 = _mm512_shuffle_i32x4::<0b11_10_11_10>(a, b);
+                let cd2 = _mm512_shuffle_i32x4::<0b11_10_11_10>(c, d);
+                out[j] = _mm512_shuffle_i32x4::<0b10_00_10_00>(ab, cd);
+                out[4 + j] = _mm512_shuffle_i32x4::<0b11_01_11_01>(ab, cd);
+                out[8 + j] = _mm512_shuffle_i32x4::<0b10_00_10_00>(ab2, cd2);
+                out[12 + j] = _mm512_shuffle_i32x4::<0b11_01_11_01>(ab2, cd2);
+            }
+        }
+        out
     }
 
     #[inline(always)]

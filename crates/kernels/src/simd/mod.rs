@@ -104,6 +104,7 @@ pub(crate) trait Simd: Copy {
     unsafe fn store_i16(self, to: *mut i16, v: Self::I);
     fn and(self, a: Self::I, b: Self::I) -> Self::I;
     fn or(self, a: Self::I, b: Self::I) -> Self::I;
+    fn xor(self, a: Self::I, b: Self::I) -> Self::I;
     fn add_i(self, a: Self::I, b: Self::I) -> Self::I;
     fn sub_i(self, a: Self::I, b: Self::I) -> Self::I;
     fn max_i(self, a: Self::I, b: Self::I) -> Self::I;
@@ -112,7 +113,12 @@ pub(crate) trait Simd: Copy {
     fn shl(self, v: Self::I, bits: u32) -> Self::I;
     /// Shifts each lane right, zeros come in.
     fn shr(self, v: Self::I, bits: u32) -> Self::I;
-    fn sum_i(self, v: Self::I) -> i32;
+    /// The low 16 bits of the products of 16-bit numbers.
+    fn mul_i16(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Shifts each signed 16-bit number right.
+    fn shr_i16<const BITS: u32>(self, v: Self::I) -> Self::I;
+    /// Lane `i` of vector `j` becomes lane `j` of vector `i`.
+    fn transpose(self, v: [Self::I; LANES]) -> [Self::I; LANES];
     /// Replaces each byte (0 to 15) by its entry of the table.
     fn lookup(self, table: &[u8; 16], v: Self::I) -> Self::I;
 

@@ -3,7 +3,7 @@
 //! Two things have no stable intrinsic and are one assembly instruction each: the 8-bit dot product
 //! and the conversions of half precision.
 
-use super::Simd;
+use super::{LANES, Simd};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -89,6 +89,28 @@ unsafe fn narrow_f16(v: float32x4_t) -> uint16x4_t {
             options(pure, nomem, nostack, preserves_flags));
     }
     out
+}
+
+/// Transposes a square of four: `v[i][quad]` of four vectors from `first`.
+///
+/// # Safety
+/// The machine has NEON.
+#[inline(always)]
+unsafe fn transpose_square(v: &[I; LANES], first: usize, quad: usize) -> [int32x4_t; 4] {
+    let (a, b) = (v[first][quad], v[first + 1][quad]);
+    let (c, d) = (v[first + 2][quad], v[first + 3][quad]);
+    // SAFETY: the caller promises the instructions.
+    unsafe {
+        let (even, odd) = (vtrn1q_s32(a, b), vtrn2q_s32(a, b));
+        let (even2, odd2) = (vtrn1q_s32(c, d), vtrn2q_s32(c, d));
+        let low = |a, b| {
+            vreinterpretq_s32_s64(vtrn1q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)))
+        };
+        let high = |a, b| {
+            vreinterpretq_s32_s64(vtrn2q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)))
+        };
+        [low(even, even2), low(odd, odd2), high(even, even2), high(odd, odd2)]
+    }
 }
 
 /// # Safety
@@ -211,6 +233,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         splat_i(x: i32) -> I = [vdupq_n_s32(x); 4];
         and(a: I, b: I) -> I = quads!(i => vandq_s32(a[i], b[i]));
         or(a: I, b: I) -> I = quads!(i => vorrq_s32(a[i], b[i]));
+        xor(a: I, b: I) -> I = quads!(i => veorq_s32(a[i], b[i]));
         add_i(a: I, b: I) -> I = quads!(i => vaddq_s32(a[i], b[i]));
         sub_i(a: I, b: I) -> I = quads!(i => vsubq_s32(a[i], b[i]));
         max_i(a: I, b: I) -> I = quads!(i => vmaxq_s32(a[i], b[i]));
@@ -220,8 +243,10 @@ impl<const DOT: bool> Simd for Neon<DOT> {
             let shifted = vshlq_u32(vreinterpretq_u32_s32(v[i]), vdupq_n_s32(-(bits as i32)));
             vreinterpretq_s32_u32(shifted)
         });
-        sum_i(v: I) -> i32 =
-            vaddvq_s32(vaddq_s32(vaddq_s32(v[0], v[1]), vaddq_s32(v[2], v[3])));
+        mul_i16(a: I, b: I) -> I = quads!(i => {
+            let (a, b) = (vreinterpretq_s16_s32(a[i]), vreinterpretq_s16_s32(b[i]));
+            vreinterpretq_s32_s16(vmulq_s16(a, b))
+        });
         lookup(table: &[u8; 16], v: I) -> I = {
             let table = vld1q_u8(table.as_ptr());
             quads!(i => vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(v[i]))))
@@ -235,6 +260,32 @@ impl<const DOT: bool> Simd for Neon<DOT> {
             let low = vmull_s16(vget_low_s16(a), vget_low_s16(b));
             vaddq_s32(acc[i], vpaddq_s32(low, vmull_high_s16(a, b)))
         });
+    }
+
+    #[inline(always)]
+    fn shr_i16<const BITS: u32>(self, v: I) -> I {
+        quads!(i => {
+            // SAFETY: `self` proves that the machine has the instructions.
+            unsafe {
+                let right = vdupq_n_s16(-(BITS as i16));
+                vreinterpretq_s32_s16(vshlq_s16(vreinterpretq_s16_s32(v[i]), right))
+            }
+        })
+    }
+
+    #[inline(always)]
+    fn transpose(self, v: [I; LANES]) -> [I; LANES] {
+        let mut out = v;
+        for to in 0..4 {
+            for from in 0..4 {
+                // SAFETY: `self` proves that the machine has the instructions.
+                let square = unsafe { transpose_square(&v, 4 * to, from) };
+                for j in 0..4 {
+                    out[4 * from + j][to] = square[j];
+                }
+            }
+        }
+        out
     }
 
     /// The instruction wants signed weights: those up to 127 are, others are moved by 128.

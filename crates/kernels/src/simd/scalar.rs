@@ -172,6 +172,10 @@ impl Simd for Scalar {
         zip(a, b, |a, b| a | b)
     }
     #[inline(always)]
+    fn xor(self, a: I, b: I) -> I {
+        zip(a, b, |a, b| a ^ b)
+    }
+    #[inline(always)]
     fn add_i(self, a: I, b: I) -> I {
         zip(a, b, i32::wrapping_add)
     }
@@ -196,8 +200,25 @@ impl Simd for Scalar {
         v.map(|x| (x as u32 >> bits) as i32)
     }
     #[inline(always)]
-    fn sum_i(self, v: I) -> i32 {
-        v.into_iter().fold(0, i32::wrapping_add)
+    fn mul_i16(self, a: I, b: I) -> I {
+        zip(a, b, |a, b| {
+            let (low, high) = (a.wrapping_mul(b), (a >> 16).wrapping_mul(b >> 16));
+            low & 0xffff | high << 16
+        })
+    }
+    #[inline(always)]
+    fn shr_i16<const BITS: u32>(self, v: I) -> I {
+        v.map(|x| i32::from(x as i16 >> BITS) & 0xffff | (x >> 16 >> BITS) << 16)
+    }
+    #[inline(always)]
+    fn transpose(self, v: [I; LANES]) -> [I; LANES] {
+        let mut out = v;
+        for i in 0..LANES {
+            for j in 0..LANES {
+                out[j][i] = v[i][j];
+            }
+        }
+        out
     }
     #[inline(always)]
     fn lookup(self, table: &[u8; 16], v: I) -> I {

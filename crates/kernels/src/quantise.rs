@@ -1,0 +1,297 @@
+//! Activations as 8-bit integers: sixteen tiles of 32 columns at once, one in each lane.
+//!
+//! A tile is `x = q * scale`. Its largest number takes some number of steps up to 127, and what the
+//! other 31 round to is chance. So chance is asked [`CANDIDATES`] times: of as many numbers of
+//! steps the one that leaves the least squares is taken, and for its `q` the scale that makes them
+//! least. Beside `max / 127` that leaves four fifths of the squares of normal numbers.
+//!
+//! Lanes do not meet, so a tile depends on nothing but its own 32 numbers.
+
+use crate::format::TILE_COLS;
+use crate::input::InputTile;
+use crate::isa::Kernel;
+use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
+use std::mem::{offset_of, size_of};
+
+/// Below this `2^16 / max` might overflow; the tile counts as zeros. No activation that matters is
+/// anywhere near.
+const SMALLEST_MAX: f32 = 1e-33;
+
+/// The steps that a tile's largest number takes are these or up to seven fewer.
+const MOST_STEPS: i32 = 127;
+
+/// Twice as many would leave 2 % less.
+const CANDIDATES: usize = 8;
+
+/// The bits that tell candidates apart.
+const CANDIDATE_BITS: i32 = CANDIDATES as i32 - 1;
+
+/// 32 columns of sixteen tiles.
+type Columns<S> = [<S as Simd>::F; TILE_COLS];
+
+/// Quantises consecutive tiles of one row after another.
+pub(crate) struct Quantise<'a> {
+    /// Whole tiles.
+    pub x: &'a [f32],
+    /// The first of them, counted over all rows.
+    pub first: usize,
+    /// Tiles of a row.
+    pub cols: usize,
+    /// `[cols, stride]`.
+    pub out: *mut InputTile,
+    pub stride: usize,
+    /// From a tile to the one for its rests; 0 if they are not wanted.
+    pub rests: usize,
+    /// What is added to each integer: 0 or 128.
+    pub bias: i32,
+}
+
+impl Kernel for Quantise<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (mut row, mut col) = (self.first / self.cols, self.first % self.cols);
+        for x in self.x.chunks(LANES * TILE_COLS) {
+            let count = x.len() / TILE_COLS;
+            let mut out = [self.out; LANES];
+            for out in &mut out[..count] {
+                // SAFETY: a tile of the caller's.
+                *out = unsafe { self.out.add(col * self.stride + row) };
+                // Rows of a step are neighbours, so those of one row are far apart.
+                s.prefetch(out.cast());
+                col += 1;
+                if col == self.cols {
+                    (row, col) = (row + 1, 0);
+                }
+            }
+            let (mut columns, next) = (load(s, x), x.as_ptr_range().end);
+            let tiles = quantise(s, &mut columns, next, self.bias, self.rests > 0);
+            // SAFETY: the tiles are the caller's to write.
+            unsafe { store(s, tiles, &out, count) };
+            if self.rests > 0 {
+                let tiles = quantise(s, &mut columns, next, self.bias, false);
+                for out in &mut out[..count] {
+                    // SAFETY: a tile of the caller's.
+                    *out = unsafe { out.add(self.rests) };
+                }
+                // SAFETY: as above.
+                unsafe { store(s, tiles, &out, count) };
+            }
+        }
+    }
+}
+
+/// Up to sixteen tiles, transposed. Lanes without a tile repeat the last.
+#[inline(always)]
+fn load<S: Simd>(s: S, x: &[f32]) -> Columns<S> {
+    let last = x.len() / TILE_COLS - 1;
+    let mut halves = [[s.splat_i(0); LANES]; 2];
+    for half in 0..2 {
+        // SAFETY: half of a tile of `x`.
+        let tiles = array_of!(LANES, s.splat_i(0), lane => unsafe {
+            s.load_i(x.as_ptr().add(lane.min(last) * TILE_COLS + half * LANES).cast())
+        });
+        halves[half] = s.transpose(tiles);
+    }
+    array_of!(TILE_COLS, s.splat(0.0), k => s.cast_f(halves[k / LANES][k % LANES]))
+}
+
+/// # Safety
+/// The first `count` of `out` can be written.
+#[inline(always)]
+unsafe fn store<S: Simd>(s: S, tiles: [S::I; LANES], out: &[*mut InputTile; LANES], count: usize) {
+    for lane in 0..LANES {
+        if lane < count {
+            // SAFETY: a tile is one vector.
+            unsafe { s.store_i(out[lane].cast(), tiles[lane]) };
+        }
+    }
+}
+
+/// Quantises sixteen tiles, each then one vector as it lies in memory. If `rests`, what is left of
+/// them is in `x` after. `next` is what will be read next, which is asked for meanwhile.
+#[inline(always)]
+fn quantise<S: Simd>(
+    s: S,
+    x: &mut Columns<S>,
+    next: *const f32,
+    bias: i32,
+    rests: bool,
+) -> [S::I; LANES] {
+    let mut top = s.abs(x[0]);
+    for x in &x[1..] {
+        top = s.max(top, s.abs(*x));
+    }
+    let smallest = s.splat(SMALLEST_MAX);
+    let inverse_top = s.keep_from(s.div(s.splat(1.0), top), top, smallest);
+    let steps = best_steps(s, x, next, inverse_top);
+    let scale = s.keep_from(s.div(top, steps), top, smallest);
+
+    let inverse = s.mul(inverse_top, steps);
+    let zero = s.splat(0.0);
+    let (mut products, mut squares) = (zero, zero);
+    let mut bytes = [s.splat_i(0); TILE_COLS / 4];
+    for four in 0..TILE_COLS / 4 {
+        for k in (4 * four..4 * four + 4).rev() {
+            let steps = s.mul(x[k], inverse);
+            let nearest = s.to_i(steps);
+            let q = s.to_f(nearest);
+            products = s.fma(s.sub(steps, q), q, products);
+            squares = s.fma(q, q, squares);
+            bytes[four] = s.add_i(s.shl(bytes[four], 8), nearest);
+        }
+    }
+    // `sum(x q) / sum(q q)` in steps, less the one step that the scale has been.
+    let more = s.keep_from(s.div(products, squares), squares, s.splat(1.0));
+    let scale = s.fma(scale, more, scale);
+    if rests {
+        for k in 0..TILE_COLS {
+            let q = s.to_f(s.to_i(s.mul(x[k], inverse)));
+            x[k] = s.fma(q, s.sub(zero, scale), x[k]);
+        }
+    }
+    tiles(s, bytes, scale, bias)
+}
+
+/// Those of the candidates that leave the least of each tile.
+///
+/// A number that is `u` of the largest takes `steps * u` steps. Of these only the fraction matters,
+/// so they are 16-bit integers whose unit is 2^-16 of a step: whole steps fall off at the top.
+#[inline(always)]
+fn best_steps<S: Simd>(s: S, x: &Columns<S>, next: *const f32, inverse_top: S::F) -> S::F {
+    let unit = s.mul(inverse_top, s.splat(65536.0));
+    let mut squares = [s.splat_i(0); CANDIDATES];
+    for pair in 0..TILE_COLS / 2 {
+        for line in 2 * pair..2 * pair + 2 {
+            s.prefetch(next.wrapping_add(line * LANES).cast());
+        }
+        let low = s.to_i(s.mul(x[2 * pair], unit));
+        let high = s.to_i(s.mul(x[2 * pair + 1], unit));
+        let both = s.or(s.and(low, s.splat_i(0xffff)), s.shl(high, 16));
+        for candidate in 0..CANDIDATES {
+            let steps = MOST_STEPS - candidate as i32;
+            // Thirteen bits, so that 32 squares fit 32 bits.
+            let rests = s.shr_i16::<3>(s.mul_i16(both, s.splat_i(steps << 16 | steps)));
+            squares[candidate] = s.dot2(squares[candidate], rests, rests);
+        }
+    }
+    let mut best = s.splat_i(i32::MAX);
+    for candidate in 0..CANDIDATES {
+        let steps = (MOST_STEPS - candidate as i32) as f32;
+        // Positive floats are ordered as their bits are; the last bits tell the candidate.
+        let squares = s.mul(s.to_f(squares[candidate]), s.splat(1.0 / (steps * steps)));
+        let bits = s.and(s.cast_i(squares), s.splat_i(!CANDIDATE_BITS));
+        best = s.min_i(best, s.or(bits, s.splat_i(candidate as i32)));
+    }
+    s.to_f(s.sub_i(s.splat_i(MOST_STEPS), s.and(best, s.splat_i(CANDIDATE_BITS))))
+}
+
+// How `tiles` lays them out.
+const _: () = assert!(size_of::<InputTile>() == VECTOR_BYTES);
+const _: () = assert!(offset_of!(InputTile, scale) == 8 * 4);
+const _: () = assert!(offset_of!(InputTile, sums) == 9 * 4);
+const _: () = assert!(offset_of!(InputTile, scaled_sums) == 12 * 4);
+
+/// Sixteen tiles as they lie in memory. A lane of `bytes` is `q0 + 256 q1 + 65536 q2 + ...` of four
+/// columns.
+#[inline(always)]
+fn tiles<S: Simd>(s: S, bytes: [S::I; 8], scale: S::F, bias: i32) -> [S::I; LANES] {
+    let high_bits = s.splat_i(i32::from_ne_bytes([0x80; 4]));
+    let ones = s.splat_i(i32::from_ne_bytes([1; 4]));
+    // With 128 added no byte borrows from the next.
+    let bytes = array_of!(8, bytes[0], i => s.add_i(bytes[i], high_bits));
+    let start = s.splat_i(s.zero_factor::<true>(128) * LANES as i32);
+    let mut sums = [start; 3];
+    for half in 0..2 {
+        for i in 0..4 {
+            sums[half] = s.dot4::<true>(sums[half], bytes[4 * half + i], ones);
+        }
+    }
+    sums[2] = s.add_i(sums[0], sums[1]);
+    let mut fields = [s.splat_i(0); LANES];
+    for i in 0..8 {
+        fields[i] = if bias == 0 { s.xor(bytes[i], high_bits) } else { bytes[i] };
+    }
+    fields[8] = s.cast_i(scale);
+    for i in 0..3 {
+        fields[9 + i] = sums[i];
+        fields[12 + i] = s.cast_i(s.mul(scale, s.to_f(sums[i])));
+    }
+    s.transpose(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::reference::Random;
+    use crate::isa::{Isa, run};
+
+    /// `x` as one row, then the tiles of its rests.
+    fn quantised(isa: Isa, x: &[f32], bias: i32) -> Vec<InputTile> {
+        let cols = x.len() / TILE_COLS;
+        let mut tiles = vec![InputTile::default(); 2 * cols];
+        let out = tiles.as_mut_ptr();
+        run(isa, Quantise { x, first: 0, cols, out, stride: 1, rests: cols, bias });
+        tiles
+    }
+
+    #[test]
+    fn quantisation_is_the_same_on_every_instruction_set_and_close() {
+        // Seventeen tiles: a whole group, and one alone.
+        let fill = |value: fn(usize) -> f32| (0..17 * TILE_COLS).map(value).collect::<Vec<f32>>();
+        let cases = [
+            ("random", Random(3).floats(17 * TILE_COLS)),
+            ("waves", fill(|k| (k as f32 * 0.37).sin() * (k as f32))),
+            ("subnormal", fill(|k| k as f32 * 1e-40)),
+            ("tiny", fill(|k| k as f32 * 4e-36)),
+            ("huge", fill(|k| if k % 3 == 0 { -3e38 } else { 1e30 * k as f32 })),
+            ("one outlier", fill(|k| if k == 17 { 1e6 } else { 0.5 })),
+            ("equal", fill(|_| -0.3)),
+        ];
+        for ((name, x), bias) in cases.iter().flat_map(|case| [(case, 0), (case, 128)]) {
+            let expected = quantised(Isa::Scalar, x, bias);
+            for isa in Isa::available() {
+                for (tile, expected) in quantised(isa, x, bias).iter().zip(&expected) {
+                    assert_eq!(tile.q, expected.q, "{name} on {}", isa.name());
+                    assert_eq!(tile.scale.to_bits(), expected.scale.to_bits());
+                    assert_eq!(tile.sums, expected.sums);
+                    assert_eq!(tile.scaled_sums, expected.scaled_sums);
+                }
+            }
+            for (tile, x) in expected.iter().zip(x.chunks(TILE_COLS)) {
+                let q = tile.q.map(|q| i32::from(q.wrapping_sub(bias as u8) as i8));
+                assert!(q.iter().all(|q| q.abs() <= MOST_STEPS));
+                assert_eq!(tile.sums[0], q[..LANES].iter().sum());
+                assert_eq!(tile.sums[1], q[LANES..].iter().sum());
+                assert_eq!(tile.sums[2], q.iter().sum());
+                assert_eq!(tile.scaled_sums, tile.sums.map(|sum| tile.scale * sum as f32));
+                for (q, x) in q.iter().zip(x) {
+                    // Half a step, and what the last choice of the scale moves a number by.
+                    let error = (f64::from(*q) * f64::from(tile.scale) - f64::from(*x)).abs();
+                    let limit = f64::from(tile.scale) * 0.7 + f64::from(SMALLEST_MAX);
+                    assert!(error <= limit, "{name}: {x} became {q} x {}", tile.scale);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn less_is_left_than_by_127_steps() {
+        let x = Random(7).floats(512 * TILE_COLS);
+        let tiles = quantised(Isa::Scalar, &x, 0);
+        let (mut taken, mut plain) = (0.0, 0.0);
+        for (tile, x) in tiles.iter().zip(x.chunks(TILE_COLS)) {
+            let step = x.iter().fold(0.0_f32, |top, x| top.max(x.abs())) / MOST_STEPS as f32;
+            let rest = |x: f32, value: f32| f64::from(x - value).powi(2);
+            let rests = |value: &dyn Fn(usize) -> f32| {
+                x.iter().enumerate().map(|(k, x)| rest(*x, value(k))).sum::<f64>()
+            };
+            let own = rests(&|k| tile.scale * f32::from(tile.q[k] as i8));
+            let most = rests(&|k| step * (x[k] / step).round_ties_even());
+            assert!(own <= most * 1.001, "{own} is left, and {most} by 127 steps");
+            (taken, plain) = (taken + own, plain + most);
+        }
+        assert!(taken < 0.85 * plain, "{taken} of {plain}");
+    }
+}
