@@ -23,8 +23,8 @@ use std::ops::Range;
 /// Panels side by side in a register tile.
 const PANELS: usize = 2;
 
-/// Tiles of 32 columns between two visits of the sums. Unpacked for two panels they take about 20 KB of
-/// the first-level cache and leave room for the inputs that pass by.
+/// Tiles of 32 columns between two visits of the sums. Unpacked for two panels they take about
+/// 20 KB of the first-level cache and leave room for the inputs that pass by.
 const RUN_TILES: usize = 16;
 const _: () = assert!(RUN_TILES.is_multiple_of(RECORD_TILES_MAX), "runs are of whole records");
 
