@@ -13,8 +13,8 @@ use crate::{LinkError, Vital};
 /// 6.5 us), small enough that a long message pipelines through several of them.
 pub const SLOT_BYTES: usize = 64 * 1024;
 
-/// Slots in flight in each direction: one being written, one being read, and two so that neither
-/// side waits for the other's cursor to cross the wire.
+/// Slots in flight in each direction of a socket: one being written, one being read, and two so
+/// that neither side waits for the other's cursor to cross the wire.
 pub const SLOTS: usize = 4;
 
 /// Bytes of a slot that its header may take (one cache line).

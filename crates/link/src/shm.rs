@@ -16,8 +16,7 @@ use std::sync::atomic::{Ordering, fence};
 use crate::error::Sticky;
 use crate::frame::{Header, Verdict};
 use crate::shm_object::Mapping;
-use crate::shm_ring::Ring;
-use crate::shm_ring::SLOTS;
+use crate::shm_ring::{Ring, SLOTS};
 use crate::socket::{close_gently, read_some, write_some};
 use crate::{Link, LinkError, LinkInfo, MESSAGE_BYTES_MAX, Vital};
 
