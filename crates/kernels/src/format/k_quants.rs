@@ -1,5 +1,6 @@
 //! The types with two levels of scales over 256 numbers: Q2_K to Q6_K and IQ4_XS. Headers keep
-//! GGUF's own bits, transposed so that one load gets the same field of 16 rows.
+//! GGUF's own bits, transposed so that one load gets the same field of 16 rows; bytes that say
+//! something of one tile alone stand in front of it.
 
 use super::simple::{IQ4_TABLE, gather, nibbles, words};
 use super::tiles::in_each_byte;
@@ -187,13 +188,17 @@ impl Quantised for Q6K {
     const BIASED: bool = false;
     const HALVES: usize = 2;
     const OFFSETS: bool = false;
-    const HEADER: usize = HALVES_BYTES + 16 * LANES;
+    const HEADER: usize = HALVES_BYTES;
+    const TILE_HEADER: usize = 2 * LANES;
     type Head<S: Simd> = S::F;
 
     #[inline(always)]
     fn pack_header(blocks: &RowBlocks, header: &mut [u8]) {
-        gather::<2>(blocks, 208, &mut header[..HALVES_BYTES]);
-        gather_bytes(blocks, 192, 16, &mut header[HALVES_BYTES..]);
+        gather::<2>(blocks, 208, header);
+    }
+    #[inline(always)]
+    fn pack_tile_header(blocks: &RowBlocks, tile: usize, header: &mut [u8]) {
+        gather_bytes(blocks, 192 + 2 * tile, 2, header);
     }
     #[inline(always)]
     fn weights(block: &[u8], tile: usize) -> Words {
@@ -211,8 +216,8 @@ impl Quantised for Q6K {
     #[inline(always)]
     unsafe fn scales<S: Simd>(s: S, record: *const u8, head: &S::F, tile: usize) -> Scales<S> {
         let scale = array_of!(2, *head, half => {
-            let at = HALVES_BYTES + (2 * tile + half) * LANES;
-            // SAFETY: the sixteen runs of 16 scales lie inside the header.
+            let at = Self::HEADER + tile * Self::TILE_BYTES + half * LANES;
+            // SAFETY: both runs of 16 scales lie inside the tile's header.
             s.mul(*head, s.to_f(unsafe { s.load_i8(record.add(at)) }))
         });
         Scales { scale, offset: [s.splat(0.0); 2] }
@@ -230,15 +235,19 @@ impl Quantised for Q2K {
     const BIASED: bool = false;
     const HALVES: usize = 2;
     const OFFSETS: bool = true;
-    const HEADER: usize = 2 * HALVES_BYTES + 16 * LANES;
+    const HEADER: usize = 2 * HALVES_BYTES;
+    const TILE_HEADER: usize = 2 * LANES;
     type Head<S: Simd> = (S::F, S::F);
 
     #[inline(always)]
     fn pack_header(blocks: &RowBlocks, header: &mut [u8]) {
-        let (halves, scales) = header.split_at_mut(2 * HALVES_BYTES);
-        gather::<2>(blocks, 80, &mut halves[..HALVES_BYTES]);
-        gather::<2>(blocks, 82, &mut halves[HALVES_BYTES..]);
-        gather_bytes(blocks, 0, 16, scales);
+        let (d, d_min) = header.split_at_mut(HALVES_BYTES);
+        gather::<2>(blocks, 80, d);
+        gather::<2>(blocks, 82, d_min);
+    }
+    #[inline(always)]
+    fn pack_tile_header(blocks: &RowBlocks, tile: usize, header: &mut [u8]) {
+        gather_bytes(blocks, 2 * tile, 2, header);
     }
     #[inline(always)]
     fn weights(block: &[u8], tile: usize) -> Words {
@@ -257,8 +266,8 @@ impl Quantised for Q2K {
         tile: usize,
     ) -> Scales<S> {
         let bytes: [S::I; 2] = array_of!(2, s.splat_i(0), half => {
-            let at = 2 * HALVES_BYTES + (2 * tile + half) * LANES;
-            // SAFETY: the sixteen runs of 16 bytes lie inside the header.
+            let at = Self::HEADER + tile * Self::TILE_BYTES + half * LANES;
+            // SAFETY: both runs of 16 bytes lie inside the tile's header.
             unsafe { s.load_u8(record.add(at)) }
         });
         let low = s.splat_i(15);

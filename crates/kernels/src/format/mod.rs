@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! record     = header (scales of the 16 rows), then one tile per 32 columns
-//! tile       = 16 rows x 32 columns of weights of b bits, as b vectors
+//! tile       = scales that no other tile has, if there are any, then 16 rows x 32 columns of
+//!              weights of b bits, as b vectors
 //! unpacked   = 8 vectors; vector i, lane r, byte j = weight of row r, column 4i + j
 //! 2, 4, 8    each byte of vector v has those of unpacked v, v + b, v + 2b ..., the first one in
 //!            the lowest bits
@@ -69,14 +70,23 @@ pub(crate) trait Quantised: 'static {
     const TABLE: Option<[u8; 16]> = None;
     /// Bytes of a record in front of its tiles.
     const HEADER: usize;
+    /// Bytes of a tile in front of its weights. What one tile alone needs is best kept here, so
+    /// that memory is read in the order in which it lies (NOTES.md).
+    const TILE_HEADER: usize = 0;
+    /// Bytes of a tile.
+    const TILE_BYTES: usize = Self::TILE_HEADER + tile_bytes(Self::BITS);
     /// Bytes of a record.
-    const RECORD: usize = Self::HEADER + Self::TILES * tile_bytes(Self::BITS);
+    const RECORD: usize = Self::HEADER + Self::TILES * Self::TILE_BYTES;
 
     /// What the tiles of one record share, decoded once.
     type Head<S: Simd>: Copy;
 
     /// Writes the header of a record.
     fn pack_header(blocks: &RowBlocks, header: &mut [u8]);
+
+    /// Writes the header of tile `tile`.
+    #[inline(always)]
+    fn pack_tile_header(_blocks: &RowBlocks, _tile: usize, _header: &mut [u8]) {}
 
     /// The stored weights of columns `32 * tile ..` of one GGUF block.
     fn weights(block: &[u8], tile: usize) -> Words;
@@ -102,7 +112,9 @@ pub(crate) trait Quantised: 'static {
 pub(crate) fn pack_record<T: Quantised>(blocks: &RowBlocks, record: &mut [u8]) {
     let (header, tiles) = record.split_at_mut(T::HEADER);
     T::pack_header(blocks, header);
-    for (index, tile) in tiles.chunks_exact_mut(tile_bytes(T::BITS)).enumerate() {
+    for (index, tile) in tiles.chunks_exact_mut(T::TILE_BYTES).enumerate() {
+        let (header, tile) = tile.split_at_mut(T::TILE_HEADER);
+        T::pack_tile_header(blocks, index, header);
         for (lane, block) in blocks.iter().enumerate() {
             tiles::pack_row(&T::weights(block, index), T::BITS, lane, tile);
         }
@@ -119,9 +131,9 @@ pub(crate) unsafe fn tile_weights<S: Simd, T: Quantised>(
     record: *const u8,
     tile: usize,
 ) -> [S::I; TILE] {
+    let at = T::HEADER + tile * T::TILE_BYTES + T::TILE_HEADER;
     // SAFETY: the tile lies inside the record.
-    let weights =
-        unsafe { unpack_tile::<S>(s, record.add(T::HEADER + tile * tile_bytes(T::BITS)), T::BITS) };
+    let weights = unsafe { unpack_tile::<S>(s, record.add(at), T::BITS) };
     match T::TABLE {
         Some(table) => array_of!(TILE, weights[0], i => s.lookup(&table, weights[i])),
         None => weights,
