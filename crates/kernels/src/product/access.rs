@@ -2,8 +2,8 @@
 //!
 //! Such a product is bound by memory, and what fills a core's memory pipeline differs between
 //! machines: an AMD Zen 5 wants four streams at once, each asked for 2 KB ahead; a Zen 4 reads a
-//! third slower so, and wants one stream, asked for in the second-level cache (NOTES.md has the
-//! figures). The choice changes no bit of a result.
+//! third slower so, and wants one stream, asked for in the second-level cache or left to the
+//! machine (NOTES.md has the figures). The choice changes no bit of a result.
 
 use super::gemv::OneRow;
 use super::parts::Leaves;
@@ -21,7 +21,7 @@ use std::time::Instant;
 pub(super) struct Access {
     /// Panels that are read side by side: 1, 2 or 4.
     pub streams: usize,
-    /// Bytes between what is used and what is asked for.
+    /// Bytes between what is used and what is asked for; 0 leaves it to the machine.
     pub ahead: usize,
     /// Where it is asked for.
     pub level: Level,
@@ -54,8 +54,9 @@ impl Level {
 const LINE: usize = 64;
 
 /// What is tried, the one that is used without a trial first.
-const CANDIDATES: [Access; 4] = [
+const CANDIDATES: [Access; 5] = [
     Access { streams: 1, ahead: 1024, level: Level::L2 },
+    Access { streams: 1, ahead: 0, level: Level::L2 },
     Access { streams: 1, ahead: 2048, level: Level::L1 },
     Access { streams: 4, ahead: 1024, level: Level::L2 },
     Access { streams: 4, ahead: 2048, level: Level::L1 },
@@ -81,6 +82,9 @@ impl Access {
     /// Asks for what lies `ahead` of the `bytes` bytes at `from`.
     #[inline(always)]
     pub fn fetch<S: Simd>(self, s: S, from: *const u8, bytes: usize) {
+        if self.ahead == 0 {
+            return;
+        }
         for line in 0..bytes.div_ceil(LINE) {
             self.level.fetch(s, from.wrapping_add(self.ahead + line * LINE));
         }
