@@ -20,14 +20,14 @@ use crate::members::Member;
 use crate::{GenerateEvent, GenerateRequest, InstanceStatus};
 
 /// Counts changes of this protocol that the version before does not understand.
-pub(crate) const PROTOCOL: u32 = 7;
-/// The oldest one that this build still speaks. Version 6 has other scales for activations, so that
-/// ranks would differ, and other rings in shared memory; version 5 tells tokens in another form;
-/// version 4 caches quantised models in half precision where this one has integers, and ranks would
-/// differ; version 3 has no part of the output head in rank 0; version 2 knows one address of each
-/// rank; version 1 would ignore the type of a cache, and ranks with other types compute something
-/// else.
-pub(crate) const PROTOCOL_OLDEST: u32 = 7;
+pub(crate) const PROTOCOL: u32 = 8;
+/// The oldest one that this build still speaks. Version 7 rounds activations before the output head
+/// in another way, so that ranks would differ; version 6 has other scales for all activations, and
+/// other rings in shared memory; version 5 tells tokens in another form; version 4 caches quantised
+/// models in half precision where this one has integers, and ranks would differ; version 3 has no
+/// part of the output head in rank 0; version 2 knows one address of each rank; version 1 would
+/// ignore the type of a cache, and ranks with other types compute something else.
+pub(crate) const PROTOCOL_OLDEST: u32 = 8;
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A greeting is a few hundred bytes; nobody who is not a member gets more of our memory.

@@ -1,9 +1,10 @@
 //! Measures the kernels:
 //! `cargo run --release -p sinew-kernels --example bench -- [threads] [what]`.
 //!
-//! `what` filters by name: `read`, `pool`, `load`, `pack`, `gemv`, `gemm`, `decode`, `prefill`, or
-//! a type. A line gives the best and the median of many runs. `read` is the ceiling of everything
-//! with one row. Times are the wall's, so the machine should have nothing else to do.
+//! `what` filters by name: `read`, `pool`, `load`, `pack`, `gemv`, `wide`, `fine`, `gemm`,
+//! `decode`, `prefill`, or a type. A line gives the best and the median of many runs. `read` is
+//! what a plain loop gets out of memory. Times are the wall's, so the machine should have nothing
+//! else to do.
 
 use gguf::TensorType;
 use sinew_kernels::{
@@ -59,7 +60,15 @@ fn main() {
     for ty in TYPES {
         for rows in [1, 2, 3, 4, 6, 8, 12] {
             if wanted(&format!("gemv {ty} x {rows}")) {
-                stream(&pool, ty, rows);
+                stream(&pool, &format!("gemv {ty} x {rows}"), ty, &input(&pool, rows, 2048));
+            }
+        }
+        if wanted(&format!("wide {ty}")) {
+            stream(&pool, &format!("wide {ty}"), ty, &input(&pool, 1, 8192));
+        }
+        for rows in [1, 4] {
+            if ty.block_len() > 1 && wanted(&format!("fine {ty} x {rows}")) {
+                stream(&pool, &format!("fine {ty} x {rows}"), ty, &fine(&pool, rows, 2048));
             }
         }
     }
@@ -164,7 +173,7 @@ fn pack(pool: &Pool, ty: TensorType) {
 
 /// Activations as 8-bit integers.
 fn load(pool: &Pool, rows: usize, cols: usize) {
-    let x: Vec<f32> = (0..rows * cols).map(|i| (i as f32 * 0.1).sin()).collect();
+    let x = waves(rows, cols);
     let mut input = Input::new(rows, cols);
     let (best, median) = measure(7, || input.load_for(pool, &x, rows, Forms::INT8));
     let tile_ns = |seconds: f64| seconds * 1e9 / (rows * cols / 32) as f64;
@@ -172,24 +181,32 @@ fn load(pool: &Pool, rows: usize, cols: usize) {
     println!("load {name:14} {:7.2} / {:7.2} ns a tile", tile_ns(best), tile_ns(median));
 }
 
+fn waves(rows: usize, cols: usize) -> Vec<f32> {
+    (0..rows * cols).map(|i| (i as f32 * 0.1).sin()).collect()
+}
+
 fn input(pool: &Pool, rows: usize, cols: usize) -> Input {
-    let x: Vec<f32> = (0..rows * cols).map(|i| (i as f32 * 0.1).sin()).collect();
     let mut input = Input::new(rows, cols);
-    input.load_for(pool, &x, rows, Forms::BOTH);
+    input.load_for(pool, &waves(rows, cols), rows, Forms::BOTH);
+    input
+}
+
+/// As [`input`], as integers of 16 bits.
+fn fine(pool: &Pool, rows: usize, cols: usize) -> Input {
+    let mut input = Input::new_fine(rows, cols);
+    input.load_fine(pool, &waves(rows, cols), rows);
     input
 }
 
 /// Few input rows against weights that no cache holds.
-fn stream(pool: &Pool, ty: TensorType, inputs: usize) {
-    let cols = 2048;
+fn stream(pool: &Pool, name: &str, ty: TensorType, input: &Input) {
+    let cols = input.cols();
     let rows = STREAM_BYTES / ty.row_bytes(cols) / 64 * 64;
     let matrix = matrix(pool, ty, rows, cols);
-    let input = input(pool, inputs, cols);
-    let mut out = vec![0.0; inputs * rows];
-    let (best, median) = measure(7, || matmul(pool, &input, &mut [(&matrix, &mut out)]));
+    let mut out = vec![0.0; input.rows() * rows];
+    let (best, median) = measure(7, || matmul(pool, input, &mut [(&matrix, &mut out)]));
     let rate = |seconds: f64| matrix.bytes() as f64 / seconds / 1e9;
-    let name = format!("{ty} x {inputs}");
-    println!("gemv {name:14} {:7.2} / {:7.2} GB/s", rate(best), rate(median));
+    println!("{name:19} {:7.2} / {:7.2} GB/s", rate(best), rate(median));
 }
 
 fn gemm(pool: &Pool, ty: TensorType, inputs: usize) {

@@ -1,16 +1,19 @@
-//! The input of matrix products: rows of activations, as they are and as 8-bit integers.
+//! The input of matrix products: rows of activations, as they are and as integers.
 //!
 //! Quantised weights are multiplied with 8-bit activations, each tile of 32 consecutive columns
 //! with a scale of its own ([`crate::quantise`] says which). The same form serves every quantised
 //! type, the K-quants included (other engines give those one scale for 256 columns, which costs
-//! accuracy where one activation towers above the rest). A tile depends on nothing but its own 32
-//! numbers, so a shard quantises its columns to the same bits as one machine does.
+//! accuracy where one activation towers above the rest). Where that is not enough there are
+//! activations of about 16 bits ([`FineTile`]). A tile depends on nothing but its own 32 numbers,
+//! so a shard quantises its columns to the same bits as one machine does.
 
 use crate::format::TILE_COLS;
-use crate::isa::{Isa, run};
+use crate::isa::{Isa, Kernel, run};
 use crate::pool::Pool;
 use crate::quantise::Quantise;
 use crate::shared::SharedMut;
+use crate::simd::Simd;
+use crate::tile::{FewTile, FineTile, ManyTile};
 use std::ops::BitOr;
 
 /// Activations that one task of [`Input::load`] prepares: whole tiles, sixteen at a time.
@@ -46,20 +49,6 @@ impl BitOr for Forms {
     }
 }
 
-/// 32 columns of one row as integers, with everything a product needs to know about them.
-/// One cache line. `sums` and `scaled_sums` are of columns 0..16, 16..32 and 0..32.
-#[derive(Clone, Copy, Default)]
-#[repr(C, align(64))]
-pub(crate) struct InputTile {
-    /// About `x / scale` as `i8` if there are at most [`FEW_ROWS`]; that plus 128 if there are
-    /// more, as [`crate::simd::Simd::many_splat_x4`] wants it.
-    pub q: [u8; TILE_COLS],
-    pub scale: f32,
-    pub sums: [i32; 3],
-    /// `scale * sum`.
-    pub scaled_sums: [f32; 3],
-}
-
 /// Activations `[rows, cols]`, prepared once for any number of products.
 pub struct Input {
     rows_max: usize,
@@ -68,23 +57,42 @@ pub struct Input {
     forms: Forms,
     /// `[rows, cols]`.
     floats: Vec<f32>,
-    /// `[cols / 32, rows]`, so that the rows of one tile are neighbours; empty if the columns are
-    /// no multiple of 32.
-    tiles: Vec<InputTile>,
+    /// These are `[cols / 32, rows]`, so that the rows of one tile are neighbours; empty if the
+    /// columns are no multiple of 32. If there are more rows than [`FEW_ROWS`]:
+    many: Vec<ManyTile>,
+    /// If there are not.
+    few: Vec<FewTile>,
+    /// Only of inputs made with [`Input::new_fine`].
+    fine: Vec<FineTile>,
 }
 
 impl Input {
     /// Room for up to `rows_max` rows of `cols` columns.
     pub fn new(rows_max: usize, cols: usize) -> Self {
         let tiles = if cols.is_multiple_of(TILE_COLS) { cols / TILE_COLS } else { 0 };
+        let many = if rows_max > FEW_ROWS { rows_max * tiles } else { 0 };
         Self {
             rows_max,
             cols,
             rows: 0,
             forms: Forms::BOTH,
             floats: vec![0.0; rows_max * cols],
-            tiles: vec![InputTile::default(); rows_max * tiles],
+            many: vec![ManyTile::default(); many],
+            few: vec![FewTile::default(); rows_max.min(FEW_ROWS) * tiles],
+            fine: Vec::new(),
         }
+    }
+
+    /// Room for rows as integers of about 16 bits, for quantised weights only; see
+    /// [`Input::load_fine`].
+    ///
+    /// # Panics
+    /// If `cols` is no multiple of 32, as no quantised matrix has.
+    pub fn new_fine(rows_max: usize, cols: usize) -> Self {
+        assert!(cols.is_multiple_of(TILE_COLS), "{cols} columns are no whole tiles");
+        let fine = vec![FineTile::default(); rows_max * (cols / TILE_COLS)];
+        let (floats, many, few) = (Vec::new(), Vec::new(), Vec::new());
+        Self { rows_max, cols, rows: 0, forms: Forms::INT8, floats, many, few, fine }
     }
 
     /// Rows loaded.
@@ -111,30 +119,13 @@ impl Input {
     /// # Panics
     /// As [`Input::load`].
     pub fn load_for(&mut self, pool: &Pool, x: &[f32], rows: usize, forms: Forms) {
-        self.fill(pool, x, rows, forms, 0);
-    }
-
-    /// As [`Input::load`], for quantised weights, and behind the rows as many with what their
-    /// 8 bits leave of them: outputs `i` and `rows + i` of a product add up to one that
-    /// errs by a two-hundredth.
-    ///
-    /// # Panics
-    /// If there are more than half as many rows as there is room for, or `x` is not `[rows, cols]`.
-    pub fn load_with_rests(&mut self, pool: &Pool, x: &[f32], rows: usize) {
-        self.fill(pool, x, rows, Forms::INT8, rows);
-    }
-
-    /// `rests`: how many rows have one with their rests behind all rows, none or all.
-    fn fill(&mut self, pool: &Pool, x: &[f32], rows: usize, forms: Forms, rests: usize) {
-        let all = rows + rests;
-        assert!(all <= self.rows_max, "{all} rows where there is room for {}", self.rows_max);
-        assert_eq!(x.len(), rows * self.cols, "the input must be [{rows}, {}]", self.cols);
-        (self.rows, self.forms) = (all, forms);
+        assert!(!self.is_fine(), "an input made with `new_fine` takes `load_fine`");
+        self.begin(x, rows, forms);
         let int8 = forms.int8 && self.cols.is_multiple_of(TILE_COLS);
         let cols = self.cols / TILE_COLS;
-        let bias = if all <= FEW_ROWS { 0 } else { 128 };
         let floats = SharedMut::new(self.floats.as_mut_ptr());
-        let tiles = SharedMut::new(self.tiles.as_mut_ptr());
+        let many = SharedMut::new(self.many.as_mut_ptr());
+        let few = SharedMut::new(self.few.as_mut_ptr());
         let isa = Isa::chosen();
         pool.run(x.len().div_ceil(TASK_LEN), |task| {
             let start = task * TASK_LEN;
@@ -146,11 +137,43 @@ impl Input {
                 out.copy_from_slice(x);
             }
             if int8 {
-                // Its tiles and those of their rests are the task's own, inside `[cols, all]`.
-                let (first, out) = (start / TILE_COLS, tiles.ptr());
-                run(isa, Quantise { x, first, cols, out, stride: all, rests, bias });
+                // The tiles are the task's own, inside `[cols, rows]`.
+                let first = start / TILE_COLS;
+                if rows > FEW_ROWS {
+                    run(isa, Quantise { x, first, cols, out: many.ptr(), stride: rows });
+                } else {
+                    run(isa, Quantise { x, first, cols, out: few.ptr(), stride: rows });
+                }
             }
         });
+    }
+
+    /// Prepares `x` for products that err by a hundredth of what those with 8 bits do, and take
+    /// twice the arithmetic; for few rows memory is waited for longer than that takes.
+    ///
+    /// # Panics
+    /// As [`Input::load`], or if this input was not made with [`Input::new_fine`].
+    pub fn load_fine(&mut self, pool: &Pool, x: &[f32], rows: usize) {
+        assert!(self.is_fine(), "an input for `load_fine` is made with `new_fine`");
+        self.begin(x, rows, Forms::INT8);
+        let out = SharedMut::new(self.fine.as_mut_ptr());
+        let isa = Isa::chosen();
+        pool.run(rows, |row| {
+            let x = &x[row * self.cols..][..self.cols];
+            // SAFETY: the row's own tiles, inside `[cols, rows]`.
+            run(isa, QuantiseFine { x, out: unsafe { out.ptr().add(row) }, stride: rows });
+        });
+    }
+
+    fn begin(&mut self, x: &[f32], rows: usize, forms: Forms) {
+        assert!(rows <= self.rows_max, "{rows} rows where there is room for {}", self.rows_max);
+        assert_eq!(x.len(), rows * self.cols, "the input must be [{rows}, {}]", self.cols);
+        (self.rows, self.forms) = (rows, forms);
+    }
+
+    /// Whether its integers have about 16 bits.
+    pub(crate) fn is_fine(&self) -> bool {
+        !self.fine.is_empty()
     }
 
     /// f32 rows, `[rows, cols]`.
@@ -159,10 +182,48 @@ impl Input {
         &self.floats[..self.rows * self.cols]
     }
 
-    /// Integer tiles, `[cols / 32, rows]`.
-    pub(crate) fn tiles(&self) -> &[InputTile] {
+    /// Integer tiles, `[cols / 32, rows]`, of more rows than [`FEW_ROWS`].
+    pub(crate) fn many_tiles(&self) -> &[ManyTile] {
+        assert!(self.rows > FEW_ROWS, "{} rows are few", self.rows);
+        &self.many[..self.tiles()]
+    }
+
+    /// Integer tiles, `[cols / 32, rows]`, of at most [`FEW_ROWS`] rows.
+    pub(crate) fn few_tiles(&self) -> &[FewTile] {
+        assert!(self.rows <= FEW_ROWS, "{} rows are many", self.rows);
+        &self.few[..self.tiles()]
+    }
+
+    /// Integer tiles, `[cols / 32, rows]`, of about 16 bits.
+    pub(crate) fn fine_tiles(&self) -> &[FineTile] {
+        &self.fine[..self.tiles()]
+    }
+
+    /// How many tiles were loaded.
+    fn tiles(&self) -> usize {
         assert!(self.forms.covers(Forms::INT8), "this input was loaded without its 8-bit form");
-        &self.tiles[..self.rows * (self.cols / TILE_COLS)]
+        self.rows * (self.cols / TILE_COLS)
+    }
+}
+
+/// Quantises one row to about 16 bits. A kernel for its instructions alone: the loops are left to
+/// the compiler.
+struct QuantiseFine<'a> {
+    /// Whole tiles.
+    x: &'a [f32],
+    out: *mut FineTile,
+    stride: usize,
+}
+
+impl Kernel for QuantiseFine<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for (index, x) in self.x.chunks_exact(TILE_COLS).enumerate() {
+            // SAFETY: a tile of the caller's.
+            unsafe { *self.out.add(index * self.stride) = FineTile::of(x) };
+        }
     }
 }
 
@@ -178,40 +239,33 @@ mod tests {
             let cols = tiles * TILE_COLS;
             let x = Random(6).floats(rows * cols);
             let (mut all, mut alone) = (Input::new(rows, cols), Input::new(1, TILE_COLS));
+            let (mut fine, mut fine_alone) =
+                (Input::new_fine(rows, cols), Input::new_fine(1, TILE_COLS));
             all.load(&pool, &x, rows);
+            fine.load_fine(&pool, &x, rows);
             assert_eq!(all.floats(), x);
             for (index, x) in x.chunks(TILE_COLS).enumerate() {
                 alone.load(&pool, x, 1);
+                fine_alone.load_fine(&pool, x, 1);
                 let (row, tile) = (index / tiles, index % tiles);
-                let (got, mut expected) = (&all.tiles()[tile * rows + row], alone.tiles()[0]);
-                if rows > FEW_ROWS {
-                    expected.q = expected.q.map(|q| q ^ 0x80);
-                }
-                assert_eq!(got.q, expected.q, "tile {tile} of row {row} of {rows}");
+                let at = tile * rows + row;
+                let expected = alone.few_tiles()[0];
+                let (q, scale, sums) = if rows > FEW_ROWS {
+                    let ManyTile { q, scale, sums, scaled_sums } = all.many_tiles()[at];
+                    assert_eq!(sums[2], sums[0] + sums[1]);
+                    assert_eq!(scaled_sums, sums.map(|sum| scale * sum as f32));
+                    (q.map(|q| (q ^ 0x80) as i8), scale, [sums[0] as i16, sums[1] as i16])
+                } else {
+                    let FewTile { q, scale, sums } = all.few_tiles()[at];
+                    (q, scale, sums)
+                };
+                assert_eq!(q, expected.q, "tile {tile} of row {row} of {rows}");
+                assert_eq!(scale.to_bits(), expected.scale.to_bits());
+                assert_eq!(sums, expected.sums);
+                let (got, expected) = (fine.fine_tiles()[at], fine_alone.fine_tiles()[0]);
+                assert_eq!((got.high, got.low), (expected.high, expected.low));
                 assert_eq!(got.scale.to_bits(), expected.scale.to_bits());
                 assert_eq!(got.sums, expected.sums);
-                assert_eq!(got.scaled_sums, expected.scaled_sums);
-            }
-        }
-    }
-
-    #[test]
-    fn rows_and_their_rests_add_up() {
-        let pool = Pool::new(2).unwrap();
-        let (rows, cols) = (3, 3 * TILE_COLS);
-        let x = Random(5).floats(rows * cols);
-        let mut input = Input::new(2 * rows, cols);
-        input.load_with_rests(&pool, &x, rows);
-        assert_eq!(input.rows(), 2 * rows);
-        for (row, x) in x.chunks(cols).enumerate() {
-            for (tile, x) in x.chunks(TILE_COLS).enumerate() {
-                let tiles = &input.tiles()[tile * 2 * rows..];
-                let value = |tile: &InputTile, k: usize| tile.scale * f32::from(tile.q[k] as i8);
-                for (k, x) in x.iter().enumerate() {
-                    let (near, rest) = (value(&tiles[row], k), value(&tiles[rows + row], k));
-                    let error = (near + rest - x).abs();
-                    assert!(error <= tiles[row].scale / 250.0, "{x} became {near} and {rest}");
-                }
             }
         }
     }

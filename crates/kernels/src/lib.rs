@@ -39,6 +39,7 @@ mod routing;
 mod rows;
 mod shared;
 mod simd;
+mod tile;
 
 pub use activation::{gelu_mul, silu_mul, soft_cap, swiglu_clamped_mul};
 pub use attention::{AttendShape, CacheKind, KvCache, PAGE_POSITIONS, Segment, attend};

@@ -8,14 +8,10 @@
 //! Lanes do not meet, so a tile depends on nothing but its own 32 numbers.
 
 use crate::format::TILE_COLS;
-use crate::input::InputTile;
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
+use crate::tile::{FewTile, ManyTile, SMALLEST_MAX};
 use std::mem::{offset_of, size_of};
-
-/// Below this `2^16 / max` might overflow; the tile counts as zeros. No activation that matters is
-/// anywhere near.
-const SMALLEST_MAX: f32 = 1e-33;
 
 /// The steps that a tile's largest number takes are these or up to seven fewer.
 const MOST_STEPS: i32 = 127;
@@ -30,7 +26,7 @@ const CANDIDATE_BITS: i32 = CANDIDATES as i32 - 1;
 type Columns<S> = [<S as Simd>::F; TILE_COLS];
 
 /// Quantises consecutive tiles of one row after another.
-pub(crate) struct Quantise<'a> {
+pub(crate) struct Quantise<'a, T> {
     /// Whole tiles.
     pub x: &'a [f32],
     /// The first of them, counted over all rows.
@@ -38,15 +34,11 @@ pub(crate) struct Quantise<'a> {
     /// Tiles of a row.
     pub cols: usize,
     /// `[cols, stride]`.
-    pub out: *mut InputTile,
+    pub out: *mut T,
     pub stride: usize,
-    /// From a tile to the one for its rests; 0 if they are not wanted.
-    pub rests: usize,
-    /// What is added to each integer: 0 or 128.
-    pub bias: i32,
 }
 
-impl Kernel for Quantise<'_> {
+impl<T: Tile> Kernel for Quantise<'_, T> {
     type Out = ();
 
     #[inline(always)]
@@ -65,18 +57,10 @@ impl Kernel for Quantise<'_> {
                     (row, col) = (row + 1, 0);
                 }
             }
-            let (mut columns, next) = (load(s, x), x.as_ptr_range().end);
-            let tiles = quantise(s, &mut columns, next, self.bias, self.rests > 0);
-            // SAFETY: the tiles are the caller's to write.
-            unsafe { store(s, tiles, &out, count) };
-            if self.rests > 0 {
-                let tiles = quantise(s, &mut columns, next, self.bias, false);
-                for out in &mut out[..count] {
-                    // SAFETY: a tile of the caller's.
-                    *out = unsafe { out.add(self.rests) };
-                }
-                // SAFETY: as above.
-                unsafe { store(s, tiles, &out, count) };
+            let tiles = quantise::<S, T>(s, &load(s, x), x.as_ptr_range().end);
+            for lane in 0..count {
+                // SAFETY: a tile of the caller's.
+                unsafe { T::store(s, tiles[lane], out[lane]) };
             }
         }
     }
@@ -97,28 +81,10 @@ fn load<S: Simd>(s: S, x: &[f32]) -> Columns<S> {
     array_of!(TILE_COLS, s.splat(0.0), k => s.cast_f(halves[k / LANES][k % LANES]))
 }
 
-/// # Safety
-/// The first `count` of `out` can be written.
+/// Quantises sixteen tiles, each then one vector that begins as it lies in memory. `next` is what
+/// will be read next, which is asked for meanwhile.
 #[inline(always)]
-unsafe fn store<S: Simd>(s: S, tiles: [S::I; LANES], out: &[*mut InputTile; LANES], count: usize) {
-    for lane in 0..LANES {
-        if lane < count {
-            // SAFETY: a tile is one vector.
-            unsafe { s.store_i(out[lane].cast(), tiles[lane]) };
-        }
-    }
-}
-
-/// Quantises sixteen tiles, each then one vector as it lies in memory. If `rests`, what is left of
-/// them is in `x` after. `next` is what will be read next, which is asked for meanwhile.
-#[inline(always)]
-fn quantise<S: Simd>(
-    s: S,
-    x: &mut Columns<S>,
-    next: *const f32,
-    bias: i32,
-    rests: bool,
-) -> [S::I; LANES] {
+fn quantise<S: Simd, T: Tile>(s: S, x: &Columns<S>, next: *const f32) -> [S::I; LANES] {
     let mut top = s.abs(x[0]);
     for x in &x[1..] {
         top = s.max(top, s.abs(*x));
@@ -145,13 +111,7 @@ fn quantise<S: Simd>(
     // `sum(x q) / sum(q q)` in steps, less the one step that the scale has been.
     let more = s.keep_from(s.div(products, squares), squares, s.splat(1.0));
     let scale = s.fma(scale, more, scale);
-    if rests {
-        for k in 0..TILE_COLS {
-            let q = s.to_f(s.to_i(s.mul(x[k], inverse)));
-            x[k] = s.fma(q, s.sub(zero, scale), x[k]);
-        }
-    }
-    tiles(s, bytes, scale, bias)
+    tiles::<S, T>(s, bytes, scale)
 }
 
 /// Those of the candidates that leave the least of each tile.
@@ -187,16 +147,66 @@ fn best_steps<S: Simd>(s: S, x: &Columns<S>, next: *const f32, inverse_top: S::F
     s.to_f(s.sub_i(s.splat_i(MOST_STEPS), s.and(best, s.splat_i(CANDIDATE_BITS))))
 }
 
-// How `tiles` lays them out.
-const _: () = assert!(size_of::<InputTile>() == VECTOR_BYTES);
-const _: () = assert!(offset_of!(InputTile, scale) == 8 * 4);
-const _: () = assert!(offset_of!(InputTile, sums) == 9 * 4);
-const _: () = assert!(offset_of!(InputTile, scaled_sums) == 12 * 4);
+/// What quantisation makes.
+pub(crate) trait Tile {
+    /// Words 9 to 15 as they lie in memory, behind the integers and the scale.
+    fn tail<S: Simd>(s: S, scale: S::F, sums: [S::I; 3]) -> [S::I; 7];
 
-/// Sixteen tiles as they lie in memory. A lane of `bytes` is `q0 + 256 q1 + 65536 q2 + ...` of four
+    /// Whether the integers have 128 added.
+    const BIASED: bool;
+
+    /// Writes a tile, with which `words` begins.
+    ///
+    /// # Safety
+    /// `to` can be written.
+    #[inline(always)]
+    unsafe fn store<S: Simd>(s: S, words: S::I, to: *mut Self)
+    where
+        Self: Sized,
+    {
+        let mut bytes = [0_u8; VECTOR_BYTES];
+        // SAFETY: the buffer is a vector, which is as long as a tile or longer.
+        unsafe {
+            s.store_i(bytes.as_mut_ptr(), words);
+            to.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), size_of::<Self>());
+        }
+    }
+}
+
+// How `tiles` lays them out.
+const _: () = assert!(size_of::<ManyTile>() == VECTOR_BYTES);
+const _: () = assert!(offset_of!(ManyTile, scale) == 8 * 4);
+const _: () = assert!(offset_of!(ManyTile, sums) == 9 * 4);
+const _: () = assert!(offset_of!(ManyTile, scaled_sums) == 12 * 4);
+const _: () = assert!(size_of::<FewTile>() == 10 * 4);
+const _: () = assert!(offset_of!(FewTile, scale) == 8 * 4);
+const _: () = assert!(offset_of!(FewTile, sums) == 9 * 4);
+
+impl Tile for ManyTile {
+    const BIASED: bool = true;
+
+    #[inline(always)]
+    fn tail<S: Simd>(s: S, scale: S::F, sums: [S::I; 3]) -> [S::I; 7] {
+        let scaled = array_of!(3, sums[0], i => s.cast_i(s.mul(scale, s.to_f(sums[i]))));
+        [sums[0], sums[1], sums[2], scaled[0], scaled[1], scaled[2], s.splat_i(0)]
+    }
+}
+
+impl Tile for FewTile {
+    const BIASED: bool = false;
+
+    #[inline(always)]
+    fn tail<S: Simd>(s: S, _: S::F, sums: [S::I; 3]) -> [S::I; 7] {
+        let zero = s.splat_i(0);
+        let both = s.or(s.and(sums[0], s.splat_i(0xffff)), s.shl(sums[1], 16));
+        [both, zero, zero, zero, zero, zero, zero]
+    }
+}
+
+/// Sixteen tiles, each one vector. A lane of `bytes` is `q0 + 256 q1 + 65536 q2 + ...` of four
 /// columns.
 #[inline(always)]
-fn tiles<S: Simd>(s: S, bytes: [S::I; 8], scale: S::F, bias: i32) -> [S::I; LANES] {
+fn tiles<S: Simd, T: Tile>(s: S, bytes: [S::I; 8], scale: S::F) -> [S::I; LANES] {
     let high_bits = s.splat_i(i32::from_ne_bytes([0x80; 4]));
     let ones = s.splat_i(i32::from_ne_bytes([1; 4]));
     // With 128 added no byte borrows from the next.
@@ -209,16 +219,12 @@ fn tiles<S: Simd>(s: S, bytes: [S::I; 8], scale: S::F, bias: i32) -> [S::I; LANE
         }
     }
     sums[2] = s.add_i(sums[0], sums[1]);
-    let mut fields = [s.splat_i(0); LANES];
+    let mut words = [s.cast_i(scale); LANES];
     for i in 0..8 {
-        fields[i] = if bias == 0 { s.xor(bytes[i], high_bits) } else { bytes[i] };
+        words[i] = if T::BIASED { bytes[i] } else { s.xor(bytes[i], high_bits) };
     }
-    fields[8] = s.cast_i(scale);
-    for i in 0..3 {
-        fields[9 + i] = sums[i];
-        fields[12 + i] = s.cast_i(s.mul(scale, s.to_f(sums[i])));
-    }
-    s.transpose(fields)
+    words[9..].copy_from_slice(&T::tail(s, scale, sums));
+    s.transpose(words)
 }
 
 #[cfg(test)]
@@ -227,12 +233,11 @@ mod tests {
     use crate::format::reference::Random;
     use crate::isa::{Isa, run};
 
-    /// `x` as one row, then the tiles of its rests.
-    fn quantised(isa: Isa, x: &[f32], bias: i32) -> Vec<InputTile> {
+    fn quantised<T: Tile + Clone + Default>(isa: Isa, x: &[f32]) -> Vec<T> {
         let cols = x.len() / TILE_COLS;
-        let mut tiles = vec![InputTile::default(); 2 * cols];
+        let mut tiles = vec![T::default(); cols];
         let out = tiles.as_mut_ptr();
-        run(isa, Quantise { x, first: 0, cols, out, stride: 1, rests: cols, bias });
+        run(isa, Quantise { x, first: 0, cols, out, stride: 1 });
         tiles
     }
 
@@ -249,23 +254,26 @@ mod tests {
             ("one outlier", fill(|k| if k == 17 { 1e6 } else { 0.5 })),
             ("equal", fill(|_| -0.3)),
         ];
-        for ((name, x), bias) in cases.iter().flat_map(|case| [(case, 0), (case, 128)]) {
-            let expected = quantised(Isa::Scalar, x, bias);
+        for (name, x) in &cases {
+            let expected: Vec<FewTile> = quantised(Isa::Scalar, x);
             for isa in Isa::available() {
-                for (tile, expected) in quantised(isa, x, bias).iter().zip(&expected) {
-                    assert_eq!(tile.q, expected.q, "{name} on {}", isa.name());
-                    assert_eq!(tile.scale.to_bits(), expected.scale.to_bits());
-                    assert_eq!(tile.sums, expected.sums);
-                    assert_eq!(tile.scaled_sums, expected.scaled_sums);
+                let (few, many) = (quantised::<FewTile>(isa, x), quantised::<ManyTile>(isa, x));
+                for ((few, many), expected) in few.iter().zip(&many).zip(&expected) {
+                    let FewTile { q, scale, sums } = *expected;
+                    assert_eq!(few.q, q, "{name} on {}", isa.name());
+                    assert_eq!(few.scale.to_bits(), scale.to_bits());
+                    assert_eq!(few.sums, sums);
+                    assert_eq!(many.q, q.map(|q| q as u8 ^ 0x80), "{name} on {}", isa.name());
+                    assert_eq!(many.scale.to_bits(), scale.to_bits());
+                    let [left, right] = sums.map(i32::from);
+                    assert_eq!(many.sums, [left, right, left + right]);
+                    assert_eq!(many.scaled_sums, many.sums.map(|sum| scale * sum as f32));
                 }
             }
             for (tile, x) in expected.iter().zip(x.chunks(TILE_COLS)) {
-                let q = tile.q.map(|q| i32::from(q.wrapping_sub(bias as u8) as i8));
-                assert!(q.iter().all(|q| q.abs() <= MOST_STEPS));
-                assert_eq!(tile.sums[0], q[..LANES].iter().sum());
-                assert_eq!(tile.sums[1], q[LANES..].iter().sum());
-                assert_eq!(tile.sums[2], q.iter().sum());
-                assert_eq!(tile.scaled_sums, tile.sums.map(|sum| tile.scale * sum as f32));
+                let q = tile.q.map(i16::from);
+                assert!(q.iter().all(|q| i32::from(q.abs()) <= MOST_STEPS));
+                assert_eq!(tile.sums, [q[..LANES].iter().sum(), q[LANES..].iter().sum::<i16>()]);
                 for (q, x) in q.iter().zip(x) {
                     // Half a step, and what the last choice of the scale moves a number by.
                     let error = (f64::from(*q) * f64::from(tile.scale) - f64::from(*x)).abs();
@@ -279,7 +287,7 @@ mod tests {
     #[test]
     fn less_is_left_than_by_127_steps() {
         let x = Random(7).floats(512 * TILE_COLS);
-        let tiles = quantised(Isa::Scalar, &x, 0);
+        let tiles: Vec<FewTile> = quantised(Isa::Scalar, &x);
         let (mut taken, mut plain) = (0.0, 0.0);
         for (tile, x) in tiles.iter().zip(x.chunks(TILE_COLS)) {
             let step = x.iter().fold(0.0_f32, |top, x| top.max(x.abs())) / MOST_STEPS as f32;
@@ -287,7 +295,7 @@ mod tests {
             let rests = |value: &dyn Fn(usize) -> f32| {
                 x.iter().enumerate().map(|(k, x)| rest(*x, value(k))).sum::<f64>()
             };
-            let own = rests(&|k| tile.scale * f32::from(tile.q[k] as i8));
+            let own = rests(&|k| tile.scale * f32::from(tile.q[k]));
             let most = rests(&|k| step * (x[k] / step).round_ties_even());
             assert!(own <= most * 1.001, "{own} is left, and {most} by 127 steps");
             (taken, plain) = (taken + own, plain + most);

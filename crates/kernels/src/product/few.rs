@@ -5,10 +5,11 @@
 use super::access::{Access, Level};
 use super::block::{Block, Sums};
 use super::gemv::add_tile;
-use crate::format::{Quantised, TILE, TILE_COLS, tile_weights, with_quantised};
-use crate::input::{FEW_ROWS, InputTile};
+use crate::format::{Quantised, TILE_COLS, tile_weights, with_quantised};
+use crate::input::FEW_ROWS;
 use crate::isa::{Isa, Kernel, run};
-use crate::simd::{Simd, array_of};
+use crate::simd::Simd;
+use crate::tile::RowTile;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -16,31 +17,52 @@ use std::ops::Range;
 /// is further away than with one row (NOTES.md).
 pub(super) const ACCESS: Access = Access { streams: 1, ahead: 8192, level: Level::L2 };
 
-/// Sums a block's leaf, which must be of a quantised type and all input rows, and merges it.
+/// Sums a block's leaf, which must be of a quantised type and at most [`FEW_ROWS`] rows, and
+/// merges it.
 ///
 /// # Safety
 /// As for [`Sums::store`].
-pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, mut sums: Sums) {
-    let Block { matrix, input, panels, rows, cols } = block;
-    assert!(rows == (0..input.rows()) && (1..=FEW_ROWS).contains(&rows.len()));
+pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, sums: Sums) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if block.input.is_fine() {
+            sum_tiles(isa, block.input.fine_tiles(), &block, sums);
+        } else {
+            sum_tiles(isa, block.input.few_tiles(), &block, sums);
+        }
+    }
+}
+
+/// As [`sum_leaf`], of the tiles of the input.
+///
+/// # Safety
+/// As for [`Sums::store`].
+unsafe fn sum_tiles<X: RowTile>(isa: Isa, tiles: &[X], block: &Block, mut sums: Sums) {
+    let Block { matrix, panels, rows, cols, .. } = block;
     sums.is_last = true;
-    let tiles = input.tiles();
-    for (at, panel) in panels.enumerate() {
+    for (at, panel) in panels.clone().enumerate() {
         let panel = matrix.panel(panel);
+        let x = Inputs { tiles, stride: block.input.rows(), rows: rows.clone() };
         with_quantised!(matrix.ty(), T => {
             let record_cols = T::TILES * TILE_COLS;
             let records = cols.start / record_cols..cols.end / record_cols;
-            let (rows, sums, format) = (rows.len(), sums.reborrow(), PhantomData);
-            run(isa, FewRows::<T> { panel, tiles, rows, records, sums, at, format })
+            let (sums, format) = (sums.reborrow(), PhantomData);
+            run(isa, FewRows::<T, X> { panel, x, records, sums, at, format })
         }, _ => unreachable!("float weights of type {} take another way", matrix.ty()));
     }
 }
 
-struct FewRows<'a, T> {
+/// Some rows of an input.
+struct Inputs<'a, X> {
+    /// `[cols / 32, stride]`.
+    tiles: &'a [X],
+    stride: usize,
+    rows: Range<usize>,
+}
+
+struct FewRows<'a, T, X> {
     panel: &'a [u8],
-    /// `[cols / 32, rows]`.
-    tiles: &'a [InputTile],
-    rows: usize,
+    x: Inputs<'a, X>,
     records: Range<usize>,
     sums: Sums<'a>,
     /// The panel's place among those of the sums.
@@ -48,13 +70,15 @@ struct FewRows<'a, T> {
     format: PhantomData<T>,
 }
 
-impl<T: Quantised> Kernel for FewRows<'_, T> {
+impl<T: Quantised, X: RowTile> Kernel for FewRows<'_, T, X> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        let rows = self.rows;
-        assert!(rows <= FEW_ROWS && self.tiles.len() >= self.records.end * T::TILES * rows);
+        let Inputs { tiles, stride, rows: Range { start, end } } = self.x;
+        let rows = end - start;
+        assert!(rows <= FEW_ROWS && end <= stride);
+        assert!(tiles.len() >= self.records.end * T::TILES * stride);
         assert!(self.panel.len() >= self.records.end * T::RECORD);
         let share = T::RECORD / T::TILES;
         let mut acc = [s.splat(0.0); FEW_ROWS];
@@ -67,13 +91,11 @@ impl<T: Quantised> Kernel for FewRows<'_, T> {
                     ACCESS.fetch(s, record.wrapping_add(tile * share), share);
                     let weights = tile_weights::<S, T>(s, record, tile);
                     let scales = T::scales(s, record, &head, tile);
-                    let first = (index * T::TILES + tile) * rows;
+                    let first = (index * T::TILES + tile) * stride + start;
                     for row in 0..rows {
-                        let x = self.tiles.get_unchecked(first + row);
-                        let bytes =
-                            array_of!(TILE, s.splat_i(0), i => s.splat_x4(x.q.as_ptr().add(4 * i)));
+                        let x = tiles.get_unchecked(first + row);
                         let sum = acc.get_unchecked_mut(row);
-                        *sum = add_tile::<S, T>(s, *sum, &weights, &scales, x, &bytes);
+                        *sum = add_tile::<S, T, X>(s, *sum, &weights, &scales, x, &x.spread(s));
                     }
                 }
             }

@@ -13,9 +13,10 @@ use crate::format::{
     FloatFormat, Quantised, RECORD_TILES_MAX, TILE, TILE_COLS, tile_weights, with_float,
     with_quantised,
 };
-use crate::input::{Input, InputTile};
+use crate::input::Input;
 use crate::isa::{Isa, Kernel, run};
 use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
+use crate::tile::ManyTile;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -225,7 +226,7 @@ impl<T: Quantised> TileSums<'_, T> {
         first: usize,
     ) {
         let inputs = self.x.rows();
-        let tiles = self.x.tiles();
+        let tiles = self.x.many_tiles();
         assert!(tiles.len() >= self.tiles.end * inputs && self.rows.end <= inputs);
         assert!(first + R <= self.rows.len() && panel + P <= self.pair.count);
         let at = self.pair.at + panel;
@@ -251,7 +252,7 @@ impl<T: Quantised> TileSums<'_, T> {
         s: S,
         panel: usize,
         slot: usize,
-        x: *const InputTile,
+        x: *const ManyTile,
         acc: &mut [[S::F; P]; R],
     ) {
         let factor = if T::BIASED {

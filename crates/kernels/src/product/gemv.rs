@@ -6,13 +6,14 @@
 use super::access::Access;
 use super::parts::{DEPTH_MAX, Leaves};
 use crate::format::{
-    FloatFormat, Quantised, TILE, TILE_COLS, tile_weights, with_float, with_quantised,
+    FloatFormat, Quantised, Scales, TILE, TILE_COLS, tile_weights, with_float, with_quantised,
 };
-use crate::input::{Input, InputTile};
+use crate::input::{Forms, Input};
 use crate::isa::{Isa, Kernel, run};
 use crate::matrix::Matrix;
 use crate::shared::SharedMut;
 use crate::simd::{LANES, Simd, array_of};
+use crate::tile::RowTile;
 use std::marker::PhantomData;
 use std::ops::Range;
 use sumtree::merges_after;
@@ -36,6 +37,13 @@ impl OneRow<'_> {
     /// # Safety
     /// `out` has room for all parts, and nobody else touches these panels' outputs meanwhile.
     pub unsafe fn multiply(&self, isa: Isa, panels: Range<usize>) {
+        if self.input.is_fine() {
+            for panel in panels {
+                // SAFETY: as the caller promises.
+                unsafe { self.quantised::<_, 1>(isa, panel, self.input.fine_tiles()) };
+            }
+            return;
+        }
         let mut panel = panels.start;
         while panel < panels.end {
             // SAFETY (all arms): as the caller promises.
@@ -55,19 +63,38 @@ impl OneRow<'_> {
     /// # Safety
     /// As for [`OneRow::multiply`].
     unsafe fn side_by_side<const P: usize>(&self, isa: Isa, first: usize) -> usize {
-        let (access, leaves) = (self.access, self.leaves);
-        let panels = std::array::from_fn(|p| self.matrix.panel(first + p));
-        let out = Outputs { all: self.out.ptr(), rows: self.matrix.rows(), first: first * LANES };
-        with_quantised!(self.matrix.ty(), T => {
-            let (tiles, format) = (self.input.tiles(), PhantomData);
-            let columns = QuantisedColumns::<T, P> { panels, access, tiles, format };
-            run(isa, Panels { columns, leaves, out })
-        }, _ => with_float!(self.matrix.ty(), T => {
-            let (x, format) = (self.input.floats(), PhantomData);
+        if self.matrix.form() == Forms::INT8 {
+            // SAFETY: as the caller promises.
+            unsafe { self.quantised::<_, P>(isa, first, self.input.few_tiles()) };
+            return P;
+        }
+        let (panels, leaves, out) = self.panels(first);
+        with_float!(self.matrix.ty(), T => {
+            let (access, x, format) = (self.access, self.input.floats(), PhantomData);
             let columns = FloatColumns::<T, P> { panels, access, x, format };
             run(isa, Panels { columns, leaves, out })
-        }, _ => unreachable!("no matrix of type {} can be made", self.matrix.ty())));
+        }, _ => unreachable!("no matrix of type {} can be made", self.matrix.ty()));
         P
+    }
+
+    /// As [`OneRow::side_by_side`], of quantised weights and the tiles of the input.
+    ///
+    /// # Safety
+    /// As for [`OneRow::multiply`].
+    unsafe fn quantised<X: RowTile, const P: usize>(&self, isa: Isa, first: usize, tiles: &[X]) {
+        let (panels, leaves, out) = self.panels(first);
+        with_quantised!(self.matrix.ty(), T => {
+            let (access, format) = (self.access, PhantomData);
+            let columns = QuantisedColumns::<T, X, P> { panels, access, tiles, format };
+            run(isa, Panels { columns, leaves, out })
+        }, _ => unreachable!("weights of type {} are floats", self.matrix.ty()));
+    }
+
+    /// `P` panels from `first` on, the leaves of each, and where outputs go.
+    fn panels<const P: usize>(&self, first: usize) -> ([&[u8]; P], Leaves<'_>, Outputs) {
+        let panels = std::array::from_fn(|p| self.matrix.panel(first + p));
+        let out = Outputs { all: self.out.ptr(), rows: self.matrix.rows(), first: first * LANES };
+        (panels, self.leaves, out)
     }
 }
 
@@ -154,19 +181,19 @@ impl<C: Columns<P>, const P: usize> Kernel for Panels<'_, C, P> {
     }
 }
 
-struct QuantisedColumns<'a, T, const P: usize> {
+struct QuantisedColumns<'a, T, X, const P: usize> {
     panels: [&'a [u8]; P],
     access: Access,
     /// `[cols / 32]`: one row.
-    tiles: &'a [InputTile],
+    tiles: &'a [X],
     format: PhantomData<T>,
 }
 
-impl<T: Quantised, const P: usize> QuantisedColumns<'_, T, P> {
+impl<T: Quantised, X, const P: usize> QuantisedColumns<'_, T, X, P> {
     const RECORD_COLS: usize = T::TILES * TILE_COLS;
 }
 
-impl<T: Quantised, const P: usize> Columns<P> for QuantisedColumns<'_, T, P> {
+impl<T: Quantised, X: RowTile, const P: usize> Columns<P> for QuantisedColumns<'_, T, X, P> {
     #[inline(always)]
     fn check(&self, end: usize) {
         let records = end / Self::RECORD_COLS;
@@ -188,15 +215,14 @@ impl<T: Quantised, const P: usize> Columns<P> for QuantisedColumns<'_, T, P> {
                 let heads = array_of!(P, T::head(s, records[0]), p => T::head(s, records[p]));
                 for tile in 0..T::TILES {
                     let x = self.tiles.get_unchecked(index * T::TILES + tile);
-                    let bytes =
-                        array_of!(TILE, s.splat_i(0), i => s.splat_x4(x.q.as_ptr().add(4 * i)));
+                    let spread = x.spread(s);
                     for p in 0..P {
                         // A tile's share of the record at a time: a burst of prefetches would
                         // exceed what a core can have under way.
                         self.access.fetch(s, records[p].wrapping_add(tile * share), share);
                         let weights = tile_weights::<S, T>(s, records[p], tile);
                         let scales = T::scales(s, records[p], &heads[p], tile);
-                        acc[p] = add_tile::<S, T>(s, acc[p], &weights, &scales, x, &bytes);
+                        acc[p] = add_tile::<S, T, X>(s, acc[p], &weights, &scales, x, &spread);
                     }
                 }
             }
@@ -208,39 +234,27 @@ impl<T: Quantised, const P: usize> Columns<P> for QuantisedColumns<'_, T, P> {
 /// Adds the products of one tile of weights and one of inputs to the sums of 16 outputs, in the
 /// order of the parent module's text.
 #[inline(always)]
-pub(super) fn add_tile<S: Simd, T: Quantised>(
+pub(super) fn add_tile<S: Simd, T: Quantised, X: RowTile>(
     s: S,
     acc: S::F,
     weights: &[S::I; TILE],
-    scales: &crate::format::Scales<S>,
-    x: &InputTile,
-    bytes: &[S::I; TILE],
+    scales: &Scales<S>,
+    x: &X,
+    spread: &X::Spread<S>,
 ) -> S::F {
-    let factor =
-        if T::BIASED { s.zero_factor::<true>(T::ZERO) } else { s.zero_factor::<false>(T::ZERO) };
-    let quads = TILE / T::HALVES;
     let (mut acc, mut scaled) = (acc, s.splat(0.0));
     for half in 0..T::HALVES {
-        let whole = if T::HALVES == 1 { 2 } else { half };
-        // Two chains, because one would wait for itself; integers may be added in any order.
-        let mut dots = [s.splat_i(factor * x.sums[whole]), s.splat_i(0)];
-        for i in half * quads..(half + 1) * quads {
-            dots[i % 2] = if T::BIASED {
-                s.dot4::<true>(dots[i % 2], weights[i], bytes[i])
-            } else {
-                s.dot4::<false>(dots[i % 2], weights[i], bytes[i])
-            };
-        }
-        let dot = s.to_f(s.add_i(dots[0], dots[1]));
+        let dot = s.to_f(x.dot::<S, T>(s, weights, spread, half));
         scaled = match half {
             0 => s.mul(dot, scales.scale[0]),
             _ => s.fma(dot, scales.scale[1], scaled),
         };
         if half + 1 == T::HALVES {
-            acc = s.fma(scaled, s.splat(x.scale), acc);
+            acc = s.fma(scaled, s.splat(x.scale()), acc);
         }
         if T::OFFSETS {
-            acc = s.fma(scales.offset[half], s.splat(x.scaled_sums[whole]), acc);
+            let sum = s.splat(x.scale() * x.sum::<T>(half) as f32);
+            acc = s.fma(scales.offset[half], sum, acc);
         }
     }
     acc

@@ -190,7 +190,7 @@ fn panels_a_task(products: &[Product], threads: usize) -> usize {
 #[derive(Clone, Copy)]
 enum Way {
     One,
-    /// At most [`FEW_ROWS`], against weights that have to be unpacked.
+    /// At most [`FEW_ROWS`] at a time, against weights that have to be unpacked.
     Few,
     Many,
 }
@@ -199,8 +199,19 @@ impl Way {
     fn of(input: &Input, matrix: &Matrix) -> Self {
         match input.rows() {
             1 => Self::One,
-            2..=FEW_ROWS if matrix.form() == Forms::INT8 => Self::Few,
+            rows if input.is_fine() || rows <= FEW_ROWS && matrix.form() == Forms::INT8 => {
+                Self::Few
+            }
             _ => Self::Many,
+        }
+    }
+
+    /// Input rows that one task covers at most.
+    fn rows_a_task(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Few => FEW_ROWS,
+            Self::Many => TILE_ROWS,
         }
     }
 }
@@ -209,12 +220,13 @@ impl<'a> Plan<'a> {
     fn new(product: &Product<'a>, out: SharedMut<f32>, panels_a_task: usize) -> Self {
         let rows = product.input.rows();
         let access = Access::chosen();
-        let panels_a_task = match Way::of(product.input, product.matrix) {
+        let way = Way::of(product.input, product.matrix);
+        let panels_a_task = match way {
             Way::One => access.streams,
             Way::Few => few::ACCESS.streams,
             Way::Many => panels_a_task,
         };
-        let row_tiles = rows.div_ceil(TILE_ROWS);
+        let row_tiles = rows.div_ceil(way.rows_a_task());
         let tasks = product.matrix.panels().div_ceil(panels_a_task) * row_tiles;
         Self {
             input: product.input,
@@ -241,8 +253,9 @@ impl<'a> Plan<'a> {
             // belong to this task alone.
             unsafe { OneRow { access, matrix, input, leaves, out }.multiply(isa, panels) };
         } else {
-            let first_row = task % self.row_tiles * TILE_ROWS;
-            let rows = first_row..input.rows().min(first_row + TILE_ROWS);
+            let rows_a_task = Way::of(input, matrix).rows_a_task();
+            let first_row = task % self.row_tiles * rows_a_task;
+            let rows = first_row..input.rows().min(first_row + rows_a_task);
             self.several_rows(isa, leaves, panels, rows);
         }
     }

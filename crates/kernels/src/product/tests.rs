@@ -1,9 +1,11 @@
 //! Products against a plain f64 reference, and against themselves in every other way to run them.
 
 use super::*;
+use crate::format::TILE_COLS;
 use crate::format::reference::{Random, TYPES, dequantise, random_rows};
-use crate::input::{Forms, InputTile};
+use crate::input::Forms;
 use crate::matrix::Packer;
+use crate::tile::{FewTile, FineTile};
 use gguf::TensorType;
 use sumtree::{cover, program};
 
@@ -40,12 +42,27 @@ fn pack(
     packer.finish().unwrap()
 }
 
-/// What an input row is once quantised; the module `quantise` tests that it is close.
+/// What an input row is once quantised; the modules `quantise` and `tile` test that it is close.
+fn as_int16(pool: &Pool, x: &[f32]) -> Vec<f64> {
+    let mut input = Input::new_fine(1, x.len());
+    input.load_fine(pool, x, 1);
+    let numbers = |tile: &FineTile| {
+        let scale = f64::from(tile.scale);
+        let tile = *tile;
+        (0..TILE_COLS).map(move |k| {
+            let q = 128 * i32::from(tile.high[k]) + i32::from(tile.low[k]);
+            f64::from(q) * scale
+        })
+    };
+    input.fine_tiles().iter().flat_map(numbers).collect()
+}
+
+/// The same with 8 bits.
 fn as_int8(pool: &Pool, x: &[f32]) -> Vec<f64> {
     let mut input = Input::new(1, x.len());
     input.load(pool, x, 1);
-    let number = |tile: &InputTile, q: u8| f64::from(q as i8) * f64::from(tile.scale);
-    input.tiles().iter().flat_map(|tile| tile.q.map(|q| number(tile, q))).collect()
+    let number = |tile: &FewTile, q: i8| f64::from(q) * f64::from(tile.scale);
+    input.few_tiles().iter().flat_map(|tile| tile.q.map(|q| number(tile, q))).collect()
 }
 
 fn columns(ty: TensorType, rng: &mut Random) -> usize {
@@ -84,30 +101,48 @@ fn products_are_close_to_the_reference() {
             let inputs = [1, 2, 12, 13, 140][rng.below(5)];
             let size = [1e-30, 1.0, 1e20][rng.below(3)];
             let x: Vec<f32> = rng.floats(inputs * cols).iter().map(|x| x * size).collect();
-            let mut input = Input::new(140, cols);
-            input.load_for(&pool, &x, inputs, matrix.form());
-            let mut y = vec![f32::NAN; inputs * rows];
-            matmul(&pool, &input, &mut [(&matrix, &mut y)]);
-            for (i, x) in x.chunks(cols).enumerate() {
-                let x: Vec<f64> = if matrix.form() == Forms::INT8 {
-                    as_int8(&pool, x)
-                } else {
-                    x.iter().map(|x| f64::from(*x)).collect()
-                };
-                for (row, weights) in weights.iter().enumerate() {
-                    let terms = weights.iter().zip(&x).map(|(w, x)| f64::from(*w) * x);
-                    let (sum, size) = terms.fold((0.0, 0.0), |(s, m), t| (s + t, m + t.abs()));
-                    let got = f64::from(y[i * rows + row]);
-                    // A sum of the offsets' and the weights' shares may cancel, so the error is
-                    // measured against the sum of magnitudes with room for that.
-                    assert!(
-                        (got - sum).abs() <= 2e-5 * size + 1e-35,
-                        "seed {seed}, {ty}, {rows} x {cols}, input {i} of {inputs}, output {row}: \
-                         {got} instead of {sum}"
-                    );
+            for fine in [false, true] {
+                if fine && matrix.form() != Forms::INT8 {
+                    continue;
+                }
+                let input = loaded(&pool, &x, inputs, fine);
+                let mut y = vec![f32::NAN; inputs * rows];
+                matmul(&pool, &input, &mut [(&matrix, &mut y)]);
+                for (i, x) in x.chunks(cols).enumerate() {
+                    let x: Vec<f64> = match matrix.form() {
+                        Forms::INT8 if fine => as_int16(&pool, x),
+                        Forms::INT8 => as_int8(&pool, x),
+                        _ => x.iter().map(|x| f64::from(*x)).collect(),
+                    };
+                    for (row, weights) in weights.iter().enumerate() {
+                        let terms = weights.iter().zip(&x).map(|(w, x)| f64::from(*w) * x);
+                        let (sum, size) = terms.fold((0.0, 0.0), |(s, m), t| (s + t, m + t.abs()));
+                        let got = f64::from(y[i * rows + row]);
+                        // A sum of the offsets' and the weights' shares may cancel, so the error is
+                        // measured against the sum of magnitudes with room for that.
+                        assert!(
+                            (got - sum).abs() <= 2e-5 * size + 1e-35,
+                            "seed {seed}, {ty}, {rows} x {cols}, fine {fine}, input {i} of \
+                             {inputs}, output {row}: {got} instead of {sum}"
+                        );
+                    }
                 }
             }
         }
+    }
+}
+
+/// Input rows in all forms that there are, or in 16 bits.
+fn loaded(pool: &Pool, x: &[f32], rows: usize, fine: bool) -> Input {
+    let cols = x.len() / rows;
+    if fine {
+        let mut input = Input::new_fine(rows, cols);
+        input.load_fine(pool, x, rows);
+        input
+    } else {
+        let mut input = Input::new(rows, cols);
+        input.load(pool, x, rows);
+        input
     }
 }
 
@@ -123,9 +158,9 @@ fn every_way_to_multiply_gives_the_same_bits() {
         let (other, _) = random_matrix(&pools[1], ty, 17, cols, &mut rng);
         let inputs = 131;
         let x = rng.floats(inputs * cols);
-        let product = |isa: Isa, pool: &Pool, rows_of: Range<usize>| {
-            let mut input = Input::new(inputs, cols);
-            input.load(pool, &x[rows_of.start * cols..rows_of.end * cols], rows_of.len());
+        let product = |isa: Isa, pool: &Pool, rows_of: Range<usize>, fine: bool| {
+            let x = &x[rows_of.start * cols..rows_of.end * cols];
+            let input = loaded(pool, x, rows_of.len(), fine);
             let mut y = vec![f32::NAN; rows_of.len() * rows];
             let mut z = vec![f32::NAN; rows_of.len() * 17];
             let mut products =
@@ -133,18 +168,23 @@ fn every_way_to_multiply_gives_the_same_bits() {
             multiply_on(isa, pool, &mut products);
             y.iter().map(|y| y.to_bits()).collect::<Vec<u32>>()
         };
-        let all = product(Isa::chosen(), &pools[1], 0..inputs);
-        for isa in Isa::available() {
-            for pool in &pools {
-                for range in [0..1, 5..6, 130..131, 3..5, 10..17, 20..32, 30..43, 100..131] {
-                    let got = product(isa, pool, range.clone());
-                    assert_eq!(
-                        got,
-                        all[range.start * rows..range.end * rows],
-                        "{ty}, {rows} x {cols}, rows {range:?}, {} on {} threads",
-                        isa.name(),
-                        pool.threads()
-                    );
+        for fine in [false, true] {
+            if fine && matrix.form() != Forms::INT8 {
+                continue;
+            }
+            let all = product(Isa::chosen(), &pools[1], 0..inputs, fine);
+            for isa in Isa::available() {
+                for pool in &pools {
+                    for range in [0..1, 5..6, 130..131, 3..5, 10..17, 20..32, 30..43, 100..131] {
+                        let got = product(isa, pool, range.clone(), fine);
+                        assert_eq!(
+                            got,
+                            all[range.start * rows..range.end * rows],
+                            "{ty}, {rows} x {cols}, fine {fine}, rows {range:?}, {} on {} threads",
+                            isa.name(),
+                            pool.threads()
+                        );
+                    }
                 }
             }
         }

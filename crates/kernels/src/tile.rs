@@ -1,0 +1,230 @@
+//! 32 columns of one input row as integers, in the form that each kind of product takes them in.
+//!
+//! With one row or a few, weights stream past inputs that should stay in the first-level cache, so
+//! those tiles are as small as can be. With many rows it is inputs that pass by, so their tiles
+//! hold ready what a product would otherwise compute for every panel.
+
+use crate::format::{Quantised, TILE, TILE_COLS};
+use crate::simd::{LANES, Simd, array_of};
+
+/// Steps of the largest number of a [`FineTile`]: what 8 bits above and 7 below can hold.
+const FINE_STEPS: f32 = 127.0 * 128.0;
+
+/// Bits of a [`FineTile`]'s low parts.
+const LOW_BITS: u32 = 7;
+
+/// Below this a tile counts as zeros, since a scale's inverse might overflow. No activation that
+/// matters is anywhere near.
+pub(crate) const SMALLEST_MAX: f32 = 1e-33;
+
+/// For products with more rows than [`crate::input::FEW_ROWS`]. One cache line. `sums` and
+/// `scaled_sums` are of columns 0..16, 16..32 and 0..32.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(64))]
+pub(crate) struct ManyTile {
+    /// About `x / scale`, plus 128, as [`Simd::many_splat_x4`] wants it.
+    pub q: [u8; TILE_COLS],
+    pub scale: f32,
+    pub sums: [i32; 3],
+    /// `scale * sum`.
+    pub scaled_sums: [f32; 3],
+}
+
+/// For products with one row or a few, of the same numbers as [`ManyTile`].
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct FewTile {
+    /// About `x / scale`.
+    pub q: [i8; TILE_COLS],
+    pub scale: f32,
+    /// Of columns 0..16 and 16..32.
+    pub sums: [i16; 2],
+}
+
+/// About sixteen bits: `x = scale * (128 high + low)`. For products with one row or a few.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct FineTile {
+    pub high: [i8; TILE_COLS],
+    /// From -64 to 63.
+    pub low: [i8; TILE_COLS],
+    pub scale: f32,
+    /// Of `128 high + low` of columns 0..16 and 16..32.
+    pub sums: [i32; 2],
+}
+
+impl FineTile {
+    #[inline(always)]
+    pub fn of(x: &[f32]) -> Self {
+        let mut tile = Self::default();
+        let top = x.iter().fold(0.0_f32, |top, x| top.max(x.abs()));
+        if top < SMALLEST_MAX {
+            return tile;
+        }
+        tile.scale = top / FINE_STEPS;
+        let inverse = FINE_STEPS / top;
+        for k in 0..TILE_COLS {
+            let q = (x[k] * inverse).round_ties_even() as i32;
+            let high = (q + (1 << (LOW_BITS - 1))) >> LOW_BITS;
+            tile.high[k] = high as i8;
+            tile.low[k] = (q - (high << LOW_BITS)) as i8;
+            tile.sums[k / LANES] += q;
+        }
+        tile
+    }
+}
+
+/// A tile as products with one row or a few meet it.
+pub(crate) trait RowTile: Copy {
+    /// The tile's integers, four in every lane.
+    type Spread<S: Simd>: Copy;
+
+    fn spread<S: Simd>(&self, s: S) -> Self::Spread<S>;
+
+    /// The exact dot products of 16 rows of weights and the tile, of half `half` of its columns
+    /// where the weights' type has halves.
+    fn dot<S: Simd, T: Quantised>(
+        &self,
+        s: S,
+        weights: &[S::I; TILE],
+        spread: &Self::Spread<S>,
+        half: usize,
+    ) -> S::I;
+
+    fn scale(&self) -> f32;
+
+    /// The sums of the integers of columns 0..16 and 16..32.
+    fn sums(&self) -> [i32; 2];
+
+    /// The sum that goes with [`RowTile::dot`].
+    #[inline(always)]
+    fn sum<T: Quantised>(&self, half: usize) -> i32 {
+        let sums = self.sums();
+        if T::HALVES == 1 { sums[0] + sums[1] } else { sums[half] }
+    }
+
+    /// Where a dot product starts, so that weight [`Quantised::ZERO`] stands for 0.
+    #[inline(always)]
+    fn start<S: Simd, T: Quantised>(&self, s: S, half: usize) -> S::I {
+        let factor = if T::BIASED {
+            s.zero_factor::<true>(T::ZERO)
+        } else {
+            s.zero_factor::<false>(T::ZERO)
+        };
+        s.splat_i(factor * self.sum::<T>(half))
+    }
+}
+
+/// Which vectors of weights half `half` of a tile's columns has.
+#[inline(always)]
+fn quads<T: Quantised>(half: usize) -> std::ops::Range<usize> {
+    let quads = TILE / T::HALVES;
+    half * quads..(half + 1) * quads
+}
+
+#[inline(always)]
+fn dot4<S: Simd, T: Quantised>(s: S, acc: S::I, weights: S::I, x: S::I) -> S::I {
+    if T::BIASED { s.dot4::<true>(acc, weights, x) } else { s.dot4::<false>(acc, weights, x) }
+}
+
+#[inline(always)]
+fn spread<S: Simd>(s: S, q: &[i8; TILE_COLS]) -> [S::I; TILE] {
+    // SAFETY: each reads four of the 32 bytes.
+    array_of!(TILE, s.splat_i(0), i => unsafe { s.splat_x4(q.as_ptr().add(4 * i).cast()) })
+}
+
+impl RowTile for FewTile {
+    type Spread<S: Simd> = [S::I; TILE];
+
+    #[inline(always)]
+    fn spread<S: Simd>(&self, s: S) -> Self::Spread<S> {
+        spread(s, &self.q)
+    }
+
+    #[inline(always)]
+    fn dot<S: Simd, T: Quantised>(
+        &self,
+        s: S,
+        weights: &[S::I; TILE],
+        spread: &Self::Spread<S>,
+        half: usize,
+    ) -> S::I {
+        // Two chains, because one would wait for itself; integers may be added in any order.
+        let mut dots = [self.start::<S, T>(s, half), s.splat_i(0)];
+        for i in quads::<T>(half) {
+            dots[i % 2] = dot4::<S, T>(s, dots[i % 2], weights[i], spread[i]);
+        }
+        s.add_i(dots[0], dots[1])
+    }
+
+    #[inline(always)]
+    fn scale(&self) -> f32 {
+        self.scale
+    }
+
+    #[inline(always)]
+    fn sums(&self) -> [i32; 2] {
+        self.sums.map(i32::from)
+    }
+}
+
+impl RowTile for FineTile {
+    type Spread<S: Simd> = [[S::I; TILE]; 2];
+
+    #[inline(always)]
+    fn spread<S: Simd>(&self, s: S) -> Self::Spread<S> {
+        [spread(s, &self.high), spread(s, &self.low)]
+    }
+
+    #[inline(always)]
+    fn dot<S: Simd, T: Quantised>(
+        &self,
+        s: S,
+        weights: &[S::I; TILE],
+        [high, low]: &Self::Spread<S>,
+        half: usize,
+    ) -> S::I {
+        let mut dots = [s.splat_i(0), self.start::<S, T>(s, half)];
+        for i in quads::<T>(half) {
+            dots[0] = dot4::<S, T>(s, dots[0], weights[i], high[i]);
+            dots[1] = dot4::<S, T>(s, dots[1], weights[i], low[i]);
+        }
+        s.add_i(s.shl(dots[0], LOW_BITS), dots[1])
+    }
+
+    #[inline(always)]
+    fn scale(&self) -> f32 {
+        self.scale
+    }
+
+    #[inline(always)]
+    fn sums(&self) -> [i32; 2] {
+        self.sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::reference::Random;
+
+    #[test]
+    fn a_fine_tile_errs_by_half_a_step() {
+        let random = Random(5).floats(8 * TILE_COLS);
+        let outlier = |k| if k == 7 { -3e38 } else { 1e36 * k as f32 };
+        let others: Vec<f32> = (0..TILE_COLS).map(outlier).chain([0.0; TILE_COLS]).collect();
+        for x in random.chunks(TILE_COLS).chain(others.chunks(TILE_COLS)) {
+            let tile = FineTile::of(x);
+            let top = x.iter().fold(0.0_f32, |top, x| top.max(x.abs()));
+            let mut sums = [0; 2];
+            for k in 0..TILE_COLS {
+                assert!(tile.high[k] >= -127, "the smallest byte is not for all instruction sets");
+                let q = (i32::from(tile.high[k]) << LOW_BITS) + i32::from(tile.low[k]);
+                let error = (f64::from(q) * f64::from(tile.scale) - f64::from(x[k])).abs();
+                assert!(error <= f64::from(top) / f64::from(FINE_STEPS) * 0.501, "{} {q}", x[k]);
+                sums[k / LANES] += q;
+            }
+            assert_eq!(tile.sums, sums);
+        }
+    }
+}
