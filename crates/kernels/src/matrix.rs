@@ -15,6 +15,7 @@ use crate::pool::Pool;
 use crate::shared::SharedMut;
 use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
 use gguf::TensorType;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A weight matrix `[rows, cols]`, packed in panels of 16 rows.
@@ -78,13 +79,22 @@ impl Matrix {
         self.rows.div_ceil(LANES)
     }
 
+    pub(crate) fn panel_bytes(&self) -> usize {
+        self.panel_bytes
+    }
+
     /// The bytes of one panel.
     pub(crate) fn panel(&self, panel: usize) -> &[u8] {
-        assert!(panel < self.panels());
+        self.panels_data(panel..panel + 1)
+    }
+
+    /// The bytes of some panels, one behind the other.
+    pub(crate) fn panels_data(&self, panels: Range<usize>) -> &[u8] {
+        assert!(panels.start <= panels.end && panels.end <= self.panels());
         // SAFETY: the region holds `panels()` panels of `panel_bytes` bytes from `start` on.
         unsafe {
-            let start = self.data.as_ptr().add(self.start + panel * self.panel_bytes);
-            std::slice::from_raw_parts(start, self.panel_bytes)
+            let start = self.data.as_ptr().add(self.start + panels.start * self.panel_bytes);
+            std::slice::from_raw_parts(start, panels.len() * self.panel_bytes)
         }
     }
 }

@@ -12,6 +12,7 @@
 
 use crate::error::Error;
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -38,9 +39,12 @@ const EPOCH: u64 = 1 << 17;
 struct Padded<T>(T);
 
 struct Job {
-    work: *const (dyn Fn(usize) + Sync),
+    work: *const Work<'static>,
     tasks: usize,
 }
+
+/// What a job does with a run of its tasks.
+type Work<'a> = dyn Fn(Range<usize>) + Sync + 'a;
 
 struct Shared {
     state: Padded<AtomicU64>,
@@ -139,23 +143,29 @@ impl Pool {
     /// # Panics
     /// If a task panics, after all threads have left the job.
     pub fn run(&self, tasks: usize, work: impl Fn(usize) + Sync) {
+        self.run_in_runs(tasks, |run| run.for_each(&work));
+    }
+
+    /// As [`Pool::run`], where `work` gets the tasks that a thread takes at once: runs of
+    /// neighbours, which together are all tasks.
+    ///
+    /// # Panics
+    /// As [`Pool::run`].
+    pub(crate) fn run_in_runs(&self, tasks: usize, work: impl Fn(Range<usize>) + Sync) {
         if tasks <= 1 || self.workers.is_empty() || self.busy.swap(true, Ordering::Acquire) {
-            (0..tasks).for_each(work);
+            if tasks > 0 {
+                work(0..tasks);
+            }
             return;
         }
         self.run_shared(tasks, &work);
     }
 
-    fn run_shared(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
+    fn run_shared(&self, tasks: usize, work: &Work) {
         let shared = &*self.shared;
         // SAFETY: only the lifetime changes; `close` (run by the guard even when a task panics)
         // waits until no worker can still use the pointer.
-        let work: *const (dyn Fn(usize) + Sync) = unsafe {
-            std::mem::transmute::<
-                *const (dyn Fn(usize) + Sync + '_),
-                *const (dyn Fn(usize) + Sync + 'static),
-            >(work)
-        };
+        let work = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
         // SAFETY: the state is closed and no worker is active, so nobody reads the job; `busy`
         // keeps other callers out.
         unsafe { *shared.job.get() = Job { work, tasks } };
@@ -208,14 +218,14 @@ impl Drop for Pool {
     }
 }
 
-fn take_tasks(shared: &Shared, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
+fn take_tasks(shared: &Shared, tasks: usize, work: &Work) {
     let next = &shared.next_task.0;
     let mut first = next.load(Ordering::Relaxed);
     while first < tasks {
         let end = first + ((tasks - first) / (2 * shared.threads)).max(1);
         match next.compare_exchange_weak(first, end, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => {
-                (first..end).for_each(work);
+                work(first..end);
                 first = next.load(Ordering::Relaxed);
             }
             Err(now) => first = now,

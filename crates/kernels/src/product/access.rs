@@ -19,7 +19,7 @@ use std::time::Instant;
 /// How one thread walks over weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Access {
-    /// Panels that are read side by side: 1, 2 or 4.
+    /// Panels that are read side by side: 1 or 4.
     pub streams: usize,
     /// Bytes between what is used and what is asked for; 0 leaves it to the machine.
     pub ahead: usize,
@@ -123,10 +123,9 @@ fn read(access: Access, pool: &Pool, matrix: &Matrix, input: &Input) {
     let out = SharedMut::new(out.as_mut_ptr());
     let cols = matrix.cols();
     let row = OneRow { access, matrix, input, leaves: Leaves::whole(&cols), out };
-    pool.run(panels.div_ceil(access.streams), |task| {
-        let first = task * access.streams;
-        // SAFETY: each task has its own panels, and `out` has room for all of them.
-        unsafe { row.multiply(Isa::chosen(), first..panels.min(first + access.streams)) };
+    pool.run_in_runs(panels, |panels| {
+        // SAFETY: each run has its own panels, and `out` has room for all of them.
+        unsafe { row.multiply(Isa::chosen(), panels) };
     });
 }
 

@@ -37,68 +37,66 @@ impl OneRow<'_> {
     /// # Safety
     /// `out` has room for all parts, and nobody else touches these panels' outputs meanwhile.
     pub unsafe fn multiply(&self, isa: Isa, panels: Range<usize>) {
-        if self.input.is_fine() {
-            for panel in panels {
-                // SAFETY: as the caller promises.
-                unsafe { self.quantised::<_, 1>(isa, panel, self.input.fine_tiles()) };
-            }
-            return;
-        }
-        let mut panel = panels.start;
-        while panel < panels.end {
-            // SAFETY (all arms): as the caller promises.
-            panel += match self.access.streams.min(panels.end - panel) {
-                // SAFETY: see above.
-                0..2 => unsafe { self.side_by_side::<1>(isa, panel) },
-                // SAFETY: see above.
-                2..4 => unsafe { self.side_by_side::<2>(isa, panel) },
-                // SAFETY: see above.
-                _ => unsafe { self.side_by_side::<4>(isa, panel) },
-            };
+        let streams = if self.input.is_fine() { 1 } else { self.access.streams };
+        let rest = panels.end - panels.len() % streams;
+        // SAFETY (all calls): as the caller promises.
+        match streams {
+            // SAFETY: see above.
+            1 => unsafe { self.side_by_side::<1>(isa, panels) },
+            // SAFETY: see above.
+            _ => unsafe {
+                self.side_by_side::<4>(isa, panels.start..rest);
+                self.side_by_side::<1>(isa, rest..panels.end);
+            },
         }
     }
 
-    /// Writes the outputs of `P` panels from `first` on, and returns `P`.
+    /// Writes the outputs of the panels, `P` of which are read at a time.
     ///
     /// # Safety
-    /// As for [`OneRow::multiply`].
-    unsafe fn side_by_side<const P: usize>(&self, isa: Isa, first: usize) -> usize {
-        if self.matrix.form() == Forms::INT8 {
+    /// As for [`OneRow::multiply`], and they are a multiple of `P`.
+    unsafe fn side_by_side<const P: usize>(&self, isa: Isa, panels: Range<usize>) {
+        let (input, matrix) = (self.input, self.matrix);
+        if input.is_fine() {
             // SAFETY: as the caller promises.
-            unsafe { self.quantised::<_, P>(isa, first, self.input.few_tiles()) };
-            return P;
+            unsafe { self.quantised::<_, P>(isa, panels, input.fine_tiles()) };
+        } else if matrix.form() == Forms::INT8 {
+            // SAFETY: as the caller promises.
+            unsafe { self.quantised::<_, P>(isa, panels, input.few_tiles()) };
+        } else {
+            with_float!(matrix.ty(), T => {
+                let (access, x, format) = (self.access, input.floats(), PhantomData);
+                run(isa, self.kernel::<_, P>(panels, FloatColumns::<T> { access, x, format }));
+            }, _ => unreachable!("no matrix of type {} can be made", matrix.ty()));
         }
-        let (panels, leaves, out) = self.panels(first);
-        with_float!(self.matrix.ty(), T => {
-            let (access, x, format) = (self.access, self.input.floats(), PhantomData);
-            let columns = FloatColumns::<T, P> { panels, access, x, format };
-            run(isa, Panels { columns, leaves, out })
-        }, _ => unreachable!("no matrix of type {} can be made", self.matrix.ty()));
-        P
     }
 
     /// As [`OneRow::side_by_side`], of quantised weights and the tiles of the input.
     ///
     /// # Safety
-    /// As for [`OneRow::multiply`].
-    unsafe fn quantised<X: RowTile, const P: usize>(&self, isa: Isa, first: usize, tiles: &[X]) {
-        let (panels, leaves, out) = self.panels(first);
+    /// As for [`OneRow::side_by_side`].
+    unsafe fn quantised<X: RowTile, const P: usize>(
+        &self,
+        isa: Isa,
+        panels: Range<usize>,
+        tiles: &[X],
+    ) {
         with_quantised!(self.matrix.ty(), T => {
             let (access, format) = (self.access, PhantomData);
-            let columns = QuantisedColumns::<T, X, P> { panels, access, tiles, format };
-            run(isa, Panels { columns, leaves, out })
+            let columns = QuantisedColumns::<T, X> { access, tiles, format };
+            run(isa, self.kernel::<_, P>(panels, columns));
         }, _ => unreachable!("weights of type {} are floats", self.matrix.ty()));
     }
 
-    /// `P` panels from `first` on, the leaves of each, and where outputs go.
-    fn panels<const P: usize>(&self, first: usize) -> ([&[u8]; P], Leaves<'_>, Outputs) {
-        let panels = std::array::from_fn(|p| self.matrix.panel(first + p));
-        let out = Outputs { all: self.out.ptr(), rows: self.matrix.rows(), first: first * LANES };
-        (panels, self.leaves, out)
+    fn kernel<C, const P: usize>(&self, panels: Range<usize>, columns: C) -> Panels<'_, C, P> {
+        let first = panels.start * LANES;
+        let out = Outputs { all: self.out.ptr(), rows: self.matrix.rows(), first };
+        let (data, panel_bytes) = (self.matrix.panels_data(panels), self.matrix.panel_bytes());
+        Panels { columns, data, panel_bytes, leaves: self.leaves, out }
     }
 }
 
-/// Where `P` panels' outputs belong.
+/// Where panels' outputs belong.
 struct Outputs {
     /// `[parts, rows]`.
     all: *mut f32,
@@ -108,13 +106,13 @@ struct Outputs {
 }
 
 impl Outputs {
-    /// Writes what panel `p` has as part `part`: fewer than 16 outputs at the end of a matrix.
+    /// Writes what panel `panel` has as part `part`: fewer than 16 outputs at the end of a matrix.
     ///
     /// # Safety
     /// As for [`OneRow::multiply`].
     #[inline(always)]
-    unsafe fn write<S: Simd>(&self, s: S, part: usize, p: usize, sums: S::F) {
-        let row = self.first + p * LANES;
+    unsafe fn write<S: Simd>(&self, s: S, part: usize, panel: usize, sums: S::F) {
+        let row = self.first + panel * LANES;
         let count = LANES.min(self.rows - row);
         let mut vector = [0.0; LANES];
         // SAFETY: the array is one vector; the outputs are those of this part's rows.
@@ -130,86 +128,125 @@ impl Outputs {
     }
 }
 
-/// `P` panels and the input row, column by column.
-trait Columns<const P: usize> {
-    /// Asserts that columns below `end` are there.
-    fn check(&self, end: usize);
+/// The input row, column by column.
+trait Columns {
+    /// Asserts that columns below `end` are there, in the input and in panels of `panel_bytes`.
+    fn check(&self, end: usize, panel_bytes: usize);
 
-    /// The panels' sums over columns `cols`. Must be `#[inline(always)]`.
+    /// The sums of `P` panels over columns `cols`. Must be `#[inline(always)]`.
     ///
     /// # Safety
-    /// [`Columns::check`] has seen the columns.
-    unsafe fn sum<S: Simd>(&self, s: S, cols: Range<usize>) -> [S::F; P];
+    /// [`Columns::check`] has seen the columns and the panels' size.
+    unsafe fn sum<S: Simd, const P: usize>(
+        &self,
+        s: S,
+        panels: &[*const u8; P],
+        cols: Range<usize>,
+    ) -> [S::F; P];
 }
 
-/// All parts of `P` panels.
+/// All parts of panels that lie one behind the other, `P` at a time: one kernel for all of them,
+/// because weights that stream through the caches push out whatever else a call would touch.
 struct Panels<'a, C, const P: usize> {
     columns: C,
+    /// `[panels, panel_bytes]`.
+    data: &'a [u8],
+    panel_bytes: usize,
     leaves: Leaves<'a>,
     out: Outputs,
 }
 
-impl<C: Columns<P>, const P: usize> Kernel for Panels<'_, C, P> {
+impl<C: Columns, const P: usize> Kernel for Panels<'_, C, P> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Leaves { leaf_ends, part_ends } = self.leaves;
-        let mut sums = [[s.splat(0.0); P]; DEPTH_MAX];
-        let (mut col, mut first_leaf) = (0, 0);
-        self.columns.check(leaf_ends[leaf_ends.len() - 1]);
-        for (part, &end) in part_ends.iter().enumerate() {
-            let mut depth = 0;
-            for leaf in first_leaf..end {
-                // SAFETY: the last leaf's end was checked, and leaves' ends rise.
-                sums[depth] = unsafe { self.columns.sum(s, col..leaf_ends[leaf]) };
-                for _ in 0..merges_after(leaf - first_leaf, end - first_leaf) {
-                    depth -= 1;
-                    for p in 0..P {
-                        sums[depth][p] = s.add(sums[depth][p], sums[depth + 1][p]);
+        let Self { columns, data, panel_bytes, leaves, out } = self;
+        let Leaves { leaf_ends, part_ends } = leaves;
+        columns.check(leaf_ends[leaf_ends.len() - 1], panel_bytes);
+        for (index, data) in data.chunks_exact(P * panel_bytes).enumerate() {
+            let panels =
+                array_of!(P, data.as_ptr(), p => data.as_ptr().wrapping_add(p * panel_bytes));
+            let (mut col, mut first_leaf) = (0, 0);
+            for (part, &end) in part_ends.iter().enumerate() {
+                let mut trees = Trees::new(s);
+                for leaf in first_leaf..end {
+                    // SAFETY: the last leaf's end was checked, and leaves' ends rise.
+                    trees.push(unsafe { columns.sum(s, &panels, col..leaf_ends[leaf]) });
+                    for _ in 0..merges_after(leaf - first_leaf, end - first_leaf) {
+                        trees.merge(s);
                     }
+                    col = leaf_ends[leaf];
                 }
-                depth += 1;
-                col = leaf_ends[leaf];
-            }
-            first_leaf = end;
-            for p in 0..P {
-                // SAFETY: whoever made the kernel promises the outputs.
-                unsafe { self.out.write(s, part, p, sums[0][p]) };
+                first_leaf = end;
+                for p in 0..P {
+                    // SAFETY: whoever made the kernel promises the outputs.
+                    unsafe { out.write(s, part, index * P + p, trees.0[0][p]) };
+                }
             }
         }
     }
 }
 
-struct QuantisedColumns<'a, T, X, const P: usize> {
-    panels: [&'a [u8]; P],
+/// The sums of subtrees still to be merged, the topmost first. All move when one comes or goes, so
+/// that each stays in a register.
+struct Trees<S: Simd, const P: usize>([[S::F; P]; DEPTH_MAX]);
+
+impl<S: Simd, const P: usize> Trees<S, P> {
+    #[inline(always)]
+    fn new(s: S) -> Self {
+        Self([[s.splat(0.0); P]; DEPTH_MAX])
+    }
+
+    #[inline(always)]
+    fn push(&mut self, sums: [S::F; P]) {
+        for depth in (1..DEPTH_MAX).rev() {
+            self.0[depth] = self.0[depth - 1];
+        }
+        self.0[0] = sums;
+    }
+
+    /// Adds the topmost sums to those below.
+    #[inline(always)]
+    fn merge(&mut self, s: S) {
+        for p in 0..P {
+            self.0[0][p] = s.add(self.0[1][p], self.0[0][p]);
+        }
+        for depth in 1..DEPTH_MAX - 1 {
+            self.0[depth] = self.0[depth + 1];
+        }
+    }
+}
+
+struct QuantisedColumns<'a, T, X> {
     access: Access,
     /// `[cols / 32]`: one row.
     tiles: &'a [X],
     format: PhantomData<T>,
 }
 
-impl<T: Quantised, X, const P: usize> QuantisedColumns<'_, T, X, P> {
+impl<T: Quantised, X> QuantisedColumns<'_, T, X> {
     const RECORD_COLS: usize = T::TILES * TILE_COLS;
 }
 
-impl<T: Quantised, X: RowTile, const P: usize> Columns<P> for QuantisedColumns<'_, T, X, P> {
+impl<T: Quantised, X: RowTile> Columns for QuantisedColumns<'_, T, X> {
     #[inline(always)]
-    fn check(&self, end: usize) {
+    fn check(&self, end: usize, panel_bytes: usize) {
         let records = end / Self::RECORD_COLS;
-        assert!(self.tiles.len() >= records * T::TILES);
-        assert!(self.panels.iter().all(|panel| panel.len() >= records * T::RECORD));
+        assert!(self.tiles.len() >= records * T::TILES && panel_bytes >= records * T::RECORD);
     }
 
     #[inline(always)]
-    unsafe fn sum<S: Simd>(&self, s: S, cols: Range<usize>) -> [S::F; P] {
+    unsafe fn sum<S: Simd, const P: usize>(
+        &self,
+        s: S,
+        panels: &[*const u8; P],
+        cols: Range<usize>,
+    ) -> [S::F; P] {
         let share = T::RECORD / T::TILES;
         let mut acc = [s.splat(0.0); P];
         for index in cols.start / Self::RECORD_COLS..cols.end / Self::RECORD_COLS {
-            let mut records = [std::ptr::null(); P];
-            for p in 0..P {
-                records[p] = self.panels[p].as_ptr().wrapping_add(index * T::RECORD);
-            }
+            let records = array_of!(P, panels[0], p => panels[p].wrapping_add(index * T::RECORD));
             // SAFETY: the records and input tiles lie inside their slices, as was checked.
             unsafe {
                 let heads = array_of!(P, T::head(s, records[0]), p => T::head(s, records[p]));
@@ -260,23 +297,26 @@ pub(super) fn add_tile<S: Simd, T: Quantised, X: RowTile>(
     acc
 }
 
-struct FloatColumns<'a, T, const P: usize> {
-    panels: [&'a [u8]; P],
+struct FloatColumns<'a, T> {
     access: Access,
     /// `[cols]`: one row.
     x: &'a [f32],
     format: PhantomData<T>,
 }
 
-impl<T: FloatFormat, const P: usize> Columns<P> for FloatColumns<'_, T, P> {
+impl<T: FloatFormat> Columns for FloatColumns<'_, T> {
     #[inline(always)]
-    fn check(&self, end: usize) {
-        assert!(self.x.len() >= end);
-        assert!(self.panels.iter().all(|panel| panel.len() >= end * T::BYTES * LANES));
+    fn check(&self, end: usize, panel_bytes: usize) {
+        assert!(self.x.len() >= end && panel_bytes >= end * T::BYTES * LANES);
     }
 
     #[inline(always)]
-    unsafe fn sum<S: Simd>(&self, s: S, cols: Range<usize>) -> [S::F; P] {
+    unsafe fn sum<S: Simd, const P: usize>(
+        &self,
+        s: S,
+        panels: &[*const u8; P],
+        cols: Range<usize>,
+    ) -> [S::F; P] {
         let column_bytes = T::BYTES * LANES;
         let mut total = [s.splat(0.0); P];
         for start in cols.clone().step_by(FLOAT_RUN) {
@@ -286,7 +326,7 @@ impl<T: FloatFormat, const P: usize> Columns<P> for FloatColumns<'_, T, P> {
                 unsafe {
                     let x = s.splat(*self.x.get_unchecked(col));
                     for p in 0..P {
-                        let weights = self.panels[p].as_ptr().add(col * column_bytes);
+                        let weights = panels[p].add(col * column_bytes);
                         self.access.fetch(s, weights, column_bytes);
                         acc[p] = s.fma(T::load(s, weights), x, acc[p]);
                     }

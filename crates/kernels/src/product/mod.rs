@@ -165,14 +165,14 @@ pub(crate) fn multiply_on(isa: Isa, pool: &Pool, products: &mut [Product]) {
         *slot = Some(planned);
     }
     let plans: &[Option<Plan>] = plans;
-    pool.run(tasks, |task| {
-        let mut task = task;
+    pool.run_in_runs(tasks, |run| {
+        let mut first = 0;
         for plan in plans.iter().flatten() {
-            if task < plan.tasks {
-                plan.run(isa, task);
-                return;
+            let own = run.start.max(first)..run.end.min(first + plan.tasks);
+            if !own.is_empty() {
+                plan.run(isa, own.start - first..own.end - first);
             }
-            task -= plan.tasks;
+            first += plan.tasks;
         }
     });
 }
@@ -240,24 +240,31 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// One task: some panels, some input rows, all parts.
-    fn run(&self, isa: Isa, task: usize) {
-        // Tasks over the same panels follow one another, so that weights are read from memory once.
-        let first_panel = task / self.row_tiles * self.panels_a_task;
-        let panels = first_panel..self.matrix.panels().min(first_panel + self.panels_a_task);
+    /// Tasks that follow one another.
+    fn run(&self, isa: Isa, tasks: Range<usize>) {
         let cols = self.matrix.cols();
         let leaves = self.parts.map_or(Leaves::whole(&cols), Parts::leaves);
         let Self { matrix, input, access, out, .. } = *self;
-        if let Way::One = Way::of(input, matrix) {
+        let way = Way::of(input, matrix);
+        if let Way::One = way {
+            let panels = self.panels(tasks.start).start..self.panels(tasks.end - 1).end;
             // SAFETY: `Product` checked that the output is `[parts, 1, outputs]`; these panels
-            // belong to this task alone.
+            // belong to these tasks alone.
             unsafe { OneRow { access, matrix, input, leaves, out }.multiply(isa, panels) };
-        } else {
-            let rows_a_task = Way::of(input, matrix).rows_a_task();
-            let first_row = task % self.row_tiles * rows_a_task;
-            let rows = first_row..input.rows().min(first_row + rows_a_task);
-            self.several_rows(isa, leaves, panels, rows);
+            return;
         }
+        for task in tasks {
+            let first_row = task % self.row_tiles * way.rows_a_task();
+            let rows = first_row..input.rows().min(first_row + way.rows_a_task());
+            self.several_rows(isa, leaves, self.panels(task), rows);
+        }
+    }
+
+    /// A task's panels. Tasks over the same panels follow one another, so that weights are read
+    /// from memory once.
+    fn panels(&self, task: usize) -> Range<usize> {
+        let first = task / self.row_tiles * self.panels_a_task;
+        first..self.matrix.panels().min(first + self.panels_a_task)
     }
 
     /// As [`Plan::run`], for more rows than one.
