@@ -256,7 +256,7 @@ mod tests {
                     assert_eq!(scaled_sums, sums.map(|sum| scale * sum as f32));
                     (q.map(|q| (q ^ 0x80) as i8), scale, [sums[0] as i16, sums[1] as i16])
                 } else {
-                    let FewTile { q, scale, sums } = all.few_tiles()[at];
+                    let FewTile { q, scale, sums, .. } = all.few_tiles()[at];
                     (q, scale, sums)
                 };
                 assert_eq!(q, expected.q, "tile {tile} of row {row} of {rows}");

@@ -178,9 +178,10 @@ const _: () = assert!(size_of::<ManyTile>() == VECTOR_BYTES);
 const _: () = assert!(offset_of!(ManyTile, scale) == 8 * 4);
 const _: () = assert!(offset_of!(ManyTile, sums) == 9 * 4);
 const _: () = assert!(offset_of!(ManyTile, scaled_sums) == 12 * 4);
-const _: () = assert!(size_of::<FewTile>() == 10 * 4);
+const _: () = assert!(size_of::<FewTile>() == 11 * 4);
 const _: () = assert!(offset_of!(FewTile, scale) == 8 * 4);
 const _: () = assert!(offset_of!(FewTile, sums) == 9 * 4);
+const _: () = assert!(offset_of!(FewTile, scaled_sum) == 10 * 4);
 
 impl Tile for ManyTile {
     const BIASED: bool = true;
@@ -196,10 +197,11 @@ impl Tile for FewTile {
     const BIASED: bool = false;
 
     #[inline(always)]
-    fn tail<S: Simd>(s: S, _: S::F, sums: [S::I; 3]) -> [S::I; 7] {
+    fn tail<S: Simd>(s: S, scale: S::F, sums: [S::I; 3]) -> [S::I; 7] {
         let zero = s.splat_i(0);
         let both = s.or(s.and(sums[0], s.splat_i(0xffff)), s.shl(sums[1], 16));
-        [both, zero, zero, zero, zero, zero, zero]
+        let scaled = s.cast_i(s.mul(scale, s.to_f(sums[2])));
+        [both, scaled, zero, zero, zero, zero, zero]
     }
 }
 
@@ -259,10 +261,12 @@ mod tests {
             for isa in Isa::available() {
                 let (few, many) = (quantised::<FewTile>(isa, x), quantised::<ManyTile>(isa, x));
                 for ((few, many), expected) in few.iter().zip(&many).zip(&expected) {
-                    let FewTile { q, scale, sums } = *expected;
+                    let FewTile { q, scale, sums, scaled_sum } = *expected;
                     assert_eq!(few.q, q, "{name} on {}", isa.name());
                     assert_eq!(few.scale.to_bits(), scale.to_bits());
                     assert_eq!(few.sums, sums);
+                    assert_eq!(few.scaled_sum.to_bits(), scaled_sum.to_bits());
+                    assert_eq!(scaled_sum, many.scaled_sums[2]);
                     assert_eq!(many.q, q.map(|q| q as u8 ^ 0x80), "{name} on {}", isa.name());
                     assert_eq!(many.scale.to_bits(), scale.to_bits());
                     let [left, right] = sums.map(i32::from);

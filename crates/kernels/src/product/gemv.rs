@@ -37,17 +37,20 @@ impl OneRow<'_> {
     /// # Safety
     /// `out` has room for all parts, and nobody else touches these panels' outputs meanwhile.
     pub unsafe fn multiply(&self, isa: Isa, panels: Range<usize>) {
-        let streams = if self.input.is_fine() { 1 } else { self.access.streams };
-        let rest = panels.end - panels.len() % streams;
-        // SAFETY (all calls): as the caller promises.
-        match streams {
-            // SAFETY: see above.
-            1 => unsafe { self.side_by_side::<1>(isa, panels) },
-            // SAFETY: see above.
-            _ => unsafe {
+        if self.input.is_fine() {
+            // Two bytes an input keep more registers busy than several panels leave.
+            // SAFETY: as the caller promises.
+            return unsafe { self.quantised::<_, 1>(isa, panels, self.input.fine_tiles()) };
+        }
+        let rest = panels.end - panels.len() % self.access.streams;
+        // SAFETY: as the caller promises.
+        unsafe {
+            if self.access.streams == 4 {
                 self.side_by_side::<4>(isa, panels.start..rest);
                 self.side_by_side::<1>(isa, rest..panels.end);
-            },
+            } else {
+                self.side_by_side::<1>(isa, panels);
+            }
         }
     }
 
@@ -57,10 +60,7 @@ impl OneRow<'_> {
     /// As for [`OneRow::multiply`], and they are a multiple of `P`.
     unsafe fn side_by_side<const P: usize>(&self, isa: Isa, panels: Range<usize>) {
         let (input, matrix) = (self.input, self.matrix);
-        if input.is_fine() {
-            // SAFETY: as the caller promises.
-            unsafe { self.quantised::<_, P>(isa, panels, input.fine_tiles()) };
-        } else if matrix.form() == Forms::INT8 {
+        if matrix.form() == Forms::INT8 {
             // SAFETY: as the caller promises.
             unsafe { self.quantised::<_, P>(isa, panels, input.few_tiles()) };
         } else {
@@ -290,8 +290,7 @@ pub(super) fn add_tile<S: Simd, T: Quantised, X: RowTile>(
             acc = s.fma(scaled, s.splat(x.scale()), acc);
         }
         if T::OFFSETS {
-            let sum = s.splat(x.scale() * x.sum::<T>(half) as f32);
-            acc = s.fma(scales.offset[half], sum, acc);
+            acc = s.fma(scales.offset[half], s.splat(x.scaled_sum::<T>(half)), acc);
         }
     }
     acc
