@@ -1,7 +1,8 @@
 //! One input row: bound by the memory that delivers the weights, which are asked for ahead of time.
 //!
-//! Some panels side by side are read from their first column to their last in one go, whatever
-//! leaves there are: the sums of leaves still to be merged stay in registers.
+//! One kernel walks over all panels that a thread takes at once, each from its first column to its
+//! last whatever leaves there are: the sums of leaves still to be merged stay in registers. What it
+//! touches beside weights and inputs is little, because weights push it out of the caches.
 
 use super::access::Access;
 use super::parts::{DEPTH_MAX, Leaves};
