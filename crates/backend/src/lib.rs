@@ -16,7 +16,7 @@ mod routing;
 
 pub use cpu::Cpu;
 pub use kernels::{
-    AttendShape, CacheKind, PAGE_POSITIONS, Parts, RopeStyle, RopeTable, Segment, isa,
+    Activation, AttendShape, CacheKind, PAGE_POSITIONS, Parts, RopeStyle, RopeTable, Segment, isa,
     sigmoid_in_place as sigmoid,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
@@ -51,17 +51,6 @@ impl KvShape {
     pub fn bytes(&self) -> usize {
         self.pages * KvCache::page_bytes(self.heads, self.k_dim, self.v_dim, self.kind)
     }
-}
-
-/// How the gate of a feed-forward block lets its other half through.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Activation {
-    /// `gate * sigmoid(gate) * up`
-    Silu,
-    /// `gelu(gate) * up`, with the tanh approximation (Gemma).
-    Gelu,
-    /// `g = min(gate, limit)`: `g * sigmoid(alpha * g) * (clamp(up, ±limit) + 1)` (gpt-oss).
-    ClampedSwiglu { alpha: f32, limit: f32 },
 }
 
 /// A device that can run a decoder. All activations are f32, row-major `[rows, width]`.

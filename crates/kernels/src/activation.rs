@@ -11,39 +11,17 @@ use crate::simd::{LANES, Simd};
 /// Numbers in one task.
 const RUN: usize = 4096;
 
-/// `out = gate * sigmoid(gate) * up` (SwiGLU; Shazeer, "GLU Variants Improve Transformer", 2020).
-/// All three have the same size.
-///
-/// # Panics
-/// If they have not.
-pub fn silu_mul(pool: &Pool, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    gated(pool, Gate::Silu, gate, up, out);
-}
-
-/// `out = gelu(gate) * up`, with the tanh approximation of the Gaussian error unit (Hendrycks and
-/// Gimpel, 2016), as Gemma uses it. All three have the same size.
-///
-/// # Panics
-/// If they have not.
-pub fn gelu_mul(pool: &Pool, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    gated(pool, Gate::Gelu, gate, up, out);
-}
-
-/// `out = g * sigmoid(alpha * g) * (u + 1)` with `g = min(gate, limit)` and
-/// `u = clamp(up, -limit, limit)`, as gpt-oss has it (alpha 1.702, limit 7). All three have the
-/// same size.
-///
-/// # Panics
-/// If they have not.
-pub fn swiglu_clamped_mul(
-    pool: &Pool,
-    gate: &[f32],
-    up: &[f32],
-    alpha: f32,
-    limit: f32,
-    out: &mut [f32],
-) {
-    gated(pool, Gate::Clamped { alpha, limit }, gate, up, out);
+/// How the gate of a feed-forward block lets its other half through.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Activation {
+    /// `gate * sigmoid(gate) * up` (SwiGLU; Shazeer, "GLU Variants Improve Transformer", 2020).
+    Silu,
+    /// `gelu(gate) * up`, with the tanh approximation of the Gaussian error unit (Hendrycks and
+    /// Gimpel, 2016), as Gemma uses it.
+    Gelu,
+    /// `g * sigmoid(alpha * g) * (u + 1)` with `g = min(gate, limit)` and
+    /// `u = clamp(up, -limit, limit)`, as gpt-oss has it (alpha 1.702, limit 7).
+    ClampedSwiglu { alpha: f32, limit: f32 },
 }
 
 /// `x = cap * tanh(x / cap)`: Gemma's soft limit on logits.
@@ -69,14 +47,11 @@ impl Kernel for SoftCap<'_> {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Gate {
-    Silu,
-    Gelu,
-    Clamped { alpha: f32, limit: f32 },
-}
-
-fn gated(pool: &Pool, kind: Gate, gate: &[f32], up: &[f32], out: &mut [f32]) {
+/// `out = activation(gate) * up`, element by element. All three have the same size.
+///
+/// # Panics
+/// If they have not.
+pub fn gated(pool: &Pool, activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert!(gate.len() == out.len() && up.len() == out.len(), "all three must have the same size");
     let (len, isa) = (out.len(), Isa::chosen());
     let target = SharedMut::new(out.as_mut_ptr());
@@ -85,12 +60,12 @@ fn gated(pool: &Pool, kind: Gate, gate: &[f32], up: &[f32], out: &mut [f32]) {
         // SAFETY: the run lies inside `out`, and no other task has it.
         let out =
             unsafe { std::slice::from_raw_parts_mut(target.ptr().add(range.start), range.len()) };
-        run(isa, Gated { kind, gate: &gate[range.clone()], up: &up[range], out });
+        run(isa, Gated { activation, gate: &gate[range.clone()], up: &up[range], out });
     });
 }
 
 struct Gated<'a> {
-    kind: Gate,
+    activation: Activation,
     gate: &'a [f32],
     up: &'a [f32],
     out: &'a mut [f32],
@@ -104,18 +79,25 @@ impl Kernel for Gated<'_> {
         let inputs = self.gate.chunks(LANES).zip(self.up.chunks(LANES));
         for ((gate, up), out) in inputs.zip(self.out.chunks_mut(LANES)) {
             let (gate, up) = (load_padded(s, gate), load_padded(s, up));
-            let v = match self.kind {
-                Gate::Silu => s.mul(s.mul(gate, sigmoid(s, gate)), up),
-                Gate::Gelu => s.mul(gelu(s, gate), up),
-                Gate::Clamped { alpha, limit } => {
-                    let (top, bottom) = (s.splat(limit), s.splat(-limit));
-                    let gate = s.min(gate, top);
-                    let up = s.max(s.min(up, top), bottom);
-                    let gate = s.mul(gate, sigmoid(s, s.mul(gate, s.splat(alpha))));
-                    s.mul(gate, s.add(up, s.splat(1.0)))
-                }
-            };
-            store_part(s, out, v);
+            store_part(s, out, self.activation.of(s, gate, up));
+        }
+    }
+}
+
+impl Activation {
+    /// `activation(gate) * up`.
+    #[inline(always)]
+    pub(crate) fn of<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F {
+        match self {
+            Self::Silu => s.mul(s.mul(gate, sigmoid(s, gate)), up),
+            Self::Gelu => s.mul(gelu(s, gate), up),
+            Self::ClampedSwiglu { alpha, limit } => {
+                let (top, bottom) = (s.splat(limit), s.splat(-limit));
+                let gate = s.min(gate, top);
+                let up = s.max(s.min(up, top), bottom);
+                let gate = s.mul(gate, sigmoid(s, s.mul(gate, s.splat(alpha))));
+                s.mul(gate, s.add(up, s.splat(1.0)))
+            }
         }
     }
 }
@@ -133,15 +115,15 @@ fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
 mod tests {
     use super::*;
 
-    fn exact(kind: Gate, gate: f64, up: f64) -> f64 {
+    fn exact(activation: Activation, gate: f64, up: f64) -> f64 {
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-        match kind {
-            Gate::Silu => gate * sigmoid(gate) * up,
-            Gate::Gelu => {
+        match activation {
+            Activation::Silu => gate * sigmoid(gate) * up,
+            Activation::Gelu => {
                 let inner = (2.0 / std::f64::consts::PI).sqrt() * (gate + 0.044715 * gate.powi(3));
                 0.5 * gate * (1.0 + inner.tanh()) * up
             }
-            Gate::Clamped { alpha, limit } => {
+            Activation::ClampedSwiglu { alpha, limit } => {
                 let (alpha, limit) = (f64::from(alpha), f64::from(limit));
                 let gate = gate.min(limit);
                 gate * sigmoid(alpha * gate) * (up.clamp(-limit, limit) + 1.0)
@@ -153,11 +135,11 @@ mod tests {
     fn gates_are_close_to_their_formulas_and_alike_everywhere() {
         let gate: Vec<f32> = (-2000..2007).map(|i| i as f32 * 0.05).collect();
         let up: Vec<f32> = (0..gate.len()).map(|i| ((i % 41) as f32 - 20.0) * 0.5).collect();
-        let clamped = Gate::Clamped { alpha: 1.702, limit: 7.0 };
-        for kind in [Gate::Silu, Gate::Gelu, clamped] {
+        let clamped = Activation::ClampedSwiglu { alpha: 1.702, limit: 7.0 };
+        for activation in [Activation::Silu, Activation::Gelu, clamped] {
             let of = |isa| {
                 let mut out = vec![0.0; gate.len()];
-                run(isa, Gated { kind, gate: &gate, up: &up, out: &mut out });
+                run(isa, Gated { activation, gate: &gate, up: &up, out: &mut out });
                 out
             };
             let expected = of(Isa::Scalar);
@@ -166,7 +148,7 @@ mod tests {
                 assert!(same, "{}", isa.name());
             }
             for ((&gate, &up), &got) in gate.iter().zip(&up).zip(&expected) {
-                let exact = exact(kind, f64::from(gate), f64::from(up));
+                let exact = exact(activation, f64::from(gate), f64::from(up));
                 let limit = 1e-5 * exact.abs() + 1e-6 * f64::from((gate * up).abs()) + 1e-30;
                 assert!((f64::from(got) - exact).abs() <= limit, "{gate}, {up}: {exact}, {got}");
             }
@@ -195,10 +177,9 @@ mod tests {
         let pool = Pool::new(2).unwrap();
         for len in [0, 1, 17, RUN, 9 * RUN + 3] {
             let mut out = vec![f32::NAN; len];
-            silu_mul(&pool, &vec![1.0; len], &vec![2.0; len], &mut out);
+            gated(&pool, Activation::Silu, &vec![1.0; len], &vec![2.0; len], &mut out);
             assert!(out.iter().all(|x| (x - 1.462_117).abs() < 1e-5));
-            gelu_mul(&pool, &vec![0.0; len], &vec![2.0; len], &mut out);
-            swiglu_clamped_mul(&pool, &out.clone(), &vec![2.0; len], 1.702, 7.0, &mut out);
+            gated(&pool, Activation::Gelu, &vec![0.0; len], &vec![2.0; len], &mut out);
             assert!(out.iter().all(|x| *x == 0.0));
         }
     }

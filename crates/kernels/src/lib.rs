@@ -5,7 +5,7 @@
 //! * [`Packer`] makes a [`Matrix`] from rows of a GGUF tensor; [`Input`] holds activations;
 //!   [`matmul`], [`matmul_parts`] and [`multiply`] are the products.
 //! * [`KvCache`] and [`attend`]: attention over a paged cache.
-//! * [`rms_norm`], [`rope`](fn@rope), [`silu_mul`], [`softmax_topk`] and others: the rest of a
+//! * [`rms_norm`], [`rope`](fn@rope), [`gated`], [`softmax_topk`] and others: the rest of a
 //!   layer.
 //!
 //! **The same numbers everywhere.** Results depend on the arguments alone: not on the number of
@@ -41,7 +41,7 @@ mod shared;
 mod simd;
 mod tile;
 
-pub use activation::{gelu_mul, silu_mul, soft_cap, swiglu_clamped_mul};
+pub use activation::{Activation, gated, soft_cap};
 pub use attention::{AttendShape, CacheKind, KvCache, PAGE_POSITIONS, Segment, attend};
 pub use error::Error;
 pub use input::{Forms, Input};

@@ -8,10 +8,10 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
-use kernels::{Parts, Pool, Product, add_bias, add_scaled, multiply};
+use kernels::{Parts, Pool, Product, add_bias, add_scaled, gated, multiply};
 
 use super::inputs::{Inputs, SMALL_ROWS};
-use super::{Cpu, Rows, gated, held};
+use super::{Cpu, Rows, held};
 use crate::mixture::fold_tree;
 use crate::reuse::emptied;
 use crate::{Expert, Mixture, MixtureParts, Route};

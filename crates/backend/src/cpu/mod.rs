@@ -11,9 +11,8 @@ use std::ops::Range;
 
 use gguf::TensorType;
 use kernels::{
-    Dequantizer, Forms, KvCache, Matrix, Pool, Product, RopeAngles, add, add_bias, attend,
-    gelu_mul, keep_rows, matmul_parts, multiply, rms_norm, rms_norm_in_place, rope, scale,
-    silu_mul, soft_cap, swiglu_clamped_mul,
+    Dequantizer, Forms, KvCache, Matrix, Pool, Product, RopeAngles, add, add_bias, attend, gated,
+    keep_rows, matmul_parts, multiply, rms_norm, rms_norm_in_place, rope, scale, soft_cap,
 };
 
 use crate::reuse::emptied;
@@ -63,17 +62,6 @@ impl Cpu {
 /// A matrix that this rank has, because it has its input.
 fn held(matrix: &Option<Matrix>) -> &Matrix {
     matrix.as_ref().expect("a rank with part of a layer holds its matrices")
-}
-
-/// `out = activation(gate) * up`, all of the same size.
-fn gated(pool: &Pool, activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    match activation {
-        Activation::Silu => silu_mul(pool, gate, up, out),
-        Activation::Gelu => gelu_mul(pool, gate, up, out),
-        Activation::ClampedSwiglu { alpha, limit } => {
-            swiglu_clamped_mul(pool, gate, up, alpha, limit, out);
-        }
-    }
 }
 
 impl Backend for Cpu {
