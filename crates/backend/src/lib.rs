@@ -195,14 +195,8 @@ pub trait Backend {
         out: &mut Self::Rows,
     );
 
-    /// `out = activation(gate) * up`.
-    fn gated(
-        &mut self,
-        activation: Activation,
-        gate: &Self::Rows,
-        up: &Self::Rows,
-        out: &mut Self::Rows,
-    );
+    /// `gate = activation(gate) * up`.
+    fn gated(&mut self, activation: Activation, gate: &mut Self::Rows, up: &Self::Rows);
 
     /// Partial sums of a mixture of experts: `out` gets `parts.part_ends.len()` times the rows of
     /// `x`. In each leaf, a row's experts are added in their order, each times its weight; then

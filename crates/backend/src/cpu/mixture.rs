@@ -39,10 +39,9 @@ pub(super) struct Buffers {
     routes: Vec<Route>,
     /// One group's input, `[rows, width]`.
     gathered: Vec<f32>,
-    /// A wave's hidden numbers, `[routes, hidden]`.
+    /// A wave's hidden numbers, `[routes, hidden]`; at last in the first.
     gate: Vec<f32>,
     up: Vec<f32>,
-    hidden: Vec<f32>,
     /// A wave's products: for each group, `[leaves, rows, width]`.
     products: Vec<f32>,
     /// The chunk's sums, `[leaves, rows, width]`.
@@ -127,7 +126,7 @@ impl Buffers {
         }
     }
 
-    /// `hidden = activation(gate(x), up(x))` for each group.
+    /// `gate = activation(gate(x)) * up(x)` for each group.
     fn expand(
         &mut self,
         pool: &Pool,
@@ -137,7 +136,7 @@ impl Buffers {
         wave: &Wave<'_>,
     ) {
         let (x, len) = (job.x, wave.routes().len() * wave.hidden);
-        for buffer in [&mut self.gate, &mut self.up, &mut self.hidden] {
+        for buffer in [&mut self.gate, &mut self.up] {
             buffer.resize(len, 0.0);
         }
         // When one row is decoded, all experts have the same input.
@@ -175,10 +174,10 @@ impl Buffers {
                 add_bias(up, &bias.up);
             }
         }
-        gated(pool, job.mixture.activation, &self.gate, &self.up, &mut self.hidden);
+        gated(pool, job.mixture.activation, &mut self.gate, &self.up);
     }
 
-    /// `products = down(hidden)` for each group, leaf by leaf.
+    /// `products = down(gate)` for each group, leaf by leaf.
     fn contract(&mut self, pool: &Pool, inputs: &mut Inputs, job: &Job<'_>, wave: &Wave<'_>) {
         let (leaves, width) = (wave.parts.count(), job.x.width);
         self.products.resize(wave.routes().len() * leaves * width, 0.0);
@@ -187,7 +186,7 @@ impl Buffers {
         let first = wave.routes().start;
         for (input, group) in prepared.iter_mut().zip(&wave.groups) {
             let own = (group.routes.start - first) * wave.hidden;
-            let hidden = &self.hidden[own..][..group.routes.len() * wave.hidden];
+            let hidden = &self.gate[own..][..group.routes.len() * wave.hidden];
             input.load_for(pool, hidden, group.routes.len(), held(&group.expert.down).form());
         }
         let lens = || wave.groups.iter().map(|group| group.routes.len() * leaves * width);

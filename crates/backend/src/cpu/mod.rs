@@ -278,9 +278,9 @@ impl Backend for Cpu {
         }
     }
 
-    fn gated(&mut self, activation: Activation, gate: &Rows, up: &Rows, out: &mut Rows) {
-        let values = out.values_mut(gate.rows);
-        gated(&self.pool, activation, gate.values(), up.values(), values);
+    fn gated(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) {
+        let rows = gate.rows;
+        gated(&self.pool, activation, gate.values_mut(rows), up.values());
     }
 
     fn mixture(

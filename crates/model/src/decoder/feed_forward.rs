@@ -78,7 +78,7 @@ impl<B: Backend> DenseBlock<B> {
         backend.linear(&s.h, &mut [(&gate.matrix, &mut s.gate), (&up.matrix, &mut s.up)]);
         gate.add_bias(backend, &mut s.gate);
         up.add_bias(backend, &mut s.up);
-        backend.gated(config.arch.activation, &s.gate, &s.up, &mut s.hidden);
-        backend.linear_parts(&s.hidden, &self.down, self.parts.as_ref(), &mut s.sums);
+        backend.gated(config.arch.activation, &mut s.gate, &s.up);
+        backend.linear_parts(&s.gate, &self.down, self.parts.as_ref(), &mut s.sums);
     }
 }

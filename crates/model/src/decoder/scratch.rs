@@ -24,7 +24,6 @@ pub(super) struct Scratch<B: Backend> {
     pub attended: B::Rows,
     pub gate: B::Rows,
     pub up: B::Rows,
-    pub hidden: B::Rows,
     pub routing: Option<Routing<B>>,
     /// Partial sums, `[parts * rows, width]`.
     pub sums: B::Rows,
@@ -93,7 +92,6 @@ impl<B: Backend> Scratch<B> {
             attended: rows(heads * config.v_dim),
             gate: rows(hidden),
             up: rows(hidden),
-            hidden: rows(hidden),
             routing,
             sums: backend.rows(capacity.rows_max * parts, width),
             total: vec![0.0; capacity.rows_max * width],
