@@ -394,7 +394,7 @@ impl<'a> Batch<'a> {
         ints.resize(queries.len() * pairs * 2, 0);
         scales.clear();
         for (query, ints) in queries.iter().zip(ints.chunks_exact_mut(pairs * 2)) {
-            let to = Places { first: ints.as_mut_ptr(), pair: 2, odd: 1 };
+            let to = Places::run(ints.as_mut_ptr());
             let scale = run(self.isa, Round { x: query.q, limits: Limits::KEY, to });
             scales.push(scale * self.shape.scale);
         }

@@ -82,6 +82,15 @@ impl Places {
         Self { first: unsafe { keys.add(2 * slot) }, pair: 2 * PAGE_POSITIONS, odd: 1 }
     }
 
+    /// One after the other.
+    pub fn run(first: *mut i16) -> Self {
+        Self { first, pair: 2, odd: 1 }
+    }
+
+    fn is_run(self) -> bool {
+        (self.pair, self.odd) == (2, 1)
+    }
+
     /// Places `[slot]` among a page's values.
     ///
     /// # Safety
@@ -135,6 +144,11 @@ impl Round<'_> {
         for (chunk, x) in self.x.chunks(LANES).enumerate() {
             let scaled = s.mul(s.div(load(s, x), by), factor);
             let scaled = s.max(s.min(scaled, limit), s.sub(s.splat(0.0), limit));
+            if self.to.is_run() && x.len() == LANES {
+                // SAFETY: the caller of the kernel promises room for as many numbers as `x` has.
+                unsafe { s.store_i16(self.to.first.add(chunk * LANES), s.to_i(scaled)) };
+                continue;
+            }
             let mut ints = [0; LANES];
             // SAFETY: one vector.
             unsafe { s.store_i16(ints.as_mut_ptr(), s.to_i(scaled)) };
@@ -218,7 +232,7 @@ mod tests {
     fn rounded(x: &[f32], limits: fn() -> Limits) -> (f32, Vec<i16>) {
         let on = |isa| {
             let mut ints = vec![0; x.len()];
-            let to = Places { first: ints.as_mut_ptr(), pair: 2, odd: 1 };
+            let to = Places::run(ints.as_mut_ptr());
             (run(isa, Round { x, limits: limits(), to }), ints)
         };
         let expected = on(Isa::Scalar);
