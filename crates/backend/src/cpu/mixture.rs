@@ -88,7 +88,8 @@ impl Buffers {
     pub fn run(&mut self, pool: &Pool, inputs: &mut Inputs, job: &Job<'_>, out: &mut Rows) {
         let row_bytes = job.parts.leaves() * job.x.width * size_of::<f32>();
         let chunk_rows = (SUMS_BYTES_MAX / row_bytes).max(SMALL_ROWS);
-        self.run_chunks(pool, inputs, job, chunk_rows, &mut out.values);
+        let rows = out.rows;
+        self.run_chunks(pool, inputs, job, chunk_rows, out.values_mut(rows));
     }
 
     fn run_chunks(

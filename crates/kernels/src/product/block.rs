@@ -6,11 +6,16 @@ use crate::shared::SharedMut;
 use crate::simd::{LANES, Simd, array_of};
 use std::ops::Range;
 
-/// Where a task's sums go: its first row and panel, and the distance of the next row, in numbers.
+/// Where a task's sums go.
 #[derive(Clone, Copy)]
 pub(super) struct Output {
+    /// Of its first row and panel.
     pub first: SharedMut<f32>,
+    /// Numbers from a row to the next.
     pub stride: usize,
+    /// Whether sums go past the caches; then rows and panels begin at multiples of
+    /// [`crate::simd::VECTOR_BYTES`], and [`Sums::end`] has to be called.
+    pub streams: bool,
 }
 
 /// One task: some panels and input rows over the columns of a leaf.
@@ -109,11 +114,12 @@ impl<'a> Sums<'a> {
         let at = row * row_len + panel * LANES;
         let first = self.values.as_mut_ptr();
         let merges = if self.is_last { self.merges } else { 0 };
-        let (to, stride) = match self.output {
-            Some(Output { first, stride }) if self.is_last => {
-                (first.ptr().wrapping_add(row * stride + panel * LANES), stride)
+        let own = first.wrapping_add((self.merges - merges) * len + at);
+        let (to, stride, streams) = match self.output {
+            Some(Output { first, stride, streams }) if self.is_last => {
+                (first.ptr().wrapping_add(row * stride + panel * LANES), stride, streams)
             }
-            _ => (first.wrapping_add((self.merges - merges) * len + at), row_len),
+            _ => (own, row_len, false),
         };
         // SAFETY: the block is inside, as checked; the caller promises the output.
         unsafe {
@@ -128,9 +134,18 @@ impl<'a> Sums<'a> {
             }
             for r in 0..R {
                 for p in 0..P {
-                    s.store(to.add(r * stride + p * LANES), sums[r][p]);
+                    let to = to.add(r * stride + p * LANES);
+                    if streams { s.stream(to, sums[r][p]) } else { s.store(to, sums[r][p]) }
                 }
             }
+        }
+    }
+
+    /// To be called behind the last of [`Sums::store`].
+    #[inline(always)]
+    pub fn end<S: Simd>(&self, s: S) {
+        if self.output.is_some_and(|output| output.streams) {
+            s.end_streams();
         }
     }
 

@@ -193,6 +193,7 @@ impl<T: Quantised> Kernel for TileSums<'_, T> {
                 self.row_tiles::<S, 1>(s, panel);
             }
         }
+        self.sums.end(s);
     }
 }
 
@@ -366,6 +367,7 @@ impl Kernel for FloatSums<'_> {
                 self.row_tiles::<S, 1>(s, panel);
             }
         }
+        self.sums.end(s);
     }
 }
 

@@ -37,7 +37,7 @@ use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::pool::Pool;
 use crate::shared::SharedMut;
-use crate::simd::LANES;
+use crate::simd::{LANES, VECTOR_BYTES};
 use access::Access;
 use block::{Block, Output, Sums};
 use gemv::OneRow;
@@ -53,6 +53,10 @@ const TILE_ROWS: usize = 132;
 /// Panels that one task of a product with many rows covers at most: each input is fetched from
 /// afar once for so many panels.
 const GEMM_PANELS: usize = 8;
+
+/// An output of many rows from this length on is not in a core's own caches anymore when it is
+/// read, and to write it there costs reading it first.
+const STREAMED_BYTES: usize = 1 << 20;
 
 /// Tasks that each thread should find at least, so that none waits long for the last one.
 const TASKS_A_THREAD: usize = 4;
@@ -309,7 +313,12 @@ impl<'a> Plan<'a> {
         let row = part * self.input.rows() + block.rows.start;
         // SAFETY: the block lies inside the output, `[parts, rows, outputs]`.
         let first = unsafe { self.out.ptr().add(row * stride + block.panels.start * LANES) };
-        let output = Output { first: SharedMut::new(first), stride };
+        let bytes = self.input.rows() * stride * size_of::<f32>();
+        let streams = matches!(Way::of(self.input, self.matrix), Way::Many)
+            && bytes >= STREAMED_BYTES
+            && first.addr().is_multiple_of(VECTOR_BYTES)
+            && stride.is_multiple_of(LANES);
+        let output = Output { first: SharedMut::new(first), stride, streams };
         (block.panels.end * LANES <= stride).then_some(output)
     }
 

@@ -191,6 +191,34 @@ fn every_way_to_multiply_gives_the_same_bits() {
     }
 }
 
+/// Long outputs go past the caches if they begin on a cache line's border.
+#[test]
+fn what_goes_past_the_caches_is_the_same() {
+    let pool = Pool::new(3).unwrap();
+    let mut rng = Random(17);
+    for ty in [TensorType::Q4_0, TensorType::F32] {
+        let (rows, cols, inputs) = (2048, 64, 140);
+        let len = inputs * rows;
+        assert!(len * size_of::<f32>() >= STREAMED_BYTES);
+        let (matrix, _) = random_matrix(&pool, ty, rows, cols, &mut rng);
+        let input = loaded(&pool, &rng.floats(inputs * cols), inputs, false);
+        let mut room = vec![f32::NAN; len + 2 * LANES];
+        let border = room.as_ptr().align_offset(VECTOR_BYTES);
+        let mut product = |isa, first| {
+            room.fill(f32::NAN);
+            let out = &mut room[first..][..len];
+            multiply_on(isa, &pool, &mut [Product::new(&input, &matrix, out)]);
+            let bits = out.iter().map(|y| y.to_bits()).collect::<Vec<u32>>();
+            assert!(room[..first].iter().chain(&room[first + len..]).all(|y| y.is_nan()));
+            bits
+        };
+        let expected = product(Isa::Scalar, border + 1);
+        for isa in Isa::available() {
+            assert!(product(isa, border) == expected, "{ty}, {}", isa.name());
+        }
+    }
+}
+
 /// A row-parallel product cut over ranks gives the bits of one rank.
 #[test]
 fn every_split_gives_the_same_bits() {

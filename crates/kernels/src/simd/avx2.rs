@@ -104,6 +104,10 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             _mm256_storeu_ps(to, v[0]);
             _mm256_storeu_ps(to.add(8), v[1]);
         };
+        stream(to: *mut f32, v: F) -> () = {
+            _mm256_stream_ps(to, v[0]);
+            _mm256_stream_ps(to.add(8), v[1]);
+        };
         load_f16(from: *const u16) -> F = [
             _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
             _mm256_cvtph_ps(_mm_loadu_si128(from.add(8).cast())),
@@ -209,6 +213,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         to_i(v: F) -> I = halves!(_mm256_cvtps_epi32, v);
         cast_f(v: I) -> F = halves!(_mm256_castsi256_ps, v);
         cast_i(v: F) -> I = halves!(_mm256_castps_si256, v);
+        end_streams() -> () = _mm_sfence();
         prefetch(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(from.cast());
         prefetch_l2(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T1>(from.cast());
     }

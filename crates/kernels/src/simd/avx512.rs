@@ -91,6 +91,7 @@ impl Simd for Avx512 {
     memory_ops! {
         load(from: *const f32) -> __m512 = _mm512_loadu_ps(from);
         store(to: *mut f32, v: __m512) -> () = _mm512_storeu_ps(to, v);
+        stream(to: *mut f32, v: __m512) -> () = _mm512_stream_ps(to, v);
         load_f16(from: *const u16) -> __m512 =
             _mm512_cvtph_ps(_mm256_loadu_si256(from.cast()));
         store_f16(to: *mut u16, v: __m512) -> () = _mm256_storeu_si256(
@@ -153,6 +154,7 @@ impl Simd for Avx512 {
         cast_f(v: __m512i) -> __m512 = _mm512_castsi512_ps(v);
         cast_i(v: __m512) -> __m512i = _mm512_castps_si512(v);
         dot2(acc: __m512i, a: __m512i, b: __m512i) -> __m512i = dpwssd(acc, a, b);
+        end_streams() -> () = _mm_sfence();
         prefetch(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(from.cast());
         prefetch_l2(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T1>(from.cast());
     }

@@ -53,6 +53,16 @@ pub(crate) trait Simd: Copy {
     fn splat(self, x: f32) -> Self::F;
     unsafe fn load(self, from: *const f32) -> Self::F;
     unsafe fn store(self, to: *mut f32, v: Self::F);
+    /// As [`Simd::store`], past the caches where the machine can, for what is not read again soon.
+    /// `to` is a multiple of [`VECTOR_BYTES`]; nobody else may look before [`Simd::end_streams`].
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut f32, v: Self::F) {
+        // SAFETY: as the caller promises.
+        unsafe { self.store(to, v) }
+    }
+    /// Ends a run of [`Simd::stream`]: what comes later comes later for other threads too.
+    #[inline(always)]
+    fn end_streams(self) {}
     /// Sixteen IEEE half-precision numbers.
     unsafe fn load_f16(self, from: *const u16) -> Self::F;
     /// Rounds to half precision, to nearest even.
