@@ -144,7 +144,7 @@ impl<'a> Sums<'a> {
     /// To be called behind the last of [`Sums::store`].
     #[inline(always)]
     pub fn end<S: Simd>(&self, s: S) {
-        if self.output.is_some_and(|output| output.streams) {
+        if self.is_last && self.output.is_some_and(|output| output.streams) {
             s.end_streams();
         }
     }
