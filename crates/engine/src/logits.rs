@@ -76,9 +76,14 @@ impl Wanted {
 impl Candidate {
     /// The likelier first, of equals the lower token.
     pub fn order(&self, other: &Self) -> Ordering {
-        other.logit.total_cmp(&self.logit).then(self.token.cmp(&other.token))
+        // Both zeros become the positive one.
+        let (own, others) = (self.logit + 0.0, other.logit + 0.0);
+        others.total_cmp(&own).then(self.token.cmp(&other.token))
     }
 }
+
+/// Tokens that are looked through together.
+const BLOCK: usize = 64;
 
 /// Appends what is wanted of a slice of the vocabulary that begins with token `first`. `candidates`
 /// is scratch.
@@ -94,22 +99,55 @@ pub(crate) fn pick(
         Wanted::All => return out.extend_from_slice(slice),
         Wanted::Top(count) => (count as usize).min(slice.len()),
     };
-    let numbered = (first as Token..).zip(slice);
     candidates.clear();
     if slice.iter().fold(false, |found, logit| found | logit.is_nan()) {
         candidates.resize(count, Candidate { token: first as Token, logit: f32::NAN });
-    } else if count == 1 {
-        let start = Candidate { token: first as Token, logit: f32::NEG_INFINITY };
-        candidates.push(numbered.fold(start, |best, (token, &logit)| {
-            if logit > best.logit { Candidate { token, logit } } else { best }
-        }));
     } else if count > 0 {
-        candidates.extend(numbered.map(|(token, &logit)| Candidate { token, logit }));
-        candidates.select_nth_unstable_by(count - 1, Candidate::order);
-        candidates.truncate(count);
+        likeliest(slice, first, count, candidates);
     }
     let numbers = candidates.iter().flat_map(|c| [f32::from_bits(c.token), c.logit]);
     out.extend(numbers);
+}
+
+/// Puts the `count` likeliest tokens into `candidates`, which is empty, in any order.
+///
+/// They are all in the `count` blocks with the likeliest first tokens: before any token of another
+/// block come at least those.
+fn likeliest(slice: &[f32], first: usize, count: usize, candidates: &mut Vec<Candidate>) {
+    let blocks = slice.chunks(BLOCK);
+    candidates
+        .extend((0..).zip(blocks).map(|(token, block)| Candidate { token, logit: top(block) }));
+    keep(count, candidates);
+    let chosen = candidates.len();
+    for at in 0..chosen {
+        let start = candidates[at].token as usize * BLOCK;
+        let block = &slice[start..slice.len().min(start + BLOCK)];
+        let tokens = ((first + start) as Token..).zip(block);
+        candidates.extend(tokens.map(|(token, &logit)| Candidate { token, logit }));
+    }
+    candidates.drain(..chosen);
+    keep(count, candidates);
+}
+
+/// Keeps the first `count` by [`Candidate::order`].
+fn keep(count: usize, candidates: &mut Vec<Candidate>) {
+    if candidates.len() > count {
+        candidates.select_nth_unstable_by(count - 1, Candidate::order);
+        candidates.truncate(count);
+    }
+}
+
+/// The largest number.
+fn top(numbers: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let mut tops = [f32::NEG_INFINITY; 16];
+    let (vectors, rest) = numbers.as_chunks::<16>();
+    for vector in vectors {
+        for (top, number) in tops.iter_mut().zip(vector) {
+            *top = larger(*top, *number);
+        }
+    }
+    rest.iter().chain(&tops).copied().fold(f32::NEG_INFINITY, larger)
 }
 
 #[cfg(test)]
@@ -137,6 +175,34 @@ mod tests {
         let mut all = Vec::new();
         pick(Wanted::All, &slice, 0, &mut Vec::new(), &mut all);
         assert_eq!(all, slice);
+    }
+
+    #[test]
+    fn the_likeliest_of_many_are_those_of_a_sorted_list() {
+        // Few values, so that there are many equals, and zeros of both signs.
+        let number = |at: usize| match (at * 7919) % 13 {
+            0 => -0.0,
+            1 => 0.0,
+            rest => (rest as f32 - 9.0) * 0.5,
+        };
+        for len in [1, 63, 64, 65, 1000] {
+            let slice: Vec<f32> = (0..len).map(number).collect();
+            for slice in [slice.clone(), slice.iter().map(|x| -x.abs()).collect()] {
+                let logits = slice.iter().enumerate();
+                let mut sorted: Vec<_> = logits
+                    .map(|(at, &logit)| Candidate { token: 5 + at as Token, logit })
+                    .collect();
+                sorted.sort_by(Candidate::order);
+                for count in [1, 2, 40, 256] {
+                    let expected = &mut sorted.clone()[..len.min(count)];
+                    expected.sort_by_key(|candidate| candidate.token);
+                    let expected: Vec<_> = expected.iter().map(|c| (c.token, c.logit)).collect();
+                    assert_eq!(picked(Wanted::Top(count as u32), &slice, 5), expected);
+                }
+            }
+        }
+        assert_eq!(top(&[-f32::INFINITY]), -f32::INFINITY);
+        assert_eq!(top(&[-1.0, f32::INFINITY, 3.0]), f32::INFINITY);
     }
 
     #[test]
