@@ -177,6 +177,12 @@ mod tests {
             let (mut gate, up) = (vec![1.0; len], vec![2.0; len]);
             gated(&pool, Activation::Silu, &mut gate, &up);
             assert!(gate.iter().all(|x| (x - 1.462_117).abs() < 1e-5));
+            let clamped = Activation::ClampedSwiglu { alpha: 1.702, limit: 7.0 };
+            for activation in [Activation::Gelu, clamped] {
+                let mut gate = vec![0.0; len];
+                gated(&pool, activation, &mut gate, &up);
+                assert!(gate.iter().all(|x| *x == 0.0));
+            }
         }
     }
 }

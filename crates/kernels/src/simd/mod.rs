@@ -54,7 +54,7 @@ pub(crate) trait Simd: Copy {
     unsafe fn load(self, from: *const f32) -> Self::F;
     unsafe fn store(self, to: *mut f32, v: Self::F);
     /// As [`Simd::store`], past the caches where the machine can, for what is not read again soon.
-    /// `to` is a multiple of [`VECTOR_BYTES`]; nobody else may look before [`Simd::end_streams`].
+    /// `to` is a multiple of [`VECTOR_BYTES`]; nobody may look there before [`Simd::end_streams`].
     #[inline(always)]
     unsafe fn stream(self, to: *mut f32, v: Self::F) {
         // SAFETY: as the caller promises.
