@@ -21,8 +21,8 @@ print([m["executable"] for m in map(json.loads, sys.stdin) if m.get("executable"
 for tool in qemu-system-x86_64 cpio python3; do
   command -v "$tool" >/dev/null || { echo "run.sh: $tool is missing (see the head of this file)" >&2; exit 2; }
 done
-SUITE=$(built test -p sinew-link --test it --no-run)
-PAIR=$(built build -p sinew-collective --example pair)
+SUITE=$(built test -p link --test it --no-run)
+PAIR=$(built build -p collective --example pair)
 SINEW=$(built build -p sinew)
 MODEL=$REPOSITORY/fixtures/models/qwen3.gguf
 vm() { "$HERE/vm.sh" "$@"; }

@@ -1,6 +1,6 @@
 //! Half round trips and all-reduces between threads of this machine, each pinned to a core.
 //!
-//!     cargo run --release -p sinew-collective --example latency -- [ranks] [repetitions]
+//!     cargo run --release -p collective --example latency -- [ranks] [repetitions]
 //!
 //! Judge by minimum and median: on a shared machine the tail is the neighbours'.
 

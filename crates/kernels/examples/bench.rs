@@ -1,5 +1,5 @@
 //! Measures the kernels:
-//! `cargo run --release -p sinew-kernels --example bench -- [threads] [what]`.
+//! `cargo run --release -p kernels --example bench -- [threads] [what]`.
 //!
 //! `what` filters by name: `read`, `pool`, `load`, `pack`, `gemv`, `wide`, `fine`, `gemm`,
 //! `decode`, `prefill`, or a type. A line gives the best and the median of many runs. `read` is

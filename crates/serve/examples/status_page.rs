@@ -1,5 +1,5 @@
 //! Serves the status page and the API in front of a scripted cluster, to look at and to point
-//! clients at: `cargo run -p sinew-serve --example status_page [PORT [fail]]`. With `fail`, answers
+//! clients at: `cargo run -p serve --example status_page [PORT [fail]]`. With `fail`, answers
 //! are lost midway.
 
 #[path = "../tests/support/mod.rs"]

@@ -1,4 +1,4 @@
-//! Measures encoding: `cargo run --release -p sinew-text --example encode_speed -- FILE.gguf TEXT`.
+//! Measures encoding: `cargo run --release -p text --example encode_speed -- FILE.gguf TEXT`.
 //! Prints the best of five rounds in megabytes a second, and the time to load the vocabulary.
 
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Whole nodes over loopback, with worker processes that are this same program.
 //!
 //! The standard harness cannot be used: the program must also be a worker and a node, whose
-//! standard output belongs to their protocol. `cargo test -p sinew-cluster --test nodes NAME` runs
+//! standard output belongs to their protocol. `cargo test -p cluster --test nodes NAME` runs
 //! the tests whose name contains NAME.
 
 mod hostile;

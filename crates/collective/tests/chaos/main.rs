@@ -1,7 +1,7 @@
 //! Chaos: rank processes are killed and frozen at random moments, and everyone else must end in
 //! time, blame nobody else, have computed nothing wrong and hold on to nothing.
 //!
-//!     cargo test --release -p sinew-collective --test chaos -- 1000 [seed]
+//!     cargo test --release -p collective --test chaos -- 1000 [seed]
 //!
 //! Without arguments it is a short version of itself, for the test suite. Each round is one epoch
 //! of two to five processes, some in a ring, which sum and check every bit until a strike ends it;
