@@ -9,10 +9,10 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use collective::{Algorithm, Group, Options, ReducePlan};
 use link::{
     Encryption, HostId, Link, Listener, MeshConfig, Preference, Secret, Transport, connect_mesh,
 };
-use sinew_collective::{Algorithm, Group, Options, ReducePlan};
 
 const TRANSPORTS: [Transport; 3] = [Transport::Shm, Transport::TcpPlain, Transport::Tcp];
 const WARM_UP: usize = 200;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use collective::{Group, Options, ReducePlan};
 use link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect_mesh};
-use sinew_collective::{Group, Options, ReducePlan};
 
 const PORT: u16 = 7411;
 
@@ -70,10 +70,7 @@ fn main() -> ExitCode {
 }
 
 /// Sums numbers that both ranks can compute, and returns how many sums were not theirs.
-fn all_reduces(
-    mut group: Group,
-    rounds: usize,
-) -> Result<usize, sinew_collective::CollectiveError> {
+fn all_reduces(mut group: Group, rounds: usize) -> Result<usize, collective::CollectiveError> {
     let plan = ReducePlan::new(2, &[0..1, 1..2]).expect("the spans hold each leaf once");
     let rank = group.rank();
     let mut wrong = 0;

@@ -14,7 +14,7 @@
 //!
 //! ```
 //! # use std::sync::{Arc, atomic::AtomicBool};
-//! # use sinew_collective::{CollectiveError, Group, Options, ReducePlan};
+//! # use collective::{CollectiveError, Group, Options, ReducePlan};
 //! # fn main() -> Result<(), CollectiveError> {
 //! // At load: a product of 16 leaves, all of them this rank's; links from `link::connect_mesh`.
 //! let abort = Arc::new(AtomicBool::new(false));

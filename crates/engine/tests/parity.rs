@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::{Local, LocalOptions};
 use gguf::{File, Source};
 use model::Config;
 use protocol::{CacheType, Generate, Sampling, Stage, Transport, WireType};
 use serde::Deserialize;
-use sinew_engine::{Local, LocalOptions};
 
 /// Largest logit error against the reference, as a fraction of the logits' spread.
 const ERROR_MAX: f32 = 2e-5;
@@ -463,7 +463,7 @@ fn coded_sums_are_near_exact_ones_and_repeat_to_the_bit() {
 fn what_cannot_be_run_is_refused_in_words() {
     let mut local = start("models/qwen3", &[1], Transport::Auto, 1);
     let text = |result: Result<&[f32], _>| match result {
-        Err::<_, sinew_engine::EngineError>(error) => error.to_string(),
+        Err::<_, engine::EngineError>(error) => error.to_string(),
         Ok(_) => panic!("it should be refused"),
     };
     assert!(text(local.feed(&[])).contains("empty"));

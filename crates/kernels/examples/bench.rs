@@ -7,7 +7,7 @@
 //! else to do.
 
 use gguf::TensorType;
-use sinew_kernels::{
+use kernels::{
     AttendShape, CacheKind, Forms, Input, KvCache, Matrix, PAGE_POSITIONS, Packer, Pool, Segment,
     attend, isa, matmul,
 };

@@ -96,7 +96,7 @@ pub struct Met {
 ///
 /// ```
 /// # use std::{sync::atomic::AtomicBool, thread, time::Duration};
-/// # use sinew_link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect_mesh};
+/// # use link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect_mesh};
 /// // Each rank binds; the control plane tells every rank all addresses and the secret.
 /// let any_port = "127.0.0.1:0".parse().unwrap();
 /// let listeners = [Listener::bind(any_port).unwrap(), Listener::bind(any_port).unwrap()];

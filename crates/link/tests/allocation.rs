@@ -9,10 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use collective::{Algorithm, Group, Options, ReducePlan, Wire};
-use sinew_link::rdma::Fabric;
-use sinew_link::{
-    Encryption, HostId, Link, Listener, MeshConfig, Preference, Secret, connect_mesh,
-};
+use link::rdma::Fabric;
+use link::{Encryption, HostId, Link, Listener, MeshConfig, Preference, Secret, connect_mesh};
 
 use counting::of_this_thread;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backend::Gating;
 use gguf::{Directory, File, ReadError, Source, Strided, Value, Writer};
-use sinew_model::{Capacity, Config, Layout, Model, ModelError, Scaling};
+use model::{Capacity, Config, Layout, Model, ModelError, Scaling};
 
 /// A file in memory.
 struct Memory {

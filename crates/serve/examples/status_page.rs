@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cluster::{InstanceState, InstanceStatus, NodeId, NodeState, NodeStatus, RankStatus};
 use protocol::{FinishReason, Transport};
-use sinew_serve::{ServeConfig, start};
+use serve::{ServeConfig, start};
 use support::double::{Act, Double};
 use support::server::ADMIN;
 
@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let double = Double::new(&script);
     fill(&double);
     let config = ServeConfig::new(([127, 0, 0, 1], port).into(), ADMIN);
-    let running = start(Arc::clone(&double) as Arc<dyn sinew_serve::Cluster>, config).await?;
+    let running = start(Arc::clone(&double) as Arc<dyn serve::Cluster>, config).await?;
     println!("http://{} (admin token {ADMIN})", running.addr());
     std::future::pending::<()>().await;
     Ok(())

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cluster::{ClusterStatus, InstanceState};
 use protocol::FinishReason;
 use serde_json::{Value, json};
-use sinew_serve::{Refusal, RefusalKind};
+use serve::{Refusal, RefusalKind};
 use support::client::{Reply, get, post};
 use support::double::{Act, Double};
 use support::server::{ADMIN, KEY, Server};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use cluster::InstanceState;
 use protocol::FinishReason;
 use serde_json::{Value, json};
-use sinew_serve::{Refusal, RefusalKind};
+use serve::{Refusal, RefusalKind};
 use support::client::{self, CHAT, chat, chat_body, connect};
 use support::double::{Act, Double, fixture_with_template};
 use support::server::Server;

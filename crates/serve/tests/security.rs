@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use protocol::FinishReason;
 use serde_json::{Value, json};
-use sinew_serve::{ServeConfig, StartError, start};
+use serve::{ServeConfig, StartError, start};
 use support::client::{self, CHAT, chat, chat_body, connect, get, post, read_reply, send};
 use support::double::{Act, Double};
 use support::server::{ADMIN, KEY, Server};
@@ -180,7 +180,7 @@ fn without_a_key_nobody_else_comes_in() {
 
 #[test]
 fn configurations_that_let_strangers_in_do_not_start() {
-    let double: Arc<dyn sinew_serve::Cluster> = Double::new(&FINE);
+    let double: Arc<dyn serve::Cluster> = Double::new(&FINE);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let try_start = |api: &str, token: &str, keys: &[&str]| {
         let mut config = ServeConfig::new(api.parse().unwrap(), token);

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use sinew_text::{Special, Tokenizer};
+use text::{Special, Tokenizer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);

@@ -1,6 +1,6 @@
 //! Templates from strangers who mean harm: always an error or a short text, never a crash.
 
-use sinew_text::{ChatTemplate, Message, Render, TextError};
+use text::{ChatTemplate, Message, Render, TextError};
 
 fn prompt(template: &str) -> Result<String, TextError> {
     let messages = [Message::new("user", "Hi"), Message::new("assistant", "Hello!")];

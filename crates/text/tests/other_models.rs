@@ -2,7 +2,7 @@
 //! those of the `tokenizers` library for the same vocabularies.
 
 use gguf::{Directory, Value, Writer};
-use sinew_text::{Special, Tokenizer};
+use text::{Special, Tokenizer};
 
 fn load(writer: &Writer) -> Tokenizer {
     let mut bytes = Vec::new();

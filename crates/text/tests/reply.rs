@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sinew_text::{ReplyFormat, ReplyParser, ReplyPart, ToolCall};
+use text::{ReplyFormat, ReplyParser, ReplyPart, ToolCall};
 
 fn tools() -> Vec<Value> {
     let parameters = json!({

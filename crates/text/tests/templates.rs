@@ -1,7 +1,7 @@
 //! Chat templates: small ones of our own that use the Jinja features of the published families.
 
 use serde_json::{Value, json};
-use sinew_text::{ChatTemplate, Message, Render, TextError, ToolCall};
+use text::{ChatTemplate, Message, Render, TextError, ToolCall};
 
 /// 2026-11-20 19:00:00 UTC.
 const NOW_UNIX_S: i64 = 1_795_201_200;
@@ -387,7 +387,7 @@ fn fallbacks() {
         let mut bytes = Vec::new();
         writer.write(&mut bytes, |_, _, _, _| Ok(())).unwrap();
         let gguf = gguf::Directory::parse(&bytes, bytes.len() as u64).unwrap();
-        let tokenizer = sinew_text::Tokenizer::from_gguf(&gguf).unwrap();
+        let tokenizer = text::Tokenizer::from_gguf(&gguf).unwrap();
         let template = ChatTemplate::from_gguf(&gguf, &tokenizer).unwrap();
         assert!(template.is_fallback());
         let messages = [Message::new("user", "Hi")];

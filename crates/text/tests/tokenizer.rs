@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use gguf::{Directory, Value, Writer};
 use proptest::prelude::*;
-use sinew_text::{Special, TextError, TextStream, Tokenizer};
+use text::{Special, TextError, TextStream, Tokenizer};
 
 fn fixture(path: &str) -> Arc<Tokenizer> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);

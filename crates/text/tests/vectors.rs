@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use gguf::Directory;
-use sinew_text::{Special, Tokenizer};
+use text::{Special, Tokenizer};
 
 fn open(path: &Path) -> Directory {
     let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -33,10 +33,10 @@ pub async fn strangers_and_garbage_are_turned_away() {
     let members = homes[1].dir.path().join("members.json");
     std::fs::copy(members, stranger.path().join("members.json")).unwrap();
     let stranger = config(stranger.path(), "stranger", LOOPBACK.parse().unwrap());
-    let stranger = sinew_cluster::Node::start(stranger).await.unwrap();
+    let stranger = cluster::Node::start(stranger).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(homes[0].node.status().nodes.len(), 2);
-    assert!(stranger.status().nodes[1..].iter().all(|n| n.state == sinew_cluster::NodeState::Lost));
+    assert!(stranger.status().nodes[1..].iter().all(|n| n.state == cluster::NodeState::Lost));
     live(&homes[0].node, 2).await;
 }
 

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use sinew_cluster::{Error, FinishReason, GenerateEvent, InstanceState, NodeConfig, ServeRequest};
+use cluster::{Error, FinishReason, GenerateEvent, InstanceState, NodeConfig, ServeRequest};
 
 use crate::support::{
     Elsewhere, Ended, Home, LOOPBACK, MINUTE, PATIENCE, ask, cluster, collect, instance, is_alive,
@@ -9,7 +9,7 @@ use crate::support::{
 use crate::worker::{MODE_BROKEN, MODE_SHY, MODE_WELL, PROMPT_EXIT, PROMPT_REJECT};
 
 /// Waits for the end of a stream that is about to break, and says how long that took.
-async fn broken(stream: sinew_cluster::GenerateStream, since: Instant) -> String {
+async fn broken(stream: cluster::GenerateStream, since: Instant) -> String {
     let (_, ended) = collect(stream).await;
     let Ended::Failed(reason) = ended else { panic!("{ended:?}") };
     println!("  {:?} until: {reason}", since.elapsed());
@@ -284,7 +284,7 @@ pub async fn a_frozen_node_is_not_lost() {
     let worker = crate::support::pid(&a.node, &id, 1);
     let since = Instant::now();
     kill(pid, "-STOP");
-    until(&a.node, "the loss", |s| s.nodes[1].state == sinew_cluster::NodeState::Lost).await;
+    until(&a.node, "the loss", |s| s.nodes[1].state == cluster::NodeState::Lost).await;
     println!("  {:?} until a frozen node was lost", since.elapsed());
     tokio::time::sleep(Duration::from_secs(2)).await;
     kill(pid, "-CONT");

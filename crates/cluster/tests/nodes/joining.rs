@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use sinew_cluster::{Error, Node, NodeState};
+use cluster::{Error, Node, NodeState};
 
 use crate::support::{Home, MINUTE, cluster, config, live, until};
 

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use gguf::{TensorType, Value, Writer};
-use sinew_cluster::{
+use cluster::{
     ClusterStatus, GenerateEvent, GenerateRequest, GenerateStream, InstanceStatus, Node,
     NodeConfig, NodeState, ServeRequest,
 };
+use gguf::{TensorType, Value, Writer};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
@@ -187,7 +187,7 @@ pub async fn ready(home: &Home) -> String {
 /// How a stream ended, and the tokens before that.
 #[derive(Debug)]
 pub enum Ended {
-    Done(sinew_cluster::GenerateDone),
+    Done(cluster::GenerateDone),
     Failed(String),
     /// Neither: a defect.
     Silently,
@@ -236,7 +236,7 @@ pub async fn until(node: &Node, what: &str, wanted: impl Fn(&ClusterStatus) -> b
 /// Waits until so many nodes are live, and known well enough to be given work.
 pub async fn live(node: &Node, count: usize) {
     until(node, &format!("{count} live nodes"), |status| {
-        let is_live = |n: &&sinew_cluster::NodeStatus| n.state == NodeState::Live && n.threads > 0;
+        let is_live = |n: &&cluster::NodeStatus| n.state == NodeState::Live && n.threads > 0;
         status.nodes.iter().filter(is_live).count() == count
     })
     .await;

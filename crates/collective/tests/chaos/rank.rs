@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use collective::{Algorithm, CollectiveError, Group, Options, ReducePlan};
 use link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect_mesh};
-use sinew_collective::{Algorithm, CollectiveError, Group, Options, ReducePlan};
 
 use crate::schedule::Random;
 

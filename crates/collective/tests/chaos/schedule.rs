@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use collective::Algorithm;
 use link::Preference;
-use sinew_collective::Algorithm;
 
 /// A small generator (xorshift64*), the same in all processes.
 pub struct Random(u64);

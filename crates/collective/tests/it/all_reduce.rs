@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::common::{Random, random_spans, run, run_delayed, run_ring};
+use collective::{Algorithm, Group, Options, ReducePlan, Wire};
 use link::Preference;
-use sinew_collective::{Algorithm, Group, Options, ReducePlan, Wire};
 use sumtree::cover;
 
 const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use collective::{Group, Options};
 use link::{
     Delay, Encryption, HostId, Link, Listener, MeshConfig, Preference, Secret, connect_mesh,
 };
-use sinew_collective::{Group, Options};
 
 /// A small generator, so that a printed seed repeats a test (xorshift64*).
 pub struct Random(u64);

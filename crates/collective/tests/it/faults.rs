@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use collective::{Algorithm, CollectiveError, Group, Options, ReducePlan};
 use link::Preference;
-use sinew_collective::{Algorithm, CollectiveError, Group, Options, ReducePlan};
 
 use crate::common::{run, run_ring, run_with_abort};
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use collective::{CollectiveError, Group, Options};
 use link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect_mesh};
 use rustix::process::{Pid, Signal, kill_process};
-use sinew_collective::{CollectiveError, Group, Options};
 
 /// Ranks that have a link for each pair, and ranks of a ring that lacks some.
 const ALL_LINKED: usize = 3;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::common::{Random, run, run_ring};
+use collective::{CollectiveError, Options};
 use link::Preference;
-use sinew_collective::{CollectiveError, Options};
 
 const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
 
 /// Runs on 1 to 5 ranks over each transport, and on 5 of which only neighbours have links.
-fn on_each(act: impl Fn(sinew_collective::Group) + Sync) {
+fn on_each(act: impl Fn(collective::Group) + Sync) {
     for transport in TRANSPORTS {
         for ranks in 1..=5 {
             run(ranks, transport, &Options::default(), &act);

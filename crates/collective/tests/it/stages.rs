@@ -3,8 +3,8 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
+use collective::{CollectiveError, Group, Options, ReducePlan};
 use link::Preference;
-use sinew_collective::{CollectiveError, Group, Options, ReducePlan};
 
 use crate::common::{run, run_links};
 

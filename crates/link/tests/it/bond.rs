@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sinew_link::{LinkError, MeshConfig, MeshError, Preference, connect_mesh};
+use link::{LinkError, MeshConfig, MeshError, Preference, connect_mesh};
 
 use crate::common::{
     PATIENCE, Pair, addrs, bond, config, listeners, meshes, pair, recv, same, send, wait,

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sinew_link::rdma::Fabric;
-use sinew_link::{
+use link::rdma::Fabric;
+use link::{
     Encryption, HostId, Link, LinkError, Listener, MeshConfig, MeshError, Preference, Secret,
     connect_mesh,
 };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use sinew_link::{
+use link::{
     Encryption, HostId, Listener, MeshConfig, MeshError, Preference, Secret, Transport,
     connect_mesh,
 };

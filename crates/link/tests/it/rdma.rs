@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sinew_link::rdma::Fabric;
-use sinew_link::{LinkError, MeshConfig, MeshError, Preference, Transport};
+use link::rdma::Fabric;
+use link::{LinkError, MeshConfig, MeshError, Preference, Transport};
 
 use crate::common::{Mesh, machines, meshes, rdma_pair, recv, send, wait};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use sinew_link::{MeshConfig, MeshError, Met, Preference, connect_mesh};
+use link::{MeshConfig, MeshError, Met, Preference, connect_mesh};
 
 use crate::common::{addrs, config, listener_of, recv, same, send};
 

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{Pair, bond, pair, rdma_bond, rdma_pair, recv, send, unequal_bond, wait};
-use sinew_link::rdma::Fabric;
-use sinew_link::{Encryption, Link, LinkError, MESSAGE_BYTES_MAX, Preference, SLOTS, Transport};
+use link::rdma::Fabric;
+use link::{Encryption, Link, LinkError, MESSAGE_BYTES_MAX, Preference, SLOTS, Transport};
 
 type Make = fn() -> Pair;
 

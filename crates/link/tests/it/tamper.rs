@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
-use sinew_link::{Encryption, LinkError, MeshConfig, Preference};
+use link::{Encryption, LinkError, MeshConfig, Preference};
 
 use crate::common::{addrs, config, listeners, meshes, same, send, wait};
 

@@ -12,7 +12,7 @@ use cluster::{
 };
 use futures_util::stream;
 use protocol::{FinishReason, Transport};
-use sinew_serve::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
+use serve::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
 
 /// One thing that a scripted answer does.
 #[derive(Debug, Clone)]

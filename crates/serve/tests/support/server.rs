@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sinew_serve::{Running, ServeConfig, start};
+use serve::{Running, ServeConfig, start};
 use tokio::runtime::Runtime;
 
 use super::double::Double;
@@ -29,7 +29,7 @@ impl Server {
         change(&mut config);
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(2).enable_all().build().unwrap();
-        let cluster = Arc::clone(double) as Arc<dyn sinew_serve::Cluster>;
+        let cluster = Arc::clone(double) as Arc<dyn serve::Cluster>;
         let running = runtime.block_on(start(cluster, config)).unwrap();
         Self { addr: running.addr(), running: Some(running), runtime }
     }
