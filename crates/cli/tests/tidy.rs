@@ -2,6 +2,8 @@
 //! that the repository stands alone.
 
 mod common;
+#[path = "tidy/mentions.rs"]
+mod mentions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -171,6 +173,30 @@ fn every_relative_link_of_the_documents_leads_somewhere() {
             if !outside && !path.parent().unwrap().join(file).exists() {
                 wrong.push(format!("{}: {target}", path.display()));
             }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Documents of formats and data (fixtures, vocabularies) name what others' code calls so.
+#[test]
+fn documents_name_only_what_is_there() {
+    let root = common::repository();
+    let relative = |path: &Path| path.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
+    let all = files(&root, &[""]);
+    let code = mentions::Code::new(all.iter().map(|path| {
+        let kind = path.extension().unwrap_or_default();
+        let is_code = ["rs", "sh", "py"].iter().any(|code| kind == *code);
+        (relative(path), if is_code { read(path) } else { String::new() })
+    }));
+    let mut wrong = Vec::new();
+    for path in files(&root, &[".md"]) {
+        let document = relative(&path);
+        if document.starts_with("fixtures/") || document.contains("/tests/") {
+            continue;
+        }
+        for mention in code.missing(&document, &read(&path)) {
+            wrong.push(format!("{document}: `{mention}` is nowhere in the code"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
