@@ -5,6 +5,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
+use fastrand::Rng;
+
 use super::tests::{done, fixed, request};
 use super::*;
 
@@ -13,19 +15,6 @@ const SEEDS: u64 = 2000;
 const TROUBLE_MS: u64 = 60_000;
 /// Back-off (20 s), a circuit that opens again (30 s), loading, linking.
 const QUIET_MS: u64 = 90_000;
-
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
 
 /// A worker process as its node sees it.
 #[derive(Debug, Default)]
@@ -46,7 +35,7 @@ struct Host {
 
 struct World {
     seed: u64,
-    random: Random,
+    random: Rng,
     now: u64,
     machine: Instance,
     hosts: Vec<Host>,
@@ -71,8 +60,8 @@ fn rank(node: usize) -> Rank {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed);
-        let needs_two = random.below(2) == 0;
+        let mut random = Rng::with_seed(seed);
+        let needs_two = random.u64(..2) == 0;
         let machine =
             Instance::new(fixed(), (0..NODES).map(rank).collect(), Vec::new(), Duration::ZERO);
         let hosts = (0..NODES).map(|_| Host { up: true, ..Host::default() }).collect();
@@ -189,12 +178,12 @@ impl World {
         assert!(self.hosts[node].up, "seed {}: spawned on a lost node", self.seed);
         if let Some(process) = self.hosts[node].workers.get(&worker) {
             // What it did while its owner was away is told again; what it is doing goes on.
-            let after_ms = if process.loaded { 5 } else { 20 + self.random.below(3000) };
+            let after_ms = if process.loaded { 5 } else { 20 + self.random.u64(..3000) };
             return self.tell_loaded(node, worker, after_ms);
         }
         self.hosts[node].workers.insert(worker, Process { rank, ..Process::default() });
         self.tell(node, 2, Event::Spawned { worker, pid: 1 });
-        let load_ms = 20 + self.random.below(3000);
+        let load_ms = 20 + self.random.u64(..3000);
         self.tell_loaded(node, worker, load_ms);
     }
 
@@ -226,7 +215,7 @@ impl World {
                 assert_eq!(Some(process.epoch), epoch, "seed {}: not linked", self.seed);
                 // A link that has just broken is news that may still be on its way.
                 if process.linked {
-                    let after = 1 + self.random.below(400);
+                    let after = 1 + self.random.u64(..400);
                     self.tell(node, after, Event::Said { worker, event: done(generate.request) });
                 }
             }
@@ -255,7 +244,7 @@ impl World {
 
     fn kill(&mut self, node: usize, worker: WorkerId) {
         let Some(dead) = self.hosts[node].workers.remove(&worker) else { return };
-        let delay = self.random.below(80);
+        let delay = self.random.u64(..80);
         let how = "was killed by signal 9".to_owned();
         self.tell(node, delay, Event::Exited { worker, how });
         if dead.linked {
@@ -276,7 +265,7 @@ impl World {
         }
         for (node, worker) in tells {
             let (rank, reason) = (Some(gone), "its link closed".to_owned());
-            let delay = 1 + self.random.below(5);
+            let delay = 1 + self.random.u64(..5);
             let lost = Said::Lost { epoch, rank, reason, unreached: Vec::new() };
             self.tell(node, delay, Event::Said { worker, event: lost });
         }
@@ -301,10 +290,10 @@ impl World {
 
     /// Once each tick: maybe a fault, maybe a request.
     fn trouble(&mut self) {
-        let node = self.random.below(NODES as u64) as usize;
-        match self.random.below(60) {
+        let node = self.random.usize(..NODES);
+        match self.random.u64(..60) {
             0 if node > 0 && self.hosts[node].up => {
-                let daemon_died = self.random.below(2) == 0;
+                let daemon_died = self.random.u64(..2) == 0;
                 self.node_down(node, daemon_died);
             }
             1 | 2 => {

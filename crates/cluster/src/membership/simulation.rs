@@ -8,6 +8,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use fastrand::Rng;
+
 use super::*;
 
 const NODES: usize = 4;
@@ -18,27 +20,6 @@ const TROUBLE_MS: u64 = 30_000;
 const QUIET_MS: u64 = 15_000;
 const TICK_MS: u64 = 250;
 const DIAL_TIMEOUT_MS: u64 = 3_000;
-
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Action {
@@ -82,7 +63,7 @@ struct SimNode {
 
 struct World {
     seed: u64,
-    random: Random,
+    random: Rng,
     now: u64,
     todo: BinaryHeap<Reverse<(u64, u64, Action)>>,
     next: u64,
@@ -133,7 +114,7 @@ impl World {
         };
         let mut world = Self {
             seed,
-            random: Random(seed),
+            random: Rng::with_seed(seed),
             now: 0,
             todo: BinaryHeap::new(),
             next: 0,
@@ -143,12 +124,12 @@ impl World {
             walled: [[false; NODES]; NODES],
             faults,
         };
-        if faults == Faults::All && world.random.one_in(3) {
-            let (from, to) = (world.random.below(NODES as u64), world.random.below(NODES as u64));
+        if faults == Faults::All && world.random.u64(..3) == 0 {
+            let (from, to) = (world.random.u64(..NODES as u64), world.random.u64(..NODES as u64));
             world.walled[from as usize][to as usize] = true;
         }
         for at in 0..NODES {
-            let offset = world.random.below(TICK_MS);
+            let offset = world.random.u64(..TICK_MS);
             world.later(offset, Action::Tick(at));
             world.step(at, Event::Learned((0..NODES).map(member).collect()));
         }
@@ -213,8 +194,8 @@ impl World {
 
     /// Delivers after a delay that TCP's retransmissions may stretch, or not at all.
     fn send(&mut self, from: usize, to: usize, action: Action) {
-        let lost_once = self.random.one_in(30);
-        let delay = 1 + self.random.below(40) + if lost_once { 300 } else { 0 };
+        let lost_once = self.random.u64(..30) == 0;
+        let delay = 1 + self.random.u64(..40) + if lost_once { 300 } else { 0 };
         if self.now >= self.cut_until[from][to] && self.nodes[to].up {
             self.later(delay, action);
         }
@@ -240,7 +221,7 @@ impl World {
         let (boot, member) = (self.nodes[from].boot, member(from));
         self.step(to, Event::Opened { conn, dialed: false, boot, member });
         if self.nodes[to].believed.get(&id(from)) == Some(&conn) {
-            let delay = 1 + self.random.below(40);
+            let delay = 1 + self.random.u64(..40);
             self.later(delay, Action::Welcome { conn });
         } else {
             self.later(1, Action::DialFailed { from, to });
@@ -261,7 +242,7 @@ impl World {
     }
 
     fn restart(&mut self, at: usize) {
-        let boot = self.random.next();
+        let boot = self.random.u64(..);
         let now = self.clock(at);
         let node = &mut self.nodes[at];
         node.machine = Membership::new(id(at), now);
@@ -283,16 +264,16 @@ impl World {
     }
 
     fn fault(&mut self) {
-        let at = self.random.below(NODES as u64) as usize;
-        let other = (at + 1 + self.random.below(NODES as u64 - 1) as usize) % NODES;
-        let for_ms = 1 + self.random.below(8_000);
+        let at = self.random.usize(..NODES);
+        let other = (at + 1 + self.random.usize(..NODES - 1)) % NODES;
+        let for_ms = 1 + self.random.u64(..8_000);
         let kinds = if self.faults == Faults::All { 7 } else { 2 };
-        match self.random.below(kinds) {
+        match self.random.u64(..kinds) {
             0 => {
                 let limit = if self.faults == Faults::All { for_ms } else { for_ms % 2_000 };
                 self.nodes[at].frozen_until = self.now + limit;
             }
-            1 => self.nodes[at].ahead_ms += 1_100 + self.random.below(3_600_000),
+            1 => self.nodes[at].ahead_ms += 1_100 + self.random.u64(..3_600_000),
             2 => self.cut_until[at][other] = self.now + for_ms,
             3 => {
                 self.cut_until[at][other] = self.now + for_ms;
@@ -311,7 +292,7 @@ impl World {
             _ => {}
         }
         // A second freeze right after the first would add up to a long one.
-        let pause = 100 + self.random.below(if self.faults == Faults::All { 3_000 } else { 500 });
+        let pause = 100 + self.random.u64(..if self.faults == Faults::All { 3_000 } else { 500 });
         let pause = if self.faults == Faults::Harmless { pause + 3_000 } else { pause };
         if self.now + pause < TROUBLE_MS {
             self.later(pause, Action::Fault);
@@ -334,7 +315,7 @@ impl World {
                 Effect::Dial { peer, addresses } => {
                     assert_eq!(addresses, member(number(peer)).addresses);
                     node.dials += 1;
-                    let delay = 1 + self.random.below(40);
+                    let delay = 1 + self.random.u64(..40);
                     self.later(delay, Action::Dial { from: at, to: number(peer) });
                 }
                 Effect::Close { conn, .. } => self.close(at, conn),
@@ -412,7 +393,7 @@ fn a_dead_node_is_lost_everywhere_in_time() {
     for seed in 0..SEEDS {
         let mut world = World::new(seed, Faults::None);
         world.run(4_500);
-        let (dead, told) = (world.random.below(NODES as u64) as usize, world.random.one_in(2));
+        let (dead, told) = (world.random.usize(..NODES), world.random.u64(..2) == 0);
         world.stop(dead, told);
         world.run(4_500 + if told { 400 } else { 3_700 });
         for at in (0..NODES).filter(|at| *at != dead) {
