@@ -3,7 +3,8 @@
 
 Each round runs every test once on either side, alternately, so that a machine that slows down
 slows both. Both get the same CPUs. llama.cpp runs through the C API of llama-cpp-python with both of
-its attention modes, and the better median of the two counts. Prints a markdown table of medians.
+its attention modes, and the better median of the two counts. Prints a markdown table of medians, and
+keeps all single runs in a file.
 
     python3 -m pip install llama-cpp-python
     python3 benches/compare_llama_cpp.py -m model.gguf -t 1,2 -p 512 -n 32 -d 0,4096
@@ -14,13 +15,12 @@ What is timed is the same on both sides: `llama_decode` (or its twin) over token
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
 
 import harness
-from harness import child, first_cpus, spread
+from harness import child, first_cpus
 
 STEP = 512
 
@@ -40,6 +40,8 @@ def arguments():
     parser.add_argument("--runs", type=int, default=1, help="runs within a process, as one sample")
     parser.add_argument("--sinew", default="target/release/sinew", help="the binary to measure")
     parser.add_argument("--read", metavar="BENCH", help="the kernels' example bench, for decode")
+    parser.add_argument("--token-bytes", type=int, help="what a token reads, if not all weights")
+    harness.add_out(parser)
     # One test of llama.cpp in a process of its own; what the script calls itself with.
     parser.add_argument("--rival", choices=["on", "off"], help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -108,7 +110,7 @@ def rival(args):
 
 
 def measure(args, model, threads, prompt, generate, depth):
-    """Medians of both, llama.cpp's in its better attention mode, and of a plain read."""
+    """Tokens per second of each side, round by round, and bytes per second of plain reads."""
     ours, theirs, reads = [], {"on": [], "off": []}, []
     for _ in range(args.rounds):
         if args.read and generate:
@@ -116,18 +118,16 @@ def measure(args, model, threads, prompt, generate, depth):
         ours.append(sinew(args, model, threads, prompt, generate, depth))
         for attention, rates in theirs.items():
             rates.append(llama_cpp(args, model, threads, prompt, generate, depth, attention))
-    medians = {mode: statistics.median(rates) for mode, rates in theirs.items()}
-    better = max(medians, key=medians.get)
-    read = statistics.median(reads) if reads else None
-    return statistics.median(ours), spread(ours), medians[better], spread(theirs[better]), better, read
+    rivals = {f"llama.cpp, flash {mode}": rates for mode, rates in theirs.items()}
+    return {"Sinew": ours, **rivals}, reads
 
 
-def shares_of_read(read, weights, rates):
-    """What decode reads of weights, as parts of a plain read of memory."""
-    if not read:
-        return ""
-    parts = " and ".join(f"{rate * weights / read:.0%}" for rate in rates)
-    return f" {parts} of {read / 1e9:.1f} GB/s |"
+def tests(args):
+    """Tokens of prompt and of generation, and depth, of each test."""
+    for depth in args.n_depth:
+        for prompt, generate in [(args.n_prompt, 0), (0, args.n_gen)]:
+            if prompt + generate > 0:
+                yield prompt, generate, depth
 
 
 def main():
@@ -139,31 +139,16 @@ def main():
     except ImportError:
         sys.exit("the rival is missing. Try: python3 -m pip install llama-cpp-python")
     harness.require_sinew(args.sinew)
-    print(harness.sinew_version(args.sinew), end="; ")
-    print(f"llama-cpp-python {llama_cpp.__version__}; ", end="")
-    print(f"medians of {args.rounds} alternating runs, lowest to highest beside them\n")
-    reads = (" of a plain read |", " --- |") if args.read else ("", "")
-    print(f"| file | threads | test | Sinew t/s | llama.cpp t/s | attention | ratio |{reads[0]}")
-    print(f"| --- | ---: | --- | ---: | ---: | --- | ---: |{reads[1]}", flush=True)
+    version = f"llama-cpp-python {llama_cpp.__version__}"
+    results = harness.Results(args.out, harness.sinew_version(args.sinew), version)
     for model in args.model:
-        weights = harness.weight_bytes(args.sinew, model) if args.read else 0
+        token_bytes = args.token_bytes or (args.read and harness.weight_bytes(args.sinew, model))
         for threads in args.threads:
-            for depth in args.n_depth:
-                for prompt, generate in [(args.n_prompt, 0), (0, args.n_gen)]:
-                    if prompt + generate == 0:
-                        continue
-                    name = f"pp{prompt}" if prompt else f"tg{generate}"
-                    name += f" @ d{depth}" if depth else ""
-                    ours, our_spread, theirs, their_spread, mode, read = measure(
-                        args, model, threads, prompt, generate, depth
-                    )
-                    print(
-                        f"| {os.path.basename(model)} | {threads} | {name} "
-                        f"| {ours:.1f} ({our_spread}) | {theirs:.1f} ({their_spread}) "
-                        f"| flash {mode} | {ours / theirs:.2f} |"
-                        f"{shares_of_read(read, weights, [ours, theirs])}",
-                        flush=True,
-                    )
+            for prompt, generate, depth in tests(args):
+                name = f"pp{prompt}" if prompt else f"tg{generate}"
+                name += f" @ d{depth}" if depth else ""
+                samples, reads = measure(args, model, threads, prompt, generate, depth)
+                results.add(model, name, threads, samples, reads, token_bytes)
 
 
 if __name__ == "__main__":

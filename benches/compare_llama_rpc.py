@@ -5,7 +5,8 @@ Starts one RPC server of llama.cpp a node on loopback, each pinned to a CPU of i
 thread, and measures decode with llama-bench, by layers and by tensors, with both attention modes
 where the split knows both. Sinew splits by tensors on the same CPUs, one thread a node. The sides
 alternate, so that a machine that slows down slows both. llama-bench may use all of the CPUs. Prints
-a markdown table of medians, and their ratio to the best of llama.cpp.
+a markdown table of medians and their ratio to the best of llama.cpp, and keeps all single runs in a
+file.
 
     python3 benches/compare_llama_rpc.py --llama llama.cpp/build/bin -m model.gguf -n 32 -r 3
 """
@@ -22,7 +23,7 @@ import tempfile
 import time
 
 import harness
-from harness import child, first_cpus, pin, require, spread
+from harness import child, first_cpus, pin, require
 
 # What a server may take to answer, seconds.
 START_MAX = 30
@@ -45,6 +46,7 @@ def arguments():
     parser.add_argument("--nodes", type=int, default=2, help="each has a CPU of its own")
     parser.add_argument("--transports", type=words, default=["tcp", "shm"], help="of Sinew")
     parser.add_argument("--sinew", default="target/release/sinew", help="the binary to measure")
+    harness.add_out(parser)
     return parser.parse_args()
 
 
@@ -106,7 +108,7 @@ def sinew(args, model, cpus, transport):
 
 
 def measure(args, model, servers, cpus):
-    """The samples of each side of a file by its name, llama.cpp's and Sinew's."""
+    """Tokens per second of each side, round by round."""
     name = "llama.cpp RPC, {}, flash {}".format
     theirs = {name(split, mode): [] for split, modes in ATTENTION.items() for mode in modes}
     ours = {f"Sinew, tensor, {transport}": [] for transport in args.transports}
@@ -116,18 +118,7 @@ def measure(args, model, servers, cpus):
                 theirs[name(split, mode)].append(rate)
         for transport, rates in zip(args.transports, ours.values()):
             rates.append(sinew(args, model, cpus, transport))
-    return theirs, ours
-
-
-def report(model, theirs, ours):
-    best = max(statistics.median(rates) for rates in theirs.values())
-    for name, rates in {**theirs, **ours}.items():
-        median = statistics.median(rates)
-        print(
-            f"| {os.path.basename(model)} | {name} | {median:.1f} ({spread(rates)}) "
-            f"| {median / best:.2f} |",
-            flush=True,
-        )
+    return {**ours, **theirs}
 
 
 def main():
@@ -144,12 +135,11 @@ def main():
     with contextlib.ExitStack() as stack:
         own = [[cpu] for cpu in cpus] if cpus else [None] * args.nodes
         servers = [serve(server, cpu, stack) for cpu in own]
-        print(f"{harness.sinew_version(args.sinew)}; {args.nodes} nodes of one core; ", end="")
-        print(f"medians of {args.rounds} alternating runs, lowest to highest beside them\n")
-        print(f"| file | tg{args.n_gen} on | t/s | against the best of llama.cpp |")
-        print("| --- | --- | ---: | ---: |", flush=True)
+        version = f"llama.cpp of {args.llama}"
+        results = harness.Results(args.out, harness.sinew_version(args.sinew), version)
         for model in args.model:
-            report(model, *measure(args, model, servers, cpus))
+            samples = measure(args, model, servers, cpus)
+            results.add(model, f"tg{args.n_gen}, {args.nodes} nodes", 1, samples)
 
 
 if __name__ == "__main__":

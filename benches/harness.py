@@ -1,11 +1,17 @@
-"""What the comparisons share: the CPUs that both sides get, their processes, and the figures."""
+"""What the comparisons share: the CPUs that both sides get, their processes, and their results."""
 
+import datetime
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
+
+import table
+
+RESULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
 
 
 def require(path, advice):
@@ -70,5 +76,38 @@ def sinew_version(binary):
     return done.stdout.strip()
 
 
-def spread(rates):
-    return f"{min(rates):.1f}-{max(rates):.1f}"
+def machine():
+    """The processor by name, as far as this system tells."""
+    try:
+        with open("/proc/cpuinfo") as lines:
+            return next(line.split(":")[1].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def add_out(parser):
+    name = os.path.basename(sys.argv[0]).removesuffix(".py")
+    now = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    path = os.path.join(RESULTS, f"{name}-{now}.json")
+    parser.add_argument("--out", default=path, help="where all single runs go; benches/results/")
+
+
+class Results:
+    """The rows of a comparison: each is printed once it is measured, and kept with its single runs."""
+
+    def __init__(self, path, sinew, rival):
+        self.path = path
+        self.run = {"sinew": sinew, "rival": rival, "machine": machine(), "rows": []}
+        self.run["command"] = sys.argv
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        print(f"{sinew}; {rival}; {self.run['machine']}; medians, lowest and highest beside them")
+        print(f"all runs: {path}\n\n{table.HEAD}", flush=True)
+
+    def add(self, model, test, threads, samples, reads=(), token_bytes=0):
+        """`samples`: side -> tokens per second of each round; `reads`: bytes per second."""
+        row = {"file": os.path.basename(model), "test": test, "threads": threads}
+        row.update(samples=samples, reads=list(reads), token_bytes=token_bytes)
+        self.run["rows"].append(row)
+        with open(self.path, "w") as out:
+            json.dump(self.run, out, indent=1)
+        print("\n".join(table.lines(row)), flush=True)
