@@ -87,8 +87,8 @@ pub struct UpArgs {
     /// Address on which other nodes reach this one; what arrives is authenticated and encrypted
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8751")]
     pub listen: SocketAddr,
-    /// Further addresses of this machine for what models exchange, such as of a second cable: two
-    /// nodes have a connection for each that both have; one that cannot be reached is left out
+    /// Addresses of this machine for what models exchange, such as of a faster cable: others try
+    /// them in this order before the one of --listen
     #[arg(long, value_name = "IP,IP", value_delimiter = ',')]
     pub link_addresses: Vec<IpAddr>,
     /// Address of a member to try besides the remembered ones

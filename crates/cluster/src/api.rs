@@ -20,8 +20,8 @@ pub struct NodeConfig {
     pub name: String,
     /// Where other nodes reach this one. Port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Further addresses of this machine at which ranks meet those of other machines, as of other
-    /// cables: at most [`LINK_ADDRESSES_MAX`].
+    /// Further addresses of this machine at which ranks of other machines try to reach its ranks
+    /// first, as of faster cables: at most [`LINK_ADDRESSES_MAX`].
     pub link_addresses: Vec<IpAddr>,
     /// Members' addresses to try besides the remembered ones.
     pub peers: Vec<SocketAddr>,
@@ -35,7 +35,7 @@ pub struct NodeConfig {
     pub cpus: Vec<usize>,
 }
 
-/// Of a node, beside the one at which others reach it: two ranks have at most eight links.
+/// Of a node, beside the one at which others reach it: a rank has at most eight addresses.
 pub const LINK_ADDRESSES_MAX: usize = 7;
 
 /// Everything a person or a program can see of the cluster, from memory, at once.
@@ -96,7 +96,7 @@ pub struct InstanceStatus {
     /// Why it is placed as it is, with what was predicted; told by its owner alone.
     #[serde(default)]
     pub placement: Vec<String>,
-    /// What is not as it was asked for, though it works: links that were left out.
+    /// What is not as it was asked for, though it works: addresses that do not answer.
     #[serde(default)]
     pub notes: Vec<String>,
 }
@@ -162,9 +162,6 @@ pub struct ServeRequest {
     pub sequences_max: Option<usize>,
     #[serde(default)]
     pub transport: Transport,
-    /// Connections between two ranks on two machines.
-    #[serde(default)]
-    pub links: Option<usize>,
 }
 
 /// A prompt for a served model.

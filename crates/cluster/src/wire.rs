@@ -212,8 +212,6 @@ pub(crate) struct WorkerOrder {
     pub context_tokens: usize,
     pub sequences_max: usize,
     pub transport: Transport,
-    #[serde(default)]
-    pub links: Option<usize>,
     pub bind: IpAddr,
     pub secret: Secret,
 }

@@ -70,7 +70,6 @@ fn on_ranks(
     let config = MeshConfig {
         rank: 0,
         addrs: listeners.iter().map(Listener::addrs).collect(),
-        links: None,
         peers: None,
         instance: std::process::id().to_le_bytes().repeat(4).try_into().expect("16 bytes"),
         epoch: 1,
@@ -117,7 +116,7 @@ fn ping_pong(rank: usize, mut link: Box<dyn Link>, bytes: usize, rounds: usize) 
 
 fn send(link: &mut dyn Link, message: &[u8]) {
     loop {
-        if let Some(slot) = link.poll_send(message.len()).expect("the peer lives") {
+        if let Some(slot) = link.poll_send().expect("the peer lives") {
             slot[..message.len()].copy_from_slice(message);
             break;
         }

@@ -31,7 +31,6 @@ fn main() -> ExitCode {
     let config = MeshConfig {
         rank,
         addrs: if rank == 0 { vec![vec![own], vec![peer]] } else { vec![vec![peer], vec![own]] },
-        links: None,
         peers: None,
         instance: *b"example: a pair.",
         epoch: 1,

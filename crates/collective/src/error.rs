@@ -9,16 +9,10 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CollectiveError {
     #[error(
-        "rank {rank} gave no sign of life{over} for {silent_ms} ms, of {limit_ms} ms allowed: its \
+        "rank {rank} gave no sign of life for {silent_ms} ms, of {limit_ms} ms allowed: its \
          process is frozen, its machine asleep or cut off; the epoch must end"
     )]
-    Silent {
-        rank: usize,
-        /// Over which of the links with it, if another one is well: `" over link 2 of 2"`.
-        over: String,
-        silent_ms: u64,
-        limit_ms: u64,
-    },
+    Silent { rank: usize, silent_ms: u64, limit_ms: u64 },
 
     #[error(
         "rank {rank} is late, but alive: its message did not come for {waited_ms} ms, of \

@@ -124,7 +124,7 @@ impl Lane {
             Sending::Payload { sent, total } => {
                 let (total, len_max) = (*total, self.link.message_bytes_max());
                 let len = (total - *sent).min(len_max - HEADER_BYTES);
-                let Some(slot) = self.link.poll_send(HEADER_BYTES + len)? else {
+                let Some(slot) = self.link.poll_send()? else {
                     return Ok(false);
                 };
                 let (header, bytes) = slot.split_at_mut(HEADER_BYTES);

@@ -47,8 +47,8 @@ pub(crate) fn say(lanes: &mut [&mut Lane], error: &CollectiveError) {
 
 fn encode(error: &CollectiveError) -> Vec<u8> {
     let reason = match error {
-        CollectiveError::Silent { over, silent_ms, .. } => {
-            format!("it gave no sign of life{over} for {silent_ms} ms")
+        CollectiveError::Silent { silent_ms, .. } => {
+            format!("it gave no sign of life for {silent_ms} ms")
         }
         CollectiveError::Late { waited_ms, .. } => {
             format!("it is alive, but sent nothing for {waited_ms} ms")
@@ -65,7 +65,7 @@ fn encode(error: &CollectiveError) -> Vec<u8> {
 }
 
 fn try_say(lane: &mut Lane, message: &[u8]) -> Result<bool, LinkError> {
-    let Some(slot) = lane.link.poll_send(message.len())? else {
+    let Some(slot) = lane.link.poll_send()? else {
         return Ok(false);
     };
     slot[..message.len()].copy_from_slice(message);
@@ -93,21 +93,12 @@ pub(crate) fn last_words(lanes: &mut [&mut Lane], error: CollectiveError) -> Col
     let Some(lane) = lanes.iter_mut().find(|lane| lane.peer == rank) else {
         return error;
     };
-    let started = Instant::now();
-    let mut skipped = 0;
-    while skipped < LAST_MESSAGES_MAX {
-        match lane.link.poll_recv() {
-            Ok(Some(message)) => {
-                if let Some((Header { op: Op::Farewell, .. }, payload)) = Header::decode(message) {
-                    return hear(rank, payload);
-                }
-                lane.link.consume();
-                skipped += 1;
-            }
-            // Of several links with it one may have ended before another brings its last message.
-            Ok(None) if started.elapsed() < SAY_MAX => std::thread::yield_now(),
-            Ok(None) | Err(_) => break,
+    for _ in 0..LAST_MESSAGES_MAX {
+        let Ok(Some(message)) = lane.link.poll_recv() else { break };
+        if let Some((Header { op: Op::Farewell, .. }, payload)) = Header::decode(message) {
+            return hear(rank, payload);
         }
+        lane.link.consume();
     }
     error
 }
@@ -132,12 +123,7 @@ mod tests {
                 "rank 2 is lost: rank 4 reported: it is alive, but sent nothing for 70 ms",
             ),
             (
-                CollectiveError::Silent {
-                    rank: 2,
-                    over: String::new(),
-                    silent_ms: 70,
-                    limit_ms: 60,
-                },
+                CollectiveError::Silent { rank: 2, silent_ms: 70, limit_ms: 60 },
                 "rank 2 is lost: rank 4 reported: it gave no sign of life for 70 ms",
             ),
             (CollectiveError::Lost { rank: 3, reason: "reset".into() }, "rank 3 is lost: rank 4"),

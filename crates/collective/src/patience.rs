@@ -25,11 +25,6 @@ pub(crate) fn check_signs(
         if silence >= silence_max {
             return Err(CollectiveError::Silent {
                 rank: lane.peer,
-                over: lane
-                    .link
-                    .vital()
-                    .silent_path()
-                    .map_or_else(String::new, |path| format!(" over {path}")),
                 silent_ms: silence.as_millis() as u64,
                 limit_ms: silence_max.as_millis() as u64,
             });

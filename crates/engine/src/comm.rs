@@ -27,7 +27,7 @@ pub struct Meeting {
     pub rank: usize,
     /// The ranks of this rank's stage.
     pub stage: Range<usize>,
-    /// The addresses of each rank.
+    /// The addresses of each rank, of which the first that answers is used.
     pub endpoints: Vec<Vec<SocketAddr>>,
     /// The ranks to link with, of a ring ([`protocol::ring_peers`]), where not
     /// every two can; `None` for all.
@@ -35,8 +35,6 @@ pub struct Meeting {
     pub secret: [u8; 32],
     pub transport: Transport,
     pub wire_type: WireType,
-    /// Links between two ranks; `None` for as many as they have addresses.
-    pub links: Option<usize>,
     pub latency: Duration,
     /// Whether this rank's threads are pinned to CPUs of their own.
     pub is_pinned: bool,
@@ -61,7 +59,6 @@ impl Comm {
         let config = MeshConfig {
             rank: meeting.rank,
             addrs: meeting.endpoints.clone(),
-            links: meeting.links,
             peers: meeting.peers.clone(),
             instance: std::array::from_fn(|at| digest.as_bytes()[at]),
             epoch: meeting.epoch,
@@ -106,7 +103,7 @@ impl Comm {
         Ok(Self { group, attention, feed_forward, notes })
     }
 
-    /// What of the links is not as it was asked for, for a person to read.
+    /// Addresses of the other ranks that do not answer, for a person to read.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

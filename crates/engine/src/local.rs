@@ -38,8 +38,6 @@ pub struct LocalOptions {
     pub cache_type: CacheType,
     pub transport: Transport,
     pub wire_type: WireType,
-    /// Links between two ranks; `None` for one.
-    pub links: Option<usize>,
     /// Whether ranks link as if not every two of them could: along a ring.
     pub around: bool,
     /// Added to every message between ranks.
@@ -271,7 +269,6 @@ impl Start {
             secret: [0x5e; 32],
             transport: options.transport,
             wire_type: options.wire_type,
-            links: options.links,
             latency: options.link_latency,
             is_pinned,
             message_bytes_max: rank.message_bytes_max(),

@@ -152,7 +152,6 @@ impl<'a> Worker<'a> {
             secret: self.spec.secret.0,
             transport: self.spec.transport,
             wire_type: self.spec.wire_type,
-            links: self.spec.links,
             latency: Duration::from_micros(self.spec.link_latency_us),
             is_pinned: !self.spec.cpus.is_empty(),
             message_bytes_max: self.rank.message_bytes_max(),

@@ -147,7 +147,6 @@ fn options(name: &str, shares: &[u32], stages: &[usize]) -> LocalOptions {
         cache_type: CacheType::Auto,
         wire_type: WireType::F32,
         transport: Transport::Auto,
-        links: None,
         around: false,
         link_latency: Duration::ZERO,
         threads: 1,

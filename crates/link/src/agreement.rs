@@ -8,8 +8,6 @@ use crate::{Encryption, HostId, MeshError, Preference};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub ranks: u32,
-    /// Links of this pair, where its messages do not go through shared memory.
-    pub links: u32,
     pub preference: Preference,
     pub encryption: Encryption,
     /// An artificial delay of every message; 0 for none.
@@ -34,23 +32,15 @@ pub(crate) struct Agreement {
     pub latency_us: u32,
 }
 
-/// Compares the terms of this rank with those of `peer`, for link `index` of the pair. Both ends
-/// reach the same agreement, or both fail.
-pub(crate) fn agree(
-    ours: &Terms,
-    theirs: &Terms,
-    peer: usize,
-    index: usize,
-) -> Result<Agreement, MeshError> {
+/// Compares the terms of this rank with those of `peer`, Both ends reach the same agreement,
+/// or both fail.
+pub(crate) fn agree(ours: &Terms, theirs: &Terms, peer: usize) -> Result<Agreement, MeshError> {
     let mismatch = |what, ours: &dyn std::fmt::Debug, theirs: &dyn std::fmt::Debug| {
         let (ours, theirs) = (format!("{ours:?}"), format!("{theirs:?}"));
         MeshError::Mismatch { peer, what, ours, theirs }
     };
     if ours.ranks != theirs.ranks {
         return Err(mismatch("the number of ranks", &ours.ranks, &theirs.ranks));
-    }
-    if ours.links != theirs.links {
-        return Err(mismatch("the number of links of the pair", &ours.links, &theirs.links));
     }
     if ours.encryption != theirs.encryption {
         return Err(mismatch("encryption", &ours.encryption, &theirs.encryption));
@@ -77,9 +67,8 @@ pub(crate) fn agree(
         Encryption::Sealed if ours.aes_is_fast && theirs.aes_is_fast => Some(Cipher::Aes256Gcm),
         Encryption::Sealed => Some(Cipher::ChaCha20Poly1305),
     };
-    // Shared memory needs no second link: a pair that has it stops at the first.
-    let try_shm = same_host && !wants(Preference::Tcp) && !only_rdma && index == 0;
-    let try_rdma = match choose(&ours.rdma, &theirs.rdma, same_host, index) {
+    let try_shm = same_host && !wants(Preference::Tcp) && !only_rdma;
+    let try_rdma = match choose(&ours.rdma, &theirs.rdma, same_host) {
         Err(reason) if only_rdma => return Err(MeshError::NoRdma { peer, reason }),
         Ok(port) if only_rdma || !(same_host || wants(Preference::Tcp)) => Some(port),
         _ => None,
@@ -96,7 +85,6 @@ mod tests {
 
     const OURS: Terms = Terms {
         ranks: 2,
-        links: 1,
         preference: Preference::Auto,
         encryption: Encryption::Sealed,
         latency_us: 0,
@@ -123,8 +111,8 @@ mod tests {
             let ours = Terms { preference: a, ..OURS };
             let host = if same_host { OURS.host } else { elsewhere };
             let theirs = Terms { preference: b, host, ..OURS };
-            let here = agree(&ours, &theirs, 1, 0).ok();
-            assert_eq!(here, agree(&theirs, &ours, 0, 0).ok(), "{ours:?} {theirs:?}");
+            let here = agree(&ours, &theirs, 1).ok();
+            assert_eq!(here, agree(&theirs, &ours, 0).ok(), "{ours:?} {theirs:?}");
             assert_eq!(here.map(|agreement| agreement.try_shm), expected, "{ours:?} {theirs:?}");
         }
     }
@@ -156,8 +144,8 @@ mod tests {
             let network = if same_wire { 0 } else { 1 };
             let ours = Terms { preference: a, rdma: on_wire([10, 0, 0, 1]), ..OURS };
             let theirs = Terms { preference: b, host, rdma: on_wire([10, 0, network, 2]), ..OURS };
-            let here = agree(&ours, &theirs, 1, 0).ok();
-            assert_eq!(here, agree(&theirs, &ours, 0, 0).ok(), "{ours:?} {theirs:?}");
+            let here = agree(&ours, &theirs, 1).ok();
+            assert_eq!(here, agree(&theirs, &ours, 0).ok(), "{ours:?} {theirs:?}");
             let tried = here.map(|agreement| agreement.try_rdma.is_some());
             assert_eq!(tried, expected, "{a:?} {b:?} {same_host} {same_wire}");
             assert!(here.is_none_or(|agreement| !(agreement.try_shm && tried == Some(true))));
@@ -169,20 +157,16 @@ mod tests {
         for theirs in [
             Terms { encryption: Encryption::Plain, ..OURS },
             Terms { ranks: 3, ..OURS },
-            Terms { links: 2, ..OURS },
             Terms { latency_us: 100, ..OURS },
         ] {
-            assert!(matches!(
-                agree(&OURS, &theirs, 1, 0),
-                Err(MeshError::Mismatch { peer: 1, .. })
-            ));
+            assert!(matches!(agree(&OURS, &theirs, 1), Err(MeshError::Mismatch { peer: 1, .. })));
         }
     }
 
     #[test]
     fn the_cipher_is_fast_on_both_ends() {
         let cipher = |fast_there| {
-            agree(&OURS, &Terms { aes_is_fast: fast_there, ..OURS }, 1, 0).unwrap().cipher
+            agree(&OURS, &Terms { aes_is_fast: fast_there, ..OURS }, 1).unwrap().cipher
         };
         assert_eq!(cipher(true), Some(Cipher::Aes256Gcm));
         assert_eq!(cipher(false), Some(Cipher::ChaCha20Poly1305));

@@ -4,10 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::delay::LATENCY_MAX;
-use crate::{HostId, LINKS_MAX, MeshError, Secret};
+use crate::{HostId, MeshError, Secret};
 
 /// Ranks in a mesh at most: a rank holds a link, half a MiB of buffers and a socket for each.
 pub const RANKS_MAX: usize = 64;
+
+/// Addresses of one rank at most: more than a machine has fast interfaces.
+pub const ADDRS_MAX: usize = 8;
 
 /// Which transport a pair should use. Both ranks of a pair must be able to agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,12 +41,9 @@ pub enum Encryption {
 #[derive(Debug, Clone)]
 pub struct MeshConfig {
     pub rank: usize,
-    /// Where each rank listens, by rank: one address or several, as of several cables. Of this
-    /// rank's own only the number counts.
+    /// Where each rank listens, by rank: one address or several, as of several cables, of which the
+    /// first that answers is used. This rank's own are not looked at.
     pub addrs: Vec<Vec<SocketAddr>>,
-    /// Links between two ranks that do not share memory, each to the next address of the one that
-    /// is dialed. `None`: as many as both have addresses.
-    pub links: Option<usize>,
     /// The ranks that this one links with, of which each must have this one among its own. `None`:
     /// all others.
     pub peers: Option<Vec<usize>>,
@@ -65,21 +65,6 @@ impl MeshConfig {
         let among = |peers: &Vec<usize>| peers.contains(&rank);
         rank != self.rank && self.peers.as_ref().is_none_or(among)
     }
-
-    pub(crate) fn links_with(&self, peer: usize) -> usize {
-        let addrs = self.addrs[peer].len().min(self.addrs[self.rank].len());
-        self.links.unwrap_or(addrs.min(LINKS_MAX))
-    }
-
-    /// Connections that the pair may try, so that one address that leads nowhere does not part
-    /// two ranks that have another.
-    pub(crate) fn ways_with(&self, peer: usize) -> usize {
-        let dialed = self.addrs[peer.min(self.rank)].len().min(LINKS_MAX);
-        match self.preference {
-            Preference::Shm => 1,
-            _ => self.links_with(peer).max(dialed),
-        }
-    }
 }
 
 /// # Errors
@@ -99,20 +84,11 @@ pub(crate) fn validate(config: &MeshConfig) -> Result<(), MeshError> {
         return Err(MeshError::Config { what: "rank to link with", value: *stray as u64, limit });
     }
     for (at, addrs) in config.addrs.iter().enumerate().filter(|(at, _)| *at != rank) {
-        if !(1..=LINKS_MAX).contains(&addrs.len()) {
+        if !(1..=ADDRS_MAX).contains(&addrs.len()) {
             let (what, value) = ("number of addresses of a rank", addrs.len() as u64);
-            let limit = format!("1 to {LINKS_MAX} (rank {at})");
+            let limit = format!("1 to {ADDRS_MAX} (rank {at})");
             return Err(MeshError::Config { what, value, limit });
         }
-    }
-    let links_max = if config.preference == Preference::Shm { 1 } else { LINKS_MAX };
-    if let Some(links) = config.links.filter(|links| !(1..=links_max).contains(links)) {
-        let limit = match links_max {
-            1 => "what shared memory needs, which is 1".to_string(),
-            _ => format!("1 to {LINKS_MAX}"),
-        };
-        let (what, value) = ("number of links between two ranks", links as u64);
-        return Err(MeshError::Config { what, value, limit });
     }
     if config.latency > LATENCY_MAX {
         let limit = format!("0 to {}", LATENCY_MAX.as_micros());

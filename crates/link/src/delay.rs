@@ -95,13 +95,13 @@ impl Link for Delay {
         self.link.message_bytes_max() - STAMP_ROOM
     }
 
-    fn poll_send(&mut self, len: usize) -> Result<Option<&mut [u8]>, LinkError> {
+    fn poll_send(&mut self) -> Result<Option<&mut [u8]>, LinkError> {
         let max = self.message_bytes_max();
-        Ok(self.link.poll_send(len + STAMP_BYTES)?.map(|slot| &mut slot[..max]))
+        Ok(self.link.poll_send()?.map(|slot| &mut slot[..max]))
     }
 
     fn commit(&mut self, len: usize) -> Result<(), LinkError> {
-        let slot = self.link.poll_send(len + STAMP_BYTES)?.expect("commit without a lent slot");
+        let slot = self.link.poll_send()?.expect("commit without a lent slot");
         slot[len..len + STAMP_BYTES].copy_from_slice(&now_ns().to_le_bytes());
         self.link.commit(len + STAMP_BYTES)
     }

@@ -3,29 +3,33 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use crate::MeshError;
 use crate::context::Context;
 use crate::greeted::Greeted;
 use crate::handshake::{Handshake, Refused, Step};
 use crate::hello::Purpose;
-use crate::pair::LinkSet;
 use crate::socket::{connect_result, prepare, start_connect};
-use crate::{MeshConfig, MeshError};
 
-/// Between two tries to dial a rank: doubled each time, so that a rank that starts late is found
-/// at once and one that stays away costs little.
+/// Between two rounds of tries at a rank's addresses: doubled each time, so that a rank that starts
+/// late is found at once and one that stays away costs little.
 const REDIAL_MIN: Duration = Duration::from_millis(5);
 const REDIAL_MAX: Duration = Duration::from_millis(200);
 
+/// How long one of several addresses may take to answer before the next is tried: a lost packet of
+/// a connection is sent again after a second.
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(2);
+
 pub(crate) struct Dial {
     pub peer: usize,
-    addr: SocketAddr,
-    purpose: Purpose,
-    /// The link's number, or which links are kept.
-    index: usize,
+    pub purpose: Purpose,
+    /// The rank's addresses, the best first, with the last that was heard there.
+    tries: Vec<(SocketAddr, Option<String>)>,
+    /// Which of them is tried now.
+    at: usize,
     attempt: Attempt,
+    /// When the attempt began.
+    since: Instant,
     pause: Duration,
-    /// The last that was heard of this rank, for the error.
-    heard: String,
 }
 
 enum Attempt {
@@ -36,40 +40,49 @@ enum Attempt {
 }
 
 impl Dial {
-    /// For link `index` with `peer`, which goes to the next of its addresses.
-    pub fn new(config: &MeshConfig, peer: usize, purpose: Purpose, index: usize) -> Self {
-        let addrs = &config.addrs[peer];
+    pub fn new(peer: usize, purpose: Purpose, addrs: &[SocketAddr]) -> Self {
+        let now = Instant::now();
         Dial {
             peer,
-            addr: addrs[index % addrs.len()],
             purpose,
-            index,
-            attempt: Attempt::Waiting { until: Instant::now() },
+            tries: addrs.iter().map(|addr| (*addr, None)).collect(),
+            at: 0,
+            attempt: Attempt::Waiting { until: now },
+            since: now,
             pause: REDIAL_MIN,
-            heard: "not tried yet".to_string(),
         }
-    }
-
-    /// To tell `peer`, by a way that stands, which links this rank goes on with.
-    pub fn settle(config: &MeshConfig, peer: usize, chosen: LinkSet) -> Self {
-        let by_way = Self::new(config, peer, Purpose::Settle, chosen.first());
-        Dial { index: chosen.bits(), ..by_way }
-    }
-
-    pub fn index(&self) -> usize {
-        self.index
     }
 
     pub fn is_done(&self) -> bool {
         matches!(self.attempt, Attempt::Done)
     }
 
-    /// Why this rank is not there yet.
-    pub fn reason(&self) -> String {
+    /// The address that is tried now, or that it was done with.
+    pub fn addr(&self) -> SocketAddr {
+        self.tries[self.at].0
+    }
+
+    /// Why each address but the present one is not used, the better ones alone if this one is.
+    pub fn reasons(&self) -> Vec<String> {
+        let count = if self.is_done() { self.at } else { self.tries.len() };
+        let tries = self.tries[..count].iter().enumerate();
+        let reason = |(at, (addr, heard)): (usize, &(SocketAddr, Option<String>))| {
+            let waits = if at == self.at { self.silence() } else { None };
+            match (waits, heard) {
+                (Some(waits), _) => format!("{addr} {waits}"),
+                (None, Some(heard)) => format!("{addr}: {heard}"),
+                (None, None) => format!("{addr}: not tried yet"),
+            }
+        };
+        tries.map(reason).collect()
+    }
+
+    /// What does not happen at the present address.
+    fn silence(&self) -> Option<&'static str> {
         match self.attempt {
-            Attempt::Connecting(_) => format!("{} does not answer", self.addr),
-            Attempt::Greeting(_) => format!("{} does not answer the greeting", self.addr),
-            _ => format!("{}: {}", self.addr, self.heard),
+            Attempt::Connecting(_) => Some("does not answer"),
+            Attempt::Greeting(_) => Some("does not answer the greeting"),
+            Attempt::Waiting { .. } | Attempt::Done => None,
         }
     }
 
@@ -77,13 +90,13 @@ impl Dial {
     pub fn advance(&mut self, context: &Context, now: Instant) {
         let next = match std::mem::replace(&mut self.attempt, Attempt::Done) {
             Attempt::Waiting { until } if now >= until => {
-                start_connect(self.addr).map(Attempt::Connecting)
+                self.since = now;
+                start_connect(self.addr()).map(Attempt::Connecting)
             }
             Attempt::Connecting(stream) => match connect_result(&stream) {
                 None => Ok(Attempt::Connecting(stream)),
                 Some(connected) => connected.and_then(|()| prepare(&stream)).map(|()| {
-                    let what = (self.purpose, self.index);
-                    let handshake = Handshake::dial(context, stream, self.peer, what);
+                    let handshake = Handshake::dial(context, stream, self.peer, self.purpose);
                     Attempt::Greeting(Box::new(handshake))
                 }),
             },
@@ -91,8 +104,16 @@ impl Dial {
         };
         match next {
             Ok(attempt) => self.attempt = attempt,
-            Err(error) => self.retry(now, error.to_string()),
+            Err(error) => return self.retry(now, error.to_string()),
         }
+        let has_next = self.tries.len() > 1 && now >= self.since + ANSWER_MAX;
+        if let Some(silence) = self.silence().filter(|_| has_next && !self.is_answered()) {
+            self.retry(now, silence.to_string());
+        }
+    }
+
+    fn is_answered(&self) -> bool {
+        matches!(&self.attempt, Attempt::Greeting(handshake) if handshake.is_answered())
     }
 
     /// Moves the greeting as far as the bytes allow; what it ends with.
@@ -115,9 +136,15 @@ impl Dial {
         Ok(None)
     }
 
+    /// Goes on to the next address, after a pause if all were tried.
     fn retry(&mut self, now: Instant, heard: String) {
-        self.heard = heard;
-        self.attempt = Attempt::Waiting { until: now + self.pause };
-        self.pause = (self.pause * 2).min(REDIAL_MAX);
+        self.tries[self.at].1 = Some(heard);
+        self.at = (self.at + 1) % self.tries.len();
+        let mut until = now;
+        if self.at == 0 {
+            until += self.pause;
+            self.pause = (self.pause * 2).min(REDIAL_MAX);
+        }
+        self.attempt = Attempt::Waiting { until };
     }
 }

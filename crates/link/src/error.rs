@@ -26,17 +26,6 @@ impl LinkError {
         LinkError::Lost { peer, reason: reason.into() }
     }
 
-    /// The same, of one of a pair's links: `path` says which.
-    pub(crate) fn on_path(self, path: &str) -> Self {
-        match self {
-            LinkError::Lost { peer, reason } => Self::lost(peer, format!("{reason} ({path})")),
-            LinkError::Corrupt { peer, reason } => {
-                Self::corrupt(peer, format!("{reason} ({path})"))
-            }
-            epoch @ LinkError::Epoch { .. } => epoch,
-        }
-    }
-
     pub(crate) fn corrupt(peer: usize, reason: impl Into<String>) -> Self {
         LinkError::Corrupt { peer, reason: reason.into() }
     }

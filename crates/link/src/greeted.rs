@@ -1,6 +1,6 @@
 //! What a greeting ends with: a peer that proved itself, and the link over what was agreed.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +21,6 @@ use crate::{Delay, Link, LinkInfo, MeshError, Transport, Vital};
 pub(crate) struct Greeted {
     pub peer: usize,
     pub purpose: Purpose,
-    /// Which link of the pair, or which are kept.
-    pub index: usize,
     pub agreement: Agreement,
     pub stream: TcpStream,
     pub mapping: Option<Arc<Mapping>>,
@@ -41,23 +39,12 @@ impl Greeted {
     /// Where the beats go, on a connection that was made for them.
     pub fn into_beats(self, context: &Context) -> Box<dyn pulse::Channel> {
         let key = |from, to| {
-            let unique = direction(context, from, to, (self.index, self.nonces));
+            let unique = direction(context, from, to, self.nonces);
             context.secret.derive("sinew link 2026 beats", &unique)
         };
         let keys =
             BeatKeys { send: key(context.rank, self.peer), recv: key(self.peer, context.rank) };
         Box::new(TcpBeats::new(self.stream, keys))
-    }
-
-    /// The way of this link, of so many, for whoever has to find a cable.
-    pub fn path(&self, ways: usize) -> String {
-        let ip = |addr: std::io::Result<SocketAddr>| match addr {
-            Ok(addr) => addr.ip().to_string(),
-            // The connection has ended already, which its link will say.
-            Err(_) => "?".to_string(),
-        };
-        let (here, there) = (ip(self.stream.local_addr()), ip(self.stream.peer_addr()));
-        format!("link {} of {ways}, from {here} to {there}", self.index + 1)
     }
 
     /// The link over the transport that was agreed.
@@ -69,7 +56,7 @@ impl Greeted {
             (None, None, Some(_)) => Transport::Tcp,
             (None, None, None) => Transport::TcpPlain,
         };
-        let info = LinkInfo { peer, transport, links: 1, same_host: self.agreement.same_host };
+        let info = LinkInfo { peer, transport, same_host: self.agreement.same_host };
         let link: Box<dyn Link> = match (self.mapping, self.rdma) {
             (Some(mapping), _) => {
                 let lower = context.rank < peer;
@@ -83,8 +70,7 @@ impl Greeted {
             }
             (None, None) => {
                 let cipher = self.agreement.cipher;
-                let sealers =
-                    cipher.map(|cipher| sealers(context, cipher, peer, (self.index, self.nonces)));
+                let sealers = cipher.map(|cipher| sealers(context, cipher, peer, self.nonces));
                 Box::new(TcpLink::new(info, context.epoch, self.stream, sealers, vital))
             }
         };
@@ -100,10 +86,10 @@ pub(crate) fn sealers(
     context: &Context,
     cipher: Cipher,
     peer: usize,
-    unique: (usize, [[u8; 32]; 2]),
+    nonces: [[u8; 32]; 2],
 ) -> Sealers {
     let key = |from: usize, to: usize| {
-        let unique = direction(context, from, to, unique);
+        let unique = direction(context, from, to, nonces);
         Sealer::new(cipher, &context.secret.derive("sinew link 2026 frames", &unique))
     };
     Sealers { send: key(context.rank, peer), recv: key(peer, context.rank) }
@@ -114,14 +100,13 @@ fn direction(
     context: &Context,
     from: usize,
     to: usize,
-    (index, [dialer_nonce, listener_nonce]): (usize, [[u8; 32]; 2]),
+    [dialer_nonce, listener_nonce]: [[u8; 32]; 2],
 ) -> Vec<u8> {
     let mut unique = Vec::with_capacity(112);
     unique.extend_from_slice(&context.instance);
     unique.extend_from_slice(&context.epoch.to_le_bytes());
     unique.extend_from_slice(&(from as u64).to_le_bytes());
     unique.extend_from_slice(&(to as u64).to_le_bytes());
-    unique.extend_from_slice(&(index as u64).to_le_bytes());
     unique.extend_from_slice(&dialer_nonce);
     unique.extend_from_slice(&listener_nonce);
     unique

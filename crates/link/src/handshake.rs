@@ -40,8 +40,6 @@ pub(crate) struct Handshake {
     state: State,
     /// The dialer's; a listener learns it from the hello.
     purpose: Purpose,
-    /// Which link of the pair, or which are kept; the dialer's, too.
-    index: usize,
     /// The dialed rank; `None` until an accepted connection names itself.
     peer: Option<usize>,
     agreement: Option<Agreement>,
@@ -74,9 +72,9 @@ enum State {
 
 impl Handshake {
     /// For the rank that connected to `peer`: says hello.
-    pub fn dial(context: &Context, stream: TcpStream, peer: usize, what: (Purpose, usize)) -> Self {
+    pub fn dial(context: &Context, stream: TcpStream, peer: usize, purpose: Purpose) -> Self {
         let mut handshake = Self::new(context, stream, Some(peer), Kind::Reply);
-        (handshake.purpose, handshake.index) = what;
+        handshake.purpose = purpose;
         handshake.nonces[0] = random();
         handshake.say(context, Kind::Hello, None);
         handshake
@@ -93,7 +91,6 @@ impl Handshake {
             transcript: Transcript::new(&context.secret),
             state: State::Await(due),
             purpose: Purpose::Link,
-            index: 0,
             peer,
             agreement: None,
             failure: None,
@@ -209,10 +206,7 @@ impl Handshake {
             return Err(epoch_error(context, peer, word.epoch));
         }
         self.peer = Some(peer);
-        if !word.purpose.indices(context.ways_with(peer)).contains(&word.index) {
-            return Err(stranger("one link more than the pair has"));
-        }
-        (self.purpose, self.index) = (word.purpose, word.index);
+        self.purpose = word.purpose;
         self.nonces = [word.nonce, random()];
         if word.epoch < context.epoch {
             // The reply tells a late rank the current epoch; it needs no more.
@@ -354,7 +348,7 @@ impl Handshake {
         let peer = self.dialed();
         let sealers = || {
             let cipher = self.agreed().cipher?;
-            Some(sealers(context, cipher, peer, (self.index, self.nonces)))
+            Some(sealers(context, cipher, peer, self.nonces))
         };
         let guards = Guards::new(port, sealers);
         let setup = rdma::Setup::prepare(&context.rdma, port, guards, peer, context.epoch)?;
@@ -385,8 +379,7 @@ impl Handshake {
     }
 
     fn agree(&mut self, context: &Context, word: &Word, peer: usize) {
-        let index = if self.purpose == Purpose::Settle { 0 } else { self.index };
-        match agree(&context.terms_for(peer), &word.terms, peer, index) {
+        match agree(&context.terms, &word.terms, peer) {
             // Only messages take anything but TCP.
             Ok(agreement) if self.purpose != Purpose::Link => {
                 self.agreement = Some(Agreement { try_shm: false, try_rdma: None, ..agreement });
@@ -429,19 +422,23 @@ impl Handshake {
         let word = Word {
             kind,
             purpose: self.purpose,
-            index: self.index,
             from: context.rank as u32,
             // Only a peer of another version is answered without a name.
             to: self.peer.map_or(u32::MAX, |peer| peer as u32),
             instance: context.instance,
             epoch: context.epoch,
             nonce: if kind == Kind::Reply { self.nonces[1] } else { self.nonces[0] },
-            terms: self.peer.map_or(context.terms, |peer| context.terms_for(peer)),
+            terms: context.terms,
             yes,
             endpoint,
         };
         self.outgoing = self.transcript.say(&word);
         self.sent = 0;
+    }
+
+    /// Whether anything has come from the other side.
+    pub fn is_answered(&self) -> bool {
+        self.received > 0 || self.state != State::Await(Kind::Reply)
     }
 
     /// Time beyond a stranger's that this greeting may take: RDMA has to be proven.
@@ -453,7 +450,6 @@ impl Handshake {
         Greeted {
             peer: self.dialed(),
             purpose: self.purpose,
-            index: self.index,
             agreement: self.agreed(),
             stream: self.stream.take().expect("the stream is taken once"),
             mapping: self.mapping.take(),

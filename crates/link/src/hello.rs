@@ -16,8 +16,6 @@
 //! far, so nothing can be altered, replayed or mixed. There is no length field to lie about: a
 //! reader takes [`WORD_BYTES`] and no more.
 
-use std::ops::Range;
-
 use crate::agreement::Terms;
 use crate::rdma::{Address, Addresses, Endpoint, PORTS_MAX};
 use crate::{Encryption, HostId, Preference, Secret};
@@ -25,7 +23,7 @@ use crate::{Encryption, HostId, Preference, Secret};
 const MAGIC: [u8; 8] = *b"sinewlnk";
 
 /// Changes with any change of the greeting or of the frames behind it.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 
 const BODY_BYTES: usize = 192;
 const MAC_BYTES: usize = 32;
@@ -63,30 +61,15 @@ pub(crate) enum Purpose {
     Link,
     /// Signs of life beside a link over TCP.
     Beats,
-    /// The dialing rank says which of the links that stand it goes on with; nothing else follows.
-    Settle,
 }
 
-impl Purpose {
-    /// What [`Word::index`] may be for a pair that may try so many connections.
-    pub fn indices(self, ways: usize) -> Range<usize> {
-        match self {
-            Purpose::Link | Purpose::Beats => 0..ways,
-            Purpose::Settle => 1..1 << ways,
-        }
-    }
-}
-
-const PURPOSES: [Purpose; 3] = [Purpose::Link, Purpose::Beats, Purpose::Settle];
+const PURPOSES: [Purpose; 2] = [Purpose::Link, Purpose::Beats];
 
 /// One message of the greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word {
     pub kind: Kind,
     pub purpose: Purpose,
-    /// Which link of the pair this connection is, or beats beside; the links that are kept, a bit
-    /// each, where it settles that.
-    pub index: usize,
     pub from: u32,
     pub to: u32,
     pub instance: [u8; 16],
@@ -175,8 +158,6 @@ fn encode(word: &Word) -> [u8; BODY_BYTES] {
     bytes[72..104].copy_from_slice(&word.nonce);
     bytes[104] = word.purpose as u8;
     bytes[105] = terms.rdma.count as u8;
-    bytes[LINKS_AT] = terms.links as u8;
-    bytes[LINKS_AT + 1] = word.index as u8;
     let (ports, _) = bytes[PORTS_AT..].as_chunks_mut::<PORT_BYTES>();
     for (bytes, port) in ports.iter_mut().zip(&terms.rdma.all) {
         let [a, b, c, d] = port.ip;
@@ -199,9 +180,6 @@ fn encode(word: &Word) -> [u8; BODY_BYTES] {
 const PORTS_AT: usize = 108;
 const PORT_BYTES: usize = 6;
 const ENDPOINT_AT: usize = PORTS_AT + PORTS_MAX * PORT_BYTES;
-const ENDPOINT_BYTES: usize = 28;
-/// The number of links, and which of them this is.
-const LINKS_AT: usize = ENDPOINT_AT + ENDPOINT_BYTES;
 
 fn decode_ports(bytes: &[u8; BODY_BYTES]) -> Option<Addresses> {
     let (ports, _) = bytes[PORTS_AT..].as_chunks::<PORT_BYTES>();
@@ -234,7 +212,6 @@ fn decode(bytes: &[u8; BODY_BYTES]) -> Option<Word> {
     Some(Word {
         kind: *KINDS.get(bytes[12] as usize)?,
         purpose: *PURPOSES.get(bytes[104] as usize)?,
-        index: usize::from(bytes[LINKS_AT + 1]),
         from: u32_at(16),
         to: u32_at(20),
         instance: bytes[40..56].try_into().expect("a slice of 16 bytes"),
@@ -242,7 +219,6 @@ fn decode(bytes: &[u8; BODY_BYTES]) -> Option<Word> {
         nonce: bytes[72..104].try_into().expect("a slice of 32 bytes"),
         terms: Terms {
             ranks: u32_at(24),
-            links: u32::from(bytes[LINKS_AT]),
             preference: *preferences.get(bytes[13] as usize)?,
             encryption: *encryptions.get(bytes[14] as usize)?,
             latency_us: u32_at(28),
@@ -264,7 +240,6 @@ mod tests {
         Word {
             kind,
             purpose: Purpose::Beats,
-            index: 2,
             from: 1,
             to: 0,
             instance: *b"0123456789abcdef",
@@ -272,7 +247,6 @@ mod tests {
             nonce: [9; 32],
             terms: Terms {
                 ranks: 2,
-                links: 3,
                 preference: Preference::Tcp,
                 encryption: Encryption::Plain,
                 latency_us: 250,

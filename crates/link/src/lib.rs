@@ -9,9 +9,8 @@
 //! the fastest transport both can use. The TCP connection of a shared-memory or RDMA link stays
 //! open: its end tells that the peer died, and with shared memory a byte on it wakes a sleeper.
 //!
-//! A pair may have several links, over one network or several: [`MeshConfig::links`]. They are
-//! then one bond, which puts each message on the link that would have it through first. Addresses
-//! that cannot be reached are left out as long as one is, and [`Met::notes`] says so.
+//! A rank may have several addresses. The pair links over the first of them that answers, and
+//! [`Met::notes`] says which ones do not.
 //!
 //! Beside its messages each pair exchanges signs of life ([`Vital`]): a counter in the shared
 //! memory, or a second TCP connection. A process that is frozen stops giving them; one that
@@ -22,7 +21,6 @@
 
 mod agreement;
 mod beats;
-mod bond;
 mod config;
 mod context;
 mod delay;
@@ -35,7 +33,6 @@ mod hello;
 mod host;
 mod link;
 mod mesh;
-mod pair;
 mod pulse;
 pub mod rdma;
 mod seal;
@@ -44,15 +41,14 @@ mod shm;
 mod shm_object;
 mod shm_ring;
 mod socket;
-mod speed;
 mod tcp;
 mod waker;
 
-pub use config::{Encryption, MeshConfig, Preference, RANKS_MAX};
+pub use config::{ADDRS_MAX, Encryption, MeshConfig, Preference, RANKS_MAX};
 pub use delay::{Delay, LATENCY_MAX};
 pub use error::{LinkError, MeshError, MissingRank};
 pub use host::HostId;
-pub use link::{LINKS_MAX, Link, LinkInfo, MESSAGE_BYTES_MAX, SLOT_BYTES, SLOTS, Transport};
+pub use link::{Link, LinkInfo, MESSAGE_BYTES_MAX, SLOT_BYTES, SLOTS, Transport};
 pub use mesh::{Listener, Met, connect_mesh};
 pub use pulse::{BEAT, Vital};
 pub use secret::Secret;

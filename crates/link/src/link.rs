@@ -24,9 +24,6 @@ pub(crate) const SLOT_HEADER_BYTES: usize = 64;
 /// messages need not know the wire.
 pub const MESSAGE_BYTES_MAX: usize = SLOT_BYTES - SLOT_HEADER_BYTES;
 
-/// Links that one pair of ranks may have at most: more than a machine has fast interfaces.
-pub const LINKS_MAX: usize = 8;
-
 /// What carries a link's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
@@ -57,8 +54,6 @@ pub struct LinkInfo {
     /// The rank at the other end.
     pub peer: usize,
     pub transport: Transport,
-    /// Connections over which the messages go: more than one for a bond.
-    pub links: usize,
     /// Whether the peer runs on this machine (and competes for its cores).
     pub same_host: bool,
 }
@@ -78,10 +73,9 @@ pub trait Link: Send {
     /// The longest message in bytes, at most [`MESSAGE_BYTES_MAX`]; both ends have the same.
     fn message_bytes_max(&self) -> usize;
 
-    /// Lends a free slot for a message of `len` bytes, or `None` while the peer has not taken
-    /// enough of the earlier ones. The slot has room for any message; a bond chooses by `len` which
-    /// of its links it is on. Asking again before `commit` lends the same slot.
-    fn poll_send(&mut self, len: usize) -> Result<Option<&mut [u8]>, LinkError>;
+    /// Lends a free slot, which has room for any message, or `None` while the peer has not taken
+    /// enough of the earlier ones. Asking again before `commit` lends the same slot.
+    fn poll_send(&mut self) -> Result<Option<&mut [u8]>, LinkError>;
 
     /// Sends the first `len` bytes of the slot that `poll_send` lent.
     ///

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::bond::Bond;
 use crate::config::validate;
 use crate::context::Context;
 use crate::dial::Dial;
@@ -19,13 +18,11 @@ use crate::error::MissingRank;
 use crate::greeted::Greeted;
 use crate::handshake::{Handshake, Refused, Step};
 use crate::hello::Purpose;
-use crate::pair::{LinkSet, Pair};
-use crate::pulse::Pulse;
+use crate::pulse::{Channel, Pulse};
 use crate::rdma::Rdma;
 use crate::shm_object;
 use crate::socket::prepare;
-use crate::speed;
-use crate::{Link, LinkError, MeshConfig, MeshError, Preference, Vital};
+use crate::{Link, MeshConfig, MeshError, Preference, Vital};
 
 /// Connections in greeting at once. Strangers beyond that wait in the kernel's queue; each of
 /// those before them is gone within [`GREETING_MAX`].
@@ -86,7 +83,7 @@ impl Listener {
 pub struct Met {
     /// One to each other rank, or to each that was asked for, in order of rank.
     pub links: Vec<Box<dyn Link>>,
-    /// What is not as it was asked for, for a person to read: addresses that lead nowhere.
+    /// For a person to read: addresses of this rank's peers that do not answer.
     pub notes: Vec<String>,
 }
 
@@ -103,7 +100,6 @@ pub struct Met {
 /// let config = |rank| MeshConfig {
 ///     rank,
 ///     addrs: listeners.iter().map(Listener::addrs).collect(),
-///     links: None,
 ///     peers: None,
 ///     instance: *b"an instance's id",
 ///     epoch: 1,
@@ -138,9 +134,8 @@ pub fn connect_mesh(
         mesh.accept(listener)?;
         mesh.dial();
         mesh.greet()?;
-        mesh.settle();
-        if mesh.is_complete() {
-            return mesh.into_links(abort);
+        if mesh.missing_ranks().next().is_none() {
+            return mesh.into_links();
         }
         if abort.load(Ordering::Relaxed) {
             return Err(MeshError::Aborted);
@@ -152,18 +147,6 @@ pub fn connect_mesh(
     }
 }
 
-/// Why a pair that met cannot use its links.
-fn unfit(error: LinkError, abort: &AtomicBool, started: Instant) -> MeshError {
-    if abort.load(Ordering::Relaxed) {
-        return MeshError::Aborted;
-    }
-    let (LinkError::Lost { peer, .. }
-    | LinkError::Corrupt { peer, .. }
-    | LinkError::Epoch { peer, .. }) = error;
-    let missing = vec![MissingRank { rank: peer, reason: error.to_string() }];
-    MeshError::Missing { waited_ms: started.elapsed().as_millis() as u64, missing }
-}
-
 /// A mesh in the making.
 struct Mesh<'a> {
     config: &'a MeshConfig,
@@ -171,61 +154,63 @@ struct Mesh<'a> {
     started: Instant,
     /// Beats from the start: a rank that waits for a third one is alive to the others.
     pulse: Pulse,
-    /// What stands so far, by rank.
-    pairs: Vec<Pair>,
+    /// What stands so far, by rank: the links, and whether the beats beside them do.
+    links: Vec<Option<Greeted>>,
+    has_beats: Vec<bool>,
     dials: Vec<Dial>,
     /// Connections that strangers, or higher ranks, have opened.
     accepted: Vec<(Handshake, Instant)>,
-    notes: Vec<String>,
 }
 
 impl<'a> Mesh<'a> {
     fn new(config: &'a MeshConfig, rdma: &Rdma) -> Result<Self, MeshError> {
         let ranks = config.addrs.len();
         let lower = (0..config.rank).filter(|peer| config.is_peer(*peer));
-        let first = lower.map(|peer| Dial::new(config, peer, Purpose::Link, 0)).collect();
-        let pair = |peer| Pair::new(config.links_with(peer), config.ways_with(peer));
+        let dial = |peer: usize| Dial::new(peer, Purpose::Link, &config.addrs[peer]);
         Ok(Mesh {
             config,
             context: Context::new(config, rdma),
             started: Instant::now(),
             pulse: Pulse::start(ranks).map_err(MeshError::Pulse)?,
-            pairs: (0..ranks).map(pair).collect(),
-            dials: first,
+            links: (0..ranks).map(|_| None).collect(),
+            has_beats: vec![false; ranks],
+            dials: lower.map(dial).collect(),
             accepted: Vec::new(),
-            notes: Vec::new(),
         })
     }
 
-    fn is_complete(&self) -> bool {
-        let mut pairs = self.pairs.iter().enumerate();
-        pairs.all(|(rank, pair)| !self.config.is_peer(rank) || pair.is_complete())
+    fn is_met(&self, rank: usize) -> bool {
+        self.links[rank].is_some() && self.has_beats[rank]
     }
 
-    /// One link a pair. Bonds are measured pair by pair in the same order on all ranks, so that
-    /// each finds its peer ready.
-    fn into_links(mut self, abort: &AtomicBool) -> Result<Met, MeshError> {
-        self.note_shared_memory();
+    fn missing_ranks(&self) -> impl Iterator<Item = usize> + '_ {
+        let ranks = 0..self.links.len();
+        ranks.filter(|&rank| self.config.is_peer(rank) && !self.is_met(rank))
+    }
+
+    fn into_links(self) -> Result<Met, MeshError> {
+        let notes = self.notes();
         let pulse = Arc::new(self.pulse);
-        let until = Instant::now() + self.config.deadline;
-        let patience = speed::Patience { until, silence_max: speed::SILENCE_MAX, abort };
-        let mut links = Vec::with_capacity(self.pairs.len());
-        for pair in self.pairs {
-            let mut all = Vec::new();
-            for greeted in pair.into_links() {
-                let ways = self.context.ways_with(greeted.peer);
-                let (path, vital) = (greeted.path(ways), Vital::new(pulse.clone(), greeted.peer));
-                all.push((greeted.into_link(&self.context, vital)?, path));
-            }
-            match all.len() {
-                0 | 1 => links.extend(all.into_iter().map(|(link, _)| link)),
-                _ => {
-                    let bond = Bond::measured(all, &patience);
-                    links.push(Box::new(bond.map_err(|error| unfit(error, abort, self.started))?));
-                }
-            }
-        }
-        Ok(Met { links, notes: self.notes })
+        let link = |greeted: Greeted| {
+            let vital = Vital::new(pulse.clone(), greeted.peer);
+            greeted.into_link(&self.context, vital)
+        };
+        let links = self.links.into_iter().flatten().map(link).collect::<Result<_, _>>()?;
+        Ok(Met { links, notes })
+    }
+
+    /// What a person should know of addresses that are not used.
+    fn notes(&self) -> Vec<String> {
+        let links = self.dials.iter().filter(|dial| dial.purpose == Purpose::Link);
+        let note = |dial: &Dial| {
+            let (own, peer, addr, reasons) =
+                (self.config.rank, dial.peer, dial.addr(), dial.reasons().join("; "));
+            format!(
+                "ranks {own} and {peer} link over {addr}, because of {reasons}; check the address \
+                 (`sinew up --link-addresses`), the cable and the firewall"
+            )
+        };
+        links.filter(|dial| !dial.reasons().is_empty()).map(note).collect()
     }
 
     fn accept(&mut self, listener: &Listener) -> Result<(), MeshError> {
@@ -285,101 +270,43 @@ impl<'a> Mesh<'a> {
     /// Keeps the first connection of each kind to a rank. A second one can only be a rank that was
     /// started twice; it finds its connection closed.
     fn keep(&mut self, greeted: Greeted) {
-        let (peer, index) = (greeted.peer, greeted.index);
+        let peer = greeted.peer;
         if !self.config.is_peer(peer) {
             return;
         }
-        let pair = &mut self.pairs[peer];
-        let path = greeted.path(self.context.ways_with(peer));
         match greeted.purpose {
-            Purpose::Link => {
-                let beats = greeted.shm_beats(&self.context);
-                if !pair.add_link(greeted) {
-                    return;
+            Purpose::Link if self.links[peer].is_none() => {
+                if let Some(beats) = greeted.shm_beats(&self.context) {
+                    self.add_beats(peer, beats);
+                } else if peer < self.config.rank {
+                    let link = self.dials.iter().find(|dial| dial.peer == peer);
+                    let addr = link.expect("a lower rank was dialed").addr();
+                    self.dials.push(Dial::new(peer, Purpose::Beats, &[addr]));
                 }
-                match beats {
-                    Some(beats) => {
-                        pair.add_beats(index);
-                        self.pulse.add(peer, index, path, beats);
-                        self.only(peer, LinkSet::FIRST);
-                    }
-                    None if peer < self.config.rank => {
-                        self.dials.push(Dial::new(self.config, peer, Purpose::Beats, index));
-                    }
-                    None => {}
-                }
+                self.links[peer] = Some(greeted);
             }
-            Purpose::Beats => {
-                if pair.add_beats(index) {
-                    self.pulse.add(peer, index, path, greeted.into_beats(&self.context));
-                }
+            Purpose::Beats if !self.has_beats[peer] => {
+                let beats = greeted.into_beats(&self.context);
+                self.add_beats(peer, beats);
             }
-            Purpose::Settle => {
-                if let Some(kept) = LinkSet::from_bits(index) {
-                    pair.keep(kept);
-                    self.pulse.keep(peer, kept);
-                }
-            }
+            Purpose::Link | Purpose::Beats => {}
         }
     }
 
-    /// Goes on with these links to a rank that this one dials, and gives the others up.
-    fn only(&mut self, peer: usize, kept: LinkSet) {
-        self.dials.retain(|dial| dial.peer != peer || dial.is_done());
-        self.pulse.keep(peer, kept);
-    }
-
-    /// Tries further ways to the ranks that this one dials, and chooses among those that stand.
-    fn settle(&mut self) {
-        let now = Instant::now();
-        for peer in (0..self.config.rank).filter(|peer| self.config.is_peer(*peer)) {
-            let further = self.pairs[peer].further(now, self.started);
-            let dial = |index| Dial::new(self.config, peer, Purpose::Link, index);
-            self.dials.extend(further.map(dial));
-            if let Some(chosen) = self.pairs[peer].choose(now) {
-                self.note_left_out(peer, chosen);
-                self.only(peer, chosen);
-                self.dials.push(Dial::settle(self.config, peer, chosen));
-            }
-        }
-    }
-
-    fn note_left_out(&mut self, peer: usize, chosen: LinkSet) {
-        for index in self.pairs[peer].left_out(chosen) {
-            let mut dials = self.dials.iter().filter(|dial| dial.peer == peer);
-            let stuck = dials.find(|dial| dial.index() == index && !dial.is_done());
-            let reason = stuck.map_or("it did not come".to_string(), Dial::reason);
-            let (own, number) = (self.config.rank, index + 1);
-            self.notes.push(format!(
-                "link {number} between ranks {own} and {peer} is left out: {reason}; check the \
-                 address (`sinew up --link-addresses`), the cable and the firewall"
-            ));
-        }
-    }
-
-    /// Says once for each pair that the links that were asked for are not used.
-    fn note_shared_memory(&mut self) {
-        let Some(links @ 2..) = self.config.links else { return };
-        let own = self.config.rank;
-        for (peer, _) in self.pairs[..own].iter().enumerate().filter(|(_, p)| p.shares_memory()) {
-            self.notes.push(format!(
-                "ranks {own} and {peer} run on one machine and share memory, which is one link: \
-                 --links {links} is of no use to them (--transport tcp would be slower)"
-            ));
-        }
+    fn add_beats(&mut self, peer: usize, beats: Box<dyn Channel>) {
+        self.has_beats[peer] = true;
+        self.pulse.add(peer, beats);
     }
 
     fn missing(&self) -> MeshError {
-        let missing = (0..self.pairs.len())
-            .filter(|&rank| self.config.is_peer(rank) && !self.pairs[rank].is_complete())
-            .map(|rank| {
-                let dials = self.dials.iter().filter(|dial| dial.peer == rank && !dial.is_done());
-                let reasons: Vec<String> = dials.map(Dial::reason).collect();
-                match reasons.is_empty() {
-                    true => MissingRank { rank, reason: "it never dialed".to_string() },
-                    false => MissingRank { rank, reason: reasons.join("; ") },
-                }
-            });
+        let missing = self.missing_ranks().map(|rank| {
+            let dials = self.dials.iter().filter(|dial| dial.peer == rank && !dial.is_done());
+            let reasons: Vec<String> = dials.flat_map(Dial::reasons).collect();
+            match reasons.is_empty() {
+                true => MissingRank { rank, reason: "it never dialed".to_string() },
+                false => MissingRank { rank, reason: reasons.join("; ") },
+            }
+        });
         MeshError::Missing {
             waited_ms: self.started.elapsed().as_millis() as u64,
             missing: missing.collect(),
@@ -403,7 +330,6 @@ mod tests {
             let config = |rank| MeshConfig {
                 rank,
                 addrs: listeners.iter().map(Listener::addrs).collect(),
-                links: None,
                 peers: None,
                 instance,
                 epoch: 1,

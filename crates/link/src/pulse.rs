@@ -16,9 +16,6 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::LINKS_MAX;
-use crate::pair::LinkSet;
-
 /// Between two beats: a dozen fit the usual limit of 3 s, so that a lost or late one is no loss.
 pub const BEAT: Duration = Duration::from_millis(250);
 
@@ -55,7 +52,7 @@ pub(crate) struct Pulse {
 }
 
 struct Shared {
-    /// By rank and link, [`LINKS_MAX`] each: for how long nothing was heard, as of the last beat.
+    /// By rank: for how long nothing was heard, as of the last beat.
     silence_ms: Box<[AtomicU64]>,
     /// When the thread last beat, and the last standstill: its end and its length.
     beat_at_ms: AtomicU64,
@@ -67,9 +64,6 @@ struct Shared {
 
 struct Peer {
     rank: usize,
-    /// Of the links with this rank, and how a person finds it; empty for an only one.
-    index: usize,
-    path: String,
     channel: Box<dyn Channel>,
     has_left: bool,
 }
@@ -78,7 +72,7 @@ impl Pulse {
     /// Starts to beat, to nobody yet.
     pub fn start(ranks: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            silence_ms: (0..ranks * LINKS_MAX).map(|_| AtomicU64::new(0)).collect(),
+            silence_ms: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
             beat_at_ms: AtomicU64::new(now_ms()),
             stood_until_ms: AtomicU64::new(0),
             stood_ms: AtomicU64::new(0),
@@ -96,21 +90,11 @@ impl Pulse {
         Ok(Pulse { shared, thread: Some(thread) })
     }
 
-    /// Beats to `rank` too, from now on, beside link `index` with it, which goes by `path`.
-    pub fn add(&self, rank: usize, index: usize, path: String, mut channel: Box<dyn Channel>) {
+    /// Beats to `rank` too, from now on.
+    pub fn add(&self, rank: usize, mut channel: Box<dyn Channel>) {
         channel.beat();
         let mut peers = self.shared.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.push(Peer { rank, index, path, channel, has_left: false });
-    }
-
-    /// From now on beats to `rank` beside these links only.
-    pub fn keep(&self, rank: usize, kept: LinkSet) {
-        let mut peers = self.shared.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.retain(|peer| peer.rank != rank || kept.contains(peer.index));
-        let silence_ms = &self.shared.silence_ms[rank * LINKS_MAX..][..LINKS_MAX];
-        for (_, ms) in silence_ms.iter().enumerate().filter(|(index, _)| !kept.contains(*index)) {
-            ms.store(0, Ordering::Relaxed);
-        }
+        peers.push(Peer { rank, channel, has_left: false });
     }
 }
 
@@ -137,7 +121,7 @@ impl Shared {
             peer.channel.beat();
             let heard = peer.channel.listen();
             peer.has_left |= heard == Heard::Goodbye;
-            let silence_ms = &self.silence_ms[peer.rank * LINKS_MAX + peer.index];
+            let silence_ms = &self.silence_ms[peer.rank];
             let before_ms = silence_ms.load(Ordering::Relaxed);
             let is_alive = peer.has_left || heard == Heard::Beat;
             silence_ms.store(silence_after(before_ms, elapsed_ms, is_alive), Ordering::Relaxed);
@@ -179,27 +163,10 @@ impl Vital {
         Vital { pulse, peer }
     }
 
-    /// For how long the peer has given no sign of life, in steps of [`BEAT`], on the most silent
-    /// of its links; zero for one that has left on purpose. Costs a few loads.
+    /// For how long the peer has given no sign of life, in steps of [`BEAT`]; zero for one that has
+    /// left on purpose. Costs a load.
     pub fn silence(&self) -> Duration {
-        self.by_link().map(Duration::from_millis).max().unwrap_or_default()
-    }
-
-    /// By which way the most silent link with the peer goes, if another link with it is not silent.
-    /// Waits for the thread that beats, so it is for errors.
-    pub fn silent_path(&self) -> Option<String> {
-        let (silent, silence_ms) = self.by_link().enumerate().max_by_key(|(_, ms)| *ms)?;
-        let peers = self.pulse.shared.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        let links = || peers.iter().filter(|peer| peer.rank == self.peer);
-        let by_link: Vec<u64> = self.by_link().collect();
-        let one_is_heard = links().any(|link| by_link[link.index] < silence_ms / 2);
-        let silent = links().find(|link| link.index == silent).filter(|_| one_is_heard)?;
-        Some(silent.path.clone())
-    }
-
-    fn by_link(&self) -> impl Iterator<Item = u64> + '_ {
-        let links = &self.pulse.shared.silence_ms[self.peer * LINKS_MAX..][..LINKS_MAX];
-        links.iter().map(|silence_ms| silence_ms.load(Ordering::Relaxed))
+        Duration::from_millis(self.pulse.shared.silence_ms[self.peer].load(Ordering::Relaxed))
     }
 
     /// How long this rank itself stood still, if it did so a moment ago or still comes to its
@@ -247,17 +214,11 @@ mod tests {
     fn shared(heard: &[Heard]) -> Shared {
         let channel = Script { heard: heard.iter().copied().collect(), said: Arc::default() };
         Shared {
-            silence_ms: (0..2 * LINKS_MAX).map(|_| AtomicU64::new(0)).collect(),
+            silence_ms: (0..2).map(|_| AtomicU64::new(0)).collect(),
             beat_at_ms: AtomicU64::new(10_000),
             stood_until_ms: AtomicU64::new(0),
             stood_ms: AtomicU64::new(0),
-            peers: Mutex::new(vec![Peer {
-                rank: 1,
-                index: 0,
-                path: String::new(),
-                channel: Box::new(channel),
-                has_left: false,
-            }]),
+            peers: Mutex::new(vec![Peer { rank: 1, channel: Box::new(channel), has_left: false }]),
             stop: AtomicBool::new(false),
         }
     }
@@ -276,7 +237,7 @@ mod tests {
         ] {
             let shared = shared(heard);
             at_ms.iter().for_each(|at_ms| shared.beat(10_000 + at_ms));
-            let found = shared.silence_ms[LINKS_MAX].load(Ordering::Relaxed);
+            let found = shared.silence_ms[1].load(Ordering::Relaxed);
             assert_eq!(found, silence_ms, "{heard:?} {at_ms:?}");
         }
     }
@@ -300,12 +261,7 @@ mod tests {
     fn a_pulse_beats_at_once_and_says_goodbye() {
         let said: Arc<[AtomicU64; 2]> = Arc::default();
         let pulse = Pulse::start(2).unwrap();
-        pulse.add(
-            1,
-            0,
-            String::new(),
-            Box::new(Script { heard: VecDeque::new(), said: said.clone() }),
-        );
+        pulse.add(1, Box::new(Script { heard: VecDeque::new(), said: said.clone() }));
         assert!(said[0].load(Ordering::Relaxed) >= 1);
         assert_eq!(said[1].load(Ordering::Relaxed), 0);
         drop(pulse);

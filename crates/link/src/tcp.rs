@@ -112,7 +112,7 @@ impl Link for TcpLink {
         MESSAGE_BYTES_MAX
     }
 
-    fn poll_send(&mut self, _len: usize) -> Result<Option<&mut [u8]>, LinkError> {
+    fn poll_send(&mut self) -> Result<Option<&mut [u8]>, LinkError> {
         self.send_error.check()?;
         if self.send.is_full() {
             self.flush()?;

@@ -20,11 +20,10 @@ fn echo(link: &mut dyn Link, first: bool, rounds: usize) -> usize {
     let before = of_this_thread();
     for round in 0..2 * rounds {
         if (round % 2 == 0) == first {
-            let len = round * 977 % max;
-            while link.poll_send(len).unwrap().is_none() {
+            while link.poll_send().unwrap().is_none() {
                 thread::yield_now();
             }
-            link.commit(len).unwrap();
+            link.commit(round * 977 % max).unwrap();
             while !link.progress().unwrap() {
                 thread::yield_now();
             }
@@ -45,7 +44,7 @@ fn on_pair(
     act: impl Fn(usize, Box<dyn Link>) -> (usize, Box<dyn std::any::Any + Send>) + Sync,
 ) -> [usize; 2] {
     static EPOCHS: AtomicU64 = AtomicU64::new(1);
-    let Kind { preference, latency, links } = kind;
+    let Kind { preference, latency } = kind;
     let fabric = Fabric::new(2);
     let bind = |at| {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -55,7 +54,6 @@ fn on_pair(
     let config = MeshConfig {
         rank: 0,
         addrs: listeners.iter().map(Listener::addrs).collect(),
-        links: Some(links),
         peers: None,
         instance: std::process::id().to_le_bytes().repeat(4).try_into().unwrap(),
         epoch: EPOCHS.fetch_add(1, Ordering::Relaxed),
@@ -89,16 +87,14 @@ fn on_pair(
 struct Kind {
     preference: Preference,
     latency: Duration,
-    links: usize,
 }
 
-const KINDS: [Kind; 5] = [
-    Kind { preference: Preference::Shm, latency: Duration::ZERO, links: 1 },
-    Kind { preference: Preference::Tcp, latency: Duration::ZERO, links: 1 },
-    Kind { preference: Preference::Tcp, latency: Duration::ZERO, links: 2 },
+const KINDS: [Kind; 4] = [
+    Kind { preference: Preference::Shm, latency: Duration::ZERO },
+    Kind { preference: Preference::Tcp, latency: Duration::ZERO },
     // The device in software, which allocates as little.
-    Kind { preference: Preference::Rdma, latency: Duration::ZERO, links: 1 },
-    Kind { preference: Preference::Shm, latency: Duration::from_micros(50), links: 1 },
+    Kind { preference: Preference::Rdma, latency: Duration::ZERO },
+    Kind { preference: Preference::Shm, latency: Duration::from_micros(50) },
 ];
 
 #[test]

@@ -27,7 +27,6 @@ struct Split {
     /// Ranks of each stage; empty for one stage.
     stages: &'static [usize],
     transport: Transport,
-    links: usize,
     around: bool,
     wire_type: WireType,
     threads: usize,
@@ -37,19 +36,17 @@ const ONE: Split = Split {
     shares: &[1],
     stages: &[],
     transport: Transport::Shm,
-    links: 1,
     around: false,
     wire_type: WireType::F32,
     threads: 1,
 };
 const TCP: Transport = Transport::Tcp;
 
-const SPLITS: [Split; 11] = [
+const SPLITS: [Split; 10] = [
     ONE,
     Split { threads: 2, ..ONE },
     Split { shares: &[2, 1], ..ONE },
     Split { shares: &[2, 1], transport: TCP, ..ONE },
-    Split { shares: &[2, 1], transport: TCP, links: 2, ..ONE },
     Split { shares: &[1, 1], transport: TCP, wire_type: WireType::Q8, ..ONE },
     Split { shares: &[1, 1, 1], transport: TCP, ..ONE },
     Split { shares: &[1, 1], stages: &[1, 1], ..ONE },
@@ -65,7 +62,7 @@ fn a_token_costs_no_allocation_on_any_rank() {
         let layers = start(name, &ONE, 0).rank().config().layers;
         for split in &SPLITS {
             let case = format!("{name} over {:?} in {:?}", split.shares, split.stages);
-            let case = format!("{case}, {:?} x{} {}", split.transport, split.links, split.around);
+            let case = format!("{case}, {:?} {}", split.transport, split.around);
             let mut local = start(name, split, layers);
             steps_allocate_nothing(&mut local, &case);
             requests_allocate_alike_however_long_the_answer(&mut local, &case);
@@ -134,7 +131,6 @@ fn start(name: &str, split: &Split, layers: usize) -> Local {
         cache_type: CacheType::Auto,
         wire_type: split.wire_type,
         transport: split.transport,
-        links: Some(split.links),
         around: split.around,
         link_latency: Duration::ZERO,
         threads: split.threads,

@@ -113,15 +113,12 @@ pub struct WorkerSpec {
     #[serde(default)]
     pub cpus: Vec<usize>,
     pub transport: Transport,
-    /// Connections between two ranks on two machines; absent for as many as they have addresses.
-    #[serde(default)]
-    pub links: Option<usize>,
     /// Added to every message of the data plane, microseconds: a slower wire, to measure with.
     #[serde(default)]
     pub link_latency_us: u64,
     /// The address on which to listen for the other ranks.
     pub bind: IpAddr,
-    /// Further addresses of this machine, as of other cables; long messages use all of them.
+    /// Further addresses on which to listen, as of faster cables: the others try them first.
     #[serde(default)]
     pub bind_more: Vec<IpAddr>,
     pub secret: Secret,

@@ -29,10 +29,6 @@ pub struct SplitArgs {
     /// How the nodes exchange activations
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub transport: Transport,
-    /// Connections between two nodes, of which long messages use all; ranks that share memory have
-    /// no use for it [default: one for each of the addresses that both have]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
-    pub links: Option<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -41,7 +41,6 @@ pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
         context_tokens: None,
         sequences_max: None,
         transport: protocol::Transport::Auto,
-        links: None,
     };
     let model = serve::place(&client, &request)?;
     let split = if count == 1 { "on one node" } else { "tensor-parallel over all of them" };

@@ -65,7 +65,6 @@ pub fn start_for(
         cache_type: args.split.cache_type.into(),
         wire_type: args.split.wire_type.into(),
         transport: args.split.transport.into(),
-        links: links(args)?,
         around: args.ring,
         link_latency: Duration::from_micros(args.link_latency),
         threads,
@@ -73,23 +72,6 @@ pub fn start_for(
         sequences_max,
     };
     Ok(Local::start(source, &options)?)
-}
-
-/// Links between two ranks, which are on one machine.
-fn links(args: &LocalArgs) -> Result<Option<usize>, CliError> {
-    match (args.split.links, args.split.transport) {
-        (Some(links @ 2..), Transport::Auto | Transport::Shm) => {
-            Err(CliError::Usage(shared_memory_is_one_link(links)))
-        }
-        (links, _) => Ok(links.map(usize::from)),
-    }
-}
-
-/// Why ranks on one machine have no `links` between two of them.
-pub fn shared_memory_is_one_link(links: u8) -> String {
-    format!(
-        "--links {links}: ranks on one machine share memory, which is one link; add --transport tcp"
-    )
 }
 
 /// Which rank gets what: as a cluster of equal nodes would plan it, whose memory is no limit.

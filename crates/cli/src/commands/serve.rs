@@ -42,7 +42,6 @@ pub fn request(model: &str, place: &PlaceArgs, parallel: Option<usize>) -> Serve
         context_tokens: place.ctx,
         sequences_max: parallel,
         transport: place.split.transport.into(),
-        links: place.split.links.map(usize::from),
     }
 }
 

@@ -136,7 +136,6 @@ fn local_args(
             cache_type: args.cache_type,
             wire_type: if shares_layers { args.wire_type } else { WireType::F32 },
             transport: args.transport,
-            links: None,
         },
         link_latency,
         ring: false,

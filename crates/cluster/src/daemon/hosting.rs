@@ -328,7 +328,6 @@ impl Start {
             threads: self.config.threads,
             cpus: self.config.cpus.clone(),
             transport: order.transport,
-            links: order.links,
             link_latency_us: 0,
             bind: order.bind,
             bind_more: self.config.link_addresses.clone(),

@@ -51,10 +51,6 @@ impl Daemon {
             sequences_max: request.sequences_max,
             ring: false,
         };
-        if request.transport == Transport::Shm && request.links.is_some_and(|links| links > 1) {
-            let text = "shared memory is one link: leave --links or --transport shm out";
-            return Err(Error::Unusable(text.to_owned()));
-        }
         let candidates = self.candidates(None, request.transport);
         let plan = plan(&prepared.model, &candidates, &options).map_err(Error::Unusable)?;
         plan.check_wire(request.wire_type).map_err(|why| Error::Unusable(why.to_string()))?;
@@ -71,7 +67,6 @@ impl Daemon {
             context_tokens: plan.context_tokens,
             sequences_max: plan.sequences_max,
             transport: request.transport,
-            links: request.links,
             whole_experts: plan.whole_experts,
             cache_type: request.cache_type,
             wire_type: request.wire_type,

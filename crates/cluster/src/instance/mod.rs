@@ -107,7 +107,6 @@ pub(crate) struct Fixed {
     pub context_tokens: usize,
     pub sequences_max: usize,
     pub transport: Transport,
-    pub links: Option<usize>,
     pub whole_experts: bool,
     pub cache_type: CacheType,
     pub wire_type: WireType,
@@ -423,7 +422,6 @@ impl Instance {
             context_tokens: fixed.context_tokens,
             sequences_max: fixed.sequences_max,
             transport: fixed.transport,
-            links: fixed.links,
             bind,
             secret: fixed.secret.clone(),
         };

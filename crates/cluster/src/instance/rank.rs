@@ -53,7 +53,7 @@ pub(super) struct Worker {
     pub total_bytes: u64,
     pub kv_bytes: u64,
     pub linked: bool,
-    /// What of its links is not as it was asked for.
+    /// Addresses of other ranks that do not answer it, and of its own that it cannot have.
     pub notes: Vec<String>,
     /// It has been told to end.
     pub ending: bool,
@@ -218,13 +218,14 @@ pub(super) fn bind_address(ranks: &[Rank], at: usize) -> IpAddr {
     if seen.all(|ip| ip == first) { first } else { Ipv4Addr::UNSPECIFIED.into() }
 }
 
-/// Where a rank dials each rank, all its addresses; entries that it must not use are [`NOWHERE`].
+/// Where a rank dials each rank: its node's link addresses, which it tries first, then the one that
+/// everything else goes to; entries that it must not use are [`NOWHERE`].
 pub(super) fn endpoints(ranks: &[Rank], viewer: usize) -> Vec<Vec<SocketAddr>> {
     let addresses = |rank: &Rank| {
         let worker = rank.worker.as_ref()?;
         let ip = if worker.bind.is_unspecified() { ranks[viewer].path.ours } else { worker.bind };
         let first = SocketAddr::new(ip, worker.port?);
-        Some([&[first], &worker.more[..]].concat())
+        Some([&worker.more[..], &[first]].concat())
     };
     ranks.iter().map(|rank| addresses(rank).unwrap_or_else(|| vec![NOWHERE])).collect()
 }

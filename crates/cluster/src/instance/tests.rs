@@ -22,7 +22,6 @@ pub(super) fn fixed() -> Fixed {
         context_tokens: 100,
         sequences_max: 2,
         transport: Transport::Auto,
-        links: None,
         whole_experts: false,
         cache_type: protocol::CacheType::Auto,
         wire_type: protocol::WireType::F32,
@@ -138,8 +137,8 @@ fn an_instance_comes_up_and_answers() {
     let effects = load(&mut instance, 2, 2);
     assert_eq!(brief(&effects), "connect1@1 connect2@1");
     let expected: [[SocketAddr; 2]; 2] = [
-        [(OURS, 9001).into(), (THEIRS, 9101).into()],
-        [(THEIRS, 9002).into(), (THEIRS, 9102).into()],
+        [(THEIRS, 9101).into(), (OURS, 9001).into()],
+        [(THEIRS, 9102).into(), (THEIRS, 9002).into()],
     ];
     for effect in &effects {
         let Effect::Send { command: Command::Connect { endpoints, .. }, .. } = effect else {

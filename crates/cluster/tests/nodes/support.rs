@@ -163,7 +163,6 @@ pub fn serve(path: &Path) -> ServeRequest {
         context_tokens: Some(1024),
         sequences_max: Some(2),
         transport: protocol::Transport::Auto,
-        links: None,
     }
 }
 

@@ -28,7 +28,6 @@ struct Order {
     epoch: u64,
     seed: u64,
     preference: Preference,
-    links: usize,
     around: bool,
     algorithm: Algorithm,
     instance: [u8; 16],
@@ -71,7 +70,6 @@ fn parse(line: &str) -> Order {
         epoch: word().parse().unwrap(),
         seed: word().parse().unwrap(),
         preference: if word() == "Shm" { Preference::Shm } else { Preference::Tcp },
-        links: word().parse().unwrap(),
         around: word().parse().unwrap(),
         algorithm: match word() {
             "OneShot" => Algorithm::OneShot,
@@ -89,7 +87,6 @@ fn epoch(listener: &Listener, order: &Order, abort: Arc<AtomicBool>) -> (usize, 
     let config = MeshConfig {
         rank,
         addrs: order.addrs.iter().map(|addr| vec![*addr]).collect(),
-        links: Some(order.links),
         peers: order.around.then_some(near),
         instance: order.instance,
         epoch: order.epoch,

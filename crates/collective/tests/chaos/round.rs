@@ -129,13 +129,12 @@ impl Arena {
     fn link(&mut self, schedule: &Schedule) {
         let ranks = &mut self.processes[..schedule.ranks];
         let addrs: Vec<String> = ranks.iter().map(|rank| rank.addr.to_string()).collect();
-        let Schedule { seed, preference, links, around, algorithm, .. } = schedule;
+        let Schedule { seed, preference, around, algorithm, .. } = schedule;
         let instance = u128::from_le_bytes(self.instance);
         for (rank, process) in ranks.iter_mut().enumerate() {
             let (epoch, addrs) = (self.epoch, addrs.join(" "));
             process.tell(&format!(
-                "{rank} {epoch} {seed} {preference:?} {links} {around} {algorithm:?} {instance} \
-                 {addrs}"
+                "{rank} {epoch} {seed} {preference:?} {around} {algorithm:?} {instance} {addrs}"
             ));
         }
     }

@@ -39,8 +39,6 @@ pub enum Strike {
 pub struct Schedule {
     pub ranks: usize,
     pub preference: Preference,
-    /// Of each pair: more than one is a bond.
-    pub links: usize,
     /// Links between neighbours only; with four ranks and more some pairs have none.
     pub around: bool,
     pub algorithm: Algorithm,
@@ -56,8 +54,8 @@ impl Schedule {
     pub fn random(random: &mut Random) -> Self {
         let ranks = 2 + random.below(4);
         let (shm, tcp) = (Preference::Shm, Preference::Tcp);
-        let ways = [(shm, 1, false), (tcp, 1, false), (tcp, 2, false), (tcp, 1, true)];
-        let (preference, links, around) = ways[random.below(ways.len())];
+        let ways = [(shm, false), (tcp, false), (tcp, true)];
+        let (preference, around) = ways[random.below(ways.len())];
         let algorithms = [Algorithm::OneShot, Algorithm::TwoPhase];
         let algorithm = algorithms[random.below(algorithms.len())];
         let strike = match random.below(20) {
@@ -68,6 +66,6 @@ impl Schedule {
         let after = Duration::from_micros(random.below(60_000) as u64);
         let victim = random.below(ranks);
         let seed = random.next();
-        Schedule { ranks, preference, links, around, algorithm, victim, strike, after, seed }
+        Schedule { ranks, preference, around, algorithm, victim, strike, after, seed }
     }
 }

@@ -103,7 +103,6 @@ pub fn run_links<T: Send>(
     let config = MeshConfig {
         rank: 0,
         addrs: listeners.iter().map(Listener::addrs).collect(),
-        links: None,
         peers: None,
         instance,
         epoch: 1,

@@ -163,7 +163,7 @@ impl Link for RdmaLink {
         SLOT_MESSAGE_BYTES
     }
 
-    fn poll_send(&mut self, _len: usize) -> Result<Option<&mut [u8]>, LinkError> {
+    fn poll_send(&mut self) -> Result<Option<&mut [u8]>, LinkError> {
         self.send_error.check()?;
         let free = self.channel.lend().map(|slot| slot.is_some());
         if self.send_error.keep(free)? {

@@ -63,8 +63,7 @@ impl Addresses {
     }
 }
 
-/// The port of ours that reaches a port of theirs, by its place in our list. The links of a pair,
-/// counted by `index`, take one cable or network after the other.
+/// The port of ours that reaches a port of theirs, by its place in our list.
 ///
 /// # Errors
 /// Why there is none.
@@ -72,7 +71,6 @@ pub(crate) fn choose(
     ours: &Addresses,
     theirs: &Addresses,
     same_host: bool,
-    index: usize,
 ) -> Result<usize, String> {
     if ours.count == 0 {
         return Err("this machine has no usable RDMA port".to_string());
@@ -99,15 +97,7 @@ pub(crate) fn choose(
             .filter(|other| first.cable && other.0.cable && first.shares_network(&other.0));
         alike.count() <= 1 && first.shares_network(second)
     };
-    // Each port once, so that no two links share one while another is idle.
-    let mut sure: Vec<&(Address, Address, usize)> = Vec::new();
-    for candidate in candidates.iter().filter(is_sure) {
-        let ends = [candidate.0, candidate.1];
-        if !sure.iter().any(|taken| ends.contains(&taken.0) || ends.contains(&taken.1)) {
-            sure.push(candidate);
-        }
-    }
-    match (sure.get(index % sure.len().max(1)), candidates.is_empty()) {
+    match (candidates.iter().find(is_sure), candidates.is_empty()) {
         (Some((_, _, at)), _) => Ok(*at),
         (None, true) => Err(format!(
             "no RDMA port here ({}) has an address in the network of one there ({})",
@@ -137,14 +127,9 @@ mod tests {
     }
 
     /// What both ends choose: their addresses, or an error on both.
-    fn meet(
-        ours: &Addresses,
-        theirs: &Addresses,
-        same_host: bool,
-        index: usize,
-    ) -> Option<(String, String)> {
-        let here = choose(ours, theirs, same_host, index);
-        let there = choose(theirs, ours, same_host, index);
+    fn meet(ours: &Addresses, theirs: &Addresses, same_host: bool) -> Option<(String, String)> {
+        let here = choose(ours, theirs, same_host);
+        let there = choose(theirs, ours, same_host);
         assert_eq!(here.is_ok(), there.is_ok(), "{here:?} {there:?}");
         let text =
             |addresses: &Addresses, at: usize| Ipv4Addr::from(addresses.all[at].ip).to_string();
@@ -204,27 +189,14 @@ mod tests {
             (&[("1.2.3.4", 0)], &[("5.6.7.8", 0)], false, false, some("1.2.3.4", "5.6.7.8")),
         ] {
             let (ours, theirs) = (addresses(ours, cable), addresses(theirs, cable));
-            assert_eq!(meet(&ours, &theirs, same_host, 0), expected, "{ours:?} {theirs:?}");
+            assert_eq!(meet(&ours, &theirs, same_host), expected, "{ours:?} {theirs:?}");
         }
-    }
-
-    #[test]
-    fn links_of_a_pair_take_one_cable_after_the_other() {
-        let ours = addresses(&[("10.2.0.1", 24), ("10.1.0.1", 24), ("10.9.0.1", 24)], true);
-        let theirs = addresses(&[("10.1.0.2", 24), ("10.2.0.2", 24)], true);
-        let met = [0, 1, 2].map(|index| meet(&ours, &theirs, false, index).unwrap().0);
-        assert_eq!(met, ["10.1.0.1", "10.2.0.1", "10.1.0.1"]);
-        // Two ports each on one switch: no port twice.
-        let ours = addresses(&[("10.0.0.1", 24), ("10.0.0.2", 24)], false);
-        let theirs = addresses(&[("10.0.0.3", 24), ("10.0.0.4", 24)], false);
-        let met = [0, 1].map(|index| meet(&ours, &theirs, false, index).unwrap());
-        assert!(met[0].0 != met[1].0 && met[0].1 != met[1].1, "{met:?}");
     }
 
     #[test]
     fn a_cable_and_a_network_do_not_meet() {
         let (ours, theirs) =
             (addresses(&[("10.0.0.1", 24)], true), addresses(&[("10.0.0.2", 24)], false));
-        assert!(choose(&ours, &theirs, false, 0).is_err());
+        assert!(choose(&ours, &theirs, false).is_err());
     }
 }

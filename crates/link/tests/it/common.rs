@@ -1,7 +1,6 @@
 //! Pairs of linked ranks in one process, over loopback.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,7 +35,6 @@ pub fn config(addrs: Vec<Vec<SocketAddr>>) -> MeshConfig {
     MeshConfig {
         rank: 0,
         addrs,
-        links: None,
         peers: None,
         instance,
         epoch: 1,
@@ -79,94 +77,10 @@ pub fn pair(adjust: impl FnOnce(&mut MeshConfig)) -> Pair {
     (links.next().unwrap(), links.next().unwrap())
 }
 
-/// Two ranks joined by `links` TCP connections.
-pub fn bond(links: usize) -> Pair {
-    pair(|config| {
-        config.preference = Preference::Tcp;
-        config.links = Some(links);
-    })
-}
-
-/// Two ranks with two addresses each, of which the second is a far slower wire.
-pub fn unequal_bond() -> Pair {
-    let delay = |delay: Duration| {
-        move |_| {
-            thread::sleep(delay);
-            true
-        }
-    };
-    wired_bond([delay(Duration::ZERO), delay(SLOW)])
-}
-
 /// A listener with so many addresses.
 pub fn listener_of(addrs: usize) -> Listener {
     let any_port = "127.0.0.1:0".parse().unwrap();
     Listener::bind_all(&vec![any_port; addrs]).unwrap()
-}
-
-/// Two ranks with two addresses each, each of which leads over a [`wire`].
-pub fn wired_bond<F>(before: [F; 2]) -> Pair
-where
-    F: Fn(usize) -> bool + Clone + Send + 'static,
-{
-    let listeners = [listener_of(2), listener_of(2)];
-    let config = MeshConfig { preference: Preference::Tcp, ..config(addrs(&listeners)) };
-    let mut configs = same(&config);
-    for (addr, before) in configs[1].addrs[0].iter_mut().zip(before) {
-        *addr = wire(*addr, before);
-    }
-    let links = meshes(&listeners, configs).into_iter();
-    let mut links = links.map(|mesh| mesh.unwrap().pop().unwrap());
-    (links.next().unwrap(), links.next().unwrap())
-}
-
-/// How long a slow wire takes for what it passes on at once, at most [`WIRE_BYTES`].
-const SLOW: Duration = Duration::from_micros(300);
-const WIRE_BYTES: usize = 16 * 1024;
-
-/// Passes all connections on to `target`, each direction by a thread, which first calls `before`
-/// with the bytes that are to be passed on. Once that says `false` the connection is cut.
-pub fn wire(
-    target: SocketAddr,
-    before: impl Fn(usize) -> bool + Clone + Send + 'static,
-) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for dialer in listener.incoming().map_while(Result::ok) {
-            let Ok(target) = TcpStream::connect(target) else { return };
-            for (from, to) in [(&dialer, &target), (&target, &dialer)] {
-                let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                let before = before.clone();
-                thread::spawn(move || pass_on(from, to, before));
-            }
-        }
-    });
-    addr
-}
-
-fn pass_on(mut from: TcpStream, mut to: TcpStream, before: impl Fn(usize) -> bool) {
-    to.set_nodelay(true).unwrap();
-    let mut bytes = vec![0; WIRE_BYTES];
-    while let Ok(read @ 1..) = from.read(&mut bytes) {
-        if !before(read) {
-            let _ = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
-            return;
-        }
-        if to.write_all(&bytes[..read]).is_err() {
-            break;
-        }
-    }
-    let _ = to.shutdown(Shutdown::Write);
-}
-
-/// Two linked ranks on two machines, with two links over one RDMA cable.
-pub fn rdma_bond(fabric: &Fabric) -> Pair {
-    let (listeners, mut configs) = machines(fabric, 2);
-    configs.iter_mut().for_each(|config| config.links = Some(2));
-    let links = meshes(&listeners, configs).into_iter();
-    let mut links = links.map(|mesh| mesh.unwrap().pop().unwrap());
-    (links.next().unwrap(), links.next().unwrap())
 }
 
 /// Listeners on machines of their own, joined by RDMA cables, and a configuration for each.
@@ -204,7 +118,7 @@ pub fn wait<T>(mut poll: impl FnMut() -> Result<Option<T>, LinkError>) -> Result
 
 pub fn send(link: &mut dyn Link, message: &[u8]) -> Result<(), LinkError> {
     wait(|| {
-        let Some(slot) = link.poll_send(message.len())? else {
+        let Some(slot) = link.poll_send()? else {
             return Ok(None);
         };
         slot[..message.len()].copy_from_slice(message);

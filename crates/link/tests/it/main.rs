@@ -1,6 +1,5 @@
 //! Links as their users see them: through `connect_mesh`, over loopback.
 
-mod bond;
 mod common;
 mod mesh;
 mod rdma;

@@ -213,7 +213,7 @@ fn another_version_is_answered_with_ours() {
         stream.write_all(&word_of_version(9)).unwrap();
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).unwrap();
-        assert_eq!(answer, *b"sinewlnk\x06\0\0\0");
+        assert_eq!(answer, *b"sinewlnk\x07\0\0\0");
         abort.store(true, Ordering::Relaxed);
         assert!(matches!(rank_0.join().unwrap(), Err(MeshError::Aborted)));
     });
@@ -231,7 +231,7 @@ fn a_listener_of_another_version_is_told_with_both() {
         }
     });
     let text = build(&dialer, &config, 1).err().unwrap().to_string();
-    assert!(text.contains("version 9 of the link protocol, this rank 6"), "{text}");
+    assert!(text.contains("version 9 of the link protocol, this rank 7"), "{text}");
 }
 
 fn word_of_version(version: u32) -> [u8; 224] {
@@ -327,6 +327,7 @@ fn a_bad_configuration_is_refused_before_any_wait() {
         MeshConfig { addrs: Vec::new(), ..good.clone() },
         MeshConfig { peers: Some(vec![2]), ..good.clone() },
         MeshConfig { addrs: vec![good.addrs[0].clone(); 65], ..good.clone() },
+        MeshConfig { addrs: vec![good.addrs[0].clone(), Vec::new()], ..good.clone() },
         MeshConfig { latency: Duration::from_secs(1), ..good.clone() },
     ] {
         let end = connect_mesh(&listeners[0], &bad, &AtomicBool::new(false));

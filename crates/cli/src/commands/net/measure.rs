@@ -45,7 +45,6 @@ pub struct Report {
     pub transport: String,
     pub encrypted: bool,
     /// Connections between two ranks.
-    pub links: usize,
     pub link_latency_us: u64,
     pub algorithm: String,
     /// The CPU of each rank; none where there are fewer CPUs than ranks.
@@ -87,12 +86,10 @@ pub fn run(
     group.measure().map_err(failed)?;
     let first = group.links().next();
     let transport = first.map_or_else(String::new, |link| link.transport.to_string());
-    let links = first.map_or(1, |link| link.links);
     let mut report = Report {
         ranks,
         encrypted: transport == "tcp",
         transport,
-        links,
         link_latency_us: args.link_latency,
         algorithm: format!("{:?}", args.algorithm()),
         cpus,
@@ -116,7 +113,6 @@ fn connect(args: &BenchNetArgs, listener: &Listener, meeting: &Meeting) -> Resul
     let config = MeshConfig {
         rank: meeting.rank,
         addrs: meeting.addrs.clone(),
-        links: args.links.map(usize::from),
         peers: None,
         instance,
         epoch: 1,

@@ -17,7 +17,7 @@ use collective::{Algorithm, CollectiveError, Wire};
 use link::{Encryption, Preference};
 
 use crate::args::{BenchOutput, WireType};
-use crate::commands::{dev, query};
+use crate::commands::query;
 use crate::error::CliError;
 
 use children::Children;
@@ -34,11 +34,8 @@ pub struct BenchNetArgs {
     /// What carries the messages
     #[arg(long, value_enum, default_value_t = Carrier::Auto)]
     transport: Carrier,
-    /// Connections between two ranks, of which long messages use all [default: one for each of the
-    /// addresses]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
-    links: Option<u8>,
-    /// Addresses of a rank, such as 10.0.0.1,10.0.1.1: given once for all or once for each
+    /// Addresses of a rank, such as 10.0.0.1,10.0.1.1, of which the first that answers is used:
+    /// given once for all or once for each
     #[arg(long, value_name = "IP,IP", default_value = "127.0.0.1")]
     addresses: Vec<Addresses>,
     /// What to start the other ranks with, such as "ip netns exec right"
@@ -130,9 +127,6 @@ fn check(args: &BenchNetArgs) -> Result<(), CliError> {
     if ![1, args.local_nodes].contains(&given) {
         let ranks = args.local_nodes;
         return usage(format!("--addresses was given {given} times: 1 or {ranks} are possible"));
-    }
-    if let (Some(links @ 2..), Carrier::Auto | Carrier::Shm) = (args.links, args.transport) {
-        return usage(dev::shared_memory_is_one_link(links));
     }
     if args.step_factor < 2 || args.min_bytes < 4 || args.max_bytes < args.min_bytes {
         return usage("sizes go from -b (at least 4) to -e in steps of -f (at least 2)".to_owned());

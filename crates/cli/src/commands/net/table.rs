@@ -3,16 +3,13 @@
 use super::measure::Report;
 
 pub fn print(report: &Report) {
-    let Report { ranks, transport, links, link_latency_us, algorithm, cpus, rows, wrong, .. } =
-        report;
+    let Report { ranks, transport, link_latency_us, algorithm, cpus, rows, wrong, .. } = report;
     let pinned = match cpus.len() {
         0 => "not pinned: fewer CPUs than ranks".to_owned(),
         _ => format!("pinned to CPUs {cpus:?}"),
     };
     say!("# {ranks} ranks, processes of this machine, {pinned}");
-    say!(
-        "# transport {transport}, links of a pair {links}, added latency {link_latency_us} us, algorithm {algorithm}"
-    );
+    say!("# transport {transport}, added latency {link_latency_us} us, algorithm {algorithm}");
     say!(
         "# time: median of means of ten rounds; send_recv: half a round trip between ranks 0 and 1"
     );
