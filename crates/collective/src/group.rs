@@ -224,7 +224,7 @@ impl Group {
     /// For how long this rank itself stood still a moment ago, if it did.
     fn own_standstill(&self) -> Option<Duration> {
         let pipes = self.pipes.iter().map(|pipe| &pipe.lane);
-        self.lanes.iter().chain(pipes).find_map(|lane| lane.link.vital().own_standstill())
+        self.lanes.iter().chain(pipes).find_map(|lane| lane.link.liveness().own_standstill())
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn check_signs(
     silence_max: Duration,
 ) -> Result<(), CollectiveError> {
     for lane in lanes.iter().chain(pipes.iter().map(|pipe| &pipe.lane)) {
-        let silence = lane.link.vital().silence();
+        let silence = lane.link.liveness().silence();
         if silence >= silence_max {
             return Err(CollectiveError::Silent {
                 rank: lane.peer,

@@ -10,7 +10,7 @@ use crate::{HostId, MeshError, Secret};
 pub const RANKS_MAX: usize = 64;
 
 /// Addresses of one rank at most: more than a machine has fast interfaces.
-pub const ADDRS_MAX: usize = 8;
+const ADDRS_MAX: usize = 8;
 
 /// Which transport a pair should use. Both ranks of a pair must be able to agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,7 +32,7 @@ pub enum Preference {
 pub enum Encryption {
     #[default]
     Sealed = 0,
-    /// In the clear, to measure what sealing costs. The greeting is authenticated all the same.
+    /// In the clear, to measure what sealing costs. The handshake is authenticated all the same.
     Plain = 1,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The sender stamps each message with the machine's monotonic clock, which all its processes
 //! share; the receiver takes messages off the wire into a queue at once and hands each out when it
-//! is due. So the delay holds up neither the sender nor the messages behind, and a receiver that
+//! is due. So the delay holds up neither the sender nor the messages after it, and a receiver that
 //! was busy meanwhile waits no longer than on a real wire.
 
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{Link, LinkError, LinkInfo, Vital};
+use crate::{Link, LinkError, LinkInfo, Liveness};
 
 /// The longest delay: above it a deadline of seconds would strike first.
 pub const LATENCY_MAX: Duration = Duration::from_millis(100);
@@ -87,8 +87,8 @@ impl Link for Delay {
         self.link.info()
     }
 
-    fn vital(&self) -> &Vital {
-        self.link.vital()
+    fn liveness(&self) -> &Liveness {
+        self.link.liveness()
     }
 
     fn message_bytes_max(&self) -> usize {

@@ -55,8 +55,8 @@ pub enum MeshError {
     #[error("the listener failed: {0}")]
     Accept(std::io::Error),
 
-    #[error("no thread for signs of life: {0}; raise the limit on processes or end some")]
-    Pulse(std::io::Error),
+    #[error("no thread for heartbeats: {0}; raise the limit on processes or end some")]
+    Heartbeats(std::io::Error),
 
     #[error("{what}: {value} is outside {limit}")]
     Config { what: &'static str, value: u64, limit: String },

@@ -5,51 +5,42 @@
 //! order in which peers happen to be ready. After set-up nothing here allocates, locks or logs.
 //!
 //! [`connect_mesh`] links all ranks of an epoch, or those of a ring, over a [`Listener`]: every
-//! pair greets over TCP, proves to each other that it holds the session secret, and then moves to
+//! pair meets over TCP, proves to each other that it holds the session secret, and then moves to
 //! the fastest transport both can use. The TCP connection of a shared-memory or RDMA link stays
 //! open: its end tells that the peer died, and with shared memory a byte on it wakes a sleeper.
 //!
 //! A rank may have several addresses. The pair links over the first of them that answers, and
 //! [`Met::notes`] says which ones do not.
 //!
-//! Beside its messages each pair exchanges signs of life ([`Vital`]): a counter in the shared
-//! memory, or a second TCP connection. A process that is frozen stops giving them; one that
+//! Beside its messages each pair exchanges heartbeats ([`Liveness`]): a counter in the shared
+//! memory, or a second TCP connection. A process that is frozen stops sending them; one that
 //! computes does not.
 //!
 //! This crate knows nothing of tensors, collectives, or how ranks come by their addresses and
 //! their secret (the control plane deals both out).
 
-mod agreement;
-mod beats;
 mod config;
-mod context;
 mod delay;
-mod dial;
 mod error;
 mod frame;
-mod greeted;
 mod handshake;
-mod hello;
 mod host;
 mod link;
+mod liveness;
 mod mesh;
-mod pulse;
 pub mod rdma;
 mod seal;
 mod secret;
 mod shm;
-mod shm_object;
-mod shm_ring;
 mod socket;
 mod tcp;
-mod waker;
 
-pub use config::{ADDRS_MAX, Encryption, MeshConfig, Preference, RANKS_MAX};
+pub use config::{Encryption, MeshConfig, Preference, RANKS_MAX};
 pub use delay::{Delay, LATENCY_MAX};
 pub use error::{LinkError, MeshError, MissingRank};
 pub use host::HostId;
-pub use link::{Link, LinkInfo, MESSAGE_BYTES_MAX, SLOT_BYTES, SLOTS, Transport};
+pub use link::{Link, LinkInfo, MESSAGE_BYTES_MAX, Transport};
+pub use liveness::{HEARTBEAT, Liveness};
 pub use mesh::{Listener, Met, connect_mesh};
-pub use pulse::{BEAT, Vital};
 pub use secret::Secret;
-pub use shm_object::unlink_leftovers;
+pub use shm::unlink_leftovers;

@@ -6,23 +6,16 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{LinkError, Vital};
+use crate::{LinkError, Liveness};
 
-/// Bytes of one slot, header included. A multiple of 4 KiB, the frame of Thunderbolt RDMA; large
-/// enough that a system call or a cursor update per slot is noise (64 KiB at 10 GB/s takes
-/// 6.5 us), small enough that a long message pipelines through several of them.
-pub const SLOT_BYTES: usize = 64 * 1024;
-
-/// Slots in flight in each direction of a socket: one being written, one being read, and two so
-/// that neither side waits for the other's cursor to cross the wire.
-pub const SLOTS: usize = 4;
-
-/// Bytes of a slot that its header may take (one cache line).
-pub(crate) const SLOT_HEADER_BYTES: usize = 64;
+/// Messages start at a multiple of this, with their header before them.
+pub(crate) const CACHE_LINE_BYTES: usize = 64;
 
 /// The longest message a link carries. The same on every transport, so that whoever cuts data into
-/// messages need not know the wire.
-pub const MESSAGE_BYTES_MAX: usize = SLOT_BYTES - SLOT_HEADER_BYTES;
+/// messages need not know the wire. With its header it takes 64 KiB: large enough that a system
+/// call for each is noise (64 KiB at 10 GB/s take 6.5 us), small enough that a long payload
+/// pipelines through several.
+pub const MESSAGE_BYTES_MAX: usize = 64 * 1024 - CACHE_LINE_BYTES;
 
 /// What carries a link's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,8 +60,8 @@ pub struct LinkInfo {
 pub trait Link: Send {
     fn info(&self) -> LinkInfo;
 
-    /// The peer's signs of life, which come apart from its messages.
-    fn vital(&self) -> &Vital;
+    /// The peer's heartbeats, which come apart from its messages.
+    fn liveness(&self) -> &Liveness;
 
     /// The longest message in bytes, at most [`MESSAGE_BYTES_MAX`]; both ends have the same.
     fn message_bytes_max(&self) -> usize;

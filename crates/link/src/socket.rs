@@ -1,4 +1,4 @@
-//! Non-blocking TCP sockets: the few calls that all transports and the greeting share.
+//! Non-blocking TCP sockets: the few calls that all transports and the handshake share.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

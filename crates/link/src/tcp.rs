@@ -1,6 +1,6 @@
 //! The TCP transport: frames of `header | message | tag` on a non-blocking, busy-polled socket.
 //!
-//! Messages are sealed and opened in place, in buffers made at set-up: a queue of [`SLOTS`] frames
+//! Messages are sealed and opened in place, in buffers made at set-up: a queue of [`QUEUE_FRAMES`] frames
 //! to send and one receive buffer, which one system call fills with whatever has come.
 
 use std::collections::VecDeque;
@@ -10,26 +10,30 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::error::Sticky;
 use crate::frame::{HEADER_BYTES, Header, Verdict};
-use crate::link::{SLOT_HEADER_BYTES, SLOTS};
+use crate::link::CACHE_LINE_BYTES;
 use crate::seal::{Sealer, Sealers, TAG_BYTES};
 use crate::socket::{close_gently, peek_end, read_some, write_some};
-use crate::{Link, LinkError, LinkInfo, MESSAGE_BYTES_MAX, Vital};
+use crate::{Link, LinkError, LinkInfo, Liveness, MESSAGE_BYTES_MAX};
 
 /// The longest frame on the wire, in bytes.
 const FRAME_BYTES_MAX: usize = HEADER_BYTES + MESSAGE_BYTES_MAX + TAG_BYTES;
 
+/// Frames to send that a link queues: one being written, one being read, and two so that neither
+/// side waits for the other's cursor to cross the wire.
+const QUEUE_FRAMES: usize = 4;
+
 /// Receive buffer: room for all the frames a peer may have queued.
-const RECV_BYTES: usize = SLOTS * FRAME_BYTES_MAX;
+const RECV_BYTES: usize = QUEUE_FRAMES * FRAME_BYTES_MAX;
 
 /// Where the message starts in a slot; its header sits right before it, so that messages are
 /// aligned to a cache line.
-const MESSAGE_AT: usize = SLOT_HEADER_BYTES;
+const MESSAGE_AT: usize = CACHE_LINE_BYTES;
 
 pub(crate) struct TcpLink {
     info: LinkInfo,
     epoch: u64,
     stream: TcpStream,
-    vital: Vital,
+    liveness: Liveness,
     /// None in plain mode.
     sealers: Option<Sealers>,
     send: SendQueue,
@@ -39,19 +43,19 @@ pub(crate) struct TcpLink {
 }
 
 impl TcpLink {
-    /// `stream` has been through the greeting and [`crate::socket::prepare`].
+    /// `stream` has been through the handshake and [`crate::socket::prepare`].
     pub fn new(
         info: LinkInfo,
         epoch: u64,
         stream: TcpStream,
         sealers: Option<Sealers>,
-        vital: Vital,
+        liveness: Liveness,
     ) -> Self {
         TcpLink {
             info,
             epoch,
             stream,
-            vital,
+            liveness,
             sealers,
             send: SendQueue::new(),
             recv: RecvBuffer::new(),
@@ -104,8 +108,8 @@ impl Link for TcpLink {
         self.info
     }
 
-    fn vital(&self) -> &Vital {
-        &self.vital
+    fn liveness(&self) -> &Liveness {
+        &self.liveness
     }
 
     fn message_bytes_max(&self) -> usize {
@@ -175,15 +179,15 @@ impl SendQueue {
     fn new() -> Self {
         let slot = || vec![0u8; MESSAGE_AT + MESSAGE_BYTES_MAX + TAG_BYTES].into_boxed_slice();
         SendQueue {
-            slots: (0..SLOTS).map(|_| slot()).collect(),
-            frames: VecDeque::with_capacity(SLOTS),
+            slots: (0..QUEUE_FRAMES).map(|_| slot()).collect(),
+            frames: VecDeque::with_capacity(QUEUE_FRAMES),
             next: 0,
             seq: 1,
         }
     }
 
     fn is_full(&self) -> bool {
-        self.frames.len() == SLOTS
+        self.frames.len() == QUEUE_FRAMES
     }
 
     fn lend(&mut self) -> Option<&mut [u8]> {
@@ -207,12 +211,12 @@ impl SendQueue {
         let start = MESSAGE_AT - HEADER_BYTES;
         slot[start..MESSAGE_AT].copy_from_slice(&header);
         self.frames.push_back(start..end);
-        self.next = (self.next + 1) % SLOTS;
+        self.next = (self.next + 1) % QUEUE_FRAMES;
         self.seq += 1;
     }
 
     fn unsent(&self) -> Option<&[u8]> {
-        let oldest = (self.next + SLOTS - self.frames.len()) % SLOTS;
+        let oldest = (self.next + QUEUE_FRAMES - self.frames.len()) % QUEUE_FRAMES;
         self.frames.front().map(|frame| &self.slots[oldest][frame.clone()])
     }
 

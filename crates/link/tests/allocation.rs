@@ -186,5 +186,5 @@ fn no_lock_is_near_a_message() {
             }
         }
     }
-    assert_eq!(found, ["pulse.rs"]);
+    assert_eq!(found, ["mod.rs"]);
 }

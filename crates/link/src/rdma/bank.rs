@@ -7,14 +7,19 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use super::verbs::Piece;
-
 /// The span that the low 32 bits of an address can name.
 pub(super) const BANK_SPAN_BYTES: u64 = 1 << 32;
 
 /// Mappings tried before giving up. Neighbouring ones cannot all lie on a boundary, so the second
 /// is as good as certain.
 const TRIES_MAX: usize = 8;
+
+/// Bytes of a registered bank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub at: usize,
+    pub len: usize,
+}
 
 /// A page-aligned mapping of zero bytes. Devices write to it at any time, so it hands out raw
 /// pointers only.

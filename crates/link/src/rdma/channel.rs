@@ -10,30 +10,24 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
+use super::bank::Piece;
 use super::device::Lease;
 use super::error::RdmaError;
-use super::slot::{Guard, MESSAGE_AT, SLOT_BYTES, SLOT_FRAMES, SLOT_MESSAGE_BYTES};
-use super::verbs::{Depth, Endpoint, OP_SEND, Piece, Port, QueuePair};
+use super::slot::{
+    CHANNEL_SLOTS, Guard, MESSAGE_AT, SLOT_BYTES, SLOT_FRAMES, SLOT_MESSAGE_BYTES, STRIDE_BYTES,
+};
+use super::verbs::{Depth, Endpoint, OP_SEND, Port, QueuePair};
 use crate::LinkError;
 use crate::frame::Header;
 use crate::seal::Sealers;
 
-/// Slots of each direction. Eight of three frames are 24, below the 32 that every device takes
-/// whether it counts frames or work requests; 96 KiB are on their way at once, what 9 GB/s need
-/// over 10 us.
-pub(super) const SLOTS: usize = 8;
-
 /// Receives that a device must take at least: one to fill while the other is read.
 const RECVS_MIN: usize = 2;
 
-/// Bytes from one slot to the next: a page of Apple's, so that each starts on one.
-const STRIDE_BYTES: usize = 16 * 1024;
-
-/// Bytes of the bank that one channel uses: the sends' slots, then the receives'.
-pub(super) const CHANNEL_BYTES: usize = 2 * SLOTS * STRIDE_BYTES;
-
-pub(super) const DEPTH: Depth =
-    Depth { send_frames: (SLOTS * SLOT_FRAMES) as u32, recv_frames: (SLOTS * SLOT_FRAMES) as u32 };
+pub(super) const DEPTH: Depth = Depth {
+    send_frames: (CHANNEL_SLOTS * SLOT_FRAMES) as u32,
+    recv_frames: (CHANNEL_SLOTS * SLOT_FRAMES) as u32,
+};
 
 /// Marks the work requests that are receives.
 const RECV_BIT: u64 = 1 << 63;
@@ -88,7 +82,7 @@ impl Channel {
             send_seq: 1,
             recv_seq: 1,
             in_flight: 0,
-            filled: VecDeque::with_capacity(SLOTS),
+            filled: VecDeque::with_capacity(CHANNEL_SLOTS),
             message: None,
             failed: None,
         })
@@ -105,7 +99,7 @@ impl Channel {
             return Err(RdmaError::Slots { ours: SLOT_BYTES, theirs });
         }
         self.qp.connect(peer)?;
-        for slot in 0..SLOTS {
+        for slot in 0..CHANNEL_SLOTS {
             // A device may take fewer than it was made for; it needs no more than a few.
             match self.post_recv(slot) {
                 Err(error) if slot < RECVS_MIN => return Err(error),
@@ -128,7 +122,7 @@ impl Channel {
     }
 
     fn recv_piece(&self, slot: usize) -> Piece {
-        self.send_piece(SLOTS + slot)
+        self.send_piece(CHANNEL_SLOTS + slot)
     }
 
     fn bytes(&self, piece: Piece) -> &[u8] {
@@ -147,7 +141,7 @@ impl Channel {
 
     /// The send slot that the next message goes into.
     fn next_send(&self) -> Piece {
-        self.send_piece(self.send_seq as usize % SLOTS)
+        self.send_piece(self.send_seq as usize % CHANNEL_SLOTS)
     }
 
     /// Takes all completions. An error leaves the filled slots, to be read first.
@@ -162,7 +156,7 @@ impl Channel {
     fn take_completions(&mut self) -> Result<(), LinkError> {
         let lost = |reason: String| LinkError::lost(self.peer, reason);
         // More cannot be outstanding, so that this ends even if the device goes mad.
-        for _ in 0..2 * SLOTS {
+        for _ in 0..2 * CHANNEL_SLOTS {
             let completion = match self.qp.poll() {
                 Ok(None) => break,
                 Ok(Some(completion)) => completion,
@@ -189,10 +183,10 @@ impl Channel {
         if let Some(failed) = &self.failed {
             return Err(failed.clone());
         }
-        if self.in_flight == SLOTS {
+        if self.in_flight == CHANNEL_SLOTS {
             self.reap()?;
         }
-        if self.in_flight == SLOTS {
+        if self.in_flight == CHANNEL_SLOTS {
             return Ok(None);
         }
         let piece = self.next_send();
@@ -201,7 +195,10 @@ impl Channel {
 
     /// Sends the lent slot with a message of `len` bytes.
     pub fn commit(&mut self, len: usize) -> Result<(), LinkError> {
-        assert!(self.in_flight < SLOTS && len <= SLOT_MESSAGE_BYTES, "commit without a lent slot");
+        assert!(
+            self.in_flight < CHANNEL_SLOTS && len <= SLOT_MESSAGE_BYTES,
+            "commit without a lent slot"
+        );
         let piece = self.next_send();
         let header = Header { len: len as u64, seq: self.send_seq, epoch: self.epoch };
         let start = self.lease.bank().pointer(piece);

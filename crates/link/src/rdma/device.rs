@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::bank::Bank;
-use super::channel::CHANNEL_BYTES;
 use super::error::RdmaError;
+use super::slot::CHANNEL_BYTES;
 use super::system::System;
 use super::verbs::{Depth, Port, Provider, QueuePair, Region};
 

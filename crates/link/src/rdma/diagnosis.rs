@@ -3,10 +3,11 @@
 
 use rustix::process::{Resource, getrlimit};
 
-use super::channel::{CHANNEL_BYTES, DEPTH};
+use super::channel::DEPTH;
 use super::device::{LINKS_MAX, Rdma};
 use super::error::RdmaError;
 use super::ffi;
+use super::slot::CHANNEL_BYTES;
 use super::survey::{PortFacts, judge, networks};
 use super::system::System;
 

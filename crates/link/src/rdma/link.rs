@@ -1,4 +1,4 @@
-//! The RDMA transport: a [`Channel`] for the messages, and the TCP connection of the greeting to
+//! The RDMA transport: a [`Channel`] for the messages, and the TCP connection of the handshake to
 //! tell when the peer is gone, which RDMA does not.
 //!
 //! A device completes nothing and reports nothing when its peer dies, so the end of the TCP
@@ -14,13 +14,13 @@ use super::sleeper::Sleeper;
 use super::slot::SLOT_MESSAGE_BYTES;
 use crate::error::Sticky;
 use crate::socket::{close_gently, read_some, write_some};
-use crate::{Link, LinkError, LinkInfo, Vital};
+use crate::{Link, LinkError, LinkInfo, Liveness};
 
 /// Polls without success between two looks at the TCP connection: a look costs about 0.3 us, 256
 /// polls several us.
 const POLLS_PER_LOOK: u32 = 256;
 
-/// Reads of a look at the TCP connection: a farewell, and the end behind it.
+/// Reads of a look at the TCP connection: a goodbye, and the end after it.
 const READS_PER_LOOK: usize = 2;
 
 /// How long messages that a peer sent before its orderly end may take: a wire's latency, and a
@@ -36,12 +36,12 @@ pub(crate) struct RdmaLink {
     channel: Channel,
     sleeper: Sleeper,
     stream: TcpStream,
-    vital: Vital,
+    liveness: Liveness,
     idle_polls: u32,
     end: Option<End>,
-    /// The number that the peer leaves behind, as far as it has come.
-    farewell: [u8; 8],
-    farewell_len: usize,
+    /// How many messages the peer has sent in all, which it writes last, as far as it has come.
+    goodbye: [u8; 8],
+    goodbye_len: usize,
     send_error: Sticky,
     recv_error: Sticky,
 }
@@ -58,7 +58,7 @@ impl RdmaLink {
         info: LinkInfo,
         channel: Channel,
         stream: TcpStream,
-        vital: Vital,
+        liveness: Liveness,
     ) -> std::io::Result<Self> {
         let sleeper = Sleeper::new(stream.as_fd(), channel.event_fd())?;
         Ok(RdmaLink {
@@ -66,11 +66,11 @@ impl RdmaLink {
             channel,
             sleeper,
             stream,
-            vital,
+            liveness,
             idle_polls: 0,
             end: None,
-            farewell: [0; 8],
-            farewell_len: 0,
+            goodbye: [0; 8],
+            goodbye_len: 0,
             send_error: Sticky::default(),
             recv_error: Sticky::default(),
         })
@@ -91,16 +91,16 @@ impl RdmaLink {
             if self.end.is_some() {
                 return;
             }
-            // One byte more than a farewell has, so that a full buffer still shows the end.
+            // One byte more than a goodbye has, so that a full buffer still shows the end.
             let mut bytes = [0; 9];
-            let free = self.farewell.len() - self.farewell_len + 1;
+            let free = self.goodbye.len() - self.goodbye_len + 1;
             match read_some(&self.stream, &mut bytes[..free], self.info.peer) {
                 Ok(0) => return,
                 Ok(read) => {
                     let kept = read.min(free - 1);
-                    let from = self.farewell_len;
-                    self.farewell[from..from + kept].copy_from_slice(&bytes[..kept]);
-                    self.farewell_len += kept;
+                    let from = self.goodbye_len;
+                    self.goodbye[from..from + kept].copy_from_slice(&bytes[..kept]);
+                    self.goodbye_len += kept;
                 }
                 Err(error) => self.end = Some(End { error, since: Instant::now() }),
             }
@@ -113,8 +113,8 @@ impl RdmaLink {
             return Ok(());
         };
         let (_, received) = self.channel.counts();
-        let sent = u64::from_le_bytes(self.farewell);
-        let expected = self.farewell_len == self.farewell.len() && received < sent;
+        let sent = u64::from_le_bytes(self.goodbye);
+        let expected = self.goodbye_len == self.goodbye.len() && received < sent;
         if expected && end.since.elapsed() < LAST_MESSAGES_MAX {
             return Ok(());
         }
@@ -155,8 +155,8 @@ impl Link for RdmaLink {
         self.info
     }
 
-    fn vital(&self) -> &Vital {
-        &self.vital
+    fn liveness(&self) -> &Liveness {
+        &self.liveness
     }
 
     fn message_bytes_max(&self) -> usize {

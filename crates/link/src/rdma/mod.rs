@@ -10,7 +10,7 @@
 //! - `slot`, `channel`: messages in slots over one queue pair;
 //! - `wire`, `survey`: which ports are usable, and which reaches which peer;
 //! - `diagnosis`: what a person should know of all this;
-//! - `setup`: how two ranks connect in their greeting, and prove that a message passes;
+//! - `setup`: how two ranks connect in their handshake, and prove that a message passes;
 //! - `link`: the [`crate::Link`] over all this.
 //!
 //! `docs/decisions/0009-rdma.md` says why it is so.
@@ -32,6 +32,7 @@ mod software;
 mod survey;
 mod system;
 mod verbs;
+mod waker;
 mod wire;
 
 pub use device::Rdma;
@@ -41,6 +42,6 @@ pub use software::Fabric;
 
 pub(crate) use channel::{Channel, Guards};
 pub(crate) use link::RdmaLink;
-pub(crate) use setup::{PROOF_MAX, Setup};
+pub(crate) use setup::Setup;
 pub(crate) use verbs::{Endpoint, Port};
 pub(crate) use wire::{Address, Addresses, PORTS_MAX, choose};

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::io::ioctl_fionbio;
 
+use super::bank::Piece;
 use super::error::RdmaError;
 use super::ffi::{self, Verbs};
 use super::system::{Registered, failed};
-use super::verbs::{Completion, Depth, Endpoint, Piece, Port, QueuePair, Service};
+use super::verbs::{Completion, Depth, Endpoint, Port, QueuePair, Service};
 
 /// RoCE acknowledges within microseconds. A try is given up after 4.096 us * 2^14 = 67 ms, and the
 /// peer after seven tries more.

@@ -1,4 +1,4 @@
-//! The RDMA part of a greeting: both ranks make a queue pair, connect it to the other's, and send
+//! The RDMA part of a handshake: both ranks make a queue pair, connect it to the other's, and send
 //! one empty message each way. Only once both have come is the link RDMA: a firewall, a wrong
 //! route or a half-working driver shows here, and TCP still stands.
 
@@ -11,7 +11,7 @@ use super::verbs::{Endpoint, Port};
 
 /// How long the first message may take. A network delivers it in microseconds; an emulated one
 /// that has to resolve the neighbour's address first, or lost it once, in a few hundred ms.
-pub(crate) const PROOF_MAX: Duration = Duration::from_secs(2);
+const PROOF_MAX: Duration = Duration::from_secs(2);
 
 /// A connection in the making.
 pub(crate) struct Setup {

@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::waker::Waker;
+use super::waker::Waker;
 
 /// The first sleep without events, and the longest: an idle link wakes a hundred times a second.
 const NAP_MIN: Duration = Duration::from_micros(200);

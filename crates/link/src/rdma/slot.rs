@@ -14,7 +14,7 @@ use std::ops::Range;
 use super::verbs::FRAME_BYTES;
 use crate::LinkError;
 use crate::frame::{HEADER_BYTES, Header, Verdict};
-use crate::link::SLOT_HEADER_BYTES;
+use crate::link::CACHE_LINE_BYTES;
 use crate::seal::{Sealer, TAG_BYTES};
 
 /// Frames of a slot: three, so that 8 KiB with their header, the commonest all-reduce, travel in
@@ -24,10 +24,21 @@ pub(super) const SLOT_FRAMES: usize = 3;
 pub(super) const SLOT_BYTES: usize = SLOT_FRAMES * FRAME_BYTES;
 
 /// The longest message: a slot less its header and its guard, a cache line each.
-pub(super) const SLOT_MESSAGE_BYTES: usize = SLOT_BYTES - 2 * SLOT_HEADER_BYTES;
+pub(super) const SLOT_MESSAGE_BYTES: usize = SLOT_BYTES - 2 * CACHE_LINE_BYTES;
 
 /// Where the message starts.
-pub(super) const MESSAGE_AT: usize = SLOT_HEADER_BYTES;
+pub(super) const MESSAGE_AT: usize = CACHE_LINE_BYTES;
+
+/// Slots of each direction. Eight of three frames are 24, below the 32 that every device takes
+/// whether it counts frames or work requests; 96 KiB are on their way at once, what 9 GB/s need
+/// over 10 us.
+pub(super) const CHANNEL_SLOTS: usize = 8;
+
+/// Bytes from one slot to the next: a page of Apple's, so that each starts on one.
+pub(super) const STRIDE_BYTES: usize = 16 * 1024;
+
+/// Bytes of the bank that one channel uses: the sends' slots, then the receives'.
+pub(super) const CHANNEL_BYTES: usize = 2 * CHANNEL_SLOTS * STRIDE_BYTES;
 
 /// How one direction's slots are guarded.
 pub(super) enum Guard {
@@ -54,7 +65,7 @@ impl Guard {
                 end + 8
             }
         };
-        // What an earlier message left behind is nobody's business.
+        // The rest of an earlier message is nobody's business.
         slot[guard_end..].fill(0);
     }
 

@@ -13,12 +13,13 @@ use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::bank::Piece;
 use super::bank::{BANK_SPAN_BYTES, Bank};
 use super::device::Rdma;
 use super::error::RdmaError;
 use super::verbs::{
-    Completion, Depth, Device, Endpoint, FRAME_BYTES, OP_SEND, Piece, Port, Provider, QueuePair,
-    Region, Service,
+    Completion, Depth, Device, Endpoint, FRAME_BYTES, OP_SEND, Port, Provider, QueuePair, Region,
+    Service,
 };
 
 pub(super) const QUEUE_PAIRS_MAX: usize = 10;

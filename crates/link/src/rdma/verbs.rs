@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::bank::Bank;
+use super::bank::{Bank, Piece};
 use super::error::RdmaError;
 
 /// The unit of Thunderbolt RDMA: a message and its receive must be the same number of frames.
@@ -69,13 +69,6 @@ pub(crate) struct Endpoint {
 pub(super) struct Depth {
     pub send_frames: u32,
     pub recv_frames: u32,
-}
-
-/// Bytes of a registered bank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub at: usize,
-    pub len: usize,
 }
 
 /// How a work request ended.

@@ -108,7 +108,7 @@ fn missing_ranks_are_named_with_what_was_heard_of_them() {
     let listeners = listeners(4);
     let mut config = config(addrs(&listeners));
     config.deadline = BRIEF;
-    // Rank 1 accepts connections and never greets; rank 3 does not exist.
+    // Rank 1 accepts connections and never answers; rank 3 does not exist.
     let ends = thread::scope(|scope| {
         let threads = [0, 2].map(|rank| {
             scope.spawn({
@@ -121,7 +121,7 @@ fn missing_ranks_are_named_with_what_was_heard_of_them() {
     assert_eq!(ends.each_ref().map(missing_ranks), [vec![1, 3], vec![1, 3]]);
     let text = ends.into_iter().nth(1).unwrap().err().unwrap().to_string();
     assert!(text.contains(&config.addrs[1][0].to_string()), "{text}");
-    assert!(text.contains("does not answer the greeting"), "{text}");
+    assert!(text.contains("does not answer the handshake"), "{text}");
     assert!(text.contains("rank 3 (it never dialed)"), "{text}");
 }
 
@@ -162,11 +162,11 @@ fn strangers_are_shown_out_and_the_mesh_goes_on_waiting() {
         &[0xff; 4],
         &[0; 4096],
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        // Our magic, then nonsense to the end of a greeting's first word.
+        // Our magic, then nonsense to the end of a handshake's first message.
         &{
-            let mut word = [0xa5; 224];
-            (word[..8]).copy_from_slice(b"sinewlnk");
-            word
+            let mut message = [0xa5; 224];
+            message[..8].copy_from_slice(b"sinewlnk");
+            message
         },
     ];
     let listeners = listeners(2);
@@ -210,7 +210,7 @@ fn another_version_is_answered_with_ours() {
         let rank_0 = scope.spawn(|| connect_mesh(&listeners[0], &config, &abort));
         let mut stream = TcpStream::connect(config.addrs[0][0]).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(&word_of_version(9)).unwrap();
+        stream.write_all(&message_of_version(9)).unwrap();
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(answer, *b"sinewlnk\x07\0\0\0");
@@ -227,18 +227,18 @@ fn a_listener_of_another_version_is_told_with_both() {
     config.deadline = BRIEF;
     thread::spawn(move || {
         for stream in other.incoming() {
-            let _ = stream.unwrap().write_all(&word_of_version(9));
+            let _ = stream.unwrap().write_all(&message_of_version(9));
         }
     });
     let text = build(&dialer, &config, 1).err().unwrap().to_string();
     assert!(text.contains("version 9 of the link protocol, this rank 7"), "{text}");
 }
 
-fn word_of_version(version: u32) -> [u8; 224] {
-    let mut word = [0; 224];
-    word[..8].copy_from_slice(b"sinewlnk");
-    word[8..12].copy_from_slice(&version.to_le_bytes());
-    word
+fn message_of_version(version: u32) -> [u8; 224] {
+    let mut message = [0; 224];
+    message[..8].copy_from_slice(b"sinewlnk");
+    message[8..12].copy_from_slice(&version.to_le_bytes());
+    message
 }
 
 #[test]

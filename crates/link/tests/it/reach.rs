@@ -56,7 +56,7 @@ fn notes(counts: [usize; 2], dead: &[usize], is_silent: bool) -> Vec<String> {
         assert_eq!(recv(right_link).unwrap(), vec![7; len]);
     }
     for link in [&*left_link, &*right_link] {
-        assert!(link.vital().silence() < SILENCE_MAX, "{counts:?} {dead:?}");
+        assert!(link.liveness().silence() < SILENCE_MAX, "{counts:?} {dead:?}");
     }
     left.notes.extend(right.notes);
     left.notes

@@ -10,14 +10,14 @@ use link::{Encryption, LinkError, MeshConfig, Preference};
 use crate::common::{addrs, config, listeners, meshes, same, send, wait};
 
 /// The wire format, written down a second time so that a change does not pass unnoticed.
-const GREETING_BYTES: usize = 2 * 224;
+const HANDSHAKE_BYTES: usize = 2 * 224;
 const HEADER_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
 
 /// Rewrites one frame into those that are passed on; `usize` counts frames from 0.
 type Tamper = Box<dyn FnMut(usize, Vec<u8>) -> Vec<Vec<u8>> + Send>;
 
-/// Passes rank 1's connection on to rank 0 and tampers with what rank 1 sends after the greeting.
+/// Passes rank 1's connection on to rank 0 and tampers with what rank 1 sends after the handshake.
 fn middle(target: SocketAddr, tag_bytes: usize, mut tamper: Tamper) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -26,7 +26,7 @@ fn middle(target: SocketAddr, tag_bytes: usize, mut tamper: Tamper) -> SocketAdd
         let addr = target;
         let mut target = TcpStream::connect(addr).unwrap();
         pass(&target, &dialer);
-        // The second connection carries signs of life; nobody touches those.
+        // The second connection carries heartbeats; nobody touches those.
         thread::spawn(move || {
             let (dialer, _) = listener.accept().unwrap();
             let target = TcpStream::connect(addr).unwrap();
@@ -34,8 +34,8 @@ fn middle(target: SocketAddr, tag_bytes: usize, mut tamper: Tamper) -> SocketAdd
             pass(&dialer, &target);
         });
 
-        let mut greeting = [0; GREETING_BYTES];
-        for half in greeting.chunks_mut(GREETING_BYTES / 2) {
+        let mut handshake = [0; HANDSHAKE_BYTES];
+        for half in handshake.chunks_mut(HANDSHAKE_BYTES / 2) {
             dialer.read_exact(half).unwrap();
             target.write_all(half).unwrap();
         }

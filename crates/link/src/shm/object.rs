@@ -1,7 +1,7 @@
 //! The shared-memory object of one pair of ranks: made, mapped, checked and unlinked.
 //!
 //! The object has a name only between its making and the moment both ranks have mapped it: one
-//! round trip. Whichever rank outlives a greeting that fails there removes the name. Only if both
+//! round trip. Whichever rank outlives a handshake that fails there removes the name. Only if both
 //! are killed in that window it stays, until any rank builds a mesh on this machine a minute later
 //! ([`sweep`]). Whoever knows the epoch finds it at once ([`unlink_leftovers`]), because the name
 //! follows from instance, epoch and ranks alone.
@@ -19,7 +19,7 @@ use rustix::shm::{self, Mode, OFlags};
 /// What all names begin with.
 const PREFIX: &str = "sinew-";
 
-/// An object that still has a name after so long is nobody's: a greeting has a second for its round
+/// An object that still has a name after so long is nobody's: a handshake has a second for its round
 /// trip.
 #[cfg(target_os = "linux")]
 const NAMED_MAX: Duration = Duration::from_secs(60);

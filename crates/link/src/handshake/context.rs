@@ -1,11 +1,11 @@
-//! What a rank brings to every greeting of one mesh.
+//! What a rank brings to every handshake of one mesh.
 
-use crate::agreement::Terms;
+use super::agreement::Terms;
 use crate::rdma::{Addresses, Port, Rdma, RdmaError};
 use crate::seal::Cipher;
 use crate::{MeshConfig, Preference, Secret};
 
-/// What all greetings of one mesh share.
+/// What all handshakes of one mesh share.
 pub(crate) struct Context {
     pub rank: usize,
     pub instance: [u8; 16],

@@ -4,7 +4,7 @@ use crate::rdma::{Addresses, choose};
 use crate::seal::Cipher;
 use crate::{Encryption, HostId, MeshError, Preference};
 
-/// What one rank brings to the greeting.
+/// What one rank brings to the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub ranks: u32,
@@ -22,14 +22,22 @@ pub(crate) struct Terms {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Agreement {
     pub same_host: bool,
-    /// Shared memory is to be tried.
-    pub try_shm: bool,
-    /// RDMA is to be tried, on this port of ours.
-    pub try_rdma: Option<usize>,
-    /// TCP will not do if what is tried fails.
-    pub no_tcp: bool,
+    /// What is to be tried before TCP.
+    pub fast: Option<Fast>,
+    /// Whether TCP will do if that fails.
+    pub is_tcp_fine: bool,
     pub cipher: Option<Cipher>,
     pub latency_us: u32,
+}
+
+/// A transport faster than TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fast {
+    Shm,
+    /// On this port of ours.
+    Rdma {
+        port: usize,
+    },
 }
 
 /// Compares the terms of this rank with those of `peer`, Both ends reach the same agreement,
@@ -67,15 +75,16 @@ pub(crate) fn agree(ours: &Terms, theirs: &Terms, peer: usize) -> Result<Agreeme
         Encryption::Sealed if ours.aes_is_fast && theirs.aes_is_fast => Some(Cipher::Aes256Gcm),
         Encryption::Sealed => Some(Cipher::ChaCha20Poly1305),
     };
-    let try_shm = same_host && !wants(Preference::Tcp) && !only_rdma;
-    let try_rdma = match choose(&ours.rdma, &theirs.rdma, same_host) {
+    let fast = match choose(&ours.rdma, &theirs.rdma, same_host) {
+        _ if same_host && !wants(Preference::Tcp) && !only_rdma => Some(Fast::Shm),
         Err(reason) if only_rdma => return Err(MeshError::NoRdma { peer, reason }),
-        Ok(port) if only_rdma || !(same_host || wants(Preference::Tcp)) => Some(port),
+        Ok(port) if only_rdma || !(same_host || wants(Preference::Tcp)) => {
+            Some(Fast::Rdma { port })
+        }
         _ => None,
     };
-    let no_tcp = only_shm || only_rdma;
-    let latency_us = ours.latency_us;
-    Ok(Agreement { same_host, try_shm, try_rdma, no_tcp, cipher, latency_us })
+    let (is_tcp_fine, latency_us) = (!only_shm && !only_rdma, ours.latency_us);
+    Ok(Agreement { same_host, fast, is_tcp_fine, cipher, latency_us })
 }
 
 #[cfg(test)]
@@ -113,7 +122,11 @@ mod tests {
             let theirs = Terms { preference: b, host, ..OURS };
             let here = agree(&ours, &theirs, 1).ok();
             assert_eq!(here, agree(&theirs, &ours, 0).ok(), "{ours:?} {theirs:?}");
-            assert_eq!(here.map(|agreement| agreement.try_shm), expected, "{ours:?} {theirs:?}");
+            assert_eq!(
+                here.map(|agreement| agreement.fast == Some(Fast::Shm)),
+                expected,
+                "{ours:?} {theirs:?}"
+            );
         }
     }
 
@@ -146,9 +159,8 @@ mod tests {
             let theirs = Terms { preference: b, host, rdma: on_wire([10, 0, network, 2]), ..OURS };
             let here = agree(&ours, &theirs, 1).ok();
             assert_eq!(here, agree(&theirs, &ours, 0).ok(), "{ours:?} {theirs:?}");
-            let tried = here.map(|agreement| agreement.try_rdma.is_some());
+            let tried = here.map(|agreement| matches!(agreement.fast, Some(Fast::Rdma { .. })));
             assert_eq!(tried, expected, "{a:?} {b:?} {same_host} {same_wire}");
-            assert!(here.is_none_or(|agreement| !(agreement.try_shm && tried == Some(true))));
         }
     }
 

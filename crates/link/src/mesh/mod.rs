@@ -2,81 +2,39 @@
 //! two ranks can reach each other.
 //!
 //! Lower ranks listen and higher ranks dial, so each pair meets exactly once. One loop accepts,
-//! dials and greets, without blocking on any single peer: strangers, garbage and silence cost a
+//! dials and shakes hands, without blocking on any single peer: strangers, garbage and silence cost a
 //! closed connection, and the mesh goes on waiting for the right ranks until its deadline.
 
+mod dial;
+mod listener;
+
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::config::validate;
-use crate::context::Context;
-use crate::dial::Dial;
-use crate::error::MissingRank;
-use crate::greeted::Greeted;
-use crate::handshake::{Handshake, Refused, Step};
-use crate::hello::Purpose;
-use crate::pulse::{Channel, Pulse};
-use crate::rdma::Rdma;
-use crate::shm_object;
-use crate::socket::prepare;
-use crate::{Link, MeshConfig, MeshError, Preference, Vital};
+pub use listener::Listener;
 
-/// Connections in greeting at once. Strangers beyond that wait in the kernel's queue; each of
-/// those before them is gone within [`GREETING_MAX`].
-const GREETINGS_MAX: usize = 128;
+use dial::Dial;
+
+use crate::config::validate;
+use crate::error::MissingRank;
+use crate::handshake::{Context, Established, Handshake, Purpose, Refused, Session, Step};
+use crate::liveness::{Channel, Heartbeats};
+use crate::rdma::Rdma;
+use crate::socket::prepare;
+use crate::{Link, Liveness, MeshConfig, MeshError, Preference, shm};
+
+/// Handshakes at once. Strangers beyond that wait in the kernel's queue; each of
+/// those before them is gone within [`HANDSHAKE_MAX`].
+const HANDSHAKES_MAX: usize = 128;
 
 /// How long an accepted connection may take to prove itself.
-const GREETING_MAX: Duration = Duration::from_secs(1);
+const HANDSHAKE_MAX: Duration = Duration::from_secs(1);
 
-/// Between two rounds of the loop: short against a greeting, long against its few system calls.
+/// Between two rounds of the loop: short against a handshake, long against its few system calls.
 const ROUND: Duration = Duration::from_micros(500);
-
-/// The sockets on which a rank is met, and the devices it may use. It outlives epochs: each builds
-/// its mesh on it.
-pub struct Listener {
-    sockets: Vec<TcpListener>,
-    addrs: Vec<SocketAddr>,
-    rdma: Rdma,
-}
-
-impl Listener {
-    /// Listens on `addr`; port 0 takes a free one.
-    pub fn bind(addr: SocketAddr) -> Result<Self, MeshError> {
-        Self::bind_all(&[addr])
-    }
-
-    /// Listens on all of `addrs`, as [`Self::bind`] on one.
-    pub fn bind_all(addrs: &[SocketAddr]) -> Result<Self, MeshError> {
-        let mut listener =
-            Listener { sockets: Vec::new(), addrs: Vec::new(), rdma: Rdma::system() };
-        addrs.iter().try_for_each(|addr| listener.also_bind(*addr))?;
-        Ok(listener)
-    }
-
-    /// Listens on one address more.
-    pub fn also_bind(&mut self, addr: SocketAddr) -> Result<(), MeshError> {
-        let bound = TcpListener::bind(addr).and_then(|socket| {
-            socket.set_nonblocking(true)?;
-            self.addrs.push(socket.local_addr()?);
-            self.sockets.push(socket);
-            Ok(())
-        });
-        bound.map_err(|source| MeshError::Bind { addr, source })
-    }
-
-    /// Uses these RDMA devices instead of the machine's own.
-    pub fn with_rdma(self, rdma: Rdma) -> Self {
-        Listener { rdma, ..self }
-    }
-
-    /// Where this listener can be reached.
-    pub fn addrs(&self) -> Vec<SocketAddr> {
-        self.addrs.clone()
-    }
-}
 
 /// What a rank has once all have met.
 #[derive(Default)]
@@ -127,13 +85,13 @@ pub fn connect_mesh(
 ) -> Result<Met, MeshError> {
     validate(config)?;
     if matches!(config.preference, Preference::Auto | Preference::Shm) {
-        shm_object::sweep();
+        shm::sweep();
     }
     let mut mesh = Mesh::new(config, &listener.rdma)?;
     loop {
         mesh.accept(listener)?;
         mesh.dial();
-        mesh.greet()?;
+        mesh.shake_hands()?;
         if mesh.missing_ranks().next().is_none() {
             return mesh.into_links();
         }
@@ -152,11 +110,11 @@ struct Mesh<'a> {
     config: &'a MeshConfig,
     context: Context,
     started: Instant,
-    /// Beats from the start: a rank that waits for a third one is alive to the others.
-    pulse: Pulse,
-    /// What stands so far, by rank: the links, and whether the beats beside them do.
-    links: Vec<Option<Greeted>>,
-    has_beats: Vec<bool>,
+    /// Sent from the start: a rank that waits for a third one is alive to the others.
+    heartbeats: Heartbeats,
+    /// What stands so far, by rank: the links, and whether heartbeats beside them do.
+    links: Vec<Option<Established>>,
+    has_heartbeats: Vec<bool>,
     dials: Vec<Dial>,
     /// Connections that strangers, or higher ranks, have opened.
     accepted: Vec<(Handshake, Instant)>,
@@ -171,16 +129,16 @@ impl<'a> Mesh<'a> {
             config,
             context: Context::new(config, rdma),
             started: Instant::now(),
-            pulse: Pulse::start(ranks).map_err(MeshError::Pulse)?,
+            heartbeats: Heartbeats::start(ranks).map_err(MeshError::Heartbeats)?,
             links: (0..ranks).map(|_| None).collect(),
-            has_beats: vec![false; ranks],
+            has_heartbeats: vec![false; ranks],
             dials: lower.map(dial).collect(),
             accepted: Vec::new(),
         })
     }
 
     fn is_met(&self, rank: usize) -> bool {
-        self.links[rank].is_some() && self.has_beats[rank]
+        self.links[rank].is_some() && self.has_heartbeats[rank]
     }
 
     fn missing_ranks(&self) -> impl Iterator<Item = usize> + '_ {
@@ -190,10 +148,10 @@ impl<'a> Mesh<'a> {
 
     fn into_links(self) -> Result<Met, MeshError> {
         let notes = self.notes();
-        let pulse = Arc::new(self.pulse);
-        let link = |greeted: Greeted| {
-            let vital = Vital::new(pulse.clone(), greeted.peer);
-            greeted.into_link(&self.context, vital)
+        let heartbeats = Arc::new(self.heartbeats);
+        let link = |established: Established| {
+            let liveness = Liveness::new(heartbeats.clone(), established.session.peer);
+            established.into_link(&self.context, liveness)
         };
         let links = self.links.into_iter().flatten().map(link).collect::<Result<_, _>>()?;
         Ok(Met { links, notes })
@@ -218,11 +176,11 @@ impl<'a> Mesh<'a> {
     }
 
     fn accept_on(&mut self, socket: &TcpListener) -> Result<(), MeshError> {
-        while self.accepted.len() < GREETINGS_MAX {
+        while self.accepted.len() < HANDSHAKES_MAX {
             match socket.accept() {
                 Ok((stream, _)) if prepare(&stream).is_ok() => {
                     let handshake = Handshake::listen(&self.context, stream);
-                    self.accepted.push((handshake, Instant::now() + GREETING_MAX));
+                    self.accepted.push((handshake, Instant::now() + HANDSHAKE_MAX));
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -235,67 +193,67 @@ impl<'a> Mesh<'a> {
         Ok(())
     }
 
-    /// Starts the connections that are due and turns those that stand into greetings.
+    /// Starts the connections that are due and turns those that stand into handshakes.
     fn dial(&mut self) {
         let now = Instant::now();
         self.dials.iter_mut().for_each(|dial| dial.advance(&self.context, now));
     }
 
-    /// Moves every greeting as far as the bytes allow.
-    fn greet(&mut self) -> Result<(), MeshError> {
+    /// Moves every handshake as far as the bytes allow.
+    fn shake_hands(&mut self) -> Result<(), MeshError> {
         let now = Instant::now();
         let mut done = Vec::new();
         for dial in &mut self.dials {
-            done.extend(dial.greet(&self.context, now)?);
+            done.extend(dial.shake_hands(&self.context, now)?);
         }
         let mut at = 0;
         while at < self.accepted.len() {
             let (handshake, until) = &mut self.accepted[at];
             match handshake.step(&self.context) {
-                Step::Pending if now < *until + handshake.allowance() => at += 1,
+                Step::Pending if now < *until || handshake.is_confirmed() => at += 1,
                 Step::Pending | Step::Refused(Refused::Stranger(_)) => {
                     self.accepted.swap_remove(at);
                 }
-                Step::Done(greeted) => {
-                    done.push(*greeted);
+                Step::Done(established) => {
+                    done.push(*established);
                     self.accepted.swap_remove(at);
                 }
                 Step::Refused(Refused::Fatal(error)) => return Err(error),
             }
         }
-        done.into_iter().for_each(|greeted| self.keep(greeted));
+        done.into_iter().for_each(|established| self.keep(established));
         Ok(())
     }
 
     /// Keeps the first connection of each kind to a rank. A second one can only be a rank that was
     /// started twice; it finds its connection closed.
-    fn keep(&mut self, greeted: Greeted) {
-        let peer = greeted.peer;
+    fn keep(&mut self, established: Established) {
+        let Session { peer, purpose, .. } = established.session;
         if !self.config.is_peer(peer) {
             return;
         }
-        match greeted.purpose {
+        match purpose {
             Purpose::Link if self.links[peer].is_none() => {
-                if let Some(beats) = greeted.shm_beats(&self.context) {
-                    self.add_beats(peer, beats);
+                if let Some(channel) = established.shm_heartbeats(&self.context) {
+                    self.add_heartbeats(peer, channel);
                 } else if peer < self.config.rank {
                     let link = self.dials.iter().find(|dial| dial.peer == peer);
                     let addr = link.expect("a lower rank was dialed").addr();
-                    self.dials.push(Dial::new(peer, Purpose::Beats, &[addr]));
+                    self.dials.push(Dial::new(peer, Purpose::Heartbeats, &[addr]));
                 }
-                self.links[peer] = Some(greeted);
+                self.links[peer] = Some(established);
             }
-            Purpose::Beats if !self.has_beats[peer] => {
-                let beats = greeted.into_beats(&self.context);
-                self.add_beats(peer, beats);
+            Purpose::Heartbeats if !self.has_heartbeats[peer] => {
+                let channel = established.into_heartbeats(&self.context);
+                self.add_heartbeats(peer, channel);
             }
-            Purpose::Link | Purpose::Beats => {}
+            Purpose::Link | Purpose::Heartbeats => {}
         }
     }
 
-    fn add_beats(&mut self, peer: usize, beats: Box<dyn Channel>) {
-        self.has_beats[peer] = true;
-        self.pulse.add(peer, beats);
+    fn add_heartbeats(&mut self, peer: usize, channel: Box<dyn Channel>) {
+        self.has_heartbeats[peer] = true;
+        self.heartbeats.add(peer, channel);
     }
 
     fn missing(&self) -> MeshError {
@@ -317,7 +275,7 @@ impl<'a> Mesh<'a> {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
-    use crate::shm_object::ObjectName;
+    use crate::shm::ObjectName;
     use crate::{Encryption, HostId, Secret, Transport};
 
     #[test]

@@ -1,11 +1,14 @@
 //! The shared-memory transport: two rings, one for each direction, each with one producer and one
-//! consumer, and the TCP connection of the greeting for liveness and for waking a sleeper.
+//! consumer, and the TCP connection of the handshake for liveness and for waking a sleeper.
 //!
 //! A slot's sequence number is its ready flag: the producer writes the message, then stores the
-//! number (release); the consumer loads it (acquire) and finds the message behind it. So one cache
+//! number (release); the consumer loads it (acquire) and finds the message after it. So one cache
 //! line carries flag, length and epoch. The consumer counts what it has taken in a line of its
 //! own, which the producer reads only when the ring looks full. Messages are copied in and out:
 //! the other process can spoil bytes, never a Rust reference.
+
+mod object;
+mod ring;
 
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,12 +16,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+pub use object::unlink_leftovers;
+pub(crate) use object::{Mapping, ObjectName, sweep};
+pub(crate) use ring::{OBJECT_BYTES, Ring};
+
 use crate::error::Sticky;
 use crate::frame::{Header, Verdict};
-use crate::shm_object::Mapping;
-use crate::shm_ring::{Ring, SLOTS};
 use crate::socket::{close_gently, read_some, write_some};
-use crate::{Link, LinkError, LinkInfo, MESSAGE_BYTES_MAX, Vital};
+use crate::{Link, LinkError, LinkInfo, Liveness, MESSAGE_BYTES_MAX};
+use ring::RING_SLOTS;
 
 /// Polls without success between two looks at the TCP connection: a look costs about 0.3 us, 256
 /// polls at least 1 us of spinning, usually far more.
@@ -30,7 +36,7 @@ pub(crate) struct ShmLink {
     send: Producer,
     recv: Consumer,
     stream: TcpStream,
-    vital: Vital,
+    liveness: Liveness,
     idle_polls: u32,
     send_error: Sticky,
     recv_error: Sticky,
@@ -44,7 +50,7 @@ impl ShmLink {
         lower: bool,
         mapping: Arc<Mapping>,
         stream: TcpStream,
-        vital: Vital,
+        liveness: Liveness,
     ) -> Self {
         let ring = |first| Ring::new(&mapping, first);
         let (send, recv) = (Producer::new(ring(lower)), Consumer::new(ring(!lower)));
@@ -54,7 +60,7 @@ impl ShmLink {
             send,
             recv,
             stream,
-            vital,
+            liveness,
             idle_polls: 0,
             send_error: Sticky::default(),
             recv_error: Sticky::default(),
@@ -110,8 +116,8 @@ impl Link for ShmLink {
         self.info
     }
 
-    fn vital(&self) -> &Vital {
-        &self.vital
+    fn liveness(&self) -> &Liveness {
+        &self.liveness
     }
 
     fn message_bytes_max(&self) -> usize {
@@ -159,7 +165,7 @@ impl Link for ShmLink {
 
     fn arm(&mut self) -> Result<bool, LinkError> {
         // Old wake-up bytes would end the sleep at once. If the look finds the peer's end, the
-        // messages it left behind come first.
+        // messages that it sent before come first.
         let looked = self.look();
         self.recv.sleep();
         if self.recv_next()? {
@@ -196,7 +202,7 @@ impl Producer {
     }
 
     fn is_full(&mut self) -> bool {
-        let full = |consumed: u64| self.seq > consumed.saturating_add(SLOTS as u64);
+        let full = |consumed: u64| self.seq > consumed.saturating_add(RING_SLOTS as u64);
         if !full(self.consumed) {
             return false;
         }
@@ -248,7 +254,7 @@ impl Consumer {
 
     /// A slot not yet written again still holds the number of its last message, or 0.
     fn is_ready(&self, seq: u64) -> bool {
-        seq != self.seq.saturating_sub(SLOTS as u64)
+        seq != self.seq.saturating_sub(RING_SLOTS as u64)
     }
 
     /// Copies the next message out of the ring; `false` if there is none.
@@ -297,8 +303,6 @@ impl Consumer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm_object::ObjectName;
-    use crate::shm_ring::OBJECT_BYTES;
 
     const EPOCH: u64 = 7;
 
@@ -331,9 +335,9 @@ mod tests {
         let (mut producer, mut consumer, _) = ring(1);
         assert_eq!(take(&mut consumer), Ok(None));
         for round in 0..50u8 {
-            let held = 1 + round as usize % SLOTS;
+            let held = 1 + round as usize % RING_SLOTS;
             (0..held).for_each(|at| publish(&mut producer, &[round, at as u8], EPOCH));
-            assert_eq!(producer.is_full(), held == SLOTS);
+            assert_eq!(producer.is_full(), held == RING_SLOTS);
             for at in 0..held {
                 assert_eq!(take(&mut consumer), Ok(Some(vec![round, at as u8])));
             }
@@ -370,8 +374,8 @@ mod tests {
     #[test]
     fn a_slot_of_the_last_round_is_not_a_message() {
         let (mut producer, mut consumer, _) = ring(6);
-        (0..SLOTS).for_each(|_| publish(&mut producer, b"x", EPOCH));
-        (0..SLOTS).for_each(|_| assert!(take(&mut consumer).unwrap().is_some()));
+        (0..RING_SLOTS).for_each(|_| publish(&mut producer, b"x", EPOCH));
+        (0..RING_SLOTS).for_each(|_| assert!(take(&mut consumer).unwrap().is_some()));
         assert_eq!(take(&mut consumer), Ok(None));
     }
 
@@ -379,10 +383,10 @@ mod tests {
     fn a_count_that_runs_ahead_unlocks_no_more_slots_than_there_are() {
         let (mut producer, _consumer, ring) = ring(3);
         ring.consumed().store(u64::MAX, Ordering::Release);
-        (0..SLOTS).for_each(|_| publish(&mut producer, b"x", EPOCH));
+        (0..RING_SLOTS).for_each(|_| publish(&mut producer, b"x", EPOCH));
         // All sent messages count as taken, and not one more.
         assert!(!producer.is_full());
-        assert_eq!(producer.consumed, SLOTS as u64);
+        assert_eq!(producer.consumed, RING_SLOTS as u64);
     }
 
     #[test]

@@ -1,13 +1,10 @@
-//! One connection to a lower rank, from the first try to the end of its greeting.
+//! One connection to a lower rank, from the first try to the end of its handshake.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::MeshError;
-use crate::context::Context;
-use crate::greeted::Greeted;
-use crate::handshake::{Handshake, Refused, Step};
-use crate::hello::Purpose;
+use crate::handshake::{Context, Established, Handshake, Purpose, Refused, Step};
 use crate::socket::{connect_result, prepare, start_connect};
 
 /// Between two rounds of tries at a rank's addresses: doubled each time, so that a rank that starts
@@ -17,9 +14,9 @@ const REDIAL_MAX: Duration = Duration::from_millis(200);
 
 /// How long one of several addresses may take to answer before the next is tried: a lost packet of
 /// a connection is sent again after a second.
-pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(2);
+const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-pub(crate) struct Dial {
+pub(super) struct Dial {
     pub peer: usize,
     pub purpose: Purpose,
     /// The rank's addresses, the best first, with the last that was heard there.
@@ -35,7 +32,7 @@ pub(crate) struct Dial {
 enum Attempt {
     Waiting { until: Instant },
     Connecting(TcpStream),
-    Greeting(Box<Handshake>),
+    Handshake(Box<Handshake>),
     Done,
 }
 
@@ -81,12 +78,12 @@ impl Dial {
     fn silence(&self) -> Option<&'static str> {
         match self.attempt {
             Attempt::Connecting(_) => Some("does not answer"),
-            Attempt::Greeting(_) => Some("does not answer the greeting"),
+            Attempt::Handshake(_) => Some("does not answer the handshake"),
             Attempt::Waiting { .. } | Attempt::Done => None,
         }
     }
 
-    /// Starts the connection if it is due, and turns one that stands into a greeting.
+    /// Starts the connection if it is due, and turns one that stands into a handshake.
     pub fn advance(&mut self, context: &Context, now: Instant) {
         let next = match std::mem::replace(&mut self.attempt, Attempt::Done) {
             Attempt::Waiting { until } if now >= until => {
@@ -97,7 +94,7 @@ impl Dial {
                 None => Ok(Attempt::Connecting(stream)),
                 Some(connected) => connected.and_then(|()| prepare(&stream)).map(|()| {
                     let handshake = Handshake::dial(context, stream, self.peer, self.purpose);
-                    Attempt::Greeting(Box::new(handshake))
+                    Attempt::Handshake(Box::new(handshake))
                 }),
             },
             other => Ok(other),
@@ -113,22 +110,26 @@ impl Dial {
     }
 
     fn is_answered(&self) -> bool {
-        matches!(&self.attempt, Attempt::Greeting(handshake) if handshake.is_answered())
+        matches!(&self.attempt, Attempt::Handshake(handshake) if handshake.is_answered())
     }
 
-    /// Moves the greeting as far as the bytes allow; what it ends with.
+    /// Moves the handshake as far as the bytes allow; what it ends with.
     ///
     /// # Errors
     /// The right rank came, and there is no point in waiting.
-    pub fn greet(&mut self, context: &Context, now: Instant) -> Result<Option<Greeted>, MeshError> {
-        let Attempt::Greeting(handshake) = &mut self.attempt else {
+    pub fn shake_hands(
+        &mut self,
+        context: &Context,
+        now: Instant,
+    ) -> Result<Option<Established>, MeshError> {
+        let Attempt::Handshake(handshake) = &mut self.attempt else {
             return Ok(None);
         };
         match handshake.step(context) {
             Step::Pending => {}
-            Step::Done(greeted) => {
+            Step::Done(established) => {
                 self.attempt = Attempt::Done;
-                return Ok(Some(*greeted));
+                return Ok(Some(*established));
             }
             Step::Refused(Refused::Stranger(reason)) => self.retry(now, reason),
             Step::Refused(Refused::Fatal(error)) => return Err(error),
