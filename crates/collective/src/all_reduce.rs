@@ -2,19 +2,18 @@
 
 use std::ops::Range;
 
-use crate::exchange::{Expect, Payload};
+use crate::payload::{Expect, Payload, Slices, bytes_of, expect_elements};
+use crate::plan::chunk;
+use crate::scratch::grown;
 use crate::wire::{Op, get_f32, put_f32};
-use crate::{Algorithm, CollectiveError, Group, ReducePlan, Wire};
-
-/// Chunks of the two-phase algorithm end at multiples of this many elements: a cache line.
-pub(crate) const CHUNK_STEP: usize = 16;
+use crate::{Algorithm, CollectiveError, Group, ReducePlan};
 
 impl Group {
     /// Adds the parts of all ranks in the order of the summation tree.
     ///
     /// `parts`: `[plan.parts(rank), len]` f32, this rank's sums of its subtrees from left to right.
     /// `total`: `[len]` f32, on return the sum over all leaves, bit-identical on every rank and,
-    /// but for [`Wire::Q8`], to what one machine alone computes.
+    /// but for [`crate::Wire::Q8`], to what one machine alone computes.
     pub fn all_reduce(
         &mut self,
         plan: &ReducePlan,
@@ -27,53 +26,14 @@ impl Group {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         let scratch_here = &mut scratch;
-        let done = match (self.choose(plan, total.len()), self.wire()) {
-            (Algorithm::Ring, _) => self.ring_all_reduce(plan, parts, total, scratch_here),
-            (Algorithm::TwoPhase, Wire::F32) => self.two_phase(plan, parts, total, scratch_here),
-            (Algorithm::TwoPhase, Wire::Q8) => {
-                self.coded_two_phase(plan, parts, total, scratch_here)
-            }
-            (_, Wire::F32) => self.one_shot(plan, parts, total, scratch_here),
-            (_, Wire::Q8) => self.coded_one_shot(plan, parts, total, scratch_here),
+        let done = match self.choose(plan, total.len()) {
+            Algorithm::Ring => self.ring_all_reduce(plan, parts, total, scratch_here),
+            _ if self.is_quantised() => self.quantised_all_reduce(plan, parts, total, scratch_here),
+            Algorithm::TwoPhase => self.two_phase(plan, parts, total, scratch_here),
+            Algorithm::Auto | Algorithm::OneShot => self.one_shot(plan, parts, total, scratch_here),
         };
         self.scratch = scratch;
         done
-    }
-
-    /// Adds the parts of all ranks as [`Group::all_reduce`] does, and leaves to each rank its chunk
-    /// of the total, [`Group::chunk`].
-    ///
-    /// `parts`: `[plan.parts(rank), len]` f32. `own`: `[chunk(rank, len).len()]` f32.
-    pub fn reduce_scatter(
-        &mut self,
-        plan: &ReducePlan,
-        parts: &[f32],
-        len: usize,
-        own: &mut [f32],
-    ) -> Result<(), CollectiveError> {
-        self.check_parts(plan, parts, len)?;
-        let (what, given, expected) =
-            ("elements of this rank's chunk", own.len(), self.chunk(self.rank(), len).len());
-        if given != expected {
-            return Err(CollectiveError::Length { what, given, expected });
-        }
-        if len == 0 {
-            return Ok(());
-        }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let reduced = match self.is_sparse() || self.options().algorithm == Algorithm::Ring {
-            true => self.ring_reduce(plan, parts, len, &mut scratch),
-            false => self.scatter(plan, parts, len, 0..len, &mut scratch),
-        };
-        let done = reduced.map(|sums| own.copy_from_slice(sums));
-        self.scratch = scratch;
-        done
-    }
-
-    /// The elements of a vector of `len` that `rank` has after a reduce-scatter: about as many for
-    /// each rank, in order of rank, from multiples of a cache line on.
-    pub fn chunk(&self, rank: usize, len: usize) -> Range<usize> {
-        chunk(rank, self.ranks(), len)
     }
 
     fn check_parts(
@@ -93,11 +53,6 @@ impl Group {
             }
         }
         Ok(())
-    }
-
-    /// What values are on the wire; a rank alone has none.
-    fn wire(&self) -> Wire {
-        if self.ranks() == 1 { Wire::F32 } else { self.options().wire }
     }
 
     fn one_shot(
@@ -161,32 +116,8 @@ impl Group {
     }
 }
 
-/// The elements of a vector of `len` that `rank` finishes.
-pub(crate) fn chunk(rank: usize, ranks: usize, len: usize) -> Range<usize> {
-    let steps = len.div_ceil(CHUNK_STEP);
-    let border = |rank: usize| (steps * rank / ranks * CHUNK_STEP).min(len);
-    border(rank)..border(rank + 1)
-}
-
 fn scale(range: Range<usize>, by: usize) -> Range<usize> {
     range.start * by..range.end * by
-}
-
-/// The first `len` elements of `scratch`, which grows if it must.
-pub(crate) fn grown(scratch: &mut Vec<f32>, len: usize) -> &mut [f32] {
-    if scratch.len() < len {
-        scratch.resize(len, 0.0);
-    }
-    &mut scratch[..len]
-}
-
-/// `Some(bytes)`, or `None` where there is nothing to send.
-pub(crate) fn bytes_of(elements: usize) -> Option<usize> {
-    (elements > 0).then_some(4 * elements)
-}
-
-pub(crate) fn expect_elements(elements: usize) -> Expect {
-    bytes_of(elements).map_or(Expect::Nothing, Expect::Bytes)
 }
 
 /// All own parts to everyone, everyone's parts to their places.
@@ -257,55 +188,5 @@ impl Payload for Scatter<'_> {
     fn store(&mut self, peer: usize, offset: usize, _total: usize, bytes: &[u8]) {
         let start = self.plan.places(peer).start * self.chunk_len + offset / 4;
         get_f32(bytes, &mut self.vectors[start..start + bytes.len() / 4]);
-    }
-}
-
-/// One vector of which every rank holds a slice: the own slice to everyone, theirs to their places.
-pub(crate) struct Slices<'a, F> {
-    vector: &'a mut [f32],
-    slice: F,
-    rank: usize,
-}
-
-impl<'a, F: Fn(usize) -> Range<usize>> Slices<'a, F> {
-    /// `slice`: by rank, its elements of `vector`.
-    pub fn new(vector: &'a mut [f32], slice: F, rank: usize) -> Self {
-        Slices { vector, slice, rank }
-    }
-}
-
-impl<F: Fn(usize) -> Range<usize>> Payload for Slices<'_, F> {
-    fn outgoing(&self, _peer: usize) -> Option<usize> {
-        bytes_of((self.slice)(self.rank).len())
-    }
-
-    fn fill(&mut self, _peer: usize, offset: usize, bytes: &mut [u8]) {
-        let start = (self.slice)(self.rank).start + offset / 4;
-        put_f32(bytes, &self.vector[start..start + bytes.len() / 4]);
-    }
-
-    fn incoming(&self, peer: usize) -> Expect {
-        expect_elements((self.slice)(peer).len())
-    }
-
-    fn store(&mut self, peer: usize, offset: usize, _total: usize, bytes: &[u8]) {
-        let start = (self.slice)(peer).start + offset / 4;
-        get_f32(bytes, &mut self.vector[start..start + bytes.len() / 4]);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chunks_cover_the_vector_once_and_in_order() {
-        for len in [1, 15, 16, 17, 100, 2048, 4097] {
-            for ranks in 1..=16 {
-                let chunks: Vec<_> = (0..ranks).map(|rank| chunk(rank, ranks, len)).collect();
-                assert_eq!((chunks[0].start, chunks[ranks - 1].end), (0, len));
-                assert!(chunks.windows(2).all(|pair| pair[0].end == pair[1].start));
-            }
-        }
     }
 }

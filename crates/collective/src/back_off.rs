@@ -21,6 +21,9 @@ const NAP_MAX: Duration = Duration::from_millis(1);
 /// A rank that waits looks this often whether the ranks that it does not wait for are still there.
 const CHECK: Duration = Duration::from_millis(100);
 
+/// An idle rank looks at the abort flag this often. Data and a lost root wake it at once.
+pub(crate) const IDLE_LOOK: Duration = Duration::from_millis(5);
+
 /// One wait; [`reset`](BackOff::reset) whenever something has moved.
 pub(crate) struct BackOff<'a> {
     abort: &'a AtomicBool,
@@ -35,7 +38,7 @@ pub(crate) struct BackOff<'a> {
 
 /// What a pause has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum Phase {
     /// Polled again at once.
     Spinning,
     /// Let another thread run in between.
@@ -60,22 +63,22 @@ impl<'a> BackOff<'a> {
     }
 
     /// Pauses once between two polls that found nothing. An error if the abort flag is up.
-    pub fn pause(&mut self) -> Result<Stage, CollectiveError> {
+    pub fn pause(&mut self) -> Result<Phase, CollectiveError> {
         self.polls = self.polls.wrapping_add(1);
-        let mut stage = self.stage();
-        if stage != Stage::Spinning || self.polls.is_multiple_of(POLLS_PER_LOOK) {
+        let mut phase = self.phase();
+        if phase != Phase::Spinning || self.polls.is_multiple_of(POLLS_PER_LOOK) {
             if self.abort.load(Ordering::Relaxed) {
                 return Err(CollectiveError::Aborted);
             }
             self.waited = self.started.get_or_insert_with(Instant::now).elapsed();
-            stage = self.stage();
+            phase = self.phase();
         }
-        match stage {
-            Stage::Spinning => std::hint::spin_loop(),
-            Stage::Yielding => std::thread::yield_now(),
-            Stage::Sleeping => {}
+        match phase {
+            Phase::Spinning => std::hint::spin_loop(),
+            Phase::Yielding => std::thread::yield_now(),
+            Phase::Sleeping => {}
         }
-        Ok(stage)
+        Ok(phase)
     }
 
     /// Whether it is time to look at all links, those included that are not waited for.
@@ -92,13 +95,13 @@ impl<'a> BackOff<'a> {
         (self.waited / 20).clamp(NAP_MIN, NAP_MAX)
     }
 
-    fn stage(&self) -> Stage {
+    fn phase(&self) -> Phase {
         if self.waited < self.spin {
-            Stage::Spinning
+            Phase::Spinning
         } else if self.waited < self.spin + YIELD_MAX {
-            Stage::Yielding
+            Phase::Yielding
         } else {
-            Stage::Sleeping
+            Phase::Sleeping
         }
     }
 }
@@ -112,12 +115,12 @@ mod tests {
         let abort = AtomicBool::new(false);
         let mut back_off = BackOff::new(&abort, Duration::from_micros(200));
         for _ in 0..2 {
-            assert_eq!(back_off.pause(), Ok(Stage::Spinning));
-            let mut stages = vec![Stage::Spinning];
-            while stages.last() != Some(&Stage::Sleeping) {
-                stages.push(back_off.pause().unwrap());
+            assert_eq!(back_off.pause(), Ok(Phase::Spinning));
+            let mut phases = vec![Phase::Spinning];
+            while phases.last() != Some(&Phase::Sleeping) {
+                phases.push(back_off.pause().unwrap());
             }
-            assert!(stages.is_sorted_by_key(|stage| *stage as u8), "{stages:?}");
+            assert!(phases.is_sorted_by_key(|phase| *phase as u8), "{phases:?}");
             assert!(back_off.waited() >= YIELD_MAX);
             assert!((NAP_MIN..=NAP_MAX).contains(&back_off.nap()));
             back_off.reset();
@@ -139,10 +142,10 @@ mod tests {
     }
 
     #[test]
-    fn an_overloaded_machine_yields_from_the_start_and_abort_ends_every_stage() {
+    fn an_overloaded_machine_yields_from_the_start_and_abort_ends_every_phase() {
         let abort = AtomicBool::new(false);
         let mut back_off = BackOff::new(&abort, Duration::ZERO);
-        assert_eq!(back_off.pause(), Ok(Stage::Yielding));
+        assert_eq!(back_off.pause(), Ok(Phase::Yielding));
         abort.store(true, Ordering::Relaxed);
         assert_eq!(back_off.pause(), Err(CollectiveError::Aborted));
         let mut spinning = BackOff::new(&abort, Duration::from_secs(9));

@@ -63,6 +63,12 @@ impl CollectiveError {
         }
     }
 
+    /// For `rank`, which is alive, but from which nothing came for too long.
+    pub(crate) fn late(rank: usize, waited: Duration, wait_max: Duration) -> Self {
+        let (waited_ms, limit_ms) = (waited.as_millis() as u64, wait_max.as_millis() as u64);
+        CollectiveError::Late { rank, waited_ms, limit_ms }
+    }
+
     /// A rank that wakes up to find the others gone was the one that they gave up.
     pub(crate) fn unless_own_fault(self, own_standstill: Option<Duration>) -> Self {
         match (own_standstill, self.rank()) {

@@ -4,272 +4,65 @@
 //! sends, so no order of ranks can deadlock it. Payloads longer than a message are cut into
 //! messages, which pipeline through the links' slots.
 
-use link::Link;
+use crate::back_off::{BackOff, Phase};
+use crate::group::check_silence;
+use crate::lane::Lane;
+use crate::payload::{InStage, Payload};
+use crate::wire::Op;
+use crate::{CollectiveError, Group, pipe};
 
-use crate::CollectiveError;
-use crate::back_off::{BackOff, Stage};
-use crate::farewell;
-use crate::patience::{Patience, check_signs, late};
-use crate::pipe::{self, Pipe};
-use crate::wire::{HEADER_BYTES, Header, Op};
-
-/// What a rank expects from a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expect {
-    Nothing,
-    /// A payload of just so many bytes (0 is a message too).
-    Bytes(usize),
-    /// A payload of a length that only its sender knows.
-    AtMost(usize),
-}
-
-/// The payloads of one collective, as bytes. `peer` is a rank.
-pub(crate) trait Payload {
-    /// Bytes to send to `peer`; `None` for no message, `Some(0)` for an empty one.
-    fn outgoing(&self, peer: usize) -> Option<usize>;
-
-    /// Writes the payload for `peer` from byte `offset` on; fills `bytes`.
-    fn fill(&mut self, peer: usize, offset: usize, bytes: &mut [u8]);
-
-    fn incoming(&self, peer: usize) -> Expect;
-
-    /// Takes in `bytes` of the payload from `peer`, which stand at `offset` of its `total`.
-    fn store(&mut self, peer: usize, offset: usize, total: usize, bytes: &[u8]);
-}
-
-/// A payload among the ranks of one stage, which count from the stage's first.
-pub(crate) struct InStage<'a, P> {
-    pub first: usize,
-    pub payload: &'a mut P,
-}
-
-impl<P: Payload> Payload for InStage<'_, P> {
-    fn outgoing(&self, peer: usize) -> Option<usize> {
-        self.payload.outgoing(peer - self.first)
-    }
-
-    fn fill(&mut self, peer: usize, offset: usize, bytes: &mut [u8]) {
-        self.payload.fill(peer - self.first, offset, bytes);
-    }
-
-    fn incoming(&self, peer: usize) -> Expect {
-        self.payload.incoming(peer - self.first)
-    }
-
-    fn store(&mut self, peer: usize, offset: usize, total: usize, bytes: &[u8]) {
-        self.payload.store(peer - self.first, offset, total, bytes);
-    }
-}
-
-/// A link and how far the running collective has come on it.
-pub(crate) struct Lane {
-    pub link: Box<dyn Link>,
-    pub peer: usize,
-    send: Sending,
-    recv: Receiving,
-}
-
-enum Sending {
-    /// Bytes sent of the payload's.
-    Payload {
-        sent: usize,
-        total: usize,
-    },
-    /// All committed, not all pushed out.
-    Flushing,
-    Done,
-}
-
-enum Receiving {
-    /// Bytes received; `total` is known from the first message on.
-    Payload {
-        received: usize,
-        total: Option<usize>,
-    },
-    Done,
-}
-
-impl Lane {
-    pub fn new(link: Box<dyn Link>) -> Self {
-        let peer = link.info().peer;
-        Lane { link, peer, send: Sending::Done, recv: Receiving::Done }
-    }
-
-    pub fn start(&mut self, payload: &impl Payload) {
-        self.send = match payload.outgoing(self.peer) {
-            None => Sending::Done,
-            Some(total) => Sending::Payload { sent: 0, total },
-        };
-        self.recv = match payload.incoming(self.peer) {
-            Expect::Nothing => Receiving::Done,
-            _ => Receiving::Payload { received: 0, total: None },
-        };
-    }
-
-    /// Sends one message if a slot is free; `true` if something moved.
-    pub fn advance_send(
+impl Group {
+    /// Runs one collective on all links of the stage.
+    pub(crate) fn exchange(
         &mut self,
         op: Op,
         payload: &mut impl Payload,
-    ) -> Result<bool, CollectiveError> {
-        match &mut self.send {
-            Sending::Done => Ok(false),
-            Sending::Flushing => {
-                let done = self.link.progress()?;
-                if done {
-                    self.send = Sending::Done;
-                }
-                Ok(done)
+    ) -> Result<(), CollectiveError> {
+        self.check()?;
+        let done = self.run(op, payload);
+        self.keep(done)
+    }
+
+    /// Runs it to its end on all lanes, and takes in what comes through pipes meanwhile.
+    fn run(&mut self, op: Op, payload: &mut impl Payload) -> Result<(), CollectiveError> {
+        let Group { first, lanes, pipes, options, .. } = self;
+        let payload = &mut InStage { first: *first, payload };
+        for lane in lanes.iter_mut() {
+            lane.start(payload);
+        }
+        let mut back_off = BackOff::new(&self.abort, self.spin);
+        loop {
+            let mut moved = false;
+            // Sends first: others wait for them, while our own receives wait for others.
+            for lane in lanes.iter_mut().filter(|lane| lane.is_sending()) {
+                moved |= lane.advance_send(op, payload)?;
             }
-            Sending::Payload { sent, total } => {
-                let (total, len_max) = (*total, self.link.message_bytes_max());
-                let len = (total - *sent).min(len_max - HEADER_BYTES);
-                let Some(slot) = self.link.poll_send()? else {
-                    return Ok(false);
-                };
-                let (header, bytes) = slot.split_at_mut(HEADER_BYTES);
-                header.copy_from_slice(&Header { op, total: total as u64 }.encode());
-                payload.fill(self.peer, *sent, &mut bytes[..len]);
-                self.link.commit(HEADER_BYTES + len)?;
-                *sent += len;
-                if *sent == total {
-                    let done = self.link.progress()?;
-                    self.send = if done { Sending::Done } else { Sending::Flushing };
-                }
-                Ok(true)
+            for lane in lanes.iter_mut().filter(|lane| lane.is_receiving()) {
+                moved |= lane.advance_recv(op, payload)?;
             }
-        }
-    }
-
-    /// Takes in one message if one is here; `true` if something moved.
-    fn advance_recv(
-        &mut self,
-        op: Op,
-        payload: &mut impl Payload,
-    ) -> Result<bool, CollectiveError> {
-        let Receiving::Payload { received, total } = &mut self.recv else {
-            return Ok(false);
-        };
-        let Some(message) = self.link.poll_recv()? else {
-            return Ok(false);
-        };
-        let expect = payload.incoming(self.peer);
-        let (total_there, bytes) = admit(self.peer, op, expect, *total, *received, message)?;
-        payload.store(self.peer, *received, total_there, bytes);
-        *received += bytes.len();
-        *total = Some(total_there);
-        if *received == total_there {
-            self.recv = Receiving::Done;
-        }
-        self.link.consume();
-        Ok(true)
-    }
-
-    /// Looks whether the peer is still there. It may have said farewell while nothing was due from
-    /// it; what else has come stays where it is.
-    pub fn check(&mut self) -> Result<(), CollectiveError> {
-        let message = self.link.poll_recv()?.and_then(Header::decode);
-        if let Some((Header { op: Op::Farewell, .. }, payload)) = message {
-            return Err(farewell::hear(self.peer, payload));
-        }
-        Ok(self.link.check()?)
-    }
-
-    fn is_receiving(&self) -> bool {
-        !matches!(self.recv, Receiving::Done)
-    }
-
-    pub fn is_sending(&self) -> bool {
-        !matches!(self.send, Sending::Done)
-    }
-}
-
-/// Checks that a message is the next of what is due from `peer`, and returns the payload's whole
-/// length and this message's share of it.
-pub(crate) fn admit(
-    peer: usize,
-    op: Op,
-    expect: Expect,
-    total: Option<usize>,
-    received: usize,
-    message: &[u8],
-) -> Result<(usize, &[u8]), CollectiveError> {
-    let mismatch =
-        |expected: String, found: String| CollectiveError::Mismatch { rank: peer, expected, found };
-    let Some((header, bytes)) = Header::decode(message) else {
-        let found = format!("{} bytes that are no message of this version", message.len());
-        return Err(mismatch(format!("{op:?}"), found));
-    };
-    if header.op == Op::Farewell {
-        return Err(farewell::hear(peer, bytes));
-    }
-    if header.op != op {
-        return Err(mismatch(format!("{op:?}"), format!("{:?}", header.op)));
-    }
-    let too_long =
-        |bytes_max| CollectiveError::TooLong { what: "a message", bytes: header.total, bytes_max };
-    let due = match (total, expect) {
-        (Some(total), _) | (None, Expect::Bytes(total)) => total,
-        (None, Expect::AtMost(bytes_max)) => {
-            let total = usize::try_from(header.total).map_err(|_| too_long(bytes_max))?;
-            if total > bytes_max {
-                return Err(too_long(bytes_max));
+            if lanes.iter().all(|lane| !lane.is_sending() && !lane.is_receiving()) {
+                return Ok(());
             }
-            total
-        }
-        (None, Expect::Nothing) => 0,
-    };
-    if header.total != due as u64 {
-        return Err(mismatch(format!("{op:?} of {due} bytes"), format!("{} bytes", header.total)));
-    }
-    // An empty share of a longer payload would be a peer that never finishes.
-    if bytes.len() > due - received || (bytes.is_empty() && due > 0) {
-        let found = format!("{} bytes in one message", bytes.len());
-        return Err(mismatch(format!("{op:?} with {} bytes to come", due - received), found));
-    }
-    Ok((due, bytes))
-}
-
-/// Runs one collective to its end on all lanes, and takes in what comes through pipes meanwhile.
-pub(crate) fn exchange(
-    lanes: &mut [Lane],
-    pipes: &mut [Pipe],
-    patience: &Patience<'_>,
-    op: Op,
-    payload: &mut impl Payload,
-) -> Result<(), CollectiveError> {
-    for lane in lanes.iter_mut() {
-        lane.start(payload);
-    }
-    let options = patience.options;
-    let mut back_off = BackOff::new(patience.abort, patience.spin);
-    loop {
-        let mut moved = false;
-        // Sends first: others wait for them, while our own receives wait for others.
-        for lane in lanes.iter_mut().filter(|lane| lane.is_sending()) {
-            moved |= lane.advance_send(op, payload)?;
-        }
-        for lane in lanes.iter_mut().filter(|lane| lane.is_receiving()) {
-            moved |= lane.advance_recv(op, payload)?;
-        }
-        if lanes.iter().all(|lane| !lane.is_sending() && !lane.is_receiving()) {
-            return Ok(());
-        }
-        if moved {
-            back_off.reset();
-            continue;
-        }
-        pipe::drain(pipes, options.bytes_max)?;
-        let stage = back_off.pause()?;
-        if stage == Stage::Spinning {
-            continue;
-        }
-        check_signs(lanes, pipes, options.silence_max)?;
-        if back_off.waited() >= options.wait_max {
-            return Err(late(waited_for(lanes), back_off.waited(), options.wait_max));
-        }
-        if stage == Stage::Sleeping {
-            std::thread::sleep(back_off.nap());
+            if moved {
+                back_off.reset();
+                continue;
+            }
+            pipe::drain(pipes, options.bytes_max)?;
+            let phase = back_off.pause()?;
+            if phase == Phase::Spinning {
+                continue;
+            }
+            check_silence(lanes, pipes, options.silence_max)?;
+            if back_off.waited() >= options.wait_max {
+                return Err(CollectiveError::late(
+                    waited_for(lanes),
+                    back_off.waited(),
+                    options.wait_max,
+                ));
+            }
+            if phase == Phase::Sleeping {
+                std::thread::sleep(back_off.nap());
+            }
         }
     }
 }
@@ -279,63 +72,4 @@ fn waited_for(lanes: &[Lane]) -> usize {
     let owes = lanes.iter().find(|lane| lane.is_receiving());
     let stuck = owes.or_else(|| lanes.iter().find(|lane| lane.is_sending()));
     stuck.expect("a wait is for somebody").peer
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn message(op: Op, total: u64, len: usize) -> Vec<u8> {
-        let mut message = Header { op, total }.encode().to_vec();
-        message.resize(HEADER_BYTES + len, 7);
-        message
-    }
-
-    #[test]
-    fn only_what_is_due_is_admitted() {
-        use Expect::{AtMost, Bytes};
-        // Expected, known total and received so far; total and bytes in the message; admitted?
-        for (expect, known, received, total, len, good) in [
-            (Bytes(10), None, 0, 10, 10, true),
-            (Bytes(10), None, 0, 10, 4, true),
-            (Bytes(10), Some(10), 4, 10, 6, true),
-            (Bytes(0), None, 0, 0, 0, true),
-            (AtMost(10), None, 0, 10, 3, true),
-            (AtMost(10), None, 0, 0, 0, true),
-            (Bytes(10), None, 0, 11, 10, false),
-            (Bytes(10), None, 0, 10, 11, false),
-            (Bytes(10), None, 0, 10, 0, false),
-            (Bytes(10), Some(10), 4, 10, 7, false),
-            (AtMost(10), None, 0, 11, 3, false),
-            (AtMost(10), None, 0, u64::MAX, 3, false),
-            (AtMost(10), Some(8), 4, 9, 1, false),
-            (AtMost(10), Some(8), 4, 8, 5, false),
-        ] {
-            let message = message(Op::Gather, total, len);
-            let end = admit(1, Op::Gather, expect, known, received, &message);
-            assert_eq!(end.is_ok(), good, "{expect:?} {known:?} {received} {total} {len}: {end:?}");
-            let other_step = admit(1, Op::Send, expect, known, received, &message);
-            assert!(matches!(other_step, Err(CollectiveError::Mismatch { rank: 1, .. })));
-        }
-    }
-
-    proptest! {
-        /// Whatever a peer sends, at most what was expected is taken.
-        #[test]
-        fn no_message_makes_a_rank_panic_or_take_too_much(
-            message in prop::collection::vec(any::<u8>(), 0..64),
-            received in 0usize..40,
-            limit in 0usize..40,
-            first: bool,
-        ) {
-            let known = (!first).then_some(limit.max(received));
-            let received = if first { 0 } else { received };
-            let end = admit(1, Op::Broadcast, Expect::AtMost(limit), known, received, &message);
-            if let Ok((total, bytes)) = end {
-                prop_assert!(received + bytes.len() <= total);
-                prop_assert!(total <= limit.max(received));
-            }
-        }
-    }
 }

@@ -7,14 +7,10 @@ use std::time::Duration;
 
 use link::{Link, LinkInfo};
 
-use crate::coded::Coded;
-use crate::exchange::{InStage, Lane, Payload, exchange};
-use crate::farewell;
+use crate::lane::Lane;
 use crate::options::SPIN;
-use crate::patience::{Patience, check_signs};
 use crate::pipe::Pipe;
-use crate::wire::Op;
-use crate::{CollectiveError, Options, Speed};
+use crate::{CollectiveError, Options, Speed, goodbye};
 
 /// One rank of an epoch.
 ///
@@ -29,7 +25,7 @@ pub struct Group {
     /// Within the stage.
     rank: usize,
     /// The epoch's number of the stage's first rank.
-    first: usize,
+    pub(crate) first: usize,
     /// Ranks of the stage.
     ranks: usize,
     /// To the other ranks of the stage, in order; to its neighbours at least.
@@ -41,10 +37,9 @@ pub struct Group {
     pub(crate) spin: Duration,
     /// Room for the parts of an all-reduce; grows to the largest and stays.
     pub(crate) scratch: Vec<f32>,
-    /// Room for two messages on their way round the ring; they grow and stay, too.
-    pub(crate) passing: [Vec<u8>; 2],
-    /// Room for coded values, if they are asked for.
-    pub(crate) coded: Coded,
+    /// Room for the quantised values that leave and that come, if they are asked for; it grows and
+    /// stays, too.
+    pub(crate) quantised: [Vec<u8>; 2],
     /// What was measured of the links.
     pub(crate) speed: Option<Speed>,
     failed: Option<CollectiveError>,
@@ -60,14 +55,15 @@ impl Group {
         options: Options,
     ) -> Result<Self, CollectiveError> {
         let ranks = links.len() + 1;
-        Self::with_neighbours(rank, ranks, 0..ranks, links, abort, options)
+        Self::in_stage(rank, ranks, 0..ranks, links, abort, options)
     }
 
-    /// As [`Group::new`] and [`Group::with_stage`], for a graph in which not every pair of `ranks`
-    /// has a link: within the stage each rank has one to the rank before it and to the one after,
-    /// the last and the first being neighbours, and to no other; all collectives then go round that
-    /// ring. To ranks of other stages there is a link where one is needed.
-    pub fn with_neighbours(
+    /// As [`Group::new`], with collectives among the ranks of one `stage` of all `ranks`.
+    ///
+    /// Not every two of them need a link. Within the stage each rank has one to all others, or to
+    /// the rank before it and the one after alone, the last and the first being neighbours; then all
+    /// collectives go round that ring. To ranks of other stages there is a link where one is needed.
+    pub fn in_stage(
         rank: usize,
         ranks: usize,
         stage: Range<usize>,
@@ -102,33 +98,10 @@ impl Group {
             options,
             spin,
             scratch: Vec::new(),
-            passing: [Vec::new(), Vec::new()],
-            coded: Coded::default(),
+            quantised: [Vec::new(), Vec::new()],
             speed: None,
             failed: None,
         })
-    }
-
-    /// Narrows the collectives to the ranks of one stage; the links to all others become pipes.
-    ///
-    /// # Errors
-    /// This rank is not one of the stage's, or the stage has ranks that do not exist.
-    pub fn with_stage(mut self, stage: Range<usize>) -> Result<Self, CollectiveError> {
-        let (rank, ranks) = (self.rank, self.ranks());
-        if !stage.contains(&rank) || stage.end > ranks {
-            return Err(CollectiveError::Links { rank, problem: "is outside its own stage" });
-        }
-        if self.is_sparse() {
-            return Err(CollectiveError::Links { rank, problem: "lacks links that stages need" });
-        }
-        let lanes = std::mem::take(&mut self.lanes).into_iter();
-        let (lanes, others): (Vec<_>, Vec<_>) = lanes.partition(|lane| stage.contains(&lane.peer));
-        self.rank = rank - stage.start;
-        self.first = stage.start;
-        self.ranks = stage.len();
-        self.lanes = lanes;
-        self.pipes = others.into_iter().map(Pipe::new).collect();
-        Ok(self)
     }
 
     /// This rank's place in its stage.
@@ -167,19 +140,6 @@ impl Group {
         self.keep(checked)
     }
 
-    /// Runs one collective on all links of the stage.
-    pub(crate) fn exchange(
-        &mut self,
-        op: Op,
-        payload: &mut impl Payload,
-    ) -> Result<(), CollectiveError> {
-        self.check()?;
-        let patience = Patience { abort: &self.abort, spin: self.spin, options: &self.options };
-        let mut payload = InStage { first: self.first, payload };
-        let done = exchange(&mut self.lanes, &mut self.pipes, &patience, op, &mut payload);
-        self.keep(done)
-    }
-
     /// The first error, if there was one.
     pub(crate) fn check(&self) -> Result<(), CollectiveError> {
         self.failed.clone().map_or(Ok(()), Err)
@@ -194,8 +154,10 @@ impl Group {
             let own_standstill = self.own_standstill();
             let pipes = self.pipes.iter_mut().map(|pipe| &mut pipe.lane);
             let mut lanes: Vec<_> = self.lanes.iter_mut().chain(pipes).collect();
-            let error = farewell::last_words(&mut lanes, error).unless_own_fault(own_standstill);
-            farewell::say(&mut lanes, &error);
+            let error = last_said(&mut lanes, error).unless_own_fault(own_standstill);
+            let message = goodbye::encode(&error);
+            let others = lanes.iter_mut().filter(|lane| Some(lane.peer) != error.rank());
+            others.for_each(|lane| lane.say_goodbye(&message));
             self.failed = Some(error.clone());
             error
         })
@@ -216,7 +178,7 @@ impl Group {
 
     /// Looks whether every rank is still there.
     pub(crate) fn check_links(&mut self) -> Result<(), CollectiveError> {
-        check_signs(&self.lanes, &self.pipes, self.options.silence_max)?;
+        check_silence(&self.lanes, &self.pipes, self.options.silence_max)?;
         let pipes = self.pipes.iter_mut().map(|pipe| &mut pipe.lane);
         self.lanes.iter_mut().chain(pipes).try_for_each(Lane::check)
     }
@@ -226,6 +188,25 @@ impl Group {
         let pipes = self.pipes.iter().map(|pipe| &pipe.lane);
         self.lanes.iter().chain(pipes).find_map(|lane| lane.link.liveness().own_standstill())
     }
+}
+
+/// An error if any rank is silent, even one that is not waited for: the others wait for it.
+pub(crate) fn check_silence(
+    lanes: &[Lane],
+    pipes: &[Pipe],
+    silence_max: Duration,
+) -> Result<(), CollectiveError> {
+    let mut lanes = lanes.iter().chain(pipes.iter().map(|pipe| &pipe.lane));
+    lanes.try_for_each(|lane| lane.check_silence(silence_max))
+}
+
+/// A peer that is lost may have said why before it went: then that is the error.
+fn last_said(lanes: &mut [&mut Lane], error: CollectiveError) -> CollectiveError {
+    let CollectiveError::Lost { rank, .. } = error else {
+        return error;
+    };
+    let lane = lanes.iter_mut().find(|lane| lane.peer == rank);
+    lane.and_then(|lane| lane.find_goodbye()).unwrap_or(error)
 }
 
 /// All ranks of a stage must agree on whether sums go round its ring, so each has a link to all

@@ -7,7 +7,7 @@
 //! - **The same bits everywhere.** [`Group::all_reduce`] finishes one summation tree
 //!   ([`sumtree`]) whatever the number of ranks, the split and the algorithm; only [`Wire::Q8`],
 //!   which must be asked for, gives that up.
-//! - **Nothing hangs.** A rank that is gone, gives no sign of life for 3 s, or is alive and late
+//! - **Nothing hangs.** A rank that is gone, sends no heartbeat for 3 s, or is alive and late
 //!   beyond reason, is *named* in the error; the others are told who it was. After its first error
 //!   a group is finished.
 //! - **No allocation in the steady state**: scratch grows to the largest message and stays.
@@ -33,19 +33,21 @@
 //! This crate knows no transports (that is `link`), no tensors and no model.
 
 mod all_reduce;
-mod around;
 mod back_off;
-mod coded;
 mod error;
 mod exchange;
-mod farewell;
+mod goodbye;
 mod group;
+mod lane;
 mod options;
-mod patience;
+mod payload;
 mod pipe;
 mod plan;
+mod post;
+mod quantised;
 mod ring;
 mod rooted;
+mod scratch;
 mod speed;
 mod wire;
 

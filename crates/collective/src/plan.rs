@@ -92,6 +92,16 @@ impl ReducePlan {
 /// Elements: 4 KiB of each of up to 16 vectors fit the first-level cache, or nearly.
 const BLOCK: usize = 1024;
 
+/// Chunks of the two-phase algorithm end at multiples of this many elements: a cache line.
+pub(crate) const CHUNK_STEP: usize = 16;
+
+/// The elements of a vector of `len` that `rank` finishes.
+pub(crate) fn chunk(rank: usize, ranks: usize, len: usize) -> Range<usize> {
+    let steps = len.div_ceil(CHUNK_STEP);
+    let border = |rank: usize| (steps * rank / ranks * CHUNK_STEP).min(len);
+    border(rank)..border(rank + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +146,17 @@ mod tests {
             // Leaves 0..2, then the subtree 2..4, then leaf 4.
             let expected = |at| (value(0, at) + value(1, at)) + value(2, at);
             assert!((0..len).all(|at| vectors[at].to_bits() == expected(at).to_bits()));
+        }
+    }
+
+    #[test]
+    fn chunks_cover_the_vector_once_and_in_order() {
+        for len in [1, 15, 16, 17, 100, 2048, 4097] {
+            for ranks in 1..=16 {
+                let chunks: Vec<_> = (0..ranks).map(|rank| chunk(rank, ranks, len)).collect();
+                assert_eq!((chunks[0].start, chunks[ranks - 1].end), (0, len));
+                assert!(chunks.windows(2).all(|pair| pair[0].end == pair[1].start));
+            }
         }
     }
 }

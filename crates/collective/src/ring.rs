@@ -1,6 +1,7 @@
-//! All-reduce around a ring: each rank talks to its two neighbours only.
+//! Collectives round a ring: each rank talks to its two neighbours only. Broadcast, gather and
+//! barrier pass whole messages on, one hop at a time.
 //!
-//! A ring that passes *running* sums adds in an order that depends on the number of ranks. This one
+//! An all-reduce that passes *running* sums adds in an order that depends on the number of ranks. This one
 //! passes sums of the tree's nodes instead: on its way round, each chunk of the vector collects the
 //! parts of one rank after the other, and whenever two siblings have met, their sum goes on in
 //! their place. The result is the tree's, to the last bit.
@@ -15,8 +16,9 @@ use std::ops::Range;
 
 use sumtree::LEAVES_MAX;
 
-use crate::all_reduce::{CHUNK_STEP, bytes_of, chunk, expect_elements, grown};
-use crate::exchange::{Expect, Payload};
+use crate::payload::{BytesIn, BytesOut, Expect, Payload, bytes_of, expect_elements, slice_of};
+use crate::plan::{CHUNK_STEP, chunk};
+use crate::scratch::grown;
 use crate::wire::{Op, get_f32, put_f32};
 use crate::{CollectiveError, Group, ReducePlan};
 
@@ -83,10 +85,68 @@ impl Group {
         Ok(())
     }
 
+    /// `message` of `root`, passed on until all have it.
+    pub(crate) fn ring_broadcast(
+        &mut self,
+        root: usize,
+        message: &mut Vec<u8>,
+    ) -> Result<(), CollectiveError> {
+        let (to, from) = self.neighbours();
+        let bytes_max = self.options().bytes_max;
+        if self.rank() != root {
+            self.exchange(Op::Broadcast, &mut BytesIn { from, bytes_max, bytes: message })?;
+        }
+        if to == root {
+            return Ok(());
+        }
+        self.exchange(Op::Broadcast, &mut BytesOut { to: Some(to), bytes: message })
+    }
+
+    /// Every rank's slice passes every rank; `root` keeps them.
+    pub(crate) fn ring_gather(
+        &mut self,
+        root: usize,
+        own: &[f32],
+        lens: &[usize],
+        all: &mut [f32],
+    ) -> Result<(), CollectiveError> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let passing = grown(&mut scratch, lens.iter().sum());
+        passing[slice_of(lens, self.rank())].copy_from_slice(own);
+        let done = self.ring_all_gather(passing, |rank| slice_of(lens, rank));
+        if done.is_ok() && self.rank() == root {
+            all.copy_from_slice(passing);
+        }
+        self.scratch = scratch;
+        done
+    }
+
+    /// After so many hops everyone has heard of everyone.
+    pub(crate) fn ring_barrier(&mut self) -> Result<(), CollectiveError> {
+        let (to, from) = self.neighbours();
+        (1..self.ranks()).try_for_each(|_| self.exchange(Op::Barrier, &mut Token { to, from }))
+    }
+
     /// The ranks that this one sends to and receives from.
     pub(crate) fn neighbours(&self) -> (usize, usize) {
         let (rank, ranks) = (self.rank(), self.ranks());
         ((rank + 1) % ranks, (rank + ranks - 1) % ranks)
+    }
+}
+
+/// An empty message to the next rank, and one from the rank before.
+struct Token {
+    to: usize,
+    from: usize,
+}
+
+impl Payload for Token {
+    fn outgoing(&self, peer: usize) -> Option<usize> {
+        (peer == self.to).then_some(0)
+    }
+
+    fn incoming(&self, peer: usize) -> Expect {
+        if peer == self.from { Expect::Bytes(0) } else { Expect::Nothing }
     }
 }
 

@@ -1,16 +1,9 @@
 //! Broadcast, gather, all-gather, send, receive and barrier.
 
-use std::ops::Range;
-use std::time::Duration;
-
-use crate::all_reduce::Slices;
-use crate::back_off::{BackOff, Stage};
-use crate::exchange::{Expect, Payload};
+use crate::back_off::{BackOff, IDLE_LOOK, Phase};
+use crate::payload::{BytesIn, BytesOut, Expect, Payload, Slices, slice_of};
 use crate::wire::{Op, get_f32, put_f32};
 use crate::{CollectiveError, Group};
-
-/// An idle rank looks at the abort flag this often. Data and a lost root wake it at once.
-pub(crate) const IDLE_LOOK: Duration = Duration::from_millis(5);
 
 impl Group {
     /// Copies `message` of `root` to all ranks. On the others it is overwritten; its capacity is
@@ -78,39 +71,6 @@ impl Group {
         self.exchange(Op::Gather, &mut FloatsIn { lens, all })
     }
 
-    /// As [`Group::gather`], for bytes of any length up to the option `bytes_max`: on `root`, the
-    /// message of each rank replaces the content of `all[rank]`.
-    pub fn gather_bytes(
-        &mut self,
-        root: usize,
-        own: &[u8],
-        all: &mut [Vec<u8>],
-    ) -> Result<(), CollectiveError> {
-        self.check_rank(root)?;
-        let bytes_max = self.options().bytes_max;
-        check_len(own.len(), bytes_max)?;
-        if root != self.rank() && self.is_sparse() {
-            return self.ring_gather_bytes(own, &mut []);
-        }
-        if root != self.rank() {
-            return self.exchange(Op::Gather, &mut BytesOut { to: Some(root), bytes: own });
-        }
-        let (given, expected) = (all.len(), self.ranks());
-        if given != expected {
-            return Err(CollectiveError::Length {
-                what: "buffers to gather into",
-                given,
-                expected,
-            });
-        }
-        all[root].clear();
-        all[root].extend_from_slice(own);
-        if self.is_sparse() {
-            return self.ring_gather_bytes(own, all);
-        }
-        self.exchange(Op::Gather, &mut BytesFromAll { all, bytes_max })
-    }
-
     /// Brings every rank's slice of a vector to every rank.
     ///
     /// `own`: `[lens[rank]]` f32. `all`: `[sum of lens]` f32, filled in order of rank. `lens` must
@@ -147,20 +107,6 @@ impl Group {
         self.exchange(Op::Send, &mut FloatsFrom { from, values })
     }
 
-    /// Sends bytes to `to`, which must [`recv_bytes`](Group::recv_bytes).
-    pub fn send_bytes(&mut self, to: usize, bytes: &[u8]) -> Result<(), CollectiveError> {
-        self.check_peer(to)?;
-        check_len(bytes.len(), self.options().bytes_max)?;
-        self.exchange(Op::Send, &mut BytesOut { to: Some(to), bytes })
-    }
-
-    /// Replaces `bytes` by what `from` sends.
-    pub fn recv_bytes(&mut self, from: usize, bytes: &mut Vec<u8>) -> Result<(), CollectiveError> {
-        self.check_peer(from)?;
-        let bytes_max = self.options().bytes_max;
-        self.exchange(Op::Send, &mut BytesIn { from, bytes_max, bytes })
-    }
-
     /// Returns once every rank has called it.
     pub fn barrier(&mut self) -> Result<(), CollectiveError> {
         match self.is_sparse() {
@@ -174,7 +120,7 @@ impl Group {
         let abort = self.abort.clone();
         let mut back_off = BackOff::new(&abort, self.spin);
         while self.lanes[at].link.poll_recv()?.is_none() {
-            if back_off.pause()? != Stage::Sleeping {
+            if back_off.pause()? != Phase::Sleeping {
                 continue;
             }
             if back_off.is_check_due() {
@@ -221,87 +167,6 @@ fn check_len(bytes: usize, bytes_max: usize) -> Result<(), CollectiveError> {
     Ok(())
 }
 
-/// The elements of `rank` in a vector made of slices of these lengths.
-pub(crate) fn slice_of(lens: &[usize], rank: usize) -> Range<usize> {
-    let start = lens[..rank].iter().sum();
-    start..start + lens[rank]
-}
-
-/// The same bytes to one peer or to all.
-pub(crate) struct BytesOut<'a> {
-    pub to: Option<usize>,
-    pub bytes: &'a [u8],
-}
-
-impl Payload for BytesOut<'_> {
-    fn outgoing(&self, peer: usize) -> Option<usize> {
-        self.to.is_none_or(|to| to == peer).then_some(self.bytes.len())
-    }
-
-    fn fill(&mut self, _peer: usize, offset: usize, bytes: &mut [u8]) {
-        bytes.copy_from_slice(&self.bytes[offset..offset + bytes.len()]);
-    }
-
-    fn incoming(&self, _peer: usize) -> Expect {
-        Expect::Nothing
-    }
-
-    fn store(&mut self, _peer: usize, _offset: usize, _total: usize, _bytes: &[u8]) {}
-}
-
-/// Bytes of an unknown length from one peer.
-pub(crate) struct BytesIn<'a> {
-    pub from: usize,
-    pub bytes_max: usize,
-    pub bytes: &'a mut Vec<u8>,
-}
-
-impl Payload for BytesIn<'_> {
-    fn outgoing(&self, _peer: usize) -> Option<usize> {
-        None
-    }
-
-    fn fill(&mut self, _peer: usize, _offset: usize, _bytes: &mut [u8]) {}
-
-    fn incoming(&self, peer: usize) -> Expect {
-        if peer == self.from { Expect::AtMost(self.bytes_max) } else { Expect::Nothing }
-    }
-
-    fn store(&mut self, _peer: usize, offset: usize, total: usize, bytes: &[u8]) {
-        append(self.bytes, offset, total, bytes);
-    }
-}
-
-/// Bytes of unknown lengths from all peers.
-struct BytesFromAll<'a> {
-    all: &'a mut [Vec<u8>],
-    bytes_max: usize,
-}
-
-impl Payload for BytesFromAll<'_> {
-    fn outgoing(&self, _peer: usize) -> Option<usize> {
-        None
-    }
-
-    fn fill(&mut self, _peer: usize, _offset: usize, _bytes: &mut [u8]) {}
-
-    fn incoming(&self, _peer: usize) -> Expect {
-        Expect::AtMost(self.bytes_max)
-    }
-
-    fn store(&mut self, peer: usize, offset: usize, total: usize, bytes: &[u8]) {
-        append(&mut self.all[peer], offset, total, bytes);
-    }
-}
-
-/// Adds the next bytes of a message; the first ones replace what was there. Room is made as bytes
-/// come, so that an announced length alone costs nothing.
-pub(crate) fn append(message: &mut Vec<u8>, offset: usize, total: usize, bytes: &[u8]) {
-    message.truncate(offset);
-    message.reserve(bytes.len().max((total - offset).min(2 * offset)));
-    message.extend_from_slice(bytes);
-}
-
 /// Values to one peer.
 struct FloatsOut<'a> {
     to: usize,
@@ -316,12 +181,6 @@ impl Payload for FloatsOut<'_> {
     fn fill(&mut self, _peer: usize, offset: usize, bytes: &mut [u8]) {
         put_f32(bytes, &self.values[offset / 4..(offset + bytes.len()) / 4]);
     }
-
-    fn incoming(&self, _peer: usize) -> Expect {
-        Expect::Nothing
-    }
-
-    fn store(&mut self, _peer: usize, _offset: usize, _total: usize, _bytes: &[u8]) {}
 }
 
 /// Values from one peer.
@@ -331,12 +190,6 @@ struct FloatsFrom<'a> {
 }
 
 impl Payload for FloatsFrom<'_> {
-    fn outgoing(&self, _peer: usize) -> Option<usize> {
-        None
-    }
-
-    fn fill(&mut self, _peer: usize, _offset: usize, _bytes: &mut [u8]) {}
-
     fn incoming(&self, peer: usize) -> Expect {
         if peer == self.from { Expect::Bytes(4 * self.values.len()) } else { Expect::Nothing }
     }
@@ -353,12 +206,6 @@ struct FloatsIn<'a> {
 }
 
 impl Payload for FloatsIn<'_> {
-    fn outgoing(&self, _peer: usize) -> Option<usize> {
-        None
-    }
-
-    fn fill(&mut self, _peer: usize, _offset: usize, _bytes: &mut [u8]) {}
-
     fn incoming(&self, peer: usize) -> Expect {
         Expect::Bytes(4 * self.lens[peer])
     }
@@ -377,11 +224,7 @@ impl Payload for Nothing {
         Some(0)
     }
 
-    fn fill(&mut self, _peer: usize, _offset: usize, _bytes: &mut [u8]) {}
-
     fn incoming(&self, _peer: usize) -> Expect {
         Expect::Bytes(0)
     }
-
-    fn store(&mut self, _peer: usize, _offset: usize, _total: usize, _bytes: &[u8]) {}
 }

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use crate::{Algorithm, CollectiveError, Group, ReducePlan, Wire};
+use crate::{Algorithm, CollectiveError, Group, ReducePlan};
 
 /// Samples of each size; the fastest counts, because noise only ever adds.
 const SAMPLES: usize = 3;
@@ -68,11 +68,6 @@ impl Group {
         Ok(Some(speed))
     }
 
-    /// What was measured, if it was.
-    pub fn speed(&self) -> Option<Speed> {
-        self.speed
-    }
-
     fn fastest_us(
         &mut self,
         rounds: usize,
@@ -92,9 +87,7 @@ impl Group {
         if self.is_sparse() {
             return Algorithm::Ring;
         }
-        // Coded sums depend on their way, which must not depend on what was measured.
-        let speed = self.speed.filter(|_| self.options().wire == Wire::F32);
-        match (self.options().algorithm, speed) {
+        match (self.options().algorithm, self.speed) {
             (Algorithm::Auto, _) if self.ranks() == 1 => Algorithm::OneShot,
             (Algorithm::Auto, Some(speed)) => speed.fastest(plan, 4 * len),
             (Algorithm::Auto, None) if 4 * len >= self.options().two_phase_bytes_min => {

@@ -21,7 +21,7 @@ pub(crate) enum Op {
     Send,
     Barrier,
     /// The sender's group has failed; the payload says by whose fault.
-    Farewell,
+    Goodbye,
 }
 
 const OPS: [Op; 9] = [
@@ -33,7 +33,7 @@ const OPS: [Op; 9] = [
     Op::Gather,
     Op::Send,
     Op::Barrier,
-    Op::Farewell,
+    Op::Goodbye,
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

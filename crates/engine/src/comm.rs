@@ -86,13 +86,8 @@ impl Comm {
         let spin = meeting.is_pinned.then_some(SPIN);
         let options = Options { bytes_max, wire, spin, ..Options::default() };
         let (rank, stage) = (meeting.rank, meeting.stage.clone());
-        let mut group = match &meeting.peers {
-            None => Group::new(rank, links, abort, options)?.with_stage(stage)?,
-            Some(_) => {
-                let ranks = meeting.endpoints.len();
-                Group::with_neighbours(rank, ranks, stage, links, abort, options)?
-            }
-        };
+        let ranks = meeting.endpoints.len();
+        let mut group = Group::in_stage(rank, ranks, stage, links, abort, options)?;
         // So that long sums take the way that is fastest on these links.
         group.measure()?;
         let plan = |product| {

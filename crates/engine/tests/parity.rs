@@ -97,7 +97,7 @@ const QUANTISED_MODELS: &[&str] = &[
 /// one, and what follows differs by more than the rounding itself.
 const ROUTED_BY_TIES: &[&str] = &["models/deepseek-v2-lite", "models/kimi-k2"];
 
-/// Models in which coded sums let a router's near tie fall otherwise.
+/// Models in which quantised sums let a router's near tie fall otherwise.
 const CODED_TIES: &[&str] =
     &["models/deepseek-v2-lite", "models/deepseek-v3-odd", "models/kimi-k2", "models/minimax-m2"];
 
@@ -425,7 +425,7 @@ fn a_quantised_cache_is_near_an_exact_one_and_gives_the_same_bits_on_every_split
 
 /// Near the exact logits, and on one split the same bits whatever carries them and however fast.
 #[test]
-fn coded_sums_are_near_exact_ones_and_repeat_to_the_bit() {
+fn quantised_sums_are_near_exact_ones_and_repeat_to_the_bit() {
     let splits: &[(&[u32], &[usize])] = &[(&[1, 1], &[]), (&[3, 2, 1], &[]), (&[1, 2, 1], &[2, 1])];
     let (mut agreed, mut drawn) = (0, 0);
     for name in FLOAT_MODELS.iter().chain(QUANTISED_MODELS) {
@@ -439,16 +439,16 @@ fn coded_sums_are_near_exact_ones_and_repeat_to_the_bit() {
         let exact = run_all(WireType::F32, Transport::Shm, (&[1], &[]));
         let limit = if CODED_TIES.contains(name) { 0.5 } else { 0.03 };
         for split in splits.iter().filter(|(_, stages)| stages.len() <= layers(name)) {
-            let coded = run_all(WireType::Q8, Transport::Shm, *split);
-            for (coded, exact) in coded.iter().zip(&exact) {
-                let error = largest_difference(&exact.0, &coded.0) / spread(&exact.0);
+            let quantised = run_all(WireType::Q8, Transport::Shm, *split);
+            for (quantised, exact) in quantised.iter().zip(&exact) {
+                let error = largest_difference(&exact.0, &quantised.0) / spread(&exact.0);
                 println!("{name} over {split:?}: {error:e}");
                 assert!(error <= limit, "{name} over {split:?}: {error} is over {limit}");
-                agreed += exact.1.iter().zip(&coded.1).take_while(|(a, b)| a == b).count();
+                agreed += exact.1.iter().zip(&quantised.1).take_while(|(a, b)| a == b).count();
                 drawn += exact.1.len();
             }
             for (found, expected) in
-                run_all(WireType::Q8, Transport::Tcp, *split).iter().zip(&coded)
+                run_all(WireType::Q8, Transport::Tcp, *split).iter().zip(&quantised)
             {
                 let same = found.0.iter().zip(&expected.0).all(|(a, b)| a.to_bits() == b.to_bits());
                 assert!(same && found.1 == expected.1, "{name} over {split:?}");

@@ -1,4 +1,4 @@
-//! Rank processes as their parent sees them: started, told, heard, struck.
+//! Rank processes as their parent sees them: started, told, listened to, struck.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -51,7 +51,7 @@ impl Process {
     }
 
     /// The next line, or nothing by `until`, or at all.
-    pub fn hear(&self, until: Instant) -> Option<String> {
+    pub fn next_line(&self, until: Instant) -> Option<String> {
         self.lines.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
     }
 }

@@ -28,7 +28,7 @@ struct Order {
     epoch: u64,
     seed: u64,
     preference: Preference,
-    around: bool,
+    ring: bool,
     algorithm: Algorithm,
     instance: [u8; 16],
     addrs: Vec<SocketAddr>,
@@ -70,7 +70,7 @@ fn parse(line: &str) -> Order {
         epoch: word().parse().unwrap(),
         seed: word().parse().unwrap(),
         preference: if word() == "Shm" { Preference::Shm } else { Preference::Tcp },
-        around: word().parse().unwrap(),
+        ring: word().parse().unwrap(),
         algorithm: match word() {
             "OneShot" => Algorithm::OneShot,
             _ => Algorithm::TwoPhase,
@@ -87,7 +87,7 @@ fn epoch(listener: &Listener, order: &Order, abort: Arc<AtomicBool>) -> (usize, 
     let config = MeshConfig {
         rank,
         addrs: order.addrs.iter().map(|addr| vec![*addr]).collect(),
-        peers: order.around.then_some(near),
+        peers: order.ring.then_some(near),
         instance: order.instance,
         epoch: order.epoch,
         secret: Secret::new([3; 32]),
@@ -103,7 +103,7 @@ fn epoch(listener: &Listener, order: &Order, abort: Arc<AtomicBool>) -> (usize, 
     };
     println!("linked");
     let options = Options { algorithm: order.algorithm, ..Options::default() };
-    let mut group = Group::with_neighbours(rank, ranks, 0..ranks, links, abort, options).unwrap();
+    let mut group = Group::in_stage(rank, ranks, 0..ranks, links, abort, options).unwrap();
     let (mut reduces, mut wrong) = (0, 0);
     loop {
         match reduce(&mut group, order.seed.wrapping_add(reduces as u64)) {

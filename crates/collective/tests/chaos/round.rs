@@ -129,12 +129,12 @@ impl Arena {
     fn link(&mut self, schedule: &Schedule) {
         let ranks = &mut self.processes[..schedule.ranks];
         let addrs: Vec<String> = ranks.iter().map(|rank| rank.addr.to_string()).collect();
-        let Schedule { seed, preference, around, algorithm, .. } = schedule;
+        let Schedule { seed, preference, ring, algorithm, .. } = schedule;
         let instance = u128::from_le_bytes(self.instance);
         for (rank, process) in ranks.iter_mut().enumerate() {
             let (epoch, addrs) = (self.epoch, addrs.join(" "));
             process.tell(&format!(
-                "{rank} {epoch} {seed} {preference:?} {around} {algorithm:?} {instance} {addrs}"
+                "{rank} {epoch} {seed} {preference:?} {ring} {algorithm:?} {instance} {addrs}"
             ));
         }
     }
@@ -145,7 +145,7 @@ impl Arena {
         let mut ends = Vec::new();
         for &rank in ranks {
             let mut linked = false;
-            while let Some(line) = self.processes[rank].hear(until) {
+            while let Some(line) = self.processes[rank].next_line(until) {
                 let mut words = line.split(' ').map(str::to_string);
                 if words.next().is_some_and(|first| first == "ended") {
                     ends.push(End { rank, linked, words: words.collect() });

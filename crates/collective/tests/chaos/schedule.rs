@@ -40,7 +40,7 @@ pub struct Schedule {
     pub ranks: usize,
     pub preference: Preference,
     /// Links between neighbours only; with four ranks and more some pairs have none.
-    pub around: bool,
+    pub ring: bool,
     pub algorithm: Algorithm,
     pub victim: usize,
     pub strike: Strike,
@@ -55,7 +55,7 @@ impl Schedule {
         let ranks = 2 + random.below(4);
         let (shm, tcp) = (Preference::Shm, Preference::Tcp);
         let ways = [(shm, false), (tcp, false), (tcp, true)];
-        let (preference, around) = ways[random.below(ways.len())];
+        let (preference, ring) = ways[random.below(ways.len())];
         let algorithms = [Algorithm::OneShot, Algorithm::TwoPhase];
         let algorithm = algorithms[random.below(algorithms.len())];
         let strike = match random.below(20) {
@@ -66,6 +66,6 @@ impl Schedule {
         let after = Duration::from_micros(random.below(60_000) as u64);
         let victim = random.below(ranks);
         let seed = random.next();
-        Schedule { ranks, preference, around, algorithm, victim, strike, after, seed }
+        Schedule { ranks, preference, ring, algorithm, victim, strike, after, seed }
     }
 }

@@ -59,7 +59,7 @@ pub fn run_ring<T: Send>(
         links.retain(|link| is_near(link.info().peer));
         let stage = 0..ranks;
         let options = options.clone();
-        act(Group::with_neighbours(rank, ranks, stage, links, abort, options).unwrap())
+        act(Group::in_stage(rank, ranks, stage, links, abort, options).unwrap())
     })
 }
 

@@ -44,7 +44,7 @@ fn group(
     };
     let abort = Arc::new(AtomicBool::new(false));
     let links = connect_mesh(listener, &config, &abort).unwrap().links;
-    Group::with_neighbours(rank, ranks, 0..ranks, links, abort, Options::default()).unwrap()
+    Group::in_stage(rank, ranks, 0..ranks, links, abort, Options::default()).unwrap()
 }
 
 fn bind() -> Listener {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::common::{Random, run, run_ring};
-use collective::{CollectiveError, Options};
+use crate::common::{Random, run, run_links, run_ring};
+use collective::{CollectiveError, Group, Options};
 use link::Preference;
 
 const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
 
 /// Runs on 1 to 5 ranks over each transport, and on 5 of which only neighbours have links.
-fn on_each(act: impl Fn(collective::Group) + Sync) {
+fn on_each(act: impl Fn(Group) + Sync) {
     for transport in TRANSPORTS {
         for ranks in 1..=5 {
             run(ranks, transport, &Options::default(), &act);
@@ -62,21 +62,6 @@ fn gathers_put_uneven_slices_in_order_of_rank() {
 }
 
 #[test]
-fn gathered_bytes_keep_their_lengths() {
-    on_each(|mut group| {
-        for round in 0..3 {
-            let message = |rank: usize| vec![(rank + round) as u8; rank * 40_000];
-            let mut all = vec![b"stale".to_vec(); group.ranks()];
-            let own = message(group.rank());
-            group.gather_bytes(0, &own, &mut all).unwrap();
-            if group.rank() == 0 {
-                assert!(all.iter().enumerate().all(|(rank, bytes)| *bytes == message(rank)));
-            }
-        }
-    });
-}
-
-#[test]
 fn values_pass_through_a_pipeline() {
     on_each(|mut group| {
         let (rank, ranks) = (group.rank(), group.ranks());
@@ -92,14 +77,6 @@ fn values_pass_through_a_pipeline() {
             }
             let passed = (rank + 1) as f32;
             assert!(values.iter().enumerate().all(|(at, value)| *value == at as f32 + passed));
-        }
-        if rank + 1 < ranks {
-            group.send_bytes(rank + 1, b"tokens").unwrap();
-        }
-        if rank > 0 {
-            let mut bytes = Vec::new();
-            group.recv_bytes(rank - 1, &mut bytes).unwrap();
-            assert_eq!(bytes, b"tokens");
         }
     });
 }
@@ -158,19 +135,17 @@ fn any_sequence_of_collectives_keeps_its_order() {
 
 #[test]
 fn a_message_over_the_limit_is_refused_by_both_ends() {
-    for sender_knows in [true, false] {
-        let options = Options { bytes_max: 1000, ..Options::default() };
-        let ends = run(2, Preference::Auto, &options, |mut group| {
-            let mut bytes = vec![1; if sender_knows { 1001 } else { 1000 }];
-            match (group.rank(), sender_knows) {
-                (0, true) => group.broadcast(0, &mut bytes),
-                // Values have no limit of their own, so this reaches the receiver.
-                (0, false) => group.send(1, &[0.0; 400]),
-                (_, true) => Ok(()),
-                (_, false) => group.recv_bytes(0, &mut bytes),
+    // The limit of each rank; a message of more than the sender's never leaves.
+    for (bytes_max, judge) in [([1000, 2000], 0), ([2000, 1000], 1)] {
+        let ends = run_links(2, Preference::Auto, |rank, links, abort| {
+            let options = Options { bytes_max: bytes_max[rank], ..Options::default() };
+            let mut group = Group::new(rank, links, abort, options).unwrap();
+            match (rank, judge) {
+                (1, 0) => Ok(()),
+                _ => group.broadcast(0, &mut vec![1; 1001]),
             }
         });
-        let judged = if sender_knows { &ends[0] } else { &ends[1] };
+        let judged = &ends[judge];
         assert!(matches!(judged, Err(CollectiveError::TooLong { .. })), "{judged:?}");
     }
 }

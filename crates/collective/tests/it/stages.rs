@@ -6,19 +6,25 @@ use std::time::Duration;
 use collective::{CollectiveError, Group, Options, ReducePlan};
 use link::Preference;
 
-use crate::common::{run, run_links};
+use crate::common::run_links;
 
 const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
 
 /// Longer than any link's slots and a socket's buffers hold.
 const LONG_BYTES: usize = 24 << 20;
 
-/// Two stages of two ranks each. A rank that is done returns its group, so that no rank sees it as
-/// lost while it is itself at work.
-fn staged(group: Group) -> (usize, Group) {
-    let rank = group.rank();
-    let first = rank / 2 * 2;
-    (rank, group.with_stage(first..first + 2).unwrap())
+/// Two stages of two ranks each; `act` gets the rank, too. A rank that is done returns its group, so
+/// that no rank sees it as lost while it is itself at work.
+fn run_staged<T: Send>(
+    transport: Preference,
+    options: &Options,
+    act: impl Fn(usize, Group) -> T + Sync,
+) -> Vec<T> {
+    run_links(4, transport, |rank, links, abort| {
+        let first = rank / 2 * 2;
+        let stage = first..first + 2;
+        act(rank, Group::in_stage(rank, 4, stage, links, abort, options.clone()).unwrap())
+    })
 }
 
 fn sum_in_stage(group: &mut Group, value: f32) -> Result<f32, CollectiveError> {
@@ -31,8 +37,7 @@ fn sum_in_stage(group: &mut Group, value: f32) -> Result<f32, CollectiveError> {
 #[test]
 fn collectives_stay_within_a_stage() {
     for transport in TRANSPORTS {
-        let ends = run(4, transport, &Options::default(), |group| {
-            let (rank, mut group) = staged(group);
+        let ends = run_staged(transport, &Options::default(), |rank, mut group| {
             assert_eq!((group.rank(), group.ranks()), (rank % 2, 2));
             let mut message = vec![rank as u8];
             group.broadcast(0, &mut message).unwrap();
@@ -49,8 +54,7 @@ fn collectives_stay_within_a_stage() {
 #[test]
 fn long_messages_cross_without_a_deadlock_and_in_order() {
     for transport in TRANSPORTS {
-        run(4, transport, &Options::default(), |group| {
-            let (rank, mut group) = staged(group);
+        run_staged(transport, &Options::default(), |rank, mut group| {
             let partner = (rank + 2) % 4;
             for round in 0..3 {
                 let fill = (10 * round + rank) as u8;
@@ -82,8 +86,7 @@ fn long_messages_cross_without_a_deadlock_and_in_order() {
 fn a_lost_rank_of_another_stage_is_named_in_every_kind_of_wait() {
     for transport in TRANSPORTS {
         for wait in 0..4 {
-            let ends = run(4, transport, &Options::default(), |group| {
-                let (rank, mut group) = staged(group);
+            let ends = run_staged(transport, &Options::default(), |rank, mut group| {
                 let mut message = Vec::new();
                 Some(match (rank, wait) {
                     (3, _) => return None,
@@ -113,8 +116,7 @@ fn a_lost_rank_of_the_own_stage_ends_a_wait_for_another_stage() {
     for transport in TRANSPORTS {
         let all_ended = Barrier::new(3);
         let options = Options { wait_max: Duration::from_secs(10), ..Options::default() };
-        let ends = run(4, transport, &options, |group| {
-            let (rank, mut group) = staged(group);
+        let ends = run_staged(transport, &options, |rank, mut group| {
             let end = match rank {
                 1 => return None,
                 0 => group.take(2, &mut Vec::new()).err(),
@@ -152,8 +154,8 @@ fn a_message_that_does_not_go_on_is_late_though_its_beginning_may_take_forever()
                 ended.wait();
                 return None;
             }
-            let group = Group::new(0, links, abort, options).unwrap();
-            let end = group.with_stage(0..1).unwrap().take_idle(1, &mut Vec::new());
+            let mut group = Group::in_stage(0, 2, 0..1, links, abort, options).unwrap();
+            let end = group.take_idle(1, &mut Vec::new());
             ended.wait();
             Some(end)
         });
@@ -164,13 +166,14 @@ fn a_message_that_does_not_go_on_is_late_though_its_beginning_may_take_forever()
 
 #[test]
 fn what_is_no_stage_and_no_pipe_is_refused() {
-    run(3, Preference::Shm, &Options::default(), |mut group| {
-        let rank = group.rank();
+    run_links(3, Preference::Shm, |rank, links, abort| {
+        let mut group = Group::new(rank, links, abort, Options::default()).unwrap();
         assert!(matches!(group.post((rank + 1) % 3, &[1]), Err(CollectiveError::Links { .. })));
-        assert!(group.with_stage(rank..4).is_err());
     });
-    run(3, Preference::Shm, &Options::default(), |group| {
-        let rank = group.rank();
-        assert!(group.with_stage((rank + 1) % 3..(rank + 1) % 3 + 1).is_err());
-    });
+    for stage in [|rank| rank..4, |rank| (rank + 1) % 3..(rank + 1) % 3 + 1] {
+        run_links(3, Preference::Shm, |rank, links, abort| {
+            let options = Options::default();
+            assert!(Group::in_stage(rank, 3, stage(rank), links, abort, options).is_err());
+        });
+    }
 }

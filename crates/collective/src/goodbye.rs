@@ -4,48 +4,17 @@
 //! *those* would name the wrong one. So a failing group first tells its peers. Best effort: a peer
 //! that is not told still sees the links close.
 
-use std::time::{Duration, Instant};
-
-use link::LinkError;
-
 use crate::CollectiveError;
-use crate::exchange::Lane;
 use crate::wire::{Header, Op};
-
-/// How long a failing rank tries to tell each peer: many round trips on a LAN, and little beside
-/// the deadline that may have passed before.
-const SAY_MAX: Duration = Duration::from_millis(2);
 
 /// Bytes of the reason; it may be a report of a report.
 const REASON_BYTES_MAX: usize = 200;
 
-/// Messages of a lost peer that are skipped in search of its last: more than its link and a
-/// socket's buffer hold.
-const LAST_MESSAGES_MAX: usize = 1024;
-
 /// Stands for no rank: the sender stops for a reason of its own.
 const NOBODY: u64 = u64::MAX;
 
-/// Tells all peers but the culprit.
-pub(crate) fn say(lanes: &mut [&mut Lane], error: &CollectiveError) {
-    let culprit = error.rank();
-    let message = encode(error);
-    for lane in lanes.iter_mut().filter(|lane| Some(lane.peer) != culprit) {
-        let started = Instant::now();
-        let mut said = false;
-        while started.elapsed() < SAY_MAX {
-            let step = if said { lane.link.progress() } else { try_say(lane, &message) };
-            match step {
-                Ok(done) if done && said => break,
-                Ok(done) => said |= done,
-                Err(_) => break,
-            }
-            std::thread::yield_now();
-        }
-    }
-}
-
-fn encode(error: &CollectiveError) -> Vec<u8> {
+/// The message that tells a peer of `error`.
+pub(crate) fn encode(error: &CollectiveError) -> Vec<u8> {
     let reason = match error {
         CollectiveError::Silent { silent_ms, .. } => {
             format!("it gave no sign of life for {silent_ms} ms")
@@ -57,24 +26,15 @@ fn encode(error: &CollectiveError) -> Vec<u8> {
         CollectiveError::Mismatch { .. } => "it is at another step".to_string(),
         other => other.to_string(),
     };
-    let mut message = Header { op: Op::Farewell, total: 0 }.encode().to_vec();
+    let mut message = Header { op: Op::Goodbye, total: 0 }.encode().to_vec();
     let culprit = error.rank().map_or(NOBODY, |rank| rank as u64);
     message.extend_from_slice(&culprit.to_le_bytes());
     message.extend_from_slice(&reason.as_bytes()[..reason.len().min(REASON_BYTES_MAX)]);
     message
 }
 
-fn try_say(lane: &mut Lane, message: &[u8]) -> Result<bool, LinkError> {
-    let Some(slot) = lane.link.poll_send()? else {
-        return Ok(false);
-    };
-    slot[..message.len()].copy_from_slice(message);
-    lane.link.commit(message.len())?;
-    Ok(true)
-}
-
-/// What a farewell of `peer` means for this rank.
-pub(crate) fn hear(peer: usize, payload: &[u8]) -> CollectiveError {
+/// What a goodbye of `peer` means for this rank.
+pub(crate) fn decode(peer: usize, payload: &[u8]) -> CollectiveError {
     let (culprit, reason) = payload.split_first_chunk().unwrap_or((&[0xff; 8], &[]));
     let reason = String::from_utf8_lossy(&reason[..reason.len().min(REASON_BYTES_MAX)]);
     match usize::try_from(u64::from_le_bytes(*culprit)) {
@@ -85,38 +45,20 @@ pub(crate) fn hear(peer: usize, payload: &[u8]) -> CollectiveError {
     }
 }
 
-/// A peer that is lost may have said why before it went: then that is the error.
-pub(crate) fn last_words(lanes: &mut [&mut Lane], error: CollectiveError) -> CollectiveError {
-    let CollectiveError::Lost { rank, .. } = error else {
-        return error;
-    };
-    let Some(lane) = lanes.iter_mut().find(|lane| lane.peer == rank) else {
-        return error;
-    };
-    for _ in 0..LAST_MESSAGES_MAX {
-        let Ok(Some(message)) = lane.link.poll_recv() else { break };
-        if let Some((Header { op: Op::Farewell, .. }, payload)) = Header::decode(message) {
-            return hear(rank, payload);
-        }
-        lane.link.consume();
-    }
-    error
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What rank 1 hears of an error on rank 4, as text.
-    fn heard(error: CollectiveError) -> String {
+    /// What rank 1 is told of an error on rank 4, as text.
+    fn told(error: CollectiveError) -> String {
         let message = encode(&error);
         let (header, payload) = Header::decode(&message).unwrap();
-        assert_eq!(header.op, Op::Farewell);
-        hear(4, payload).to_string()
+        assert_eq!(header.op, Op::Goodbye);
+        decode(4, payload).to_string()
     }
 
     #[test]
-    fn a_farewell_names_the_culprit_and_the_reason() {
+    fn a_goodbye_names_the_culprit_and_the_reason() {
         for (error, expected) in [
             (
                 CollectiveError::Late { rank: 2, waited_ms: 70, limit_ms: 60 },
@@ -130,15 +72,15 @@ mod tests {
             (CollectiveError::Aborted, "rank 4 is lost: it gave up: stopped"),
             (CollectiveError::Lost { rank: 4, reason: "x".into() }, "rank 4 is lost: it gave up"),
         ] {
-            assert!(heard(error.clone()).contains(expected), "{}", heard(error));
+            assert!(told(error.clone()).contains(expected), "{}", told(error));
         }
     }
 
     #[test]
-    fn a_broken_farewell_is_its_senders_fault() {
+    fn a_broken_goodbye_is_its_senders_fault() {
         let long = [b'x'; 5000];
         for payload in [&b""[..], b"short", &u64::MAX.to_le_bytes(), &[0xc3; 9], &long] {
-            let error = hear(4, payload);
+            let error = decode(4, payload);
             assert_eq!(error.rank(), Some(4));
             assert!(error.to_string().len() < 1000);
         }

@@ -1,8 +1,8 @@
 //! All-reduce with 8 bits a value on the wire, for links whose bandwidth is what a step waits for.
 //!
 //! Values travel in blocks of [`BLOCK`], as bytes and one scale: 1.125 bytes each instead of 4.
-//! Parts are coded before they leave, and totals before they return where a sum goes in two phases;
-//! a rank decodes its own as well, so that **all ranks still hold the same bits**. But they are not
+//! Parts are quantised before they leave, and totals before they return where a sum goes in two phases;
+//! a rank restores its own as well, so that **all ranks still hold the same bits**. But they are not
 //! those of one machine, nor of another split: a value is off by up to 1/254 of the largest in its
 //! block, once for each part that goes into it and once more for a total that returns.
 //!
@@ -11,10 +11,11 @@
 
 use std::ops::Range;
 
-use crate::all_reduce::{chunk, grown};
-use crate::exchange::{Expect, Payload};
+use crate::payload::{Expect, Payload};
+use crate::plan::chunk;
+use crate::scratch::grown;
 use crate::wire::Op;
-use crate::{CollectiveError, Group, ReducePlan};
+use crate::{Algorithm, CollectiveError, Group, ReducePlan, Wire};
 
 /// Values that share a scale.
 const BLOCK: usize = 32;
@@ -28,72 +29,62 @@ const STEPS: f32 = 127.0;
 /// `f32::round` takes a call for on a processor that the compiler knows too little of.
 const ROUNDING: f32 = 1.5 * (1u32 << 23) as f32;
 
-/// Buffers of coded values; they grow to the largest and stay.
-#[derive(Default)]
-pub(crate) struct Coded {
-    outgoing: Vec<u8>,
-    incoming: Vec<u8>,
-}
-
 impl Group {
-    /// Every rank's parts to every rank. `parts`, `total` as for [`Group::all_reduce`].
-    pub(crate) fn coded_one_shot(
-        &mut self,
-        plan: &ReducePlan,
-        parts: &[f32],
-        total: &mut [f32],
-        scratch: &mut Vec<f32>,
-    ) -> Result<(), CollectiveError> {
-        let mut coded = std::mem::take(&mut self.coded);
-        let len = total.len();
-        let done = self.coded_sums(Op::Reduce, plan, parts, |_| 0..len, scratch, &mut coded);
-        let done = done.map(|sums| total.copy_from_slice(sums));
-        self.coded = coded;
-        done
+    /// Whether sums travel so; a rank alone sends none.
+    pub(crate) fn is_quantised(&self) -> bool {
+        self.ranks() > 1 && self.options().wire == Wire::Q8
     }
 
-    /// Each rank's chunk of all parts to it, and its total to every rank. `parts`, `total` as for
-    /// [`Group::all_reduce`].
-    pub(crate) fn coded_two_phase(
+    /// In two phases each rank's chunk of all parts goes to it, and its total to every rank; else
+    /// every rank's parts go to every rank. `parts`, `total` as for [`Group::all_reduce`].
+    pub(crate) fn quantised_all_reduce(
         &mut self,
         plan: &ReducePlan,
         parts: &[f32],
         total: &mut [f32],
         scratch: &mut Vec<f32>,
     ) -> Result<(), CollectiveError> {
-        let mut coded = std::mem::take(&mut self.coded);
+        let mut buffers = std::mem::take(&mut self.quantised);
         let (len, ranks) = (total.len(), self.ranks());
-        let span = |rank| chunk(rank, ranks, len);
-        let done = self
-            .coded_sums(Op::ReduceScatter, plan, parts, span, scratch, &mut coded)
-            .and_then(|sums| self.coded_return(sums, total, span, &mut coded));
-        self.coded = coded;
+        let is_long = 4 * len >= self.options().two_phase_bytes_min;
+        let algorithm = self.options().algorithm;
+        let in_two = algorithm == Algorithm::TwoPhase || algorithm == Algorithm::Auto && is_long;
+        let done = if in_two {
+            let span = |rank| chunk(rank, ranks, len);
+            self.quantised_sums(Op::ReduceScatter, plan, parts, span, scratch, &mut buffers)
+                .and_then(|sums| self.quantised_return(sums, total, span, &mut buffers))
+        } else {
+            let span = |_| 0..len;
+            self.quantised_sums(Op::Reduce, plan, parts, span, scratch, &mut buffers)
+                .map(|sums| total.copy_from_slice(sums))
+        };
+        self.quantised = buffers;
         done
     }
 
     /// The first phase: the total of this rank's span, in `scratch`. `span`: by rank, the elements
     /// that it sums.
-    fn coded_sums<'a>(
+    fn quantised_sums<'a>(
         &mut self,
         op: Op,
         plan: &ReducePlan,
         parts: &[f32],
         span: impl Fn(usize) -> Range<usize>,
         scratch: &'a mut Vec<f32>,
-        coded: &mut Coded,
+        [outgoing, incoming]: &mut [Vec<u8>; 2],
     ) -> Result<&'a [f32], CollectiveError> {
         let (rank, ranks) = (self.rank(), self.ranks());
         let (own, len) = (span(rank), parts.len() / plan.parts(rank).max(1));
-        let span_bytes = |rank: usize| coded_bytes(span(rank).len());
+        let span_bytes = |rank: usize| quantised_bytes(span(rank).len());
         // Of the own parts what each rank sums, to it; of its parts what this rank sums, from it.
         let sent = |peer: usize| plan.parts(rank) * span_bytes(peer);
         let come = |peer: usize| plan.parts(peer) * span_bytes(rank);
-        let outgoing = grown_bytes(&mut coded.outgoing, run(ranks, sent).end);
-        let incoming = grown_bytes(&mut coded.incoming, run(ranks, come).end);
+        let outgoing = grown(outgoing, run(ranks, sent).end);
+        let incoming = grown(incoming, run(ranks, come).end);
         for peer in 0..ranks {
             let pieces = outgoing[slot(peer, sent)].chunks_exact_mut(span_bytes(peer).max(1));
             for (piece, part) in pieces.zip(parts.chunks_exact(len.max(1))) {
-                encode(&part[span(peer)], piece);
+                quantise(&part[span(peer)], piece);
             }
         }
         let (out, into) = (|peer| slot(peer, sent), |peer| slot(peer, come));
@@ -101,9 +92,9 @@ impl Group {
         self.exchange(op, &mut Slots { outgoing, out, incoming, into, rank })?;
         let vectors = grown(scratch, plan.parts_total() * own.len());
         for peer in 0..ranks {
-            let bytes = coded.incoming[slot(peer, come)].chunks_exact(span_bytes(rank).max(1));
+            let bytes = incoming[slot(peer, come)].chunks_exact(span_bytes(rank).max(1));
             for (place, piece) in plan.places(peer).zip(bytes) {
-                decode(piece, &mut vectors[place * own.len()..(place + 1) * own.len()]);
+                restore(piece, &mut vectors[place * own.len()..(place + 1) * own.len()]);
             }
         }
         plan.finish(vectors, own.len());
@@ -111,23 +102,23 @@ impl Group {
     }
 
     /// The second phase: the own total to every rank, and everyone's back.
-    fn coded_return(
+    fn quantised_return(
         &mut self,
         own: &[f32],
         total: &mut [f32],
         span: impl Fn(usize) -> Range<usize>,
-        coded: &mut Coded,
+        [outgoing, incoming]: &mut [Vec<u8>; 2],
     ) -> Result<(), CollectiveError> {
         let (rank, ranks) = (self.rank(), self.ranks());
-        let span_bytes = |rank: usize| coded_bytes(span(rank).len());
-        let outgoing = grown_bytes(&mut coded.outgoing, span_bytes(rank));
-        let incoming = grown_bytes(&mut coded.incoming, run(ranks, span_bytes).end);
-        encode(own, outgoing);
+        let span_bytes = |rank: usize| quantised_bytes(span(rank).len());
+        let outgoing = grown(outgoing, span_bytes(rank));
+        let incoming = grown(incoming, run(ranks, span_bytes).end);
+        quantise(own, outgoing);
         let (out, into) = (|_| 0..span_bytes(rank), |peer| slot(peer, span_bytes));
         incoming[into(rank)].copy_from_slice(outgoing);
         self.exchange(Op::AllGather, &mut Slots { outgoing, out, incoming, into, rank })?;
         for peer in 0..ranks {
-            decode(&coded.incoming[slot(peer, span_bytes)], &mut total[span(peer)]);
+            restore(&incoming[slot(peer, span_bytes)], &mut total[span(peer)]);
         }
         Ok(())
     }
@@ -143,21 +134,14 @@ fn slot(rank: usize, bytes: impl Fn(usize) -> usize + Copy) -> Range<usize> {
     run(rank, bytes).end..run(rank + 1, bytes).end
 }
 
-fn grown_bytes(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
-    if buffer.len() < len {
-        buffer.resize(len, 0);
-    }
-    &mut buffer[..len]
-}
-
-/// Bytes of `len` coded values.
-fn coded_bytes(len: usize) -> usize {
+/// Bytes of `len` quantised values.
+fn quantised_bytes(len: usize) -> usize {
     len + SCALE_BYTES * len.div_ceil(BLOCK)
 }
 
-/// `coded`: `[coded_bytes(values.len())]`, block by block a scale and its values.
-fn encode(values: &[f32], coded: &mut [u8]) {
-    let mut rest = coded;
+/// `bytes`: `[quantised_bytes(values.len())]`, block by block a scale and its values.
+fn quantise(values: &[f32], bytes: &mut [u8]) {
+    let mut rest = bytes;
     for block in values.chunks(BLOCK) {
         let (bytes, after) = rest.split_at_mut(SCALE_BYTES + block.len());
         let (scale_bytes, steps) = bytes.split_at_mut(SCALE_BYTES);
@@ -176,8 +160,8 @@ fn encode(values: &[f32], coded: &mut [u8]) {
     }
 }
 
-fn decode(coded: &[u8], values: &mut [f32]) {
-    let mut rest = coded;
+fn restore(bytes: &[u8], values: &mut [f32]) {
+    let mut rest = bytes;
     for block in values.chunks_mut(BLOCK) {
         let (bytes, after) = rest.split_at(SCALE_BYTES + block.len());
         let (scale, steps) = bytes.split_first_chunk().expect("a block begins with its scale");
@@ -235,10 +219,10 @@ mod tests {
         for len in [0, 1, 31, 32, 33, 100, 4096] {
             let values: Vec<f32> =
                 (0..len).map(|at| ((at * 7919) % 1001) as f32 / 10.0 - 50.0).collect();
-            let mut coded = vec![0; coded_bytes(len)];
-            encode(&values, &mut coded);
+            let mut bytes = vec![0; quantised_bytes(len)];
+            quantise(&values, &mut bytes);
             let mut back = vec![f32::NAN; len];
-            decode(&coded, &mut back);
+            restore(&bytes, &mut back);
             for (block, found) in values.chunks(BLOCK).zip(back.chunks(BLOCK)) {
                 let largest = block.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
                 for (value, found) in block.iter().zip(found) {
@@ -254,10 +238,10 @@ mod tests {
         for (values, is_finite) in
             [([0.0, -0.0, 0.0], true), ([1.0, f32::NAN, 0.0], false), ([f32::INFINITY; 3], false)]
         {
-            let mut coded = vec![0; coded_bytes(3)];
-            encode(&values, &mut coded);
+            let mut bytes = vec![0; quantised_bytes(3)];
+            quantise(&values, &mut bytes);
             let mut back = [9.0; 3];
-            decode(&coded, &mut back);
+            restore(&bytes, &mut back);
             assert_eq!(back.iter().all(|value| value.is_finite()), is_finite, "{values:?}");
             assert!(!is_finite || back == [0.0; 3]);
         }

@@ -1,0 +1,155 @@
+//! Messages between ranks of different stages: point to point, and never in anybody's way.
+//!
+//! The collectives of a [`Group`] run among the ranks of one stage. What a stage hands to the next
+//! goes over *pipes*, the links to all other ranks. A rank that waits, for whatever it may be,
+//! takes in what comes through its pipes and keeps it until it is asked for; so two ranks that send
+//! to each other cannot wait for each other, and a stage computes while its next input arrives.
+
+use std::time::Duration;
+
+use crate::back_off::{BackOff, IDLE_LOOK, Phase};
+use crate::group::check_silence;
+use crate::payload::BytesOut;
+use crate::pipe::drain;
+use crate::wire::Op;
+use crate::{CollectiveError, Group};
+
+impl Group {
+    /// Sends bytes to rank `to` of another stage, which must [`take`](Group::take) them.
+    ///
+    /// # Errors
+    /// The rank is late or lost, or the message is too long.
+    pub fn post(&mut self, to: usize, bytes: &[u8]) -> Result<(), CollectiveError> {
+        self.check()?;
+        let bytes_max = self.options().bytes_max;
+        if bytes.len() > bytes_max {
+            let bytes = bytes.len() as u64;
+            return Err(CollectiveError::TooLong { what: "a message", bytes, bytes_max });
+        }
+        let at = self.pipe(to)?;
+        let posted = self.push(at, &mut BytesOut { to: None, bytes });
+        self.keep(posted)
+    }
+
+    fn push(&mut self, at: usize, payload: &mut BytesOut<'_>) -> Result<(), CollectiveError> {
+        let (pipes, options) = (&mut self.pipes, &self.options);
+        let mut back_off = BackOff::new(&self.abort, self.spin);
+        pipes[at].lane.start(payload);
+        while pipes[at].lane.is_sending() {
+            let sent = pipes[at].lane.advance_send(Op::Send, payload)?;
+            // What others send is taken in, but makes this peer no less late.
+            let drained = drain(pipes, options.bytes_max)?;
+            if sent {
+                back_off.reset();
+                continue;
+            }
+            let phase = back_off.pause()?;
+            if phase == Phase::Spinning {
+                continue;
+            }
+            check_silence(&self.lanes, pipes, options.silence_max)?;
+            if back_off.waited() >= options.wait_max {
+                return Err(CollectiveError::late(
+                    pipes[at].lane.peer,
+                    back_off.waited(),
+                    options.wait_max,
+                ));
+            }
+            if phase == Phase::Sleeping && !drained {
+                std::thread::sleep(back_off.nap());
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces `message` by the oldest that rank `from` of another stage has posted.
+    ///
+    /// # Errors
+    /// The rank is late or lost.
+    pub fn take(&mut self, from: usize, message: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        let wait_max = self.options().wait_max;
+        self.take_within(from, message, Some(wait_max))
+    }
+
+    /// As [`Group::take`], without a deadline and, once the wait is long, without using the core:
+    /// for a stage that has nothing to do until there is work.
+    ///
+    /// # Errors
+    /// A rank is lost, or the epoch was ended.
+    pub fn take_idle(&mut self, from: usize, message: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        self.take_within(from, message, None)
+    }
+
+    /// As [`Group::take`], but only if the message is here already; `false` if it is not.
+    ///
+    /// # Errors
+    /// A rank is lost.
+    pub fn try_take(
+        &mut self,
+        from: usize,
+        message: &mut Vec<u8>,
+    ) -> Result<bool, CollectiveError> {
+        self.check()?;
+        let at = self.pipe(from)?;
+        let drained = drain(&mut self.pipes, self.options.bytes_max);
+        self.keep(drained)?;
+        Ok(self.pipes[at].take(message))
+    }
+
+    fn take_within(
+        &mut self,
+        from: usize,
+        message: &mut Vec<u8>,
+        wait_max: Option<Duration>,
+    ) -> Result<(), CollectiveError> {
+        self.check()?;
+        let at = self.pipe(from)?;
+        let taken = self.wait_for(at, message, wait_max);
+        self.keep(taken)
+    }
+
+    fn wait_for(
+        &mut self,
+        at: usize,
+        message: &mut Vec<u8>,
+        wait_max: Option<Duration>,
+    ) -> Result<(), CollectiveError> {
+        let bytes_max = self.options().bytes_max;
+        let abort = self.abort.clone();
+        let mut back_off = BackOff::new(&abort, self.spin);
+        while !self.pipes[at].take(message) {
+            if self.pipes[at].drain(bytes_max)? {
+                back_off.reset();
+                continue;
+            }
+            // What others send is taken in, but makes this peer no less late.
+            let drained = drain(&mut self.pipes, bytes_max)?;
+            let phase = back_off.pause()?;
+            if phase == Phase::Spinning {
+                continue;
+            }
+            check_silence(&self.lanes, &self.pipes, self.options.silence_max)?;
+            // However long the first byte of a message may take, the rest has to follow.
+            let begun = self.pipes[at].has_begun().then_some(self.options.wait_max);
+            let limit = wait_max.or(begun);
+            if let Some(limit) = limit.filter(|limit| back_off.waited() >= *limit) {
+                return Err(CollectiveError::late(
+                    self.pipes[at].lane.peer,
+                    back_off.waited(),
+                    limit,
+                ));
+            }
+            if phase != Phase::Sleeping || drained {
+                continue;
+            }
+            if back_off.is_check_due() {
+                self.check_links()?;
+            }
+            match limit {
+                Some(_) => std::thread::sleep(back_off.nap()),
+                None => self.pipes[at].lane.link.wait_readable(IDLE_LOOK)?,
+            }
+        }
+        Ok(())
+    }
+}

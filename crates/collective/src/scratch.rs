@@ -1,0 +1,9 @@
+//! Buffers that grow to the largest message and stay.
+
+/// The first `len` elements of `buffer`, which grows if it must.
+pub(crate) fn grown<T: Copy + Default>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
+    if buffer.len() < len {
+        buffer.resize(len, T::default());
+    }
+    &mut buffer[..len]
+}
