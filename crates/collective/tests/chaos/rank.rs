@@ -10,9 +10,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use collective::{Algorithm, CollectiveError, Group, Options, ReducePlan};
+use fastrand::Rng;
 use link::{Encryption, HostId, Listener, MeshConfig, Preference, Secret, connect_mesh};
-
-use crate::schedule::Random;
 
 /// The argument that makes this program a rank.
 pub const ARGUMENT: &str = "be-a-rank";
@@ -120,9 +119,9 @@ fn epoch(listener: &Listener, order: &Order, abort: Arc<AtomicBool>) -> (usize, 
 
 /// One all-reduce of random values over a random split; whether every bit is right.
 fn reduce(group: &mut Group, seed: u64) -> Result<bool, CollectiveError> {
-    let mut random = Random::new(seed);
-    let len_max = [64, 3000, 20_000][random.below(3)];
-    let len = 1 + random.below(len_max);
+    let mut random = Rng::with_seed(seed);
+    let len_max = [64, 3000, 20_000][random.usize(..3)];
+    let len = 1 + random.usize(..len_max);
     let leaves: Vec<Vec<f32>> = (0..LEAVES).map(|_| vector(&mut random, len)).collect();
     let spans = spans(&mut random, group.ranks());
     let plan = ReducePlan::new(LEAVES, &spans)?;
@@ -134,14 +133,13 @@ fn reduce(group: &mut Group, seed: u64) -> Result<bool, CollectiveError> {
     Ok(total.iter().zip(&expected).all(|(total, value)| total.to_bits() == value.to_bits()))
 }
 
-fn vector(random: &mut Random, len: usize) -> Vec<f32> {
-    let scale = [1e-3, 1.0, 1e4][random.below(3)];
-    let float = |bits: u64| ((bits >> 40) as f32 / (1u64 << 23) as f32 - 1.0) * scale;
-    (0..len).map(|_| float(random.next())).collect()
+fn vector(random: &mut Rng, len: usize) -> Vec<f32> {
+    let scale = [1e-3, 1.0, 1e4][random.usize(..3)];
+    (0..len).map(|_| (2.0 * random.f32() - 1.0) * scale).collect()
 }
 
-fn spans(random: &mut Random, ranks: usize) -> Vec<Range<usize>> {
-    let mut borders: Vec<usize> = (1..ranks).map(|_| random.below(LEAVES + 1)).collect();
+fn spans(random: &mut Rng, ranks: usize) -> Vec<Range<usize>> {
+    let mut borders: Vec<usize> = (1..ranks).map(|_| random.usize(..LEAVES + 1)).collect();
     borders.extend([0, LEAVES]);
     borders.sort_unstable();
     borders.windows(2).map(|pair| pair[0]..pair[1]).collect()

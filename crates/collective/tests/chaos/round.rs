@@ -3,10 +3,11 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use rustix::process::Signal;
 
 use crate::host::Process;
-use crate::schedule::{Random, Schedule, Strike};
+use crate::schedule::{Schedule, Strike};
 
 /// Whoever has not ended by then hangs: several times what silence may last.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -55,7 +56,7 @@ impl fmt::Display for Tally {
 
 /// The processes, which live on from round to round.
 pub struct Arena {
-    random: Random,
+    random: Rng,
     instance: [u8; 16],
     epoch: u64,
     processes: Vec<Process>,
@@ -72,7 +73,7 @@ impl Arena {
     pub fn new(seed: u64) -> Self {
         let instance = u128::from(seed) << 32 | u128::from(std::process::id());
         let instance = instance.to_le_bytes();
-        Arena { random: Random::new(seed), instance, epoch: 0, processes: Vec::new() }
+        Arena { random: Rng::with_seed(seed), instance, epoch: 0, processes: Vec::new() }
     }
 
     pub fn play(&mut self, round: usize, tally: &mut Tally) {

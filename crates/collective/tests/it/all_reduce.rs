@@ -4,8 +4,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::common::{Random, random_spans, run, run_delayed, run_ring};
+use crate::common::{float, random_spans, run, run_delayed, run_ring};
 use collective::{Algorithm, Group, Options, ReducePlan, Wire};
+use fastrand::Rng;
 use link::Preference;
 use sumtree::cover;
 
@@ -21,10 +22,10 @@ struct Case {
 }
 
 impl Case {
-    fn random(random: &mut Random, ranks: usize, len: usize) -> Self {
-        let leaves = 1 + random.below(sumtree::LEAVES_MAX);
+    fn random(random: &mut Rng, ranks: usize, len: usize) -> Self {
+        let leaves = 1 + random.usize(..sumtree::LEAVES_MAX);
         let spans = random_spans(random, leaves, ranks);
-        let vector = |random: &mut Random| (0..len).map(|_| random.float()).collect();
+        let vector = |random: &mut Rng| (0..len).map(|_| float(random)).collect();
         Case { spans, leaves: (0..leaves).map(|_| vector(random)).collect() }
     }
 
@@ -84,7 +85,7 @@ fn every_rank_gets_one_machines_bits_for_any_split() {
     for ranks in 1..=16 {
         let seed = 1000 + ranks as u64;
         println!("{ranks} ranks, seed {seed}");
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         // From one element to messages of several slots.
         let lens = [1, 2, 15, 17, 512, 2048, 16_369, 40_000];
         let cases: Vec<Case> =
@@ -98,7 +99,7 @@ fn a_ring_of_neighbours_gives_the_same_bits() {
     for (ranks, transport) in [(3, Preference::Tcp), (4, Preference::Shm), (7, Preference::Shm)] {
         let seed = 2000 + ranks as u64;
         println!("{ranks} ranks, seed {seed}");
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let lens = [1, 17, 2048, 40_001];
         let cases: Vec<Case> =
             lens.iter().map(|&len| Case::random(&mut random, ranks, len)).collect();
@@ -112,7 +113,7 @@ fn a_ring_of_neighbours_gives_the_same_bits() {
 
 #[test]
 fn what_was_measured_is_the_same_on_all_ranks_and_changes_no_bit() {
-    let mut random = Random::new(77);
+    let mut random = Rng::with_seed(77);
     let cases: Vec<Case> =
         [100, 30_000].iter().map(|&len| Case::random(&mut random, 3, len)).collect();
     for transport in TRANSPORTS {
@@ -131,7 +132,7 @@ fn what_was_measured_is_the_same_on_all_ranks_and_changes_no_bit() {
 /// On links as fast as these usually are, a long vector takes both phases in runs.
 #[test]
 fn a_long_vector_between_fast_links_has_one_machines_bits() {
-    let mut random = Random::new(78);
+    let mut random = Rng::with_seed(78);
     let cases: Vec<Case> =
         [65_536, 150_001].iter().map(|&len| Case::random(&mut random, 2, len)).collect();
     run(2, Preference::Shm, &Options::default(), |mut group| {
@@ -162,11 +163,11 @@ fn a_latency_is_measured_though_ranks_are_out_of_step() {
 fn a_thousand_random_reductions() {
     let seed = 20_260_901;
     println!("seed {seed}");
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     for (ranks, transport) in [(2, Preference::Shm), (3, Preference::Tcp), (5, Preference::Shm)] {
         let cases: Vec<Case> = (0..334)
             .map(|_| {
-                let len = 1 + random.below(3000);
+                let len = 1 + random.usize(..3000);
                 Case::random(&mut random, ranks, len)
             })
             .collect();
@@ -180,7 +181,7 @@ fn a_thousand_random_reductions() {
 
 #[test]
 fn a_long_prefill_reduces_without_deadlock() {
-    let mut random = Random::new(5);
+    let mut random = Rng::with_seed(5);
     // 4 MiB a vector: far more than all slots and socket buffers hold.
     let cases = [Case::random(&mut random, 3, 1 << 20)];
     check_cases(3, &cases);
@@ -213,11 +214,11 @@ fn eight_bits_are_the_same_on_all_ranks_and_near_the_sum() {
     ] {
         let seed = 3000 + ranks as u64;
         println!("{ranks} ranks, seed {seed}");
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         for len in [33, 20_001] {
             // An even split, of values alike in size, as activations are.
             let leaves: Vec<Vec<f32>> = (0..16)
-                .map(|_| (0..len).map(|_| random.below(2001) as f32 / 1000.0 - 1.0).collect())
+                .map(|_| (0..len).map(|_| random.usize(..2001) as f32 / 1000.0 - 1.0).collect())
                 .collect();
             let spans: Vec<_> =
                 (0..ranks).map(|rank| 16 * rank / ranks..16 * (rank + 1) / ranks).collect();

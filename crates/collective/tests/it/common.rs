@@ -7,34 +7,15 @@ use std::thread;
 use std::time::Duration;
 
 use collective::{Group, Options};
+use fastrand::Rng;
 use link::{
     Delay, Encryption, HostId, Link, Listener, MeshConfig, Preference, Secret, connect_mesh,
 };
 
-/// A small generator, so that a printed seed repeats a test (xorshift64*).
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() >> 33) as usize % bound
-    }
-
-    /// Values of very different sizes, so that the order of a sum shows in its last bits.
-    pub fn float(&mut self) -> f32 {
-        let mantissa = (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
-        mantissa * [1e-3, 1.0, 1e4][self.below(3)]
-    }
+/// Values of very different sizes, so that the order of a sum shows in its last bits.
+pub fn float(random: &mut Rng) -> f32 {
+    let size = random.choice([1e-3, 1.0, 1e4]).expect("there are three");
+    (2.0 * random.f32() - 1.0) * size
 }
 
 /// Runs `act` on every rank of a new group of `ranks`, and returns what each came to.
@@ -129,8 +110,8 @@ pub fn run_links<T: Send>(
 }
 
 /// Cuts `leaves` into one run for each rank, some possibly empty.
-pub fn random_spans(random: &mut Random, leaves: usize, ranks: usize) -> Vec<Range<usize>> {
-    let mut borders: Vec<usize> = (1..ranks).map(|_| random.below(leaves + 1)).collect();
+pub fn random_spans(random: &mut Rng, leaves: usize, ranks: usize) -> Vec<Range<usize>> {
+    let mut borders: Vec<usize> = (1..ranks).map(|_| random.usize(..leaves + 1)).collect();
     borders.extend([0, leaves]);
     borders.sort_unstable();
     borders.windows(2).map(|pair| pair[0]..pair[1]).collect()

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::common::{Random, run, run_links, run_ring};
+use crate::common::{run, run_links, run_ring};
 use collective::{CollectiveError, Group, Options};
+use fastrand::Rng;
 use link::Preference;
 
 const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
@@ -104,13 +105,13 @@ fn any_sequence_of_collectives_keeps_its_order() {
         for transport in TRANSPORTS {
             run(3, transport, &Options::default(), |mut group| {
                 // The same on every rank.
-                let mut random = Random::new(seed);
+                let mut random = Rng::with_seed(seed);
                 for _ in 0..40 {
-                    let root = random.below(3);
-                    let len = random.below(30_000);
-                    let fill = random.below(200) as u8;
+                    let root = random.usize(..3);
+                    let len = random.usize(..30_000);
+                    let fill = random.usize(..200) as u8;
                     let mut bytes = if group.rank() == root { vec![fill; len] } else { Vec::new() };
-                    match random.below(4) {
+                    match random.usize(..4) {
                         0 => group.broadcast(root, &mut bytes).unwrap(),
                         1 => group.broadcast_idle(root, &mut bytes).unwrap(),
                         2 => {
