@@ -40,7 +40,7 @@ use setup::Setup;
 use crate::{LinkError, MeshError};
 
 /// How a handshake stands after a step.
-pub(crate) enum Step {
+pub(crate) enum Progress {
     Pending,
     Done(Box<Established>),
     Refused(Refused),
@@ -110,35 +110,35 @@ impl Handshake {
     }
 
     /// Goes as far as the socket allows without waiting.
-    pub fn step(&mut self, context: &Context) -> Step {
+    pub fn step(&mut self, context: &Context) -> Progress {
         match self.try_step(context) {
             Ok(step) => step,
-            Err(refused) => Step::Refused(refused),
+            Err(refused) => Progress::Refused(refused),
         }
     }
 
-    fn try_step(&mut self, context: &Context) -> Result<Step, Refused> {
+    fn try_step(&mut self, context: &Context) -> Result<Progress, Refused> {
         while self.conversation.flush().map_err(hung_up)? {
             match self.due {
                 Due::Nothing => {
                     return match self.failure.take() {
                         Some(refused) => Err(refused),
-                        None => Ok(Step::Done(Box::new(self.finish()))),
+                        None => Ok(Progress::Done(Box::new(self.finish()))),
                     };
                 }
                 Due::Proof => {
                     if !self.poll_proof(context) {
-                        return Ok(Step::Pending);
+                        return Ok(Progress::Pending);
                     }
                 }
                 Due::Message => match self.conversation.recv().map_err(hung_up)? {
                     Some(Ok(message)) => self.receive(context, message)?,
                     Some(Err(error)) => self.receive_unreadable(context, error)?,
-                    None => return Ok(Step::Pending),
+                    None => return Ok(Progress::Pending),
                 },
             }
         }
-        Ok(Step::Pending)
+        Ok(Progress::Pending)
     }
 
     fn receive(&mut self, context: &Context, message: Message) -> Result<(), Refused> {

@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn silence_is_counted_in_own_heartbeats() {
         use Received::{Goodbye, Heartbeat, Nothing};
-        // What is heard at each beat, when the beats are, and the silence after the last.
+        // What comes at each heartbeat, when they are sent, and the silence after the last.
         for (incoming, at_ms, silence_ms) in [
             (&[Heartbeat, Heartbeat][..], &[250, 500][..], 0),
             (&[Nothing, Nothing], &[250, 500], 500),

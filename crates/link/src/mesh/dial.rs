@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::MeshError;
-use crate::handshake::{Context, Established, Handshake, Purpose, Refused, Step};
+use crate::handshake::{Context, Established, Handshake, Progress, Purpose, Refused};
 use crate::socket::{connect_result, prepare, start_connect};
 
 /// Between two rounds of tries at a rank's addresses: doubled each time, so that a rank that starts
@@ -19,7 +19,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 pub(super) struct Dial {
     pub peer: usize,
     pub purpose: Purpose,
-    /// The rank's addresses, the best first, with the last that was heard there.
+    /// The rank's addresses, the best first, with why it was given up last.
     tries: Vec<(SocketAddr, Option<String>)>,
     /// Which of them is tried now.
     at: usize,
@@ -63,11 +63,11 @@ impl Dial {
     pub fn reasons(&self) -> Vec<String> {
         let count = if self.is_done() { self.at } else { self.tries.len() };
         let tries = self.tries[..count].iter().enumerate();
-        let reason = |(at, (addr, heard)): (usize, &(SocketAddr, Option<String>))| {
+        let reason = |(at, (addr, failure)): (usize, &(SocketAddr, Option<String>))| {
             let waits = if at == self.at { self.silence() } else { None };
-            match (waits, heard) {
+            match (waits, failure) {
                 (Some(waits), _) => format!("{addr} {waits}"),
-                (None, Some(heard)) => format!("{addr}: {heard}"),
+                (None, Some(failure)) => format!("{addr}: {failure}"),
                 (None, None) => format!("{addr}: not tried yet"),
             }
         };
@@ -126,20 +126,20 @@ impl Dial {
             return Ok(None);
         };
         match handshake.step(context) {
-            Step::Pending => {}
-            Step::Done(established) => {
+            Progress::Pending => {}
+            Progress::Done(established) => {
                 self.attempt = Attempt::Done;
                 return Ok(Some(*established));
             }
-            Step::Refused(Refused::Stranger(reason)) => self.retry(now, reason),
-            Step::Refused(Refused::Fatal(error)) => return Err(error),
+            Progress::Refused(Refused::Stranger(reason)) => self.retry(now, reason),
+            Progress::Refused(Refused::Fatal(error)) => return Err(error),
         }
         Ok(None)
     }
 
     /// Goes on to the next address, after a pause if all were tried.
-    fn retry(&mut self, now: Instant, heard: String) {
-        self.tries[self.at].1 = Some(heard);
+    fn retry(&mut self, now: Instant, failure: String) {
+        self.tries[self.at].1 = Some(failure);
         self.at = (self.at + 1) % self.tries.len();
         let mut until = now;
         if self.at == 0 {

@@ -20,7 +20,7 @@ use dial::Dial;
 
 use crate::config::validate;
 use crate::error::MissingRank;
-use crate::handshake::{Context, Established, Handshake, Purpose, Refused, Session, Step};
+use crate::handshake::{Context, Established, Handshake, Progress, Purpose, Refused, Session};
 use crate::liveness::{Channel, Heartbeats};
 use crate::rdma::Rdma;
 use crate::socket::prepare;
@@ -210,15 +210,15 @@ impl<'a> Mesh<'a> {
         while at < self.accepted.len() {
             let (handshake, until) = &mut self.accepted[at];
             match handshake.step(&self.context) {
-                Step::Pending if now < *until || handshake.is_confirmed() => at += 1,
-                Step::Pending | Step::Refused(Refused::Stranger(_)) => {
+                Progress::Pending if now < *until || handshake.is_confirmed() => at += 1,
+                Progress::Pending | Progress::Refused(Refused::Stranger(_)) => {
                     self.accepted.swap_remove(at);
                 }
-                Step::Done(established) => {
+                Progress::Done(established) => {
                     done.push(*established);
                     self.accepted.swap_remove(at);
                 }
-                Step::Refused(Refused::Fatal(error)) => return Err(error),
+                Progress::Refused(Refused::Fatal(error)) => return Err(error),
             }
         }
         done.into_iter().for_each(|established| self.keep(established));
