@@ -1,7 +1,7 @@
 //! Measures the kernels:
 //! `cargo run --release -p kernels --example bench -- [threads] [what]`.
 //!
-//! `what` filters by name: `read`, `pool`, `load`, `pack`, `gemv`, `wide`, `fine`, `gemm`,
+//! `what` filters by name: `read`, `pool`, `load`, `pack`, `gemv`, `wide`, `int16`, `gemm`,
 //! `decode`, `prefill`, or a type. A line gives the best and the median of many runs. `read` is
 //! what a plain loop gets out of memory. Times are the wall's, so the machine should have nothing
 //! else to do.
@@ -67,8 +67,8 @@ fn main() {
             stream(&pool, &format!("wide {ty}"), ty, &input(&pool, 1, 8192));
         }
         for rows in [1, 4] {
-            if ty.block_len() > 1 && wanted(&format!("fine {ty} x {rows}")) {
-                stream(&pool, &format!("fine {ty} x {rows}"), ty, &fine(&pool, rows, 2048));
+            if ty.block_len() > 1 && wanted(&format!("int16 {ty} x {rows}")) {
+                stream(&pool, &format!("int16 {ty} x {rows}"), ty, &int16(&pool, rows, 2048));
             }
         }
     }
@@ -192,9 +192,9 @@ fn input(pool: &Pool, rows: usize, cols: usize) -> Input {
 }
 
 /// As [`input`], as integers of 16 bits.
-fn fine(pool: &Pool, rows: usize, cols: usize) -> Input {
-    let mut input = Input::new_fine(rows, cols);
-    input.load_fine(pool, &waves(rows, cols), rows);
+fn int16(pool: &Pool, rows: usize, cols: usize) -> Input {
+    let mut input = Input::new_int16(rows, cols);
+    input.load_int16(pool, &waves(rows, cols), rows);
     input
 }
 

@@ -6,11 +6,10 @@ use std::io;
 #[non_exhaustive]
 pub enum Error {
     #[error(
-        "a pool of {threads} threads was asked for; it needs 1 to {}: set the number of threads \
-         to that of physical cores",
-        crate::pool::THREADS_MAX
+        "a pool of {threads} threads was asked for; it needs 1 to {most}: set the number of \
+         threads to that of physical cores"
     )]
-    Threads { threads: usize },
+    Threads { threads: usize, most: usize },
 
     #[error("the system refused worker thread {index}: {error}; use fewer threads")]
     Spawn { index: usize, error: io::Error },

@@ -4,7 +4,7 @@
 //! with a scale of its own ([`crate::quantise`] says which). The same form serves every quantised
 //! type, the K-quants included (other engines give those one scale for 256 columns, which costs
 //! accuracy where one activation towers above the rest). Where that is not enough there are
-//! activations of about 16 bits ([`FineTile`]). A tile depends on nothing but its own 32 numbers,
+//! activations of about 16 bits ([`Int16Tile`]). A tile depends on nothing but its own 32 numbers,
 //! so a shard quantises its columns to the same bits as one machine does.
 
 use crate::format::TILE_COLS;
@@ -13,14 +13,14 @@ use crate::pool::Pool;
 use crate::quantise::Quantise;
 use crate::shared::SharedMut;
 use crate::simd::Simd;
-use crate::tile::{FewTile, FineTile, ManyTile};
+use crate::tile::{GemmTile, Int16Tile, SkinnyTile};
 use std::ops::BitOr;
 
 /// Activations that one task of [`Input::load`] prepares: whole tiles, sixteen at a time.
 const TASK_LEN: usize = 4096;
 
 /// Rows up to which a product unpacks quantised weights into registers, once for all rows.
-pub(crate) const FEW_ROWS: usize = 12;
+pub(crate) const SKINNY_ROWS: usize = 12;
 
 /// Which forms of the activations a product needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,41 +58,41 @@ pub struct Input {
     /// `[rows, cols]`.
     floats: Vec<f32>,
     /// These are `[cols / 32, rows]`, so that the rows of one tile are neighbours; empty if the
-    /// columns are no multiple of 32. If there are more rows than [`FEW_ROWS`]:
-    many: Vec<ManyTile>,
+    /// columns are no multiple of 32. If there are more rows than [`SKINNY_ROWS`]:
+    gemm: Vec<GemmTile>,
     /// If there are not.
-    few: Vec<FewTile>,
-    /// Only of inputs made with [`Input::new_fine`].
-    fine: Vec<FineTile>,
+    skinny: Vec<SkinnyTile>,
+    /// Only of inputs made with [`Input::new_int16`].
+    int16: Vec<Int16Tile>,
 }
 
 impl Input {
     /// Room for up to `rows_max` rows of `cols` columns.
     pub fn new(rows_max: usize, cols: usize) -> Self {
         let tiles = if cols.is_multiple_of(TILE_COLS) { cols / TILE_COLS } else { 0 };
-        let many = if rows_max > FEW_ROWS { rows_max * tiles } else { 0 };
+        let gemm = if rows_max > SKINNY_ROWS { rows_max * tiles } else { 0 };
         Self {
             rows_max,
             cols,
             rows: 0,
             forms: Forms::BOTH,
             floats: vec![0.0; rows_max * cols],
-            many: vec![ManyTile::default(); many],
-            few: vec![FewTile::default(); rows_max.min(FEW_ROWS) * tiles],
-            fine: Vec::new(),
+            gemm: vec![GemmTile::default(); gemm],
+            skinny: vec![SkinnyTile::default(); rows_max.min(SKINNY_ROWS) * tiles],
+            int16: Vec::new(),
         }
     }
 
     /// Room for rows as integers of about 16 bits, for quantised weights only; see
-    /// [`Input::load_fine`].
+    /// [`Input::load_int16`].
     ///
     /// # Panics
     /// If `cols` is no multiple of 32, as no quantised matrix has.
-    pub fn new_fine(rows_max: usize, cols: usize) -> Self {
+    pub fn new_int16(rows_max: usize, cols: usize) -> Self {
         assert!(cols.is_multiple_of(TILE_COLS), "{cols} columns are no whole tiles");
-        let fine = vec![FineTile::default(); rows_max * (cols / TILE_COLS)];
-        let (floats, many, few) = (Vec::new(), Vec::new(), Vec::new());
-        Self { rows_max, cols, rows: 0, forms: Forms::INT8, floats, many, few, fine }
+        let int16 = vec![Int16Tile::default(); rows_max * (cols / TILE_COLS)];
+        let (floats, gemm, skinny) = (Vec::new(), Vec::new(), Vec::new());
+        Self { rows_max, cols, rows: 0, forms: Forms::INT8, floats, gemm, skinny, int16 }
     }
 
     /// Rows loaded.
@@ -119,13 +119,13 @@ impl Input {
     /// # Panics
     /// As [`Input::load`].
     pub fn load_for(&mut self, pool: &Pool, x: &[f32], rows: usize, forms: Forms) {
-        assert!(!self.is_fine(), "an input made with `new_fine` takes `load_fine`");
+        assert!(!self.is_int16(), "an input made with `new_int16` takes `load_int16`");
         self.begin(x, rows, forms);
         let int8 = forms.int8 && self.cols.is_multiple_of(TILE_COLS);
         let cols = self.cols / TILE_COLS;
         let floats = SharedMut::new(self.floats.as_mut_ptr());
-        let many = SharedMut::new(self.many.as_mut_ptr());
-        let few = SharedMut::new(self.few.as_mut_ptr());
+        let gemm = SharedMut::new(self.gemm.as_mut_ptr());
+        let skinny = SharedMut::new(self.skinny.as_mut_ptr());
         let isa = Isa::chosen();
         pool.run(x.len().div_ceil(TASK_LEN), |task| {
             let start = task * TASK_LEN;
@@ -139,10 +139,10 @@ impl Input {
             if int8 {
                 // The tiles are the task's own, inside `[cols, rows]`.
                 let first = start / TILE_COLS;
-                if rows > FEW_ROWS {
-                    run(isa, Quantise { x, first, cols, out: many.ptr(), stride: rows });
+                if rows > SKINNY_ROWS {
+                    run(isa, Quantise { x, first, cols, out: gemm.ptr(), stride: rows });
                 } else {
-                    run(isa, Quantise { x, first, cols, out: few.ptr(), stride: rows });
+                    run(isa, Quantise { x, first, cols, out: skinny.ptr(), stride: rows });
                 }
             }
         });
@@ -152,16 +152,16 @@ impl Input {
     /// twice the arithmetic; for few rows memory is waited for longer than that takes.
     ///
     /// # Panics
-    /// As [`Input::load`], or if this input was not made with [`Input::new_fine`].
-    pub fn load_fine(&mut self, pool: &Pool, x: &[f32], rows: usize) {
-        assert!(self.is_fine(), "an input for `load_fine` is made with `new_fine`");
+    /// As [`Input::load`], or if this input was not made with [`Input::new_int16`].
+    pub fn load_int16(&mut self, pool: &Pool, x: &[f32], rows: usize) {
+        assert!(self.is_int16(), "an input for `load_int16` is made with `new_int16`");
         self.begin(x, rows, Forms::INT8);
-        let out = SharedMut::new(self.fine.as_mut_ptr());
+        let out = SharedMut::new(self.int16.as_mut_ptr());
         let isa = Isa::chosen();
         pool.run(rows, |row| {
             let x = &x[row * self.cols..][..self.cols];
             // SAFETY: the row's own tiles, inside `[cols, rows]`.
-            run(isa, QuantiseFine { x, out: unsafe { out.ptr().add(row) }, stride: rows });
+            run(isa, QuantiseInt16 { x, out: unsafe { out.ptr().add(row) }, stride: rows });
         });
     }
 
@@ -172,8 +172,8 @@ impl Input {
     }
 
     /// Whether its integers have about 16 bits.
-    pub(crate) fn is_fine(&self) -> bool {
-        !self.fine.is_empty()
+    pub(crate) fn is_int16(&self) -> bool {
+        !self.int16.is_empty()
     }
 
     /// f32 rows, `[rows, cols]`.
@@ -182,21 +182,21 @@ impl Input {
         &self.floats[..self.rows * self.cols]
     }
 
-    /// Integer tiles, `[cols / 32, rows]`, of more rows than [`FEW_ROWS`].
-    pub(crate) fn many_tiles(&self) -> &[ManyTile] {
-        assert!(self.rows > FEW_ROWS, "{} rows are few", self.rows);
-        &self.many[..self.tiles()]
+    /// Integer tiles, `[cols / 32, rows]`, of more rows than [`SKINNY_ROWS`].
+    pub(crate) fn gemm_tiles(&self) -> &[GemmTile] {
+        assert!(self.rows > SKINNY_ROWS, "{} rows are few", self.rows);
+        &self.gemm[..self.tiles()]
     }
 
-    /// Integer tiles, `[cols / 32, rows]`, of at most [`FEW_ROWS`] rows.
-    pub(crate) fn few_tiles(&self) -> &[FewTile] {
-        assert!(self.rows <= FEW_ROWS, "{} rows are many", self.rows);
-        &self.few[..self.tiles()]
+    /// Integer tiles, `[cols / 32, rows]`, of at most [`SKINNY_ROWS`] rows.
+    pub(crate) fn skinny_tiles(&self) -> &[SkinnyTile] {
+        assert!(self.rows <= SKINNY_ROWS, "{} rows are many", self.rows);
+        &self.skinny[..self.tiles()]
     }
 
     /// Integer tiles, `[cols / 32, rows]`, of about 16 bits.
-    pub(crate) fn fine_tiles(&self) -> &[FineTile] {
-        &self.fine[..self.tiles()]
+    pub(crate) fn int16_tiles(&self) -> &[Int16Tile] {
+        &self.int16[..self.tiles()]
     }
 
     /// How many tiles were loaded.
@@ -208,21 +208,21 @@ impl Input {
 
 /// Quantises one row to about 16 bits. A kernel for its instructions alone: the loops are left to
 /// the compiler.
-struct QuantiseFine<'a> {
+struct QuantiseInt16<'a> {
     /// Whole tiles.
     x: &'a [f32],
-    out: *mut FineTile,
+    out: *mut Int16Tile,
     stride: usize,
 }
 
-impl Kernel for QuantiseFine<'_> {
+impl Kernel for QuantiseInt16<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         for (index, x) in self.x.chunks_exact(TILE_COLS).enumerate() {
             // SAFETY: a tile of the caller's.
-            unsafe { *self.out.add(index * self.stride) = FineTile::of(x) };
+            unsafe { *self.out.add(index * self.stride) = Int16Tile::of(x) };
         }
     }
 }
@@ -235,34 +235,34 @@ mod tests {
     #[test]
     fn a_tile_depends_on_nothing_but_its_own_numbers() {
         let pool = Pool::new(2).unwrap();
-        for (rows, tiles) in [(1, 3), (5, 7), (FEW_ROWS + 1, 33)] {
+        for (rows, tiles) in [(1, 3), (5, 7), (SKINNY_ROWS + 1, 33)] {
             let cols = tiles * TILE_COLS;
             let x = Random(6).floats(rows * cols);
             let (mut all, mut alone) = (Input::new(rows, cols), Input::new(1, TILE_COLS));
-            let (mut fine, mut fine_alone) =
-                (Input::new_fine(rows, cols), Input::new_fine(1, TILE_COLS));
+            let (mut int16, mut int16_alone) =
+                (Input::new_int16(rows, cols), Input::new_int16(1, TILE_COLS));
             all.load(&pool, &x, rows);
-            fine.load_fine(&pool, &x, rows);
+            int16.load_int16(&pool, &x, rows);
             assert_eq!(all.floats(), x);
             for (index, x) in x.chunks(TILE_COLS).enumerate() {
                 alone.load(&pool, x, 1);
-                fine_alone.load_fine(&pool, x, 1);
+                int16_alone.load_int16(&pool, x, 1);
                 let (row, tile) = (index / tiles, index % tiles);
                 let at = tile * rows + row;
-                let expected = alone.few_tiles()[0];
-                let (q, scale, sums) = if rows > FEW_ROWS {
-                    let ManyTile { q, scale, sums, scaled_sums } = all.many_tiles()[at];
+                let expected = alone.skinny_tiles()[0];
+                let (q, scale, sums) = if rows > SKINNY_ROWS {
+                    let GemmTile { q, scale, sums, scaled_sums } = all.gemm_tiles()[at];
                     assert_eq!(sums[2], sums[0] + sums[1]);
                     assert_eq!(scaled_sums, sums.map(|sum| scale * sum as f32));
                     (q.map(|q| (q ^ 0x80) as i8), scale, [sums[0] as i16, sums[1] as i16])
                 } else {
-                    let FewTile { q, scale, sums, .. } = all.few_tiles()[at];
+                    let SkinnyTile { q, scale, sums, .. } = all.skinny_tiles()[at];
                     (q, scale, sums)
                 };
                 assert_eq!(q, expected.q, "tile {tile} of row {row} of {rows}");
                 assert_eq!(scale.to_bits(), expected.scale.to_bits());
                 assert_eq!(sums, expected.sums);
-                let (got, expected) = (fine.fine_tiles()[at], fine_alone.fine_tiles()[0]);
+                let (got, expected) = (int16.int16_tiles()[at], int16_alone.int16_tiles()[0]);
                 assert_eq!((got.high, got.low), (expected.high, expected.low));
                 assert_eq!(got.scale.to_bits(), expected.scale.to_bits());
                 assert_eq!(got.sums, expected.sums);

@@ -107,38 +107,56 @@ pub fn check_isa() -> Result<(), Error> {
 }
 
 /// A piece of work written once for all instruction sets: its arguments, and what to do with them.
+///
+/// Each set that it is compiled for takes its share of the build (docs/decisions/build-time.md), so
+/// it says what it gains by; any set gives the same bits.
 pub(crate) trait Kernel {
     type Out;
+    /// Whether it has integer dot products, so that sets that add only those are worth having.
+    const INT_DOTS: bool = false;
+    /// Whether it gains by vectors of 64 bytes.
+    const WIDE: bool = true;
+    /// Whether it has to run on [`Isa::Scalar`]: where another kernel could do the same work, it
+    /// does it there.
+    const SCALAR: bool = true;
     /// Must be `#[inline(always)]`, so that it is compiled with the instructions of its caller.
     fn run<S: Simd>(self, s: S) -> Self::Out;
 }
 
-/// Runs a kernel on the given instruction set, which must be among [`Isa::available`].
-#[inline(always)]
+/// Runs a kernel on the given instruction set, which must be among [`Isa::available`], or on a
+/// smaller one where the kernel gains nothing by it. A kernel may run another one that several
+/// share: it stays a function of its own.
 pub(crate) fn run<K: Kernel>(isa: Isa, kernel: K) -> K::Out {
     match isa {
-        Isa::Scalar => kernel.run(crate::simd::scalar::Scalar),
+        Isa::Scalar if K::SCALAR => run_scalar(kernel),
+        Isa::Scalar => unreachable!("another kernel does this without vectors"),
         // SAFETY (all arms): an `Isa` other than scalar comes from `available`, which asked the
-        // machine.
+        // machine, and every set contains the smaller one.
         #[cfg(target_arch = "x86_64")]
         // SAFETY: see above.
-        Isa::Avx2 => unsafe { run_avx2(kernel) },
+        Isa::Avx512 if K::WIDE => unsafe { run_avx512(kernel) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: see above.
-        Isa::Avx2Vnni => unsafe { run_avx2_vnni(kernel) },
+        Isa::Avx2Vnni if K::INT_DOTS => unsafe { run_avx2_vnni(kernel) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: see above.
-        Isa::Avx512 => unsafe { run_avx512(kernel) },
+        Isa::Avx2 | Isa::Avx2Vnni | Isa::Avx512 => unsafe { run_avx2(kernel) },
         #[cfg(target_arch = "aarch64")]
         // SAFETY: see above.
-        Isa::Neon => unsafe { run_neon(kernel) },
+        Isa::NeonDot if K::INT_DOTS => unsafe { run_neon_dot(kernel) },
         #[cfg(target_arch = "aarch64")]
         // SAFETY: see above.
-        Isa::NeonDot => unsafe { run_neon_dot(kernel) },
+        Isa::Neon | Isa::NeonDot => unsafe { run_neon(kernel) },
     }
 }
 
+#[inline(never)]
+fn run_scalar<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run(crate::simd::scalar::Scalar)
+}
+
 #[cfg(target_arch = "x86_64")]
+#[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Out {
     // SAFETY: the caller promises the instructions.
@@ -146,6 +164,7 @@ unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Out {
 }
 
 #[cfg(target_arch = "x86_64")]
+#[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 unsafe fn run_avx2_vnni<K: Kernel>(kernel: K) -> K::Out {
     // SAFETY: the caller promises the instructions.
@@ -153,6 +172,7 @@ unsafe fn run_avx2_vnni<K: Kernel>(kernel: K) -> K::Out {
 }
 
 #[cfg(target_arch = "x86_64")]
+#[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Out {
     // SAFETY: the caller promises the instructions.
@@ -160,6 +180,7 @@ unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Out {
 }
 
 #[cfg(target_arch = "aarch64")]
+#[inline(never)]
 #[target_feature(enable = "neon")]
 unsafe fn run_neon<K: Kernel>(kernel: K) -> K::Out {
     // SAFETY: the caller promises the instructions.
@@ -167,6 +188,7 @@ unsafe fn run_neon<K: Kernel>(kernel: K) -> K::Out {
 }
 
 #[cfg(target_arch = "aarch64")]
+#[inline(never)]
 #[target_feature(enable = "neon,dotprod")]
 unsafe fn run_neon_dot<K: Kernel>(kernel: K) -> K::Out {
     // SAFETY: the caller promises the instructions.

@@ -2,7 +2,7 @@
 //!
 //! Packing moves the file's bits into the order in which the kernels read them (see
 //! [`crate::format`]); it adds none, apart from zero rows that fill the last panel of 16. Rows are
-//! pushed as they arrive, from a file map or from another machine, and no second copy is made.
+//! pushed as they arrive, from a file or from another machine, and no second copy is made.
 
 use crate::error::Error;
 use crate::format::{
@@ -88,7 +88,7 @@ impl Matrix {
         self.panels_data(panel..panel + 1)
     }
 
-    /// The bytes of some panels, one behind the other.
+    /// The bytes of some panels, one after the other.
     pub(crate) fn panels_data(&self, panels: Range<usize>) -> &[u8] {
         assert!(panels.start <= panels.end && panels.end <= self.panels());
         // SAFETY: the region holds `panels()` panels of `panel_bytes` bytes from `start` on.
@@ -266,6 +266,7 @@ struct PackPanel<'a> {
 
 impl Kernel for PackPanel<'_> {
     type Out = ();
+    const WIDE: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
@@ -359,6 +360,7 @@ impl<'a, T> QuantisedRow<'a, T> {
 
 impl<T: Quantised> Kernel for QuantisedRow<'_, T> {
     type Out = ();
+    const WIDE: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -412,6 +414,7 @@ impl<'a, T> FloatRow<'a, T> {
 
 impl<T: FloatFormat> Kernel for FloatRow<'_, T> {
     type Out = ();
+    const WIDE: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

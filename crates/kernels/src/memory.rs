@@ -88,7 +88,7 @@ mod blocks {
                 unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, protection, flags) }?.cast();
             let before = first.align_offset(HUGE_PAGE);
             let start = first.wrapping_add(before);
-            // SAFETY: what lies before and behind the block, in the mapping just made.
+            // SAFETY: what lies before and after the block, in the mapping just made.
             unsafe {
                 if before > 0 {
                     munmap(first.cast(), before)?;

@@ -143,7 +143,7 @@ fn scale_of<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
     1.0 / (sum / x.len() as f32 + eps).sqrt()
 }
 
-/// A vector of up to 16 numbers, zeros behind them.
+/// A vector of up to 16 numbers, zeros after them.
 #[inline(always)]
 pub(crate) fn load_padded<S: Simd>(s: S, x: &[f32]) -> S::F {
     if x.len() >= LANES {

@@ -95,7 +95,7 @@ impl Pool {
 
     fn start(threads: usize, cpus: Option<&[usize]>) -> Result<Self, Error> {
         if threads == 0 || threads > THREADS_MAX {
-            return Err(Error::Threads { threads });
+            return Err(Error::Threads { threads, most: THREADS_MAX });
         }
         let shared = Arc::new(Shared {
             state: Padded(AtomicU64::new(0)),
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn impossible_pools_are_refused() {
-        assert!(matches!(Pool::new(0), Err(Error::Threads { threads: 0 })));
+        assert!(matches!(Pool::new(0), Err(Error::Threads { threads: 0, .. })));
         assert!(matches!(Pool::new(THREADS_MAX + 1), Err(Error::Threads { .. })));
         assert!(Pool::pinned(&[]).is_err());
     }

@@ -10,7 +10,7 @@
 use crate::format::TILE_COLS;
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
-use crate::tile::{FewTile, ManyTile, SMALLEST_MAX};
+use crate::tile::{GemmTile, SMALLEST_MAX, SkinnyTile};
 use std::mem::{offset_of, size_of};
 
 /// The steps that a tile's largest number takes are these or up to seven fewer.
@@ -40,6 +40,7 @@ pub(crate) struct Quantise<'a, T> {
 
 impl<T: Tile> Kernel for Quantise<'_, T> {
     type Out = ();
+    const INT_DOTS: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -149,7 +150,7 @@ fn best_steps<S: Simd>(s: S, x: &Columns<S>, next: *const f32, inverse_top: S::F
 
 /// What quantisation makes.
 pub(crate) trait Tile {
-    /// Words 9 to 15 as they lie in memory, behind the integers and the scale.
+    /// Words 9 to 15 as they lie in memory, after the integers and the scale.
     fn tail<S: Simd>(s: S, scale: S::F, sums: [S::I; 3]) -> [S::I; 7];
 
     /// Whether the integers have 128 added.
@@ -174,16 +175,16 @@ pub(crate) trait Tile {
 }
 
 // How `tiles` lays them out.
-const _: () = assert!(size_of::<ManyTile>() == VECTOR_BYTES);
-const _: () = assert!(offset_of!(ManyTile, scale) == 8 * 4);
-const _: () = assert!(offset_of!(ManyTile, sums) == 9 * 4);
-const _: () = assert!(offset_of!(ManyTile, scaled_sums) == 12 * 4);
-const _: () = assert!(size_of::<FewTile>() == 11 * 4);
-const _: () = assert!(offset_of!(FewTile, scale) == 8 * 4);
-const _: () = assert!(offset_of!(FewTile, sums) == 9 * 4);
-const _: () = assert!(offset_of!(FewTile, scaled_sum) == 10 * 4);
+const _: () = assert!(size_of::<GemmTile>() == VECTOR_BYTES);
+const _: () = assert!(offset_of!(GemmTile, scale) == 8 * 4);
+const _: () = assert!(offset_of!(GemmTile, sums) == 9 * 4);
+const _: () = assert!(offset_of!(GemmTile, scaled_sums) == 12 * 4);
+const _: () = assert!(size_of::<SkinnyTile>() == 11 * 4);
+const _: () = assert!(offset_of!(SkinnyTile, scale) == 8 * 4);
+const _: () = assert!(offset_of!(SkinnyTile, sums) == 9 * 4);
+const _: () = assert!(offset_of!(SkinnyTile, scaled_sum) == 10 * 4);
 
-impl Tile for ManyTile {
+impl Tile for GemmTile {
     const BIASED: bool = true;
 
     #[inline(always)]
@@ -193,7 +194,7 @@ impl Tile for ManyTile {
     }
 }
 
-impl Tile for FewTile {
+impl Tile for SkinnyTile {
     const BIASED: bool = false;
 
     #[inline(always)]
@@ -257,11 +258,11 @@ mod tests {
             ("equal", fill(|_| -0.3)),
         ];
         for (name, x) in &cases {
-            let expected: Vec<FewTile> = quantised(Isa::Scalar, x);
+            let expected: Vec<SkinnyTile> = quantised(Isa::Scalar, x);
             for isa in Isa::available() {
-                let (few, many) = (quantised::<FewTile>(isa, x), quantised::<ManyTile>(isa, x));
+                let (few, many) = (quantised::<SkinnyTile>(isa, x), quantised::<GemmTile>(isa, x));
                 for ((few, many), expected) in few.iter().zip(&many).zip(&expected) {
-                    let FewTile { q, scale, sums, scaled_sum } = *expected;
+                    let SkinnyTile { q, scale, sums, scaled_sum } = *expected;
                     assert_eq!(few.q, q, "{name} on {}", isa.name());
                     assert_eq!(few.scale.to_bits(), scale.to_bits());
                     assert_eq!(few.sums, sums);
@@ -291,7 +292,7 @@ mod tests {
     #[test]
     fn less_is_left_than_by_127_steps() {
         let x = Random(7).floats(512 * TILE_COLS);
-        let tiles: Vec<FewTile> = quantised(Isa::Scalar, &x);
+        let tiles: Vec<SkinnyTile> = quantised(Isa::Scalar, &x);
         let (mut taken, mut plain) = (0.0, 0.0);
         for (tile, x) in tiles.iter().zip(x.chunks(TILE_COLS)) {
             let step = x.iter().fold(0.0_f32, |top, x| top.max(x.abs())) / MOST_STEPS as f32;

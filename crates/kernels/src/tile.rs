@@ -7,22 +7,22 @@
 use crate::format::{Quantised, TILE, TILE_COLS};
 use crate::simd::{LANES, Simd, array_of};
 
-/// Steps of the largest number of a [`FineTile`]: what 8 bits above and 7 below can hold.
-const FINE_STEPS: f32 = 127.0 * 128.0;
+/// Steps of the largest number of a [`Int16Tile`]: what 8 bits above and 7 below can hold.
+const INT16_STEPS: f32 = 127.0 * 128.0;
 
-/// Bits of a [`FineTile`]'s low parts.
+/// Bits of a [`Int16Tile`]'s low parts.
 const LOW_BITS: u32 = 7;
 
 /// Below this a tile counts as zeros, since a scale's inverse might overflow. No activation that
 /// matters is anywhere near.
 pub(crate) const SMALLEST_MAX: f32 = 1e-33;
 
-/// For products with more rows than [`crate::input::FEW_ROWS`]. One cache line. `sums` and
+/// For products with more rows than [`crate::input::SKINNY_ROWS`]. One cache line. `sums` and
 /// `scaled_sums` are of columns 0..16, 16..32 and 0..32.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(64))]
-pub(crate) struct ManyTile {
-    /// About `x / scale`, plus 128, as [`Simd::many_splat_x4`] wants it.
+pub(crate) struct GemmTile {
+    /// About `x / scale`, plus 128, as [`Simd::gemm_splat_x4`] wants it.
     pub q: [u8; TILE_COLS],
     pub scale: f32,
     pub sums: [i32; 3],
@@ -30,10 +30,10 @@ pub(crate) struct ManyTile {
     pub scaled_sums: [f32; 3],
 }
 
-/// For products with one row or a few, of the same numbers as [`ManyTile`].
+/// For products with one row or a few, of the same numbers as [`GemmTile`].
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-pub(crate) struct FewTile {
+pub(crate) struct SkinnyTile {
     /// About `x / scale`.
     pub q: [i8; TILE_COLS],
     pub scale: f32,
@@ -46,7 +46,7 @@ pub(crate) struct FewTile {
 /// About sixteen bits: `x = scale * (128 high + low)`. For products with one row or a few.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-pub(crate) struct FineTile {
+pub(crate) struct Int16Tile {
     pub high: [i8; TILE_COLS],
     /// From -64 to 63.
     pub low: [i8; TILE_COLS],
@@ -55,7 +55,7 @@ pub(crate) struct FineTile {
     pub sums: [i32; 2],
 }
 
-impl FineTile {
+impl Int16Tile {
     #[inline(always)]
     pub fn of(x: &[f32]) -> Self {
         let mut tile = Self::default();
@@ -63,8 +63,8 @@ impl FineTile {
         if top < SMALLEST_MAX {
             return tile;
         }
-        tile.scale = top / FINE_STEPS;
-        let inverse = FINE_STEPS / top;
+        tile.scale = top / INT16_STEPS;
+        let inverse = INT16_STEPS / top;
         for k in 0..TILE_COLS {
             let q = (x[k] * inverse).round_ties_even() as i32;
             let high = (q + (1 << (LOW_BITS - 1))) >> LOW_BITS;
@@ -141,7 +141,7 @@ fn spread<S: Simd>(s: S, q: &[i8; TILE_COLS]) -> [S::I; TILE] {
     array_of!(TILE, s.splat_i(0), i => unsafe { s.splat_x4(q.as_ptr().add(4 * i).cast()) })
 }
 
-impl RowTile for FewTile {
+impl RowTile for SkinnyTile {
     type Spread<S: Simd> = [S::I; TILE];
 
     #[inline(always)]
@@ -181,7 +181,7 @@ impl RowTile for FewTile {
     }
 }
 
-impl RowTile for FineTile {
+impl RowTile for Int16Tile {
     type Spread<S: Simd> = [[S::I; TILE]; 2];
 
     #[inline(always)]
@@ -222,19 +222,19 @@ mod tests {
     use crate::format::reference::Random;
 
     #[test]
-    fn a_fine_tile_errs_by_half_a_step() {
+    fn an_int16_tile_errs_by_half_a_step() {
         let random = Random(5).floats(8 * TILE_COLS);
         let outlier = |k| if k == 7 { -3e38 } else { 1e36 * k as f32 };
         let others: Vec<f32> = (0..TILE_COLS).map(outlier).chain([0.0; TILE_COLS]).collect();
         for x in random.chunks(TILE_COLS).chain(others.chunks(TILE_COLS)) {
-            let tile = FineTile::of(x);
+            let tile = Int16Tile::of(x);
             let top = x.iter().fold(0.0_f32, |top, x| top.max(x.abs()));
             let mut sums = [0; 2];
             for k in 0..TILE_COLS {
                 assert!(tile.high[k] >= -127, "the smallest byte is not for all instruction sets");
                 let q = (i32::from(tile.high[k]) << LOW_BITS) + i32::from(tile.low[k]);
                 let error = (f64::from(q) * f64::from(tile.scale) - f64::from(x[k])).abs();
-                assert!(error <= f64::from(top) / f64::from(FINE_STEPS) * 0.501, "{} {q}", x[k]);
+                assert!(error <= f64::from(top) / f64::from(INT16_STEPS) * 0.501, "{} {q}", x[k]);
                 sums[k / LANES] += q;
             }
             assert_eq!(tile.sums, sums);

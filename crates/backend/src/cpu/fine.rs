@@ -13,8 +13,8 @@ pub(super) struct Fine {
 impl Fine {
     /// `out = x Wᵀ`, `[rows, matrix.rows]`, for quantised weights.
     pub fn multiply(&mut self, pool: &Pool, x: &Rows, matrix: &Matrix, out: &mut [f32]) {
-        let input = self.input.get_or_insert_with(|| Input::new_fine(x.rows_max, x.width));
-        input.load_fine(pool, x.values(), x.rows);
+        let input = self.input.get_or_insert_with(|| Input::new_int16(x.rows_max, x.width));
+        input.load_int16(pool, x.values(), x.rows);
         multiply(pool, &mut [Product::new(input, matrix, out)]);
     }
 }

@@ -3,8 +3,10 @@
 use super::cache::{CacheKind, Head, KvCache};
 use super::int_tile::{AddInts, IntQueries};
 use super::ints::{Limits, Places, Round, pairs};
+use super::page::{Fetch, Page, Query, States};
 use super::quants::Quants;
-use super::tile::{AddPage, Convert, Element, Fetch, Finish, Merge, Page, Query, States};
+use super::softmax::{Finish, Merge};
+use super::tile::{AddPage, Convert, Element};
 use super::{PAGE_POSITIONS, SPAN_POSITIONS};
 use crate::isa::{Isa, run};
 use crate::pool::Pool;
@@ -349,34 +351,43 @@ impl<'a> Batch<'a> {
         match head {
             Head::F16(keys, values) if few => {
                 let fetch = Fetch::thirds(next);
-                run(isa, AddPage::<_, false> { page, scales: &[], keys, values, fetch, states });
+                run(
+                    isa,
+                    AddPage::<_, false> { isa, page, scales: &[], keys, values, fetch, states },
+                );
             }
             Head::F32(keys, values) => {
                 let fetch = Fetch::thirds(next);
-                run(isa, AddPage::<_, false> { page, scales: &[], keys, values, fetch, states });
+                run(
+                    isa,
+                    AddPage::<_, false> { isa, page, scales: &[], keys, values, fetch, states },
+                );
             }
             Head::F16(keys, values) => {
                 let keys = self.converted(keys, for_keys);
                 let values = self.converted(values, for_values);
                 let fetch = Fetch::thirds(&[]);
-                run(isa, AddPage::<_, false> { page, scales: &[], keys, values, fetch, states });
+                run(
+                    isa,
+                    AddPage::<_, false> { isa, page, scales: &[], keys, values, fetch, states },
+                );
             }
             Head::I16(head) => {
                 let queries = IntQueries { ints, scales: int_scales };
                 let fetch = Fetch::thirds(next);
-                run(isa, AddInts { page, queries, head, fetch, states });
+                run(isa, AddInts { isa, page, queries, head, fetch, states });
             }
             Head::Q8(Quants { scales, keys, values }) if few => {
                 let scales = self.converted(scales, for_scales);
                 let fetch = Fetch::thirds(next);
-                run(isa, AddPage::<_, true> { page, scales, keys, values, fetch, states });
+                run(isa, AddPage::<_, true> { isa, page, scales, keys, values, fetch, states });
             }
             Head::Q8(Quants { scales, keys, values }) => {
                 let scales = self.converted(scales, for_scales);
                 let keys = self.converted(keys, for_keys);
                 let values = self.converted(values, for_values);
                 let fetch = Fetch::thirds(&[]);
-                run(isa, AddPage::<_, true> { page, scales, keys, values, fetch, states });
+                run(isa, AddPage::<_, true> { isa, page, scales, keys, values, fetch, states });
             }
         }
     }

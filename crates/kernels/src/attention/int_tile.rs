@@ -2,9 +2,10 @@
 
 use super::PAGE_POSITIONS;
 use super::ints::{Ints, WeightInts, round_weights};
-use super::soften::{Weights, soften, soften_steps};
-use super::tile::{Fetch, POS_VECTORS, Page, States, Tiles};
-use crate::isa::Kernel;
+use super::page::{Fetch, POS_VECTORS, Page, States};
+use super::softmax::{PageSoftmax, Weights};
+use super::tile::Tiles;
+use crate::isa::{Isa, Kernel, run};
 use crate::simd::{LANES, Simd, array_of};
 
 /// Pairs of positions in a page.
@@ -21,6 +22,7 @@ pub(super) struct IntQueries<'a> {
 
 /// Adds one page to the running softmax of all queries.
 pub(super) struct AddInts<'a, 'q> {
+    pub isa: Isa,
     pub page: &'a Page<'a, 'q>,
     pub queries: IntQueries<'a>,
     pub head: Ints<'a>,
@@ -30,6 +32,7 @@ pub(super) struct AddInts<'a, 'q> {
 
 impl Kernel for AddInts<'_, '_> {
     type Out = ();
+    const INT_DOTS: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
@@ -57,8 +60,17 @@ impl Tiles for AddInts<'_, '_> {
             self.dots::<S, R, P>(s, first, block, key_scales, &mut weights.0);
         }
         let query_scales = array_of!(R, 0.0, r => self.queries.scales[first + r]);
-        let ahead = self.fetch[1].within(soften_steps(R), first == 0);
-        let rescale = soften(s, self.page, first, &query_scales, self.states, &mut weights, &ahead);
+        let rescale = run(
+            self.isa,
+            PageSoftmax {
+                page: self.page,
+                first,
+                scales: query_scales,
+                states: self.states,
+                weights: &mut weights,
+                ahead: self.fetch[1].within(PageSoftmax::<R>::STEPS, first == 0),
+            },
+        );
         let value_scales = value_scales.first_chunk().expect("a page of scales");
         let mut ints = WeightInts([[0; PAGE_POSITIONS]; R]);
         let factors = round_weights(s, &weights.0, value_scales, &mut ints);

@@ -163,7 +163,7 @@ impl Round<'_> {
     }
 }
 
-/// Up to one vector of numbers, zeros behind them.
+/// Up to one vector of numbers, zeros after them.
 #[inline(always)]
 fn load<S: Simd>(s: S, x: &[f32]) -> S::F {
     let mut padded = [0.0; LANES];

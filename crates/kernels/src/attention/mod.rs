@@ -27,8 +27,9 @@ mod attend;
 mod cache;
 mod int_tile;
 mod ints;
+mod page;
 mod quants;
-mod soften;
+mod softmax;
 #[cfg(test)]
 mod tests;
 mod tile;

@@ -1,56 +1,11 @@
 //! Some query vectors against one page: the inner loops of attention.
 
 use super::PAGE_POSITIONS;
+use super::page::{Fetch, POS_VECTORS, Page, Query, States};
 use super::quants::{BLOCK, blocks};
-use super::soften::{Weights, exp2_one, soften, soften_steps};
-use crate::isa::Kernel;
-use crate::product::Level;
+use super::softmax::{PageSoftmax, Weights};
+use crate::isa::{Isa, Kernel, run};
 use crate::simd::{LANES, Simd, array_of};
-use std::f32::consts::LOG2_E;
-
-/// Where a running maximum starts: below any score, and finite, so that a difference of two such
-/// is zero and not "not a number".
-pub(super) const LOWEST: f32 = -3.0e38;
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
-
-/// Vectors of positions in a page.
-pub(super) const POS_VECTORS: usize = PAGE_POSITIONS / LANES;
-
-/// A query vector and the positions it sees.
-#[derive(Clone, Copy)]
-pub(super) struct Query<'a> {
-    /// `[k_dim]`.
-    pub q: &'a [f32],
-    pub first_pos: usize,
-    pub end_pos: usize,
-}
-
-impl Query<'_> {
-    /// Sees nothing.
-    pub const NONE: Self = Self { q: &[], first_pos: 0, end_pos: 0 };
-}
-
-/// Running softmax of some query vectors: maximum, sum, and `[queries, v_stride]` outputs.
-#[derive(Default)]
-pub(super) struct States {
-    pub max: Vec<f32>,
-    pub sum: Vec<f32>,
-    pub acc: Vec<f32>,
-}
-
-impl States {
-    /// As if nothing had been seen.
-    pub fn reset(&mut self, queries: usize, v_stride: usize) {
-        self.max.clear();
-        self.max.resize(queries, LOWEST);
-        self.sum.clear();
-        self.sum.resize(queries, 0.0);
-        self.acc.clear();
-        self.acc.resize(queries * v_stride, 0.0);
-    }
-}
 
 /// A number of the cache: as stored, or f32 once converted.
 pub(super) trait Element: Copy {
@@ -102,27 +57,9 @@ impl<E: Element> Kernel for Convert<'_, E> {
     }
 }
 
-/// Who looks at a page, and how.
-pub(super) struct Page<'a, 'q> {
-    /// Position of the page's first slot.
-    pub start: usize,
-    pub queries: &'a [Query<'q>],
-    pub v_stride: usize,
-    pub scale: f32,
-    pub soft_cap: Option<f32>,
-}
-
-impl Page<'_, '_> {
-    /// Slots up to the last that any of the queries sees.
-    #[inline(always)]
-    pub fn slots(&self, queries: &[Query]) -> usize {
-        let seen = queries.iter().map(|query| query.end_pos).max().unwrap_or(0);
-        seen.saturating_sub(self.start).min(PAGE_POSITIONS)
-    }
-}
-
 /// Adds one page to the running softmax of all queries. `SCALED`: the numbers are quants.
 pub(super) struct AddPage<'a, 'q, E, const SCALED: bool> {
+    pub isa: Isa,
     pub page: &'a Page<'a, 'q>,
     /// `[key blocks + value blocks, 64]` if there are any.
     pub scales: &'a [f32],
@@ -160,9 +97,11 @@ pub(super) trait Tiles {
                 first += 4;
             }
         }
-        while first + 2 <= queries {
-            self.add::<S, 2, 2, 2>(s, first);
-            first += 2;
+        if S::ROW_TILES {
+            while first + 2 <= queries {
+                self.add::<S, 2, 2, 2>(s, first);
+                first += 2;
+            }
         }
         while first < queries {
             self.add::<S, 1, 4, 4>(s, first);
@@ -179,9 +118,17 @@ impl<E: Element, const SCALED: bool> Tiles for AddPage<'_, '_, E, SCALED> {
         for block in (0..POS_VECTORS).step_by(P) {
             self.dots::<S, R, P>(s, &queries, first, block, &mut weights.0);
         }
-        let scales = [self.page.scale; R];
-        let ahead = self.fetch[1].within(soften_steps(R), first == 0);
-        let rescale = soften(s, self.page, first, &scales, self.states, &mut weights, &ahead);
+        let rescale = run(
+            self.isa,
+            PageSoftmax {
+                page: self.page,
+                first,
+                scales: [self.page.scale; R],
+                states: self.states,
+                weights: &mut weights,
+                ahead: self.fetch[1].within(PageSoftmax::<R>::STEPS, first == 0),
+            },
+        );
         let slots = self.page.slots(&queries);
         let vectors = self.page.v_stride / LANES;
         let mut vector = 0;
@@ -323,104 +270,6 @@ impl<E: Element, const SCALED: bool> AddPage<'_, '_, E, SCALED> {
                     s.store(scaled[r].as_mut_ptr().add(at), s.mul(weight, scale));
                 }
             }
-        }
-    }
-}
-
-/// Memory that will be wanted next: pages lie apart, so the machine's own prefetching starts anew
-/// with each, and one query alone is bound by memory.
-#[derive(Clone, Copy)]
-pub(super) struct Fetch {
-    start: *const u8,
-    lines: usize,
-}
-
-impl Fetch {
-    /// What is to be fetched while keys are read, while softmax is computed and while values are
-    /// read.
-    pub fn thirds(data: &[u8]) -> [Self; 3] {
-        let lines = data.len().div_ceil(LINE);
-        [0, 1, 2].map(|third| {
-            let (start, end) = (lines * third / 3, lines * (third + 1) / 3);
-            Self { start: data.as_ptr().wrapping_add(start * LINE), lines: end - start }
-        })
-    }
-
-    /// All of it within `steps` steps, or nothing.
-    #[inline(always)]
-    pub fn within(self, steps: usize, wanted: bool) -> Ahead {
-        let lines_a_step = if wanted { self.lines.div_ceil(steps.max(1)) } else { 0 };
-        Ahead { start: self.start, lines_a_step, level: Level::chosen() }
-    }
-}
-
-/// Fetches something while something else is read.
-pub(super) struct Ahead {
-    start: *const u8,
-    lines_a_step: usize,
-    level: Level,
-}
-
-impl Ahead {
-    #[inline(always)]
-    pub fn fetch<S: Simd>(&self, s: S, step: usize) {
-        for line in 0..self.lines_a_step {
-            let at = (step * self.lines_a_step + line) * LINE;
-            self.level.fetch(s, self.start.wrapping_add(at));
-        }
-    }
-}
-
-/// Merges the running softmax of a later span (or several queries' at once) into `total`.
-pub(super) struct Merge<'a> {
-    pub total: &'a mut States,
-    pub max: &'a [f32],
-    pub sum: &'a [f32],
-    pub acc: &'a [f32],
-    pub v_stride: usize,
-}
-
-impl Kernel for Merge<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let stride = self.v_stride;
-        for (index, (&max, &sum)) in self.max.iter().zip(self.sum).enumerate() {
-            let old_max = self.total.max[index];
-            let new_max = if max > old_max { max } else { old_max };
-            let (old, new) = (exp2_one(s, old_max - new_max), exp2_one(s, max - new_max));
-            self.total.max[index] = new_max;
-            self.total.sum[index] = self.total.sum[index] * old + sum * new;
-            let total = &mut self.total.acc[index * stride..][..stride];
-            for (total, acc) in total.iter_mut().zip(&self.acc[index * stride..][..stride]) {
-                *total = *total * old + acc * new;
-            }
-        }
-    }
-}
-
-/// Writes one query's output `[v_dim]`: its sum of values over its sum of weights, which the
-/// sink logit joins if there is one.
-pub(super) struct Finish<'a> {
-    pub max: f32,
-    pub sum: f32,
-    pub acc: &'a [f32],
-    pub sink: Option<f32>,
-    pub out: &'a mut [f32],
-}
-
-impl Kernel for Finish<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let sink = self.sink.map_or(f32::NEG_INFINITY, |sink| sink * LOG2_E);
-        let max = if sink > self.max { sink } else { self.max };
-        let scale = exp2_one(s, self.max - max);
-        let sum = self.sum * scale + exp2_one(s, sink - max);
-        for (out, acc) in self.out.iter_mut().zip(self.acc) {
-            *out = acc * scale / sum;
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct Sums<'a> {
     panels: usize,
     /// Whether the leaf's are zero, whatever `values` hold.
     pub is_first: bool,
-    /// Whether no column of the leaf is left behind this run.
+    /// Whether this run ends the leaf.
     pub is_last: bool,
     /// Where the merged sums go instead of back to `values`.
     output: Option<Output>,
@@ -141,7 +141,7 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// To be called behind the last of [`Sums::store`].
+    /// To be called after the last of [`Sums::store`].
     #[inline(always)]
     pub fn end<S: Simd>(&self, s: S) {
         if self.is_last && self.output.is_some_and(|output| output.streams) {

@@ -2,9 +2,9 @@
 //! first-level cache, then runs over its input rows in register tiles; then the next two panels
 //! against the same inputs, which by now are in its second-level cache.
 //!
-//! Sums are kept as `[rows, panels, 16]` between two such runs. Behind the last run of a
+//! Sums are kept as `[rows, panels, 16]` between two such runs. After the last run of a
 //! leaf they are merged with those of the subtrees that it completes before they leave their
-//! registers, and go right to the output behind the last leaf.
+//! registers, and go right to the output after the last leaf.
 
 use super::access::{Access, Level};
 use super::block::{Block, Sums};
@@ -16,7 +16,7 @@ use crate::format::{
 use crate::input::Input;
 use crate::isa::{Isa, Kernel, run};
 use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
-use crate::tile::ManyTile;
+use crate::tile::GemmTile;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -75,9 +75,13 @@ pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, mut sums: Sums) {
                     run(isa, UnpackTiles::<T> {
                         pair, tiles: tiles.clone(), unpacked, format: PhantomData,
                     });
-                    run(isa, TileSums::<T> {
-                        unpacked, pair, tiles: tiles.clone(), x: input, rows: rows.clone(),
-                        sums: sums.reborrow(), format: PhantomData,
+                    const {
+                        assert!(!T::BIASED || T::ZERO == BIASED_ZERO);
+                        assert!(!T::OFFSETS || T::ZERO == 0);
+                    }
+                    run(isa, TileSums::<{ T::BIASED }, { T::HALVES }, { T::OFFSETS }> {
+                        unpacked, pair, tiles: tiles.clone(), zero: T::ZERO, x: input,
+                        rows: rows.clone(), sums: sums.reborrow(),
                     });
                 }
                 sums.is_first = false;
@@ -102,6 +106,9 @@ pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, mut sums: Sums) {
     });
 }
 
+/// The weight that stands for zero where weights may exceed 127.
+const BIASED_ZERO: i32 = 128;
+
 /// Four bytes of 128.
 const ALL_128: i32 = i32::from_ne_bytes([128; 4]);
 
@@ -124,6 +131,7 @@ struct UnpackTiles<'a, T> {
 
 impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
     type Out = ();
+    const INT_DOTS: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -147,11 +155,11 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
                         let unpacked = tile_weights::<S, T>(s, record, tile);
                         let mut sums = [s.splat_i(0); 2];
                         for i in 0..TILE {
-                            let unpacked = s.many_weights(unpacked[i], T::ZERO);
+                            let unpacked = s.gemm_weights(unpacked[i], T::ZERO);
                             s.store_i(weights[slot][i].as_mut_ptr(), unpacked);
                             if S::SIGNED_WEIGHTS {
                                 let sum = &mut sums[i * T::HALVES / TILE];
-                                *sum = s.many_dot4::<false>(*sum, unpacked, s.splat_i(ALL_128));
+                                *sum = s.gemm_dot4::<false>(*sum, unpacked, s.splat_i(ALL_128));
                             }
                         }
                         let found = T::scales(s, record, &head, tile);
@@ -170,19 +178,24 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
     }
 }
 
-/// Adds the products of the unpacked tiles with the same tiles of each input row.
-struct TileSums<'a, T> {
+/// Adds the products of the unpacked tiles with the same tiles of each input row. Once unpacked,
+/// types differ by three of the constants of [`Quantised`] alone, and share their code.
+struct TileSums<'a, const BIASED: bool, const HALVES: usize, const OFFSETS: bool> {
     unpacked: &'a Unpacked,
     pair: Pair<'a>,
     tiles: Range<usize>,
+    /// [`Quantised::ZERO`].
+    zero: i32,
     x: &'a Input,
     rows: Range<usize>,
     sums: Sums<'a>,
-    format: PhantomData<T>,
 }
 
-impl<T: Quantised> Kernel for TileSums<'_, T> {
+impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool> Kernel
+    for TileSums<'_, BIASED, HALVES, OFFSETS>
+{
     type Out = ();
+    const INT_DOTS: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
@@ -197,24 +210,30 @@ impl<T: Quantised> Kernel for TileSums<'_, T> {
     }
 }
 
-impl<T: Quantised> TileSums<'_, T> {
+impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool>
+    TileSums<'_, BIASED, HALVES, OFFSETS>
+{
     /// All input rows over panels `panel..panel + P`.
     #[inline(always)]
     fn row_tiles<S: Simd, const P: usize>(&mut self, s: S, panel: usize) {
         let rows = self.rows.len();
         let mut row = 0;
-        if S::WIDE_TILES {
+        // A panel alone is the last of a matrix with an odd number of them.
+        if S::WIDE_TILES && P == PANELS {
             while row + 6 <= rows {
                 self.register_tile::<S, P, 6>(s, panel, row);
                 row += 6;
             }
         }
-        while row + 2 <= rows {
-            self.register_tile::<S, P, 2>(s, panel, row);
-            row += 2;
+        if S::ROW_TILES {
+            while row + 2 <= rows {
+                self.register_tile::<S, P, 2>(s, panel, row);
+                row += 2;
+            }
         }
-        if row < rows {
+        while row < rows {
             self.register_tile::<S, P, 1>(s, panel, row);
+            row += 1;
         }
     }
 
@@ -227,7 +246,7 @@ impl<T: Quantised> TileSums<'_, T> {
         first: usize,
     ) {
         let inputs = self.x.rows();
-        let tiles = self.x.many_tiles();
+        let tiles = self.x.gemm_tiles();
         assert!(tiles.len() >= self.tiles.end * inputs && self.rows.end <= inputs);
         assert!(first + R <= self.rows.len() && panel + P <= self.pair.count);
         let at = self.pair.at + panel;
@@ -253,18 +272,19 @@ impl<T: Quantised> TileSums<'_, T> {
         s: S,
         panel: usize,
         slot: usize,
-        x: *const ManyTile,
+        x: *const GemmTile,
         acc: &mut [[S::F; P]; R],
     ) {
-        let factor = if T::BIASED {
-            s.zero_factor::<true>(T::ZERO)
-        } else {
-            s.zero_factor::<false>(T::ZERO)
+        // Where the sum of the inputs is not wanted, the compiler can tell.
+        let factor = match (BIASED, OFFSETS) {
+            (true, _) => s.zero_factor::<true>(BIASED_ZERO),
+            (false, true) => 0,
+            (false, false) => s.zero_factor::<false>(self.zero),
         };
-        let quads = TILE / T::HALVES;
+        let quads = TILE / HALVES;
         let mut scaled = [[s.splat(0.0); P]; R];
-        for half in 0..T::HALVES {
-            let whole = if T::HALVES == 1 { 2 } else { half };
+        for half in 0..HALVES {
+            let whole = if HALVES == 1 { 2 } else { half };
             // SAFETY: the caller promises the input tiles; everything else is an array of the
             // right size.
             unsafe {
@@ -283,12 +303,12 @@ impl<T: Quantised> TileSums<'_, T> {
                         s.load_i(self.unpacked.weights[panel + p][slot][i].as_ptr())
                     });
                     for r in 0..R {
-                        let bytes = s.many_splat_x4((*x.add(r)).q.as_ptr().add(4 * i));
+                        let bytes = s.gemm_splat_x4((*x.add(r)).q.as_ptr().add(4 * i));
                         for p in 0..P {
-                            dots[r][p] = if T::BIASED {
-                                s.many_dot4::<true>(dots[r][p], weights[p], bytes)
+                            dots[r][p] = if BIASED {
+                                s.gemm_dot4::<true>(dots[r][p], weights[p], bytes)
                             } else {
-                                s.many_dot4::<false>(dots[r][p], weights[p], bytes)
+                                s.gemm_dot4::<false>(dots[r][p], weights[p], bytes)
                             };
                         }
                     }
@@ -301,12 +321,12 @@ impl<T: Quantised> TileSums<'_, T> {
                             0 => s.mul(dot, scale),
                             _ => s.fma(dot, scale, scaled[r][p]),
                         };
-                        if half + 1 == T::HALVES {
+                        if half + 1 == HALVES {
                             let input_scale = s.splat((*x.add(r)).scale);
                             acc[r][p] = s.fma(scaled[r][p], input_scale, acc[r][p]);
                         }
                     }
-                    if T::OFFSETS {
+                    if OFFSETS {
                         let offset = s.load(self.unpacked.offsets[panel + p][slot][half].as_ptr());
                         for r in 0..R {
                             let sum = s.splat((*x.add(r)).scaled_sums[whole]);
@@ -376,15 +396,17 @@ impl FloatSums<'_> {
     fn row_tiles<S: Simd, const P: usize>(&mut self, s: S, panel: usize) {
         let rows = self.rows.len();
         let mut row = 0;
-        if S::WIDE_TILES {
+        if S::WIDE_TILES && P == PANELS {
             while row + 8 <= rows {
                 self.register_tile::<S, P, 8>(s, panel, row);
                 row += 8;
             }
         }
-        while row + 4 <= rows {
-            self.register_tile::<S, P, 4>(s, panel, row);
-            row += 4;
+        if S::ROW_TILES {
+            while row + 4 <= rows {
+                self.register_tile::<S, P, 4>(s, panel, row);
+                row += 4;
+            }
         }
         while row < rows {
             self.register_tile::<S, P, 1>(s, panel, row);

@@ -1,4 +1,5 @@
-//! One input row: bound by the memory that delivers the weights, which are asked for ahead of time.
+//! One input row, of 8-bit integers if weights are quantised: bound by the memory that delivers the
+//! weights, which are asked for ahead of time.
 //!
 //! One kernel walks over all panels that a thread takes at once, each from its first column to its
 //! last whatever leaves there are: the sums of leaves still to be merged stay in registers. What it
@@ -14,7 +15,7 @@ use crate::isa::{Isa, Kernel, run};
 use crate::matrix::Matrix;
 use crate::shared::SharedMut;
 use crate::simd::{LANES, Simd, array_of};
-use crate::tile::RowTile;
+use crate::tile::{RowTile, SkinnyTile};
 use std::marker::PhantomData;
 use std::ops::Range;
 use sumtree::merges_after;
@@ -23,7 +24,7 @@ use sumtree::merges_after;
 pub(super) const FLOAT_RUN: usize = 256;
 
 /// A product with one row.
-pub(super) struct OneRow<'a> {
+pub(super) struct Gemv<'a> {
     pub access: Access,
     pub matrix: &'a Matrix,
     pub input: &'a Input,
@@ -32,17 +33,12 @@ pub(super) struct OneRow<'a> {
     pub out: SharedMut<f32>,
 }
 
-impl OneRow<'_> {
+impl Gemv<'_> {
     /// Writes the outputs of the panels.
     ///
     /// # Safety
     /// `out` has room for all parts, and nobody else touches these panels' outputs meanwhile.
     pub unsafe fn multiply(&self, isa: Isa, panels: Range<usize>) {
-        if self.input.is_fine() {
-            // Two bytes an input keep more registers busy than several panels leave.
-            // SAFETY: as the caller promises.
-            return unsafe { self.quantised::<_, 1>(isa, panels, self.input.fine_tiles()) };
-        }
         let rest = panels.end - panels.len() % self.access.streams;
         // SAFETY: as the caller promises.
         unsafe {
@@ -58,12 +54,11 @@ impl OneRow<'_> {
     /// Writes the outputs of the panels, `P` of which are read at a time.
     ///
     /// # Safety
-    /// As for [`OneRow::multiply`], and they are a multiple of `P`.
+    /// As for [`Gemv::multiply`], and they are a multiple of `P`.
     unsafe fn side_by_side<const P: usize>(&self, isa: Isa, panels: Range<usize>) {
         let (input, matrix) = (self.input, self.matrix);
         if matrix.form() == Forms::INT8 {
-            // SAFETY: as the caller promises.
-            unsafe { self.quantised::<_, P>(isa, panels, input.few_tiles()) };
+            self.quantised::<P>(isa, panels, input.skinny_tiles());
         } else {
             with_float!(matrix.ty(), T => {
                 let (access, x, format) = (self.access, input.floats(), PhantomData);
@@ -72,19 +67,11 @@ impl OneRow<'_> {
         }
     }
 
-    /// As [`OneRow::side_by_side`], of quantised weights and the tiles of the input.
-    ///
-    /// # Safety
-    /// As for [`OneRow::side_by_side`].
-    unsafe fn quantised<X: RowTile, const P: usize>(
-        &self,
-        isa: Isa,
-        panels: Range<usize>,
-        tiles: &[X],
-    ) {
+    /// As [`Gemv::side_by_side`], of quantised weights and the tiles of the input.
+    fn quantised<const P: usize>(&self, isa: Isa, panels: Range<usize>, tiles: &[SkinnyTile]) {
         with_quantised!(self.matrix.ty(), T => {
             let (access, format) = (self.access, PhantomData);
-            let columns = QuantisedColumns::<T, X> { access, tiles, format };
+            let columns = QuantisedColumns::<T> { access, tiles, format };
             run(isa, self.kernel::<_, P>(panels, columns));
         }, _ => unreachable!("weights of type {} are floats", self.matrix.ty()));
     }
@@ -110,7 +97,7 @@ impl Outputs {
     /// Writes what panel `panel` has as part `part`: fewer than 16 outputs at the end of a matrix.
     ///
     /// # Safety
-    /// As for [`OneRow::multiply`].
+    /// As for [`Gemv::multiply`].
     #[inline(always)]
     unsafe fn write<S: Simd>(&self, s: S, part: usize, panel: usize, sums: S::F) {
         let row = self.first + panel * LANES;
@@ -131,6 +118,10 @@ impl Outputs {
 
 /// The input row, column by column.
 trait Columns {
+    /// As of [`Kernel`].
+    const INT_DOTS: bool;
+    const SCALAR: bool;
+
     /// Asserts that columns below `end` are there, in the input and in panels of `panel_bytes`.
     fn check(&self, end: usize, panel_bytes: usize);
 
@@ -146,7 +137,7 @@ trait Columns {
     ) -> [S::F; P];
 }
 
-/// All parts of panels that lie one behind the other, `P` at a time: one kernel for all of them,
+/// All parts of panels that lie one after the other, `P` at a time: one kernel for all of them,
 /// because weights that stream through the caches push out whatever else a call would touch.
 struct Panels<'a, C, const P: usize> {
     columns: C,
@@ -159,6 +150,8 @@ struct Panels<'a, C, const P: usize> {
 
 impl<C: Columns, const P: usize> Kernel for Panels<'_, C, P> {
     type Out = ();
+    const INT_DOTS: bool = C::INT_DOTS;
+    const SCALAR: bool = C::SCALAR;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -219,18 +212,21 @@ impl<S: Simd, const P: usize> Trees<S, P> {
     }
 }
 
-struct QuantisedColumns<'a, T, X> {
+struct QuantisedColumns<'a, T> {
     access: Access,
     /// `[cols / 32]`: one row.
-    tiles: &'a [X],
+    tiles: &'a [SkinnyTile],
     format: PhantomData<T>,
 }
 
-impl<T: Quantised, X> QuantisedColumns<'_, T, X> {
+impl<T: Quantised> QuantisedColumns<'_, T> {
     const RECORD_COLS: usize = T::TILES * TILE_COLS;
 }
 
-impl<T: Quantised, X: RowTile> Columns for QuantisedColumns<'_, T, X> {
+impl<T: Quantised> Columns for QuantisedColumns<'_, T> {
+    const INT_DOTS: bool = true;
+    const SCALAR: bool = false;
+
     #[inline(always)]
     fn check(&self, end: usize, panel_bytes: usize) {
         let records = end / Self::RECORD_COLS;
@@ -260,7 +256,7 @@ impl<T: Quantised, X: RowTile> Columns for QuantisedColumns<'_, T, X> {
                         self.access.fetch(s, records[p].wrapping_add(tile * share), share);
                         let weights = tile_weights::<S, T>(s, records[p], tile);
                         let scales = T::scales(s, records[p], &heads[p], tile);
-                        acc[p] = add_tile::<S, T, X>(s, acc[p], &weights, &scales, x, &spread);
+                        acc[p] = add_tile::<S, T, _>(s, acc[p], &weights, &scales, x, &spread);
                     }
                 }
             }
@@ -305,6 +301,9 @@ struct FloatColumns<'a, T> {
 }
 
 impl<T: FloatFormat> Columns for FloatColumns<'_, T> {
+    const INT_DOTS: bool = false;
+    const SCALAR: bool = true;
+
     #[inline(always)]
     fn check(&self, end: usize, panel_bytes: usize) {
         assert!(self.x.len() >= end && panel_bytes >= end * T::BYTES * LANES);

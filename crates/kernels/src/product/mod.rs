@@ -21,18 +21,19 @@
 
 mod access;
 mod block;
-mod few;
 mod gemm;
 mod gemv;
 mod parts;
+mod skinny;
 #[cfg(test)]
 mod tests;
+mod tune;
 
 pub(crate) use access::Level;
-pub use access::tune;
 pub use parts::Parts;
+pub use tune::tune;
 
-use crate::input::{FEW_ROWS, Forms, Input};
+use crate::input::{Forms, Input, SKINNY_ROWS};
 use crate::isa::Isa;
 use crate::matrix::Matrix;
 use crate::pool::Pool;
@@ -40,7 +41,7 @@ use crate::shared::SharedMut;
 use crate::simd::{LANES, VECTOR_BYTES};
 use access::Access;
 use block::{Block, Output, Sums};
-use gemv::OneRow;
+use gemv::Gemv;
 use parts::{Leaves, Stack};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -141,6 +142,8 @@ struct Plan<'a> {
     matrix: &'a Matrix,
     parts: Option<&'a Parts>,
     out: SharedMut<f32>,
+    isa: Isa,
+    algorithm: Algorithm,
     access: Access,
     panels_a_task: usize,
     row_tiles: usize,
@@ -164,7 +167,7 @@ pub(crate) fn multiply_on(isa: Isa, pool: &Pool, products: &mut [Product]) {
     let mut tasks = 0;
     for (slot, product) in plans.iter_mut().zip(products) {
         let out = plan(product);
-        let planned = Plan::new(product, out, panels_a_task);
+        let planned = Plan::new(isa, product, out, panels_a_task);
         tasks += planned.tasks;
         *slot = Some(planned);
     }
@@ -174,7 +177,7 @@ pub(crate) fn multiply_on(isa: Isa, pool: &Pool, products: &mut [Product]) {
         for plan in plans.iter().flatten() {
             let own = run.start.max(first)..run.end.min(first + plan.tasks);
             if !own.is_empty() {
-                plan.run(isa, own.start - first..own.end - first);
+                plan.run(own.start - first..own.end - first);
             }
             first += plan.tasks;
         }
@@ -190,53 +193,54 @@ fn panels_a_task(products: &[Product], threads: usize) -> usize {
     if fair >= GEMM_PANELS { GEMM_PANELS } else { (fair / 2 * 2).max(2) }
 }
 
-/// How weights meet input rows.
+/// How weights meet input rows; each has its module.
 #[derive(Clone, Copy)]
-enum Way {
-    One,
-    /// At most [`FEW_ROWS`] at a time, against weights that have to be unpacked.
-    Few,
-    Many,
+enum Algorithm {
+    Gemv,
+    Skinny,
+    Gemm,
 }
 
-impl Way {
-    fn of(input: &Input, matrix: &Matrix) -> Self {
+impl Algorithm {
+    fn of(isa: Isa, input: &Input, matrix: &Matrix) -> Self {
+        let quantised = matrix.form() == Forms::INT8;
         match input.rows() {
-            1 => Self::One,
-            rows if input.is_fine() || rows <= FEW_ROWS && matrix.form() == Forms::INT8 => {
-                Self::Few
-            }
-            _ => Self::Many,
+            _ if input.is_int16() => Self::Skinny,
+            1 if !quantised || isa != Isa::Scalar => Self::Gemv,
+            rows if quantised && rows <= SKINNY_ROWS => Self::Skinny,
+            _ => Self::Gemm,
         }
     }
 
     /// Input rows that one task covers at most.
     fn rows_a_task(self) -> usize {
         match self {
-            Self::One => 1,
-            Self::Few => FEW_ROWS,
-            Self::Many => TILE_ROWS,
+            Self::Gemv => 1,
+            Self::Skinny => SKINNY_ROWS,
+            Self::Gemm => TILE_ROWS,
         }
     }
 }
 
 impl<'a> Plan<'a> {
-    fn new(product: &Product<'a>, out: SharedMut<f32>, panels_a_task: usize) -> Self {
+    fn new(isa: Isa, product: &Product<'a>, out: SharedMut<f32>, panels_a_task: usize) -> Self {
         let rows = product.input.rows();
         let access = Access::chosen();
-        let way = Way::of(product.input, product.matrix);
-        let panels_a_task = match way {
-            Way::One => access.streams,
-            Way::Few => few::ACCESS.streams,
-            Way::Many => panels_a_task,
+        let algorithm = Algorithm::of(isa, product.input, product.matrix);
+        let panels_a_task = match algorithm {
+            Algorithm::Gemv => access.streams,
+            Algorithm::Skinny => skinny::ACCESS.streams,
+            Algorithm::Gemm => panels_a_task,
         };
-        let row_tiles = rows.div_ceil(way.rows_a_task());
+        let row_tiles = rows.div_ceil(algorithm.rows_a_task());
         let tasks = product.matrix.panels().div_ceil(panels_a_task) * row_tiles;
         Self {
             input: product.input,
             matrix: product.matrix,
             parts: product.parts,
             out,
+            isa,
+            algorithm,
             access,
             panels_a_task,
             row_tiles,
@@ -245,22 +249,21 @@ impl<'a> Plan<'a> {
     }
 
     /// Tasks that follow one another.
-    fn run(&self, isa: Isa, tasks: Range<usize>) {
+    fn run(&self, tasks: Range<usize>) {
         let cols = self.matrix.cols();
         let leaves = self.parts.map_or(Leaves::whole(&cols), Parts::leaves);
-        let Self { matrix, input, access, out, .. } = *self;
-        let way = Way::of(input, matrix);
-        if let Way::One = way {
+        let Self { matrix, input, access, out, isa, algorithm, .. } = *self;
+        if let Algorithm::Gemv = algorithm {
             let panels = self.panels(tasks.start).start..self.panels(tasks.end - 1).end;
             // SAFETY: `Product` checked that the output is `[parts, 1, outputs]`; these panels
             // belong to these tasks alone.
-            unsafe { OneRow { access, matrix, input, leaves, out }.multiply(isa, panels) };
+            unsafe { Gemv { access, matrix, input, leaves, out }.multiply(isa, panels) };
             return;
         }
         for task in tasks {
-            let first_row = task % self.row_tiles * way.rows_a_task();
-            let rows = first_row..input.rows().min(first_row + way.rows_a_task());
-            self.several_rows(isa, leaves, self.panels(task), rows);
+            let first_row = task % self.row_tiles * algorithm.rows_a_task();
+            let rows = first_row..input.rows().min(first_row + algorithm.rows_a_task());
+            self.several_rows(leaves, self.panels(task), rows);
         }
     }
 
@@ -272,7 +275,7 @@ impl<'a> Plan<'a> {
     }
 
     /// As [`Plan::run`], for more rows than one.
-    fn several_rows(&self, isa: Isa, leaves: Leaves, panels: Range<usize>, rows: Range<usize>) {
+    fn several_rows(&self, leaves: Leaves, panels: Range<usize>, rows: Range<usize>) {
         let len = rows.len() * panels.len() * LANES;
         let Leaves { leaf_ends, part_ends } = leaves;
         let (matrix, input) = (self.matrix, self.input);
@@ -293,9 +296,9 @@ impl<'a> Plan<'a> {
                     let sums = Sums::new(&block, stack.push(len, merges), merges, output);
                     // SAFETY: it is this task's part of the output.
                     unsafe {
-                        match Way::of(input, matrix) {
-                            Way::Few => few::sum_leaf(isa, block, sums),
-                            _ => gemm::sum_leaf(isa, block, sums),
+                        match self.algorithm {
+                            Algorithm::Skinny => skinny::sum_leaf(self.isa, block, sums),
+                            _ => gemm::sum_leaf(self.isa, block, sums),
                         }
                     }
                 }
@@ -314,7 +317,7 @@ impl<'a> Plan<'a> {
         // SAFETY: the block lies inside the output, `[parts, rows, outputs]`.
         let first = unsafe { self.out.ptr().add(row * stride + block.panels.start * LANES) };
         let bytes = self.input.rows() * stride * size_of::<f32>();
-        let streams = matches!(Way::of(self.input, self.matrix), Way::Many)
+        let streams = matches!(self.algorithm, Algorithm::Gemm)
             && bytes >= STREAMED_BYTES
             && first.addr().is_multiple_of(VECTOR_BYTES)
             && stride.is_multiple_of(LANES);

@@ -5,7 +5,7 @@ use crate::format::TILE_COLS;
 use crate::format::reference::{Random, TYPES, dequantise, random_rows};
 use crate::input::Forms;
 use crate::matrix::Packer;
-use crate::tile::{FewTile, FineTile};
+use crate::tile::{Int16Tile, SkinnyTile};
 use gguf::TensorType;
 use sumtree::{cover, program};
 
@@ -44,9 +44,9 @@ fn pack(
 
 /// What an input row is once quantised; the modules `quantise` and `tile` test that it is close.
 fn as_int16(pool: &Pool, x: &[f32]) -> Vec<f64> {
-    let mut input = Input::new_fine(1, x.len());
-    input.load_fine(pool, x, 1);
-    let numbers = |tile: &FineTile| {
+    let mut input = Input::new_int16(1, x.len());
+    input.load_int16(pool, x, 1);
+    let numbers = |tile: &Int16Tile| {
         let scale = f64::from(tile.scale);
         let tile = *tile;
         (0..TILE_COLS).map(move |k| {
@@ -54,15 +54,15 @@ fn as_int16(pool: &Pool, x: &[f32]) -> Vec<f64> {
             f64::from(q) * scale
         })
     };
-    input.fine_tiles().iter().flat_map(numbers).collect()
+    input.int16_tiles().iter().flat_map(numbers).collect()
 }
 
 /// The same with 8 bits.
 fn as_int8(pool: &Pool, x: &[f32]) -> Vec<f64> {
     let mut input = Input::new(1, x.len());
     input.load(pool, x, 1);
-    let number = |tile: &FewTile, q: i8| f64::from(q) * f64::from(tile.scale);
-    input.few_tiles().iter().flat_map(|tile| tile.q.map(|q| number(tile, q))).collect()
+    let number = |tile: &SkinnyTile, q: i8| f64::from(q) * f64::from(tile.scale);
+    input.skinny_tiles().iter().flat_map(|tile| tile.q.map(|q| number(tile, q))).collect()
 }
 
 fn columns(ty: TensorType, rng: &mut Random) -> usize {
@@ -101,16 +101,16 @@ fn products_are_close_to_the_reference() {
             let inputs = [1, 2, 12, 13, 140][rng.below(5)];
             let size = [1e-30, 1.0, 1e20][rng.below(3)];
             let x: Vec<f32> = rng.floats(inputs * cols).iter().map(|x| x * size).collect();
-            for fine in [false, true] {
-                if fine && matrix.form() != Forms::INT8 {
+            for int16 in [false, true] {
+                if int16 && matrix.form() != Forms::INT8 {
                     continue;
                 }
-                let input = loaded(&pool, &x, inputs, fine);
+                let input = loaded(&pool, &x, inputs, int16);
                 let mut y = vec![f32::NAN; inputs * rows];
                 matmul(&pool, &input, &mut [(&matrix, &mut y)]);
                 for (i, x) in x.chunks(cols).enumerate() {
                     let x: Vec<f64> = match matrix.form() {
-                        Forms::INT8 if fine => as_int16(&pool, x),
+                        Forms::INT8 if int16 => as_int16(&pool, x),
                         Forms::INT8 => as_int8(&pool, x),
                         _ => x.iter().map(|x| f64::from(*x)).collect(),
                     };
@@ -122,7 +122,7 @@ fn products_are_close_to_the_reference() {
                         // measured against the sum of magnitudes with room for that.
                         assert!(
                             (got - sum).abs() <= 2e-5 * size + 1e-35,
-                            "seed {seed}, {ty}, {rows} x {cols}, fine {fine}, input {i} of \
+                            "seed {seed}, {ty}, {rows} x {cols}, int16 {int16}, input {i} of \
                              {inputs}, output {row}: {got} instead of {sum}"
                         );
                     }
@@ -133,11 +133,11 @@ fn products_are_close_to_the_reference() {
 }
 
 /// Input rows in all forms that there are, or in 16 bits.
-fn loaded(pool: &Pool, x: &[f32], rows: usize, fine: bool) -> Input {
+fn loaded(pool: &Pool, x: &[f32], rows: usize, int16: bool) -> Input {
     let cols = x.len() / rows;
-    if fine {
-        let mut input = Input::new_fine(rows, cols);
-        input.load_fine(pool, x, rows);
+    if int16 {
+        let mut input = Input::new_int16(rows, cols);
+        input.load_int16(pool, x, rows);
         input
     } else {
         let mut input = Input::new(rows, cols);
@@ -158,9 +158,9 @@ fn every_way_to_multiply_gives_the_same_bits() {
         let (other, _) = random_matrix(&pools[1], ty, 17, cols, &mut rng);
         let inputs = 131;
         let x = rng.floats(inputs * cols);
-        let product = |isa: Isa, pool: &Pool, rows_of: Range<usize>, fine: bool| {
+        let product = |isa: Isa, pool: &Pool, rows_of: Range<usize>, int16: bool| {
             let x = &x[rows_of.start * cols..rows_of.end * cols];
-            let input = loaded(pool, x, rows_of.len(), fine);
+            let input = loaded(pool, x, rows_of.len(), int16);
             let mut y = vec![f32::NAN; rows_of.len() * rows];
             let mut z = vec![f32::NAN; rows_of.len() * 17];
             let mut products =
@@ -168,19 +168,19 @@ fn every_way_to_multiply_gives_the_same_bits() {
             multiply_on(isa, pool, &mut products);
             y.iter().map(|y| y.to_bits()).collect::<Vec<u32>>()
         };
-        for fine in [false, true] {
-            if fine && matrix.form() != Forms::INT8 {
+        for int16 in [false, true] {
+            if int16 && matrix.form() != Forms::INT8 {
                 continue;
             }
-            let all = product(Isa::chosen(), &pools[1], 0..inputs, fine);
+            let all = product(Isa::chosen(), &pools[1], 0..inputs, int16);
             for isa in Isa::available() {
                 for pool in &pools {
                     for range in [0..1, 5..6, 130..131, 3..5, 10..17, 20..32, 30..43, 100..131] {
-                        let got = product(isa, pool, range.clone(), fine);
+                        let got = product(isa, pool, range.clone(), int16);
                         assert_eq!(
                             got,
                             all[range.start * rows..range.end * rows],
-                            "{ty}, {rows} x {cols}, fine {fine}, rows {range:?}, {} on {} threads",
+                            "{ty}, {rows} x {cols}, int16 {int16}, rows {range:?}, {} on {} threads",
                             isa.name(),
                             pool.threads()
                         );

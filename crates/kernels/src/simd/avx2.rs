@@ -287,7 +287,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn many_weights(self, weights: I, zero: i32) -> I {
+    fn gemm_weights(self, weights: I, zero: i32) -> I {
         if !VNNI {
             return weights;
         }
@@ -298,7 +298,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn many_splat_x4(self, from: *const u8) -> I {
+    unsafe fn gemm_splat_x4(self, from: *const u8) -> I {
         // SAFETY: `self` proves the instructions, the caller the memory.
         unsafe {
             let x = _mm256_set1_epi32(from.cast::<i32>().read_unaligned());
@@ -307,7 +307,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn many_dot4<const BIASED: bool>(self, acc: I, weights: I, x: I) -> I {
+    fn gemm_dot4<const BIASED: bool>(self, acc: I, weights: I, x: I) -> I {
         if !VNNI {
             return self.dot4::<BIASED>(acc, weights, x);
         }

@@ -115,7 +115,7 @@ impl Simd for Avx512 {
             _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(v));
         splat_x4(from: *const u8) -> __m512i =
             _mm512_set1_epi32(from.cast::<i32>().read_unaligned());
-        many_splat_x4(from: *const u8) -> __m512i =
+        gemm_splat_x4(from: *const u8) -> __m512i =
             _mm512_set1_epi32(from.cast::<i32>().read_unaligned());
     }
 
@@ -239,13 +239,13 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn many_weights(self, weights: __m512i, zero: i32) -> __m512i {
+    fn gemm_weights(self, weights: __m512i, zero: i32) -> __m512i {
         // SAFETY: `self` proves that the machine has the instructions.
         unsafe { _mm512_sub_epi8(weights, _mm512_set1_epi8(zero as i8)) }
     }
 
     #[inline(always)]
-    fn many_dot4<const BIASED: bool>(self, acc: __m512i, weights: __m512i, x: __m512i) -> __m512i {
+    fn gemm_dot4<const BIASED: bool>(self, acc: __m512i, weights: __m512i, x: __m512i) -> __m512i {
         // SAFETY: `self` proves that the machine has the instructions.
         unsafe { _mm512_dpbusd_epi32(acc, x, weights) }
     }

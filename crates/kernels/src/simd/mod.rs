@@ -50,6 +50,9 @@ pub(crate) trait Simd: Copy {
     /// Whether the machine has 32 wide registers, enough for two panels by six columns.
     const WIDE_TILES: bool;
 
+    /// Whether several input rows at a time share what is loaded. Without vectors nothing is gained.
+    const ROW_TILES: bool = true;
+
     fn splat(self, x: f32) -> Self::F;
     unsafe fn load(self, from: *const f32) -> Self::F;
     unsafe fn store(self, to: *mut f32, v: Self::F);
@@ -159,16 +162,16 @@ pub(crate) trait Simd: Copy {
     /// memory, unsigned. Their sums then start at -128 times the weights' own sum, which all rows
     /// share, instead of at a number of each row.
     const SIGNED_WEIGHTS: bool = false;
-    /// Weights as [`Simd::many_dot4`] takes them.
+    /// Weights as [`Simd::gemm_dot4`] takes them.
     #[inline(always)]
-    fn many_weights(self, weights: Self::I, _zero: i32) -> Self::I {
+    fn gemm_weights(self, weights: Self::I, _zero: i32) -> Self::I {
         weights
     }
-    /// Four input bytes in every lane for [`Simd::many_dot4`]; in memory they have 128 added.
-    unsafe fn many_splat_x4(self, from: *const u8) -> Self::I;
+    /// Four input bytes in every lane for [`Simd::gemm_dot4`]; in memory they have 128 added.
+    unsafe fn gemm_splat_x4(self, from: *const u8) -> Self::I;
     /// As [`Simd::dot4`], of weights and inputs made for it.
     #[inline(always)]
-    fn many_dot4<const BIASED: bool>(self, acc: Self::I, weights: Self::I, x: Self::I) -> Self::I {
+    fn gemm_dot4<const BIASED: bool>(self, acc: Self::I, weights: Self::I, x: Self::I) -> Self::I {
         self.dot4::<BIASED>(acc, weights, x)
     }
 

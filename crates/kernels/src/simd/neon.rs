@@ -203,7 +203,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         };
         splat_x4(from: *const u8) -> I =
             [vdupq_n_s32(from.cast::<i32>().read_unaligned()); 4];
-        many_splat_x4(from: *const u8) -> I = {
+        gemm_splat_x4(from: *const u8) -> I = {
             let x = vdupq_n_s32(from.cast::<i32>().read_unaligned());
             [veorq_s32(x, vdupq_n_s32(i32::from_ne_bytes([0x80; 4]))); 4]
         };

@@ -1,5 +1,6 @@
 //! The definition of every vector operation, in plain Rust; also what runs where there is nothing
-//! better. Fused multiply-add without hardware is a library call, so this is slow but exact.
+//! better. Fused multiply-add without hardware is a library call, so this is slow but exact, and
+//! functions that cost more than a call are calls: kernels stay small.
 
 use super::{LANES, Simd};
 use half::{bf16, f16};
@@ -38,6 +39,7 @@ impl Simd for Scalar {
     type F = F;
     type I = I;
     const WIDE_TILES: bool = false;
+    const ROW_TILES: bool = false;
 
     #[inline(always)]
     fn splat(self, x: f32) -> F {
@@ -53,18 +55,18 @@ impl Simd for Scalar {
         // SAFETY: as the trait says.
         unsafe { to.cast::<F>().write_unaligned(v) }
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn load_f16(self, from: *const u16) -> F {
         // SAFETY: as the trait says.
         unsafe { read(from) }.map(|bits| f16::from_bits(bits).to_f32())
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn store_f16(self, to: *mut u16, v: F) {
         let bits = v.map(|x| f16::from_f32(x).to_bits());
         // SAFETY: as the trait says.
         unsafe { to.cast::<[u16; LANES]>().write_unaligned(bits) }
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn load_bf16(self, from: *const u16) -> F {
         // SAFETY: as the trait says.
         unsafe { read(from) }.map(|bits| bf16::from_bits(bits).to_f32())
@@ -81,11 +83,11 @@ impl Simd for Scalar {
     fn mul(self, a: F, b: F) -> F {
         zip(a, b, |a, b| a * b)
     }
-    #[inline(always)]
+    #[inline(never)]
     fn div(self, a: F, b: F) -> F {
         zip(a, b, |a, b| a / b)
     }
-    #[inline(always)]
+    #[inline(never)]
     fn fma(self, a: F, b: F, c: F) -> F {
         let mut out = c;
         for lane in 0..LANES {
@@ -105,12 +107,12 @@ impl Simd for Scalar {
     fn abs(self, v: F) -> F {
         v.map(f32::abs)
     }
-    #[inline(always)]
+    #[inline(never)]
     fn keep_from(self, v: F, x: F, limit: F) -> F {
         let keep = zip(x, limit, |x, limit| x >= limit);
         zip(v, keep.map(|keep| if keep { 1.0 } else { 0.0 }), |v, k| if k > 0.0 { v } else { 0.0 })
     }
-    #[inline(always)]
+    #[inline(never)]
     fn sum(self, v: F) -> f32 {
         let mut v = v;
         for half in [8, 4, 2, 1] {
@@ -120,7 +122,7 @@ impl Simd for Scalar {
         }
         v[0]
     }
-    #[inline(always)]
+    #[inline(never)]
     fn top(self, v: F) -> f32 {
         v.into_iter().fold(v[0], |top, x| if x > top { x } else { top })
     }
@@ -199,18 +201,18 @@ impl Simd for Scalar {
     fn shr(self, v: I, bits: u32) -> I {
         v.map(|x| (x as u32 >> bits) as i32)
     }
-    #[inline(always)]
+    #[inline(never)]
     fn mul_i16(self, a: I, b: I) -> I {
         zip(a, b, |a, b| {
             let (low, high) = (a.wrapping_mul(b), (a >> 16).wrapping_mul(b >> 16));
             low & 0xffff | high << 16
         })
     }
-    #[inline(always)]
+    #[inline(never)]
     fn shr_i16<const BITS: u32>(self, v: I) -> I {
         v.map(|x| i32::from(x as i16 >> BITS) & 0xffff | (x >> 16 >> BITS) << 16)
     }
-    #[inline(always)]
+    #[inline(never)]
     fn transpose(self, v: [I; LANES]) -> [I; LANES] {
         let mut out = v;
         for i in 0..LANES {
@@ -220,7 +222,7 @@ impl Simd for Scalar {
         }
         out
     }
-    #[inline(always)]
+    #[inline(never)]
     fn lookup(self, table: &[u8; 16], v: I) -> I {
         v.map(|x| i32::from_le_bytes(x.to_le_bytes().map(|byte| table[usize::from(byte & 15)])))
     }
@@ -228,7 +230,7 @@ impl Simd for Scalar {
     fn to_f(self, v: I) -> F {
         v.map(|x| x as f32)
     }
-    #[inline(always)]
+    #[inline(never)]
     fn to_i(self, v: F) -> I {
         v.map(|x| x.round_ties_even() as i32)
     }
@@ -240,7 +242,7 @@ impl Simd for Scalar {
     fn cast_i(self, v: F) -> I {
         v.map(|x| x.to_bits() as i32)
     }
-    #[inline(always)]
+    #[inline(never)]
     fn dot4<const BIASED: bool>(self, acc: I, weights: I, x: I) -> I {
         let mut out = acc;
         for lane in 0..LANES {
@@ -251,7 +253,7 @@ impl Simd for Scalar {
         }
         out
     }
-    #[inline(always)]
+    #[inline(never)]
     fn dot2(self, acc: I, a: I, b: I) -> I {
         let mut out = acc;
         for lane in 0..LANES {
@@ -267,7 +269,7 @@ impl Simd for Scalar {
         [i32::from_le_bytes(unsafe { from.cast::<[u8; 4]>().read() }); LANES]
     }
     #[inline(always)]
-    unsafe fn many_splat_x4(self, from: *const u8) -> I {
+    unsafe fn gemm_splat_x4(self, from: *const u8) -> I {
         // SAFETY: as the trait says; four bytes are read.
         let bytes = unsafe { from.cast::<[u8; 4]>().read() };
         [i32::from_le_bytes(bytes.map(|byte| byte ^ 0x80)); LANES]

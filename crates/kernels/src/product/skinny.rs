@@ -6,7 +6,7 @@ use super::access::{Access, Level};
 use super::block::{Block, Sums};
 use super::gemv::add_tile;
 use crate::format::{Quantised, TILE_COLS, tile_weights, with_quantised};
-use crate::input::FEW_ROWS;
+use crate::input::SKINNY_ROWS;
 use crate::isa::{Isa, Kernel, run};
 use crate::simd::Simd;
 use crate::tile::RowTile;
@@ -17,7 +17,7 @@ use std::ops::Range;
 /// is further away than with one row (NOTES.md).
 pub(super) const ACCESS: Access = Access { streams: 1, ahead: 8192, level: Level::L2 };
 
-/// Sums a block's leaf, which must be of a quantised type and at most [`FEW_ROWS`] rows, and
+/// Sums a block's leaf, which must be of a quantised type and at most [`SKINNY_ROWS`] rows, and
 /// merges it.
 ///
 /// # Safety
@@ -25,10 +25,10 @@ pub(super) const ACCESS: Access = Access { streams: 1, ahead: 8192, level: Level
 pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, sums: Sums) {
     // SAFETY: as the caller promises.
     unsafe {
-        if block.input.is_fine() {
-            sum_tiles(isa, block.input.fine_tiles(), &block, sums);
+        if block.input.is_int16() {
+            sum_tiles(isa, block.input.int16_tiles(), &block, sums);
         } else {
-            sum_tiles(isa, block.input.few_tiles(), &block, sums);
+            sum_tiles(isa, block.input.skinny_tiles(), &block, sums);
         }
     }
 }
@@ -47,7 +47,7 @@ unsafe fn sum_tiles<X: RowTile>(isa: Isa, tiles: &[X], block: &Block, mut sums: 
             let record_cols = T::TILES * TILE_COLS;
             let records = cols.start / record_cols..cols.end / record_cols;
             let (sums, format) = (sums.reborrow(), PhantomData);
-            run(isa, FewRows::<T, X> { panel, x, records, sums, at, format })
+            run(isa, Skinny::<T, X> { panel, x, records, sums, at, format })
         }, _ => unreachable!("float weights of type {} take another way", matrix.ty()));
     }
 }
@@ -60,7 +60,7 @@ struct Inputs<'a, X> {
     rows: Range<usize>,
 }
 
-struct FewRows<'a, T, X> {
+struct Skinny<'a, T, X> {
     panel: &'a [u8],
     x: Inputs<'a, X>,
     records: Range<usize>,
@@ -70,18 +70,19 @@ struct FewRows<'a, T, X> {
     format: PhantomData<T>,
 }
 
-impl<T: Quantised, X: RowTile> Kernel for FewRows<'_, T, X> {
+impl<T: Quantised, X: RowTile> Kernel for Skinny<'_, T, X> {
     type Out = ();
+    const INT_DOTS: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let Inputs { tiles, stride, rows: Range { start, end } } = self.x;
         let rows = end - start;
-        assert!(rows <= FEW_ROWS && end <= stride);
+        assert!(rows <= SKINNY_ROWS && end <= stride);
         assert!(tiles.len() >= self.records.end * T::TILES * stride);
         assert!(self.panel.len() >= self.records.end * T::RECORD);
         let share = T::RECORD / T::TILES;
-        let mut acc = [s.splat(0.0); FEW_ROWS];
+        let mut acc = [s.splat(0.0); SKINNY_ROWS];
         for index in self.records {
             let record = self.panel[index * T::RECORD..].as_ptr();
             // SAFETY: the record and the input tiles lie inside their slices, as asserted above.

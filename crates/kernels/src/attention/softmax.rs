@@ -1,0 +1,184 @@
+//! From dot products to weights: the softmax of some query vectors, side by side, over one page,
+//! and what ends it: merging spans, and the division by the sum.
+//!
+//! Weights are powers of two: a score is multiplied by log2 e on its way, and running maxima are
+//! in the same unit.
+
+use super::PAGE_POSITIONS;
+use super::page::{Ahead, POS_VECTORS, Page, Query, States};
+use crate::isa::Kernel;
+use crate::math::{exp2, tanh};
+use crate::simd::{LANES, Simd, array_of};
+use std::f32::consts::LOG2_E;
+
+/// Numbers of `R` queries for each position of a page.
+#[repr(align(64))]
+pub(super) struct Weights<const R: usize>(pub [[f32; PAGE_POSITIONS]; R]);
+
+/// The softmax of `R` queries from `first` on: turns their dot products into weights, moves their
+/// running maxima and sums, and returns what their earlier outputs are to be multiplied with. The
+/// queries go side by side because each alone is a chain of operations that wait for one another.
+///
+/// A kernel of its own, which the tiles of all kinds of cache share.
+pub(super) struct PageSoftmax<'a, 'q, const R: usize> {
+    pub page: &'a Page<'a, 'q>,
+    pub first: usize,
+    /// They multiply the dot products.
+    pub scales: [f32; R],
+    pub states: &'a mut States,
+    pub weights: &'a mut Weights<R>,
+    pub ahead: Ahead,
+}
+
+impl<const R: usize> PageSoftmax<'_, '_, R> {
+    /// At which something can be fetched.
+    pub const STEPS: usize = R * POS_VECTORS;
+}
+
+impl<const R: usize> Kernel for PageSoftmax<'_, '_, R> {
+    type Out = [f32; R];
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> [f32; R] {
+        let Self { page, first, scales, states, weights, ahead } = self;
+        let (old, sums) = (&mut states.max[first..first + R], &mut states.sum[first..first + R]);
+        let weights = &mut weights.0;
+        let mut scales = array_of!(R, 0.0, r => scales[r] * LOG2_E);
+        if let Some(cap) = page.soft_cap {
+            for r in 0..R {
+                cap_scores(s, cap, scales[r], &mut weights[r]);
+            }
+            scales = [1.0; R];
+        }
+        let zero = s.splat(0.0);
+        let mut tops = [zero; R];
+        for r in 0..R {
+            hide(page, &page.queries[first + r], &mut weights[r]);
+            // SAFETY: four vectors in an array of 64, here and below.
+            let dots = array_of!(POS_VECTORS, zero, v => unsafe {
+                s.load(weights[r].as_ptr().add(v * LANES))
+            });
+            tops[r] = s.max(s.max(dots[0], dots[1]), s.max(dots[2], dots[3]));
+        }
+        let tops = s.tops(tops);
+        const { assert!(R <= LANES) };
+        let (mut new, mut fall) = ([0.0; R], [0.0; LANES]);
+        for r in 0..R {
+            let top = tops[r] * scales[r];
+            new[r] = if top > old[r] { top } else { old[r] };
+            fall[r] = old[r] - new[r];
+            old[r] = new[r];
+        }
+        let mut rescale = [0.0; LANES];
+        // SAFETY: both arrays are one vector.
+        unsafe { s.store(rescale.as_mut_ptr(), exp2(s, s.load(fall.as_ptr()))) };
+        let mut parts = [zero; R];
+        for r in 0..R {
+            let (scale, top) = (s.splat(scales[r]), s.splat(new[r]));
+            let mut part = [zero; POS_VECTORS];
+            for v in 0..POS_VECTORS {
+                // SAFETY: see above.
+                unsafe {
+                    ahead.fetch(s, r * POS_VECTORS + v);
+                    let at = weights[r].as_mut_ptr().add(v * LANES);
+                    // Not by `fma`, whose exact product may be above the rounded maximum.
+                    part[v] = exp2(s, s.sub(s.mul(s.load(at), scale), top));
+                    s.store(at, part[v]);
+                }
+            }
+            parts[r] = s.add(s.add(part[0], part[1]), s.add(part[2], part[3]));
+        }
+        let page = s.sums(parts);
+        for r in 0..R {
+            sums[r] = sums[r] * rescale[r] + page[r];
+        }
+        array_of!(R, 0.0, r => rescale[r])
+    }
+}
+
+/// One query's dot products times `scale`, capped.
+#[inline(always)]
+fn cap_scores<S: Simd>(s: S, cap: f32, scale: f32, weights: &mut [f32; PAGE_POSITIONS]) {
+    let (cap, inverse) = (s.splat(cap * LOG2_E), s.splat(scale / (cap * LOG2_E)));
+    for v in 0..POS_VECTORS {
+        // SAFETY: four vectors in an array of 64.
+        unsafe {
+            let at = weights.as_mut_ptr().add(v * LANES);
+            s.store(at, s.mul(tanh(s, s.mul(s.load(at), inverse)), cap));
+        }
+    }
+}
+
+/// Minus infinity at the positions that the query must not see.
+#[inline(always)]
+fn hide(page: &Page, query: &Query, weights: &mut [f32; PAGE_POSITIONS]) {
+    if query.first_pos <= page.start && query.end_pos >= page.start + PAGE_POSITIONS {
+        return;
+    }
+    for (slot, weight) in weights.iter_mut().enumerate() {
+        let pos = page.start + slot;
+        if pos < query.first_pos || pos >= query.end_pos {
+            *weight = f32::NEG_INFINITY;
+        }
+    }
+}
+
+/// [`exp2`] of one number.
+#[inline(always)]
+pub(super) fn exp2_one<S: Simd>(s: S, x: f32) -> f32 {
+    s.top(exp2(s, s.splat(x)))
+}
+
+/// Merges the running softmax of a later span (or several queries' at once) into `total`.
+pub(super) struct Merge<'a> {
+    pub total: &'a mut States,
+    pub max: &'a [f32],
+    pub sum: &'a [f32],
+    pub acc: &'a [f32],
+    pub v_stride: usize,
+}
+
+impl Kernel for Merge<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let stride = self.v_stride;
+        for (index, (&max, &sum)) in self.max.iter().zip(self.sum).enumerate() {
+            let old_max = self.total.max[index];
+            let new_max = if max > old_max { max } else { old_max };
+            let (old, new) = (exp2_one(s, old_max - new_max), exp2_one(s, max - new_max));
+            self.total.max[index] = new_max;
+            self.total.sum[index] = self.total.sum[index] * old + sum * new;
+            let total = &mut self.total.acc[index * stride..][..stride];
+            for (total, acc) in total.iter_mut().zip(&self.acc[index * stride..][..stride]) {
+                *total = *total * old + acc * new;
+            }
+        }
+    }
+}
+
+/// Writes one query's output `[v_dim]`: its sum of values over its sum of weights, which the
+/// sink logit joins if there is one.
+pub(super) struct Finish<'a> {
+    pub max: f32,
+    pub sum: f32,
+    pub acc: &'a [f32],
+    pub sink: Option<f32>,
+    pub out: &'a mut [f32],
+}
+
+impl Kernel for Finish<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let sink = self.sink.map_or(f32::NEG_INFINITY, |sink| sink * LOG2_E);
+        let max = if sink > self.max { sink } else { self.max };
+        let scale = exp2_one(s, self.max - max);
+        let sum = self.sum * scale + exp2_one(s, sink - max);
+        for (out, acc) in self.out.iter_mut().zip(self.acc) {
+            *out = acc * scale / sum;
+        }
+    }
+}
