@@ -48,6 +48,10 @@ const MAY_BE_UNSAFE: &[&str] = &["kernels", "link"];
 
 const LINES_MAX: usize = 500;
 const COLUMNS_MAX: usize = 100;
+/// Documents that one can read in a sitting.
+const PERFORMANCE_WORDS_MAX: usize = 2000;
+const DECISION_WORDS_MAX: usize = 300;
+const GLOSSARY_LINES_MAX: usize = 40;
 
 fn crates() -> PathBuf {
     common::repository().join("crates")
@@ -174,6 +178,39 @@ fn every_relative_link_of_the_documents_leads_somewhere() {
                 wrong.push(format!("{}: {target}", path.display()));
             }
         }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+fn word_count(text: &str) -> usize {
+    text.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count()
+}
+
+#[test]
+fn documents_are_short_and_decisions_have_an_index() {
+    let docs = common::repository().join("docs");
+    let mut wrong = Vec::new();
+    let words = word_count(&read(&docs.join("performance.md")));
+    if words > PERFORMANCE_WORDS_MAX {
+        wrong.push(format!("performance.md has {words} words"));
+    }
+    let index = read(&docs.join("decisions/README.md"));
+    for path in files(&docs.join("decisions"), &[".md"]) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let is_numbered = name.starts_with(char::is_numeric);
+        let words = word_count(&read(&path));
+        if is_numbered && words > DECISION_WORDS_MAX {
+            wrong.push(format!("decision {name} has {words} words"));
+        }
+        if name != "README.md" && !index.contains(&format!("({name})")) {
+            wrong.push(format!("decision {name} is not in the index"));
+        }
+    }
+    let map = read(&common::repository().join("ARCHITECTURE.md"));
+    let glossary = map.split("## Glossary").nth(1).expect("the map ends with a glossary");
+    let lines = glossary.split("\n## ").next().unwrap().trim().lines().count();
+    if lines > GLOSSARY_LINES_MAX {
+        wrong.push(format!("the glossary has {lines} lines"));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
