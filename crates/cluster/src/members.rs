@@ -39,7 +39,7 @@ impl Member {
         Self { addresses, ..self }
     }
 
-    /// Takes over a newer name and newer addresses, keeping older addresses behind them.
+    /// Takes over a newer name and newer addresses, keeping older addresses after them.
     /// Returns whether anything changed.
     pub(crate) fn update(&mut self, newer: Self) -> bool {
         let was = self.clone();

@@ -78,12 +78,12 @@ impl Node {
         let (mut daemon, inputs) =
             Daemon::new(config, net.clone(), store.clone(), saver.clone(), publisher);
         daemon.publish();
-        let door = listen(listener, net, saver, daemon.inputs(), daemon.closing());
-        let door = tokio::spawn(door);
+        let listening = listen(listener, net, saver, daemon.inputs(), daemon.closing());
+        let listening = tokio::spawn(listening);
         tokio::spawn(async move {
             let asked = daemon.run(remembered, inbox, inputs).await;
             // It ends when the daemon has; errors would mean that it has ended otherwise.
-            let _ = door.await;
+            let _ = listening.await;
             // Only now may another daemon use the directory and the port.
             drop(lock);
             if let Some(reply) = asked {

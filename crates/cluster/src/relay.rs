@@ -1,4 +1,4 @@
-//! Model bytes for workers whose machine lacks the file: a loopback door for the worker, a TLS
+//! Model bytes for workers whose machine lacks the file: a loopback address for the worker, a TLS
 //! connection to the node that has it, and on that node the answers from its file.
 
 use std::io;
@@ -25,7 +25,7 @@ use crate::net::{Connection, Net};
 use crate::tls::Pin;
 use crate::wire::Purpose;
 
-/// Another local user who finds the door does not know the token and is not let wait.
+/// Another local user who finds the port does not know the token and is not let wait.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Connections of one worker at a time: it may read several slices at once.
@@ -34,7 +34,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// No header of a real model comes near this.
 const HEADER_BYTES_MAX: u64 = 256 << 20;
 
-/// A loopback door to a peer's file; closed when the task that runs [`Relay::run`] ends.
+/// A loopback listener for a peer's file; closed when the task that runs [`Relay::run`] ends.
 pub(crate) struct Relay {
     listener: TcpListener,
     token: Secret,

@@ -2,7 +2,7 @@
 //! so there is nothing that a certificate could add.
 //!
 //! The dialer knows whom it calls and refuses any other key. The listener takes any Ed25519 key
-//! here; what its holder may then say is decided by its first message (see `hello`).
+//! here; what its holder may then say is decided by its first message (`wire::Hello`).
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -12,7 +12,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use protocol::{CacheType, Command, Event, Secret, Stage, Transport, WireType};
+use protocol::{CacheType, Secret, StageSize, Transport, WireType, WorkerCommand, WorkerEvent};
 use serde::{Deserialize, Serialize};
 use store::Digest;
 
@@ -130,7 +130,7 @@ pub(crate) enum Message {
     },
     Command {
         worker: WorkerId,
-        command: Command,
+        command: WorkerCommand,
     },
     /// End a worker: with a moment to clean up, or at once because it does not react.
     End {
@@ -144,7 +144,7 @@ pub(crate) enum Message {
     },
     Event {
         worker: WorkerId,
-        event: Event,
+        event: WorkerEvent,
     },
     Exited {
         worker: WorkerId,
@@ -197,7 +197,7 @@ pub(crate) struct WorkerOrder {
     pub rank: usize,
     pub shares: Vec<u32>,
     #[serde(default)]
-    pub stages: Vec<Stage>,
+    pub stages: Vec<StageSize>,
     #[serde(default)]
     pub whole_experts: bool,
     #[serde(default)]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use protocol::frame::FRAME_BYTES_MAX;
-use protocol::{Command, Event};
+use protocol::{WorkerCommand, WorkerEvent};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
@@ -28,7 +28,7 @@ const LOG_LINE_BYTES_MAX: u64 = 4 << 10;
 /// What a worker process does, in order; `Exited` is the last.
 #[derive(Debug)]
 pub(crate) enum WorkerNews {
-    Said(Event),
+    Event(WorkerEvent),
     Exited { how: String },
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum WorkerNews {
 #[derive(Debug)]
 pub(crate) struct WorkerProcess {
     pid: u32,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<WorkerCommand>,
     kill: Option<oneshot::Sender<()>>,
 }
 
@@ -71,7 +71,7 @@ impl WorkerProcess {
         let log = tokio::spawn(log(stderr, label, last_line.clone()));
         let said = tokio::spawn(listen(stdout, news.clone()));
         tokio::spawn(async move {
-            let status = attend(&mut child, pid, speak(stdin, inbox), killed).await;
+            let status = supervise(&mut child, pid, speak(stdin, inbox), killed).await;
             // Both end by themselves unless a grandchild holds the pipes open.
             let _ = timeout(DRAIN, async { (said.await, log.await) }).await;
             let last_line = last_line.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -87,7 +87,7 @@ impl WorkerProcess {
     }
 
     /// Passes a command on; one that takes no more commands is killed.
-    pub(crate) fn send(&mut self, command: Command) {
+    pub(crate) fn send(&mut self, command: WorkerCommand) {
         if let Err(mpsc::error::TrySendError::Full(_)) = self.commands.try_send(command) {
             self.kill();
         }
@@ -103,7 +103,7 @@ impl WorkerProcess {
 }
 
 /// Feeds the worker until it ends, is to be killed, or has had its grace after its input's end.
-async fn attend(
+async fn supervise(
     child: &mut Child,
     pid: u32,
     speaking: impl Future<Output = ()>,
@@ -133,7 +133,7 @@ async fn attend(
 }
 
 /// Writes commands until there are no more, then closes the worker's input.
-async fn speak(mut stdin: ChildStdin, mut inbox: mpsc::Receiver<Command>) {
+async fn speak(mut stdin: ChildStdin, mut inbox: mpsc::Receiver<WorkerCommand>) {
     while let Some(command) = inbox.recv().await {
         if let Err(error) = frames::write(&mut stdin, &command).await {
             debug!(%error, "a worker takes no more commands");
@@ -148,14 +148,14 @@ async fn listen(mut stdout: ChildStdout, news: mpsc::Sender<WorkerNews>) {
     loop {
         match frames::read(&mut stdout, FRAME_BYTES_MAX).await {
             Ok(event) => {
-                if news.send(WorkerNews::Said(event)).await.is_err() {
+                if news.send(WorkerNews::Event(event)).await.is_err() {
                     return;
                 }
             }
             Err(protocol::frame::FrameError::Closed) => return,
             Err(error) => {
                 let reason = format!("it wrote something that is no event: {error}");
-                let _ = news.send(WorkerNews::Said(Event::Failed { reason })).await;
+                let _ = news.send(WorkerNews::Event(WorkerEvent::Failed { reason })).await;
                 return;
             }
         }
@@ -206,8 +206,8 @@ mod tests {
     async fn end(mut news: mpsc::Receiver<WorkerNews>) -> String {
         loop {
             match news.recv().await.unwrap() {
-                WorkerNews::Said(Event::Failed { reason }) => return reason,
-                WorkerNews::Said(_) => {}
+                WorkerNews::Event(WorkerEvent::Failed { reason }) => return reason,
+                WorkerNews::Event(_) => {}
                 WorkerNews::Exited { how } => return how,
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use protocol::{Event, FinishReason, Generate, Generation, RequestId, Token};
+use protocol::{FinishReason, Generate, Generation, RequestId, Token, WorkerEvent};
 
 use crate::logits::Logits;
 use crate::{
@@ -64,7 +64,7 @@ impl Leader {
     }
 
     /// Ends a request early; its account, if it was known.
-    pub fn cancel(&mut self, request: RequestId) -> Option<Event> {
+    pub fn cancel(&mut self, request: RequestId) -> Option<WorkerEvent> {
         self.scheduler.cancel(request)?;
         self.finish(request, FinishReason::Cancelled)
     }
@@ -78,7 +78,7 @@ impl Leader {
         &mut self,
         rank: &mut Rank,
         comm: &mut Comm,
-        mut report: impl FnMut(Event),
+        mut report: impl FnMut(WorkerEvent),
     ) -> Result<(), EngineError> {
         let mut moved = false;
         while rank.is_ready(comm)? {
@@ -112,7 +112,7 @@ impl Leader {
         &mut self,
         rank: &mut Rank,
         comm: &mut Comm,
-        report: &mut impl FnMut(Event),
+        report: &mut impl FnMut(WorkerEvent),
     ) -> Result<(), EngineError> {
         rank.collect(comm)?;
         let Some(mut outputs) = self.in_flight.pop_front() else { return Ok(()) };
@@ -123,7 +123,7 @@ impl Leader {
         Ok(())
     }
 
-    fn commit(&mut self, output: Output, logits: Logits<'_>, report: &mut impl FnMut(Event)) {
+    fn commit(&mut self, output: Output, logits: Logits<'_>, report: &mut impl FnMut(WorkerEvent)) {
         let id = output.request;
         let Some(request) = self.scheduler.request(id) else { return };
         let token = match self.sampler.sample(logits, &request.sampling, output.position) {
@@ -131,13 +131,16 @@ impl Leader {
             Err(NotFinite) => {
                 self.scheduler.cancel(id);
                 self.timings.remove(&id);
-                return report(Event::Rejected { request: id, reason: NotFinite.to_string() });
+                return report(WorkerEvent::Rejected {
+                    request: id,
+                    reason: NotFinite.to_string(),
+                });
             }
         };
         let committed = self.scheduler.commit(output, token);
         if matches!(committed, Some(Committed::Token | Committed::LastToken(_))) {
             self.count_token(id);
-            report(Event::Token { request: id, token });
+            report(WorkerEvent::Token { request: id, token });
         }
         let reason = match committed {
             Some(Committed::End) => FinishReason::Stop,
@@ -154,11 +157,11 @@ impl Leader {
         }
     }
 
-    fn finish(&mut self, request: RequestId, reason: FinishReason) -> Option<Event> {
+    fn finish(&mut self, request: RequestId, reason: FinishReason) -> Option<WorkerEvent> {
         let timing = self.timings.remove(&request)?;
         let now = Instant::now();
         let first_token = timing.first_token.unwrap_or(now);
-        Some(Event::Done(Generation {
+        Some(WorkerEvent::Done(Generation {
             request,
             reason,
             prompt_tokens: timing.prompt_tokens,

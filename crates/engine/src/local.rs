@@ -10,7 +10,8 @@ use std::time::Duration;
 use gguf::Source;
 use link::Listener;
 use protocol::{
-    CacheType, Event, Generate, RequestId, Sampling, Stage, Token, Transport, WireType, ring_peers,
+    CacheType, Generate, RequestId, Sampling, StageSize, Token, Transport, WireType, WorkerEvent,
+    ring_peers,
 };
 
 use crate::comm::{Comm, Meeting};
@@ -32,14 +33,14 @@ pub struct LocalOptions {
     /// The share of each rank; its length is the number of ranks.
     pub shares: Vec<u32>,
     /// Ranks and layers of each stage; empty for one stage of all.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<StageSize>,
     /// Whether ranks have whole experts instead of columns of each.
     pub whole_experts: bool,
     pub cache_type: CacheType,
     pub transport: Transport,
     pub wire_type: WireType,
     /// Whether ranks link as if not every two of them could: along a ring.
-    pub around: bool,
+    pub ring: bool,
     /// Added to every message between ranks.
     pub link_latency: Duration,
     /// Threads of each rank, pinned one to a CPU where there are enough.
@@ -170,11 +171,11 @@ impl Local {
         let mut rejected = None;
         while !leader.is_idle() {
             leader.step(&mut self.rank, &mut self.comm, |event| match event {
-                Event::Token { request, token } => {
+                WorkerEvent::Token { request, token } => {
                     let own = ids.iter().position(|id| *id == request);
                     own.into_iter().for_each(|at| answers[at].push(token));
                 }
-                Event::Rejected { reason, .. } => rejected = Some(reason),
+                WorkerEvent::Rejected { reason, .. } => rejected = Some(reason),
                 _ => {}
             })?;
         }
@@ -255,7 +256,7 @@ impl Start {
             threads: options.threads,
         };
         let (ranks, stages) = (rank_options.shares.len(), &rank_options.stages);
-        let peers = options.around.then(|| ring_peers(ranks, stages, self.rank));
+        let peers = options.ring.then(|| ring_peers(ranks, stages, self.rank));
         let is_pinned = !rank_options.cpus.is_empty();
         let rank = Rank::load(self.source, &rank_options, &mut |_| {})?;
         let meeting = Meeting {

@@ -6,7 +6,7 @@ use gguf::Source;
 use model::{
     Batch, Capacity, Config, Embedding, Layout, Leaves, Model, Outputs, Product, Progress,
 };
-use protocol::{CacheType, Stage, Token};
+use protocol::{CacheType, StageSize, Token};
 
 use crate::EngineError;
 use crate::comm::Comm;
@@ -82,7 +82,7 @@ pub struct RankOptions {
     pub rank: usize,
     pub shares: Vec<u32>,
     /// Ranks and layers of each stage; empty for one stage of all.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<StageSize>,
     /// Whether ranks have whole experts instead of columns of each.
     pub whole_experts: bool,
     pub cache_type: CacheType,

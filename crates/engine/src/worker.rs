@@ -15,7 +15,7 @@ use gguf::{File, Source};
 use link::Listener;
 use model::Config;
 use protocol::frame::{self, FrameError};
-use protocol::{Command, Event, ModelSource, WorkerSpec, ring_peers};
+use protocol::{ModelSource, WorkerCommand, WorkerEvent, WorkerSpec, ring_peers};
 use store::PeerFile;
 
 use crate::comm::{Comm, Meeting};
@@ -37,7 +37,7 @@ const LAST_EVENTS_MAX: Duration = Duration::from_secs(5);
 
 /// A command, and for `Connect` the flag that ends the epoch it begins.
 struct Order {
-    command: Command,
+    command: WorkerCommand,
     abort: Arc<AtomicBool>,
 }
 
@@ -50,7 +50,7 @@ pub fn run() -> Result<(), EngineError> {
     let events = write_events();
     let result = Worker::open(&orders, &events).and_then(|mut worker| worker.serve(&orders));
     if let Err(error) = &result {
-        report(&events, Event::Failed { reason: error.to_string() });
+        report(&events, WorkerEvent::Failed { reason: error.to_string() });
     }
     // The writer ends, everything written, when the last sender is gone.
     let Events { sender, written } = events;
@@ -79,19 +79,19 @@ enum Ended {
 impl<'a> Worker<'a> {
     /// Takes the first command: listens and loads.
     fn open(orders: &Receiver<Order>, events: &'a Events) -> Result<Self, EngineError> {
-        let Ok(Order { command: Command::Open(spec), .. }) = orders.recv() else {
+        let Ok(Order { command: WorkerCommand::Open(spec), .. }) = orders.recv() else {
             return Err(EngineError::Protocol("the first command must be open".to_owned()));
         };
         let (listener, notes) = listen(&spec)?;
         let mut more = listener.addrs();
         let port = more.remove(0).port();
-        report(events, Event::Listening { port, more });
+        report(events, WorkerEvent::Listening { port, more });
         let started = Instant::now();
         let source = open_source(&spec.model)?;
         let rank = load(&spec, source, events)?;
         report(
             events,
-            Event::Loaded {
+            WorkerEvent::Loaded {
                 weight_bytes: rank.weight_bytes(),
                 kv_bytes: rank.kv_bytes(),
                 load_us: started.elapsed().as_micros() as u64,
@@ -105,8 +105,8 @@ impl<'a> Worker<'a> {
         let mut next = orders.recv().ok();
         while let Some(order) = next {
             next = match order.command {
-                Command::Connect { epoch, endpoints, around } => {
-                    let peers = around.then(|| {
+                WorkerCommand::Connect { epoch, endpoints, ring } => {
+                    let peers = ring.then(|| {
                         ring_peers(self.spec.shares.len(), &self.spec.stages, self.spec.rank)
                     });
                     let meeting = self.meeting(epoch, endpoints, peers);
@@ -120,14 +120,14 @@ impl<'a> Worker<'a> {
                         Err(error) => return Err(error),
                     }
                 }
-                Command::Generate(request) => {
+                WorkerCommand::Generate(request) => {
                     let reason = "the ranks are not linked".to_owned();
-                    report(self.events, Event::Rejected { request: request.request, reason });
+                    report(self.events, WorkerEvent::Rejected { request: request.request, reason });
                     orders.recv().ok()
                 }
                 // Nothing runs that could be cancelled or disconnected.
-                Command::Cancel { .. } | Command::Disconnect => orders.recv().ok(),
-                Command::Open(_) => {
+                WorkerCommand::Cancel { .. } | WorkerCommand::Disconnect => orders.recv().ok(),
+                WorkerCommand::Open(_) => {
                     return Err(EngineError::Protocol("a worker is opened once".to_owned()));
                 }
             };
@@ -169,7 +169,7 @@ impl<'a> Worker<'a> {
         let leaves = |product| self.rank.leaves(product);
         let mut comm = Comm::connect(meeting, &self.listener, leaves, abort)?;
         let notes = [&self.notes[..], comm.notes()].concat();
-        report(self.events, Event::Linked { epoch: meeting.epoch, notes });
+        report(self.events, WorkerEvent::Linked { epoch: meeting.epoch, notes });
         if self.spec.rank == 0 {
             return self.lead(&mut comm, orders);
         }
@@ -201,14 +201,14 @@ impl<'a> Worker<'a> {
             let Ok(order) = order else { return Ok(Ended::DaemonGone) };
             match order {
                 None => leader.step(&mut self.rank, comm, |event| report(events, event))?,
-                Some(Order { command: Command::Generate(request), .. }) => {
+                Some(Order { command: WorkerCommand::Generate(request), .. }) => {
                     let id = request.request;
                     if let Err(refused) = leader.add(request) {
                         let reason = refused.to_string();
-                        report(events, Event::Rejected { request: id, reason });
+                        report(events, WorkerEvent::Rejected { request: id, reason });
                     }
                 }
-                Some(Order { command: Command::Cancel { request }, .. }) => {
+                Some(Order { command: WorkerCommand::Cancel { request }, .. }) => {
                     leader.cancel(request).into_iter().for_each(|event| report(events, event));
                 }
                 Some(order) => return Ok(Ended::By(order)),
@@ -223,7 +223,7 @@ impl<'a> Worker<'a> {
         }
         let (rank, reason) = (error.rank(), error.to_string());
         let unreached = error.unreached();
-        report(self.events, Event::Lost { epoch, rank, reason, unreached });
+        report(self.events, WorkerEvent::Lost { epoch, rank, reason, unreached });
     }
 }
 
@@ -269,7 +269,7 @@ fn load(spec: &WorkerSpec, source: Arc<dyn Source>, events: &Events) -> Result<R
         if told.elapsed() >= PROGRESS_INTERVAL {
             told = Instant::now();
             let done_bytes = done_bytes.min(total_bytes);
-            report(events, Event::Loading { done_bytes, total_bytes });
+            report(events, WorkerEvent::Loading { done_bytes, total_bytes });
         }
     })
 }
@@ -288,7 +288,7 @@ fn read_commands() -> Receiver<Order> {
         let mut input = BufReader::new(io::stdin().lock());
         let mut abort = Arc::new(AtomicBool::new(false));
         loop {
-            let command = match frame::read::<Command>(&mut input) {
+            let command = match frame::read::<WorkerCommand>(&mut input) {
                 Ok(command) => command,
                 Err(FrameError::Closed) => std::process::exit(0),
                 Err(error) => {
@@ -296,7 +296,7 @@ fn read_commands() -> Receiver<Order> {
                     std::process::exit(1);
                 }
             };
-            if matches!(command, Command::Connect { .. } | Command::Disconnect) {
+            if matches!(command, WorkerCommand::Connect { .. } | WorkerCommand::Disconnect) {
                 abort.store(true, Ordering::Release);
                 abort = Arc::new(AtomicBool::new(false));
             }
@@ -310,14 +310,14 @@ fn read_commands() -> Receiver<Order> {
 
 /// Where events go.
 struct Events {
-    sender: Sender<Event>,
+    sender: Sender<WorkerEvent>,
     /// Disconnected once all are written and the sender is gone.
     written: Receiver<()>,
 }
 
 /// The writer thread, so that the step loop never waits for a pipe.
 fn write_events() -> Events {
-    let (sender, receiver) = channel::<Event>();
+    let (sender, receiver) = channel::<WorkerEvent>();
     let (writing, written) = channel();
     std::thread::spawn(move || {
         let _writing = writing;
@@ -331,7 +331,7 @@ fn write_events() -> Events {
     Events { sender, written }
 }
 
-fn report(events: &Events, event: Event) {
+fn report(events: &Events, event: WorkerEvent) {
     // The writer ends the process before it ends itself.
     let _ = events.sender.send(event);
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use engine::{Local, LocalOptions};
 use gguf::{File, Source};
 use model::Config;
-use protocol::{CacheType, Generate, Sampling, Stage, Transport, WireType};
+use protocol::{CacheType, Generate, Sampling, StageSize, Transport, WireType};
 use serde::Deserialize;
 
 /// Largest logit error against the reference, as a fraction of the logits' spread.
@@ -138,7 +138,7 @@ fn start_with(name: &str, options: &LocalOptions) -> Local {
 /// `stages`: as for [`start_staged`].
 fn options(name: &str, shares: &[u32], stages: &[usize]) -> LocalOptions {
     let border = |stage: usize| layers(name) * stage / stages.len();
-    let size = |(stage, &ranks)| Stage { ranks, layers: border(stage + 1) - border(stage) };
+    let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
     let stages = stages.iter().enumerate().map(size).collect();
     LocalOptions {
         shares: shares.to_vec(),
@@ -147,7 +147,7 @@ fn options(name: &str, shares: &[u32], stages: &[usize]) -> LocalOptions {
         cache_type: CacheType::Auto,
         wire_type: WireType::F32,
         transport: Transport::Auto,
-        around: false,
+        ring: false,
         link_latency: Duration::ZERO,
         threads: 1,
         context_tokens: CONTEXT_TOKENS,
@@ -278,8 +278,8 @@ fn a_ring_of_ranks_that_do_not_all_link_gives_the_bits_of_one_node() {
         for (shares, stages) in splits {
             for transport in [Transport::Shm, Transport::Tcp] {
                 let options = options(name, shares, stages);
-                let around = LocalOptions { around: true, transport, ..options };
-                let mut ring = start_with(name, &around);
+                let along_ring = LocalOptions { ring: true, transport, ..options };
+                let mut ring = start_with(name, &along_ring);
                 for prompt in &prompts {
                     let (found, expected) =
                         (run(&mut ring, &prompt.ids, 12), run(&mut whole, &prompt.ids, 12));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use engine::{Local, LocalOptions};
 use gguf::File;
-use protocol::{CacheType, Generate, Sampling, Stage, Transport, WireType};
+use protocol::{CacheType, Generate, Sampling, StageSize, Transport, WireType};
 
 use counting::of_all_threads;
 
@@ -27,7 +27,7 @@ struct Split {
     /// Ranks of each stage; empty for one stage.
     stages: &'static [usize],
     transport: Transport,
-    around: bool,
+    ring: bool,
     wire_type: WireType,
     threads: usize,
 }
@@ -36,7 +36,7 @@ const ONE: Split = Split {
     shares: &[1],
     stages: &[],
     transport: Transport::Shm,
-    around: false,
+    ring: false,
     wire_type: WireType::F32,
     threads: 1,
 };
@@ -52,7 +52,7 @@ const SPLITS: [Split; 10] = [
     Split { shares: &[1, 1], stages: &[1, 1], ..ONE },
     Split { shares: &[1, 1], stages: &[1, 1], transport: TCP, ..ONE },
     Split { shares: &[1, 1, 1], stages: &[2, 1], transport: TCP, ..ONE },
-    Split { shares: &[1; 4], transport: TCP, around: true, ..ONE },
+    Split { shares: &[1; 4], transport: TCP, ring: true, ..ONE },
 ];
 
 #[test]
@@ -62,7 +62,7 @@ fn a_token_costs_no_allocation_on_any_rank() {
         let layers = start(name, &ONE, 0).rank().config().layers;
         for split in &SPLITS {
             let case = format!("{name} over {:?} in {:?}", split.shares, split.stages);
-            let case = format!("{case}, {:?} {}", split.transport, split.around);
+            let case = format!("{case}, {:?} {}", split.transport, split.ring);
             let mut local = start(name, split, layers);
             steps_allocate_nothing(&mut local, &case);
             requests_allocate_alike_however_long_the_answer(&mut local, &case);
@@ -123,7 +123,8 @@ fn start(name: &str, split: &Split, layers: usize) -> Local {
     let path = format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
     let cut = |at: usize| layers * at / split.stages.len();
     let stages = split.stages.iter().enumerate();
-    let stages = stages.map(|(at, ranks)| Stage { ranks: *ranks, layers: cut(at + 1) - cut(at) });
+    let stages =
+        stages.map(|(at, ranks)| StageSize { ranks: *ranks, layers: cut(at + 1) - cut(at) });
     let options = LocalOptions {
         shares: split.shares.to_vec(),
         stages: stages.collect(),
@@ -131,7 +132,7 @@ fn start(name: &str, split: &Split, layers: usize) -> Local {
         cache_type: CacheType::Auto,
         wire_type: split.wire_type,
         transport: split.transport,
-        around: split.around,
+        ring: split.ring,
         link_latency: Duration::ZERO,
         threads: split.threads,
         context_tokens: 256,

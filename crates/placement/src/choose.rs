@@ -1,6 +1,6 @@
 //! Which split gives one request's tokens fastest, from what was measured of nodes and links.
 
-use protocol::{Stage, Strategy};
+use protocol::{StageSize, Strategy};
 
 use crate::cost::{Costs, Shape};
 use crate::plan::stages;
@@ -26,7 +26,7 @@ impl Link {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Way {
     /// None for one of all.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<StageSize>,
     /// Predicted, of one request; `None` where something was not measured.
     pub tokens_per_sec: Option<f64>,
 }
@@ -80,12 +80,12 @@ pub(crate) fn tokens_per_sec(
     model: &Model,
     nodes: &[Node],
     shares: &[u32],
-    stages: &[Stage],
+    stages: &[StageSize],
     ring: bool,
 ) -> Option<f64> {
     let link = slowest_link(nodes)?;
     let layers = model.weights.layers.len();
-    let one = [Stage { ranks: nodes.len(), layers }];
+    let one = [StageSize { ranks: nodes.len(), layers }];
     let stages = if stages.is_empty() { &one } else { stages };
     let costs = Costs {
         decode_secs: equal_node_secs(model, nodes, shares, stages)?,
@@ -104,7 +104,12 @@ pub(crate) fn tokens_per_sec(
 
 /// The seconds that a token would take on one node, if equal ones in the place of these took as
 /// long as these do: a stage waits for the node that is slowest with its share.
-fn equal_node_secs(model: &Model, nodes: &[Node], shares: &[u32], stages: &[Stage]) -> Option<f64> {
+fn equal_node_secs(
+    model: &Model,
+    nodes: &[Node],
+    shares: &[u32],
+    stages: &[StageSize],
+) -> Option<f64> {
     let total: f64 = shares.iter().map(|share| f64::from(*share)).sum();
     let mut own = nodes.iter().zip(shares).map(|(node, share)| {
         let bytes = model.read_bytes as f64 * f64::from(*share) / total;

@@ -4,7 +4,7 @@
 //! how much nodes that compute at once slow each other down, and the time of a message. It does not
 //! know caches, uneven nodes, or messages that compete for a link.
 
-use protocol::Stage;
+use protocol::StageSize;
 
 /// What was measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,9 +42,9 @@ const ONE_SHOT_BYTES_MAX: f64 = 65536.0;
 
 impl Costs {
     /// The next token of one sequence, seconds. `stages` must not be empty.
-    pub fn decode(&self, shape: &Shape, stages: &[Stage]) -> f64 {
+    pub fn decode(&self, shape: &Shape, stages: &[StageSize]) -> f64 {
         let last = stages.len() - 1;
-        let stage = |stage: &Stage| {
+        let stage = |stage: &StageSize| {
             let part = (1.0 - shape.head) * stage.layers as f64 / shape.layers as f64;
             // One sequence is in one stage at a time, so only that stage's nodes compute.
             let compute = self.decode_secs * part * self.slowed(stage.ranks) / stage.ranks as f64;
@@ -66,10 +66,10 @@ impl Costs {
     }
 
     /// A prompt of `tokens` in steps of `rows`, seconds. `stages` must not be empty.
-    pub fn prefill(&self, shape: &Shape, stages: &[Stage], tokens: usize, rows: usize) -> f64 {
+    pub fn prefill(&self, shape: &Shape, stages: &[StageSize], tokens: usize, rows: usize) -> f64 {
         let ranks = stages.iter().map(|stage| stage.ranks).sum();
         let rows = rows.min(tokens).max(1);
-        let stage = |stage: &Stage| {
+        let stage = |stage: &StageSize| {
             let part = stage.layers as f64 / shape.layers as f64;
             // All stages compute at once, each on another step.
             let compute = self.prefill_secs * rows as f64 * part * self.slowed(ranks);
@@ -136,8 +136,8 @@ mod tests {
         }
     }
 
-    fn stages(sizes: &[(usize, usize)]) -> Vec<Stage> {
-        sizes.iter().map(|&(ranks, layers)| Stage { ranks, layers }).collect()
+    fn stages(sizes: &[(usize, usize)]) -> Vec<StageSize> {
+        sizes.iter().map(|&(ranks, layers)| StageSize { ranks, layers }).collect()
     }
 
     fn near(found: f64, expected: f64) {

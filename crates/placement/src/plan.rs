@@ -1,4 +1,4 @@
-use protocol::{CacheType, ExpertSplit, Stage, Strategy};
+use protocol::{CacheType, ExpertSplit, StageSize, Strategy};
 
 use crate::Model;
 use crate::choose::{Link, Way, is_free, reason, ways};
@@ -48,7 +48,7 @@ pub struct Options {
 pub struct Plan {
     pub ranks: Vec<PlannedRank>,
     /// None for one stage of all.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<StageSize>,
     /// Whether ranks have whole experts instead of columns of each.
     pub whole_experts: bool,
     pub context_tokens: usize,
@@ -183,7 +183,7 @@ fn place(
     nodes: &[Node],
     shares: &[u32],
     kv_bytes: u64,
-    stages: &[Stage],
+    stages: &[StageSize],
 ) -> Result<Vec<PlannedRank>, Error> {
     let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
     let parts = memory_parts(model, kv_bytes, shares, stages);
@@ -209,7 +209,7 @@ pub(crate) fn stages(
     shares: &[u32],
     strategy: Strategy,
     options: &Options,
-) -> Result<Vec<Stage>, Error> {
+) -> Result<Vec<StageSize>, Error> {
     let ranks = shares.len();
     let by_ranks = match (&options.stages, strategy) {
         (Some(stages), _) => stages.clone(),
@@ -247,7 +247,7 @@ pub(crate) fn stages(
     if counts.len() != stages || counts.contains(&0) || sum != layers {
         return Err(Error::StageLayers { given: counts, layers, stages });
     }
-    Ok(by_ranks.iter().zip(counts).map(|(&ranks, layers)| Stage { ranks, layers }).collect())
+    Ok(by_ranks.iter().zip(counts).map(|(&ranks, layers)| StageSize { ranks, layers }).collect())
 }
 
 /// By the model alone, unless it was asked for: the choice decides the order of sums, and results
@@ -263,12 +263,12 @@ fn whole_experts(model: &Model, options: &Options) -> bool {
 }
 
 /// Bytes of weights and cache of every rank.
-fn memory_parts(model: &Model, kv_bytes: u64, shares: &[u32], stages: &[Stage]) -> Vec<u64> {
+fn memory_parts(model: &Model, kv_bytes: u64, shares: &[u32], stages: &[StageSize]) -> Vec<u64> {
     let part = |whole: u64, share: u64, all: u64| {
         (u128::from(whole) * u128::from(share) / u128::from(all.max(1))) as u64
     };
     let (layers, rank_0) = (model.weights.layers.len() as u64, shares[0]);
-    let one = [Stage { ranks: shares.len(), layers: layers as usize }];
+    let one = [StageSize { ranks: shares.len(), layers: layers as usize }];
     let stages = if stages.is_empty() { &one } else { stages };
     let sum = |values: &[u64]| values.iter().fold(0u64, |sum, value| sum.saturating_add(*value));
     let all = sum(&model.weights.layers).saturating_add(model.weights.head);
@@ -315,7 +315,7 @@ fn explain(
     model: &Model,
     kv_bytes: u64,
     ranks: &[PlannedRank],
-    stages: &[Stage],
+    stages: &[StageSize],
     options: &Options,
 ) -> Vec<String> {
     let by = match (&options.shares, ranks.len()) {

@@ -26,7 +26,7 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::PlannedRank;
-    use protocol::Stage;
+    use protocol::StageSize;
 
     #[test]
     fn only_nodes_that_share_a_layer_have_sums_to_code() {
@@ -35,7 +35,7 @@ mod tests {
         {
             let plan = Plan {
                 ranks: vec![PlannedRank { node: 0, share: 1, memory_bytes: 0 }; ranks],
-                stages: stages.iter().map(|ranks| Stage { ranks: *ranks, layers: 1 }).collect(),
+                stages: stages.iter().map(|ranks| StageSize { ranks: *ranks, layers: 1 }).collect(),
                 whole_experts: false,
                 context_tokens: 1,
                 sequences_max: 1,

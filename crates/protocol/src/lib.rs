@@ -1,7 +1,7 @@
 //! What a daemon and its workers say to each other: pure data and its framing.
 //!
-//! A worker is one process with one rank of one model instance. Its daemon writes [`Command`]s to
-//! its standard input and reads [`Event`]s from its standard output, each one [`frame`]. The same
+//! A worker is one process with one rank of one model instance. Its daemon writes [`WorkerCommand`]s to
+//! its standard input and reads [`WorkerEvent`]s from its standard output, each one [`frame`]. The same
 //! types travel between daemons inside the control plane, so that one daemon can drive the workers
 //! of others. Tokens take this way too, but activations never do: those go over the data plane.
 //!
@@ -29,6 +29,6 @@ pub use generate::{FinishReason, Generate, Generation, RequestId, Sampling, Toke
 pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;
 pub use worker::{
-    CacheType, Command, Event, ExpertSplit, ModelSource, Stage, Strategy, Transport, WireType,
-    WorkerSpec,
+    CacheType, ExpertSplit, ModelSource, StageSize, Strategy, Transport, WireType, WorkerCommand,
+    WorkerEvent, WorkerSpec,
 };

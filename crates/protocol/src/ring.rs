@@ -1,7 +1,7 @@
 //! Which links an instance cannot do without: where not every two of its nodes can reach each
 //! other, sums go round a ring of those that can.
 
-use crate::Stage;
+use crate::StageSize;
 
 /// The pairs of ranks that exchange messages if the sums of each stage go round a ring: neighbours
 /// within a stage, its last and first rank being neighbours; each rank and the one of the next
@@ -9,7 +9,7 @@ use crate::Stage;
 /// lower rank of a pair comes first, and no pair comes twice.
 ///
 /// `stages`: as in [`crate::WorkerSpec`], empty for one stage of all `ranks`.
-pub fn ring_pairs(ranks: usize, stages: &[Stage]) -> Vec<(usize, usize)> {
+pub fn ring_pairs(ranks: usize, stages: &[StageSize]) -> Vec<(usize, usize)> {
     let mut pairs = Vec::new();
     let mut add = |a: usize, b: usize| {
         let pair = (a.min(b), a.max(b));
@@ -38,7 +38,7 @@ pub fn ring_pairs(ranks: usize, stages: &[Stage]) -> Vec<(usize, usize)> {
 }
 
 /// The other halves of the pairs that `rank` is in, in order.
-pub fn ring_peers(ranks: usize, stages: &[Stage], rank: usize) -> Vec<usize> {
+pub fn ring_peers(ranks: usize, stages: &[StageSize], rank: usize) -> Vec<usize> {
     let pairs = ring_pairs(ranks, stages).into_iter();
     let mut peers: Vec<usize> =
         pairs.filter(|(a, b)| *a == rank || *b == rank).map(|(a, b)| a + b - rank).collect();
@@ -50,8 +50,8 @@ pub fn ring_peers(ranks: usize, stages: &[Stage], rank: usize) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    fn stages(by_ranks: &[usize]) -> Vec<Stage> {
-        by_ranks.iter().map(|&ranks| Stage { ranks, layers: 1 }).collect()
+    fn stages(by_ranks: &[usize]) -> Vec<StageSize> {
+        by_ranks.iter().map(|&ranks| StageSize { ranks, layers: 1 }).collect()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{Generate, Generation, RequestId, Secret, Token};
 /// What a daemon tells its worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
-pub enum Command {
+pub enum WorkerCommand {
     /// The first command: load this shard and listen for the other ranks.
     Open(Box<WorkerSpec>),
     /// Build the links of a new epoch. Any older epoch has ended.
@@ -19,7 +19,7 @@ pub enum Command {
         endpoints: Vec<Vec<SocketAddr>>,
         /// Not every two ranks can link: only those of [`crate::ring_pairs`] do.
         #[serde(default)]
-        around: bool,
+        ring: bool,
     },
     /// End the current epoch: running requests are dropped, weights are kept.
     Disconnect,
@@ -32,7 +32,7 @@ pub enum Command {
 /// What a worker tells its daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
+pub enum WorkerEvent {
     /// The data-plane listener is open; its port, on the address it was told to bind.
     Listening {
         port: u16,
@@ -94,7 +94,7 @@ pub struct WorkerSpec {
     pub shares: Vec<u32>,
     /// How ranks and layers are cut into stages; empty for one stage of all.
     #[serde(default)]
-    pub stages: Vec<Stage>,
+    pub stages: Vec<StageSize>,
     /// Whether ranks have whole experts instead of columns of each.
     #[serde(default)]
     pub whole_experts: bool,
@@ -126,7 +126,7 @@ pub struct WorkerSpec {
 
 /// Consecutive layers, and the consecutive ranks that share them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stage {
+pub struct StageSize {
     pub ranks: usize,
     pub layers: usize,
 }

@@ -240,7 +240,7 @@ fn row(
 
 /// The strategy's name, with the layers and ranks of its stages.
 pub fn strategy(plan: &Plan) -> String {
-    let list = |stage: fn(&protocol::Stage) -> usize| {
+    let list = |stage: fn(&protocol::StageSize) -> usize| {
         let numbers = plan.stages.iter().map(|at| stage(at).to_string());
         numbers.collect::<Vec<_>>().join("+")
     };

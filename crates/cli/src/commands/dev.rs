@@ -65,7 +65,7 @@ pub fn start_for(
         cache_type: args.split.cache_type.into(),
         wire_type: args.split.wire_type.into(),
         transport: args.split.transport.into(),
-        around: args.ring,
+        ring: args.ring,
         link_latency: Duration::from_micros(args.link_latency),
         threads,
         context_tokens: context,

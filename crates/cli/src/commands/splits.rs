@@ -8,7 +8,7 @@ use clap::Args;
 use engine::Local;
 use gguf::{File, Source};
 use placement::{Costs, Plan, Shape};
-use protocol::{Generate, Sampling, Stage};
+use protocol::{Generate, Sampling, StageSize};
 use serde::Serialize;
 
 use crate::args::{
@@ -204,7 +204,7 @@ fn predict(
         width: model.width,
         head: model.weights.head as f64 / (model.weights.head + layers).max(1) as f64,
     };
-    let single = [Stage { ranks: plan.ranks.len(), layers: shape.layers }];
+    let single = [StageSize { ranks: plan.ranks.len(), layers: shape.layers }];
     let (stages, rows) = match plan.stages.as_slice() {
         [] => (&single[..], ROWS),
         stages => (stages, STAGED_ROWS),

@@ -5,7 +5,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::Input;
+use super::Event;
 use crate::frames;
 use crate::membership::ConnId;
 use crate::net::Connection;
@@ -26,14 +26,14 @@ pub(super) async fn run(
     mut connection: Connection,
     welcome: Option<About>,
     ends: Ends,
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<Event>,
 ) {
     if let Some(about) = welcome
         && let Err(error) = connection.welcome(about).await
     {
         let reason = describe(&error);
         // The driver is gone only if the whole node is.
-        let _ = inputs.send(Input::Closed { conn, reason }).await;
+        let _ = inputs.send(Event::Closed { conn, reason }).await;
         return;
     }
     let (mut reader, mut writer) = tokio::io::split(connection.stream);
@@ -42,7 +42,7 @@ pub(super) async fn run(
         loop {
             match frames::read::<Message>(&mut reader, FRAME_BYTES_MAX).await {
                 Ok(message) => {
-                    if inputs.send(Input::Received { conn, message }).await.is_err() {
+                    if inputs.send(Event::Received { conn, message }).await.is_err() {
                         return FrameError::Closed;
                     }
                 }
@@ -67,7 +67,7 @@ pub(super) async fn run(
             return;
         }
     };
-    let _ = inputs.send(Input::Closed { conn, reason: describe(&error) }).await;
+    let _ = inputs.send(Event::Closed { conn, reason: describe(&error) }).await;
 }
 
 fn describe(error: &FrameError) -> String {

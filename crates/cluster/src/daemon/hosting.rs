@@ -2,13 +2,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::{Command, Event as Said, ModelSource, WorkerSpec};
+use protocol::{ModelSource, WorkerCommand, WorkerEvent, WorkerSpec};
 use store::Store;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-use super::{Daemon, Input};
-use crate::instance::Event;
+use super::{Daemon, Event};
+use crate::instance::Input;
 use crate::model_file::{OVERWRITTEN, ServedFile};
 use crate::net::Net;
 use crate::relay::{Relay, Source};
@@ -39,8 +39,8 @@ pub(super) struct Hosted {
     pid: Option<u32>,
     ending: bool,
     /// What an owner that returns needs to hear again.
-    listening: Option<Said>,
-    loaded: Option<Said>,
+    listening: Option<WorkerEvent>,
+    loaded: Option<WorkerEvent>,
     orphaned_at: Option<Duration>,
     /// Closes the relay when it is dropped.
     _relay: Option<watch::Sender<()>>,
@@ -61,10 +61,10 @@ impl Daemon {
             hosted.orphaned_at = None;
             let again = [hosted.listening.clone(), hosted.loaded.clone()];
             if let Some(pid) = hosted.pid {
-                self.tell_owner(key, Event::Spawned { worker, pid });
+                self.tell_owner(key, Input::Spawned { worker, pid });
             }
             for event in again.into_iter().flatten() {
-                self.tell_owner(key, Event::Said { worker, event });
+                self.tell_owner(key, Input::FromWorker { worker, event });
             }
             return;
         }
@@ -100,7 +100,7 @@ impl Daemon {
                 None => start.run().await,
             };
             // The driver is gone only if the whole node is; then the handle ends the worker.
-            let _ = inputs.send(Input::WorkerStarted { key, started }).await;
+            let _ = inputs.send(Event::WorkerStarted { key, started }).await;
         });
     }
 
@@ -119,18 +119,18 @@ impl Daemon {
                 let inputs = self.inputs.clone();
                 tokio::spawn(async move {
                     while let Some(news) = news.recv().await {
-                        if inputs.send(Input::Worker { key, news }).await.is_err() {
+                        if inputs.send(Event::Worker { key, news }).await.is_err() {
                             return;
                         }
                     }
                 });
-                self.tell_owner(key, Event::Spawned { worker, pid });
+                self.tell_owner(key, Input::Spawned { worker, pid });
             }
             Err(error) => {
                 warn!(worker, %error, "a worker could not be started");
                 self.workers.remove(&key);
                 let how = format!("could not be started: {error}");
-                self.tell_owner(key, Event::Exited { worker, how });
+                self.tell_owner(key, Input::Exited { worker, how });
             }
         }
     }
@@ -138,19 +138,19 @@ impl Daemon {
     pub(super) fn worker_news(&mut self, key: WorkerKey, news: WorkerNews) {
         let worker = key.worker;
         match news {
-            WorkerNews::Said(event) => {
+            WorkerNews::Event(event) => {
                 if let Some(hosted) = self.workers.get_mut(&key) {
                     match &event {
-                        Said::Listening { .. } => hosted.listening = Some(event.clone()),
-                        Said::Loaded { .. } => hosted.loaded = Some(event.clone()),
-                        Said::Linked { notes, .. } => {
+                        WorkerEvent::Listening { .. } => hosted.listening = Some(event.clone()),
+                        WorkerEvent::Loaded { .. } => hosted.loaded = Some(event.clone()),
+                        WorkerEvent::Linked { notes, .. } => {
                             notes.iter().for_each(|note| warn!(worker, "{note}"));
                         }
                         _ => {}
                     }
                 }
-                self.dirty |= !matches!(event, Said::Token { .. });
-                self.tell_owner(key, Event::Said { worker, event });
+                self.dirty |= !matches!(event, WorkerEvent::Token { .. });
+                self.tell_owner(key, Input::FromWorker { worker, event });
             }
             WorkerNews::Exited { how } => {
                 self.dirty = true;
@@ -160,12 +160,12 @@ impl Daemon {
                 } else {
                     warn!(worker, how, "a worker has died");
                 }
-                self.tell_owner(key, Event::Exited { worker, how });
+                self.tell_owner(key, Input::Exited { worker, how });
             }
         }
     }
 
-    pub(super) fn command(&mut self, owner: NodeId, worker: WorkerId, command: Command) {
+    pub(super) fn command(&mut self, owner: NodeId, worker: WorkerId, command: WorkerCommand) {
         let Some(key) = self.key(owner, worker) else { return };
         if let Some(process) = self.workers.get_mut(&key).and_then(|hosted| hosted.process.as_mut())
         {
@@ -200,7 +200,7 @@ impl Daemon {
         for (_, hosted) in self.workers.iter_mut().filter(|(key, _)| key.owner == owner) {
             hosted.orphaned_at = Some(now);
             if let Some(process) = &mut hosted.process {
-                process.send(Command::Disconnect);
+                process.send(WorkerCommand::Disconnect);
             }
         }
     }
@@ -233,7 +233,7 @@ impl Daemon {
         staying.map(|hosted| hosted.memory_bytes).sum()
     }
 
-    fn tell_owner(&mut self, key: WorkerKey, event: Event) {
+    fn tell_owner(&mut self, key: WorkerKey, event: Input) {
         if key.owner == self.net.id() {
             return self.step_owner(key.worker, event);
         }
@@ -241,10 +241,10 @@ impl Daemon {
             return;
         }
         let message = match event {
-            Event::Spawned { worker, pid } => Message::Spawned { worker, pid },
-            Event::Said { worker, event } => Message::Event { worker, event },
-            Event::Exited { worker, how } => Message::Exited { worker, how },
-            Event::NodeUp { .. } | Event::NodeDown { .. } | Event::Cancel(_) | Event::Tick => {
+            Input::Spawned { worker, pid } => Message::Spawned { worker, pid },
+            Input::FromWorker { worker, event } => Message::Event { worker, event },
+            Input::Exited { worker, how } => Message::Exited { worker, how },
+            Input::NodeUp { .. } | Input::NodeDown { .. } | Input::Cancel(_) | Input::Tick => {
                 return;
             }
         };
@@ -282,7 +282,7 @@ impl Start {
         let (model, relay) = self.model().await?;
         let (sender, news) = mpsc::channel(NEWS_MAX);
         let mut process = WorkerProcess::spawn(&self.config.worker_command, label, sender)?;
-        process.send(Command::Open(Box::new(self.spec(model))));
+        process.send(WorkerCommand::Open(Box::new(self.spec(model))));
         Ok(Started { process, news, relay })
     }
 

@@ -6,10 +6,10 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::peers::View;
-use super::{Daemon, Input};
+use super::{Daemon, Event};
 use crate::invite::{ADDRESSES_MAX, JoinCode};
 use crate::members::{MEMBERS_MAX, Member};
-use crate::membership::Event;
+use crate::membership;
 use crate::net::{DialError, Net};
 use crate::tls::{Pin, fingerprint};
 use crate::wire::{JOIN_BYTES_MAX, JoinAnswer, JoinRequest, Purpose};
@@ -54,7 +54,7 @@ impl Daemon {
                 Err(refusal) => JoinAnswer::Refused { reason: refusal.to_string() },
                 Ok(()) => {
                     info!(node = %member.id.short(), name = member.name, "a node has joined");
-                    self.step_membership(Event::Learned(vec![member]));
+                    self.step_membership(membership::Input::Learned(vec![member]));
                     JoinAnswer::Accepted { members: self.all_members() }
                 }
             }
@@ -76,7 +76,7 @@ impl Daemon {
             match ask_to_join(&net, code).await {
                 Ok((by, members)) => {
                     // The driver is gone only if the whole node is.
-                    let _ = inputs.send(Input::JoinDone { by, members, reply }).await;
+                    let _ = inputs.send(Event::JoinDone { by, members, reply }).await;
                 }
                 Err(error) => drop(reply.send(Err(error))),
             }
@@ -103,7 +103,7 @@ impl Daemon {
         members: Vec<Member>,
         reply: oneshot::Sender<Result<Joined>>,
     ) {
-        self.step_membership(Event::Learned(members));
+        self.step_membership(membership::Input::Learned(members));
         let joined = Joined {
             by,
             by_name: self.node_name(by),

@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::{Input, Saver};
+use super::{Event, Saver};
 use crate::frames;
 use crate::members::Member;
 use crate::model_file::{OVERWRITTEN, ServedFile};
@@ -31,15 +31,15 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What every visitor's task needs.
 #[derive(Clone)]
-struct Door {
+struct Admission {
     net: Arc<Net>,
     saver: Arc<Saver>,
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<Event>,
     strangers: Arc<Mutex<HashMap<IpAddr, usize>>>,
     bulk: Arc<Semaphore>,
 }
 
-/// One stranger at the door, counted until this is dropped.
+/// One connection that is not yet authenticated, counted until this is dropped.
 struct Stranger {
     address: IpAddr,
     strangers: Arc<Mutex<HashMap<IpAddr, usize>>>,
@@ -50,11 +50,11 @@ pub(crate) async fn listen(
     listener: TcpListener,
     net: Arc<Net>,
     saver: Arc<Saver>,
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<Event>,
     mut closing: watch::Receiver<()>,
 ) {
     let (strangers, bulk) = (Arc::default(), Arc::new(Semaphore::new(BULK_MAX)));
-    let door = Door { net, saver, inputs, strangers, bulk };
+    let admission = Admission { net, saver, inputs, strangers, bulk };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -68,14 +68,14 @@ pub(crate) async fn listen(
                 continue;
             }
         };
-        let Some(stranger) = door.count(address) else {
-            debug!(%address, "too many strangers at the door; one more is turned away");
+        let Some(stranger) = admission.count(address) else {
+            debug!(%address, "too many strangers wait; one more is turned away");
             continue;
         };
-        let (door, mut closing) = (door.clone(), closing.clone());
+        let (admission, mut closing) = (admission.clone(), closing.clone());
         tokio::spawn(async move {
             let visit = async {
-                if let Err(error) = door.admit(tcp, stranger).await {
+                if let Err(error) = admission.admit(tcp, stranger).await {
                     debug!(%error, "a visitor was turned away");
                 }
             };
@@ -87,7 +87,7 @@ pub(crate) async fn listen(
     }
 }
 
-impl Door {
+impl Admission {
     /// Counts a new stranger, if there is room for one more from its address.
     fn count(&self, address: IpAddr) -> Option<Stranger> {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,13 +106,13 @@ impl Door {
         match purpose {
             Purpose::Control => {
                 let connection = Box::new(connection);
-                self.tell(Input::Connected { connection, dialed: false }).await
+                self.tell(Event::Connected { connection, dialed: false }).await
             }
             Purpose::Join => self.join(connection).await,
             Purpose::Probe => self.probe(connection).await,
             Purpose::Bulk { digest } => {
                 let (reply, answer) = oneshot::channel();
-                self.tell(Input::BulkAsked { peer: connection.peer, digest, reply }).await?;
+                self.tell(Event::BulkAsked { peer: connection.peer, digest, reply }).await?;
                 match answer.await.map_err(io::Error::other)? {
                     Some(file) => {
                         drop(stranger);
@@ -151,7 +151,7 @@ impl Door {
     /// A member measures the way to this node.
     async fn probe(&self, mut connection: Connection) -> Result<(), DialError> {
         let (reply, answer) = oneshot::channel();
-        self.tell(Input::ProbeAsked { peer: connection.peer, reply }).await?;
+        self.tell(Event::ProbeAsked { peer: connection.peer, reply }).await?;
         if !answer.await.map_err(io::Error::other)? {
             connection.refuse("only members measure links".to_owned()).await;
             return Ok(());
@@ -176,7 +176,7 @@ impl Door {
         };
         let (reply, answer) = oneshot::channel();
         let secret = request.secret;
-        self.tell(Input::JoinAsked { member: member.sanitized(), secret, reply }).await?;
+        self.tell(Event::JoinAsked { member: member.sanitized(), secret, reply }).await?;
         let answer = answer.await.map_err(io::Error::other)?;
         if let JoinAnswer::Accepted { .. } = answer {
             // The new member may only rely on what survives a crash here.
@@ -185,7 +185,7 @@ impl Door {
         Ok(frames::write(&mut connection.stream, &answer).await?)
     }
 
-    async fn tell(&self, input: Input) -> Result<(), DialError> {
+    async fn tell(&self, input: Event) -> Result<(), DialError> {
         let sent = self.inputs.send(input).await;
         Ok(sent.map_err(|_| io::Error::other("this node is shutting down"))?)
     }

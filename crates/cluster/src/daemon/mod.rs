@@ -1,5 +1,5 @@
 //! The driver: one task that owns all state of a node, feeds the state machines and does what they
-//! ask for. Everything that happens reaches it as an [`Input`]; it never waits for anything but
+//! ask for. Everything that happens reaches it as an [`Event`]; it never waits for anything but
 //! the next one, so no peer and no worker can hold it up.
 
 mod conn;
@@ -27,7 +27,7 @@ use tokio::time::MissedTickBehavior;
 use crate::instance::Instance;
 use crate::invites::Invites;
 use crate::members::Member;
-use crate::membership::{ConnId, Event, HEARTBEAT, Membership};
+use crate::membership::{self, ConnId, HEARTBEAT, Membership};
 use crate::model_file::ServedFile;
 use crate::net::{Connection, DialError, Net};
 use crate::wire::{JoinAnswer, Message};
@@ -70,7 +70,7 @@ pub(crate) struct Prepared {
 }
 
 /// Whatever happens to a node besides calls.
-pub(crate) enum Input {
+pub(crate) enum Event {
     Connected {
         connection: Box<Connection>,
         dialed: bool,
@@ -146,7 +146,7 @@ pub(crate) struct Daemon {
     store: Arc<Store>,
     saver: Arc<Saver>,
     started: Instant,
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<Event>,
     status: watch::Sender<Arc<ClusterStatus>>,
     /// Never changes; tasks end when it is dropped.
     closing: watch::Sender<()>,
@@ -157,7 +157,7 @@ pub(crate) struct Daemon {
 
     membership: Membership,
     invites: Invites,
-    links: HashMap<ConnId, peers::Link>,
+    conns: HashMap<ConnId, peers::PeerConn>,
     views: HashMap<NodeId, peers::View>,
     next_conn: ConnId,
     /// Why members do not let this node in, in their words.
@@ -179,7 +179,7 @@ impl Daemon {
         store: Arc<Store>,
         saver: Arc<Saver>,
         status: watch::Sender<Arc<ClusterStatus>>,
-    ) -> (Self, mpsc::Receiver<Input>) {
+    ) -> (Self, mpsc::Receiver<Event>) {
         let (inputs, inbox) = mpsc::channel(INPUTS_MAX);
         let daemon = Self {
             membership: Membership::new(net.id(), Duration::ZERO),
@@ -195,7 +195,7 @@ impl Daemon {
             ticks: 0,
             read_bytes_per_sec: None,
             invites: Invites::default(),
-            links: HashMap::new(),
+            conns: HashMap::new(),
             views: HashMap::new(),
             next_conn: 0,
             refusals: BTreeMap::new(),
@@ -209,7 +209,7 @@ impl Daemon {
         (daemon, inbox)
     }
 
-    pub(crate) fn inputs(&self) -> mpsc::Sender<Input> {
+    pub(crate) fn inputs(&self) -> mpsc::Sender<Event> {
         self.inputs.clone()
     }
 
@@ -222,9 +222,9 @@ impl Daemon {
         mut self,
         remembered: Vec<Member>,
         mut calls: mpsc::Receiver<Call>,
-        mut inbox: mpsc::Receiver<Input>,
+        mut inbox: mpsc::Receiver<Event>,
     ) -> Option<oneshot::Sender<()>> {
-        self.step_membership(Event::Learned(remembered));
+        self.step_membership(membership::Input::Learned(remembered));
         self.measure_reading();
         let mut ticker = tokio::time::interval(TICK);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -280,32 +280,34 @@ impl Daemon {
         }
     }
 
-    fn input(&mut self, input: Input) {
+    fn input(&mut self, input: Event) {
         match input {
-            Input::Connected { connection, dialed } => self.connected(*connection, dialed),
-            Input::DialFailed { peer, error } => self.dial_failed(peer, &error),
-            Input::Received { conn, message } => self.received(conn, message),
-            Input::Closed { conn, reason } => self.step_membership(Event::Closed { conn, reason }),
-            Input::JoinAsked { member, secret, reply } => self.join_asked(member, &secret, reply),
-            Input::JoinDone { by, members, reply } => self.join_done(by, members, reply),
-            Input::ProbeAsked { peer, reply } => {
+            Event::Connected { connection, dialed } => self.connected(*connection, dialed),
+            Event::DialFailed { peer, error } => self.dial_failed(peer, &error),
+            Event::Received { conn, message } => self.received(conn, message),
+            Event::Closed { conn, reason } => {
+                self.step_membership(membership::Input::Closed { conn, reason })
+            }
+            Event::JoinAsked { member, secret, reply } => self.join_asked(member, &secret, reply),
+            Event::JoinDone { by, members, reply } => self.join_done(by, members, reply),
+            Event::ProbeAsked { peer, reply } => {
                 // A visitor that has left needs no answer.
                 let _ = reply.send(self.membership.is_member(peer));
             }
-            Input::Probed { peer, link } => self.probed(peer, link),
-            Input::ReadSpeed(bytes_per_sec) => self.reading_measured(bytes_per_sec),
-            Input::BulkAsked { peer, digest, reply } => {
+            Event::Probed { peer, link } => self.probed(peer, link),
+            Event::ReadSpeed(bytes_per_sec) => self.reading_measured(bytes_per_sec),
+            Event::BulkAsked { peer, digest, reply } => {
                 drop(reply.send(self.file_for(peer, digest)));
             }
-            Input::WorkerStarted { key, started } => self.worker_started(key, started),
-            Input::Worker { key, news } => self.worker_news(key, news),
-            Input::Abandoned { stream } => self.abandoned(stream),
+            Event::WorkerStarted { key, started } => self.worker_started(key, started),
+            Event::Worker { key, news } => self.worker_news(key, news),
+            Event::Abandoned { stream } => self.abandoned(stream),
         }
     }
 
     fn tick(&mut self) {
         self.ticks += 1;
-        self.step_membership(Event::Tick);
+        self.step_membership(membership::Input::Tick);
         if self.ticks.is_multiple_of(HEARTBEAT.as_millis() as u64 / TICK.as_millis() as u64) {
             self.send_heartbeats();
         }
@@ -326,7 +328,7 @@ impl Daemon {
     }
 
     /// Ends all instances and workers, and waits for the workers to be gone.
-    async fn shut_down(&mut self, inbox: &mut mpsc::Receiver<Input>) {
+    async fn shut_down(&mut self, inbox: &mut mpsc::Receiver<Event>) {
         for id in self.owned.keys().cloned().collect::<Vec<_>>() {
             // It is in the list, so it can be stopped.
             let _ = self.stop(&id);
@@ -335,7 +337,7 @@ impl Daemon {
         let gone = async {
             while !self.workers.is_empty() {
                 match inbox.recv().await {
-                    Some(input @ (Input::Worker { .. } | Input::WorkerStarted { .. })) => {
+                    Some(input @ (Event::Worker { .. } | Event::WorkerStarted { .. })) => {
                         self.input(input);
                     }
                     Some(_) => {}

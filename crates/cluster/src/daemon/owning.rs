@@ -3,14 +3,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gguf::Directory;
-use protocol::{Command, Secret, Strategy, Transport};
+use protocol::{Secret, Strategy, Transport, WorkerCommand};
 use store::Digest;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{Daemon, Owned, Prepared};
-use crate::instance::{Effect, Event, Fixed, Instance, Path, Rank};
+use crate::instance::{Effect, Fixed, Input, Instance, Path, Rank};
 use crate::model_file::ServedFile;
 use crate::relay::{Source, fetch_header};
 use crate::wire::{Message, WorkerId};
@@ -152,18 +152,18 @@ impl Daemon {
     }
 
     /// Tells every instance of this node.
-    pub(super) fn step_instances(&mut self, event: impl Fn() -> Event) {
+    pub(super) fn step_instances(&mut self, event: impl Fn() -> Input) {
         for id in self.owned.keys().cloned().collect::<Vec<_>>() {
             self.step_instance(&id, event());
         }
     }
 
     pub(super) fn tick_instances(&mut self) {
-        self.step_instances(|| Event::Tick);
+        self.step_instances(|| Input::Tick);
     }
 
     /// Tells the instance whose worker it is.
-    pub(super) fn step_owner(&mut self, worker: WorkerId, event: Event) {
+    pub(super) fn step_owner(&mut self, worker: WorkerId, event: Input) {
         let is_its = |owned: &Owned| {
             owned.machine.fixed().first_worker == worker >> WORKERS_BITS << WORKERS_BITS
         };
@@ -172,7 +172,7 @@ impl Daemon {
         self.step_instance(&id, event);
     }
 
-    fn step_instance(&mut self, id: &str, event: Event) {
+    fn step_instance(&mut self, id: &str, event: Input) {
         let now = self.now();
         let Some(owned) = self.owned.get_mut(id) else { return };
         let was = owned.machine.status().state;
@@ -217,7 +217,7 @@ impl Daemon {
         }
     }
 
-    fn send_command(&mut self, node: NodeId, worker: WorkerId, command: Command) {
+    fn send_command(&mut self, node: NodeId, worker: WorkerId, command: WorkerCommand) {
         if node == self.net.id() {
             self.command(node, worker, command);
         } else {
@@ -324,7 +324,7 @@ impl Daemon {
             self.membership.members().filter(|m| self.membership.state(m.id) == NodeState::Live);
         let peers = live.filter_map(|member| {
             let heartbeat = self.views.get(&member.id)?.heartbeat.as_ref()?;
-            let path = self.link(member.id)?.path;
+            let path = self.conn(member.id)?.path;
             Some(Candidate {
                 node: member.id,
                 name: member.name.clone(),

@@ -7,17 +7,17 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
 use super::conn::{self, Ends};
-use super::{Daemon, Input};
+use super::{Daemon, Event};
 use crate::NodeId;
 use crate::instance;
 use crate::members::{Member, MembersFile};
-use crate::membership::{CloseReason, ConnId, Effect, Event};
+use crate::membership::{self, CloseReason, ConnId, Effect};
 use crate::net::{Connection, DialError};
 use crate::tls::Pin;
 use crate::wire::{Heartbeat, Message, Purpose, VERSION};
 
 /// Messages on their way to one peer: seconds of tokens for all its clients. A peer that falls
-/// further behind is cut off.
+/// is further behind is cut off.
 const OUTBOX_MAX: usize = 8192;
 /// Round trips of which the median is shown: the last eight seconds.
 const ROUND_TRIPS: usize = 16;
@@ -32,7 +32,7 @@ pub(super) struct Refusal {
 }
 
 /// A control connection.
-pub(super) struct Link {
+pub(super) struct PeerConn {
     pub peer: NodeId,
     pub path: instance::Path,
     outbox: mpsc::Sender<Message>,
@@ -95,7 +95,7 @@ impl Saver {
 }
 
 impl Daemon {
-    pub(super) fn step_membership(&mut self, event: Event) {
+    pub(super) fn step_membership(&mut self, event: membership::Input) {
         let now = self.now();
         let effects = self.membership.step(event, now);
         self.run_membership(effects);
@@ -106,7 +106,7 @@ impl Daemon {
         for effect in effects {
             match effect {
                 Effect::Dial { peer, addresses } => self.dial(peer, addresses),
-                Effect::Close { conn, .. } => drop(self.links.remove(&conn)),
+                Effect::Close { conn, .. } => drop(self.conns.remove(&conn)),
                 Effect::Up { peer, conn, boot } => self.peer_up(peer, conn, boot),
                 Effect::Down { peer, conn, reason } => self.peer_down(peer, conn, reason),
                 Effect::MembersChanged => self.members_changed(),
@@ -120,8 +120,8 @@ impl Daemon {
         let (net, inputs) = (self.net.clone(), self.inputs.clone());
         self.spawn(async move {
             let input = match net.dial(addresses, Pin::Node(peer), Purpose::Control).await {
-                Ok(connection) => Input::Connected { connection: connection.into(), dialed: true },
-                Err(error) => Input::DialFailed { peer, error },
+                Ok(connection) => Event::Connected { connection: connection.into(), dialed: true },
+                Err(error) => Event::DialFailed { peer, error },
             };
             // The driver is gone only if the whole node is.
             let _ = inputs.send(input).await;
@@ -142,7 +142,7 @@ impl Daemon {
             }
             error => debug!(peer = %peer.short(), %error, "a member does not answer"),
         }
-        self.step_membership(Event::DialFailed { peer });
+        self.step_membership(membership::Input::DialFailed { peer });
     }
 
     /// A connection has passed its greeting; the membership decides whether it is kept.
@@ -152,7 +152,7 @@ impl Daemon {
         let (outbox, inbox) = mpsc::channel(OUTBOX_MAX);
         let (stop, stopped) = oneshot::channel();
         let path = instance::Path { ours: connection.local, theirs: connection.remote.ip() };
-        self.links.insert(conn, Link { peer, path, outbox, _stop: stop });
+        self.conns.insert(conn, PeerConn { peer, path, outbox, _stop: stop });
 
         let mut addresses = connection.peer_addresses();
         if dialed {
@@ -161,7 +161,8 @@ impl Daemon {
         let member = Member { id: peer, name: connection.about.name.clone(), addresses };
         let boot = connection.about.boot;
         let now = self.now();
-        let effects = self.membership.step(Event::Opened { conn, dialed, boot, member }, now);
+        let effects =
+            self.membership.step(membership::Input::Opened { conn, dialed, boot, member }, now);
         let closed = effects.iter().find_map(|effect| match effect {
             Effect::Close { conn: closed, why } if *closed == conn => Some(*why),
             _ => None,
@@ -189,7 +190,7 @@ impl Daemon {
                 "this node is no member of the cluster. Ask a member for a join code".to_owned()
             }
             CloseReason::Duplicate => {
-                let address = self.link(peer).map(|link| link.path.theirs.to_string());
+                let address = self.conn(peer).map(|conn| conn.path.theirs.to_string());
                 format!(
                     "another machine with the same identity is connected from {}. If this data \
                      directory was copied from it, stop sinew here, delete identity.key and \
@@ -220,10 +221,10 @@ impl Daemon {
     fn heartbeat(&mut self, peer: NodeId, conn: ConnId, heartbeat: Heartbeat) {
         self.dirty = true;
         let seq = heartbeat.seq;
-        if let (Some(view), Some(link)) = (self.views.get_mut(&peer), self.links.get(&conn)) {
-            let path = link.path;
+        if let (Some(view), Some(at)) = (self.views.get_mut(&peer), self.conns.get(&conn)) {
+            let path = at.path;
             if view.heartbeat.replace(heartbeat).is_none() {
-                self.step_instances(|| instance::Event::NodeUp { node: peer, path });
+                self.step_instances(|| instance::Input::NodeUp { node: peer, path });
                 // Now the peer knows this node as a member and lets it measure.
                 self.measure_way(peer, path);
                 // Whoever hears that it was seen relies on being listed.
@@ -235,39 +236,41 @@ impl Daemon {
 
     fn peer_down(&mut self, peer: NodeId, conn: ConnId, reason: String) {
         warn!(peer = %peer.short(), name = self.node_name(peer), reason, "a member is gone");
-        self.links.remove(&conn);
+        self.conns.remove(&conn);
         self.owner_left(peer);
         self.end_forwarded(peer, conn, &reason);
-        self.step_instances(|| instance::Event::NodeDown { node: peer, reason: reason.clone() });
+        self.step_instances(|| instance::Input::NodeDown { node: peer, reason: reason.clone() });
     }
 
     fn members_changed(&mut self) {
         self.saver.set(self.membership.members().cloned().collect());
         self.spawn(self.saver.clone().save());
-        let conns: Vec<ConnId> = self.links.keys().copied().collect();
+        let conns: Vec<ConnId> = self.conns.keys().copied().collect();
         for conn in conns {
             self.send(conn, Message::Members { members: self.all_members() });
         }
     }
 
     pub(super) fn received(&mut self, conn: ConnId, message: Message) {
-        let Some(peer) = self.links.get(&conn).map(|link| link.peer) else { return };
+        let Some(peer) = self.conns.get(&conn).map(|conn| conn.peer) else { return };
         self.heard(peer, conn);
         match message {
             Message::Heartbeat(heartbeat) => self.heartbeat(peer, conn, *heartbeat),
             Message::HeartbeatSeen { seq } => self.heartbeat_seen(peer, seq),
-            Message::Members { members } => self.step_membership(Event::Learned(members)),
+            Message::Members { members } => {
+                self.step_membership(membership::Input::Learned(members))
+            }
             Message::Spawn { worker, order } => self.host(peer, worker, *order),
             Message::Command { worker, command } => self.command(peer, worker, command),
             Message::End { worker, at_once } => self.end_worker(peer, worker, at_once),
             Message::Spawned { worker, pid } => {
-                self.step_owner(worker, instance::Event::Spawned { worker, pid });
+                self.step_owner(worker, instance::Input::Spawned { worker, pid });
             }
             Message::Event { worker, event } => {
-                self.step_owner(worker, instance::Event::Said { worker, event });
+                self.step_owner(worker, instance::Input::FromWorker { worker, event });
             }
             Message::Exited { worker, how } => {
-                self.step_owner(worker, instance::Event::Exited { worker, how });
+                self.step_owner(worker, instance::Input::Exited { worker, how });
             }
             Message::Generate { stream, name, request } => {
                 self.generate_for(conn, stream, &name, request);
@@ -286,21 +289,21 @@ impl Daemon {
         let was = self.membership.state(peer);
         let now = self.now();
         // It answers with no effects; it only takes note.
-        self.membership.step(Event::Heard { conn }, now);
+        self.membership.step(membership::Input::Heard { conn }, now);
         self.dirty |= was != self.membership.state(peer);
     }
 
     /// Puts a message on its way; a peer that does not take its messages is cut off.
     pub(super) fn send(&mut self, conn: ConnId, message: Message) {
-        let Some(link) = self.links.get(&conn) else { return };
-        if link.outbox.try_send(message).is_err() {
-            warn!(peer = %link.peer.short(), "a member does not take its messages");
+        let Some(to) = self.conns.get(&conn) else { return };
+        if to.outbox.try_send(message).is_err() {
+            warn!(peer = %to.peer.short(), "a member does not take its messages");
             let reason = "it does not take its messages".to_owned();
-            // Through the front door: the membership may be in the middle of something.
-            self.links.remove(&conn);
+            // As an event, not at once: the membership may be in the middle of something.
+            self.conns.remove(&conn);
             let inputs = self.inputs.clone();
             self.spawn(async move {
-                let _ = inputs.send(Input::Closed { conn, reason }).await;
+                let _ = inputs.send(Event::Closed { conn, reason }).await;
             });
         }
     }
@@ -312,7 +315,7 @@ impl Daemon {
     }
 
     pub(super) fn send_heartbeats(&mut self) {
-        let peers: Vec<_> = self.links.iter().map(|(conn, link)| (link.peer, *conn)).collect();
+        let peers: Vec<_> = self.conns.iter().map(|(id, conn)| (conn.peer, *id)).collect();
         for (peer, conn) in peers {
             self.send_heartbeat(peer, conn);
         }
@@ -363,8 +366,8 @@ impl Daemon {
         member.map_or_else(|| id.short(), |member| member.name.clone())
     }
 
-    /// The link to a member that can be reached.
-    pub(super) fn link(&self, id: NodeId) -> Option<&Link> {
-        self.links.get(&self.membership.conn(id)?)
+    /// The connection to a member that can be reached.
+    pub(super) fn conn(&self, id: NodeId) -> Option<&PeerConn> {
+        self.conns.get(&self.membership.conn(id)?)
     }
 }

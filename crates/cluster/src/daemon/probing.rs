@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use protocol::Transport;
 use tracing::{debug, info};
 
-use super::{Daemon, Input};
+use super::{Daemon, Event};
 use crate::instance::Path;
 use crate::tls::Pin;
 use crate::wire::Purpose;
@@ -17,7 +17,7 @@ impl Daemon {
             let measured = tokio::task::spawn_blocking(move || probe::read_speed(threads)).await;
             if let Ok(bytes_per_sec) = measured {
                 // The driver is gone only if the whole node is.
-                let _ = inputs.send(Input::ReadSpeed(bytes_per_sec)).await;
+                let _ = inputs.send(Event::ReadSpeed(bytes_per_sec)).await;
             }
         });
     }
@@ -43,7 +43,7 @@ impl Daemon {
                 Err(error) => return debug!(peer = %peer.short(), %error, "no probe"),
             };
             match probe::measure(&mut connection.stream).await {
-                Ok(link) => drop(inputs.send(Input::Probed { peer, link }).await),
+                Ok(link) => drop(inputs.send(Event::Probed { peer, link }).await),
                 Err(error) => debug!(peer = %peer.short(), %error, "a probe was cut short"),
             }
         });

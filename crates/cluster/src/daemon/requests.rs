@@ -1,8 +1,8 @@
 use protocol::RequestId;
 use tokio::sync::mpsc;
 
-use super::{Daemon, Events, Input};
-use crate::instance::{Effect, Event};
+use super::{Daemon, Event, Events};
+use crate::instance::{Effect, Input};
 use crate::membership::ConnId;
 use crate::wire::Message;
 use crate::{GenerateEvent, GenerateRequest, NodeId, Result};
@@ -54,7 +54,7 @@ impl Daemon {
         self.spawn(async move {
             sender.closed().await;
             // The driver is gone only if the whole node is.
-            let _ = inputs.send(Input::Abandoned { stream }).await;
+            let _ = inputs.send(Event::Abandoned { stream }).await;
         });
         Ok(events)
     }
@@ -106,7 +106,7 @@ impl Daemon {
         let Some(owned) = self.owned.get_mut(id) else { return };
         if owned.sinks.remove(&request).is_some() {
             self.dirty = true;
-            let effects = owned.machine.step(Event::Cancel(request), now);
+            let effects = owned.machine.step(Input::Cancel(request), now);
             self.run_effects(id, effects);
         }
     }

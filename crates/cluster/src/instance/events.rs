@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use protocol::{Command, Event as Said, FinishReason, RequestId};
+use protocol::{FinishReason, RequestId, WorkerCommand, WorkerEvent};
 
-use super::around::Complaint;
 use super::rank::{Path, Rank, Verdict};
+use super::ring::Suspicion;
 use super::{
-    COMPLAINT_PATIENCE, Doomed, Effect, GaveUp, Instance, LINK_DEADLINE, LOAD_SILENCE_MAX, Phase,
-    REASON_PATIENCE, requests,
+    Doomed, Effect, GaveUp, Instance, LINK_DEADLINE, LOAD_SILENCE_MAX, Phase, REASON_WAIT,
+    SUSPICION_WAIT, requests,
 };
 use crate::wire::WorkerId;
 use crate::{GenerateEvent, LINK_ADDRESSES_MAX, NodeId};
@@ -66,7 +66,7 @@ impl Instance {
         }
     }
 
-    pub(super) fn said(&mut self, worker: WorkerId, event: Said, now: Duration) {
+    pub(super) fn said(&mut self, worker: WorkerId, event: WorkerEvent, now: Duration) {
         let epoch = self.epoch;
         let linking = matches!(self.phase, Phase::Linking { .. });
         let Some((at, found)) = self.find(worker) else { return };
@@ -74,24 +74,26 @@ impl Instance {
         found.must_speak_by = None;
         found.is_suspect = false;
         match event {
-            Said::Listening { port, mut more } => {
+            WorkerEvent::Listening { port, mut more } => {
                 more.truncate(LINK_ADDRESSES_MAX);
                 (found.port, found.more) = (Some(port), more);
             }
-            Said::Loading { done_bytes, total_bytes } => {
+            WorkerEvent::Loading { done_bytes, total_bytes } => {
                 (found.loaded_bytes, found.total_bytes) = (done_bytes, total_bytes);
             }
-            Said::Loaded { weight_bytes, kv_bytes, .. } => found.loaded(weight_bytes, kv_bytes),
-            Said::Linked { epoch: linked, notes } => {
+            WorkerEvent::Loaded { weight_bytes, kv_bytes, .. } => {
+                found.loaded(weight_bytes, kv_bytes)
+            }
+            WorkerEvent::Linked { epoch: linked, notes } => {
                 found.linked = linking && linked == epoch;
                 found.notes = notes;
             }
-            Said::Token { request, token } => {
+            WorkerEvent::Token { request, token } => {
                 if at == 0 && self.requests.is_running(request) {
                     self.emit(request, GenerateEvent::Tokens(vec![token]));
                 }
             }
-            Said::Done(generation) => {
+            WorkerEvent::Done(generation) => {
                 if at == 0 && self.requests.finish(generation.request) {
                     let (rate, done) = requests::account(&generation);
                     self.last_decode_tokens_per_sec = rate.or(self.last_decode_tokens_per_sec);
@@ -101,20 +103,20 @@ impl Instance {
                     self.emit(generation.request, GenerateEvent::Done(done));
                 }
             }
-            Said::Rejected { request, reason } => {
+            WorkerEvent::Rejected { request, reason } => {
                 if at == 0 && self.requests.finish(request) {
                     self.emit(request, GenerateEvent::Failed { reason });
                 }
             }
-            Said::Lost { epoch: lost, rank, reason, unreached } => {
+            WorkerEvent::Lost { epoch: lost, rank, reason, unreached } => {
                 if lost == epoch && matches!(self.phase, Phase::Linking { .. } | Phase::Ready) {
-                    let complaint = Complaint { by: at, rank, reason, unreached };
-                    if let Some(Complaint { rank, reason, .. }) = self.hear(complaint, now) {
+                    let suspicion = Suspicion { by: at, rank, reason, unreached };
+                    if let Some(Suspicion { rank, reason, .. }) = self.receive(suspicion, now) {
                         self.link_lost(at, rank, &reason, now);
                     }
                 }
             }
-            Said::Failed { reason } => {
+            WorkerEvent::Failed { reason } => {
                 found.last_words = Some(reason.clone());
                 let reason = self.lost(at, &format!("its worker stopped: {reason}"));
                 self.end_epoch(reason);
@@ -147,7 +149,7 @@ impl Instance {
         }
         match (&self.phase, rank) {
             (Phase::Linking { until }, Some(rank)) => {
-                self.ask_for_a_sign(rank, until.saturating_sub(LINK_DEADLINE), now);
+                self.require_sign_of_life(rank, until.saturating_sub(LINK_DEADLINE), now);
             }
             (Phase::Ready, Some(rank)) => {
                 let worker = self.ranks.get_mut(rank).and_then(|rank| rank.worker.as_mut());
@@ -158,16 +160,16 @@ impl Instance {
         let requests = self.requests.take_running();
         self.end_epoch(reason.clone());
         if !requests.is_empty() {
-            self.doomed = Some(Doomed { until: now + REASON_PATIENCE, reason, requests });
+            self.doomed = Some(Doomed { until: now + REASON_WAIT, reason, requests });
         }
     }
 
     /// A worker that did not come to link and has said nothing since may be frozen. If it is not,
     /// it is about to complain about the others.
-    fn ask_for_a_sign(&mut self, rank: usize, since: Duration, now: Duration) {
+    fn require_sign_of_life(&mut self, rank: usize, since: Duration, now: Duration) {
         let worker = self.ranks.get_mut(rank).and_then(|rank| rank.worker.as_mut());
         if let Some(worker) = worker.filter(|worker| worker.heard_at < since) {
-            worker.must_speak_by = Some(now + COMPLAINT_PATIENCE);
+            worker.must_speak_by = Some(now + SUSPICION_WAIT);
         }
     }
 
@@ -187,13 +189,13 @@ impl Instance {
         if matches!(self.phase, Phase::Linking { .. } | Phase::Ready) {
             self.phase = Phase::Gathering;
             for at in 0..self.ranks.len() {
-                self.send(at, Command::Disconnect);
+                self.send(at, WorkerCommand::Disconnect);
             }
         }
         for worker in self.ranks.iter_mut().filter_map(|rank| rank.worker.as_mut()) {
             worker.linked = false;
         }
-        self.graph.forget_complaints();
+        self.graph.forget_suspicions();
         if matches!(self.phase, Phase::Gathering) {
             self.trouble = Some(reason);
         }
@@ -217,7 +219,7 @@ impl Instance {
 
     pub(super) fn cancel(&mut self, request: RequestId) {
         if self.requests.cancel(request) {
-            self.send(0, Command::Cancel { request });
+            self.send(0, WorkerCommand::Cancel { request });
         }
     }
 
@@ -226,8 +228,8 @@ impl Instance {
             let reason = self.doomed.as_ref().map(|doomed| doomed.reason.clone());
             self.end_epoch(reason.unwrap_or_default());
         }
-        if self.graph.conclude_at().is_some_and(|at| now >= at) {
-            self.conclude(now);
+        if self.graph.decide_at().is_some_and(|at| now >= at) {
+            self.decide(now);
         }
         for at in 0..self.ranks.len() {
             if self.ranks[at].is_overdue(now) {

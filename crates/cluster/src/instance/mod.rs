@@ -13,11 +13,11 @@
 //! Requests that come meanwhile wait. The machine knows no sockets and no processes: workers are
 //! numbers, time is an argument, and everything to be done comes out as [`Effect`]s.
 
-mod around;
 mod events;
 mod failures;
 mod rank;
 mod requests;
+mod ring;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
@@ -27,7 +27,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use protocol::{
-    CacheType, Command, Event as Said, Generate, RequestId, Secret, Stage, Transport, WireType,
+    CacheType, Generate, RequestId, Secret, StageSize, Transport, WireType, WorkerCommand,
+    WorkerEvent,
 };
 use store::Digest;
 
@@ -46,21 +47,21 @@ const LOAD_SILENCE_MAX: Duration = Duration::from_secs(120);
 const NODE_AWAY_MAX: Duration = Duration::from_secs(10);
 /// A survivor may notice a death before the dead worker's daemon tells how it died. Its requests
 /// wait this long for the better reason.
-const REASON_PATIENCE: Duration = Duration::from_millis(50);
+const REASON_WAIT: Duration = Duration::from_millis(50);
 /// Two healthy workers without a link find that out at about the same time. One that has not
 /// complained so long after the other is frozen.
-const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
+const SUSPICION_WAIT: Duration = Duration::from_secs(1);
 /// A worker that another rank has named in its last epoch links to the next one within
 /// milliseconds, or after the rest of a step, if it is healthy after all. One that says nothing for
 /// so long is frozen.
-const NAMED_PATIENCE: Duration = Duration::from_secs(2);
+const SUSPECT_WAIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum Input {
     NodeUp { node: NodeId, path: Path },
     NodeDown { node: NodeId, reason: String },
     Spawned { worker: WorkerId, pid: u32 },
-    Said { worker: WorkerId, event: Said },
+    FromWorker { worker: WorkerId, event: WorkerEvent },
     Exited { worker: WorkerId, how: String },
     Cancel(RequestId),
     Tick,
@@ -83,7 +84,7 @@ pub(crate) enum Effect {
     Send {
         node: NodeId,
         worker: WorkerId,
-        command: Command,
+        command: WorkerCommand,
     },
     Emit {
         request: RequestId,
@@ -120,10 +121,10 @@ pub(crate) struct Instance {
     fixed: Fixed,
     ranks: Vec<Rank>,
     /// How they are cut into stages; none for one of all.
-    stages: Vec<Stage>,
+    stages: Vec<StageSize>,
     phase: Phase,
     /// Which of its nodes can link.
-    graph: around::Graph,
+    graph: ring::Graph,
     epoch: u64,
     /// Why it is not ready, once it has been in trouble.
     trouble: Option<String>,
@@ -164,7 +165,12 @@ struct Doomed {
 
 impl Instance {
     /// An instance whose workers are about to be spawned.
-    pub(crate) fn new(fixed: Fixed, ranks: Vec<Rank>, stages: Vec<Stage>, now: Duration) -> Self {
+    pub(crate) fn new(
+        fixed: Fixed,
+        ranks: Vec<Rank>,
+        stages: Vec<StageSize>,
+        now: Duration,
+    ) -> Self {
         let mut instance = Self {
             requests: Requests::new(fixed.sequences_max),
             next_worker: fixed.first_worker,
@@ -172,7 +178,7 @@ impl Instance {
             ranks,
             stages,
             phase: Phase::Gathering,
-            graph: around::Graph::default(),
+            graph: ring::Graph::default(),
             epoch: 0,
             trouble: None,
             link_at: now,
@@ -185,20 +191,20 @@ impl Instance {
         instance
     }
 
-    pub(crate) fn step(&mut self, event: Event, now: Duration) -> Vec<Effect> {
+    pub(crate) fn step(&mut self, event: Input, now: Duration) -> Vec<Effect> {
         match event {
-            Event::NodeUp { node, path } => self.node_up(node, path),
-            Event::NodeDown { node, reason } => self.node_down(node, &reason, now),
-            Event::Spawned { worker, pid } => {
+            Input::NodeUp { node, path } => self.node_up(node, path),
+            Input::NodeDown { node, reason } => self.node_down(node, &reason, now),
+            Input::Spawned { worker, pid } => {
                 if let Some((_, worker)) = self.find(worker) {
                     worker.pid = Some(pid);
                     worker.heard_at = now;
                 }
             }
-            Event::Said { worker, event } => self.said(worker, event, now),
-            Event::Exited { worker, how } => self.exited(worker, &how, now),
-            Event::Cancel(request) => self.cancel(request),
-            Event::Tick => self.tick(now),
+            Input::FromWorker { worker, event } => self.said(worker, event, now),
+            Input::Exited { worker, how } => self.exited(worker, &how, now),
+            Input::Cancel(request) => self.cancel(request),
+            Input::Tick => self.tick(now),
         }
         self.advance(now);
         std::mem::take(&mut self.effects)
@@ -251,10 +257,10 @@ impl Instance {
     pub(crate) fn replace(
         &mut self,
         ranks: Vec<Rank>,
-        stages: Vec<Stage>,
+        stages: Vec<StageSize>,
         now: Duration,
     ) -> Vec<Effect> {
-        self.graph = around::Graph::default();
+        self.graph = ring::Graph::default();
         self.reorder(ranks, stages, now)
     }
 
@@ -262,7 +268,7 @@ impl Instance {
     pub(crate) fn reorder(
         &mut self,
         ranks: Vec<Rank>,
-        stages: Vec<Stage>,
+        stages: Vec<StageSize>,
         now: Duration,
     ) -> Vec<Effect> {
         self.end_workers();
@@ -289,7 +295,7 @@ impl Instance {
         std::mem::take(&mut self.effects)
     }
 
-    pub(crate) fn stages(&self) -> &[Stage] {
+    pub(crate) fn stages(&self) -> &[StageSize] {
         &self.stages
     }
 
@@ -310,7 +316,7 @@ impl Instance {
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let doomed = self.doomed.as_ref().map(|doomed| doomed.until);
         if self.phase != Phase::Gathering {
-            return doomed.into_iter().chain(self.graph.conclude_at()).min();
+            return doomed.into_iter().chain(self.graph.decide_at()).min();
         }
         let respawns = self.ranks.iter().filter_map(Rank::respawn_at);
         let link = self.all_loaded().then_some(self.link_at);
@@ -354,7 +360,7 @@ impl Instance {
         }
         if self.phase == Phase::Ready {
             for (request, asked) in self.requests.take_ready() {
-                self.send(0, Command::Generate(generate(request, asked)));
+                self.send(0, WorkerCommand::Generate(generate(request, asked)));
             }
         }
     }
@@ -375,11 +381,11 @@ impl Instance {
             self.phase = Phase::Linking { until: now + LINK_DEADLINE };
             for at in 0..self.ranks.len() {
                 let endpoints = rank::endpoints(&self.ranks, at);
-                let (epoch, around) = (self.epoch, self.graph.is_sparse());
-                self.send(at, Command::Connect { epoch, endpoints, around });
+                let (epoch, ring) = (self.epoch, self.graph.is_sparse());
+                self.send(at, WorkerCommand::Connect { epoch, endpoints, ring });
                 let worker = self.ranks[at].worker.as_mut();
                 if let Some(worker) = worker.filter(|worker| worker.is_suspect) {
-                    worker.must_speak_by = Some(now + NAMED_PATIENCE);
+                    worker.must_speak_by = Some(now + SUSPECT_WAIT);
                 }
             }
         }
@@ -428,7 +434,7 @@ impl Instance {
         self.effects.push(Effect::Spawn { node: rank.node, worker, order: Box::new(order) });
     }
 
-    fn send(&mut self, at: usize, command: Command) {
+    fn send(&mut self, at: usize, command: WorkerCommand) {
         let rank = &self.ranks[at];
         if let Some(worker) = rank.worker.as_ref().filter(|worker| !worker.ending)
             && rank.is_node_up()

@@ -5,7 +5,7 @@ use protocol::{Generation, RequestId};
 
 use crate::{GenerateDone, GenerateRequest};
 
-/// Requests that wait for one instance: about a minute of patience at a second each.
+/// Requests that wait for one instance: about a minute at a second each.
 pub(super) const WAITING_MAX: usize = 64;
 /// How often a waiting request is told that it still waits.
 const REMINDER: Duration = Duration::from_secs(2);

@@ -41,7 +41,7 @@ struct World {
     hosts: Vec<Host>,
     /// Events on their way: when, order, node, session, event.
     todo: BinaryHeap<Reverse<(u64, u64)>>,
-    events: BTreeMap<u64, (usize, u64, Event)>,
+    events: BTreeMap<u64, (usize, u64, Input)>,
     next: u64,
     open: BTreeSet<RequestId>,
     ended: u64,
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// An event that a node tells over its present connection.
-    fn tell(&mut self, node: usize, after_ms: u64, event: Event) {
+    fn tell(&mut self, node: usize, after_ms: u64, event: Input) {
         self.next += 1;
         let session = self.hosts[node].session;
         self.events.insert(self.next, (node, session, event));
@@ -97,7 +97,7 @@ impl World {
         Duration::from_millis(self.now)
     }
 
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: Input) {
         let now = self.time();
         let effects = self.machine.step(event, now);
         self.perform(effects);
@@ -117,7 +117,7 @@ impl World {
                 let Reverse((_, key)) = self.todo.pop().expect("it was there");
                 let (node, session, event) = self.events.remove(&key).expect("it was there");
                 if self.hosts[node].up && self.hosts[node].session == session {
-                    self.hear(node, &event);
+                    self.note(node, &event);
                     self.step(event);
                 }
                 continue;
@@ -126,15 +126,15 @@ impl World {
                 tick = self.now;
                 fault(self);
             }
-            self.step(Event::Tick);
+            self.step(Input::Tick);
             let next = self.machine.deadline().map(|at| at > self.time());
             assert_ne!(next, Some(false), "seed {}: due again at once", self.seed);
         }
     }
 
     /// What a worker knows by the time its owner hears of it.
-    fn hear(&mut self, node: usize, event: &Event) {
-        if let Event::Said { worker, event: Said::Loaded { .. } } = event
+    fn note(&mut self, node: usize, event: &Input) {
+        if let Input::FromWorker { worker, event: WorkerEvent::Loaded { .. } } = event
             && let Some(process) = self.hosts[node].workers.get_mut(worker)
         {
             process.loaded = true;
@@ -182,23 +182,23 @@ impl World {
             return self.tell_loaded(node, worker, after_ms);
         }
         self.hosts[node].workers.insert(worker, Process { rank, ..Process::default() });
-        self.tell(node, 2, Event::Spawned { worker, pid: 1 });
+        self.tell(node, 2, Input::Spawned { worker, pid: 1 });
         let load_ms = 20 + self.random.u64(..3000);
         self.tell_loaded(node, worker, load_ms);
     }
 
     fn tell_loaded(&mut self, node: usize, worker: WorkerId, after_ms: u64) {
-        let listening = Said::Listening { port: 1, more: Vec::new() };
-        let loaded = Said::Loaded { weight_bytes: 1, kv_bytes: 1, load_us: 1 };
-        self.tell(node, after_ms, Event::Said { worker, event: listening });
-        self.tell(node, after_ms, Event::Said { worker, event: loaded });
+        let listening = WorkerEvent::Listening { port: 1, more: Vec::new() };
+        let loaded = WorkerEvent::Loaded { weight_bytes: 1, kv_bytes: 1, load_us: 1 };
+        self.tell(node, after_ms, Input::FromWorker { worker, event: listening });
+        self.tell(node, after_ms, Input::FromWorker { worker, event: loaded });
     }
 
-    fn command(&mut self, node: usize, worker: WorkerId, command: Command) {
+    fn command(&mut self, node: usize, worker: WorkerId, command: WorkerCommand) {
         assert!(self.hosts[node].up, "seed {}: spoke to a lost node", self.seed);
         let Some(process) = self.hosts[node].workers.get_mut(&worker) else { return };
         match command {
-            Command::Connect { epoch, endpoints, .. } => {
+            WorkerCommand::Connect { epoch, endpoints, .. } => {
                 process.epoch = epoch;
                 process.linked = false;
                 let last = self.epochs.last().copied().unwrap_or(0);
@@ -206,20 +206,24 @@ impl World {
                 self.epochs.push(epoch);
                 self.link(epoch, endpoints.len());
             }
-            Command::Disconnect => {
+            WorkerCommand::Disconnect => {
                 process.epoch = 0;
                 process.linked = false;
             }
-            Command::Generate(generate) => {
+            WorkerCommand::Generate(generate) => {
                 let epoch = self.epochs.last().copied();
                 assert_eq!(Some(process.epoch), epoch, "seed {}: not linked", self.seed);
                 // A link that has just broken is news that may still be on its way.
                 if process.linked {
                     let after = 1 + self.random.u64(..400);
-                    self.tell(node, after, Event::Said { worker, event: done(generate.request) });
+                    self.tell(
+                        node,
+                        after,
+                        Input::FromWorker { worker, event: done(generate.request) },
+                    );
                 }
             }
-            Command::Cancel { .. } | Command::Open(_) => {}
+            WorkerCommand::Cancel { .. } | WorkerCommand::Open(_) => {}
         }
     }
 
@@ -236,7 +240,10 @@ impl World {
                 self.tell(
                     node,
                     3,
-                    Event::Said { worker, event: Said::Linked { epoch, notes: Vec::new() } },
+                    Input::FromWorker {
+                        worker,
+                        event: WorkerEvent::Linked { epoch, notes: Vec::new() },
+                    },
                 );
             }
         }
@@ -246,7 +253,7 @@ impl World {
         let Some(dead) = self.hosts[node].workers.remove(&worker) else { return };
         let delay = self.random.u64(..80);
         let how = "was killed by signal 9".to_owned();
-        self.tell(node, delay, Event::Exited { worker, how });
+        self.tell(node, delay, Input::Exited { worker, how });
         if dead.linked {
             self.break_links(dead.epoch, dead.rank);
         }
@@ -266,8 +273,8 @@ impl World {
         for (node, worker) in tells {
             let (rank, reason) = (Some(gone), "its link closed".to_owned());
             let delay = 1 + self.random.u64(..5);
-            let lost = Said::Lost { epoch, rank, reason, unreached: Vec::new() };
-            self.tell(node, delay, Event::Said { worker, event: lost });
+            let lost = WorkerEvent::Lost { epoch, rank, reason, unreached: Vec::new() };
+            self.tell(node, delay, Input::FromWorker { worker, event: lost });
         }
     }
 
@@ -280,12 +287,12 @@ impl World {
         for process in self.hosts[node].workers.values_mut() {
             (process.epoch, process.linked) = (0, false);
         }
-        self.step(Event::NodeDown { node: id(node), reason: "its daemon ended".to_owned() });
+        self.step(Input::NodeDown { node: id(node), reason: "its daemon ended".to_owned() });
     }
 
     fn node_up(&mut self, node: usize) {
         self.hosts[node].up = true;
-        self.step(Event::NodeUp { node: id(node), path: Path::LOOPBACK });
+        self.step(Input::NodeUp { node: id(node), path: Path::LOOPBACK });
     }
 
     /// Once each tick: maybe a fault, maybe a request.

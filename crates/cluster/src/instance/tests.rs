@@ -35,8 +35,8 @@ pub(super) fn request() -> GenerateRequest {
     GenerateRequest { prompt, sampling, max_tokens: 5, end_tokens: vec![] }
 }
 
-pub(super) fn done(request: RequestId) -> Said {
-    Said::Done(Generation {
+pub(super) fn done(request: RequestId) -> WorkerEvent {
+    WorkerEvent::Done(Generation {
         request,
         reason: FinishReason::Stop,
         prompt_tokens: 1,
@@ -66,16 +66,21 @@ fn instance() -> Instance {
     )
 }
 
-pub(super) fn says(instance: &mut Instance, worker: WorkerId, event: Said, at: u64) -> Vec<Effect> {
-    instance.step(Event::Said { worker, event }, ms(at))
+pub(super) fn says(
+    instance: &mut Instance,
+    worker: WorkerId,
+    event: WorkerEvent,
+    at: u64,
+) -> Vec<Effect> {
+    instance.step(Input::FromWorker { worker, event }, ms(at))
 }
 
 pub(super) fn load(instance: &mut Instance, worker: WorkerId, at: u64) -> Vec<Effect> {
-    instance.step(Event::Spawned { worker, pid: 7 }, ms(at));
+    instance.step(Input::Spawned { worker, pid: 7 }, ms(at));
     let port = 9000 + worker as u16;
     let more = vec![(THEIRS, 9100 + worker as u16).into()];
-    says(instance, worker, Said::Listening { port, more }, at);
-    says(instance, worker, Said::Loaded { weight_bytes: 5, kv_bytes: 5, load_us: 1 }, at)
+    says(instance, worker, WorkerEvent::Listening { port, more }, at);
+    says(instance, worker, WorkerEvent::Loaded { weight_bytes: 5, kv_bytes: 5, load_us: 1 }, at)
 }
 
 /// The same, loaded and linked.
@@ -83,8 +88,8 @@ fn ready() -> Instance {
     let mut instance = instance();
     load(&mut instance, 1, 1);
     load(&mut instance, 2, 2);
-    says(&mut instance, 1, Said::Linked { epoch: 1, notes: Vec::new() }, 3);
-    says(&mut instance, 2, Said::Linked { epoch: 1, notes: Vec::new() }, 3);
+    says(&mut instance, 1, WorkerEvent::Linked { epoch: 1, notes: Vec::new() }, 3);
+    says(&mut instance, 2, WorkerEvent::Linked { epoch: 1, notes: Vec::new() }, 3);
     assert_eq!(instance.status().state, InstanceState::Ready);
     instance
 }
@@ -97,11 +102,11 @@ pub(super) fn brief(effects: &[Effect]) -> String {
             format!("{}{worker}", if *at_once { "kill" } else { "end" })
         }
         Effect::Send { worker, command, .. } => match command {
-            Command::Connect { epoch, .. } => format!("connect{worker}@{epoch}"),
-            Command::Disconnect => format!("disconnect{worker}"),
-            Command::Generate(generate) => format!("generate{worker}#{}", generate.request),
-            Command::Cancel { request } => format!("cancel{worker}#{request}"),
-            Command::Open(_) => "open".to_owned(),
+            WorkerCommand::Connect { epoch, .. } => format!("connect{worker}@{epoch}"),
+            WorkerCommand::Disconnect => format!("disconnect{worker}"),
+            WorkerCommand::Generate(generate) => format!("generate{worker}#{}", generate.request),
+            WorkerCommand::Cancel { request } => format!("cancel{worker}#{request}"),
+            WorkerCommand::Open(_) => "open".to_owned(),
         },
         Effect::Emit { request, event } => match event {
             GenerateEvent::Waiting { .. } => format!("waiting#{request}"),
@@ -141,19 +146,22 @@ fn an_instance_comes_up_and_answers() {
         [(THEIRS, 9102).into(), (THEIRS, 9002).into()],
     ];
     for effect in &effects {
-        let Effect::Send { command: Command::Connect { endpoints, .. }, .. } = effect else {
+        let Effect::Send { command: WorkerCommand::Connect { endpoints, .. }, .. } = effect else {
             panic!("{effect:?}")
         };
         assert_eq!(*endpoints, expected);
     }
-    assert_eq!(brief(&says(&mut instance, 1, Said::Linked { epoch: 1, notes: Vec::new() }, 3)), "");
     assert_eq!(
-        brief(&says(&mut instance, 2, Said::Linked { epoch: 1, notes: Vec::new() }, 3)),
+        brief(&says(&mut instance, 1, WorkerEvent::Linked { epoch: 1, notes: Vec::new() }, 3)),
+        ""
+    );
+    assert_eq!(
+        brief(&says(&mut instance, 2, WorkerEvent::Linked { epoch: 1, notes: Vec::new() }, 3)),
         "generate1#1"
     );
     assert_eq!(submit(&mut instance, 4), "generate1#2");
     assert_eq!(submit(&mut instance, 4), "waiting#3");
-    let tokens = Said::Token { request: 1, token: 1 };
+    let tokens = WorkerEvent::Token { request: 1, token: 1 };
     assert_eq!(brief(&says(&mut instance, 2, tokens.clone(), 5)), "", "only rank 0 may answer");
     assert_eq!(brief(&says(&mut instance, 1, tokens, 5)), "tokens#1");
     assert_eq!(brief(&says(&mut instance, 1, done(1), 6)), "done#1 generate1#3");
@@ -163,8 +171,8 @@ fn an_instance_comes_up_and_answers() {
 
 #[test]
 fn a_killed_worker_is_named_whoever_notices_first() {
-    let killed = |worker| Event::Exited { worker, how: "was killed by signal 9".to_owned() };
-    let lost = || Said::Lost {
+    let killed = |worker| Input::Exited { worker, how: "was killed by signal 9".to_owned() };
+    let lost = || WorkerEvent::Lost {
         epoch: 1,
         rank: Some(1),
         reason: "its link closed".to_owned(),
@@ -181,7 +189,7 @@ fn a_killed_worker_is_named_whoever_notices_first() {
     );
     assert_eq!(brief(&says(&mut instance, 1, lost(), 12)), "");
     assert_eq!(instance.deadline(), Some(ms(111)));
-    assert_eq!(brief(&instance.step(Event::Tick, ms(111))), "spawn3");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(111))), "spawn3");
 
     let mut instance = ready();
     submit(&mut instance, 10);
@@ -194,33 +202,33 @@ fn a_killed_worker_is_named_whoever_notices_first() {
     submit(&mut instance, 10);
     says(&mut instance, 1, lost(), 11);
     assert_eq!(instance.deadline(), Some(ms(61)));
-    let effects = instance.step(Event::Tick, ms(61));
+    let effects = instance.step(Input::Tick, ms(61));
     assert_eq!(reasons(&effects), ["node b (rank 1) was lost: its link closed"]);
-    assert_eq!(brief(&instance.step(Event::Tick, ms(111))), "connect1@2 connect2@2");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(111))), "connect1@2 connect2@2");
 }
 
 #[test]
 fn a_lost_node_is_waited_for_then_done_without() {
     let mut instance = ready();
     submit(&mut instance, 10);
-    let down = || Event::NodeDown { node: B, reason: "its daemon ended".to_owned() };
+    let down = || Input::NodeDown { node: B, reason: "its daemon ended".to_owned() };
     let effects = instance.step(down(), ms(11));
     assert_eq!(reasons(&effects), ["node b (rank 1) was lost: its daemon ended"]);
     assert_eq!(submit(&mut instance, 12), "waiting#2");
 
     // It is back, and its worker may be as well.
-    let effects = instance.step(Event::NodeUp { node: B, path: PATH }, ms(5000));
+    let effects = instance.step(Input::NodeUp { node: B, path: PATH }, ms(5000));
     assert_eq!(brief(&effects), "spawn2");
     assert_eq!(brief(&load(&mut instance, 2, 5001)), "connect1@2 connect2@2");
-    says(&mut instance, 1, Said::Linked { epoch: 2, notes: Vec::new() }, 5002);
+    says(&mut instance, 1, WorkerEvent::Linked { epoch: 2, notes: Vec::new() }, 5002);
     assert_eq!(
-        brief(&says(&mut instance, 2, Said::Linked { epoch: 2, notes: Vec::new() }, 5003)),
+        brief(&says(&mut instance, 2, WorkerEvent::Linked { epoch: 2, notes: Vec::new() }, 5003)),
         "generate1#2"
     );
 
     instance.step(down(), ms(6000));
-    assert_eq!(brief(&instance.step(Event::Tick, ms(15_900))), "");
-    assert_eq!(brief(&instance.step(Event::Tick, ms(16_000))), "replan");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(15_900))), "");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(16_000))), "replan");
     let alone = vec![Rank::new(A, "a".to_owned(), 1, 20, Path::LOOPBACK)];
     assert_eq!(brief(&instance.replace(alone, Vec::new(), ms(16_000))), "end1 end2 spawn3");
     assert_eq!(brief(&load(&mut instance, 3, 16_001)), "connect3@3");
@@ -229,9 +237,9 @@ fn a_lost_node_is_waited_for_then_done_without() {
 #[test]
 fn missing_nodes_are_named_and_their_return_is_enough() {
     let mut instance = ready();
-    instance.step(Event::NodeDown { node: B, reason: "its daemon ended".to_owned() }, ms(11));
+    instance.step(Input::NodeDown { node: B, reason: "its daemon ended".to_owned() }, ms(11));
     submit(&mut instance, 12);
-    instance.step(Event::Tick, ms(10_011));
+    instance.step(Input::Tick, ms(10_011));
     let effects = instance.give_up("node a would need 9 GiB");
     assert_eq!(
         reasons(&effects),
@@ -240,7 +248,7 @@ fn missing_nodes_are_named_and_their_return_is_enough() {
     );
     assert!(instance.submit(request(), ms(10_012)).is_err());
     assert_eq!(instance.deadline(), None);
-    let effects = instance.step(Event::NodeUp { node: B, path: PATH }, ms(20_000));
+    let effects = instance.step(Input::NodeUp { node: B, path: PATH }, ms(20_000));
     assert_eq!(brief(&effects), "spawn3 spawn4");
 }
 
@@ -252,13 +260,13 @@ fn links_that_never_come_up_are_given_up_and_tried_again_when_asked() {
     assert_eq!(submit(&mut instance, 3), "waiting#1");
     let refused = |epoch| {
         let reason = "no RDMA".to_owned();
-        Said::Lost { epoch, rank: None, reason, unreached: vec![] }
+        WorkerEvent::Lost { epoch, rank: None, reason, unreached: vec![] }
     };
     for epoch in 1..5 {
         let now = 10_000 * epoch;
         let told = brief(&says(&mut instance, 2, refused(epoch), now));
         assert_eq!(told, "disconnect1 disconnect2");
-        instance.step(Event::Tick, ms(now + 10_000));
+        instance.step(Input::Tick, ms(now + 10_000));
     }
     let told = brief(&says(&mut instance, 2, refused(5), 50_000));
     assert_eq!(told, "disconnect1 disconnect2 failed#1 end1 end2");
@@ -274,13 +282,13 @@ fn a_crash_loop_is_given_up_and_tried_again_when_asked() {
     instance.take_effects();
     let mut now = 0;
     for worker in [2, 3, 4] {
-        let exited = Event::Exited { worker, how: "exited with status 3".to_owned() };
+        let exited = Input::Exited { worker, how: "exited with status 3".to_owned() };
         let effects = instance.step(exited, ms(now));
         let expected = if worker == 4 { "end1" } else { "" };
         assert_eq!(brief(&effects), expected);
         now += 20_000;
         if worker < 4 {
-            assert_eq!(brief(&instance.step(Event::Tick, ms(now))), format!("spawn{}", worker + 1));
+            assert_eq!(brief(&instance.step(Input::Tick, ms(now))), format!("spawn{}", worker + 1));
         }
     }
     let error = instance.submit(request(), ms(now)).unwrap_err().to_string();
@@ -295,18 +303,18 @@ fn a_worker_that_does_not_react_is_killed() {
     let mut instance = instance();
     instance.take_effects();
     load(&mut instance, 1, 0);
-    instance.step(Event::Spawned { worker: 2, pid: 7 }, ms(0));
-    assert_eq!(brief(&instance.step(Event::Tick, ms(119_999))), "");
-    assert_eq!(brief(&instance.step(Event::Tick, ms(120_000))), "kill2");
-    let exited = Event::Exited { worker: 2, how: "was killed by signal 9".to_owned() };
+    instance.step(Input::Spawned { worker: 2, pid: 7 }, ms(0));
+    assert_eq!(brief(&instance.step(Input::Tick, ms(119_999))), "");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(120_000))), "kill2");
+    let exited = Input::Exited { worker: 2, how: "was killed by signal 9".to_owned() };
     instance.step(exited, ms(120_001));
     let InstanceState::Recovering { reason } = instance.status().state else { panic!() };
     assert!(reason.contains("no progress for 120 s"), "{reason}");
 
-    instance.step(Event::Tick, ms(121_000));
+    instance.step(Input::Tick, ms(121_000));
     assert_eq!(brief(&load(&mut instance, 3, 121_000)), "connect1@1 connect3@1");
-    says(&mut instance, 1, Said::Linked { epoch: 1, notes: Vec::new() }, 121_001);
-    assert_eq!(brief(&instance.step(Event::Tick, ms(141_000))), "kill3 disconnect1");
+    says(&mut instance, 1, WorkerEvent::Linked { epoch: 1, notes: Vec::new() }, 121_001);
+    assert_eq!(brief(&instance.step(Input::Tick, ms(141_000))), "kill3 disconnect1");
 }
 
 #[test]
@@ -315,8 +323,8 @@ fn cancelling_frees_the_place() {
     for _ in 0..4 {
         submit(&mut instance, 10);
     }
-    assert_eq!(brief(&instance.step(Event::Cancel(3), ms(11))), "", "it had not begun");
-    assert_eq!(brief(&instance.step(Event::Cancel(1), ms(11))), "cancel1#1");
+    assert_eq!(brief(&instance.step(Input::Cancel(3), ms(11))), "", "it had not begun");
+    assert_eq!(brief(&instance.step(Input::Cancel(1), ms(11))), "cancel1#1");
     assert_eq!(brief(&says(&mut instance, 1, done(1), 12)), "done#1 generate1#4");
     assert_eq!(brief(&instance.stop()), "failed#2 failed#4 disconnect1 disconnect2 end1 end2");
 }
@@ -328,7 +336,7 @@ fn those_who_wait_hear_of_it() {
     submit(&mut instance, 0);
     let mut heard = 0;
     for at in (250..=10_000).step_by(250) {
-        heard += instance.step(Event::Tick, ms(at)).len();
+        heard += instance.step(Input::Tick, ms(at)).len();
     }
     assert_eq!(heard, 5);
     for _ in 1..requests::WAITING_MAX {
@@ -341,7 +349,7 @@ fn those_who_wait_hear_of_it() {
 #[test]
 fn what_older_epochs_say_is_ignored() {
     let mut instance = ready();
-    let lost = |epoch| Said::Lost {
+    let lost = |epoch| WorkerEvent::Lost {
         epoch,
         rank: Some(1),
         reason: "its link closed".to_owned(),
@@ -350,10 +358,10 @@ fn what_older_epochs_say_is_ignored() {
     assert_eq!(brief(&says(&mut instance, 1, lost(0), 10)), "");
     assert_eq!(instance.status().state, InstanceState::Ready);
     says(&mut instance, 1, lost(1), 11);
-    assert_eq!(brief(&instance.step(Event::Tick, ms(111))), "connect1@2 connect2@2");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(111))), "connect1@2 connect2@2");
     for (epoch, expected) in [(1, false), (2, true)] {
         for worker in [1, 2] {
-            says(&mut instance, worker, Said::Linked { epoch, notes: Vec::new() }, 112);
+            says(&mut instance, worker, WorkerEvent::Linked { epoch, notes: Vec::new() }, 112);
         }
         assert_eq!(instance.status().state == InstanceState::Ready, expected, "epoch {epoch}");
     }
@@ -362,40 +370,48 @@ fn what_older_epochs_say_is_ignored() {
 #[test]
 fn a_frozen_worker_is_killed_when_the_others_find_that_it_does_not_link() {
     let mut instance = ready();
-    let late = |epoch| Said::Lost {
+    let late = |epoch| WorkerEvent::Lost {
         epoch,
         rank: Some(1),
         reason: "it is late".to_owned(),
         unreached: vec![],
     };
-    let broken =
-        Said::Lost { epoch: 1, rank: None, reason: "a broken link".to_owned(), unreached: vec![] };
+    let broken = WorkerEvent::Lost {
+        epoch: 1,
+        rank: None,
+        reason: "a broken link".to_owned(),
+        unreached: vec![],
+    };
     assert_eq!(brief(&says(&mut instance, 1, broken.clone(), 10)), "disconnect1 disconnect2");
-    assert_eq!(brief(&instance.step(Event::Tick, ms(110))), "connect1@2 connect2@2");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(110))), "connect1@2 connect2@2");
     assert_eq!(brief(&says(&mut instance, 1, late(2), 10_110)), "disconnect1 disconnect2");
-    assert_eq!(brief(&instance.step(Event::Tick, ms(10_210))), "connect1@3 connect2@3");
-    assert_eq!(brief(&instance.step(Event::Tick, ms(11_110))), "kill2");
-    let exited = Event::Exited { worker: 2, how: "was killed by signal 9".to_owned() };
+    assert_eq!(brief(&instance.step(Input::Tick, ms(10_210))), "connect1@3 connect2@3");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(11_110))), "kill2");
+    let exited = Input::Exited { worker: 2, how: "was killed by signal 9".to_owned() };
     instance.step(exited, ms(11_111));
-    assert_eq!(brief(&instance.step(Event::Tick, ms(11_211))), "spawn3");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(11_211))), "spawn3");
 
     // One that complains as well is not frozen: it is the link that does not work.
     let mut instance = ready();
     says(&mut instance, 1, broken, 10);
-    instance.step(Event::Tick, ms(110));
+    instance.step(Input::Tick, ms(110));
     says(&mut instance, 1, late(2), 10_110);
     let InstanceState::Recovering { reason } = instance.status().state else { panic!() };
     let both = "node a (rank 0) and node b (rank 1) cannot link: it is late; every two nodes";
     assert!(reason.starts_with(both), "{reason}");
-    let lost =
-        Said::Lost { epoch: 2, rank: Some(0), reason: "it is late".to_owned(), unreached: vec![] };
+    let lost = WorkerEvent::Lost {
+        epoch: 2,
+        rank: Some(0),
+        reason: "it is late".to_owned(),
+        unreached: vec![],
+    };
     says(&mut instance, 2, lost, 10_111);
-    assert_eq!(brief(&instance.step(Event::Tick, ms(12_000))), "connect1@3 connect2@3");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(12_000))), "connect1@3 connect2@3");
 }
 
 #[test]
 fn a_worker_that_was_named_and_then_does_not_link_is_killed_soon() {
-    let silent = || Said::Lost {
+    let silent = || WorkerEvent::Lost {
         epoch: 1,
         rank: Some(1),
         reason: "no sign of life".to_owned(),
@@ -403,31 +419,31 @@ fn a_worker_that_was_named_and_then_does_not_link_is_killed_soon() {
     };
     let mut instance = ready();
     assert_eq!(brief(&says(&mut instance, 1, silent(), 10)), "disconnect1 disconnect2");
-    assert_eq!(brief(&instance.step(Event::Tick, ms(110))), "connect1@2 connect2@2");
-    assert_eq!(brief(&instance.step(Event::Tick, ms(2109))), "");
-    assert_eq!(brief(&instance.step(Event::Tick, ms(2110))), "kill2");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(110))), "connect1@2 connect2@2");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(2109))), "");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(2110))), "kill2");
 
     // One that has a word to say, or that links, is healthy.
     for word in [
-        Said::Lost { epoch: 1, rank: Some(0), reason: "gone".to_owned(), unreached: vec![] },
+        WorkerEvent::Lost { epoch: 1, rank: Some(0), reason: "gone".to_owned(), unreached: vec![] },
         linked(2),
     ] {
         let mut instance = ready();
         says(&mut instance, 1, silent(), 10);
-        let early = matches!(word, Said::Lost { .. });
+        let early = matches!(word, WorkerEvent::Lost { .. });
         if early {
             says(&mut instance, 2, word.clone(), 20);
         }
-        instance.step(Event::Tick, ms(110));
+        instance.step(Input::Tick, ms(110));
         if !early {
             says(&mut instance, 2, word, 120);
         }
-        assert_eq!(brief(&instance.step(Event::Tick, ms(5000))), "");
+        assert_eq!(brief(&instance.step(Input::Tick, ms(5000))), "");
     }
 }
 
-pub(super) fn linked(epoch: u64) -> Said {
-    Said::Linked { epoch, notes: Vec::new() }
+pub(super) fn linked(epoch: u64) -> WorkerEvent {
+    WorkerEvent::Linked { epoch, notes: Vec::new() }
 }
 
 #[test]
@@ -440,16 +456,20 @@ fn pauses_grow_until_an_answer_is_completed() {
             submit(&mut instance, now);
             says(&mut instance, 1, done(1), now);
         }
-        let lost =
-            Said::Lost { epoch, rank: None, reason: "a broken link".to_owned(), unreached: vec![] };
+        let lost = WorkerEvent::Lost {
+            epoch,
+            rank: None,
+            reason: "a broken link".to_owned(),
+            unreached: vec![],
+        };
         says(&mut instance, 1, lost, now);
         let pause = instance.deadline().unwrap() - ms(now);
         pauses.push(pause.as_millis());
         now += pause.as_millis() as u64;
-        instance.step(Event::Tick, ms(now));
+        instance.step(Input::Tick, ms(now));
         epoch += 1;
-        says(&mut instance, 1, Said::Linked { epoch, notes: Vec::new() }, now);
-        says(&mut instance, 2, Said::Linked { epoch, notes: Vec::new() }, now);
+        says(&mut instance, 1, WorkerEvent::Linked { epoch, notes: Vec::new() }, now);
+        says(&mut instance, 2, WorkerEvent::Linked { epoch, notes: Vec::new() }, now);
         assert_eq!(instance.status().state, InstanceState::Ready);
     }
     assert_eq!(pauses, [100, 100, 500, 100, 100]);

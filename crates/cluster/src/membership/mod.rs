@@ -30,7 +30,7 @@ const SECOND_CALLER_AFTER: Duration = Duration::from_secs(2);
 pub(crate) type ConnId = u64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum Input {
     /// Members that were remembered, told by a member, or have just joined.
     Learned(Vec<Member>),
     /// A member's connection has passed its greeting.
@@ -114,26 +114,26 @@ impl Membership {
         Self { me, peers: BTreeMap::new(), last_tick: now }
     }
 
-    pub(crate) fn step(&mut self, event: Event, now: Duration) -> Vec<Effect> {
+    pub(crate) fn step(&mut self, event: Input, now: Duration) -> Vec<Effect> {
         match event {
-            Event::Learned(members) => self.learn(members, now),
-            Event::Opened { conn, dialed, boot, member } => {
+            Input::Learned(members) => self.learn(members, now),
+            Input::Opened { conn, dialed, boot, member } => {
                 let session = Session { conn, dialed, boot, heard_at: now, suspect: false };
                 self.opened(session, member, now)
             }
-            Event::Heard { conn } => {
+            Input::Heard { conn } => {
                 if let Some(session) = self.session_mut(conn) {
                     session.heard_at = now;
                     session.suspect = false;
                 }
                 Vec::new()
             }
-            Event::Closed { conn, reason } => self.closed(conn, reason, now),
-            Event::DialFailed { peer } => {
+            Input::Closed { conn, reason } => self.closed(conn, reason, now),
+            Input::DialFailed { peer } => {
                 self.dial_failed(peer, now);
                 Vec::new()
             }
-            Event::Tick => self.tick(now),
+            Input::Tick => self.tick(now),
         }
     }
 

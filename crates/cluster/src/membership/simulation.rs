@@ -131,7 +131,7 @@ impl World {
         for at in 0..NODES {
             let offset = world.random.u64(..TICK_MS);
             world.later(offset, Action::Tick(at));
-            world.step(at, Event::Learned((0..NODES).map(member).collect()));
+            world.step(at, Input::Learned((0..NODES).map(member).collect()));
         }
         if faults != Faults::None {
             // They begin once the mesh stands, so that nothing else explains a loss.
@@ -172,10 +172,10 @@ impl World {
             Action::Fault => self.fault(),
             Action::Dial { from, to } => self.dial(from, to),
             Action::Welcome { conn } => self.welcome(conn),
-            Action::DialFailed { from, to } => self.step(from, Event::DialFailed { peer: id(to) }),
-            Action::Heard { at, conn } => self.step(at, Event::Heard { conn }),
+            Action::DialFailed { from, to } => self.step(from, Input::DialFailed { peer: id(to) }),
+            Action::Heard { at, conn } => self.step(at, Input::Heard { conn }),
             Action::Closed { at, conn } => {
-                self.step(at, Event::Closed { conn, reason: String::new() });
+                self.step(at, Input::Closed { conn, reason: String::new() });
             }
             Action::Restart(at) => self.restart(at),
         }
@@ -186,7 +186,7 @@ impl World {
         if !self.nodes[at].up {
             return;
         }
-        self.step(at, Event::Tick);
+        self.step(at, Input::Tick);
         for (peer, conn) in self.nodes[at].believed.clone() {
             self.send(at, number(peer), Action::Heard { at: number(peer), conn });
         }
@@ -219,7 +219,7 @@ impl World {
         self.conns.push((from, to));
         let conn = self.conns.len() as ConnId;
         let (boot, member) = (self.nodes[from].boot, member(from));
-        self.step(to, Event::Opened { conn, dialed: false, boot, member });
+        self.step(to, Input::Opened { conn, dialed: false, boot, member });
         if self.nodes[to].believed.get(&id(from)) == Some(&conn) {
             let delay = 1 + self.random.u64(..40);
             self.later(delay, Action::Welcome { conn });
@@ -237,7 +237,7 @@ impl World {
         }
         if self.nodes[from].up {
             let (boot, member) = (self.nodes[to].boot, member(to));
-            self.step(from, Event::Opened { conn, dialed: true, boot, member });
+            self.step(from, Input::Opened { conn, dialed: true, boot, member });
         }
     }
 
@@ -249,7 +249,7 @@ impl World {
         node.up = true;
         node.boot = boot;
         node.believed.clear();
-        self.step(at, Event::Learned((0..NODES).map(member).collect()));
+        self.step(at, Input::Learned((0..NODES).map(member).collect()));
     }
 
     /// A node stops; `told` is whether its system closes its connections.
@@ -303,7 +303,7 @@ impl World {
         Duration::from_millis(self.now + self.nodes[at].ahead_ms)
     }
 
-    fn step(&mut self, at: usize, event: Event) {
+    fn step(&mut self, at: usize, event: Input) {
         if !self.nodes[at].up {
             return;
         }

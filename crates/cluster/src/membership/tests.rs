@@ -15,7 +15,7 @@ fn ms(ms: u64) -> Duration {
 /// A membership that knows a lower and a higher id, and has been ticked since.
 fn membership() -> Membership {
     let mut membership = Membership::new(ME, ms(0));
-    membership.step(Event::Learned(vec![member(LOWER), member(HIGHER), member(ME)]), ms(0));
+    membership.step(Input::Learned(vec![member(LOWER), member(HIGHER), member(ME)]), ms(0));
     membership
 }
 
@@ -27,11 +27,11 @@ fn open(
     at: u64,
 ) -> Vec<Effect> {
     let member = member(id);
-    membership.step(Event::Opened { conn, dialed, boot: 1, member }, ms(at))
+    membership.step(Input::Opened { conn, dialed, boot: 1, member }, ms(at))
 }
 
 fn tick(membership: &mut Membership, from: u64, to: u64) -> Vec<Effect> {
-    (from..=to).step_by(250).flat_map(|at| membership.step(Event::Tick, ms(at))).collect()
+    (from..=to).step_by(250).flat_map(|at| membership.step(Input::Tick, ms(at))).collect()
 }
 
 fn dialed(effects: &[Effect]) -> Vec<NodeId> {
@@ -45,7 +45,7 @@ fn dialed(effects: &[Effect]) -> Vec<NodeId> {
 #[test]
 fn the_lower_id_calls_first_and_the_higher_one_if_that_fails() {
     let mut membership = Membership::new(ME, ms(0));
-    let effects = membership.step(Event::Learned(vec![member(LOWER), member(HIGHER)]), ms(0));
+    let effects = membership.step(Input::Learned(vec![member(LOWER), member(HIGHER)]), ms(0));
     assert_eq!(effects[0], Effect::MembersChanged);
     assert_eq!(dialed(&effects), [HIGHER]);
     assert_eq!(dialed(&tick(&mut membership, 250, 1750)), []);
@@ -58,8 +58,8 @@ fn failing_calls_are_repeated_ever_more_slowly() {
     let mut membership = membership();
     let mut calls = Vec::new();
     for at in (0..60_000).step_by(250) {
-        membership.step(Event::DialFailed { peer: HIGHER }, ms(at));
-        let effects = membership.step(Event::Tick, ms(at));
+        membership.step(Input::DialFailed { peer: HIGHER }, ms(at));
+        let effects = membership.step(Input::Tick, ms(at));
         calls.extend(dialed(&effects).iter().filter(|id| **id == HIGHER).map(|_| at));
     }
     // Each failure here is reported again at every tick, which pushes the next call back.
@@ -74,7 +74,7 @@ fn silence_is_suspect_then_lost_and_the_end_of_a_connection_is_lost_at_once() {
     assert_eq!(membership.state(HIGHER), NodeState::Live);
     tick(&mut membership, 2500, 2750);
     assert_eq!(membership.state(HIGHER), NodeState::Suspect);
-    membership.step(Event::Heard { conn: 1 }, ms(2800));
+    membership.step(Input::Heard { conn: 1 }, ms(2800));
     assert_eq!(membership.state(HIGHER), NodeState::Live);
     let effects = tick(&mut membership, 3000, 5800);
     assert_eq!(effects.iter().filter(|e| matches!(e, Effect::Down { .. })).count(), 0);
@@ -85,7 +85,7 @@ fn silence_is_suspect_then_lost_and_the_end_of_a_connection_is_lost_at_once() {
 
     open(&mut membership, HIGHER, 2, true, 6000);
     let reason = "its daemon ended".to_owned();
-    let closed = Event::Closed { conn: 2, reason: reason.clone() };
+    let closed = Input::Closed { conn: 2, reason: reason.clone() };
     let effects = membership.step(closed.clone(), ms(6001));
     assert_eq!(effects[0], Effect::Down { peer: HIGHER, conn: 2, reason });
     assert_eq!(dialed(&effects), [HIGHER], "it may be back already");
@@ -135,7 +135,7 @@ fn of_two_connections_both_ends_keep_the_lower_callers() {
 fn a_second_process_with_the_same_key_waits_until_the_first_falls_silent() {
     let mut membership = membership();
     open(&mut membership, LOWER, 1, false, 0);
-    let twin = |conn| Event::Opened { conn, dialed: false, boot: 2, member: member(LOWER) };
+    let twin = |conn| Input::Opened { conn, dialed: false, boot: 2, member: member(LOWER) };
     let refused = vec![Effect::Close { conn: 2, why: CloseReason::Duplicate }];
     assert_eq!(membership.step(twin(2), ms(1000)), refused);
     assert_eq!(membership.conn(LOWER), Some(1));
@@ -150,7 +150,7 @@ fn strangers_are_closed_and_the_mesh_is_bounded() {
     let effects = open(&mut membership, HIGHER, 1, false, 0);
     assert_eq!(effects, [Effect::Close { conn: 1, why: CloseReason::NoMember }]);
     let crowd = (0..200).map(|n| member(NodeId([n; 32]))).collect();
-    membership.step(Event::Learned(crowd), ms(0));
+    membership.step(Input::Learned(crowd), ms(0));
     assert_eq!(membership.members().count() + 1, MEMBERS_MAX);
 }
 
@@ -162,10 +162,10 @@ fn what_others_say_adds_addresses_and_changes_no_name() {
         name: "impostor".to_owned(),
         addresses: vec!["10.0.0.2:2".parse().unwrap()],
     };
-    let effects = membership.step(Event::Learned(vec![told.clone()]), ms(1));
+    let effects = membership.step(Input::Learned(vec![told.clone()]), ms(1));
     assert_eq!(effects, [Effect::MembersChanged]);
     let known = membership.members().find(|member| member.id == HIGHER).unwrap();
     assert_eq!(known.name, HIGHER.short());
     assert_eq!(known.addresses.len(), 2);
-    assert_eq!(membership.step(Event::Learned(vec![told]), ms(2)), [], "nothing new, no gossip");
+    assert_eq!(membership.step(Input::Learned(vec![told]), ms(2)), [], "nothing new, no gossip");
 }

@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::support::{Home, LOOPBACK, MINUTE, PATIENCE, cluster, config, live};
+use crate::support::{Home, LOOPBACK, MINUTE, TIMEOUT, cluster, config, live};
 
 /// Writes bytes and waits until the node hangs up; returns what it said.
 async fn poke(address: std::net::SocketAddr, bytes: &[u8]) -> Vec<u8> {
@@ -12,7 +12,7 @@ async fn poke(address: std::net::SocketAddr, bytes: &[u8]) -> Vec<u8> {
     // The node may have hung up before all is written.
     let _ = stream.write_all(bytes).await;
     let mut said = Vec::new();
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut said)).await.expect("it hangs up");
+    let _ = timeout(TIMEOUT, stream.read_to_end(&mut said)).await.expect("it hangs up");
     said
 }
 
@@ -46,10 +46,10 @@ pub async fn many_silent_strangers_do_not_block_members() {
     for _ in 0..300 {
         silent.push(TcpStream::connect(a.node.listen_addr()).await.unwrap());
     }
-    // They are closed without having said anything, so the door is free again.
+    // They are closed without having said anything, so there is room again.
     let start = Instant::now();
     for stream in &mut silent {
-        let read = timeout(PATIENCE, stream.read(&mut [0; 16])).await.expect("it is closed");
+        let read = timeout(TIMEOUT, stream.read(&mut [0; 16])).await.expect("it is closed");
         assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
     }
     println!("300 silent strangers were closed after {:?}", start.elapsed());

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use cluster::{Error, FinishReason, GenerateEvent, InstanceState, NodeConfig, ServeRequest};
 
 use crate::support::{
-    Elsewhere, Ended, Home, LOOPBACK, MINUTE, PATIENCE, ask, cluster, collect, instance, is_alive,
+    Elsewhere, Ended, Home, LOOPBACK, MINUTE, TIMEOUT, ask, cluster, collect, instance, is_alive,
     kill, kill_worker, live, model, pid, prompt, ready, serve, streaming, until,
 };
 use crate::worker::{MODE_BROKEN, MODE_SHY, MODE_WELL, PROMPT_EXIT, PROMPT_REJECT};
@@ -55,7 +55,7 @@ pub async fn a_split_is_chosen_by_what_was_measured() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let why = tokio::time::timeout(PATIENCE, predicted).await.expect("a prediction in time");
+    let why = tokio::time::timeout(TIMEOUT, predicted).await.expect("a prediction in time");
     assert!(why.contains("a message takes 1.5 us"), "both nodes are on this machine: {why}");
 }
 
@@ -132,7 +132,7 @@ pub async fn a_new_node_revives_what_the_old_ones_cannot_hold() {
     let mut request = serve(&model(a.dir.path(), "counter"));
     (request.context_tokens, request.sequences_max) = (Some(4096), Some(60));
     let id = a.node.serve(request).await.unwrap();
-    tokio::time::timeout(PATIENCE, a.node.wait_ready(&id)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, a.node.wait_ready(&id)).await.unwrap().unwrap();
 
     b.node.shutdown().await;
     let is_failed = |state: &InstanceState| matches!(state, InstanceState::Failed { .. });
@@ -298,7 +298,7 @@ pub async fn two_models_run_side_by_side() {
     let first = ready(&homes[0]).await;
     let path = model(homes[1].dir.path(), "second");
     let second = b.serve(serve(&path)).await.unwrap();
-    tokio::time::timeout(PATIENCE, b.wait_ready(&second)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, b.wait_ready(&second)).await.unwrap().unwrap();
     ask(a, &first, 1).await;
     ask(b, &second, 2).await;
     until(a, "both instances", |status| status.instances.len() == 2).await;

@@ -1,4 +1,4 @@
-//! What the tests share: nodes in this process and in others, a model file, and patience.
+//! What the tests share: nodes in this process and in others, a model file, and a time limit.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use crate::worker::MODE_WELL;
 
 pub const LOOPBACK: &str = "127.0.0.1:0";
-/// Longer than any wait that is meant to end; shorter than a person's patience.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any wait that is meant to end; shorter than a person waits.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub const MINUTE: Duration = Duration::from_secs(60);
 
 pub fn program() -> String {
@@ -99,7 +99,7 @@ impl Elsewhere {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
+        let line = timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap();
         assert_eq!(line.as_deref(), Some("ready"));
         Self { child }
     }
@@ -179,7 +179,7 @@ pub fn prompt(first: u32, max_tokens: usize) -> GenerateRequest {
 pub async fn ready(home: &Home) -> String {
     let path = model(home.dir.path(), "counter");
     let id = home.node.serve(serve(&path)).await.unwrap();
-    timeout(PATIENCE, home.node.wait_ready(&id)).await.unwrap().unwrap();
+    timeout(TIMEOUT, home.node.wait_ready(&id)).await.unwrap().unwrap();
     id
 }
 
@@ -195,7 +195,7 @@ pub enum Ended {
 pub async fn collect(mut stream: GenerateStream) -> (Vec<u32>, Ended) {
     let mut tokens = Vec::new();
     loop {
-        match timeout(PATIENCE, stream.recv()).await.expect("an event in time") {
+        match timeout(TIMEOUT, stream.recv()).await.expect("an event in time") {
             Some(GenerateEvent::Waiting { .. }) => {}
             Some(GenerateEvent::Tokens(more)) => tokens.extend(more),
             Some(GenerateEvent::Done(done)) => return (tokens, Ended::Done(done)),
@@ -216,7 +216,7 @@ pub async fn ask(node: &Node, name: &str, first: u32) {
 pub async fn streaming(node: &Node, name: &str) -> GenerateStream {
     let mut stream = node.generate(name, prompt(100, 1_000_000)).await.unwrap();
     loop {
-        let event = timeout(PATIENCE, stream.recv()).await.unwrap().unwrap();
+        let event = timeout(TIMEOUT, stream.recv()).await.unwrap().unwrap();
         if matches!(event, GenerateEvent::Tokens(_)) {
             return stream;
         }
@@ -227,7 +227,7 @@ pub async fn streaming(node: &Node, name: &str) -> GenerateStream {
 pub async fn until(node: &Node, what: &str, wanted: impl Fn(&ClusterStatus) -> bool) {
     let mut watch = node.watch();
     let waiting = async { drop(watch.wait_for(|status| wanted(status)).await.unwrap()) };
-    if timeout(PATIENCE, waiting).await.is_err() {
+    if timeout(TIMEOUT, waiting).await.is_err() {
         panic!("{what} did not come about: {:#?}", node.status());
     }
 }

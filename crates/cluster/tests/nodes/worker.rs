@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use gguf::Source;
 use protocol::{
-    Command, Event, FinishReason, Generate, Generation, ModelSource, RequestId, WorkerSpec, frame,
-    ring_peers,
+    FinishReason, Generate, Generation, ModelSource, RequestId, WorkerCommand, WorkerEvent,
+    WorkerSpec, frame, ring_peers,
 };
 
 /// A prompt that starts with this ends the worker, as one that runs out of memory ends.
@@ -31,7 +31,7 @@ const SHY: u64 = 1 << 32;
 const STEP: Duration = Duration::from_millis(5);
 
 enum Input {
-    Command(Command),
+    WorkerCommand(WorkerCommand),
     /// The daemon has closed our input.
     End,
     /// Another rank has called: its epoch, its rank.
@@ -65,7 +65,7 @@ pub fn main(mode: &str) {
     // In one line, because the last one that a worker writes is taken for its reason.
     std::panic::set_hook(Box::new(|panic| eprintln!("{}", panic.to_string().replace('\n', " "))));
     let mut stdin = std::io::stdin();
-    let Ok(Command::Open(spec)) = frame::read(&mut stdin) else { return };
+    let Ok(WorkerCommand::Open(spec)) = frame::read(&mut stdin) else { return };
     if mode == MODE_BROKEN {
         eprintln!("tensor blk.0.attn_q.weight is missing");
         std::process::exit(3);
@@ -73,14 +73,14 @@ pub fn main(mode: &str) {
     let (inputs, inbox) = mpsc::channel();
     let listener = TcpListener::bind((spec.bind, 0)).expect("a free port");
     let port = listener.local_addr().expect("bound").port();
-    say(&Event::Listening { port, more: Vec::new() });
+    say(&WorkerEvent::Listening { port, more: Vec::new() });
     load(&spec);
     let calls = inputs.clone();
     std::thread::spawn(move || accept(&listener, &calls));
     let commands = inputs.clone();
     std::thread::spawn(move || {
         while let Ok(command) = frame::read(&mut stdin) {
-            let _ = commands.send(Input::Command(command));
+            let _ = commands.send(Input::WorkerCommand(command));
         }
         let _ = commands.send(Input::End);
     });
@@ -102,11 +102,11 @@ fn load(spec: &WorkerSpec) {
     let total: u64 = tensors.iter().map(|tensor| tensor.range.end - tensor.range.start).sum();
     let shares: u32 = spec.shares.iter().sum();
     let mine = total * u64::from(spec.shares[spec.rank]) / u64::from(shares);
-    say(&Event::Loading { done_bytes: mine / 2, total_bytes: mine });
-    say(&Event::Loaded { weight_bytes: mine, kv_bytes: 1 << 20, load_us: 1000 });
+    say(&WorkerEvent::Loading { done_bytes: mine / 2, total_bytes: mine });
+    say(&WorkerEvent::Loaded { weight_bytes: mine, kv_bytes: 1 << 20, load_us: 1000 });
 }
 
-fn say(event: &Event) {
+fn say(event: &WorkerEvent) {
     // A closed pipe means that the daemon is gone; the end of our input says so as well.
     let _ = frame::write(&mut std::io::stdout().lock(), event);
 }
@@ -127,7 +127,7 @@ impl Worker {
     fn run(mut self, inbox: &Receiver<Input>) {
         loop {
             match inbox.recv_timeout(STEP) {
-                Ok(Input::Command(command)) => self.command(command),
+                Ok(Input::WorkerCommand(command)) => self.command(command),
                 Ok(Input::End) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Input::Called(epoch, rank, stream)) => {
                     self.early.push((epoch, rank, stream));
@@ -138,7 +138,7 @@ impl Worker {
                         let unreached = if refused { vec![rank] } else { vec![] };
                         self.end_epoch();
                         let reason = "its link closed".to_owned();
-                        say(&Event::Lost { epoch, rank: Some(rank), reason, unreached });
+                        say(&WorkerEvent::Lost { epoch, rank: Some(rank), reason, unreached });
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => self.step(),
@@ -146,15 +146,15 @@ impl Worker {
         }
     }
 
-    fn command(&mut self, command: Command) {
+    fn command(&mut self, command: WorkerCommand) {
         match command {
-            Command::Open(_) => {}
-            Command::Connect { epoch, endpoints, around } => {
-                self.connect(epoch, &endpoints, around);
+            WorkerCommand::Open(_) => {}
+            WorkerCommand::Connect { epoch, endpoints, ring } => {
+                self.connect(epoch, &endpoints, ring);
             }
-            Command::Disconnect => self.end_epoch(),
-            Command::Generate(request) => self.generate(request),
-            Command::Cancel { request } => {
+            WorkerCommand::Disconnect => self.end_epoch(),
+            WorkerCommand::Generate(request) => self.generate(request),
+            WorkerCommand::Cancel { request } => {
                 let at = self.running.iter().position(|running| running.request.request == request);
                 if let Some(at) = at {
                     let running = self.running.remove(at);
@@ -165,11 +165,11 @@ impl Worker {
     }
 
     /// Every rank calls the ranks below it and is called by those above.
-    fn connect(&mut self, epoch: u64, endpoints: &[Vec<SocketAddr>], around: bool) {
+    fn connect(&mut self, epoch: u64, endpoints: &[Vec<SocketAddr>], ring: bool) {
         self.end_epoch();
         self.epoch = epoch;
         let (ranks, own) = (endpoints.len(), self.spec.rank);
-        self.peers = match around {
+        self.peers = match ring {
             true => ring_peers(ranks, &self.spec.stages, own),
             false => (0..ranks).filter(|rank| *rank != own).collect(),
         };
@@ -185,7 +185,7 @@ impl Worker {
                 Ok(stream) => self.add_link(rank, stream),
                 Err(error) => {
                     let reason = format!("calling {endpoint:?} failed: {error}");
-                    return say(&Event::Lost {
+                    return say(&WorkerEvent::Lost {
                         epoch,
                         rank: Some(rank),
                         reason,
@@ -209,14 +209,14 @@ impl Worker {
             if is_shy && self.is_shy {
                 let _ = stream.write_all(&[0]);
                 let reason = "no way".to_owned();
-                say(&Event::Lost { epoch, rank: Some(rank), reason, unreached: vec![rank] });
+                say(&WorkerEvent::Lost { epoch, rank: Some(rank), reason, unreached: vec![rank] });
                 continue;
             }
             self.add_link(rank, stream);
         }
         if !self.linked && self.epoch > 0 && self.links.len() == self.peers.len() {
             self.linked = true;
-            say(&Event::Linked { epoch: self.epoch, notes: Vec::new() });
+            say(&WorkerEvent::Linked { epoch: self.epoch, notes: Vec::new() });
         }
     }
 
@@ -243,11 +243,11 @@ impl Worker {
         match request.prompt[0] {
             PROMPT_EXIT => {
                 let reason = "no memory: 12 GiB are needed, 8 GiB are free".to_owned();
-                say(&Event::Failed { reason });
+                say(&WorkerEvent::Failed { reason });
                 std::process::exit(1);
             }
             PROMPT_REJECT => {
-                say(&Event::Rejected { request: id, reason: "not today".to_owned() });
+                say(&WorkerEvent::Rejected { request: id, reason: "not today".to_owned() });
             }
             _ => self.running.push(Running { request, sent: 0, started: Instant::now() }),
         }
@@ -258,7 +258,7 @@ impl Worker {
             let request = &running.request;
             let token = request.prompt[0] + running.sent as u32;
             running.sent += 1;
-            say(&Event::Token { request: request.request, token });
+            say(&WorkerEvent::Token { request: request.request, token });
         }
         let (done, left) = std::mem::take(&mut self.running)
             .into_iter()
@@ -272,7 +272,7 @@ impl Worker {
 
 fn finish(running: &Running, reason: FinishReason) {
     let request: RequestId = running.request.request;
-    say(&Event::Done(Generation {
+    say(&WorkerEvent::Done(Generation {
         request,
         reason,
         prompt_tokens: running.request.prompt.len(),

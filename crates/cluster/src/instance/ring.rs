@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use protocol::ring_pairs;
 
-use super::{COMPLAINT_PATIENCE, Effect, Instance, Phase};
+use super::{Effect, Instance, Phase, SUSPICION_WAIT};
 use crate::NodeId;
 
 /// Nodes for which an order is looked for: a search that finds none may try all of them.
@@ -27,13 +27,13 @@ pub(super) struct Graph {
     /// Pairs without a link, and what the second of the two said of it.
     apart: Vec<(NodeId, NodeId, String)>,
     /// What ranks have said of the links of the present epoch.
-    complaints: Vec<Complaint>,
-    /// When to conclude something from that.
-    conclude_at: Option<Duration>,
+    suspicions: Vec<Suspicion>,
+    /// When to decide something by that.
+    decide_at: Option<Duration>,
 }
 
 #[derive(Debug)]
-pub(super) struct Complaint {
+pub(super) struct Suspicion {
     pub by: usize,
     /// The rank that it blames, if it blames one.
     pub rank: Option<usize>,
@@ -48,14 +48,14 @@ impl Graph {
         !self.apart.is_empty()
     }
 
-    pub fn conclude_at(&self) -> Option<Duration> {
-        self.conclude_at
+    pub fn decide_at(&self) -> Option<Duration> {
+        self.decide_at
     }
 
     /// The epoch has ended: what was said of it is void.
-    pub fn forget_complaints(&mut self) {
-        self.complaints.clear();
-        self.conclude_at = None;
+    pub fn forget_suspicions(&mut self) {
+        self.suspicions.clear();
+        self.decide_at = None;
     }
 
     /// A node has come back, perhaps by another way.
@@ -68,13 +68,13 @@ impl Graph {
     }
 
     /// Pairs of ranks that have each said that they have no link, and what the second said.
-    fn pairs_said(&self) -> Vec<(usize, usize, String)> {
+    fn mutual_suspicions(&self) -> Vec<(usize, usize, String)> {
         let says = |by: usize, of: usize| {
-            let all = self.complaints.iter();
+            let all = self.suspicions.iter();
             all.filter(|said| said.by == by).find(|said| said.unreached.contains(&of))
         };
         let mut pairs = Vec::new();
-        for said in &self.complaints {
+        for said in &self.suspicions {
             for of in said.unreached.iter().filter(|of| **of > said.by) {
                 let pair = says(*of, said.by).map(|other| (said.by, *of, other.reason.clone()));
                 pairs.extend(pair);
@@ -87,19 +87,19 @@ impl Graph {
 impl Instance {
     /// Keeps what a rank says while links are built, until all have had the time to speak; gives
     /// it back if nothing could come of that.
-    pub(super) fn hear(&mut self, complaint: Complaint, now: Duration) -> Option<Complaint> {
+    pub(super) fn receive(&mut self, suspicion: Suspicion, now: Duration) -> Option<Suspicion> {
         let is_linking = matches!(self.phase, Phase::Linking { .. });
         if !is_linking || !(RING_NODES_MIN..=NODES_MAX).contains(&self.ranks.len()) {
-            return Some(complaint);
+            return Some(suspicion);
         }
-        self.graph.conclude_at.get_or_insert(now + COMPLAINT_PATIENCE);
-        self.graph.complaints.push(complaint);
+        self.graph.decide_at.get_or_insert(now + SUSPICION_WAIT);
+        self.graph.suspicions.push(suspicion);
         None
     }
 
     /// All have said what they had to say: goes on along a ring, or gives the epoch up.
-    pub(super) fn conclude(&mut self, now: Duration) {
-        let said = self.graph.pairs_said();
+    pub(super) fn decide(&mut self, now: Duration) {
+        let said = self.graph.mutual_suspicions();
         for (a, b, reason) in &said {
             let (a, b) = (self.ranks[*a].node, self.ranks[*b].node);
             if !self.graph.are_apart(a, b) {
@@ -112,9 +112,9 @@ impl Instance {
                 // What is known leads nowhere; after a while it may be otherwise.
                 self.graph.apart.clear();
             }
-            let complaints = std::mem::take(&mut self.graph.complaints);
-            let first = complaints.into_iter().min_by_key(|said| said.unreached.is_empty());
-            if let Some(Complaint { by, rank, reason, .. }) = first {
+            let suspicions = std::mem::take(&mut self.graph.suspicions);
+            let first = suspicions.into_iter().min_by_key(|said| said.unreached.is_empty());
+            if let Some(Suspicion { by, rank, reason, .. }) = first {
                 self.link_lost(by, rank, &reason, now);
             }
             return;
@@ -122,7 +122,7 @@ impl Instance {
         self.end_epoch(self.notes_in(&order).join("; "));
         if !order.is_sorted() {
             // The ranks as they are need not try again.
-            self.link_at = now + COMPLAINT_PATIENCE;
+            self.link_at = now + SUSPICION_WAIT;
             let place = |at: &usize| (self.ranks[*at].node, self.ranks[*at].share);
             self.effects.push(Effect::Reorder(order.iter().map(place).collect()));
         }
@@ -166,7 +166,7 @@ impl Instance {
 }
 
 /// The first order of `0..count`, by its numbers, that begins with 0 and in which all `pairs` of
-/// places can link.
+/// positions can link.
 fn find_order(
     count: usize,
     pairs: &[(usize, usize)],
@@ -203,7 +203,7 @@ mod tests {
     use super::super::tests::{brief, fixed, linked, load, ms, ranks_of, says};
     use super::*;
     use crate::InstanceState;
-    use protocol::{Command, Event as Said};
+    use protocol::{WorkerCommand, WorkerEvent};
 
     /// Four nodes whose workers have loaded and begin to link; worker `n + 1` is on node `n`.
     fn linking() -> Instance {
@@ -216,21 +216,21 @@ mod tests {
     }
 
     /// What worker `by` says of ranks with which it has no link.
-    fn complains(instance: &mut Instance, epoch: u64, by: u64, of: &[usize], at: u64) -> String {
+    fn suspects(instance: &mut Instance, epoch: u64, by: u64, of: &[usize], at: u64) -> String {
         let (rank, unreached) = (of.first().copied(), of.to_vec());
-        let said = Said::Lost { epoch, rank, reason: format!("refused to {by}"), unreached };
+        let said = WorkerEvent::Lost { epoch, rank, reason: format!("refused to {by}"), unreached };
         brief(&says(instance, by, said, at))
     }
 
     #[test]
     fn nodes_without_a_link_are_neighbours_no_more() {
         let mut instance = linking();
-        assert_eq!(complains(&mut instance, 1, 2, &[2], 10_000), "");
+        assert_eq!(suspects(&mut instance, 1, 2, &[2], 10_000), "");
         // Others only see that the two have given up.
-        assert_eq!(complains(&mut instance, 1, 1, &[], 10_001), "");
-        assert_eq!(complains(&mut instance, 1, 3, &[1], 10_100), "");
+        assert_eq!(suspects(&mut instance, 1, 1, &[], 10_001), "");
+        assert_eq!(suspects(&mut instance, 1, 3, &[1], 10_100), "");
         assert_eq!(instance.deadline(), Some(ms(11_000)));
-        let effects = instance.step(super::super::Event::Tick, ms(11_000));
+        let effects = instance.step(super::super::Input::Tick, ms(11_000));
         let expected = "disconnect1 disconnect2 disconnect3 disconnect4 reorder";
         assert!(brief(&effects).starts_with(expected), "{}", brief(&effects));
         let Some(Effect::Reorder(order)) = effects.last() else { panic!("{effects:?}") };
@@ -251,10 +251,13 @@ mod tests {
             connects = load(&mut instance, worker, 12_000);
         }
         assert_eq!(brief(&connects), "connect5@2 connect6@2 connect7@2 connect8@2");
-        let is_around = |effect: &Effect| {
-            matches!(effect, Effect::Send { command: Command::Connect { around: true, .. }, .. })
+        let is_ring = |effect: &Effect| {
+            matches!(
+                effect,
+                Effect::Send { command: WorkerCommand::Connect { ring: true, .. }, .. }
+            )
         };
-        assert!(connects.iter().all(is_around), "{connects:?}");
+        assert!(connects.iter().all(is_ring), "{connects:?}");
         for worker in 5..=8 {
             says(&mut instance, worker, linked(2), 12_001);
         }
@@ -266,24 +269,24 @@ mod tests {
     #[test]
     fn where_the_present_order_is_a_ring_nothing_is_loaded_again() {
         let mut instance = linking();
-        complains(&mut instance, 1, 2, &[3], 10_000);
-        complains(&mut instance, 1, 4, &[1], 10_000);
-        let effects = brief(&instance.step(super::super::Event::Tick, ms(11_000)));
+        suspects(&mut instance, 1, 2, &[3], 10_000);
+        suspects(&mut instance, 1, 4, &[1], 10_000);
+        let effects = brief(&instance.step(super::super::Input::Tick, ms(11_000)));
         assert!(effects.contains("connect1@2 connect2@2"), "{effects}");
         assert!(!effects.contains("end") && !effects.contains("reorder"), "{effects}");
     }
 
     #[test]
-    fn one_sided_complaints_and_hopeless_graphs_are_errors_as_before() {
+    fn one_sided_suspicions_and_hopeless_graphs_are_errors_as_before() {
         // Rank 3 says nothing, for it is frozen; or ranks 2 and 3 reach nobody but rank 0.
         let frozen: &[(u64, &[usize])] = &[(1, &[3]), (2, &[3]), (3, &[3])];
         let star: &[(u64, &[usize])] = &[(2, &[2, 3]), (3, &[1, 3]), (4, &[1, 2])];
         for (said, why) in [(frozen, "(rank 3) cannot link: refused"), (star, "cannot link")] {
             let mut instance = linking();
             for (by, of) in said {
-                complains(&mut instance, 1, *by, of, 10_000);
+                suspects(&mut instance, 1, *by, of, 10_000);
             }
-            instance.step(super::super::Event::Tick, ms(11_000));
+            instance.step(super::super::Input::Tick, ms(11_000));
             let InstanceState::Recovering { reason } = instance.status().state else { panic!() };
             assert!(reason.contains(why) && instance.status().notes.is_empty(), "{reason}");
         }
