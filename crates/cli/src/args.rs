@@ -4,10 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-
-mod split;
-
-pub use split::{CacheType, ExpertSplit, SplitArgs, Strategy, Transport, WireType};
+use protocol::{InstanceSpec, SplitOptions};
 
 /// One AI computer out of the machines you already own.
 #[derive(Debug, Parser)]
@@ -134,19 +131,6 @@ pub struct QueryArgs {
     pub json: bool,
 }
 
-/// How a model is placed.
-#[derive(Debug, Clone, Args)]
-pub struct PlaceArgs {
-    /// Nodes to split the model over [default: all that are live]
-    #[arg(long)]
-    pub nodes: Option<usize>,
-    #[command(flatten)]
-    pub split: SplitArgs,
-    /// Most tokens of one conversation [default: 8192 or the model's own limit]
-    #[arg(long, value_name = "TOKENS")]
-    pub ctx: Option<usize>,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum DoctorCommand {
     /// RDMA: the library, the devices, and whether links can use them. Status 0: usable
@@ -165,7 +149,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub query: QueryArgs,
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub spec: InstanceSpec,
     /// Requests that may run at once
     #[arg(long, value_name = "N")]
     pub parallel: Option<usize>,
@@ -190,7 +174,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub data_dir: DataDir,
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub spec: InstanceSpec,
     /// 0 always takes the likeliest token
     #[arg(long, default_value_t = 0.7)]
     pub temperature: f32,
@@ -226,7 +210,7 @@ pub struct LocalArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub local_nodes: usize,
     #[command(flatten)]
-    pub split: SplitArgs,
+    pub options: SplitOptions,
     /// Delay of every message between ranks, microseconds: a slower wire, to measure with
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub link_latency: u64,

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;
 
-use cluster::{ClusterStatus, Invite, Joined, ServeRequest};
+use cluster::{ClusterStatus, InstanceSpec, Invite, Joined};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -85,13 +85,13 @@ impl Client {
     /// Places a model and waits until it answers; returns the last progress, `ready`.
     pub fn serve(
         &self,
-        request: &ServeRequest,
+        request: &InstanceSpec,
         mut on_progress: impl FnMut(&ServeProgress),
     ) -> Result<ServeProgress, CliError> {
         #[derive(Serialize)]
         struct Body<'a> {
             #[serde(flatten)]
-            request: &'a ServeRequest,
+            request: &'a InstanceSpec,
             wait: bool,
         }
         let response = self.post("/sinew/v1/serve", &Body { request, wait: true })?;

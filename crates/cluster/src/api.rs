@@ -4,9 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use protocol::{
-    CacheType, ExpertSplit, FinishReason, Sampling, Strategy, Token, Transport, WireType,
-};
+use protocol::{FinishReason, Sampling, Token, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
@@ -129,39 +127,6 @@ pub struct RankStatus {
     pub loaded_bytes: u64,
     pub total_bytes: u64,
     pub kv_bytes: u64,
-}
-
-/// A model to be served.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ServeRequest {
-    /// A path to a GGUF file on this node, or the name of a file in its store.
-    pub model: String,
-    /// How many nodes to split it over; all that help if absent.
-    #[serde(default)]
-    pub nodes: Option<usize>,
-    /// The share of each rank in every layer, rank 0 first; planned if absent.
-    #[serde(default)]
-    pub shares: Option<Vec<u32>>,
-    #[serde(default)]
-    pub strategy: Strategy,
-    /// The ranks of each stage of a pipeline or hybrid; planned if absent.
-    #[serde(default)]
-    pub stages: Option<Vec<usize>>,
-    /// The layers of each stage; planned if absent.
-    #[serde(default)]
-    pub stage_layers: Option<Vec<usize>>,
-    #[serde(default)]
-    pub experts: ExpertSplit,
-    #[serde(default)]
-    pub cache_type: CacheType,
-    #[serde(default)]
-    pub wire_type: WireType,
-    #[serde(default)]
-    pub context_tokens: Option<usize>,
-    #[serde(default)]
-    pub sequences_max: Option<usize>,
-    #[serde(default)]
-    pub transport: Transport,
 }
 
 /// A prompt for a served model.

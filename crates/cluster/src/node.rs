@@ -17,8 +17,8 @@ use crate::members::{MembersFile, clean_name};
 use crate::model_file::ServedFile;
 use crate::net::Net;
 use crate::{
-    ClusterStatus, Error, GenerateEvent, GenerateRequest, InstanceState, Invite, Joined,
-    NodeConfig, NodeId, NodeState, NodeStatus, Result, ServeRequest,
+    ClusterStatus, Error, GenerateEvent, GenerateRequest, InstanceSpec, InstanceState, Invite,
+    Joined, NodeConfig, NodeId, NodeState, NodeStatus, Result,
 };
 
 /// Calls of this node's handles that wait for the driver.
@@ -141,11 +141,11 @@ impl Node {
     ///
     /// # Errors
     /// The model is unknown or unreadable, is served already, or fits on no set of nodes.
-    pub async fn serve(&self, request: ServeRequest) -> Result<String> {
+    pub async fn serve(&self, spec: InstanceSpec) -> Result<String> {
         let store = self.shared.store.clone();
-        let prepare = tokio::task::spawn_blocking(move || prepare(&store, request));
+        let prepare = tokio::task::spawn_blocking(move || prepare(&store, spec));
         let prepared = prepare.await.map_err(|_| Error::ShutDown)??;
-        if prepared.request.strategy == Strategy::Auto {
+        if prepared.spec.options.strategy == Strategy::Auto {
             self.measured().await;
         }
         self.call(|reply| Call::Serve { prepared: Box::new(prepared), reply }).await
@@ -236,12 +236,12 @@ impl Node {
 }
 
 /// Reads from disk what serving a model takes; slow the first time that a file is seen.
-fn prepare(store: &Store, request: ServeRequest) -> Result<Prepared> {
+fn prepare(store: &Store, spec: InstanceSpec) -> Result<Prepared> {
     let unusable = |error: &dyn std::fmt::Display| Error::Unusable(error.to_string());
-    let found = store.resolve(&request.model).map_err(|error| unusable(&error))?;
+    let found = store.resolve(&spec.model).map_err(|error| unusable(&error))?;
     let file = ServedFile::open(&found.path).map_err(|error| unusable(&error))?;
     let model = placement::Model::of(file.directory()).map_err(|error| unusable(&error))?;
-    Ok(Prepared { request, found, file: Arc::new(file), model })
+    Ok(Prepared { spec, found, file: Arc::new(file), model })
 }
 
 /// The events of one request, in order; ends after `Done` or `Failed`. Dropping it cancels the

@@ -12,7 +12,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use protocol::{CacheType, Secret, StageSize, Transport, WireType, WorkerCommand, WorkerEvent};
+use protocol::{InstanceSpec, Secret, Split, WorkerCommand, WorkerEvent};
 use serde::{Deserialize, Serialize};
 use store::Digest;
 
@@ -20,14 +20,15 @@ use crate::members::Member;
 use crate::{GenerateEvent, GenerateRequest, InstanceStatus};
 
 /// Counts changes of this protocol that the version before does not understand.
-pub(crate) const PROTOCOL: u32 = 8;
-/// The oldest one that this build still speaks. Version 7 rounds activations before the output head
+pub(crate) const PROTOCOL: u32 = 9;
+/// The oldest one that this build still speaks. Version 8 describes an instance in another form, and
+/// calls a ring otherwise; version 7 rounds activations before the output head
 /// in another way, so that ranks would differ; version 6 has other scales for all activations, and
 /// other rings in shared memory; version 5 tells tokens in another form; version 4 caches quantised
 /// models in half precision where this one has integers, and ranks would differ; version 3 has no
 /// part of the output head in rank 0; version 2 knows one address of each rank; version 1 would
 /// ignore the type of a cache, and ranks with other types compute something else.
-pub(crate) const PROTOCOL_OLDEST: u32 = 8;
+pub(crate) const PROTOCOL_OLDEST: u32 = 9;
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A greeting is a few hundred bytes; nobody who is not a member gets more of our memory.
@@ -195,23 +196,13 @@ pub(crate) struct Heartbeat {
 pub(crate) struct WorkerOrder {
     pub instance: String,
     pub rank: usize,
-    pub shares: Vec<u32>,
-    #[serde(default)]
-    pub stages: Vec<StageSize>,
-    #[serde(default)]
-    pub whole_experts: bool,
-    #[serde(default)]
-    pub cache_type: CacheType,
-    #[serde(default)]
-    pub wire_type: WireType,
+    pub spec: InstanceSpec,
+    pub split: Split,
     /// The model file's content and length.
     pub digest: Digest,
     pub model_bytes: u64,
     /// What the plan sets aside for this rank.
     pub memory_bytes: u64,
-    pub context_tokens: usize,
-    pub sequences_max: usize,
-    pub transport: Transport,
     pub bind: IpAddr,
     pub secret: Secret,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use collective::{Group, Options, ReducePlan, SPIN, Wire};
 use link::{Encryption, HostId, Listener, MeshConfig, Met, Preference, Secret, connect_mesh};
 use model::{Leaves, Product, Reduce};
-use protocol::{Transport, WireType};
+use protocol::{SplitOptions, Transport, WireType};
 
 use crate::EngineError;
 
@@ -33,8 +33,7 @@ pub struct Meeting {
     /// every two can; `None` for all.
     pub peers: Option<Vec<usize>>,
     pub secret: [u8; 32],
-    pub transport: Transport,
-    pub wire_type: WireType,
+    pub options: SplitOptions,
     pub latency: Duration,
     /// Whether this rank's threads are pinned to CPUs of their own.
     pub is_pinned: bool,
@@ -63,7 +62,7 @@ impl Comm {
             instance: std::array::from_fn(|at| digest.as_bytes()[at]),
             epoch: meeting.epoch,
             secret: Secret::new(meeting.secret),
-            preference: match meeting.transport {
+            preference: match meeting.options.transport {
                 Transport::Auto => Preference::Auto,
                 Transport::Shm => Preference::Shm,
                 Transport::Tcp => Preference::Tcp,
@@ -79,7 +78,7 @@ impl Comm {
             _ => connect_mesh(listener, &config, &abort)?,
         };
         let bytes_max = meeting.message_bytes_max;
-        let wire = match meeting.wire_type {
+        let wire = match meeting.options.wire_type {
             WireType::F32 => Wire::F32,
             WireType::Q8 => Wire::Q8,
         };

@@ -10,8 +10,7 @@ use std::time::Duration;
 use gguf::Source;
 use link::Listener;
 use protocol::{
-    CacheType, Generate, RequestId, Sampling, StageSize, Token, Transport, WireType, WorkerEvent,
-    ring_peers,
+    Generate, RequestId, Sampling, Split, SplitOptions, Token, WorkerEvent, ring_peers,
 };
 
 use crate::comm::{Comm, Meeting};
@@ -30,24 +29,14 @@ const LOAD_AND_CONNECT_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// The share of each rank; its length is the number of ranks.
-    pub shares: Vec<u32>,
-    /// Ranks and layers of each stage; empty for one stage of all.
-    pub stages: Vec<StageSize>,
-    /// Whether ranks have whole experts instead of columns of each.
-    pub whole_experts: bool,
-    pub cache_type: CacheType,
-    pub transport: Transport,
-    pub wire_type: WireType,
+    pub options: SplitOptions,
+    pub split: Split,
     /// Whether ranks link as if not every two of them could: along a ring.
     pub ring: bool,
     /// Added to every message between ranks.
     pub link_latency: Duration,
     /// Threads of each rank, pinned one to a CPU where there are enough.
     pub threads: usize,
-    pub context_tokens: usize,
-    /// Requests that may run at once.
-    pub sequences_max: usize,
 }
 
 /// A model that is split over threads of this process: for one sequence that is fed by hand, or for
@@ -71,7 +60,7 @@ impl Local {
     /// A rank cannot be loaded or linked.
     pub fn start(source: Arc<dyn Source>, options: &LocalOptions) -> Result<Self, EngineError> {
         let unpin = Unpin::remember();
-        let ranks = options.shares.len();
+        let ranks = options.split.shares.len();
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listeners = (0..ranks).map(|_| Listener::bind(any_port));
         let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
@@ -246,16 +235,12 @@ impl Start {
         let options = self.options;
         let rank_options = RankOptions {
             rank: self.rank,
-            cpus: own_cpus(self.rank, options.shares.len(), options.threads),
-            shares: options.shares,
-            stages: options.stages,
-            whole_experts: options.whole_experts,
-            cache_type: options.cache_type,
-            context_tokens: options.context_tokens,
-            sequences_max: options.sequences_max,
+            cpus: own_cpus(self.rank, options.split.shares.len(), options.threads),
+            options: options.options,
+            split: options.split,
             threads: options.threads,
         };
-        let (ranks, stages) = (rank_options.shares.len(), &rank_options.stages);
+        let (ranks, stages) = (rank_options.split.shares.len(), &rank_options.split.stages);
         let peers = options.ring.then(|| ring_peers(ranks, stages, self.rank));
         let is_pinned = !rank_options.cpus.is_empty();
         let rank = Rank::load(self.source, &rank_options, &mut |_| {})?;
@@ -268,8 +253,7 @@ impl Start {
             peers,
             // Nobody but these threads learns of the ports, and the links still seal their frames.
             secret: [0x5e; 32],
-            transport: options.transport,
-            wire_type: options.wire_type,
+            options: rank_options.options,
             latency: options.link_latency,
             is_pinned,
             message_bytes_max: rank.message_bytes_max(),

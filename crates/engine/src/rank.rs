@@ -6,7 +6,7 @@ use gguf::Source;
 use model::{
     Batch, Capacity, Config, Embedding, Layout, Leaves, Model, Outputs, Product, Progress,
 };
-use protocol::{CacheType, StageSize, Token};
+use protocol::{CacheType, Split, SplitOptions, Token};
 
 use crate::EngineError;
 use crate::comm::Comm;
@@ -80,14 +80,8 @@ struct Route {
 #[derive(Debug, Clone)]
 pub struct RankOptions {
     pub rank: usize,
-    pub shares: Vec<u32>,
-    /// Ranks and layers of each stage; empty for one stage of all.
-    pub stages: Vec<StageSize>,
-    /// Whether ranks have whole experts instead of columns of each.
-    pub whole_experts: bool,
-    pub cache_type: CacheType,
-    pub context_tokens: usize,
-    pub sequences_max: usize,
+    pub options: SplitOptions,
+    pub split: Split,
     pub threads: usize,
     pub cpus: Vec<usize>,
 }
@@ -96,10 +90,11 @@ impl RankOptions {
     /// # Errors
     /// The stages do not make up the ranks and layers.
     pub(crate) fn layout(&self, layers: usize) -> Result<Layout, EngineError> {
-        let sizes = self.stages.iter().map(|stage| (stage.ranks, stage.layers));
+        let sizes = self.split.stages.iter().map(|stage| (stage.ranks, stage.layers));
         let sizes: Vec<_> = sizes.collect();
-        let layout = Layout::new(&self.shares, &sizes, layers).map_err(model::ModelError::from)?;
-        Ok(layout.with_whole_experts(self.whole_experts))
+        let layout =
+            Layout::new(&self.split.shares, &sizes, layers).map_err(model::ModelError::from)?;
+        Ok(layout.with_whole_experts(self.split.whole_experts))
     }
 }
 
@@ -117,15 +112,15 @@ impl Rank {
         let layers = Config::read(source.directory())?.layers;
         let layout = options.layout(layers)?;
         let route = Route::new(&layout, options.rank);
-        let pages_per_slot = options.context_tokens.div_ceil(PAGE_POSITIONS);
+        let pages_per_slot = options.split.context_tokens.div_ceil(PAGE_POSITIONS);
         let rows_max = if route.stages > 1 { STAGED_ROWS_MAX } else { ROWS_MAX };
-        let rows_max = rows_max.min(options.context_tokens).max(options.sequences_max);
+        let rows_max = rows_max.min(options.split.context_tokens).max(options.split.sequences_max);
         let capacity = Capacity {
             rows_max,
-            outputs_max: options.sequences_max,
-            kv_pages: pages_per_slot * options.sequences_max,
-            context_tokens: options.context_tokens,
-            cache_kind: cache_kind(options.cache_type),
+            outputs_max: options.split.sequences_max,
+            kv_pages: pages_per_slot * options.split.sequences_max,
+            context_tokens: options.split.context_tokens,
+            cache_kind: cache_kind(options.options.cache_type),
         };
         let model = Model::load(&mut backend, &source, &layout, options.rank, capacity, progress)?;
         let config = model.config();
@@ -134,12 +129,12 @@ impl Rank {
             _ => None,
         };
         let page = |slot: usize, page: usize| (slot * pages_per_slot + page) as u32;
-        let tables = (0..options.sequences_max)
+        let tables = (0..options.split.sequences_max)
             .map(|slot| (0..pages_per_slot).map(|at| page(slot, at)).collect())
             .collect();
         let limits = Limits {
-            slots: options.sequences_max,
-            context_tokens: options.context_tokens,
+            slots: options.split.sequences_max,
+            context_tokens: options.split.context_tokens,
             rows_max,
             width: config.width,
         };

@@ -107,7 +107,11 @@ impl<'a> Worker<'a> {
             next = match order.command {
                 WorkerCommand::Connect { epoch, endpoints, ring } => {
                     let peers = ring.then(|| {
-                        ring_peers(self.spec.shares.len(), &self.spec.stages, self.spec.rank)
+                        ring_peers(
+                            self.spec.split.shares.len(),
+                            &self.spec.split.stages,
+                            self.spec.rank,
+                        )
                     });
                     let meeting = self.meeting(epoch, endpoints, peers);
                     match self.epoch(&meeting, order.abort.clone(), orders) {
@@ -150,8 +154,7 @@ impl<'a> Worker<'a> {
             endpoints,
             peers,
             secret: self.spec.secret.0,
-            transport: self.spec.transport,
-            wire_type: self.spec.wire_type,
+            options: self.spec.spec.options.clone(),
             latency: Duration::from_micros(self.spec.link_latency_us),
             is_pinned: !self.spec.cpus.is_empty(),
             message_bytes_max: self.rank.message_bytes_max(),
@@ -252,12 +255,8 @@ fn open_source(model: &ModelSource) -> Result<Arc<dyn Source>, EngineError> {
 fn load(spec: &WorkerSpec, source: Arc<dyn Source>, events: &Events) -> Result<Rank, EngineError> {
     let options = RankOptions {
         rank: spec.rank,
-        shares: spec.shares.clone(),
-        stages: spec.stages.clone(),
-        whole_experts: spec.whole_experts,
-        cache_type: spec.cache_type,
-        context_tokens: spec.context_tokens,
-        sequences_max: spec.sequences_max,
+        options: spec.spec.options.clone(),
+        split: spec.split.clone(),
         threads: spec.threads,
         cpus: spec.cpus.clone(),
     };

@@ -10,7 +10,9 @@ use std::time::Duration;
 use engine::{Local, LocalOptions};
 use gguf::{File, Source};
 use model::Config;
-use protocol::{CacheType, Generate, Sampling, StageSize, Transport, WireType};
+use protocol::{
+    CacheType, Generate, Sampling, Split, SplitOptions, StageSize, Transport, WireType,
+};
 use serde::Deserialize;
 
 /// Largest logit error against the reference, as a fraction of the logits' spread.
@@ -125,8 +127,10 @@ fn start_staged(
     transport: Transport,
     threads: usize,
 ) -> Local {
-    let options = options(name, shares, stages);
-    start_with(name, &LocalOptions { whole_experts, transport, threads, ..options })
+    let mut options = options(name, shares, stages);
+    options.options.transport = transport;
+    options.split.whole_experts = whole_experts;
+    start_with(name, &LocalOptions { threads, ..options })
 }
 
 fn start_with(name: &str, options: &LocalOptions) -> Local {
@@ -141,17 +145,17 @@ fn options(name: &str, shares: &[u32], stages: &[usize]) -> LocalOptions {
     let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
     let stages = stages.iter().enumerate().map(size).collect();
     LocalOptions {
-        shares: shares.to_vec(),
-        stages,
-        whole_experts: false,
-        cache_type: CacheType::Auto,
-        wire_type: WireType::F32,
-        transport: Transport::Auto,
+        options: SplitOptions::default(),
+        split: Split {
+            shares: shares.to_vec(),
+            stages,
+            whole_experts: false,
+            context_tokens: CONTEXT_TOKENS,
+            sequences_max: SEQUENCES_MAX,
+        },
         ring: false,
         link_latency: Duration::ZERO,
         threads: 1,
-        context_tokens: CONTEXT_TOKENS,
-        sequences_max: SEQUENCES_MAX,
     }
 }
 
@@ -278,7 +282,8 @@ fn a_ring_of_ranks_that_do_not_all_link_gives_the_bits_of_one_node() {
         for (shares, stages) in splits {
             for transport in [Transport::Shm, Transport::Tcp] {
                 let options = options(name, shares, stages);
-                let along_ring = LocalOptions { ring: true, transport, ..options };
+                let mut along_ring = LocalOptions { ring: true, ..options };
+                along_ring.options.transport = transport;
                 let mut ring = start_with(name, &along_ring);
                 for prompt in &prompts {
                     let (found, expected) =
@@ -394,8 +399,9 @@ fn a_quantised_cache_is_near_an_exact_one_and_gives_the_same_bits_on_every_split
     for name in FLOAT_MODELS.iter().chain(QUANTISED_MODELS) {
         let prompts = prompts(name);
         let run_all = |cache_type, threads, (shares, stages): (&[u32], &[usize])| {
-            let options = options(name, shares, stages);
-            let mut local = start_with(name, &LocalOptions { cache_type, threads, ..options });
+            let mut options = LocalOptions { threads, ..options(name, shares, stages) };
+            options.options.cache_type = cache_type;
+            let mut local = start_with(name, &options);
             let runs = prompts.iter().map(|prompt| run(&mut local, &prompt.ids, 12));
             runs.collect::<Vec<_>>()
         };
@@ -431,7 +437,8 @@ fn quantised_sums_are_near_exact_ones_and_repeat_to_the_bit() {
     for name in FLOAT_MODELS.iter().chain(QUANTISED_MODELS) {
         let prompts = prompts(name);
         let run_all = |wire_type, transport, (shares, stages): (&[u32], &[usize])| {
-            let options = LocalOptions { wire_type, transport, ..options(name, shares, stages) };
+            let wanted = SplitOptions { wire_type, transport, ..SplitOptions::default() };
+            let options = LocalOptions { options: wanted, ..options(name, shares, stages) };
             let mut local = start_with(name, &options);
             let runs = prompts.iter().map(|prompt| run(&mut local, &prompt.ids, 12));
             runs.collect::<Vec<_>>()

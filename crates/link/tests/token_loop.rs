@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use engine::{Local, LocalOptions};
 use gguf::File;
-use protocol::{CacheType, Generate, Sampling, StageSize, Transport, WireType};
+use protocol::{Generate, Sampling, Split, SplitOptions, StageSize, Transport, WireType};
 
 use counting::of_all_threads;
 
@@ -22,7 +22,7 @@ const TOKENS: usize = 8;
 const COUNTS_MAX: usize = 20;
 
 /// How a model is split.
-struct Split {
+struct Case {
     shares: &'static [u32],
     /// Ranks of each stage; empty for one stage.
     stages: &'static [usize],
@@ -32,7 +32,7 @@ struct Split {
     threads: usize,
 }
 
-const ONE: Split = Split {
+const ONE: Case = Case {
     shares: &[1],
     stages: &[],
     transport: Transport::Shm,
@@ -42,17 +42,17 @@ const ONE: Split = Split {
 };
 const TCP: Transport = Transport::Tcp;
 
-const SPLITS: [Split; 10] = [
+const SPLITS: [Case; 10] = [
     ONE,
-    Split { threads: 2, ..ONE },
-    Split { shares: &[2, 1], ..ONE },
-    Split { shares: &[2, 1], transport: TCP, ..ONE },
-    Split { shares: &[1, 1], transport: TCP, wire_type: WireType::Q8, ..ONE },
-    Split { shares: &[1, 1, 1], transport: TCP, ..ONE },
-    Split { shares: &[1, 1], stages: &[1, 1], ..ONE },
-    Split { shares: &[1, 1], stages: &[1, 1], transport: TCP, ..ONE },
-    Split { shares: &[1, 1, 1], stages: &[2, 1], transport: TCP, ..ONE },
-    Split { shares: &[1; 4], transport: TCP, ring: true, ..ONE },
+    Case { threads: 2, ..ONE },
+    Case { shares: &[2, 1], ..ONE },
+    Case { shares: &[2, 1], transport: TCP, ..ONE },
+    Case { shares: &[1, 1], transport: TCP, wire_type: WireType::Q8, ..ONE },
+    Case { shares: &[1, 1, 1], transport: TCP, ..ONE },
+    Case { shares: &[1, 1], stages: &[1, 1], ..ONE },
+    Case { shares: &[1, 1], stages: &[1, 1], transport: TCP, ..ONE },
+    Case { shares: &[1, 1, 1], stages: &[2, 1], transport: TCP, ..ONE },
+    Case { shares: &[1; 4], transport: TCP, ring: true, ..ONE },
 ];
 
 #[test]
@@ -119,24 +119,28 @@ fn first_until<T>(mut act: impl FnMut() -> T, is_good: impl Fn(&T) -> bool) -> V
 }
 
 /// `layers`: of the model, which are dealt out over the stages.
-fn start(name: &str, split: &Split, layers: usize) -> Local {
+fn start(name: &str, split: &Case, layers: usize) -> Local {
     let path = format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
     let cut = |at: usize| layers * at / split.stages.len();
     let stages = split.stages.iter().enumerate();
     let stages =
         stages.map(|(at, ranks)| StageSize { ranks: *ranks, layers: cut(at + 1) - cut(at) });
     let options = LocalOptions {
-        shares: split.shares.to_vec(),
-        stages: stages.collect(),
-        whole_experts: false,
-        cache_type: CacheType::Auto,
-        wire_type: split.wire_type,
-        transport: split.transport,
+        options: SplitOptions {
+            wire_type: split.wire_type,
+            transport: split.transport,
+            ..SplitOptions::default()
+        },
+        split: Split {
+            shares: split.shares.to_vec(),
+            stages: stages.collect(),
+            whole_experts: false,
+            context_tokens: 256,
+            sequences_max: 2,
+        },
         ring: split.ring,
         link_latency: Duration::ZERO,
         threads: split.threads,
-        context_tokens: 256,
-        sequences_max: 2,
     };
     Local::start(Arc::new(File::open(path).unwrap()), &options).unwrap()
 }

@@ -1,6 +1,6 @@
 //! Which split gives one request's tokens fastest, from what was measured of nodes and links.
 
-use protocol::{StageSize, Strategy};
+use protocol::{SplitOptions, StageSize, Strategy};
 
 use crate::cost::{Costs, Shape};
 use crate::plan::stages;
@@ -32,8 +32,8 @@ pub(crate) struct Way {
 }
 
 /// Whether the plan may choose the strategy.
-pub(crate) fn is_free(options: &Options) -> bool {
-    let Options { strategy, stages, stage_layers, .. } = options;
+pub(crate) fn is_free(options: &Options<'_>) -> bool {
+    let SplitOptions { strategy, stages, stage_layers, .. } = &options.spec.options;
     *strategy == Strategy::Auto && stages.is_none() && stage_layers.is_none()
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn ways(
     model: &Model,
     nodes: &[Node],
     shares: &[u32],
-    options: &Options,
+    options: &Options<'_>,
 ) -> Result<Vec<Way>, Error> {
     let way = |strategy| {
         let stages = stages(model, shares, strategy, options)?;
@@ -50,7 +50,7 @@ pub(crate) fn ways(
         Ok(Way { stages, tokens_per_sec })
     };
     if !is_free(options) || nodes.len() == 1 {
-        return Ok(vec![way(options.strategy)?]);
+        return Ok(vec![way(options.spec.options.strategy)?]);
     }
     let mut ways = vec![way(Strategy::Tensor)?];
     // A model may have too few layers for stages, or a node no share; then tensors it is.
@@ -162,7 +162,8 @@ fn name(way: &Way) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cache, Plan, Weights, plan};
+    use crate::{Cache, Plan, Weights};
+    use protocol::InstanceSpec;
 
     /// Llama-3.2-1B in Q4_0: 16 layers, and a head in Q6_K.
     fn model() -> Model {
@@ -192,12 +193,18 @@ mod tests {
         (0..count).map(node).collect()
     }
 
+    fn plan(model: &Model, nodes: &[Node], strategy: Strategy, ring: bool) -> Result<Plan, Error> {
+        let options = SplitOptions { strategy, ..SplitOptions::default() };
+        let spec = InstanceSpec { options, ..InstanceSpec::default() };
+        crate::plan(model, nodes, &Options { spec: &spec, ring })
+    }
+
     fn planned(nodes: &[Node]) -> Plan {
-        plan(&model(), nodes, &Options::default()).unwrap()
+        plan(&model(), nodes, Strategy::Auto, false).unwrap()
     }
 
     fn stages_of(plan: &Plan) -> Vec<usize> {
-        plan.stages.iter().map(|stage| stage.ranks).collect()
+        plan.split.stages.iter().map(|stage| stage.ranks).collect()
     }
 
     #[test]
@@ -223,15 +230,14 @@ mod tests {
         for (message_us, ring, expected) in
             [(3.0, true, vec![]), (150.0, false, vec![]), (150.0, true, vec![1, 1, 1, 1])]
         {
-            let options = Options { ring, ..Options::default() };
-            let plan = plan(&model(), &nodes(4, message_us), &options).unwrap();
+            let plan = plan(&model(), &nodes(4, message_us), Strategy::Auto, ring).unwrap();
             assert_eq!(stages_of(&plan), expected, "{message_us} us: {:?}", plan.why);
         }
     }
 
     #[test]
     fn the_choice_changes_once_between_300_and_1000_us() {
-        let is_tensor = |us: usize| planned(&nodes(2, us as f64)).stages.is_empty();
+        let is_tensor = |us: usize| planned(&nodes(2, us as f64)).split.stages.is_empty();
         let choices: Vec<bool> = (300..=1000).step_by(10).map(is_tensor).collect();
         assert!(choices[0] && !choices[choices.len() - 1]);
         assert_eq!(choices.windows(2).filter(|pair| pair[0] != pair[1]).count(), 1);
@@ -253,9 +259,8 @@ mod tests {
 
     #[test]
     fn a_wish_is_followed_and_what_was_not_measured_is_not_guessed() {
-        let options = Options { strategy: Strategy::Tensor, ..Options::default() };
-        let forced = plan(&model(), &nodes(2, 3000.0), &options).unwrap();
-        assert!(forced.stages.is_empty());
+        let forced = plan(&model(), &nodes(2, 3000.0), Strategy::Tensor, false).unwrap();
+        assert!(forced.split.stages.is_empty());
         assert!(forced.why.join(" ").contains("tensor over 2 nodes, as was asked: predicted"));
         let unknown: [fn(&mut Node); 2] =
             [|node| node.link = None, |node| node.read_bytes_per_sec = None];
@@ -263,7 +268,7 @@ mod tests {
             let mut nodes = nodes(3, 3000.0);
             forget(&mut nodes[2]);
             let plan = planned(&nodes);
-            assert!(plan.stages.is_empty());
+            assert!(plan.split.stages.is_empty());
             assert!(plan.why.join(" ").contains("was not measured"), "{:?}", plan.why);
         }
     }
@@ -271,12 +276,12 @@ mod tests {
     #[test]
     fn nodes_that_read_slowly_bear_slower_links() {
         let mut nodes = nodes(2, 700.0);
-        assert!(!planned(&nodes).stages.is_empty());
+        assert!(!planned(&nodes).split.stages.is_empty());
         nodes[1].read_bytes_per_sec = Some(5e9);
         // Half of a token takes 14 ms on the first and 76 ms on the second: tensors wait for it.
-        assert!(!planned(&nodes).stages.is_empty());
+        assert!(!planned(&nodes).split.stages.is_empty());
         nodes[0].read_bytes_per_sec = Some(5e9);
-        assert!(planned(&nodes).stages.is_empty());
+        assert!(planned(&nodes).split.stages.is_empty());
     }
 
     #[test]
@@ -286,19 +291,19 @@ mod tests {
         let bytes = 12 << 30;
         let model = Model { weight_bytes: bytes, read_bytes: bytes, weights, ..model() };
         let mut nodes = nodes(2, 1e6);
-        let chosen = |nodes: &[Node]| plan(&model, nodes, &Options::default()).unwrap();
+        let chosen = |nodes: &[Node]| plan(&model, nodes, Strategy::Auto, false).unwrap();
         assert_eq!(stages_of(&chosen(&nodes)), [1, 1]);
         nodes.iter_mut().for_each(|node| node.memory_free_bytes = 7 << 30);
         let tight = chosen(&nodes);
-        assert!(tight.stages.is_empty() && tight.why.join(" ").contains("; pipeline "));
+        assert!(tight.split.stages.is_empty() && tight.why.join(" ").contains("; pipeline "));
         nodes.iter_mut().for_each(|node| node.memory_free_bytes = 1 << 30);
-        assert!(plan(&model, &nodes, &Options::default()).is_err());
+        assert!(plan(&model, &nodes, Strategy::Auto, false).is_err());
     }
 
     #[test]
     fn experts_that_rest_are_not_read() {
         let sparse = Model { read_bytes: model().read_bytes / 10, ..model() };
-        let plan = plan(&sparse, &nodes(2, 100.0), &Options::default()).unwrap();
+        let plan = plan(&sparse, &nodes(2, 100.0), Strategy::Auto, false).unwrap();
         assert_eq!(stages_of(&plan), [1, 1], "{:?}", plan.why);
     }
 }

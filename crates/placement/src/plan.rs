@@ -1,4 +1,4 @@
-use protocol::{CacheType, ExpertSplit, StageSize, Strategy};
+use protocol::{ExpertSplit, InstanceSpec, Split, StageSize, Strategy};
 
 use crate::Model;
 use crate::choose::{Link, Way, is_free, reason, ways};
@@ -24,21 +24,10 @@ pub struct Node {
     pub link: Option<Link>,
 }
 
-/// What the person asked for; `None` leaves it to the plan.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Options {
-    pub nodes: Option<usize>,
-    /// The share of each rank, rank 0 first, in any unit.
-    pub shares: Option<Vec<u32>>,
-    pub strategy: Strategy,
-    /// The ranks of each stage of a pipeline or hybrid.
-    pub stages: Option<Vec<usize>>,
-    /// The layers of each stage.
-    pub stage_layers: Option<Vec<usize>>,
-    pub experts: ExpertSplit,
-    pub cache_type: CacheType,
-    pub context_tokens: Option<usize>,
-    pub sequences_max: Option<usize>,
+/// What was asked for, and what is known of the cluster beside its nodes.
+#[derive(Debug, Clone)]
+pub struct Options<'a> {
+    pub spec: &'a InstanceSpec,
     /// Whether not every two nodes can link, so that sums of four and more go round a ring.
     pub ring: bool,
 }
@@ -47,12 +36,7 @@ pub struct Options {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub ranks: Vec<PlannedRank>,
-    /// None for one stage of all.
-    pub stages: Vec<StageSize>,
-    /// Whether ranks have whole experts instead of columns of each.
-    pub whole_experts: bool,
-    pub context_tokens: usize,
-    pub sequences_max: usize,
+    pub split: Split,
     /// The reasons, for a person to read.
     pub why: Vec<String>,
 }
@@ -114,16 +98,16 @@ pub enum Error {
 ///
 /// # Errors
 /// What was asked for cannot be had; the error says what is missing, in numbers.
-pub fn plan(model: &Model, nodes: &[Node], options: &Options) -> Result<Plan, Error> {
+pub fn plan(model: &Model, nodes: &[Node], options: &Options<'_>) -> Result<Plan, Error> {
     let count = node_count(model, nodes, options)?;
     let chosen = &nodes[..count];
     let shares = shares(chosen, options)?;
     let context_tokens = context(model, options)?;
-    let sequences_max = options.sequences_max.unwrap_or(SEQUENCES_DEFAULT).max(1);
+    let sequences_max = options.spec.sequences_max.unwrap_or(SEQUENCES_DEFAULT).max(1);
 
     let kv_bytes = model
         .cache
-        .bytes_per_token(options.cache_type)
+        .bytes_per_token(options.spec.options.cache_type)
         .saturating_mul(context_tokens as u64)
         .saturating_mul(sequences_max as u64);
     let mut ways = ways(model, chosen, &shares, options)?;
@@ -146,13 +130,14 @@ pub fn plan(model: &Model, nodes: &[Node], options: &Options) -> Result<Plan, Er
         true => format!("whole experts to each node: {experts} of them, of {parts} parts each"),
         false => format!("columns of every expert to each node, which can be cut in {parts}"),
     }));
-    Ok(Plan { ranks, stages, whole_experts, context_tokens, sequences_max, why })
+    let split = Split { shares, stages, whole_experts, context_tokens, sequences_max };
+    Ok(Plan { ranks, split, why })
 }
 
-fn node_count(model: &Model, nodes: &[Node], options: &Options) -> Result<usize, Error> {
+fn node_count(model: &Model, nodes: &[Node], options: &Options<'_>) -> Result<usize, Error> {
     let live = nodes.len();
-    let by_shares = options.shares.as_ref().map(Vec::len);
-    let asked = options.nodes.or(by_shares).unwrap_or(live.min(model.ranks_max));
+    let by_shares = options.spec.options.shares.as_ref().map(Vec::len);
+    let asked = options.spec.nodes.or(by_shares).unwrap_or(live.min(model.ranks_max));
     if asked == 0 || asked > model.ranks_max {
         return Err(Error::TooManyRanks { asked, max: model.ranks_max });
     }
@@ -165,11 +150,11 @@ fn node_count(model: &Model, nodes: &[Node], options: &Options) -> Result<usize,
     }
 }
 
-fn shares(nodes: &[Node], options: &Options) -> Result<Vec<u32>, Error> {
-    let shares = options
-        .shares
-        .clone()
-        .unwrap_or_else(|| nodes.iter().map(|node| node.threads.clamp(1, 1024) as u32).collect());
+fn shares(nodes: &[Node], options: &Options<'_>) -> Result<Vec<u32>, Error> {
+    let shares =
+        options.spec.options.shares.clone().unwrap_or_else(|| {
+            nodes.iter().map(|node| node.threads.clamp(1, 1024) as u32).collect()
+        });
     let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
     if total == 0 || total > i32::MAX as u64 {
         return Err(Error::NoShares { shares });
@@ -208,10 +193,10 @@ pub(crate) fn stages(
     model: &Model,
     shares: &[u32],
     strategy: Strategy,
-    options: &Options,
+    options: &Options<'_>,
 ) -> Result<Vec<StageSize>, Error> {
     let ranks = shares.len();
-    let by_ranks = match (&options.stages, strategy) {
+    let by_ranks = match (&options.spec.options.stages, strategy) {
         (Some(stages), _) => stages.clone(),
         (None, Strategy::Pipeline) => vec![1; ranks],
         (None, Strategy::Hybrid) => (0..ranks).step_by(2).map(|at| 2.min(ranks - at)).collect(),
@@ -221,7 +206,7 @@ pub(crate) fn stages(
         return Err(Error::Stages { by_ranks, ranks });
     }
     let (stages, layers) = (by_ranks.len(), model.weights.layers.len());
-    if stages == 1 && options.stage_layers.is_none() {
+    if stages == 1 && options.spec.options.stage_layers.is_none() {
         return Ok(Vec::new());
     }
     if stages > layers {
@@ -239,7 +224,7 @@ pub(crate) fn stages(
     if by_share.contains(&0) {
         return Err(Error::NoShares { shares: shares.to_vec() });
     }
-    let counts = match &options.stage_layers {
+    let counts = match &options.spec.options.stage_layers {
         Some(counts) => counts.clone(),
         None => model.weights.cut(&by_share, shares[0]),
     };
@@ -253,9 +238,9 @@ pub(crate) fn stages(
 /// By the model alone, unless it was asked for: the choice decides the order of sums, and results
 /// must not depend on the number of nodes. Columns give all nodes the same work, so whole experts
 /// are for those that cannot be cut for more than a few nodes.
-fn whole_experts(model: &Model, options: &Options) -> bool {
+fn whole_experts(model: &Model, options: &Options<'_>) -> bool {
     const PARTS_FEW: usize = 3;
-    match (options.experts, model.experts) {
+    match (options.spec.options.experts, model.experts) {
         (_, None) | (ExpertSplit::Columns, _) => false,
         (ExpertSplit::Whole, Some(_)) => true,
         (ExpertSplit::Auto, Some((experts, parts))) => parts <= PARTS_FEW && experts > parts,
@@ -302,9 +287,9 @@ fn memory_parts(model: &Model, kv_bytes: u64, shares: &[u32], stages: &[StageSiz
     parts
 }
 
-fn context(model: &Model, options: &Options) -> Result<usize, Error> {
+fn context(model: &Model, options: &Options<'_>) -> Result<usize, Error> {
     let max = model.context_tokens_max;
-    match options.context_tokens {
+    match options.spec.context_tokens {
         Some(asked) if asked == 0 || asked > max => Err(Error::Context { asked, max }),
         Some(asked) => Ok(asked),
         None => Ok(CONTEXT_TOKENS_DEFAULT.min(max)),
@@ -316,9 +301,9 @@ fn explain(
     kv_bytes: u64,
     ranks: &[PlannedRank],
     stages: &[StageSize],
-    options: &Options,
+    options: &Options<'_>,
 ) -> Vec<String> {
-    let by = match (&options.shares, ranks.len()) {
+    let by = match (&options.spec.options.shares, ranks.len()) {
         (Some(_), _) => "the shares that were asked for",
         (None, 1) => "one node, so no split",
         (None, _) => "shares in proportion to the threads that each node offers",
@@ -345,6 +330,7 @@ fn gib(bytes: u64) -> String {
 mod tests {
     use super::*;
     use crate::{Cache, Weights};
+    use protocol::SplitOptions;
 
     const GIB: u64 = 1 << 30;
 
@@ -361,6 +347,26 @@ mod tests {
         }
     }
 
+    fn spec() -> InstanceSpec {
+        InstanceSpec::default()
+    }
+
+    fn options() -> SplitOptions {
+        SplitOptions::default()
+    }
+
+    fn split(options: SplitOptions) -> InstanceSpec {
+        InstanceSpec { options, ..spec() }
+    }
+
+    fn shares(shares: &[u32]) -> SplitOptions {
+        SplitOptions { shares: Some(shares.to_vec()), ..options() }
+    }
+
+    fn plan(model: &Model, nodes: &[Node], spec: &InstanceSpec) -> Result<Plan, Error> {
+        super::plan(model, nodes, &Options { spec, ring: false })
+    }
+
     fn nodes(memory_gib: &[u64]) -> Vec<Node> {
         let node = |(id, gib): (usize, &u64)| Node {
             id,
@@ -374,7 +380,7 @@ mod tests {
 
     #[test]
     fn shares_follow_threads_and_memory_adds_up() {
-        let plan = plan(&model(), &nodes(&[64, 64]), &Options::default()).unwrap();
+        let plan = plan(&model(), &nodes(&[64, 64]), &spec()).unwrap();
         let shares: Vec<u32> = plan.ranks.iter().map(|rank| rank.share).collect();
         assert_eq!(shares, [4, 8]);
         let bytes: u64 = plan.ranks.iter().map(|rank| rank.memory_bytes).sum();
@@ -385,51 +391,58 @@ mod tests {
 
     #[test]
     fn what_cannot_be_had_is_refused_with_numbers() {
-        type Case = (Vec<u64>, Options, &'static str);
-        let options = Options::default;
+        type Case = (Vec<u64>, InstanceSpec, &'static str);
         let cases: Vec<Case> = vec![
             (
                 vec![8],
-                options(),
+                spec(),
                 "node 0 would need 44.12 GiB for its share of 4 in 4 and has 8.00 GiB free",
             ),
-            (vec![64], Options { nodes: Some(2), ..options() }, "2 nodes were asked for, but 1"),
-            (vec![64], Options { nodes: Some(0), ..options() }, "1 to 16 nodes, not 0"),
-            (vec![64; 17], Options { nodes: Some(17), ..options() }, "1 to 16 nodes, not 17"),
+            (vec![64], InstanceSpec { nodes: Some(2), ..spec() }, "2 nodes were asked for, but 1"),
+            (vec![64], InstanceSpec { nodes: Some(0), ..spec() }, "1 to 16 nodes, not 0"),
+            (vec![64; 17], InstanceSpec { nodes: Some(17), ..spec() }, "1 to 16 nodes, not 17"),
             (
                 vec![64; 2],
-                Options { nodes: Some(2), shares: Some(vec![1]), ..options() },
+                InstanceSpec { nodes: Some(2), options: shares(&[1]), ..spec() },
                 "1 shares were given for 2 nodes",
             ),
-            (vec![64; 2], Options { shares: Some(vec![0, 0]), ..options() }, "are no split"),
+            (vec![64; 2], split(shares(&[0, 0])), "are no split"),
             (
                 vec![64],
-                Options { context_tokens: Some(200_000), ..options() },
+                InstanceSpec { context_tokens: Some(200_000), ..spec() },
                 "trained for 131072",
             ),
             (
                 vec![64; 3],
-                Options { strategy: Strategy::Hybrid, stages: Some(vec![2, 2]), ..options() },
+                split(SplitOptions {
+                    strategy: Strategy::Hybrid,
+                    stages: Some(vec![2, 2]),
+                    ..options()
+                }),
                 "[2, 2] ranks do not make up 3 ranks",
             ),
             (
                 vec![64; 2],
-                Options { stages: Some(vec![1, 1]), stage_layers: Some(vec![36, 0]), ..options() },
+                split(SplitOptions {
+                    stages: Some(vec![1, 1]),
+                    stage_layers: Some(vec![36, 0]),
+                    ..options()
+                }),
                 "[36, 0] layers do not make up 36 layers in 2 stages",
             ),
-            (vec![64], Options { context_tokens: Some(0), ..options() }, "context of 0 tokens"),
+            (vec![64], InstanceSpec { context_tokens: Some(0), ..spec() }, "context of 0 tokens"),
         ];
-        for (memory, options, expected) in cases {
-            let error = plan(&model(), &nodes(&memory), &options).unwrap_err().to_string();
+        for (memory, spec, expected) in cases {
+            let error = plan(&model(), &nodes(&memory), &spec).unwrap_err().to_string();
             assert!(error.contains(expected), "{error:?} should contain {expected:?}");
         }
     }
 
     #[test]
     fn a_split_fits_where_one_node_does_not() {
-        assert!(plan(&model(), &nodes(&[32]), &Options::default()).is_err());
-        let options = Options { shares: Some(vec![1, 1]), ..Options::default() };
-        assert!(plan(&model(), &nodes(&[32, 32]), &options).is_ok());
+        assert!(plan(&model(), &nodes(&[32]), &spec()).is_err());
+        let spec = split(shares(&[1, 1]));
+        assert!(plan(&model(), &nodes(&[32, 32]), &spec).is_ok());
     }
 
     #[test]
@@ -445,9 +458,9 @@ mod tests {
             (Hybrid, 5, vec![(2, 14), (2, 16), (1, 6)]),
         ] {
             let shares = Some(vec![1; count]);
-            let options = Options { strategy, shares, ..Options::default() };
-            let plan = plan(&model(), &nodes(&vec![64; count]), &options).unwrap();
-            let found: Vec<_> = plan.stages.iter().map(|s| (s.ranks, s.layers)).collect();
+            let spec = split(SplitOptions { strategy, shares, ..options() });
+            let plan = plan(&model(), &nodes(&vec![64; count]), &spec).unwrap();
+            let found: Vec<_> = plan.split.stages.iter().map(|s| (s.ranks, s.layers)).collect();
             assert_eq!(found, expected, "{strategy:?} over {count}");
             let bytes: u64 = plan.ranks.iter().map(|rank| rank.memory_bytes).sum();
             let cache = 8192 * 4 * ((1 << 17) + (1 << 11));
@@ -468,9 +481,9 @@ mod tests {
             (Some((2, 2)), Auto, false),
         ] {
             let model = Model { experts, ..model() };
-            let options = Options { experts: asked, ..Options::default() };
-            let plan = plan(&model, &nodes(&[64]), &options).unwrap();
-            assert_eq!(plan.whole_experts, expected, "{experts:?} {asked:?}");
+            let spec = split(SplitOptions { experts: asked, ..options() });
+            let plan = plan(&model, &nodes(&[64]), &spec).unwrap();
+            assert_eq!(plan.split.whole_experts, expected, "{experts:?} {asked:?}");
         }
     }
 
@@ -486,7 +499,7 @@ mod tests {
             context_tokens_max: usize::MAX,
             ranks_max: 16,
         };
-        let options = Options { context_tokens: Some(usize::MAX), ..Options::default() };
-        assert!(plan(&model, &nodes(&[64]), &options).is_err());
+        let spec = InstanceSpec { context_tokens: Some(usize::MAX), ..spec() };
+        assert!(plan(&model, &nodes(&[64]), &spec).is_err());
     }
 }

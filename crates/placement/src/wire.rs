@@ -8,14 +8,14 @@ impl Plan {
     /// # Errors
     /// Sums are to be coded, and no two nodes of this plan share a layer, so that none travel.
     pub fn check_wire(&self, wire_type: WireType) -> Result<(), Error> {
-        let adds_up = match &self.stages[..] {
+        let adds_up = match &self.split.stages[..] {
             [] => self.ranks.len() > 1,
             stages => stages.iter().any(|stage| stage.ranks > 1),
         };
         if wire_type == WireType::Q8 && !adds_up {
             return Err(Error::NoSums {
                 nodes: self.ranks.len(),
-                stages: self.stages.len().max(1),
+                stages: self.split.stages.len().max(1),
             });
         }
         Ok(())
@@ -26,7 +26,7 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::PlannedRank;
-    use protocol::StageSize;
+    use protocol::{Split, StageSize};
 
     #[test]
     fn only_nodes_that_share_a_layer_have_sums_to_code() {
@@ -35,10 +35,10 @@ mod tests {
         {
             let plan = Plan {
                 ranks: vec![PlannedRank { node: 0, share: 1, memory_bytes: 0 }; ranks],
-                stages: stages.iter().map(|ranks| StageSize { ranks: *ranks, layers: 1 }).collect(),
-                whole_experts: false,
-                context_tokens: 1,
-                sequences_max: 1,
+                split: Split {
+                    stages: stages.iter().map(|&ranks| StageSize { ranks, layers: 1 }).collect(),
+                    ..Split::default()
+                },
                 why: Vec::new(),
             };
             assert_eq!(plan.check_wire(WireType::Q8).is_ok(), has_sums, "{ranks} {stages:?}");

@@ -23,12 +23,14 @@ pub mod frame;
 mod generate;
 mod ring;
 mod secret;
+mod spec;
 mod worker;
 
 pub use generate::{FinishReason, Generate, Generation, RequestId, Sampling, Token};
 pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;
-pub use worker::{
-    CacheType, ExpertSplit, ModelSource, StageSize, Strategy, Transport, WireType, WorkerCommand,
-    WorkerEvent, WorkerSpec,
+pub use spec::{
+    CacheType, ExpertSplit, InstanceSpec, SpecVersion, Split, SplitOptions, StageSize, Strategy,
+    Transport, WireType,
 };
+pub use worker::{ModelSource, WorkerCommand, WorkerEvent, WorkerSpec};

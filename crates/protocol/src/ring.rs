@@ -8,7 +8,7 @@ use crate::StageSize;
 /// stage that it hands its results to; and the last stage and rank 0, which gets the logits. The
 /// lower rank of a pair comes first, and no pair comes twice.
 ///
-/// `stages`: as in [`crate::WorkerSpec`], empty for one stage of all `ranks`.
+/// `stages`: as in [`crate::Split`], empty for one stage of all `ranks`.
 pub fn ring_pairs(ranks: usize, stages: &[StageSize]) -> Vec<(usize, usize)> {
     let mut pairs = Vec::new();
     let mut add = |a: usize, b: usize| {

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Generate, Generation, RequestId, Secret, Token};
+use crate::{Generate, Generation, InstanceSpec, RequestId, Secret, Split, Token};
 
 /// What a daemon tells its worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -90,29 +90,14 @@ pub struct WorkerSpec {
     /// Names the instance on all its nodes.
     pub instance: String,
     pub rank: usize,
-    /// The share of each rank in every layer, in any unit; its length is the number of ranks.
-    pub shares: Vec<u32>,
-    /// How ranks and layers are cut into stages; empty for one stage of all.
-    #[serde(default)]
-    pub stages: Vec<StageSize>,
-    /// Whether ranks have whole experts instead of columns of each.
-    #[serde(default)]
-    pub whole_experts: bool,
-    #[serde(default)]
-    pub cache_type: CacheType,
-    #[serde(default)]
-    pub wire_type: WireType,
+    pub spec: InstanceSpec,
+    pub split: Split,
     pub model: ModelSource,
-    /// Positions that one sequence may have: prompt plus answer.
-    pub context_tokens: usize,
-    /// Sequences that may run at once.
-    pub sequences_max: usize,
     /// Threads that compute, this rank's share of the machine.
     pub threads: usize,
     /// CPUs to pin those threads to, one a thread; empty leaves it to the system.
     #[serde(default)]
     pub cpus: Vec<usize>,
-    pub transport: Transport,
     /// Added to every message of the data plane, microseconds: a slower wire, to measure with.
     #[serde(default)]
     pub link_latency_us: u64,
@@ -124,67 +109,6 @@ pub struct WorkerSpec {
     pub secret: Secret,
 }
 
-/// Consecutive layers, and the consecutive ranks that share them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StageSize {
-    pub ranks: usize,
-    pub layers: usize,
-}
-
-/// How a model is split over ranks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Strategy {
-    /// As is predicted to be fastest for one request; tensor where nothing was measured.
-    #[default]
-    Auto,
-    /// Every layer over all ranks: fastest where links are fast.
-    Tensor,
-    /// A run of layers to each rank: one message a rank and token.
-    Pipeline,
-    /// Pairs of ranks, or as many as are asked for, share a run of layers.
-    Hybrid,
-}
-
-/// How a layer of experts is split over ranks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ExpertSplit {
-    /// By the model's file: columns, unless the experts are too narrow.
-    #[default]
-    Auto,
-    /// Columns of every expert to each rank: all ranks have the same work.
-    Columns,
-    /// Whole experts to each rank: more ranks than an expert has parts.
-    Whole,
-}
-
-/// How keys and values are cached.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CacheType {
-    /// By the model's file: F32 where its weights are floats, else I16.
-    #[default]
-    Auto,
-    /// Integers of 16 bits, and an f32 scale for each key and each value.
-    I16,
-    F16,
-    /// Eight bits each, and a half-precision scale for each 32 of a head.
-    Q8_0,
-    F32,
-}
-
-/// What the sums that ranks exchange are on the wire.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WireType {
-    /// As they are: every split gives the bits of one node.
-    #[default]
-    F32,
-    /// Eight bits each, and a scale for each 32: the same on all ranks, but not those bits.
-    Q8,
-}
-
 /// Where a worker reads its slices of the model from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "from", rename_all = "snake_case")]
@@ -194,16 +118,4 @@ pub enum ModelSource {
     /// A peer's file, through this machine's daemon, which listens on a loopback address and
     /// knows the caller by the token.
     Peer { relay: SocketAddr, token: Secret },
-}
-
-/// How the ranks of an instance reach each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Transport {
-    /// Shared memory on one machine; between machines RDMA where it works, else TCP.
-    #[default]
-    Auto,
-    Shm,
-    Tcp,
-    Rdma,
 }

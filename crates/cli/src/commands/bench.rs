@@ -7,9 +7,10 @@ use backend::CacheKind;
 use engine::Local;
 use gguf::{Directory, File, ReadError, Source, Strided};
 use placement::Plan;
+use protocol::Transport;
 use serde::Serialize;
 
-use crate::args::{BenchModelArgs, BenchOutput, LocalArgs, Transport};
+use crate::args::{BenchModelArgs, BenchOutput, LocalArgs};
 use crate::commands::{dev, query};
 use crate::error::{CliError, Doing};
 
@@ -226,13 +227,13 @@ fn row(
         test: format!("{label}{}{depth}", test.tokens),
         nodes,
         strategy: strategy(plan),
-        transport: match (nodes, args.local.split.transport) {
+        transport: match (nodes, args.local.options.transport) {
             (1, _) => "none",
             (_, Transport::Tcp) => "tcp",
             (_, Transport::Rdma) => "rdma",
             (_, Transport::Auto | Transport::Shm) => "shm",
         },
-        wire_type: args.local.split.wire_type.into(),
+        wire_type: args.local.options.wire_type,
         link_latency_us: args.local.link_latency,
         load: setup.load,
     }
@@ -241,11 +242,11 @@ fn row(
 /// The strategy's name, with the layers and ranks of its stages.
 pub fn strategy(plan: &Plan) -> String {
     let list = |stage: fn(&protocol::StageSize) -> usize| {
-        let numbers = plan.stages.iter().map(|at| stage(at).to_string());
+        let numbers = plan.split.stages.iter().map(|at| stage(at).to_string());
         numbers.collect::<Vec<_>>().join("+")
     };
     let layers = list(|stage| stage.layers);
-    match (plan.ranks.len(), plan.stages.as_slice()) {
+    match (plan.ranks.len(), plan.split.stages.as_slice()) {
         (1, _) => "none".to_owned(),
         (_, []) => "tensor".to_owned(),
         (ranks, stages) if ranks == stages.len() => format!("pipeline {layers}"),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cluster::ServeRequest;
+use protocol::InstanceSpec;
 
 use crate::args::DemoArgs;
 use crate::commands::run::Conversation;
@@ -28,19 +28,10 @@ pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
     // Only the first node gets the file: the others read their slices of it from there.
     let path = cluster.data_dir().path().join("models").join(format!("{MODEL_NAME}.gguf"));
     std::fs::write(&path, MODEL).doing(format!("cannot write {}", path.display()))?;
-    let request = ServeRequest {
+    let request = InstanceSpec {
         model: MODEL_NAME.to_owned(),
         nodes: Some(count),
-        shares: None,
-        strategy: protocol::Strategy::Auto,
-        stages: None,
-        stage_layers: None,
-        experts: protocol::ExpertSplit::Auto,
-        cache_type: protocol::CacheType::Auto,
-        wire_type: protocol::WireType::F32,
-        context_tokens: None,
-        sequences_max: None,
-        transport: protocol::Transport::Auto,
+        ..InstanceSpec::default()
     };
     let model = serve::place(&client, &request)?;
     let split = if count == 1 { "on one node" } else { "tensor-parallel over all of them" };

@@ -7,10 +7,9 @@ use std::time::Duration;
 use engine::{Local, LocalOptions};
 use gguf::{Directory, File, Source};
 use placement::{Link, Node, Options, Plan};
+use protocol::{InstanceSpec, Split, Strategy, Transport};
 
-use crate::args::{
-    DevGenerateArgs, DevLogitsArgs, DevTokenizeArgs, LocalArgs, SplitArgs, Strategy, Transport,
-};
+use crate::args::{DevGenerateArgs, DevLogitsArgs, DevTokenizeArgs, LocalArgs};
 use crate::error::{CliError, Doing};
 use crate::progress;
 
@@ -53,47 +52,33 @@ pub fn start_for(
 ) -> Result<Local, CliError> {
     let (source, _bar) = progress::watch(File::open(model)?);
     let plan = plan(source.directory(), args)?;
-    let wire = plan.check_wire(args.split.wire_type.into());
+    let wire = plan.check_wire(args.options.wire_type);
     wire.map_err(|error| CliError::Usage(error.to_string()))?;
     let [threads] = args.threads[..] else {
         return Err(CliError::Usage("give one number of threads".to_owned()));
     };
     let options = LocalOptions {
-        shares: plan.ranks.iter().map(|rank| rank.share).collect(),
-        stages: plan.stages,
-        whole_experts: plan.whole_experts,
-        cache_type: args.split.cache_type.into(),
-        wire_type: args.split.wire_type.into(),
-        transport: args.split.transport.into(),
+        options: args.options.clone(),
+        split: Split { context_tokens: context, sequences_max, ..plan.split },
         ring: args.ring,
         link_latency: Duration::from_micros(args.link_latency),
         threads,
-        context_tokens: context,
-        sequences_max,
     };
     Ok(Local::start(source, &options)?)
 }
 
 /// Which rank gets what: as a cluster of equal nodes would plan it, whose memory is no limit.
 pub fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, CliError> {
-    let SplitArgs { split, strategy, stages, stage_layers, experts, cache_type, .. } = &args.split;
-    let nodes = match split {
+    let options = &args.options;
+    let nodes = match &options.shares {
         Some(shares) if args.local_nodes == 1 => shares.len(),
         _ => args.local_nodes,
     };
-    let options = Options {
-        nodes: Some(nodes),
-        shares: split.clone(),
-        strategy: (*strategy).into(),
-        stages: stages.clone(),
-        stage_layers: stage_layers.clone(),
-        experts: (*experts).into(),
-        cache_type: (*cache_type).into(),
-        ..Options::default()
-    };
-    let link = local_link(args.split.transport, args.link_latency);
+    let spec =
+        InstanceSpec { nodes: Some(nodes), options: options.clone(), ..InstanceSpec::default() };
+    let link = local_link(options.transport, args.link_latency);
     // What is asked for needs no measurement.
-    let weighs = nodes > 1 && matches!(strategy, Strategy::Auto);
+    let weighs = nodes > 1 && options.strategy == Strategy::Auto;
     let read_bytes_per_sec = weighs.then(|| cluster::read_speed(1));
     let node = |id| Node {
         id,
@@ -103,7 +88,11 @@ pub fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, CliError> {
         link: Some(link),
     };
     let nodes: Vec<Node> = (0..nodes).map(node).collect();
-    let plan = placement::plan(&placement::Model::of(directory)?, &nodes, &options);
+    let plan = placement::plan(
+        &placement::Model::of(directory)?,
+        &nodes,
+        &Options { spec: &spec, ring: false },
+    );
     plan.map_err(|error| CliError::Usage(error.to_string()))
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Read, Write};
 
-use cluster::ServeRequest;
+use cluster::InstanceSpec;
 use serde_json::{Value, json};
 
 use crate::args::RunArgs;
@@ -25,7 +25,7 @@ pub struct Conversation {
 
 pub fn run(args: &RunArgs) -> Result<(), CliError> {
     let interrupt = Interrupt::install()?;
-    let request = serve::request(&args.model, &args.place, None);
+    let request = serve::request(&args.model, &args.spec, None);
     // The nodes that were started for this run alone end with it.
     let (client, _local) = find_or_start(args)?;
     let model = match served(&client, &request)? {
@@ -50,8 +50,8 @@ fn find_or_start(args: &RunArgs) -> Result<(Client, Option<LocalCluster>), CliEr
     match Client::find(&DataDir::new(args.data_dir.data_dir.clone())) {
         Ok(client) => Ok((client, None)),
         Err(CliError::NoNode { .. }) => {
-            let by_split = args.place.split.split.as_ref().map(Vec::len);
-            let count = args.place.nodes.or(by_split).unwrap_or(1);
+            let by_split = args.spec.options.shares.as_ref().map(Vec::len);
+            let count = args.spec.nodes.or(by_split).unwrap_or(1);
             let local = LocalCluster::start(count, any_api_address())?;
             Ok((local.client()?, Some(local)))
         }
@@ -60,7 +60,7 @@ fn find_or_start(args: &RunArgs) -> Result<(Client, Option<LocalCluster>), CliEr
 }
 
 /// The name of the model if the cluster serves it already.
-fn served(client: &Client, request: &ServeRequest) -> Result<Option<String>, CliError> {
+fn served(client: &Client, request: &InstanceSpec) -> Result<Option<String>, CliError> {
     let stem = std::path::Path::new(&request.model).file_stem().unwrap_or_default();
     let wanted = stem.to_string_lossy();
     let instances = client.status()?.instances;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use cluster::ServeRequest;
+use protocol::InstanceSpec;
 
-use crate::args::{PlaceArgs, ServeArgs};
+use crate::args::ServeArgs;
 use crate::client::Client;
 use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
@@ -14,7 +14,7 @@ use crate::progress::ProgressLine;
 pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
     let client = Client::find(&DataDir::new(args.query.data_dir.data_dir.clone()))?;
     for model in &args.models {
-        let request = request(model, &args.place, args.parallel);
+        let request = request(model, &args.spec, args.parallel);
         let ready = place(&client, &request)?;
         if args.query.json {
             print_json(&serde_json::json!({ "model": ready, "api": client.api }))?;
@@ -26,28 +26,15 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
 }
 
 /// What a node is asked for. Paths are made absolute: the node has another working directory.
-pub fn request(model: &str, place: &PlaceArgs, parallel: Option<usize>) -> ServeRequest {
+pub fn request(model: &str, spec: &InstanceSpec, parallel: Option<usize>) -> InstanceSpec {
     let absolute = Path::new(model).is_file().then(|| std::fs::canonicalize(model).ok()).flatten();
     let model = absolute.map_or(model.to_owned(), |path| path.to_string_lossy().into_owned());
-    ServeRequest {
-        model,
-        nodes: place.nodes,
-        shares: place.split.split.clone(),
-        strategy: place.split.strategy.into(),
-        stages: place.split.stages.clone(),
-        stage_layers: place.split.stage_layers.clone(),
-        experts: place.split.experts.into(),
-        cache_type: place.split.cache_type.into(),
-        wire_type: place.split.wire_type.into(),
-        context_tokens: place.ctx,
-        sequences_max: parallel,
-        transport: place.split.transport.into(),
-    }
+    InstanceSpec { model, sequences_max: parallel, ..spec.clone() }
 }
 
 /// Places a model, showing the progress of loading and why it is split as it is; returns the name
 /// to ask for it by.
-pub fn place(client: &Client, request: &ServeRequest) -> Result<String, CliError> {
+pub fn place(client: &Client, request: &InstanceSpec) -> Result<String, CliError> {
     let bar = ProgressLine::new();
     let ready = client.serve(request, |progress| {
         bar.show(&progress.status, progress.done_bytes, progress.total_bytes);

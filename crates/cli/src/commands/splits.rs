@@ -8,12 +8,12 @@ use clap::Args;
 use engine::Local;
 use gguf::{File, Source};
 use placement::{Costs, Plan, Shape};
-use protocol::{Generate, Sampling, StageSize};
+use protocol::{
+    CacheType, Generate, Sampling, SplitOptions, StageSize, Strategy, Transport, WireType,
+};
 use serde::Serialize;
 
-use crate::args::{
-    BenchOutput, CacheType, ExpertSplit, LocalArgs, SplitArgs, Strategy, Transport, WireType,
-};
+use crate::args::{BenchOutput, LocalArgs};
 use crate::commands::bench::statistics;
 use crate::commands::{dev, query};
 use crate::error::CliError;
@@ -127,15 +127,13 @@ fn local_args(
     let shares_layers = nodes > 1 && strategy != Strategy::Pipeline;
     LocalArgs {
         local_nodes: nodes,
-        split: SplitArgs {
-            split: None,
+        options: SplitOptions {
             strategy,
-            stages: None,
             stage_layers,
-            experts: ExpertSplit::Auto,
             cache_type: args.cache_type,
             wire_type: if shares_layers { args.wire_type } else { WireType::F32 },
             transport: args.transport,
+            ..SplitOptions::default()
         },
         link_latency,
         ring: false,
@@ -205,7 +203,7 @@ fn predict(
         head: model.weights.head as f64 / (model.weights.head + layers).max(1) as f64,
     };
     let single = [StageSize { ranks: plan.ranks.len(), layers: shape.layers }];
-    let (stages, rows) = match plan.stages.as_slice() {
+    let (stages, rows) = match plan.split.stages.as_slice() {
         [] => (&single[..], ROWS),
         stages => (stages, STAGED_ROWS),
     };

@@ -33,7 +33,7 @@ use crate::net::{Connection, DialError, Net};
 use crate::wire::{JoinAnswer, Message};
 use crate::worker::WorkerNews;
 use crate::{
-    ClusterStatus, GenerateEvent, GenerateRequest, Joined, NodeConfig, NodeId, Result, ServeRequest,
+    ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Joined, NodeConfig, NodeId, Result,
 };
 
 pub(crate) use listening::listen;
@@ -63,7 +63,7 @@ pub(crate) type Events = mpsc::UnboundedReceiver<GenerateEvent>;
 
 /// A serve request with everything that had to be read from disk for it.
 pub(crate) struct Prepared {
-    pub request: ServeRequest,
+    pub spec: InstanceSpec,
     pub found: ModelFile,
     pub file: Arc<ServedFile>,
     pub model: placement::Model,

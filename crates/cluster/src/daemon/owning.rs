@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gguf::Directory;
-use protocol::{Secret, Strategy, Transport, WorkerCommand};
+use protocol::{InstanceSpec, Secret, Split, SplitOptions, Strategy, Transport, WorkerCommand};
 use store::Digest;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -38,22 +38,10 @@ impl Daemon {
     pub(super) fn serve(&mut self, prepared: Prepared) -> Result<String> {
         let model = prepared.found.name.clone();
         self.clear_name(&model)?;
-        let request = &prepared.request;
-        let options = placement::Options {
-            nodes: request.nodes,
-            shares: request.shares.clone(),
-            strategy: request.strategy,
-            stages: request.stages.clone(),
-            stage_layers: request.stage_layers.clone(),
-            experts: request.experts,
-            cache_type: request.cache_type,
-            context_tokens: request.context_tokens,
-            sequences_max: request.sequences_max,
-            ring: false,
-        };
-        let candidates = self.candidates(None, request.transport);
-        let plan = plan(&prepared.model, &candidates, &options).map_err(Error::Unusable)?;
-        plan.check_wire(request.wire_type).map_err(|why| Error::Unusable(why.to_string()))?;
+        let spec = &prepared.spec;
+        let candidates = self.candidates(None, spec.options.transport);
+        let plan = plan(&prepared.model, &candidates, spec, false).map_err(Error::Unusable)?;
+        plan.check_wire(spec.options.wire_type).map_err(|why| Error::Unusable(why.to_string()))?;
         let id = format!("i-{:08x}", u32::from_le_bytes(crate::identity::random()));
         info!(instance = id, model, ranks = plan.ranks.len(), why = ?plan.why, "placed");
 
@@ -64,16 +52,11 @@ impl Daemon {
             owner: self.net.id(),
             digest: prepared.found.digest,
             model_bytes: prepared.found.bytes,
-            context_tokens: plan.context_tokens,
-            sequences_max: plan.sequences_max,
-            transport: request.transport,
-            whole_experts: plan.whole_experts,
-            cache_type: request.cache_type,
-            wire_type: request.wire_type,
+            spec: spec.clone(),
             secret: Secret(crate::identity::random()),
             first_worker: self.instances_made << WORKERS_BITS,
         };
-        let mut machine = Instance::new(fixed, ranks(&plan, &candidates), plan.stages, self.now());
+        let mut machine = Instance::new(fixed, ranks(&plan, &candidates), plan.split, self.now());
         let effects = machine.take_effects();
         let owned = Owned { machine, prepared, sinks: HashMap::new(), why: plan.why };
         self.owned.insert(id.clone(), owned);
@@ -231,27 +214,22 @@ impl Daemon {
         self.dirty = true;
         let now = self.now();
         let Some(owned) = self.owned.get(id) else { return Vec::new() };
-        let candidates = self.candidates(Some(id), owned.machine.fixed().transport);
+        let candidates = self.candidates(Some(id), owned.machine.fixed().spec.options.transport);
         let Some(owned) = self.owned.get_mut(id) else { return Vec::new() };
-        let fixed = owned.machine.fixed();
-        let options = placement::Options {
-            nodes: None,
+        let wanted = &owned.machine.fixed().spec;
+        let options = SplitOptions {
             shares: None,
-            strategy: owned.prepared.request.strategy,
             stages: None,
             stage_layers: None,
-            experts: owned.prepared.request.experts,
-            cache_type: owned.prepared.request.cache_type,
-            context_tokens: Some(fixed.context_tokens),
-            sequences_max: Some(fixed.sequences_max),
-            ring: false,
+            ..wanted.options.clone()
         };
-        match plan(&owned.prepared.model, &candidates, &options) {
+        let spec = InstanceSpec { nodes: None, options, ..of_size(wanted, owned.machine.split()) };
+        match plan(&owned.prepared.model, &candidates, &spec, false) {
             Ok(plan) => {
                 warn!(instance = id, ranks = plan.ranks.len(), why = ?plan.why, "placed again");
                 let ranks = ranks(&plan, &candidates);
                 owned.why = plan.why;
-                owned.machine.replace(ranks, plan.stages, now)
+                owned.machine.replace(ranks, plan.split, now)
             }
             Err(why) => {
                 warn!(instance = id, why, "cannot be placed again");
@@ -266,7 +244,7 @@ impl Daemon {
         self.dirty = true;
         let now = self.now();
         let Some(owned) = self.owned.get(id) else { return Vec::new() };
-        let all = self.candidates(Some(id), owned.machine.fixed().transport);
+        let all = self.candidates(Some(id), owned.machine.fixed().spec.options.transport);
         let Some(owned) = self.owned.get_mut(id) else { return Vec::new() };
         let place = |candidate: &Candidate| order.iter().position(|at| at.0 == candidate.node);
         let mut candidates: Vec<_> = all.into_iter().filter(|c| place(c).is_some()).collect();
@@ -274,32 +252,27 @@ impl Daemon {
             return Vec::new();
         }
         candidates.sort_by_key(place);
-        let (fixed, stages) = (owned.machine.fixed(), owned.machine.stages());
-        let asked = &owned.prepared.request;
+        let (wanted, split) = (&owned.machine.fixed().spec, owned.machine.split());
+        let (asked, stages) = (&wanted.options, &split.stages);
         // A ring over all serves tensors and a pipeline alike, so the faster one is chosen anew.
         let is_free = asked.strategy == Strategy::Auto
             && asked.stages.is_none()
             && asked.stage_layers.is_none()
             && stages.iter().all(|stage| stage.ranks == 1);
         let kept = Some(stages).filter(|stages| !is_free && !stages.is_empty());
-        let options = placement::Options {
-            nodes: Some(order.len()),
+        let options = SplitOptions {
             shares: asked.shares.is_some().then(|| order.iter().map(|at| at.1).collect()),
             strategy: if is_free { Strategy::Auto } else { Strategy::Tensor },
             stages: kept.map(|stages| stages.iter().map(|stage| stage.ranks).collect()),
-            stage_layers: asked.stage_layers.clone(),
-            experts: asked.experts,
-            cache_type: asked.cache_type,
-            context_tokens: Some(fixed.context_tokens),
-            sequences_max: Some(fixed.sequences_max),
-            ring: true,
+            ..asked.clone()
         };
-        match plan(&owned.prepared.model, &candidates, &options) {
+        let spec = InstanceSpec { nodes: Some(order.len()), options, ..of_size(wanted, split) };
+        match plan(&owned.prepared.model, &candidates, &spec, true) {
             Ok(plan) => {
                 warn!(instance = id, why = ?plan.why, "placed in the order of a ring");
                 let ranks = ranks(&plan, &candidates);
                 owned.why = plan.why;
-                owned.machine.reorder(ranks, plan.stages, now)
+                owned.machine.reorder(ranks, plan.split, now)
             }
             Err(why) => {
                 warn!(instance = id, why, "cannot be placed in the order of a ring");
@@ -373,10 +346,20 @@ impl Daemon {
     }
 }
 
+/// What is wanted of an instance, with the size that it has.
+fn of_size(wanted: &InstanceSpec, split: &Split) -> InstanceSpec {
+    InstanceSpec {
+        context_tokens: Some(split.context_tokens),
+        sequences_max: Some(split.sequences_max),
+        ..wanted.clone()
+    }
+}
+
 fn plan(
     model: &placement::Model,
     candidates: &[Candidate],
-    options: &placement::Options,
+    spec: &InstanceSpec,
+    ring: bool,
 ) -> std::result::Result<placement::Plan, String> {
     let node = |(id, candidate): (usize, &Candidate)| placement::Node {
         id,
@@ -386,7 +369,8 @@ fn plan(
         link: candidate.link,
     };
     let nodes: Vec<placement::Node> = candidates.iter().enumerate().map(node).collect();
-    placement::plan(model, &nodes, options).map_err(|error| match &error {
+    placement::plan(model, &nodes, &placement::Options { spec, ring }).map_err(|error| match &error
+    {
         // Placement knows nodes by number; a person knows them by name.
         placement::Error::Memory { node, .. } => {
             let (number, name) = (format!("node {node} "), &candidates[*node].name);
@@ -399,7 +383,7 @@ fn plan(
 fn ranks(plan: &placement::Plan, candidates: &[Candidate]) -> Vec<Rank> {
     let rank = |planned: &placement::PlannedRank| {
         let Candidate { node, name, path, .. } = &candidates[planned.node];
-        Rank::new(*node, name.clone(), planned.share, planned.memory_bytes, *path)
+        Rank::new(*node, name.clone(), planned.memory_bytes, *path)
     };
     plan.ranks.iter().map(rank).collect()
 }

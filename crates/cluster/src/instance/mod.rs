@@ -26,10 +26,7 @@ mod tests;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use protocol::{
-    CacheType, Generate, RequestId, Secret, StageSize, Transport, WireType, WorkerCommand,
-    WorkerEvent,
-};
+use protocol::{Generate, InstanceSpec, RequestId, Secret, Split, WorkerCommand, WorkerEvent};
 use store::Digest;
 
 use crate::wire::{WorkerId, WorkerOrder};
@@ -105,12 +102,7 @@ pub(crate) struct Fixed {
     pub owner: NodeId,
     pub digest: Digest,
     pub model_bytes: u64,
-    pub context_tokens: usize,
-    pub sequences_max: usize,
-    pub transport: Transport,
-    pub whole_experts: bool,
-    pub cache_type: CacheType,
-    pub wire_type: WireType,
+    pub spec: InstanceSpec,
     pub secret: Secret,
     /// The first worker number; the numbers of two instances never meet.
     pub first_worker: WorkerId,
@@ -120,8 +112,7 @@ pub(crate) struct Fixed {
 pub(crate) struct Instance {
     fixed: Fixed,
     ranks: Vec<Rank>,
-    /// How they are cut into stages; none for one of all.
-    stages: Vec<StageSize>,
+    split: Split,
     phase: Phase,
     /// Which of its nodes can link.
     graph: ring::Graph,
@@ -165,18 +156,13 @@ struct Doomed {
 
 impl Instance {
     /// An instance whose workers are about to be spawned.
-    pub(crate) fn new(
-        fixed: Fixed,
-        ranks: Vec<Rank>,
-        stages: Vec<StageSize>,
-        now: Duration,
-    ) -> Self {
+    pub(crate) fn new(fixed: Fixed, ranks: Vec<Rank>, split: Split, now: Duration) -> Self {
         let mut instance = Self {
-            requests: Requests::new(fixed.sequences_max),
+            requests: Requests::new(split.sequences_max),
             next_worker: fixed.first_worker,
             fixed,
             ranks,
-            stages,
+            split,
             phase: Phase::Gathering,
             graph: ring::Graph::default(),
             epoch: 0,
@@ -215,7 +201,7 @@ impl Instance {
     /// # Errors
     /// It can never run, too many wait already, or the instance has failed.
     pub(crate) fn submit(&mut self, request: GenerateRequest, now: Duration) -> Result<RequestId> {
-        let (asked, limit) = (request.prompt.len(), self.fixed.context_tokens);
+        let (asked, limit) = (request.prompt.len(), self.split.context_tokens);
         if asked == 0 {
             return Err(Error::Unusable("the prompt is empty".to_owned()));
         }
@@ -254,25 +240,15 @@ impl Instance {
     }
 
     /// Starts over on other nodes.
-    pub(crate) fn replace(
-        &mut self,
-        ranks: Vec<Rank>,
-        stages: Vec<StageSize>,
-        now: Duration,
-    ) -> Vec<Effect> {
+    pub(crate) fn replace(&mut self, ranks: Vec<Rank>, split: Split, now: Duration) -> Vec<Effect> {
         self.graph = ring::Graph::default();
-        self.reorder(ranks, stages, now)
+        self.reorder(ranks, split, now)
     }
 
     /// Starts over on the same nodes in another order.
-    pub(crate) fn reorder(
-        &mut self,
-        ranks: Vec<Rank>,
-        stages: Vec<StageSize>,
-        now: Duration,
-    ) -> Vec<Effect> {
+    pub(crate) fn reorder(&mut self, ranks: Vec<Rank>, split: Split, now: Duration) -> Vec<Effect> {
         self.end_workers();
-        (self.ranks, self.stages) = (ranks, stages);
+        (self.ranks, self.split) = (ranks, split);
         self.phase = Phase::Gathering;
         self.advance(now);
         std::mem::take(&mut self.effects)
@@ -295,8 +271,8 @@ impl Instance {
         std::mem::take(&mut self.effects)
     }
 
-    pub(crate) fn stages(&self) -> &[StageSize] {
-        &self.stages
+    pub(crate) fn split(&self) -> &Split {
+        &self.split
     }
 
     pub(crate) fn fixed(&self) -> &Fixed {
@@ -334,15 +310,21 @@ impl Instance {
         let fixed = &self.fixed;
         let workers = || self.ranks.iter().filter_map(|rank| rank.worker.as_ref());
         let ring = self.ring_notes();
+        let share = |at: usize| self.split.shares[at];
         InstanceStatus {
             id: fixed.id.clone(),
             model: fixed.model.clone(),
             owner: fixed.owner,
             state,
             epoch: self.epoch,
-            context_tokens: fixed.context_tokens,
-            transport: fixed.transport,
-            ranks: self.ranks.iter().enumerate().map(|(at, rank)| rank.status(at)).collect(),
+            context_tokens: self.split.context_tokens,
+            transport: fixed.spec.options.transport,
+            ranks: self
+                .ranks
+                .iter()
+                .enumerate()
+                .map(|(at, rank)| rank.status(at, share(at)))
+                .collect(),
             requests_running: self.requests.running(),
             last_decode_tokens_per_sec: self.last_decode_tokens_per_sec,
             placement: Vec::new(),
@@ -417,17 +399,11 @@ impl Instance {
         let order = WorkerOrder {
             instance: fixed.id.clone(),
             rank: at,
-            shares: self.ranks.iter().map(|rank| rank.share).collect(),
-            stages: self.stages.clone(),
-            whole_experts: fixed.whole_experts,
-            cache_type: fixed.cache_type,
-            wire_type: fixed.wire_type,
+            spec: fixed.spec.clone(),
+            split: self.split.clone(),
             digest: fixed.digest,
             model_bytes: fixed.model_bytes,
             memory_bytes: rank.memory_bytes,
-            context_tokens: fixed.context_tokens,
-            sequences_max: fixed.sequences_max,
-            transport: fixed.transport,
             bind,
             secret: fixed.secret.clone(),
         };
@@ -487,7 +463,7 @@ impl Instance {
 
     fn waiting_reason(&self) -> String {
         match (&self.phase, &self.trouble) {
-            (Phase::Ready, _) => format!("all {} sequences are busy", self.fixed.sequences_max),
+            (Phase::Ready, _) => format!("all {} sequences are busy", self.split.sequences_max),
             (_, Some(trouble)) => format!("recovering: {trouble}"),
             (_, None) => rank::progress(&self.ranks),
         }

@@ -24,12 +24,11 @@ impl Path {
         Self { ours: IpAddr::V4(Ipv4Addr::LOCALHOST), theirs: IpAddr::V4(Ipv4Addr::LOCALHOST) };
 }
 
-/// One rank: a share of the model on a node, and the worker that holds it.
+/// One rank: a node, and the worker there that holds its share of the model.
 #[derive(Debug)]
 pub(crate) struct Rank {
     pub node: NodeId,
     pub node_name: String,
-    pub share: u32,
     pub memory_bytes: u64,
     pub(super) worker: Option<Worker>,
     path: Path,
@@ -73,17 +72,10 @@ pub(super) enum Verdict {
 }
 
 impl Rank {
-    pub(crate) fn new(
-        node: NodeId,
-        node_name: String,
-        share: u32,
-        memory_bytes: u64,
-        path: Path,
-    ) -> Self {
+    pub(crate) fn new(node: NodeId, node_name: String, memory_bytes: u64, path: Path) -> Self {
         Self {
             node,
             node_name,
-            share,
             memory_bytes,
             worker: None,
             path,
@@ -163,14 +155,14 @@ impl Rank {
         self.is_node_up() && self.worker.as_ref().is_some_and(silent)
     }
 
-    pub(super) fn status(&self, rank: usize) -> RankStatus {
+    pub(super) fn status(&self, rank: usize, share: u32) -> RankStatus {
         let of = |value: fn(&Worker) -> u64| self.worker.as_ref().map_or(0, value);
         RankStatus {
             rank,
             node: self.node,
             node_name: self.node_name.clone(),
             pid: self.worker.as_ref().and_then(|worker| worker.pid),
-            share: self.share,
+            share,
             loaded_bytes: of(|worker| worker.loaded_bytes),
             total_bytes: of(|worker| worker.total_bytes),
             kv_bytes: of(|worker| worker.kv_bytes),

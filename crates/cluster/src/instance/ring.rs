@@ -123,7 +123,7 @@ impl Instance {
         if !order.is_sorted() {
             // The ranks as they are need not try again.
             self.link_at = now + SUSPICION_WAIT;
-            let place = |at: &usize| (self.ranks[*at].node, self.ranks[*at].share);
+            let place = |at: &usize| (self.ranks[*at].node, self.split.shares[*at]);
             self.effects.push(Effect::Reorder(order.iter().map(place).collect()));
         }
     }
@@ -133,7 +133,7 @@ impl Instance {
     fn find_order(&self) -> Option<Vec<usize>> {
         let node = |at: usize| self.ranks[at].node;
         let can_link = |a: usize, b: usize| !self.graph.are_apart(node(a), node(b));
-        find_order(self.ranks.len(), &ring_pairs(self.ranks.len(), &self.stages), can_link)
+        find_order(self.ranks.len(), &ring_pairs(self.ranks.len(), &self.split.stages), can_link)
     }
 
     /// Which pairs have no link, and what that led to, for a person to read.
@@ -200,7 +200,7 @@ fn find_order(
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{brief, fixed, linked, load, ms, ranks_of, says};
+    use super::super::tests::{brief, fixed, linked, load, ms, ranks_of, says, split};
     use super::*;
     use crate::InstanceState;
     use protocol::{WorkerCommand, WorkerEvent};
@@ -208,7 +208,7 @@ mod tests {
     /// Four nodes whose workers have loaded and begin to link; worker `n + 1` is on node `n`.
     fn linking() -> Instance {
         let ranks = ranks_of(&["a", "b", "c", "d"]);
-        let mut instance = Instance::new(fixed(), ranks, Vec::new(), ms(0));
+        let mut instance = Instance::new(fixed(), ranks, split(4), ms(0));
         for worker in 1..=4 {
             load(&mut instance, worker, 1);
         }
@@ -244,7 +244,7 @@ mod tests {
         assert!(reason.contains("nodes b and c have no link: refused to 3"), "{reason}");
         assert!(reason.contains("in the order a, b, d, c"), "{reason}");
 
-        instance.reorder(ranks_of(&["a", "b", "d", "c"]), Vec::new(), ms(11_000));
+        instance.reorder(ranks_of(&["a", "b", "d", "c"]), split(4), ms(11_000));
         assert_eq!(names(&instance), ["a", "b", "d", "c"]);
         let mut connects = Vec::new();
         for worker in 5..=8 {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use fastrand::Rng;
 
-use super::tests::{done, fixed, request};
+use super::tests::{done, fixed, request, split};
 use super::*;
 
 const NODES: usize = 3;
@@ -55,7 +55,7 @@ fn id(node: usize) -> NodeId {
 }
 
 fn rank(node: usize) -> Rank {
-    Rank::new(id(node), format!("n{node}"), 1, 10, Path::LOOPBACK)
+    Rank::new(id(node), format!("n{node}"), 10, Path::LOOPBACK)
 }
 
 impl World {
@@ -63,7 +63,7 @@ impl World {
         let mut random = Rng::with_seed(seed);
         let needs_two = random.u64(..2) == 0;
         let machine =
-            Instance::new(fixed(), (0..NODES).map(rank).collect(), Vec::new(), Duration::ZERO);
+            Instance::new(fixed(), (0..NODES).map(rank).collect(), split(NODES), Duration::ZERO);
         let hosts = (0..NODES).map(|_| Host { up: true, ..Host::default() }).collect();
         let mut world = Self {
             seed,
@@ -170,7 +170,8 @@ impl World {
         if self.needs_two && up.len() < 2 {
             self.machine.give_up("two nodes are needed")
         } else {
-            self.machine.replace(up.into_iter().map(rank).collect(), Vec::new(), now)
+            let split = split(up.len());
+            self.machine.replace(up.into_iter().map(rank).collect(), split, now)
         }
     }
 

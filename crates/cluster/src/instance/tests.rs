@@ -19,15 +19,15 @@ pub(super) fn fixed() -> Fixed {
         owner: A,
         digest: Digest([0; 32]),
         model_bytes: 1,
-        context_tokens: 100,
-        sequences_max: 2,
-        transport: Transport::Auto,
-        whole_experts: false,
-        cache_type: protocol::CacheType::Auto,
-        wire_type: protocol::WireType::F32,
+        spec: InstanceSpec::default(),
         secret: Secret([0; 32]),
         first_worker: 0,
     }
+}
+
+/// Equal shares of one stage.
+pub(super) fn split(ranks: usize) -> Split {
+    Split { shares: vec![1; ranks], context_tokens: 100, sequences_max: 2, ..Split::default() }
 }
 
 pub(super) fn request() -> GenerateRequest {
@@ -50,20 +50,15 @@ pub(super) fn done(request: RequestId) -> WorkerEvent {
 pub(super) fn ranks_of(names: &[&str]) -> Vec<Rank> {
     let rank = |name: &&str| {
         let node = NodeId([name.as_bytes()[0]; 32]);
-        Rank::new(node, name.to_string(), 1, 10, PATH)
+        Rank::new(node, name.to_string(), 10, PATH)
     };
     names.iter().map(rank).collect()
 }
 
 /// Rank 0 on node a, rank 1 on node b, as workers 1 and 2.
 fn instance() -> Instance {
-    let rank = |node, name: &str, path| Rank::new(node, name.to_owned(), 1, 10, path);
-    Instance::new(
-        fixed(),
-        vec![rank(A, "a", Path::LOOPBACK), rank(B, "b", PATH)],
-        Vec::new(),
-        ms(0),
-    )
+    let rank = |node, name: &str, path| Rank::new(node, name.to_owned(), 10, path);
+    Instance::new(fixed(), vec![rank(A, "a", Path::LOOPBACK), rank(B, "b", PATH)], split(2), ms(0))
 }
 
 pub(super) fn says(
@@ -229,8 +224,8 @@ fn a_lost_node_is_waited_for_then_done_without() {
     instance.step(down(), ms(6000));
     assert_eq!(brief(&instance.step(Input::Tick, ms(15_900))), "");
     assert_eq!(brief(&instance.step(Input::Tick, ms(16_000))), "replan");
-    let alone = vec![Rank::new(A, "a".to_owned(), 1, 20, Path::LOOPBACK)];
-    assert_eq!(brief(&instance.replace(alone, Vec::new(), ms(16_000))), "end1 end2 spawn3");
+    let alone = vec![Rank::new(A, "a".to_owned(), 20, Path::LOOPBACK)];
+    assert_eq!(brief(&instance.replace(alone, split(1), ms(16_000))), "end1 end2 spawn3");
     assert_eq!(brief(&load(&mut instance, 3, 16_001)), "connect3@3");
 }
 

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use cluster::{Error, FinishReason, GenerateEvent, InstanceState, NodeConfig, ServeRequest};
+use cluster::{Error, FinishReason, GenerateEvent, InstanceSpec, InstanceState, NodeConfig};
 
 use crate::support::{
     Elsewhere, Ended, Home, LOOPBACK, MINUTE, TIMEOUT, ask, cluster, collect, instance, is_alive,
@@ -202,7 +202,7 @@ pub async fn nodes_without_a_link_answer_round_a_ring() {
         homes.push(home);
     }
     let a = &homes[0].node;
-    let request = ServeRequest { nodes: Some(4), ..serve(&model(homes[0].dir.path(), "counter")) };
+    let request = InstanceSpec { nodes: Some(4), ..serve(&model(homes[0].dir.path(), "counter")) };
     let id = a.serve(request).await.unwrap();
     a.wait_ready(&id).await.unwrap();
     ask(a, &id, 5).await;

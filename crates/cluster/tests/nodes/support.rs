@@ -6,8 +6,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, GenerateEvent, GenerateRequest, GenerateStream, InstanceStatus, Node,
-    NodeConfig, NodeState, ServeRequest,
+    ClusterStatus, GenerateEvent, GenerateRequest, GenerateStream, InstanceSpec, InstanceStatus,
+    Node, NodeConfig, NodeState,
 };
 use gguf::{TensorType, Value, Writer};
 use tempfile::TempDir;
@@ -149,20 +149,12 @@ pub fn model(dir: &Path, name: &str) -> PathBuf {
     path
 }
 
-pub fn serve(path: &Path) -> ServeRequest {
-    ServeRequest {
+pub fn serve(path: &Path) -> InstanceSpec {
+    InstanceSpec {
         model: path.display().to_string(),
-        nodes: None,
-        shares: None,
-        strategy: protocol::Strategy::Auto,
-        stages: None,
-        stage_layers: None,
-        experts: protocol::ExpertSplit::Auto,
-        cache_type: protocol::CacheType::Auto,
-        wire_type: protocol::WireType::F32,
         context_tokens: Some(1024),
         sequences_max: Some(2),
-        transport: protocol::Transport::Auto,
+        ..InstanceSpec::default()
     }
 }
 

@@ -100,8 +100,8 @@ fn load(spec: &WorkerSpec) {
     };
     let tensors = directory.tensors();
     let total: u64 = tensors.iter().map(|tensor| tensor.range.end - tensor.range.start).sum();
-    let shares: u32 = spec.shares.iter().sum();
-    let mine = total * u64::from(spec.shares[spec.rank]) / u64::from(shares);
+    let shares: u32 = spec.split.shares.iter().sum();
+    let mine = total * u64::from(spec.split.shares[spec.rank]) / u64::from(shares);
     say(&WorkerEvent::Loading { done_bytes: mine / 2, total_bytes: mine });
     say(&WorkerEvent::Loaded { weight_bytes: mine, kv_bytes: 1 << 20, load_us: 1000 });
 }
@@ -170,7 +170,7 @@ impl Worker {
         self.epoch = epoch;
         let (ranks, own) = (endpoints.len(), self.spec.rank);
         self.peers = match ring {
-            true => ring_peers(ranks, &self.spec.stages, own),
+            true => ring_peers(ranks, &self.spec.split.stages, own),
             false => (0..ranks).filter(|rank| *rank != own).collect(),
         };
         let name = own as u64 + if self.is_shy { SHY } else { 0 };

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use cluster::{ClusterStatus, InstanceState, ServeRequest};
+use cluster::{ClusterStatus, InstanceSpec, InstanceState};
 use futures_util::{Stream, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -25,7 +25,7 @@ const REPEAT_EVERY: Duration = Duration::from_secs(5);
 #[derive(Deserialize)]
 struct ServeBody {
     #[serde(flatten)]
-    request: ServeRequest,
+    request: InstanceSpec,
     /// Report until it is ready.
     wait: Option<bool>,
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{ClusterStatus, Error, GenerateRequest, Invite, Joined, Node, ServeRequest};
+use cluster::{ClusterStatus, Error, GenerateRequest, InstanceSpec, Invite, Joined, Node};
 
 use super::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
 
@@ -20,7 +20,7 @@ impl Cluster for Node {
         Box::pin(async move { Ok(Node::join(self, code).await?) })
     }
 
-    fn serve(&self, request: ServeRequest) -> BoxFuture<'_, Result<String, Refusal>> {
+    fn serve(&self, request: InstanceSpec) -> BoxFuture<'_, Result<String, Refusal>> {
         Box::pin(async move { Ok(Node::serve(self, request).await?) })
     }
 

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{ClusterStatus, GenerateEvent, GenerateRequest, Invite, Joined, ServeRequest};
+use cluster::{ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Invite, Joined};
 use futures_util::Stream;
 
 /// A boxed future, which keeps [`Cluster`] object-safe.
@@ -29,7 +29,7 @@ pub trait Cluster: Send + Sync + 'static {
     fn join<'a>(&'a self, code: &'a str) -> BoxFuture<'a, Result<Joined, Refusal>>;
 
     /// Places a model and starts its workers; returns the instance's id while it is loading.
-    fn serve(&self, request: ServeRequest) -> BoxFuture<'_, Result<String, Refusal>>;
+    fn serve(&self, request: InstanceSpec) -> BoxFuture<'_, Result<String, Refusal>>;
 
     /// Stops an instance.
     fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>>;

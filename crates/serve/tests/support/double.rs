@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus,
-    Invite, Joined, NodeId, NodeState, NodeStatus, RankStatus, ServeRequest,
+    ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, InstanceSpec, InstanceState,
+    InstanceStatus, Invite, Joined, NodeId, NodeState, NodeStatus, RankStatus,
 };
 use futures_util::stream;
 use protocol::{FinishReason, Transport};
@@ -162,7 +162,7 @@ impl Cluster for Double {
         Box::pin(async move { called.map(|()| joined) })
     }
 
-    fn serve(&self, request: ServeRequest) -> BoxFuture<'_, Result<String, Refusal>> {
+    fn serve(&self, request: InstanceSpec) -> BoxFuture<'_, Result<String, Refusal>> {
         let called = self.call(format!("serve {} {:?}", request.model, request.nodes));
         let id = self.status.lock().unwrap().instances[0].id.clone();
         Box::pin(async move { called.map(|()| id) })

@@ -16,7 +16,9 @@ use clap::{Args, ValueEnum};
 use collective::{Algorithm, CollectiveError, Wire};
 use link::{Encryption, Preference};
 
-use crate::args::{BenchOutput, WireType};
+use protocol::WireType;
+
+use crate::args::BenchOutput;
 use crate::commands::query;
 use crate::error::CliError;
 

@@ -1,0 +1,244 @@
+//! One description of an instance: what is wanted of it, and what was decided.
+
+use serde::{Deserialize, Serialize};
+
+/// What is wanted of an instance. Absent fields are left to the plan.
+///
+/// Nodes tell it to each other and keep it, so it may be older or newer than the program that reads
+/// it: missing fields have defaults, unknown ones are ignored, and a new version number refuses
+/// readers that would do something else than what is meant. As JSON it is flat.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+pub struct InstanceSpec {
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub version: SpecVersion,
+    /// A path to a GGUF file on the node that owns the instance, or the name of a file in its
+    /// store.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub model: String,
+    /// Nodes to split the model over [default: all that are live]
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub nodes: Option<usize>,
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub options: SplitOptions,
+    /// Most tokens of one conversation [default: 8192 or the model's own limit]
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(long = "ctx", value_name = "TOKENS"))]
+    pub context_tokens: Option<usize>,
+    /// Sequences that may run at once.
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub sequences_max: Option<usize>,
+}
+
+/// How a model is split over ranks, be they nodes or threads of one process, and what all of them
+/// share.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+pub struct SplitOptions {
+    /// The share of each node, such as 3,2,1 [default: by the threads they offer]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long = "split", value_name = "SHARES", value_delimiter = ',')
+    )]
+    pub shares: Option<Vec<u32>>,
+    /// How to split the model
+    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
+    pub strategy: Strategy,
+    /// The nodes of each stage of a pipeline or hybrid, such as 2,2 [default: 1 or 2 each]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NODES", value_delimiter = ','))]
+    pub stages: Option<Vec<usize>>,
+    /// The layers of each stage, such as 10,6 [default: by weight and share]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "LAYERS", value_delimiter = ','))]
+    pub stage_layers: Option<Vec<usize>>,
+    /// How to split layers of experts; the choice changes the last bits of a result
+    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
+    pub experts: ExpertSplit,
+    /// How keys and values are cached
+    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
+    pub cache_type: CacheType,
+    /// What the sums that nodes exchange are on the wire
+    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
+    pub wire_type: WireType,
+    /// How the nodes exchange activations
+    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
+    pub transport: Transport,
+}
+
+/// The version of an [`InstanceSpec`]. Reading one that is newer than this program is an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "u32", try_from = "u32")]
+pub struct SpecVersion(u32);
+
+impl SpecVersion {
+    /// Counts changes that a program which ignores them would get wrong.
+    pub const CURRENT: Self = Self(1);
+}
+
+impl Default for SpecVersion {
+    fn default() -> Self {
+        Self::CURRENT
+    }
+}
+
+impl From<SpecVersion> for u32 {
+    fn from(version: SpecVersion) -> Self {
+        version.0
+    }
+}
+
+impl TryFrom<u32> for SpecVersion {
+    type Error = String;
+
+    fn try_from(version: u32) -> Result<Self, String> {
+        let known = Self::CURRENT.0;
+        if version <= known {
+            return Ok(Self(version));
+        }
+        Err(format!(
+            "the description of the instance has version {version}, and this program reads \
+             versions up to {known}. Update sinew on this node"
+        ))
+    }
+}
+
+/// What was decided about an instance: how it is cut, and how large it may get.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Split {
+    /// The share of each rank in every layer, in any unit; its length is the number of ranks.
+    pub shares: Vec<u32>,
+    /// How ranks and layers are cut into stages; empty for one stage of all.
+    #[serde(default)]
+    pub stages: Vec<StageSize>,
+    /// Whether ranks have whole experts instead of columns of each.
+    #[serde(default)]
+    pub whole_experts: bool,
+    /// Positions that one sequence may have: prompt plus answer.
+    pub context_tokens: usize,
+    /// Sequences that may run at once.
+    pub sequences_max: usize,
+}
+
+/// Consecutive layers, and the consecutive ranks that share them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageSize {
+    pub ranks: usize,
+    pub layers: usize,
+}
+
+/// How a model is split over ranks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Strategy {
+    /// As is predicted to be fastest for one request, by what nodes and links were measured to do
+    #[default]
+    Auto,
+    /// Every layer over all nodes
+    Tensor,
+    /// A run of layers to each node
+    Pipeline,
+    /// Groups of nodes share a run of layers
+    Hybrid,
+}
+
+/// How a layer of experts is split over ranks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum ExpertSplit {
+    /// Columns, unless the model's experts are too narrow
+    #[default]
+    Auto,
+    /// Columns of every expert to each node
+    Columns,
+    /// Whole experts to each node
+    Whole,
+}
+
+/// How keys and values are cached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum CacheType {
+    /// F32 if the model's weights are floats, else i16
+    #[default]
+    Auto,
+    /// Integers of 16 bits: the fastest
+    I16,
+    F16,
+    /// Half the memory of f16
+    #[cfg_attr(feature = "clap", value(name = "q8_0"))]
+    Q8_0,
+    F32,
+}
+
+/// What the sums that ranks exchange are on the wire.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum WireType {
+    /// As they are: every split gives the bits of one node
+    #[default]
+    F32,
+    /// Eight bits: 3.6 times fewer bytes, for slow wires. Results are no longer those of one node,
+    /// or of another split, to the last bit: a near tie may fall otherwise
+    Q8,
+}
+
+/// How the ranks of an instance reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Transport {
+    /// Shared memory on one machine; between machines RDMA where it works, else TCP
+    #[default]
+    Auto,
+    Shm,
+    Tcp,
+    /// RDMA, or an error that says why not; see `sinew doctor rdma`
+    Rdma,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_older_and_newer_programs_wrote_is_read() {
+        let least: InstanceSpec = serde_json::from_str(r#"{ "model": "m" }"#).unwrap();
+        assert_eq!(least, InstanceSpec { model: "m".to_owned(), ..InstanceSpec::default() });
+        // As version 1 was first written, and a field that is not known yet.
+        let full = r#"{
+            "version": 1, "model": "m", "nodes": 2, "shares": [3, 1], "strategy": "tensor",
+            "stages": null, "stage_layers": null, "experts": "auto", "cache_type": "q8_0",
+            "wire_type": "q8", "transport": "tcp", "context_tokens": 4096, "sequences_max": null,
+            "of_the_future": { "any": "thing" }
+        }"#;
+        let options = SplitOptions {
+            shares: Some(vec![3, 1]),
+            strategy: Strategy::Tensor,
+            cache_type: CacheType::Q8_0,
+            wire_type: WireType::Q8,
+            transport: Transport::Tcp,
+            ..SplitOptions::default()
+        };
+        let expected =
+            InstanceSpec { nodes: Some(2), options, context_tokens: Some(4096), ..least };
+        assert_eq!(serde_json::from_str::<InstanceSpec>(full).unwrap(), expected);
+        let again = serde_json::to_string(&expected).unwrap();
+        assert_eq!(serde_json::from_str::<InstanceSpec>(&again).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_newer_version_and_a_missing_model_are_refused() {
+        let refused = |json| serde_json::from_str::<InstanceSpec>(json).unwrap_err().to_string();
+        let newer = refused(r#"{ "version": 2, "model": "m" }"#);
+        assert!(newer.contains("has version 2") && newer.contains("up to 1"), "{newer}");
+        assert!(refused("{}").contains("missing field `model`"));
+    }
+}
