@@ -3,8 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use protocol::{InstanceSpec, SplitOptions};
+
+mod bench;
+
+pub use bench::{
+    Algorithm, BenchCommand, BenchModelArgs, BenchNetArgs, BenchOutput, BenchSplitsArgs, Carrier,
+};
 
 /// One AI computer out of the machines you already own.
 #[derive(Debug, Parser)]
@@ -193,16 +199,6 @@ pub struct RunArgs {
     pub prompt: Option<String>,
 }
 
-#[derive(Debug, Subcommand)]
-pub enum BenchCommand {
-    /// Prefill and decode speed of a model, as llama-bench prints it
-    Model(BenchModelArgs),
-    /// Collectives between processes of this machine, as nccl-tests prints them
-    Net(crate::commands::net::BenchNetArgs),
-    /// Ways to split a model, at several link latencies, beside what the cost model says
-    Splits(crate::commands::splits::BenchSplitsArgs),
-}
-
 /// Ranks that run as threads of this process.
 #[derive(Debug, Clone, Args)]
 pub struct LocalArgs {
@@ -220,39 +216,6 @@ pub struct LocalArgs {
     /// Threads of each rank; `bench model` takes several, such as 1,2
     #[arg(short, long, value_delimiter = ',', default_value = "1")]
     pub threads: Vec<usize>,
-}
-
-#[derive(Debug, Args)]
-pub struct BenchModelArgs {
-    #[command(flatten)]
-    pub local: LocalArgs,
-    /// Path of a .gguf file
-    #[arg(short, long)]
-    pub model: PathBuf,
-    /// Tokens of the prompt, one test for each number; 0 leaves this test out
-    #[arg(short = 'p', long, value_delimiter = ',', default_value = "512")]
-    pub n_prompt: Vec<usize>,
-    /// Tokens to generate, one test for each number; 0 leaves this test out
-    #[arg(short = 'n', long, value_delimiter = ',', default_value = "128")]
-    pub n_gen: Vec<usize>,
-    /// Tokens that are in the context before the test; all tests run at each depth
-    #[arg(short = 'd', long, value_delimiter = ',', default_value = "0")]
-    pub n_depth: Vec<usize>,
-    /// Runs of each test, after one that does not count
-    #[arg(short, long, default_value_t = 5)]
-    pub repetitions: usize,
-    /// Read the file once before it is loaded, and say how long that took beside the loading
-    #[arg(long)]
-    pub read: bool,
-    /// How to print the results
-    #[arg(short, long, value_enum, default_value_t = BenchOutput::Md)]
-    pub output: BenchOutput,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum BenchOutput {
-    Md,
-    Json,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,19 +1,15 @@
 //! `sinew bench splits`: the ways to split a model over local nodes, at several delays of their
 //! links, measured beside what the cost model says; so that it shows where one overtakes the other.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::Args;
 use engine::Local;
 use gguf::{File, Source};
 use placement::{Costs, Plan, Shape};
-use protocol::{
-    CacheType, Generate, Sampling, SplitOptions, StageSize, Strategy, Transport, WireType,
-};
+use protocol::{Generate, Sampling, SplitOptions, StageSize, Strategy, WireType};
 use serde::Serialize;
 
-use crate::args::{BenchOutput, LocalArgs};
+use crate::args::{BenchOutput, BenchSplitsArgs, LocalArgs};
 use crate::commands::bench::statistics;
 use crate::commands::{dev, query};
 use crate::error::CliError;
@@ -21,49 +17,6 @@ use crate::error::CliError;
 /// Rows of a step of a prompt, as the engine cuts it.
 const ROWS: usize = 512;
 const STAGED_ROWS: usize = 64;
-
-#[derive(Debug, Args)]
-pub struct BenchSplitsArgs {
-    /// Path of a .gguf file
-    #[arg(short, long)]
-    pub model: PathBuf,
-    /// Ranks to split the model over, of one thread each, all in this process
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    pub local_nodes: usize,
-    /// The splits to compare
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "tensor,pipeline")]
-    pub strategy: Vec<Strategy>,
-    /// The layers of each stage of the pipeline [default: by weight]
-    #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
-    pub stage_layers: Option<Vec<usize>>,
-    /// How keys and values are cached
-    #[arg(long, value_enum, default_value_t = CacheType::Auto)]
-    pub cache_type: CacheType,
-    /// What the sums that ranks exchange are on the wire; stages of one rank exchange none
-    #[arg(long, value_enum, default_value_t = WireType::F32)]
-    pub wire_type: WireType,
-    /// How the ranks exchange activations
-    #[arg(long, value_enum, default_value_t = Transport::Auto)]
-    pub transport: Transport,
-    /// Delays of every message, microseconds
-    #[arg(long, value_name = "US", value_delimiter = ',', default_value = "0,3,50,300,1000")]
-    pub link_latency: Vec<u64>,
-    /// Tokens of the prompt
-    #[arg(short = 'p', long, default_value_t = 512)]
-    pub n_prompt: usize,
-    /// Tokens to generate
-    #[arg(short = 'n', long, default_value_t = 32)]
-    pub n_gen: usize,
-    /// Requests that run together in the last column
-    #[arg(long, default_value_t = 4)]
-    pub parallel: usize,
-    /// Runs of each test, after one that does not count
-    #[arg(short, long, default_value_t = 3)]
-    pub repetitions: usize,
-    /// How to print the results
-    #[arg(short, long, value_enum, default_value_t = BenchOutput::Md)]
-    pub output: BenchOutput,
-}
 
 /// Tokens per second; the predictions are missing where one node is measured.
 #[derive(Debug, Serialize)]

@@ -8,17 +8,14 @@ mod children;
 mod measure;
 mod table;
 
-use std::net::{AddrParseError, IpAddr};
-use std::str::FromStr;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
 use collective::{Algorithm, CollectiveError, Wire};
 use link::{Encryption, Preference};
-
 use protocol::WireType;
 
-use crate::args::BenchOutput;
+use crate::args::{self, BenchNetArgs, BenchOutput, Carrier};
 use crate::commands::query;
 use crate::error::CliError;
 
@@ -27,78 +24,6 @@ use measure::Meeting;
 
 /// The most ranks: the leaves of a sum, of which each needs one.
 const RANKS_MAX: usize = 16;
-
-#[derive(Debug, Clone, Args)]
-pub struct BenchNetArgs {
-    /// Ranks, each a process of this machine
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    local_nodes: usize,
-    /// What carries the messages
-    #[arg(long, value_enum, default_value_t = Carrier::Auto)]
-    transport: Carrier,
-    /// Addresses of a rank, such as 10.0.0.1,10.0.1.1, of which the first that answers is used:
-    /// given once for all or once for each
-    #[arg(long, value_name = "IP,IP", default_value = "127.0.0.1")]
-    addresses: Vec<Addresses>,
-    /// What to start the other ranks with, such as "ip netns exec right"
-    #[arg(long, value_name = "COMMAND")]
-    start_with: Option<String>,
-    /// Delay of every message between ranks, microseconds: a slower wire, to measure with
-    #[arg(long, value_name = "US", default_value_t = 0)]
-    link_latency: u64,
-    /// Leave TCP unencrypted, to see what encryption costs
-    #[arg(long)]
-    plain: bool,
-    /// How sums travel
-    #[arg(long, value_enum, default_value_t = Way::Auto)]
-    algorithm: Way,
-    /// What the sums are on the wire
-    #[arg(long, value_enum, default_value_t = WireType::F32)]
-    wire_type: WireType,
-    /// The smallest size, bytes
-    #[arg(short = 'b', long, value_name = "BYTES", default_value_t = 1 << 10)]
-    min_bytes: usize,
-    /// The largest size, bytes
-    #[arg(short = 'e', long, value_name = "BYTES", default_value_t = 4 << 20)]
-    max_bytes: usize,
-    /// From one size to the next
-    #[arg(short = 'f', long, value_name = "FACTOR", default_value_t = 4)]
-    step_factor: usize,
-    /// How to print the results
-    #[arg(short, long, value_enum, default_value_t = BenchOutput::Md)]
-    output: BenchOutput,
-    /// Be this rank, as the process that measures tells on standard input
-    #[arg(long, hide = true)]
-    as_rank: Option<usize>,
-}
-
-/// The addresses of one rank.
-#[derive(Debug, Clone)]
-struct Addresses(Vec<IpAddr>);
-
-impl FromStr for Addresses {
-    type Err = AddrParseError;
-
-    fn from_str(text: &str) -> Result<Self, AddrParseError> {
-        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Addresses)
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Carrier {
-    Auto,
-    Shm,
-    Tcp,
-    Rdma,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Way {
-    Auto,
-    OneShot,
-    TwoPhase,
-    Ring,
-}
 
 pub fn run(args: &BenchNetArgs) -> Result<(), CliError> {
     check(args)?;
@@ -174,10 +99,10 @@ impl BenchNetArgs {
 
     fn algorithm(&self) -> Algorithm {
         match self.algorithm {
-            Way::Auto => Algorithm::Auto,
-            Way::OneShot => Algorithm::OneShot,
-            Way::TwoPhase => Algorithm::TwoPhase,
-            Way::Ring => Algorithm::Ring,
+            args::Algorithm::Auto => Algorithm::Auto,
+            args::Algorithm::OneShot => Algorithm::OneShot,
+            args::Algorithm::TwoPhase => Algorithm::TwoPhase,
+            args::Algorithm::Ring => Algorithm::Ring,
         }
     }
 }
