@@ -61,14 +61,19 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// What git ignores, by the names of folders.
+const NOT_OURS: &[&str] = &["target", ".git", "corpus", "artifacts", "results", "venv", ".venv"];
+
 /// Every file below `dir` with one of these extensions.
 fn files(dir: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
-        if path.is_dir() && !matches!(name.as_str(), "target" | ".git" | "corpus" | "artifacts") {
-            found.extend(files(&path, extensions));
+        if path.is_dir() {
+            if !NOT_OURS.contains(&name.as_str()) {
+                found.extend(files(&path, extensions));
+            }
         } else if extensions.iter().any(|extension| name.ends_with(extension)) {
             found.push(path);
         }
