@@ -42,11 +42,11 @@ impl ReducePlan {
     }
 
     /// Leaves of the tree.
-    pub fn leaves(&self) -> usize {
+    pub(crate) fn leaves(&self) -> usize {
         self.leaves
     }
 
-    pub fn ranks(&self) -> usize {
+    pub(crate) fn ranks(&self) -> usize {
         self.parts.len()
     }
 

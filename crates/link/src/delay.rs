@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::{Link, LinkError, LinkInfo, Liveness};
 
 /// The longest delay: above it a deadline of seconds would strike first.
-pub const LATENCY_MAX: Duration = Duration::from_millis(100);
+pub(crate) const LATENCY_MAX: Duration = Duration::from_millis(100);
 
 /// Bytes of the stamp at the end of each message.
 const STAMP_BYTES: usize = 8;

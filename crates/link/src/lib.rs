@@ -36,11 +36,11 @@ mod socket;
 mod tcp;
 
 pub use config::{Encryption, MeshConfig, Preference, RANKS_MAX};
-pub use delay::{Delay, LATENCY_MAX};
+pub use delay::Delay;
 pub use error::{LinkError, MeshError, MissingRank};
 pub use host::HostId;
 pub use link::{Link, LinkInfo, MESSAGE_BYTES_MAX, Transport};
-pub use liveness::{HEARTBEAT, Liveness};
+pub use liveness::Liveness;
 pub use mesh::{Listener, Met, connect_mesh};
 pub use secret::Secret;
 pub use shm::unlink_leftovers;

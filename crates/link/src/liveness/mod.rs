@@ -25,7 +25,7 @@ pub(crate) use shm::ShmHeartbeats;
 pub(crate) use tcp::{TcpHeartbeats, TcpKeys};
 
 /// Between two heartbeats: a dozen fit the usual limit of 3 s, so that a lost or late one is no loss.
-pub const HEARTBEAT: Duration = Duration::from_millis(250);
+const HEARTBEAT: Duration = Duration::from_millis(250);
 
 /// A thread that comes this late to its heartbeat did not merely wait for a core.
 const STANDSTILL_MIN_MS: u64 = 1000;
@@ -152,7 +152,7 @@ impl Liveness {
         Liveness { heartbeats, peer }
     }
 
-    /// For how long the peer has sent no heartbeat, in steps of [`HEARTBEAT`]; zero for one that has
+    /// For how long the peer has sent no heartbeat, in steps of 250 ms; zero for one that has
     /// left on purpose. Costs a load.
     pub fn silence(&self) -> Duration {
         Duration::from_millis(self.heartbeats.shared.silence_ms[self.peer].load(Ordering::Relaxed))

@@ -14,7 +14,7 @@ use rustix::io::ioctl_fionbio;
 use super::bank::Piece;
 use super::error::RdmaError;
 use super::ffi::{self, Verbs};
-use super::system::{Registered, failed};
+use super::objects::{Registered, failed};
 use super::verbs::{Completion, Depth, Endpoint, Port, QueuePair, Service};
 
 /// RoCE acknowledges within microseconds. A try is given up after 4.096 us * 2^14 = 67 ms, and the

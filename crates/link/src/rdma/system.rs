@@ -1,8 +1,6 @@
 //! The system's verbs library: `libibverbs` on Linux, `librdma` on macOS.
 //!
-//! Everything is torn down in the order queue pair, completion queue, region, protection domain,
-//! context (each holds a share of the next): Apple's driver takes no other. Queue pairs are in
-//! [`super::queue_pair`].
+//! What it makes is in [`super::objects`], its queue pairs in [`super::queue_pair`].
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
@@ -12,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::bank::Bank;
 use super::error::RdmaError;
 use super::ffi::{self, Verbs};
+use super::objects::{Domain, OpenContext, Registered, failed};
 use super::queue_pair::OpenPair;
 use super::survey::{GidFacts, PortFacts, judge, networks};
 use super::verbs::{Depth, Device, Port, Provider, QueuePair, Region, Service};
@@ -25,17 +24,6 @@ const GIDS_MAX: c_int = 255;
 fn library() -> Result<&'static Verbs, RdmaError> {
     static LIBRARY: OnceLock<Result<Verbs, RdmaError>> = OnceLock::new();
     LIBRARY.get_or_init(Verbs::load).as_ref().map_err(Clone::clone)
-}
-
-/// The error of a call that has just failed.
-pub(super) fn failed(device: &str, call: &'static str, result: c_int) -> RdmaError {
-    // Some calls return the error, others -1 or null and set `errno`.
-    let errno = if result > 0 {
-        result
-    } else {
-        std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
-    };
-    RdmaError::call(device, call, errno)
 }
 
 /// The provider of this machine's devices, each of which it opens at most once.
@@ -116,26 +104,6 @@ impl Provider for System {
     }
 }
 
-/// An open device.
-pub(super) struct OpenContext {
-    pub verbs: &'static Verbs,
-    pub name: String,
-    transport: c_int,
-    pub context: NonNull<ffi::Context>,
-}
-
-// SAFETY: the library's objects may be used from any thread, and from several at once.
-unsafe impl Send for OpenContext {}
-// SAFETY: as above.
-unsafe impl Sync for OpenContext {}
-
-impl Drop for OpenContext {
-    fn drop(&mut self) {
-        // SAFETY: opened once, and everything made from it holds a share of it.
-        unsafe { (self.verbs.close_device)(self.context.as_ptr()) };
-    }
-}
-
 impl OpenContext {
     fn ports(&self) -> Vec<PortFacts> {
         let mut ports = Vec::new();
@@ -181,25 +149,6 @@ fn gid_kind(device: &str, port: u8, index: u8) -> Option<String> {
     Some(std::fs::read_to_string(path).ok()?.trim().to_string())
 }
 
-/// A protection domain.
-pub(super) struct Domain {
-    pub pd: NonNull<ffi::Pd>,
-    pub context: Arc<OpenContext>,
-    pub port: Port,
-}
-
-// SAFETY: as for `OpenContext`.
-unsafe impl Send for Domain {}
-// SAFETY: as for `OpenContext`.
-unsafe impl Sync for Domain {}
-
-impl Drop for Domain {
-    fn drop(&mut self) {
-        // SAFETY: allocated once; everything in it holds a share of it.
-        unsafe { (self.context.verbs.dealloc_pd)(self.pd.as_ptr()) };
-    }
-}
-
 struct OpenDevice(Arc<Domain>);
 
 impl Device for OpenDevice {
@@ -219,25 +168,6 @@ impl Device for OpenDevice {
             }
         }
         Err(failed(&domain.context.name, "ibv_reg_mr", 0))
-    }
-}
-
-/// A registered bank.
-pub(super) struct Registered {
-    pub mr: NonNull<ffi::Mr>,
-    pub domain: Arc<Domain>,
-    pub bank: Arc<Bank>,
-}
-
-// SAFETY: as for `OpenContext`.
-unsafe impl Send for Registered {}
-// SAFETY: as for `OpenContext`.
-unsafe impl Sync for Registered {}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        // SAFETY: registered once; queue pairs hold a share, and the bank goes after this.
-        unsafe { (self.domain.context.verbs.dereg_mr)(self.mr.as_ptr()) };
     }
 }
 
