@@ -59,7 +59,7 @@ impl Dial {
         self.tries[self.at].0
     }
 
-    /// Why each address but the present one is not used, the better ones alone if this one is.
+    /// Once done, why each address before the present one is not used; else why none is yet.
     pub fn reasons(&self) -> Vec<String> {
         let count = if self.is_done() { self.at } else { self.tries.len() };
         let tries = self.tries[..count].iter().enumerate();

@@ -26,8 +26,8 @@ use crate::rdma::Rdma;
 use crate::socket::prepare;
 use crate::{Link, Liveness, MeshConfig, MeshError, Preference, shm};
 
-/// Handshakes at once. Strangers beyond that wait in the kernel's queue; each of
-/// those before them is gone within [`HANDSHAKE_MAX`].
+/// Handshakes at once. Strangers beyond that wait in the kernel's queue; each of those before them
+/// is gone within [`HANDSHAKE_MAX`].
 const HANDSHAKES_MAX: usize = 128;
 
 /// How long an accepted connection may take to prove itself.
@@ -164,8 +164,8 @@ impl<'a> Mesh<'a> {
             let (own, peer, addr, reasons) =
                 (self.config.rank, dial.peer, dial.addr(), dial.reasons().join("; "));
             format!(
-                "ranks {own} and {peer} link over {addr}, because of {reasons}; check the address \
-                 (`sinew up --link-addresses`), the cable and the firewall"
+                "ranks {own} and {peer} link over {addr}, not over an address before it: {reasons}; \
+                 check the address (`sinew up --link-addresses`), the cable and the firewall"
             )
         };
         links.filter(|dial| !dial.reasons().is_empty()).map(note).collect()
