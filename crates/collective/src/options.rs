@@ -69,7 +69,7 @@ impl Default for Options {
             wait_max: Duration::from_secs(60),
             algorithm: Algorithm::Auto,
             wire: Wire::F32,
-            // Measured between two ranks (example `latency`), where both algorithms send the same
+            // Measured between two ranks (`sinew bench net`), where both algorithms send the same
             // bytes and the second halves the additions: 5.0 against 6.0 us over shared memory and
             // 28 against 34 us over TCP at 64 KiB; at 16 KiB one hop wins by 0.4 and 5 us.
             two_phase_bytes_min: 64 * 1024,

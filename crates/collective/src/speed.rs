@@ -21,7 +21,7 @@ const BANDWIDTH_ROUNDS: usize = 4;
 /// 2 ms over a gigabit.
 const BANDWIDTH_FLOATS: usize = 64 * 1024;
 
-/// What one core adds up, in bytes of sums: measured with the example `latency`, where 64 KiB of
+/// What one core adds up, in bytes of sums: measured with `sinew bench net`, where 64 KiB of
 /// additions between two ranks are worth 1.5 us.
 const ADD_BYTES_PER_US: f64 = 20_000.0;
 
