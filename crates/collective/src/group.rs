@@ -61,8 +61,9 @@ impl Group {
     /// As [`Group::new`], with collectives among the ranks of one `stage` of all `ranks`.
     ///
     /// Not every two of them need a link. Within the stage each rank has one to all others, or to
-    /// the rank before it and the one after alone, the last and the first being neighbours; then all
-    /// collectives go round that ring. To ranks of other stages there is a link where one is needed.
+    /// the rank before it and the one after alone, the last and the first being neighbours; then
+    /// all collectives go round that ring. To ranks of other stages there is a link where one is
+    /// needed.
     pub fn in_stage(
         rank: usize,
         ranks: usize,

@@ -1,10 +1,11 @@
 //! All-reduce with 8 bits a value on the wire, for links whose bandwidth is what a step waits for.
 //!
 //! Values travel in blocks of [`BLOCK`], as bytes and one scale: 1.125 bytes each instead of 4.
-//! Parts are quantised before they leave, and totals before they return where a sum goes in two phases;
-//! a rank restores its own as well, so that **all ranks still hold the same bits**. But they are not
-//! those of one machine, nor of another split: a value is off by up to 1/254 of the largest in its
-//! block, once for each part that goes into it and once more for a total that returns.
+//! Parts are quantised before they leave, and totals before they return where a sum goes in two
+//! phases; a rank restores its own as well, so that **all ranks still hold the same bits**. But
+//! they are not those of one machine, nor of another split: a value is off by up to 1/254 of the
+//! largest in its block, once for each part that goes into it and once more for a total that
+//! returns.
 //!
 //! Which way a vector goes depends on its length alone, not on what the links were measured to do:
 //! or else two runs of one split would differ.

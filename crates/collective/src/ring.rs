@@ -1,10 +1,10 @@
 //! Collectives round a ring: each rank talks to its two neighbours only. Broadcast, gather and
 //! barrier pass whole messages on, one hop at a time.
 //!
-//! An all-reduce that passes *running* sums adds in an order that depends on the number of ranks. This one
-//! passes sums of the tree's nodes instead: on its way round, each chunk of the vector collects the
-//! parts of one rank after the other, and whenever two siblings have met, their sum goes on in
-//! their place. The result is the tree's, to the last bit.
+//! An all-reduce that passes *running* sums adds in an order that depends on the number of ranks.
+//! This one passes sums of the tree's nodes instead: on its way round, each chunk of the vector
+//! collects the parts of one rank after the other, and whenever two siblings have met, their sum
+//! goes on in their place. The result is the tree's, to the last bit.
 //!
 //! What that costs: a bundle of a run of ranks holds the largest complete subtrees of their leaves,
 //! at most `2 log2(ranks)` vectors where a running sum is one. For an even split over 4 and 8 ranks

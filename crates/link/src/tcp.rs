@@ -1,7 +1,7 @@
 //! The TCP transport: frames of `header | message | tag` on a non-blocking, busy-polled socket.
 //!
-//! Messages are sealed and opened in place, in buffers made at set-up: a queue of [`QUEUE_FRAMES`] frames
-//! to send and one receive buffer, which one system call fills with whatever has come.
+//! Messages are sealed and opened in place, in buffers made at set-up: a queue of [`QUEUE_FRAMES`]
+//! frames to send and one receive buffer, which one system call fills with whatever has come.
 
 use std::collections::VecDeque;
 use std::net::TcpStream;

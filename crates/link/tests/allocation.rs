@@ -140,9 +140,9 @@ fn an_all_reduce_costs_no_allocation() {
     }
 }
 
-/// Between the stages of a pipeline. A message that comes before it is asked for needs a buffer, and
-/// how many do at once is for the scheduler of the system: but no more than six can, and each grows
-/// to the longest message once.
+/// Between the stages of a pipeline. A message that comes before it is asked for needs a buffer,
+/// and how many do at once is for the scheduler of the system: but no more than six can, and each
+/// grows to the longest message once.
 #[test]
 fn messages_between_stages_stop_to_cost_allocations() {
     const BUFFERS_MAX: usize = 6;

@@ -13,8 +13,8 @@ const TRANSPORTS: [Preference; 2] = [Preference::Shm, Preference::Tcp];
 /// Longer than any link's slots and a socket's buffers hold.
 const LONG_BYTES: usize = 24 << 20;
 
-/// Two stages of two ranks each; `act` gets the rank, too. A rank that is done returns its group, so
-/// that no rank sees it as lost while it is itself at work.
+/// Two stages of two ranks each; `act` gets the rank, too. A rank that is done returns its group,
+/// so that no rank sees it as lost while it is itself at work.
 fn run_staged<T: Send>(
     transport: Preference,
     options: &Options,

@@ -1,11 +1,11 @@
-//! Heartbeats, apart from the messages: a rank that computes for long keeps sending them, a rank that
-//! is frozen or dead stops.
+//! Heartbeats, apart from the messages: a rank that computes for long keeps sending them, a rank
+//! that is frozen or dead stops.
 //!
-//! One thread a rank sends a heartbeat to every peer and listens for theirs, four times a second, on
-//! a [`Channel`] of its own for each pair. Silence is counted in this rank's *own* heartbeats: time in
-//! which the thread itself stood still (the process was stopped, the machine slept) is nobody
-//! else's silence, and is remembered, so that a rank which wakes up does not blame the others for
-//! having gone on without it.
+//! One thread a rank sends a heartbeat to every peer and listens for theirs, four times a second,
+//! on a [`Channel`] of its own for each pair. Silence is counted in this rank's *own* heartbeats:
+//! time in which the thread itself stood still (the process was stopped, the machine slept) is
+//! nobody else's silence, and is remembered, so that a rank which wakes up does not blame the
+//! others for having gone on without it.
 //!
 //! What follows from silence is not decided here: collectives ask [`Liveness::silence`].
 
@@ -24,7 +24,8 @@ pub(crate) use channel::{Channel, Received};
 pub(crate) use shm::ShmHeartbeats;
 pub(crate) use tcp::{TcpHeartbeats, TcpKeys};
 
-/// Between two heartbeats: a dozen fit the usual limit of 3 s, so that a lost or late one is no loss.
+/// Between two heartbeats: a dozen fit the usual limit of 3 s, so that a lost or late one is no
+/// loss.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 
 /// A thread that comes this late to its heartbeat did not merely wait for a core.
@@ -134,8 +135,8 @@ impl Shared {
     }
 }
 
-/// A peer's silence after one more of our own heartbeats, which came `elapsed_ms` after the last: no
-/// more than the time of two of it counts, because we were not listening for the rest.
+/// A peer's silence after one more of our own heartbeats, which came `elapsed_ms` after the last:
+/// no more than the time of two heartbeats counts, because we were not listening for the rest.
 fn silence_after(silence_ms: u64, elapsed_ms: u64, is_alive: bool) -> u64 {
     if is_alive { 0 } else { silence_ms + elapsed_ms.min(2 * HEARTBEAT.as_millis() as u64) }
 }

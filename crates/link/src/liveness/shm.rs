@@ -1,5 +1,5 @@
-//! Heartbeats through the control pages of shared memory: each side counts in the ring that it sends
-//! through.
+//! Heartbeats through the control pages of shared memory: each side counts in the ring that it
+//! sends through.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -2,8 +2,8 @@
 //! two ranks can reach each other.
 //!
 //! Lower ranks listen and higher ranks dial, so each pair meets exactly once. One loop accepts,
-//! dials and shakes hands, without blocking on any single peer: strangers, garbage and silence cost a
-//! closed connection, and the mesh goes on waiting for the right ranks until its deadline.
+//! dials and shakes hands, without blocking on any single peer: strangers, garbage and silence cost
+//! a closed connection, and the mesh goes on waiting for the right ranks until its deadline.
 
 mod dial;
 mod listener;
@@ -164,7 +164,7 @@ impl<'a> Mesh<'a> {
             let (own, peer, addr, reasons) =
                 (self.config.rank, dial.peer, dial.addr(), dial.reasons().join("; "));
             format!(
-                "ranks {own} and {peer} link over {addr}, not over an address before it: {reasons}; \
+                "ranks {own} and {peer} link over {addr}, not over one before it: {reasons}; \
                  check the address (`sinew up --link-addresses`), the cable and the firewall"
             )
         };

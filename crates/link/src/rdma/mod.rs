@@ -4,8 +4,8 @@
 //! it does; the link uses what both have: SEND and RECV of fixed slots. Bottom up:
 //!
 //! - `ffi`: the library's structures and functions, loaded at run time;
-//! - `verbs`: what a link needs of it, as a trait; `system`, `objects` and `queue_pair` implement it
-//!   with the library, `software` without, as strict as Apple's devices are;
+//! - `verbs`: what a link needs of it, as a trait; `system`, `objects` and `queue_pair` implement
+//!   it with the library, `software` without, as strict as Apple's devices are;
 //! - `bank`, `device`: registered memory and open devices, shared by all links of a process;
 //! - `slot`, `channel`: messages in slots over one queue pair;
 //! - `wire`, `survey`: which ports are usable, and which reaches which peer;

@@ -19,8 +19,8 @@ use rustix::shm::{self, Mode, OFlags};
 /// What all names begin with.
 const PREFIX: &str = "sinew-";
 
-/// An object that still has a name after so long is nobody's: a handshake has a second for its round
-/// trip.
+/// An object that still has a name after so long is nobody's: both ranks map it within a
+/// round trip.
 #[cfg(target_os = "linux")]
 const NAMED_MAX: Duration = Duration::from_secs(60);
 

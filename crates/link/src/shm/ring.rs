@@ -14,8 +14,8 @@ use crate::link::CACHE_LINE_BYTES;
 /// another core still holds is several times as slow (on a Zen 4, 6 and 29 GB/s).
 pub(super) const RING_SLOTS: usize = 32;
 
-/// A slot: a line for its header, then the message. It comes to 64 KiB, so that a cursor's update for
-/// each is noise.
+/// A slot: a line for its header, then the message. It comes to 64 KiB, so that a cursor's update
+/// for each is noise.
 const SLOT_BYTES: usize = CACHE_LINE_BYTES + MESSAGE_BYTES_MAX;
 
 /// One direction: a page for the consumer's counter and sleep flag, then the slots.
