@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use backend::{AttendShape, Backend, Parts, Segment};
+use backend::{AttendShape, Backend, Parts};
 
+use super::context::Context;
 use super::projection::{Projection, Rows};
-use super::scratch::Scratch;
 use crate::arch::QkNorm;
 use crate::loader::Loader;
 use crate::{Config, ModelError, Shard, names};
@@ -61,81 +61,36 @@ impl<B: Backend> HeadAttention<B> {
         })
     }
 
-    /// `sums = attention(h)`, this rank's part.
-    pub fn forward(
-        &self,
-        backend: &mut B,
-        config: &Config,
-        kv: &mut B::Kv,
-        segments: &[Segment<'_>],
-        s: &mut Scratch<B>,
-    ) {
+    /// Caches keys and values of `h`. Where all rows go on, the queries are part of the same product.
+    pub fn cache(&self, c: &mut Context<'_, B>) {
+        let Context { backend, config, scratch: s, .. } = c;
         let q = (&self.q.projection.matrix, self.q.room(&mut s.all_q, &mut s.q));
         let k = (&self.k.projection.matrix, self.k.room(&mut s.all_k, &mut s.k));
-        backend.linear(&s.h, &mut [q, k, (&self.v.matrix, &mut s.v)]);
-        self.store(backend, config, kv, segments, s);
-        self.sum(backend, config, kv, segments, s);
-    }
-
-    /// The first half of [`Self::forward`]: caches keys and values of `h`.
-    pub fn cache(
-        &self,
-        backend: &mut B,
-        config: &Config,
-        kv: &mut B::Kv,
-        segments: &[Segment<'_>],
-        s: &mut Scratch<B>,
-    ) {
-        let k = (&self.k.projection.matrix, self.k.room(&mut s.all_k, &mut s.k));
-        backend.linear(&s.h, &mut [k, (&self.v.matrix, &mut s.v)]);
-        self.store(backend, config, kv, segments, s);
-    }
-
-    /// The second half: `sums = attention(h)` over what is cached.
-    pub fn attend(
-        &self,
-        backend: &mut B,
-        config: &Config,
-        kv: &B::Kv,
-        segments: &[Segment<'_>],
-        s: &mut Scratch<B>,
-    ) {
-        let q = (&self.q.projection.matrix, self.q.room(&mut s.all_q, &mut s.q));
-        backend.linear(&s.h, &mut [q]);
-        self.sum(backend, config, kv, segments, s);
-    }
-
-    /// Caches the keys and values that `s` has the products of.
-    fn store(
-        &self,
-        backend: &mut B,
-        config: &Config,
-        kv: &mut B::Kv,
-        segments: &[Segment<'_>],
-        s: &mut Scratch<B>,
-    ) {
+        let v = (&self.v.matrix, &mut s.v);
+        match c.outputs {
+            None => backend.linear(&s.h, &mut [q, k, v]),
+            Some(_) => backend.linear(&s.h, &mut [k, v]),
+        }
         self.k.finish(backend, config, &mut s.all_k, &mut s.k);
         self.v.add_bias(backend, &mut s.v);
         if let Some(table) = self.rope {
             backend.rope(&mut s.k, config.k_dim, config.rope.style, table);
         }
-        backend.store(kv, segments, &s.k, &s.v);
+        backend.store(c.kv, c.segments, &s.k, &s.v);
     }
 
-    /// Attends with the queries that `s` has the product of.
-    fn sum(
-        &self,
-        backend: &mut B,
-        config: &Config,
-        kv: &B::Kv,
-        segments: &[Segment<'_>],
-        s: &mut Scratch<B>,
-    ) {
+    /// `sums = attention(h)` over what is cached, this rank's part.
+    pub fn attend(&self, c: &mut Context<'_, B>) {
+        let Context { backend, config, scratch: s, .. } = c;
+        if c.outputs.is_some() {
+            let q = (&self.q.projection.matrix, self.q.room(&mut s.all_q, &mut s.q));
+            backend.linear(&s.h, &mut [q]);
+        }
         self.q.finish(backend, config, &mut s.all_q, &mut s.q);
         if let Some(table) = self.rope {
             backend.rope(&mut s.q, config.k_dim, config.rope.style, table);
         }
-        backend.attend(kv, &self.attend, segments, &s.q, &mut s.attended);
+        backend.attend(c.kv, &self.attend, c.segments, &s.q, &mut s.attended);
         backend.linear_parts(&s.attended, &self.output, self.parts.as_ref(), &mut s.sums);
     }
 }

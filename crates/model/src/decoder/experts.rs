@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use backend::{Backend, Expert, ExpertBias, Mixture, MixtureParts, RoutingRule};
 
-use super::scratch::Scratch;
+use super::context::Context;
 use crate::loader::Loader;
 use crate::{Config, Experts, ModelError, Shard, names};
 
@@ -95,7 +95,8 @@ impl<B: Backend> SparseBlock<B> {
     }
 
     /// `sums = mixture(h)`, this rank's part.
-    pub fn forward(&self, backend: &mut B, s: &mut Scratch<B>) {
+    pub fn forward(&self, c: &mut Context<'_, B>) {
+        let Context { backend, scratch: s, .. } = c;
         let r = s.routing.as_mut().expect("made for models with experts");
         backend.linear(&s.h, &mut [(&self.router, &mut r.logits)]);
         if let Some(bias) = &self.router_bias {
@@ -142,7 +143,7 @@ impl Kind<'_> {
         Ok(experts.map(|((gate, up), down)| Expert { gate, up, down, bias: None }).collect())
     }
 
-    /// Gives the experts their biases, if the file has any. The bias behind the down product
+    /// Gives the experts their biases, if the file has any. The bias of the down product
     /// belongs to the rank that holds an expert's first leaf.
     fn load_biases<B: Backend>(
         &self,

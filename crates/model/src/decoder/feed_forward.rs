@@ -2,9 +2,9 @@
 
 use backend::{Backend, Parts};
 
+use super::context::Context;
 use super::experts::SparseBlock;
 use super::projection::{Projection, Rows};
-use super::scratch::Scratch;
 use crate::loader::Loader;
 use crate::{Config, ModelError, Shard, names};
 
@@ -13,8 +13,7 @@ pub(super) enum FeedForward<B: Backend> {
     Sparse(Box<SparseBlock<B>>),
 }
 
-/// `down(activation(gate(x)) * up(x))`; the bias behind `down`, if there is one, joins the whole
-/// sum.
+/// `down(activation(gate(x)) * up(x))`; the bias of `down`, if there is one, joins the whole sum.
 pub(super) struct DenseBlock<B: Backend> {
     gate: Projection<B>,
     up: Projection<B>,
@@ -38,10 +37,10 @@ impl<B: Backend> FeedForward<B> {
     }
 
     /// `sums = feed_forward(h)`, this rank's part.
-    pub fn forward(&self, backend: &mut B, config: &Config, s: &mut Scratch<B>) {
+    pub fn forward(&self, c: &mut Context<'_, B>) {
         match self {
-            Self::Dense(block) => block.forward(backend, config, s),
-            Self::Sparse(block) => block.forward(backend, s),
+            Self::Dense(block) => block.forward(c),
+            Self::Sparse(block) => block.forward(c),
         }
     }
 }
@@ -73,7 +72,8 @@ impl<B: Backend> DenseBlock<B> {
         })
     }
 
-    fn forward(&self, backend: &mut B, config: &Config, s: &mut Scratch<B>) {
+    fn forward(&self, c: &mut Context<'_, B>) {
+        let Context { backend, config, scratch: s, .. } = c;
         let (gate, up) = (&self.gate, &self.up);
         backend.linear(&s.h, &mut [(&gate.matrix, &mut s.gate), (&up.matrix, &mut s.up)]);
         gate.add_bias(backend, &mut s.gate);

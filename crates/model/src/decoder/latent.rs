@@ -8,9 +8,10 @@
 //! there are; 128 heads expanded would take 38 times as much. Every rank with heads caches all of
 //! it.
 
-use backend::{AttendShape, Backend, Parts, Segment};
+use backend::{AttendShape, Backend, Parts};
 
-use super::scratch::{LatentScratch, Scratch};
+use super::context::Context;
+use super::scratch::LatentScratch;
 use crate::loader::Loader;
 use crate::{Config, Latent, ModelError, Shard, names};
 
@@ -88,32 +89,20 @@ impl<B: Backend> LatentAttention<B> {
     }
 
     /// Caches the compressed keys and values of `h`.
-    pub fn cache(
-        &self,
-        backend: &mut B,
-        config: &Config,
-        kv: &mut B::Kv,
-        segments: &[Segment<'_>],
-        s: &mut Scratch<B>,
-    ) {
+    pub fn cache(&self, c: &mut Context<'_, B>) {
+        let Context { backend, config, scratch: s, .. } = c;
         let l = s.latent.as_mut().expect("made for models with latent attention");
         let Latent { kv_rank, rope_dim, .. } = *l.sizes();
         backend.linear(&s.h, &mut [(&self.kv_down, &mut l.kv), (&self.k_rope, &mut l.k_rope)]);
         backend.rms_norm_in_place(&mut l.kv, &self.kv_norm, NORM_EPS);
         backend.rope(&mut l.k_rope, rope_dim, config.rope.style, 0);
         backend.join_heads((&l.kv, kv_rank), (&l.k_rope, rope_dim), &mut s.k);
-        backend.store(kv, segments, &s.k, &l.kv);
+        backend.store(c.kv, c.segments, &s.k, &l.kv);
     }
 
     /// `sums = attention(h)` over what is cached, this rank's part.
-    pub fn attend(
-        &self,
-        backend: &mut B,
-        config: &Config,
-        kv: &B::Kv,
-        segments: &[Segment<'_>],
-        s: &mut Scratch<B>,
-    ) {
+    pub fn attend(&self, c: &mut Context<'_, B>) {
+        let Context { backend, config, scratch: s, .. } = c;
         let l = s.latent.as_mut().expect("made for models with latent attention");
         let Latent { kv_rank, rope_dim, .. } = *l.sizes();
         self.queries(backend, &s.h, l);
@@ -121,7 +110,7 @@ impl<B: Backend> LatentAttention<B> {
         backend.linear_heads(&l.q_plain, &self.k_up, &mut l.q_up);
         backend.join_heads((&l.q_up, kv_rank), (&l.q_rope, rope_dim), &mut s.q);
         // The queries' room serves once more: the sums are as large.
-        backend.attend(kv, &self.attend, segments, &s.q, &mut l.q_up);
+        backend.attend(c.kv, &self.attend, c.segments, &s.q, &mut l.q_up);
         backend.linear_heads(&l.q_up, &self.v_up, &mut s.attended);
         backend.linear_parts(&s.attended, &self.output, self.parts.as_ref(), &mut s.sums);
     }

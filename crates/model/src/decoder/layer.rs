@@ -1,19 +1,19 @@
 //! One layer: two halves, each of which adds to the residual stream.
 
-use backend::{Backend, Segment};
+use backend::Backend;
 
 use super::attention::HeadAttention;
+use super::context::Context;
 use super::feed_forward::FeedForward;
 use super::latent::LatentAttention;
 use super::residual::Residual;
-use super::scratch::Scratch;
-use super::{Batch, Product, Reduce};
+use super::{Product, Reduce};
 use crate::loader::Loader;
 use crate::{Config, ModelError, Shard, names};
 
 pub(super) struct Layer<B: Backend> {
     /// Whether it is the model's last.
-    last: bool,
+    pub is_last: bool,
     attention_norm: Option<B::Vector>,
     attention: Attention<B>,
     attention_residual: Residual<B>,
@@ -44,7 +44,7 @@ impl<B: Backend> Layer<B> {
         };
         let latent = config.latent.as_ref();
         Ok(Self {
-            last: layer + 1 == config.layers,
+            is_last: layer + 1 == config.layers,
             attention_norm: norm(loader, norms.attention)?,
             attention: match latent {
                 Some(latent) => {
@@ -67,97 +67,40 @@ impl<B: Backend> Layer<B> {
     }
 
     /// `x += attention(norm(x))`, then `x += feed_forward(norm(x))`, with norms where the
-    /// architecture has them. The last layer has keys and values of every row, and all else of the
-    /// outputs alone.
+    /// architecture has them. The last layer caches keys and values of every row, and computes all
+    /// else for the outputs alone.
     pub fn forward<R: Reduce>(
         &self,
-        backend: &mut B,
+        c: &mut Context<'_, B>,
         reduce: &mut R,
-        config: &Config,
-        kv: &mut B::Kv,
-        batch: &Batch<'_>,
-        s: &mut Scratch<B>,
     ) -> Result<(), R::Error> {
-        norm_into_h(backend, config, self.attention_norm.as_ref(), s);
-        let outputs = &batch.outputs;
-        if self.last && outputs.rows.len() < batch.positions.len() {
-            self.attention.cache(backend, config, kv, batch.segments, s);
-            if outputs.rows.is_empty() {
-                return Ok(());
-            }
-            backend.keep(&mut s.x, outputs.rows);
-            backend.keep(&mut s.h, outputs.rows);
-            backend.keep_positions(outputs.rows);
-            self.attention.attend(backend, config, kv, outputs.segments, s);
-        } else {
-            self.attention.forward(backend, config, kv, batch.segments, s);
+        c.norm(self.attention_norm.as_ref());
+        self.attention.cache(c);
+        if !c.keep_outputs() {
+            return Ok(());
         }
-        self.attention_residual.add(backend, reduce, config, Product::Attention, s)?;
-        norm_into_h(backend, config, self.feed_forward_norm.as_ref(), s);
-        self.feed_forward.forward(backend, config, s);
-        self.feed_forward_residual.add(backend, reduce, config, Product::FeedForward, s)
+        self.attention.attend(c);
+        self.attention_residual.add(c, reduce, Product::Attention)?;
+        c.norm(self.feed_forward_norm.as_ref());
+        self.feed_forward.forward(c);
+        self.feed_forward_residual.add(c, reduce, Product::FeedForward)
     }
 }
 
 impl<B: Backend> Attention<B> {
-    /// `sums = attention(h)`, this rank's part.
-    fn forward(
-        &self,
-        backend: &mut B,
-        config: &Config,
-        kv: &mut B::Kv,
-        segments: &[Segment<'_>],
-        s: &mut Scratch<B>,
-    ) {
+    /// Caches keys and values of `h`.
+    fn cache(&self, c: &mut Context<'_, B>) {
         match self {
-            Self::Heads(attention) => attention.forward(backend, config, kv, segments, s),
-            Self::Latent(attention) => {
-                attention.cache(backend, config, kv, segments, s);
-                attention.attend(backend, config, kv, segments, s);
-            }
+            Self::Heads(attention) => attention.cache(c),
+            Self::Latent(attention) => attention.cache(c),
         }
     }
 
-    /// The first half of [`Self::forward`]: caches keys and values of `h`.
-    fn cache(
-        &self,
-        backend: &mut B,
-        config: &Config,
-        kv: &mut B::Kv,
-        segments: &[Segment<'_>],
-        s: &mut Scratch<B>,
-    ) {
+    /// `sums = attention(h)` over what is cached, this rank's part.
+    fn attend(&self, c: &mut Context<'_, B>) {
         match self {
-            Self::Heads(attention) => attention.cache(backend, config, kv, segments, s),
-            Self::Latent(attention) => attention.cache(backend, config, kv, segments, s),
+            Self::Heads(attention) => attention.attend(c),
+            Self::Latent(attention) => attention.attend(c),
         }
-    }
-
-    /// The second half: `sums = attention(h)` over what is cached.
-    fn attend(
-        &self,
-        backend: &mut B,
-        config: &Config,
-        kv: &B::Kv,
-        segments: &[Segment<'_>],
-        s: &mut Scratch<B>,
-    ) {
-        match self {
-            Self::Heads(attention) => attention.attend(backend, config, kv, segments, s),
-            Self::Latent(attention) => attention.attend(backend, config, kv, segments, s),
-        }
-    }
-}
-
-/// `h = norm(x)`, or `h = x` without a norm.
-fn norm_into_h<B: Backend>(
-    backend: &mut B,
-    config: &Config,
-    gain: Option<&B::Vector>,
-    s: &mut Scratch<B>,
-) {
-    match gain {
-        Some(gain) => backend.rms_norm(&s.x, gain, config.rms_eps, &mut s.h),
-        None => backend.columns(&s.x, 0..config.width, &mut s.h),
     }
 }

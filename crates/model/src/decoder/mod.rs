@@ -1,9 +1,11 @@
 //! The decoder: one rank's weights and the forward pass.
 //!
-//! Top-down: [`Model`] runs a step layer by layer; a layer's halves are in `attention` (or
-//! `latent`) and `feed_forward` (with `experts`); `residual` is where the ranks' partial sums meet.
+//! Top-down: [`Model`] runs a step layer by layer, each with a `Context`; a layer's halves are in
+//! `attention` (or `latent`) and `feed_forward` (with `experts`); `residual` is where the ranks'
+//! partial sums meet.
 
 mod attention;
+mod context;
 mod experts;
 mod feed_forward;
 mod latent;
@@ -16,6 +18,7 @@ mod scratch;
 use backend::{Backend, CacheKind, RopeTable, Segment};
 
 use crate::{Config, Leaves, Shard};
+use context::Context;
 use layer::Layer;
 use scratch::Scratch;
 
@@ -53,7 +56,7 @@ pub struct Batch<'a> {
     pub outputs: Outputs<'a>,
 }
 
-/// The rows of a step whose logits are wanted, at most `Capacity::outputs_max`. Behind the last
+/// The rows of a step whose logits are wanted, at most `Capacity::outputs_max`. After the last
 /// layer's keys and values nothing else goes on.
 #[derive(Debug, Clone, Copy)]
 pub struct Outputs<'a> {
@@ -79,7 +82,7 @@ pub struct Model<B: Backend> {
     rows_max: usize,
 }
 
-/// From the residual stream behind the last layer to logits.
+/// From the residual stream after the last layer to logits.
 struct Head<B: Backend> {
     norm: B::Vector,
     output: B::Matrix,
@@ -148,13 +151,22 @@ impl<B: Backend> Model<B> {
         debug_assert!(batch.positions.len() <= self.rows_max);
         backend.upload(input, &mut self.scratch.x);
         backend.set_positions(&self.rope, batch.positions);
+        let some = batch.outputs.rows.len() < batch.positions.len();
         for (layer, kv) in self.layers.iter().zip(&mut self.kv) {
-            layer.forward(backend, reduce, &self.config, kv, batch, &mut self.scratch)?;
+            let mut context = Context {
+                backend,
+                config: &self.config,
+                scratch: &mut self.scratch,
+                kv,
+                segments: batch.segments,
+                outputs: (layer.is_last && some).then_some(batch.outputs),
+            };
+            layer.forward(&mut context, reduce)?;
         }
         Ok(())
     }
 
-    /// The residual stream behind the last step: `[rows, width]` f32 for the next stage, in the
+    /// The residual stream after the last step: `[rows, width]` f32 for the next stage, in the
     /// last stage `[outputs, width]`.
     pub fn residual(&self, backend: &mut B) -> &[f32] {
         backend.host(&self.scratch.x)

@@ -1,4 +1,4 @@
-//! A matrix with the bias behind it, if the file has one.
+//! A matrix and its bias, if the file has one.
 
 use std::ops::Range;
 
@@ -44,7 +44,7 @@ impl<B: Backend> Projection<B> {
         })
     }
 
-    /// `out += bias`, behind the product.
+    /// `out += bias`, after the product.
     pub fn add_bias(&self, backend: &mut B, out: &mut B::Rows) {
         if let Some(bias) = &self.bias {
             backend.add_bias(out, bias);

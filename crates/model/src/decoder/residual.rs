@@ -2,9 +2,8 @@
 
 use backend::Backend;
 
-use super::scratch::Scratch;
+use super::context::Context;
 use super::{Product, Reduce};
-use crate::Config;
 
 /// What happens to a half's sum on its way to the residual stream.
 pub(super) struct Residual<B: Backend> {
@@ -16,12 +15,11 @@ impl<B: Backend> Residual<B> {
     /// `x += norm(total over all ranks + bias)`, of the partial sums in `sums`.
     pub fn add<R: Reduce>(
         &self,
-        backend: &mut B,
+        c: &mut Context<'_, B>,
         reduce: &mut R,
-        config: &Config,
         product: Product,
-        s: &mut Scratch<B>,
     ) -> Result<(), R::Error> {
+        let Context { backend, config, scratch: s, .. } = c;
         let numbers = backend.host(&s.x).len();
         let sums = backend.host(&s.sums);
         let total = reduce.all_reduce(product, sums, &mut s.total[..numbers])?;

@@ -8,7 +8,7 @@ use crate::{Config, Latent, Leaves, Shard};
 
 /// Buffers that all layers use one after the other: the token loop allocates nothing.
 pub(super) struct Scratch<B: Backend> {
-    /// The residual stream, `[rows, width]`; behind the last layer's keys and values
+    /// The residual stream, `[rows, width]`; after the last layer's keys and values
     /// `[outputs, width]`.
     pub x: B::Rows,
     /// What a layer's half reads, and then its sum on the way back, `[rows, width]`.
@@ -29,7 +29,7 @@ pub(super) struct Scratch<B: Backend> {
     pub sums: B::Rows,
     /// A reduced sum in host memory, `[rows * width]`.
     pub total: Vec<f32>,
-    /// The outputs behind the last norm, `[outputs, width]`.
+    /// The outputs after the last norm, `[outputs, width]`.
     pub normed: B::Rows,
     /// This rank's slice of the logits, `[outputs, vocab slice]`.
     pub logits: B::Rows,

@@ -1,0 +1,43 @@
+//! What a layer computes with.
+
+use backend::{Backend, Segment};
+
+use super::Outputs;
+use super::scratch::Scratch;
+use crate::Config;
+
+pub(super) struct Context<'a, B: Backend> {
+    pub backend: &'a mut B,
+    pub config: &'a Config,
+    pub scratch: &'a mut Scratch<B>,
+    /// The layer's keys and values.
+    pub kv: &'a mut B::Kv,
+    /// The step's rows as runs of consecutive positions.
+    pub segments: &'a [Segment<'a>],
+    /// In the model's last layer, the only rows that go on after their keys and values are cached;
+    /// `None` where all do.
+    pub outputs: Option<Outputs<'a>>,
+}
+
+impl<B: Backend> Context<'_, B> {
+    /// `h = norm(x)`, or `h = x` without a norm.
+    pub fn norm(&mut self, gain: Option<&B::Vector>) {
+        let Self { backend, config, scratch: s, .. } = self;
+        match gain {
+            Some(gain) => backend.rms_norm(&s.x, gain, config.rms_eps, &mut s.h),
+            None => backend.columns(&s.x, 0..config.width, &mut s.h),
+        }
+    }
+
+    /// Drops all rows but the outputs. Returns whether there are any left.
+    pub fn keep_outputs(&mut self) -> bool {
+        let Some(Outputs { rows, segments }) = self.outputs else { return true };
+        if !rows.is_empty() {
+            self.backend.keep(&mut self.scratch.x, rows);
+            self.backend.keep(&mut self.scratch.h, rows);
+            self.backend.keep_positions(rows);
+            self.segments = segments;
+        }
+        !rows.is_empty()
+    }
+}
