@@ -11,7 +11,6 @@
 
 mod cpu;
 mod mixture;
-mod reuse;
 mod routing;
 
 pub use cpu::Cpu;
@@ -20,7 +19,6 @@ pub use kernels::{
     sigmoid_in_place as sigmoid,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
-pub use reuse::emptied;
 pub use routing::{Gating, Route, Routes, RoutingRule};
 
 use std::ops::Range;
@@ -140,7 +138,7 @@ pub trait Backend {
     /// Copies the columns `cols` of every row.
     fn columns(&mut self, x: &Self::Rows, cols: Range<usize>, out: &mut Self::Rows);
 
-    /// Puts head `h` of `b` behind head `h` of `a`, for heads of `a_dim` and `b_dim` numbers.
+    /// Puts head `h` of `b` after head `h` of `a`, for heads of `a_dim` and `b_dim` numbers.
     fn join_heads(
         &mut self,
         a: (&Self::Rows, usize),
@@ -183,14 +181,14 @@ pub trait Backend {
     fn rope(&mut self, x: &mut Self::Rows, head_dim: usize, style: RopeStyle, table: usize);
 
     /// Writes keys and values of the batch's rows into the cache.
-    fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment<'_>], k: &Self::Rows, v: &Self::Rows);
+    fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Self::Rows, v: &Self::Rows);
 
     /// Causal attention of every row over its own sequence's positions.
     fn attend(
         &mut self,
         kv: &Self::Kv,
         shape: &AttendShape,
-        batch: &[Segment<'_>],
+        batch: &[Segment],
         q: &Self::Rows,
         out: &mut Self::Rows,
     );

@@ -70,7 +70,7 @@ impl Routes {
         self.routes.sort_unstable_by_key(|route| (route.expert, route.row));
     }
 
-    /// Sends each of `weights` (one a row) to an expert that every row visits, behind all others.
+    /// Sends each of `weights` (one a row) to an expert that every row visits, after all others.
     pub fn add_shared(&mut self, expert: usize, weights: &[f32]) {
         let expert = expert as u32;
         let shared = weights.iter().zip(0..).map(|(&weight, row)| Route { expert, row, weight });

@@ -1,7 +1,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use backend::{CacheKind, Cpu, PAGE_POSITIONS, Segment, emptied};
+use backend::{CacheKind, Cpu, PAGE_POSITIONS, Segment};
 use gguf::Source;
 use model::{
     Batch, Capacity, Config, Embedding, Layout, Leaves, Model, Outputs, Product, Progress,
@@ -35,9 +35,7 @@ pub struct Rank {
     /// The vocabulary rows of every part of the output head.
     vocab_of_head: Vec<Range<usize>>,
     /// The cache pages of every slot.
-    tables: Vec<Vec<u32>>,
-    /// Of one step, and of the rows whose logits are wanted; empty between steps.
-    segments: [Vec<Segment<'static>>; 2],
+    tables: Vec<Arc<[u32]>>,
     buffers: Buffers,
 }
 
@@ -48,8 +46,11 @@ struct Buffers {
     step: Step,
     /// Of the first layer that this rank runs.
     input: Vec<f32>,
+    segments: Vec<Segment>,
     positions: Vec<u32>,
+    /// The rows whose logits are wanted, and the same as segments.
     outputs: Vec<usize>,
+    output_segments: Vec<Segment>,
     lens: Vec<usize>,
     wanted: Vec<Wanted>,
     /// What this rank picked out of its logits, and its scratch.
@@ -151,7 +152,6 @@ impl Rank {
             results,
             vocab_of_head,
             tables,
-            segments: Default::default(),
             buffers,
         })
     }
@@ -306,27 +306,27 @@ impl Rank {
 
     /// Runs `buffers.step` on `buffers.input`, and sends on what comes of it.
     fn run(&mut self, comm: &mut Comm) -> Result<(), EngineError> {
-        let Buffers { step, input, positions, outputs, wanted, .. } = &mut self.buffers;
-        positions.clear();
-        outputs.clear();
-        wanted.clear();
-        let [mut segments, mut last] = std::mem::take(&mut self.segments).map(emptied);
-        for segment in &step.segments {
+        let b = &mut self.buffers;
+        b.segments.clear();
+        b.positions.clear();
+        b.outputs.clear();
+        b.output_segments.clear();
+        b.wanted.clear();
+        for segment in &b.step.segments {
             let StepSegment { slot, first_position: first_pos, rows, .. } = *segment;
-            let table = &self.tables[slot];
-            segments.push(Segment { table, first_pos, rows });
-            positions.extend(first_pos as u32..(first_pos + rows) as u32);
+            let table = || self.tables[slot].clone();
+            b.segments.push(Segment { table: table(), first_pos, rows });
+            b.positions.extend(first_pos as u32..(first_pos + rows) as u32);
             if segment.wanted != Wanted::Nothing {
-                last.push(Segment { table, first_pos: first_pos + rows - 1, rows: 1 });
-                outputs.push(positions.len() - 1);
-                wanted.push(segment.wanted);
+                let first_pos = first_pos + rows - 1;
+                b.output_segments.push(Segment { table: table(), first_pos, rows: 1 });
+                b.outputs.push(b.positions.len() - 1);
+                b.wanted.push(segment.wanted);
             }
         }
-        let outputs = Outputs { rows: outputs, segments: &last };
-        let batch = Batch { segments: &segments, positions, outputs };
-        let done = self.model.forward(&mut self.backend, comm, &batch, input);
-        self.segments = [emptied(segments), emptied(last)];
-        done?;
+        let outputs = Outputs { rows: &b.outputs, segments: &b.output_segments };
+        let batch = Batch { segments: &b.segments, positions: &b.positions, outputs };
+        self.model.forward(&mut self.backend, comm, &batch, &b.input)?;
         self.hand_on(comm)
     }
 

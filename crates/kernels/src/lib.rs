@@ -52,4 +52,4 @@ pub use pool::{Pool, THREADS_MAX};
 pub use product::{Parts, Product, matmul, matmul_parts, multiply, tune};
 pub use rope::{RopeAngles, RopeStyle, RopeTable, rope};
 pub use routing::{sigmoid_in_place, softmax, softmax_topk, top_k};
-pub use rows::keep_rows;
+pub use rows::{for_each_row, keep_rows};

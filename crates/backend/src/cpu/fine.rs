@@ -15,6 +15,6 @@ impl Fine {
     pub fn multiply(&mut self, pool: &Pool, x: &Rows, matrix: &Matrix, out: &mut [f32]) {
         let input = self.input.get_or_insert_with(|| Input::new_int16(x.rows_max, x.width));
         input.load_int16(pool, x.values(), x.rows);
-        multiply(pool, &mut [Product::new(input, matrix, out)]);
+        multiply(pool, [Product::new(input, matrix, out)]);
     }
 }

@@ -4,7 +4,6 @@ use kernels::{Matrix, Pool, Product, multiply};
 
 use super::inputs::{Inputs, SMALL_ROWS};
 use super::{Rows, held};
-use crate::reuse::emptied;
 
 /// Reused by every call.
 #[derive(Default)]
@@ -13,8 +12,6 @@ pub(super) struct Buffers {
     gathered: Vec<f32>,
     /// Heads' products, `[heads, rows, outputs]`.
     products: Vec<f32>,
-    /// Empty between calls.
-    list: Vec<Product<'static>>,
 }
 
 impl Buffers {
@@ -46,10 +43,8 @@ impl Buffers {
             }
             let outs = self.products.chunks_exact_mut(rows * outputs);
             let jobs = prepared.iter().zip(matrices).zip(outs);
-            let mut list = emptied(std::mem::take(&mut self.list));
-            list.extend(jobs.map(|((input, matrix), out)| Product::new(input, held(matrix), out)));
-            multiply(pool, &mut list);
-            self.list = emptied(list);
+            let product = |((input, matrix), out)| Product::new(input, held(matrix), out);
+            multiply(pool, jobs.map(product));
             for (head, product) in self.products.chunks_exact(rows * outputs).enumerate() {
                 let at = (first + head) * outputs;
                 for (row, values) in product.chunks_exact(outputs).enumerate() {

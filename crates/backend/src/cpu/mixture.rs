@@ -6,15 +6,13 @@
 //! output depends on its own row and weights alone, and a row's experts are added in their order.
 
 use std::ops::Range;
-use std::sync::Mutex;
 
-use kernels::{Parts, Pool, Product, add_bias, add_scaled, gated, multiply};
+use kernels::{Parts, Pool, Product, add_bias, add_scaled, for_each_row, gated, multiply};
 
 use super::inputs::{Inputs, SMALL_ROWS};
 use super::{Cpu, Rows, held};
 use crate::mixture::fold_tree;
-use crate::reuse::emptied;
-use crate::{Expert, Mixture, MixtureParts, Route};
+use crate::{Mixture, MixtureParts, Route};
 
 /// Bytes of one chunk's leaf sums. A prompt's experts are read again for each chunk, so it is
 /// large; it is memory beside the weights, so it is bounded.
@@ -47,17 +45,15 @@ pub(super) struct Buffers {
     /// The chunk's sums, `[leaves, rows, width]`.
     sums: Vec<f32>,
     terms: Vec<Term>,
-    /// Runs of `terms` of one place.
+    /// Runs of `terms` of one place, once for each leaf, and the rows of `sums` that they go to.
     places: Vec<Range<usize>>,
-    /// Empty between calls.
-    groups: Vec<Group<'static>>,
-    list: Vec<Product<'static>>,
-    locks: Vec<Mutex<&'static mut [f32]>>,
+    targets: Vec<usize>,
+    groups: Vec<Group>,
 }
 
 /// Some groups of routes, each of one expert, that are computed together.
 struct Wave<'a> {
-    groups: Vec<Group<'a>>,
+    groups: &'a [Group],
     /// This rank's hidden numbers of each of these experts.
     hidden: usize,
     parts: &'a Parts,
@@ -66,8 +62,9 @@ struct Wave<'a> {
 }
 
 /// The routes of one expert in one chunk.
-struct Group<'a> {
-    expert: &'a Expert<Cpu>,
+struct Group {
+    /// Its place among the rank's.
+    expert: usize,
     /// The first of the rank's leaves that it adds to.
     leaf: usize,
     routes: Range<usize>,
@@ -115,12 +112,12 @@ impl Buffers {
             self.sums.resize(leaves * chunk.len() * width, 0.0);
             let mut next = 0;
             while next < routes.len() {
-                let groups = emptied(std::mem::take(&mut self.groups));
-                let wave = Wave::next(job, &routes, &mut next, groups);
+                let mut groups = std::mem::take(&mut self.groups);
+                let wave = Wave::next(job, &routes, &mut next, &mut groups);
                 self.expand(pool, inputs, job, &routes, &wave);
                 self.contract(pool, inputs, job, &wave);
                 self.add_to_sums(pool, job, &routes, &wave, &chunk);
-                self.groups = emptied(wave.groups);
+                self.groups = groups;
             }
             self.routes = routes;
             self.fold(job.parts, &chunk, rows, width, out);
@@ -137,6 +134,7 @@ impl Buffers {
         wave: &Wave<'_>,
     ) {
         let (x, len) = (job.x, wave.routes().len() * wave.hidden);
+        let expert = |group: &Group| &job.mixture.experts[group.expert];
         for buffer in [&mut self.gate, &mut self.up] {
             buffer.resize(len, 0.0);
         }
@@ -147,9 +145,9 @@ impl Buffers {
         let forms = wave
             .groups
             .iter()
-            .map(|group| held(&group.expert.gate).form() | held(&group.expert.up).form());
+            .map(|group| held(&expert(group).gate).form() | held(&expert(group).up).form());
         let forms = forms.reduce(|a, b| a | b).expect("a wave has groups");
-        for (input, group) in prepared.iter_mut().zip(&wave.groups) {
+        for (input, group) in prepared.iter_mut().zip(wave.groups) {
             self.gathered.clear();
             for route in &routes[group.routes.clone()] {
                 let row = &x.values()[route.row as usize * x.width..][..x.width];
@@ -160,17 +158,18 @@ impl Buffers {
 
         let lens = || wave.groups.iter().map(|group| group.routes.len() * wave.hidden);
         let outs = split(&mut self.gate, lens()).zip(split(&mut self.up, lens()));
-        let mut products = emptied(std::mem::take(&mut self.list));
-        for (at, (group, (gate, up))) in wave.groups.iter().zip(outs).enumerate() {
+        let products = wave.groups.iter().zip(outs).enumerate();
+        let products = products.flat_map(|(at, (group, (gate, up)))| {
             let input = &prepared[if same { 0 } else { at }];
-            products.push(Product::new(input, held(&group.expert.gate), gate));
-            products.push(Product::new(input, held(&group.expert.up), up));
-        }
-        multiply(pool, &mut products);
-        self.list = emptied(products);
+            [
+                Product::new(input, held(&expert(group).gate), gate),
+                Product::new(input, held(&expert(group).up), up),
+            ]
+        });
+        multiply(pool, products);
         let outs = split(&mut self.gate, lens()).zip(split(&mut self.up, lens()));
         for (group, (gate, up)) in wave.groups.iter().zip(outs) {
-            if let Some(bias) = &group.expert.bias {
+            if let Some(bias) = &expert(group).bias {
                 add_bias(gate, &bias.gate);
                 add_bias(up, &bias.up);
             }
@@ -181,26 +180,25 @@ impl Buffers {
     /// `products = down(gate)` for each group, leaf by leaf.
     fn contract(&mut self, pool: &Pool, inputs: &mut Inputs, job: &Job<'_>, wave: &Wave<'_>) {
         let (leaves, width) = (wave.parts.count(), job.x.width);
+        let expert = |group: &Group| &job.mixture.experts[group.expert];
         self.products.resize(wave.routes().len() * leaves * width, 0.0);
         let count = wave.groups.len();
         let prepared = inputs.several(wave.hidden, count, wave.rows_most, job.x.rows_max);
         let first = wave.routes().start;
-        for (input, group) in prepared.iter_mut().zip(&wave.groups) {
+        for (input, group) in prepared.iter_mut().zip(wave.groups) {
             let own = (group.routes.start - first) * wave.hidden;
             let hidden = &self.gate[own..][..group.routes.len() * wave.hidden];
-            input.load_for(pool, hidden, group.routes.len(), held(&group.expert.down).form());
+            input.load_for(pool, hidden, group.routes.len(), held(&expert(group).down).form());
         }
         let lens = || wave.groups.iter().map(|group| group.routes.len() * leaves * width);
         let outs = split(&mut self.products, lens());
-        let jobs = prepared.iter().zip(&wave.groups).zip(outs);
-        let mut products = emptied(std::mem::take(&mut self.list));
-        products.extend(jobs.map(|((input, group), out)| {
-            Product::in_parts(input, held(&group.expert.down), wave.parts, out)
-        }));
-        multiply(pool, &mut products);
-        self.list = emptied(products);
+        let jobs = prepared.iter().zip(wave.groups).zip(outs);
+        let products = jobs.map(|((input, group), out)| {
+            Product::in_parts(input, held(&expert(group).down), wave.parts, out)
+        });
+        multiply(pool, products);
         for (group, out) in wave.groups.iter().zip(split(&mut self.products, lens())) {
-            if let Some(bias) = group.expert.bias.as_ref().and_then(|bias| bias.down.as_ref()) {
+            if let Some(bias) = expert(group).bias.as_ref().and_then(|bias| bias.down.as_ref()) {
                 add_bias(&mut out[..group.routes.len() * width], bias);
             }
         }
@@ -216,9 +214,9 @@ impl Buffers {
         chunk: &Range<usize>,
     ) {
         let (leaves, width) = (wave.parts.count(), job.x.width);
-        let Self { terms, places, products, .. } = self;
+        let Self { terms, places, targets, products, .. } = self;
         terms.clear();
-        for group in &wave.groups {
+        for group in wave.groups {
             let (first, rows) = (group.routes.start - wave.routes().start, group.routes.len());
             for (at, route) in routes[group.routes.clone()].iter().enumerate() {
                 let place = (group.leaf, route.row as usize - chunk.start);
@@ -228,23 +226,23 @@ impl Buffers {
         // A row's experts stay in their order, which is that of `at`.
         terms.sort_unstable_by_key(|term| (term.place, term.at));
         places.clear();
-        for same in terms.chunk_by(|a, b| a.place == b.place) {
-            let start = places.last().map_or(0, |place| place.end);
-            places.push(start..start + same.len());
+        targets.clear();
+        for leaf in 0..leaves {
+            let mut start = 0;
+            for same in terms.chunk_by(|a, b| a.place == b.place) {
+                let (first, row) = same[0].place;
+                places.push(start..start + same.len());
+                targets.push((first + leaf) * chunk.len() + row);
+                start += same.len();
+            }
         }
-        // One lock a task, never waited for: it only proves that tasks share nothing.
-        let mut sums = emptied(std::mem::take(&mut self.locks));
-        sums.extend(self.sums.chunks_exact_mut(width).map(Mutex::new));
-        pool.run(leaves * places.len(), |task| {
-            let (leaf, terms) = (task / places.len(), &terms[places[task % places.len()].clone()]);
-            let (first, row) = terms[0].place;
-            let mut sum = sums[(first + leaf) * chunk.len() + row].lock().expect("no task panics");
-            for term in terms {
-                let product = &products[(term.at + leaf * term.rows) * width..][..width];
-                add_scaled(&mut sum, product, term.weight);
+        let in_leaf = places.len() / leaves;
+        for_each_row(pool, &mut self.sums, width, targets, |task, sum| {
+            for term in &terms[places[task].clone()] {
+                let product = term.at + task / in_leaf * term.rows;
+                add_scaled(sum, &products[product * width..][..width], term.weight);
             }
         });
-        self.locks = emptied(sums);
     }
 
     /// Adds the leaves up to this rank's subtrees and puts them into `out`, `[parts, rows, width]`.
@@ -268,30 +266,30 @@ impl Buffers {
 }
 
 impl<'a> Wave<'a> {
-    /// The wave that begins with route `next`, which moves behind it. `groups`: an empty list.
-    fn next(job: &Job<'a>, routes: &[Route], next: &mut usize, groups: Vec<Group<'a>>) -> Self {
+    /// The wave that begins with route `next`, which moves past it. `groups`: room for its groups.
+    fn next(job: &Job<'a>, routes: &[Route], next: &mut usize, groups: &'a mut Vec<Group>) -> Self {
         let experts = &job.mixture.experts;
+        groups.clear();
         let start = *next;
         let index = routes[start].expert as usize;
         let hidden = held(&experts[index].down).cols();
         let (parts, _) = job.parts.of(index, experts.len());
-        let mut wave = Self { groups, hidden, parts, rows_most: 0 };
+        let mut rows_most = 0;
         for group in routes[start..].chunk_by(|a, b| a.expert == b.expert) {
-            let index = group[0].expert as usize;
-            let expert = &experts[index];
-            let (own_parts, leaf) = job.parts.of(index, experts.len());
+            let expert = group[0].expert as usize;
+            let (own_parts, leaf) = job.parts.of(expert, experts.len());
             let same_kind = std::ptr::eq(own_parts, parts);
-            let few = wave.rows_most.max(group.len()) <= SMALL_ROWS
+            let few = rows_most.max(group.len()) <= SMALL_ROWS
                 && *next - start + group.len() <= WAVE_ROUTES;
-            let joins = wave.groups.is_empty() || (same_kind && few);
+            let joins = groups.is_empty() || (same_kind && few);
             if !joins {
                 break;
             }
-            wave.groups.push(Group { expert, leaf, routes: *next..*next + group.len() });
-            wave.rows_most = wave.rows_most.max(group.len());
+            groups.push(Group { expert, leaf, routes: *next..*next + group.len() });
+            rows_most = rows_most.max(group.len());
             *next += group.len();
         }
-        wave
+        Self { groups, hidden, parts, rows_most }
     }
 
     fn routes(&self) -> Range<usize> {

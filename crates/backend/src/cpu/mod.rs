@@ -15,7 +15,6 @@ use kernels::{
     keep_rows, matmul_parts, multiply, rms_norm, rms_norm_in_place, rope, scale, soft_cap,
 };
 
-use crate::reuse::emptied;
 use crate::{
     Activation, AttendShape, Backend, BackendError, KvShape, Mixture, MixtureParts, Parts,
     RopeStyle, RopeTable, Routes, Segment,
@@ -32,8 +31,6 @@ pub struct Cpu {
     inputs: Inputs,
     fine: fine::Fine,
     dequantizer: Dequantizer,
-    /// Of one job; empty between calls.
-    products: Vec<Product<'static>>,
     heads: heads::Buffers,
     mixture: mixture::Buffers,
 }
@@ -52,7 +49,6 @@ impl Cpu {
             inputs: Inputs::default(),
             fine: fine::Fine::default(),
             dequantizer: Dequantizer::default(),
-            products: Vec::new(),
             heads: heads::Buffers::default(),
             mixture: mixture::Buffers::default(),
         })
@@ -205,12 +201,10 @@ impl Backend for Cpu {
         }
         let Some(forms) = forms else { return };
         let input = self.inputs.whole(&self.pool, x, forms);
-        let mut products = emptied(std::mem::take(&mut self.products));
-        products.extend(outs.iter_mut().filter_map(|(matrix, out)| {
+        let products = outs.iter_mut().filter_map(|(matrix, out)| {
             Some(Product::new(input, matrix.as_ref()?, out.values_mut(x.rows)))
-        }));
-        multiply(&self.pool, &mut products);
-        self.products = emptied(products);
+        });
+        multiply(&self.pool, products);
     }
 
     fn linear_fine(&mut self, x: &Rows, matrix: &Option<Matrix>, out: &mut Rows) {
@@ -252,14 +246,14 @@ impl Backend for Cpu {
         }
     }
 
-    fn store(&mut self, kv: &mut Option<KvCache>, batch: &[Segment<'_>], k: &Rows, v: &Rows) {
+    fn store(&mut self, kv: &mut Option<KvCache>, batch: &[Segment], k: &Rows, v: &Rows) {
         let Some(kv) = kv else { return };
         let mut row = 0;
         for segment in batch {
             let rows = row..row + segment.rows;
             let k = &k.values()[rows.start * k.width..rows.end * k.width];
             let v = &v.values()[rows.start * v.width..rows.end * v.width];
-            kv.store(&self.pool, segment.table, segment.first_pos, k, v);
+            kv.store(&self.pool, &segment.table, segment.first_pos, k, v);
             row = rows.end;
         }
     }
@@ -268,7 +262,7 @@ impl Backend for Cpu {
         &mut self,
         kv: &Option<KvCache>,
         shape: &AttendShape,
-        batch: &[Segment<'_>],
+        batch: &[Segment],
         q: &Rows,
         out: &mut Rows,
     ) {

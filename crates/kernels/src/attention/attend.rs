@@ -13,6 +13,7 @@ use crate::pool::Pool;
 use crate::shared::SharedMut;
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Heads that one task covers at most; more of them share keys in latent attention alone.
 const HEADS_A_TASK: usize = 32;
@@ -95,10 +96,10 @@ impl AttendShape {
 }
 
 /// A run of consecutive positions of one sequence in a batch.
-#[derive(Debug, Clone, Copy)]
-pub struct Segment<'a> {
+#[derive(Debug, Clone)]
+pub struct Segment {
     /// The sequence's pages, in order, at least up to its last position.
-    pub table: &'a [u32],
+    pub table: Arc<[u32]>,
     /// Position of the first row.
     pub first_pos: usize,
     /// Rows of the batch that belong to this run.
@@ -157,7 +158,7 @@ struct Batch<'a> {
     isa: Isa,
     cache: &'a KvCache,
     shape: &'a AttendShape,
-    segments: &'a [Segment<'a>],
+    segments: &'a [Segment],
     q: &'a [f32],
     out: SharedMut<f32>,
 }
@@ -235,7 +236,7 @@ impl<'a> Batch<'a> {
                 let start = run * rows_a_tile;
                 let end = segment.rows.min(start + rows_a_tile);
                 return Tile {
-                    table: segment.table,
+                    table: &segment.table,
                     first_pos: segment.first_pos + start,
                     rows: first_row + start..first_row + end,
                     group,

@@ -160,7 +160,7 @@ fn attention_is_close_to_its_definition() {
         let segments: Vec<Segment> = sequences
             .iter()
             .zip(&case.lengths)
-            .map(|(seq, &rows)| Segment { table: &seq.table, first_pos: 0, rows })
+            .map(|(seq, &rows)| Segment { table: seq.table.as_slice().into(), first_pos: 0, rows })
             .collect();
         let mut out = vec![f32::NAN; rows * heads * case.v_dim];
         attend(&pool, &cache, &shape, &segments, &q, &mut out);
@@ -196,7 +196,7 @@ fn every_way_to_attend_gives_the_same_bits() {
         for (seq, &len) in sequences.iter().zip(&case.lengths) {
             let q = rng.floats(len * q_width);
             let mut all = vec![f32::NAN; len * out_width];
-            let whole = [Segment { table: &seq.table, first_pos: 0, rows: len }];
+            let whole = [Segment { table: seq.table.as_slice().into(), first_pos: 0, rows: len }];
             attend(&pools[1], &cache, &shape, &whole, &q, &mut all);
             for isa in Isa::available() {
                 let pool = &pools[rng.below(2)];
@@ -205,10 +205,19 @@ fn every_way_to_attend_gives_the_same_bits() {
                 let q = &q[start * q_width..(start + rows) * q_width];
                 let expected = &all[start * out_width..(start + rows) * out_width];
                 // Twice the same segment, as two sequences would be.
-                let segment = Segment { table: &seq.table, first_pos: start, rows };
+                let segment =
+                    Segment { table: seq.table.as_slice().into(), first_pos: start, rows };
                 let mut got = vec![f32::NAN; 2 * rows * out_width];
                 let twice = [q, q].concat();
-                attend_on(isa, pool, &cache, &shape, &[segment, segment], &twice, &mut got);
+                attend_on(
+                    isa,
+                    pool,
+                    &cache,
+                    &shape,
+                    &[segment.clone(), segment.clone()],
+                    &twice,
+                    &mut got,
+                );
                 for got in got.chunks(rows * out_width) {
                     assert_eq!(got, expected, "case {number}, rows {start}+{rows}, {}", isa.name());
                 }
@@ -237,8 +246,8 @@ fn what_does_not_fit_stays_finite() {
     cache.store(&pool, &[0], 0, &[1e-3; 32], &[f32::INFINITY; 32]);
     let shape = AttendShape::new(&[0], 16, 16, 0.25);
     let mut out = [0.0; 32];
-    let segment = Segment { table: &[0], first_pos: 0, rows: 2 };
-    attend(&pool, &cache, &shape, &[segment], &[1.0; 32], &mut out);
+    let segment = Segment { table: [0].into(), first_pos: 0, rows: 2 };
+    attend(&pool, &cache, &shape, &[segment.clone()], &[1.0; 32], &mut out);
     assert_eq!(out, [65504.0; 32]);
     let mut cache = KvCache::new(1, 16, 16, 1, CacheKind::I16).unwrap();
     cache.store(&pool, &[0], 0, &[f32::NAN; 32], &[f32::INFINITY; 32]);

@@ -115,9 +115,7 @@ impl<'a> Product<'a> {
 /// # Panics
 /// If the shapes do not fit each other, or the input lacks the form a matrix needs.
 pub fn matmul(pool: &Pool, input: &Input, products: &mut [(&Matrix, &mut [f32])]) {
-    let mut products: Vec<Product> =
-        products.iter_mut().map(|(matrix, out)| Product::new(input, matrix, out)).collect();
-    multiply(pool, &mut products);
+    multiply(pool, products.iter_mut().map(|(matrix, out)| Product::new(input, matrix, out)));
 }
 
 /// A row-parallel product: `out` is `[parts, input.rows, matrix.rows]` f32.
@@ -125,14 +123,14 @@ pub fn matmul(pool: &Pool, input: &Input, products: &mut [(&Matrix, &mut [f32])]
 /// # Panics
 /// As [`matmul`], or if a leaf does not end on one of the weights' blocks.
 pub fn matmul_parts(pool: &Pool, input: &Input, matrix: &Matrix, parts: &Parts, out: &mut [f32]) {
-    multiply(pool, &mut [Product::in_parts(input, matrix, parts, out)]);
+    multiply(pool, [Product::in_parts(input, matrix, parts, out)]);
 }
 
 /// Runs any products, over any inputs, in one pool job: all experts of a layer at once.
 ///
 /// # Panics
 /// If an input lacks the form its matrix needs.
-pub fn multiply(pool: &Pool, products: &mut [Product]) {
+pub fn multiply<'a>(pool: &Pool, products: impl IntoIterator<Item = Product<'a>>) {
     multiply_on(Isa::chosen(), pool, products);
 }
 
@@ -150,31 +148,28 @@ struct Plan<'a> {
     tasks: usize,
 }
 
-pub(crate) fn multiply_on(isa: Isa, pool: &Pool, products: &mut [Product]) {
-    let plan =
-        |product: &mut Product| -> SharedMut<f32> { SharedMut::new(product.out.as_mut_ptr()) };
+pub(crate) fn multiply_on<'a>(
+    isa: Isa,
+    pool: &Pool,
+    products: impl IntoIterator<Item = Product<'a>>,
+) {
     // In the token loop, a job has one to three products, or two of each expert of a token, and
     // needs no allocation.
+    let mut products = products.into_iter().map(|product| Plan::new(isa, product)).fuse();
     let mut few: [Option<Plan>; 32] = [const { None }; 32];
-    let mut many: Vec<Option<Plan>> = Vec::new();
-    let plans: &mut [Option<Plan>] = if products.len() <= few.len() {
-        &mut few[..products.len()]
-    } else {
-        many.resize_with(products.len(), || None);
-        &mut many
-    };
-    let panels_a_task = panels_a_task(products, pool.threads());
+    few.fill_with(|| products.next());
+    let mut many: Vec<Plan> = products.collect();
+    let work = |plan: &Plan| plan.matrix.panels() * plan.input.rows().div_ceil(TILE_ROWS);
+    let panels: usize = few.iter().flatten().chain(&many).map(work).sum();
+    let panels_a_task = panels_a_task(panels, pool.threads());
     let mut tasks = 0;
-    for (slot, product) in plans.iter_mut().zip(products) {
-        let out = plan(product);
-        let planned = Plan::new(isa, product, out, panels_a_task);
-        tasks += planned.tasks;
-        *slot = Some(planned);
+    for plan in few.iter_mut().flatten().chain(&mut many) {
+        plan.cut(panels_a_task);
+        tasks += plan.tasks;
     }
-    let plans: &[Option<Plan>] = plans;
     pool.run_in_runs(tasks, |run| {
         let mut first = 0;
-        for plan in plans.iter().flatten() {
+        for plan in few.iter().flatten().chain(&many) {
             let own = run.start.max(first)..run.end.min(first + plan.tasks);
             if !own.is_empty() {
                 plan.run(own.start - first..own.end - first);
@@ -184,11 +179,9 @@ pub(crate) fn multiply_on(isa: Isa, pool: &Pool, products: &mut [Product]) {
     });
 }
 
-/// How many panels a task with many rows covers: as many as leave enough tasks for all threads.
-fn panels_a_task(products: &[Product], threads: usize) -> usize {
-    let work =
-        |product: &Product| product.matrix.panels() * product.input.rows().div_ceil(TILE_ROWS);
-    let panels: usize = products.iter().map(work).sum();
+/// How many panels a task with many rows covers, of all that there are to do: as many as leave
+/// enough tasks for all threads.
+fn panels_a_task(panels: usize, threads: usize) -> usize {
     let fair = panels / (TASKS_A_THREAD * threads);
     if fair >= GEMM_PANELS { GEMM_PANELS } else { (fair / 2 * 2).max(2) }
 }
@@ -223,29 +216,23 @@ impl Algorithm {
 }
 
 impl<'a> Plan<'a> {
-    fn new(isa: Isa, product: &Product<'a>, out: SharedMut<f32>, panels_a_task: usize) -> Self {
-        let rows = product.input.rows();
-        let access = Access::chosen();
-        let algorithm = Algorithm::of(isa, product.input, product.matrix);
-        let panels_a_task = match algorithm {
-            Algorithm::Gemv => access.streams,
+    fn new(isa: Isa, product: Product<'a>) -> Self {
+        let Product { input, matrix, parts, out } = product;
+        let (out, access) = (SharedMut::new(out.as_mut_ptr()), Access::chosen());
+        let algorithm = Algorithm::of(isa, input, matrix);
+        let (panels_a_task, row_tiles, tasks) = (1, 1, 0);
+        Self { input, matrix, parts, out, isa, algorithm, access, panels_a_task, row_tiles, tasks }
+    }
+
+    /// Cuts it into tasks, of `panels_a_task` panels if it has many rows.
+    fn cut(&mut self, panels_a_task: usize) {
+        self.panels_a_task = match self.algorithm {
+            Algorithm::Gemv => self.access.streams,
             Algorithm::Skinny => skinny::ACCESS.streams,
             Algorithm::Gemm => panels_a_task,
         };
-        let row_tiles = rows.div_ceil(algorithm.rows_a_task());
-        let tasks = product.matrix.panels().div_ceil(panels_a_task) * row_tiles;
-        Self {
-            input: product.input,
-            matrix: product.matrix,
-            parts: product.parts,
-            out,
-            isa,
-            algorithm,
-            access,
-            panels_a_task,
-            row_tiles,
-            tasks,
-        }
+        self.row_tiles = self.input.rows().div_ceil(self.algorithm.rows_a_task());
+        self.tasks = self.matrix.panels().div_ceil(self.panels_a_task) * self.row_tiles;
     }
 
     /// Tasks that follow one another.

@@ -163,9 +163,9 @@ fn every_way_to_multiply_gives_the_same_bits() {
             let input = loaded(pool, x, rows_of.len(), int16);
             let mut y = vec![f32::NAN; rows_of.len() * rows];
             let mut z = vec![f32::NAN; rows_of.len() * 17];
-            let mut products =
+            let products =
                 [Product::new(&input, &other, &mut z), Product::new(&input, &matrix, &mut y)];
-            multiply_on(isa, pool, &mut products);
+            multiply_on(isa, pool, products);
             y.iter().map(|y| y.to_bits()).collect::<Vec<u32>>()
         };
         for int16 in [false, true] {
@@ -207,7 +207,7 @@ fn what_goes_past_the_caches_is_the_same() {
         let mut product = |isa, first| {
             room.fill(f32::NAN);
             let out = &mut room[first..][..len];
-            multiply_on(isa, &pool, &mut [Product::new(&input, &matrix, out)]);
+            multiply_on(isa, &pool, [Product::new(&input, &matrix, out)]);
             let bits = out.iter().map(|y| y.to_bits()).collect::<Vec<u32>>();
             assert!(room[..first].iter().chain(&room[first + len..]).all(|y| y.is_nan()));
             bits

@@ -13,7 +13,7 @@ pub(super) struct Context<'a, B: Backend> {
     /// The layer's keys and values.
     pub kv: &'a mut B::Kv,
     /// The step's rows as runs of consecutive positions.
-    pub segments: &'a [Segment<'a>],
+    pub segments: &'a [Segment],
     /// In the model's last layer, the only rows that go on after their keys and values are cached;
     /// `None` where all do.
     pub outputs: Option<Outputs<'a>>,

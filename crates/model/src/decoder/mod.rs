@@ -50,7 +50,7 @@ pub trait Reduce {
 #[derive(Debug)]
 pub struct Batch<'a> {
     /// Runs of consecutive positions, each of one sequence.
-    pub segments: &'a [Segment<'a>],
+    pub segments: &'a [Segment],
     /// The position of every row.
     pub positions: &'a [u32],
     pub outputs: Outputs<'a>,
@@ -63,7 +63,7 @@ pub struct Outputs<'a> {
     /// Which rows of the step, ascending.
     pub rows: &'a [usize],
     /// The same rows as runs of consecutive positions.
-    pub segments: &'a [Segment<'a>],
+    pub segments: &'a [Segment],
 }
 
 /// One rank of a model.
