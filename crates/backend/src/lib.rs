@@ -2,9 +2,10 @@
 //!
 //! Model code is written once over this trait and reads as if for a single device. The operations
 //! are those that a decoder is made of, not a general tensor library: a backend is free to fuse,
-//! to keep its data where it likes, and to lay weights out as its hardware wants them. It knows
-//! nothing of ranks: where a partial sum leaves for the other ranks, the model hands
-//! [`Backend::host`] to its collective.
+//! to keep its data where it likes, and to lay weights out as its hardware wants them. It may only
+//! record what it is asked for, and do it when [`Backend::host`] or [`Backend::synchronise`] wants
+//! to see it; what failed until then is told there. It knows nothing of ranks: where a partial sum
+//! leaves for the other ranks, the model hands what `host` returns to its collective.
 //!
 //! Results must not depend on how many rows a call has, on threads, or on where a shard's borders
 //! fall: that is what makes every split give the same bits as one node.
@@ -15,22 +16,23 @@ mod routing;
 
 pub use cpu::Cpu;
 pub use kernels::{
-    Activation, AttendShape, CacheKind, PAGE_POSITIONS, Parts, RopeStyle, RopeTable, Segment, isa,
-    sigmoid_in_place as sigmoid,
+    Activation, CacheKind, PAGE_POSITIONS, Parts, RopeStyle, RopeTable, Segment, isa,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
-pub use routing::{Gating, Route, Routes, RoutingRule};
+pub use routing::{Gating, RoutingRule};
+use routing::{Route, Routes};
 
 use std::ops::Range;
 
 use gguf::TensorType;
-use kernels::KvCache;
 
 /// Why a backend cannot do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     #[error(transparent)]
     Kernel(#[from] kernels::Error),
+    #[error("the device failed: {what}; its worker has to start anew")]
+    Device { what: String },
 }
 
 /// The shape of one layer's key/value cache on this rank.
@@ -44,11 +46,46 @@ pub struct KvShape {
     pub kind: CacheKind,
 }
 
-impl KvShape {
-    /// Bytes of the whole cache.
-    pub fn bytes(&self) -> usize {
-        self.pages * KvCache::page_bytes(self.heads, self.k_dim, self.v_dim, self.kind)
-    }
+/// How the heads of a rank attend in one layer.
+#[derive(Debug, Clone)]
+pub struct AttentionShape {
+    /// For each head of the rank, its head in the rank's cache.
+    pub kv_of_head: Vec<u32>,
+    pub k_dim: usize,
+    pub v_dim: usize,
+    /// Multiplies every score (usually `1 / sqrt(k_dim)`).
+    pub scale: f32,
+    /// A position sees itself and the `window - 1` positions before it.
+    pub window: Option<usize>,
+    /// One logit a head that takes part in the softmax and has no value (gpt-oss).
+    pub sinks: Option<Vec<f32>>,
+}
+
+/// The expert that every row visits besides those it is routed to.
+#[derive(Debug, Clone, Copy)]
+pub enum SharedExpert<'a, R> {
+    Absent,
+    /// With weight 1.
+    Full,
+    /// With the sigmoid of these numbers, `[rows, 1]`, as weights.
+    Gated(&'a R),
+}
+
+/// The two halves of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Half {
+    Attention,
+    FeedForward,
+}
+
+/// Which half a layer a segment is, and for how many rows; of a model's last layer, only `outputs`
+/// of them go on after their keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SegmentKey {
+    pub layer: usize,
+    pub half: Half,
+    pub rows: usize,
+    pub outputs: usize,
 }
 
 /// A device that can run a decoder. All activations are f32, row-major `[rows, width]`.
@@ -63,6 +100,10 @@ pub trait Backend {
     type Rows: Send;
     /// The keys and values of one layer.
     type Kv: Send;
+    /// How a layer attends, prepared from an [`AttentionShape`].
+    type Attention: Send;
+    /// The experts that a step's rows go to.
+    type Routes: Send;
 
     /// Begins `count` matrices of `rows` by `cols` numbers stored as `ty`, which come one after the
     /// other: the experts or heads of one tensor, or its only matrix.
@@ -101,6 +142,13 @@ pub trait Backend {
     /// There is no memory.
     fn kv(&mut self, shape: KvShape) -> Result<Self::Kv, BackendError>;
 
+    /// Bytes that a cache takes on the device.
+    fn kv_bytes(&self, shape: &KvShape) -> usize;
+
+    fn attention(&mut self, shape: &AttentionShape) -> Self::Attention;
+
+    fn routes(&mut self) -> Self::Routes;
+
     /// Turns rows of `cols` numbers, stored as `ty` in the file's own layout, into f32.
     ///
     /// # Errors
@@ -113,11 +161,34 @@ pub trait Backend {
         out: &mut [f32],
     ) -> Result<(), BackendError>;
 
-    /// Copies values in; `values.len()` must be a whole number of rows.
-    fn upload(&mut self, values: &[f32], out: &mut Self::Rows);
+    /// Makes `rows` rows the ones in use and lets `fill` write them, `[rows, width]` f32, in host
+    /// memory.
+    ///
+    /// # Errors
+    /// Those of `fill`.
+    fn write<E>(
+        &mut self,
+        out: &mut Self::Rows,
+        rows: usize,
+        fill: impl FnOnce(&mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E>;
 
-    /// The rows in use, in host memory.
-    fn host<'a>(&mut self, x: &'a Self::Rows) -> &'a [f32];
+    /// The rows in use, in host memory, once all that was asked for before is done.
+    ///
+    /// # Errors
+    /// The device failed, now or at anything since it was last asked.
+    fn host<'a>(&mut self, x: &'a mut Self::Rows) -> Result<&'a [f32], BackendError>;
+
+    /// Waits until all that was asked for is done.
+    ///
+    /// # Errors
+    /// As [`Backend::host`].
+    fn synchronise(&mut self) -> Result<(), BackendError>;
+
+    /// Half a layer ends here. A device that records can keep what it recorded since the last such
+    /// call, or since [`Backend::host`], and replay it when the same `segment` comes again: it has
+    /// the same operations on the same operands, only positions and pages are others.
+    fn end_segment(&mut self, segment: SegmentKey);
 
     /// Prepares the rotations of a step's rows, one position a row, by each of `tables`, for all
     /// its layers.
@@ -160,7 +231,7 @@ pub trait Backend {
 
     /// As [`Backend::linear`], for one matrix, and where its weights are quantised, with
     /// activations of about 16 bits instead of 8.
-    fn linear_fine(&mut self, x: &Self::Rows, matrix: &Self::Matrix, out: &mut Self::Rows);
+    fn linear_int16(&mut self, x: &Self::Rows, matrix: &Self::Matrix, out: &mut Self::Rows);
 
     /// A product of its own for each head: head `h` of `out` is that of `x` times `matrices[h]`ᵀ.
     fn linear_heads(&mut self, x: &Self::Rows, matrices: &[Self::Matrix], out: &mut Self::Rows);
@@ -187,7 +258,7 @@ pub trait Backend {
     fn attend(
         &mut self,
         kv: &Self::Kv,
-        shape: &AttendShape,
+        shape: &Self::Attention,
         batch: &[Segment],
         q: &Self::Rows,
         out: &mut Self::Rows,
@@ -196,18 +267,29 @@ pub trait Backend {
     /// `gate = activation(gate) * up`.
     fn gated(&mut self, activation: Activation, gate: &mut Self::Rows, up: &Self::Rows);
 
+    /// Sends each row to experts: by its `logits`, `[rows, rule.experts]`, of which `choice_bias`,
+    /// `[rule.experts]`, counts for the choice but not for the weights, and to the shared one.
+    fn route(
+        &mut self,
+        rule: &RoutingRule,
+        logits: &Self::Rows,
+        choice_bias: Option<&Self::Vector>,
+        shared: SharedExpert<'_, Self::Rows>,
+        routes: &mut Self::Routes,
+    );
+
     /// Partial sums of a mixture of experts: `out` gets `parts.part_ends.len()` times the rows of
     /// `x`. In each leaf, a row's experts are added in their order, each times its weight; then
     /// the leaves, in the order of `sumtree`. Only the experts in `routes` are read.
     fn mixture(
         &mut self,
         x: &Self::Rows,
-        routes: &Routes,
+        routes: &Self::Routes,
         mixture: &Mixture<Self>,
         parts: Option<&MixtureParts>,
         out: &mut Self::Rows,
     );
 
-    /// `x += y`, `y` in host memory.
-    fn add(&mut self, x: &mut Self::Rows, y: &[f32]);
+    /// `x += y`.
+    fn add(&mut self, x: &mut Self::Rows, y: &Self::Rows);
 }

@@ -70,9 +70,19 @@ impl Routes {
         self.routes.sort_unstable_by_key(|route| (route.expert, route.row));
     }
 
-    /// Sends each of `weights` (one a row) to an expert that every row visits, after all others.
-    pub fn add_shared(&mut self, expert: usize, weights: &[f32]) {
+    /// Sends each of `rows` rows to `expert` too, after all others, with the sigmoid of its `gate`
+    /// as weight, or 1.
+    pub fn add_shared(&mut self, expert: usize, rows: usize, gate: Option<&[f32]>) {
         let expert = expert as u32;
+        let weights = &mut self.scores;
+        weights.clear();
+        match gate {
+            Some(gate) => {
+                weights.extend_from_slice(gate);
+                sigmoid_in_place(weights);
+            }
+            None => weights.resize(rows, 1.0),
+        }
         let shared = weights.iter().zip(0..).map(|(&weight, row)| Route { expert, row, weight });
         self.routes.extend(shared);
     }
@@ -214,9 +224,10 @@ mod tests {
     fn ties_go_to_the_lower_index_and_routes_are_sorted_by_expert() {
         let mut routes = Routes::default();
         routes.route(&RULE, &[0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0], None);
-        routes.add_shared(4, &[1.0, 0.5]);
+        routes.add_shared(4, 2, Some(&[0.0, 30.0]));
         let order: Vec<_> = routes.routes().iter().map(|r| (r.expert, r.row)).collect();
         assert_eq!(order, [(0, 0), (0, 1), (1, 0), (1, 1), (4, 0), (4, 1)]);
-        assert_eq!(routes.routes()[5].weight, 0.5);
+        assert_eq!(routes.routes()[4].weight, 0.5);
+        assert!(routes.routes()[5].weight > 0.999);
     }
 }

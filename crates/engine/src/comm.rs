@@ -180,20 +180,20 @@ impl Comm {
 impl Reduce for Comm {
     type Error = EngineError;
 
-    fn all_reduce<'a>(
+    fn has_others(&self) -> bool {
+        self.group.ranks() > 1
+    }
+
+    fn all_reduce(
         &mut self,
         product: Product,
-        sums: &'a [f32],
-        total: &'a mut [f32],
-    ) -> Result<&'a [f32], EngineError> {
+        sums: &[f32],
+        total: &mut [f32],
+    ) -> Result<(), EngineError> {
         let plan = match product {
             Product::Attention => &self.attention,
             Product::FeedForward => &self.feed_forward,
         };
-        if self.group.ranks() == 1 && sums.len() == total.len() {
-            return Ok(sums);
-        }
-        self.group.all_reduce(plan, sums, total)?;
-        Ok(total)
+        Ok(self.group.all_reduce(plan, sums, total)?)
     }
 }

@@ -334,7 +334,7 @@ impl Rank {
     fn hand_on(&mut self, comm: &mut Comm) -> Result<(), EngineError> {
         let Buffers { step, message, .. } = &mut self.buffers;
         if !self.route.downstream.is_empty() {
-            step.encode(self.model.residual(&mut self.backend), message);
+            step.encode(self.model.residual(&mut self.backend)?, message);
             for rank in &self.route.downstream {
                 comm.post(*rank, message)?;
             }
@@ -346,12 +346,13 @@ impl Rank {
         let first = self.route.rank == self.route.last.start;
         if !wanted.is_empty() && self.route.stages > 1 && first {
             // First, so that rank 0 works on its part of the head meanwhile.
-            encode(self.model.residual(&mut self.backend), message);
+            encode(self.model.residual(&mut self.backend)?, message);
             comm.post(0, message)?;
         }
         let wanted = std::mem::take(&mut self.buffers.wanted);
-        self.pick(&wanted);
+        let done = self.pick(&wanted);
         self.buffers.wanted = wanted;
+        done?;
         let Buffers { message, picked, lens, wanted, .. } = &mut self.buffers;
         if self.route.stages > 1 {
             encode(picked, message);
@@ -409,25 +410,27 @@ impl Rank {
         let mut wanted = std::mem::take(&mut self.buffers.wanted);
         wanted.clear();
         wanted.extend_from_slice(self.results.oldest());
-        self.pick(&wanted);
+        let done = self.pick(&wanted);
         self.buffers.wanted = wanted;
+        done?;
         let Buffers { picked, parts, .. } = &mut self.buffers;
         encode(picked, &mut parts[at]);
         Ok(())
     }
 
     /// Picks what is wanted of the picked rows out of this rank's logits.
-    fn pick(&mut self, wanted: &[Wanted]) {
+    fn pick(&mut self, wanted: &[Wanted]) -> Result<(), EngineError> {
         let Buffers { picked, candidates, .. } = &mut self.buffers;
         picked.clear();
         let own = self.route.heads.iter().position(|rank| *rank == self.route.rank);
-        let (Some(own), false) = (own, wanted.is_empty()) else { return };
+        let (Some(own), false) = (own, wanted.is_empty()) else { return Ok(()) };
         let slice = &self.vocab_of_head[own];
-        let logits = self.model.logits(&mut self.backend);
+        let logits = self.model.logits(&mut self.backend)?;
         for (at, wanted) in wanted.iter().enumerate() {
             let own = &logits[at * slice.len()..(at + 1) * slice.len()];
             pick(*wanted, own, slice.start, candidates, picked);
         }
+        Ok(())
     }
 
     /// What the parts of the output head gave, as numbers.

@@ -1,5 +1,7 @@
 //! A matrix for each head: what latent attention does before and after it attends.
 
+use std::sync::Arc;
+
 use kernels::{Matrix, Pool, Product, multiply};
 
 use super::inputs::{Inputs, SMALL_ROWS};
@@ -21,7 +23,7 @@ impl Buffers {
         pool: &Pool,
         inputs: &mut Inputs,
         x: &Rows,
-        matrices: &[Option<Matrix>],
+        matrices: &[Option<Arc<Matrix>>],
         out: &mut Rows,
     ) {
         let (cols, outputs) = (x.width / matrices.len(), out.width / matrices.len());
@@ -30,7 +32,7 @@ impl Buffers {
         let wave = if rows <= SMALL_ROWS { matrices.len() } else { 1 };
         self.gathered.resize(rows * cols, 0.0);
         self.products.resize(wave * rows * outputs, 0.0);
-        let out = out.values_mut(rows);
+        let out = out.values_mut();
         for (at, matrices) in matrices.chunks(wave).enumerate() {
             let first = at * wave;
             let prepared = inputs.several(cols, wave, rows, x.rows_max);

@@ -1,5 +1,7 @@
 //! Matrices on their way into memory.
 
+use std::sync::Arc;
+
 use gguf::TensorType;
 use kernels::{Matrix, Packer, Pool};
 
@@ -55,13 +57,13 @@ impl Loading {
         Ok(())
     }
 
-    pub(super) fn finish(mut self) -> Result<Vec<Option<Matrix>>, BackendError> {
+    pub(super) fn finish(mut self) -> Result<Vec<Option<Arc<Matrix>>>, BackendError> {
         let matrices = match self.packers.len() {
             0 => return Ok((0..self.count).map(|_| None).collect()),
             1 => self.packers.remove(0).finish_several(self.count)?,
             _ => self.packers.into_iter().map(Packer::finish).collect::<Result<_, _>>()?,
         };
-        Ok(matrices.into_iter().map(Some).collect())
+        Ok(matrices.into_iter().map(|matrix| Some(Arc::new(matrix))).collect())
     }
 }
 
@@ -76,7 +78,11 @@ mod tests {
         range.flat_map(|row| [row as f32; COLS]).flat_map(f32::to_le_bytes).collect()
     }
 
-    fn load(count: usize, rows_each: usize, steps: &[usize]) -> Result<Vec<Matrix>, BackendError> {
+    fn load(
+        count: usize,
+        rows_each: usize,
+        steps: &[usize],
+    ) -> Result<Vec<Arc<Matrix>>, BackendError> {
         let pool = Pool::new(1).unwrap();
         let mut loading = Loading::start(TensorType::F32, count, rows_each, COLS).unwrap();
         let mut at = 0;

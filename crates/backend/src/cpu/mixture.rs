@@ -85,8 +85,7 @@ impl Buffers {
     pub fn run(&mut self, pool: &Pool, inputs: &mut Inputs, job: &Job<'_>, out: &mut Rows) {
         let row_bytes = job.parts.leaves() * job.x.width * size_of::<f32>();
         let chunk_rows = (SUMS_BYTES_MAX / row_bytes).max(SMALL_ROWS);
-        let rows = out.rows;
-        self.run_chunks(pool, inputs, job, chunk_rows, out.values_mut(rows));
+        self.run_chunks(pool, inputs, job, chunk_rows, out.values_mut());
     }
 
     fn run_chunks(
@@ -310,9 +309,12 @@ fn split(all: &mut [f32], lens: impl Iterator<Item = usize>) -> impl Iterator<It
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{Activation, Backend, Gating, Routes, RoutingRule};
+    use std::sync::Arc;
+
     use gguf::TensorType;
+
+    use super::*;
+    use crate::{Activation, Backend, BackendError, Expert, Gating, Routes, RoutingRule};
 
     const WIDTH: usize = 64;
     const HIDDEN: usize = 96;
@@ -324,7 +326,12 @@ mod tests {
         (0..count).map(|at| ((at * 7919 + seed * 104_729) as f32 * 0.618).sin()).collect()
     }
 
-    fn matrix(cpu: &mut Cpu, seed: usize, rows: usize, cols: usize) -> Option<kernels::Matrix> {
+    fn matrix(
+        cpu: &mut Cpu,
+        seed: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Option<Arc<kernels::Matrix>> {
         let bytes: Vec<u8> =
             numbers(seed, rows * cols).into_iter().flat_map(f32::to_le_bytes).collect();
         let mut loader = cpu.start_matrices(TensorType::F32, 1, rows, cols).unwrap();
@@ -361,11 +368,15 @@ mod tests {
         };
         let mut routes = Routes::default();
         routes.route(&rule, &numbers(99, ROWS * EXPERTS), None);
-        routes.add_shared(EXPERTS, &[0.5; ROWS]);
+        routes.add_shared(EXPERTS, ROWS, Some(&[0.0; ROWS]));
         let parts = MixtureParts::new(vec![32, 64, 96], Some(vec![16, 32, 64]), vec![2, 3]);
         let parts = parts.unwrap();
         let mut x = cpu.rows(ROWS, WIDTH);
-        cpu.upload(&numbers(77, ROWS * WIDTH), &mut x);
+        let fill = |x: &mut [f32]| {
+            x.copy_from_slice(&numbers(77, ROWS * WIDTH));
+            Ok::<_, BackendError>(())
+        };
+        cpu.write(&mut x, ROWS, fill).unwrap();
         let job = Job { x: &x, routes: routes.routes(), mixture: &mixture, parts: &parts };
         let mut of_chunks = |chunk_rows| {
             let mut out = vec![f32::NAN; 2 * ROWS * WIDTH];

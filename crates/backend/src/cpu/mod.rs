@@ -1,23 +1,25 @@
 //! The reference backend: the `kernels` crate on host memory.
 
-mod fine;
 mod heads;
 mod inputs;
+mod int16;
 mod loading;
 mod mixture;
 mod rows;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use gguf::TensorType;
 use kernels::{
-    Dequantizer, Forms, KvCache, Matrix, Pool, Product, RopeAngles, add, add_bias, attend, gated,
-    keep_rows, matmul_parts, multiply, rms_norm, rms_norm_in_place, rope, scale, soft_cap,
+    AttendShape, Dequantizer, Forms, KvCache, Matrix, Pool, Product, RopeAngles, add, add_bias,
+    attend, gated, keep_rows, matmul_parts, multiply, rms_norm, rms_norm_in_place, rope, scale,
+    soft_cap,
 };
 
 use crate::{
-    Activation, AttendShape, Backend, BackendError, KvShape, Mixture, MixtureParts, Parts,
-    RopeStyle, RopeTable, Routes, Segment,
+    Activation, AttentionShape, Backend, BackendError, KvShape, Mixture, MixtureParts, Parts,
+    RopeStyle, RopeTable, Routes, RoutingRule, Segment, SegmentKey, SharedExpert,
 };
 use inputs::Inputs;
 use loading::Loading;
@@ -29,7 +31,7 @@ pub struct Cpu {
     /// One for each table of the model.
     angles: Vec<RopeAngles>,
     inputs: Inputs,
-    fine: fine::Fine,
+    int16: int16::Int16,
     dequantizer: Dequantizer,
     heads: heads::Buffers,
     mixture: mixture::Buffers,
@@ -47,7 +49,7 @@ impl Cpu {
             pool,
             angles: Vec::new(),
             inputs: Inputs::default(),
-            fine: fine::Fine::default(),
+            int16: int16::Int16::default(),
             dequantizer: Dequantizer::default(),
             heads: heads::Buffers::default(),
             mixture: mixture::Buffers::default(),
@@ -56,18 +58,20 @@ impl Cpu {
 }
 
 /// A matrix that this rank has, because it has its input.
-fn held(matrix: &Option<Matrix>) -> &Matrix {
+fn held(matrix: &Option<Arc<Matrix>>) -> &Matrix {
     matrix.as_ref().expect("a rank with part of a layer holds its matrices")
 }
 
 impl Backend for Cpu {
     /// `None` for a rank that has no part of it.
-    type Matrix = Option<Matrix>;
+    type Matrix = Option<Arc<Matrix>>;
     type Loader = Loading;
     type Vector = Vec<f32>;
     type Rows = Rows;
     /// `None` for a rank without heads.
     type Kv = Option<KvCache>;
+    type Attention = AttendShape;
+    type Routes = Routes;
 
     fn start_matrices(
         &mut self,
@@ -83,7 +87,10 @@ impl Backend for Cpu {
         loader.push(&self.pool, bytes)
     }
 
-    fn finish_matrices(&mut self, loader: Loading) -> Result<Vec<Option<Matrix>>, BackendError> {
+    fn finish_matrices(
+        &mut self,
+        loader: Loading,
+    ) -> Result<Vec<Option<Arc<Matrix>>>, BackendError> {
         let matrices = loader.finish()?;
         if let Some(Some(matrix)) = matrices.first() {
             kernels::tune(&self.pool, matrix);
@@ -91,8 +98,8 @@ impl Backend for Cpu {
         Ok(matrices)
     }
 
-    fn matrix_bytes(&self, matrix: &Option<Matrix>) -> usize {
-        matrix.as_ref().map_or(0, Matrix::bytes)
+    fn matrix_bytes(&self, matrix: &Option<Arc<Matrix>>) -> usize {
+        matrix.as_ref().map_or(0, |matrix| matrix.bytes())
     }
 
     fn vector(&mut self, values: &[f32]) -> Vec<f32> {
@@ -109,6 +116,22 @@ impl Backend for Cpu {
         Ok(if empty { None } else { Some(KvCache::new(heads, k_dim, v_dim, pages, kind)?) })
     }
 
+    fn kv_bytes(&self, shape: &KvShape) -> usize {
+        let KvShape { heads, k_dim, v_dim, pages, kind } = *shape;
+        pages * KvCache::page_bytes(heads, k_dim, v_dim, kind)
+    }
+
+    fn attention(&mut self, shape: &AttentionShape) -> AttendShape {
+        let AttentionShape { kv_of_head, k_dim, v_dim, scale, window, sinks } = shape;
+        AttendShape::new(kv_of_head, *k_dim, *v_dim, *scale)
+            .with_window(*window)
+            .with_sinks(sinks.clone())
+    }
+
+    fn routes(&mut self) -> Routes {
+        Routes::default()
+    }
+
     fn dequantize(
         &mut self,
         ty: TensorType,
@@ -119,14 +142,25 @@ impl Backend for Cpu {
         Ok(self.dequantizer.run(ty, cols, bytes, out)?)
     }
 
-    fn upload(&mut self, values: &[f32], out: &mut Rows) {
-        let rows = values.len() / out.width;
-        out.values_mut(rows).copy_from_slice(values);
+    fn write<E>(
+        &mut self,
+        out: &mut Rows,
+        rows: usize,
+        fill: impl FnOnce(&mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        out.set_rows(rows);
+        fill(out.values_mut())
     }
 
-    fn host<'a>(&mut self, x: &'a Rows) -> &'a [f32] {
-        x.values()
+    fn host<'a>(&mut self, x: &'a mut Rows) -> Result<&'a [f32], BackendError> {
+        Ok(x.values())
     }
+
+    fn synchronise(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn end_segment(&mut self, _segment: SegmentKey) {}
 
     fn set_positions(&mut self, tables: &[RopeTable], positions: &[u32]) {
         self.angles.resize_with(tables.len(), RopeAngles::new);
@@ -136,9 +170,9 @@ impl Backend for Cpu {
     }
 
     fn keep(&mut self, x: &mut Rows, kept: &[usize]) {
-        let (rows, width) = (x.rows, x.width);
-        keep_rows(x.values_mut(rows), width, kept);
-        x.values_mut(kept.len());
+        let width = x.width;
+        keep_rows(x.values_mut(), width, kept);
+        x.set_rows(kept.len());
     }
 
     fn keep_positions(&mut self, kept: &[usize]) {
@@ -148,17 +182,18 @@ impl Backend for Cpu {
     }
 
     fn rms_norm(&mut self, x: &Rows, gain: &Vec<f32>, eps: f32, out: &mut Rows) {
-        rms_norm(&self.pool, x.values(), gain, eps, out.values_mut(x.rows));
+        out.set_rows(x.rows);
+        rms_norm(&self.pool, x.values(), gain, eps, out.values_mut());
     }
 
     fn rms_norm_in_place(&mut self, x: &mut Rows, gain: &Vec<f32>, eps: f32) {
-        let rows = x.rows;
-        rms_norm_in_place(&self.pool, x.values_mut(rows), gain, eps);
+        rms_norm_in_place(&self.pool, x.values_mut(), gain, eps);
     }
 
     fn columns(&mut self, x: &Rows, cols: Range<usize>, out: &mut Rows) {
         let width = cols.len();
-        let values = out.values_mut(x.rows);
+        out.set_rows(x.rows);
+        let values = out.values_mut();
         if width > 0 {
             for (x, out) in x.values().chunks_exact(x.width).zip(values.chunks_exact_mut(width)) {
                 out.copy_from_slice(&x[cols.clone()]);
@@ -168,7 +203,8 @@ impl Backend for Cpu {
 
     fn join_heads(&mut self, a: (&Rows, usize), b: (&Rows, usize), out: &mut Rows) {
         let ((a, a_dim), (b, b_dim)) = (a, b);
-        let heads = out.values_mut(a.rows).chunks_exact_mut(a_dim + b_dim);
+        out.set_rows(a.rows);
+        let heads = out.values_mut().chunks_exact_mut(a_dim + b_dim);
         let parts = a.values().chunks_exact(a_dim).zip(b.values().chunks_exact(b_dim));
         for (head, (a, b)) in heads.zip(parts) {
             head[..a_dim].copy_from_slice(a);
@@ -177,40 +213,38 @@ impl Backend for Cpu {
     }
 
     fn add_bias(&mut self, x: &mut Rows, bias: &Vec<f32>) {
-        let rows = x.rows;
         if !bias.is_empty() {
-            add_bias(x.values_mut(rows), bias);
+            add_bias(x.values_mut(), bias);
         }
     }
 
     fn scale(&mut self, x: &mut Rows, factor: f32) {
-        let rows = x.rows;
-        scale(x.values_mut(rows), factor);
+        scale(x.values_mut(), factor);
     }
 
     fn soft_cap(&mut self, x: &mut Rows, cap: f32) {
-        let rows = x.rows;
-        soft_cap(x.values_mut(rows), cap);
+        soft_cap(x.values_mut(), cap);
     }
 
-    fn linear(&mut self, x: &Rows, outs: &mut [(&Option<Matrix>, &mut Rows)]) {
+    fn linear(&mut self, x: &Rows, outs: &mut [(&Option<Arc<Matrix>>, &mut Rows)]) {
         let matrices = outs.iter().filter_map(|(matrix, _)| matrix.as_ref());
-        let forms = matrices.map(Matrix::form).reduce(|a, b| a | b);
+        let forms = matrices.map(|matrix| matrix.form()).reduce(|a, b| a | b);
         for (_, out) in outs.iter_mut() {
-            out.values_mut(x.rows);
+            out.set_rows(x.rows);
         }
         let Some(forms) = forms else { return };
         let input = self.inputs.whole(&self.pool, x, forms);
         let products = outs.iter_mut().filter_map(|(matrix, out)| {
-            Some(Product::new(input, matrix.as_ref()?, out.values_mut(x.rows)))
+            Some(Product::new(input, matrix.as_ref()?, out.values_mut()))
         });
         multiply(&self.pool, products);
     }
 
-    fn linear_fine(&mut self, x: &Rows, matrix: &Option<Matrix>, out: &mut Rows) {
+    fn linear_int16(&mut self, x: &Rows, matrix: &Option<Arc<Matrix>>, out: &mut Rows) {
         match matrix {
             Some(quantised) if quantised.form() == Forms::INT8 => {
-                self.fine.multiply(&self.pool, x, quantised, out.values_mut(x.rows));
+                out.set_rows(x.rows);
+                self.int16.multiply(&self.pool, x, quantised, out.values_mut());
             }
             _ => self.linear(x, &mut [(matrix, out)]),
         }
@@ -219,30 +253,30 @@ impl Backend for Cpu {
     fn linear_parts(
         &mut self,
         x: &Rows,
-        matrix: &Option<Matrix>,
+        matrix: &Option<Arc<Matrix>>,
         parts: Option<&Parts>,
         out: &mut Rows,
     ) {
         let (Some(matrix), Some(parts)) = (matrix, parts) else {
-            out.values_mut(0);
+            out.set_rows(0);
             return;
         };
         let input = self.inputs.whole(&self.pool, x, matrix.form());
-        let out = out.values_mut(parts.count() * x.rows);
-        matmul_parts(&self.pool, input, matrix, parts, out);
+        out.set_rows(parts.count() * x.rows);
+        matmul_parts(&self.pool, input, matrix, parts, out.values_mut());
     }
 
-    fn linear_heads(&mut self, x: &Rows, matrices: &[Option<Matrix>], out: &mut Rows) {
-        out.values_mut(x.rows);
+    fn linear_heads(&mut self, x: &Rows, matrices: &[Option<Arc<Matrix>>], out: &mut Rows) {
+        out.set_rows(x.rows);
         if !matrices.is_empty() {
             self.heads.multiply(&self.pool, &mut self.inputs, x, matrices, out);
         }
     }
 
     fn rope(&mut self, x: &mut Rows, head_dim: usize, style: RopeStyle, table: usize) {
-        let (rows, heads) = (x.rows, x.width / head_dim);
+        let heads = x.width / head_dim;
         if heads > 0 {
-            rope(&self.pool, x.values_mut(rows), heads, head_dim, &self.angles[table], style);
+            rope(&self.pool, x.values_mut(), heads, head_dim, &self.angles[table], style);
         }
     }
 
@@ -266,15 +300,32 @@ impl Backend for Cpu {
         q: &Rows,
         out: &mut Rows,
     ) {
-        let values = out.values_mut(q.rows);
+        out.set_rows(q.rows);
         if let Some(kv) = kv {
-            attend(&self.pool, kv, shape, batch, q.values(), values);
+            attend(&self.pool, kv, shape, batch, q.values(), out.values_mut());
         }
     }
 
     fn gated(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) {
-        let rows = gate.rows;
-        gated(&self.pool, activation, gate.values_mut(rows), up.values());
+        gated(&self.pool, activation, gate.values_mut(), up.values());
+    }
+
+    fn route(
+        &mut self,
+        rule: &RoutingRule,
+        logits: &Rows,
+        choice_bias: Option<&Vec<f32>>,
+        shared: SharedExpert<'_, Rows>,
+        routes: &mut Routes,
+    ) {
+        routes.route(rule, logits.values(), choice_bias.map(Vec::as_slice));
+        match shared {
+            SharedExpert::Absent => {}
+            SharedExpert::Full => routes.add_shared(rule.experts, logits.rows, None),
+            SharedExpert::Gated(gate) => {
+                routes.add_shared(rule.experts, gate.rows, Some(gate.values()));
+            }
+        }
     }
 
     fn mixture(
@@ -286,16 +337,15 @@ impl Backend for Cpu {
         out: &mut Rows,
     ) {
         let Some(parts) = parts else {
-            out.values_mut(0);
+            out.set_rows(0);
             return;
         };
-        out.values_mut(parts.part_ends.len() * x.rows);
+        out.set_rows(parts.part_ends.len() * x.rows);
         let job = mixture::Job { x, routes: routes.routes(), mixture, parts };
         self.mixture.run(&self.pool, &mut self.inputs, &job, out);
     }
 
-    fn add(&mut self, x: &mut Rows, y: &[f32]) {
-        let rows = x.rows;
-        add(&self.pool, x.values_mut(rows), y);
+    fn add(&mut self, x: &mut Rows, y: &Rows) {
+        add(&self.pool, x.values_mut(), y.values());
     }
 }

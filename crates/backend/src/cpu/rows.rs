@@ -24,10 +24,13 @@ impl Rows {
         &self.buffer[self.first..][..self.rows * self.width]
     }
 
+    pub(super) fn values_mut(&mut self) -> &mut [f32] {
+        &mut self.buffer[self.first..][..self.rows * self.width]
+    }
+
     /// Makes `rows` rows the ones in use.
-    pub(super) fn values_mut(&mut self, rows: usize) -> &mut [f32] {
+    pub(super) fn set_rows(&mut self, rows: usize) {
         assert!(rows <= self.rows_max, "{rows} rows where {} fit", self.rows_max);
         self.rows = rows;
-        &mut self.buffer[self.first..][..rows * self.width]
     }
 }

@@ -246,12 +246,12 @@ fn what_does_not_fit_stays_finite() {
     cache.store(&pool, &[0], 0, &[1e-3; 32], &[f32::INFINITY; 32]);
     let shape = AttendShape::new(&[0], 16, 16, 0.25);
     let mut out = [0.0; 32];
-    let segment = Segment { table: [0].into(), first_pos: 0, rows: 2 };
-    attend(&pool, &cache, &shape, &[segment.clone()], &[1.0; 32], &mut out);
+    let segments = [Segment { table: [0].into(), first_pos: 0, rows: 2 }];
+    attend(&pool, &cache, &shape, &segments, &[1.0; 32], &mut out);
     assert_eq!(out, [65504.0; 32]);
     let mut cache = KvCache::new(1, 16, 16, 1, CacheKind::I16).unwrap();
     cache.store(&pool, &[0], 0, &[f32::NAN; 32], &[f32::INFINITY; 32]);
-    attend(&pool, &cache, &shape, &[segment], &[f32::INFINITY; 32], &mut out);
+    attend(&pool, &cache, &shape, &segments, &[f32::INFINITY; 32], &mut out);
     assert!(out.iter().all(|out| out.is_finite() && *out > 9e14), "{out:?}");
     assert!(KvCache::new(0, 16, 16, 1, CacheKind::F16).is_err());
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use backend::{AttendShape, Backend, Parts};
+use backend::{AttentionShape, Backend, Parts};
 
 use super::context::Context;
 use super::projection::{Projection, Rows};
@@ -16,7 +16,7 @@ pub(super) struct HeadAttention<B: Backend> {
     v: Projection<B>,
     /// The table that the layer rotates by, if it does.
     rope: Option<usize>,
-    attend: AttendShape,
+    attend: B::Attention,
     output: B::Matrix,
     parts: Option<Parts>,
 }
@@ -50,7 +50,10 @@ impl<B: Backend> HeadAttention<B> {
             k: Heads::load(loader, config, layer, &k, own_k, k_norm)?,
             v: Projection::load(loader, config, layer, &v, own_v)?,
             rope: config.rotates(layer).then_some(usize::from(local)),
-            attend: attend_shape(loader, config, shard, layer)?,
+            attend: {
+                let shape = attention_shape(loader, config, shard, layer)?;
+                loader.backend.attention(&shape)
+            },
             output: loader.columns(
                 &names::layer(layer, "attn_output"),
                 config.heads * v_dim,
@@ -172,23 +175,27 @@ fn qk_norm<B: Backend>(
 }
 
 /// How this rank's heads attend in layer `layer`.
-fn attend_shape<B: Backend>(
+fn attention_shape<B: Backend>(
     loader: &mut Loader<'_, B>,
     config: &Config,
     shard: &Shard,
     layer: usize,
-) -> Result<AttendShape, ModelError> {
+) -> Result<AttentionShape, ModelError> {
     let group = config.heads / config.kv_heads;
     let kv_of_head = shard.heads.clone().map(|head| (head / group - shard.kv_heads.start) as u32);
-    let kv_of_head: Vec<u32> = kv_of_head.collect();
     let name = names::layer(layer, "attn_sinks");
     let sinks = match loader.source.directory().find_tensor(&name) {
         Some(_) => Some(loader.floats(&name, [config.heads, 1])?[shard.heads.clone()].to_vec()),
         None => None,
     };
-    Ok(AttendShape::new(&kv_of_head, config.k_dim, config.v_dim, config.attention_scale)
-        .with_window(config.windows[layer])
-        .with_sinks(sinks))
+    Ok(AttentionShape {
+        kv_of_head: kv_of_head.collect(),
+        k_dim: config.k_dim,
+        v_dim: config.v_dim,
+        scale: config.attention_scale,
+        window: config.windows[layer],
+        sinks,
+    })
 }
 
 fn scaled(heads: &Range<usize>, dim: usize) -> Range<usize> {

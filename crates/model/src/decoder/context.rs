@@ -1,6 +1,6 @@
 //! What a layer computes with.
 
-use backend::{Backend, Segment};
+use backend::{Backend, Half, Segment, SegmentKey};
 
 use super::Outputs;
 use super::scratch::Scratch;
@@ -12,7 +12,12 @@ pub(super) struct Context<'a, B: Backend> {
     pub scratch: &'a mut Scratch<B>,
     /// The layer's keys and values.
     pub kv: &'a mut B::Kv,
-    /// The step's rows as runs of consecutive positions.
+    pub layer: usize,
+    /// The step's rows.
+    pub step_rows: usize,
+    /// How many of them are at work: all, or the outputs.
+    pub rows: usize,
+    /// The same as runs of consecutive positions.
     pub segments: &'a [Segment],
     /// In the model's last layer, the only rows that go on after their keys and values are cached;
     /// `None` where all do.
@@ -29,6 +34,12 @@ impl<B: Backend> Context<'_, B> {
         }
     }
 
+    /// What was computed since the last call was `half` of the layer.
+    pub fn end_segment(&mut self, half: Half) {
+        let Self { layer, step_rows, rows, .. } = *self;
+        self.backend.end_segment(SegmentKey { layer, half, rows: step_rows, outputs: rows });
+    }
+
     /// Drops all rows but the outputs. Returns whether there are any left.
     pub fn keep_outputs(&mut self) -> bool {
         let Some(Outputs { rows, segments }) = self.outputs else { return true };
@@ -37,6 +48,7 @@ impl<B: Backend> Context<'_, B> {
             self.backend.keep(&mut self.scratch.h, rows);
             self.backend.keep_positions(rows);
             self.segments = segments;
+            self.rows = rows.len();
         }
         !rows.is_empty()
     }

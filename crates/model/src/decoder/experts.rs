@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use backend::{Backend, Expert, ExpertBias, Mixture, MixtureParts, RoutingRule};
+use backend::{Backend, Expert, ExpertBias, Mixture, MixtureParts, RoutingRule, SharedExpert};
 
 use super::context::Context;
 use crate::loader::Loader;
@@ -18,7 +18,7 @@ pub(super) struct SparseBlock<B: Backend> {
     router: B::Matrix,
     router_bias: Option<B::Vector>,
     /// Counts for the choice of experts, not for their weights, `[experts]`.
-    choice_bias: Option<Vec<f32>>,
+    choice_bias: Option<B::Vector>,
     /// How much of the shared expert a token gets: the sigmoid of this product.
     shared_gate: Option<B::Matrix>,
     shared: bool,
@@ -79,10 +79,7 @@ impl<B: Backend> SparseBlock<B> {
             rule,
             router: loader.rows(&names::layer(layer, "ffn_gate_inp"), width, count, 0..count)?,
             router_bias: loader.find_part(&router_bias, count, 0..count)?,
-            choice_bias: match loader.source.directory().find_tensor(&choice_bias) {
-                Some(_) => Some(loader.floats(&choice_bias, [count, 1])?),
-                None => None,
-            },
+            choice_bias: loader.find_part(&choice_bias, count, 0..count)?,
             shared_gate: match shared.is_some() && experts.shared_gate {
                 true => Some(loader.rows(&shared_gate, width, 1, 0..1)?),
                 false => None,
@@ -102,22 +99,16 @@ impl<B: Backend> SparseBlock<B> {
         if let Some(bias) = &self.router_bias {
             backend.add_bias(&mut r.logits, bias);
         }
-        r.routes.route(&self.rule, backend.host(&r.logits), self.choice_bias.as_deref());
-        if self.shared {
-            r.shared_weights.clear();
-            match &self.shared_gate {
-                Some(gate) => {
-                    backend.linear(&s.h, &mut [(gate, &mut r.shared_gate)]);
-                    r.shared_weights.extend_from_slice(backend.host(&r.shared_gate));
-                    backend::sigmoid(&mut r.shared_weights);
-                }
-                None => {
-                    let rows = backend.host(&r.logits).len() / self.rule.experts;
-                    r.shared_weights.resize(rows, 1.0);
-                }
+        let shared = match &self.shared_gate {
+            _ if !self.shared => SharedExpert::Absent,
+            None => SharedExpert::Full,
+            Some(gate) => {
+                backend.linear(&s.h, &mut [(gate, &mut r.shared_gate)]);
+                SharedExpert::Gated(&r.shared_gate)
             }
-            r.routes.add_shared(self.rule.experts, &r.shared_weights);
-        }
+        };
+        let bias = self.choice_bias.as_ref();
+        backend.route(&self.rule, &r.logits, bias, shared, &mut r.routes);
         backend.mixture(&s.h, &r.routes, &self.mixture, self.parts.as_ref(), &mut s.sums);
     }
 }

@@ -8,7 +8,7 @@
 //! there are; 128 heads expanded would take 38 times as much. Every rank with heads caches all of
 //! it.
 
-use backend::{AttendShape, Backend, Parts};
+use backend::{AttentionShape, Backend, Parts};
 
 use super::context::Context;
 use super::scratch::LatentScratch;
@@ -33,7 +33,7 @@ pub(super) struct LatentAttention<B: Backend> {
     /// For each of this rank's heads: queries into the compressed space, values out of it.
     k_up: Vec<B::Matrix>,
     v_up: Vec<B::Matrix>,
-    attend: AttendShape,
+    attend: B::Attention,
     output: B::Matrix,
     parts: Option<Parts>,
 }
@@ -66,7 +66,14 @@ impl<B: Backend> LatentAttention<B> {
         let rotated: Vec<_> = shard.heads.clone().map(rotated).collect();
         let kv = name("attn_kv_a_mqa");
         let kv_rows = kv_rank + rope_dim;
-        let kv_of_head = vec![0; shard.heads.len()];
+        let shape = AttentionShape {
+            kv_of_head: vec![0; shard.heads.len()],
+            k_dim: kv_rows,
+            v_dim: kv_rank,
+            scale: config.attention_scale,
+            window: config.windows[layer],
+            sinks: None,
+        };
         Ok(Self {
             q_down,
             q_plain: loader.runs_of_rows(&q, q_cols, heads * k_dim, &plain)?,
@@ -76,8 +83,7 @@ impl<B: Backend> LatentAttention<B> {
             k_rope: loader.rows(&kv, width, kv_rows, kv_rank..kv_rows)?,
             k_up: of_heads(loader, &name("attn_k_b"), shard, heads, [plain_dim, kv_rank])?,
             v_up: of_heads(loader, &name("attn_v_b"), shard, heads, [kv_rank, v_dim])?,
-            attend: AttendShape::new(&kv_of_head, kv_rows, kv_rank, config.attention_scale)
-                .with_window(config.windows[layer]),
+            attend: loader.backend.attention(&shape),
             output: loader.columns(
                 &name("attn_output"),
                 heads * v_dim,

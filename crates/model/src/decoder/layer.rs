@@ -1,6 +1,6 @@
 //! One layer: two halves, each of which adds to the residual stream.
 
-use backend::Backend;
+use backend::{Backend, Half};
 
 use super::attention::HeadAttention;
 use super::context::Context;
@@ -12,6 +12,8 @@ use crate::loader::Loader;
 use crate::{Config, ModelError, Shard, names};
 
 pub(super) struct Layer<B: Backend> {
+    /// In the model.
+    pub index: usize,
     /// Whether it is the model's last.
     pub is_last: bool,
     attention_norm: Option<B::Vector>,
@@ -44,6 +46,7 @@ impl<B: Backend> Layer<B> {
         };
         let latent = config.latent.as_ref();
         Ok(Self {
+            index: layer,
             is_last: layer + 1 == config.layers,
             attention_norm: norm(loader, norms.attention)?,
             attention: match latent {
@@ -77,12 +80,14 @@ impl<B: Backend> Layer<B> {
         c.norm(self.attention_norm.as_ref());
         self.attention.cache(c);
         if !c.keep_outputs() {
-            return Ok(());
+            return Ok(c.backend.synchronise()?);
         }
         self.attention.attend(c);
+        c.end_segment(Half::Attention);
         self.attention_residual.add(c, reduce, Product::Attention)?;
         c.norm(self.feed_forward_norm.as_ref());
         self.feed_forward.forward(c);
+        c.end_segment(Half::FeedForward);
         self.feed_forward_residual.add(c, reduce, Product::FeedForward)
     }
 }

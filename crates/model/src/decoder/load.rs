@@ -52,7 +52,7 @@ impl<B: Backend> Model<B> {
             rope,
             scratch: Scratch::new(backend, &config, &shard, capacity),
             weight_bytes,
-            kv_bytes: (layers.len() * kv_shape.bytes()) as u64,
+            kv_bytes: (layers.len() * backend.kv_bytes(&kv_shape)) as u64,
             cache_kind: kv_shape.kind,
             rows_max: capacity.rows_max,
             layers,

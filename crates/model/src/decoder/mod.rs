@@ -15,7 +15,9 @@ mod projection;
 mod residual;
 mod scratch;
 
-use backend::{Backend, CacheKind, RopeTable, Segment};
+use std::convert::Infallible;
+
+use backend::{Backend, BackendError, CacheKind, RopeTable, Segment};
 
 use crate::{Config, Leaves, Shard};
 use context::Context;
@@ -31,19 +33,22 @@ pub enum Product {
 
 /// What joins the ranks' partial sums.
 pub trait Reduce {
-    type Error: From<crate::ModelError>;
+    type Error: From<BackendError>;
 
-    /// `sums` holds this rank's subtrees, `[parts, rows * width]` f32. Returns everybody's sum,
-    /// `[rows * width]`, the same bits on every rank: in `total`, or where `sums` is it already.
+    /// Whether other ranks have parts of the sums. If not, this rank's is everybody's.
+    fn has_others(&self) -> bool;
+
+    /// `sums` holds this rank's subtrees, `[parts, rows * width]` f32; `total` gets everybody's
+    /// sum, `[rows * width]`, the same bits on every rank.
     ///
     /// # Errors
     /// Another rank is late or lost.
-    fn all_reduce<'a>(
+    fn all_reduce(
         &mut self,
         product: Product,
-        sums: &'a [f32],
-        total: &'a mut [f32],
-    ) -> Result<&'a [f32], Self::Error>;
+        sums: &[f32],
+        total: &mut [f32],
+    ) -> Result<(), Self::Error>;
 }
 
 /// What one step computes.
@@ -140,7 +145,7 @@ impl<B: Backend> Model<B> {
     /// [handed on](Self::residual), `[rows, width]` f32.
     ///
     /// # Errors
-    /// Those of `reduce`.
+    /// Those of `reduce`, and the device's.
     pub fn forward<R: Reduce>(
         &mut self,
         backend: &mut B,
@@ -148,16 +153,20 @@ impl<B: Backend> Model<B> {
         batch: &Batch<'_>,
         input: &[f32],
     ) -> Result<(), R::Error> {
-        debug_assert!(batch.positions.len() <= self.rows_max);
-        backend.upload(input, &mut self.scratch.x);
+        let rows = batch.positions.len();
+        debug_assert!(rows <= self.rows_max);
+        self.set_residual(backend, input);
         backend.set_positions(&self.rope, batch.positions);
-        let some = batch.outputs.rows.len() < batch.positions.len();
+        let some = batch.outputs.rows.len() < rows;
         for (layer, kv) in self.layers.iter().zip(&mut self.kv) {
             let mut context = Context {
                 backend,
                 config: &self.config,
                 scratch: &mut self.scratch,
                 kv,
+                layer: layer.index,
+                step_rows: rows,
+                rows,
                 segments: batch.segments,
                 outputs: (layer.is_last && some).then_some(batch.outputs),
             };
@@ -168,30 +177,40 @@ impl<B: Backend> Model<B> {
 
     /// The residual stream after the last step: `[rows, width]` f32 for the next stage, in the
     /// last stage `[outputs, width]`.
-    pub fn residual(&self, backend: &mut B) -> &[f32] {
-        backend.host(&self.scratch.x)
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn residual(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
+        backend.host(&mut self.scratch.x)
     }
 
     /// Sets the last stage's residual stream, `[outputs, width]` f32, on a rank that has a part of
     /// the head, but not the last layers.
     pub fn set_residual(&mut self, backend: &mut B, rows: &[f32]) {
-        backend.upload(rows, &mut self.scratch.x);
+        let fill = |x: &mut [f32]| {
+            x.copy_from_slice(rows);
+            Ok::<_, Infallible>(())
+        };
+        let Ok(()) = backend.write(&mut self.scratch.x, rows.len() / self.config.width, fill);
     }
 
     /// This rank's slice of the logits of the last stage's residual stream, if there are outputs:
     /// `[outputs, shard.vocab.len()]` f32, row-major; nothing if it has no part of the head.
-    pub fn logits(&mut self, backend: &mut B) -> &[f32] {
-        let Some(head) = &self.head else { return &[] };
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn logits(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
+        let Some(head) = &self.head else { return Ok(&[]) };
         let s = &mut self.scratch;
         backend.rms_norm(&s.x, &head.norm, self.config.rms_eps, &mut s.normed);
         // All that a logit is made of goes through this product, and its rows are few.
-        backend.linear_fine(&s.normed, &head.output, &mut s.logits);
+        backend.linear_int16(&s.normed, &head.output, &mut s.logits);
         if self.config.logit_scale != 1.0 {
             backend.scale(&mut s.logits, self.config.logit_scale);
         }
         if let Some(cap) = self.config.logit_cap {
             backend.soft_cap(&mut s.logits, cap);
         }
-        backend.host(&s.logits)
+        backend.host(&mut s.logits)
     }
 }

@@ -12,33 +12,34 @@ pub(super) struct Residual<B: Backend> {
 }
 
 impl<B: Backend> Residual<B> {
-    /// `x += norm(total over all ranks + bias)`, of the partial sums in `sums`.
+    /// `x += norm(total over all ranks + bias)`, of the partial sums in `sums`. One rank's sum is
+    /// the total, and stays on its device.
     pub fn add<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,
         reduce: &mut R,
         product: Product,
     ) -> Result<(), R::Error> {
+        let rows = c.rows;
         let Context { backend, config, scratch: s, .. } = c;
-        let numbers = backend.host(&s.x).len();
-        let sums = backend.host(&s.sums);
-        let total = reduce.all_reduce(product, sums, &mut s.total[..numbers])?;
-        if self.bias.is_none() && self.norm.is_none() && config.residual_scale == 1.0 {
-            backend.add(&mut s.x, total);
-            return Ok(());
-        }
-        backend.upload(total, &mut s.h);
+        let total = match reduce.has_others() {
+            false => &mut s.sums,
+            true => {
+                let sums = backend.host(&mut s.sums)?;
+                backend.write(&mut s.h, rows, |total| reduce.all_reduce(product, sums, total))?;
+                &mut s.h
+            }
+        };
         if let Some(bias) = &self.bias {
-            backend.add_bias(&mut s.h, bias);
+            backend.add_bias(total, bias);
         }
         if let Some(norm) = &self.norm {
-            backend.rms_norm_in_place(&mut s.h, norm, config.rms_eps);
+            backend.rms_norm_in_place(total, norm, config.rms_eps);
         }
         if config.residual_scale != 1.0 {
-            backend.scale(&mut s.h, config.residual_scale);
+            backend.scale(total, config.residual_scale);
         }
-        let y = backend.host(&s.h);
-        backend.add(&mut s.x, y);
+        backend.add(&mut s.x, total);
         Ok(())
     }
 }

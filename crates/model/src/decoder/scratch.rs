@@ -1,6 +1,6 @@
 //! Buffers of one step, made once.
 
-use backend::{Backend, Routes};
+use backend::Backend;
 
 use super::Capacity;
 use crate::arch::QkNorm;
@@ -27,8 +27,6 @@ pub(super) struct Scratch<B: Backend> {
     pub routing: Option<Routing<B>>,
     /// Partial sums, `[parts * rows, width]`.
     pub sums: B::Rows,
-    /// A reduced sum in host memory, `[rows * width]`.
-    pub total: Vec<f32>,
     /// The outputs after the last norm, `[outputs, width]`.
     pub normed: B::Rows,
     /// This rank's slice of the logits, `[outputs, vocab slice]`.
@@ -56,8 +54,7 @@ pub(super) struct Routing<B: Backend> {
     pub logits: B::Rows,
     /// `[rows, 1]`.
     pub shared_gate: B::Rows,
-    pub shared_weights: Vec<f32>,
-    pub routes: Routes,
+    pub routes: B::Routes,
 }
 
 impl<B: Backend> Scratch<B> {
@@ -76,8 +73,7 @@ impl<B: Backend> Scratch<B> {
         let routing = config.experts.map(|experts| Routing {
             logits: backend.rows(capacity.rows_max, experts.rule.experts),
             shared_gate: backend.rows(capacity.rows_max, 1),
-            shared_weights: Vec::new(),
-            routes: Routes::default(),
+            routes: backend.routes(),
         });
         let mut rows = |width| backend.rows(capacity.rows_max, width);
         Self {
@@ -94,7 +90,6 @@ impl<B: Backend> Scratch<B> {
             up: rows(hidden),
             routing,
             sums: backend.rows(capacity.rows_max * parts, width),
-            total: vec![0.0; capacity.rows_max * width],
             normed: backend.rows(capacity.outputs_max, width),
             logits: backend.rows(capacity.outputs_max, shard.vocab.len()),
         }

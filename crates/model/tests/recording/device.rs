@@ -1,0 +1,403 @@
+//! A backend that does nothing until it is asked for numbers, as a GPU would: it records what it
+//! is asked for, and does that on the CPU at the next `host` or `synchronise`.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use backend::{
+    Activation, AttentionShape, Backend, BackendError, Cpu, Expert, ExpertBias, KvShape, Mixture,
+    MixtureParts, Parts, RopeStyle, RopeTable, RoutingRule, Segment, SegmentKey, SharedExpert,
+};
+use gguf::TensorType;
+
+pub struct Recording {
+    cpu: Cpu,
+    commands: Vec<Command>,
+    /// The operations of the segment that is recorded.
+    trace: Vec<Operation>,
+    /// Those of each segment that was.
+    segments: HashMap<SegmentKey, Vec<Operation>>,
+    /// What failed stays failed.
+    fault: Option<&'static str>,
+}
+
+type Command = Box<dyn FnOnce(&mut Cpu)>;
+
+/// What is asked for, and where its numbers lie.
+type Operation = (&'static str, Vec<usize>);
+
+type Of<T> = Arc<Mutex<T>>;
+type Matrix = <Cpu as Backend>::Matrix;
+
+/// Activations: what is in `memory` is what they were when the commands last ran.
+pub struct Rows {
+    memory: Of<<Cpu as Backend>::Rows>,
+    mirror: Vec<f32>,
+    width: usize,
+}
+
+impl Rows {
+    fn at(&self) -> usize {
+        Arc::as_ptr(&self.memory).addr()
+    }
+}
+
+impl Recording {
+    pub fn new(cpu: Cpu) -> Self {
+        Self { cpu, commands: Vec::new(), trace: Vec::new(), segments: HashMap::new(), fault: None }
+    }
+
+    /// The device breaks.
+    pub fn break_down(&mut self, fault: &'static str) {
+        self.fault = Some(fault);
+    }
+
+    fn record(
+        &mut self,
+        name: &'static str,
+        operands: &[&Rows],
+        command: impl FnOnce(&mut Cpu) + 'static,
+    ) {
+        self.trace.push((name, operands.iter().map(|rows| rows.at()).collect()));
+        self.commands.push(Box::new(command));
+    }
+
+    /// As [`Self::record`], of what changes `x` alone.
+    fn change(
+        &mut self,
+        name: &'static str,
+        x: &Rows,
+        change: impl FnOnce(&mut Cpu, &mut <Cpu as Backend>::Rows) + 'static,
+    ) {
+        let memory = x.memory.clone();
+        self.record(name, &[x], move |cpu| change(cpu, &mut memory.lock().unwrap()));
+    }
+
+    /// As [`Self::record`], of what makes `out` from `x`.
+    fn make(
+        &mut self,
+        name: &'static str,
+        x: &Rows,
+        out: &Rows,
+        make: impl FnOnce(&mut Cpu, &<Cpu as Backend>::Rows, &mut <Cpu as Backend>::Rows) + 'static,
+    ) {
+        let (from, to) = (x.memory.clone(), out.memory.clone());
+        self.record(name, &[x, out], move |cpu| {
+            make(cpu, &from.lock().unwrap(), &mut to.lock().unwrap());
+        });
+    }
+}
+
+fn of<T>(value: T) -> Of<T> {
+    Arc::new(Mutex::new(value))
+}
+
+fn mixture_on_cpu(mixture: &Mixture<Recording>) -> Mixture<Cpu> {
+    let bias = |bias: &ExpertBias<Recording>| ExpertBias {
+        gate: bias.gate.to_vec(),
+        up: bias.up.to_vec(),
+        down: bias.down.as_ref().map(|down| down.to_vec()),
+    };
+    let expert = |expert: &Expert<Recording>| Expert {
+        gate: expert.gate.clone(),
+        up: expert.up.clone(),
+        down: expert.down.clone(),
+        bias: expert.bias.as_ref().map(bias),
+    };
+    let experts = mixture.experts.iter().map(expert).collect();
+    Mixture { experts, activation: mixture.activation }
+}
+
+impl Backend for Recording {
+    type Matrix = Matrix;
+    type Loader = <Cpu as Backend>::Loader;
+    type Vector = Arc<Vec<f32>>;
+    type Rows = Rows;
+    type Kv = Of<<Cpu as Backend>::Kv>;
+    type Attention = Arc<<Cpu as Backend>::Attention>;
+    type Routes = Of<<Cpu as Backend>::Routes>;
+
+    fn start_matrices(
+        &mut self,
+        ty: TensorType,
+        count: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Self::Loader, BackendError> {
+        self.cpu.start_matrices(ty, count, rows, cols)
+    }
+
+    fn push_rows(&mut self, loader: &mut Self::Loader, bytes: &[u8]) -> Result<(), BackendError> {
+        self.cpu.push_rows(loader, bytes)
+    }
+
+    fn finish_matrices(&mut self, loader: Self::Loader) -> Result<Vec<Matrix>, BackendError> {
+        self.cpu.finish_matrices(loader)
+    }
+
+    fn matrix_bytes(&self, matrix: &Matrix) -> usize {
+        self.cpu.matrix_bytes(matrix)
+    }
+
+    fn vector(&mut self, values: &[f32]) -> Self::Vector {
+        Arc::new(self.cpu.vector(values))
+    }
+
+    fn rows(&mut self, rows_max: usize, width: usize) -> Rows {
+        Rows { memory: of(self.cpu.rows(rows_max, width)), mirror: Vec::new(), width }
+    }
+
+    fn kv(&mut self, shape: KvShape) -> Result<Self::Kv, BackendError> {
+        Ok(of(self.cpu.kv(shape)?))
+    }
+
+    fn kv_bytes(&self, shape: &KvShape) -> usize {
+        self.cpu.kv_bytes(shape)
+    }
+
+    fn attention(&mut self, shape: &AttentionShape) -> Self::Attention {
+        Arc::new(self.cpu.attention(shape))
+    }
+
+    fn routes(&mut self) -> Self::Routes {
+        of(self.cpu.routes())
+    }
+
+    fn dequantize(
+        &mut self,
+        ty: TensorType,
+        cols: usize,
+        bytes: &[u8],
+        out: &mut [f32],
+    ) -> Result<(), BackendError> {
+        self.cpu.dequantize(ty, cols, bytes, out)
+    }
+
+    fn write<E>(
+        &mut self,
+        out: &mut Rows,
+        rows: usize,
+        fill: impl FnOnce(&mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut values = vec![f32::NAN; rows * out.width];
+        fill(&mut values)?;
+        self.change("write", out, move |cpu, out| {
+            let Ok(()) = cpu.write(out, rows, |out| {
+                out.copy_from_slice(&values);
+                Ok::<_, std::convert::Infallible>(())
+            });
+        });
+        Ok(())
+    }
+
+    fn host<'a>(&mut self, x: &'a mut Rows) -> Result<&'a [f32], BackendError> {
+        self.synchronise()?;
+        x.mirror.clear();
+        x.mirror.extend_from_slice(self.cpu.host(&mut x.memory.lock().unwrap())?);
+        Ok(&x.mirror)
+    }
+
+    fn synchronise(&mut self) -> Result<(), BackendError> {
+        self.trace.clear();
+        if let Some(what) = self.fault {
+            self.commands.clear();
+            return Err(BackendError::Device { what: what.to_owned() });
+        }
+        self.commands.drain(..).for_each(|command| command(&mut self.cpu));
+        self.cpu.synchronise()
+    }
+
+    fn end_segment(&mut self, segment: SegmentKey) {
+        let trace = std::mem::take(&mut self.trace);
+        let first = self.segments.entry(segment).or_insert_with(|| trace.clone());
+        assert_eq!(*first, trace, "{segment:?} cannot be replayed");
+        self.commands.push(Box::new(move |cpu| cpu.end_segment(segment)));
+    }
+
+    fn set_positions(&mut self, tables: &[RopeTable], positions: &[u32]) {
+        self.trace.clear();
+        let (tables, positions) = (tables.to_vec(), positions.to_vec());
+        self.record("set_positions", &[], move |cpu| cpu.set_positions(&tables, &positions));
+    }
+
+    fn keep(&mut self, x: &mut Rows, kept: &[usize]) {
+        let kept = kept.to_vec();
+        self.change("keep", x, move |cpu, x| cpu.keep(x, &kept));
+    }
+
+    fn keep_positions(&mut self, kept: &[usize]) {
+        let kept = kept.to_vec();
+        self.record("keep_positions", &[], move |cpu| cpu.keep_positions(&kept));
+    }
+
+    fn rms_norm(&mut self, x: &Rows, gain: &Self::Vector, eps: f32, out: &mut Rows) {
+        let gain = gain.clone();
+        self.make("rms_norm", x, out, move |cpu, x, out| cpu.rms_norm(x, &gain, eps, out));
+    }
+
+    fn rms_norm_in_place(&mut self, x: &mut Rows, gain: &Self::Vector, eps: f32) {
+        let gain = gain.clone();
+        self.change("rms_norm_in_place", x, move |cpu, x| cpu.rms_norm_in_place(x, &gain, eps));
+    }
+
+    fn columns(&mut self, x: &Rows, cols: Range<usize>, out: &mut Rows) {
+        self.make("columns", x, out, move |cpu, x, out| cpu.columns(x, cols, out));
+    }
+
+    fn join_heads(&mut self, (a, a_dim): (&Rows, usize), b: (&Rows, usize), out: &mut Rows) {
+        let (b_memory, b_dim) = (b.0.memory.clone(), b.1);
+        self.make("join_heads", a, out, move |cpu, a, out| {
+            cpu.join_heads((a, a_dim), (&b_memory.lock().unwrap(), b_dim), out);
+        });
+    }
+
+    fn add_bias(&mut self, x: &mut Rows, bias: &Self::Vector) {
+        let bias = bias.clone();
+        self.change("add_bias", x, move |cpu, x| cpu.add_bias(x, &bias));
+    }
+
+    fn scale(&mut self, x: &mut Rows, factor: f32) {
+        self.change("scale", x, move |cpu, x| cpu.scale(x, factor));
+    }
+
+    fn soft_cap(&mut self, x: &mut Rows, cap: f32) {
+        self.change("soft_cap", x, move |cpu, x| cpu.soft_cap(x, cap));
+    }
+
+    fn linear(&mut self, x: &Rows, outs: &mut [(&Matrix, &mut Rows)]) {
+        for (matrix, out) in outs {
+            let matrix = Matrix::clone(matrix);
+            self.make("linear", x, out, move |cpu, x, out| cpu.linear(x, &mut [(&matrix, out)]));
+        }
+    }
+
+    fn linear_int16(&mut self, x: &Rows, matrix: &Matrix, out: &mut Rows) {
+        let matrix = matrix.clone();
+        self.make("linear_int16", x, out, move |cpu, x, out| cpu.linear_int16(x, &matrix, out));
+    }
+
+    fn linear_heads(&mut self, x: &Rows, matrices: &[Matrix], out: &mut Rows) {
+        let matrices = matrices.to_vec();
+        self.make("linear_heads", x, out, move |cpu, x, out| cpu.linear_heads(x, &matrices, out));
+    }
+
+    fn linear_parts(&mut self, x: &Rows, matrix: &Matrix, parts: Option<&Parts>, out: &mut Rows) {
+        let (matrix, parts) = (matrix.clone(), parts.cloned());
+        self.make("linear_parts", x, out, move |cpu, x, out| {
+            cpu.linear_parts(x, &matrix, parts.as_ref(), out);
+        });
+    }
+
+    fn rope(&mut self, x: &mut Rows, head_dim: usize, style: RopeStyle, table: usize) {
+        self.change("rope", x, move |cpu, x| cpu.rope(x, head_dim, style, table));
+    }
+
+    fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Rows, v: &Rows) {
+        let (kv, batch) = (kv.clone(), batch.to_vec());
+        let (k_memory, v_memory) = (k.memory.clone(), v.memory.clone());
+        self.record("store", &[k, v], move |cpu| {
+            let (k, v) = (k_memory.lock().unwrap(), v_memory.lock().unwrap());
+            cpu.store(&mut kv.lock().unwrap(), &batch, &k, &v);
+        });
+    }
+
+    fn attend(
+        &mut self,
+        kv: &Self::Kv,
+        shape: &Self::Attention,
+        batch: &[Segment],
+        q: &Rows,
+        out: &mut Rows,
+    ) {
+        let (kv, shape, batch) = (kv.clone(), shape.clone(), batch.to_vec());
+        self.make("attend", q, out, move |cpu, q, out| {
+            cpu.attend(&kv.lock().unwrap(), &shape, &batch, q, out);
+        });
+    }
+
+    fn gated(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) {
+        self.make("gated", up, gate, move |cpu, up, gate| cpu.gated(activation, gate, up));
+    }
+
+    fn route(
+        &mut self,
+        rule: &RoutingRule,
+        logits: &Rows,
+        choice_bias: Option<&Self::Vector>,
+        shared: SharedExpert<'_, Rows>,
+        routes: &mut Self::Routes,
+    ) {
+        let (rule, bias, routes) = (*rule, choice_bias.cloned(), routes.clone());
+        let memory = logits.memory.clone();
+        let gate = match shared {
+            SharedExpert::Gated(gate) => Some(gate.memory.clone()),
+            _ => None,
+        };
+        let is_absent = matches!(shared, SharedExpert::Absent);
+        self.record("route", &[logits], move |cpu| {
+            let gate = gate.as_ref().map(|gate| gate.lock().unwrap());
+            let shared = match &gate {
+                _ if is_absent => SharedExpert::Absent,
+                None => SharedExpert::Full,
+                Some(gate) => SharedExpert::Gated(&**gate),
+            };
+            let (logits, mut routes) = (memory.lock().unwrap(), routes.lock().unwrap());
+            cpu.route(&rule, &logits, bias.as_deref(), shared, &mut routes);
+        });
+    }
+
+    fn mixture(
+        &mut self,
+        x: &Rows,
+        routes: &Self::Routes,
+        mixture: &Mixture<Self>,
+        parts: Option<&MixtureParts>,
+        out: &mut Rows,
+    ) {
+        let (routes, mixture, parts) = (routes.clone(), mixture_on_cpu(mixture), parts.cloned());
+        self.make("mixture", x, out, move |cpu, x, out| {
+            cpu.mixture(x, &routes.lock().unwrap(), &mixture, parts.as_ref(), out);
+        });
+    }
+
+    fn add(&mut self, x: &mut Rows, y: &Rows) {
+        self.make("add", y, x, move |cpu, y, x| cpu.add(x, y));
+    }
+}
+
+fn numbers(recording: &mut Recording, rows: &mut Rows, value: f32) {
+    let Ok(()) = recording.write(rows, 1, |x| {
+        x.fill(value);
+        Ok::<_, std::convert::Infallible>(())
+    });
+}
+
+#[test]
+fn nothing_is_done_before_it_is_asked_for() {
+    let mut recording = Recording::new(Cpu::new(1, &[]).unwrap());
+    let mut x = recording.rows(1, 4);
+    let mut y = recording.rows(1, 4);
+    numbers(&mut recording, &mut x, 1.0);
+    assert_eq!(recording.host(&mut x).unwrap(), [1.0; 4]);
+    numbers(&mut recording, &mut y, 2.0);
+    recording.add(&mut x, &y);
+    // Who reads the device's memory without asking for it finds what was there before.
+    let unasked = recording.cpu.host(&mut x.memory.lock().unwrap()).unwrap().to_vec();
+    assert_eq!(unasked, [1.0; 4]);
+    assert_eq!(recording.host(&mut x).unwrap(), [3.0; 4]);
+}
+
+#[test]
+fn what_fails_is_told_when_numbers_are_asked_for_and_from_then_on() {
+    let mut recording = Recording::new(Cpu::new(1, &[]).unwrap());
+    let mut x = recording.rows(1, 4);
+    recording.break_down("out of memory");
+    numbers(&mut recording, &mut x, 1.0);
+    recording.scale(&mut x, 2.0);
+    for _ in 0..2 {
+        let error = recording.host(&mut x).unwrap_err().to_string();
+        assert!(error.contains("out of memory"), "{error}");
+    }
+    assert!(recording.synchronise().is_err());
+}

@@ -1,0 +1,118 @@
+//! The forward pass asks for nothing that a device which records could not do: on such a device,
+//! every model gives the bits that it gives on the CPU, with one rank and where sums cross over.
+
+mod device;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use backend::{Backend, BackendError, Cpu, PAGE_POSITIONS, Segment};
+use device::Recording;
+use gguf::{File, Source};
+use model::{
+    Batch, Capacity, Config, Embedding, Layout, Model, ModelError, Outputs, Product, Reduce,
+};
+
+const SEQUENCES: usize = 2;
+const CAPACITY: Capacity = Capacity {
+    rows_max: 24,
+    outputs_max: SEQUENCES,
+    kv_pages: SEQUENCES,
+    context_tokens: PAGE_POSITIONS,
+    cache_kind: None,
+};
+
+/// One rank; its sums stay on the device, or cross over as if there were others.
+struct OneRank {
+    crosses: bool,
+}
+
+impl Reduce for OneRank {
+    type Error = BackendError;
+
+    fn has_others(&self) -> bool {
+        self.crosses
+    }
+
+    fn all_reduce(
+        &mut self,
+        _product: Product,
+        sums: &[f32],
+        total: &mut [f32],
+    ) -> Result<(), BackendError> {
+        total.copy_from_slice(sums);
+        Ok(())
+    }
+}
+
+/// Some positions of every sequence: where they begin, how many, and whether their last logits are
+/// wanted.
+const STEPS: &[([(usize, usize); SEQUENCES], bool)] = &[
+    // A prompt's first piece, its last, then three tokens, and prompts of one token.
+    ([(0, 9), (0, 5)], false),
+    ([(9, 12), (5, 1)], true),
+    ([(21, 1), (6, 1)], true),
+    ([(22, 1), (7, 1)], true),
+    ([(23, 1), (8, 1)], true),
+    ([(9, 12), (5, 1)], true),
+    ([(0, 9), (0, 5)], false),
+];
+
+/// The bits of all logits of [`STEPS`].
+fn run<B: Backend>(mut backend: B, path: &Path, crosses: bool) -> Result<Vec<u32>, ModelError> {
+    let source: Arc<dyn Source> = Arc::new(File::open(path).expect("the fixture can be read"));
+    let config = Config::read(source.directory())?;
+    let layout = Layout::new(&[1], &[], config.layers).expect("one rank");
+    let mut model = Model::load(&mut backend, &source, &layout, 0, CAPACITY, &mut |_| {})?;
+    let mut embedding = Embedding::open(source, &config)?;
+    let (mut input, mut bits) = (Vec::new(), Vec::new());
+    for (runs, wanted) in STEPS {
+        let segment = |(slot, &(first_pos, rows)): (usize, &(usize, usize))| {
+            let table: Arc<[u32]> = [slot as u32].into();
+            Segment { table, first_pos, rows }
+        };
+        let segments: Vec<_> = runs.iter().enumerate().map(segment).collect();
+        let positions = segments.iter().flat_map(|s| s.first_pos..s.first_pos + s.rows);
+        let positions: Vec<u32> = positions.map(|position| position as u32).collect();
+        let (mut outputs, mut rows, mut end) = (Vec::new(), Vec::new(), 0);
+        for segment in segments.iter().filter(|_| *wanted) {
+            end += segment.rows;
+            let first_pos = segment.first_pos + segment.rows - 1;
+            outputs.push(Segment { first_pos, rows: 1, ..segment.clone() });
+            rows.push(end - 1);
+        }
+        let tokens: Vec<u32> = positions.iter().map(|at| (at * 7 + 3) % 200).collect();
+        embedding.look_up(&mut backend, &tokens, &mut input)?;
+        let outputs = Outputs { rows: &rows, segments: &outputs };
+        let batch = Batch { segments: &segments, positions: &positions, outputs };
+        let failed = |source| ModelError::Backend { name: "step".into(), source };
+        model.forward(&mut backend, &mut OneRank { crosses }, &batch, &input).map_err(failed)?;
+        if *wanted {
+            let logits = model.logits(&mut backend).map_err(failed)?;
+            assert_eq!(logits.len(), rows.len() * config.vocab);
+            bits.extend(logits.iter().map(|logit| logit.to_bits()));
+        }
+    }
+    Ok(bits)
+}
+
+fn fixtures() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    let files = ["models", "quant"].map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
+    let paths = files.into_iter().flatten().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "gguf")).collect()
+}
+
+#[test]
+fn every_model_gives_the_same_bits_on_a_device_that_records() {
+    let fixtures = fixtures();
+    assert!(fixtures.len() > 40, "only {} models", fixtures.len());
+    for path in fixtures {
+        let cpu = || Cpu::new(1, &[]).unwrap();
+        let expected = run(cpu(), &path, false).unwrap();
+        for crosses in [false, true] {
+            let found = run(Recording::new(cpu()), &path, crosses).unwrap();
+            assert!(found == expected, "{}, crossing: {crosses}", path.display());
+        }
+    }
+}
