@@ -21,8 +21,8 @@ use crate::{GenerateEvent, GenerateRequest, InstanceStatus};
 
 /// Counts changes of this protocol that the version before does not understand.
 pub(crate) const PROTOCOL: u32 = 9;
-/// The oldest one that this build still speaks. Version 8 describes an instance in another form, and
-/// calls a ring otherwise; version 7 rounds activations before the output head
+/// The oldest one that this build still speaks. Version 8 describes an instance in another form,
+/// and calls a ring otherwise; version 7 rounds activations before the output head
 /// in another way, so that ranks would differ; version 6 has other scales for all activations, and
 /// other rings in shared memory; version 5 tells tokens in another form; version 4 caches quantised
 /// models in half precision where this one has integers, and ranks would differ; version 3 has no

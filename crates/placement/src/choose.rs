@@ -16,7 +16,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Ranks of one machine, as `sinew bench net` measured them (docs/performance.md).
+    /// Ranks of one machine, roughly as `sinew bench net` measures them.
     pub const SHARED_MEMORY: Self = Self { message_secs: 1.5e-6, bytes_per_sec: 8e9 };
     /// The same over TCP.
     pub const LOOPBACK: Self = Self { message_secs: 9e-6, bytes_per_sec: 2e9 };

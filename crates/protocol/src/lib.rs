@@ -1,9 +1,10 @@
 //! What a daemon and its workers say to each other: pure data and its framing.
 //!
-//! A worker is one process with one rank of one model instance. Its daemon writes [`WorkerCommand`]s to
-//! its standard input and reads [`WorkerEvent`]s from its standard output, each one [`frame`]. The same
-//! types travel between daemons inside the control plane, so that one daemon can drive the workers
-//! of others. Tokens take this way too, but activations never do: those go over the data plane.
+//! A worker is one process with one rank of one model instance. Its daemon writes
+//! [`WorkerCommand`]s to its standard input and reads [`WorkerEvent`]s from its standard output,
+//! each one [`frame`]. The same types travel between daemons inside the control plane, so that one
+//! daemon can drive the workers of others. Tokens take this way too, but activations never do:
+//! those go over the data plane.
 //!
 //! ```text
 //! daemon                                worker

@@ -64,7 +64,8 @@ impl<B: Backend> HeadAttention<B> {
         })
     }
 
-    /// Caches keys and values of `h`. Where all rows go on, the queries are part of the same product.
+    /// Caches keys and values of `h`. Where all rows go on, the queries are part of the same
+    /// product.
     pub fn cache(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, .. } = c;
         let q = (&self.q.projection.matrix, self.q.room(&mut s.all_q, &mut s.q));
