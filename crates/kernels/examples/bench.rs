@@ -8,8 +8,8 @@
 
 use gguf::TensorType;
 use kernels::{
-    AttendShape, CacheKind, Forms, Input, KvCache, Matrix, PAGE_POSITIONS, Packer, Pool, Segment,
-    attend, isa, matmul,
+    AttendShape, CacheKind, Forms, Input, KvCache, Matrix, PAGE_POSITIONS, Packer, Pool, Product,
+    Segment, attend, isa, multiply,
 };
 use std::hint::black_box;
 use std::time::Instant;
@@ -204,7 +204,7 @@ fn stream(pool: &Pool, name: &str, ty: TensorType, input: &Input) {
     let rows = STREAM_BYTES / ty.row_bytes(cols) / 64 * 64;
     let matrix = matrix(pool, ty, rows, cols);
     let mut out = vec![0.0; input.rows() * rows];
-    let (best, median) = measure(7, || matmul(pool, input, &mut [(&matrix, &mut out)]));
+    let (best, median) = measure(7, || multiply(pool, [Product::new(input, &matrix, &mut out)]));
     let rate = |seconds: f64| matrix.bytes() as f64 / seconds / 1e9;
     println!("{name:19} {:7.2} / {:7.2} GB/s", rate(best), rate(median));
 }
@@ -217,7 +217,7 @@ fn gemm(pool: &Pool, ty: TensorType, inputs: usize) {
     let mut room = vec![0.0; inputs * rows + 16];
     let first = room.as_ptr().align_offset(64);
     let out = &mut room[first..][..inputs * rows];
-    let (best, median) = measure(7, || matmul(pool, &input, &mut [(&matrix, &mut *out)]));
+    let (best, median) = measure(7, || multiply(pool, [Product::new(&input, &matrix, out)]));
     let rate = |seconds: f64| 2.0 * (rows * cols * inputs) as f64 / seconds / 1e9;
     let name = format!("{ty} x {inputs}");
     println!("gemm {name:14} {:7.1} / {:7.1} GOP/s", rate(best), rate(median));

@@ -230,14 +230,15 @@ impl Kernel for QuantiseInt16<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::reference::Random;
+    use crate::format::reference::floats;
+    use fastrand::Rng;
 
     #[test]
     fn a_tile_depends_on_nothing_but_its_own_numbers() {
         let pool = Pool::new(2).unwrap();
         for (rows, tiles) in [(1, 3), (5, 7), (SKINNY_ROWS + 1, 33)] {
             let cols = tiles * TILE_COLS;
-            let x = Random(6).floats(rows * cols);
+            let x = floats(&mut Rng::with_seed(6), rows * cols);
             let (mut all, mut alone) = (Input::new(rows, cols), Input::new(1, TILE_COLS));
             let (mut int16, mut int16_alone) =
                 (Input::new_int16(rows, cols), Input::new_int16(1, TILE_COLS));

@@ -108,8 +108,8 @@ pub fn check_isa() -> Result<(), Error> {
 
 /// A piece of work written once for all instruction sets: its arguments, and what to do with them.
 ///
-/// Each set that it is compiled for takes its share of the build (docs/decisions/build-time.md), so
-/// it says what it gains by; any set gives the same bits.
+/// Each set that it is compiled for takes its share of the build, so it says what it gains by
+/// (docs/decisions/0015-build-time.md); any set gives the same bits.
 pub(crate) trait Kernel {
     type Out;
     /// Whether it has integer dot products, so that sets that add only those are worth having.

@@ -3,9 +3,9 @@
 //!
 //! * [`Pool`]: threads that share a job with about a microsecond of overhead.
 //! * [`Packer`] makes a [`Matrix`] from rows of a GGUF tensor; [`Input`] holds activations;
-//!   [`matmul`], [`matmul_parts`] and [`multiply`] are the products.
+//!   [`matmul_parts`] and [`multiply`] are the products.
 //! * [`KvCache`] and [`attend`]: attention over a paged cache.
-//! * [`rms_norm`], [`rope`](fn@rope), [`gated`], [`softmax_topk`] and others: the rest of a
+//! * [`rms_norm`], [`rope`](fn@rope), [`gated`], [`softmax`] and others: the rest of a
 //!   layer.
 //!
 //! **The same numbers everywhere.** Results depend on the arguments alone: not on the number of
@@ -48,8 +48,8 @@ pub use input::{Forms, Input};
 pub use isa::{check_isa, isa};
 pub use matrix::{Dequantizer, Matrix, Packer};
 pub use norm::{add, add_bias, add_row, add_scaled, rms_norm, rms_norm_in_place, scale};
-pub use pool::{Pool, THREADS_MAX};
-pub use product::{Parts, Product, matmul, matmul_parts, multiply, tune};
+pub use pool::Pool;
+pub use product::{Parts, Product, matmul_parts, multiply, tune};
 pub use rope::{RopeAngles, RopeStyle, RopeTable, rope};
-pub use routing::{sigmoid_in_place, softmax, softmax_topk, top_k};
+pub use routing::{sigmoid_in_place, softmax, top_k};
 pub use rows::{for_each_row, keep_rows};

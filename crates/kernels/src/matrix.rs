@@ -431,11 +431,12 @@ impl<T: FloatFormat> Kernel for FloatRow<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::reference::{Random, TYPES, dequantise, random_rows};
+    use crate::format::reference::{TYPES, dequantise, random_rows};
+    use fastrand::Rng;
 
     #[test]
     fn rows_are_dequantised_as_gguf_defines_them() {
-        let mut rng = Random(1);
+        let mut rng = Rng::with_seed(1);
         let mut dequantizer = Dequantizer::default();
         for ty in TYPES {
             for rows in [1, 16, 21] {

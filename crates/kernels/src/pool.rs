@@ -20,7 +20,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 /// Threads in one pool at most; a mistake in a configuration should not start thousands.
-pub const THREADS_MAX: usize = 256;
+const THREADS_MAX: usize = 256;
 
 /// How long an idle worker spins before it parks: longer than a network hop between two layers, so
 /// that a worker is awake throughout a token, and short enough that an idle machine is idle.
@@ -77,7 +77,7 @@ impl Pool {
     /// A pool of `threads` threads, the caller included; 1 starts none.
     ///
     /// # Errors
-    /// `threads` is 0 or above [`THREADS_MAX`], or the system refuses a thread.
+    /// `threads` is 0 or above 256, or the system refuses a thread.
     pub fn new(threads: usize) -> Result<Self, Error> {
         Self::start(threads, None)
     }

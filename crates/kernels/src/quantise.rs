@@ -233,8 +233,9 @@ fn tiles<S: Simd, T: Tile>(s: S, bytes: [S::I; 8], scale: S::F) -> [S::I; LANES]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::reference::Random;
+    use crate::format::reference::floats;
     use crate::isa::{Isa, run};
+    use fastrand::Rng;
 
     fn quantised<T: Tile + Clone + Default>(isa: Isa, x: &[f32]) -> Vec<T> {
         let cols = x.len() / TILE_COLS;
@@ -249,7 +250,7 @@ mod tests {
         // Seventeen tiles: a whole group, and one alone.
         let fill = |value: fn(usize) -> f32| (0..17 * TILE_COLS).map(value).collect::<Vec<f32>>();
         let cases = [
-            ("random", Random(3).floats(17 * TILE_COLS)),
+            ("random", floats(&mut Rng::with_seed(3), 17 * TILE_COLS)),
             ("waves", fill(|k| (k as f32 * 0.37).sin() * (k as f32))),
             ("subnormal", fill(|k| k as f32 * 1e-40)),
             ("tiny", fill(|k| k as f32 * 4e-36)),
@@ -291,7 +292,7 @@ mod tests {
 
     #[test]
     fn less_is_left_than_by_127_steps() {
-        let x = Random(7).floats(512 * TILE_COLS);
+        let x = floats(&mut Rng::with_seed(7), 512 * TILE_COLS);
         let tiles: Vec<SkinnyTile> = quantised(Isa::Scalar, &x);
         let (mut taken, mut plain) = (0.0, 0.0);
         for (tile, x) in tiles.iter().zip(x.chunks(TILE_COLS)) {

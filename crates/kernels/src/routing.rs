@@ -37,20 +37,6 @@ pub fn top_k(x: &[f32], best: &mut [u32]) {
     }
 }
 
-/// The softmax of `scores`, then its `best.len()` largest: their indices go to `best`, their
-/// weights to `weights`. `scores` is overwritten with the softmax.
-///
-/// # Panics
-/// If `weights` and `best` differ in length, or exceed the scores.
-pub fn softmax_topk(scores: &mut [f32], best: &mut [u32], weights: &mut [f32]) {
-    assert_eq!(best.len(), weights.len(), "one weight an expert");
-    softmax(scores);
-    top_k(scores, best);
-    for (weight, &index) in weights.iter_mut().zip(&*best) {
-        *weight = scores[index as usize];
-    }
-}
-
 struct Softmax<'a> {
     x: &'a mut [f32],
 }
@@ -127,10 +113,9 @@ mod tests {
             top_k(&x, &mut best);
             assert_eq!(best, expected, "the {k} largest of {x:?}");
         }
-        let (mut best, mut weights) = ([0; 2], [0.0; 2]);
-        softmax_topk(&mut [0.0, 2.0, 1.0], &mut best, &mut weights);
-        assert_eq!(best, [1, 2]);
-        assert!((weights[0] - 0.665_241).abs() < 1e-5 && (weights[1] - 0.244_728).abs() < 1e-5);
+        let mut weights = [0.0, 2.0, 1.0];
+        softmax(&mut weights);
+        assert!((weights[1] - 0.665_241).abs() < 1e-5 && (weights[2] - 0.244_728).abs() < 1e-5);
         let mut half = [0.0];
         sigmoid_in_place(&mut half);
         assert_eq!(half, [0.5]);

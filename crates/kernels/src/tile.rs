@@ -219,11 +219,12 @@ impl RowTile for Int16Tile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::reference::Random;
+    use crate::format::reference::floats;
+    use fastrand::Rng;
 
     #[test]
     fn an_int16_tile_errs_by_half_a_step() {
-        let random = Random(5).floats(8 * TILE_COLS);
+        let random = floats(&mut Rng::with_seed(5), 8 * TILE_COLS);
         let outlier = |k| if k == 7 { -3e38 } else { 1e36 * k as f32 };
         let others: Vec<f32> = (0..TILE_COLS).map(outlier).chain([0.0; TILE_COLS]).collect();
         for x in random.chunks(TILE_COLS).chain(others.chunks(TILE_COLS)) {

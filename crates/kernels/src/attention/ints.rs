@@ -225,8 +225,9 @@ pub(super) fn round_weights<S: Simd, const R: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::reference::Random;
+    use crate::format::reference::floats;
     use crate::isa::{Isa, run};
+    use fastrand::Rng;
 
     /// A vector's scale and integers, the same on every instruction set.
     fn rounded(x: &[f32], limits: fn() -> Limits) -> (f32, Vec<i16>) {
@@ -243,10 +244,10 @@ mod tests {
     }
 
     fn vectors() -> Vec<Vec<f32>> {
-        let mut rng = Random(1);
+        let mut rng = Rng::with_seed(1);
         let mut vectors = vec![vec![1.0; 576], vec![0.3; 4096], vec![0.0; 17], vec![-7.0]];
         for (len, size) in [(64, 1.0), (20, 1e-42), (71, 1e11), (576, 1e-3), (128, 300.0)] {
-            let mut x: Vec<f32> = rng.floats(len).iter().map(|x| x * size).collect();
+            let mut x: Vec<f32> = floats(&mut rng, len).iter().map(|x| x * size).collect();
             vectors.push(x.clone());
             x[len / 2] *= -1000.0;
             vectors.push(x);
@@ -294,8 +295,8 @@ mod tests {
 
     #[test]
     fn weights_keep_their_sum_within_32_bits_and_zeros_zero() {
-        let mut rng = Random(2);
-        let mut random = || rng.floats(PAGE_POSITIONS).try_into().expect("a page");
+        let mut rng = Rng::with_seed(2);
+        let mut random = || floats(&mut rng, PAGE_POSITIONS).try_into().expect("a page");
         let mut weights = [[1.0; PAGE_POSITIONS], [0.0; PAGE_POSITIONS], random(), random()];
         weights[2..].iter_mut().flatten().for_each(|weight| *weight = weight.abs());
         weights[2][5] = 0.0;

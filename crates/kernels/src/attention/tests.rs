@@ -2,9 +2,10 @@
 
 use super::attend::attend_on;
 use super::*;
-use crate::format::reference::Random;
+use crate::format::reference::floats;
 use crate::isa::Isa;
 use crate::pool::Pool;
+use fastrand::Rng;
 use half::f16;
 
 /// One sequence's keys and values, in a cache whose pages are out of order.
@@ -72,8 +73,8 @@ fn stored(kind: CacheKind, x: &[f32]) -> Vec<f64> {
 }
 
 impl Case {
-    fn shape(&self, rng: &mut Random) -> (AttendShape, Vec<f32>) {
-        let sinks = rng.floats(self.kv_of_head.len());
+    fn shape(&self, rng: &mut Rng) -> (AttendShape, Vec<f32>) {
+        let sinks = floats(rng, self.kv_of_head.len());
         let scale = 1.0 / (self.k_dim as f32).sqrt();
         let shape = AttendShape::new(&self.kv_of_head, self.k_dim, self.v_dim, scale)
             .with_window(self.window)
@@ -82,7 +83,7 @@ impl Case {
         (shape, sinks)
     }
 
-    fn fill(&self, pool: &Pool, rng: &mut Random, kind: CacheKind) -> (KvCache, Vec<Sequence>) {
+    fn fill(&self, pool: &Pool, rng: &mut Rng, kind: CacheKind) -> (KvCache, Vec<Sequence>) {
         let pages: usize = self.lengths.iter().map(|len| len.div_ceil(PAGE_POSITIONS)).sum();
         let mut cache = KvCache::new(self.kv_heads, self.k_dim, self.v_dim, pages, kind).unwrap();
         let mut next = 0;
@@ -92,12 +93,12 @@ impl Case {
             // Pages from the end of the cache backwards.
             let table: Vec<u32> = (0..count).map(|i| (pages - 1 - next - i) as u32).collect();
             next += count;
-            let k = rng.floats(len * self.kv_heads * self.k_dim);
+            let k = floats(rng, len * self.kv_heads * self.k_dim);
             let k: Vec<f32> = k.iter().map(|k| k * 3.0).collect();
-            let v = rng.floats(len * self.kv_heads * self.v_dim);
+            let v = floats(rng, len * self.kv_heads * self.v_dim);
             let mut pos = 0;
             while pos < len {
-                let n = (1 + rng.below(100)).min(len - pos);
+                let n = (1 + rng.usize(..100)).min(len - pos);
                 let part = |x: &[f32], dim: usize| {
                     let width = self.kv_heads * dim;
                     x[pos * width..(pos + n) * width].to_vec()
@@ -151,12 +152,12 @@ impl Case {
 fn attention_is_close_to_its_definition() {
     let pool = Pool::new(2).unwrap();
     for (number, (case, kind)) in cases_of_all_kinds().enumerate() {
-        let mut rng = Random(number as u64);
+        let mut rng = Rng::with_seed(number as u64);
         let (shape, sinks) = case.shape(&mut rng);
         let (cache, sequences) = case.fill(&pool, &mut rng, kind);
         let heads = shape.heads();
         let rows: usize = case.lengths.iter().sum();
-        let q = rng.floats(rows * heads * case.k_dim);
+        let q = floats(&mut rng, rows * heads * case.k_dim);
         let segments: Vec<Segment> = sequences
             .iter()
             .zip(&case.lengths)
@@ -167,7 +168,7 @@ fn attention_is_close_to_its_definition() {
         let mut first_row = 0;
         for (seq, &len) in sequences.iter().zip(&case.lengths) {
             for _ in 0..40 {
-                let (pos, head) = (rng.below(len), rng.below(heads));
+                let (pos, head) = (rng.usize(..len), rng.usize(..heads));
                 let at = (first_row + pos) * heads + head;
                 let q = &q[at * case.k_dim..][..case.k_dim];
                 let expected = case.reference(seq, q, (head, pos), sinks[head], kind);
@@ -188,20 +189,20 @@ fn attention_is_close_to_its_definition() {
 fn every_way_to_attend_gives_the_same_bits() {
     let pools = [Pool::new(1).unwrap(), Pool::new(5).unwrap()];
     for (number, (case, kind)) in cases_of_all_kinds().enumerate() {
-        let mut rng = Random(100 + number as u64);
+        let mut rng = Rng::with_seed(100 + number as u64);
         let (shape, sinks) = case.shape(&mut rng);
         let (cache, sequences) = case.fill(&pools[1], &mut rng, kind);
         let heads = shape.heads();
         let (q_width, out_width) = (heads * case.k_dim, heads * case.v_dim);
         for (seq, &len) in sequences.iter().zip(&case.lengths) {
-            let q = rng.floats(len * q_width);
+            let q = floats(&mut rng, len * q_width);
             let mut all = vec![f32::NAN; len * out_width];
             let whole = [Segment { table: seq.table.as_slice().into(), first_pos: 0, rows: len }];
             attend(&pools[1], &cache, &shape, &whole, &q, &mut all);
             for isa in Isa::available() {
-                let pool = &pools[rng.below(2)];
-                let start = rng.below(len);
-                let rows = 1 + [0, 1, 30][rng.below(3)].min(len - start - 1);
+                let pool = &pools[rng.usize(..2)];
+                let start = rng.usize(..len);
+                let rows = 1 + [0, 1, 30][rng.usize(..3)].min(len - start - 1);
                 let q = &q[start * q_width..(start + rows) * q_width];
                 let expected = &all[start * out_width..(start + rows) * out_width];
                 // Twice the same segment, as two sequences would be.
@@ -222,7 +223,7 @@ fn every_way_to_attend_gives_the_same_bits() {
                     assert_eq!(got, expected, "case {number}, rows {start}+{rows}, {}", isa.name());
                 }
                 // One head alone.
-                let head = rng.below(heads);
+                let head = rng.usize(..heads);
                 let scale = 1.0 / (case.k_dim as f32).sqrt();
                 let one =
                     AttendShape::new(&case.kv_of_head[head..=head], case.k_dim, case.v_dim, scale)

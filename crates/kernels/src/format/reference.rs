@@ -1,6 +1,7 @@
 //! What each GGUF type means, number by number: the oracle of the packed forms. Written from the
 //! format's definition, in f32 as the reference implementation computes.
 
+use fastrand::Rng;
 use gguf::TensorType;
 use half::{bf16, f16};
 
@@ -123,45 +124,28 @@ pub(crate) fn dequantise(ty: TensorType, row: &[u8]) -> Vec<f32> {
     blocks.flat_map(|block| (0..ty.block_len()).map(|k| number(ty, block, k))).collect()
 }
 
-/// A small generator for tests (splitmix64), so that a printed seed repeats a failure.
-pub(crate) struct Random(pub u64);
+/// Between -1 and 1.
+pub(crate) fn unit(rng: &mut Rng) -> f32 {
+    2.0 * rng.f32() - 1.0
+}
 
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    /// Between -1 and 1.
-    pub fn unit(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    pub fn floats(&mut self, len: usize) -> Vec<f32> {
-        (0..len).map(|_| self.unit()).collect()
-    }
+pub(crate) fn floats(rng: &mut Rng, len: usize) -> Vec<f32> {
+    (0..len).map(|_| unit(rng)).collect()
 }
 
 /// Random rows of a type in the file's layout: any bits, with scales that are numbers. Now and then
 /// a scale is subnormal or large.
-pub(crate) fn random_rows(ty: TensorType, rows: usize, cols: usize, rng: &mut Random) -> Vec<u8> {
+pub(crate) fn random_rows(ty: TensorType, rows: usize, cols: usize, rng: &mut Rng) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(ty.row_bytes(cols) * rows);
     for _ in 0..rows * cols / ty.block_len() {
         let at = bytes.len();
-        bytes.extend((0..ty.block_bytes()).map(|_| rng.next() as u8));
+        bytes.extend((0..ty.block_bytes()).map(|_| rng.u8(..)));
         let block = &mut bytes[at..];
         match ty {
-            TensorType::F32 => block.copy_from_slice(&rng.unit().to_le_bytes()),
-            TensorType::F16 => block.copy_from_slice(&f16::from_f32(rng.unit()).to_le_bytes()),
-            TensorType::BF16 => block.copy_from_slice(&bf16::from_f32(rng.unit()).to_le_bytes()),
-            TensorType::MXFP4 => block[0] = [0, 1, 2, 120, 128, 133][rng.below(6)],
+            TensorType::F32 => block.copy_from_slice(&unit(rng).to_le_bytes()),
+            TensorType::F16 => block.copy_from_slice(&f16::from_f32(unit(rng)).to_le_bytes()),
+            TensorType::BF16 => block.copy_from_slice(&bf16::from_f32(unit(rng)).to_le_bytes()),
+            TensorType::MXFP4 => block[0] = [0, 1, 2, 120, 128, 133][rng.usize(..6)],
             _ => {
                 let places: &[usize] = match ty {
                     TensorType::Q4_1 | TensorType::Q5_1 => &[0, 2],
@@ -172,8 +156,8 @@ pub(crate) fn random_rows(ty: TensorType, rows: usize, cols: usize, rng: &mut Ra
                     _ => &[0],
                 };
                 for &place in places {
-                    let size = [1e-7, 0.002, 0.01, 3.0][rng.below(4)];
-                    let scale = f16::from_f32(rng.unit() * size);
+                    let size = [1e-7, 0.002, 0.01, 3.0][rng.usize(..4)];
+                    let scale = f16::from_f32(unit(rng) * size);
                     block[place..place + 2].copy_from_slice(&scale.to_le_bytes());
                 }
             }

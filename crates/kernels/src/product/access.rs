@@ -1,4 +1,5 @@
-//! How the weights of a product with one row are asked for; [`super::tune()`] finds out what is best.
+//! How the weights of a product with one row are asked for; [`super::tune()`] finds out what is
+//! best.
 //!
 //! Such a product is bound by memory, and what fills a core's memory pipeline differs between
 //! machines: an AMD Zen 5 wants four streams at once, each asked for 2 KB ahead; a Zen 4 reads a

@@ -109,19 +109,10 @@ impl<'a> Product<'a> {
     }
 }
 
-/// `y = x Wᵀ` for several matrices over the same input, in one pool job.
-/// Each output is `[input.rows, matrix.rows]` f32, row-major.
-///
-/// # Panics
-/// If the shapes do not fit each other, or the input lacks the form a matrix needs.
-pub fn matmul(pool: &Pool, input: &Input, products: &mut [(&Matrix, &mut [f32])]) {
-    multiply(pool, products.iter_mut().map(|(matrix, out)| Product::new(input, matrix, out)));
-}
-
 /// A row-parallel product: `out` is `[parts, input.rows, matrix.rows]` f32.
 ///
 /// # Panics
-/// As [`matmul`], or if a leaf does not end on one of the weights' blocks.
+/// As [`Product::in_parts`] and [`multiply`].
 pub fn matmul_parts(pool: &Pool, input: &Input, matrix: &Matrix, parts: &Parts, out: &mut [f32]) {
     multiply(pool, [Product::in_parts(input, matrix, parts, out)]);
 }

@@ -2,10 +2,11 @@
 
 use super::*;
 use crate::format::TILE_COLS;
-use crate::format::reference::{Random, TYPES, dequantise, random_rows};
+use crate::format::reference::{TYPES, dequantise, floats, random_rows};
 use crate::input::Forms;
 use crate::matrix::Packer;
 use crate::tile::{Int16Tile, SkinnyTile};
+use fastrand::Rng;
 use gguf::TensorType;
 use sumtree::{cover, program};
 
@@ -15,7 +16,7 @@ fn random_matrix(
     ty: TensorType,
     rows: usize,
     cols: usize,
-    rng: &mut Random,
+    rng: &mut Rng,
 ) -> (Matrix, Vec<Vec<f32>>) {
     let bytes = random_rows(ty, rows, cols, rng);
     let matrix = pack(pool, ty, rows, cols, &bytes, rng);
@@ -29,12 +30,12 @@ fn pack(
     rows: usize,
     cols: usize,
     bytes: &[u8],
-    rng: &mut Random,
+    rng: &mut Rng,
 ) -> Matrix {
     let mut packer = Packer::new(ty, rows, cols).unwrap();
     let mut bytes = bytes;
     while !bytes.is_empty() {
-        let rows = 1 + rng.below(40);
+        let rows = 1 + rng.usize(..40);
         let (now, later) = bytes.split_at((rows * packer.row_bytes()).min(bytes.len()));
         packer.push(pool, now).unwrap();
         bytes = later;
@@ -65,20 +66,20 @@ fn as_int8(pool: &Pool, x: &[f32]) -> Vec<f64> {
     input.skinny_tiles().iter().flat_map(|tile| tile.q.map(|q| number(tile, q))).collect()
 }
 
-fn columns(ty: TensorType, rng: &mut Random) -> usize {
+fn columns(ty: TensorType, rng: &mut Rng) -> usize {
     match ty.block_len() {
-        1 => 1 + rng.below(600),
-        32 => 32 * (1 + rng.below(20)),
-        block => block * (1 + rng.below(3)),
+        1 => 1 + rng.usize(..600),
+        32 => 32 * (1 + rng.usize(..20)),
+        block => block * (1 + rng.usize(..3)),
     }
 }
 
 #[test]
 fn rows_come_back_as_gguf_defines_them() {
     let pool = Pool::new(2).unwrap();
-    let mut rng = Random(1);
+    let mut rng = Rng::with_seed(1);
     for ty in TYPES {
-        let (rows, cols) = (1 + rng.below(40), columns(ty, &mut rng));
+        let (rows, cols) = (1 + rng.usize(..40), columns(ty, &mut rng));
         let (matrix, expected) = random_matrix(&pool, ty, rows, cols, &mut rng);
         assert_eq!(matrix.bytes(), ty.row_bytes(cols) * rows.next_multiple_of(16));
         for (row, expected) in expected.iter().enumerate() {
@@ -94,20 +95,20 @@ fn rows_come_back_as_gguf_defines_them() {
 fn products_are_close_to_the_reference() {
     let pool = Pool::new(2).unwrap();
     for seed in 0..6 {
-        let mut rng = Random(seed);
+        let mut rng = Rng::with_seed(seed);
         for ty in TYPES {
-            let (rows, cols) = (1 + rng.below(70), columns(ty, &mut rng));
+            let (rows, cols) = (1 + rng.usize(..70), columns(ty, &mut rng));
             let (matrix, weights) = random_matrix(&pool, ty, rows, cols, &mut rng);
-            let inputs = [1, 2, 12, 13, 140][rng.below(5)];
-            let size = [1e-30, 1.0, 1e20][rng.below(3)];
-            let x: Vec<f32> = rng.floats(inputs * cols).iter().map(|x| x * size).collect();
+            let inputs = [1, 2, 12, 13, 140][rng.usize(..5)];
+            let size = [1e-30, 1.0, 1e20][rng.usize(..3)];
+            let x: Vec<f32> = floats(&mut rng, inputs * cols).iter().map(|x| x * size).collect();
             for int16 in [false, true] {
                 if int16 && matrix.form() != Forms::INT8 {
                     continue;
                 }
                 let input = loaded(&pool, &x, inputs, int16);
                 let mut y = vec![f32::NAN; inputs * rows];
-                matmul(&pool, &input, &mut [(&matrix, &mut y)]);
+                multiply(&pool, [Product::new(&input, &matrix, &mut y)]);
                 for (i, x) in x.chunks(cols).enumerate() {
                     let x: Vec<f64> = match matrix.form() {
                         Forms::INT8 if int16 => as_int16(&pool, x),
@@ -151,13 +152,13 @@ fn loaded(pool: &Pool, x: &[f32], rows: usize, int16: bool) -> Input {
 #[test]
 fn every_way_to_multiply_gives_the_same_bits() {
     let pools = [Pool::new(1).unwrap(), Pool::new(3).unwrap()];
-    let mut rng = Random(7);
+    let mut rng = Rng::with_seed(7);
     for ty in TYPES {
-        let (rows, cols) = (20 + rng.below(100), columns(ty, &mut rng));
+        let (rows, cols) = (20 + rng.usize(..100), columns(ty, &mut rng));
         let (matrix, _) = random_matrix(&pools[1], ty, rows, cols, &mut rng);
         let (other, _) = random_matrix(&pools[1], ty, 17, cols, &mut rng);
         let inputs = 131;
-        let x = rng.floats(inputs * cols);
+        let x = floats(&mut rng, inputs * cols);
         let product = |isa: Isa, pool: &Pool, rows_of: Range<usize>, int16: bool| {
             let x = &x[rows_of.start * cols..rows_of.end * cols];
             let input = loaded(pool, x, rows_of.len(), int16);
@@ -180,7 +181,7 @@ fn every_way_to_multiply_gives_the_same_bits() {
                         assert_eq!(
                             got,
                             all[range.start * rows..range.end * rows],
-                            "{ty}, {rows} x {cols}, int16 {int16}, rows {range:?}, {} on {} threads",
+                            "{ty}, {rows} x {cols}, int16 {int16}, rows {range:?}, {}, {} threads",
                             isa.name(),
                             pool.threads()
                         );
@@ -195,13 +196,13 @@ fn every_way_to_multiply_gives_the_same_bits() {
 #[test]
 fn what_goes_past_the_caches_is_the_same() {
     let pool = Pool::new(3).unwrap();
-    let mut rng = Random(17);
+    let mut rng = Rng::with_seed(17);
     for ty in [TensorType::Q4_0, TensorType::F32] {
         let (rows, cols, inputs) = (2048, 64, 140);
         let len = inputs * rows;
         assert!(len * size_of::<f32>() >= STREAMED_BYTES);
         let (matrix, _) = random_matrix(&pool, ty, rows, cols, &mut rng);
-        let input = loaded(&pool, &rng.floats(inputs * cols), inputs, false);
+        let input = loaded(&pool, &floats(&mut rng, inputs * cols), inputs, false);
         let mut room = vec![f32::NAN; len + 2 * LANES];
         let border = room.as_ptr().align_offset(VECTOR_BYTES);
         let mut product = |isa, first| {
@@ -223,18 +224,18 @@ fn what_goes_past_the_caches_is_the_same() {
 #[test]
 fn every_split_gives_the_same_bits() {
     let pool = Pool::new(2).unwrap();
-    let mut rng = Random(11);
+    let mut rng = Rng::with_seed(11);
     for ty in TYPES {
         let unit = ty.block_len().max(8);
-        let units = 2 + rng.below(22);
+        let units = 2 + rng.usize(..22);
         let leaves = sumtree::leaves(units);
-        let (rows, cols) = (1 + rng.below(40), units * unit);
+        let (rows, cols) = (1 + rng.usize(..40), units * unit);
         let bytes = random_rows(ty, rows, cols, &mut rng);
         for inputs in [1, 9] {
-            let x = rng.floats(inputs * cols);
+            let x = floats(&mut rng, inputs * cols);
             let mut whole = None;
             for _ in 0..4 {
-                let (a, b) = (rng.below(leaves.len() + 1), rng.below(leaves.len() + 1));
+                let (a, b) = (rng.usize(..leaves.len() + 1), rng.usize(..leaves.len() + 1));
                 let (a, b) = (a.min(b), a.max(b));
                 let mut parts = Vec::new();
                 let mut sums: Vec<Vec<f32>> = Vec::new();

@@ -50,7 +50,8 @@ pub(crate) trait Simd: Copy {
     /// Whether the machine has 32 wide registers, enough for two panels by six columns.
     const WIDE_TILES: bool;
 
-    /// Whether several input rows at a time share what is loaded. Without vectors nothing is gained.
+    /// Whether several input rows at a time share what is loaded, which gains nothing without
+    /// vectors.
     const ROW_TILES: bool = true;
 
     fn splat(self, x: f32) -> Self::F;
