@@ -28,7 +28,8 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 use crate::args::{BenchCommand, Cli, Command, DevCommand, DoctorCommand};
 use crate::commands::{bench, demo, dev, doctor, net, query, run, serve, splits, synth, up};
@@ -70,10 +71,13 @@ fn execute(command: Command) -> Result<(), CliError> {
     }
 }
 
-/// Logs go to standard error; `SINEW_LOG` says how much, as `RUST_LOG` does elsewhere.
+/// Logs go to standard error; `SINEW_LOG` says how much, as `RUST_LOG` does elsewhere: a level, or
+/// levels of modules too (`warn,cluster=debug`).
 fn log_to_stderr() {
-    let filter = EnvFilter::try_from_env("SINEW_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let wanted = std::env::var("SINEW_LOG").ok().and_then(|text| text.parse().ok());
+    let filter = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
     let colours = std::io::stderr().is_terminal();
-    let format = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
-    format.with_target(false).with_writer(std::io::stderr).init();
+    let format = tracing_subscriber::fmt::layer().with_ansi(colours).with_target(false);
+    let format = format.with_writer(std::io::stderr).with_filter(filter);
+    tracing_subscriber::registry().with(format).init();
 }
