@@ -8,9 +8,11 @@ mod joining;
 mod listening;
 mod owning;
 mod peers;
+mod placing;
 mod probing;
 mod publish;
 mod requests;
+mod saver;
 #[cfg(test)]
 mod tests;
 
@@ -37,7 +39,7 @@ use crate::{
 };
 
 pub(crate) use listening::listen;
-pub(crate) use peers::Saver;
+pub(crate) use saver::Saver;
 
 /// Inputs on their way to the driver; who brings more waits.
 const INPUTS_MAX: usize = 4096;

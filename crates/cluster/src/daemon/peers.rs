@@ -1,6 +1,5 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
@@ -10,7 +9,7 @@ use super::conn::{self, Ends};
 use super::{Daemon, Event};
 use crate::NodeId;
 use crate::instance;
-use crate::members::{Member, MembersFile};
+use crate::members::Member;
 use crate::membership::{self, CloseReason, ConnId, Effect};
 use crate::net::{Connection, DialError};
 use crate::tls::Pin;
@@ -61,36 +60,6 @@ impl View {
         let mut sorted: Vec<_> = self.round_trips.iter().collect();
         sorted.sort();
         sorted.get(sorted.len() / 2).map(|median| median.as_micros() as u64)
-    }
-}
-
-/// Keeps members.json up to date without holding up the driver.
-pub(crate) struct Saver {
-    file: MembersFile,
-    latest: Mutex<Vec<Member>>,
-}
-
-impl Saver {
-    pub(crate) fn new(file: MembersFile, members: Vec<Member>) -> Self {
-        Self { file, latest: Mutex::new(members) }
-    }
-
-    fn set(&self, members: Vec<Member>) {
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = members;
-    }
-
-    /// Writes the latest members; returns when they are on disk, or could not be written.
-    pub(crate) async fn save(self: Arc<Self>) {
-        let write = tokio::task::spawn_blocking(move || {
-            // Held while writing, so that an older list never replaces a newer one.
-            let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-            self.file.save(latest.clone())
-        });
-        match write.await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => error!(%error, "members are not saved"),
-            Err(error) => error!(%error, "saving members failed"),
-        }
     }
 }
 

@@ -22,8 +22,8 @@ mod ring;
 mod simulation;
 #[cfg(test)]
 mod tests;
+mod workers;
 
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use protocol::{Generate, InstanceSpec, RequestId, Secret, Split, WorkerCommand, WorkerEvent};
@@ -393,60 +393,8 @@ impl Instance {
         }
     }
 
-    fn spawn(&mut self, at: usize, worker: WorkerId) {
-        let (rank, fixed) = (&self.ranks[at], &self.fixed);
-        let bind = rank.worker.as_ref().map_or(IpAddr::from([127, 0, 0, 1]), |worker| worker.bind);
-        let order = WorkerOrder {
-            instance: fixed.id.clone(),
-            rank: at,
-            spec: fixed.spec.clone(),
-            split: self.split.clone(),
-            digest: fixed.digest,
-            model_bytes: fixed.model_bytes,
-            memory_bytes: rank.memory_bytes,
-            bind,
-            secret: fixed.secret.clone(),
-        };
-        self.effects.push(Effect::Spawn { node: rank.node, worker, order: Box::new(order) });
-    }
-
-    fn send(&mut self, at: usize, command: WorkerCommand) {
-        let rank = &self.ranks[at];
-        if let Some(worker) = rank.worker.as_ref().filter(|worker| !worker.ending)
-            && rank.is_node_up()
-        {
-            self.effects.push(Effect::Send { node: rank.node, worker: worker.id, command });
-        }
-    }
-
-    fn end(&mut self, at: usize, at_once: bool) {
-        let node = self.ranks[at].node;
-        if let Some(worker) = &mut self.ranks[at].worker {
-            worker.ending = true;
-            self.effects.push(Effect::End { node, worker: worker.id, at_once });
-        }
-    }
-
-    fn end_workers(&mut self) {
-        for at in 0..self.ranks.len() {
-            self.end(at, false);
-            self.ranks[at].worker = None;
-        }
-    }
-
-    fn last_words(&mut self, at: usize, words: String) {
-        if let Some(worker) = &mut self.ranks[at].worker {
-            worker.last_words = Some(words);
-        }
-    }
-
     fn emit(&mut self, request: RequestId, event: GenerateEvent) {
         self.effects.push(Effect::Emit { request, event });
-    }
-
-    fn find(&mut self, id: WorkerId) -> Option<(usize, &mut Worker)> {
-        let workers = self.ranks.iter_mut().map(|rank| rank.worker.as_mut()).enumerate();
-        workers.filter_map(|(at, worker)| Some((at, worker?))).find(|(_, worker)| worker.id == id)
     }
 
     fn all_loaded(&self) -> bool {
@@ -474,6 +422,3 @@ fn generate(request: RequestId, asked: GenerateRequest) -> Generate {
     let GenerateRequest { prompt, sampling, max_tokens, end_tokens } = asked;
     Generate { request, prompt, sampling, max_tokens, end_tokens }
 }
-
-/// The endpoint list needs one entry a rank; a rank's own is never dialed.
-const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);

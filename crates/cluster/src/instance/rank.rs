@@ -1,7 +1,6 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::NOWHERE;
 use super::failures::Recent;
 use crate::wire::WorkerId;
 use crate::{NodeId, RankStatus};
@@ -221,6 +220,9 @@ pub(super) fn endpoints(ranks: &[Rank], viewer: usize) -> Vec<Vec<SocketAddr>> {
     };
     ranks.iter().map(|rank| addresses(rank).unwrap_or_else(|| vec![NOWHERE])).collect()
 }
+
+/// The endpoint list needs one entry a rank; a rank's own is never dialed.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// How far loading is, for a person who waits.
 pub(super) fn progress(ranks: &[Rank]) -> String {

@@ -1,3 +1,5 @@
+use std::net::{IpAddr, SocketAddr};
+
 use protocol::{FinishReason, Generation, Sampling};
 
 use super::*;

@@ -1,0 +1,186 @@
+//! On which nodes an instance is placed: at first, again when some are lost, and in another order
+//! when some cannot link.
+
+use protocol::{InstanceSpec, Split, SplitOptions, Strategy, Transport};
+use tracing::warn;
+
+use super::{Daemon, Owned};
+use crate::instance::{Effect, Path, Rank};
+use crate::{NodeId, NodeState};
+
+/// A node that could take a rank.
+pub(super) struct Candidate {
+    node: NodeId,
+    name: String,
+    path: Path,
+    memory_free_bytes: u64,
+    threads: usize,
+    read_bytes_per_sec: Option<f64>,
+    link: Option<placement::Link>,
+}
+
+impl Daemon {
+    /// Places an instance again on the nodes that are left. What was asked for about their number
+    /// gives way: a model on fewer nodes is better than none.
+    pub(super) fn replan(&mut self, id: &str) -> Vec<Effect> {
+        self.dirty = true;
+        let now = self.now();
+        let Some(owned) = self.owned.get(id) else { return Vec::new() };
+        let candidates = self.candidates(Some(id), owned.machine.fixed().spec.options.transport);
+        let Some(owned) = self.owned.get_mut(id) else { return Vec::new() };
+        let wanted = &owned.machine.fixed().spec;
+        let options = SplitOptions {
+            shares: None,
+            stages: None,
+            stage_layers: None,
+            ..wanted.options.clone()
+        };
+        let spec = InstanceSpec { nodes: None, options, ..of_size(wanted, owned.machine.split()) };
+        match plan(&owned.prepared.model, &candidates, &spec, false) {
+            Ok(plan) => {
+                warn!(instance = id, ranks = plan.ranks.len(), why = ?plan.why, "placed again");
+                let ranks = ranks(&plan, &candidates);
+                owned.why = plan.why;
+                owned.machine.replace(ranks, plan.split, now)
+            }
+            Err(why) => {
+                warn!(instance = id, why, "cannot be placed again");
+                owned.machine.give_up(&why)
+            }
+        }
+    }
+
+    /// Places an instance again on the same nodes in another order, each with the share it has.
+    /// Nothing happens if one of them has just gone, which the instance will hear of.
+    pub(super) fn reorder(&mut self, id: &str, order: &[(NodeId, u32)]) -> Vec<Effect> {
+        self.dirty = true;
+        let now = self.now();
+        let Some(owned) = self.owned.get(id) else { return Vec::new() };
+        let all = self.candidates(Some(id), owned.machine.fixed().spec.options.transport);
+        let Some(owned) = self.owned.get_mut(id) else { return Vec::new() };
+        let place = |candidate: &Candidate| order.iter().position(|at| at.0 == candidate.node);
+        let mut candidates: Vec<_> = all.into_iter().filter(|c| place(c).is_some()).collect();
+        if candidates.len() < order.len() {
+            return Vec::new();
+        }
+        candidates.sort_by_key(place);
+        let (wanted, split) = (&owned.machine.fixed().spec, owned.machine.split());
+        let (asked, stages) = (&wanted.options, &split.stages);
+        // A ring over all serves tensors and a pipeline alike, so the faster one is chosen anew.
+        let is_free = asked.strategy == Strategy::Auto
+            && asked.stages.is_none()
+            && asked.stage_layers.is_none()
+            && stages.iter().all(|stage| stage.ranks == 1);
+        let kept = Some(stages).filter(|stages| !is_free && !stages.is_empty());
+        let options = SplitOptions {
+            shares: asked.shares.is_some().then(|| order.iter().map(|at| at.1).collect()),
+            strategy: if is_free { Strategy::Auto } else { Strategy::Tensor },
+            stages: kept.map(|stages| stages.iter().map(|stage| stage.ranks).collect()),
+            ..asked.clone()
+        };
+        let spec = InstanceSpec { nodes: Some(order.len()), options, ..of_size(wanted, split) };
+        match plan(&owned.prepared.model, &candidates, &spec, true) {
+            Ok(plan) => {
+                warn!(instance = id, why = ?plan.why, "placed in the order of a ring");
+                let ranks = ranks(&plan, &candidates);
+                owned.why = plan.why;
+                owned.machine.reorder(ranks, plan.split, now)
+            }
+            Err(why) => {
+                warn!(instance = id, why, "cannot be placed in the order of a ring");
+                owned.machine.give_up(&format!("in the order of the only ring, {why}"))
+            }
+        }
+    }
+
+    /// The nodes that could take a rank now, this one first. The memory of `leaving` counts as
+    /// free.
+    pub(super) fn candidates(&self, leaving: Option<&str>, transport: Transport) -> Vec<Candidate> {
+        let me = Candidate {
+            node: self.net.id(),
+            name: self.config.name.clone(),
+            path: Path::LOOPBACK,
+            memory_free_bytes: self.config.memory_bytes,
+            threads: self.config.threads,
+            read_bytes_per_sec: self.read_bytes_per_sec,
+            link: None,
+        };
+        let live =
+            self.membership.members().filter(|m| self.membership.state(m.id) == NodeState::Live);
+        let peers = live.filter_map(|member| {
+            let heartbeat = self.views.get(&member.id)?.heartbeat.as_ref()?;
+            let path = self.conn(member.id)?.path;
+            Some(Candidate {
+                node: member.id,
+                name: member.name.clone(),
+                path,
+                memory_free_bytes: heartbeat.memory_bytes,
+                threads: heartbeat.threads,
+                read_bytes_per_sec: heartbeat.read_bytes_per_sec,
+                link: self.way_to(member.id, path, transport),
+            })
+        });
+        let mut candidates: Vec<Candidate> = std::iter::once(me).chain(peers).collect();
+        for candidate in &mut candidates {
+            let used = self.memory_used_on(candidate.node, leaving);
+            candidate.memory_free_bytes = candidate.memory_free_bytes.saturating_sub(used);
+        }
+        candidates
+    }
+
+    /// What is taken on a node: as it says itself, but no less than this node has placed there.
+    fn memory_used_on(&self, node: NodeId, leaving: Option<&str>) -> u64 {
+        let planned = |owned: &Owned| owned.machine.memory_bytes_on(node);
+        let mine: u64 = self.owned.values().map(planned).sum();
+        let leaving = leaving.and_then(|id| self.owned.get(id)).map_or(0, planned);
+        let told = if node == self.net.id() {
+            self.memory_used_bytes()
+        } else {
+            let heartbeat = self.views.get(&node).and_then(|view| view.heartbeat.as_ref());
+            heartbeat.map_or(0, |heartbeat| heartbeat.memory_used_bytes)
+        };
+        told.max(mine).saturating_sub(leaving)
+    }
+}
+
+/// What is wanted of an instance, with the size that it has.
+fn of_size(wanted: &InstanceSpec, split: &Split) -> InstanceSpec {
+    InstanceSpec {
+        context_tokens: Some(split.context_tokens),
+        sequences_max: Some(split.sequences_max),
+        ..wanted.clone()
+    }
+}
+
+pub(super) fn plan(
+    model: &placement::Model,
+    candidates: &[Candidate],
+    spec: &InstanceSpec,
+    ring: bool,
+) -> std::result::Result<placement::Plan, String> {
+    let node = |(id, candidate): (usize, &Candidate)| placement::Node {
+        id,
+        memory_free_bytes: candidate.memory_free_bytes,
+        threads: candidate.threads,
+        read_bytes_per_sec: candidate.read_bytes_per_sec,
+        link: candidate.link,
+    };
+    let nodes: Vec<placement::Node> = candidates.iter().enumerate().map(node).collect();
+    placement::plan(model, &nodes, &placement::Options { spec, ring }).map_err(|error| match &error
+    {
+        // Placement knows nodes by number; a person knows them by name.
+        placement::Error::Memory { node, .. } => {
+            let (number, name) = (format!("node {node} "), &candidates[*node].name);
+            error.to_string().replacen(&number, &format!("node {name} "), 1)
+        }
+        _ => error.to_string(),
+    })
+}
+
+pub(super) fn ranks(plan: &placement::Plan, candidates: &[Candidate]) -> Vec<Rank> {
+    let rank = |planned: &placement::PlannedRank| {
+        let Candidate { node, name, path, .. } = &candidates[planned.node];
+        Rank::new(*node, name.clone(), planned.memory_bytes, *path)
+    };
+    plan.ranks.iter().map(rank).collect()
+}
