@@ -159,6 +159,9 @@ pub struct ServeArgs {
     /// Requests that may run at once
     #[arg(long, value_name = "N")]
     pub parallel: Option<usize>,
+    /// The name under which clients ask for the model [default: the file's, without .gguf]
+    #[arg(long)]
+    pub name: Option<String>,
     /// Paths of .gguf files, or names from `sinew list`
     #[arg(required = true, value_name = "MODEL")]
     pub models: Vec<String>,

@@ -17,6 +17,10 @@ pub struct InstanceSpec {
     /// store.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub model: String,
+    /// The name under which clients ask for the instance; the file's if absent.
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub name: Option<String>,
     /// Nodes to split the model over [default: all that are live]
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long))]

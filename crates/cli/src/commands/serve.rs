@@ -13,8 +13,13 @@ use crate::progress::ProgressLine;
 
 pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
     let client = Client::find(&DataDir::new(args.query.data_dir.data_dir.clone()))?;
+    if args.name.is_some() && args.models.len() > 1 {
+        let text = "--name is for one model; serve the others by themselves".to_owned();
+        return Err(CliError::Usage(text));
+    }
     for model in &args.models {
-        let request = request(model, &args.spec, args.parallel);
+        let mut request = request(model, &args.spec, args.parallel);
+        request.name.clone_from(&args.name);
         let ready = place(&client, &request)?;
         if args.query.json {
             print_json(&serde_json::json!({ "model": ready, "api": client.api }))?;

@@ -12,6 +12,7 @@ use tracing::{info, warn};
 use super::placing::{plan, ranks};
 use super::{Daemon, Owned, Prepared};
 use crate::instance::{Effect, Fixed, Input, Instance};
+use crate::members::{NAME_CHARS_MAX, clean_name};
 use crate::model_file::ServedFile;
 use crate::relay::{Source, fetch_header};
 use crate::wire::{Message, WorkerId};
@@ -26,9 +27,17 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 impl Daemon {
     /// Places a model and starts its workers.
     pub(super) fn serve(&mut self, prepared: Prepared) -> Result<String> {
-        let model = prepared.found.name.clone();
-        self.clear_name(&model)?;
         let spec = &prepared.spec;
+        let model = match &spec.name {
+            None => prepared.found.name.clone(),
+            Some(name) if clean_name(name) == *name => name.clone(),
+            Some(name) => {
+                let text =
+                    format!("{name:?} is no name: give 1 to {NAME_CHARS_MAX} visible letters");
+                return Err(Error::Unusable(text));
+            }
+        };
+        self.clear_name(&model)?;
         let candidates = self.candidates(None, spec.options.transport);
         let plan = plan(&prepared.model, &candidates, spec, false).map_err(Error::Unusable)?;
         plan.check_wire(spec.options.wire_type).map_err(|why| Error::Unusable(why.to_string()))?;

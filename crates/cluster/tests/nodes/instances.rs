@@ -32,6 +32,19 @@ pub async fn tokens_flow_from_a_model_on_two_nodes() {
     let again = serve(&homes[0].dir.path().join("counter.gguf"));
     let again = a.serve(again).await.unwrap_err();
     assert!(matches!(&again, Error::AlreadyServed { instance, .. } if *instance == id), "{again}");
+    let named = |name: &str| {
+        let name = Some(name.to_owned());
+        InstanceSpec { name, ..serve(&homes[0].dir.path().join("counter.gguf")) }
+    };
+    for (name, why) in [("counter", "counter is already served as"), ("", "is no name")] {
+        let refused = a.serve(named(name)).await.unwrap_err().to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
+    let other = a.serve(named("another")).await.unwrap();
+    a.wait_ready(&other).await.unwrap();
+    ask(a, "another", 7).await;
+    a.stop("another").await.unwrap();
+
     let used = a.status().nodes[0].memory_used_bytes;
     a.stop("counter").await.unwrap();
     assert!(used > 0 && a.status().nodes[0].memory_used_bytes == 0);
