@@ -115,6 +115,7 @@ pub(crate) trait Kernel {
     /// Whether it has integer dot products, so that sets that add only those are worth having.
     const INT_DOTS: bool = false;
     /// Whether it gains by vectors of 64 bytes.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     const WIDE: bool = true;
     /// Whether it has to run on [`Isa::Scalar`]: where another kernel could do the same work, it
     /// does it there.
