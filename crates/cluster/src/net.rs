@@ -1,4 +1,4 @@
-//! Connections between nodes: TCP, TLS, greeting. Knows keys and versions, no members.
+//! Connections between nodes: TCP, TLS, handshake. Knows keys and versions, no members.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use crate::identity::Identity;
 use crate::members::ADDRESSES_MAX;
 use crate::tls::{self, Pin};
 use crate::wire::{
-    About, GREETING_BYTES_MAX, Greeting, Hello, PROTOCOL, PROTOCOL_OLDEST, Purpose, VERSION,
+    About, HANDSHAKE_BYTES_MAX, HandshakeReply, Hello, PROTOCOL, PROTOCOL_OLDEST, Purpose, VERSION,
 };
 use crate::{NodeId, frames};
 
@@ -26,7 +26,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a stranger may keep a socket without saying who it is.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The listener may ask its daemon before it answers.
-const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Makes and takes connections in the name of one node.
 pub(crate) struct Net {
@@ -37,7 +37,7 @@ pub(crate) struct Net {
     listen: SocketAddr,
 }
 
-/// A connection past its TLS handshake and greeting.
+/// A connection past TLS and the handshake of [`crate::wire`].
 pub(crate) struct Connection {
     pub stream: TlsStream<TcpStream>,
     pub peer: NodeId,
@@ -170,26 +170,26 @@ impl Net {
         let exchange = async {
             let hello = Hello { node: self.about(), purpose };
             frames::write(&mut stream, &hello).await?;
-            frames::read(&mut stream, GREETING_BYTES_MAX).await
+            frames::read(&mut stream, HANDSHAKE_BYTES_MAX).await
         };
-        let limit = GREETING_TIMEOUT;
-        let greeting = timeout(limit, exchange).await.map_err(|_| DialError::Timeout(limit))??;
-        let about = match greeting {
-            Greeting::Welcome(about) => about,
-            Greeting::Refused { reason } => return Err(DialError::Refused { reason }),
+        let limit = HANDSHAKE_TIMEOUT;
+        let handshake = timeout(limit, exchange).await.map_err(|_| DialError::Timeout(limit))??;
+        let about = match handshake {
+            HandshakeReply::Welcome(about) => about,
+            HandshakeReply::Refused { reason } => return Err(DialError::Refused { reason }),
         };
         about.check().map_err(DialError::Version)?;
         Ok(Connection::new(stream, about)?)
     }
 
-    /// Takes a call: TLS, then the dialer's greeting. The answer is the caller's to give.
+    /// Takes a call: TLS, then the dialer's `Hello`. The answer is the caller's to give.
     pub(crate) async fn accept(&self, tcp: TcpStream) -> Result<Visitor, DialError> {
         tcp.set_nodelay(true)?;
         let limit = ACCEPT_TIMEOUT;
         let accepting = TlsAcceptor::from(self.server.clone()).accept(tcp);
         let accepted = timeout(limit, accepting).await.map_err(|_| DialError::Timeout(limit))??;
         let mut stream = TlsStream::from(accepted);
-        let hello = timeout(limit, frames::read::<Hello>(&mut stream, GREETING_BYTES_MAX)).await;
+        let hello = timeout(limit, frames::read::<Hello>(&mut stream, HANDSHAKE_BYTES_MAX)).await;
         let hello = hello.map_err(|_| DialError::Timeout(limit))??;
         let mut connection = Connection::new(stream, hello.node)?;
         if let Err(reason) = connection.about.check() {
@@ -220,11 +220,11 @@ impl Connection {
     }
 
     pub(crate) async fn welcome(&mut self, about: About) -> Result<(), FrameError> {
-        frames::write(&mut self.stream, &Greeting::Welcome(about)).await
+        frames::write(&mut self.stream, &HandshakeReply::Welcome(about)).await
     }
 
     pub(crate) async fn refuse(&mut self, reason: String) {
-        let refused = Greeting::Refused { reason };
+        let refused = HandshakeReply::Refused { reason };
         // The peer may be gone already; then nobody misses the reason.
         let _ = timeout(ACCEPT_TIMEOUT, frames::write(&mut self.stream, &refused)).await;
     }

@@ -1,4 +1,4 @@
-//! What nodes say to each other over a TLS connection: one greeting, then what it was opened for.
+//! What nodes say to each other over a TLS connection: one handshake, then what it was opened for.
 //!
 //! ```text
 //! dialer                         listener
@@ -31,8 +31,8 @@ pub(crate) const PROTOCOL: u32 = 9;
 pub(crate) const PROTOCOL_OLDEST: u32 = 9;
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A greeting is a few hundred bytes; nobody who is not a member gets more of our memory.
-pub(crate) const GREETING_BYTES_MAX: usize = 8 << 10;
+/// A handshake is a few hundred bytes; nobody who is not a member gets more of our memory.
+pub(crate) const HANDSHAKE_BYTES_MAX: usize = 8 << 10;
 /// A list of 64 members with eight addresses each is about 40 KB.
 pub(crate) const JOIN_BYTES_MAX: usize = 256 << 10;
 
@@ -72,7 +72,7 @@ pub(crate) enum Purpose {
 /// The listener's answer to [`Hello`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Greeting {
+pub(crate) enum HandshakeReply {
     Welcome(About),
     Refused {
         /// For a person at the dialing end.

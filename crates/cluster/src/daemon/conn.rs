@@ -20,7 +20,7 @@ pub(super) struct Ends {
 }
 
 /// Carries messages both ways until the peer leaves or the driver closes; reports the former.
-/// With `welcome` the greeting is still to be answered.
+/// With `welcome` the handshake is still to be answered.
 pub(super) async fn run(
     conn: ConnId,
     mut connection: Connection,

@@ -16,7 +16,7 @@ use crate::model_file::{OVERWRITTEN, ServedFile};
 use crate::net::{Connection, DialError, Net, Visitor};
 use crate::probe;
 use crate::relay::serve_slices;
-use crate::wire::{GREETING_BYTES_MAX, JoinAnswer, JoinRequest, Purpose};
+use crate::wire::{HANDSHAKE_BYTES_MAX, JoinAnswer, JoinRequest, Purpose};
 
 /// Connections whose other end has not shown that it belongs here; a real cluster never has so
 /// many at a time.
@@ -166,7 +166,7 @@ impl Admission {
         let mut about = self.net.about();
         about.addresses.clear();
         connection.welcome(about).await?;
-        let request = frames::read::<JoinRequest>(&mut connection.stream, GREETING_BYTES_MAX);
+        let request = frames::read::<JoinRequest>(&mut connection.stream, HANDSHAKE_BYTES_MAX);
         let request = timeout(JOIN_TIMEOUT, request).await;
         let request = request.map_err(|_| DialError::Timeout(JOIN_TIMEOUT))??;
         let member = Member {

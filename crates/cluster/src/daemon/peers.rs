@@ -114,7 +114,7 @@ impl Daemon {
         self.step_membership(membership::Input::DialFailed { peer });
     }
 
-    /// A connection has passed its greeting; the membership decides whether it is kept.
+    /// A connection has passed its handshake; the membership decides whether it is kept.
     pub(super) fn connected(&mut self, mut connection: Connection, dialed: bool) {
         self.next_conn += 1;
         let (conn, peer) = (self.next_conn, connection.peer);

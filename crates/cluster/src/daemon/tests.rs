@@ -16,7 +16,8 @@ use crate::identity::Identity;
 use crate::net::{Connection, DialError, Net};
 use crate::tls::{Pin, client_config, fingerprint};
 use crate::wire::{
-    About, Greeting, Hello, JOIN_BYTES_MAX, JoinAnswer, JoinRequest, Message, PROTOCOL, Purpose,
+    About, HandshakeReply, Hello, JOIN_BYTES_MAX, JoinAnswer, JoinRequest, Message, PROTOCOL,
+    Purpose,
 };
 use crate::{Node, NodeConfig, frames};
 
@@ -127,8 +128,8 @@ async fn another_protocol_version_is_refused_by_name() {
     };
     let hello = Hello { node: about, purpose: Purpose::Control };
     frames::write(&mut stream, &hello).await.unwrap();
-    let greeting = frames::read::<Greeting>(&mut stream, JOIN_BYTES_MAX).await.unwrap();
-    let Greeting::Refused { reason } = greeting else { panic!("it was let in") };
+    let handshake = frames::read::<HandshakeReply>(&mut stream, JOIN_BYTES_MAX).await.unwrap();
+    let HandshakeReply::Refused { reason } = handshake else { panic!("it was let in") };
     let ours = env!("CARGO_PKG_VERSION");
     assert!(reason.contains("7.0.0") && reason.contains(ours), "{reason}");
 }

@@ -165,7 +165,7 @@ impl Instance {
     }
 
     /// A worker that did not come to link and has said nothing since may be frozen. If it is not,
-    /// it is about to complain about the others.
+    /// it is about to say the same of the others.
     fn require_sign_of_life(&mut self, rank: usize, since: Duration, now: Duration) {
         let worker = self.ranks.get_mut(rank).and_then(|rank| rank.worker.as_mut());
         if let Some(worker) = worker.filter(|worker| worker.heard_at < since) {

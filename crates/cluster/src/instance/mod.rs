@@ -46,7 +46,7 @@ const NODE_AWAY_MAX: Duration = Duration::from_secs(10);
 /// wait this long for the better reason.
 const REASON_WAIT: Duration = Duration::from_millis(50);
 /// Two healthy workers without a link find that out at about the same time. One that has not
-/// complained so long after the other is frozen.
+/// said so that long after the other is frozen.
 const SUSPICION_WAIT: Duration = Duration::from_secs(1);
 /// A worker that another rank has named in its last epoch links to the next one within
 /// milliseconds, or after the rest of a step, if it is healthy after all. One that says nothing for

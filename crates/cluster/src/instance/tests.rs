@@ -388,7 +388,7 @@ fn a_frozen_worker_is_killed_when_the_others_find_that_it_does_not_link() {
     instance.step(exited, ms(11_111));
     assert_eq!(brief(&instance.step(Input::Tick, ms(11_211))), "spawn3");
 
-    // One that complains as well is not frozen: it is the link that does not work.
+    // One that suspects others as well is not frozen: it is the link that does not work.
     let mut instance = ready();
     says(&mut instance, 1, broken, 10);
     instance.step(Input::Tick, ms(110));

@@ -33,7 +33,7 @@ pub(crate) type ConnId = u64;
 pub(crate) enum Input {
     /// Members that were remembered, told by a member, or have just joined.
     Learned(Vec<Member>),
-    /// A member's connection has passed its greeting.
+    /// A member's connection has passed its handshake.
     Opened { conn: ConnId, dialed: bool, boot: u64, member: Member },
     /// Anything was received on a connection.
     Heard { conn: ConnId },
