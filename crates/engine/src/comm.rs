@@ -12,8 +12,8 @@ use protocol::{SplitOptions, Transport, WireType};
 use crate::EngineError;
 
 /// One rank's links to the others in one epoch, with the reductions of its model.
-pub struct Comm {
-    group: Group,
+pub(crate) struct Comm {
+    pub(crate) group: Group,
     attention: ReducePlan,
     feed_forward: ReducePlan,
     notes: Vec<String>,
@@ -21,7 +21,7 @@ pub struct Comm {
 
 /// With whom to meet, and how.
 #[derive(Debug, Clone)]
-pub struct Meeting {
+pub(crate) struct Meeting {
     pub instance: String,
     pub epoch: u64,
     pub rank: usize,
@@ -100,80 +100,6 @@ impl Comm {
     /// Addresses of the other ranks that do not answer, for a person to read.
     pub fn notes(&self) -> &[String] {
         &self.notes
-    }
-
-    /// The ranks of this rank's stage.
-    pub fn ranks(&self) -> usize {
-        self.group.ranks()
-    }
-
-    /// Sends a step to the other ranks of the stage.
-    ///
-    /// # Errors
-    /// A rank is late or lost.
-    pub fn send_step(&mut self, message: &mut Vec<u8>) -> Result<(), EngineError> {
-        Ok(self.group.broadcast(0, message)?)
-    }
-
-    /// Looks whether the other ranks are still there, without waiting.
-    ///
-    /// # Errors
-    /// A rank is silent or lost.
-    pub fn check_ranks(&mut self) -> Result<(), EngineError> {
-        Ok(self.group.check_ranks()?)
-    }
-
-    /// Waits for rank 0's next step, for as long as there is none.
-    ///
-    /// # Errors
-    /// A rank is lost, or the epoch was ended.
-    pub fn recv_step(&mut self, message: &mut Vec<u8>) -> Result<(), EngineError> {
-        Ok(self.group.broadcast_idle(0, message)?)
-    }
-
-    /// Sends a message to a rank of another stage.
-    ///
-    /// # Errors
-    /// A rank is late or lost.
-    pub fn post(&mut self, rank: usize, message: &[u8]) -> Result<(), EngineError> {
-        Ok(self.group.post(rank, message)?)
-    }
-
-    /// Waits for the next message of a rank of another stage.
-    ///
-    /// # Errors
-    /// A rank is late or lost.
-    pub fn take(&mut self, rank: usize, message: &mut Vec<u8>) -> Result<(), EngineError> {
-        Ok(self.group.take(rank, message)?)
-    }
-
-    /// As [`Self::take`], for as long as there is none.
-    ///
-    /// # Errors
-    /// A rank is lost, or the epoch was ended.
-    pub fn take_idle(&mut self, rank: usize, message: &mut Vec<u8>) -> Result<(), EngineError> {
-        Ok(self.group.take_idle(rank, message)?)
-    }
-
-    /// As [`Self::take`], if the message is here already.
-    ///
-    /// # Errors
-    /// A rank is lost.
-    pub fn try_take(&mut self, rank: usize, message: &mut Vec<u8>) -> Result<bool, EngineError> {
-        Ok(self.group.try_take(rank, message)?)
-    }
-
-    /// Brings every rank's slice to rank 0, one after the other; elsewhere `all` is not used.
-    ///
-    /// # Errors
-    /// A rank is late or lost.
-    pub fn gather(
-        &mut self,
-        own: &[f32],
-        lens: &[usize],
-        all: &mut [f32],
-    ) -> Result<(), EngineError> {
-        Ok(self.group.gather(0, own, lens, all)?)
     }
 }
 

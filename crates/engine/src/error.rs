@@ -1,7 +1,9 @@
 use collective::CollectiveError;
 use model::ModelError;
 
-use crate::{BadStep, NotFinite};
+use crate::sampler::NotFinite;
+use crate::scheduler::Refused;
+use crate::step::BadStep;
 
 /// Why a rank cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +25,7 @@ pub enum EngineError {
     #[error("the model cannot be read from the peer that has it: {0}")]
     Peer(std::io::Error),
     #[error("{0}")]
-    Request(#[from] crate::Refused),
+    Request(#[from] Refused),
     #[error("the daemon and this worker do not understand each other: {0}")]
     Protocol(String),
 }

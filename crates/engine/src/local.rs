@@ -17,8 +17,12 @@ use crate::comm::{Comm, Meeting};
 use crate::cpus::{Unpin, own_cpus};
 use crate::leader::Leader;
 use crate::logits::{Logits, Wanted};
-use crate::step::StepSegment;
-use crate::{EngineError, Rank, RankOptions, Sampler, Step};
+use crate::pipeline::Pipeline;
+use crate::rank::RankOptions;
+use crate::sampler::Sampler;
+use crate::scheduler::Refused;
+use crate::step::{Output, StepSegment};
+use crate::{EngineError, Rank};
 
 /// Instances of this process so far.
 static INSTANCES: AtomicU64 = AtomicU64::new(0);
@@ -44,8 +48,8 @@ pub struct LocalOptions {
 pub struct Local {
     rank: Rank,
     comm: Comm,
-    /// The step that is fed.
-    step: Step,
+    /// Of the sequence that is fed.
+    pipeline: Pipeline,
     position: usize,
     abort: Arc<AtomicBool>,
     followers: Vec<JoinHandle<()>>,
@@ -83,9 +87,9 @@ impl Local {
         let followers: Vec<_> = starts.map(spawn_follower).collect();
         match first.start() {
             Ok((rank, comm)) => Ok(Self {
+                pipeline: Pipeline::new(&rank),
                 rank,
                 comm,
-                step: Step::default(),
                 position: 0,
                 abort,
                 followers,
@@ -149,17 +153,17 @@ impl Local {
     /// # Errors
     /// A request cannot be done, or a rank failed.
     pub fn serve(&mut self, requests: Vec<Generate>) -> Result<Vec<Vec<Token>>, EngineError> {
-        let mut leader = Leader::new(&mut self.rank);
         let ids: Vec<RequestId> = requests.iter().map(|request| request.request).collect();
         let tokens_max = self.rank.limits().context_tokens;
         let room = |request: &Generate| Vec::with_capacity(request.max_tokens.min(tokens_max));
         let mut answers: Vec<_> = requests.iter().map(room).collect();
+        let mut leader = Leader::new(&mut self.rank, &mut self.comm);
         for request in requests {
             leader.add(request)?;
         }
         let mut rejected = None;
         while !leader.is_idle() {
-            leader.step(&mut self.rank, &mut self.comm, |event| match event {
+            leader.step(|event| match event {
                 WorkerEvent::Token { request, token } => {
                     let own = ids.iter().position(|id| *id == request);
                     own.into_iter().for_each(|at| answers[at].push(token));
@@ -172,37 +176,37 @@ impl Local {
         rejected.map_or(Ok(answers), |reason| Err(EngineError::Protocol(reason)))
     }
 
-    /// Adds tokens, a chunk in each stage, and returns what is wanted of the last.
+    /// Adds tokens, in chunks of a step each, and returns what is wanted of the last.
     fn add(&mut self, tokens: &[Token], wanted: Wanted) -> Result<Option<Logits<'_>>, EngineError> {
         let limits = self.rank.limits();
         if tokens.is_empty() {
-            return Err(crate::Refused::Empty.into());
+            return Err(Refused::Empty.into());
         }
         if self.position + tokens.len() > limits.context_tokens {
             let (prompt, context) = (self.position + tokens.len(), limits.context_tokens);
-            return Err(crate::Refused::TooLong { prompt, context }.into());
+            return Err(Refused::TooLong { prompt, context }.into());
         }
+        let Self { rank, comm, pipeline, .. } = self;
         let chunks = tokens.chunks(limits.rows_max);
         let last = chunks.len() - 1;
         for (at, chunk) in chunks.enumerate() {
-            if self.rank.in_flight() == self.rank.in_flight_max() {
-                self.rank.collect(&mut self.comm)?;
+            if pipeline.room().is_none() {
+                pipeline.collect(rank, comm, true)?;
             }
-            let segment = StepSegment {
-                slot: 0,
-                first_position: self.position,
-                rows: chunk.len(),
-                wanted: if at == last { wanted } else { Wanted::Nothing },
-            };
-            self.step.segments.clear();
-            self.step.segments.push(segment);
-            self.rank.submit(&mut self.comm, &self.step, chunk)?;
-            self.position += chunk.len();
+            let Some(step) = pipeline.room() else { continue };
+            let (first_position, rows) = (self.position, chunk.len());
+            let wanted = if at == last { wanted } else { Wanted::Nothing };
+            step.clear();
+            step.segments.push(StepSegment { slot: 0, first_position, rows, wanted });
+            step.tokens.extend_from_slice(chunk);
+            if at == last {
+                step.outputs.push(Output { request: 0, position: first_position + rows });
+            }
+            pipeline.run(rank, comm)?;
+            self.position += rows;
         }
-        while self.rank.in_flight() > 0 {
-            self.rank.collect(&mut self.comm)?;
-        }
-        Ok(self.rank.collected().next())
+        while pipeline.collect(rank, comm, true)? {}
+        Ok(self.pipeline.outputs().next().map(|(_, logits)| logits))
     }
 }
 
@@ -269,12 +273,8 @@ fn spawn_follower(start: Start) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let abort = start.abort.clone();
         let _gone = Gone(abort.clone());
-        let ended = start.start().and_then(|(mut rank, mut comm)| {
-            loop {
-                rank.follow(&mut comm)?;
-            }
-        });
-        let Err::<(), _>(error) = ended else { return };
+        let ended = start.start().and_then(|(mut rank, mut comm)| rank.follow(&mut comm));
+        let Err(error) = ended;
         if !abort.load(Ordering::Acquire) {
             eprintln!("a local rank failed: {error}");
         }

@@ -1,142 +1,88 @@
-//! What comes back of the steps in flight: the parts of all ranks with an output head, put
-//! together.
+//! The results of one step, put together from the parts that the ranks with a part of the output
+//! head send.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::logits::{Candidate, Logits, Wanted};
+use crate::step::{Output, Step};
 
-/// Rank 0's view of the steps it has begun. Keeps its buffers.
-#[derive(Debug)]
-pub(crate) struct Results {
-    /// The vocabulary rows of every part of the output head.
-    vocab_of_head: Vec<Range<usize>>,
-    vocab: usize,
-    /// What is wanted of each step in flight, the oldest first.
-    in_flight: VecDeque<Vec<Wanted>>,
-    /// Lists to use again.
-    spare: Vec<Vec<Wanted>>,
-    /// What was wanted of the step that came back last.
-    wanted: Vec<Wanted>,
-    /// The numbers of that step, rank by rank, output by output.
-    pub numbers: Vec<f32>,
-    /// In the step's order: all logits of an output, or a run of `candidates`.
-    logits: Vec<f32>,
-    candidates: Vec<Candidate>,
-    outputs: Vec<Place>,
+/// A rank's part of the output head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OutputPart {
+    pub rank: usize,
+    /// Its rows: these tokens of the vocabulary.
+    pub vocab: Range<usize>,
 }
 
-/// Where an output's result is.
-#[derive(Debug, Clone)]
-enum Place {
-    Logits(Range<usize>),
-    Candidates(Range<usize>),
+/// Keeps its buffers from step to step.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    /// What the ranks sent: part by part, in each output by output.
+    pub numbers: Vec<f32>,
+    /// `[outputs that need all logits, vocab]`.
+    logits: Vec<f32>,
+    /// The likeliest tokens of every other output, likeliest first.
+    candidates: Vec<Candidate>,
 }
 
 impl Results {
-    pub fn new(vocab_of_head: Vec<Range<usize>>) -> Self {
-        let vocab = vocab_of_head.iter().map(|slice| slice.end).max().unwrap_or(0);
-        Self {
-            vocab_of_head,
-            vocab,
-            in_flight: VecDeque::new(),
-            spare: Vec::new(),
-            wanted: Vec::new(),
-            numbers: Vec::new(),
-            logits: Vec::new(),
-            candidates: Vec::new(),
-            outputs: Vec::new(),
-        }
-    }
-
-    /// A step was begun.
-    pub fn push(&mut self, wanted: impl Iterator<Item = Wanted>) {
-        let mut list = self.spare.pop().unwrap_or_default();
-        list.clear();
-        list.extend(wanted.filter(|wanted| *wanted != Wanted::Nothing));
-        self.in_flight.push_back(list);
-    }
-
-    pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
-    }
-
-    pub fn clear(&mut self) {
-        self.spare.extend(self.in_flight.drain(..));
-    }
-
-    /// What is wanted of the oldest step in flight.
-    pub fn oldest(&self) -> &[Wanted] {
-        self.in_flight.front().map_or(&[], Vec::as_slice)
-    }
-
-    /// The oldest step comes back: `false` if there is none. `numbers` must hold what it gave when
-    /// [`assemble`](Self::assemble) is called.
-    pub fn pop(&mut self) -> bool {
-        let Some(oldest) = self.in_flight.pop_front() else { return false };
-        self.spare.push(std::mem::replace(&mut self.wanted, oldest));
-        true
-    }
-
-    /// How many numbers the rank with the `head`th part of the output head sends.
-    pub fn due(&self, head: usize) -> usize {
-        due(&self.wanted, self.vocab_of_head[head].len())
-    }
-
-    /// Puts `numbers` in order.
-    pub fn assemble(&mut self) {
-        let Self { vocab_of_head, wanted, numbers, logits, candidates, outputs, .. } = self;
+    /// Puts `numbers` in the order of the step's outputs.
+    pub fn assemble(&mut self, step: &Step, parts: &[OutputPart]) {
+        let Self { numbers, logits, candidates } = self;
         logits.clear();
         candidates.clear();
-        outputs.clear();
-        for (at, want) in wanted.iter().enumerate() {
-            let (first_logit, first_candidate) = (logits.len(), candidates.len());
-            let mut start = 0;
-            for slice in vocab_of_head.iter() {
-                let from = start + due(&wanted[..at], slice.len());
-                let own = &numbers[from..from + want.numbers(slice.len())];
-                start += due(wanted, slice.len());
-                match want {
+        for (at, wanted) in step.wanted().enumerate() {
+            let first_candidate = candidates.len();
+            let mut part_start = 0;
+            for part in parts {
+                let before = step.wanted().take(at).map(|other| other.numbers(part.vocab.len()));
+                let start = part_start + before.sum::<usize>();
+                let own = &numbers[start..start + wanted.numbers(part.vocab.len())];
+                part_start += step.numbers(part.vocab.len());
+                match wanted {
                     Wanted::All => logits.extend_from_slice(own),
                     _ => {
-                        candidates.extend(own.as_chunks::<2>().0.iter().map(|[token, logit]| {
+                        candidates.extend(own.as_chunks().0.iter().map(|[token, logit]| {
                             Candidate { token: token.to_bits(), logit: *logit }
                         }))
                     }
                 }
             }
-            outputs.push(match want {
-                Wanted::Top(count) => {
-                    let own = &mut candidates[first_candidate..];
-                    own.sort_unstable_by(Candidate::order);
-                    let kept = own.len().min(*count as usize);
-                    candidates.truncate(first_candidate + kept);
-                    Place::Candidates(first_candidate..candidates.len())
-                }
-                _ => Place::Logits(first_logit..logits.len()),
-            });
+            if let Wanted::Top(count) = wanted {
+                candidates[first_candidate..].sort_unstable_by(Candidate::order);
+                candidates.truncate(first_candidate + count as usize);
+            }
         }
-        debug_assert!(logits.len().is_multiple_of(self.vocab.max(1)));
     }
 
-    /// The results of the step that came back last, in its order.
-    pub fn outputs(&self) -> impl Iterator<Item = Logits<'_>> {
-        self.outputs.iter().map(|place| match place {
-            Place::Logits(range) => Logits::All(&self.logits[range.clone()]),
-            Place::Candidates(range) => Logits::Top(&self.candidates[range.clone()]),
-        })
+    /// The logits of each of the step's outputs, of a model with `vocab` tokens.
+    pub fn outputs<'a>(
+        &'a self,
+        step: &'a Step,
+        vocab: usize,
+    ) -> impl Iterator<Item = (Output, Logits<'a>)> {
+        let (mut logits, mut candidates) = (&self.logits[..], &self.candidates[..]);
+        let wanted = step.wanted().map(move |wanted| match wanted {
+            Wanted::Top(count) => {
+                let (own, rest) = candidates.split_at(vocab.min(count as usize));
+                candidates = rest;
+                Logits::Top(own)
+            }
+            _ => {
+                let (own, rest) = logits.split_at(vocab);
+                logits = rest;
+                Logits::All(own)
+            }
+        });
+        step.outputs.iter().copied().zip(wanted)
     }
-}
-
-/// How many numbers a rank with `len` tokens of the vocabulary sends.
-pub(crate) fn due(wanted: &[Wanted], len: usize) -> usize {
-    wanted.iter().map(|wanted| wanted.numbers(len)).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::logits::pick;
+    use crate::step::StepSegment;
 
     #[test]
     fn parts_are_put_together_as_if_one_rank_had_all() {
@@ -144,26 +90,27 @@ mod tests {
         let rows: Vec<Vec<f32>> = (0..3)
             .map(|row| (0..vocab).map(|at| ((at * 7 + row * 3) % 11) as f32).collect())
             .collect();
-        let wanted = [Wanted::Top(3), Wanted::All, Wanted::Top(1)];
+        let mut step = Step::default();
+        for wanted in [Wanted::Top(3), Wanted::Nothing, Wanted::All, Wanted::Top(1)] {
+            step.segments.push(StepSegment { slot: 0, first_position: 0, rows: 1, wanted });
+        }
+        step.outputs = (0..3).map(|request| Output { request, position: 1 }).collect();
         let run = |cuts: &[usize]| {
-            let slices: Vec<_> = cuts.windows(2).map(|pair| pair[0]..pair[1]).collect();
-            let mut results = Results::new(slices.clone());
-            results.push([Wanted::Nothing].into_iter().chain(wanted));
-            assert!(results.pop() && !results.pop());
-            results.push(wanted.into_iter());
-            assert!(results.pop());
-            let mut numbers = Vec::new();
-            for (head, slice) in slices.iter().enumerate() {
-                let before = numbers.len();
-                for (wanted, row) in wanted.iter().zip(&rows) {
-                    let own = &row[slice.clone()];
-                    pick(*wanted, own, slice.start, &mut Vec::new(), &mut numbers);
+            let parts = cuts.windows(2).enumerate();
+            let parts: Vec<_> =
+                parts.map(|(rank, cut)| OutputPart { rank, vocab: cut[0]..cut[1] }).collect();
+            let mut results = Results::default();
+            for part in &parts {
+                let before = results.numbers.len();
+                for (wanted, row) in step.wanted().zip(&rows) {
+                    let (own, first) = (&row[part.vocab.clone()], part.vocab.start);
+                    pick(wanted, own, first, &mut Vec::new(), &mut results.numbers);
                 }
-                assert_eq!(numbers.len() - before, results.due(head));
+                assert_eq!(results.numbers.len() - before, step.numbers(part.vocab.len()));
             }
-            results.numbers = numbers;
-            results.assemble();
-            results.outputs().map(|logits| format!("{logits:?}")).collect::<Vec<_>>()
+            results.assemble(&step, &parts);
+            let outputs = results.outputs(&step, vocab);
+            outputs.map(|output| format!("{output:?}")).collect::<Vec<_>>()
         };
         let whole = run(&[0, 11]);
         assert_eq!(whole.len(), 3);

@@ -25,7 +25,7 @@ pub struct NotFinite;
 
 impl Sampler {
     /// The next token for `position`. Ties go to the lower token id. `logits` must be what
-    /// [`by`](crate::Wanted::by) these options asks for, or all.
+    /// [`by`](crate::logits::Wanted::by) these options asks for, or all.
     ///
     /// # Errors
     /// A logit is NaN or the largest is not finite.

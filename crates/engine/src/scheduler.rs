@@ -4,19 +4,20 @@
 //! the order of arrival and in chunks, so that a long prompt never stalls the others. Where the
 //! model runs in stages, several steps are in flight: a sequence is in the next one only once its
 //! token is known, and the running ones are dealt out over as many steps as there are stages. A
-//! pure state machine: it knows no model, no links and no time.
+//! pure state machine: it knows no model and no links, and time is an argument.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
-use protocol::{FinishReason, Generate, RequestId, Token};
+use protocol::{FinishReason, Generate, Generation, RequestId, Token};
 
 use crate::logits::Wanted;
-use crate::step::{Limits, Step, StepSegment};
+use crate::step::{Limits, Output, Step, StepSegment};
 
 /// Requests that may wait for a slot; the daemon bounds its own queue lower.
 const WAITING_MAX: usize = 1024;
 
-/// A request in a slot of the cache.
+/// A request, waiting or in a slot of the cache.
 #[derive(Debug)]
 struct Sequence {
     request: Generate,
@@ -28,28 +29,20 @@ struct Sequence {
     awaits_token: bool,
     /// The token that goes into the next step once the prompt is done.
     next: Token,
+    added: Instant,
+    first_token: Option<Instant>,
 }
 
-/// Which request the output rows of a step belong to, in the step's order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Output {
-    pub request: RequestId,
-    /// The position that the sampled token will have.
-    pub position: usize,
+/// What a sampled token means for its request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Committed {
+    /// Whether the token belongs to the answer.
+    pub is_answer: bool,
+    /// The request's account, if it has ended.
+    pub done: Option<Generation>,
 }
 
-/// What became of one sampled token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Committed {
-    /// It belongs to the answer.
-    Token,
-    /// It belongs to the answer and is its last one.
-    LastToken(FinishReason),
-    /// It ends the answer and is not part of it.
-    End,
-}
-
-/// Why a request is refused at the door.
+/// Why a request is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("the prompt is empty")]
@@ -67,12 +60,12 @@ pub enum Refused {
 }
 
 #[derive(Debug)]
-pub struct Scheduler {
+pub(crate) struct Scheduler {
     limits: Limits,
     vocab: usize,
     stages: usize,
     running: Vec<Sequence>,
-    waiting: VecDeque<Generate>,
+    waiting: VecDeque<Sequence>,
     free_slots: Vec<usize>,
 }
 
@@ -91,7 +84,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// It cannot ever be done, or too many are waiting.
-    pub fn add(&mut self, request: Generate) -> Result<(), Refused> {
+    pub fn add(&mut self, request: Generate, now: Instant) -> Result<(), Refused> {
         let (prompt, context) = (request.prompt.len(), self.limits.context_tokens);
         if prompt == 0 {
             return Err(Refused::Empty);
@@ -106,40 +99,27 @@ impl Scheduler {
         if self.waiting.len() >= WAITING_MAX {
             return Err(Refused::Full);
         }
-        let id = request.request;
-        let mut known = self.running.iter().map(|sequence| sequence.request.request);
-        if known.any(|known| known == id) || self.waiting.iter().any(|w| w.request == id) {
-            return Err(Refused::Duplicate { request: id });
+        let request_id = request.request;
+        let mut known = self.running.iter().chain(&self.waiting);
+        if known.any(|sequence| sequence.request.request == request_id) {
+            return Err(Refused::Duplicate { request: request_id });
         }
-        self.waiting.push_back(request);
+        self.waiting.push_back(Sequence::new(request, now));
         Ok(())
     }
 
-    /// Ends a request early. Returns its prompt's and its answer's length if it was known.
-    pub fn cancel(&mut self, request: RequestId) -> Option<(usize, usize)> {
-        if let Some(at) = self.waiting.iter().position(|waiting| waiting.request == request) {
-            let waiting = self.waiting.remove(at)?;
-            return Some((waiting.prompt.len(), 0));
+    /// Ends a request early; its account, if it was known.
+    pub fn cancel(&mut self, request: RequestId, now: Instant) -> Option<Generation> {
+        let is_it = |waiting: &Sequence| waiting.request.request == request;
+        if let Some(at) = self.waiting.iter().position(is_it) {
+            return Some(self.waiting.remove(at)?.account(FinishReason::Cancelled, now));
         }
-        let at = self.find(request)?;
-        Some(self.finish(at))
+        Some(self.finish(self.find(request)?, FinishReason::Cancelled, now))
     }
 
-    /// Ends everything, as when the epoch has ended.
-    pub fn clear(&mut self) {
-        *self = Self::new(self.limits, self.vocab, self.stages);
-    }
-
-    /// Plans the next step and appends its tokens and outputs; an empty step means nothing to do.
-    pub fn schedule(
-        &mut self,
-        step: &mut Step,
-        tokens: &mut Vec<Token>,
-        outputs: &mut Vec<Output>,
-    ) {
-        step.segments.clear();
-        tokens.clear();
-        outputs.clear();
+    /// Plans the next step; `false` if there is nothing to compute.
+    pub fn schedule(&mut self, step: &mut Step) -> bool {
+        step.clear();
         self.admit();
         let mut room = self.limits.rows_max;
         let decoding = |sequence: &Sequence| sequence.cached >= sequence.request.prompt.len();
@@ -147,33 +127,33 @@ impl Scheduler {
         let turns = answers.div_ceil(self.stages);
         let ready = |sequence: &&mut Sequence| decoding(sequence) && !sequence.awaits_token;
         for sequence in self.running.iter_mut().filter(ready).take(turns.min(room)) {
-            room -= sequence.plan(room, step, tokens, outputs);
+            room -= sequence.plan(room, step);
         }
         for sequence in self.running.iter_mut().filter(|s| !decoding(s)) {
             if room == 0 {
-                return;
+                break;
             }
-            room -= sequence.plan(room, step, tokens, outputs);
+            room -= sequence.plan(room, step);
         }
+        !step.segments.is_empty()
     }
 
-    /// Takes the token that was sampled for `output` into its sequence.
-    pub fn commit(&mut self, output: Output, token: Token) -> Option<Committed> {
+    /// Takes the token that was sampled for `output` into its sequence; `None` if that has ended.
+    pub fn commit(&mut self, output: Output, token: Token, now: Instant) -> Option<Committed> {
         let at = self.find(output.request)?;
         let sequence = &mut self.running[at];
         sequence.awaits_token = false;
         if sequence.request.end_tokens.contains(&token) {
-            self.finish(at);
-            return Some(Committed::End);
+            let done = Some(self.finish(at, FinishReason::Stop, now));
+            return Some(Committed { is_answer: false, done });
         }
         sequence.generated += 1;
+        sequence.first_token.get_or_insert(now);
         sequence.next = token;
-        let full = output.position + 1 >= self.limits.context_tokens;
-        if sequence.generated >= sequence.request.max_tokens || full {
-            self.finish(at);
-            return Some(Committed::LastToken(FinishReason::Length));
-        }
-        Some(Committed::Token)
+        let is_full = output.position + 1 >= self.limits.context_tokens;
+        let is_last = is_full || sequence.generated >= sequence.request.max_tokens;
+        let done = is_last.then(|| self.finish(at, FinishReason::Length, now));
+        Some(Committed { is_answer: true, done })
     }
 
     /// The request that a sequence is working on.
@@ -185,41 +165,51 @@ impl Scheduler {
         self.running.iter().position(|sequence| sequence.request.request == request)
     }
 
-    fn finish(&mut self, at: usize) -> (usize, usize) {
+    fn finish(&mut self, at: usize, reason: FinishReason, now: Instant) -> Generation {
         let sequence = self.running.remove(at);
         self.free_slots.push(sequence.slot);
-        (sequence.request.prompt.len(), sequence.generated)
+        sequence.account(reason, now)
     }
 
+    /// Gives free slots to those that wait.
     fn admit(&mut self) {
-        while let (false, Some(slot)) = (self.waiting.is_empty(), self.free_slots.last().copied()) {
-            let Some(request) = self.waiting.pop_front() else { return };
-            self.free_slots.pop();
-            let (cached, generated, awaits_token, next) = Default::default();
-            self.running.push(Sequence { request, slot, cached, generated, awaits_token, next });
+        let free = self.free_slots.len().min(self.waiting.len());
+        for waiting in self.waiting.drain(..free) {
+            self.running.extend(self.free_slots.pop().map(|slot| Sequence { slot, ..waiting }));
         }
     }
 }
 
 impl Sequence {
+    fn new(request: Generate, added: Instant) -> Self {
+        let (slot, cached, generated, awaits_token, next, first_token) = Default::default();
+        Self { request, slot, cached, generated, awaits_token, next, added, first_token }
+    }
+
+    fn account(&self, reason: FinishReason, now: Instant) -> Generation {
+        let first_token = self.first_token.unwrap_or(now);
+        Generation {
+            request: self.request.request,
+            reason,
+            prompt_tokens: self.request.prompt.len(),
+            generated_tokens: self.generated,
+            prefill_us: (first_token - self.added).as_micros() as u64,
+            decode_us: (now - first_token).as_micros() as u64,
+        }
+    }
+
     /// Adds this sequence's next rows to the step, at most `room`; returns how many.
-    fn plan(
-        &mut self,
-        room: usize,
-        step: &mut Step,
-        tokens: &mut Vec<Token>,
-        outputs: &mut Vec<Output>,
-    ) -> usize {
+    fn plan(&mut self, room: usize, step: &mut Step) -> usize {
         let prompt = &self.request.prompt;
         let first_position = self.cached;
         let rows = match prompt.len().saturating_sub(first_position) {
             0 => {
-                tokens.push(self.next);
+                step.tokens.push(self.next);
                 1
             }
             left => {
                 let rows = left.min(room);
-                tokens.extend(&prompt[first_position..first_position + rows]);
+                step.tokens.extend(&prompt[first_position..first_position + rows]);
                 rows
             }
         };
@@ -230,7 +220,7 @@ impl Sequence {
             false => Wanted::Nothing,
         };
         if self.awaits_token {
-            outputs.push(Output { request: self.request.request, position: self.cached });
+            step.outputs.push(Output { request: self.request.request, position: self.cached });
         }
         step.segments.push(StepSegment { slot: self.slot, first_position, rows, wanted });
         rows
@@ -239,8 +229,11 @@ impl Sequence {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
+
     use protocol::Sampling;
+
+    use super::*;
 
     const LIMITS: Limits = Limits { slots: 2, context_tokens: 32, rows_max: 8, width: 1 };
     const VOCAB: usize = 100;
@@ -262,44 +255,50 @@ mod tests {
     struct Harness {
         scheduler: Scheduler,
         step: Step,
-        tokens: Vec<Token>,
-        outputs: Vec<Output>,
+        now: Instant,
     }
+
+    /// What became of a token: whether it belongs to the answer, and why the answer ended.
+    type Outcome = Option<(bool, Option<FinishReason>)>;
+
+    const TOKEN: Outcome = Some((true, None));
 
     impl Harness {
         fn new() -> Self {
             let scheduler = Scheduler::new(LIMITS, VOCAB, 1);
-            let (step, tokens, outputs) = Default::default();
-            Self { scheduler, step, tokens, outputs }
+            Self { scheduler, step: Step::default(), now: Instant::now() }
+        }
+
+        fn add(&mut self, request: Generate) {
+            self.scheduler.add(request, self.now).unwrap();
+        }
+
+        fn commit(&mut self, output: Output, token: Token) -> Outcome {
+            let committed = self.scheduler.commit(output, token, self.now)?;
+            Some((committed.is_answer, committed.done.map(|done| done.reason)))
         }
 
         /// One step in which every output samples `token`: its segments, what became of the tokens.
-        fn step(&mut self, token: Token) -> (Vec<Rows>, Vec<Option<Committed>>) {
-            self.scheduler.schedule(&mut self.step, &mut self.tokens, &mut self.outputs);
-            assert_eq!(self.tokens.len(), self.step.rows());
-            let wanted = self
-                .step
-                .segments
-                .iter()
-                .filter(|segment| segment.wanted != Wanted::Nothing)
-                .count();
-            assert_eq!(self.outputs.len(), wanted);
+        fn step(&mut self, token: Token) -> (Vec<Rows>, Vec<Outcome>) {
+            let is_some = self.scheduler.schedule(&mut self.step);
+            assert_eq!(is_some, !self.step.segments.is_empty());
+            assert_eq!(self.step.tokens.len(), self.step.rows());
+            assert_eq!(self.step.outputs.len(), self.step.wanted().count());
             let segments = self.step.segments.iter();
             let segments = segments.map(|s| (s.slot, s.first_position, s.rows)).collect();
-            let outputs = self.outputs.clone();
-            let commit = |output| self.scheduler.commit(output, token);
-            (segments, outputs.into_iter().map(commit).collect())
+            let outputs = self.step.outputs.clone();
+            (segments, outputs.into_iter().map(|output| self.commit(output, token)).collect())
         }
     }
 
     #[test]
     fn a_long_prompt_is_cut_and_never_stalls_a_running_answer() {
         let mut h = Harness::new();
-        h.scheduler.add(request(1, 3, 10)).unwrap();
-        assert_eq!(h.step(7), (vec![(0, 0, 3)], vec![Some(Committed::Token)]));
-        h.scheduler.add(request(2, 12, 10)).unwrap();
+        h.add(request(1, 3, 10));
+        assert_eq!(h.step(7), (vec![(0, 0, 3)], vec![TOKEN]));
+        h.add(request(2, 12, 10));
         assert_eq!(h.step(7).0, [(0, 3, 1), (1, 0, 7)]);
-        assert_eq!(h.tokens, [7, 0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(h.step.tokens, [7, 0, 1, 2, 3, 4, 5, 6]);
         assert_eq!(h.step(7).0, [(0, 4, 1), (1, 7, 5)]);
         assert_eq!(h.step(7).0, [(0, 5, 1), (1, 12, 1)]);
     }
@@ -307,30 +306,30 @@ mod tests {
     #[test]
     fn answers_end_at_the_end_token_the_limit_and_the_context() {
         let mut h = Harness::new();
-        h.scheduler.add(request(1, 1, 5)).unwrap();
-        assert_eq!(h.step(END).1, [Some(Committed::End)]);
+        h.add(request(1, 1, 5));
+        assert_eq!(h.step(END).1, [Some((false, Some(FinishReason::Stop)))]);
         assert!(h.scheduler.is_idle());
 
-        h.scheduler.add(request(2, 1, 2)).unwrap();
-        assert_eq!(h.step(5).1, [Some(Committed::Token)]);
-        assert_eq!(h.step(5).1, [Some(Committed::LastToken(FinishReason::Length))]);
+        h.add(request(2, 1, 2));
+        assert_eq!(h.step(5).1, [TOKEN]);
+        assert_eq!(h.step(5).1, [Some((true, Some(FinishReason::Length)))]);
         assert!(h.scheduler.is_idle());
 
-        h.scheduler.add(request(3, 31, 50)).unwrap();
+        h.add(request(3, 31, 50));
         let mut last = Vec::new();
         while !h.scheduler.is_idle() {
             last = h.step(5).1;
             let positions = h.step.segments.iter().map(|s| s.first_position + s.rows);
             assert!(positions.max() <= Some(LIMITS.context_tokens));
         }
-        assert_eq!(last, [Some(Committed::LastToken(FinishReason::Length))]);
+        assert_eq!(last, [Some((true, Some(FinishReason::Length)))]);
     }
 
     #[test]
     fn more_requests_than_slots_wait_their_turn() {
         let mut h = Harness::new();
         for id in 1..=3 {
-            h.scheduler.add(request(id, 2, 1)).unwrap();
+            h.add(request(id, 2, 1));
         }
         assert_eq!(h.step(5).0, [(0, 0, 2), (1, 0, 2)]);
         assert_eq!(h.step(5).0.len(), 1);
@@ -341,20 +340,18 @@ mod tests {
     #[test]
     fn stages_share_the_running_answers_and_no_token_is_asked_for_twice() {
         let limits = Limits { slots: 5, ..LIMITS };
-        let mut scheduler = Scheduler::new(limits, VOCAB, 2);
+        let mut h = Harness { scheduler: Scheduler::new(limits, VOCAB, 2), ..Harness::new() };
         for id in 0..5 {
-            scheduler.add(request(id, 1, 9)).unwrap();
+            h.add(request(id, 1, 9));
         }
-        let (mut step, mut tokens, mut in_flight) = (Step::default(), vec![], VecDeque::new());
-        let mut turns = Vec::new();
+        let (mut turns, mut in_flight) = (Vec::new(), VecDeque::new());
         for _ in 0..7 {
-            let mut outputs = Vec::new();
-            scheduler.schedule(&mut step, &mut tokens, &mut outputs);
-            turns.push(step.segments.iter().map(|segment| segment.slot).collect::<Vec<_>>());
-            in_flight.push_back(outputs);
+            h.scheduler.schedule(&mut h.step);
+            turns.push(h.step.segments.iter().map(|segment| segment.slot).collect::<Vec<_>>());
+            in_flight.push_back(h.step.outputs.clone());
             if in_flight.len() > 2 {
                 for output in in_flight.pop_front().unwrap() {
-                    assert_eq!(scheduler.commit(output, 7), Some(Committed::Token));
+                    assert_eq!(h.commit(output, 7), TOKEN);
                 }
             }
         }
@@ -368,27 +365,46 @@ mod tests {
     fn a_cancelled_request_frees_its_slot_at_once() {
         let mut h = Harness::new();
         for id in 1..=3 {
-            h.scheduler.add(request(id, 2, 9)).unwrap();
+            h.add(request(id, 2, 9));
         }
         h.step(5);
-        assert_eq!(h.scheduler.cancel(3), Some((2, 0)));
-        assert_eq!(h.scheduler.cancel(1), Some((2, 1)));
-        assert_eq!(h.scheduler.cancel(1), None);
+        let mut cancel = |request| {
+            let done = h.scheduler.cancel(request, h.now)?;
+            assert_eq!(done.reason, FinishReason::Cancelled);
+            Some((done.prompt_tokens, done.generated_tokens))
+        };
+        assert_eq!(cancel(3), Some((2, 0)));
+        assert_eq!(cancel(1), Some((2, 1)));
+        assert_eq!(cancel(1), None);
         assert_eq!(h.step(5).0, [(1, 2, 1)]);
-        let stale = Output { request: 1, position: 3 };
-        assert_eq!(h.scheduler.commit(stale, 5), None);
+        assert_eq!(h.commit(Output { request: 1, position: 3 }, 5), None);
+    }
+
+    #[test]
+    fn an_account_has_the_time_to_the_first_token_and_from_there() {
+        let mut h = Harness::new();
+        h.add(request(1, 2, 3));
+        for (seconds, token) in [(3, 5), (4, 5), (5, END)] {
+            h.now += Duration::from_secs(seconds);
+            h.scheduler.schedule(&mut h.step);
+            let done = h.scheduler.commit(h.step.outputs[0], token, h.now).unwrap().done;
+            let Some(done) = done else { continue };
+            assert_eq!((done.prompt_tokens, done.generated_tokens), (2, 2));
+            assert_eq!((done.prefill_us, done.decode_us), (3_000_000, 9_000_000));
+        }
+        assert!(h.scheduler.is_idle());
     }
 
     #[test]
     fn what_cannot_be_done_is_refused() {
-        let mut scheduler = Scheduler::new(LIMITS, VOCAB, 1);
-        assert_eq!(scheduler.add(request(1, 0, 1)), Err(Refused::Empty));
-        let too_long = Refused::TooLong { prompt: 32, context: 32 };
-        assert_eq!(scheduler.add(request(1, 32, 1)), Err(too_long));
+        let mut h = Harness::new();
+        let mut add = |request| h.scheduler.add(request, h.now);
+        assert_eq!(add(request(1, 0, 1)), Err(Refused::Empty));
+        assert_eq!(add(request(1, 32, 1)), Err(Refused::TooLong { prompt: 32, context: 32 }));
         let mut foreign = request(1, 2, 1);
         foreign.prompt[1] = 100;
-        assert_eq!(scheduler.add(foreign), Err(Refused::Token { token: 100, vocab: VOCAB }));
-        scheduler.add(request(1, 2, 1)).unwrap();
-        assert_eq!(scheduler.add(request(1, 2, 1)), Err(Refused::Duplicate { request: 1 }));
+        assert_eq!(add(foreign), Err(Refused::Token { token: 100, vocab: VOCAB }));
+        add(request(1, 2, 1)).unwrap();
+        assert_eq!(add(request(1, 2, 1)), Err(Refused::Duplicate { request: 1 }));
     }
 }

@@ -1,33 +1,47 @@
-//! What every rank runs next, as rank 0 broadcasts it.
+//! What all ranks compute next, and the message in which rank 0 tells the others.
 //!
 //! ```text
 //! n_segments u32 | { slot u32, first_position u32, rows u32, wanted u32 } ... | input f32 ...
 //! ```
 //!
-//! Little-endian. The input is what the receiver's first layer reads, `[rows, width]`: the
-//! embeddings of the segments' tokens, so that the other ranks need neither the tokens nor the
-//! embedding matrix, and behind the first stage the residual stream.
+//! Little-endian. The input is what the receiver's first layer reads, `[rows, width]`: in the first
+//! stage the embeddings of the segments' tokens, so that the other ranks need neither the tokens
+//! nor the embedding matrix; in later stages the residual stream.
+
+use protocol::{RequestId, Token};
 
 use crate::logits::Wanted;
 
 /// One run of consecutive positions of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepSegment {
-    /// The sequence's place in the key/value cache.
+    /// The sequence's slot in the key/value cache.
     pub slot: usize,
     pub first_position: usize,
     pub rows: usize,
-    /// What of the logits of the last row is wanted.
+    /// Which logits of the last row are needed.
     pub wanted: Wanted,
 }
 
-/// A step without its input.
+/// One step of the model: the next rows of some sequences.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
     pub segments: Vec<StepSegment>,
+    /// The token of each row; on rank 0 alone.
+    pub tokens: Vec<Token>,
+    /// Whom the logits are for, one for each segment whose logits are needed; on rank 0 alone.
+    pub outputs: Vec<Output>,
 }
 
-/// What a step may ask for; anything else in a message is an error, not an index out of bounds.
+/// A token that a step will give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Output {
+    pub request: RequestId,
+    /// The position that the token will have.
+    pub position: usize,
+}
+
+/// The largest step; a message that asks for more is an error, not an index out of bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub slots: usize,
@@ -54,8 +68,25 @@ impl Limits {
 }
 
 impl Step {
+    pub fn clear(&mut self) {
+        self.segments.clear();
+        self.tokens.clear();
+        self.outputs.clear();
+    }
+
     pub fn rows(&self) -> usize {
         self.segments.iter().map(|segment| segment.rows).sum()
+    }
+
+    /// The logits that are needed, output by output.
+    pub fn wanted(&self) -> impl Iterator<Item = Wanted> {
+        let wanted = self.segments.iter().map(|segment| segment.wanted);
+        wanted.filter(|wanted| *wanted != Wanted::Nothing)
+    }
+
+    /// How many numbers a rank with `tokens` of the vocabulary's tokens sends to rank 0.
+    pub fn numbers(&self, tokens: usize) -> usize {
+        self.wanted().map(|wanted| wanted.numbers(tokens)).sum()
     }
 
     /// Writes the message into `out`, replacing what it held.
@@ -73,7 +104,7 @@ impl Step {
         }
     }
 
-    /// Reads a message into `self` and `input`, replacing what they held.
+    /// Reads a message into `segments` and `input`, replacing what they held.
     ///
     /// # Errors
     /// The message is not a step within `limits`.
@@ -98,7 +129,7 @@ impl Step {
             let mut field = || word().unwrap_or(0) as usize;
             let (slot, first_position, rows) = (field(), field(), field());
             let Some(wanted) = Wanted::decode(word().unwrap_or(0)) else {
-                return bad("it wants what there is not");
+                return bad("it needs logits that no sampler asks for");
             };
             let segment = StepSegment { slot, first_position, rows, wanted };
             if slot >= limits.slots || self.segments.iter().any(|other| other.slot == slot) {
@@ -108,7 +139,7 @@ impl Step {
                 return bad("a segment is empty or too long");
             }
             if first_position + rows > limits.context_tokens {
-                return bad("a segment ends behind the context");
+                return bad("a segment ends after the context");
             }
             self.segments.push(segment);
         }
@@ -136,7 +167,7 @@ mod tests {
     }
 
     fn message(segments: &[StepSegment]) -> Vec<u8> {
-        let step = Step { segments: segments.to_vec() };
+        let step = Step { segments: segments.to_vec(), ..Step::default() };
         let mut out = Vec::new();
         step.encode(&vec![0.5; step.rows() * LIMITS.width], &mut out);
         out
@@ -144,12 +175,12 @@ mod tests {
 
     #[test]
     fn a_step_comes_back_as_it_went() {
-        let step = Step { segments: vec![segment(2, 90, 5), segment(0, 0, 3)] };
+        let segments = vec![segment(2, 90, 5), segment(0, 0, 3)];
         let (mut found, mut input) = (Step::default(), Vec::new());
-        let bytes = message(&step.segments);
+        let bytes = message(&segments);
         assert!(bytes.len() <= LIMITS.message_bytes_max());
         found.decode(&bytes, &LIMITS, &mut input).unwrap();
-        assert_eq!(found, step);
+        assert_eq!(found.segments, segments);
         assert_eq!(input, [0.5; 16]);
     }
 

@@ -20,7 +20,8 @@ use store::PeerFile;
 
 use crate::comm::{Comm, Meeting};
 use crate::leader::Leader;
-use crate::{EngineError, Rank, RankOptions};
+use crate::rank::RankOptions;
+use crate::{EngineError, Rank};
 
 /// Progress of loading is told at most this often.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -176,45 +177,30 @@ impl<'a> Worker<'a> {
         if self.spec.rank == 0 {
             return self.lead(&mut comm, orders);
         }
-        loop {
-            self.rank.follow(&mut comm)?;
-        }
+        match self.rank.follow(&mut comm)? {}
     }
 
     /// Rank 0: takes requests between steps, and waits for one when there is nothing to do.
     fn lead(&mut self, comm: &mut Comm, orders: &Receiver<Order>) -> Result<Ended, EngineError> {
         let events = self.events;
-        let mut leader = Leader::new(&mut self.rank);
+        let mut leader = Leader::new(&mut self.rank, comm);
         loop {
-            let order = match leader.is_idle() {
-                true => match orders.recv_timeout(IDLE_CHECK) {
-                    Ok(order) => Ok(Some(order)),
-                    Err(RecvTimeoutError::Timeout) => {
-                        comm.check_ranks()?;
-                        continue;
-                    }
-                    Err(RecvTimeoutError::Disconnected) => Err(()),
-                },
-                false => match orders.try_recv() {
-                    Ok(order) => Ok(Some(order)),
-                    Err(std::sync::mpsc::TryRecvError::Empty) => Ok(None),
-                    Err(std::sync::mpsc::TryRecvError::Disconnected) => Err(()),
-                },
-            };
-            let Ok(order) = order else { return Ok(Ended::DaemonGone) };
-            match order {
-                None => leader.step(&mut self.rank, comm, |event| report(events, event))?,
-                Some(Order { command: WorkerCommand::Generate(request), .. }) => {
+            let wait = if leader.is_idle() { IDLE_CHECK } else { Duration::ZERO };
+            match orders.recv_timeout(wait) {
+                Err(RecvTimeoutError::Timeout) if leader.is_idle() => leader.check_ranks()?,
+                Err(RecvTimeoutError::Timeout) => leader.step(|event| report(events, event))?,
+                Err(RecvTimeoutError::Disconnected) => return Ok(Ended::DaemonGone),
+                Ok(Order { command: WorkerCommand::Generate(request), .. }) => {
                     let id = request.request;
                     if let Err(refused) = leader.add(request) {
                         let reason = refused.to_string();
                         report(events, WorkerEvent::Rejected { request: id, reason });
                     }
                 }
-                Some(Order { command: WorkerCommand::Cancel { request }, .. }) => {
+                Ok(Order { command: WorkerCommand::Cancel { request }, .. }) => {
                     leader.cancel(request).into_iter().for_each(|event| report(events, event));
                 }
-                Some(order) => return Ok(Ended::By(order)),
+                Ok(order) => return Ok(Ended::By(order)),
             }
         }
     }

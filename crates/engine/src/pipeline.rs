@@ -1,0 +1,149 @@
+//! Rank 0's steps in flight: begun on all ranks, and not yet come back.
+//!
+//! A model in one stage has one step in flight. One in several stages has more, so that no stage
+//! waits for rank 0: one in each stage, and one on its way to each.
+
+use std::collections::VecDeque;
+
+use crate::EngineError;
+use crate::comm::Comm;
+use crate::logits::Logits;
+use crate::rank::{Rank, decode};
+use crate::results::Results;
+use crate::step::{Output, Step};
+
+/// The steps in flight of one epoch.
+pub(crate) struct Pipeline {
+    /// Those in flight, oldest first, then those that may be filled.
+    steps: VecDeque<Step>,
+    in_flight: usize,
+    /// The step that came back last.
+    finished: Step,
+    results: Results,
+    /// How many parts of the oldest step's results are here.
+    parts: usize,
+    message: Vec<u8>,
+    vocab: usize,
+}
+
+impl Pipeline {
+    pub fn new(rank: &Rank) -> Self {
+        let in_flight_max = match rank.stages() {
+            1 => 1,
+            stages => 2 * stages,
+        };
+        Self {
+            steps: (0..in_flight_max).map(|_| Step::default()).collect(),
+            in_flight: 0,
+            finished: Step::default(),
+            results: Results::default(),
+            parts: 0,
+            message: Vec::new(),
+            vocab: rank.config().vocab,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.in_flight == 0
+    }
+
+    /// The step to fill next; `None` while as many as there may be are in flight.
+    pub fn room(&mut self) -> Option<&mut Step> {
+        self.steps.get_mut(self.in_flight)
+    }
+
+    /// Begins the step that was filled, on all ranks.
+    ///
+    /// # Errors
+    /// Another rank is late or lost, or an embedding cannot be read.
+    pub fn run(&mut self, rank: &mut Rank, comm: &mut Comm) -> Result<(), EngineError> {
+        rank.run(comm, &self.steps[self.in_flight])?;
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    /// Whether the oldest step has come back, for which `wait` says to wait; `false` if there is
+    /// none.
+    ///
+    /// # Errors
+    /// Another rank is late or lost.
+    pub fn collect(
+        &mut self,
+        rank: &mut Rank,
+        comm: &mut Comm,
+        wait: bool,
+    ) -> Result<bool, EngineError> {
+        if self.is_empty() {
+            return Ok(false);
+        }
+        if rank.stages() == 1 {
+            rank.gather(comm, &self.steps[0], &mut self.results.numbers)?;
+        }
+        while rank.stages() > 1 && self.parts < rank.output_parts().len() {
+            if !self.take_part(rank, comm, wait)? {
+                return Ok(false);
+            }
+        }
+        self.results.assemble(&self.steps[0], rank.output_parts());
+        self.results.numbers.clear();
+        self.parts = 0;
+        std::mem::swap(&mut self.finished, &mut self.steps[0]);
+        self.steps.rotate_left(1);
+        self.in_flight -= 1;
+        Ok(true)
+    }
+
+    /// What came of the step that came back last.
+    pub fn outputs(&self) -> impl Iterator<Item = (Output, Logits<'_>)> {
+        self.results.outputs(&self.finished, self.vocab)
+    }
+
+    /// Several stages: takes the next part of the oldest step's results, or makes it if it is rank
+    /// 0's own; `false` if it is not here and `wait` says not to wait.
+    fn take_part(
+        &mut self,
+        rank: &mut Rank,
+        comm: &mut Comm,
+        wait: bool,
+    ) -> Result<bool, EngineError> {
+        let (step, part) = (&self.steps[0], &rank.output_parts()[self.parts]);
+        if part.rank != 0 {
+            let count = step.numbers(part.vocab.len());
+            if !receive(comm, part.rank, count, &mut self.message, wait)? {
+                return Ok(false);
+            }
+            self.results.numbers.extend(decode(&self.message));
+        } else if !step.outputs.is_empty() {
+            // The rows that the last stage made, for rank 0's own part of the output head.
+            let count = step.outputs.len() * rank.config().width;
+            if !receive(comm, rank.last_stage().start, count, &mut self.message, wait)? {
+                return Ok(false);
+            }
+            self.results.numbers.extend(rank.pick_from(&self.message, step)?);
+        }
+        self.parts += 1;
+        Ok(true)
+    }
+}
+
+/// Takes a rank's next message, which must be of `count` numbers; `false` if it is not here and
+/// `wait` says not to wait.
+fn receive(
+    comm: &mut Comm,
+    rank: usize,
+    count: usize,
+    message: &mut Vec<u8>,
+    wait: bool,
+) -> Result<bool, EngineError> {
+    if wait {
+        comm.group.take(rank, message)?;
+    } else if !comm.group.try_take(rank, message)? {
+        return Ok(false);
+    }
+    let (found, due) = (message.len(), count * size_of::<f32>());
+    if found != due {
+        let what = format!("rank {rank} sent {found} bytes of results, and {due} were due");
+        return Err(EngineError::Protocol(what));
+    }
+    Ok(true)
+}

@@ -1,0 +1,48 @@
+//! Where a rank's steps come from, and where what it computes goes.
+
+use std::ops::Range;
+
+use model::Layout;
+
+use crate::results::OutputPart;
+
+/// Ranks are those of the whole instance.
+pub(crate) struct Route {
+    pub rank: usize,
+    /// The ranks of this rank's stage.
+    pub stage: Range<usize>,
+    /// The rank of the stage before that sends to this one; `None` in the first stage.
+    pub upstream: Option<usize>,
+    /// The ranks of the next stage that this one sends to.
+    pub downstream: Vec<usize>,
+    pub output_parts: Vec<OutputPart>,
+    /// The ranks of the last stage, of which the first sends rank 0 the rows that its layers made.
+    pub last_stage: Range<usize>,
+    pub stages: usize,
+}
+
+impl Route {
+    pub fn new(layout: &Layout, rank: usize, vocab: usize) -> Self {
+        let stages = layout.stages();
+        let own = layout.stage_of(rank);
+        let place = rank - stages[own].ranks.start;
+        let before = own.checked_sub(1).map(|before| stages[before].ranks.clone());
+        let after = stages.get(own + 1).map_or(0..0, |after| after.ranks.clone());
+        let senders = stages[own].ranks.len();
+        let parts = layout.heads().iter().zip(layout.cut_vocab(vocab));
+        Self {
+            rank,
+            stage: stages[own].ranks.clone(),
+            upstream: before.map(|ranks| ranks.start + place % ranks.len()),
+            downstream: after.skip(place).step_by(senders).collect(),
+            output_parts: parts.map(|(rank, vocab)| OutputPart { rank: *rank, vocab }).collect(),
+            last_stage: layout.last().ranks.clone(),
+            stages: stages.len(),
+        }
+    }
+
+    /// This rank's part of the output head.
+    pub fn output_part(&self) -> Option<&OutputPart> {
+        self.output_parts.iter().find(|part| part.rank == self.rank)
+    }
+}
