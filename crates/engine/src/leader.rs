@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use backend::Backend;
 use protocol::{Generate, RequestId, WorkerEvent};
 
 use crate::comm::Comm;
@@ -13,16 +14,16 @@ use crate::step::Output;
 use crate::{EngineError, Rank};
 
 /// The requests of one epoch.
-pub(crate) struct Leader<'a> {
-    rank: &'a mut Rank,
+pub(crate) struct Leader<'a, B: Backend> {
+    rank: &'a mut Rank<B>,
     comm: &'a mut Comm,
     scheduler: Scheduler,
     pipeline: Pipeline,
     sampler: Sampler,
 }
 
-impl<'a> Leader<'a> {
-    pub fn new(rank: &'a mut Rank, comm: &'a mut Comm) -> Self {
+impl<'a, B: Backend> Leader<'a, B> {
+    pub fn new(rank: &'a mut Rank<B>, comm: &'a mut Comm) -> Self {
         let scheduler = Scheduler::new(rank.limits(), rank.config().vocab, rank.stages());
         let pipeline = Pipeline::new(rank);
         Self { rank, comm, scheduler, pipeline, sampler: Sampler::default() }

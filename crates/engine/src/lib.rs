@@ -22,5 +22,5 @@ pub mod worker;
 
 pub use cpus::own_cpus;
 pub use error::EngineError;
-pub use local::{Local, LocalOptions};
+pub use local::{Local, LocalOptions, OpenDevice};
 pub use rank::Rank;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use backend::{Backend, BackendError, Cpu};
 use gguf::Source;
 use link::Listener;
 use protocol::{
@@ -45,8 +46,8 @@ pub struct LocalOptions {
 
 /// A model that is split over threads of this process: for one sequence that is fed by hand, or for
 /// requests that run together.
-pub struct Local {
-    rank: Rank,
+pub struct Local<B: Backend = Cpu> {
+    rank: Rank<B>,
     comm: Comm,
     /// Of the sequence that is fed.
     pipeline: Pipeline,
@@ -57,12 +58,29 @@ pub struct Local {
     _unpin: Unpin,
 }
 
+/// Opens the device of a rank, of so many threads, pinned to these CPUs if there are any.
+pub type OpenDevice<B> = fn(usize, &[usize]) -> Result<B, BackendError>;
+
 impl Local {
     /// Loads all ranks and links them.
     ///
     /// # Errors
     /// A rank cannot be loaded or linked.
     pub fn start(source: Arc<dyn Source>, options: &LocalOptions) -> Result<Self, EngineError> {
+        Self::start_on(Cpu::new, source, options)
+    }
+}
+
+impl<B: Backend + 'static> Local<B> {
+    /// As [`Local::start`], on devices of another kind.
+    ///
+    /// # Errors
+    /// A rank cannot be loaded or linked.
+    pub fn start_on(
+        open: OpenDevice<B>,
+        source: Arc<dyn Source>,
+        options: &LocalOptions,
+    ) -> Result<Self, EngineError> {
         let unpin = Unpin::remember();
         let ranks = options.split.shares.len();
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -73,6 +91,7 @@ impl Local {
         let count = INSTANCES.fetch_add(1, Ordering::Relaxed);
         let instance = format!("local {} {count}", std::process::id());
         let mut starts = listeners.into_iter().enumerate().map(|(rank, listener)| Start {
+            open,
             instance: instance.clone(),
             rank,
             listener,
@@ -103,7 +122,7 @@ impl Local {
         }
     }
 
-    pub fn rank(&self) -> &Rank {
+    pub fn rank(&self) -> &Rank<B> {
         &self.rank
     }
 
@@ -210,7 +229,7 @@ impl Local {
     }
 }
 
-impl Drop for Local {
+impl<B: Backend> Drop for Local<B> {
     fn drop(&mut self) {
         self.abort.store(true, Ordering::Release);
         self.followers.drain(..).for_each(join);
@@ -223,7 +242,8 @@ fn join(follower: JoinHandle<()>) {
 }
 
 /// What one rank needs to start.
-struct Start {
+struct Start<B> {
+    open: OpenDevice<B>,
     /// Not the same in any two processes: shared memory is named after it.
     instance: String,
     rank: usize,
@@ -234,8 +254,8 @@ struct Start {
     abort: Arc<AtomicBool>,
 }
 
-impl Start {
-    fn start(self) -> Result<(Rank, Comm), EngineError> {
+impl<B: Backend> Start<B> {
+    fn start(self) -> Result<(Rank<B>, Comm), EngineError> {
         let options = self.options;
         let rank_options = RankOptions {
             rank: self.rank,
@@ -247,7 +267,8 @@ impl Start {
         let (ranks, stages) = (rank_options.split.shares.len(), &rank_options.split.stages);
         let peers = options.ring.then(|| ring_peers(ranks, stages, self.rank));
         let is_pinned = !rank_options.cpus.is_empty();
-        let rank = Rank::load(self.source, &rank_options, &mut |_| {})?;
+        let device = (self.open)(rank_options.threads, &rank_options.cpus)?;
+        let rank = Rank::load(device, self.source, &rank_options, &mut |_| {})?;
         let meeting = Meeting {
             instance: self.instance,
             epoch: 1,
@@ -269,7 +290,7 @@ impl Start {
     }
 }
 
-fn spawn_follower(start: Start) -> JoinHandle<()> {
+fn spawn_follower<B: Backend + 'static>(start: Start<B>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let abort = start.abort.clone();
         let _gone = Gone(abort.clone());

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use backend::Backend;
+
 use crate::EngineError;
 use crate::comm::Comm;
 use crate::logits::Logits;
@@ -27,7 +29,7 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub fn new(rank: &Rank) -> Self {
+    pub fn new<B: Backend>(rank: &Rank<B>) -> Self {
         let in_flight_max = match rank.stages() {
             1 => 1,
             stages => 2 * stages,
@@ -56,7 +58,11 @@ impl Pipeline {
     ///
     /// # Errors
     /// Another rank is late or lost, or an embedding cannot be read.
-    pub fn run(&mut self, rank: &mut Rank, comm: &mut Comm) -> Result<(), EngineError> {
+    pub fn run<B: Backend>(
+        &mut self,
+        rank: &mut Rank<B>,
+        comm: &mut Comm,
+    ) -> Result<(), EngineError> {
         rank.run(comm, &self.steps[self.in_flight])?;
         self.in_flight += 1;
         Ok(())
@@ -67,9 +73,9 @@ impl Pipeline {
     ///
     /// # Errors
     /// Another rank is late or lost.
-    pub fn collect(
+    pub fn collect<B: Backend>(
         &mut self,
-        rank: &mut Rank,
+        rank: &mut Rank<B>,
         comm: &mut Comm,
         wait: bool,
     ) -> Result<bool, EngineError> {
@@ -100,9 +106,9 @@ impl Pipeline {
 
     /// Several stages: takes the next part of the oldest step's results, or makes it if it is rank
     /// 0's own; `false` if it is not here and `wait` says not to wait.
-    fn take_part(
+    fn take_part<B: Backend>(
         &mut self,
-        rank: &mut Rank,
+        rank: &mut Rank<B>,
         comm: &mut Comm,
         wait: bool,
     ) -> Result<bool, EngineError> {

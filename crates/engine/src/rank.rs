@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
 
-use backend::{CacheKind, Cpu, PAGE_POSITIONS, Segment};
+use backend::{Backend, CacheKind, PAGE_POSITIONS, Segment};
 use gguf::Source;
 use model::{
     Batch, Capacity, Config, Embedding, Layout, Leaves, Model, Outputs, Product, Progress,
@@ -27,10 +27,10 @@ const ROWS_MAX: usize = 512;
 const STAGED_ROWS_MAX: usize = 64;
 
 /// One rank of a model: its slice of the weights, its cache and the buffers of a step.
-pub struct Rank {
+pub struct Rank<B: Backend> {
     route: Route,
-    backend: Cpu,
-    model: Model<Cpu>,
+    backend: B,
+    model: Model<B>,
     /// Rank 0 looks embeddings up for all.
     embedding: Option<Embedding>,
     limits: Limits,
@@ -80,17 +80,17 @@ impl RankOptions {
     }
 }
 
-impl Rank {
-    /// Loads this rank's slice of a model.
+impl<B: Backend> Rank<B> {
+    /// Loads this rank's slice of a model into `backend`.
     ///
     /// # Errors
     /// The model or the split cannot be used, or memory is short.
     pub(crate) fn load(
+        mut backend: B,
         source: Arc<dyn Source>,
         options: &RankOptions,
         progress: Progress<'_>,
     ) -> Result<Self, EngineError> {
-        let mut backend = Cpu::new(options.threads, &options.cpus)?;
         let Config { layers, vocab, .. } = Config::read(source.directory())?;
         let layout = options.layout(layers)?;
         let route = Route::new(&layout, options.rank, vocab);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use backend::{Backend, BackendError, Cpu};
 use gguf::{File, Source};
 use link::Listener;
 use model::Config;
@@ -49,7 +50,10 @@ struct Order {
 pub fn run() -> Result<(), EngineError> {
     let orders = read_commands();
     let events = write_events();
-    let result = Worker::open(&orders, &events).and_then(|mut worker| worker.serve(&orders));
+    // The only place that names a kind of device.
+    let device = |spec: &WorkerSpec| Cpu::new(spec.threads, &spec.cpus);
+    let worker = Worker::open(&orders, &events, device);
+    let result = worker.and_then(|mut worker| worker.serve(&orders));
     if let Err(error) = &result {
         report(&events, WorkerEvent::Failed { reason: error.to_string() });
     }
@@ -60,9 +64,9 @@ pub fn run() -> Result<(), EngineError> {
     result
 }
 
-struct Worker<'a> {
+struct Worker<'a, B: Backend> {
     spec: WorkerSpec,
-    rank: Rank,
+    rank: Rank<B>,
     listener: Listener,
     /// What of its addresses could not be had.
     notes: Vec<String>,
@@ -77,9 +81,13 @@ enum Ended {
     DaemonGone,
 }
 
-impl<'a> Worker<'a> {
+impl<'a, B: Backend> Worker<'a, B> {
     /// Takes the first command: listens and loads.
-    fn open(orders: &Receiver<Order>, events: &'a Events) -> Result<Self, EngineError> {
+    fn open(
+        orders: &Receiver<Order>,
+        events: &'a Events,
+        device: impl FnOnce(&WorkerSpec) -> Result<B, BackendError>,
+    ) -> Result<Self, EngineError> {
         let Ok(Order { command: WorkerCommand::Open(spec), .. }) = orders.recv() else {
             return Err(EngineError::Protocol("the first command must be open".to_owned()));
         };
@@ -89,7 +97,7 @@ impl<'a> Worker<'a> {
         report(events, WorkerEvent::Listening { port, more });
         let started = Instant::now();
         let source = open_source(&spec.model)?;
-        let rank = load(&spec, source, events)?;
+        let rank = load(device(&spec)?, &spec, source, events)?;
         report(
             events,
             WorkerEvent::Loaded {
@@ -238,7 +246,12 @@ fn open_source(model: &ModelSource) -> Result<Arc<dyn Source>, EngineError> {
     })
 }
 
-fn load(spec: &WorkerSpec, source: Arc<dyn Source>, events: &Events) -> Result<Rank, EngineError> {
+fn load<B: Backend>(
+    device: B,
+    spec: &WorkerSpec,
+    source: Arc<dyn Source>,
+    events: &Events,
+) -> Result<Rank<B>, EngineError> {
     let options = RankOptions {
         rank: spec.rank,
         options: spec.spec.options.clone(),
@@ -249,7 +262,7 @@ fn load(spec: &WorkerSpec, source: Arc<dyn Source>, events: &Events) -> Result<R
     let total_bytes = share_of_file(&options, source.as_ref())?;
     let mut done_bytes = 0;
     let mut told = Instant::now();
-    Rank::load(source, &options, &mut |bytes| {
+    Rank::load(device, source, &options, &mut |bytes| {
         done_bytes += bytes;
         if told.elapsed() >= PROGRESS_INTERVAL {
             told = Instant::now();

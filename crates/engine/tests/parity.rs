@@ -3,10 +3,15 @@
 //! The fixtures hold tiny models with the logits and greedy continuations that `transformers`
 //! computed for them in f32 (see `fixtures/README.md`).
 
+#[path = "../../model/tests/recording/device.rs"]
+mod device;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use backend::{Backend, Cpu};
+use device::Recording;
 use engine::{Local, LocalOptions};
 use gguf::{File, Source};
 use model::Config;
@@ -164,7 +169,11 @@ fn start(name: &str, shares: &[u32], transport: Transport, threads: usize) -> Lo
 }
 
 /// Logits after a prompt, and its greedy continuation.
-fn run(local: &mut Local, prompt: &[u32], count: usize) -> (Vec<f32>, Vec<u32>) {
+fn run<B: Backend + 'static>(
+    local: &mut Local<B>,
+    prompt: &[u32],
+    count: usize,
+) -> (Vec<f32>, Vec<u32>) {
     local.truncate(0);
     let logits = local.feed(prompt).unwrap().to_vec();
     local.truncate(0);
@@ -230,6 +239,27 @@ fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
             println!("{name}, {} tokens: {error} of {limit}", prompt.ids.len());
             assert!(error <= limit, "{name}: {error} is over {limit}");
             assert_greedy(name, &greedy, &exact, limit);
+        }
+    }
+}
+
+#[test]
+fn a_device_that_records_gives_the_bits_of_the_cpu() {
+    let splits: &[(&[u32], &[usize])] =
+        &[(&[1], &[]), (&[1, 1], &[]), (&[5, 0, 1, 2], &[]), (&[1, 1, 1], &[2, 1])];
+    let open = |threads, cpus: &[usize]| Ok(Recording::new(Cpu::new(threads, cpus)?));
+    for name in FLOAT_MODELS.iter().chain(QUANTISED_MODELS) {
+        let prompts = prompts(name);
+        let mut whole = start(name, &[1], Transport::Auto, 1);
+        for (shares, stages) in splits.iter().filter(|(_, stages)| stages.len() <= layers(name)) {
+            let file = File::open(path(name, "gguf")).expect("the fixture is in the repository");
+            let options = options(name, shares, stages);
+            let mut split = Local::start_on(open, Arc::new(file), &options).unwrap();
+            for prompt in &prompts {
+                let (found, expected) =
+                    (run(&mut split, &prompt.ids, 12), run(&mut whole, &prompt.ids, 12));
+                assert_eq!(found, expected, "{name} over {shares:?} in {stages:?}");
+            }
         }
     }
 }
