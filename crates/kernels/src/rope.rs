@@ -46,9 +46,14 @@ impl RopeTable {
         Self { inverse_frequencies, magnitude }
     }
 
-    /// How many numbers of a head are rotated.
-    pub fn rot_dims(&self) -> usize {
-        2 * self.inverse_frequencies.len()
+    /// One a pair.
+    pub fn inverse_frequencies(&self) -> &[f32] {
+        &self.inverse_frequencies
+    }
+
+    /// Multiplies sine and cosine.
+    pub fn magnitude(&self) -> f32 {
+        self.magnitude
     }
 }
 
@@ -195,7 +200,7 @@ mod tests {
         let table = RopeTable::new(rot_dims, 10_000.0, Some(&factors), 1.25);
         let mut angles = RopeAngles::new();
         angles.load(&pool, &table, &positions);
-        assert_eq!((angles.rows(), table.rot_dims()), (4, 8));
+        assert_eq!((angles.rows(), table.inverse_frequencies().len()), (4, 4));
         let x: Vec<f32> = (0..4 * heads * head_dim).map(|i| (i as f32 * 0.7).sin()).collect();
         for style in [RopeStyle::Interleaved, RopeStyle::Neox] {
             let mut out = x.clone();
