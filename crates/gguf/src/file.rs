@@ -209,7 +209,7 @@ mod tests {
         let file = File::open(&path).unwrap();
         assert!(file.directory().header_len() > 2 << 20);
         assert_eq!(bytes(&file, file.directory().tensor("t").unwrap().range.clone()), [1; 32]);
-        // The same, cut inside the header and behind it.
+        // The same, cut inside the header and after it.
         for len in [out.len() - 40, 3 << 20, 1 << 20, 100] {
             std::fs::write(&path, &out[..len]).unwrap();
             assert!(File::open(&path).is_err(), "{len}");

@@ -5,9 +5,8 @@ pub enum TextError {
     Gguf(#[from] gguf::Error),
 
     #[error(
-        "the file's tokenizer model is \"{found}\"; known are gpt2, gemma4 (byte-pair encoding), \
-         llama (SentencePiece), t5 (unigram) and bert (WordPiece). Use another model, or a newer \
-         version of Sinew"
+        "the file's tokenizer model is \"{found}\"; known are gpt2 and gemma4 (byte-pair encoding) \
+         and llama (SentencePiece). Use another model, or a newer version of Sinew"
     )]
     Model { found: String },
     #[error(
@@ -21,8 +20,6 @@ pub enum TextError {
     ArrayLength { key: &'static str, found: usize, wanted: usize },
     #[error("metadata key \"{key}\" must be an array of {wanted}")]
     ArrayType { key: &'static str, wanted: &'static str },
-    #[error("the file's table of characters to replace, {bytes} bytes, is cut off or broken")]
-    Charsmap { bytes: usize },
     #[error("metadata key \"{key}\" is token {id}, but the vocabulary ends at {len}")]
     IdOutOfRange { key: String, id: u64, len: usize },
     #[error("the file asks for a {name} token around every prompt but does not say which it is")]

@@ -114,7 +114,7 @@ pub(super) struct Timings {
     pub predicted_n: usize,
     #[serde(serialize_with = "thousandths")]
     pub predicted_ms: f64,
-    /// Over the tokens behind the first, which the prompt's time pays for.
+    /// Over the tokens after the first, which the prompt's time pays for.
     #[serde(serialize_with = "thousandths")]
     pub predicted_per_second: f64,
 }

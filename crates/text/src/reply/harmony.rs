@@ -91,8 +91,8 @@ fn header(pending: &mut String, at_end: bool) -> Option<State> {
 /// What a header announces: the channel, and whom the message is for.
 fn body_of(header: &str) -> Body {
     let word = |mark: &str| {
-        let behind = header.split_once(mark)?.1;
-        behind.split(|ch: char| ch.is_whitespace() || ch == '<').next()
+        let after = header.split_once(mark)?.1;
+        after.split(|ch: char| ch.is_whitespace() || ch == '<').next()
     };
     match (word("to="), word("<|channel|>")) {
         (Some(recipient), _) => {

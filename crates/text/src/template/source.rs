@@ -15,10 +15,10 @@ fn replace_tag<'s>(source: &'s str, tag: &str, by: &str) -> Cow<'s, str> {
     for (start, _) in source.match_indices("{%") {
         let body = &source[start + 2..];
         let body = body.strip_prefix(['-', '+']).unwrap_or(body).trim_start();
-        let Some(behind) = body.strip_prefix(tag) else { continue };
-        let close = behind.trim_start();
+        let Some(after) = body.strip_prefix(tag) else { continue };
+        let close = after.trim_start();
         if close.starts_with("%}") || close.starts_with("-%}") || close.starts_with("+%}") {
-            let end = source.len() - behind.len();
+            let end = source.len() - after.len();
             out.push_str(&source[copied..end - tag.len()]);
             out.push_str(by);
             copied = end;

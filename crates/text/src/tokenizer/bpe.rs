@@ -84,7 +84,7 @@ impl Bpe {
             Writing::ByteLevel => {
                 word.bytes().for_each(|byte| merger.push(1, self.bytes[byte as usize]));
             }
-            Writing::SentencePiece | Writing::WordPiece => {
+            Writing::SentencePiece => {
                 let mut utf8 = [0; 4];
                 for ch in word.chars() {
                     let text = ch.encode_utf8(&mut utf8);
@@ -113,7 +113,7 @@ fn byte_ids(vocab: &Vocab, index: &Index, writing: Writing) -> [u32; 256] {
         Writing::ByteLevel => {
             std::array::from_fn(|byte| index.find(&vocab.pieces, &[byte as u8]).unwrap_or(NO_TOKEN))
         }
-        Writing::SentencePiece | Writing::WordPiece => vocab.byte_tokens(),
+        Writing::SentencePiece => vocab.byte_tokens(),
     }
 }
 
@@ -166,7 +166,7 @@ fn parse_merge(
     bytes.clear();
     let mut push = |text: &str| match writing {
         Writing::ByteLevel => alphabet.decode(text, bytes).then_some(bytes.len()),
-        Writing::SentencePiece | Writing::WordPiece => {
+        Writing::SentencePiece => {
             bytes.extend(text.replace(META_SPACE, " ").as_bytes());
             Some(bytes.len())
         }

@@ -2,7 +2,6 @@
 
 mod bpe;
 mod byte_level;
-mod charsmap;
 mod index;
 mod merge;
 mod pair_hash;
@@ -10,10 +9,8 @@ mod pretokenizer;
 mod schemes;
 mod specials;
 mod spm;
-mod unigram;
 mod vocab;
 mod word_cache;
-mod wordpiece;
 
 use std::collections::HashSet;
 
@@ -24,9 +21,7 @@ use bpe::Bpe;
 use pretokenizer::Pretokenizer;
 use specials::{Fragment, Specials};
 use spm::Spm;
-use unigram::Unigram;
 use vocab::{Kind, Vocab, Writing};
-use wordpiece::WordPiece;
 
 /// Bytes that are encoded at once: symbols are counted in 32 bits. Longer texts are cut, which may
 /// change the tokens at the cut.
@@ -49,7 +44,7 @@ pub struct Tokenizer {
     specials: Specials,
     algorithm: Algorithm,
     add_bos: bool,
-    /// Stands behind every text: end-of-sequence, or a BERT's separator.
+    /// The end-of-sequence token, where the file puts it after every text.
     ending: Option<u32>,
     warnings: Vec<String>,
 }
@@ -57,8 +52,6 @@ pub struct Tokenizer {
 enum Algorithm {
     Bpe(Bpe),
     Spm(Spm),
-    Unigram(Unigram),
-    WordPiece(WordPiece),
 }
 
 impl Tokenizer {
@@ -72,36 +65,23 @@ impl Tokenizer {
     pub fn from_gguf(gguf: &Directory) -> Result<Self, TextError> {
         let model = gguf.str("tokenizer.ggml.model")?;
         let mut warnings = Vec::new();
-        let (vocab, algorithm, defaults) = match model {
+        let (vocab, algorithm, add_bos) = match model {
             "gpt2" | "gemma4" => {
                 let scheme = Pretokenizer::find(pretokenizer_name(gguf, model, &mut warnings)?)?;
                 let pretokenizer = Pretokenizer::new(scheme);
                 let vocab = Vocab::from_gguf(gguf, pretokenizer.writing())?;
                 let bpe = Bpe::from_gguf(gguf, &vocab, pretokenizer, &mut warnings)?;
-                (vocab, Algorithm::Bpe(bpe), (scheme.add_bos, false))
+                (vocab, Algorithm::Bpe(bpe), scheme.add_bos)
             }
             "llama" => {
                 let vocab = Vocab::from_gguf(gguf, Writing::SentencePiece)?;
                 let spm = Spm::from_gguf(gguf, &vocab, &mut warnings)?;
-                (vocab, Algorithm::Spm(spm), (true, false))
-            }
-            "t5" => {
-                let mut vocab = Vocab::from_gguf(gguf, Writing::SentencePiece)?;
-                let first_unknown = vocab.ids_of(&[Kind::Unknown]).next();
-                vocab.unknown = vocab.unknown.or(first_unknown);
-                let unigram = Unigram::from_gguf(gguf, &vocab)?;
-                (vocab, Algorithm::Unigram(unigram), (false, true))
-            }
-            "bert" => {
-                let vocab = Vocab::from_gguf(gguf, Writing::WordPiece)?;
-                let wordpiece = WordPiece::from_gguf(gguf, &vocab, &mut warnings)?;
-                (vocab, Algorithm::WordPiece(wordpiece), (true, false))
+                (vocab, Algorithm::Spm(spm), true)
             }
             found => return Err(TextError::Model { found: found.to_owned() }),
         };
-        let (add_bos, ending) = around(gguf, &vocab, defaults)?;
-        let ending = if model == "bert" { ending.or(vocab.separator) } else { ending };
-        // Phi-3's tokenizer drops white space behind special tokens; GGUF has no key for that.
+        let (add_bos, ending) = text_bounds(gguf, &vocab, add_bos)?;
+        // Phi-3's tokenizer drops white space after special tokens; GGUF has no key for that.
         let name = gguf.find_str("general.name")?.unwrap_or("").to_ascii_lowercase();
         let strip_after = name.contains("phi-3") || name.contains("phi3");
         let specials = Specials::new(&vocab, strip_after)?;
@@ -158,8 +138,6 @@ impl Tokenizer {
             match &self.algorithm {
                 Algorithm::Bpe(bpe) => bpe.encode(&self.vocab, part, ids),
                 Algorithm::Spm(spm) => spm.encode(&self.vocab, part, first, ids),
-                Algorithm::Unigram(unigram) => unigram.encode(&self.vocab, part, ids),
-                Algorithm::WordPiece(wordpiece) => wordpiece.encode(&self.vocab, part, ids),
             }
             (text, first) = (rest, false);
         }
@@ -238,8 +216,6 @@ impl Tokenizer {
         match &self.algorithm {
             Algorithm::Bpe(_) => false,
             Algorithm::Spm(spm) => spm.add_space_prefix(),
-            Algorithm::Unigram(unigram) => unigram.add_space_prefix(),
-            Algorithm::WordPiece(_) => true,
         }
     }
 }
@@ -250,17 +226,17 @@ impl std::fmt::Debug for Tokenizer {
     }
 }
 
-/// Whether a text begins with the beginning-of-sequence token, and the token that ends it, as the
-/// file says or else as `defaults` (begin, end) do. A default without the token to go with it is no
-/// default.
-fn around(
+/// Whether a text begins with the beginning-of-sequence token, as the file says or else as
+/// `add_bos_default` does if there is such a token; and the token that ends it, if the file asks for
+/// one.
+fn text_bounds(
     gguf: &Directory,
     vocab: &Vocab,
-    defaults: (bool, bool),
+    add_bos_default: bool,
 ) -> Result<(bool, Option<u32>), TextError> {
     let flag = |name: &str| gguf.find_bool(&format!("tokenizer.ggml.add_{name}_token"));
-    let add_bos = flag("bos")?.unwrap_or(defaults.0 && vocab.bos.is_some());
-    let add_eos = flag("eos")?.unwrap_or(defaults.1 && vocab.eos.is_some());
+    let add_bos = flag("bos")?.unwrap_or(add_bos_default && vocab.bos.is_some());
+    let add_eos = flag("eos")?.unwrap_or(false);
     if add_bos && vocab.bos.is_none() {
         return Err(TextError::MissingSpecial { name: "beginning-of-sequence" });
     }

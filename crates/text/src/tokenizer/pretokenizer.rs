@@ -116,7 +116,7 @@ fn cut<'t>(regex: &Regex, cache: &mut Cache, text: &'t str, emit: &mut dyn FnMut
         let mut end = found.end();
         let is_space = found.pattern().as_usize() == 1;
         if is_space && end < text.len() {
-            // The run's last character belongs to the word behind it.
+            // The run's last character belongs to the word after it.
             let last = text[found.range()].chars().next_back().map_or(0, char::len_utf8);
             end -= if end - last > found.start() { last } else { 0 };
         }

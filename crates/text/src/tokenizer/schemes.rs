@@ -61,7 +61,7 @@ macro_rules! letters {
     };
 }
 
-/// Punctuation with a space in front and line breaks behind; line breaks with spaces in front.
+/// Punctuation with a space in front and line breaks after; line breaks with spaces in front.
 macro_rules! punctuation_and_lines {
     () => {
         r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -141,7 +141,7 @@ const DEEPSEEK_V3: Step = CutSpaces(concat!(
     r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+"
 ));
 
-/// The same without line breaks behind punctuation.
+/// The same without line breaks after punctuation.
 const SPARK: Step = CutSpaces(concat!(
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"##,
     r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]"

@@ -9,7 +9,7 @@ use crate::TextError;
 const COUNT_MAX: usize = 1 << 16;
 const BYTES_MAX: usize = 1 << 22;
 
-/// Phi-3's special tokens that the white space behind them does not belong to.
+/// Phi-3's special tokens that the white space after them does not belong to.
 const KEEP_AFTER: &[&str] = &["<unk>", "<s>", "<|endoftext|>"];
 
 /// A piece of a prompt.
@@ -25,9 +25,9 @@ pub(super) struct Specials {
     plain: Finder,
     /// All, with control tokens.
     parse: Finder,
-    /// White space behind most special tokens is dropped (Phi-3).
+    /// White space after most special tokens is dropped (Phi-3).
     strip_after: bool,
-    /// Those behind which it is kept.
+    /// Those after which it is kept.
     keep_after: Vec<u32>,
 }
 

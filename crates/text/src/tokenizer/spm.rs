@@ -17,7 +17,7 @@ pub(super) struct Spm {
     bytes: [u32; 256],
     add_space_prefix: bool,
     remove_extra_whitespaces: bool,
-    /// No token holds a space behind another character, so no merge crosses such a place and each
+    /// No token holds a space after another character, so no merge crosses such a place and each
     /// word can be encoded for itself: the same tokens, an order of magnitude sooner.
     words_are_apart: bool,
 }
@@ -66,9 +66,9 @@ impl Spm {
         let mut cache = WordCache::default();
         let mut rest = text.as_str();
         while !rest.is_empty() {
-            let (word, behind) = rest.split_at(word_len(rest));
+            let (word, after) = rest.split_at(word_len(rest));
             cache.encode(word, out, |out| self.encode_word(vocab, word, &mut merger, out));
-            rest = behind;
+            rest = after;
         }
     }
 

@@ -44,8 +44,6 @@ pub(super) enum Writing {
     ByteLevel,
     /// UTF-8 with U+2581 for a space and `<0x0A>` for a byte.
     SentencePiece,
-    /// UTF-8 with U+2581 in front of tokens that begin a word.
-    WordPiece,
 }
 
 /// The bytes of all tokens, one after the other.
@@ -67,11 +65,6 @@ impl Pieces {
         &self.bytes[start..self.ends[id] as usize]
     }
 
-    /// Bytes of the longest token.
-    pub(super) fn longest(&self) -> usize {
-        (0..self.len() as u32).map(|id| self.get(id).len()).max().unwrap_or(0)
-    }
-
     fn end_piece(&mut self) {
         // The total was checked against BYTES_MAX, which fits 32 bits.
         self.ends.push(self.bytes.len() as u32);
@@ -87,8 +80,6 @@ pub(super) struct Vocab {
     pub(super) bos: Option<u32>,
     pub(super) eos: Option<u32>,
     pub(super) unknown: Option<u32>,
-    /// What stands behind every text of a BERT.
-    pub(super) separator: Option<u32>,
     /// Tokens that end a generation, ascending.
     pub(super) ends: Vec<u32>,
 }
@@ -99,15 +90,11 @@ impl Vocab {
         let pieces = read_pieces(gguf, writing, &mut kinds)?;
         let scores = read_scores(gguf, pieces.len())?;
         let id = |name: &str| read_id(gguf, &format!("tokenizer.ggml.{name}_token_id"), &pieces);
-        // A BERT's texts begin with its "class" token.
-        let (bos, eos) = (id("bos")?.or(id("cls")?), id("eos")?);
-        let unknown = id("unknown")?;
-        // The key is misspelt in all files.
-        let separator = id("seperator")?;
+        let (bos, eos, unknown) = (id("bos")?, id("eos")?, id("unknown")?);
         let named = [eos, id("eot")?, id("eom")?];
         let ends = end_ids(&pieces, &mut kinds, named);
         hide_fill_tokens(&pieces, &mut kinds);
-        Ok(Self { pieces, kinds, scores, bos, eos, unknown, separator, ends })
+        Ok(Self { pieces, kinds, scores, bos, eos, unknown, ends })
     }
 
     pub(super) fn ids_of(&self, wanted: &[Kind]) -> impl Iterator<Item = u32> {
@@ -181,12 +168,6 @@ fn push_piece(
                 *kind = Kind::Foreign;
                 bytes.extend(text.as_bytes());
             }
-        }
-        (Writing::WordPiece, Kind::Normal | Kind::Unused)
-            if let Some(start) = text.strip_prefix(META_SPACE) =>
-        {
-            bytes.push(b' ');
-            bytes.extend(start.as_bytes());
         }
         (Writing::SentencePiece, Kind::Byte | Kind::Normal)
             if let Some(byte) = parse_byte(text) =>

@@ -266,7 +266,7 @@ fn same_folded(
     }
 }
 
-/// Jinja's `title`, which unlike Python's leaves the letter behind an apostrophe alone.
+/// Jinja's `title`, which unlike Python's leaves the letter after an apostrophe alone.
 fn title_words(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut starts = true;

@@ -280,15 +280,15 @@ fn brace_format<'t>(text: &str, mut args: Args<'t>, budget: &mut Budget) -> Resu
     let mut rest = text;
     while let Some(at) = rest.find(['{', '}']) {
         push(&mut out, &rest[..at], budget)?;
-        let (brace, behind) = rest[at..].split_at(1);
-        if behind.starts_with(brace) {
+        let (brace, after) = rest[at..].split_at(1);
+        if after.starts_with(brace) {
             push(&mut out, brace, budget)?;
-            rest = &behind[1..];
+            rest = &after[1..];
             continue;
         }
-        let end = behind.find('}').filter(|_| brace == "{");
+        let end = after.find('}').filter(|_| brace == "{");
         let end = end.ok_or_else(|| Fault::failed("a format string with a single brace"))?;
-        let field = &behind[..end];
+        let field = &after[..end];
         let place = match field.parse() {
             Ok(place) => place,
             Err(_) if field.is_empty() => {
@@ -300,7 +300,7 @@ fn brace_format<'t>(text: &str, mut args: Args<'t>, budget: &mut Budget) -> Resu
         let value = args.positional.get(place).cloned().or_else(|| args.take(usize::MAX, field));
         let value = value.ok_or_else(|| Fault::failed(format!("no value for {{{field}}}")))?;
         print(&value, &mut out, budget)?;
-        rest = &behind[end + 1..];
+        rest = &after[end + 1..];
     }
     push(&mut out, rest, budget)?;
     Ok(Value::Str(out.into()))
