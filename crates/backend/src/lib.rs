@@ -138,6 +138,9 @@ pub trait Backend {
     /// Room for `rows_max` rows of `width` numbers.
     fn rows(&mut self, rows_max: usize, width: usize) -> Self::Rows;
 
+    /// Bytes that they take on the device.
+    fn rows_bytes(&self, x: &Self::Rows) -> usize;
+
     /// # Errors
     /// There is no memory.
     fn kv(&mut self, shape: KvShape) -> Result<Self::Kv, BackendError>;

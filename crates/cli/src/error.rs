@@ -29,6 +29,8 @@ pub enum CliError {
     #[error(transparent)]
     File(#[from] gguf::Error),
     #[error(transparent)]
+    Model(#[from] layout::Error),
+    #[error(transparent)]
     Store(#[from] store::StoreError),
     /// This machine lacks something; the report has said what.
     #[error("{0}")]

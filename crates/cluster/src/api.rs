@@ -127,6 +127,9 @@ pub struct RankStatus {
     pub loaded_bytes: u64,
     pub total_bytes: u64,
     pub kv_bytes: u64,
+    /// Of the activations of a step.
+    #[serde(default)]
+    pub buffer_bytes: u64,
 }
 
 /// A prompt for a served model.

@@ -240,7 +240,7 @@ fn prepare(store: &Store, spec: InstanceSpec) -> Result<Prepared> {
     let unusable = |error: &dyn std::fmt::Display| Error::Unusable(error.to_string());
     let found = store.resolve(&spec.model).map_err(|error| unusable(&error))?;
     let file = ServedFile::open(&found.path).map_err(|error| unusable(&error))?;
-    let model = placement::Model::of(file.directory()).map_err(|error| unusable(&error))?;
+    let model = layout::Outline::read(file.directory()).map_err(|error| unusable(&error))?;
     Ok(Prepared { spec, found, file: Arc::new(file), model })
 }
 

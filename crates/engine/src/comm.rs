@@ -5,8 +5,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use collective::{Group, Options, ReducePlan, SPIN, Wire};
+use layout::Leaves;
 use link::{Encryption, HostId, Listener, MeshConfig, Met, Preference, Secret, connect_mesh};
-use model::{Leaves, Product, Reduce};
+use model::{Product, Reduce};
 use protocol::{SplitOptions, Transport, WireType};
 
 use crate::EngineError;

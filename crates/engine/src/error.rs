@@ -9,6 +9,8 @@ use crate::step::BadStep;
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     #[error(transparent)]
+    Layout(#[from] layout::Error),
+    #[error(transparent)]
     Model(#[from] ModelError),
     #[error(transparent)]
     Backend(#[from] backend::BackendError),

@@ -23,4 +23,4 @@ pub mod worker;
 pub use cpus::own_cpus;
 pub use error::EngineError;
 pub use local::{Local, LocalOptions, OpenDevice};
-pub use rank::Rank;
+pub use rank::{Rank, RankOptions};

@@ -101,7 +101,7 @@ impl<B: Backend + 'static> Local<B> {
             abort: abort.clone(),
         });
         let Some(first) = starts.next() else {
-            return Err(EngineError::Model(model::SplitError::Ranks { found: 0 }.into()));
+            return Err(EngineError::Layout(layout::SplitError::Ranks { found: 0 }.into()));
         };
         let followers: Vec<_> = starts.map(spawn_follower).collect();
         match first.start() {

@@ -4,12 +4,11 @@ use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
 
-use backend::{Backend, CacheKind, PAGE_POSITIONS, Segment};
+use backend::{Backend, CacheKind, Segment};
 use gguf::Source;
-use model::{
-    Batch, Capacity, Config, Embedding, Layout, Leaves, Model, Outputs, Product, Progress,
-};
-use protocol::{CacheType, Split, SplitOptions};
+use layout::{Capacity, Config, Layout, Leaves, Outline};
+use model::{Batch, Embedding, Model, Outputs, Product, Progress};
+use protocol::{Split, SplitOptions};
 
 use crate::EngineError;
 use crate::comm::Comm;
@@ -17,14 +16,6 @@ use crate::logits::{Candidate, Wanted, pick};
 use crate::results::OutputPart;
 use crate::route::Route;
 use crate::step::{Limits, Step, StepSegment};
-
-/// Rows of the largest step. Long enough that a prompt's products run at full speed, short enough
-/// that a running answer waits only tenths of a second for it.
-const ROWS_MAX: usize = 512;
-
-/// The same for a model in stages, where a stage is idle until the first chunk of a prompt reaches
-/// it: small enough that a prompt makes many.
-const STAGED_ROWS_MAX: usize = 64;
 
 /// One rank of a model: its slice of the weights, its cache and the buffers of a step.
 pub struct Rank<B: Backend> {
@@ -60,7 +51,7 @@ struct Buffers {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct RankOptions {
+pub struct RankOptions {
     pub rank: usize,
     pub options: SplitOptions,
     pub split: Split,
@@ -75,7 +66,7 @@ impl RankOptions {
         let sizes = self.split.stages.iter().map(|stage| (stage.ranks, stage.layers));
         let sizes: Vec<_> = sizes.collect();
         let layout =
-            Layout::new(&self.split.shares, &sizes, layers).map_err(model::ModelError::from)?;
+            Layout::new(&self.split.shares, &sizes, layers).map_err(layout::Error::from)?;
         Ok(layout.with_whole_experts(self.split.whole_experts))
     }
 }
@@ -85,26 +76,23 @@ impl<B: Backend> Rank<B> {
     ///
     /// # Errors
     /// The model or the split cannot be used, or memory is short.
-    pub(crate) fn load(
+    pub fn load(
         mut backend: B,
         source: Arc<dyn Source>,
         options: &RankOptions,
         progress: Progress<'_>,
     ) -> Result<Self, EngineError> {
-        let Config { layers, vocab, .. } = Config::read(source.directory())?;
-        let layout = options.layout(layers)?;
-        let route = Route::new(&layout, options.rank, vocab);
-        let pages_per_slot = options.split.context_tokens.div_ceil(PAGE_POSITIONS);
-        let rows_max = if route.stages > 1 { STAGED_ROWS_MAX } else { ROWS_MAX };
-        let rows_max = rows_max.min(options.split.context_tokens).max(options.split.sequences_max);
+        let outline = Outline::read(source.directory())?;
+        let layout = options.layout(outline.config.layers)?;
+        let route = Route::new(&layout, options.rank, outline.config.vocab);
         let capacity = Capacity {
-            rows_max,
-            outputs_max: options.split.sequences_max,
-            kv_pages: pages_per_slot * options.split.sequences_max,
             context_tokens: options.split.context_tokens,
-            cache_kind: cache_kind(options.options.cache_type),
+            sequences_max: options.split.sequences_max,
+            cache_type: options.options.cache_type,
         };
-        let model = Model::load(&mut backend, &source, &layout, options.rank, capacity, progress)?;
+        let (pages_per_slot, rank) = (capacity.pages_per_sequence(), options.rank);
+        let model =
+            Model::load(&mut backend, &source, &outline, &layout, rank, capacity, progress)?;
         let config = model.config();
         let embedding = match options.rank {
             0 => Some(Embedding::open(source.clone(), config)?),
@@ -117,7 +105,7 @@ impl<B: Backend> Rank<B> {
         let limits = Limits {
             slots: options.split.sequences_max,
             context_tokens: options.split.context_tokens,
-            rows_max,
+            rows_max: capacity.rows_max(route.stages),
             width: config.width,
         };
         let buffers = Buffers::default();
@@ -134,6 +122,10 @@ impl<B: Backend> Rank<B> {
 
     pub fn kv_bytes(&self) -> u64 {
         self.model.kv_bytes()
+    }
+
+    pub fn buffer_bytes(&self) -> u64 {
+        self.model.buffer_bytes()
     }
 
     /// How all ranks cache keys and values.
@@ -321,15 +313,4 @@ fn encode(numbers: &[f32], message: &mut Vec<u8>) {
 
 pub(crate) fn decode(message: &[u8]) -> impl Iterator<Item = f32> {
     message.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes))
-}
-
-/// `None` leaves it to the model's file, in which all ranks find the same.
-fn cache_kind(cache_type: CacheType) -> Option<CacheKind> {
-    match cache_type {
-        CacheType::Auto => None,
-        CacheType::I16 => Some(CacheKind::I16),
-        CacheType::F16 => Some(CacheKind::F16),
-        CacheType::Q8_0 => Some(CacheKind::Q8_0),
-        CacheType::F32 => Some(CacheKind::F32),
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use model::Layout;
+use layout::Layout;
 
 use crate::results::OutputPart;
 
@@ -29,7 +29,7 @@ impl Route {
         let before = own.checked_sub(1).map(|before| stages[before].ranks.clone());
         let after = stages.get(own + 1).map_or(0..0, |after| after.ranks.clone());
         let senders = stages[own].ranks.len();
-        let parts = layout.heads().iter().zip(layout.cut_vocab(vocab));
+        let parts = layout.output_ranks().iter().zip(layout.cut_vocab(vocab));
         Self {
             rank,
             stage: stages[own].ranks.clone(),

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use backend::{Backend, BackendError, Cpu};
 use gguf::{File, Source};
+use layout::{Holding, Outline};
 use link::Listener;
-use model::Config;
 use protocol::frame::{self, FrameError};
 use protocol::{ModelSource, WorkerCommand, WorkerEvent, WorkerSpec, ring_peers};
 use store::PeerFile;
@@ -103,6 +103,7 @@ impl<'a, B: Backend> Worker<'a, B> {
             WorkerEvent::Loaded {
                 weight_bytes: rank.weight_bytes(),
                 kv_bytes: rank.kv_bytes(),
+                buffer_bytes: rank.buffer_bytes(),
                 load_us: started.elapsed().as_micros() as u64,
             },
         );
@@ -272,11 +273,11 @@ fn load<B: Backend>(
     })
 }
 
-/// About how many bytes this rank will load.
+/// How many bytes this rank will load.
 fn share_of_file(options: &RankOptions, source: &dyn Source) -> Result<u64, EngineError> {
-    let directory = source.directory();
-    let layers = Config::read(directory)?.layers;
-    Ok(options.layout(layers)?.file_bytes(directory, options.rank))
+    let outline = Outline::read(source.directory())?;
+    let layout = options.layout(outline.config.layers)?;
+    Ok(Holding::new(&outline, &layout, options.rank).file_bytes())
 }
 
 /// The reader thread. When standard input ends, so does this process, whatever it is doing.

@@ -14,7 +14,7 @@ use backend::{Backend, Cpu};
 use device::Recording;
 use engine::{Local, LocalOptions};
 use gguf::{File, Source};
-use model::Config;
+use layout::Config;
 use protocol::{
     CacheType, Generate, Sampling, Split, SplitOptions, StageSize, Transport, WireType,
 };

@@ -1,6 +1,6 @@
 use std::io::{self, Write};
 
-use crate::{Array, TensorType, Value, ValueType};
+use crate::{Array, Directory, Error, TensorType, Value, ValueType};
 
 const ALIGNMENT: u64 = 32;
 
@@ -60,6 +60,17 @@ impl Writer {
             pad(out, bytes)?;
         }
         Ok(())
+    }
+
+    /// What a reader of the file would find in front of the tensors' bytes.
+    ///
+    /// # Errors
+    /// What was declared is no possible file.
+    pub fn directory(&self) -> Result<Directory, Error> {
+        let bytes = |(_, dims, ty): &(String, Vec<u64>, TensorType)| tensor_bytes(dims, *ty);
+        let tensors: u64 = self.tensors.iter().map(|tensor| Self::padded(bytes(tensor))).sum();
+        let header = self.padded_header();
+        Directory::parse(&header, header.len() as u64 + tensors)
     }
 
     /// What stands in front of the first tensor.

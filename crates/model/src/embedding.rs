@@ -2,8 +2,9 @@ use std::sync::Arc;
 
 use backend::Backend;
 use gguf::{Source, Strided, TensorInfo};
+use layout::{Config, names};
 
-use crate::{Config, ModelError, names};
+use crate::ModelError;
 
 /// The token embedding, read row by row where the file lies.
 ///
@@ -21,17 +22,8 @@ impl Embedding {
     /// # Errors
     /// The tensor is missing or has another shape than the model's sizes ask for.
     pub fn open(source: Arc<dyn Source>, config: &Config) -> Result<Self, ModelError> {
-        let tensor = source.directory().tensor(names::EMBEDDING)?.clone();
-        let (cols, rows) = (config.width, config.vocab);
-        if tensor.columns() != cols || tensor.rows() != rows {
-            return Err(ModelError::Shape {
-                name: names::EMBEDDING.to_owned(),
-                found_cols: tensor.columns(),
-                found_rows: tensor.rows(),
-                cols,
-                rows,
-            });
-        }
+        let shape = [config.width, config.vocab];
+        let tensor = layout::checked(source.directory(), names::EMBEDDING, shape)?.clone();
         Ok(Self { source, tensor, scale: config.embedding_scale, bytes: Vec::new() })
     }
 

@@ -3,13 +3,13 @@
 
 mod chunks;
 
-use std::collections::HashSet;
 use std::ops::Range;
 
 use backend::Backend;
-use gguf::{Source, Strided, TensorInfo, TensorType};
+use gguf::{Source, Strided, TensorInfo};
+use layout::Slice;
 
-use crate::{ModelError, names};
+use crate::ModelError;
 use chunks::Buffer;
 
 /// Called with the bytes that were just loaded.
@@ -20,136 +20,31 @@ pub(crate) struct Loader<'a, B: Backend> {
     pub backend: &'a mut B,
     pub source: &'a dyn Source,
     pub progress: Progress<'a>,
-    /// Bytes of all matrices so far, as the device holds them.
+    /// Bytes of all weights so far, as the device holds them.
     pub device_bytes: u64,
-    /// The names of all tensors so far.
-    read: HashSet<String>,
     /// Kept from tensor to tensor.
     buffers: Vec<Buffer>,
 }
 
 impl<'a, B: Backend> Loader<'a, B> {
     pub fn new(backend: &'a mut B, source: &'a dyn Source, progress: Progress<'a>) -> Self {
-        let (read, buffers) = (HashSet::new(), Vec::new());
-        Self { backend, source, progress, device_bytes: 0, read, buffers }
+        Self { backend, source, progress, device_bytes: 0, buffers: Vec::new() }
     }
 
-    /// Rows `rows` of a `[rows_all, cols]` matrix: a column-parallel weight.
-    pub fn rows(
-        &mut self,
-        name: &str,
-        cols: usize,
-        rows_all: usize,
-        rows: Range<usize>,
-    ) -> Result<B::Matrix, ModelError> {
-        self.matrix(name, [cols, rows_all], 0..cols, std::slice::from_ref(&rows))
-    }
-
-    /// The rows of several runs, one after the other.
-    pub fn runs_of_rows(
-        &mut self,
-        name: &str,
-        cols: usize,
-        rows_all: usize,
-        runs: &[Range<usize>],
-    ) -> Result<B::Matrix, ModelError> {
-        self.matrix(name, [cols, rows_all], 0..cols, runs)
-    }
-
-    /// Columns `cols` of a `[rows, cols_all]` matrix: a row-parallel weight.
-    pub fn columns(
-        &mut self,
-        name: &str,
-        cols_all: usize,
-        rows: usize,
-        cols: Range<usize>,
-    ) -> Result<B::Matrix, ModelError> {
-        self.matrix(name, [cols_all, rows], cols, std::slice::from_ref(&(0..rows)))
-    }
-
-    /// Rows and columns of some of the `count` equal matrices `[cols_all, rows_all]` of a tensor:
-    /// experts, or heads.
-    pub fn several(
-        &mut self,
-        name: &str,
-        count: usize,
-        wanted: Range<usize>,
-        [cols_all, rows_all]: [usize; 2],
-        cols: Range<usize>,
-        rows: Range<usize>,
-    ) -> Result<Vec<B::Matrix>, ModelError> {
-        let (shape, matrices) = ([cols_all, rows_all * count], wanted.len());
-        if rows == (0..rows_all) {
-            let all = wanted.start * rows_all..wanted.end * rows_all;
-            return self.matrices(name, shape, matrices, cols, std::slice::from_ref(&all));
-        }
-        let of_one = |at: usize| at * rows_all + rows.start..at * rows_all + rows.end;
-        let runs: Vec<_> = wanted.map(of_one).collect();
-        self.matrices(name, shape, matrices, cols, &runs)
-    }
-
-    /// A vector of exactly `len` numbers, such as a norm's gain.
-    pub fn vector(&mut self, name: &str, len: usize) -> Result<B::Vector, ModelError> {
-        let values = self.floats(name, [len, 1])?;
-        Ok(self.backend.vector(&values))
-    }
-
-    /// Numbers `part` of a vector of `len` numbers, if the file has it: a column-parallel bias.
-    pub fn find_part(
-        &mut self,
-        name: &str,
-        len: usize,
-        part: Range<usize>,
-    ) -> Result<Option<B::Vector>, ModelError> {
-        if self.source.directory().find_tensor(name).is_none() {
-            return Ok(None);
-        }
-        let values = self.floats(name, [len, 1])?;
-        Ok(Some(self.backend.vector(&values[part])))
-    }
-
-    /// All numbers of an F32 tensor of `[cols, rows]`.
-    pub fn floats(&mut self, name: &str, shape: [usize; 2]) -> Result<Vec<f32>, ModelError> {
-        let tensor = self.find(name, shape)?;
-        if tensor.ty != TensorType::F32 {
-            let what = format!("tensor \"{name}\" of type {}", tensor.ty);
-            return Err(ModelError::Unsupported { what });
-        }
-        let mut bytes = vec![0; shape[0] * shape[1] * size_of::<f32>()];
-        let whole = bytes.len() as u64;
-        let pieces = Strided { start: tensor.range.start, piece: whole, stride: whole, count: 1 };
-        self.read(name, pieces, &mut bytes)?;
-        let float = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().expect("four bytes"));
-        Ok(bytes.chunks_exact(4).map(float).collect())
-    }
-
-    fn matrix(
-        &mut self,
-        name: &str,
-        shape: [usize; 2],
-        cols: Range<usize>,
-        runs: &[Range<usize>],
-    ) -> Result<B::Matrix, ModelError> {
-        let mut matrices = self.matrices(name, shape, 1, cols, runs)?;
+    /// A slice that is one matrix.
+    pub fn matrix(&mut self, slice: &Slice<'_>) -> Result<B::Matrix, ModelError> {
+        let mut matrices = self.matrices(slice)?;
         Ok(matrices.pop().expect("the backend ends as many as were begun"))
     }
 
-    /// `count` equal matrices out of some runs of rows. `shape` is the whole tensor's
-    /// `[cols, rows]`.
-    fn matrices(
-        &mut self,
-        name: &str,
-        shape: [usize; 2],
-        count: usize,
-        cols: Range<usize>,
-        runs: &[Range<usize>],
-    ) -> Result<Vec<B::Matrix>, ModelError> {
-        let tensor = self.find(name, shape)?;
-        let failed = |source| ModelError::Backend { name: name.to_owned(), source };
-        let rows = runs.iter().map(Range::len).sum::<usize>() / count.max(1);
-        let start = self.backend.start_matrices(tensor.ty, count, rows, cols.len());
+    /// A slice that is some equal matrices: experts, or heads.
+    pub fn matrices(&mut self, slice: &Slice<'_>) -> Result<Vec<B::Matrix>, ModelError> {
+        let (name, [count, rows, cols]) = (&slice.tensor.name, slice.shape());
+        let failed = |source| ModelError::Backend { name: name.clone(), source };
+        let tensor = self.source.directory().tensor(name)?;
+        let start = self.backend.start_matrices(tensor.ty, count, rows, cols);
         let mut loading = start.map_err(failed)?;
-        let pieces = chunks::of_runs(&tensor, &cols, runs);
+        let pieces = chunks::of_runs(tensor, &slice.cols, &slice.runs());
         let read = chunks::read(self.source, &pieces, &mut self.buffers, |bytes| {
             self.backend.push_rows(&mut loading, bytes).map_err(failed)?;
             (self.progress)(bytes.len() as u64);
@@ -162,44 +57,52 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(matrices)
     }
 
-    fn find(&mut self, name: &str, [cols, rows]: [usize; 2]) -> Result<TensorInfo, ModelError> {
-        let tensor = self.source.directory().tensor(name)?;
-        if (tensor.columns(), tensor.rows()) != (cols, rows) {
-            return Err(ModelError::Shape {
-                name: name.to_owned(),
-                found_cols: tensor.columns(),
-                found_rows: tensor.rows(),
-                cols,
-                rows,
-            });
-        }
-        self.read.insert(name.to_owned());
-        Ok(tensor.clone())
+    /// A slice that is one vector, such as a norm's gain.
+    pub fn vector(&mut self, slice: &Slice<'_>) -> Result<B::Vector, ModelError> {
+        let values = self.numbers(slice)?;
+        Ok(self.backend.vector(&values))
     }
 
-    /// A layer's tensor that nothing reads would have changed the results: the file is of a kind
-    /// that this version does not know.
-    ///
-    /// # Errors
-    /// There is one in `layers`, all of whose known tensors have been loaded.
-    pub fn check_all_read(&self, arch: &str, layers: &Range<usize>) -> Result<(), ModelError> {
-        let of_layers = |name: &str| {
-            let redundant = names::REDUNDANT.iter().any(|redundant| name.ends_with(redundant));
-            !redundant && names::layer_of(name).is_some_and(|at| layers.contains(&at))
-        };
-        let mut names = self.source.directory().tensors().iter().map(|tensor| &tensor.name);
-        match names.find(|name| of_layers(name) && !self.read.contains(*name)) {
-            None => Ok(()),
-            Some(name) => {
-                Err(ModelError::UnknownTensor { name: name.clone(), arch: arch.to_owned() })
-            }
-        }
+    /// The same of one that the model may not have.
+    pub fn find_vector(
+        &mut self,
+        slice: Option<Slice<'_>>,
+    ) -> Result<Option<B::Vector>, ModelError> {
+        slice.map(|slice| self.vector(&slice)).transpose()
     }
 
-    fn read(&mut self, name: &str, pieces: Strided, out: &mut [u8]) -> Result<(), ModelError> {
-        let read = self.source.read(pieces, out);
-        read.map_err(|source| ModelError::Read { name: name.to_owned(), source })?;
-        (self.progress)(out.len() as u64);
-        Ok(())
+    /// A slice that is some equal vectors: one for each of this rank's experts.
+    pub fn vectors(&mut self, slice: &Slice<'_>) -> Result<Vec<B::Vector>, ModelError> {
+        let [count, len, _] = slice.shape();
+        let values = self.numbers(slice)?;
+        let vector = |at: usize| self.backend.vector(&values[at * len..][..len]);
+        Ok((0..count).map(vector).collect())
+    }
+
+    /// The numbers of a slice that is vectors.
+    pub fn numbers(&mut self, slice: &Slice<'_>) -> Result<Vec<f32>, ModelError> {
+        let tensor = self.source.directory().tensor(&slice.tensor.name)?.clone();
+        let mut numbers = Vec::new();
+        for run in slice.runs() {
+            numbers.extend(self.floats(&tensor, run.start..run.end)?);
+        }
+        self.device_bytes += (numbers.len() * size_of::<f32>()) as u64;
+        (self.progress)(slice.file_bytes());
+        Ok(numbers)
+    }
+
+    /// Numbers `part` of an F32 tensor.
+    pub fn floats(
+        &mut self,
+        tensor: &TensorInfo,
+        part: Range<usize>,
+    ) -> Result<Vec<f32>, ModelError> {
+        let mut bytes = vec![0; part.len() * size_of::<f32>()];
+        let (start, piece) = ((part.start * size_of::<f32>()) as u64, bytes.len() as u64);
+        let pieces = Strided { start: tensor.range.start + start, piece, stride: piece, count: 1 };
+        let read = self.source.read(pieces, &mut bytes);
+        read.map_err(|source| ModelError::Read { name: tensor.name.clone(), source })?;
+        let float = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+        Ok(bytes.chunks_exact(size_of::<f32>()).map(float).collect())
     }
 }

@@ -1,193 +1,37 @@
-//! Rotary position embedding as the files describe it, and the tables it becomes.
+//! The tables that a model's rotations are computed from.
 
-use std::f64::consts::TAU;
+use backend::RopeTable;
+use layout::Rope;
 
-use backend::{RopeStyle, RopeTable};
-
-use crate::ModelError;
-use crate::arch::LocalRope;
-use crate::config::WIDTH_MAX;
-use crate::metadata::Metadata;
-
-const CONTEXT_MAX: u64 = 1 << 30;
-
-/// Rotary position embedding.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Rope {
-    pub style: RopeStyle,
-    /// How many numbers of each head are rotated.
-    pub dims: usize,
-    pub base: f32,
-    pub scaling: Scaling,
-    /// Sine and cosine are multiplied by this.
-    pub magnitude: f32,
-    /// Attention scores are multiplied by this.
-    pub score_scale: f32,
-    /// The base of layers with a window, if they have their own; it is not scaled.
-    pub local_base: Option<f32>,
-    /// Positions that the model was trained for before its context was stretched.
-    pub original_context: usize,
-}
-
-/// How frequencies are stretched for longer contexts.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Scaling {
-    None,
-    /// All by the same factor.
-    Linear {
-        factor: f32,
-    },
-    /// Slow pairs by the factor, fast pairs not at all, a ramp between them (Peng et al., "YaRN",
-    /// arXiv 2309.00071).
-    Yarn {
-        factor: f32,
-        beta_fast: f32,
-        beta_slow: f32,
-    },
-}
-
-impl Rope {
-    pub(crate) fn read(metadata: &Metadata<'_>, head_dims: usize) -> Result<Self, ModelError> {
-        let base = metadata.positive_or("rope.freq_base", 10_000.0)?;
-        // Older files have the factor alone, under either name: positions are then divided by it.
-        let factor = metadata.positive_or("rope.scale_linear", 1.0)?;
-        let factor = metadata.positive_or("rope.scaling.factor", factor)?;
-        let scaling = match metadata.find_str("rope.scaling.type")?.unwrap_or("linear") {
-            // "longrope" brings its factors as tensors.
-            "none" | "longrope" => Scaling::None,
-            "linear" => Scaling::Linear { factor },
-            "yarn" => Scaling::Yarn {
-                factor,
-                beta_fast: metadata.positive_or("rope.scaling.yarn_beta_fast", 32.0)?,
-                beta_slow: metadata.positive_or("rope.scaling.yarn_beta_slow", 1.0)?,
-            },
-            other => {
-                let what = format!("rope scaling \"{other}\"");
-                return Err(ModelError::Unsupported { what });
-            }
-        };
-        let (magnitude, score_scale) = magnitudes(metadata, scaling)?;
-        let context = metadata.size("context_length", CONTEXT_MAX)?;
-        let original = "rope.scaling.original_context_length";
-        let local_base = match metadata.arch.local_rope {
-            LocalRope::Same => None,
-            LocalRope::Unscaled => Some(base),
-            LocalRope::Base(base) => Some(base),
-        };
-        let local_base =
-            local_base.map(|base| metadata.positive_or("rope.freq_base_swa", base)).transpose()?;
-        Ok(Self {
-            style: metadata.arch.rope_style,
-            dims: metadata.size_or("rope.dimension_count", WIDTH_MAX, head_dims)?,
-            base,
-            scaling,
-            magnitude,
-            score_scale,
-            local_base,
-            original_context: metadata.size_or(original, CONTEXT_MAX, context)?,
-        })
+/// The first for layers that see everything, the second, if there is one, for those with a window.
+/// `factors`: as [`Rope::frequencies`] takes them.
+pub(crate) fn tables(rope: &Rope, factors: Option<&[f32]>) -> Vec<RopeTable> {
+    let frequencies = rope.frequencies(factors);
+    let mut tables = vec![RopeTable::from_frequencies(frequencies, rope.magnitude)];
+    if let Some(base) = rope.local_base {
+        tables.push(RopeTable::new(rope.dims, base, None, 1.0));
     }
-
-    /// The model's tables: the first for layers that see everything, the second, if there is one,
-    /// for those with a window. `factors`, one a pair, further divide the first one's frequencies
-    /// (Llama 3's `rope_freqs`, longrope).
-    pub(crate) fn tables(&self, factors: Option<&[f32]>) -> Vec<RopeTable> {
-        let frequencies = (0..self.dims / 2).map(|pair| {
-            let factor = factors.map_or(1.0, |factors| f64::from(factors[pair]));
-            (self.frequency(pair) * self.stretch(pair) / factor) as f32
-        });
-        let mut tables = vec![RopeTable::from_frequencies(frequencies.collect(), self.magnitude)];
-        if let Some(base) = self.local_base {
-            tables.push(RopeTable::new(self.dims, base, None, 1.0));
-        }
-        tables
-    }
-
-    fn frequency(&self, pair: usize) -> f64 {
-        f64::from(self.base).powf(-2.0 * pair as f64 / self.dims as f64)
-    }
-
-    /// What a pair's frequency is multiplied by.
-    fn stretch(&self, pair: usize) -> f64 {
-        match self.scaling {
-            Scaling::None => 1.0,
-            Scaling::Linear { factor } => 1.0 / f64::from(factor),
-            Scaling::Yarn { factor, beta_fast, beta_slow } => {
-                let last = self.dims as f64 - 1.0;
-                let low = self.pair_of_turns(beta_fast).floor().max(0.0);
-                let high = self.pair_of_turns(beta_slow).ceil().min(last);
-                // The least width keeps the ramp from dividing by zero where both ends meet.
-                let ramp = (pair as f64 - low) / (high - low).max(0.001);
-                let ramp = ramp.clamp(0.0, 1.0);
-                ramp / f64::from(factor) + (1.0 - ramp)
-            }
-        }
-    }
-
-    /// The pair that turns so many times over the original context, as a fraction.
-    fn pair_of_turns(&self, turns: f32) -> f64 {
-        let positions = self.original_context as f64;
-        let dims = self.dims as f64;
-        dims * (positions / (f64::from(turns) * TAU)).ln() / (2.0 * f64::from(self.base).ln())
-    }
-}
-
-/// What sine and cosine, and attention's scores, are multiplied by. YaRN makes attention sharper
-/// by `0.1 ln(factor) + 1`, or by what the file says instead: most models at the rotation,
-/// DeepSeek's that have a multiplier of their own at the scores, so for the parts that are not
-/// rotated as well.
-fn magnitudes(metadata: &Metadata<'_>, scaling: Scaling) -> Result<(f32, f32), ModelError> {
-    const YARN_MULTIPLIER: f32 = 0.1;
-    let attention_factor = metadata.positive_or("rope.scaling.attn_factor", 1.0)?;
-    let Scaling::Yarn { factor, .. } = scaling else {
-        return Ok((attention_factor, 1.0));
-    };
-    let multiplier = metadata.find_f32("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0);
-    let (at_rotation, at_scores) = match metadata.arch.latent && multiplier != 0.0 {
-        true => (1.0, 1.0 + multiplier * factor.ln()),
-        false => (1.0 + YARN_MULTIPLIER * factor.ln(), 1.0),
-    };
-    let at_rotation = metadata.positive_or("rope.scaling.yarn_attn_factor", at_rotation)?;
-    Ok((attention_factor * at_rotation, at_scores * at_scores))
+    tables
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const PLAIN: Rope = Rope {
-        style: RopeStyle::Neox,
-        dims: 8,
-        base: 10_000.0,
-        scaling: Scaling::None,
-        magnitude: 1.0,
-        score_scale: 1.0,
-        local_base: None,
-        original_context: 4096,
-    };
-
-    #[test]
-    fn yarn_stretches_slow_pairs_and_keeps_fast_ones() {
-        // 4096 positions are 652, 65, 6.5 and 0.65 turns of the four pairs.
-        let scaling = Scaling::Yarn { factor: 4.0, beta_fast: 32.0, beta_slow: 1.0 };
-        let rope = Rope { scaling, ..PLAIN };
-        let stretch: Vec<f64> = (0..4).map(|pair| rope.stretch(pair)).collect();
-        assert_eq!(stretch, [1.0, 1.0, 1.0 - 0.75 / 2.0, 0.25]);
-    }
-
-    #[test]
-    fn a_ramp_without_width_is_a_step() {
-        let scaling = Scaling::Yarn { factor: 2.0, beta_fast: 652.0, beta_slow: 652.0 };
-        let rope = Rope { scaling, ..PLAIN };
-        assert!((0..4).all(|pair| rope.stretch(pair).is_finite()));
-        assert_eq!((rope.stretch(0), rope.stretch(3)), (1.0, 0.5));
-    }
+    use layout::{RopeStyle, Scaling};
 
     #[test]
     fn layers_with_a_window_may_have_a_base_of_their_own() {
-        let scaling = Scaling::Linear { factor: 8.0 };
-        let rope = Rope { scaling, local_base: Some(100.0), ..PLAIN };
-        let tables = rope.tables(None);
+        let rope = Rope {
+            style: RopeStyle::Neox,
+            dims: 8,
+            base: 10_000.0,
+            scaling: Scaling::Linear { factor: 8.0 },
+            magnitude: 1.0,
+            score_scale: 1.0,
+            local_base: Some(100.0),
+            original_context: 4096,
+        };
+        let tables = tables(&rope, None);
         assert_eq!(tables.len(), 2);
         assert_eq!(tables[1], RopeTable::new(8, 100.0, None, 1.0));
         assert_eq!(tables[0], RopeTable::new(8, 10_000.0, Some(&[8.0; 4]), 1.0));

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use backend::Gating;
 use gguf::{Directory, File, ReadError, Source, Strided, Value, Writer};
-use model::{Capacity, Config, Layout, Model, ModelError, Scaling};
+use layout::{Capacity, Config, Gating, Layout, Outline, Scaling};
+use model::{Model, ModelError};
+use protocol::CacheType;
 
 /// A file in memory.
 struct Memory {
@@ -81,13 +82,12 @@ fn copy(name: &str, lie: Option<&Lie>) -> Memory {
 
 fn load(memory: Memory, ranks: usize) -> Result<(), ModelError> {
     let source: Arc<dyn Source> = Arc::new(memory);
-    let config = Config::read(source.directory())?;
-    let layout = Layout::new(&vec![1; ranks], &[], config.layers).unwrap();
-    let capacity =
-        Capacity { rows_max: 2, outputs_max: 1, kv_pages: 1, context_tokens: 64, cache_kind: None };
+    let outline = Outline::read(source.directory())?;
+    let layout = Layout::new(&vec![1; ranks], &[], outline.config.layers).unwrap();
+    let capacity = Capacity { context_tokens: 64, sequences_max: 1, cache_type: CacheType::Auto };
     for rank in 0..ranks {
         let mut backend = backend::Cpu::new(1, &[]).unwrap();
-        Model::load(&mut backend, &source, &layout, rank, capacity, &mut |_| {})?;
+        Model::load(&mut backend, &source, &outline, &layout, rank, capacity, &mut |_| {})?;
     }
     Ok(())
 }
@@ -195,7 +195,7 @@ fn what_the_metadata_says_is_what_runs() {
     assert_eq!(config("phi3").windows, [None; 2]);
     let kimi = config("kimi-k2");
     let experts = kimi.experts.unwrap();
-    assert_eq!((experts.rule.experts, experts.rule.used, experts.dense_layers), (24, 4, 1));
+    assert_eq!((experts.count, experts.used, experts.dense_layers), (24, 4, 1));
     assert!(kimi.experts_of(0).is_none() && kimi.experts_of(1).is_some());
     assert_eq!(kimi.latent.unwrap().kv_rank, 64);
 }
@@ -206,9 +206,9 @@ fn what_older_files_leave_unsaid_is_understood() {
     let factor = config("llama3-tied", Lie::Set("llama.rope.scale_linear", Value::F32(4.0)));
     assert_eq!(factor.rope.scaling, Scaling::Linear { factor: 4.0 });
     let gating = config("deepseek-v3", Lie::Drop("deepseek2.expert_gating_func"));
-    assert_eq!(gating.experts.unwrap().rule.gating, Gating::Sigmoid);
+    assert_eq!(gating.experts.unwrap().gating, Gating::Sigmoid);
     let gating = config("deepseek-v2", Lie::Drop("deepseek2.expert_gating_func"));
-    assert_eq!(gating.experts.unwrap().rule.gating, Gating::Softmax);
+    assert_eq!(gating.experts.unwrap().gating, Gating::Softmax);
     let windows = config("gemma3", Lie::Drop("gemma3.attention.sliding_window")).windows;
     assert_eq!(windows, [None; 7]);
 }
@@ -222,7 +222,10 @@ fn a_tensor_that_nothing_reads_is_refused_by_name() {
     ] {
         let error = load(copy(model, Some(&Lie::Add(name))), 2).err();
         let error = error.unwrap_or_else(|| panic!("{model} with {name} was loaded"));
-        assert!(matches!(&error, ModelError::UnknownTensor { .. }), "{model}: {error}");
+        assert!(
+            matches!(&error, ModelError::Layout(layout::Error::UnknownTensor { .. })),
+            "{model}: {error}"
+        );
         assert!(error.to_string().contains(name), "{model}: {error}");
     }
     // Vision's, and those for the prediction of further tokens, are of no layer that is run.

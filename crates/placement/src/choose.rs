@@ -1,10 +1,11 @@
 //! Which split gives one request's tokens fastest, from what was measured of nodes and links.
 
+use layout::Outline;
 use protocol::{SplitOptions, StageSize, Strategy};
 
 use crate::cost::{Costs, Shape};
 use crate::plan::stages;
-use crate::{Error, Model, Node, Options};
+use crate::{Error, Node, Options};
 
 /// What was measured of the way between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,7 +40,7 @@ pub(crate) fn is_free(options: &Options<'_>) -> bool {
 
 /// The ways to split the model that come into question, the fastest first.
 pub(crate) fn ways(
-    model: &Model,
+    model: &Outline,
     nodes: &[Node],
     shares: &[u32],
     options: &Options<'_>,
@@ -77,14 +78,14 @@ pub(crate) fn slowest_link(nodes: &[Node]) -> Option<Link> {
 
 /// Tokens per second of one request over `stages`, none meaning one of all.
 pub(crate) fn tokens_per_sec(
-    model: &Model,
+    model: &Outline,
     nodes: &[Node],
     shares: &[u32],
     stages: &[StageSize],
     ring: bool,
 ) -> Option<f64> {
     let link = slowest_link(nodes)?;
-    let layers = model.weights.layers.len();
+    let layers = model.config.layers;
     let one = [StageSize { ranks: nodes.len(), layers }];
     let stages = if stages.is_empty() { &one } else { stages };
     let costs = Costs {
@@ -96,16 +97,15 @@ pub(crate) fn tokens_per_sec(
         bytes_per_sec: link.bytes_per_sec,
         ring,
     };
-    let all: u64 = model.weights.layers.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes));
-    let head = model.weights.head as f64 / all.saturating_add(model.weights.head).max(1) as f64;
-    let rate = 1.0 / costs.decode(&Shape { layers, width: model.width, head }, stages);
+    let head = model.head_part();
+    let rate = 1.0 / costs.decode(&Shape { layers, width: model.config.width, head }, stages);
     (rate.is_finite() && rate > 0.0).then_some(rate)
 }
 
 /// The seconds that a token would take on one node, if equal ones in the place of these took as
 /// long as these do: a stage waits for the node that is slowest with its share.
 fn equal_node_secs(
-    model: &Model,
+    model: &Outline,
     nodes: &[Node],
     shares: &[u32],
     stages: &[StageSize],
@@ -162,22 +162,17 @@ fn name(way: &Way) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cache, Plan, Weights};
+    use crate::Plan;
+    use crate::shapes::{Dense, LLAMA};
+    use gguf::TensorType;
     use protocol::InstanceSpec;
 
     /// Llama-3.2-1B in Q4_0: 16 layers, and a head in Q6_K.
-    fn model() -> Model {
-        let weights = Weights { layers: vec![34_200_000; 16], head: 215_000_000 };
-        Model {
-            weight_bytes: 762_000_000,
-            read_bytes: 762_000_000,
-            weights,
-            cache: Cache { layers: 16, heads: 8, k_dim: 64, v_dim: 64, floats: false },
-            width: 2048,
-            experts: None,
-            context_tokens_max: 131_072,
-            ranks_max: 16,
-        }
+    fn model() -> Outline {
+        // 34.2 MB a layer, and 215 MB of head.
+        let head = TensorType::Q6_K;
+        let dense = Dense { layers: 16, width: 2048, heads: 32, kv_heads: 8, ..LLAMA };
+        dense.outline(TensorType::Q4_0, head)
     }
 
     /// Nodes that read 27 GB/s, as the cores of docs/performance.md.
@@ -193,7 +188,12 @@ mod tests {
         (0..count).map(node).collect()
     }
 
-    fn plan(model: &Model, nodes: &[Node], strategy: Strategy, ring: bool) -> Result<Plan, Error> {
+    fn plan(
+        model: &Outline,
+        nodes: &[Node],
+        strategy: Strategy,
+        ring: bool,
+    ) -> Result<Plan, Error> {
         let options = SplitOptions { strategy, ..SplitOptions::default() };
         let spec = InstanceSpec { options, ..InstanceSpec::default() };
         crate::plan(model, nodes, &Options { spec: &spec, ring })
@@ -287,9 +287,8 @@ mod tests {
     #[test]
     fn the_fastest_that_fits_is_chosen() {
         // Three layers cannot be halved, tensors can.
-        let weights = Weights { layers: vec![4 << 30; 3], head: 0 };
-        let bytes = 12 << 30;
-        let model = Model { weight_bytes: bytes, read_bytes: bytes, weights, ..model() };
+        let dense = Dense { layers: 3, width: 4096, hidden: 327_680, vocab: 1024, ..LLAMA };
+        let model = dense.outline(TensorType::Q8_0, TensorType::Q8_0);
         let mut nodes = nodes(2, 1e6);
         let chosen = |nodes: &[Node]| plan(&model, nodes, Strategy::Auto, false).unwrap();
         assert_eq!(stages_of(&chosen(&nodes)), [1, 1]);
@@ -302,7 +301,8 @@ mod tests {
 
     #[test]
     fn experts_that_rest_are_not_read() {
-        let sparse = Model { read_bytes: model().read_bytes / 10, ..model() };
+        let mut sparse = model();
+        sparse.read_bytes /= 10;
         let plan = plan(&sparse, &nodes(2, 100.0), Strategy::Auto, false).unwrap();
         assert_eq!(stages_of(&plan), [1, 1], "{:?}", plan.why);
     }

@@ -7,17 +7,14 @@
 //! Where the caller has measured nodes and links, the number of stages is what the cost model
 //! predicts to be fastest for one request. Shares follow the threads that a node offers.
 
-mod cache;
 mod choose;
 mod cost;
-mod model;
 mod plan;
+#[cfg(test)]
+mod shapes;
 mod weights;
 mod wire;
 
-pub use cache::Cache;
 pub use choose::Link;
 pub use cost::{Costs, Shape};
-pub use model::Model;
 pub use plan::{Error, Node, Options, Plan, PlannedRank, plan};
-pub use weights::Weights;

@@ -1,9 +1,11 @@
-use protocol::{ExpertSplit, InstanceSpec, Split, StageSize, Strategy};
+use layout::{Capacity, Device, Footprint, Holding, Layout, Outline, RANKS_MAX};
+use protocol::{InstanceSpec, Split, StageSize, Strategy};
 
-use crate::Model;
 use crate::choose::{Link, Way, is_free, reason, ways};
+use crate::weights::cut;
 
-/// Memory of a worker beside weights and cache: code, buffers, stacks.
+/// Memory of a worker beside what it holds of the model: code, stacks, links, and what the device
+/// works with between two operations.
 const WORKER_BYTES: u64 = 64 << 20;
 /// The context that is given when nobody asks for one: enough for a long chat.
 const CONTEXT_TOKENS_DEFAULT: usize = 8192;
@@ -46,7 +48,9 @@ pub struct PlannedRank {
     /// [`Node::id`] of the node.
     pub node: usize,
     pub share: u32,
-    /// What this rank will take: weights, cache and the worker itself.
+    /// What this rank holds of the model.
+    pub footprint: Footprint,
+    /// What it will take: that and the worker itself.
     pub memory_bytes: u64,
 }
 
@@ -98,20 +102,18 @@ pub enum Error {
 ///
 /// # Errors
 /// What was asked for cannot be had; the error says what is missing, in numbers.
-pub fn plan(model: &Model, nodes: &[Node], options: &Options<'_>) -> Result<Plan, Error> {
-    let count = node_count(model, nodes, options)?;
+pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Plan, Error> {
+    let count = node_count(nodes, options)?;
     let chosen = &nodes[..count];
     let shares = shares(chosen, options)?;
     let context_tokens = context(model, options)?;
     let sequences_max = options.spec.sequences_max.unwrap_or(SEQUENCES_DEFAULT).max(1);
 
-    let kv_bytes = model
-        .cache
-        .bytes_per_token(options.spec.options.cache_type)
-        .saturating_mul(context_tokens as u64)
-        .saturating_mul(sequences_max as u64);
+    let cache_type = options.spec.options.cache_type;
+    let capacity = Capacity { context_tokens, sequences_max, cache_type };
+    let whole_experts = model.whole_experts(options.spec.options.experts);
     let mut ways = ways(model, chosen, &shares, options)?;
-    let fits = |way: &Way| place(model, chosen, &shares, kv_bytes, &way.stages);
+    let fits = |way: &Way| place(model, chosen, &shares, &way.stages, whole_experts, &capacity);
     let ranks = match ways.iter().map(fits).position(|placed| placed.is_ok()) {
         // What is predicted to be faster, but does not fit, stays behind it for the reason.
         Some(at) => {
@@ -121,12 +123,12 @@ pub fn plan(model: &Model, nodes: &[Node], options: &Options<'_>) -> Result<Plan
         None => fits(&ways[0])?,
     };
     let stages = ways[0].stages.clone();
-    let whole_experts = whole_experts(model, options);
-    let mut why = explain(model, kv_bytes, &ranks, &stages, options);
+    let mut why = explain(&ranks, &stages, options);
     if count > 1 {
         why.extend(reason(&ways, chosen, !is_free(options)));
     }
-    why.extend(model.experts.map(|(experts, parts)| match whole_experts {
+    let experts = model.config.experts.map(|experts| experts.count);
+    why.extend(experts.zip(model.expert_parts()).map(|(experts, parts)| match whole_experts {
         true => format!("whole experts to each node: {experts} of them, of {parts} parts each"),
         false => format!("columns of every expert to each node, which can be cut in {parts}"),
     }));
@@ -134,12 +136,12 @@ pub fn plan(model: &Model, nodes: &[Node], options: &Options<'_>) -> Result<Plan
     Ok(Plan { ranks, split, why })
 }
 
-fn node_count(model: &Model, nodes: &[Node], options: &Options<'_>) -> Result<usize, Error> {
+fn node_count(nodes: &[Node], options: &Options<'_>) -> Result<usize, Error> {
     let live = nodes.len();
     let by_shares = options.spec.options.shares.as_ref().map(Vec::len);
-    let asked = options.spec.nodes.or(by_shares).unwrap_or(live.min(model.ranks_max));
-    if asked == 0 || asked > model.ranks_max {
-        return Err(Error::TooManyRanks { asked, max: model.ranks_max });
+    let asked = options.spec.nodes.or(by_shares).unwrap_or(live.min(RANKS_MAX));
+    if asked == 0 || asked > RANKS_MAX {
+        return Err(Error::TooManyRanks { asked, max: RANKS_MAX });
     }
     if asked > live {
         return Err(Error::TooFewNodes { asked, live });
@@ -164,16 +166,21 @@ fn shares(nodes: &[Node], options: &Options<'_>) -> Result<Vec<u32>, Error> {
 
 /// What every rank takes.
 fn place(
-    model: &Model,
+    model: &Outline,
     nodes: &[Node],
     shares: &[u32],
-    kv_bytes: u64,
     stages: &[StageSize],
+    whole_experts: bool,
+    capacity: &Capacity,
 ) -> Result<Vec<PlannedRank>, Error> {
     let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
-    let parts = memory_parts(model, kv_bytes, shares, stages);
-    let rank = |((node, share), part): ((&Node, &u32), u64)| {
-        let memory_bytes = part.saturating_add(WORKER_BYTES);
+    let sizes: Vec<_> = stages.iter().map(|stage| (stage.ranks, stage.layers)).collect();
+    let layout = Layout::new(shares, &sizes, model.config.layers);
+    let layout = layout.map_err(|_| Error::NoShares { shares: shares.to_vec() })?;
+    let layout = layout.with_whole_experts(whole_experts);
+    let rank = |(rank, (node, share)): (usize, (&Node, &u32))| {
+        let footprint = Holding::new(model, &layout, rank).footprint(capacity, Device::Cpu);
+        let memory_bytes = footprint.bytes().saturating_add(WORKER_BYTES);
         if memory_bytes > node.memory_free_bytes {
             return Err(Error::Memory {
                 node: node.id,
@@ -183,14 +190,14 @@ fn place(
                 free_bytes: node.memory_free_bytes,
             });
         }
-        Ok(PlannedRank { node: node.id, share: *share, memory_bytes })
+        Ok(PlannedRank { node: node.id, share: *share, footprint, memory_bytes })
     };
-    nodes.iter().zip(shares).zip(parts).map(rank).collect()
+    nodes.iter().zip(shares).enumerate().map(rank).collect()
 }
 
 /// The stages of a strategy, or those that were asked for; none for one of all.
 pub(crate) fn stages(
-    model: &Model,
+    model: &Outline,
     shares: &[u32],
     strategy: Strategy,
     options: &Options<'_>,
@@ -205,7 +212,7 @@ pub(crate) fn stages(
     if by_ranks.contains(&0) || by_ranks.iter().sum::<usize>() != ranks {
         return Err(Error::Stages { by_ranks, ranks });
     }
-    let (stages, layers) = (by_ranks.len(), model.weights.layers.len());
+    let (stages, layers) = (by_ranks.len(), model.config.layers);
     if stages == 1 && options.spec.options.stage_layers.is_none() {
         return Ok(Vec::new());
     }
@@ -226,7 +233,7 @@ pub(crate) fn stages(
     }
     let counts = match &options.spec.options.stage_layers {
         Some(counts) => counts.clone(),
-        None => model.weights.cut(&by_share, shares[0]),
+        None => cut(&model.layer_bytes, model.head_bytes, &by_share, shares[0]),
     };
     let sum = counts.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
     if counts.len() != stages || counts.contains(&0) || sum != layers {
@@ -235,60 +242,8 @@ pub(crate) fn stages(
     Ok(by_ranks.iter().zip(counts).map(|(&ranks, layers)| StageSize { ranks, layers }).collect())
 }
 
-/// By the model alone, unless it was asked for: the choice decides the order of sums, and results
-/// must not depend on the number of nodes. Columns give all nodes the same work, so whole experts
-/// are for those that cannot be cut for more than a few nodes.
-fn whole_experts(model: &Model, options: &Options<'_>) -> bool {
-    const PARTS_FEW: usize = 3;
-    match (options.spec.options.experts, model.experts) {
-        (_, None) | (ExpertSplit::Columns, _) => false,
-        (ExpertSplit::Whole, Some(_)) => true,
-        (ExpertSplit::Auto, Some((experts, parts))) => parts <= PARTS_FEW && experts > parts,
-    }
-}
-
-/// Bytes of weights and cache of every rank.
-fn memory_parts(model: &Model, kv_bytes: u64, shares: &[u32], stages: &[StageSize]) -> Vec<u64> {
-    let part = |whole: u64, share: u64, all: u64| {
-        (u128::from(whole) * u128::from(share) / u128::from(all.max(1))) as u64
-    };
-    let (layers, rank_0) = (model.weights.layers.len() as u64, shares[0]);
-    let one = [StageSize { ranks: shares.len(), layers: layers as usize }];
-    let stages = if stages.is_empty() { &one } else { stages };
-    let sum = |values: &[u64]| values.iter().fold(0u64, |sum, value| sum.saturating_add(*value));
-    let all = sum(&model.weights.layers).saturating_add(model.weights.head);
-    let first_head = match stages {
-        [_, .., last] => {
-            let shares = &shares[shares.len() - last.ranks..];
-            let last_share = shares.iter().fold(0u32, |sum, share| sum.saturating_add(*share));
-            model.weights.first_head(rank_0, last_share)
-        }
-        _ => 0,
-    };
-    let (mut first_rank, mut first_layer) = (0, 0);
-    let mut parts = Vec::with_capacity(shares.len());
-    for stage in stages {
-        let own = &model.weights.layers[first_layer..first_layer + stage.layers];
-        let ranks = &shares[first_rank..first_rank + stage.ranks];
-        (first_rank, first_layer) = (first_rank + stage.ranks, first_layer + stage.layers);
-        let is_last = first_rank == shares.len();
-        let head = if is_last { model.weights.head - first_head } else { 0 };
-        // What no layer accounts for, such as the embedding, is spread over all.
-        let weights = match all {
-            0 => part(model.weight_bytes, stage.layers as u64, layers),
-            _ => part(model.weight_bytes, sum(own).saturating_add(head), all),
-        };
-        let cache = part(kv_bytes, stage.layers as u64, layers);
-        let bytes = weights.saturating_add(cache);
-        let total = ranks.iter().map(|share| u64::from(*share)).sum();
-        parts.extend(ranks.iter().map(|share| part(bytes, u64::from(*share), total)));
-    }
-    parts[0] = parts[0].saturating_add(part(model.weight_bytes, first_head, all));
-    parts
-}
-
-fn context(model: &Model, options: &Options<'_>) -> Result<usize, Error> {
-    let max = model.context_tokens_max;
+fn context(model: &Outline, options: &Options<'_>) -> Result<usize, Error> {
+    let max = model.config.context_max;
     match options.spec.context_tokens {
         Some(asked) if asked == 0 || asked > max => Err(Error::Context { asked, max }),
         Some(asked) => Ok(asked),
@@ -296,20 +251,18 @@ fn context(model: &Model, options: &Options<'_>) -> Result<usize, Error> {
     }
 }
 
-fn explain(
-    model: &Model,
-    kv_bytes: u64,
-    ranks: &[PlannedRank],
-    stages: &[StageSize],
-    options: &Options<'_>,
-) -> Vec<String> {
+fn explain(ranks: &[PlannedRank], stages: &[StageSize], options: &Options<'_>) -> Vec<String> {
+    let sum = |bytes: fn(&Footprint) -> u64| {
+        gib(ranks.iter().map(|rank| bytes(&rank.footprint)).fold(0, u64::saturating_add))
+    };
+    let (weights, cache) = (sum(|held| held.weight_bytes), sum(|held| held.cache_bytes));
     let by = match (&options.spec.options.shares, ranks.len()) {
         (Some(_), _) => "the shares that were asked for",
         (None, 1) => "one node, so no split",
         (None, _) => "shares in proportion to the threads that each node offers",
     };
     vec![
-        format!("{} of weights and {} of cache", gib(model.weight_bytes), gib(kv_bytes)),
+        format!("{weights} of weights and {cache} of cache"),
         match stages {
             [] => format!("tensor parallel over {} nodes: {by}", ranks.len()),
             stages => {
@@ -329,22 +282,45 @@ fn gib(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cache, Weights};
-    use protocol::SplitOptions;
+    use crate::shapes::{Dense, LLAMA};
+    use gguf::TensorType;
+    use protocol::{ExpertSplit, SplitOptions};
 
     const GIB: u64 = 1 << 30;
 
-    fn model() -> Model {
-        Model {
-            weight_bytes: 40 * GIB,
-            read_bytes: 40 * GIB,
-            weights: Weights { layers: vec![GIB; 36], head: 4 * GIB },
-            cache: Cache { layers: 32, heads: 8, k_dim: 128, v_dim: 128, floats: false },
-            width: 4096,
-            experts: None,
-            context_tokens_max: 131_072,
-            ranks_max: 16,
-        }
+    /// A layer of about 1 GiB, a head of four.
+    const LARGE: Dense = Dense {
+        layers: 36,
+        width: 4096,
+        heads: 32,
+        kv_heads: 8,
+        hidden: 81_920,
+        vocab: 1_024_000,
+        experts: None,
+    };
+
+    fn model() -> Outline {
+        LARGE.outline(TensorType::Q8_0, TensorType::Q8_0)
+    }
+
+    /// The weights of that model but for its norms, and its cache of 4 contexts of 8192 tokens:
+    /// heads of 128 numbers and a scale, for keys and for values, in each layer.
+    fn weights_and_cache(kv_heads: u64) -> u64 {
+        let (attention, hidden) = (4096 * (4096 + 2 * 128 * kv_heads + 4096), 3 * 4096 * 81_920);
+        let numbers: u64 = 36 * (attention + hidden) + 4096 * 1_024_000;
+        numbers / 32 * 34 + 36 * 4 * 8192 * kv_heads * 2 * (2 * 128 + 4)
+    }
+
+    /// Norms, buffers and workers are what the plan adds to that. `kv_heads`: of all ranks that
+    /// share a layer.
+    fn assert_adds_up(plan: &Plan, kv_heads: u64) {
+        let bytes: u64 = plan.ranks.iter().map(|rank| rank.memory_bytes).sum();
+        let rest = bytes - weights_and_cache(kv_heads) - plan.ranks.len() as u64 * WORKER_BYTES;
+        let buffers: u64 = plan.ranks.iter().map(|rank| rank.footprint.buffer_bytes).sum();
+        let norms = rest - buffers;
+        // Beside the norms there may be rows that fill the last panel of a part of the head.
+        let padding = 15 * (4096 / 32 * 34);
+        assert!(norms <= plan.ranks.len() as u64 * (73 * 4096 * 4 + padding), "{norms}");
     }
 
     fn spec() -> InstanceSpec {
@@ -363,7 +339,7 @@ mod tests {
         SplitOptions { shares: Some(shares.to_vec()), ..options() }
     }
 
-    fn plan(model: &Model, nodes: &[Node], spec: &InstanceSpec) -> Result<Plan, Error> {
+    fn plan(model: &Outline, nodes: &[Node], spec: &InstanceSpec) -> Result<Plan, Error> {
         super::plan(model, nodes, &Options { spec, ring: false })
     }
 
@@ -383,10 +359,8 @@ mod tests {
         let plan = plan(&model(), &nodes(&[64, 64]), &spec()).unwrap();
         let shares: Vec<u32> = plan.ranks.iter().map(|rank| rank.share).collect();
         assert_eq!(shares, [4, 8]);
-        let bytes: u64 = plan.ranks.iter().map(|rank| rank.memory_bytes).sum();
-        let cache = 8192 * 4 * ((1 << 17) + (1 << 11));
-        let rounding = 1;
-        assert!(bytes.abs_diff(40 * GIB + cache + 2 * WORKER_BYTES) <= rounding);
+        // 10 query heads and 22: the third of the 8 key/value heads is on both.
+        assert_adds_up(&plan, 9);
     }
 
     #[test]
@@ -396,7 +370,7 @@ mod tests {
             (
                 vec![8],
                 spec(),
-                "node 0 would need 44.12 GiB for its share of 4 in 4 and has 8.00 GiB free",
+                "node 0 would need 46.51 GiB for its share of 4 in 4 and has 8.00 GiB free",
             ),
             (vec![64], InstanceSpec { nodes: Some(2), ..spec() }, "2 nodes were asked for, but 1"),
             (vec![64], InstanceSpec { nodes: Some(0), ..spec() }, "1 to 16 nodes, not 0"),
@@ -462,25 +436,23 @@ mod tests {
             let plan = plan(&model(), &nodes(&vec![64; count]), &spec).unwrap();
             let found: Vec<_> = plan.split.stages.iter().map(|s| (s.ranks, s.layers)).collect();
             assert_eq!(found, expected, "{strategy:?} over {count}");
-            let bytes: u64 = plan.ranks.iter().map(|rank| rank.memory_bytes).sum();
-            let cache = 8192 * 4 * ((1 << 17) + (1 << 11));
-            let expected = 40 * GIB + cache + count as u64 * WORKER_BYTES;
-            assert!(bytes.abs_diff(expected) <= 2 * count as u64, "{bytes} {expected}");
+            assert_adds_up(&plan, 8);
         }
     }
 
     #[test]
     fn experts_are_cut_unless_they_are_too_narrow() {
         use ExpertSplit::{Auto, Columns, Whole};
-        for (experts, asked, expected) in [
-            (None, Whole, false),
-            (Some((128, 3)), Auto, true),
-            (Some((128, 6)), Auto, false),
-            (Some((128, 3)), Columns, false),
-            (Some((8, 16)), Whole, true),
-            (Some((2, 2)), Auto, false),
+        for (experts, hidden, asked, expected) in [
+            (None, 96, Whole, false),
+            (Some(128), 96, Auto, true),
+            (Some(128), 192, Auto, false),
+            (Some(128), 96, Columns, false),
+            (Some(8), 512, Whole, true),
+            (Some(2), 64, Auto, false),
         ] {
-            let model = Model { experts, ..model() };
+            let dense = Dense { layers: 1, hidden, experts, ..LLAMA };
+            let model = dense.outline(TensorType::Q8_0, TensorType::Q8_0);
             let spec = split(SplitOptions { experts: asked, ..options() });
             let plan = plan(&model, &nodes(&[64]), &spec).unwrap();
             assert_eq!(plan.split.whole_experts, expected, "{experts:?} {asked:?}");
@@ -489,17 +461,8 @@ mod tests {
 
     #[test]
     fn absurd_sizes_do_not_overflow() {
-        let model = Model {
-            weight_bytes: u64::MAX,
-            read_bytes: u64::MAX,
-            weights: Weights { layers: vec![u64::MAX; 2], head: u64::MAX },
-            cache: Cache { layers: u64::MAX, ..model().cache },
-            width: usize::MAX,
-            experts: Some((usize::MAX, 1)),
-            context_tokens_max: usize::MAX,
-            ranks_max: 16,
-        };
-        let spec = InstanceSpec { context_tokens: Some(usize::MAX), ..spec() };
-        assert!(plan(&model, &nodes(&[64]), &spec).is_err());
+        let (context_tokens, sequences_max) = (Some(131_072), Some(usize::MAX));
+        let spec = InstanceSpec { context_tokens, sequences_max, ..spec() };
+        assert!(plan(&model(), &nodes(&[64]), &spec).is_err());
     }
 }

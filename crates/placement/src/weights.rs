@@ -1,81 +1,43 @@
-//! What a model's layers weigh, and cutting them into stages by it.
+//! Cutting a model's layers into stages by what they weigh.
 
-use gguf::Directory;
-
-/// What the parts of a model weigh, in bytes of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Weights {
-    pub layers: Vec<u64>,
-    /// The output head, of which rank 0 has a part and the last stage the rest.
-    pub head: u64,
+/// Rank 0's part of the output head of a model in stages: its share and the last stage's divide it.
+fn first_head(head: u64, rank_0: u32, last_stage: u32) -> u64 {
+    let all = (u128::from(rank_0) + u128::from(last_stage)).max(1);
+    (u128::from(head) * u128::from(rank_0) / all) as u64
 }
 
-impl Weights {
-    /// `layers`: how many the model has.
-    pub fn of(directory: &Directory, layers: usize) -> Self {
-        let mut weights = Self { layers: vec![0; layers], head: 0 };
-        let mut embedding = 0;
-        for tensor in directory.tensors() {
-            let bytes = tensor.range.end - tensor.range.start;
-            match tensor.name.as_str() {
-                "output.weight" => weights.head = bytes,
-                "token_embd.weight" => embedding = bytes,
-                name => {
-                    let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next());
-                    let layer = layer.and_then(|number| number.parse::<usize>().ok());
-                    let layer = layer.and_then(|at| weights.layers.get_mut(at));
-                    layer.into_iter().for_each(|sum| *sum = sum.saturating_add(bytes));
-                }
+/// Cuts layers of so many bytes into one run for each stage, so that the weights of the stages, the head
+/// with the first and the last one, come as near to `shares` as whole layers allow. Every stage
+/// gets a layer as long as there are enough. `rank_0`: the part of the first stage's share that
+/// is rank 0's.
+pub(crate) fn cut(layers: &[u64], head: u64, shares: &[u32], rank_0: u32) -> Vec<usize> {
+    let all: u128 = layers.iter().map(|bytes| u128::from(*bytes)).sum();
+    let all = all + u128::from(head);
+    let total: u128 = shares.iter().map(|share| u128::from(*share)).sum::<u128>().max(1);
+    let first_head = match shares {
+        [_, .., last] => first_head(head, rank_0, *last),
+        _ => 0,
+    };
+    let (mut counts, mut done, mut layer) = (Vec::new(), u128::from(first_head), 0);
+    let mut share_before = 0u128;
+    for (stage, share) in shares.iter().enumerate() {
+        share_before += u128::from(*share);
+        let left = shares.len() - stage - 1;
+        let first = layer;
+        while layer + left < layers.len() {
+            let bytes = u128::from(layers[layer]);
+            // The layer's middle decides on which side of the border it is.
+            let inside = (2 * done + bytes) * total <= 2 * all * share_before;
+            if layer > first && left > 0 && !inside {
+                break;
             }
+            done += bytes;
+            layer += 1;
         }
-        // A model without an output matrix uses its embedding as one.
-        if weights.head == 0 {
-            weights.head = embedding;
-        }
-        weights
+        counts.push(layer - first);
     }
-
-    /// Rank 0's part of the output head, where the model runs in stages: its share and the last
-    /// stage's divide it.
-    pub fn first_head(&self, rank_0: u32, last_stage: u32) -> u64 {
-        let all = (u128::from(rank_0) + u128::from(last_stage)).max(1);
-        (u128::from(self.head) * u128::from(rank_0) / all) as u64
-    }
-
-    /// Cuts the layers into one run for each stage, so that the weights of the stages, the head
-    /// with the first and the last one, come as near to `shares` as whole layers allow. Every stage
-    /// gets a layer as long as there are enough. `rank_0`: the part of the first stage's share that
-    /// is rank 0's.
-    pub fn cut(&self, shares: &[u32], rank_0: u32) -> Vec<usize> {
-        let all: u128 = self.layers.iter().map(|bytes| u128::from(*bytes)).sum();
-        let all = all + u128::from(self.head);
-        let total: u128 = shares.iter().map(|share| u128::from(*share)).sum::<u128>().max(1);
-        let first_head = match shares {
-            [_, .., last] => self.first_head(rank_0, *last),
-            _ => 0,
-        };
-        let (mut counts, mut done, mut layer) = (Vec::new(), u128::from(first_head), 0);
-        let mut share_before = 0u128;
-        for (stage, share) in shares.iter().enumerate() {
-            share_before += u128::from(*share);
-            let left = shares.len() - stage - 1;
-            let first = layer;
-            while layer + left < self.layers.len() {
-                let bytes = u128::from(self.layers[layer]);
-                // The layer's middle decides on which side of the border it is.
-                let inside = (2 * done + bytes) * total <= 2 * all * share_before;
-                if layer > first && left > 0 && !inside {
-                    break;
-                }
-                done += bytes;
-                layer += 1;
-            }
-            counts.push(layer - first);
-        }
-        counts
-    }
+    counts
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,10 +55,9 @@ mod tests {
             (vec![10; 3], 0, vec![100, 1, 1], 100, vec![1, 1, 1]),
             (vec![1, 1, 1, 30], 0, vec![1, 1], 1, vec![3, 1]),
         ] {
-            let weights = Weights { layers, head };
-            let found = weights.cut(&shares, rank_0);
-            assert_eq!(found.iter().sum::<usize>(), weights.layers.len());
-            assert_eq!(found, expected, "{weights:?} {shares:?}");
+            let found = cut(&layers, head, &shares, rank_0);
+            assert_eq!(found.iter().sum::<usize>(), layers.len());
+            assert_eq!(found, expected, "{layers:?} {head} {shares:?}");
         }
     }
 }

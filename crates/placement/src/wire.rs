@@ -26,6 +26,7 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::PlannedRank;
+    use layout::Footprint;
     use protocol::{Split, StageSize};
 
     #[test]
@@ -34,7 +35,15 @@ mod tests {
             [(1, &[][..], false), (2, &[], true), (2, &[1, 1], false), (3, &[2, 1], true)]
         {
             let plan = Plan {
-                ranks: vec![PlannedRank { node: 0, share: 1, memory_bytes: 0 }; ranks],
+                ranks: vec![
+                    PlannedRank {
+                        node: 0,
+                        share: 1,
+                        footprint: Footprint::default(),
+                        memory_bytes: 0
+                    };
+                    ranks
+                ],
                 split: Split {
                     stages: stages.iter().map(|&ranks| StageSize { ranks, layers: 1 }).collect(),
                     ..Split::default()

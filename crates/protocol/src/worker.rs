@@ -49,6 +49,9 @@ pub enum WorkerEvent {
     Loaded {
         weight_bytes: u64,
         kv_bytes: u64,
+        /// Of the activations of a step.
+        #[serde(default)]
+        buffer_bytes: u64,
         load_us: u64,
     },
     /// All links of this epoch are up; rank 0 now takes requests.

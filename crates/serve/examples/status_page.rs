@@ -92,6 +92,7 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             loaded_bytes: loaded_gib * GIB,
             total_bytes: total_gib * GIB,
             kv_bytes: GIB,
+            buffer_bytes: GIB / 16,
         });
         InstanceStatus {
             id: id.to_owned(),

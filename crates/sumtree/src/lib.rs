@@ -20,10 +20,10 @@ use std::ops::Range;
 /// Leaves a dimension is cut into at most: the most ranks that can share one product.
 pub const LEAVES_MAX: usize = 16;
 
-/// Cuts `units` indivisible units into the leaves of the tree: at most [`LEAVES_MAX`], as even as
+/// Cuts `units` indivisible units into the leaves of the tree: at most `count_max`, as even as
 /// possible, none empty. Returns each leaf's run of units.
-pub fn leaves(units: usize) -> Vec<Range<usize>> {
-    let count = units.min(LEAVES_MAX);
+pub fn leaves(units: usize, count_max: usize) -> Vec<Range<usize>> {
+    let count = units.min(count_max);
     (0..count).map(|leaf| leaf * units / count..(leaf + 1) * units / count).collect()
 }
 
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn leaves_are_even_and_cover_every_unit() {
         for units in 1..200 {
-            let leaves = leaves(units);
+            let leaves = leaves(units, LEAVES_MAX);
             assert_eq!(leaves.len(), units.min(LEAVES_MAX));
             assert_eq!(leaves[0].start, 0);
             assert_eq!(leaves.last().map(|leaf| leaf.end), Some(units));

@@ -110,6 +110,10 @@ impl Backend for Cpu {
         Rows::new(rows_max, width)
     }
 
+    fn rows_bytes(&self, x: &Rows) -> usize {
+        x.bytes()
+    }
+
     fn kv(&mut self, shape: KvShape) -> Result<Option<KvCache>, BackendError> {
         let KvShape { heads, k_dim, v_dim, pages, kind } = shape;
         let empty = heads == 0;

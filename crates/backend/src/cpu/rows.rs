@@ -20,6 +20,10 @@ impl Rows {
         Self { buffer, first, width, rows_max, rows: 0 }
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.buffer.capacity() * size_of::<f32>()
+    }
+
     pub(super) fn values(&self) -> &[f32] {
         &self.buffer[self.first..][..self.rows * self.width]
     }

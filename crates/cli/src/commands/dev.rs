@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use engine::{Local, LocalOptions};
 use gguf::{Directory, File, Source};
+use layout::Outline;
 use placement::{Link, Node, Options, Plan};
 use protocol::{InstanceSpec, Split, Strategy, Transport};
 
@@ -88,11 +89,8 @@ pub fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, CliError> {
         link: Some(link),
     };
     let nodes: Vec<Node> = (0..nodes).map(node).collect();
-    let plan = placement::plan(
-        &placement::Model::of(directory)?,
-        &nodes,
-        &Options { spec: &spec, ring: false },
-    );
+    let outline = Outline::read(directory)?;
+    let plan = placement::plan(&outline, &nodes, &Options { spec: &spec, ring: false });
     plan.map_err(|error| CliError::Usage(error.to_string()))
 }
 

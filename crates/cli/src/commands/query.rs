@@ -67,6 +67,11 @@ pub fn ps(args: &QueryArgs) -> Result<(), CliError> {
     }
     let rows: Vec<_> = status.instances.iter().map(instance_row).collect();
     table::print(["NAME", "ID", "STATE", "SIZE", "NODES", "CONTEXT", "RUNNING", "TOKENS/S"], &rows);
+    let ranks: Vec<_> = status.instances.iter().flat_map(rank_rows).collect();
+    if !ranks.is_empty() {
+        say!("");
+        table::print(["NAME", "RANK", "NODE", "WEIGHTS", "CACHE", "BUFFERS"], &ranks);
+    }
     for instance in &status.instances {
         if let InstanceState::Recovering { reason } | InstanceState::Failed { reason } =
             &instance.state
@@ -108,6 +113,21 @@ fn instance_row(instance: &InstanceStatus) -> [String; 8] {
         instance.requests_running.to_string(),
         rate.map_or("-".to_owned(), |rate| format!("{rate:.1}")),
     ]
+}
+
+/// What each of its ranks that has loaded holds in memory.
+fn rank_rows(instance: &InstanceStatus) -> impl Iterator<Item = [String; 6]> {
+    let loaded = instance.ranks.iter().filter(|rank| rank.buffer_bytes > 0);
+    loaded.map(|rank| {
+        [
+            instance.model.clone(),
+            rank.rank.to_string(),
+            rank.node_name.clone(),
+            table::bytes(rank.total_bytes),
+            table::bytes(rank.kv_bytes),
+            table::bytes(rank.buffer_bytes),
+        ]
+    })
 }
 
 pub fn stop(args: &StopArgs) -> Result<(), CliError> {

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use engine::Local;
 use gguf::{File, Source};
+use layout::Outline;
 use placement::{Costs, Plan, Shape};
 use protocol::{Generate, Sampling, SplitOptions, StageSize, Strategy, WireType};
 use serde::Serialize;
@@ -13,10 +14,6 @@ use crate::args::{BenchOutput, BenchSplitsArgs, LocalArgs};
 use crate::commands::bench::statistics;
 use crate::commands::{dev, query};
 use crate::error::CliError;
-
-/// Rows of a step of a prompt, as the engine cuts it.
-const ROWS: usize = 512;
-const STAGED_ROWS: usize = 64;
 
 /// Tokens per second; the predictions are missing where one node is measured.
 #[derive(Debug, Serialize)]
@@ -138,7 +135,7 @@ fn predict(
     one: &Measured,
     all: &Measured,
 ) -> (f64, f64) {
-    let Ok(model) = placement::Model::of(file.directory()) else { return (0.0, 0.0) };
+    let Ok(model) = Outline::read(file.directory()) else { return (0.0, 0.0) };
     let link = dev::local_link(args.transport, link_latency_us);
     let further = (args.local_nodes.max(2) - 1) as f64;
     let costs = |added: f64| Costs {
@@ -149,17 +146,12 @@ fn predict(
         bytes_per_sec: link.bytes_per_sec,
         ring: false,
     };
-    let layers: u64 = model.weights.layers.iter().sum();
-    let shape = Shape {
-        layers: model.weights.layers.len(),
-        width: model.width,
-        head: model.weights.head as f64 / (model.weights.head + layers).max(1) as f64,
-    };
-    let single = [StageSize { ranks: plan.ranks.len(), layers: shape.layers }];
-    let (stages, rows) = match plan.split.stages.as_slice() {
-        [] => (&single[..], ROWS),
-        stages => (stages, STAGED_ROWS),
-    };
+    let layers = model.config.layers;
+    let shape = Shape { layers, width: model.config.width, head: model.head_part() };
+    let single = [StageSize { ranks: plan.ranks.len(), layers }];
+    let stages = &plan.split.stages[..];
+    let stages = if stages.is_empty() { &single } else { stages };
+    let rows = layout::rows_max(stages.len());
     let prefill = costs(all.prefill / one.prefill).prefill(&shape, stages, args.n_prompt, rows);
     let decode = costs(all.decode / one.decode).decode(&shape, stages);
     (args.n_prompt as f64 / prefill, 1.0 / decode)

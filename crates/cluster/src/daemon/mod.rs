@@ -68,7 +68,7 @@ pub(crate) struct Prepared {
     pub spec: InstanceSpec,
     pub found: ModelFile,
     pub file: Arc<ServedFile>,
-    pub model: placement::Model,
+    pub model: layout::Outline,
 }
 
 /// Whatever happens to a node besides calls.

@@ -153,7 +153,7 @@ fn of_size(wanted: &InstanceSpec, split: &Split) -> InstanceSpec {
 }
 
 pub(super) fn plan(
-    model: &placement::Model,
+    model: &layout::Outline,
     candidates: &[Candidate],
     spec: &InstanceSpec,
     ring: bool,

@@ -81,8 +81,8 @@ impl Instance {
             WorkerEvent::Loading { done_bytes, total_bytes } => {
                 (found.loaded_bytes, found.total_bytes) = (done_bytes, total_bytes);
             }
-            WorkerEvent::Loaded { weight_bytes, kv_bytes, .. } => {
-                found.loaded(weight_bytes, kv_bytes)
+            WorkerEvent::Loaded { weight_bytes, kv_bytes, buffer_bytes, .. } => {
+                found.loaded(weight_bytes, kv_bytes, buffer_bytes);
             }
             WorkerEvent::Linked { epoch: linked, notes } => {
                 found.linked = linking && linked == epoch;

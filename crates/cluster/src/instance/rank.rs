@@ -50,6 +50,7 @@ pub(super) struct Worker {
     pub loaded_bytes: u64,
     pub total_bytes: u64,
     pub kv_bytes: u64,
+    pub buffer_bytes: u64,
     pub linked: bool,
     /// Addresses of other ranks that do not answer it, and of its own that it cannot have.
     pub notes: Vec<String>,
@@ -165,6 +166,7 @@ impl Rank {
             loaded_bytes: of(|worker| worker.loaded_bytes),
             total_bytes: of(|worker| worker.total_bytes),
             kv_bytes: of(|worker| worker.kv_bytes),
+            buffer_bytes: of(|worker| worker.buffer_bytes),
         }
     }
 }
@@ -181,6 +183,7 @@ impl Worker {
             loaded_bytes: 0,
             total_bytes: 0,
             kv_bytes: 0,
+            buffer_bytes: 0,
             linked: false,
             notes: Vec::new(),
             ending: false,
@@ -191,9 +194,9 @@ impl Worker {
         }
     }
 
-    pub(super) fn loaded(&mut self, weight_bytes: u64, kv_bytes: u64) {
+    pub(super) fn loaded(&mut self, weight_bytes: u64, kv_bytes: u64, buffer_bytes: u64) {
         self.loaded = true;
-        self.kv_bytes = kv_bytes;
+        (self.kv_bytes, self.buffer_bytes) = (kv_bytes, buffer_bytes);
         (self.loaded_bytes, self.total_bytes) = (weight_bytes, weight_bytes);
     }
 }

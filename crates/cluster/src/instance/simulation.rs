@@ -190,7 +190,8 @@ impl World {
 
     fn tell_loaded(&mut self, node: usize, worker: WorkerId, after_ms: u64) {
         let listening = WorkerEvent::Listening { port: 1, more: Vec::new() };
-        let loaded = WorkerEvent::Loaded { weight_bytes: 1, kv_bytes: 1, load_us: 1 };
+        let loaded =
+            WorkerEvent::Loaded { weight_bytes: 1, kv_bytes: 1, buffer_bytes: 1, load_us: 1 };
         self.tell(node, after_ms, Input::FromWorker { worker, event: listening });
         self.tell(node, after_ms, Input::FromWorker { worker, event: loaded });
     }

@@ -77,7 +77,8 @@ pub(super) fn load(instance: &mut Instance, worker: WorkerId, at: u64) -> Vec<Ef
     let port = 9000 + worker as u16;
     let more = vec![(THEIRS, 9100 + worker as u16).into()];
     says(instance, worker, WorkerEvent::Listening { port, more }, at);
-    says(instance, worker, WorkerEvent::Loaded { weight_bytes: 5, kv_bytes: 5, load_us: 1 }, at)
+    let loaded = WorkerEvent::Loaded { weight_bytes: 5, kv_bytes: 5, buffer_bytes: 5, load_us: 1 };
+    says(instance, worker, loaded, at)
 }
 
 /// The same, loaded and linked.

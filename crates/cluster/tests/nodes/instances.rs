@@ -143,7 +143,7 @@ pub async fn a_new_node_revives_what_the_old_ones_cannot_hold() {
     let (a, b) = (Home::with("a", small).await, Home::with("b", small).await);
     b.join(&a.node).await;
     let mut request = serve(&model(a.dir.path(), "counter"));
-    (request.context_tokens, request.sequences_max) = (Some(4096), Some(60));
+    (request.context_tokens, request.sequences_max) = (Some(4096), Some(21));
     let id = a.node.serve(request).await.unwrap();
     tokio::time::timeout(TIMEOUT, a.node.wait_ready(&id)).await.unwrap().unwrap();
 

@@ -9,7 +9,7 @@ use cluster::{
     ClusterStatus, GenerateEvent, GenerateRequest, GenerateStream, InstanceSpec, InstanceStatus,
     Node, NodeConfig, NodeState,
 };
-use gguf::{TensorType, Value, Writer};
+use gguf::{Source, Value, Writer};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
@@ -123,21 +123,20 @@ pub async fn node_main(data_dir: &str, listen: &str, code: &str) {
     node.shutdown().await;
 }
 
-/// A model file with nothing in it but what placement reads.
+/// A model file without weights: they are zeros.
 pub fn model(dir: &Path, name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
+    let like = gguf::File::open(root.join("llama3-tied.gguf")).expect("a fixture");
     let mut writer = Writer::new();
-    writer.set("general.architecture", Value::String("llama".to_owned()));
     writer.set("general.name", Value::String(name.to_owned()));
-    for (key, value) in [
-        ("block_count", 2),
-        ("attention.head_count", 4),
-        ("attention.head_count_kv", 2),
-        ("embedding_length", 64),
-        ("context_length", 4096),
-    ] {
-        writer.set(&format!("llama.{key}"), Value::U32(value));
+    writer.set("llama.context_length", Value::U32(4096));
+    let ours = ["general.name", "llama.context_length"];
+    for (key, value) in like.directory().metadata().filter(|(key, _)| !ours.contains(key)) {
+        writer.set(key, value.clone());
     }
-    writer.declare("t", &[64, 1024], TensorType::F32);
+    for tensor in like.directory().tensors() {
+        writer.declare(&tensor.name, &tensor.dims, tensor.ty);
+    }
     let mut bytes = Vec::new();
     let fill = |_: &str, _, bytes: u64, out: &mut Vec<u8>| {
         out.resize(out.len() + bytes as usize, 0);

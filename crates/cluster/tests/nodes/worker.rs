@@ -103,7 +103,8 @@ fn load(spec: &WorkerSpec) {
     let shares: u32 = spec.split.shares.iter().sum();
     let mine = total * u64::from(spec.split.shares[spec.rank]) / u64::from(shares);
     say(&WorkerEvent::Loading { done_bytes: mine / 2, total_bytes: mine });
-    say(&WorkerEvent::Loaded { weight_bytes: mine, kv_bytes: 1 << 20, load_us: 1000 });
+    let (kv_bytes, buffer_bytes) = (1 << 20, 1 << 10);
+    say(&WorkerEvent::Loaded { weight_bytes: mine, kv_bytes, buffer_bytes, load_us: 1000 });
 }
 
 fn say(event: &WorkerEvent) {

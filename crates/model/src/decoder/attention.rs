@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use backend::{AttentionShape, Backend, Parts};
+use layout::{Config, QkNorm, Shard, Slices};
 
 use super::context::Context;
-use super::projection::{Projection, Rows};
-use crate::arch::QkNorm;
+use super::projection::Projection;
+use crate::ModelError;
 use crate::loader::Loader;
-use crate::{Config, ModelError, Shard, names};
+use crate::operations::{parts, rope_style};
 
 pub(super) struct HeadAttention<B: Backend> {
     q: Heads<B>,
@@ -35,32 +36,29 @@ impl<B: Backend> HeadAttention<B> {
         loader: &mut Loader<'_, B>,
         config: &Config,
         shard: &Shard,
+        slices: &Slices<'_>,
         layer: usize,
     ) -> Result<Self, ModelError> {
-        let (k_dim, v_dim) = (config.k_dim, config.v_dim);
-        let own_q = scaled(&shard.heads, k_dim);
-        let own_k = scaled(&shard.kv_heads, k_dim);
-        let own_v = scaled(&shard.kv_heads, v_dim);
-        let [q, k, v] = projections(config);
-        let [q_norm, k_norm] = qk_norm(loader, config, layer, [q.all, k.all])?;
+        let own = |heads: &Range<usize>| heads.start * config.k_dim..heads.end * config.k_dim;
         let window = config.windows[layer];
         let local = window.is_some() && config.rope.local_base.is_some();
         Ok(Self {
-            q: Heads::load(loader, config, layer, &q, own_q, q_norm)?,
-            k: Heads::load(loader, config, layer, &k, own_k, k_norm)?,
-            v: Projection::load(loader, config, layer, &v, own_v)?,
+            q: Heads::load(loader, config, slices, ["attn_q", "attn_q_norm"], own(&shard.heads))?,
+            k: Heads::load(
+                loader,
+                config,
+                slices,
+                ["attn_k", "attn_k_norm"],
+                own(&shard.kv_heads),
+            )?,
+            v: Projection::load(loader, slices, "attn_v")?,
             rope: config.rotates(layer).then_some(usize::from(local)),
             attend: {
-                let shape = attention_shape(loader, config, shard, layer)?;
+                let shape = attention_shape(loader, config, shard, slices, layer)?;
                 loader.backend.attention(&shape)
             },
-            output: loader.columns(
-                &names::layer(layer, "attn_output"),
-                config.heads * v_dim,
-                config.width,
-                shard.attention.columns(shard.rank),
-            )?,
-            parts: shard.attention.parts(shard.rank),
+            output: loader.matrix(&slices.get("attn_output"))?,
+            parts: parts(&shard.attention, shard.rank),
         })
     }
 
@@ -78,7 +76,7 @@ impl<B: Backend> HeadAttention<B> {
         self.k.finish(backend, config, &mut s.all_k, &mut s.k);
         self.v.add_bias(backend, &mut s.v);
         if let Some(table) = self.rope {
-            backend.rope(&mut s.k, config.k_dim, config.rope.style, table);
+            backend.rope(&mut s.k, config.k_dim, rope_style(config), table);
         }
         backend.store(c.kv, c.segments, &s.k, &s.v);
     }
@@ -92,7 +90,7 @@ impl<B: Backend> HeadAttention<B> {
         }
         self.q.finish(backend, config, &mut s.all_q, &mut s.q);
         if let Some(table) = self.rope {
-            backend.rope(&mut s.q, config.k_dim, config.rope.style, table);
+            backend.rope(&mut s.q, config.k_dim, rope_style(config), table);
         }
         backend.attend(c.kv, &self.attend, c.segments, &s.q, &mut s.attended);
         backend.linear_parts(&s.attended, &self.output, self.parts.as_ref(), &mut s.sums);
@@ -100,21 +98,19 @@ impl<B: Backend> HeadAttention<B> {
 }
 
 impl<B: Backend> Heads<B> {
-    /// The rows `own` of a projection, or all where `norm` is over all.
+    /// The projection and the norm of these roles; `own`: the columns of its product that this
+    /// rank attends with.
     fn load(
         loader: &mut Loader<'_, B>,
         config: &Config,
-        layer: usize,
-        rows: &Rows,
+        slices: &Slices<'_>,
+        [projection, norm]: [&str; 2],
         own: Range<usize>,
-        norm: Option<B::Vector>,
     ) -> Result<Self, ModelError> {
-        let whole = norm.is_some() && config.arch.qk_norm == QkNorm::Whole;
-        let loaded = if whole { 0..rows.all } else { own.clone() };
         Ok(Self {
-            projection: Projection::load(loader, config, layer, rows, loaded)?,
-            norm,
-            own: whole.then_some(own),
+            projection: Projection::load(loader, slices, projection)?,
+            norm: loader.find_vector(slices.find(norm))?,
+            own: (config.arch.qk_norm == QkNorm::Whole).then_some(own),
         })
     }
 
@@ -136,69 +132,22 @@ impl<B: Backend> Heads<B> {
     }
 }
 
-/// Where q, k and v lie: in tensors of their own, or one after the other in one.
-fn projections(config: &Config) -> [Rows; 3] {
-    let sizes = [
-        config.heads * config.k_dim,
-        config.kv_heads * config.k_dim,
-        config.kv_heads * config.v_dim,
-    ];
-    let fused = config.arch.fused;
-    let mut first = 0;
-    [0, 1, 2].map(|at| {
-        let name = if fused { "attn_qkv" } else { ["attn_q", "attn_k", "attn_v"][at] };
-        let rows = Rows {
-            name,
-            tensor_rows: if fused { sizes.iter().sum() } else { sizes[at] },
-            first: if fused { first } else { 0 },
-            all: sizes[at],
-        };
-        first += sizes[at];
-        rows
-    })
-}
-
-fn qk_norm<B: Backend>(
-    loader: &mut Loader<'_, B>,
-    config: &Config,
-    layer: usize,
-    all: [usize; 2],
-) -> Result<[Option<B::Vector>; 2], ModelError> {
-    let [q, k] = ["attn_q_norm", "attn_k_norm"].map(|name| names::layer(layer, name));
-    let present = loader.source.directory().find_tensor(&q).is_some();
-    let lens = match config.arch.qk_norm {
-        QkNorm::Never => return Ok([None, None]),
-        QkNorm::HeadsIfPresent if !present => return Ok([None, None]),
-        QkNorm::HeadsIfPresent | QkNorm::Heads => [config.k_dim; 2],
-        QkNorm::Whole => all,
-    };
-    Ok([Some(loader.vector(&q, lens[0])?), Some(loader.vector(&k, lens[1])?)])
-}
-
 /// How this rank's heads attend in layer `layer`.
 fn attention_shape<B: Backend>(
     loader: &mut Loader<'_, B>,
     config: &Config,
     shard: &Shard,
+    slices: &Slices<'_>,
     layer: usize,
 ) -> Result<AttentionShape, ModelError> {
     let group = config.heads / config.kv_heads;
     let kv_of_head = shard.heads.clone().map(|head| (head / group - shard.kv_heads.start) as u32);
-    let name = names::layer(layer, "attn_sinks");
-    let sinks = match loader.source.directory().find_tensor(&name) {
-        Some(_) => Some(loader.floats(&name, [config.heads, 1])?[shard.heads.clone()].to_vec()),
-        None => None,
-    };
     Ok(AttentionShape {
         kv_of_head: kv_of_head.collect(),
         k_dim: config.k_dim,
         v_dim: config.v_dim,
         scale: config.attention_scale,
         window: config.windows[layer],
-        sinks,
+        sinks: slices.find("attn_sinks").map(|slice| loader.numbers(&slice)).transpose()?,
     })
-}
-
-fn scaled(heads: &Range<usize>, dim: usize) -> Range<usize> {
-    heads.start * dim..heads.end * dim
 }

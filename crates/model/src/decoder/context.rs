@@ -1,10 +1,10 @@
 //! What a layer computes with.
 
 use backend::{Backend, Half, Segment, SegmentKey};
+use layout::Config;
 
 use super::Outputs;
 use super::scratch::Scratch;
-use crate::Config;
 
 pub(super) struct Context<'a, B: Backend> {
     pub backend: &'a mut B,

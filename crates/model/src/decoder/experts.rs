@@ -5,13 +5,13 @@
 //! some experts whole. Either way the sum over all ranks is one reduction, as in a dense layer. A
 //! shared expert is one more, which every token visits, and of which every rank has its columns.
 
-use std::ops::Range;
-
 use backend::{Backend, Expert, ExpertBias, Mixture, MixtureParts, RoutingRule, SharedExpert};
+use layout::{Config, Experts, Shard, Slices, names};
 
 use super::context::Context;
+use crate::ModelError;
 use crate::loader::Loader;
-use crate::{Config, Experts, ModelError, Shard, names};
+use crate::operations::{activation, routing_rule};
 
 pub(super) struct SparseBlock<B: Backend> {
     rule: RoutingRule,
@@ -26,66 +26,41 @@ pub(super) struct SparseBlock<B: Backend> {
     parts: Option<MixtureParts>,
 }
 
-/// The tensors of one kind of expert.
-struct Kind<'a> {
-    gate: &'a str,
-    up: &'a str,
-    down: &'a str,
-    count: usize,
-    hidden: usize,
-    /// Those that this rank has a part of, and its hidden numbers of each.
-    experts: Range<usize>,
-    own: Range<usize>,
-}
-
 impl<B: Backend> SparseBlock<B> {
     pub fn load(
         loader: &mut Loader<'_, B>,
         config: &Config,
         experts: &Experts,
         shard: &Shard,
-        layer: usize,
+        slices: &Slices<'_>,
     ) -> Result<Self, ModelError> {
-        let (width, rule, rank) = (config.width, experts.rule, shard.rank);
-        let leaves = shard.experts.as_ref().unwrap_or(&shard.feed_forward);
-        let [gate, up, down] = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
-        let (count, hidden) = (rule.experts, experts.hidden);
-        let (own_experts, own) = match shard.whole_experts {
-            true => (leaves.columns(rank), 0..hidden),
-            false => (0..count, leaves.columns(rank)),
-        };
-        let first = own_experts.start;
-        let routed = Kind { gate, up, down, count, hidden, experts: own_experts, own };
-        let down_bias = shard.whole_experts || leaves.spans()[rank].start == 0;
-        let mut own_experts = routed.load(loader, width, layer)?;
-        routed.load_biases(loader, width, layer, down_bias, &mut own_experts)?;
-        let shared = experts.shared_hidden.zip(shard.shared_expert.as_ref());
-        if let Some((hidden, leaves)) = shared {
-            let [gate, up, down] = ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"];
-            let own = leaves.columns(rank);
-            let kind = Kind { gate, up, down, count: 1, hidden, experts: 0..1, own };
-            own_experts.extend(kind.load(loader, width, layer)?);
+        let (rank, leaves) = (shard.rank, shard.expert_leaves());
+        let mut own = load(loader, slices, ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"])?;
+        load_biases(loader, slices, &mut own)?;
+        let shared = slices.find("ffn_gate_shexp").is_some();
+        if shared {
+            let roles = ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"];
+            own.extend(load(loader, slices, roles)?);
         }
-        let shared_ends = shared.map(|(_, leaves)| leaves.leaf_ends(rank));
+        let shared_ends = shard.shared_expert.as_ref().map(|leaves| leaves.leaf_ends(rank));
         let (leaf_ends, part_ends) = (leaves.leaf_ends(rank), leaves.part_ends(rank));
         let parts = match shard.whole_experts {
-            true => MixtureParts::whole(count, first, hidden, leaf_ends, shared_ends, part_ends),
+            true => {
+                let (count, first) = (experts.count, shard.experts(experts.count).start);
+                let hidden = experts.hidden;
+                MixtureParts::whole(count, first, hidden, leaf_ends, shared_ends, part_ends)
+            }
             false => MixtureParts::new(leaf_ends, shared_ends, part_ends),
         };
-        let shared_gate = names::layer(layer, "ffn_gate_inp_shexp");
-        let choice_bias = names::bias(layer, names::CHOICE_BIAS);
-        let router_bias = names::bias(layer, "ffn_gate_inp");
+        let shared_gate = slices.find("ffn_gate_inp_shexp");
         Ok(Self {
-            rule,
-            router: loader.rows(&names::layer(layer, "ffn_gate_inp"), width, count, 0..count)?,
-            router_bias: loader.find_part(&router_bias, count, 0..count)?,
-            choice_bias: loader.find_part(&choice_bias, count, 0..count)?,
-            shared_gate: match shared.is_some() && experts.shared_gate {
-                true => Some(loader.rows(&shared_gate, width, 1, 0..1)?),
-                false => None,
-            },
-            shared: shared.is_some(),
-            mixture: Mixture { experts: own_experts, activation: config.arch.activation },
+            rule: routing_rule(experts),
+            router: loader.matrix(&slices.get("ffn_gate_inp"))?,
+            router_bias: loader.find_vector(slices.find("ffn_gate_inp.bias"))?,
+            choice_bias: loader.find_vector(slices.find(names::CHOICE_BIAS))?,
+            shared_gate: shared_gate.map(|slice| loader.matrix(&slice)).transpose()?,
+            shared,
+            mixture: Mixture { experts: own, activation: activation(config) },
             // A rank without leaves has none.
             parts: parts.ok(),
         })
@@ -113,54 +88,30 @@ impl<B: Backend> SparseBlock<B> {
     }
 }
 
-impl Kind<'_> {
-    fn load<B: Backend>(
-        &self,
-        loader: &mut Loader<'_, B>,
-        width: usize,
-        layer: usize,
-    ) -> Result<Vec<Expert<B>>, ModelError> {
-        let name = |name| names::layer(layer, name);
-        let (hidden, count) = (self.hidden, self.count);
-        let inner = [width, hidden];
-        let mut matrices = |name: String, shape, cols, rows| {
-            loader.several(&name, count, self.experts.clone(), shape, cols, rows)
-        };
-        let (all, own) = (0..width, self.own.clone());
-        let gates = matrices(name(self.gate), inner, all.clone(), own.clone())?;
-        let ups = matrices(name(self.up), inner, all.clone(), own.clone())?;
-        let downs = matrices(name(self.down), [hidden, width], own, all)?;
-        let experts = gates.into_iter().zip(ups).zip(downs);
-        Ok(experts.map(|((gate, up), down)| Expert { gate, up, down, bias: None }).collect())
-    }
+/// This rank's part of the experts whose three products have these roles.
+fn load<B: Backend>(
+    loader: &mut Loader<'_, B>,
+    slices: &Slices<'_>,
+    roles: [&str; 3],
+) -> Result<Vec<Expert<B>>, ModelError> {
+    let [gates, ups, downs] = roles.map(|role| loader.matrices(&slices.get(role)));
+    let experts = gates?.into_iter().zip(ups?).zip(downs?);
+    Ok(experts.map(|((gate, up), down)| Expert { gate, up, down, bias: None }).collect())
+}
 
-    /// Gives the experts their biases, if the file has any. The bias of the down product
-    /// belongs to the rank that holds an expert's first leaf.
-    fn load_biases<B: Backend>(
-        &self,
-        loader: &mut Loader<'_, B>,
-        width: usize,
-        layer: usize,
-        down_bias: bool,
-        experts: &mut [Expert<B>],
-    ) -> Result<(), ModelError> {
-        let name = |name| names::bias(layer, name);
-        if loader.source.directory().find_tensor(&name(self.gate)).is_none() {
-            return Ok(());
-        }
-        let (hidden, count) = (self.hidden, self.count);
-        let gate = loader.floats(&name(self.gate), [hidden, count])?;
-        let up = loader.floats(&name(self.up), [hidden, count])?;
-        let down = loader.floats(&name(self.down), [width, count])?;
-        let rows = gate.chunks_exact(hidden).zip(up.chunks_exact(hidden));
-        let rows = rows.zip(down.chunks_exact(width)).skip(self.experts.start);
-        for (expert, ((gate, up), down)) in experts.iter_mut().zip(rows) {
-            expert.bias = Some(ExpertBias {
-                gate: loader.backend.vector(&gate[self.own.clone()]),
-                up: loader.backend.vector(&up[self.own.clone()]),
-                down: down_bias.then(|| loader.backend.vector(down)),
-            });
-        }
-        Ok(())
+/// Gives the experts their biases, if the file has any. The bias of the down product belongs to
+/// the rank that holds an expert's first leaf.
+fn load_biases<B: Backend>(
+    loader: &mut Loader<'_, B>,
+    slices: &Slices<'_>,
+    experts: &mut [Expert<B>],
+) -> Result<(), ModelError> {
+    let Some(gates) = slices.find("ffn_gate_exps.bias") else { return Ok(()) };
+    let gates = loader.vectors(&gates)?.into_iter();
+    let ups = loader.vectors(&slices.get("ffn_up_exps.bias"))?;
+    let mut downs = loader.vectors(&slices.get("ffn_down_exps.bias"))?.into_iter();
+    for (expert, (gate, up)) in experts.iter_mut().zip(gates.zip(ups)) {
+        expert.bias = Some(ExpertBias { gate, up, down: downs.next() });
     }
+    Ok(())
 }

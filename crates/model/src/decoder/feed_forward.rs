@@ -1,12 +1,14 @@
 //! The feed-forward half of a layer: one gated block, or a mixture of them.
 
 use backend::{Backend, Parts};
+use layout::{Config, Shard, Slices};
 
 use super::context::Context;
 use super::experts::SparseBlock;
-use super::projection::{Projection, Rows};
+use super::projection::Projection;
+use crate::ModelError;
 use crate::loader::Loader;
-use crate::{Config, ModelError, Shard, names};
+use crate::operations::{activation, parts};
 
 pub(super) enum FeedForward<B: Backend> {
     Dense(DenseBlock<B>),
@@ -26,13 +28,15 @@ impl<B: Backend> FeedForward<B> {
         loader: &mut Loader<'_, B>,
         config: &Config,
         shard: &Shard,
+        slices: &Slices<'_>,
         layer: usize,
     ) -> Result<Self, ModelError> {
         Ok(match config.experts_of(layer) {
             Some(experts) => {
-                Self::Sparse(Box::new(SparseBlock::load(loader, config, experts, shard, layer)?))
+                let block = SparseBlock::load(loader, config, experts, shard, slices)?;
+                Self::Sparse(Box::new(block))
             }
-            None => Self::Dense(DenseBlock::load(loader, config, shard, layer)?),
+            None => Self::Dense(DenseBlock::load(loader, shard, slices)?),
         })
     }
 
@@ -48,27 +52,14 @@ impl<B: Backend> FeedForward<B> {
 impl<B: Backend> DenseBlock<B> {
     fn load(
         loader: &mut Loader<'_, B>,
-        config: &Config,
         shard: &Shard,
-        layer: usize,
+        slices: &Slices<'_>,
     ) -> Result<Self, ModelError> {
-        let hidden = config.feed_forward;
-        let own = shard.feed_forward.columns(shard.rank);
-        let [gate, up] = match config.arch.fused {
-            true => [0, hidden].map(|first| Rows {
-                name: "ffn_up",
-                tensor_rows: 2 * hidden,
-                first,
-                all: hidden,
-            }),
-            false => ["ffn_gate", "ffn_up"].map(|name| Rows::whole(name, hidden)),
-        };
-        let down = names::layer(layer, "ffn_down");
         Ok(Self {
-            gate: Projection::load(loader, config, layer, &gate, own.clone())?,
-            up: Projection::load(loader, config, layer, &up, own.clone())?,
-            down: loader.columns(&down, hidden, config.width, own)?,
-            parts: shard.feed_forward.parts(shard.rank),
+            gate: Projection::load(loader, slices, "ffn_gate")?,
+            up: Projection::load(loader, slices, "ffn_up")?,
+            down: loader.matrix(&slices.get("ffn_down"))?,
+            parts: parts(&shard.feed_forward, shard.rank),
         })
     }
 
@@ -78,7 +69,7 @@ impl<B: Backend> DenseBlock<B> {
         backend.linear(&s.h, &mut [(&gate.matrix, &mut s.gate), (&up.matrix, &mut s.up)]);
         gate.add_bias(backend, &mut s.gate);
         up.add_bias(backend, &mut s.up);
-        backend.gated(config.arch.activation, &mut s.gate, &s.up);
+        backend.gated(activation(config), &mut s.gate, &s.up);
         backend.linear_parts(&s.gate, &self.down, self.parts.as_ref(), &mut s.sums);
     }
 }

@@ -9,11 +9,13 @@
 //! it.
 
 use backend::{AttentionShape, Backend, Parts};
+use layout::{Config, Latent, LatentBuffers, Shard, Slices};
 
 use super::context::Context;
 use super::scratch::LatentScratch;
+use crate::ModelError;
 use crate::loader::Loader;
-use crate::{Config, Latent, ModelError, Shard, names};
+use crate::operations::{parts, rope_style};
 
 /// Added to the mean square in the norms of compressed vectors: the authors' code has it here
 /// whatever a model's epsilon elsewhere.
@@ -44,53 +46,36 @@ impl<B: Backend> LatentAttention<B> {
         config: &Config,
         latent: &Latent,
         shard: &Shard,
+        slices: &Slices<'_>,
         layer: usize,
     ) -> Result<Self, ModelError> {
-        let name = |name| names::layer(layer, name);
-        let Latent { q_rank, kv_rank, plain_dim, rope_dim } = *latent;
-        let (width, heads, k_dim, v_dim) = (config.width, config.heads, config.k_dim, config.v_dim);
-        let q_down = match q_rank {
-            Some(rank) => {
-                let matrix = loader.rows(&name("attn_q_a"), width, rank, 0..rank)?;
-                Some((matrix, loader.vector(&name("attn_q_a_norm"), rank)?))
+        let q_down = match slices.find("attn_q_a") {
+            Some(slice) => {
+                let matrix = loader.matrix(&slice)?;
+                Some((matrix, loader.vector(&slices.get("attn_q_a_norm"))?))
             }
             None => None,
         };
-        let (q, q_cols) = match q_rank {
-            Some(rank) => (name("attn_q_b"), rank),
-            None => (name("attn_q"), width),
-        };
-        let plain = |head: usize| head * k_dim..head * k_dim + plain_dim;
-        let rotated = |head: usize| head * k_dim + plain_dim..(head + 1) * k_dim;
-        let plain: Vec<_> = shard.heads.clone().map(plain).collect();
-        let rotated: Vec<_> = shard.heads.clone().map(rotated).collect();
-        let kv = name("attn_kv_a_mqa");
-        let kv_rows = kv_rank + rope_dim;
         let shape = AttentionShape {
             kv_of_head: vec![0; shard.heads.len()],
-            k_dim: kv_rows,
-            v_dim: kv_rank,
+            k_dim: latent.kv_rank + latent.rope_dim,
+            v_dim: latent.kv_rank,
             scale: config.attention_scale,
             window: config.windows[layer],
             sinks: None,
         };
         Ok(Self {
             q_down,
-            q_plain: loader.runs_of_rows(&q, q_cols, heads * k_dim, &plain)?,
-            q_rope: loader.runs_of_rows(&q, q_cols, heads * k_dim, &rotated)?,
-            kv_down: loader.rows(&kv, width, kv_rows, 0..kv_rank)?,
-            kv_norm: loader.vector(&name("attn_kv_a_norm"), kv_rank)?,
-            k_rope: loader.rows(&kv, width, kv_rows, kv_rank..kv_rows)?,
-            k_up: of_heads(loader, &name("attn_k_b"), shard, heads, [plain_dim, kv_rank])?,
-            v_up: of_heads(loader, &name("attn_v_b"), shard, heads, [kv_rank, v_dim])?,
+            q_plain: loader.matrix(&slices.get("q_plain"))?,
+            q_rope: loader.matrix(&slices.get("q_rope"))?,
+            kv_down: loader.matrix(&slices.get("kv_down"))?,
+            kv_norm: loader.vector(&slices.get("attn_kv_a_norm"))?,
+            k_rope: loader.matrix(&slices.get("k_rope"))?,
+            k_up: loader.matrices(&slices.get("attn_k_b"))?,
+            v_up: loader.matrices(&slices.get("attn_v_b"))?,
             attend: loader.backend.attention(&shape),
-            output: loader.columns(
-                &name("attn_output"),
-                heads * v_dim,
-                width,
-                shard.attention.columns(shard.rank),
-            )?,
-            parts: shard.attention.parts(shard.rank),
+            output: loader.matrix(&slices.get("attn_output"))?,
+            parts: parts(&shard.attention, shard.rank),
         })
     }
 
@@ -98,10 +83,10 @@ impl<B: Backend> LatentAttention<B> {
     pub fn cache(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, .. } = c;
         let l = s.latent.as_mut().expect("made for models with latent attention");
-        let Latent { kv_rank, rope_dim, .. } = *l.sizes();
+        let LatentBuffers { kv: kv_rank, k_rope: rope_dim, .. } = *l.sizes();
         backend.linear(&s.h, &mut [(&self.kv_down, &mut l.kv), (&self.k_rope, &mut l.k_rope)]);
         backend.rms_norm_in_place(&mut l.kv, &self.kv_norm, NORM_EPS);
-        backend.rope(&mut l.k_rope, rope_dim, config.rope.style, 0);
+        backend.rope(&mut l.k_rope, rope_dim, rope_style(config), 0);
         backend.join_heads((&l.kv, kv_rank), (&l.k_rope, rope_dim), &mut s.k);
         backend.store(c.kv, c.segments, &s.k, &l.kv);
     }
@@ -110,9 +95,9 @@ impl<B: Backend> LatentAttention<B> {
     pub fn attend(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, .. } = c;
         let l = s.latent.as_mut().expect("made for models with latent attention");
-        let Latent { kv_rank, rope_dim, .. } = *l.sizes();
+        let LatentBuffers { kv: kv_rank, k_rope: rope_dim, .. } = *l.sizes();
         self.queries(backend, &s.h, l);
-        backend.rope(&mut l.q_rope, rope_dim, config.rope.style, 0);
+        backend.rope(&mut l.q_rope, rope_dim, rope_style(config), 0);
         backend.linear_heads(&l.q_plain, &self.k_up, &mut l.q_up);
         backend.join_heads((&l.q_up, kv_rank), (&l.q_rope, rope_dim), &mut s.q);
         // The queries' room serves once more: the sums are as large.
@@ -134,15 +119,4 @@ impl<B: Backend> LatentAttention<B> {
         let outs = &mut [(&self.q_plain, &mut l.q_plain), (&self.q_rope, &mut l.q_rope)];
         backend.linear(q_in, outs);
     }
-}
-
-/// The matrices `[cols, rows]` of this rank's heads.
-fn of_heads<B: Backend>(
-    loader: &mut Loader<'_, B>,
-    name: &str,
-    shard: &Shard,
-    heads: usize,
-    [cols, rows]: [usize; 2],
-) -> Result<Vec<B::Matrix>, ModelError> {
-    loader.several(name, heads, shard.heads.clone(), [cols, rows], 0..cols, 0..rows)
 }

@@ -1,6 +1,7 @@
 //! One layer: two halves, each of which adds to the residual stream.
 
 use backend::{Backend, Half};
+use layout::{Config, Shard, Slices};
 
 use super::attention::HeadAttention;
 use super::context::Context;
@@ -8,8 +9,8 @@ use super::feed_forward::FeedForward;
 use super::latent::LatentAttention;
 use super::residual::Residual;
 use super::{Product, Reduce};
+use crate::ModelError;
 use crate::loader::Loader;
-use crate::{Config, ModelError, Shard, names};
 
 pub(super) struct Layer<B: Backend> {
     /// In the model.
@@ -34,38 +35,32 @@ impl<B: Backend> Layer<B> {
         loader: &mut Loader<'_, B>,
         config: &Config,
         shard: &Shard,
+        slices: &Slices<'_>,
         layer: usize,
     ) -> Result<Self, ModelError> {
-        let width = config.width;
-        let norms = &config.arch.norms;
-        let norm = |loader: &mut Loader<'_, B>, name: Option<&str>| {
-            name.map(|name| loader.vector(&names::layer(layer, name), width)).transpose()
+        let attention = match &config.latent {
+            Some(latent) => {
+                let own = LatentAttention::load(loader, config, latent, shard, slices, layer)?;
+                Attention::Latent(own)
+            }
+            None => Attention::Heads(HeadAttention::load(loader, config, shard, slices, layer)?),
         };
-        let bias = |loader: &mut Loader<'_, B>, name| {
-            loader.find_part(&names::bias(layer, name), width, 0..width)
-        };
-        let latent = config.latent.as_ref();
+        let mut vector = |role| loader.find_vector(slices.find(role));
         Ok(Self {
             index: layer,
             is_last: layer + 1 == config.layers,
-            attention_norm: norm(loader, norms.attention)?,
-            attention: match latent {
-                Some(latent) => {
-                    let own = LatentAttention::load(loader, config, latent, shard, layer)?;
-                    Attention::Latent(own)
-                }
-                None => Attention::Heads(HeadAttention::load(loader, config, shard, layer)?),
-            },
+            attention_norm: vector("attention_norm")?,
+            attention,
             attention_residual: Residual {
-                bias: bias(loader, "attn_output")?,
-                norm: norm(loader, norms.after_attention)?,
+                bias: vector("attn_output.bias")?,
+                norm: vector("after_attention_norm")?,
             },
-            feed_forward_norm: norm(loader, norms.feed_forward)?,
-            feed_forward: FeedForward::load(loader, config, shard, layer)?,
+            feed_forward_norm: vector("feed_forward_norm")?,
             feed_forward_residual: Residual {
-                bias: bias(loader, "ffn_down")?,
-                norm: norm(loader, norms.after_feed_forward)?,
+                bias: vector("ffn_down.bias")?,
+                norm: vector("after_feed_forward_norm")?,
             },
+            feed_forward: FeedForward::load(loader, config, shard, slices, layer)?,
         })
     }
 

@@ -18,8 +18,8 @@ mod scratch;
 use std::convert::Infallible;
 
 use backend::{Backend, BackendError, CacheKind, RopeTable, Segment};
+use layout::{Config, Leaves, Shard};
 
-use crate::{Config, Leaves, Shard};
 use context::Context;
 use layer::Layer;
 use scratch::Scratch;
@@ -61,7 +61,7 @@ pub struct Batch<'a> {
     pub outputs: Outputs<'a>,
 }
 
-/// The rows of a step whose logits are wanted, at most `Capacity::outputs_max`. After the last
+/// The rows of a step whose logits are wanted, one of a sequence. After the last
 /// layer's keys and values nothing else goes on.
 #[derive(Debug, Clone, Copy)]
 pub struct Outputs<'a> {
@@ -83,6 +83,7 @@ pub struct Model<B: Backend> {
     scratch: Scratch<B>,
     weight_bytes: u64,
     kv_bytes: u64,
+    buffer_bytes: u64,
     cache_kind: CacheKind,
     rows_max: usize,
 }
@@ -91,21 +92,6 @@ pub struct Model<B: Backend> {
 struct Head<B: Backend> {
     norm: B::Vector,
     output: B::Matrix,
-}
-
-/// How large a model's working memory is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capacity {
-    /// Rows of the largest step.
-    pub rows_max: usize,
-    /// Rows of one step whose logits may be wanted.
-    pub outputs_max: usize,
-    /// Pages of the key/value cache, of `PAGE_POSITIONS` positions each.
-    pub kv_pages: usize,
-    /// Positions of the longest sequence.
-    pub context_tokens: usize,
-    /// How keys and values are cached; `None`: as exactly as the weights that make them.
-    pub cache_kind: Option<CacheKind>,
 }
 
 impl<B: Backend> Model<B> {
@@ -128,6 +114,11 @@ impl<B: Backend> Model<B> {
     /// Bytes of this rank's weights in memory.
     pub fn weight_bytes(&self) -> u64 {
         self.weight_bytes
+    }
+
+    /// Bytes of the activations of a step.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.buffer_bytes
     }
 
     /// Bytes of this rank's key/value cache.

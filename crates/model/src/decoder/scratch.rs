@@ -1,10 +1,7 @@
 //! Buffers of one step, made once.
 
 use backend::Backend;
-
-use super::Capacity;
-use crate::arch::QkNorm;
-use crate::{Config, Latent, Leaves, Shard};
+use layout::{Buffers, LatentBuffers};
 
 /// Buffers that all layers use one after the other: the token loop allocates nothing.
 pub(super) struct Scratch<B: Backend> {
@@ -35,7 +32,7 @@ pub(super) struct Scratch<B: Backend> {
 
 /// What latent attention needs in addition.
 pub(super) struct LatentScratch<B: Backend> {
-    sizes: Latent,
+    sizes: LatentBuffers,
     /// Compressed queries, `[rows, q_rank]`.
     pub q_down: Option<B::Rows>,
     /// `[rows, heads * plain_dim]` and `[rows, heads * rope_dim]`.
@@ -58,59 +55,64 @@ pub(super) struct Routing<B: Backend> {
 }
 
 impl<B: Backend> Scratch<B> {
-    pub fn new(backend: &mut B, config: &Config, shard: &Shard, capacity: Capacity) -> Self {
-        let (width, rank) = (config.width, shard.rank);
-        let count = |leaves: &Leaves| leaves.parts(rank).map_or(0, |parts| parts.count());
-        let parts = count(&shard.attention).max(count(&shard.feed_forward));
-        let dense = config.experts.is_none_or(|experts| experts.dense_layers > 0);
-        let hidden = if dense { shard.feed_forward.columns(rank).len() } else { 0 };
-        let whole = config.arch.qk_norm == QkNorm::Whole;
-        let all = |heads: usize| if whole { heads * config.k_dim } else { 0 };
-        let (heads, kv_heads) = (shard.heads.len(), shard.kv_heads.len());
-        let key = config.latent.map_or(config.k_dim, |latent| latent.kv_rank + latent.rope_dim);
-        let latent =
-            config.latent.map(|latent| LatentScratch::new(backend, latent, heads, capacity));
-        let routing = config.experts.map(|experts| Routing {
-            logits: backend.rows(capacity.rows_max, experts.rule.experts),
-            shared_gate: backend.rows(capacity.rows_max, 1),
+    pub fn new(backend: &mut B, sizes: &Buffers) -> Self {
+        let latent = sizes.latent.map(|latent| LatentScratch::new(backend, latent, sizes.rows));
+        let routing = sizes.experts.map(|experts| Routing {
+            logits: backend.rows(sizes.rows, experts),
+            shared_gate: backend.rows(sizes.rows, 1),
             routes: backend.routes(),
         });
-        let mut rows = |width| backend.rows(capacity.rows_max, width);
+        let mut rows = |width| backend.rows(sizes.rows, width);
         Self {
-            x: rows(width),
-            h: rows(width),
-            q: rows(heads * key),
-            k: rows(kv_heads * key),
-            v: rows(if latent.is_some() { 0 } else { kv_heads * config.v_dim }),
-            all_q: rows(all(config.heads)),
-            all_k: rows(all(config.kv_heads)),
+            x: rows(sizes.width),
+            h: rows(sizes.width),
+            q: rows(sizes.q),
+            k: rows(sizes.k),
+            v: rows(sizes.v),
+            all_q: rows(sizes.all_q),
+            all_k: rows(sizes.all_k),
             latent,
-            attended: rows(heads * config.v_dim),
-            gate: rows(hidden),
-            up: rows(hidden),
+            attended: rows(sizes.attended),
+            gate: rows(sizes.hidden),
+            up: rows(sizes.hidden),
             routing,
-            sums: backend.rows(capacity.rows_max * parts, width),
-            normed: backend.rows(capacity.outputs_max, width),
-            logits: backend.rows(capacity.outputs_max, shard.vocab.len()),
+            sums: backend.rows(sizes.rows * sizes.parts, sizes.width),
+            normed: backend.rows(sizes.outputs, sizes.width),
+            logits: backend.rows(sizes.outputs, sizes.vocab),
         }
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self, backend: &B) -> u64 {
+        let of_all = [&self.x, &self.h, &self.q, &self.k, &self.v, &self.all_q, &self.all_k];
+        let of_halves = [&self.attended, &self.gate, &self.up, &self.sums];
+        let of_outputs = [&self.normed, &self.logits];
+        let latent = self.latent.iter().flat_map(|latent| {
+            let LatentScratch { q_down, q_plain, q_rope, q_up, kv, k_rope, .. } = latent;
+            [q_plain, q_rope, q_up, kv, k_rope].into_iter().chain(q_down)
+        });
+        let routing = self.routing.iter().flat_map(|r| [&r.logits, &r.shared_gate]);
+        let rows = of_all.into_iter().chain(of_halves).chain(of_outputs);
+        let rows = rows.chain(latent).chain(routing).map(|rows| backend.rows_bytes(rows));
+        rows.sum::<usize>() as u64
     }
 }
 
 impl<B: Backend> LatentScratch<B> {
-    fn new(backend: &mut B, sizes: Latent, heads: usize, capacity: Capacity) -> Self {
-        let mut rows = |width| backend.rows(capacity.rows_max, width);
+    fn new(backend: &mut B, sizes: LatentBuffers, rows_max: usize) -> Self {
+        let mut rows = |width| backend.rows(rows_max, width);
         Self {
+            q_down: sizes.q_down.map(&mut rows),
+            q_plain: rows(sizes.q_plain),
+            q_rope: rows(sizes.q_rope),
+            q_up: rows(sizes.q_up),
+            kv: rows(sizes.kv),
+            k_rope: rows(sizes.k_rope),
             sizes,
-            q_down: sizes.q_rank.map(&mut rows),
-            q_plain: rows(heads * sizes.plain_dim),
-            q_rope: rows(heads * sizes.rope_dim),
-            q_up: rows(heads * sizes.kv_rank),
-            kv: rows(sizes.kv_rank),
-            k_rope: rows(sizes.rope_dim),
         }
     }
 
-    pub fn sizes(&self) -> &Latent {
+    pub fn sizes(&self) -> &LatentBuffers {
         &self.sizes
     }
 }

@@ -148,6 +148,10 @@ impl Backend for Recording {
         Rows { memory: of(self.cpu.rows(rows_max, width)), mirror: Vec::new(), width }
     }
 
+    fn rows_bytes(&self, x: &Rows) -> usize {
+        self.cpu.rows_bytes(&x.memory.lock().unwrap())
+    }
+
     fn kv(&mut self, shape: KvShape) -> Result<Self::Kv, BackendError> {
         Ok(of(self.cpu.kv(shape)?))
     }

@@ -9,17 +9,15 @@ use std::sync::Arc;
 use backend::{Backend, BackendError, Cpu, PAGE_POSITIONS, Segment};
 use device::Recording;
 use gguf::{File, Source};
-use model::{
-    Batch, Capacity, Config, Embedding, Layout, Model, ModelError, Outputs, Product, Reduce,
-};
+use layout::{Capacity, Layout, Outline};
+use model::{Batch, Embedding, Model, ModelError, Outputs, Product, Reduce};
+use protocol::CacheType;
 
 const SEQUENCES: usize = 2;
 const CAPACITY: Capacity = Capacity {
-    rows_max: 24,
-    outputs_max: SEQUENCES,
-    kv_pages: SEQUENCES,
     context_tokens: PAGE_POSITIONS,
-    cache_kind: None,
+    sequences_max: SEQUENCES,
+    cache_type: CacheType::Auto,
 };
 
 /// One rank; its sums stay on the device, or cross over as if there were others.
@@ -61,10 +59,12 @@ const STEPS: &[([(usize, usize); SEQUENCES], bool)] = &[
 /// The bits of all logits of [`STEPS`].
 fn run<B: Backend>(mut backend: B, path: &Path, crosses: bool) -> Result<Vec<u32>, ModelError> {
     let source: Arc<dyn Source> = Arc::new(File::open(path).expect("the fixture can be read"));
-    let config = Config::read(source.directory())?;
+    let outline = Outline::read(source.directory())?;
+    let config = &outline.config;
     let layout = Layout::new(&[1], &[], config.layers).expect("one rank");
-    let mut model = Model::load(&mut backend, &source, &layout, 0, CAPACITY, &mut |_| {})?;
-    let mut embedding = Embedding::open(source, &config)?;
+    let mut model =
+        Model::load(&mut backend, &source, &outline, &layout, 0, CAPACITY, &mut |_| {})?;
+    let mut embedding = Embedding::open(source, config)?;
     let (mut input, mut bits) = (Vec::new(), Vec::new());
     for (runs, wanted) in STEPS {
         let segment = |(slot, &(first_pos, rows)): (usize, &(usize, usize))| {

@@ -248,6 +248,7 @@ fn two_nodes() -> ClusterStatus {
         loaded_bytes: 5 * GIB,
         total_bytes: 5 * GIB,
         kv_bytes: GIB,
+        buffer_bytes: GIB / 16,
     };
     ClusterStatus {
         node: NodeId([1; 32]),

@@ -3,16 +3,13 @@
 //! A row says what a file's metadata does not: how its published model is wired. How to add one is
 //! written in `docs/adding-a-model.md`.
 
-use backend::{Activation, Gating, RopeStyle};
-
-use crate::ModelError;
+use crate::Error;
 
 /// What distinguishes one architecture from the others.
 #[derive(Debug)]
 pub struct Arch {
     /// `general.architecture` in the file, and the prefix of its keys.
     pub name: &'static str,
-    /// Which numbers of a head form a rotated pair.
     pub rope_style: RopeStyle,
     /// Keys and values come from one compressed vector a position (DeepSeek-V2's MLA).
     pub latent: bool,
@@ -28,6 +25,38 @@ pub struct Arch {
     /// Embeddings are multiplied by the square root of their width (Gemma).
     pub embedding_times_sqrt_width: bool,
     pub experts: ExpertKind,
+}
+
+/// Which numbers of a head form a rotated pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RopeStyle {
+    /// Neighbours: (0, 1), (2, 3), ... GGUF's `norm` (Llama, Mistral).
+    Interleaved,
+    /// Halves: (0, n/2), (1, n/2 + 1), ... GGUF's `neox` (Qwen, Gemma, gpt-oss).
+    Neox,
+}
+
+/// What a feed-forward block does between its two products.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Activation {
+    Silu,
+    Gelu,
+    /// gpt-oss's gate, with both its inputs limited.
+    ClampedSwiglu {
+        alpha: f32,
+        limit: f32,
+    },
+}
+
+/// How router logits become scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gating {
+    /// Softmax over all experts (Mixtral, Qwen, DeepSeek-V2).
+    Softmax,
+    /// Each expert's sigmoid (DeepSeek-V3, GLM-4.5, MiniMax-M2).
+    Sigmoid,
+    /// The largest logits, then softmax over those alone (gpt-oss).
+    SoftmaxOfChosen,
 }
 
 /// Which queries and keys are normalised before they are rotated.
@@ -210,9 +239,9 @@ const ARCHS: &[Arch] = &[
 
 /// # Errors
 /// The architecture is not in the table.
-pub fn find(name: &str) -> Result<&'static Arch, ModelError> {
+pub fn find(name: &str) -> Result<&'static Arch, Error> {
     ARCHS.iter().find(|arch| arch.name == name).ok_or_else(|| {
         let known: Vec<&str> = ARCHS.iter().map(|arch| arch.name).collect();
-        ModelError::Arch { found: name.to_owned(), known: known.join(", ") }
+        Error::Arch { found: name.to_owned(), known: known.join(", ") }
     })
 }

@@ -1,11 +1,9 @@
 //! A model's experts, as its file's metadata describes them.
 
-use backend::{Gating, RoutingRule};
-
-use crate::arch::{ExpertDefaults, ExpertKind};
+use crate::arch::{ExpertDefaults, ExpertKind, Gating};
 use crate::config::{LAYERS_MAX, WIDTH_MAX};
 use crate::metadata::Metadata;
-use crate::{ModelError, names};
+use crate::{Error, names};
 
 /// No published model comes near this.
 const EXPERTS_MAX: u64 = 4096;
@@ -13,7 +11,18 @@ const EXPERTS_MAX: u64 = 4096;
 /// A mixture of experts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Experts {
-    pub rule: RoutingRule,
+    /// Experts of a layer.
+    pub count: usize,
+    /// Experts of each token.
+    pub used: usize,
+    pub gating: Gating,
+    /// Experts are in this many groups, of which `groups_used` may be chosen from.
+    pub groups: usize,
+    pub groups_used: usize,
+    /// The chosen weights are divided by their sum.
+    pub normalised: bool,
+    /// The weights are multiplied by this.
+    pub scale: f32,
     /// Hidden numbers of a routed expert.
     pub hidden: usize,
     /// Hidden numbers of the expert that every token visits, if there is one.
@@ -25,7 +34,7 @@ pub struct Experts {
 
 impl Experts {
     /// `None` for models without experts.
-    pub(crate) fn read(metadata: &Metadata<'_>, layers: usize) -> Result<Option<Self>, ModelError> {
+    pub(crate) fn read(metadata: &Metadata<'_>, layers: usize) -> Result<Option<Self>, Error> {
         let defaults = match metadata.arch.experts {
             ExpertKind::Never => return Ok(None),
             ExpertKind::IfPresent(_)
@@ -35,7 +44,14 @@ impl Experts {
             }
             ExpertKind::IfPresent(defaults) | ExpertKind::Always(defaults) => defaults,
         };
-        let rule = routing_rule(metadata, defaults, layers)?;
+        let count = metadata.size("expert_count", EXPERTS_MAX)?;
+        let used = metadata.size("expert_used_count", count as u64)?;
+        let groups = metadata.size_or("expert_group_count", count as u64, 1)?;
+        let groups_used = metadata.size_or("expert_group_used_count", groups as u64, groups)?;
+        if !count.is_multiple_of(groups) || used > count / groups * groups_used {
+            let what = format!("{used} of {count} experts in {groups_used} of {groups} groups");
+            return Err(Error::Impossible { what });
+        }
         let hidden = match metadata.find_size("expert_feed_forward_length", WIDTH_MAX)? {
             Some(hidden) => hidden,
             None => metadata.size("feed_forward_length", WIDTH_MAX)?,
@@ -47,22 +63,30 @@ impl Experts {
                 None => shared.map(|count| count * hidden),
             };
         let dense_layers = metadata.find_size("leading_dense_block_count", LAYERS_MAX)?;
-        let dense_layers = dense_layers.unwrap_or(0).min(layers);
-        let shared_gate = defaults.shared_gate;
-        Ok(Some(Experts { rule, hidden, shared_hidden, shared_gate, dense_layers }))
+        // Files write 0 for "not scaled".
+        let scale = metadata.find_f32("expert_weights_scale")?.filter(|scale| *scale != 0.0);
+        Ok(Some(Self {
+            count,
+            used,
+            gating: gating(metadata, defaults, layers)?,
+            groups,
+            groups_used,
+            normalised: metadata.find_bool("expert_weights_norm")?.unwrap_or(defaults.normalised),
+            scale: scale.unwrap_or(1.0),
+            hidden,
+            shared_hidden,
+            shared_gate: defaults.shared_gate,
+            dense_layers: dense_layers.unwrap_or(0).min(layers),
+        }))
     }
 }
 
-fn routing_rule(
+fn gating(
     metadata: &Metadata<'_>,
     defaults: ExpertDefaults,
     layers: usize,
-) -> Result<RoutingRule, ModelError> {
-    let experts = metadata.size("expert_count", EXPERTS_MAX)?;
-    let used = metadata.size("expert_used_count", experts as u64)?;
-    let groups = metadata.size_or("expert_group_count", experts as u64, 1)?;
-    let groups_used = metadata.size_or("expert_group_used_count", groups as u64, groups)?;
-    let gating = match metadata.find_size("expert_gating_func", u64::MAX)? {
+) -> Result<Gating, Error> {
+    Ok(match metadata.find_size("expert_gating_func", u64::MAX)? {
         // A bias on the choice comes with sigmoids only.
         None if has_choice_bias(metadata, layers) => Gating::Sigmoid,
         None => defaults.gating,
@@ -71,23 +95,8 @@ fn routing_rule(
         Some(3) => Gating::SoftmaxOfChosen,
         Some(other) => {
             let what = format!("expert gating function {other}");
-            return Err(ModelError::Unsupported { what });
+            return Err(Error::Unsupported { what });
         }
-    };
-    if !experts.is_multiple_of(groups) || used > experts / groups * groups_used {
-        let what = format!("{used} of {experts} experts in {groups_used} of {groups} groups");
-        return Err(ModelError::Impossible { what });
-    }
-    // Files write 0 for "not scaled".
-    let scale = metadata.find_f32("expert_weights_scale")?.filter(|scale| *scale != 0.0);
-    Ok(RoutingRule {
-        experts,
-        used,
-        gating,
-        groups,
-        groups_used,
-        normalised: metadata.find_bool("expert_weights_norm")?.unwrap_or(defaults.normalised),
-        scale: scale.unwrap_or(1.0),
     })
 }
 

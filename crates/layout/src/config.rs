@@ -4,7 +4,7 @@ use gguf::Directory;
 
 use crate::arch::{self, Arch, Windows};
 use crate::metadata::{Metadata, in_range};
-use crate::{Experts, ModelError, Rope};
+use crate::{Error, Experts, Rope};
 
 /// No published model comes near these; a file that does is broken or hostile.
 pub(crate) const LAYERS_MAX: u64 = 1024;
@@ -63,7 +63,7 @@ pub struct Latent {
 impl Config {
     /// # Errors
     /// The architecture is not supported, or its metadata is missing or impossible.
-    pub fn read(directory: &Directory) -> Result<Self, ModelError> {
+    pub fn read(directory: &Directory) -> Result<Self, Error> {
         let arch = arch::find(directory.str("general.architecture")?)?;
         let metadata = Metadata { directory, arch };
         let width = metadata.size("embedding_length", WIDTH_MAX)?;
@@ -118,8 +118,8 @@ impl Config {
         self.arch.no_rope_every.is_none_or(|every| !(layer + 1).is_multiple_of(every))
     }
 
-    fn check(&self) -> Result<(), ModelError> {
-        let impossible = |what: String| Err(ModelError::Impossible { what });
+    fn check(&self) -> Result<(), Error> {
+        let impossible = |what: String| Err(Error::Impossible { what });
         if !self.heads.is_multiple_of(self.kv_heads) {
             let (heads, kv) = (self.heads, self.kv_heads);
             return impossible(format!("{heads} heads cannot share {kv} key/value heads evenly"));
@@ -140,13 +140,13 @@ impl Config {
 }
 
 /// Layers that are run: those for the prediction of further tokens are not.
-fn layers(metadata: &Metadata<'_>) -> Result<usize, ModelError> {
+fn layers(metadata: &Metadata<'_>) -> Result<usize, Error> {
     let all = metadata.size("block_count", LAYERS_MAX)?;
     let extra = metadata.find_size("nextn_predict_layers", LAYERS_MAX)?.unwrap_or(0);
     let what = || format!("{extra} of {all} layers are for further tokens");
     all.checked_sub(extra)
         .filter(|layers| *layers > 0)
-        .ok_or_else(|| ModelError::Impossible { what: what() })
+        .ok_or_else(|| Error::Impossible { what: what() })
 }
 
 /// A head's key and value numbers, and latent attention's sizes.
@@ -154,7 +154,7 @@ fn head_sizes(
     metadata: &Metadata<'_>,
     width: usize,
     heads: usize,
-) -> Result<(usize, usize, Option<Latent>), ModelError> {
+) -> Result<(usize, usize, Option<Latent>), Error> {
     let size_or = |name, default| metadata.size_or(name, WIDTH_MAX, default);
     if !metadata.arch.latent {
         let k_dim = size_or("attention.key_length", width / heads)?;
@@ -163,14 +163,14 @@ fn head_sizes(
     if metadata.get("attention.key_length_mla").is_none() {
         let what = "a DeepSeek file of the old form, without attention.key_length_mla (convert \
                     it again with a llama.cpp of May 2025 or later)";
-        return Err(ModelError::Unsupported { what: what.to_owned() });
+        return Err(Error::Unsupported { what: what.to_owned() });
     }
     let size = |name| metadata.size(name, WIDTH_MAX);
     let k_dim = size("attention.key_length_mla")?;
     let rope_dim = size("rope.dimension_count")?;
     let Some(plain_dim) = k_dim.checked_sub(rope_dim).filter(|plain| *plain > 0) else {
         let what = format!("{rope_dim} numbers of a key of {k_dim} are rotated");
-        return Err(ModelError::Impossible { what });
+        return Err(Error::Impossible { what });
     };
     let latent = Latent {
         q_rank: metadata.find_size("attention.q_lora_rank", WIDTH_MAX)?,
@@ -188,7 +188,7 @@ fn attention_scale(
     heads: usize,
     k_dim: usize,
     layers: usize,
-) -> Result<f32, ModelError> {
+) -> Result<f32, Error> {
     /// Gemma 3 27B alone scales by its width for each head; its files do not say so.
     const GEMMA3_27B_LAYERS: usize = 62;
     let gemma_27b = metadata.arch.name == "gemma3" && layers == GEMMA3_27B_LAYERS;
@@ -198,7 +198,7 @@ fn attention_scale(
 }
 
 /// The window of each layer; none at all in a file that names none.
-fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Option<usize>>, ModelError> {
+fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Option<usize>>, Error> {
     let window = metadata.find_size("attention.sliding_window", CONTEXT_MAX)?;
     let windowed: Vec<bool> = match metadata.arch.windows {
         _ if window.is_none() => vec![false; layers],
@@ -210,14 +210,14 @@ fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Option<usize>>,
 }
 
 /// Which layers have a window: the file may say so, layer by layer or as a period.
-fn pattern(metadata: &Metadata<'_>, layers: usize, every: usize) -> Result<Vec<bool>, ModelError> {
+fn pattern(metadata: &Metadata<'_>, layers: usize, every: usize) -> Result<Vec<bool>, Error> {
     const KEY: &str = "attention.sliding_window_pattern";
     let array = metadata.get(KEY).and_then(|value| value.as_array());
     if let Some(flags) = array.and_then(|array| array.integers()) {
         let flags: Vec<bool> = flags.map(|flag| flag != 0).collect();
         if flags.len() < layers {
             let what = format!("{} names {} of {layers} layers", metadata.key(KEY), flags.len());
-            return Err(ModelError::Impossible { what });
+            return Err(Error::Impossible { what });
         }
         return Ok(flags[..layers].to_vec());
     }
@@ -226,7 +226,7 @@ fn pattern(metadata: &Metadata<'_>, layers: usize, every: usize) -> Result<Vec<b
 }
 
 /// Tokens, counted by the embedding matrix: the one place that every file has.
-fn vocab(directory: &Directory) -> Result<usize, ModelError> {
+fn vocab(directory: &Directory) -> Result<usize, Error> {
     let rows = directory.tensor(crate::names::EMBEDDING)?.rows() as u64;
     in_range("the number of tokens", rows, VOCAB_MAX)
 }

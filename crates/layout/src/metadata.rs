@@ -2,7 +2,7 @@
 
 use gguf::{Directory, Value};
 
-use crate::ModelError;
+use crate::Error;
 use crate::arch::Arch;
 
 /// Metadata of one architecture: its keys begin with its name.
@@ -17,53 +17,53 @@ impl Metadata<'_> {
     }
 
     /// A count from 1 to `max` that must be there.
-    pub fn size(&self, name: &str, max: u64) -> Result<usize, ModelError> {
+    pub fn size(&self, name: &str, max: u64) -> Result<usize, Error> {
         let key = self.key(name);
         let found = self.directory.u64(&key)?;
         in_range(&key, found, max)
     }
 
     /// A count from 1 to `max`, or `default` (which must be one too) if the key is absent.
-    pub fn size_or(&self, name: &str, max: u64, default: usize) -> Result<usize, ModelError> {
+    pub fn size_or(&self, name: &str, max: u64, default: usize) -> Result<usize, Error> {
         let key = self.key(name);
         let found = self.directory.find_u64(&key)?.unwrap_or(default as u64);
         in_range(&key, found, max)
     }
 
     /// A count from 1 to `max`; 0 and an absent key both mean that there is none.
-    pub fn find_size(&self, name: &str, max: u64) -> Result<Option<usize>, ModelError> {
+    pub fn find_size(&self, name: &str, max: u64) -> Result<Option<usize>, Error> {
         let key = self.key(name);
         let found = self.directory.find_u64(&key)?.filter(|found| *found > 0);
         found.map(|found| in_range(&key, found, max)).transpose()
     }
 
     /// A finite number, or `None` if the key is absent.
-    pub fn find_f32(&self, name: &str) -> Result<Option<f32>, ModelError> {
+    pub fn find_f32(&self, name: &str) -> Result<Option<f32>, Error> {
         let key = self.key(name);
         let found = self.directory.find_f32(&key)?;
         match found {
             Some(found) if !found.is_finite() => {
-                Err(ModelError::Impossible { what: format!("{key} is {found}") })
+                Err(Error::Impossible { what: format!("{key} is {found}") })
             }
             found => Ok(found),
         }
     }
 
     /// A number above 0, or `default` if the key is absent.
-    pub fn positive_or(&self, name: &str, default: f32) -> Result<f32, ModelError> {
+    pub fn positive_or(&self, name: &str, default: f32) -> Result<f32, Error> {
         let found = self.find_f32(name)?.unwrap_or(default);
         if found > 0.0 {
             return Ok(found);
         }
         let what = format!("{} is {found}; it must be above 0", self.key(name));
-        Err(ModelError::Impossible { what })
+        Err(Error::Impossible { what })
     }
 
-    pub fn find_bool(&self, name: &str) -> Result<Option<bool>, ModelError> {
+    pub fn find_bool(&self, name: &str) -> Result<Option<bool>, Error> {
         Ok(self.directory.find_bool(&self.key(name))?)
     }
 
-    pub fn find_str(&self, name: &str) -> Result<Option<&str>, ModelError> {
+    pub fn find_str(&self, name: &str) -> Result<Option<&str>, Error> {
         Ok(self.directory.find_str(&self.key(name))?)
     }
 
@@ -72,9 +72,9 @@ impl Metadata<'_> {
     }
 }
 
-pub(crate) fn in_range(key: &str, found: u64, max: u64) -> Result<usize, ModelError> {
+pub(crate) fn in_range(key: &str, found: u64, max: u64) -> Result<usize, Error> {
     if (1..=max).contains(&found) {
         return Ok(found as usize);
     }
-    Err(ModelError::Impossible { what: format!("{key} is {found}; it must be from 1 to {max}") })
+    Err(Error::Impossible { what: format!("{key} is {found}; it must be from 1 to {max}") })
 }

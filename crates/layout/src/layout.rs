@@ -8,16 +8,14 @@
 
 use std::ops::Range;
 
-use gguf::{Directory, TensorInfo};
-
-use crate::{Split, SplitError, names};
+use crate::{Split, SplitError};
 
 /// How a model is cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     stages: Vec<Stage>,
     /// The ranks with a part of the output head, in order, and their shares.
-    heads: Vec<usize>,
+    output_ranks: Vec<usize>,
     head_split: Split,
     whole_experts: bool,
 }
@@ -58,10 +56,10 @@ impl Layout {
         let stages: Vec<Stage> = sizes.iter().map(stage).collect::<Result<_, _>>()?;
         let last = stages.last().map_or(0..0, |stage| stage.ranks.clone());
         let first = if last.start > 0 { Some(0) } else { None };
-        let heads: Vec<usize> = first.into_iter().chain(last).collect();
-        let head_shares: Vec<u32> = heads.iter().map(|rank| shares[*rank]).collect();
+        let output_ranks: Vec<usize> = first.into_iter().chain(last).collect();
+        let head_shares: Vec<u32> = output_ranks.iter().map(|rank| shares[*rank]).collect();
         let head_split = Split::new(&head_shares)?;
-        Ok(Self { stages, heads, head_split, whole_experts: false })
+        Ok(Self { stages, output_ranks, head_split, whole_experts: false })
     }
 
     /// Deals whole experts out to a stage's ranks instead of columns of each. Sums are then made in
@@ -95,33 +93,18 @@ impl Layout {
     }
 
     /// The ranks with a part of the output head, in order.
-    pub fn heads(&self) -> &[usize] {
-        &self.heads
+    pub fn output_ranks(&self) -> &[usize] {
+        &self.output_ranks
     }
 
-    /// The rows of the output head that each of [`heads`](Self::heads) has.
+    /// The rows of the output head that each of [`output_ranks`](Self::output_ranks) has.
     pub fn cut_vocab(&self, vocab: usize) -> Vec<Range<usize>> {
         self.head_split.cut(vocab)
     }
 
-    /// A rank's place among [`heads`](Self::heads), if it is one.
+    /// A rank's place among [`output_ranks`](Self::output_ranks), if it is one.
     pub fn head_of(&self, rank: usize) -> Option<usize> {
-        self.heads.iter().position(|head| *head == rank)
-    }
-
-    /// About how many bytes of the file `rank` loads: its share of its stage's layers and of the
-    /// output head.
-    pub fn file_bytes(&self, directory: &Directory, rank: usize) -> u64 {
-        let stage = &self.stages[self.stage_of(rank)];
-        let tied = directory.find_tensor(names::OUTPUT).is_none();
-        let head = if tied { names::EMBEDDING } else { names::OUTPUT };
-        let bytes = |tensor: &TensorInfo| tensor.range.end - tensor.range.start;
-        let layer = |tensor: &&TensorInfo| names::layer_of(&tensor.name);
-        let own = |tensor: &&TensorInfo| layer(tensor).is_some_and(|at| stage.layers.contains(&at));
-        let layers = directory.tensors().iter().filter(own).map(bytes).sum();
-        let head = directory.find_tensor(head).map_or(0, bytes);
-        let head = self.head_of(rank).map_or(0, |at| self.head_split.part_of(head, at));
-        stage.split.part_of(layers, rank - stage.ranks.start) + head
+        self.output_ranks.iter().position(|head| *head == rank)
     }
 }
 
@@ -150,7 +133,7 @@ mod tests {
             (&[1, 1, 1, 1], &[(2, 4), (2, 5)], &[0, 2, 3], vec![0..4, 4..8, 8..12]),
         ] {
             let layout = Layout::new(shares, stages, 9).unwrap();
-            assert_eq!((layout.heads(), layout.cut_vocab(12)), (heads, vocab));
+            assert_eq!((layout.output_ranks(), layout.cut_vocab(12)), (heads, vocab));
             let found = (0..shares.len()).filter_map(|rank| layout.head_of(rank));
             assert!(found.eq(0..heads.len()));
         }

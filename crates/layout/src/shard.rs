@@ -7,8 +7,10 @@
 
 use std::ops::Range;
 
-use backend::Parts;
-use sumtree::{LEAVES_MAX, cover};
+use sumtree::{LEAVES_MAX, cover, leaves};
+
+/// The most ranks that a model can be split over: as many as share one product.
+pub const RANKS_MAX: usize = LEAVES_MAX;
 
 /// Columns of a float matrix that stay together, so that no kernel sees a ragged piece.
 const FLOAT_UNIT: usize = 32;
@@ -22,7 +24,7 @@ pub struct Split {
 /// Why shares are no split.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
-    #[error("a model can be split over 1 to {max} ranks, not {found}", max = sumtree::LEAVES_MAX)]
+    #[error("a model can be split over 1 to {max} ranks, not {found}", max = RANKS_MAX)]
     Ranks { found: usize },
     #[error("the shares {shares:?} are no split: at least one must be above 0")]
     AllZero { shares: Vec<u32> },
@@ -38,7 +40,7 @@ impl Split {
     /// # Errors
     /// There are no ranks, too many, or nobody has a share.
     pub fn new(shares: &[u32]) -> Result<Self, SplitError> {
-        if shares.is_empty() || shares.len() > sumtree::LEAVES_MAX {
+        if shares.is_empty() || shares.len() > RANKS_MAX {
             return Err(SplitError::Ranks { found: shares.len() });
         }
         if shares.iter().all(|share| *share == 0) {
@@ -49,12 +51,6 @@ impl Split {
 
     pub fn ranks(&self) -> usize {
         self.shares.len()
-    }
-
-    /// The share of `rank` in `whole`.
-    pub fn part_of(&self, whole: u64, rank: usize) -> u64 {
-        let total: u128 = self.shares.iter().map(|share| u128::from(*share)).sum();
-        (u128::from(whole) * u128::from(self.shares[rank]) / total) as u64
     }
 
     /// Cuts `units` into one run for each rank, as near to the shares as whole units allow.
@@ -92,10 +88,9 @@ impl Leaves {
 
     /// The same in no more than `count_max` leaves.
     fn of_count(columns: usize, unit: usize, count_max: usize, split: &Split) -> Self {
-        let units = columns.div_ceil(unit);
-        let count = units.min(count_max);
-        let border = |leaf: usize| (leaf * units / count * unit).min(columns);
-        let columns: Vec<_> = (0..count).map(|leaf| border(leaf)..border(leaf + 1)).collect();
+        let border = |units: usize| (units * unit).min(columns);
+        let leaves = leaves(columns.div_ceil(unit), count_max).into_iter();
+        let columns: Vec<_> = leaves.map(|leaf| border(leaf.start)..border(leaf.end)).collect();
         let spans = split.cut(columns.len());
         Self { columns, spans }
     }
@@ -118,21 +113,15 @@ impl Leaves {
         }
     }
 
-    /// How `rank`'s columns are summed: its leaves and the subtrees that they form; `None` if it
-    /// has no columns.
-    pub fn parts(&self, rank: usize) -> Option<Parts> {
-        Parts::new(self.leaf_ends(rank), self.part_ends(rank)).ok()
-    }
-
     /// Where each of `rank`'s leaves ends, counted from its first column.
-    pub(crate) fn leaf_ends(&self, rank: usize) -> Vec<usize> {
+    pub fn leaf_ends(&self, rank: usize) -> Vec<usize> {
         let first_column = self.columns(rank).start;
         let leaves = &self.columns[self.spans[rank].clone()];
         leaves.iter().map(|leaf| leaf.end - first_column).collect()
     }
 
     /// Where each of `rank`'s subtrees ends, counted from its first leaf.
-    pub(crate) fn part_ends(&self, rank: usize) -> Vec<usize> {
+    pub fn part_ends(&self, rank: usize) -> Vec<usize> {
         let span = self.spans[rank].clone();
         let subtrees = cover(self.count(), span.clone());
         subtrees.iter().map(|subtree| subtree.end - span.start).collect()
@@ -181,7 +170,7 @@ pub struct Cuts {
 /// The hidden numbers of a kind of feed-forward block, or the experts of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hidden {
-    pub columns: usize,
+    columns: usize,
     /// Columns that stay together.
     unit: usize,
 }
@@ -196,6 +185,11 @@ impl Hidden {
     pub fn whole(experts: usize) -> Self {
         Self { columns: experts, unit: 1 }
     }
+
+    /// Into how many parts it can be cut.
+    pub fn units(&self) -> usize {
+        self.columns.div_ceil(self.unit)
+    }
 }
 
 impl Shard {
@@ -204,7 +198,7 @@ impl Shard {
         let head_unit = lcm(cuts.v_dim, cuts.attention_block);
         let attention = Leaves::new(cuts.heads * cuts.v_dim, head_unit, split);
         let kinds = [cuts.feed_forward, cuts.experts, cuts.shared_expert];
-        let units = kinds.iter().flatten().map(|kind| kind.columns.div_ceil(kind.unit));
+        let units = kinds.iter().flatten().map(Hidden::units);
         let count = units.min().unwrap_or(1).min(LEAVES_MAX);
         let [dense, experts, shared_expert] = kinds
             .map(|kind| kind.map(|kind| Leaves::of_count(kind.columns, kind.unit, count, split)));
@@ -227,6 +221,26 @@ impl Shard {
             whole_experts,
             vocab: 0..0,
         }
+    }
+
+    /// The leaves of a layer's experts, in models that have any.
+    pub fn expert_leaves(&self) -> &Leaves {
+        self.experts.as_ref().unwrap_or(&self.feed_forward)
+    }
+
+    /// Of `count` experts, those that this rank has a part of.
+    pub fn experts(&self, count: usize) -> Range<usize> {
+        if self.whole_experts { self.expert_leaves().columns(self.rank) } else { 0..count }
+    }
+
+    /// Its hidden numbers of each of them, of `hidden`.
+    pub(crate) fn expert_columns(&self, hidden: usize) -> Range<usize> {
+        if self.whole_experts { 0..hidden } else { self.expert_leaves().columns(self.rank) }
+    }
+
+    /// Whether it adds what is added once to each expert's product.
+    pub(crate) fn has_first_leaf(&self) -> bool {
+        self.whole_experts || self.expert_leaves().spans()[self.rank].start == 0
     }
 }
 

@@ -1,0 +1,104 @@
+//! What a rank is planned to take in memory is what it takes, byte for byte.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use backend::Cpu;
+use engine::{Rank, RankOptions};
+use gguf::{File, Source};
+use layout::{Capacity, Device, Footprint, Holding, Layout, Outline};
+use protocol::{CacheType, Split, SplitOptions, StageSize};
+
+/// Shares of the ranks, and the ranks of each stage: those of `parity.rs`, and uneven ones.
+const SPLITS: &[(&[u32], &[usize])] = &[
+    (&[1], &[]),
+    (&[1, 1], &[]),
+    (&[3, 2, 1], &[]),
+    (&[1, 1, 1], &[]),
+    (&[5, 0, 1, 2], &[]),
+    (&[1; 7], &[]),
+    (&[1; 4], &[]),
+    (&[3, 2, 1, 1, 2], &[]),
+    (&[1, 1], &[1, 1]),
+    (&[1, 1, 1], &[2, 1]),
+    (&[1, 2, 1], &[2, 1]),
+    (&[3, 2, 1, 1, 1], &[2, 3]),
+    (&[1; 6], &[4, 2]),
+    (&[1, 2, 1, 1], &[2, 1, 1]),
+];
+
+const CACHE_TYPES: [CacheType; 5] =
+    [CacheType::Auto, CacheType::I16, CacheType::F16, CacheType::Q8_0, CacheType::F32];
+
+fn fixtures() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    let files = |dir: &str| std::fs::read_dir(root.join(dir)).expect("it is in the repository");
+    let paths = files("models").chain(files("quant")).map(|entry| entry.unwrap().path());
+    let mut paths: Vec<_> = paths.filter(|path| path.extension().unwrap() == "gguf").collect();
+    paths.sort();
+    assert!(paths.len() > 40);
+    paths
+}
+
+fn taken(rank: &Rank<Cpu>) -> Footprint {
+    Footprint {
+        weight_bytes: rank.weight_bytes(),
+        cache_bytes: rank.kv_bytes(),
+        buffer_bytes: rank.buffer_bytes(),
+    }
+}
+
+#[test]
+fn planned_bytes_are_allocated_bytes_on_every_split() {
+    for path in fixtures() {
+        let source: Arc<dyn Source> = Arc::new(File::open(&path).unwrap());
+        let outline = Outline::read(source.directory()).unwrap();
+        let layers = outline.config.layers;
+        for (at, (shares, by_ranks)) in SPLITS.iter().enumerate() {
+            let (count, whole_experts) = (by_ranks.len(), at % 2 == 1);
+            if layers < count {
+                continue;
+            }
+            let border = |stage: usize| layers * stage / count;
+            let stage = |(stage, ranks): (usize, &usize)| StageSize {
+                ranks: *ranks,
+                layers: border(stage + 1) - border(stage),
+            };
+            let stages: Vec<StageSize> = by_ranks.iter().enumerate().map(stage).collect();
+            let sizes: Vec<_> = stages.iter().map(|stage| (stage.ranks, stage.layers)).collect();
+            let layout = Layout::new(shares, &sizes, layers).unwrap();
+            let layout = layout.with_whole_experts(whole_experts);
+            // Every split with one type of cache, some with all.
+            let types = if at < 3 { &CACHE_TYPES[..] } else { &CACHE_TYPES[at % 5..][..1] };
+            for &cache_type in types {
+                let capacity = Capacity { context_tokens: 100, sequences_max: 3, cache_type };
+                for rank in 0..shares.len() {
+                    let split = Split {
+                        shares: shares.to_vec(),
+                        stages: stages.clone(),
+                        whole_experts,
+                        context_tokens: capacity.context_tokens,
+                        sequences_max: capacity.sequences_max,
+                    };
+                    let options = RankOptions {
+                        rank,
+                        options: SplitOptions { cache_type, ..SplitOptions::default() },
+                        split,
+                        threads: 1,
+                        cpus: Vec::new(),
+                    };
+                    let holding = Holding::new(&outline, &layout, rank);
+                    let mut read = 0;
+                    let cpu = Cpu::new(1, &[]).unwrap();
+                    let found =
+                        Rank::load(cpu, source.clone(), &options, &mut |bytes| read += bytes);
+                    let found = found.unwrap();
+                    let what = format!("{path:?}, rank {rank} of {shares:?} {cache_type:?}");
+                    let planned = holding.footprint(&capacity, Device::Cpu);
+                    assert_eq!(planned, taken(&found), "{what}");
+                    assert_eq!(holding.file_bytes(), read, "{what}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! How much of a conversation there is room for.
+
+use protocol::CacheType;
+
+/// Positions of one page of the cache of keys and values.
+pub const PAGE_POSITIONS: usize = 64;
+
+/// Rows of the largest step. Long enough that a prompt's products run at full speed, short enough
+/// that a running answer waits only tenths of a second for it.
+const ROWS_MAX: usize = 512;
+
+/// The same for a model in stages, where a stage is idle until the first chunk of a prompt reaches
+/// it: small enough that a prompt makes many.
+const STAGED_ROWS_MAX: usize = 64;
+
+/// Rows of the largest step of a long prompt, of a model in so many stages.
+pub fn rows_max(stages: usize) -> usize {
+    if stages > 1 { STAGED_ROWS_MAX } else { ROWS_MAX }
+}
+
+/// What an instance is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity {
+    /// Positions of the longest sequence.
+    pub context_tokens: usize,
+    /// Sequences that may run at once, so rows of one step whose logits may be wanted.
+    pub sequences_max: usize,
+    pub cache_type: CacheType,
+}
+
+impl Capacity {
+    /// Pages of the cache that one sequence may fill.
+    pub fn pages_per_sequence(&self) -> usize {
+        self.context_tokens.div_ceil(PAGE_POSITIONS)
+    }
+
+    /// Rows of the largest step of a model in so many stages.
+    pub fn rows_max(&self, stages: usize) -> usize {
+        rows_max(stages).min(self.context_tokens).max(self.sequences_max)
+    }
+}

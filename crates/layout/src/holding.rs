@@ -1,0 +1,217 @@
+//! What one rank holds: its slices of tensors, its cache and its buffers, and their bytes.
+
+use std::ops::Range;
+
+use protocol::CacheType;
+
+use crate::arch::QkNorm;
+use crate::{Capacity, Device, Layout, Leaves, Outline, PAGE_POSITIONS, Shard, Slices};
+
+/// What one rank holds of a model.
+#[derive(Debug, Clone)]
+pub struct Holding<'a> {
+    outline: &'a Outline,
+    /// Those of its stage.
+    pub layers: Range<usize>,
+    pub shard: Shard,
+    has_head: bool,
+    stages: usize,
+}
+
+/// One layer's cache of keys and values, on one rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cache {
+    pub heads: usize,
+    pub k_dim: usize,
+    pub v_dim: usize,
+    /// Never `Auto`.
+    pub cache_type: CacheType,
+    /// Of [`PAGE_POSITIONS`] positions each.
+    pub pages: usize,
+}
+
+/// The widths of the activations of a step, in numbers. Latent attention's are apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buffers {
+    /// Rows of the largest step, and those of them whose logits may be wanted.
+    pub rows: usize,
+    pub outputs: usize,
+    /// The residual stream.
+    pub width: usize,
+    /// This rank's queries, keys and values.
+    pub q: usize,
+    pub k: usize,
+    pub v: usize,
+    /// Those of all heads, for models that normalise them together.
+    pub all_q: usize,
+    pub all_k: usize,
+    pub latent: Option<LatentBuffers>,
+    pub attended: usize,
+    /// Hidden numbers of a dense block.
+    pub hidden: usize,
+    /// Experts of a layer, which each row's router has a number for.
+    pub experts: Option<usize>,
+    /// Partial sums of the same row.
+    pub parts: usize,
+    /// This rank's part of the vocabulary.
+    pub vocab: usize,
+}
+
+/// What latent attention needs in addition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LatentBuffers {
+    /// Compressed queries, if queries are compressed.
+    pub q_down: Option<usize>,
+    /// The parts of queries that are not rotated, and that are.
+    pub q_plain: usize,
+    pub q_rope: usize,
+    /// Queries in the compressed space.
+    pub q_up: usize,
+    /// The compressed keys and values, and the part of the key that is rotated.
+    pub kv: usize,
+    pub k_rope: usize,
+}
+
+/// Bytes that a rank takes in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Footprint {
+    pub weight_bytes: u64,
+    pub cache_bytes: u64,
+    /// Of the activations of a step.
+    pub buffer_bytes: u64,
+}
+
+impl Footprint {
+    pub fn bytes(&self) -> u64 {
+        self.weight_bytes.saturating_add(self.cache_bytes).saturating_add(self.buffer_bytes)
+    }
+}
+
+impl<'a> Holding<'a> {
+    /// What `rank` holds in a split.
+    pub fn new(outline: &'a Outline, layout: &Layout, rank: usize) -> Self {
+        let stage = &layout.stages()[layout.stage_of(rank)];
+        let cuts = outline.cuts(layout.whole_experts());
+        let mut shard = Shard::new(&cuts, &stage.split, rank - stage.ranks.start);
+        let head = layout.head_of(rank);
+        if let Some(at) = head {
+            shard.vocab = layout.cut_vocab(outline.config.vocab)[at].clone();
+        }
+        let (layers, stages) = (stage.layers.clone(), layout.stages().len());
+        Self { outline, layers, shard, has_head: head.is_some(), stages }
+    }
+
+    /// The slices of layer `layer`, which must be one of its own.
+    pub fn layer(&self, layer: usize) -> Slices<'_> {
+        Slices { tensors: &self.outline.layers[layer], shard: &self.shard }
+    }
+
+    /// The slices of the output head, if it has a part of it.
+    pub fn head(&self) -> Option<Slices<'_>> {
+        self.has_head.then_some(Slices { tensors: &self.outline.head, shard: &self.shard })
+    }
+
+    /// Bytes of its slices in the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.all().flat_map(Slices::iter).map(|slice| slice.file_bytes()).sum()
+    }
+
+    /// Each layer's cache. Latent attention caches the compressed vector and the rotated part of the
+    /// key, which all heads share, so every rank with heads has all of it.
+    ///
+    /// Unless something else is asked for, the cache is as exact as the weights that fill it: f32
+    /// where the file's are floats, so that such a model computes what its authors' code does, 16
+    /// bits where they are quantised.
+    pub fn cache(&self, capacity: &Capacity) -> Cache {
+        let config = &self.outline.config;
+        let (k_dim, v_dim) = match config.latent {
+            Some(latent) => (latent.kv_rank + latent.rope_dim, latent.kv_rank),
+            None => (config.k_dim, config.v_dim),
+        };
+        let cache_type = match capacity.cache_type {
+            CacheType::Auto if self.outline.is_cache_float() => CacheType::F32,
+            CacheType::Auto => CacheType::I16,
+            asked => asked,
+        };
+        let pages = capacity.pages_per_sequence().saturating_mul(capacity.sequences_max);
+        Cache { heads: self.shard.kv_heads.len(), k_dim, v_dim, cache_type, pages }
+    }
+
+    /// The activations of its steps.
+    pub fn buffers(&self, capacity: &Capacity) -> Buffers {
+        let (config, shard) = (&self.outline.config, &self.shard);
+        let (heads, kv_heads) = (shard.heads.len(), shard.kv_heads.len());
+        let key = config.latent.map_or(config.k_dim, |latent| latent.kv_rank + latent.rope_dim);
+        let dense = config.experts.is_none_or(|experts| experts.dense_layers > 0);
+        let whole = config.arch.qk_norm == QkNorm::Whole;
+        let all = |heads: usize| if whole { heads * config.k_dim } else { 0 };
+        let parts = |leaves: &Leaves| leaves.part_ends(shard.rank).len();
+        Buffers {
+            rows: capacity.rows_max(self.stages),
+            outputs: capacity.sequences_max,
+            width: config.width,
+            q: heads * key,
+            k: kv_heads * key,
+            v: if config.latent.is_some() { 0 } else { kv_heads * config.v_dim },
+            all_q: all(config.heads),
+            all_k: all(config.kv_heads),
+            latent: config.latent.map(|latent| LatentBuffers {
+                q_down: latent.q_rank,
+                q_plain: heads * latent.plain_dim,
+                q_rope: heads * latent.rope_dim,
+                q_up: heads * latent.kv_rank,
+                kv: latent.kv_rank,
+                k_rope: latent.rope_dim,
+            }),
+            attended: heads * config.v_dim,
+            hidden: if dense { shard.feed_forward.columns(shard.rank).len() } else { 0 },
+            experts: config.experts.map(|experts| experts.count),
+            parts: parts(&shard.attention).max(parts(&shard.feed_forward)),
+            vocab: shard.vocab.len(),
+        }
+    }
+
+    /// What it takes in the memory of `device`.
+    pub fn footprint(&self, capacity: &Capacity, device: Device) -> Footprint {
+        let weights = self.all().flat_map(Slices::iter).map(|slice| slice.memory_bytes(device));
+        Footprint {
+            weight_bytes: weights.sum(),
+            cache_bytes: self
+                .cache(capacity)
+                .bytes(device)
+                .saturating_mul(self.layers.len() as u64),
+            buffer_bytes: self.buffers(capacity).bytes(device),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = Slices<'_>> {
+        self.layers.clone().map(|layer| self.layer(layer)).chain(self.head())
+    }
+}
+
+impl Cache {
+    /// Of one layer.
+    pub fn bytes(&self, device: Device) -> u64 {
+        let position = device.position_bytes(self.cache_type, self.k_dim, self.v_dim);
+        let positions = (self.pages as u64).saturating_mul(PAGE_POSITIONS as u64);
+        positions.saturating_mul(self.heads as u64 * position)
+    }
+}
+
+impl Buffers {
+    pub fn bytes(&self, device: Device) -> u64 {
+        let Self { rows, outputs, width, .. } = *self;
+        let latent = self.latent.map_or(Vec::new(), |l| {
+            let q_down = l.q_down.into_iter();
+            q_down.chain([l.q_plain, l.q_rope, l.q_up, l.kv, l.k_rope]).collect()
+        });
+        let router = self.experts.map_or(Vec::new(), |experts| vec![experts, 1]);
+        let widths = [width, width, self.q, self.k, self.v, self.all_q, self.all_k, self.attended];
+        let of_rows = widths.into_iter().chain([self.hidden; 2]).chain(latent).chain(router);
+        let of_outputs = [width, self.vocab].into_iter();
+        let sums = device.rows_bytes(rows.saturating_mul(self.parts), width);
+        let of_rows = of_rows.map(|width| device.rows_bytes(rows, width));
+        let of_outputs = of_outputs.map(|width| device.rows_bytes(outputs, width));
+        of_rows.chain(of_outputs).chain([sums]).fold(0, u64::saturating_add)
+    }
+}

@@ -1,0 +1,37 @@
+//! What a model is made of, and which rank holds what of it: slices of tensors, cache and buffers,
+//! and their bytes. Models are loaded by it, and splits are planned by it.
+//!
+//! [`Outline`] is read once from a file's directory: a [`Config`], by the table of architectures,
+//! and every tensor with the way in which ranks share it. [`Layout`] says which layers a rank runs
+//! and with whom, [`Shard`] which part of their heads and columns is its own, and [`Holding`] what
+//! follows from all three.
+//!
+//! Pure arithmetic on what a file's directory says: no I/O, no clock.
+
+mod arch;
+mod capacity;
+mod config;
+mod device;
+mod error;
+mod experts;
+mod holding;
+mod layout;
+mod metadata;
+pub mod names;
+mod outline;
+mod rope;
+mod shard;
+mod tensors;
+
+pub use arch::{Activation, Arch, Gating, QkNorm, RopeStyle};
+pub use capacity::{Capacity, PAGE_POSITIONS, rows_max};
+pub use config::{Config, Latent};
+pub use device::Device;
+pub use error::Error;
+pub use experts::Experts;
+pub use holding::{Buffers, Cache, Footprint, Holding, LatentBuffers};
+pub use layout::{Layout, Stage};
+pub use outline::{Outline, checked, checked_vector};
+pub use rope::{Rope, Scaling};
+pub use shard::{Leaves, RANKS_MAX, Shard, Split, SplitError};
+pub use tensors::{Slice, Slices, Tensor};

@@ -1,0 +1,465 @@
+//! What a model file holds: its configuration and its tensors, each with the way in which ranks
+//! share it. Read once; who holds what of it is arithmetic from then on.
+
+use std::collections::HashSet;
+
+use gguf::{Directory, TensorInfo, TensorType};
+use protocol::ExpertSplit;
+
+use crate::arch::QkNorm;
+use crate::shard::{Cuts, Hidden};
+use crate::tensors::{Part, Tensor};
+use crate::{Config, Error, Experts, Latent, names};
+
+/// A model that can be run, without its weights.
+#[derive(Debug, Clone)]
+pub struct Outline {
+    pub config: Config,
+    pub(crate) layers: Vec<Vec<Tensor>>,
+    /// The output head: a norm and the matrix.
+    pub(crate) head: Vec<Tensor>,
+    /// Bytes in the file, of all tensors, used or not,
+    pub file_bytes: u64,
+    /// of each layer,
+    pub layer_bytes: Vec<u64>,
+    /// of the matrix of the output head,
+    pub head_bytes: u64,
+    /// and of what one token reads: all layers and the head, of experts as many as are used.
+    pub read_bytes: u64,
+}
+
+impl Outline {
+    /// # Errors
+    /// The file is no complete model of a supported kind.
+    pub fn read(directory: &Directory) -> Result<Self, Error> {
+        let config = Config::read(directory)?;
+        let layers = (0..config.layers).map(|layer| Layer::read(directory, &config, layer));
+        let layers = layers.collect::<Result<Vec<_>, _>>()?;
+        check_all_known(directory, &config, &layers)?;
+        let mut head = Layer::new(directory, 0);
+        head.add_vector("norm", names::OUTPUT_NORM, 1, config.width)?;
+        // A model without an output matrix uses its embedding as one.
+        let tied = directory.find_tensor(names::OUTPUT).is_none();
+        let output = if tied { names::EMBEDDING } else { names::OUTPUT };
+        let rows = Part::Vocab;
+        head.add("output", output, [config.width, config.vocab], rows, Part::Of(0..config.width))?;
+        let head = head.tensors;
+        let mut outline = Self {
+            layers,
+            head,
+            file_bytes: 0,
+            layer_bytes: vec![0; config.layers],
+            head_bytes: 0,
+            read_bytes: 0,
+            config,
+        };
+        outline.weigh(directory);
+        Ok(outline)
+    }
+
+    fn weigh(&mut self, directory: &Directory) {
+        let mut resting = 0;
+        for tensor in directory.tensors() {
+            let bytes = tensor.range.end - tensor.range.start;
+            self.file_bytes += bytes;
+            if self.head.iter().any(|head| head.name == tensor.name && !head.is_vector) {
+                self.head_bytes = bytes;
+            }
+            let layer = names::layer_of(&tensor.name);
+            let Some(sum) = layer.and_then(|at| self.layer_bytes.get_mut(at)) else { continue };
+            *sum += bytes;
+            if let Some(experts) = self.config.experts.filter(|_| tensor.name.contains("_exps.")) {
+                let unused = (experts.count - experts.used) as u128;
+                resting += (u128::from(bytes) * unused / experts.count as u128) as u64;
+            }
+        }
+        self.read_bytes = self.layer_bytes.iter().sum::<u64>() + self.head_bytes - resting;
+    }
+
+    /// The output head's part of all that a token passes, 0 to 1.
+    pub fn head_part(&self) -> f64 {
+        let layers: u64 = self.layer_bytes.iter().sum();
+        self.head_bytes as f64 / (self.head_bytes + layers) as f64
+    }
+
+    /// Whether the weights that fill the cache are floats.
+    pub(crate) fn is_cache_float(&self) -> bool {
+        let keys = |tensor: &&Tensor| ["attn_k", "kv_down"].contains(&tensor.role);
+        let filled_by = self.layers[0].iter().find(keys);
+        filled_by.is_some_and(|tensor| tensor.ty.block_len() == 1)
+    }
+
+    /// Into how many parts the columns of an expert can be cut, if there are any.
+    pub fn expert_parts(&self) -> Option<usize> {
+        self.cuts(false).experts.map(|hidden| hidden.units())
+    }
+
+    /// Whether ranks get whole experts instead of columns of each.
+    ///
+    /// By the model alone, unless it was asked for: the choice decides the order of sums, and
+    /// results must not depend on the number of ranks. Columns give all ranks the same work, so
+    /// whole experts are for those that cannot be cut for more than a few.
+    pub fn whole_experts(&self, asked: ExpertSplit) -> bool {
+        const PARTS_FEW: usize = 3;
+        let (Some(experts), Some(parts)) = (&self.config.experts, self.expert_parts()) else {
+            return false;
+        };
+        match asked {
+            ExpertSplit::Columns => false,
+            ExpertSplit::Whole => true,
+            ExpertSplit::Auto => parts <= PARTS_FEW && experts.count > parts,
+        }
+    }
+
+    /// The sizes that decide where this model may be cut.
+    pub(crate) fn cuts(&self, whole: bool) -> Cuts {
+        let block = |role: &str| {
+            let tensors = self.layers.iter().flatten().filter(|tensor| tensor.role == role);
+            tensors.map(|tensor| tensor.ty.block_len()).max()
+        };
+        let hidden = |role: &str, columns: usize| Some(Hidden::columns(columns, block(role)?));
+        let config = &self.config;
+        let experts = config.experts.as_ref();
+        Cuts {
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            v_dim: config.v_dim,
+            attention_block: block("attn_output").unwrap_or(1),
+            feed_forward: hidden("ffn_down", config.feed_forward),
+            experts: experts.and_then(|experts| match whole {
+                true => Some(Hidden::whole(experts.count)),
+                false => hidden("ffn_down_exps", experts.hidden),
+            }),
+            shared_expert: experts
+                .and_then(|experts| hidden("ffn_down_shexp", experts.shared_hidden?)),
+            whole_experts: whole && experts.is_some(),
+        }
+    }
+}
+
+/// A layer's tensor that nothing reads would have changed the results: the file is of a kind that
+/// this version does not know.
+fn check_all_known(
+    directory: &Directory,
+    config: &Config,
+    layers: &[Vec<Tensor>],
+) -> Result<(), Error> {
+    let known: HashSet<&str> = layers.iter().flatten().map(|t| t.name.as_str()).collect();
+    let of_layers = |name: &str| {
+        let redundant = names::REDUNDANT.iter().any(|redundant| name.ends_with(redundant));
+        !redundant && names::layer_of(name).is_some_and(|at| at < layers.len())
+    };
+    let mut names = directory.tensors().iter().map(|tensor| tensor.name.as_str());
+    match names.find(|name| of_layers(name) && !known.contains(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let (name, arch) = (name.to_owned(), config.arch.name.to_owned());
+            Err(Error::UnknownTensor { name, arch })
+        }
+    }
+}
+
+/// A layer's tensors, as they are found.
+struct Layer<'a> {
+    directory: &'a Directory,
+    layer: usize,
+    tensors: Vec<Tensor>,
+}
+
+impl<'a> Layer<'a> {
+    fn new(directory: &'a Directory, layer: usize) -> Self {
+        Self { directory, layer, tensors: Vec::new() }
+    }
+
+    fn read(directory: &'a Directory, config: &Config, layer: usize) -> Result<Vec<Tensor>, Error> {
+        let mut found = Self::new(directory, layer);
+        let (width, norms) = (config.width, &config.arch.norms);
+        for (role, name) in [
+            ("attention_norm", norms.attention),
+            ("after_attention_norm", norms.after_attention),
+            ("feed_forward_norm", norms.feed_forward),
+            ("after_feed_forward_norm", norms.after_feed_forward),
+        ] {
+            if let Some(name) = name {
+                found.vector(role, name, width)?;
+            }
+        }
+        match &config.latent {
+            Some(latent) => found.latent_attention(config, latent)?,
+            None => found.attention(config)?,
+        }
+        let columns = config.heads * config.v_dim;
+        let all = Part::Of(0..width);
+        found.matrix("attn_output", [columns, width], all.clone(), Part::Attention)?;
+        found.find_bias("attn_output.bias", "attn_output", width, all.clone())?;
+        match config.experts_of(layer) {
+            Some(experts) => found.experts(width, experts)?,
+            None => found.feed_forward(config)?,
+        }
+        found.find_bias("ffn_down.bias", "ffn_down", width, all)?;
+        Ok(found.tensors)
+    }
+
+    /// Keys and values of their own for each head or group of heads.
+    fn attention(&mut self, config: &Config) -> Result<(), Error> {
+        let Config { width, heads, kv_heads, k_dim, v_dim, .. } = *config;
+        let sizes = [heads * k_dim, kv_heads * k_dim, kv_heads * v_dim];
+        let fused = config.arch.fused;
+        // Where all heads are normalised as one vector, half of the sum of squares would be another
+        // rank's, so every rank has all queries and keys.
+        let whole = config.arch.qk_norm == QkNorm::Whole;
+        let mut first = 0;
+        for (at, role) in ["attn_q", "attn_k", "attn_v"].into_iter().enumerate() {
+            let name = if fused { "attn_qkv" } else { role };
+            let rows = match at {
+                0 | 1 if whole => Part::Of(first..first + sizes[at]),
+                0 => Part::Heads { first, dim: k_dim },
+                1 => Part::KvHeads { first, dim: k_dim },
+                _ => Part::KvHeads { first, dim: v_dim },
+            };
+            let all = if fused { sizes.iter().sum() } else { sizes[at] };
+            let bias = ["attn_q.bias", "attn_k.bias", "attn_v.bias"][at];
+            let tensor = names::layer(self.layer, name);
+            self.add(role, &tensor, [width, all], rows.clone(), Part::Of(0..width))?;
+            self.find_bias(bias, name, all, rows)?;
+            first += if fused { sizes[at] } else { 0 };
+        }
+        let present = self.has(&names::layer(self.layer, "attn_q_norm"));
+        let norms = match config.arch.qk_norm {
+            QkNorm::Never => None,
+            QkNorm::HeadsIfPresent if !present => None,
+            QkNorm::HeadsIfPresent | QkNorm::Heads => Some([k_dim; 2]),
+            QkNorm::Whole => Some([sizes[0], sizes[1]]),
+        };
+        if let Some([q, k]) = norms {
+            self.vector("attn_q_norm", "attn_q_norm", q)?;
+            self.vector("attn_k_norm", "attn_k_norm", k)?;
+        }
+        let sinks = names::layer(self.layer, "attn_sinks");
+        if self.has(&sinks) {
+            self.add_vector("attn_sinks", &sinks, 1, heads)?.rows =
+                Part::Heads { first: 0, dim: 1 };
+        }
+        Ok(())
+    }
+
+    /// Keys and values out of one compressed vector.
+    fn latent_attention(&mut self, config: &Config, latent: &Latent) -> Result<(), Error> {
+        let Config { width, heads, k_dim, v_dim, .. } = *config;
+        let Latent { q_rank, kv_rank, plain_dim, rope_dim } = *latent;
+        let (q, q_cols) = match q_rank {
+            Some(rank) => {
+                self.matrix("attn_q_a", [width, rank], Part::Of(0..rank), Part::Of(0..width))?;
+                self.vector("attn_q_a_norm", "attn_q_a_norm", rank)?;
+                ("attn_q_b", rank)
+            }
+            None => ("attn_q", width),
+        };
+        // The parts of a head's query that are not rotated, and that are.
+        for (role, rows) in [("q_plain", 0..plain_dim), ("q_rope", plain_dim..k_dim)] {
+            let of_heads = self.several(role, q, heads, [q_cols, k_dim])?;
+            (of_heads.matrices, of_heads.apart) = (Part::Heads { first: 0, dim: 1 }, false);
+            of_heads.rows = Part::Of(rows);
+        }
+        let kv_rows = kv_rank + rope_dim;
+        for (role, rows) in [("kv_down", 0..kv_rank), ("k_rope", kv_rank..kv_rows)] {
+            let name = names::layer(self.layer, "attn_kv_a_mqa");
+            self.add(role, &name, [width, kv_rows], Part::Of(rows), Part::Of(0..width))?;
+        }
+        self.vector("attn_kv_a_norm", "attn_kv_a_norm", kv_rank)?;
+        for (name, shape) in [("attn_k_b", [plain_dim, kv_rank]), ("attn_v_b", [kv_rank, v_dim])] {
+            self.several(name, name, heads, shape)?.matrices = Part::Heads { first: 0, dim: 1 };
+        }
+        Ok(())
+    }
+
+    /// One gated block.
+    fn feed_forward(&mut self, config: &Config) -> Result<(), Error> {
+        let (width, hidden) = (config.width, config.feed_forward);
+        let fused = config.arch.fused;
+        for (role, bias, first) in
+            [("ffn_gate", "ffn_gate.bias", 0), ("ffn_up", "ffn_up.bias", hidden)]
+        {
+            let (name, all) = if fused { ("ffn_up", 2 * hidden) } else { (role, hidden) };
+            let rows = Part::FeedForward { first: if fused { first } else { 0 } };
+            let tensor = names::layer(self.layer, name);
+            self.add(role, &tensor, [width, all], rows.clone(), Part::Of(0..width))?;
+            self.find_bias(bias, name, all, rows)?;
+        }
+        let cols = Part::FeedForward { first: 0 };
+        self.matrix("ffn_down", [hidden, width], Part::Of(0..width), cols)
+    }
+
+    /// A mixture.
+    fn experts(&mut self, width: usize, experts: &Experts) -> Result<(), Error> {
+        let (count, hidden) = (experts.count, experts.hidden);
+        let (all, own) = (Part::Of(0..width), Part::Expert { hidden });
+        for name in ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"] {
+            let down = name == "ffn_down_exps";
+            let shape = if down { [hidden, width] } else { [width, hidden] };
+            let found = self.several(name, name, count, shape)?;
+            found.matrices = Part::Experts { count };
+            (found.rows, found.cols) =
+                if down { (all.clone(), own.clone()) } else { (own.clone(), all.clone()) };
+        }
+        if self.has(&names::bias(self.layer, "ffn_gate_exps")) {
+            for (role, name) in [
+                ("ffn_gate_exps.bias", "ffn_gate_exps"),
+                ("ffn_up_exps.bias", "ffn_up_exps"),
+                ("ffn_down_exps.bias", "ffn_down_exps"),
+            ] {
+                let down = name == "ffn_down_exps";
+                let name = names::bias(self.layer, name);
+                let found =
+                    self.add_vector(role, &name, count, if down { width } else { hidden })?;
+                (found.matrices, found.rows) = match down {
+                    true => (Part::BiasedExperts { count }, all.clone()),
+                    false => (Part::Experts { count }, own.clone()),
+                };
+            }
+        }
+        self.matrix("ffn_gate_inp", [width, count], Part::Of(0..count), all.clone())?;
+        self.find_bias("ffn_gate_inp.bias", "ffn_gate_inp", count, Part::Of(0..count))?;
+        self.find_bias(names::CHOICE_BIAS, names::CHOICE_BIAS, count, Part::Of(0..count))?;
+        let Some(shared) = experts.shared_hidden else { return Ok(()) };
+        for name in ["ffn_gate_shexp", "ffn_up_shexp"] {
+            self.matrix(name, [width, shared], Part::SharedExpert, all.clone())?;
+        }
+        self.matrix("ffn_down_shexp", [shared, width], all.clone(), Part::SharedExpert)?;
+        if experts.shared_gate {
+            self.matrix("ffn_gate_inp_shexp", [width, 1], Part::Of(0..1), all)?;
+        }
+        Ok(())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.directory.find_tensor(name).is_some()
+    }
+
+    /// The matrix that is called as it is used.
+    fn matrix(
+        &mut self,
+        role: &'static str,
+        shape: [usize; 2],
+        rows: Part,
+        cols: Part,
+    ) -> Result<(), Error> {
+        let name = names::layer(self.layer, role);
+        self.add(role, &name, shape, rows, cols).map(drop)
+    }
+
+    /// `count` matrices `[cols, rows]`, each of which is multiplied for itself.
+    fn several(
+        &mut self,
+        role: &'static str,
+        name: &str,
+        count: usize,
+        [cols, rows]: [usize; 2],
+    ) -> Result<&mut Tensor, Error> {
+        let name = names::layer(self.layer, name);
+        let (shape, all) = ([cols, rows * count], Part::Of(0..cols));
+        let tensor = self.add(role, &name, shape, Part::Of(0..rows), all)?;
+        (tensor.shape, tensor.apart) = ([count, rows, cols], true);
+        Ok(tensor)
+    }
+
+    /// A vector of `len` numbers, such as a norm's gain.
+    fn vector(&mut self, role: &'static str, name: &str, len: usize) -> Result<(), Error> {
+        let name = names::layer(self.layer, name);
+        self.add_vector(role, &name, 1, len).map(drop)
+    }
+
+    /// The numbers `part` of a bias, if the file has it.
+    fn find_bias(
+        &mut self,
+        role: &'static str,
+        name: &str,
+        len: usize,
+        part: Part,
+    ) -> Result<(), Error> {
+        let name = names::bias(self.layer, name);
+        if self.has(&name) {
+            self.add_vector(role, &name, 1, len)?.rows = part;
+        }
+        Ok(())
+    }
+
+    /// `count` vectors of `len` numbers in one tensor.
+    fn add_vector(
+        &mut self,
+        role: &'static str,
+        name: &str,
+        count: usize,
+        len: usize,
+    ) -> Result<&mut Tensor, Error> {
+        let found = checked(self.directory, name, [len, count])?;
+        check_float(found)?;
+        let tensor = self.add(role, name, [len, count], Part::Of(0..len), Part::Of(0..1))?;
+        (tensor.matrices, tensor.shape) = (Part::Of(0..count), [count, len, 1]);
+        (tensor.apart, tensor.is_vector) = (true, true);
+        Ok(tensor)
+    }
+
+    /// A matrix of the file, which must have the shape `[cols, rows]`.
+    fn add(
+        &mut self,
+        role: &'static str,
+        name: &str,
+        [cols, rows]: [usize; 2],
+        own_rows: Part,
+        own_cols: Part,
+    ) -> Result<&mut Tensor, Error> {
+        let ty = checked(self.directory, name, [cols, rows])?.ty;
+        self.tensors.push(Tensor {
+            role,
+            name: name.to_owned(),
+            ty,
+            shape: [1, rows, cols],
+            matrices: Part::Of(0..1),
+            rows: own_rows,
+            cols: own_cols,
+            apart: false,
+            is_vector: false,
+        });
+        Ok(self.tensors.last_mut().expect("one was pushed"))
+    }
+}
+
+/// The tensor `name`, which must have the shape `[cols, rows]`.
+///
+/// # Errors
+/// It is missing or has another shape.
+pub fn checked<'a>(
+    directory: &'a Directory,
+    name: &str,
+    [cols, rows]: [usize; 2],
+) -> Result<&'a TensorInfo, Error> {
+    let tensor = directory.tensor(name)?;
+    if (tensor.columns(), tensor.rows()) == (cols, rows) {
+        return Ok(tensor);
+    }
+    let (found_cols, found_rows) = (tensor.columns(), tensor.rows());
+    Err(Error::Shape { name: name.to_owned(), found_cols, found_rows, cols, rows })
+}
+
+/// The vector `name` of `len` numbers, which must be floats.
+///
+/// # Errors
+/// It is missing, or something else.
+pub fn checked_vector<'a>(
+    directory: &'a Directory,
+    name: &str,
+    len: usize,
+) -> Result<&'a TensorInfo, Error> {
+    let tensor = checked(directory, name, [len, 1])?;
+    check_float(tensor)?;
+    Ok(tensor)
+}
+
+fn check_float(tensor: &TensorInfo) -> Result<(), Error> {
+    let TensorInfo { name, ty, .. } = tensor;
+    match ty {
+        TensorType::F32 => Ok(()),
+        _ => Err(Error::Unsupported { what: format!("tensor \"{name}\" of type {ty}") }),
+    }
+}
