@@ -14,6 +14,7 @@ macro_rules! say {
 mod args;
 mod client;
 mod commands;
+mod conversation;
 mod data_dir;
 mod error;
 mod interrupt;

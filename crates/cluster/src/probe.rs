@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
-use placement::Link;
+use placement::LinkSpeed;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -65,7 +65,7 @@ fn sum(data: &[u64]) -> u64 {
 ///
 /// # Errors
 /// The connection breaks or is too slow.
-pub(crate) async fn measure<S>(stream: &mut S) -> io::Result<Link>
+pub(crate) async fn measure<S>(stream: &mut S) -> io::Result<LinkSpeed>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -77,7 +77,7 @@ where
         let took = exchange(stream, &vec![0; BULK_BYTES]).await?;
         let wire = took.saturating_sub(fastest).max(Duration::from_micros(1));
         let bytes_per_sec = BULK_BYTES as f64 / wire.as_secs_f64();
-        Ok(Link { message_secs: fastest.as_secs_f64() / 2.0, bytes_per_sec })
+        Ok(LinkSpeed { message_secs: fastest.as_secs_f64() / 2.0, bytes_per_sec })
     };
     timeout(PROBE_TIMEOUT, measuring).await?
 }

@@ -43,7 +43,7 @@ pub struct Config {
     /// What a layer's halves add to the residual stream is multiplied by this.
     pub residual_scale: f32,
     pub logit_scale: f32,
-    /// Logits become `cap * tanh(logit / cap)`, behind their scale.
+    /// Logits become `cap * tanh(logit / cap)`, after their scale.
     pub logit_cap: Option<f32>,
 }
 

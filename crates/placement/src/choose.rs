@@ -4,19 +4,19 @@ use layout::Outline;
 use protocol::{SplitOptions, StageSize, Strategy};
 
 use crate::cost::{Costs, Shape};
-use crate::plan::stages;
+use crate::stages::stages;
 use crate::{Error, Node, Options};
 
 /// What was measured of the way between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Link {
+pub struct LinkSpeed {
     /// A short message from one rank's hands to another's, seconds.
     pub message_secs: f64,
     /// In each direction.
     pub bytes_per_sec: f64,
 }
 
-impl Link {
+impl LinkSpeed {
     /// Ranks of one machine, roughly as `sinew bench net` measures them.
     pub const SHARED_MEMORY: Self = Self { message_secs: 1.5e-6, bytes_per_sec: 8e9 };
     /// The same over TCP.
@@ -25,7 +25,7 @@ impl Link {
 
 /// One way to split a model.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Way {
+pub(crate) struct Candidate {
     /// None for one of all.
     pub stages: Vec<StageSize>,
     /// Predicted, of one request; `None` where something was not measured.
@@ -38,41 +38,41 @@ pub(crate) fn is_free(options: &Options<'_>) -> bool {
     *strategy == Strategy::Auto && stages.is_none() && stage_layers.is_none()
 }
 
-/// The ways to split the model that come into question, the fastest first.
-pub(crate) fn ways(
+/// The splits of the model that come into question, the fastest first.
+pub(crate) fn candidates(
     model: &Outline,
     nodes: &[Node],
     shares: &[u32],
     options: &Options<'_>,
-) -> Result<Vec<Way>, Error> {
-    let way = |strategy| {
+) -> Result<Vec<Candidate>, Error> {
+    let candidate = |strategy| {
         let stages = stages(model, shares, strategy, options)?;
         let tokens_per_sec = tokens_per_sec(model, nodes, shares, &stages, options.ring);
-        Ok(Way { stages, tokens_per_sec })
+        Ok(Candidate { stages, tokens_per_sec })
     };
     if !is_free(options) || nodes.len() == 1 {
-        return Ok(vec![way(options.spec.options.strategy)?]);
+        return Ok(vec![candidate(options.spec.options.strategy)?]);
     }
-    let mut ways = vec![way(Strategy::Tensor)?];
+    let mut candidates = vec![candidate(Strategy::Tensor)?];
     // A model may have too few layers for stages, or a node no share; then tensors it is.
-    ways.extend(way(Strategy::Pipeline));
+    candidates.extend(candidate(Strategy::Pipeline));
     // The ring that tensors need is the one of a pipeline as well; a hybrid needs other links.
     if nodes.len() > 3 && !options.ring {
-        ways.extend(way(Strategy::Hybrid));
+        candidates.extend(candidate(Strategy::Hybrid));
     }
-    let rate = |way: &Way| way.tokens_per_sec.unwrap_or(0.0);
-    ways.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
-    Ok(ways)
+    let rate = |one: &Candidate| one.tokens_per_sec.unwrap_or(0.0);
+    candidates.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
+    Ok(candidates)
 }
 
 /// What all links of a plan can do at least, if all were measured. A link between two others than
 /// the first node is taken to be no worse than theirs to the first.
-pub(crate) fn slowest_link(nodes: &[Node]) -> Option<Link> {
+pub(crate) fn slowest_link(nodes: &[Node]) -> Option<LinkSpeed> {
     let links = nodes.get(1..)?.iter().map(|node| node.link);
     links.reduce(|a, b| {
         let (a, b) = (a?, b?);
         let message_secs = a.message_secs.max(b.message_secs);
-        Some(Link { message_secs, bytes_per_sec: a.bytes_per_sec.min(b.bytes_per_sec) })
+        Some(LinkSpeed { message_secs, bytes_per_sec: a.bytes_per_sec.min(b.bytes_per_sec) })
     })?
 }
 
@@ -121,18 +121,18 @@ fn equal_node_secs(
     })
 }
 
-/// Says what was chosen and why, in numbers. `ways`: all that were weighed, the chosen one first.
-pub(crate) fn reason(ways: &[Way], nodes: &[Node], asked: bool) -> Option<String> {
-    let (chosen, others) = ways.split_first()?;
+/// Says what was chosen and why, in numbers. `candidates`: all that were weighed, the chosen one first.
+pub(crate) fn reason(candidates: &[Candidate], nodes: &[Node], asked: bool) -> Option<String> {
+    let (chosen, others) = candidates.split_first()?;
     let over = format!("{} over {} nodes", name(chosen), nodes.len());
     let asked = if asked { ", as was asked" } else { "" };
     let (Some(rate), Some(link)) = (chosen.tokens_per_sec, slowest_link(nodes)) else {
         return Some(format!("{over}{asked}: not predicted, as a node or a link was not measured"));
     };
     let mut text = format!("{over}{asked}: predicted about {} tokens/s", rough(rate));
-    for way in others {
-        let rate = way.tokens_per_sec.unwrap_or(0.0);
-        text.push_str(&format!("; {} {}", name(way), rough(rate)));
+    for other in others {
+        let rate = other.tokens_per_sec.unwrap_or(0.0);
+        text.push_str(&format!("; {} {}", name(other), rough(rate)));
     }
     let read = nodes.iter().filter_map(|node| node.read_bytes_per_sec).fold(f64::MAX, f64::min);
     text.push_str(&format!(
@@ -151,8 +151,8 @@ fn rough(rate: f64) -> String {
     format!("{:.*}", usize::try_from(-digits).unwrap_or(0), (rate / step).round() * step)
 }
 
-fn name(way: &Way) -> &'static str {
-    match way.stages.as_slice() {
+fn name(candidate: &Candidate) -> &'static str {
+    match candidate.stages.as_slice() {
         [] | [_] => "tensor",
         stages if stages.iter().all(|stage| stage.ranks == 1) => "pipeline",
         _ => "hybrid",
@@ -177,7 +177,7 @@ mod tests {
 
     /// Nodes that read 27 GB/s, as the cores of docs/performance.md.
     fn nodes(count: usize, message_us: f64) -> Vec<Node> {
-        let link = Link { message_secs: message_us * 1e-6, bytes_per_sec: 1e9 };
+        let link = LinkSpeed { message_secs: message_us * 1e-6, bytes_per_sec: 1e9 };
         let node = |id| Node {
             id,
             memory_free_bytes: 64 << 30,

@@ -53,7 +53,7 @@ impl Costs {
             compute + meetings * self.exchange(shape, stage.ranks, 1) + self.message(shape, 1)
         };
         let back = if stages.len() == 1 { 0.0 } else { self.message_secs };
-        // The last stage's nodes have the output head, and behind several stages rank 0 as well.
+        // The last stage's nodes have the output head, and with several stages rank 0 as well.
         let heads = stages[last].ranks + usize::from(last > 0);
         let head = self.decode_secs * shape.head * self.slowed(heads) / heads as f64;
         let all: f64 = head + stages.iter().map(stage).sum::<f64>();

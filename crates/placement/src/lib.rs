@@ -12,9 +12,9 @@ mod cost;
 mod plan;
 #[cfg(test)]
 mod shapes;
-mod weights;
+mod stages;
 mod wire;
 
-pub use choose::Link;
+pub use choose::LinkSpeed;
 pub use cost::{Costs, Shape};
 pub use plan::{Error, Node, Options, Plan, PlannedRank, plan};

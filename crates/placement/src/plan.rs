@@ -1,8 +1,7 @@
 use layout::{Capacity, Device, Footprint, Holding, Layout, Outline, RANKS_MAX};
-use protocol::{InstanceSpec, Split, StageSize, Strategy};
+use protocol::{InstanceSpec, Split, StageSize};
 
-use crate::choose::{Link, Way, is_free, reason, ways};
-use crate::weights::cut;
+use crate::choose::{Candidate, LinkSpeed, candidates, is_free, reason};
 
 /// Memory of a worker beside what it holds of the model: code, stacks, links, and what the device
 /// works with between two operations.
@@ -23,7 +22,7 @@ pub struct Node {
     /// What these threads read from memory together, if it was measured.
     pub read_bytes_per_sec: Option<f64>,
     /// The way to the first node, if it was measured; of no matter for that node itself.
-    pub link: Option<Link>,
+    pub link: Option<LinkSpeed>,
 }
 
 /// What was asked for, and what is known of the cluster beside its nodes.
@@ -70,7 +69,7 @@ pub enum Error {
     )]
     Stages { by_ranks: Vec<usize>, ranks: usize },
     #[error(
-        "--wire-type q8 codes the sums of nodes that share a layer, and of {nodes} nodes in {stages} stages no two do. Leave it out, or split the model with --strategy tensor"
+        "--wire-type q8 quantises the sums of nodes that share a layer, and of {nodes} nodes in {stages} stages no two do. Leave it out, or split the model with --strategy tensor"
     )]
     NoSums { nodes: usize, stages: usize },
     #[error("{stages} stages cannot be made of {layers} layers. Ask for fewer stages")]
@@ -112,20 +111,22 @@ pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Pl
     let cache_type = options.spec.options.cache_type;
     let capacity = Capacity { context_tokens, sequences_max, cache_type };
     let whole_experts = model.whole_experts(options.spec.options.experts);
-    let mut ways = ways(model, chosen, &shares, options)?;
-    let fits = |way: &Way| place(model, chosen, &shares, &way.stages, whole_experts, &capacity);
-    let ranks = match ways.iter().map(fits).position(|placed| placed.is_ok()) {
-        // What is predicted to be faster, but does not fit, stays behind it for the reason.
-        Some(at) => {
-            ways[..=at].rotate_right(1);
-            fits(&ways[0])?
-        }
-        None => fits(&ways[0])?,
+    let mut candidates = candidates(model, chosen, &shares, options)?;
+    let fits = |candidate: &Candidate| {
+        place(model, chosen, &shares, &candidate.stages, whole_experts, &capacity)
     };
-    let stages = ways[0].stages.clone();
+    let ranks = match candidates.iter().map(fits).position(|placed| placed.is_ok()) {
+        // What is predicted to be faster, but does not fit, comes after it, for the reason.
+        Some(at) => {
+            candidates[..=at].rotate_right(1);
+            fits(&candidates[0])?
+        }
+        None => fits(&candidates[0])?,
+    };
+    let stages = candidates[0].stages.clone();
     let mut why = explain(&ranks, &stages, options);
     if count > 1 {
-        why.extend(reason(&ways, chosen, !is_free(options)));
+        why.extend(reason(&candidates, chosen, !is_free(options)));
     }
     let experts = model.config.experts.map(|experts| experts.count);
     why.extend(experts.zip(model.expert_parts()).map(|(experts, parts)| match whole_experts {
@@ -195,53 +196,6 @@ fn place(
     nodes.iter().zip(shares).enumerate().map(rank).collect()
 }
 
-/// The stages of a strategy, or those that were asked for; none for one of all.
-pub(crate) fn stages(
-    model: &Outline,
-    shares: &[u32],
-    strategy: Strategy,
-    options: &Options<'_>,
-) -> Result<Vec<StageSize>, Error> {
-    let ranks = shares.len();
-    let by_ranks = match (&options.spec.options.stages, strategy) {
-        (Some(stages), _) => stages.clone(),
-        (None, Strategy::Pipeline) => vec![1; ranks],
-        (None, Strategy::Hybrid) => (0..ranks).step_by(2).map(|at| 2.min(ranks - at)).collect(),
-        (None, Strategy::Auto | Strategy::Tensor) => vec![ranks],
-    };
-    if by_ranks.contains(&0) || by_ranks.iter().sum::<usize>() != ranks {
-        return Err(Error::Stages { by_ranks, ranks });
-    }
-    let (stages, layers) = (by_ranks.len(), model.config.layers);
-    if stages == 1 && options.spec.options.stage_layers.is_none() {
-        return Ok(Vec::new());
-    }
-    if stages > layers {
-        return Err(Error::TooManyStages { stages, layers });
-    }
-    let mut rest = shares;
-    let by_share: Vec<u32> = by_ranks
-        .iter()
-        .map(|ranks| {
-            let (own, others) = rest.split_at(*ranks);
-            rest = others;
-            own.iter().sum()
-        })
-        .collect();
-    if by_share.contains(&0) {
-        return Err(Error::NoShares { shares: shares.to_vec() });
-    }
-    let counts = match &options.spec.options.stage_layers {
-        Some(counts) => counts.clone(),
-        None => cut(&model.layer_bytes, model.head_bytes, &by_share, shares[0]),
-    };
-    let sum = counts.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
-    if counts.len() != stages || counts.contains(&0) || sum != layers {
-        return Err(Error::StageLayers { given: counts, layers, stages });
-    }
-    Ok(by_ranks.iter().zip(counts).map(|(&ranks, layers)| StageSize { ranks, layers }).collect())
-}
-
 fn context(model: &Outline, options: &Options<'_>) -> Result<usize, Error> {
     let max = model.config.context_max;
     match options.spec.context_tokens {
@@ -284,7 +238,7 @@ mod tests {
     use super::*;
     use crate::shapes::{Dense, LLAMA};
     use gguf::TensorType;
-    use protocol::{ExpertSplit, SplitOptions};
+    use protocol::{ExpertSplit, SplitOptions, Strategy};
 
     const GIB: u64 = 1 << 30;
 

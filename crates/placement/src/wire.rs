@@ -1,4 +1,4 @@
-//! Whether what the nodes of a plan exchange can be coded.
+//! Whether what the nodes of a plan exchange can be quantised.
 
 use protocol::WireType;
 
@@ -6,7 +6,7 @@ use crate::{Error, Plan};
 
 impl Plan {
     /// # Errors
-    /// Sums are to be coded, and no two nodes of this plan share a layer, so that none travel.
+    /// Sums are to be quantised, and no two nodes of this plan share a layer, so that none travel.
     pub fn check_wire(&self, wire_type: WireType) -> Result<(), Error> {
         let adds_up = match &self.split.stages[..] {
             [] => self.ranks.len() > 1,
@@ -30,7 +30,7 @@ mod tests {
     use protocol::{Split, StageSize};
 
     #[test]
-    fn only_nodes_that_share_a_layer_have_sums_to_code() {
+    fn only_nodes_that_share_a_layer_have_sums_to_quantise() {
         for (ranks, stages, has_sums) in
             [(1, &[][..], false), (2, &[], true), (2, &[1, 1], false), (3, &[2, 1], true)]
         {

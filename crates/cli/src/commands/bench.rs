@@ -294,10 +294,10 @@ fn print_markdown(rows: &[Row]) {
             test,
             ..
         } = row;
-        let coded = if *wire_type == protocol::WireType::Q8 { " q8" } else { "" };
+        let wire = if *wire_type == protocol::WireType::Q8 { " q8" } else { "" };
         let (mean, stddev, median) = (row.avg_ts, row.stddev_ts, row.median_ts);
         say!(
-            "| {model_type} | {size} | {params:.2} M | {backends} | {n_threads} | {type_k} | {type_v} | {nodes} | {strategy} | {transport}{coded} | {test} | {mean:.2} ± {stddev:.2} | {median:.2} |"
+            "| {model_type} | {size} | {params:.2} M | {backends} | {n_threads} | {type_k} | {type_v} | {nodes} | {strategy} | {transport}{wire} | {test} | {mean:.2} ± {stddev:.2} | {median:.2} |"
         );
     }
     let mut loads = rows.iter().map(|row| (row.n_threads, row.load)).collect::<Vec<_>>();

@@ -3,7 +3,7 @@
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
-use crate::commands::run::Conversation;
+use crate::conversation::Conversation;
 use crate::error::CliError;
 
 const HELP: &str = concat!(

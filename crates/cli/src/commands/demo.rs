@@ -5,8 +5,8 @@ use std::time::Instant;
 use protocol::InstanceSpec;
 
 use crate::args::DemoArgs;
-use crate::commands::run::Conversation;
 use crate::commands::serve;
+use crate::conversation::Conversation;
 use crate::error::{CliError, Doing};
 use crate::interrupt::Interrupt;
 use crate::local_cluster::{LocalCluster, usual_api_address};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use engine::{Local, LocalOptions};
 use gguf::{Directory, File, Source};
 use layout::Outline;
-use placement::{Link, Node, Options, Plan};
+use placement::{LinkSpeed, Node, Options, Plan};
 use protocol::{InstanceSpec, Split, Strategy, Transport};
 
 use crate::args::{DevGenerateArgs, DevLogitsArgs, DevTokenizeArgs, LocalArgs};
@@ -95,12 +95,12 @@ pub fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, CliError> {
 }
 
 /// What two ranks of this process can exchange, each message delayed.
-pub fn local_link(transport: Transport, latency_us: u64) -> Link {
+pub fn local_link(transport: Transport, latency_us: u64) -> LinkSpeed {
     let link = match transport {
-        Transport::Tcp => Link::LOOPBACK,
-        _ => Link::SHARED_MEMORY,
+        Transport::Tcp => LinkSpeed::LOOPBACK,
+        _ => LinkSpeed::SHARED_MEMORY,
     };
-    Link { message_secs: link.message_secs + latency_us as f64 * 1e-6, ..link }
+    LinkSpeed { message_secs: link.message_secs + latency_us as f64 * 1e-6, ..link }
 }
 
 fn print_array(items: impl Iterator<Item = String>) {

@@ -109,7 +109,7 @@ pub(crate) enum Event {
     /// The way to a peer was measured.
     Probed {
         peer: NodeId,
-        link: placement::Link,
+        link: placement::LinkSpeed,
     },
     /// What this node's threads read from memory was measured.
     ReadSpeed(f64),

@@ -47,7 +47,7 @@ pub(super) struct View {
     asked: Option<(u64, Instant)>,
     round_trips: VecDeque<Duration>,
     /// The way to it over the network, once it is measured.
-    pub(super) way: Option<placement::Link>,
+    pub(super) way: Option<placement::LinkSpeed>,
 }
 
 impl View {

@@ -16,7 +16,7 @@ pub(super) struct Candidate {
     memory_free_bytes: u64,
     threads: usize,
     read_bytes_per_sec: Option<f64>,
-    link: Option<placement::Link>,
+    link: Option<placement::LinkSpeed>,
 }
 
 impl Daemon {

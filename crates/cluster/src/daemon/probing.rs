@@ -49,7 +49,7 @@ impl Daemon {
         });
     }
 
-    pub(super) fn probed(&mut self, peer: NodeId, link: placement::Link) {
+    pub(super) fn probed(&mut self, peer: NodeId, link: placement::LinkSpeed) {
         let (message_us, bytes_per_sec) = (link.message_secs * 1e6, link.bytes_per_sec);
         info!(peer = %peer.short(), message_us, bytes_per_sec, "link measured");
         self.dirty = true;
@@ -65,10 +65,10 @@ impl Daemon {
         peer: NodeId,
         path: Path,
         transport: Transport,
-    ) -> Option<placement::Link> {
+    ) -> Option<placement::LinkSpeed> {
         let same_machine = path.ours == path.theirs;
         if same_machine && matches!(transport, Transport::Auto | Transport::Shm) {
-            return Some(placement::Link::SHARED_MEMORY);
+            return Some(placement::LinkSpeed::SHARED_MEMORY);
         }
         self.views.get(&peer)?.way
     }

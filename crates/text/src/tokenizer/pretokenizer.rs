@@ -1,6 +1,6 @@
 //! Cutting text into words before byte-pair encoding, as each model family was trained.
 //!
-//! A pre-tokenizer is a list of steps. Each step cuts every piece that the step before left: what
+//! A pre-tokenizer is a list of rules. Each rule cuts every piece that the rule before left: what
 //! its pattern matches becomes a piece, and so does what lies between two matches.
 //!
 //! The published patterns end in `\s+(?!\S)|\s+`: a run of white space gives its last character to
@@ -10,7 +10,7 @@
 use regex_automata::meta::{Cache, Regex};
 use regex_automata::{Anchored, Input};
 
-use super::schemes::{self, Scheme, Step};
+use super::schemes::{self, Rule, Scheme};
 use super::vocab::Writing;
 use crate::TextError;
 
@@ -22,7 +22,7 @@ const NOTHING: &str = r"[^\s\S]";
 
 /// A scheme ready to run.
 pub(super) struct Pretokenizer {
-    steps: Vec<Compiled>,
+    rules: Vec<Compiled>,
     prefer_whole: bool,
     writing: Writing,
 }
@@ -38,17 +38,17 @@ enum Compiled {
 
 impl Pretokenizer {
     pub(super) fn new(scheme: Scheme) -> Self {
-        let steps = scheme.steps.iter().map(|step| match *step {
-            Step::Cut(pattern) => Compiled::Cut(compile(&[pattern])),
-            Step::CutSpaces(pattern) => Compiled::Cut(compile(&[pattern, r"\s+"])),
-            Step::CutSpacesInPowers(pattern) => Compiled::CutInPowers(compile(&[pattern, r"\s+"])),
-            Step::Triples(pattern) => Compiled::DigitTriples(compile(&[NOTHING, pattern])),
-            Step::DigitTriples => {
+        let rules = scheme.rules.iter().map(|rule| match *rule {
+            Rule::Cut(pattern) => Compiled::Cut(compile(&[pattern])),
+            Rule::CutSpaces(pattern) => Compiled::Cut(compile(&[pattern, r"\s+"])),
+            Rule::CutSpacesInPowers(pattern) => Compiled::CutInPowers(compile(&[pattern, r"\s+"])),
+            Rule::Triples(pattern) => Compiled::DigitTriples(compile(&[NOTHING, pattern])),
+            Rule::DigitTriples => {
                 let inside = r"\d+[\p{Alphabetic}\p{M}\p{N}\p{Pc}&&[^\d]]";
                 Compiled::DigitTriples(compile(&[inside, r"\d+"]))
             }
         });
-        Self { steps: steps.collect(), prefer_whole: scheme.prefer_whole, writing: scheme.writing }
+        Self { rules: rules.collect(), prefer_whole: scheme.prefer_whole, writing: scheme.writing }
     }
 
     /// The scheme of a name in a file.
@@ -70,7 +70,7 @@ impl Pretokenizer {
 
     /// Calls `emit` for each word of `text`, in order; together they are the text.
     pub(super) fn split<'t>(&self, text: &'t str, emit: &mut dyn FnMut(&'t str)) {
-        split(&self.steps, text, emit);
+        split(&self.rules, text, emit);
     }
 }
 
@@ -79,9 +79,9 @@ fn compile(patterns: &[&str]) -> Regex {
     Regex::builder().configure(config).build_many(patterns).expect("the patterns are constants")
 }
 
-fn split<'t>(steps: &[Compiled], text: &'t str, emit: &mut dyn FnMut(&'t str)) {
-    let Some((step, rest)) = steps.split_first() else { return emit(text) };
-    match step {
+fn split<'t>(rules: &[Compiled], text: &'t str, emit: &mut dyn FnMut(&'t str)) {
+    let Some((rule, rest)) = rules.split_first() else { return emit(text) };
+    match rule {
         Compiled::Cut(regex) => {
             let mut cache = regex.create_cache();
             cut(regex, &mut cache, text, &mut |_, piece| split(rest, piece, emit));

@@ -5,9 +5,9 @@
 
 use super::vocab::Writing;
 
-/// One cut of a pre-tokenizer.
+/// One way in which a pre-tokenizer cuts text; it takes several one after the other.
 #[derive(Clone, Copy)]
-pub(super) enum Step {
+pub(super) enum Rule {
     /// Cut by this pattern.
     Cut(&'static str),
     /// The same, followed by `\s+(?!\S)|\s+`.
@@ -21,12 +21,12 @@ pub(super) enum Step {
     Triples(&'static str),
 }
 
-use Step::{Cut, CutSpaces, CutSpacesInPowers, DigitTriples, Triples};
+use Rule::{Cut, CutSpaces, CutSpacesInPowers, DigitTriples, Triples};
 
 /// What a name in `tokenizer.ggml.pre` stands for.
 #[derive(Clone, Copy)]
 pub(super) struct Scheme {
-    pub(super) steps: &'static [Step],
+    pub(super) rules: &'static [Rule],
     /// A word that is a token as a whole is not merged from its bytes.
     pub(super) prefer_whole: bool,
     /// What the family does where the file has no `add_bos_token`.
@@ -39,12 +39,12 @@ pub(super) fn find(name: &str) -> Option<Scheme> {
     FAMILIES.iter().find(|(names, _)| names.contains(&name)).map(|(_, scheme)| *scheme)
 }
 
-const fn scheme(steps: &'static [Step]) -> Scheme {
-    Scheme { steps, prefer_whole: false, add_bos: false, writing: Writing::ByteLevel }
+const fn scheme(rules: &'static [Rule]) -> Scheme {
+    Scheme { rules, prefer_whole: false, add_bos: false, writing: Writing::ByteLevel }
 }
 
-const fn whole(steps: &'static [Step]) -> Scheme {
-    Scheme { prefer_whole: true, ..scheme(steps) }
+const fn whole(rules: &'static [Rule]) -> Scheme {
+    Scheme { prefer_whole: true, ..scheme(rules) }
 }
 
 /// English contractions in either case.
@@ -80,7 +80,7 @@ macro_rules! cased_words {
     };
 }
 
-const GPT2: Step = CutSpaces(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+");
+const GPT2: Rule = CutSpaces(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+");
 
 /// The pattern of GPT-4 (cl100k), digits in runs of one to three.
 macro_rules! cl100k {
@@ -89,43 +89,43 @@ macro_rules! cl100k {
     };
 }
 
-const CL100K: Step = CutSpaces(cl100k!());
+const CL100K: Rule = CutSpaces(cl100k!());
 
 /// The same with single digits.
-const QWEN2: Step =
+const QWEN2: Rule =
     CutSpaces(concat!(contractions!(), "|", letters!(), r"|\p{N}|", punctuation_and_lines!()));
 
 /// The same with any number of digits.
-const MINICPM5: Step =
+const MINICPM5: Rule =
     CutSpaces(concat!(contractions!(), "|", letters!(), r"|\p{N}+|", punctuation_and_lines!()));
 
 /// The same with combining marks as parts of words.
-const QWEN35: Step = CutSpaces(concat!(
+const QWEN35: Rule = CutSpaces(concat!(
     contractions!(),
     r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+"
 ));
 
 /// The same without contractions, so that Turkish suffixes stay attached.
-const UFAKZEKA: Step = CutSpaces(concat!(letters!(), r"|\p{N}|", punctuation_and_lines!()));
+const UFAKZEKA: Rule = CutSpaces(concat!(letters!(), r"|\p{N}|", punctuation_and_lines!()));
 
 /// The pattern of GPT-4o.
-const O200K: Step = CutSpaces(concat!(
+const O200K: Rule = CutSpaces(concat!(
     cased_words!(concat!(contractions!(), "?")),
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+"
 ));
 
 /// The same with single digits.
-const YOUTU: Step = CutSpaces(concat!(
+const YOUTU: Rule = CutSpaces(concat!(
     cased_words!(concat!(contractions!(), "?")),
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+"
 ));
 
 /// The same without contractions.
-const TEKKEN: Step =
+const TEKKEN: Rule =
     CutSpaces(concat!(cased_words!(""), r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+"));
 
 /// GPT-4o's with runs of Chinese characters apart.
-const KIMI_K2: Step = CutSpaces(concat!(
+const KIMI_K2: Rule = CutSpaces(concat!(
     r"\p{Han}+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*",
     r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+",
     contractions!(),
@@ -136,56 +136,56 @@ const KIMI_K2: Step = CutSpaces(concat!(
     punctuation_and_lines!()
 ));
 
-const DEEPSEEK_V3: Step = CutSpaces(concat!(
+const DEEPSEEK_V3: Rule = CutSpaces(concat!(
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"##,
     r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+"
 ));
 
 /// The same without line breaks after punctuation.
-const SPARK: Step = CutSpaces(concat!(
+const SPARK: Rule = CutSpaces(concat!(
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"##,
     r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]"
 ));
 
-const EXAONE_MOE: Step = CutSpaces(concat!(
+const EXAONE_MOE: Rule = CutSpaces(concat!(
     contractions!(),
     r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}",
     r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]"
 ));
 
-const BAILINGMOE: Step = CutSpaces(concat!(
+const BAILINGMOE: Rule = CutSpaces(concat!(
     r"'(?i:[sdmt]|ll|ve|re)|",
     letters!(),
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]"
 ));
 
-const SEED_CODER: Step = CutSpaces(concat!(
+const SEED_CODER: Rule = CutSpaces(concat!(
     contractions!(),
     "|",
     letters!(),
     r"|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+"
 ));
 
-const CJK_KANA: Step = Cut(r"[一-龥\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+");
-const CJK_HANGUL: Step = Cut(r"[一-龥\x{0800}-一가-\x{D7FF}]+");
-const YOUTU_SCRIPTS: Step = Cut(concat!(
+const CJK_KANA: Rule = Cut(r"[一-龥\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+");
+const CJK_HANGUL: Rule = Cut(r"[一-龥\x{0800}-一가-\x{D7FF}]+");
+const YOUTU_SCRIPTS: Rule = Cut(concat!(
     r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+",
     r"|[一-龥\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+"
 ));
 /// Letters with case, without those of mathematics and of later versions of Unicode.
-const DEEPSEEK_LLM_LETTERS: Step = Cut(concat!(
+const DEEPSEEK_LLM_LETTERS: Rule = Cut(concat!(
     r"\s?[\p{Lu}\p{Ll}\p{Lt}&&[^\x{0560}-\x{0588}\x{10C7}-\x{10FF}\x{1C80}-\x{1C8F}",
     r"\x{2D00}-\x{2D2F}\x{A790}-\x{A7FF}\x{AB30}-\x{AB6F}\x{10570}-\x{105BF}",
     r"\x{10D50}-\x{10D85}\x{16E40}-\x{16E7F}\x{1D400}-\x{1D7FF}\x{1DF00}-\x{1DFFF}]]+"
 ));
 
-const AFMOE_SCRIPTS: Step = Cut(concat!(
+const AFMOE_SCRIPTS: Rule = Cut(concat!(
     r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{F900}-\x{FAFF}\x{3040}-\x{30FF}\x{FF65}-\x{FF9F}",
     r"\x{2F00}-\x{2FDF}\x{0E40}-\x{0E7F}\x{0E80}-\x{0EFF}\x{1780}-\x{17FF}\x{1000}-\x{109F}",
     r"\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+"
 ));
-const NOT_PUNCTUATION: Step = Cut(r" ?[^(\s|.,!?…。，、।۔،)]+");
-const LINES: Step = Cut(r"[^\n]+|\n+");
+const NOT_PUNCTUATION: Rule = Cut(r" ?[^(\s|.,!?…。，、।۔،)]+");
+const LINES: Rule = Cut(r"[^\n]+|\n+");
 
 /// Names that mean the same, and what they mean.
 #[rustfmt::skip]
