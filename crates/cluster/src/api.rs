@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use protocol::{FinishReason, Sampling, Token, Transport};
+use protocol::{FinishReason, Token, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
@@ -130,15 +130,6 @@ pub struct RankStatus {
     /// Of the activations of a step.
     #[serde(default)]
     pub buffer_bytes: u64,
-}
-
-/// A prompt for a served model.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GenerateRequest {
-    pub prompt: Vec<Token>,
-    pub sampling: Sampling,
-    pub max_tokens: usize,
-    pub end_tokens: Vec<Token>,
 }
 
 /// What comes back for a prompt. A stream ends after `Done` or `Failed`; one that ends without

@@ -31,12 +31,12 @@ mod wire;
 mod worker;
 
 pub use api::{
-    ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus,
-    Invite, Joined, LINK_ADDRESSES_MAX, NodeConfig, NodeState, NodeStatus, RankStatus,
+    ClusterStatus, GenerateDone, GenerateEvent, InstanceState, InstanceStatus, Invite, Joined,
+    LINK_ADDRESSES_MAX, NodeConfig, NodeState, NodeStatus, RankStatus,
 };
 pub use error::{Error, Result};
 pub use id::{NodeId, NodeIdError};
 pub use invite::CodeError;
 pub use node::{GenerateStream, Node};
 pub use probe::read_speed;
-pub use protocol::{FinishReason, InstanceSpec, Sampling, Token, Transport};
+pub use protocol::{FinishReason, GenerateRequest, InstanceSpec, Sampling, Token, Transport};

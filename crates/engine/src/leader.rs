@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use backend::Backend;
-use protocol::{Generate, RequestId, WorkerEvent};
+use protocol::{GenerateRequest, RequestId, WorkerEvent};
 
 use crate::comm::Comm;
 use crate::logits::Logits;
@@ -24,7 +24,7 @@ pub(crate) struct Leader<'a, B: Backend> {
 
 impl<'a, B: Backend> Leader<'a, B> {
     pub fn new(rank: &'a mut Rank<B>, comm: &'a mut Comm) -> Self {
-        let scheduler = Scheduler::new(rank.limits(), rank.config().vocab, rank.stages());
+        let scheduler = Scheduler::new(rank.limits(), rank.stages());
         let pipeline = Pipeline::new(rank);
         Self { rank, comm, scheduler, pipeline, sampler: Sampler::default() }
     }
@@ -44,9 +44,10 @@ impl<'a, B: Backend> Leader<'a, B> {
     /// Takes a request in.
     ///
     /// # Errors
-    /// It cannot ever be done.
-    pub fn add(&mut self, request: Generate) -> Result<(), Refused> {
-        self.scheduler.add(request, Instant::now())
+    /// It can never be done, too many are waiting, or one with this id is running.
+    pub fn add(&mut self, id: RequestId, request: GenerateRequest) -> Result<(), Refused> {
+        request.check(self.rank.limits().context_tokens, self.rank.config().vocab)?;
+        self.scheduler.add(id, request, Instant::now())
     }
 
     /// Ends a request early; its account, if it was known.

@@ -11,7 +11,7 @@ use backend::{Backend, BackendError, Cpu};
 use gguf::Source;
 use link::Listener;
 use protocol::{
-    Generate, RequestId, Sampling, Split, SplitOptions, Token, WorkerEvent, ring_peers,
+    GenerateRequest, InvalidRequest, Sampling, Split, SplitOptions, Token, WorkerEvent, ring_peers,
 };
 
 use crate::comm::{Comm, Meeting};
@@ -171,22 +171,22 @@ impl<B: Backend + 'static> Local<B> {
     ///
     /// # Errors
     /// A request cannot be done, or a rank failed.
-    pub fn serve(&mut self, requests: Vec<Generate>) -> Result<Vec<Vec<Token>>, EngineError> {
-        let ids: Vec<RequestId> = requests.iter().map(|request| request.request).collect();
+    pub fn serve(
+        &mut self,
+        requests: Vec<GenerateRequest>,
+    ) -> Result<Vec<Vec<Token>>, EngineError> {
         let tokens_max = self.rank.limits().context_tokens;
-        let room = |request: &Generate| Vec::with_capacity(request.max_tokens.min(tokens_max));
+        let room =
+            |request: &GenerateRequest| Vec::with_capacity(request.max_tokens.min(tokens_max));
         let mut answers: Vec<_> = requests.iter().map(room).collect();
         let mut leader = Leader::new(&mut self.rank, &mut self.comm);
-        for request in requests {
-            leader.add(request)?;
+        for (id, request) in (0..).zip(requests) {
+            leader.add(id, request)?;
         }
         let mut rejected = None;
         while !leader.is_idle() {
             leader.step(|event| match event {
-                WorkerEvent::Token { request, token } => {
-                    let own = ids.iter().position(|id| *id == request);
-                    own.into_iter().for_each(|at| answers[at].push(token));
-                }
+                WorkerEvent::Token { request, token } => answers[request as usize].push(token),
                 WorkerEvent::Rejected { reason, .. } => rejected = Some(reason),
                 _ => {}
             })?;
@@ -199,11 +199,13 @@ impl<B: Backend + 'static> Local<B> {
     fn add(&mut self, tokens: &[Token], wanted: Wanted) -> Result<Option<Logits<'_>>, EngineError> {
         let limits = self.rank.limits();
         if tokens.is_empty() {
-            return Err(Refused::Empty.into());
+            return Err(Refused::from(InvalidRequest::Empty).into());
         }
         if self.position + tokens.len() > limits.context_tokens {
-            let (prompt, context) = (self.position + tokens.len(), limits.context_tokens);
-            return Err(Refused::TooLong { prompt, context }.into());
+            let prompt_tokens = self.position + tokens.len();
+            let context_tokens = limits.context_tokens;
+            let too_long = InvalidRequest::TooLong { prompt_tokens, context_tokens };
+            return Err(Refused::from(too_long).into());
         }
         let Self { rank, comm, pipeline, .. } = self;
         let chunks = tokens.chunks(limits.rows_max);

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use protocol::{FinishReason, Generate, Generation, RequestId, Token};
+use protocol::{FinishReason, GenerateRequest, Generation, InvalidRequest, RequestId, Token};
 
 use crate::logits::Wanted;
 use crate::step::{Limits, Output, Step, StepSegment};
@@ -20,7 +20,8 @@ const WAITING_MAX: usize = 1024;
 /// A request, waiting or in a slot of the cache.
 #[derive(Debug)]
 struct Sequence {
-    request: Generate,
+    id: RequestId,
+    request: GenerateRequest,
     slot: usize,
     /// Positions already in the cache.
     cached: usize,
@@ -45,14 +46,8 @@ pub(crate) struct Committed {
 /// Why a request is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("the prompt is empty")]
-    Empty,
-    #[error(
-        "the prompt has {prompt} tokens, but the context has room for {context}, of which one must be left for the answer. Shorten it, or serve the model with a larger context"
-    )]
-    TooLong { prompt: usize, context: usize },
-    #[error("token {token} is not in the vocabulary of {vocab} tokens")]
-    Token { token: Token, vocab: usize },
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
     #[error("{WAITING_MAX} requests are waiting already")]
     Full,
     #[error("request {request} is running already")]
@@ -62,7 +57,6 @@ pub enum Refused {
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     limits: Limits,
-    vocab: usize,
     stages: usize,
     running: Vec<Sequence>,
     waiting: VecDeque<Sequence>,
@@ -70,47 +64,40 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    pub fn new(limits: Limits, vocab: usize, stages: usize) -> Self {
+    pub fn new(limits: Limits, stages: usize) -> Self {
         let free_slots = (0..limits.slots).rev().collect();
         let (running, waiting) = Default::default();
-        Self { limits, vocab, stages, running, waiting, free_slots }
+        Self { limits, stages, running, waiting, free_slots }
     }
 
     pub fn is_idle(&self) -> bool {
         self.running.is_empty() && self.waiting.is_empty()
     }
 
-    /// Takes a request in.
+    /// Takes a request in that [`GenerateRequest::check`] has passed.
     ///
     /// # Errors
-    /// It cannot ever be done, or too many are waiting.
-    pub fn add(&mut self, request: Generate, now: Instant) -> Result<(), Refused> {
-        let (prompt, context) = (request.prompt.len(), self.limits.context_tokens);
-        if prompt == 0 {
-            return Err(Refused::Empty);
-        }
-        if prompt >= context {
-            return Err(Refused::TooLong { prompt, context });
-        }
-        let vocab = self.vocab;
-        if let Some(token) = request.prompt.iter().find(|token| **token as usize >= vocab) {
-            return Err(Refused::Token { token: *token, vocab });
-        }
+    /// Too many are waiting, or one with this id is running.
+    pub fn add(
+        &mut self,
+        id: RequestId,
+        request: GenerateRequest,
+        now: Instant,
+    ) -> Result<(), Refused> {
         if self.waiting.len() >= WAITING_MAX {
             return Err(Refused::Full);
         }
-        let request_id = request.request;
         let mut known = self.running.iter().chain(&self.waiting);
-        if known.any(|sequence| sequence.request.request == request_id) {
-            return Err(Refused::Duplicate { request: request_id });
+        if known.any(|sequence| sequence.id == id) {
+            return Err(Refused::Duplicate { request: id });
         }
-        self.waiting.push_back(Sequence::new(request, now));
+        self.waiting.push_back(Sequence::new(id, request, now));
         Ok(())
     }
 
     /// Ends a request early; its account, if it was known.
     pub fn cancel(&mut self, request: RequestId, now: Instant) -> Option<Generation> {
-        let is_it = |waiting: &Sequence| waiting.request.request == request;
+        let is_it = |waiting: &Sequence| waiting.id == request;
         if let Some(at) = self.waiting.iter().position(is_it) {
             return Some(self.waiting.remove(at)?.account(FinishReason::Cancelled, now));
         }
@@ -157,12 +144,12 @@ impl Scheduler {
     }
 
     /// The request that a sequence is working on.
-    pub fn request(&self, request: RequestId) -> Option<&Generate> {
+    pub fn request(&self, request: RequestId) -> Option<&GenerateRequest> {
         Some(&self.running[self.find(request)?].request)
     }
 
     fn find(&self, request: RequestId) -> Option<usize> {
-        self.running.iter().position(|sequence| sequence.request.request == request)
+        self.running.iter().position(|sequence| sequence.id == request)
     }
 
     fn finish(&mut self, at: usize, reason: FinishReason, now: Instant) -> Generation {
@@ -181,15 +168,15 @@ impl Scheduler {
 }
 
 impl Sequence {
-    fn new(request: Generate, added: Instant) -> Self {
+    fn new(id: RequestId, request: GenerateRequest, added: Instant) -> Self {
         let (slot, cached, generated, awaits_token, next, first_token) = Default::default();
-        Self { request, slot, cached, generated, awaits_token, next, added, first_token }
+        Self { id, request, slot, cached, generated, awaits_token, next, added, first_token }
     }
 
     fn account(&self, reason: FinishReason, now: Instant) -> Generation {
         let first_token = self.first_token.unwrap_or(now);
         Generation {
-            request: self.request.request,
+            request: self.id,
             reason,
             prompt_tokens: self.request.prompt.len(),
             generated_tokens: self.generated,
@@ -220,7 +207,7 @@ impl Sequence {
             false => Wanted::Nothing,
         };
         if self.awaits_token {
-            step.outputs.push(Output { request: self.request.request, position: self.cached });
+            step.outputs.push(Output { request: self.id, position: self.cached });
         }
         step.segments.push(StepSegment { slot: self.slot, first_position, rows, wanted });
         rows
@@ -236,12 +223,10 @@ mod tests {
     use super::*;
 
     const LIMITS: Limits = Limits { slots: 2, context_tokens: 32, rows_max: 8, width: 1 };
-    const VOCAB: usize = 100;
     const END: Token = 99;
 
-    fn request(request: RequestId, prompt: usize, max_tokens: usize) -> Generate {
-        Generate {
-            request,
+    fn request(prompt: usize, max_tokens: usize) -> GenerateRequest {
+        GenerateRequest {
             prompt: (0..prompt as Token).collect(),
             sampling: Sampling::default(),
             max_tokens,
@@ -265,12 +250,12 @@ mod tests {
 
     impl Harness {
         fn new() -> Self {
-            let scheduler = Scheduler::new(LIMITS, VOCAB, 1);
+            let scheduler = Scheduler::new(LIMITS, 1);
             Self { scheduler, step: Step::default(), now: Instant::now() }
         }
 
-        fn add(&mut self, request: Generate) {
-            self.scheduler.add(request, self.now).unwrap();
+        fn add(&mut self, id: RequestId, request: GenerateRequest) {
+            self.scheduler.add(id, request, self.now).unwrap();
         }
 
         fn commit(&mut self, output: Output, token: Token) -> Outcome {
@@ -294,9 +279,9 @@ mod tests {
     #[test]
     fn a_long_prompt_is_cut_and_never_stalls_a_running_answer() {
         let mut h = Harness::new();
-        h.add(request(1, 3, 10));
+        h.add(1, request(3, 10));
         assert_eq!(h.step(7), (vec![(0, 0, 3)], vec![TOKEN]));
-        h.add(request(2, 12, 10));
+        h.add(2, request(12, 10));
         assert_eq!(h.step(7).0, [(0, 3, 1), (1, 0, 7)]);
         assert_eq!(h.step.tokens, [7, 0, 1, 2, 3, 4, 5, 6]);
         assert_eq!(h.step(7).0, [(0, 4, 1), (1, 7, 5)]);
@@ -306,16 +291,16 @@ mod tests {
     #[test]
     fn answers_end_at_the_end_token_the_limit_and_the_context() {
         let mut h = Harness::new();
-        h.add(request(1, 1, 5));
+        h.add(1, request(1, 5));
         assert_eq!(h.step(END).1, [Some((false, Some(FinishReason::Stop)))]);
         assert!(h.scheduler.is_idle());
 
-        h.add(request(2, 1, 2));
+        h.add(2, request(1, 2));
         assert_eq!(h.step(5).1, [TOKEN]);
         assert_eq!(h.step(5).1, [Some((true, Some(FinishReason::Length)))]);
         assert!(h.scheduler.is_idle());
 
-        h.add(request(3, 31, 50));
+        h.add(3, request(31, 50));
         let mut last = Vec::new();
         while !h.scheduler.is_idle() {
             last = h.step(5).1;
@@ -329,7 +314,7 @@ mod tests {
     fn more_requests_than_slots_wait_their_turn() {
         let mut h = Harness::new();
         for id in 1..=3 {
-            h.add(request(id, 2, 1));
+            h.add(id, request(2, 1));
         }
         assert_eq!(h.step(5).0, [(0, 0, 2), (1, 0, 2)]);
         assert_eq!(h.step(5).0.len(), 1);
@@ -340,9 +325,9 @@ mod tests {
     #[test]
     fn stages_share_the_running_answers_and_no_token_is_asked_for_twice() {
         let limits = Limits { slots: 5, ..LIMITS };
-        let mut h = Harness { scheduler: Scheduler::new(limits, VOCAB, 2), ..Harness::new() };
+        let mut h = Harness { scheduler: Scheduler::new(limits, 2), ..Harness::new() };
         for id in 0..5 {
-            h.add(request(id, 1, 9));
+            h.add(id, request(1, 9));
         }
         let (mut turns, mut in_flight) = (Vec::new(), VecDeque::new());
         for _ in 0..7 {
@@ -365,7 +350,7 @@ mod tests {
     fn a_cancelled_request_frees_its_slot_at_once() {
         let mut h = Harness::new();
         for id in 1..=3 {
-            h.add(request(id, 2, 9));
+            h.add(id, request(2, 9));
         }
         h.step(5);
         let mut cancel = |request| {
@@ -383,7 +368,7 @@ mod tests {
     #[test]
     fn an_account_has_the_time_to_the_first_token_and_from_there() {
         let mut h = Harness::new();
-        h.add(request(1, 2, 3));
+        h.add(1, request(2, 3));
         for (seconds, token) in [(3, 5), (4, 5), (5, END)] {
             h.now += Duration::from_secs(seconds);
             h.scheduler.schedule(&mut h.step);
@@ -396,15 +381,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused() {
+    fn an_id_that_is_taken_and_a_full_queue_are_refused() {
         let mut h = Harness::new();
-        let mut add = |request| h.scheduler.add(request, h.now);
-        assert_eq!(add(request(1, 0, 1)), Err(Refused::Empty));
-        assert_eq!(add(request(1, 32, 1)), Err(Refused::TooLong { prompt: 32, context: 32 }));
-        let mut foreign = request(1, 2, 1);
-        foreign.prompt[1] = 100;
-        assert_eq!(add(foreign), Err(Refused::Token { token: 100, vocab: VOCAB }));
-        add(request(1, 2, 1)).unwrap();
-        assert_eq!(add(request(1, 2, 1)), Err(Refused::Duplicate { request: 1 }));
+        let mut add = |id| h.scheduler.add(id, request(2, 1), h.now);
+        for id in 0..WAITING_MAX as RequestId {
+            assert_eq!(add(id), Ok(()));
+            assert!(id != 1 || add(1) == Err(Refused::Duplicate { request: 1 }));
+        }
+        assert_eq!(add(RequestId::MAX), Err(Refused::Full));
     }
 }

@@ -134,9 +134,9 @@ impl<'a, B: Backend> Worker<'a, B> {
                         Err(error) => return Err(error),
                     }
                 }
-                WorkerCommand::Generate(request) => {
+                WorkerCommand::Generate { request, .. } => {
                     let reason = "the ranks are not linked".to_owned();
-                    report(self.events, WorkerEvent::Rejected { request: request.request, reason });
+                    report(self.events, WorkerEvent::Rejected { request, reason });
                     orders.recv().ok()
                 }
                 // Nothing runs that could be cancelled or disconnected.
@@ -199,11 +199,10 @@ impl<'a, B: Backend> Worker<'a, B> {
                 Err(RecvTimeoutError::Timeout) if leader.is_idle() => leader.check_ranks()?,
                 Err(RecvTimeoutError::Timeout) => leader.step(|event| report(events, event))?,
                 Err(RecvTimeoutError::Disconnected) => return Ok(Ended::DaemonGone),
-                Ok(Order { command: WorkerCommand::Generate(request), .. }) => {
-                    let id = request.request;
-                    if let Err(refused) = leader.add(request) {
+                Ok(Order { command: WorkerCommand::Generate { request, generate }, .. }) => {
+                    if let Err(refused) = leader.add(request, generate) {
                         let reason = refused.to_string();
-                        report(events, WorkerEvent::Rejected { request: id, reason });
+                        report(events, WorkerEvent::Rejected { request, reason });
                     }
                 }
                 Ok(Order { command: WorkerCommand::Cancel { request }, .. }) => {

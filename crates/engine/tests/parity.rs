@@ -16,7 +16,7 @@ use engine::{Local, LocalOptions};
 use gguf::{File, Source};
 use layout::Config;
 use protocol::{
-    CacheType, Generate, Sampling, Split, SplitOptions, StageSize, Transport, WireType,
+    CacheType, GenerateRequest, Sampling, Split, SplitOptions, StageSize, Transport, WireType,
 };
 use serde::Deserialize;
 
@@ -355,9 +355,8 @@ fn whole_experts_agree_with_columns_and_give_the_same_bits_on_every_split() {
 }
 
 /// Requests of other lengths and samplings, more than run at once.
-fn requests(prompts: &[Prompt]) -> Vec<Generate> {
-    let request = |at: usize| Generate {
-        request: at as u64,
+fn requests(prompts: &[Prompt]) -> Vec<GenerateRequest> {
+    let request = |at: usize| GenerateRequest {
         prompt: prompts[at % 3].ids.iter().map(|id| (id + at as u32 / 3) % 256).collect(),
         sampling: match at % 4 {
             0 => Sampling::default(),
@@ -393,8 +392,7 @@ fn requests_that_run_together_get_the_answers_they_get_alone_on_any_split() {
 
 #[test]
 fn all_logits_of_many_answers_fit_between_stages() {
-    let request = |at: u64| Generate {
-        request: at,
+    let request = |at: u64| GenerateRequest {
         prompt: vec![at as u32 + 5],
         sampling: Sampling { temperature: 1.0, seed: at, ..Sampling::default() },
         max_tokens: 4,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use engine::{Local, LocalOptions};
 use gguf::File;
-use protocol::{Generate, Sampling, Split, SplitOptions, StageSize, Transport, WireType};
+use protocol::{GenerateRequest, Sampling, Split, SplitOptions, StageSize, Transport, WireType};
 
 use counting::of_all_threads;
 
@@ -91,14 +91,13 @@ fn steps_allocate_nothing(local: &mut Local, case: &str) {
 /// A worker's loop: scheduler, sampler and what it reports of each token.
 fn requests_allocate_alike_however_long_the_answer(local: &mut Local, case: &str) {
     let mut count = |max_tokens| {
-        let request = |request| Generate {
-            request,
+        let request = GenerateRequest {
             prompt: vec![7; 5],
             sampling: Sampling { temperature: 0.7, top_k: 40, ..Sampling::default() },
             max_tokens,
             end_tokens: Vec::new(),
         };
-        let requests = vec![request(1), request(2)];
+        let requests = vec![request.clone(), request];
         let before = of_all_threads();
         let answers = local.serve(requests).unwrap();
         assert!(answers.iter().all(|answer| answer.len() == max_tokens));

@@ -29,17 +29,55 @@ impl Default for Sampling {
     }
 }
 
-/// One request for tokens.
+/// A request for tokens, from where a client's words have become tokens to the scheduler.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Generate {
-    pub request: RequestId,
-    /// At least one token.
+pub struct GenerateRequest {
+    /// At least one token, and fewer than the context has.
     pub prompt: Vec<Token>,
     pub sampling: Sampling,
-    /// Most tokens to generate; what the context has left is a limit as well.
+    /// Most tokens to generate, at least one; what the context has left is a limit as well.
     pub max_tokens: usize,
     /// Tokens that end the answer; the one met is not part of it.
     pub end_tokens: Vec<Token>,
+}
+
+/// Why no model can do a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRequest {
+    #[error("the prompt is empty")]
+    Empty,
+    #[error(
+        "the prompt has {prompt_tokens} tokens and the model's context {context_tokens}; at least \
+         one must be left for the answer. Send less, or serve the model with a larger context"
+    )]
+    TooLong { prompt_tokens: usize, context_tokens: usize },
+    #[error("token {token} is not in the vocabulary of {vocab} tokens")]
+    UnknownToken { token: Token, vocab: usize },
+    #[error("max_tokens is 0; at least one token must be asked for")]
+    NoTokens,
+}
+
+impl GenerateRequest {
+    /// Whether a model with this context and a vocabulary of `vocab` tokens can do the request.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn check(&self, context_tokens: usize, vocab: usize) -> Result<(), InvalidRequest> {
+        let prompt_tokens = self.prompt.len();
+        if prompt_tokens == 0 {
+            return Err(InvalidRequest::Empty);
+        }
+        if prompt_tokens >= context_tokens {
+            return Err(InvalidRequest::TooLong { prompt_tokens, context_tokens });
+        }
+        if let Some(token) = self.prompt.iter().find(|token| **token as usize >= vocab) {
+            return Err(InvalidRequest::UnknownToken { token: *token, vocab });
+        }
+        if self.max_tokens == 0 {
+            return Err(InvalidRequest::NoTokens);
+        }
+        Ok(())
+    }
 }
 
 /// Why an answer ended.
@@ -65,4 +103,24 @@ pub struct Generation {
     pub prefill_us: u64,
     /// From its first token to its last.
     pub decode_us: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_model_can_do_is_invalid() {
+        let check = |prompt: Vec<Token>, max_tokens| {
+            let sampling = Sampling::default();
+            GenerateRequest { prompt, sampling, max_tokens, end_tokens: vec![] }.check(32, 100)
+        };
+        assert_eq!(check(vec![99; 31], 1), Ok(()));
+        assert_eq!(check(vec![], 1), Err(InvalidRequest::Empty));
+        let too_long = InvalidRequest::TooLong { prompt_tokens: 32, context_tokens: 32 };
+        assert_eq!(check(vec![1; 32], 1), Err(too_long));
+        let unknown = InvalidRequest::UnknownToken { token: 100, vocab: 100 };
+        assert_eq!(check(vec![1, 100], 1), Err(unknown));
+        assert_eq!(check(vec![1], 0), Err(InvalidRequest::NoTokens));
+    }
 }

@@ -27,7 +27,9 @@ mod secret;
 mod spec;
 mod worker;
 
-pub use generate::{FinishReason, Generate, Generation, RequestId, Sampling, Token};
+pub use generate::{
+    FinishReason, GenerateRequest, Generation, InvalidRequest, RequestId, Sampling, Token,
+};
 pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;
 pub use spec::{

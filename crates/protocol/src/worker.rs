@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Generate, Generation, InstanceSpec, RequestId, Secret, Split, Token};
+use crate::{GenerateRequest, Generation, InstanceSpec, RequestId, Secret, Split, Token};
 
 /// What a daemon tells its worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -23,7 +23,10 @@ pub enum WorkerCommand {
     },
     /// End the current epoch: running requests are dropped, weights are kept.
     Disconnect,
-    Generate(Generate),
+    Generate {
+        request: RequestId,
+        generate: GenerateRequest,
+    },
     Cancel {
         request: RequestId,
     },

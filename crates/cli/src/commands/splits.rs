@@ -7,7 +7,7 @@ use engine::Local;
 use gguf::{File, Source};
 use layout::Outline;
 use placement::{Costs, Plan, Shape};
-use protocol::{Generate, Sampling, SplitOptions, StageSize, Strategy, WireType};
+use protocol::{GenerateRequest, Sampling, SplitOptions, StageSize, Strategy, WireType};
 use serde::Serialize;
 
 use crate::args::{BenchOutput, BenchSplitsArgs, LocalArgs};
@@ -98,9 +98,8 @@ fn measure(args: &BenchSplitsArgs, local: &LocalArgs) -> Result<Measured, CliErr
     let vocab = local.rank().config().vocab as u32;
     let tokens: Vec<u32> =
         (0..prompt as u32).map(|at| at.wrapping_mul(2_654_435_761) % vocab).collect();
-    let request = |id: usize| Generate {
-        request: id as u64,
-        prompt: vec![tokens[id % tokens.len()]],
+    let request = |at: usize| GenerateRequest {
+        prompt: vec![tokens[at % tokens.len()]],
         sampling: Sampling::default(),
         max_tokens: answer,
         end_tokens: Vec::new(),

@@ -26,7 +26,7 @@ mod workers;
 
 use std::time::Duration;
 
-use protocol::{Generate, InstanceSpec, RequestId, Secret, Split, WorkerCommand, WorkerEvent};
+use protocol::{InstanceSpec, RequestId, Secret, Split, WorkerCommand, WorkerEvent};
 use store::Digest;
 
 use crate::wire::{WorkerId, WorkerOrder};
@@ -199,20 +199,8 @@ impl Instance {
     /// Takes a request in: it runs now or waits its turn.
     ///
     /// # Errors
-    /// It can never run, too many wait already, or the instance has failed.
+    /// Too many wait already, or the instance has failed.
     pub(crate) fn submit(&mut self, request: GenerateRequest, now: Duration) -> Result<RequestId> {
-        let (asked, limit) = (request.prompt.len(), self.split.context_tokens);
-        if asked == 0 {
-            return Err(Error::Unusable("the prompt is empty".to_owned()));
-        }
-        if asked >= limit {
-            let why = format!(
-                "the prompt has {asked} tokens; with a context of {limit} at most {} can be \
-                 answered. Shorten it, or serve the model with a larger context",
-                limit.saturating_sub(1)
-            );
-            return Err(Error::Unusable(why));
-        }
         if let Phase::Failed { reason, why } = &self.phase {
             match why {
                 GaveUp::Failures { until } if now >= *until => self.try_again(now),
@@ -341,8 +329,8 @@ impl Instance {
             self.link(now, until);
         }
         if self.phase == Phase::Ready {
-            for (request, asked) in self.requests.take_ready() {
-                self.send(0, WorkerCommand::Generate(generate(request, asked)));
+            for (request, generate) in self.requests.take_ready() {
+                self.send(0, WorkerCommand::Generate { request, generate });
             }
         }
     }
@@ -416,9 +404,4 @@ impl Instance {
             (_, None) => rank::progress(&self.ranks),
         }
     }
-}
-
-fn generate(request: RequestId, asked: GenerateRequest) -> Generate {
-    let GenerateRequest { prompt, sampling, max_tokens, end_tokens } = asked;
-    Generate { request, prompt, sampling, max_tokens, end_tokens }
 }

@@ -212,17 +212,13 @@ impl World {
                 process.epoch = 0;
                 process.linked = false;
             }
-            WorkerCommand::Generate(generate) => {
+            WorkerCommand::Generate { request, .. } => {
                 let epoch = self.epochs.last().copied();
                 assert_eq!(Some(process.epoch), epoch, "seed {}: not linked", self.seed);
                 // A link that has just broken is news that may still be on its way.
                 if process.linked {
                     let after = 1 + self.random.u64(..400);
-                    self.tell(
-                        node,
-                        after,
-                        Input::FromWorker { worker, event: done(generate.request) },
-                    );
+                    self.tell(node, after, Input::FromWorker { worker, event: done(request) });
                 }
             }
             WorkerCommand::Cancel { .. } | WorkerCommand::Open(_) => {}

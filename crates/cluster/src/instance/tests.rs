@@ -102,7 +102,7 @@ pub(super) fn brief(effects: &[Effect]) -> String {
         Effect::Send { worker, command, .. } => match command {
             WorkerCommand::Connect { epoch, .. } => format!("connect{worker}@{epoch}"),
             WorkerCommand::Disconnect => format!("disconnect{worker}"),
-            WorkerCommand::Generate(generate) => format!("generate{worker}#{}", generate.request),
+            WorkerCommand::Generate { request, .. } => format!("generate{worker}#{request}"),
             WorkerCommand::Cancel { request } => format!("cancel{worker}#{request}"),
             WorkerCommand::Open(_) => "open".to_owned(),
         },

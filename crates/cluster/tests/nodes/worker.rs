@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use gguf::Source;
 use protocol::{
-    FinishReason, Generate, Generation, ModelSource, RequestId, WorkerCommand, WorkerEvent,
+    FinishReason, GenerateRequest, Generation, ModelSource, RequestId, WorkerCommand, WorkerEvent,
     WorkerSpec, frame, ring_peers,
 };
 
@@ -55,7 +55,8 @@ struct Worker {
 }
 
 struct Running {
-    request: Generate,
+    request: RequestId,
+    generate: GenerateRequest,
     sent: usize,
     started: Instant,
 }
@@ -154,9 +155,9 @@ impl Worker {
                 self.connect(epoch, &endpoints, ring);
             }
             WorkerCommand::Disconnect => self.end_epoch(),
-            WorkerCommand::Generate(request) => self.generate(request),
+            WorkerCommand::Generate { request, generate } => self.generate(request, generate),
             WorkerCommand::Cancel { request } => {
-                let at = self.running.iter().position(|running| running.request.request == request);
+                let at = self.running.iter().position(|running| running.request == request);
                 if let Some(at) = at {
                     let running = self.running.remove(at);
                     finish(&running, FinishReason::Cancelled);
@@ -239,31 +240,29 @@ impl Worker {
         }
     }
 
-    fn generate(&mut self, request: Generate) {
-        let id = request.request;
-        match request.prompt[0] {
+    fn generate(&mut self, request: RequestId, generate: GenerateRequest) {
+        match generate.prompt[0] {
             PROMPT_EXIT => {
                 let reason = "no memory: 12 GiB are needed, 8 GiB are free".to_owned();
                 say(&WorkerEvent::Failed { reason });
                 std::process::exit(1);
             }
             PROMPT_REJECT => {
-                say(&WorkerEvent::Rejected { request: id, reason: "not today".to_owned() });
+                say(&WorkerEvent::Rejected { request, reason: "not today".to_owned() });
             }
-            _ => self.running.push(Running { request, sent: 0, started: Instant::now() }),
+            _ => self.running.push(Running { request, generate, sent: 0, started: Instant::now() }),
         }
     }
 
     fn step(&mut self) {
         for running in &mut self.running {
-            let request = &running.request;
-            let token = request.prompt[0] + running.sent as u32;
+            let token = running.generate.prompt[0] + running.sent as u32;
             running.sent += 1;
-            say(&WorkerEvent::Token { request: request.request, token });
+            say(&WorkerEvent::Token { request: running.request, token });
         }
         let (done, left) = std::mem::take(&mut self.running)
             .into_iter()
-            .partition(|running| running.sent >= running.request.max_tokens);
+            .partition(|running| running.sent >= running.generate.max_tokens);
         self.running = left;
         for running in done as Vec<Running> {
             finish(&running, FinishReason::Length);
@@ -272,11 +271,10 @@ impl Worker {
 }
 
 fn finish(running: &Running, reason: FinishReason) {
-    let request: RequestId = running.request.request;
     say(&WorkerEvent::Done(Generation {
-        request,
+        request: running.request,
         reason,
-        prompt_tokens: running.request.prompt.len(),
+        prompt_tokens: running.generate.prompt.len(),
         generated_tokens: running.sent,
         prefill_us: 1,
         decode_us: running.started.elapsed().as_micros() as u64,

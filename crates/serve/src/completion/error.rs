@@ -1,3 +1,5 @@
+use protocol::InvalidRequest;
+
 use crate::node::Refusal;
 
 /// Why there is no answer, or no more of it. Texts are for the person behind the client.
@@ -7,11 +9,8 @@ pub(crate) enum CompletionError {
     UnknownModel { asked: String, served: Vec<String> },
     #[error("{model} cannot be used: {reason}")]
     ModelFailed { model: String, reason: String },
-    #[error(
-        "the prompt has {prompt_tokens} tokens and the model's context {context_tokens}; at least \
-         one must be left for the answer. Send less, or serve the model with a larger context"
-    )]
-    ContextLength { prompt_tokens: usize, context_tokens: usize },
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
     #[error("{limit} completions are in work on this node already. Try again in a moment")]
     TooMany { limit: usize },
     /// What the client sent cannot be made into a prompt.

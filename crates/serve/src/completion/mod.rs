@@ -12,14 +12,14 @@ mod models;
 
 use std::sync::Arc;
 
-use cluster::{GenerateRequest, InstanceState, InstanceStatus};
+use cluster::{InstanceState, InstanceStatus};
 use tokio::sync::Semaphore;
 
 use crate::node::Cluster;
 
 use answer::Meter;
 pub(crate) use answer::{Answer, Finish, Outcome, Step};
-pub(crate) use chat::{Chat, Drawing, random_seed};
+pub(crate) use chat::{Chat, default_sampling, random_seed};
 pub(crate) use error::CompletionError;
 use models::Models;
 
@@ -49,29 +49,17 @@ impl Completer {
             .map_err(|_| CompletionError::TooMany { limit: self.places_max })?;
         let instance = self.find(&chat.model)?;
         let model = self.models.get(&instance.id).await?;
+        let id = instance.id;
 
-        let drawing = chat.drawing.clone();
-        let (max_tokens, stops) = (chat.max_tokens, chat.stops.clone());
-        let renderer = Arc::clone(&model);
         // A prompt of an agent has 100 kB: rendering it would hold other requests up.
-        let rendered = tokio::task::spawn_blocking(move || renderer.prompt(&chat)).await;
-        let prompt = rendered.map_err(|_| CompletionError::Crashed)??;
-
-        let context_tokens = instance.context_tokens;
-        let prompt_tokens = prompt.len();
-        if prompt_tokens >= context_tokens {
-            return Err(CompletionError::ContextLength { prompt_tokens, context_tokens });
-        }
-        let room = context_tokens - prompt_tokens;
-        let request = GenerateRequest {
-            prompt,
-            sampling: drawing.sampling(),
-            max_tokens: max_tokens.map_or(room, |max| max.min(room)),
-            end_tokens: model.end_tokens(),
+        let prepare = move || {
+            let text = model.answer_text(&chat.stops);
+            Ok::<_, CompletionError>((model.request(chat, instance.context_tokens)?, text?))
         };
-        let text = model.answer_text(&stops)?;
-        let meter = Meter::start(prompt_tokens);
-        let events = self.cluster.generate(&instance.id, request).await?;
+        let prepared = tokio::task::spawn_blocking(prepare).await;
+        let (request, text) = prepared.map_err(|_| CompletionError::Crashed)??;
+        let meter = Meter::start(request.prompt.len());
+        let events = self.cluster.generate(&id, request).await?;
         Ok(Answer::new(events, text, meter, place))
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use protocol::Token;
+use protocol::GenerateRequest;
 use tokio::sync::OnceCell;
 
 use super::answer::AnswerText;
@@ -73,11 +73,15 @@ impl TextModel {
         Ok(Self { tokenizer: Arc::new(tokenizer), template })
     }
 
-    /// The chat as the model wants to read it, up to where its answer begins.
+    /// The chat in tokens, as the model wants to read it, up to where its answer begins.
     ///
     /// # Errors
-    /// The template refuses the messages.
-    pub fn prompt(&self, chat: &Chat) -> Result<Vec<Token>, CompletionError> {
+    /// The template refuses the messages, or they do not fit the context.
+    pub fn request(
+        &self,
+        chat: Chat,
+        context_tokens: usize,
+    ) -> Result<GenerateRequest, CompletionError> {
         let render = text::Render {
             add_generation_prompt: true,
             tools: &chat.tools,
@@ -85,12 +89,17 @@ impl TextModel {
             ..text::Render::default()
         };
         let prompt = self.template.render(&chat.messages, &render);
-        Ok(self.tokenizer.encode_prompt(&prompt.map_err(CompletionError::Unrenderable)?))
-    }
-
-    /// The tokens with which the model ends its turn.
-    pub fn end_tokens(&self) -> Vec<Token> {
-        self.tokenizer.end_ids().to_vec()
+        let prompt = prompt.map_err(CompletionError::Unrenderable)?;
+        let prompt = self.tokenizer.encode_prompt(&prompt);
+        let room = context_tokens.saturating_sub(prompt.len());
+        let request = GenerateRequest {
+            prompt,
+            sampling: chat.sampling,
+            max_tokens: chat.max_tokens.map_or(room, |max| max.min(room)),
+            end_tokens: self.tokenizer.end_ids().to_vec(),
+        };
+        request.check(context_tokens, self.tokenizer.len())?;
+        Ok(request)
     }
 
     /// What makes text of the answer's tokens, up to the first of `stops`.

@@ -1,4 +1,5 @@
 use axum::http::StatusCode;
+use protocol::InvalidRequest;
 
 use crate::completion::CompletionError;
 use crate::http::error::{ApiError, Retry};
@@ -17,9 +18,10 @@ impl From<CompletionError> for ApiError {
             CompletionError::UnknownModel { .. } => {
                 Self::request(StatusCode::NOT_FOUND, "model_not_found", message).with_param("model")
             }
-            CompletionError::ContextLength { .. } => {
+            CompletionError::Invalid(InvalidRequest::TooLong { .. }) => {
                 Self::invalid("context_length_exceeded", message).with_param("messages")
             }
+            CompletionError::Invalid(_) => Self::invalid("invalid_request", message),
             CompletionError::TooMany { .. } => Self::busy(message),
             CompletionError::Unrenderable(text::TextError::StopStrings { .. })
             | CompletionError::Unrenderable(text::TextError::StopLength { .. }) => {

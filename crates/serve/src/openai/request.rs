@@ -1,10 +1,11 @@
 //! The body of a chat completion, checked field by field.
 
+use protocol::Sampling;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::message::ChatMessage;
-use crate::completion::{Chat, Drawing};
+use crate::completion::{Chat, default_sampling};
 use crate::http::error::ApiError;
 
 /// More messages than any context holds.
@@ -72,7 +73,7 @@ impl ChatRequest {
     /// 400 naming the first field that is wrong, or that asks for what is not there.
     pub fn into_chat(self) -> Result<Chat, ApiError> {
         self.check_unsupported()?;
-        let drawing = self.drawing()?;
+        let sampling = self.sampling()?;
         let max_tokens = self.max_tokens()?;
         let stops = stops(self.stop)?;
         let tools = tools(self.tools, self.tool_choice.as_ref())?;
@@ -80,7 +81,7 @@ impl ChatRequest {
             return Err(ApiError::invalid_value("model", "model must name a served model"));
         };
         let messages = messages(self.messages.unwrap_or_default())?;
-        Ok(Chat { model, messages, tools, drawing, max_tokens, stops })
+        Ok(Chat { model, messages, tools, sampling, max_tokens, stops })
     }
 
     fn check_unsupported(&self) -> Result<(), ApiError> {
@@ -110,15 +111,20 @@ impl ChatRequest {
         check_format(self.response_format.as_ref())
     }
 
-    fn drawing(&self) -> Result<Drawing, ApiError> {
-        let as_f32 = |value: Option<f64>| value.map(|value| value as f32);
-        Ok(Drawing {
-            temperature: as_f32(within("temperature", self.temperature, 0.0..=2.0)?),
-            top_p: as_f32(within("top_p", self.top_p, 0.0..=1.0)?),
-            min_p: as_f32(within("min_p", self.min_p, 0.0..=1.0)?),
-            top_k: within("top_k", self.top_k, 0..=TOP_K_MAX)?.map(|top_k| top_k as u32),
+    fn sampling(&self) -> Result<Sampling, ApiError> {
+        let default = default_sampling();
+        let or = |value: Option<f64>, default| value.map_or(default, |value| value as f32);
+        let top_k = within("top_k", self.top_k, 0..=TOP_K_MAX)?;
+        Ok(Sampling {
+            temperature: or(
+                within("temperature", self.temperature, 0.0..=2.0)?,
+                default.temperature,
+            ),
+            top_p: or(within("top_p", self.top_p, 0.0..=1.0)?, default.top_p),
+            min_p: or(within("min_p", self.min_p, 0.0..=1.0)?, default.min_p),
+            top_k: top_k.map_or(default.top_k, |top_k| top_k as u32),
             // Any integer names a sequence of draws; its sign means nothing.
-            seed: self.seed.map(|seed| seed as u64),
+            seed: self.seed.map_or(default.seed, |seed| seed as u64),
         })
     }
 
@@ -305,14 +311,9 @@ mod tests {
             "tools": [{"type": "function"}], "tool_choice": "auto",
         }))
         .unwrap();
-        let drawing = Drawing {
-            temperature: Some(0.0),
-            top_p: Some(0.5),
-            top_k: Some(3),
-            min_p: Some(0.25),
-            seed: Some(u64::MAX),
-        };
-        assert_eq!(found.drawing, drawing);
+        let sampling =
+            Sampling { temperature: 0.0, top_p: 0.5, top_k: 3, min_p: 0.25, seed: u64::MAX };
+        assert_eq!(found.sampling, sampling);
         assert_eq!(found.max_tokens, Some(7));
         assert_eq!(found.stops, ["a", "b"]);
         assert_eq!(found.tools.len(), 1);
@@ -321,8 +322,8 @@ mod tests {
 
     #[test]
     fn what_is_left_open_gets_the_defaults_and_a_new_seed() {
-        let drawing = chat(json!({})).unwrap().drawing;
-        let (first, second) = (drawing.sampling(), drawing.sampling());
+        let sampling = || chat(json!({})).unwrap().sampling;
+        let (first, second) = (sampling(), sampling());
         assert_eq!((first.temperature, first.top_k), (0.8, 40));
         assert_eq!((first.top_p, first.min_p), (0.95, 0.05));
         assert_ne!(first.seed, second.seed);
