@@ -8,6 +8,8 @@
 mod comm;
 mod cpus;
 mod error;
+#[cfg(test)]
+mod footprint;
 mod leader;
 mod local;
 mod logits;
@@ -23,4 +25,4 @@ pub mod worker;
 pub use cpus::own_cpus;
 pub use error::EngineError;
 pub use local::{Local, LocalOptions, OpenDevice};
-pub use rank::{Rank, RankOptions};
+pub use rank::Rank;

@@ -51,7 +51,7 @@ struct Buffers {
 }
 
 #[derive(Debug, Clone)]
-pub struct RankOptions {
+pub(crate) struct RankOptions {
     pub rank: usize,
     pub options: SplitOptions,
     pub split: Split,
@@ -76,7 +76,7 @@ impl<B: Backend> Rank<B> {
     ///
     /// # Errors
     /// The model or the split cannot be used, or memory is short.
-    pub fn load(
+    pub(crate) fn load(
         mut backend: B,
         source: Arc<dyn Source>,
         options: &RankOptions,

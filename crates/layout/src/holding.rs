@@ -116,8 +116,8 @@ impl<'a> Holding<'a> {
         self.all().flat_map(Slices::iter).map(|slice| slice.file_bytes()).sum()
     }
 
-    /// Each layer's cache. Latent attention caches the compressed vector and the rotated part of the
-    /// key, which all heads share, so every rank with heads has all of it.
+    /// Each layer's cache. Latent attention caches the compressed vector and the rotated part of
+    /// the key, which all heads share, so every rank with heads has all of it.
     ///
     /// Unless something else is asked for, the cache is as exact as the weights that fill it: f32
     /// where the file's are floats, so that such a model computes what its authors' code does, 16

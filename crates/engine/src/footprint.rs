@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backend::Cpu;
-use engine::{Rank, RankOptions};
 use gguf::{File, Source};
 use layout::{Capacity, Device, Footprint, Holding, Layout, Outline};
 use protocol::{CacheType, Split, SplitOptions, StageSize};
+
+use crate::rank::{Rank, RankOptions};
 
 /// Shares of the ranks, and the ranks of each stage: those of `parity.rs`, and uneven ones.
 const SPLITS: &[(&[u32], &[usize])] = &[
@@ -89,9 +90,8 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                     };
                     let holding = Holding::new(&outline, &layout, rank);
                     let mut read = 0;
-                    let cpu = Cpu::new(1, &[]).unwrap();
-                    let found =
-                        Rank::load(cpu, source.clone(), &options, &mut |bytes| read += bytes);
+                    let (cpu, source) = (Cpu::new(1, &[]).unwrap(), source.clone());
+                    let found = Rank::load(cpu, source, &options, &mut |bytes| read += bytes);
                     let found = found.unwrap();
                     let what = format!("{path:?}, rank {rank} of {shares:?} {cache_type:?}");
                     let planned = holding.footprint(&capacity, Device::Cpu);
