@@ -5,123 +5,27 @@
 
 #[path = "../../model/tests/recording/device.rs"]
 mod device;
+mod fixtures;
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use backend::{Backend, Cpu};
 use device::Recording;
 use engine::{Local, LocalOptions};
+use fixtures::{
+    FLOAT_MODELS, Prompt, QUANTISED_MODELS, QUANTISED_TIES, ROUTED_BY_TIES, Reference, layers,
+    path, prompts,
+};
 use gguf::{File, Source};
-use layout::Config;
 use protocol::{
     CacheType, GenerateRequest, Sampling, Split, SplitOptions, StageSize, Transport, WireType,
 };
-use serde::Deserialize;
 
 /// Largest logit error against the reference, as a fraction of the logits' spread.
 const ERROR_MAX: f32 = 2e-5;
 const CONTEXT_TOKENS: usize = 256;
 const SEQUENCES_MAX: usize = 16;
-
-#[derive(Deserialize)]
-struct Fixture {
-    prompts: Vec<Prompt>,
-}
-
-#[derive(Deserialize)]
-struct Prompt {
-    ids: Vec<u32>,
-    hf: Option<Reference>,
-    llama_cpp_dequant_f32: Option<Reference>,
-    llama_cpp: Option<Reference>,
-}
-
-#[derive(Deserialize, Clone)]
-struct Reference {
-    logits: Vec<f32>,
-    greedy: Vec<u32>,
-    margins: Vec<f32>,
-}
-
-/// Models whose weights are floats, of every architecture.
-const FLOAT_MODELS: &[&str] = &[
-    "models/llama-spm",
-    "models/llama-untied",
-    "models/llama3-tied",
-    "models/mistral",
-    "models/qwen2",
-    "models/qwen3",
-    "models/olmo2",
-    "models/phi3",
-    "models/gemma3",
-    "models/mixtral",
-    "models/qwen2moe",
-    "models/qwen3moe",
-    "models/qwen3moe-coder",
-    "models/glm4moe",
-    "models/minimax-m2",
-    "models/deepseek-v2-lite",
-    "models/deepseek-v2",
-    "models/deepseek-v3",
-    "models/kimi-k2",
-    "models/granite",
-    "models/smollm3",
-    "models/llama-odd",
-    "models/qwen3moe-odd",
-    "models/deepseek-v3-odd",
-    "models/gemma3-odd",
-    "models/llama-biases",
-    "models/deepseek-v3-plain",
-    "models/olmo3",
-    "models/gemma3-global",
-];
-
-/// Models with quantised weights, of every type. gpt-oss has quantised experts, and only the
-/// references of llama.cpp follow its files (see `fixtures/README.md`).
-const QUANTISED_MODELS: &[&str] = &[
-    "quant/llama-q256-l1.Q8_0",
-    "quant/llama-q256-l1.Q4_0",
-    "quant/llama-q256-l1.Q4_1",
-    "quant/llama-q256-l1.Q5_0",
-    "quant/llama-q256-l1.Q5_1",
-    "quant/llama-q256-l1.IQ4_NL",
-    "quant/llama-q256-l1.MXFP4",
-    "quant/llama-q256.Q2_K",
-    "quant/llama-q256.Q3_K_M",
-    "quant/llama-q256.Q4_K_M",
-    "quant/llama-q256.Q5_K_M",
-    "quant/llama-q256.Q6_K",
-    "quant/llama-q256.IQ4_XS",
-    "quant/deepseek-v3-q256.Q4_K_M",
-    // Its first router has a near tie, so a change may bring it above by chance (decision 14).
-    "quant/qwen3moe-q256.Q4_K_M",
-    "models/gpt-oss",
-];
-
-/// In these, two experts are so close for some token that a cache of eight bits may choose the other
-/// one, and what follows differs by more than the rounding itself.
-const ROUTED_BY_TIES: &[&str] = &["models/deepseek-v2-lite", "models/kimi-k2"];
-
-/// Models in which quantised sums let a router's near tie fall otherwise.
-const CODED_TIES: &[&str] =
-    &["models/deepseek-v2-lite", "models/deepseek-v3-odd", "models/kimi-k2", "models/minimax-m2"];
-
-fn path(name: &str, extension: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
-    root.join(format!("{name}.{extension}"))
-}
-
-fn layers(name: &str) -> usize {
-    let file = File::open(path(name, "gguf")).expect("the fixture is in the repository");
-    Config::read(file.directory()).expect("the model is supported").layers
-}
-
-fn prompts(name: &str) -> Vec<Prompt> {
-    let text = std::fs::read(path(name, "json")).expect("the fixture is in the repository");
-    serde_json::from_slice::<Fixture>(&text).expect("the fixture has the expected fields").prompts
-}
 
 /// `stages`: ranks of each, which get equal runs of layers.
 fn start_staged(
@@ -472,7 +376,7 @@ fn quantised_sums_are_near_exact_ones_and_repeat_to_the_bit() {
             runs.collect::<Vec<_>>()
         };
         let exact = run_all(WireType::F32, Transport::Shm, (&[1], &[]));
-        let limit = if CODED_TIES.contains(name) { 0.5 } else { 0.03 };
+        let limit = if QUANTISED_TIES.contains(name) { 0.5 } else { 0.03 };
         for split in splits.iter().filter(|(_, stages)| stages.len() <= layers(name)) {
             let quantised = run_all(WireType::Q8, Transport::Shm, *split);
             for (quantised, exact) in quantised.iter().zip(&exact) {

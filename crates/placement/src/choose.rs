@@ -121,7 +121,8 @@ fn equal_node_secs(
     })
 }
 
-/// Says what was chosen and why, in numbers. `candidates`: all that were weighed, the chosen one first.
+/// Says what was chosen and why, in numbers. `candidates`: all that were weighed, the chosen one
+/// first.
 pub(crate) fn reason(candidates: &[Candidate], nodes: &[Node], asked: bool) -> Option<String> {
     let (chosen, others) = candidates.split_first()?;
     let over = format!("{} over {} nodes", name(chosen), nodes.len());

@@ -59,9 +59,9 @@ fn first_head(head: u64, rank_0: u32, last_stage: u32) -> u64 {
 }
 
 /// Cuts layers of so many bytes into one run for each stage, so that the weights of the stages, the
-/// head with the first and the last one, come as near to `shares` as whole layers allow. Every stage
-/// gets a layer as long as there are enough. `rank_0`: the part of the first stage's share that is
-/// rank 0's.
+/// head with the first and the last one, come as near to `shares` as whole layers allow. Every
+/// stage gets a layer as long as there are enough. `rank_0`: the part of the first stage's share
+/// that is rank 0's.
 fn cut(layers: &[u64], head: u64, shares: &[u32], rank_0: u32) -> Vec<usize> {
     let all: u128 = layers.iter().map(|bytes| u128::from(*bytes)).sum();
     let all = all + u128::from(head);

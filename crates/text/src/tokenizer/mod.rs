@@ -227,8 +227,8 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 /// Whether a text begins with the beginning-of-sequence token, as the file says or else as
-/// `add_bos_default` does if there is such a token; and the token that ends it, if the file asks for
-/// one.
+/// `add_bos_default` does if there is such a token; and the token that ends it, if the file asks
+/// for one.
 fn text_bounds(
     gguf: &Directory,
     vocab: &Vocab,
