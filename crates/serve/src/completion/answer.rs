@@ -16,12 +16,12 @@ pub(crate) struct Answer {
     /// What is left to say when the text has been handed out.
     outcome: Option<Outcome>,
     meter: Meter,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// What comes next of an answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum AnswerEvent {
     /// The model is loading or recovering; the request waits.
     Waiting(String),
     /// Never empty.
@@ -58,20 +58,20 @@ impl Answer {
         events: EventStream,
         text: AnswerText,
         meter: Meter,
-        place: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) -> Self {
-        Self { events, text, outcome: None, meter, _place: place }
+        Self { events, text, outcome: None, meter, _permit: permit }
     }
 
-    /// The next step. Dropping the future loses nothing: the next call goes on from there.
+    /// The next event. Dropping the future loses nothing: the next call goes on from there.
     ///
     /// # Errors
     /// The answer is lost, with the reason that the cluster gives. A stream that ends without
     /// saying so is lost as well.
-    pub async fn next(&mut self) -> Result<Step, CompletionError> {
+    pub async fn next(&mut self) -> Result<AnswerEvent, CompletionError> {
         loop {
             if let Some(outcome) = self.outcome {
-                return Ok(Step::Done(outcome));
+                return Ok(AnswerEvent::Done(outcome));
             }
             let Some(event) = self.events.next().await else {
                 return Err(lost("the cluster ended it without a reason. Try again"));
@@ -79,14 +79,14 @@ impl Answer {
             let text = match event {
                 GenerateEvent::Waiting { reason } => {
                     self.meter.restart();
-                    return Ok(Step::Waiting(reason));
+                    return Ok(AnswerEvent::Waiting(reason));
                 }
                 GenerateEvent::Failed { reason } => return Err(lost(reason)),
                 GenerateEvent::Tokens(tokens) => self.take(&tokens),
                 GenerateEvent::Done(done) => self.finish(&done)?,
             };
             if !text.is_empty() {
-                return Ok(Step::Text(text));
+                return Ok(AnswerEvent::Text(text));
             }
         }
     }
@@ -230,14 +230,14 @@ mod tests {
         let (send, recv) = mpsc::unbounded_channel();
         let events =
             stream::unfold(recv, |mut recv| async move { Some((recv.recv().await?, recv)) });
-        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let mut answer = Answer::new(Box::pin(events), text, Meter::start(1), place);
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let mut answer = Answer::new(Box::pin(events), text, Meter::start(1), permit);
 
         send.send(GenerateEvent::Tokens(tokens)).unwrap();
-        let step = answer.next().now_or_never().unwrap().unwrap();
-        assert_eq!(step, Step::Text("one ".to_owned()));
+        let event = answer.next().now_or_never().unwrap().unwrap();
+        assert_eq!(event, AnswerEvent::Text("one ".to_owned()));
         assert!(send.is_closed(), "nobody listens to the cluster any more");
-        let step = answer.next().now_or_never().unwrap().unwrap();
-        assert!(matches!(step, Step::Done(Outcome { finish: Finish::StopString, .. })));
+        let event = answer.next().now_or_never().unwrap().unwrap();
+        assert!(matches!(event, AnswerEvent::Done(Outcome { finish: Finish::StopString, .. })));
     }
 }

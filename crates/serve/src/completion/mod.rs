@@ -2,7 +2,7 @@
 //! -> text, with stop strings taken out.
 //!
 //! Templates and tokenizers are read once an instance. A dialect builds a [`Chat`], asks
-//! [`Completer::start`], and takes [`Step`]s from the [`Answer`] until [`Step::Done`]; dropping
+//! [`Completer::start`], and takes [`AnswerEvent`]s from the [`Answer`] until one is `Done`; dropping
 //! the answer cancels the work on every node.
 
 mod answer;
@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use crate::node::Cluster;
 
 use answer::Meter;
-pub(crate) use answer::{Answer, Finish, Outcome, Step};
+pub(crate) use answer::{Answer, AnswerEvent, Finish, Outcome};
 pub(crate) use chat::{Chat, default_sampling, random_seed};
 pub(crate) use error::CompletionError;
 use models::Models;
@@ -28,14 +28,14 @@ pub(crate) struct Completer {
     cluster: Arc<dyn Cluster>,
     models: Models,
     /// One permit a completion in work.
-    places: Arc<Semaphore>,
-    places_max: usize,
+    permits: Arc<Semaphore>,
+    permits_max: usize,
 }
 
 impl Completer {
-    pub fn new(cluster: Arc<dyn Cluster>, places_max: usize) -> Self {
+    pub fn new(cluster: Arc<dyn Cluster>, permits_max: usize) -> Self {
         let models = Models::new(Arc::clone(&cluster));
-        Self { cluster, models, places: Arc::new(Semaphore::new(places_max)), places_max }
+        Self { cluster, models, permits: Arc::new(Semaphore::new(permits_max)), permits_max }
     }
 
     /// Renders and tokenises the chat and hands it to the model that it names.
@@ -44,9 +44,9 @@ impl Completer {
     /// The model is not served or has given up; the messages do not fit its template or context;
     /// too many completions are in work.
     pub async fn start(&self, chat: Chat) -> Result<Answer, CompletionError> {
-        let place = Arc::clone(&self.places)
+        let permit = Arc::clone(&self.permits)
             .try_acquire_owned()
-            .map_err(|_| CompletionError::TooMany { limit: self.places_max })?;
+            .map_err(|_| CompletionError::TooMany { limit: self.permits_max })?;
         let instance = self.find(&chat.model)?;
         let model = self.models.get(&instance.id).await?;
         let id = instance.id;
@@ -60,7 +60,7 @@ impl Completer {
         let (request, text) = prepared.map_err(|_| CompletionError::Crashed)??;
         let meter = Meter::start(request.prompt.len());
         let events = self.cluster.generate(&id, request).await?;
-        Ok(Answer::new(events, text, meter, place))
+        Ok(Answer::new(events, text, meter, permit))
     }
 
     /// The instance that takes requests for a model: of several, the ready one with the fewest.

@@ -31,7 +31,7 @@ pub(crate) async fn run(
     limits: Limits,
     mut stop: watch::Receiver<bool>,
 ) {
-    let seats = Arc::new(Seats::new(limits.connections_max));
+    let admission = Arc::new(Admission::new(limits.connections_max));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -41,12 +41,12 @@ pub(crate) async fn run(
         };
         match accepted {
             Ok((stream, client)) => {
-                let Some(seat) = Seats::take(&seats) else {
+                let Some(permit) = Admission::take(&admission) else {
                     warn!(%client, limit = limits.connections_max, "too many connections");
                     continue;
                 };
                 let (router, limits, stop) = (router.clone(), limits.clone(), stop.clone());
-                connections.spawn(connection(stream, router, limits, stop, seat));
+                connections.spawn(connection(stream, router, limits, stop, permit));
             }
             Err(error) => {
                 warn!(%error, "cannot accept a connection");
@@ -66,7 +66,7 @@ async fn connection(
     router: Router,
     limits: Limits,
     mut stop: watch::Receiver<bool>,
-    seat: Seat,
+    permit: Permit,
 ) {
     let (Ok(client), Ok(server)) = (stream.peer_addr(), stream.local_addr()) else { return };
     if let Err(error) = stream.set_nodelay(true) {
@@ -74,7 +74,7 @@ async fn connection(
     }
     let ends = Ends { client, server };
     let router = TowerToHyperService::new(router);
-    let heard = Arc::clone(&seat.heard);
+    let heard = Arc::clone(&permit.heard);
     let service = service_fn(move |mut request: Request<Incoming>| {
         heard.store(true, Ordering::Relaxed);
         request.extensions_mut().insert(ends);
@@ -89,7 +89,7 @@ async fn connection(
     tokio::pin!(served);
     let ended = tokio::select! {
         ended = &mut served => ended,
-        () = seat.evicted.notified() => return,
+        () = permit.evicted.notified() => return,
         () = stopped(&mut stop) => {
             served.as_mut().graceful_shutdown();
             served.await
@@ -106,10 +106,10 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await);
 }
 
-/// Places for connections. When all are taken, a new connection gets the place of the oldest one
+/// Permits for connections. When all are taken, a new connection gets that of the oldest one
 /// that has not sent a whole request header yet: opening thousands of silent connections locks
 /// nobody out.
-struct Seats {
+struct Admission {
     limit: usize,
     taken: Mutex<Taken>,
 }
@@ -120,24 +120,24 @@ struct Taken {
     by_age: BTreeMap<u64, (Arc<AtomicBool>, Arc<Notify>)>,
 }
 
-/// One connection's place, given back when it is dropped.
-struct Seat {
-    seats: Arc<Seats>,
+/// One connection's permit, given back when it is dropped.
+struct Permit {
+    admission: Arc<Admission>,
     number: u64,
     /// Whether a whole request header has come in.
     heard: Arc<AtomicBool>,
-    /// Told when the place is given to another.
+    /// Told when the permit is given to another.
     evicted: Arc<Notify>,
 }
 
-impl Seats {
+impl Admission {
     fn new(limit: usize) -> Self {
         Self { limit, taken: Mutex::default() }
     }
 
-    fn take(seats: &Arc<Self>) -> Option<Seat> {
-        let mut taken = seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.by_age.len() >= seats.limit {
+    fn take(admission: &Arc<Self>) -> Option<Permit> {
+        let mut taken = admission.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.by_age.len() >= admission.limit {
             let mut ages = taken.by_age.iter();
             let silent = ages.find(|(_, (heard, _))| !heard.load(Ordering::Relaxed));
             let number = silent.map(|(number, _)| *number)?;
@@ -149,13 +149,13 @@ impl Seats {
         taken.next += 1;
         let (heard, evicted) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
         taken.by_age.insert(number, (Arc::clone(&heard), Arc::clone(&evicted)));
-        Some(Seat { seats: Arc::clone(seats), number, heard, evicted })
+        Some(Permit { admission: Arc::clone(admission), number, heard, evicted })
     }
 }
 
-impl Drop for Seat {
+impl Drop for Permit {
     fn drop(&mut self) {
-        let mut taken = self.seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.admission.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.by_age.remove(&self.number);
     }
 }
@@ -166,17 +166,20 @@ mod tests {
 
     #[test]
     fn silent_connections_make_room_and_others_do_not() {
-        let seats = Arc::new(Seats::new(2));
-        let first = Seats::take(&seats).unwrap();
-        let second = Seats::take(&seats).unwrap();
+        let admission = Arc::new(Admission::new(2));
+        let first = Admission::take(&admission).unwrap();
+        let second = Admission::take(&admission).unwrap();
         first.heard.store(true, Ordering::Relaxed);
-        let third = Seats::take(&seats).unwrap();
+        let third = Admission::take(&admission).unwrap();
         third.heard.store(true, Ordering::Relaxed);
-        assert_eq!(seats.taken.lock().unwrap().by_age.len(), 2);
-        assert!(Seats::take(&seats).is_none());
+        assert_eq!(admission.taken.lock().unwrap().by_age.len(), 2);
+        assert!(Admission::take(&admission).is_none());
         drop(second);
-        assert!(Seats::take(&seats).is_none(), "an evicted seat has nothing to give back");
+        assert!(
+            Admission::take(&admission).is_none(),
+            "an evicted permit has nothing to give back"
+        );
         drop(first);
-        assert!(Seats::take(&seats).is_some());
+        assert!(Admission::take(&admission).is_some());
     }
 }

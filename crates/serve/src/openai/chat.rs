@@ -14,7 +14,7 @@ use super::response::{
     Choice, Chunk, ChunkChoice, Completion, Delta, FINGERPRINT, Head, Reply, Timings, Usage,
 };
 use crate::clock::unix_secs;
-use crate::completion::{Answer, CompletionError, Outcome, Step, random_seed};
+use crate::completion::{Answer, AnswerEvent, CompletionError, Outcome, random_seed};
 use crate::http::error::ApiError;
 use crate::http::stream::{Framing, Item, respond};
 use crate::server::App;
@@ -55,9 +55,9 @@ async fn whole(head: Head, mut answer: Answer) -> Result<Completion, CompletionE
     let mut content = String::new();
     let outcome = loop {
         match answer.next().await? {
-            Step::Waiting(_) => {}
-            Step::Text(text) => content.push_str(&text),
-            Step::Done(outcome) => break outcome,
+            AnswerEvent::Waiting(_) => {}
+            AnswerEvent::Text(text) => content.push_str(&text),
+            AnswerEvent::Done(outcome) => break outcome,
         }
     };
     let message = Reply { role: "assistant", content, refusal: None };
@@ -80,7 +80,7 @@ struct Chunks {
 }
 
 impl Chunks {
-    fn into_stream(mut self, first: Option<Step>) -> impl Stream<Item = Item> + Send {
+    fn into_stream(mut self, first: Option<AnswerEvent>) -> impl Stream<Item = Item> + Send {
         let role = Delta { role: Some("assistant"), content: Some(String::new()) };
         self.push_delta(role, None);
         if let Some(step) = first {
@@ -104,13 +104,13 @@ impl Chunks {
         self.ready.pop_front()
     }
 
-    fn take(&mut self, step: Result<Step, CompletionError>) {
-        match step {
-            Ok(Step::Waiting(reason)) => self.ready.push_back(Item::Comment(reason)),
-            Ok(Step::Text(text)) => {
+    fn take(&mut self, event: Result<AnswerEvent, CompletionError>) {
+        match event {
+            Ok(AnswerEvent::Waiting(reason)) => self.ready.push_back(Item::Comment(reason)),
+            Ok(AnswerEvent::Text(text)) => {
                 self.push_delta(Delta { content: Some(text), ..Delta::default() }, None);
             }
-            Ok(Step::Done(outcome)) => self.finish(&outcome),
+            Ok(AnswerEvent::Done(outcome)) => self.finish(&outcome),
             Err(error) => {
                 self.ended = true;
                 self.ready.push_back(Item::Fail(ApiError::from(error).body().to_string()));
