@@ -199,8 +199,11 @@ impl Instance {
     /// Takes a request in: it runs now or waits its turn.
     ///
     /// # Errors
-    /// Too many wait already, or the instance has failed.
+    /// It can never run, too many wait already, or the instance has failed.
     pub(crate) fn submit(&mut self, request: GenerateRequest, now: Duration) -> Result<RequestId> {
+        // The vocabulary is the API's and the worker's to know.
+        let checked = request.check(self.split.context_tokens, usize::MAX);
+        checked.map_err(|invalid| Error::Unusable(invalid.to_string()))?;
         if let Phase::Failed { reason, why } = &self.phase {
             match why {
                 GaveUp::Failures { until } if now >= *until => self.try_again(now),
