@@ -2,8 +2,8 @@
 //! -> text, with stop strings taken out.
 //!
 //! Templates and tokenizers are read once an instance. A dialect builds a [`Chat`], asks
-//! [`Completer::start`], and takes [`AnswerEvent`]s from the [`Answer`] until one is `Done`; dropping
-//! the answer cancels the work on every node.
+//! [`Completer::start`], and takes [`AnswerEvent`]s from the [`Answer`] until one is `Done`;
+//! dropping the answer cancels the work on every node.
 
 mod answer;
 mod chat;
