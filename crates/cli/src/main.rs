@@ -75,8 +75,17 @@ fn execute(command: Command) -> Result<(), CliError> {
 /// Logs go to standard error; `SINEW_LOG` says how much, as `RUST_LOG` does elsewhere: a level, or
 /// levels of modules too (`warn,cluster=debug`).
 fn log_to_stderr() {
-    let wanted = std::env::var("SINEW_LOG").ok().and_then(|text| text.parse().ok());
-    let filter = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
+    let default = || Targets::new().with_default(LevelFilter::WARN);
+    let filter = match std::env::var("SINEW_LOG") {
+        Ok(wanted) => wanted.parse().unwrap_or_else(|error| {
+            eprintln!(
+                "SINEW_LOG={wanted:?} is not understood ({error}), so warnings are logged. Set it to \
+                 a level, or to levels of modules too, such as warn,cluster=debug"
+            );
+            default()
+        }),
+        Err(_) => default(),
+    };
     let colours = std::io::stderr().is_terminal();
     let format = tracing_subscriber::fmt::layer().with_ansi(colours).with_target(false);
     let format = format.with_writer(std::io::stderr).with_filter(filter);

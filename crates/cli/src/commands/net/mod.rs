@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use collective::{Algorithm, CollectiveError, Wire};
+use layout::RANKS_MAX;
 use link::{Encryption, Preference};
 use protocol::WireType;
 
@@ -21,9 +22,6 @@ use crate::error::CliError;
 
 use children::Children;
 use measure::Meeting;
-
-/// The most ranks: the leaves of a sum, of which each needs one.
-const RANKS_MAX: usize = 16;
 
 pub fn run(args: &BenchNetArgs) -> Result<(), CliError> {
     check(args)?;
