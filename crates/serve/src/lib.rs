@@ -18,6 +18,7 @@
 //! This crate does not know workers, links, shards or files, and it starts no processes.
 
 mod admin;
+mod app;
 mod clock;
 mod completion;
 mod config;

@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::app::App;
 use crate::clock::unix_secs;
 use crate::completion::Completer;
 use crate::config::{ServeConfig, StartError};
@@ -20,17 +21,6 @@ use crate::http::guard::{guard, require_admin, require_api_key};
 use crate::http::listener;
 use crate::node::Cluster;
 use crate::{admin, openai, page};
-
-/// What the routes work with.
-pub(crate) struct App {
-    pub cluster: Arc<dyn Cluster>,
-    pub completer: Completer,
-    pub intake: Intake,
-    pub config: Arc<ServeConfig>,
-    pub started_secs: u64,
-    /// Becomes true when the server is to end.
-    pub stopping: watch::Sender<bool>,
-}
 
 /// A running server. Dropping it ends it at once; [`Running::stop`] lets running requests end.
 #[derive(Debug)]

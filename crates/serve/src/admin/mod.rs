@@ -12,8 +12,8 @@ use cluster::{ClusterStatus, Invite, Joined};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::app::App;
 use crate::http::error::ApiError;
-use crate::server::App;
 
 mod serve;
 

@@ -12,10 +12,10 @@ use futures_util::{Stream, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::app::App;
 use crate::http::error::{ApiError, Retry};
 use crate::http::stream::{Framing, Item, respond};
 use crate::node::Cluster;
-use crate::server::App;
 
 /// How often progress is looked at: a bar moves smoothly at four steps a second.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

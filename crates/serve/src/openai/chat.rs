@@ -13,11 +13,11 @@ use super::request::ChatRequest;
 use super::response::{
     Choice, Chunk, ChunkChoice, Completion, Delta, FINGERPRINT, Head, Reply, Timings, Usage,
 };
+use crate::app::App;
 use crate::clock::unix_secs;
 use crate::completion::{Answer, AnswerEvent, CompletionError, Outcome, random_seed};
 use crate::http::error::ApiError;
 use crate::http::stream::{Framing, Item, respond};
-use crate::server::App;
 
 /// How long a stream's status is held back for its first step, so that a request that fails at
 /// once fails with a status.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{get, post};
 
-use crate::server::App;
+use crate::app::App;
 
 /// The routes, without what guards them.
 pub(crate) fn routes() -> Router<Arc<App>> {

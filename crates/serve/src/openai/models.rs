@@ -9,9 +9,9 @@ use cluster::{InstanceState, InstanceStatus};
 use serde::Serialize;
 
 use super::error::unknown_model;
+use crate::app::App;
 use crate::clock::rfc3339;
 use crate::http::error::ApiError;
-use crate::server::App;
 
 /// OpenAI reads `object` and `data`; Anthropic reads the rest.
 #[derive(Serialize)]

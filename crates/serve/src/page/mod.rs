@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::server::App;
+use crate::app::App;
 
 const HTML: &str = include_str!("index.html");
 const CSS: &str = include_str!("status.css");
