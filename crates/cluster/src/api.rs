@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use protocol::{FinishReason, Token, Transport};
+use protocol::{AnswerToken, FailureKind, FinishReason, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
@@ -141,9 +141,10 @@ pub enum GenerateEvent {
     Waiting {
         reason: String,
     },
-    Tokens(Vec<Token>),
+    Tokens(Vec<AnswerToken>),
     Done(GenerateDone),
     Failed {
+        kind: FailureKind,
         reason: String,
     },
 }
@@ -153,6 +154,12 @@ pub struct GenerateDone {
     pub reason: FinishReason,
     pub prompt_tokens: usize,
     pub generated_tokens: usize,
+    /// Tokens of the prompt whose keys and values were in the cache already.
+    #[serde(default)]
+    pub cached_tokens: usize,
+    /// From its arrival in the worker to its first step.
+    #[serde(default)]
+    pub queue: Duration,
     pub prefill: Duration,
     pub decode: Duration,
 }

@@ -20,15 +20,16 @@ use crate::members::Member;
 use crate::{GenerateEvent, GenerateRequest, InstanceStatus};
 
 /// Counts changes of this protocol that the version before does not understand.
-pub(crate) const PROTOCOL: u32 = 9;
-/// The oldest one that this build still speaks. Version 8 describes an instance in another form,
+pub(crate) const PROTOCOL: u32 = 10;
+/// The oldest one that this build still speaks. Version 9 would ignore most of what a request asks
+/// for, such as penalties and grammars; version 8 describes an instance in another form,
 /// and calls a ring otherwise; version 7 rounds activations before the output head
 /// in another way, so that ranks would differ; version 6 has other scales for all activations, and
 /// other rings in shared memory; version 5 tells tokens in another form; version 4 caches quantised
 /// models in half precision where this one has integers, and ranks would differ; version 3 has no
 /// part of the output head in rank 0; version 2 knows one address of each rank; version 1 would
 /// ignore the type of a cache, and ranks with other types compute something else.
-pub(crate) const PROTOCOL_OLDEST: u32 = 9;
+pub(crate) const PROTOCOL_OLDEST: u32 = 10;
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A handshake is a few hundred bytes; nobody who is not a member gets more of our memory.
@@ -114,7 +115,7 @@ pub(crate) enum JoinAnswer {
 
 /// What travels over a control connection. Order is kept.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "say", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Message {
     Heartbeat(Box<Heartbeat>),
     HeartbeatSeen {

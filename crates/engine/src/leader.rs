@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use backend::Backend;
-use protocol::{GenerateRequest, RequestId, WorkerEvent};
+use protocol::{FailureKind, GenerateRequest, RequestId, WorkerEvent};
 
 use crate::comm::Comm;
 use crate::logits::Logits;
@@ -92,12 +92,13 @@ fn commit(
         Ok(token) => token,
         Err(NotFinite) => {
             scheduler.cancel(id, now);
-            return report(WorkerEvent::Rejected { request: id, reason: NotFinite.to_string() });
+            let (kind, reason) = (FailureKind::Lost, NotFinite.to_string());
+            return report(WorkerEvent::Rejected { request: id, kind, reason });
         }
     };
     let Some(committed) = scheduler.commit(output, token, now) else { return };
     if committed.is_answer {
-        report(WorkerEvent::Token { request: id, token });
+        report(WorkerEvent::Tokens { request: id, tokens: vec![token.into()] });
     }
     committed.done.map(WorkerEvent::Done).into_iter().for_each(report);
 }

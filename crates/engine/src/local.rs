@@ -186,7 +186,9 @@ impl<B: Backend + 'static> Local<B> {
         let mut rejected = None;
         while !leader.is_idle() {
             leader.step(|event| match event {
-                WorkerEvent::Token { request, token } => answers[request as usize].push(token),
+                WorkerEvent::Tokens { request, tokens } => {
+                    answers[request as usize].extend(tokens.iter().map(|answer| answer.token));
+                }
                 WorkerEvent::Rejected { reason, .. } => rejected = Some(reason),
                 _ => {}
             })?;

@@ -9,7 +9,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use protocol::{FinishReason, GenerateRequest, Generation, InvalidRequest, RequestId, Token};
+use protocol::{
+    FailureKind, FinishReason, GenerateRequest, Generation, InvalidRequest, RequestId, Token,
+};
 
 use crate::logits::Wanted;
 use crate::step::{Limits, Output, Step, StepSegment};
@@ -52,6 +54,17 @@ pub enum Refused {
     Full,
     #[error("request {request} is running already")]
     Duplicate { request: RequestId },
+}
+
+impl Refused {
+    /// What it means for whoever asked.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Invalid(_) => FailureKind::Invalid,
+            Self::Full => FailureKind::Busy,
+            Self::Duplicate { .. } => FailureKind::Lost,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -180,6 +193,8 @@ impl Sequence {
             reason,
             prompt_tokens: self.request.prompt.len(),
             generated_tokens: self.generated,
+            cached_tokens: 0,
+            queue_us: 0,
             prefill_us: (first_token - self.added).as_micros() as u64,
             decode_us: (now - first_token).as_micros() as u64,
         }
@@ -218,8 +233,6 @@ impl Sequence {
 mod tests {
     use std::time::Duration;
 
-    use protocol::Sampling;
-
     use super::*;
 
     const LIMITS: Limits = Limits { slots: 2, context_tokens: 32, rows_max: 8, width: 1 };
@@ -228,9 +241,9 @@ mod tests {
     fn request(prompt: usize, max_tokens: usize) -> GenerateRequest {
         GenerateRequest {
             prompt: (0..prompt as Token).collect(),
-            sampling: Sampling::default(),
             max_tokens,
             end_tokens: vec![END],
+            ..GenerateRequest::default()
         }
     }
 

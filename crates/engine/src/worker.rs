@@ -16,7 +16,7 @@ use gguf::{File, Source};
 use layout::{Holding, Outline};
 use link::Listener;
 use protocol::frame::{self, FrameError};
-use protocol::{ModelSource, WorkerCommand, WorkerEvent, WorkerSpec, ring_peers};
+use protocol::{FailureKind, ModelSource, WorkerCommand, WorkerEvent, WorkerSpec, ring_peers};
 use store::PeerFile;
 
 use crate::comm::{Comm, Meeting};
@@ -136,7 +136,8 @@ impl<'a, B: Backend> Worker<'a, B> {
                 }
                 WorkerCommand::Generate { request, .. } => {
                     let reason = "the ranks are not linked".to_owned();
-                    report(self.events, WorkerEvent::Rejected { request, reason });
+                    let kind = FailureKind::Lost;
+                    report(self.events, WorkerEvent::Rejected { request, kind, reason });
                     orders.recv().ok()
                 }
                 // Nothing runs that could be cancelled or disconnected.
@@ -201,8 +202,8 @@ impl<'a, B: Backend> Worker<'a, B> {
                 Err(RecvTimeoutError::Disconnected) => return Ok(Ended::DaemonGone),
                 Ok(Order { command: WorkerCommand::Generate { request, generate }, .. }) => {
                     if let Err(refused) = leader.add(request, generate) {
-                        let reason = refused.to_string();
-                        report(events, WorkerEvent::Rejected { request, reason });
+                        let (kind, reason) = (refused.kind(), refused.to_string());
+                        report(events, WorkerEvent::Rejected { request, kind, reason });
                     }
                 }
                 Ok(Order { command: WorkerCommand::Cancel { request }, .. }) => {

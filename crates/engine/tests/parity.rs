@@ -269,6 +269,7 @@ fn requests(prompts: &[Prompt]) -> Vec<GenerateRequest> {
         },
         max_tokens: 3 + 2 * at,
         end_tokens: vec![3],
+        ..GenerateRequest::default()
     };
     (0..20).map(request).collect()
 }
@@ -300,7 +301,7 @@ fn all_logits_of_many_answers_fit_between_stages() {
         prompt: vec![at as u32 + 5],
         sampling: Sampling { temperature: 1.0, seed: at, ..Sampling::default() },
         max_tokens: 4,
-        end_tokens: Vec::new(),
+        ..GenerateRequest::default()
     };
     let requests = || (0..SEQUENCES_MAX as u64).map(request).collect();
     let name = "models/llama3-tied";

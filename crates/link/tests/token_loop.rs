@@ -95,7 +95,7 @@ fn requests_allocate_alike_however_long_the_answer(local: &mut Local, case: &str
             prompt: vec![7; 5],
             sampling: Sampling { temperature: 0.7, top_k: 40, ..Sampling::default() },
             max_tokens,
-            end_tokens: Vec::new(),
+            ..GenerateRequest::default()
         };
         let requests = vec![request.clone(), request];
         let before = of_all_threads();

@@ -6,7 +6,8 @@ pub type Token = u32;
 /// Names a request within one instance; the daemon that owns the instance hands them out.
 pub type RequestId = u64;
 
-/// How the next token is drawn from the logits.
+/// How the next token is drawn from the logits. They are changed first, in this order: bias,
+/// penalties, what may not come; then `top_k`, `top_p` and `min_p` choose, then temperature.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sampling {
@@ -20,25 +21,100 @@ pub struct Sampling {
     pub min_p: f32,
     /// The same seed, prompt and options give the same answer.
     pub seed: u64,
+    /// The logits of tokens that the prompt or the answer has are divided by it if positive, and
+    /// multiplied if negative; 1 changes nothing.
+    pub repetition_penalty: f32,
+    /// Subtracted from a token's logit for each time that the answer has it.
+    pub frequency_penalty: f32,
+    /// Subtracted once from the logits of all tokens that the answer has.
+    pub presence_penalty: f32,
+    /// Added to these tokens' logits.
+    pub logit_bias: Vec<(Token, f32)>,
 }
 
 impl Default for Sampling {
     /// Greedy.
     fn default() -> Self {
-        Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0 }
+        Self {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            seed: 0,
+            repetition_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            logit_bias: Vec::new(),
+        }
     }
 }
 
+/// What an answer is held to, token by token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grammar {
+    /// A JSON value of this schema, which is JSON itself.
+    JsonSchema(String),
+    Regex(String),
+    /// In the dialect of Lark that `llguidance` reads.
+    Lark(String),
+}
+
 /// A request for tokens, from where a client's words have become tokens to the scheduler.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GenerateRequest {
     /// At least one token, and fewer than the context has.
     pub prompt: Vec<Token>,
     pub sampling: Sampling,
     /// Most tokens to generate, at least one; what the context has left is a limit as well.
     pub max_tokens: usize,
+    /// Before so many tokens no end token is drawn.
+    pub min_tokens: usize,
     /// Tokens that end the answer; the one met is not part of it.
     pub end_tokens: Vec<Token>,
+    /// Tell the log-probability of each token of the answer, and of so many of the likeliest.
+    pub logprobs: Option<usize>,
+    pub grammar: Option<Grammar>,
+    /// Who asks, as a number that tells one from the other: room and time are shared between them.
+    pub client: u64,
+}
+
+/// A token of an answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AnswerToken {
+    pub token: Token,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<Logprobs>,
+}
+
+impl From<Token> for AnswerToken {
+    fn from(token: Token) -> Self {
+        Self { token, logprobs: None }
+    }
+}
+
+/// Natural logarithms of probabilities, of the model's own distribution: before temperature,
+/// penalties and limits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Logprobs {
+    /// Of the token that was drawn.
+    pub drawn: f32,
+    /// Of the likeliest tokens, likeliest first.
+    pub top: Vec<(Token, f32)>,
+}
+
+/// What a failed request means for whoever asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// It can never be done as it stands.
+    Invalid,
+    /// Too much is asked for at once; later may help.
+    Busy,
+    /// It was lost on the way.
+    #[default]
+    Lost,
 }
 
 /// Why no model can do a request.
@@ -99,7 +175,13 @@ pub struct Generation {
     pub reason: FinishReason,
     pub prompt_tokens: usize,
     pub generated_tokens: usize,
-    /// From the request's start in the worker to its first token, queueing not counted.
+    /// Tokens of the prompt whose keys and values were in the cache already.
+    #[serde(default)]
+    pub cached_tokens: usize,
+    /// From the request's arrival in the worker to its first step.
+    #[serde(default)]
+    pub queue_us: u64,
+    /// From its first step to its first token.
     pub prefill_us: u64,
     /// From its first token to its last.
     pub decode_us: u64,
@@ -113,7 +195,7 @@ mod tests {
     fn what_no_model_can_do_is_invalid() {
         let check = |prompt: Vec<Token>, max_tokens| {
             let sampling = Sampling::default();
-            GenerateRequest { prompt, sampling, max_tokens, end_tokens: vec![] }.check(32, 100)
+            GenerateRequest { prompt, sampling, max_tokens, ..Default::default() }.check(32, 100)
         };
         assert_eq!(check(vec![99; 31], 1), Ok(()));
         assert_eq!(check(vec![], 1), Err(InvalidRequest::Empty));

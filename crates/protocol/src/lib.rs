@@ -13,7 +13,7 @@
 //!   Connect(epoch, endpoints)->                                    (again after each Lost)
 //!                            <-  Linked
 //!   Generate(request) ...    ->                                    (rank 0 only)
-//!                            <-  Token ..., Done | Rejected
+//!                            <-  Tokens ..., Done | Rejected
 //!                            <-  Lost(rank): this epoch has ended, weights are kept
 //!   end of input             ->  the worker exits
 //! ```
@@ -28,7 +28,8 @@ mod spec;
 mod worker;
 
 pub use generate::{
-    FinishReason, GenerateRequest, Generation, InvalidRequest, RequestId, Sampling, Token,
+    AnswerToken, FailureKind, FinishReason, GenerateRequest, Generation, Grammar, InvalidRequest,
+    Logprobs, RequestId, Sampling, Token,
 };
 pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;

@@ -3,11 +3,13 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{GenerateRequest, Generation, InstanceSpec, RequestId, Secret, Split, Token};
+use crate::{
+    AnswerToken, FailureKind, GenerateRequest, Generation, InstanceSpec, RequestId, Secret, Split,
+};
 
 /// What a daemon tells its worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "command", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum WorkerCommand {
     /// The first command: load this shard and listen for the other ranks.
     Open(Box<WorkerSpec>),
@@ -34,7 +36,7 @@ pub enum WorkerCommand {
 
 /// What a worker tells its daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum WorkerEvent {
     /// The data-plane listener is open; its port, on the address it was told to bind.
     Listening {
@@ -64,15 +66,16 @@ pub enum WorkerEvent {
         #[serde(default)]
         notes: Vec<String>,
     },
-    /// The next generated token of one request.
-    Token {
+    /// The next generated tokens of one request.
+    Tokens {
         request: RequestId,
-        token: Token,
+        tokens: Vec<AnswerToken>,
     },
     Done(Generation),
     /// This request cannot be done (too long, say); the instance is well.
     Rejected {
         request: RequestId,
+        kind: FailureKind,
         reason: String,
     },
     /// The epoch has ended because of another rank; all its requests are lost, the shard is kept.

@@ -7,7 +7,7 @@ use engine::Local;
 use gguf::{File, Source};
 use layout::Outline;
 use placement::{Costs, Plan, Shape};
-use protocol::{GenerateRequest, Sampling, SplitOptions, StageSize, Strategy, WireType};
+use protocol::{GenerateRequest, SplitOptions, StageSize, Strategy, WireType};
 use serde::Serialize;
 
 use crate::args::{BenchOutput, BenchSplitsArgs, LocalArgs};
@@ -100,9 +100,8 @@ fn measure(args: &BenchSplitsArgs, local: &LocalArgs) -> Result<Measured, CliErr
         (0..prompt as u32).map(|at| at.wrapping_mul(2_654_435_761) % vocab).collect();
     let request = |at: usize| GenerateRequest {
         prompt: vec![tokens[at % tokens.len()]],
-        sampling: Sampling::default(),
         max_tokens: answer,
-        end_tokens: Vec::new(),
+        ..GenerateRequest::default()
     };
     let requests = || (0..parallel).map(request).collect::<Vec<_>>();
     let mut rates = |count: usize, work: &mut dyn FnMut(&mut Local) -> Result<(), CliError>| {

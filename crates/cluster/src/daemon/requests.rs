@@ -1,11 +1,11 @@
-use protocol::RequestId;
+use protocol::{FailureKind, RequestId};
 use tokio::sync::mpsc;
 
 use super::{Daemon, Event, Events};
 use crate::instance::{Effect, Input};
 use crate::membership::ConnId;
 use crate::wire::Message;
-use crate::{GenerateEvent, GenerateRequest, NodeId, Result};
+use crate::{Error, GenerateEvent, GenerateRequest, NodeId, Result};
 
 /// Where the events of a request go.
 pub(super) enum Sink {
@@ -124,7 +124,11 @@ impl Daemon {
             None => Err(self.not_served(name)),
         };
         if let Err(error) = outcome {
-            let event = GenerateEvent::Failed { reason: error.to_string() };
+            let kind = match error {
+                Error::QueueFull { .. } => FailureKind::Busy,
+                _ => FailureKind::Lost,
+            };
+            let event = GenerateEvent::Failed { kind, reason: error.to_string() };
             self.send(conn, Message::Generated { stream, event });
         }
     }
@@ -152,7 +156,8 @@ impl Daemon {
         let gone = self.forwarded.extract_if(|_, forwarded| forwarded.conn == conn);
         for (_, forwarded) in gone {
             let reason = format!("node {name}, which owns the model, was lost: {reason}");
-            let _ = forwarded.events.send(GenerateEvent::Failed { reason });
+            let kind = FailureKind::Lost;
+            let _ = forwarded.events.send(GenerateEvent::Failed { kind, reason });
         }
         self.cancel_peer_sinks(|on, _| on == conn);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use protocol::{FinishReason, RequestId, WorkerCommand, WorkerEvent};
+use protocol::{FailureKind, FinishReason, RequestId, WorkerCommand, WorkerEvent};
 
 use super::rank::{Path, Rank, Verdict};
 use super::ring::Suspicion;
@@ -88,9 +88,9 @@ impl Instance {
                 found.linked = linking && linked == epoch;
                 found.notes = notes;
             }
-            WorkerEvent::Token { request, token } => {
+            WorkerEvent::Tokens { request, tokens } => {
                 if at == 0 && self.requests.is_running(request) {
-                    self.emit(request, GenerateEvent::Tokens(vec![token]));
+                    self.emit(request, GenerateEvent::Tokens(tokens));
                 }
             }
             WorkerEvent::Done(generation) => {
@@ -103,9 +103,9 @@ impl Instance {
                     self.emit(generation.request, GenerateEvent::Done(done));
                 }
             }
-            WorkerEvent::Rejected { request, reason } => {
+            WorkerEvent::Rejected { request, kind, reason } => {
                 if at == 0 && self.requests.finish(request) {
-                    self.emit(request, GenerateEvent::Failed { reason });
+                    self.emit(request, GenerateEvent::Failed { kind, reason });
                 }
             }
             WorkerEvent::Lost { epoch: lost, rank, reason, unreached } => {
@@ -184,7 +184,7 @@ impl Instance {
         let mut requests = self.requests.take_running();
         requests.extend(self.doomed.take().into_iter().flat_map(|doomed| doomed.requests));
         for request in requests {
-            self.emit(request, GenerateEvent::Failed { reason: reason.clone() });
+            self.emit(request, lost(reason.clone()));
         }
         if matches!(self.phase, Phase::Linking { .. } | Phase::Ready) {
             self.phase = Phase::Gathering;
@@ -205,7 +205,7 @@ impl Instance {
     pub(super) fn fail(&mut self, reason: String, why: GaveUp) {
         self.end_epoch(reason.clone());
         for request in self.requests.take_waiting() {
-            self.emit(request, GenerateEvent::Failed { reason: reason.clone() });
+            self.emit(request, lost(reason.clone()));
         }
         self.end_workers();
         self.phase = Phase::Failed { reason, why };
@@ -248,4 +248,9 @@ impl Instance {
             }
         }
     }
+}
+
+/// The end of a request that began, or might have.
+fn lost(reason: String) -> GenerateEvent {
+    GenerateEvent::Failed { kind: FailureKind::Lost, reason }
 }

@@ -100,6 +100,8 @@ pub(super) fn account(generation: &Generation) -> (Option<f64>, GenerateDone) {
         reason: generation.reason,
         prompt_tokens: generation.prompt_tokens,
         generated_tokens: generation.generated_tokens,
+        cached_tokens: generation.cached_tokens,
+        queue: Duration::from_micros(generation.queue_us),
         prefill: Duration::from_micros(generation.prefill_us),
         decode: Duration::from_micros(generation.decode_us),
     };

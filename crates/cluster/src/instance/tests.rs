@@ -1,6 +1,6 @@
 use std::net::{IpAddr, SocketAddr};
 
-use protocol::{FinishReason, Generation, Sampling};
+use protocol::{FinishReason, Generation};
 
 use super::*;
 
@@ -33,8 +33,7 @@ pub(super) fn split(ranks: usize) -> Split {
 }
 
 pub(super) fn request() -> GenerateRequest {
-    let (prompt, sampling) = (vec![1], Sampling::default());
-    GenerateRequest { prompt, sampling, max_tokens: 5, end_tokens: vec![] }
+    GenerateRequest { prompt: vec![1], max_tokens: 5, ..GenerateRequest::default() }
 }
 
 pub(super) fn done(request: RequestId) -> WorkerEvent {
@@ -43,6 +42,8 @@ pub(super) fn done(request: RequestId) -> WorkerEvent {
         reason: FinishReason::Stop,
         prompt_tokens: 1,
         generated_tokens: 5,
+        cached_tokens: 0,
+        queue_us: 0,
         prefill_us: 1,
         decode_us: 4_000_000,
     })
@@ -120,7 +121,9 @@ pub(super) fn brief(effects: &[Effect]) -> String {
 
 fn reasons(effects: &[Effect]) -> Vec<&str> {
     let reason = |effect| match effect {
-        &Effect::Emit { event: GenerateEvent::Failed { ref reason }, .. } => Some(reason.as_str()),
+        &Effect::Emit { event: GenerateEvent::Failed { ref reason, .. }, .. } => {
+            Some(reason.as_str())
+        }
         _ => None,
     };
     effects.iter().filter_map(reason).collect()
@@ -159,7 +162,7 @@ fn an_instance_comes_up_and_answers() {
     );
     assert_eq!(submit(&mut instance, 4), "generate1#2");
     assert_eq!(submit(&mut instance, 4), "waiting#3");
-    let tokens = WorkerEvent::Token { request: 1, token: 1 };
+    let tokens = WorkerEvent::Tokens { request: 1, tokens: vec![1.into()] };
     assert_eq!(brief(&says(&mut instance, 2, tokens.clone(), 5)), "", "only rank 0 may answer");
     assert_eq!(brief(&says(&mut instance, 1, tokens, 5)), "tokens#1");
     assert_eq!(brief(&says(&mut instance, 1, done(1), 6)), "done#1 generate1#3");

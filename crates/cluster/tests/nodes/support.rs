@@ -158,12 +158,7 @@ pub fn serve(path: &Path) -> InstanceSpec {
 }
 
 pub fn prompt(first: u32, max_tokens: usize) -> GenerateRequest {
-    GenerateRequest {
-        prompt: vec![first, 1, 2],
-        sampling: protocol::Sampling::default(),
-        max_tokens,
-        end_tokens: Vec::new(),
-    }
+    GenerateRequest { prompt: vec![first, 1, 2], max_tokens, ..GenerateRequest::default() }
 }
 
 /// Serves a model on all nodes of a cluster and waits until it is ready.
@@ -188,9 +183,11 @@ pub async fn collect(mut stream: GenerateStream) -> (Vec<u32>, Ended) {
     loop {
         match timeout(TIMEOUT, stream.recv()).await.expect("an event in time") {
             Some(GenerateEvent::Waiting { .. }) => {}
-            Some(GenerateEvent::Tokens(more)) => tokens.extend(more),
+            Some(GenerateEvent::Tokens(more)) => {
+                tokens.extend(more.iter().map(|answer| answer.token))
+            }
             Some(GenerateEvent::Done(done)) => return (tokens, Ended::Done(done)),
-            Some(GenerateEvent::Failed { reason }) => return (tokens, Ended::Failed(reason)),
+            Some(GenerateEvent::Failed { reason, .. }) => return (tokens, Ended::Failed(reason)),
             None => return (tokens, Ended::Silently),
         }
     }

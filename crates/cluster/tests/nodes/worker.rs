@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use gguf::Source;
 use protocol::{
-    FinishReason, GenerateRequest, Generation, ModelSource, RequestId, WorkerCommand, WorkerEvent,
-    WorkerSpec, frame, ring_peers,
+    FailureKind, FinishReason, GenerateRequest, Generation, ModelSource, RequestId, WorkerCommand,
+    WorkerEvent, WorkerSpec, frame, ring_peers,
 };
 
 /// A prompt that starts with this ends the worker, as one that runs out of memory ends.
@@ -248,7 +248,11 @@ impl Worker {
                 std::process::exit(1);
             }
             PROMPT_REJECT => {
-                say(&WorkerEvent::Rejected { request, reason: "not today".to_owned() });
+                say(&WorkerEvent::Rejected {
+                    request,
+                    kind: FailureKind::Invalid,
+                    reason: "not today".to_owned(),
+                });
             }
             _ => self.running.push(Running { request, generate, sent: 0, started: Instant::now() }),
         }
@@ -258,7 +262,7 @@ impl Worker {
         for running in &mut self.running {
             let token = running.generate.prompt[0] + running.sent as u32;
             running.sent += 1;
-            say(&WorkerEvent::Token { request: running.request, token });
+            say(&WorkerEvent::Tokens { request: running.request, tokens: vec![token.into()] });
         }
         let (done, left) = std::mem::take(&mut self.running)
             .into_iter()
@@ -276,6 +280,8 @@ fn finish(running: &Running, reason: FinishReason) {
         reason,
         prompt_tokens: running.generate.prompt.len(),
         generated_tokens: running.sent,
+        cached_tokens: 0,
+        queue_us: 0,
         prefill_us: 1,
         decode_us: running.started.elapsed().as_micros() as u64,
     }));

@@ -3,11 +3,11 @@ use std::time::{Duration, Instant};
 
 use cluster::{GenerateDone, GenerateEvent};
 use futures_util::{StreamExt, stream};
-use protocol::{FinishReason, Token};
+use protocol::{AnswerToken, FailureKind, FinishReason, Token};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::CompletionError;
-use crate::node::EventStream;
+use crate::node::{EventStream, Refusal, RefusalKind};
 
 /// An answer on its way. Dropping it cancels the work on every node.
 pub(crate) struct Answer {
@@ -81,7 +81,16 @@ impl Answer {
                     self.meter.restart();
                     return Ok(AnswerEvent::Waiting(reason));
                 }
-                GenerateEvent::Failed { reason } => return Err(lost(reason)),
+                GenerateEvent::Failed { kind: FailureKind::Lost, reason } => {
+                    return Err(lost(reason));
+                }
+                GenerateEvent::Failed { kind, reason } => {
+                    let kind = match kind {
+                        FailureKind::Busy => RefusalKind::Busy,
+                        _ => RefusalKind::Invalid,
+                    };
+                    return Err(Refusal::new(kind, reason).into());
+                }
                 GenerateEvent::Tokens(tokens) => self.take(&tokens),
                 GenerateEvent::Done(done) => self.finish(&done)?,
             };
@@ -91,9 +100,10 @@ impl Answer {
         }
     }
 
-    fn take(&mut self, tokens: &[Token]) -> String {
+    fn take(&mut self, tokens: &[AnswerToken]) -> String {
         self.meter.count(tokens.len());
-        let text = self.text.push(tokens);
+        let tokens: Vec<Token> = tokens.iter().map(|answer| answer.token).collect();
+        let text = self.text.push(&tokens);
         if self.text.is_stopped() {
             self.outcome = Some(self.meter.outcome(Finish::StopString));
             // Nothing more is wanted: the work ends on every node now, not when the client leaves.
@@ -233,6 +243,7 @@ mod tests {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let mut answer = Answer::new(Box::pin(events), text, Meter::start(1), permit);
 
+        let tokens = tokens.into_iter().map(AnswerToken::from).collect();
         send.send(GenerateEvent::Tokens(tokens)).unwrap();
         let event = answer.next().now_or_never().unwrap().unwrap();
         assert_eq!(event, AnswerEvent::Text("one ".to_owned()));

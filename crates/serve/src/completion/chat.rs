@@ -20,7 +20,14 @@ pub(crate) struct Chat {
 /// How tokens are drawn where the client leaves it open, as llama-server does: temperature 0.8,
 /// top-k 40, top-p 0.95, min-p 0.05, and a new seed each time.
 pub(crate) fn default_sampling() -> Sampling {
-    Sampling { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, seed: random_seed() }
+    Sampling {
+        temperature: 0.8,
+        top_k: 40,
+        top_p: 0.95,
+        min_p: 0.05,
+        seed: random_seed(),
+        ..Sampling::default()
+    }
 }
 
 /// Another number each time; no secret. The standard library keys each hasher anew.

@@ -97,6 +97,7 @@ impl TextModel {
             sampling: chat.sampling,
             max_tokens: chat.max_tokens.map_or(room, |max| max.min(room)),
             end_tokens: self.tokenizer.end_ids().to_vec(),
+            ..GenerateRequest::default()
         };
         request.check(context_tokens, self.tokenizer.len())?;
         Ok(request)

@@ -125,6 +125,7 @@ impl ChatRequest {
             top_k: top_k.map_or(default.top_k, |top_k| top_k as u32),
             // Any integer names a sequence of draws; its sign means nothing.
             seed: self.seed.map_or(default.seed, |seed| seed as u64),
+            ..default
         })
     }
 
@@ -311,8 +312,14 @@ mod tests {
             "tools": [{"type": "function"}], "tool_choice": "auto",
         }))
         .unwrap();
-        let sampling =
-            Sampling { temperature: 0.0, top_p: 0.5, top_k: 3, min_p: 0.25, seed: u64::MAX };
+        let sampling = Sampling {
+            temperature: 0.0,
+            top_p: 0.5,
+            top_k: 3,
+            min_p: 0.25,
+            seed: u64::MAX,
+            ..Sampling::default()
+        };
         assert_eq!(found.sampling, sampling);
         assert_eq!(found.max_tokens, Some(7));
         assert_eq!(found.stops, ["a", "b"]);

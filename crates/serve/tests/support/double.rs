@@ -11,7 +11,7 @@ use cluster::{
     InstanceStatus, Invite, Joined, NodeId, NodeState, NodeStatus, RankStatus,
 };
 use futures_util::stream;
-use protocol::{FinishReason, Transport};
+use protocol::{FailureKind, FinishReason, Transport};
 use serve::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
 
 /// One thing that a scripted answer does.
@@ -100,18 +100,22 @@ impl Double {
                 Act::Say(text) => {
                     for token in self.tokenizer.encode(text, text::Special::Plain, false) {
                         generated_tokens += 1;
-                        events.push_back(Event::Now(GenerateEvent::Tokens(vec![token])));
+                        events.push_back(Event::Now(GenerateEvent::Tokens(vec![token.into()])));
                     }
                 }
                 Act::Waiting(reason) => events
                     .push_back(Event::Now(GenerateEvent::Waiting { reason: (*reason).to_owned() })),
-                Act::Failed(reason) => events
-                    .push_back(Event::Now(GenerateEvent::Failed { reason: (*reason).to_owned() })),
+                Act::Failed(reason) => events.push_back(Event::Now(GenerateEvent::Failed {
+                    kind: FailureKind::Lost,
+                    reason: (*reason).to_owned(),
+                })),
                 Act::Done(reason) => {
                     events.push_back(Event::Now(GenerateEvent::Done(GenerateDone {
                         reason: *reason,
                         prompt_tokens,
                         generated_tokens,
+                        cached_tokens: 0,
+                        queue: Duration::ZERO,
                         prefill: Duration::from_millis(250),
                         decode: Duration::from_millis(500),
                     })));
