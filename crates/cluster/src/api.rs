@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use protocol::{AnswerToken, FailureKind, FinishReason, Transport};
+use protocol::{AnswerToken, EngineStats, FailureKind, FinishReason, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
@@ -91,6 +91,9 @@ pub struct InstanceStatus {
     pub requests_running: usize,
     /// Over the last finished request; absent before the first.
     pub last_decode_tokens_per_sec: Option<f64>,
+    /// What rank 0 told last, in this epoch; absent before it did.
+    #[serde(default)]
+    pub stats: Option<EngineStats>,
     /// Why it is placed as it is, with what was predicted; told by its owner alone.
     #[serde(default)]
     pub placement: Vec<String>,

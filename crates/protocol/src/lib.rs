@@ -13,7 +13,7 @@
 //!   Connect(epoch, endpoints)->                                    (again after each Lost)
 //!                            <-  Linked
 //!   Generate(request) ...    ->                                    (rank 0 only)
-//!                            <-  Tokens ..., Done | Rejected
+//!                            <-  Tokens ..., Done | Rejected, Stats ...
 //!                            <-  Lost(rank): this epoch has ended, weights are kept
 //!   end of input             ->  the worker exits
 //! ```
@@ -25,6 +25,7 @@ mod generate;
 mod ring;
 mod secret;
 mod spec;
+mod stats;
 mod worker;
 
 pub use generate::{
@@ -37,4 +38,5 @@ pub use spec::{
     CacheType, ExpertSplit, InstanceSpec, SpecVersion, Split, SplitOptions, StageSize, Strategy,
     Transport, WireType,
 };
+pub use stats::{EngineStats, PageStats, StepStats};
 pub use worker::{ModelSource, WorkerCommand, WorkerEvent, WorkerSpec};

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AnswerToken, FailureKind, GenerateRequest, Generation, InstanceSpec, RequestId, Secret, Split,
+    AnswerToken, EngineStats, FailureKind, GenerateRequest, Generation, InstanceSpec, RequestId,
+    Secret, Split,
 };
 
 /// What a daemon tells its worker.
@@ -78,6 +79,8 @@ pub enum WorkerEvent {
         kind: FailureKind,
         reason: String,
     },
+    /// Rank 0: what it does, at most once a second and only if something has changed.
+    Stats(Box<EngineStats>),
     /// The epoch has ended because of another rank; all its requests are lost, the shard is kept.
     Lost {
         epoch: u64,

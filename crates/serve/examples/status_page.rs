@@ -105,6 +105,7 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             ranks: ranks.collect(),
             requests_running: 2,
             last_decode_tokens_per_sec: rate,
+            stats: None,
             placement: vec![],
             notes: Vec::new(),
         }

@@ -108,6 +108,11 @@ impl Instance {
                     self.emit(request, GenerateEvent::Failed { kind, reason });
                 }
             }
+            WorkerEvent::Stats(stats) => {
+                if at == 0 && self.phase == Phase::Ready {
+                    self.stats = Some(*stats);
+                }
+            }
             WorkerEvent::Lost { epoch: lost, rank, reason, unreached } => {
                 if lost == epoch && matches!(self.phase, Phase::Linking { .. } | Phase::Ready) {
                     let suspicion = Suspicion { by: at, rank, reason, unreached };
@@ -188,6 +193,7 @@ impl Instance {
         }
         if matches!(self.phase, Phase::Linking { .. } | Phase::Ready) {
             self.phase = Phase::Gathering;
+            self.stats = None;
             for at in 0..self.ranks.len() {
                 self.send(at, WorkerCommand::Disconnect);
             }

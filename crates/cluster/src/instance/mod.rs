@@ -26,7 +26,7 @@ mod workers;
 
 use std::time::Duration;
 
-use protocol::{InstanceSpec, RequestId, Secret, Split, WorkerCommand, WorkerEvent};
+use protocol::{EngineStats, InstanceSpec, RequestId, Secret, Split, WorkerCommand, WorkerEvent};
 use store::Digest;
 
 use crate::wire::{WorkerId, WorkerOrder};
@@ -127,6 +127,8 @@ pub(crate) struct Instance {
     doomed: Option<Doomed>,
     next_worker: WorkerId,
     last_decode_tokens_per_sec: Option<f64>,
+    /// What rank 0 told last in this epoch.
+    stats: Option<EngineStats>,
     effects: Vec<Effect>,
 }
 
@@ -171,6 +173,7 @@ impl Instance {
             link_failures: failures::Recent::default(),
             doomed: None,
             last_decode_tokens_per_sec: None,
+            stats: None,
             effects: Vec::new(),
         };
         instance.advance(now);
@@ -318,6 +321,7 @@ impl Instance {
                 .collect(),
             requests_running: self.requests.running(),
             last_decode_tokens_per_sec: self.last_decode_tokens_per_sec,
+            stats: self.stats.clone(),
             placement: Vec::new(),
             notes: workers().flat_map(|worker| &worker.notes).cloned().chain(ring).collect(),
         }

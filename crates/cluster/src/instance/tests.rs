@@ -348,6 +348,20 @@ fn those_who_wait_hear_of_it() {
 }
 
 #[test]
+fn what_rank_0_counts_is_shown_until_its_epoch_ends() {
+    let mut instance = ready();
+    let stats =
+        |running| WorkerEvent::Stats(Box::new(EngineStats { running, ..EngineStats::default() }));
+    let shown = |instance: &Instance| instance.status().stats.map(|stats| stats.running);
+    says(&mut instance, 2, stats(9), 10);
+    assert_eq!(shown(&instance), None);
+    says(&mut instance, 1, stats(3), 11);
+    assert_eq!(shown(&instance), Some(3));
+    instance.step(Input::Exited { worker: 2, how: "was killed by signal 9".to_owned() }, ms(12));
+    assert_eq!(shown(&instance), None);
+}
+
+#[test]
 fn what_older_epochs_say_is_ignored() {
     let mut instance = ready();
     let lost = |epoch| WorkerEvent::Lost {

@@ -268,6 +268,7 @@ fn two_nodes() -> ClusterStatus {
             ranks: vec![rank(0, "desk"), rank(1, "mac-mini")],
             requests_running: 0,
             last_decode_tokens_per_sec: Some(21.5),
+            stats: None,
             placement: vec![],
             notes: Vec::new(),
         }],

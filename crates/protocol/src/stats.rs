@@ -1,0 +1,78 @@
+use serde::{Deserialize, Serialize};
+
+/// What rank 0 has done since its epoch began, and what it is doing: a snapshot, told at most once
+/// a second. What only grows starts at zero again with every epoch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EngineStats {
+    /// Requests that have a place in the steps, and those that wait for one.
+    pub running: usize,
+    pub waiting: usize,
+    pub pages: PageStats,
+    /// Tokens of prompts that were looked up in the cache, and those of them that were there.
+    pub prefix_queried_tokens: u64,
+    pub prefix_hit_tokens: u64,
+    /// Times that a running request gave its pages to another one, to be replayed later.
+    pub preemptions: u64,
+    /// Tokens of prompts that were computed, without what is replayed and what was in the cache.
+    pub prompt_tokens: u64,
+    pub generated_tokens: u64,
+    pub steps: StepStats,
+}
+
+/// Pages of the cache of keys and values, each of so many positions of all layers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PageStats {
+    pub positions: usize,
+    pub total: usize,
+    /// In use by running requests.
+    pub used: usize,
+    /// Kept for later requests that begin alike; given up when pages run out.
+    pub cached: usize,
+}
+
+/// How long steps took, from rank 0's scheduling them to their coming back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StepStats {
+    pub count: u64,
+    pub sum_us: u64,
+    /// Rows of all steps: of prompts, replayed ones too, and of answers.
+    pub prompt_rows: u64,
+    pub answer_rows: u64,
+    /// Steps that took at most [`Self::BOUNDS_US`], bound by bound (not added up), then the rest.
+    pub buckets: [u64; StepStats::BOUNDS_US.len() + 1],
+}
+
+impl StepStats {
+    /// From a small model's step to a large prompt's chunk.
+    pub const BOUNDS_US: [u64; 11] = [
+        1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+        2_500_000,
+    ];
+
+    /// Counts a step.
+    pub fn add(&mut self, took_us: u64, prompt_rows: usize, answer_rows: usize) {
+        self.count += 1;
+        self.sum_us += took_us;
+        self.prompt_rows += prompt_rows as u64;
+        self.answer_rows += answer_rows as u64;
+        self.buckets[Self::BOUNDS_US.partition_point(|bound| *bound < took_us)] += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_counted_once_in_the_bucket_whose_bound_it_does_not_pass() {
+        let mut stats = StepStats::default();
+        for took_us in [0, 1_000, 1_001, 2_500_000, 2_500_001, u64::MAX / 2] {
+            stats.add(took_us, 1, 2);
+        }
+        assert_eq!(stats.buckets, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
+        assert_eq!((stats.count, stats.prompt_rows, stats.answer_rows), (6, 6, 12));
+    }
+}
