@@ -17,8 +17,8 @@ mod template;
 mod tokenizer;
 
 pub use error::TextError;
-pub use reply::{ReplyFormat, ReplyParser, ReplyPart};
+pub use reply::{ReplyFormat, ReplyParser, ReplyPart, lark_json, lark_regex};
 pub use stop::{StopMatcher, StopStep};
 pub use stream::TextStream;
-pub use template::{ChatTemplate, Message, Render, ToolCall};
+pub use template::{ChatTemplate, Message, Prompt, Render, ToolCall};
 pub use tokenizer::{Special, Tokenizer};

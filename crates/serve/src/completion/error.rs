@@ -5,7 +5,7 @@ use crate::node::Refusal;
 /// Why there is no answer, or no more of it. Texts are for the person behind the client.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CompletionError {
-    #[error("the model \"{asked}\" is not served here. {}", served_hint(.served))]
+    #[error("the model \"{asked}\" is not served here. {}", served_hint(.asked, .served))]
     UnknownModel { asked: String, served: Vec<String> },
     #[error("{model} cannot be used: {reason}")]
     ModelFailed { model: String, reason: String },
@@ -16,6 +16,12 @@ pub(crate) enum CompletionError {
     /// What the client sent cannot be made into a prompt.
     #[error("{0}")]
     Unrenderable(text::TextError),
+    /// The answer's stop strings cannot be.
+    #[error("{0}")]
+    Stops(text::TextError),
+    /// A field, under its name in OpenAI's API, that this model cannot honour.
+    #[error("{message}")]
+    Unusable { field: &'static str, message: String },
     /// The model's file has no usable vocabulary or template.
     #[error("the model's vocabulary or chat template cannot be used: {0}")]
     Unreadable(text::TextError),
@@ -30,9 +36,21 @@ pub(crate) enum CompletionError {
     Lost { reason: String },
 }
 
-fn served_hint(served: &[String]) -> String {
-    match served {
-        [] => "No model is: start one with \"sinew serve MODEL\"".to_owned(),
-        some => format!("Served are: {}", some.join(", ")),
+/// Names that a message lists; a menu is for more.
+const LISTED_MAX: usize = 20;
+
+fn served_hint(asked: &str, served: &[String]) -> String {
+    if served.is_empty() {
+        return "No model is: start one with \"sinew serve MODEL\"".to_owned();
     }
+    let near = match super::near::near(asked, served).as_slice() {
+        [] => String::new(),
+        near => format!("Did you mean {}? ", near.join(" or ")),
+    };
+    let listed = served.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match served.len().saturating_sub(LISTED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{near}Served are: {listed}{more}")
 }

@@ -1,14 +1,21 @@
-//! From a chat to an answer, in no dialect: messages -> the model's template -> tokens -> a node
-//! -> text, with stop strings taken out.
+//! From a request to an answer, in no dialect: messages -> the model's template -> tokens -> a node
+//! -> thoughts, text and calls, with stop strings taken out.
 //!
-//! Templates and tokenizers are read once an instance. A dialect builds a [`Chat`], asks
-//! [`Completer::start`], and takes [`AnswerEvent`]s from the [`Answer`] until one is `Done`;
+//! Templates and tokenizers are read once an instance. A dialect builds a [`CompletionRequest`],
+//! asks [`Completer::start`], and takes [`AnswerEvent`]s from the [`Answer`] until one is `Done`;
 //! dropping the answer cancels the work on every node.
 
 mod answer;
-mod chat;
+mod constraint;
 mod error;
+mod ledger;
+mod meter;
+mod model;
 mod models;
+mod near;
+mod request;
+mod sampling;
+mod words;
 
 use std::sync::Arc;
 
@@ -17,11 +24,21 @@ use tokio::sync::Semaphore;
 
 use crate::node::Cluster;
 
-use answer::Meter;
-pub(crate) use answer::{Answer, AnswerEvent, Finish, Outcome};
-pub(crate) use chat::{Chat, default_sampling, random_seed};
+pub(crate) use answer::{Answer, AnswerEvent};
+pub(crate) use constraint::tool_name;
 pub(crate) use error::CompletionError;
+pub(crate) use ledger::{Logprob, TokenLogprobs};
+pub(crate) use meter::{Finish, Outcome};
+pub(crate) use model::TextModel;
+pub(crate) use request::{Chat, CompletionRequest, Format, Prompt, ToolChoice};
+pub(crate) use sampling::{SamplingChoice, random_seed};
+pub(crate) use words::{Part, Piece};
+
+use meter::Meter;
 use models::Models;
+
+/// Prompts rendered at once: a template may take 256 MiB until it is stopped.
+const RENDERINGS_MAX: usize = 4;
 
 /// Starts completions on one cluster.
 pub(crate) struct Completer {
@@ -30,41 +47,91 @@ pub(crate) struct Completer {
     /// One permit a completion in work.
     permits: Arc<Semaphore>,
     permits_max: usize,
+    renderings: Semaphore,
 }
 
 impl Completer {
     pub fn new(cluster: Arc<dyn Cluster>, permits_max: usize) -> Self {
         let models = Models::new(Arc::clone(&cluster));
-        Self { cluster, models, permits: Arc::new(Semaphore::new(permits_max)), permits_max }
+        let permits = Arc::new(Semaphore::new(permits_max));
+        Self { cluster, models, permits, permits_max, renderings: Semaphore::new(RENDERINGS_MAX) }
     }
 
-    /// Renders and tokenises the chat and hands it to the model that it names.
+    /// Renders and tokenises the prompt and hands it to the model that it names.
     ///
     /// # Errors
-    /// The model is not served or has given up; the messages do not fit its template or context;
+    /// The model is not served or has given up; the prompt does not fit its template or context;
     /// too many completions are in work.
-    pub async fn start(&self, chat: Chat) -> Result<Answer, CompletionError> {
-        let permit = Arc::clone(&self.permits)
-            .try_acquire_owned()
-            .map_err(|_| CompletionError::TooMany { limit: self.permits_max })?;
-        let instance = self.find(&chat.model)?;
-        let model = self.models.get(&instance.id).await?;
-        let id = instance.id;
+    pub async fn start(&self, request: CompletionRequest) -> Result<Answer, CompletionError> {
+        let mut answers = self.start_several(request, 1).await?;
+        answers.pop().ok_or(CompletionError::Crashed)
+    }
 
-        // A prompt of an agent has 100 kB: rendering it would hold other requests up.
-        let prepare = move || {
-            let text = model.answer_text(&chat.stops);
-            Ok::<_, CompletionError>((model.request(chat, instance.context_tokens)?, text?))
-        };
-        let prepared = tokio::task::spawn_blocking(prepare).await;
-        let (request, text) = prepared.map_err(|_| CompletionError::Crashed)??;
-        let meter = Meter::start(request.prompt.len());
-        let events = self.cluster.generate(&id, request).await?;
-        Ok(Answer::new(events, text, meter, permit))
+    /// Starts `count` answers to one request; each draws its tokens with a seed of its own, derived
+    /// from the request's.
+    ///
+    /// # Errors
+    /// As for [`Self::start`]: all of them start or none.
+    pub async fn start_several(
+        &self,
+        request: CompletionRequest,
+        count: usize,
+    ) -> Result<Vec<Answer>, CompletionError> {
+        let permits: Vec<_> = (0..count)
+            .map(|_| Arc::clone(&self.permits).try_acquire_owned())
+            .collect::<Result<_, _>>()
+            .map_err(|_| CompletionError::TooMany { limit: self.permits_max })?;
+        let instance = self.find(&request.model)?;
+        let context_tokens = instance.context_tokens;
+        let model = self.models.get(&instance.id).await?;
+        let prepare = move || model.prepare(&request, context_tokens);
+        let prepared = self.on_thread(prepare).await??;
+        let mut answers = Vec::with_capacity(count);
+        for (index, permit) in permits.into_iter().enumerate() {
+            let mut request = prepared.request.clone();
+            request.sampling.seed = sampling::derived_seed(request.sampling.seed, index);
+            let meter = Meter::start(request.prompt.len());
+            let events = self.cluster.generate(&instance.id, request).await?;
+            answers.push(Answer::new(events, prepared.words.clone(), meter, permit));
+        }
+        Ok(answers)
+    }
+
+    /// The tokens that a prompt has for a model, without asking it.
+    ///
+    /// # Errors
+    /// The model is not served or has given up; its template refuses the messages.
+    pub async fn count_tokens(
+        &self,
+        model: &str,
+        prompt: Prompt,
+    ) -> Result<usize, CompletionError> {
+        let model = self.model(model).await?;
+        self.on_thread(move || model.prompt_tokens(&prompt)).await?
+    }
+
+    /// The text side of a served model.
+    ///
+    /// # Errors
+    /// The model is not served or has given up, or its file has no usable vocabulary or template.
+    pub async fn model(&self, name: &str) -> Result<Arc<TextModel>, CompletionError> {
+        self.models.get(&self.find(name)?.id).await
+    }
+
+    /// Runs what an agent's prompt of 100 kB makes slow, so that it holds no other request up.
+    async fn on_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, CompletionError> {
+        let _permit = self.renderings.acquire().await.map_err(|_| CompletionError::Crashed)?;
+        tokio::task::spawn_blocking(work).await.map_err(|_| CompletionError::Crashed)
     }
 
     /// The instance that takes requests for a model: of several, the ready one with the fewest.
-    fn find(&self, model: &str) -> Result<InstanceStatus, CompletionError> {
+    ///
+    /// # Errors
+    /// There is none, or it has given up.
+    pub fn find(&self, model: &str) -> Result<InstanceStatus, CompletionError> {
         let status = self.cluster.status();
         let named = status.instances.iter().filter(|one| one.model == model || one.id == model);
         let rank = |one: &&InstanceStatus| match one.state {

@@ -1,5 +1,7 @@
 //! API keys and the admin token: compared in constant time, and taken from headers alone.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use axum::http::{HeaderMap, header};
 use subtle::ConstantTimeEq;
 
@@ -31,6 +33,17 @@ fn bearers(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     headers.get_all(header::AUTHORIZATION).iter().filter_map(|value| {
         let (scheme, token) = value.as_bytes().split_at_checked("bearer ".len())?;
         scheme.eq_ignore_ascii_case(b"bearer ").then_some(token.trim_ascii())
+    })
+}
+
+/// A number for the accepted key that a request shows, which tells one client from another; 0 for
+/// those of this machine that show none.
+pub(crate) fn client_number(headers: &HeaderMap, accepted: &[String]) -> u64 {
+    let shown = |key: &&String| check(headers, std::slice::from_ref(*key)) == Shown::Right;
+    accepted.iter().find(shown).map_or(0, |key| {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        hasher.finish().max(1)
     })
 }
 
@@ -80,6 +93,19 @@ mod tests {
             }
             assert_eq!(check(&map, &keys), *want, "{headers:?}");
         }
+    }
+
+    #[test]
+    fn clients_are_told_apart_by_their_keys() {
+        let keys = ["first-key".to_owned(), "second-key".to_owned()];
+        let number = |key: &'static str| {
+            let mut map = HeaderMap::new();
+            map.insert("x-api-key", HeaderValue::from_static(key));
+            client_number(&map, &keys)
+        };
+        assert_ne!(number("first-key"), number("second-key"));
+        assert_eq!((number("other"), client_number(&HeaderMap::new(), &keys)), (0, 0));
+        assert_ne!(number("first-key"), 0);
     }
 
     #[test]

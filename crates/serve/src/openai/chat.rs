@@ -15,8 +15,11 @@ use super::response::{
 };
 use crate::app::App;
 use crate::clock::unix_secs;
-use crate::completion::{Answer, AnswerEvent, CompletionError, Outcome, random_seed};
+use crate::completion::{
+    Answer, AnswerEvent, CompletionError, CompletionRequest, Outcome, Part, random_seed,
+};
 use crate::http::error::ApiError;
+use crate::http::keys::client_number;
 use crate::http::stream::{Framing, Item, respond};
 
 /// How long a stream's status is held back for its first step, so that a request that fails at
@@ -27,9 +30,10 @@ pub(super) async fn complete(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let client = client_number(request.headers(), &app.config.api_keys);
     let request: ChatRequest = app.intake.read_json(request).await?;
     let (wants_stream, wants_usage) = (request.wants_stream(), request.wants_usage());
-    let chat = request.into_chat()?;
+    let chat = CompletionRequest { client, ..request.into_request()? };
     let head = |object| Head {
         id: format!("chatcmpl-{:016x}{:016x}", random_seed(), random_seed()),
         object,
@@ -56,12 +60,13 @@ async fn whole(head: Head, mut answer: Answer) -> Result<Completion, CompletionE
     let outcome = loop {
         match answer.next().await? {
             AnswerEvent::Waiting(_) => {}
-            AnswerEvent::Text(text) => content.push_str(&text),
+            AnswerEvent::Part(Part::Text(piece)) => content.push_str(&piece.text),
+            AnswerEvent::Part(_) => {}
             AnswerEvent::Done(outcome) => break outcome,
         }
     };
     let message = Reply { role: "assistant", content, refusal: None };
-    let finish_reason = outcome.finish.into();
+    let finish_reason = (&outcome.finish).into();
     Ok(Completion {
         head,
         choices: [Choice { index: 0, message, logprobs: None, finish_reason }],
@@ -107,9 +112,10 @@ impl Chunks {
     fn take(&mut self, event: Result<AnswerEvent, CompletionError>) {
         match event {
             Ok(AnswerEvent::Waiting(reason)) => self.ready.push_back(Item::Comment(reason)),
-            Ok(AnswerEvent::Text(text)) => {
-                self.push_delta(Delta { content: Some(text), ..Delta::default() }, None);
+            Ok(AnswerEvent::Part(Part::Text(piece))) => {
+                self.push_delta(Delta { content: Some(piece.text), ..Delta::default() }, None);
             }
+            Ok(AnswerEvent::Part(_)) => {}
             Ok(AnswerEvent::Done(outcome)) => self.finish(&outcome),
             Err(error) => {
                 self.ended = true;
@@ -132,7 +138,7 @@ impl Chunks {
     }
 
     fn push_delta(&mut self, delta: Delta, end: Option<(&Outcome, Option<Timings>)>) {
-        let finish_reason = end.map(|(outcome, _)| outcome.finish.into());
+        let finish_reason = end.map(|(outcome, _)| (&outcome.finish).into());
         let choice = ChunkChoice { index: 0, delta, logprobs: None, finish_reason };
         self.push(Chunk {
             head: self.head.clone(),

@@ -23,10 +23,8 @@ impl From<CompletionError> for ApiError {
             }
             CompletionError::Invalid(_) => Self::invalid("invalid_request", message),
             CompletionError::TooMany { .. } => Self::busy(message),
-            CompletionError::Unrenderable(text::TextError::StopStrings { .. })
-            | CompletionError::Unrenderable(text::TextError::StopLength { .. }) => {
-                Self::invalid_value("stop", message)
-            }
+            CompletionError::Stops(_) => Self::invalid_value("stop", message),
+            CompletionError::Unusable { field, .. } => Self::invalid_value(field, message),
             CompletionError::Unrenderable(_) => Self::invalid_value("messages", message),
             // The model will not heal by itself: trying again is for a person to decide.
             CompletionError::ModelFailed { .. } | CompletionError::Unreadable(_) => {

@@ -1,11 +1,10 @@
 //! The body of a chat completion, checked field by field.
 
-use protocol::Sampling;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::message::ChatMessage;
-use crate::completion::{Chat, default_sampling};
+use crate::completion::{Chat, CompletionRequest, Prompt, SamplingChoice, ToolChoice};
 use crate::http::error::ApiError;
 
 /// More messages than any context holds.
@@ -71,17 +70,20 @@ impl ChatRequest {
     ///
     /// # Errors
     /// 400 naming the first field that is wrong, or that asks for what is not there.
-    pub fn into_chat(self) -> Result<Chat, ApiError> {
+    pub fn into_request(self) -> Result<CompletionRequest, ApiError> {
         self.check_unsupported()?;
         let sampling = self.sampling()?;
         let max_tokens = self.max_tokens()?;
         let stops = stops(self.stop)?;
-        let tools = tools(self.tools, self.tool_choice.as_ref())?;
+        let (tools, tool_choice) = tools(self.tools, self.tool_choice.as_ref())?;
         let Some(model) = self.model.filter(|model| !model.is_empty()) else {
             return Err(ApiError::invalid_value("model", "model must name a served model"));
         };
         let messages = messages(self.messages.unwrap_or_default())?;
-        Ok(Chat { model, messages, tools, sampling, max_tokens, stops })
+        let chat = Chat { messages, tools, tool_choice, ..Chat::default() };
+        let prompt = Prompt::Chat(chat);
+        let rest = CompletionRequest::default();
+        Ok(CompletionRequest { model, prompt, sampling, max_tokens, stops, ..rest })
     }
 
     fn check_unsupported(&self) -> Result<(), ApiError> {
@@ -111,21 +113,16 @@ impl ChatRequest {
         check_format(self.response_format.as_ref())
     }
 
-    fn sampling(&self) -> Result<Sampling, ApiError> {
-        let default = default_sampling();
-        let or = |value: Option<f64>, default| value.map_or(default, |value| value as f32);
-        let top_k = within("top_k", self.top_k, 0..=TOP_K_MAX)?;
-        Ok(Sampling {
-            temperature: or(
-                within("temperature", self.temperature, 0.0..=2.0)?,
-                default.temperature,
-            ),
-            top_p: or(within("top_p", self.top_p, 0.0..=1.0)?, default.top_p),
-            min_p: or(within("min_p", self.min_p, 0.0..=1.0)?, default.min_p),
-            top_k: top_k.map_or(default.top_k, |top_k| top_k as u32),
+    fn sampling(&self) -> Result<SamplingChoice, ApiError> {
+        let float = |value: Option<f64>| value.map(|value| value as f32);
+        Ok(SamplingChoice {
+            temperature: float(within("temperature", self.temperature, 0.0..=2.0)?),
+            top_p: float(within("top_p", self.top_p, 0.0..=1.0)?),
+            min_p: float(within("min_p", self.min_p, 0.0..=1.0)?),
+            top_k: within("top_k", self.top_k, 0..=TOP_K_MAX)?.map(|top_k| top_k as u32),
             // Any integer names a sequence of draws; its sign means nothing.
-            seed: self.seed.map_or(default.seed, |seed| seed as u64),
-            ..default
+            seed: self.seed.map(|seed| seed as u64),
+            ..SamplingChoice::default()
         })
     }
 
@@ -183,7 +180,10 @@ fn stops(stop: Option<Stop>) -> Result<Vec<String>, ApiError> {
 
 /// The tools for the template; an empty list is none. Models decide for themselves whether to call
 /// one: an answer cannot be forced to yet.
-fn tools(tools: Option<Vec<Value>>, choice: Option<&Value>) -> Result<Vec<Value>, ApiError> {
+fn tools(
+    tools: Option<Vec<Value>>,
+    choice: Option<&Value>,
+) -> Result<(Vec<Value>, ToolChoice), ApiError> {
     let tools = tools.unwrap_or_default();
     if tools.len() > TOOLS_MAX {
         let message = format!("tools has {} entries; {TOOLS_MAX} are the most", tools.len());
@@ -194,10 +194,10 @@ fn tools(tools: Option<Vec<Value>>, choice: Option<&Value>) -> Result<Vec<Value>
         return Err(ApiError::invalid_value(&format!("tools[{at}]"), message));
     }
     match choice {
-        None | Some(Value::Null) => Ok(tools),
-        Some(Value::String(choice)) if choice == "auto" => Ok(tools),
-        Some(Value::String(choice)) if choice == "none" => Ok(Vec::new()),
-        Some(_) if tools.is_empty() => Ok(tools),
+        None | Some(Value::Null) => Ok((tools, ToolChoice::Auto)),
+        Some(Value::String(choice)) if choice == "auto" => Ok((tools, ToolChoice::Auto)),
+        Some(Value::String(choice)) if choice == "none" => Ok((tools, ToolChoice::None)),
+        Some(_) if tools.is_empty() => Ok((tools, ToolChoice::Auto)),
         Some(_) => {
             let message =
                 "a tool call cannot be required yet: tool_choice may be \"auto\" or \"none\"";
@@ -234,12 +234,17 @@ mod tests {
 
     use super::*;
 
-    fn chat(extra: Value) -> Result<Chat, ApiError> {
+    fn chat(extra: Value) -> Result<CompletionRequest, ApiError> {
         let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
         for (key, value) in extra.as_object().unwrap() {
             body[key] = value.clone();
         }
-        serde_json::from_value::<ChatRequest>(body).unwrap().into_chat()
+        serde_json::from_value::<ChatRequest>(body).unwrap().into_request()
+    }
+
+    fn tools_of(request: &CompletionRequest) -> &[Value] {
+        let Prompt::Chat(chat) = &request.prompt else { panic!("{request:?}") };
+        chat.offered_tools()
     }
 
     #[test]
@@ -300,7 +305,7 @@ mod tests {
         ];
         for extra in cases {
             let chat = chat(extra.clone()).unwrap_or_else(|error| panic!("{extra}: {error:?}"));
-            assert!(chat.tools.is_empty() && chat.stops.is_empty(), "{extra}");
+            assert!(tools_of(&chat).is_empty() && chat.stops.is_empty(), "{extra}");
         }
     }
 
@@ -312,27 +317,19 @@ mod tests {
             "tools": [{"type": "function"}], "tool_choice": "auto",
         }))
         .unwrap();
-        let sampling = Sampling {
-            temperature: 0.0,
-            top_p: 0.5,
-            top_k: 3,
-            min_p: 0.25,
-            seed: u64::MAX,
-            ..Sampling::default()
+        let sampling = SamplingChoice {
+            temperature: Some(0.0),
+            top_p: Some(0.5),
+            top_k: Some(3),
+            min_p: Some(0.25),
+            seed: Some(u64::MAX),
+            ..SamplingChoice::default()
         };
         assert_eq!(found.sampling, sampling);
         assert_eq!(found.max_tokens, Some(7));
         assert_eq!(found.stops, ["a", "b"]);
-        assert_eq!(found.tools.len(), 1);
-        assert!(chat(json!({"tools": [{}], "tool_choice": "none"})).unwrap().tools.is_empty());
-    }
-
-    #[test]
-    fn what_is_left_open_gets_the_defaults_and_a_new_seed() {
-        let sampling = || chat(json!({})).unwrap().sampling;
-        let (first, second) = (sampling(), sampling());
-        assert_eq!((first.temperature, first.top_k), (0.8, 40));
-        assert_eq!((first.top_p, first.min_p), (0.95, 0.05));
-        assert_ne!(first.seed, second.seed);
+        assert_eq!(tools_of(&found).len(), 1);
+        let none = chat(json!({"tools": [{}], "tool_choice": "none"})).unwrap();
+        assert!(tools_of(&none).is_empty());
     }
 }

@@ -78,13 +78,15 @@ pub(super) struct Delta {
 pub(super) enum FinishReason {
     Stop,
     Length,
+    ToolCalls,
 }
 
-impl From<Finish> for FinishReason {
-    fn from(finish: Finish) -> Self {
+impl From<&Finish> for FinishReason {
+    fn from(finish: &Finish) -> Self {
         match finish {
-            Finish::Stop | Finish::StopString => Self::Stop,
+            Finish::Stop | Finish::StopString(_) => Self::Stop,
             Finish::Length => Self::Length,
+            Finish::ToolCalls => Self::ToolCalls,
         }
     }
 }
@@ -150,6 +152,9 @@ mod tests {
         let outcome = |generated_tokens, prefill, decode| Outcome {
             finish: Finish::Stop,
             prompt_tokens: 100,
+            cached_tokens: 0,
+            reasoning_tokens: 0,
+            queue: Duration::ZERO,
             generated_tokens,
             prefill: Duration::from_millis(prefill),
             decode: Duration::from_millis(decode),

@@ -41,6 +41,45 @@ pub(super) const HARMONY: &[&str] = &[
     "<|return|>",
 ];
 
+/// How the calls inside the blocks above are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum CallStyle {
+    /// `{"name": ..., "arguments": ...}` in a block (Hermes, Qwen).
+    #[default]
+    Json,
+    /// `{"name": ..., "parameters": ...}` as the whole reply (Llama 3).
+    Bare,
+    /// A list of objects (Mistral), or `NAME[ARGS]{...}` since Small 3.2.
+    MistralList,
+    MistralArgs,
+    DeepSeek,
+    /// With the arguments in a fence, before V3.1.
+    DeepSeekFenced,
+    Kimi,
+    /// `<function=NAME>` and `<parameter=KEY>` (Qwen 3 Coder).
+    Tagged,
+    /// `<invoke name="NAME">` (MiniMax-M2).
+    Invoke,
+    /// `<arg_key>` and `<arg_value>` (GLM 4.5).
+    Glm,
+    Harmony,
+}
+
+/// A piece of a template that shows a style; the first one found counts.
+const STYLES: &[(&str, CallStyle)] = &[
+    ("<|channel|>", CallStyle::Harmony),
+    ("```json", CallStyle::DeepSeekFenced),
+    ("<｜tool▁call▁begin｜>", CallStyle::DeepSeek),
+    ("<|tool_call_begin|>", CallStyle::Kimi),
+    ("<function=", CallStyle::Tagged),
+    ("<invoke name=", CallStyle::Invoke),
+    ("<arg_key>", CallStyle::Glm),
+    ("[ARGS]", CallStyle::MistralArgs),
+    ("[TOOL_CALLS]", CallStyle::MistralList),
+    ("<tool_call>", CallStyle::Json),
+    ("<|python_tag|>", CallStyle::Bare),
+];
+
 /// The marks in a model's replies that are not text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplyFormat {
@@ -50,6 +89,7 @@ pub struct ReplyFormat {
     pub(super) bare_json: bool,
     /// Replies are messages on channels (gpt-oss).
     pub(super) harmony: bool,
+    pub(super) style: CallStyle,
 }
 
 impl ReplyFormat {
@@ -65,7 +105,23 @@ impl ReplyFormat {
         if calls.is_empty() {
             calls.push(CALLS[0]);
         }
-        Self { thinking: shown(THINKING), calls, bare_json, harmony }
+        Self { thinking: shown(THINKING), calls, bare_json, harmony, style: style(template) }
+    }
+
+    /// Whether replies can hold thoughts.
+    pub fn thinks(&self) -> bool {
+        self.harmony || !self.thinking.is_empty()
+    }
+
+    /// Whether replies are messages on channels (gpt-oss).
+    pub fn is_harmony(&self) -> bool {
+        self.harmony
+    }
+
+    /// Whether templates of this form refuse ids of calls other than nine letters and digits
+    /// (Mistral).
+    pub fn has_short_call_ids(&self) -> bool {
+        self.calls.iter().any(|(open, _)| *open == "[TOOL_CALLS]")
     }
 
     /// The control tokens that a [`crate::TextStream`] must show so that replies can be parsed.
@@ -75,6 +131,14 @@ impl ReplyFormat {
         let rest = if self.harmony { HARMONY } else { INNER };
         tokenizer.find_tokens(marks.chain(rest.iter().copied()))
     }
+}
+
+fn style(template: &str) -> CallStyle {
+    let is_deepseek = template.contains("<｜tool▁call▁begin｜>");
+    let shown = |(mark, style): &&(&str, CallStyle)| {
+        template.contains(mark) && (*style != CallStyle::DeepSeekFenced || is_deepseek)
+    };
+    STYLES.iter().find(shown).map(|(_, style)| *style).unwrap_or_default()
 }
 
 #[cfg(test)]

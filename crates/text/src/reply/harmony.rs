@@ -47,6 +47,10 @@ impl Harmony {
         Self { state }
     }
 
+    pub(super) fn is_reasoning(&self) -> bool {
+        matches!(self.state, State::Body(Body::Reasoning))
+    }
+
     pub(super) fn run(&mut self, pending: &mut String, at_end: bool, parts: &mut Vec<ReplyPart>) {
         loop {
             let next = match &self.state {

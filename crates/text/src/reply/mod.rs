@@ -8,12 +8,14 @@
 mod calls;
 mod format;
 mod harmony;
+mod lark;
 
 use serde_json::Value;
 
 use crate::ToolCall;
 pub use format::ReplyFormat;
 use harmony::Harmony;
+pub use lark::{lark_json, lark_regex};
 
 /// Bytes of a block of calls; a longer one is given out as text.
 const BLOCK_BYTES_MAX: usize = 4 << 20;
@@ -60,6 +62,8 @@ enum State {
         open: &'static str,
         close: &'static str,
     },
+    /// Whatever it looks like, it is text.
+    Verbatim,
 }
 
 impl ReplyParser {
@@ -94,6 +98,29 @@ impl ReplyParser {
     /// The end of the reply: everything that was held back comes out.
     pub fn finish(&mut self) -> Vec<ReplyPart> {
         self.run(true)
+    }
+
+    /// The end of a reply that a limit cut: like [`Self::finish`], but a block of calls whose end
+    /// did not come is text, since what would be read of it may be half of what was meant.
+    pub fn cut(&mut self) -> Vec<ReplyPart> {
+        if let Grammar::Marked { state, .. } = &mut self.grammar
+            && let State::Call { open, close } = *state
+            && !close.is_empty()
+        {
+            self.pending.insert_str(0, open);
+            *state = State::Verbatim;
+        }
+        self.run(true)
+    }
+
+    /// Whether what comes next is a thought, as far as can be told.
+    pub fn is_reasoning(&self) -> bool {
+        match &self.grammar {
+            Grammar::Marked { state, .. } => {
+                matches!(state, State::ReasoningStart { .. } | State::Reasoning { .. })
+            }
+            Grammar::Harmony(harmony) => harmony.is_reasoning(),
+        }
     }
 
     fn run(&mut self, at_end: bool) -> Vec<ReplyPart> {
@@ -141,6 +168,10 @@ impl Run<'_> {
             }
             State::Reasoning { close } => self.reasoning(pending, close),
             State::Call { open, close } => self.call(pending, open, close),
+            State::Verbatim => {
+                self.emit(std::mem::take(pending), ReplyPart::Text);
+                None
+            }
         }
     }
 

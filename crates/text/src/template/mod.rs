@@ -15,6 +15,7 @@ mod source;
 use gguf::Directory;
 use serde_json::{Map, Value, json};
 
+use crate::tokenizer::GUARD;
 use crate::{ReplyFormat, TextError, Tokenizer};
 pub use message::{Message, ToolCall};
 
@@ -49,8 +50,19 @@ pub struct Render<'a> {
     pub enable_thinking: Option<bool>,
     /// Further variables, such as `reasoning_effort`. The names used above are not overwritten.
     pub extra: Option<&'a Map<String, Value>>,
+    /// Leave the last message open, so that the model goes on with it. Instead of
+    /// `add_generation_prompt`.
+    pub continue_last: bool,
     /// The time that templates see as now, in seconds since 1970 (UTC).
     pub now_unix_s: i64,
+}
+
+/// A rendered chat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    /// As the template wrote it.
+    pub text: String,
+    pub tokens: Vec<u32>,
 }
 
 impl ChatTemplate {
@@ -97,23 +109,49 @@ impl ChatTemplate {
         &self.reply_format
     }
 
-    /// The prompt for `messages`, to be encoded with [`Tokenizer::encode_prompt`].
+    /// The prompt for `messages` in tokens. Control tokens are those that the template writes; what
+    /// messages, tools and variables spell like one stays text.
+    ///
+    /// # Errors
+    /// As for [`Self::render`].
+    pub fn prompt(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        render: &Render,
+    ) -> Result<Prompt, TextError> {
+        let rendered = self.render_guarded(Some(tokenizer), messages, render)?;
+        let tokens = tokenizer.encode_prompt(&rendered);
+        Ok(Prompt { text: rendered.replace(GUARD, ""), tokens })
+    }
+
+    /// The prompt for `messages` as text, in which nothing tells the template's control tokens from
+    /// those that a client spelled: for what a client wrote, use [`Self::prompt`].
     ///
     /// # Errors
     /// What the template refuses (in its own words), what it cannot handle, and a template that
     /// runs or writes past the limits.
     pub fn render(&self, messages: &[Message], render: &Render) -> Result<String, TextError> {
+        self.render_guarded(None, messages, render)
+    }
+
+    fn render_guarded(
+        &self,
+        guard: Option<&Tokenizer>,
+        messages: &[Message],
+        render: &Render,
+    ) -> Result<String, TextError> {
         let found = render.extra.map_or(0, Map::len);
         if found > EXTRAS_MAX {
             let what = "extra template variables";
             return Err(TextError::RequestTooLarge { what, found, limit: EXTRAS_MAX });
         }
-        let first = self.render_with(messages, render, false);
+        let first = self.render_with(guard, messages, render, false);
         // Most templates want a call's arguments as an object; some can only append text.
         let has_calls = messages.iter().any(|message| !message.tool_calls.is_empty());
         match first {
             Err(TextError::TemplateFailed { .. }) if has_calls => {
-                self.render_with(messages, render, true).or(first)
+                self.render_with(guard, messages, render, true).or(first)
             }
             first => first,
         }
@@ -121,24 +159,58 @@ impl ChatTemplate {
 
     fn render_with(
         &self,
+        guard: Option<&Tokenizer>,
         messages: &[Message],
         render: &Render,
         text_arguments: bool,
     ) -> Result<String, TextError> {
+        let last = messages.last().filter(|_| render.continue_last);
         let mut context = render.extra.cloned().unwrap_or_default();
         let messages = messages.iter().map(|message| message.to_value(text_arguments));
         context.insert("messages".into(), messages.collect());
-        context.insert("add_generation_prompt".into(), json!(render.add_generation_prompt));
-        context.insert("bos_token".into(), json!(self.bos));
-        context.insert("eos_token".into(), json!(self.eos));
         // Templates ask `tools is not none` as well as `tools`.
         let tools = (!render.tools.is_empty()).then_some(render.tools);
         context.insert("tools".into(), json!(tools));
+        if let Some(tokenizer) = guard {
+            context = guard_entries(tokenizer, context);
+        }
+        let add_generation_prompt = render.add_generation_prompt && last.is_none();
+        context.insert("add_generation_prompt".into(), json!(add_generation_prompt));
+        context.insert("bos_token".into(), json!(self.bos));
+        context.insert("eos_token".into(), json!(self.eos));
         if let Some(enable_thinking) = render.enable_thinking {
             context.insert("enable_thinking".into(), json!(enable_thinking));
         }
         let chosen = self.tool_use.as_ref().filter(|_| tools.is_some()).unwrap_or(&self.chat);
-        jinja::render(chosen, &context, render.now_unix_s)
+        let mut rendered = jinja::render(chosen, &context, render.now_unix_s)?;
+        if let Some(last) = last {
+            let content = guard.map_or_else(|| last.content.clone(), |g| g.guard(&last.content));
+            cut_after(&mut rendered, content.trim());
+        }
+        Ok(rendered)
+    }
+}
+
+/// Takes what follows the last message's text away: the marks that end it.
+fn cut_after(rendered: &mut String, content: &str) {
+    if let Some(at) = rendered.rfind(content) {
+        rendered.truncate(at + content.len());
+    }
+}
+
+/// Guards all text of a client, names of fields included.
+fn guard_entries(tokenizer: &Tokenizer, entries: Map<String, Value>) -> Map<String, Value> {
+    let guarded =
+        |(key, value): (String, Value)| (tokenizer.guard(&key), guard_value(tokenizer, value));
+    entries.into_iter().map(guarded).collect()
+}
+
+fn guard_value(tokenizer: &Tokenizer, value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(tokenizer.guard(&text)),
+        Value::Array(items) => items.into_iter().map(|item| guard_value(tokenizer, item)).collect(),
+        Value::Object(entries) => Value::Object(guard_entries(tokenizer, entries)),
+        plain => plain,
     }
 }
 

@@ -19,6 +19,7 @@ use gguf::Directory;
 use crate::{TextError, TextStream};
 use bpe::Bpe;
 use pretokenizer::Pretokenizer;
+pub(crate) use specials::GUARD;
 use specials::{Fragment, Specials};
 use spm::Spm;
 use vocab::{Kind, Vocab, Writing};
@@ -107,7 +108,8 @@ impl Tokenizer {
                 first = true;
             }
             Fragment::Text(text) => {
-                self.encode_text(text, first, &mut ids);
+                let unguarded = text.contains(GUARD).then(|| text.replace(GUARD, ""));
+                self.encode_text(unguarded.as_deref().unwrap_or(text), first, &mut ids);
                 first = false;
             }
         });
@@ -126,6 +128,12 @@ impl Tokenizer {
             ids.insert(0, bos);
         }
         ids
+    }
+
+    /// What a client wrote, so that it stays text in a prompt: names of control tokens in it are
+    /// broken by a character that [`Self::encode`] takes out again once it has looked for them.
+    pub(crate) fn guard(&self, text: &str) -> String {
+        self.specials.guard(text)
     }
 
     fn encode_text(&self, mut text: &str, mut first: bool, ids: &mut Vec<u32>) {

@@ -1,6 +1,6 @@
-//! Finding special tokens in text.
+//! Finding special tokens in text, and keeping those that a client spelled from being found.
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, Input, MatchKind};
 
 use super::vocab::{Kind, Vocab};
 use crate::TextError;
@@ -8,6 +8,13 @@ use crate::TextError;
 /// Special tokens a vocabulary may have, and their bytes; published ones have up to about 6,500.
 const COUNT_MAX: usize = 1 << 16;
 const BYTES_MAX: usize = 1 << 22;
+
+/// Bytes of a control token's name that is looked for; the longest published ones have about 40.
+const NAME_BYTES_MAX: usize = 256;
+
+/// Stands behind the first character of every control token's name that a client wrote, so that
+/// the name is not found. A noncharacter of Unicode, which no text holds.
+pub(crate) const GUARD: char = '\u{FDD0}';
 
 /// Phi-3's special tokens that the white space after them does not belong to.
 const KEEP_AFTER: &[&str] = &["<unk>", "<s>", "<|endoftext|>"];
@@ -25,6 +32,8 @@ pub(super) struct Specials {
     plain: Finder,
     /// All, with control tokens.
     parse: Finder,
+    /// Those that only templates may mean.
+    control: Finder,
     /// White space after most special tokens is dropped (Phi-3).
     strip_after: bool,
     /// Those after which it is kept.
@@ -40,10 +49,11 @@ impl Specials {
     pub(super) fn new(vocab: &Vocab, strip_after: bool) -> Result<Self, TextError> {
         let plain = Finder::new(vocab, &[Kind::UserDefined])?;
         let parse = Finder::new(vocab, &[Kind::UserDefined, Kind::Control, Kind::Unknown])?;
+        let control = Finder::new(vocab, &[Kind::Control, Kind::Unknown])?;
         let kept =
             |id: &u32| KEEP_AFTER.iter().any(|text| text.as_bytes() == vocab.pieces.get(*id));
         let keep_after = parse.ids.iter().copied().filter(kept).collect();
-        Ok(Self { plain, parse, strip_after, keep_after })
+        Ok(Self { plain, parse, control, strip_after, keep_after })
     }
 
     /// Calls `emit` for each fragment, in order. Control tokens are only found if `parse`.
@@ -53,6 +63,11 @@ impl Specials {
         for found in finder.automaton.iter().flat_map(|automaton| automaton.find_iter(text)) {
             // Stripped white space may have moved past the start of a token made of white space.
             if found.start() < at {
+                continue;
+            }
+            // The guard cannot stand inside a name of one character, so it stands behind it.
+            let name = &text[found.range()];
+            if name.chars().nth(1).is_none() && text[found.end()..].starts_with(GUARD) {
                 continue;
             }
             if at < found.start() {
@@ -69,12 +84,35 @@ impl Specials {
             emit(Fragment::Text(&text[at..]));
         }
     }
+
+    /// `text` with a [`GUARD`] in every name of a control token, also where names overlap.
+    pub(super) fn guard(&self, text: &str) -> String {
+        let text = text.replace(GUARD, "");
+        let Some(automaton) = &self.control.automaton else { return text };
+        let mut guarded = String::new();
+        let mut at = 0;
+        while let Some(found) = automaton.find(Input::new(&text).range(at..)) {
+            let first = text[found.start()..].chars().next().map_or(1, char::len_utf8);
+            let end = found.start() + first;
+            guarded.push_str(&text[at..end]);
+            guarded.push(GUARD);
+            at = end;
+        }
+        if at == 0 {
+            return text;
+        }
+        guarded.push_str(&text[at..]);
+        guarded
+    }
 }
 
 impl Finder {
     fn new(vocab: &Vocab, kinds: &[Kind]) -> Result<Self, TextError> {
-        let ids: Vec<u32> =
-            vocab.ids_of(kinds).filter(|id| !vocab.pieces.get(*id).is_empty()).collect();
+        let is_name = |id: &u32| {
+            let bytes = vocab.pieces.get(*id).len();
+            bytes > 0 && (bytes <= NAME_BYTES_MAX || vocab.kinds[*id as usize] == Kind::UserDefined)
+        };
+        let ids: Vec<u32> = vocab.ids_of(kinds).filter(is_name).collect();
         if ids.is_empty() {
             return Ok(Self { ids, automaton: None });
         }

@@ -2,6 +2,7 @@
 
 use super::budget::{Budget, Fault};
 use super::value::Value;
+use crate::tokenizer::GUARD;
 
 /// Appends what `str(value)` gives in Python; undefined is nothing.
 pub(super) fn print(value: &Value, out: &mut String, budget: &mut Budget) -> Result<(), Fault> {
@@ -166,7 +167,7 @@ impl JsonStyle {
         let mut ascii = String::with_capacity(quoted.len());
         let mut units = [0; 2];
         for ch in quoted.chars() {
-            if ch.is_ascii() {
+            if ch.is_ascii() || ch == GUARD {
                 ascii.push(ch);
             } else {
                 let units = ch.encode_utf16(&mut units).iter();

@@ -1,0 +1,83 @@
+//! From what a client demands of an answer's form to the grammar that the sampler is held to.
+
+use protocol::Grammar;
+use serde_json::{Value, json};
+use text::{ReplyFormat, Tokenizer, lark_json, lark_regex};
+
+use super::{Chat, CompletionError, CompletionRequest, Format, Prompt, ToolChoice};
+
+/// What a grammar is made for.
+pub(super) struct Target<'a> {
+    pub tokenizer: &'a Tokenizer,
+    pub reply: &'a ReplyFormat,
+    /// The prompt as text: it may end inside the model's thoughts.
+    pub prompt: &'a str,
+}
+
+/// The grammar of an answer, if it is held to any.
+///
+/// # Errors
+/// A call is required of tools that are not there.
+pub(super) fn grammar(
+    request: &CompletionRequest,
+    target: &Target,
+) -> Result<Option<Grammar>, CompletionError> {
+    let Prompt::Chat(chat) = &request.prompt else {
+        return Ok(plain(&request.format));
+    };
+    let tools = match &chat.tool_choice {
+        ToolChoice::Auto | ToolChoice::None => return Ok(text(chat, &request.format, target)),
+        ToolChoice::Required => chat.tools.clone(),
+        ToolChoice::Named(name) => {
+            chat.tools.iter().filter(|tool| tool_name(tool) == Some(name)).cloned().collect()
+        }
+    };
+    if tools.is_empty() {
+        let message = "tool_choice asks for a call of a tool that tools does not have. Add the \
+                       tool, or send \"auto\"";
+        return Err(CompletionError::Unusable { field: "tool_choice", message: message.into() });
+    }
+    let many = !chat.single_call && chat.tool_choice == ToolChoice::Required;
+    let Target { tokenizer, reply, prompt } = target;
+    Ok(Some(Grammar::Lark(reply.call_grammar(tokenizer, prompt, &tools, many, None))))
+}
+
+/// A text of a form; where the model is free to call a tool instead, it stays so.
+fn text(chat: &Chat, format: &Format, target: &Target) -> Option<Grammar> {
+    let tools = chat.offered_tools();
+    if tools.is_empty() && !target.reply.thinks() {
+        return plain(format);
+    }
+    let body = match format {
+        Format::Text => return None,
+        // A grammar of the client's own is the whole answer's.
+        Format::Lark(lark) => return Some(Grammar::Lark(lark.clone())),
+        Format::JsonObject => lark_json(&any_object()),
+        Format::JsonSchema(schema) => lark_json(schema),
+        Format::Regex(regex) => lark_regex(regex),
+    };
+    let Target { tokenizer, reply, prompt } = target;
+    Some(Grammar::Lark(match tools {
+        [] => reply.text_grammar(tokenizer, prompt, &body),
+        tools => reply.call_grammar(tokenizer, prompt, tools, !chat.single_call, Some(&body)),
+    }))
+}
+
+fn plain(format: &Format) -> Option<Grammar> {
+    Some(match format {
+        Format::Text => return None,
+        Format::JsonObject => Grammar::JsonSchema(any_object().to_string()),
+        Format::JsonSchema(schema) => Grammar::JsonSchema(schema.to_string()),
+        Format::Regex(regex) => Grammar::Regex(regex.clone()),
+        Format::Lark(lark) => Grammar::Lark(lark.clone()),
+    })
+}
+
+fn any_object() -> Value {
+    json!({"type": "object"})
+}
+
+/// The name of a tool in OpenAI's form.
+pub(crate) fn tool_name(tool: &Value) -> Option<&str> {
+    tool.get("function").unwrap_or(tool).get("name")?.as_str()
+}

@@ -1,0 +1,77 @@
+use std::time::{Duration, Instant};
+
+/// The account of a finished answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Outcome {
+    pub finish: Finish,
+    pub prompt_tokens: usize,
+    /// Of the prompt, those that were in the cache already.
+    pub cached_tokens: usize,
+    pub generated_tokens: usize,
+    /// Of the generated ones, those that were thoughts.
+    pub reasoning_tokens: usize,
+    /// From the request's arrival to its first step.
+    pub queue: Duration,
+    /// From its first step to its first token.
+    pub prefill: Duration,
+    /// From the first token to the last.
+    pub decode: Duration,
+}
+
+/// Why an answer ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Finish {
+    /// The model ended it.
+    Stop,
+    /// This stop string was met.
+    StopString(String),
+    /// A limit on tokens was reached.
+    Length,
+    /// The model ended it and waits for what the tools say.
+    ToolCalls,
+}
+
+/// This side's own account, for answers that end here, at a stop string or a call: the node's
+/// account comes only at its own end.
+pub(super) struct Meter {
+    start: Instant,
+    first: Option<Instant>,
+    last: Instant,
+    prompt_tokens: usize,
+    generated_tokens: usize,
+}
+
+impl Meter {
+    pub fn start(prompt_tokens: usize) -> Self {
+        let start = Instant::now();
+        Self { start, first: None, last: start, prompt_tokens, generated_tokens: 0 }
+    }
+
+    /// Waiting for a model is not reading a prompt.
+    pub fn restart(&mut self) {
+        if self.first.is_none() {
+            self.start = Instant::now();
+            self.last = self.start;
+        }
+    }
+
+    pub fn count(&mut self, tokens: usize) {
+        self.last = Instant::now();
+        self.first.get_or_insert(self.last);
+        self.generated_tokens += tokens;
+    }
+
+    pub fn outcome(&self, finish: Finish, reasoning_tokens: usize) -> Outcome {
+        let first = self.first.unwrap_or(self.last);
+        Outcome {
+            finish,
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: 0,
+            generated_tokens: self.generated_tokens,
+            reasoning_tokens,
+            queue: Duration::ZERO,
+            prefill: first - self.start,
+            decode: self.last - first,
+        }
+    }
+}

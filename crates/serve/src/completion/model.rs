@@ -1,0 +1,184 @@
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use protocol::{GenerateRequest, Sampling};
+use serde_json::json;
+use text::{ReplyParser, TextStream};
+
+use super::constraint::{Target, grammar};
+use super::words::{CallRules, Words};
+use super::{Chat, CompletionError, CompletionRequest, Prompt, sampling};
+use crate::clock::unix_secs;
+
+/// The text side of a served model: its tokenizer, its template and what its file says of sampling.
+pub(crate) struct TextModel {
+    pub tokenizer: Arc<text::Tokenizer>,
+    pub template: text::ChatTemplate,
+    sampling: Sampling,
+}
+
+/// A request ready to be sent, and what makes words of its answer.
+#[derive(Clone)]
+pub(super) struct Prepared {
+    pub request: GenerateRequest,
+    pub words: Words,
+}
+
+impl TextModel {
+    pub(super) fn read(header: &gguf::Directory) -> Result<Self, text::TextError> {
+        let tokenizer = text::Tokenizer::from_gguf(header)?;
+        for warning in tokenizer.warnings() {
+            tracing::warn!(warning, "odd vocabulary");
+        }
+        let template = text::ChatTemplate::from_gguf(header, &tokenizer)?;
+        let sampling = sampling::defaults(header);
+        Ok(Self { tokenizer: Arc::new(tokenizer), template, sampling })
+    }
+
+    /// The request in tokens, as the model wants to read it, up to where its answer begins.
+    ///
+    /// # Errors
+    /// The template refuses the messages, they do not fit the context, or what is demanded of the
+    /// answer cannot be.
+    pub(super) fn prepare(
+        &self,
+        request: &CompletionRequest,
+        context_tokens: usize,
+    ) -> Result<Prepared, CompletionError> {
+        let words = |parser, calls| self.words(request, parser, calls);
+        let reply = self.template.reply_format();
+        let (prompt, words) = match &request.prompt {
+            Prompt::Chat(chat) => {
+                let prompt = self.render(chat)?;
+                let tools = chat.offered_tools();
+                let parser = ReplyParser::new(reply, &prompt.text, tools);
+                let calls = CallRules {
+                    offered: !tools.is_empty(),
+                    single: chat.single_call,
+                    short_ids: reply.has_short_call_ids(),
+                };
+                (prompt, words(Some(parser), calls)?)
+            }
+            raw => (self.raw_prompt(raw), words(None, CallRules::default())?),
+        };
+        let target = Target { tokenizer: &self.tokenizer, reply, prompt: &prompt.text };
+        let grammar = grammar(request, &target)?;
+        let room = context_tokens.saturating_sub(prompt.tokens.len());
+        let end_tokens =
+            if request.ignore_eos { Vec::new() } else { self.tokenizer.end_ids().to_vec() };
+        let generate = GenerateRequest {
+            prompt: prompt.tokens,
+            sampling: request.sampling.over(&self.sampling),
+            max_tokens: request.max_tokens.map_or(room, |max| max.min(room)),
+            min_tokens: request.min_tokens,
+            end_tokens,
+            logprobs: request.logprobs,
+            grammar,
+            client: request.client,
+        };
+        generate.check(context_tokens, self.tokenizer.len())?;
+        Ok(Prepared { request: generate, words })
+    }
+
+    /// The tokens of a request's prompt.
+    ///
+    /// # Errors
+    /// The template refuses the messages.
+    pub(super) fn prompt_tokens(&self, prompt: &Prompt) -> Result<usize, CompletionError> {
+        Ok(match prompt {
+            Prompt::Chat(chat) => self.render(chat)?.tokens.len(),
+            raw => self.raw_prompt(raw).tokens.len(),
+        })
+    }
+
+    /// Only chats have a text: nothing asks for that of other prompts.
+    fn raw_prompt(&self, prompt: &Prompt) -> text::Prompt {
+        let tokens = match prompt {
+            Prompt::Text(text) => self.tokenizer.encode_prompt(text),
+            Prompt::Tokens(tokens) => tokens.clone(),
+            Prompt::Chat(_) => Vec::new(),
+        };
+        text::Prompt { text: String::new(), tokens }
+    }
+
+    fn render(&self, chat: &Chat) -> Result<text::Prompt, CompletionError> {
+        let reply = self.template.reply_format();
+        let thinking = thinking(chat);
+        let mut variables = chat.variables.clone();
+        if let Some(effort) = &chat.reasoning_effort {
+            // gpt-oss knows three efforts.
+            let effort = match effort.as_str() {
+                "none" | "minimal" if reply.is_harmony() => "low",
+                "xhigh" | "max" if reply.is_harmony() => "high",
+                effort => effort,
+            };
+            variables.entry("reasoning_effort").or_insert(json!(effort));
+        }
+        if let Some(thinking) = thinking {
+            // DeepSeek and Granite say `thinking`, most others `enable_thinking`.
+            variables.entry("thinking").or_insert(json!(thinking));
+        }
+        let mut messages = chat.messages.clone();
+        if reply.has_short_call_ids() {
+            messages.iter_mut().for_each(shorten_call_ids);
+        }
+        let render = text::Render {
+            add_generation_prompt: true,
+            tools: chat.offered_tools(),
+            enable_thinking: thinking,
+            extra: Some(&variables),
+            continue_last: chat.continue_last,
+            now_unix_s: unix_secs() as i64,
+        };
+        let prompt = self.template.prompt(&self.tokenizer, &messages, &render);
+        prompt.map_err(CompletionError::Unrenderable)
+    }
+
+    fn words(
+        &self,
+        request: &CompletionRequest,
+        parser: Option<ReplyParser>,
+        calls: CallRules,
+    ) -> Result<Words, CompletionError> {
+        let tokenizer = Arc::clone(&self.tokenizer);
+        let stream = match &parser {
+            Some(_) => TextStream::new(Arc::clone(&tokenizer))
+                .showing(self.template.reply_format().marker_ids(&tokenizer)),
+            None => TextStream::continuing(Arc::clone(&tokenizer)),
+        };
+        let stops = text::StopMatcher::new(&request.stops).map_err(CompletionError::Stops)?;
+        let stop_strings = request.stops.clone();
+        Ok(Words {
+            tokenizer,
+            stream,
+            parser,
+            stops,
+            stop_strings,
+            calls,
+            state: Default::default(),
+        })
+    }
+}
+
+/// Whether the model should think, if the client said so in any of its ways.
+fn thinking(chat: &Chat) -> Option<bool> {
+    let variable = chat.variables.get("enable_thinking").and_then(|value| value.as_bool());
+    chat.thinking.or(variable).or(match chat.reasoning_effort.as_deref() {
+        None | Some("minimal") => None,
+        Some(effort) => Some(effort != "none"),
+    })
+}
+
+/// Mistral's templates refuse ids that are not nine letters and digits: others, from a chat that
+/// another model began, become such.
+fn shorten_call_ids(message: &mut text::Message) {
+    let shorten = |id: &mut String| {
+        if id.len() != 9 || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            let mut hasher = DefaultHasher::new();
+            id.hash(&mut hasher);
+            *id = format!("{:09x}", hasher.finish() >> 28);
+        }
+    };
+    message.tool_calls.iter_mut().for_each(|call| shorten(&mut call.id));
+    message.tool_call_id.iter_mut().for_each(shorten);
+}

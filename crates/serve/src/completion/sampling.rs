@@ -1,0 +1,113 @@
+//! How tokens are drawn: what the client says, over what the model's file says, over what
+//! llama-server does.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use protocol::{Sampling, Token};
+
+/// What a client says; what it leaves open is the model's.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct SamplingChoice {
+    pub temperature: Option<f32>,
+    pub top_k: Option<u32>,
+    pub top_p: Option<f32>,
+    pub min_p: Option<f32>,
+    /// A new one each time if left open.
+    pub seed: Option<u64>,
+    pub repetition_penalty: Option<f32>,
+    pub frequency_penalty: Option<f32>,
+    pub presence_penalty: Option<f32>,
+    pub logit_bias: Vec<(Token, f32)>,
+}
+
+impl SamplingChoice {
+    pub(super) fn over(&self, default: &Sampling) -> Sampling {
+        Sampling {
+            temperature: self.temperature.unwrap_or(default.temperature),
+            top_k: self.top_k.unwrap_or(default.top_k),
+            top_p: self.top_p.unwrap_or(default.top_p),
+            min_p: self.min_p.unwrap_or(default.min_p),
+            seed: self.seed.unwrap_or_else(random_seed),
+            repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(default.frequency_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(default.presence_penalty),
+            logit_bias: self.logit_bias.clone(),
+        }
+    }
+}
+
+/// How a model's tokens are drawn by default: as its file says under `general.sampling`, and
+/// where it says nothing as llama-server does.
+pub(super) fn defaults(header: &gguf::Directory) -> Sampling {
+    let found = |name: &str, low: f32, high: f32| {
+        let found = header.find_f32(&format!("general.sampling.{name}")).ok().flatten()?;
+        (low..=high).contains(&found).then_some(found)
+    };
+    let top_k = header.find_u64("general.sampling.top_k").ok().flatten();
+    Sampling {
+        temperature: found("temp", 0.0, 2.0).unwrap_or(0.8),
+        top_k: top_k.and_then(|top_k| u32::try_from(top_k).ok()).unwrap_or(40),
+        top_p: found("top_p", 0.0, 1.0).unwrap_or(0.95),
+        min_p: found("min_p", 0.0, 1.0).unwrap_or(0.05),
+        repetition_penalty: found("penalty_repeat", 0.01, 10.0).unwrap_or(1.0),
+        ..Sampling::default()
+    }
+}
+
+/// Another number each time; no secret. The standard library keys each hasher anew.
+pub(crate) fn random_seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// The seed of the answer at `index` of several to one request: the first has the given one.
+///
+/// Source: the output function of SplitMix64 (Steele, Lea, Flood 2014).
+pub(super) fn derived_seed(seed: u64, index: usize) -> u64 {
+    if index == 0 {
+        return seed;
+    }
+    let state = seed.wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(index as u64));
+    let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(entries: &[(&str, gguf::Value)]) -> gguf::Directory {
+        let mut writer = gguf::Writer::new();
+        for (key, value) in entries {
+            writer.set(key, value.clone());
+        }
+        let mut bytes = Vec::new();
+        writer.write(&mut bytes, |_, _, _, _| Ok(())).unwrap();
+        gguf::Directory::parse(&bytes, bytes.len() as u64).unwrap()
+    }
+
+    #[test]
+    fn the_client_comes_before_the_file_and_the_file_before_us() {
+        let plain = defaults(&header(&[]));
+        assert_eq!((plain.temperature, plain.top_k), (0.8, 40));
+        assert_eq!((plain.top_p, plain.min_p, plain.repetition_penalty), (0.95, 0.05, 1.0));
+        let file = defaults(&header(&[
+            ("general.sampling.temp", gguf::Value::F32(0.5)),
+            ("general.sampling.top_k", gguf::Value::I32(20)),
+            ("general.sampling.top_p", gguf::Value::F32(7.0)),
+        ]));
+        assert_eq!((file.temperature, file.top_k, file.top_p), (0.5, 20, 0.95));
+        let choice = SamplingChoice { top_k: Some(3), seed: Some(7), ..Default::default() };
+        let found = choice.over(&file);
+        assert_eq!((found.temperature, found.top_k, found.seed), (0.5, 3, 7));
+    }
+
+    #[test]
+    fn what_is_left_open_gets_a_new_seed_and_several_answers_differ() {
+        let seed = || SamplingChoice::default().over(&Sampling::default()).seed;
+        assert_ne!(seed(), seed());
+        let seeds: std::collections::HashSet<u64> =
+            (0..100).map(|index| derived_seed(11, index)).collect();
+        assert_eq!((seeds.len(), derived_seed(11, 0)), (100, 11));
+    }
+}

@@ -1,0 +1,163 @@
+//! Tokens to what dialects show: thoughts, text and calls.
+
+use std::sync::Arc;
+
+use protocol::AnswerToken;
+use text::{ReplyParser, ReplyPart, StopMatcher, TextStream, ToolCall};
+
+use super::ledger::{Ledger, TokenLogprobs};
+use super::meter::Finish;
+use super::random_seed;
+
+/// A part of an answer. Consecutive parts of a kind belong together.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Part {
+    /// What the model thought.
+    Reasoning(Piece),
+    Text(Piece),
+    /// A call with an id of its own; always whole.
+    Call(ToolCall),
+}
+
+/// A piece of text, never empty.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Piece {
+    pub text: String,
+    /// Of the tokens that begin in it, where asked for.
+    pub logprobs: Vec<TokenLogprobs>,
+}
+
+/// Takes one answer apart. Stop strings are looked for in its text alone.
+#[derive(Clone)]
+pub(super) struct Words {
+    pub tokenizer: Arc<text::Tokenizer>,
+    pub stream: TextStream<Arc<text::Tokenizer>>,
+    /// Absent where everything is text.
+    pub parser: Option<ReplyParser>,
+    pub stops: StopMatcher,
+    pub stop_strings: Vec<String>,
+    pub calls: CallRules,
+    pub state: State,
+}
+
+/// How calls are treated.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct CallRules {
+    /// The model was offered tools: otherwise what looks like a call is text.
+    pub offered: bool,
+    /// The answer ends with its first call.
+    pub single: bool,
+    /// Ids are nine letters and digits.
+    pub short_ids: bool,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct State {
+    ledger: Ledger,
+    reasoning_tokens: usize,
+    has_called: bool,
+    /// Why the answer ended before its tokens did.
+    ended: Option<Finish>,
+}
+
+impl Words {
+    /// What the next token completes.
+    pub fn push(&mut self, answer: &AnswerToken) -> Vec<Part> {
+        self.state.ledger.note(answer, &self.tokenizer);
+        let piece = self.stream.push(answer.token);
+        let Some(parser) = &mut self.parser else { return self.show(vec![ReplyPart::Text(piece)]) };
+        self.state.reasoning_tokens += usize::from(parser.is_reasoning());
+        let parts = parser.push(&piece);
+        self.show(parts)
+    }
+
+    /// The end of the tokens: what was held back. `is_cut` if a limit ended them.
+    pub fn finish(&mut self, is_cut: bool) -> Vec<Part> {
+        let tail = self.stream.finish();
+        let parts = match &mut self.parser {
+            None => vec![ReplyPart::Text(tail)],
+            Some(parser) => {
+                let mut parts = parser.push(&tail);
+                parts.extend(if is_cut { parser.cut() } else { parser.finish() });
+                parts
+            }
+        };
+        let mut shown = self.show(parts);
+        self.flush(&mut shown);
+        shown
+    }
+
+    /// Why the answer has ended, if it has before its tokens did.
+    pub fn ended(&self) -> Option<&Finish> {
+        self.state.ended.as_ref()
+    }
+
+    pub fn has_called(&self) -> bool {
+        self.state.has_called
+    }
+
+    pub fn reasoning_tokens(&self) -> usize {
+        self.state.reasoning_tokens
+    }
+
+    fn show(&mut self, parts: Vec<ReplyPart>) -> Vec<Part> {
+        let mut shown = Vec::new();
+        for part in parts {
+            if self.state.ended.is_some() {
+                break;
+            }
+            match part {
+                ReplyPart::Text(text) => self.text(&text, &mut shown),
+                ReplyPart::Reasoning(text) => {
+                    self.flush(&mut shown);
+                    let logprobs = self.state.ledger.parsed(text.len());
+                    shown.push(Part::Reasoning(Piece { text, logprobs }));
+                }
+                ReplyPart::Call(call) if self.calls.offered => {
+                    self.flush(&mut shown);
+                    shown.push(self.call(call));
+                }
+                ReplyPart::Call(call) => self.text(&call.arguments.to_string(), &mut shown),
+            }
+        }
+        shown
+    }
+
+    fn text(&mut self, text: &str, shown: &mut Vec<Part>) {
+        self.state.ledger.wait(text.len());
+        let step = self.stops.push(text);
+        self.emit(step.text, shown);
+        if let Some(index) = step.stopped {
+            self.state.ended = Some(Finish::StopString(self.stop_strings[index].clone()));
+        }
+    }
+
+    /// Text that may have been the beginning of a stop string comes before what is no text.
+    fn flush(&mut self, shown: &mut Vec<Part>) {
+        let text = self.stops.finish();
+        self.emit(text, shown);
+    }
+
+    fn emit(&mut self, text: String, shown: &mut Vec<Part>) {
+        if !text.is_empty() {
+            let logprobs = self.state.ledger.shown(text.len());
+            shown.push(Part::Text(Piece { text, logprobs }));
+        }
+    }
+
+    fn call(&mut self, mut call: ToolCall) -> Part {
+        if call.id.is_empty() {
+            call.id = new_call_id(self.calls.short_ids);
+        }
+        self.state.has_called = true;
+        if self.calls.single {
+            self.state.ended = Some(Finish::ToolCalls);
+        }
+        Part::Call(call)
+    }
+}
+
+fn new_call_id(is_short: bool) -> String {
+    let seed = random_seed();
+    if is_short { format!("{:09x}", seed >> 28) } else { format!("call_{seed:016x}") }
+}

@@ -1,0 +1,295 @@
+//! Grammars that hold a reply to the form which the model was trained on: thoughts first, if it has
+//! any, then calls of tools or a text of a given form.
+//!
+//! They are written in the dialect of Lark that llguidance reads. Of it they use: rules with
+//! alternatives, `?`, `*` and groups; strings, `/regex/` and `%json {...}`; `[lazy]` on rules of
+//! terminals; and `<[7]>` for the control token 7, whose name no string or regex matches. Tokens
+//! that users of a model added to its vocabulary are written as text.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use super::ReplyFormat;
+use super::calls::name_of;
+use super::format::CallStyle;
+use crate::Tokenizer;
+
+/// Any text at all.
+const ANY: &str = "/(?s:.*)/";
+/// What sets the parts of a reply apart.
+const SPACE: &str = r"/\s{0,4}/";
+
+impl ReplyFormat {
+    /// A reply to `prompt` whose text is `body`: a regex or a schema in Lark's form.
+    pub fn text_grammar(&self, tokenizer: &Tokenizer, prompt: &str, body: &str) -> String {
+        let lark = Lark::new(self, tokenizer, prompt);
+        let body = lark.text(body);
+        lark.finish(&body)
+    }
+
+    /// A reply to `prompt` that calls one of `tools`, or several where `many`. With `otherwise`, it
+    /// may be a text of that form instead.
+    pub fn call_grammar(
+        &self,
+        tokenizer: &Tokenizer,
+        prompt: &str,
+        tools: &[Value],
+        many: bool,
+        otherwise: Option<&str>,
+    ) -> String {
+        let mut lark = Lark::new(self, tokenizer, prompt);
+        let calls = lark.calls(tools, many);
+        let body = match otherwise {
+            Some(body) => format!("{calls} | {}", lark.text(body)),
+            None => calls,
+        };
+        lark.finish(&body)
+    }
+}
+
+/// A JSON schema as a part of a grammar.
+pub fn lark_json(schema: &Value) -> String {
+    format!("%json {schema}")
+}
+
+/// A regex as a part of a grammar.
+pub fn lark_regex(regex: &str) -> String {
+    let mut escaped = String::from("/");
+    let mut is_escaped = false;
+    for ch in regex.chars() {
+        match ch {
+            '\n' => escaped.push_str(if is_escaped { "n" } else { "\\n" }),
+            '/' if !is_escaped => escaped.push_str("\\/"),
+            ch => escaped.push(ch),
+        }
+        is_escaped = ch == '\\' && !is_escaped;
+    }
+    escaped + "/"
+}
+
+/// A grammar while it is written.
+struct Lark<'a> {
+    format: &'a ReplyFormat,
+    tokenizer: &'a Tokenizer,
+    prompt: &'a str,
+    rules: String,
+    names: usize,
+}
+
+impl<'a> Lark<'a> {
+    fn new(format: &'a ReplyFormat, tokenizer: &'a Tokenizer, prompt: &'a str) -> Self {
+        Self { format, tokenizer, prompt: prompt.trim_end(), rules: String::new(), names: 0 }
+    }
+
+    fn finish(self, body: &str) -> String {
+        let thoughts = self.thoughts();
+        format!("start: {thoughts} body\nbody: {body}\n{}", self.rules) + &self.thought_rule()
+    }
+
+    /// What comes before the body: nothing where the prompt says that there are no thoughts.
+    fn thoughts(&self) -> String {
+        if self.format.harmony {
+            return "thought?".to_owned();
+        }
+        let ends = |mark: &str| self.prompt.ends_with(mark);
+        let thinking = &self.format.thinking;
+        if thinking.iter().any(|(open, _)| ends(open)) {
+            return format!("thought {SPACE}");
+        }
+        match thinking.first() {
+            Some((open, _)) if !thinking.iter().any(|(_, close)| ends(close)) => {
+                format!("({} thought {SPACE})?", self.mark(open))
+            }
+            _ => String::new(),
+        }
+    }
+
+    fn thought_rule(&self) -> String {
+        if self.format.harmony {
+            let marks = ["<|channel|>", "<|message|>", "<|end|>", "<|start|>"];
+            let [channel, message, end, start] = marks.map(|mark| self.mark(mark));
+            return format!(
+                "thought: {channel} \"analysis\" {message} {ANY} {end} {start} \"assistant\"\n"
+            );
+        }
+        let ends = |open: &str| self.prompt.ends_with(open);
+        let thinking = &self.format.thinking;
+        let pair = thinking.iter().find(|(open, _)| ends(open)).or(thinking.first());
+        let Some((_, close)) = pair else { return String::new() };
+        match self.control(close) {
+            Some(id) => format!("thought: {ANY} <[{id}]>\n"),
+            None => format!("thought[lazy]: {ANY} {}\n", quote(close)),
+        }
+    }
+
+    fn text(&self, body: &str) -> String {
+        if !self.format.harmony {
+            return body.to_owned();
+        }
+        let [channel, message] = ["<|channel|>", "<|message|>"].map(|mark| self.mark(mark));
+        format!("{channel} \"final\" {message} {body}")
+    }
+
+    fn calls(&mut self, tools: &[Value], many: bool) -> String {
+        let style = self.format.style;
+        let mut names = Vec::new();
+        for tool in tools {
+            let Some(name) = name_of(tool) else { continue };
+            let function = tool.get("function").unwrap_or(tool);
+            let schema = function.get("parameters").filter(|schema| schema.is_object());
+            let schema = schema.cloned().unwrap_or_else(|| json!({"type": "object"}));
+            let call = self.call(style, name, &schema);
+            names.push(self.rule("", &call));
+        }
+        let call = format!("({})", names.join(" | "));
+        let (open, between, close) = self.around(style);
+        match many && style != CallStyle::Harmony {
+            true => format!("{open} {call} ({between} {call})* {close}"),
+            false => format!("{open} {call} {close}"),
+        }
+    }
+
+    /// What stands around all calls, and between two of them.
+    fn around(&self, style: CallStyle) -> (String, String, String) {
+        let (open, close) = self.format.calls.first().copied().unwrap_or(("", ""));
+        let marks = || (self.mark(open), self.mark(close));
+        match style {
+            CallStyle::MistralList => (self.mark(open) + " \"[\"", quote(", "), quote("]")),
+            CallStyle::Kimi | CallStyle::DeepSeek | CallStyle::DeepSeekFenced => {
+                let (open, close) = marks();
+                (open, String::new(), close)
+            }
+            CallStyle::Invoke => {
+                let (open, close) = marks();
+                (open + " \"\\n\"", String::new(), close)
+            }
+            CallStyle::Bare => (String::new(), quote("; "), String::new()),
+            CallStyle::MistralArgs | CallStyle::Harmony => Default::default(),
+            _ => (String::new(), quote("\n"), String::new()),
+        }
+    }
+
+    fn call(&mut self, style: CallStyle, name: &str, schema: &Value) -> String {
+        let (open, close) = self.format.calls.first().copied().unwrap_or(("", ""));
+        let (open, close) = (self.mark(open), self.mark(close));
+        let json = lark_json(schema);
+        let object = |key: &str| {
+            let head = format!("{{\"name\": {}, \"{key}\": ", json!(name));
+            format!("{} {json} \"}}\"", quote(&head))
+        };
+        match style {
+            CallStyle::Json => format!("{open} \"\\n\" {} \"\\n\" {close}", object("arguments")),
+            CallStyle::Bare => object("parameters"),
+            CallStyle::MistralList => object("arguments"),
+            CallStyle::MistralArgs => {
+                format!("{open} {} {} {json}", quote(name), self.mark("[ARGS]"))
+            }
+            CallStyle::DeepSeek | CallStyle::DeepSeekFenced => {
+                let marks = ["<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"];
+                let [begin, sep, end] = marks.map(|mark| self.mark(mark));
+                if style == CallStyle::DeepSeek {
+                    return format!("{begin} {} {sep} {json} {end}", quote(name));
+                }
+                let fence = quote(&format!("{name}\n```json\n"));
+                format!("{begin} \"function\" {sep} {fence} {json} \"\\n```\" {end}")
+            }
+            CallStyle::Kimi => {
+                let marks = ["_begin|>", "_argument_begin|>", "_end|>"];
+                let [begin, sep, end] = marks.map(|mark| self.mark(&format!("<|tool_call{mark}")));
+                let id = quote(&format!("functions.{name}:"));
+                format!("{begin} {id} /[0-9]{{1,3}}/ {sep} {json} {end}")
+            }
+            CallStyle::Harmony => {
+                let marks = ["<|channel|>", "<|constrain|>", "<|message|>"];
+                let [channel, constrain, message] = marks.map(|mark| self.mark(mark));
+                let to = quote(&format!("commentary to=functions.{name} "));
+                format!("{channel} {to} {constrain} \"json\" {message} {json}")
+            }
+            CallStyle::Tagged => {
+                let head = quote(&format!("\n<function={name}>\n"));
+                let fields = self.fields(schema, ["<parameter=", ">\n", "\n</parameter>\n"]);
+                format!("{open} {head} {fields} \"</function>\\n\" {close}")
+            }
+            CallStyle::Invoke => {
+                let head = quote(&format!("<invoke name=\"{name}\">\n"));
+                let fields = self.fields(schema, ["<parameter name=\"", "\">", "</parameter>\n"]);
+                format!("{head} {fields} \"</invoke>\\n\"")
+            }
+            CallStyle::Glm => {
+                let head = quote(&format!("{name}\n"));
+                let marks = ["<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n"];
+                let fields = self.fields(schema, marks);
+                format!("{open} {head} {fields} {close}")
+            }
+        }
+    }
+
+    /// One marked field for each of a schema's properties, in their order.
+    fn fields(&mut self, schema: &Value, marks: [&str; 3]) -> String {
+        let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
+            return String::new();
+        };
+        let required = schema.get("required").and_then(Value::as_array);
+        let mut fields = Vec::new();
+        for (key, property) in properties {
+            let head = quote(&format!("{}{key}{}", marks[0], marks[1]));
+            let value = self.value(schema, property, marks[2]);
+            let is_required = required.is_some_and(|keys| keys.iter().any(|one| one == key));
+            let optional = if is_required { "" } else { "?" };
+            fields.push(format!("({head} {value}){optional}"));
+        }
+        fields.join(" ")
+    }
+
+    /// A value and the mark behind it: strings are written as they are, anything else as JSON.
+    fn value(&mut self, schema: &Value, property: &Value, end: &str) -> String {
+        if property.get("type").is_none_or(|kind| kind != "string") {
+            return format!("{} {}", lark_json(&with_definitions(schema, property)), quote(end));
+        }
+        if let Some(choices) = property.get("enum").and_then(Value::as_array) {
+            let choices: Vec<String> =
+                choices.iter().filter_map(Value::as_str).map(quote).collect();
+            return format!("({}) {}", choices.join(" | "), quote(end));
+        }
+        self.rule("[lazy]", &format!("{ANY} {}", quote(end)))
+    }
+
+    /// Adds a rule and names it.
+    fn rule(&mut self, options: &str, body: &str) -> String {
+        let name = format!("r{}", self.names);
+        self.names += 1;
+        writeln!(self.rules, "{name}{options}: {body}").expect("a string takes everything");
+        name
+    }
+
+    fn mark(&self, text: &str) -> String {
+        match self.control(text) {
+            Some(id) => format!("<[{id}]>"),
+            None if text.is_empty() => String::new(),
+            None => quote(text),
+        }
+    }
+
+    /// The control token of that name.
+    fn control(&self, text: &str) -> Option<u32> {
+        let id = self.tokenizer.find_token(text).filter(|_| !text.is_empty())?;
+        self.tokenizer.is_special(id).then_some(id)
+    }
+}
+
+/// Strings are written as in JSON.
+fn quote(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// A part of a schema, with what it may refer to.
+fn with_definitions(schema: &Value, property: &Value) -> Value {
+    let mut part = property.as_object().cloned().unwrap_or_else(Map::new);
+    for key in ["$defs", "definitions"] {
+        if let Some(definitions) = schema.get(key) {
+            part.insert(key.to_owned(), definitions.clone());
+        }
+    }
+    Value::Object(part)
+}
