@@ -7,10 +7,12 @@ use clap::{Args, Parser, Subcommand};
 use protocol::{InstanceSpec, SplitOptions};
 
 mod bench;
+mod bench_serve;
 
 pub use bench::{
     Algorithm, BenchCommand, BenchModelArgs, BenchNetArgs, BenchOutput, BenchSplitsArgs, Carrier,
 };
+pub use bench_serve::{BenchServeArgs, Endpoint, Goal, GoalTime};
 
 /// One AI computer out of the machines you already own.
 #[derive(Debug, Parser)]

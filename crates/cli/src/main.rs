@@ -33,7 +33,9 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
 use crate::args::{BenchCommand, Cli, Command, DevCommand, DoctorCommand};
-use crate::commands::{bench, demo, dev, doctor, net, query, run, serve, splits, synth, up};
+use crate::commands::{
+    bench, bench_serve, demo, dev, doctor, net, query, run, serve, splits, synth, up,
+};
 use crate::error::CliError;
 
 fn main() -> ExitCode {
@@ -63,6 +65,7 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Bench(BenchCommand::Model(args)) => bench::model(&args),
         Command::Bench(BenchCommand::Net(args)) => net::run(&args),
         Command::Bench(BenchCommand::Splits(args)) => splits::run(&args),
+        Command::Bench(BenchCommand::Serve(args)) => bench_serve::run(&args),
         Command::Doctor(DoctorCommand::Rdma(args)) => doctor::rdma(&args),
         Command::Dev(DevCommand::Logits(args)) => dev::logits(&args),
         Command::Dev(DevCommand::Generate(args)) => dev::generate(&args),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 use protocol::{CacheType, Strategy, Transport, WireType};
 
-use super::LocalArgs;
+use super::{BenchServeArgs, LocalArgs};
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
@@ -17,6 +17,8 @@ pub enum BenchCommand {
     Net(BenchNetArgs),
     /// Ways to split a model, at several link latencies, beside what the cost model says
     Splits(BenchSplitsArgs),
+    /// A server under load, ours or any that speaks OpenAI's API, in the terms of vllm bench serve
+    Serve(BenchServeArgs),
 }
 
 #[derive(Debug, Args)]

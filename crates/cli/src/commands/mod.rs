@@ -1,6 +1,7 @@
 //! One module a command; each returns what `main` turns into an exit code.
 
 pub mod bench;
+pub mod bench_serve;
 pub mod chat;
 pub mod demo;
 pub mod dev;
