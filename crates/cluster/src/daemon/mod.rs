@@ -18,6 +18,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -353,6 +354,11 @@ impl Daemon {
 
     /// Runs a task that ends with this daemon.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_boxed(Box::pin(task));
+    }
+
+    /// Compiled once, not for each kind of task.
+    fn spawn_boxed(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let mut closing = self.closing.subscribe();
         tokio::spawn(async move {
             tokio::select! {
