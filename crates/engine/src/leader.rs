@@ -98,7 +98,7 @@ fn commit(
     };
     let Some(committed) = scheduler.commit(output, token, now) else { return };
     if committed.is_answer {
-        report(WorkerEvent::Tokens { request: id, tokens: vec![token.into()] });
+        report(WorkerEvent::Token { request: id, answer: token.into() });
     }
     committed.done.map(WorkerEvent::Done).into_iter().for_each(report);
 }

@@ -186,8 +186,8 @@ impl<B: Backend + 'static> Local<B> {
         let mut rejected = None;
         while !leader.is_idle() {
             leader.step(|event| match event {
-                WorkerEvent::Tokens { request, tokens } => {
-                    answers[request as usize].extend(tokens.iter().map(|answer| answer.token));
+                WorkerEvent::Token { request, answer } => {
+                    answers[request as usize].push(answer.token);
                 }
                 WorkerEvent::Rejected { reason, .. } => rejected = Some(reason),
                 _ => {}

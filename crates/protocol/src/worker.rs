@@ -67,10 +67,10 @@ pub enum WorkerEvent {
         #[serde(default)]
         notes: Vec<String>,
     },
-    /// The next generated tokens of one request.
-    Tokens {
+    /// The next generated token of one request.
+    Token {
         request: RequestId,
-        tokens: Vec<AnswerToken>,
+        answer: AnswerToken,
     },
     Done(Generation),
     /// This request cannot be done (too long, say); the instance is well.

@@ -149,7 +149,7 @@ impl Daemon {
                         _ => {}
                     }
                 }
-                self.dirty |= !matches!(event, WorkerEvent::Tokens { .. });
+                self.dirty |= !matches!(event, WorkerEvent::Token { .. });
                 self.tell_owner(key, Input::FromWorker { worker, event });
             }
             WorkerNews::Exited { how } => {

@@ -88,9 +88,9 @@ impl Instance {
                 found.linked = linking && linked == epoch;
                 found.notes = notes;
             }
-            WorkerEvent::Tokens { request, tokens } => {
+            WorkerEvent::Token { request, answer } => {
                 if at == 0 && self.requests.is_running(request) {
-                    self.emit(request, GenerateEvent::Tokens(tokens));
+                    self.emit(request, GenerateEvent::Tokens(vec![answer]));
                 }
             }
             WorkerEvent::Done(generation) => {

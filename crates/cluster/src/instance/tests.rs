@@ -162,9 +162,9 @@ fn an_instance_comes_up_and_answers() {
     );
     assert_eq!(submit(&mut instance, 4), "generate1#2");
     assert_eq!(submit(&mut instance, 4), "waiting#3");
-    let tokens = WorkerEvent::Tokens { request: 1, tokens: vec![1.into()] };
-    assert_eq!(brief(&says(&mut instance, 2, tokens.clone(), 5)), "", "only rank 0 may answer");
-    assert_eq!(brief(&says(&mut instance, 1, tokens, 5)), "tokens#1");
+    let token = WorkerEvent::Token { request: 1, answer: 1.into() };
+    assert_eq!(brief(&says(&mut instance, 2, token.clone(), 5)), "", "only rank 0 may answer");
+    assert_eq!(brief(&says(&mut instance, 1, token, 5)), "tokens#1");
     assert_eq!(brief(&says(&mut instance, 1, done(1), 6)), "done#1 generate1#3");
     assert_eq!(instance.status().last_decode_tokens_per_sec, Some(1.0));
     assert_eq!(brief(&says(&mut instance, 1, done(1), 7)), "", "it is done once");

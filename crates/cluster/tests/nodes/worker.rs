@@ -262,7 +262,7 @@ impl Worker {
         for running in &mut self.running {
             let token = running.generate.prompt[0] + running.sent as u32;
             running.sent += 1;
-            say(&WorkerEvent::Tokens { request: running.request, tokens: vec![token.into()] });
+            say(&WorkerEvent::Token { request: running.request, answer: token.into() });
         }
         let (done, left) = std::mem::take(&mut self.running)
             .into_iter()
