@@ -8,7 +8,7 @@ use protocol::{FailureKind, GenerateRequest, RequestId, WorkerEvent};
 use crate::comm::Comm;
 use crate::logits::Logits;
 use crate::pipeline::Pipeline;
-use crate::sampler::{NotFinite, Sampler};
+use crate::sampler::{Draw, NotFinite, Sampler};
 use crate::scheduler::{Refused, Scheduler};
 use crate::step::Output;
 use crate::{EngineError, Rank};
@@ -87,18 +87,19 @@ fn commit(
 ) {
     let (id, now) = (output.request, Instant::now());
     // A request that was cancelled meanwhile is not known any more.
-    let Some(request) = scheduler.request(id) else { return };
-    let token = match sampler.sample(logits, &request.sampling, output.position) {
-        Ok(token) => token,
+    let Some((request, answer)) = scheduler.progress(id) else { return };
+    let draw = Draw { request, answer, position: output.position, allowed: None };
+    let answer = match sampler.sample(logits, &draw) {
+        Ok(answer) => answer,
         Err(NotFinite) => {
             scheduler.cancel(id, now);
             let (kind, reason) = (FailureKind::Lost, NotFinite.to_string());
             return report(WorkerEvent::Rejected { request: id, kind, reason });
         }
     };
-    let Some(committed) = scheduler.commit(output, token, now) else { return };
+    let Some(committed) = scheduler.commit(output, answer.token, now) else { return };
     if committed.is_answer {
-        report(WorkerEvent::Token { request: id, answer: token.into() });
+        report(WorkerEvent::Token { request: id, answer });
     }
     committed.done.map(WorkerEvent::Done).into_iter().for_each(report);
 }

@@ -11,7 +11,7 @@ use backend::{Backend, BackendError, Cpu};
 use gguf::Source;
 use link::Listener;
 use protocol::{
-    GenerateRequest, InvalidRequest, Sampling, Split, SplitOptions, Token, WorkerEvent, ring_peers,
+    GenerateRequest, InvalidRequest, Split, SplitOptions, Token, WorkerEvent, ring_peers,
 };
 
 use crate::comm::{Comm, Meeting};
@@ -20,7 +20,7 @@ use crate::leader::Leader;
 use crate::logits::{Logits, Wanted};
 use crate::pipeline::Pipeline;
 use crate::rank::RankOptions;
-use crate::sampler::Sampler;
+use crate::sampler::NotFinite;
 use crate::scheduler::Refused;
 use crate::step::{Output, StepSegment};
 use crate::{EngineError, Rank};
@@ -148,7 +148,8 @@ impl<B: Backend + 'static> Local<B> {
     /// As [`Self::feed`].
     pub fn next(&mut self, tokens: &[Token]) -> Result<Token, EngineError> {
         match self.add(tokens, Wanted::Top(1))? {
-            Some(logits) => Ok(Sampler::default().sample(logits, &Sampling::default(), 0)?),
+            Some(Logits::Top([best, ..])) if best.logit.is_finite() => Ok(best.token),
+            Some(_) => Err(NotFinite.into()),
             None => Err(EngineError::Protocol("no logits came back".to_owned())),
         }
     }

@@ -5,7 +5,9 @@
 
 use std::cmp::Ordering;
 
-use protocol::{Sampling, Token};
+use protocol::{GenerateRequest, Token};
+
+use crate::sampler::is_adjusted;
 
 /// The longest list of likeliest tokens; who wants more gets all logits.
 pub const TOP_MAX: u32 = 256;
@@ -36,11 +38,12 @@ pub enum Logits<'a> {
 }
 
 impl Wanted {
-    /// What a sampler needs.
-    pub fn by(sampling: &Sampling) -> Self {
-        match sampling.top_k {
-            _ if sampling.temperature <= 0.0 => Self::Top(1),
-            1..=TOP_MAX => Self::Top(sampling.top_k),
+    /// What a sampler needs for the token after `answered` tokens of a request's answer.
+    pub fn by(request: &GenerateRequest, answered: usize) -> Self {
+        match request.sampling.top_k {
+            _ if request.logprobs.is_some() || is_adjusted(request, answered) => Self::All,
+            _ if request.sampling.temperature <= 0.0 => Self::Top(1),
+            top_k @ 1..=TOP_MAX => Self::Top(top_k),
             _ => Self::All,
         }
     }
@@ -102,7 +105,7 @@ pub(crate) fn pick(
     candidates.clear();
     if slice.iter().fold(false, |found, logit| found | logit.is_nan()) {
         candidates.resize(count, Candidate { token: first as Token, logit: f32::NAN });
-    } else if count > 0 {
+    } else {
         likeliest(slice, first, count, candidates);
     }
     let numbers = candidates.iter().flat_map(|c| [f32::from_bits(c.token), c.logit]);
@@ -113,7 +116,15 @@ pub(crate) fn pick(
 ///
 /// They are all in the `count` blocks with the likeliest first tokens: before any token of another
 /// block come at least those.
-fn likeliest(slice: &[f32], first: usize, count: usize, candidates: &mut Vec<Candidate>) {
+pub(crate) fn likeliest(
+    slice: &[f32],
+    first: usize,
+    count: usize,
+    candidates: &mut Vec<Candidate>,
+) {
+    if count == 0 {
+        return;
+    }
     let blocks = slice.chunks(BLOCK);
     candidates
         .extend((0..).zip(blocks).map(|(token, block)| Candidate { token, logit: top(block) }));

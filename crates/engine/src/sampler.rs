@@ -4,13 +4,34 @@
 //! So the same seed gives the same answer, and a request that is replayed elsewhere goes on exactly
 //! as it would have.
 
-use protocol::{Sampling, Token};
+mod adjust;
+mod logprobs;
+
+use protocol::{AnswerToken, GenerateRequest, Sampling, Token};
 
 use crate::logits::{Candidate, Logits};
 
-/// Keeps its candidate list between calls, so that sampling allocates nothing after the first.
+pub(crate) use adjust::is_adjusted;
+
+/// A token to draw: for whom, and where.
+#[derive(Debug, Clone, Copy)]
+pub struct Draw<'a> {
+    /// One that [`GenerateRequest::check`] has passed.
+    pub request: &'a GenerateRequest,
+    /// The answer so far.
+    pub answer: &'a [Token],
+    /// The position that the token will have.
+    pub position: usize,
+    /// What the request's grammar lets come next: a bit for each token.
+    pub allowed: Option<&'a [u32]>,
+}
+
+/// Keeps its lists between calls, so that sampling allocates nothing after the first.
 #[derive(Debug, Default)]
 pub struct Sampler {
+    /// `[vocab]`, where a request changes its logits.
+    adjusted: Vec<f32>,
+    counts: Vec<u32>,
     candidates: Vec<Candidate>,
     /// Of each candidate.
     probabilities: Vec<f32>,
@@ -24,17 +45,40 @@ pub struct Sampler {
 pub struct NotFinite;
 
 impl Sampler {
-    /// The next token for `position`. Ties go to the lower token id. `logits` must be what
-    /// [`by`](crate::logits::Wanted::by) these options asks for, or all.
+    /// The next token of an answer. Ties go to the lower token id. `logits` must be what
+    /// [`by`](crate::logits::Wanted::by) this request asks for, or all.
     ///
     /// # Errors
     /// A logit is NaN or the largest is not finite.
     pub fn sample(
         &mut self,
         logits: Logits<'_>,
-        sampling: &Sampling,
-        position: usize,
-    ) -> Result<Token, NotFinite> {
+        draw: &Draw<'_>,
+    ) -> Result<AnswerToken, NotFinite> {
+        let Logits::All(raw) = logits else { return Ok(self.choose(logits, draw)?.into()) };
+        let token = match is_adjusted(draw.request, draw.answer.len()) {
+            false => self.choose(logits, draw)?,
+            true => {
+                argmax(raw)?;
+                let mut adjusted = std::mem::take(&mut self.adjusted);
+                adjusted.clear();
+                adjusted.extend_from_slice(raw);
+                self.counts.resize(raw.len(), 0);
+                adjust::adjust(&mut adjusted, draw, &mut self.counts);
+                let token = self.choose(Logits::All(&adjusted), draw);
+                self.adjusted = adjusted;
+                token?
+            }
+        };
+        let count = draw.request.logprobs;
+        let logprobs =
+            count.map(|count| logprobs::logprobs(raw, token, count, &mut self.candidates));
+        Ok(AnswerToken { token, logprobs })
+    }
+
+    /// Draws by logits that are as the request wants them.
+    fn choose(&mut self, logits: Logits<'_>, draw: &Draw<'_>) -> Result<Token, NotFinite> {
+        let sampling = &draw.request.sampling;
         let best = match logits {
             Logits::All(logits) => argmax(logits)?,
             Logits::Top(top) => match top.first() {
@@ -47,7 +91,7 @@ impl Sampler {
         }
         self.gather(logits, sampling.top_k as usize);
         self.keep_likely(sampling);
-        let draw = uniform(sampling.seed, position as u64);
+        let draw = uniform(sampling.seed, draw.position as u64);
         Ok(self.draw(draw, sampling.temperature))
     }
 
@@ -136,9 +180,22 @@ fn uniform(seed: u64, position: u64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logits::Wanted;
 
     fn sampling() -> Sampling {
         Sampling { temperature: 1.0, ..Sampling::default() }
+    }
+
+    /// Draws from logits as a request without more than these options.
+    fn sample(
+        sampler: &mut Sampler,
+        logits: &[f32],
+        sampling: &Sampling,
+        position: usize,
+    ) -> Result<Token, NotFinite> {
+        let request = GenerateRequest { sampling: sampling.clone(), ..Default::default() };
+        let draw = Draw { request: &request, answer: &[], position, allowed: None };
+        sampler.sample(Logits::All(logits), &draw).map(|answer| answer.token)
     }
 
     /// How often each of four tokens is drawn over many positions.
@@ -147,7 +204,7 @@ mod tests {
         let mut sampler = Sampler::default();
         let mut counts = vec![0; logits.len()];
         for position in 0..DRAWS {
-            counts[sampler.sample(Logits::All(logits), sampling, position).unwrap() as usize] += 1;
+            counts[sample(&mut sampler, logits, sampling, position).unwrap() as usize] += 1;
         }
         counts.iter().map(|count| *count as f32 / DRAWS as f32).collect()
     }
@@ -156,15 +213,11 @@ mod tests {
     fn greedy_takes_the_first_of_the_largest() {
         let mut sampler = Sampler::default();
         let greedy = Sampling::default();
-        assert_eq!(sampler.sample(Logits::All(&[1.0, 3.0, 3.0]), &greedy, 0), Ok(1));
-        let masked = Logits::All(&[f32::NEG_INFINITY, -2.0]);
-        assert_eq!(sampler.sample(masked, &greedy, 0), Ok(1));
+        assert_eq!(sample(&mut sampler, &[1.0, 3.0, 3.0], &greedy, 0), Ok(1));
+        let masked = [f32::NEG_INFINITY, -2.0];
+        assert_eq!(sample(&mut sampler, &masked, &greedy, 0), Ok(1));
         for broken in [[f32::NAN, 1.0], [f32::INFINITY, 1.0], [f32::NEG_INFINITY; 2]] {
-            assert_eq!(
-                sampler.sample(Logits::All(&broken), &greedy, 0),
-                Err(NotFinite),
-                "{broken:?}"
-            );
+            assert_eq!(sample(&mut sampler, &broken, &greedy, 0), Err(NotFinite), "{broken:?}");
         }
     }
 
@@ -199,13 +252,42 @@ mod tests {
         let run = |seed: u64| -> Vec<Token> {
             let sampling = Sampling { seed, ..sampling() };
             let mut sampler = Sampler::default();
-            (0..16).map(|at| sampler.sample(Logits::All(&logits), &sampling, at).unwrap()).collect()
+            (0..16).map(|at| sample(&mut sampler, &logits, &sampling, at).unwrap()).collect()
         };
         assert_eq!(run(7), run(7));
         assert_ne!(run(7), run(8));
         let mut sampler = Sampler::default();
         let resumed =
-            sampler.sample(Logits::All(&logits), &Sampling { seed: 7, ..sampling() }, 9).unwrap();
+            sample(&mut sampler, &logits, &Sampling { seed: 7, ..sampling() }, 9).unwrap();
         assert_eq!(resumed, run(7)[9]);
+    }
+
+    #[test]
+    fn logprobs_are_of_the_model_whatever_a_request_changes() {
+        let logits = [0.5f32, 0.3, 0.2].map(f32::ln);
+        let logit_bias = vec![(0, -100.0)];
+        let request = GenerateRequest {
+            sampling: Sampling { logit_bias, ..Sampling::default() },
+            logprobs: Some(1),
+            ..Default::default()
+        };
+        assert_eq!(Wanted::by(&request, 0), Wanted::All);
+        let draw = Draw { request: &request, answer: &[], position: 0, allowed: None };
+        let found = Sampler::default().sample(Logits::All(&logits), &draw).unwrap();
+        let logprobs = found.logprobs.unwrap();
+        assert_eq!((found.token, logprobs.top[0].0), (1, 0));
+        assert!((logprobs.drawn - 0.3f32.ln()).abs() < 1e-6);
+        assert!((logprobs.top[0].1 - 0.5f32.ln()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_broken_logit_is_told_where_a_mask_hides_it() {
+        let request = GenerateRequest {
+            grammar: Some(protocol::Grammar::Regex("a".into())),
+            ..Default::default()
+        };
+        let draw = Draw { request: &request, answer: &[], position: 0, allowed: Some(&[1]) };
+        let found = Sampler::default().sample(Logits::All(&[1.0, f32::NAN]), &draw);
+        assert_eq!(found, Err(NotFinite));
     }
 }

@@ -27,11 +27,10 @@ struct Sequence {
     slot: usize,
     /// Positions already in the cache.
     cached: usize,
-    generated: usize,
+    /// Its last token goes into the next step once the prompt is done.
+    answer: Vec<Token>,
     /// Whether a step in flight will give its next token.
     awaits_token: bool,
-    /// The token that goes into the next step once the prompt is done.
-    next: Token,
     added: Instant,
     first_token: Option<Instant>,
 }
@@ -46,7 +45,7 @@ pub(crate) struct Committed {
 }
 
 /// Why a request is not taken.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refused {
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
@@ -104,7 +103,8 @@ impl Scheduler {
         if known.any(|sequence| sequence.id == id) {
             return Err(Refused::Duplicate { request: id });
         }
-        self.waiting.push_back(Sequence::new(id, request, now));
+        let context_tokens = self.limits.context_tokens;
+        self.waiting.push_back(Sequence::new(id, request, context_tokens, now));
         Ok(())
     }
 
@@ -147,18 +147,18 @@ impl Scheduler {
             let done = Some(self.finish(at, FinishReason::Stop, now));
             return Some(Committed { is_answer: false, done });
         }
-        sequence.generated += 1;
+        sequence.answer.push(token);
         sequence.first_token.get_or_insert(now);
-        sequence.next = token;
         let is_full = output.position + 1 >= self.limits.context_tokens;
-        let is_last = is_full || sequence.generated >= sequence.request.max_tokens;
+        let is_last = is_full || sequence.answer.len() >= sequence.request.max_tokens;
         let done = is_last.then(|| self.finish(at, FinishReason::Length, now));
         Some(Committed { is_answer: true, done })
     }
 
-    /// The request that a sequence is working on.
-    pub fn request(&self, request: RequestId) -> Option<&GenerateRequest> {
-        Some(&self.running[self.find(request)?].request)
+    /// What a sequence is working on, and its answer so far.
+    pub fn progress(&self, request: RequestId) -> Option<(&GenerateRequest, &[Token])> {
+        let sequence = &self.running[self.find(request)?];
+        Some((&sequence.request, &sequence.answer))
     }
 
     fn find(&self, request: RequestId) -> Option<usize> {
@@ -181,9 +181,12 @@ impl Scheduler {
 }
 
 impl Sequence {
-    fn new(id: RequestId, request: GenerateRequest, added: Instant) -> Self {
-        let (slot, cached, generated, awaits_token, next, first_token) = Default::default();
-        Self { id, request, slot, cached, generated, awaits_token, next, added, first_token }
+    fn new(id: RequestId, request: GenerateRequest, context_tokens: usize, added: Instant) -> Self {
+        let room = context_tokens.saturating_sub(request.prompt.len());
+        // So that no token costs an allocation.
+        let answer = Vec::with_capacity(request.max_tokens.min(room));
+        let (slot, cached, awaits_token, first_token) = Default::default();
+        Self { id, request, slot, cached, answer, awaits_token, added, first_token }
     }
 
     fn account(&self, reason: FinishReason, now: Instant) -> Generation {
@@ -192,7 +195,7 @@ impl Sequence {
             request: self.id,
             reason,
             prompt_tokens: self.request.prompt.len(),
-            generated_tokens: self.generated,
+            generated_tokens: self.answer.len(),
             cached_tokens: 0,
             queue_us: 0,
             prefill_us: (first_token - self.added).as_micros() as u64,
@@ -206,7 +209,7 @@ impl Sequence {
         let first_position = self.cached;
         let rows = match prompt.len().saturating_sub(first_position) {
             0 => {
-                step.tokens.push(self.next);
+                step.tokens.extend(self.answer.last());
                 1
             }
             left => {
@@ -218,7 +221,7 @@ impl Sequence {
         self.cached += rows;
         self.awaits_token = self.cached >= prompt.len();
         let wanted = match self.awaits_token {
-            true => Wanted::by(&self.request.sampling),
+            true => Wanted::by(&self.request, self.answer.len()),
             false => Wanted::Nothing,
         };
         if self.awaits_token {

@@ -118,7 +118,7 @@ pub enum FailureKind {
 }
 
 /// Why no model can do a request.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InvalidRequest {
     #[error("the prompt is empty")]
     Empty,
@@ -131,7 +131,20 @@ pub enum InvalidRequest {
     UnknownToken { token: Token, vocab: usize },
     #[error("max_tokens is 0; at least one token must be asked for")]
     NoTokens,
+    #[error("{field} is {value}, and must be {expected}")]
+    Sampling { field: &'static str, value: f32, expected: &'static str },
+    #[error("{count} {what} are asked for, and {most} are the most")]
+    TooMany { what: &'static str, count: usize, most: usize },
 }
+
+/// Likeliest tokens whose log-probabilities a request may ask for.
+pub const LOGPROBS_MAX: usize = 20;
+
+/// Tokens that a request may name in `logit_bias`.
+pub const BIASES_MAX: usize = 4096;
+
+/// Tokens that may end an answer.
+pub const END_TOKENS_MAX: usize = 64;
 
 impl GenerateRequest {
     /// Whether a model with this context and a vocabulary of `vocab` tokens can do the request.
@@ -146,13 +159,58 @@ impl GenerateRequest {
         if prompt_tokens >= context_tokens {
             return Err(InvalidRequest::TooLong { prompt_tokens, context_tokens });
         }
-        if let Some(token) = self.prompt.iter().find(|token| **token as usize >= vocab) {
+        let biased = self.sampling.logit_bias.iter().map(|(token, _)| token);
+        let mut tokens = self.prompt.iter().chain(&self.end_tokens).chain(biased);
+        if let Some(token) = tokens.find(|token| **token as usize >= vocab) {
             return Err(InvalidRequest::UnknownToken { token: *token, vocab });
         }
         if self.max_tokens == 0 {
             return Err(InvalidRequest::NoTokens);
         }
-        Ok(())
+        self.check_counts()?;
+        self.sampling.check()
+    }
+
+    fn check_counts(&self) -> Result<(), InvalidRequest> {
+        let counts = [
+            ("log-probabilities", self.logprobs.unwrap_or(0), LOGPROBS_MAX),
+            ("biased tokens", self.sampling.logit_bias.len(), BIASES_MAX),
+            ("end tokens", self.end_tokens.len(), END_TOKENS_MAX),
+        ];
+        match counts.into_iter().find(|(_, count, most)| count > most) {
+            Some((what, count, most)) => Err(InvalidRequest::TooMany { what, count, most }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Sampling {
+    /// Whether each number is one that a sampler can use.
+    fn check(&self) -> Result<(), InvalidRequest> {
+        let is_number = |value: f32| value.is_finite();
+        let at_least_0 = |value: f32| value.is_finite() && value >= 0.0;
+        let above_0 = |value: f32| value.is_finite() && value > 0.0;
+        type Is<'a> = &'a dyn Fn(f32) -> bool;
+        let (number, not_negative) = ("a number", "a number of at least 0");
+        let checks: [(_, _, Is, _); 6] = [
+            ("temperature", self.temperature, &at_least_0, not_negative),
+            ("top_p", self.top_p, &at_least_0, not_negative),
+            ("min_p", self.min_p, &at_least_0, not_negative),
+            ("repetition_penalty", self.repetition_penalty, &above_0, "a number above 0"),
+            ("frequency_penalty", self.frequency_penalty, &is_number, number),
+            ("presence_penalty", self.presence_penalty, &is_number, number),
+        ];
+        let mut wrong = checks.into_iter().filter(|(_, value, is_good, _)| !is_good(*value));
+        if let Some((field, value, _, expected)) = wrong.next() {
+            return Err(InvalidRequest::Sampling { field, value, expected });
+        }
+        match self.logit_bias.iter().find(|(_, bias)| !bias.is_finite()) {
+            Some((_, value)) => {
+                let (field, value, expected) = ("logit_bias", *value, number);
+                Err(InvalidRequest::Sampling { field, value, expected })
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -204,5 +262,30 @@ mod tests {
         let unknown = InvalidRequest::UnknownToken { token: 100, vocab: 100 };
         assert_eq!(check(vec![1, 100], 1), Err(unknown));
         assert_eq!(check(vec![1], 0), Err(InvalidRequest::NoTokens));
+    }
+
+    #[test]
+    fn what_no_sampler_can_use_is_invalid() {
+        let check = |change: &dyn Fn(&mut GenerateRequest)| {
+            let mut request =
+                GenerateRequest { prompt: vec![1], max_tokens: 1, ..Default::default() };
+            change(&mut request);
+            request.check(32, 100).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(&|_| {}), Ok(()));
+        let wrong = |change: &dyn Fn(&mut Sampling)| check(&|r| change(&mut r.sampling));
+        let temperature = wrong(&|s| s.temperature = -1.0);
+        let expected = "temperature is -1, and must be a number of at least 0";
+        assert_eq!(temperature, Err(expected.to_owned()));
+        assert!(wrong(&|s| s.top_p = f32::NAN).is_err());
+        assert!(wrong(&|s| s.min_p = f32::INFINITY).is_err());
+        assert!(wrong(&|s| s.repetition_penalty = 0.0).is_err());
+        assert!(wrong(&|s| s.presence_penalty = f32::NAN).is_err());
+        assert!(wrong(&|s| s.logit_bias = vec![(1, f32::INFINITY)]).is_err());
+        assert!(wrong(&|s| s.logit_bias = vec![(100, 1.0)]).is_err());
+        assert!(wrong(&|s| s.logit_bias = vec![(1, 1.0); BIASES_MAX + 1]).is_err());
+        assert!(check(&|r| r.logprobs = Some(LOGPROBS_MAX + 1)).is_err());
+        assert!(check(&|r| r.end_tokens = vec![1; END_TOKENS_MAX + 1]).is_err());
+        assert!(check(&|r| r.end_tokens = vec![100]).is_err());
     }
 }

@@ -29,8 +29,8 @@ mod stats;
 mod worker;
 
 pub use generate::{
-    AnswerToken, FailureKind, FinishReason, GenerateRequest, Generation, Grammar, InvalidRequest,
-    Logprobs, RequestId, Sampling, Token,
+    AnswerToken, BIASES_MAX, END_TOKENS_MAX, FailureKind, FinishReason, GenerateRequest,
+    Generation, Grammar, InvalidRequest, LOGPROBS_MAX, Logprobs, RequestId, Sampling, Token,
 };
 pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;
