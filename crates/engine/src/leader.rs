@@ -1,11 +1,13 @@
 //! Rank 0's loop over requests: `schedule -> run -> commit`, and telling what comes of it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use backend::Backend;
-use protocol::{FailureKind, GenerateRequest, RequestId, WorkerEvent};
+use constrain::ConstrainError;
+use protocol::{FailureKind, FinishReason, GenerateRequest, Generation, RequestId, WorkerEvent};
 
 use crate::comm::Comm;
+use crate::grammars::Grammars;
 use crate::logits::Logits;
 use crate::pipeline::Pipeline;
 use crate::sampler::{Draw, NotFinite, Sampler};
@@ -13,24 +15,55 @@ use crate::scheduler::{Refused, Scheduler};
 use crate::step::Output;
 use crate::{EngineError, Rank};
 
+/// How long a step with nothing to compute waits for a grammar.
+const GRAMMAR_WAIT: Duration = Duration::from_millis(5);
+
 /// The requests of one epoch.
 pub(crate) struct Leader<'a, B: Backend> {
     rank: &'a mut Rank<B>,
     comm: &'a mut Comm,
-    scheduler: Scheduler,
     pipeline: Pipeline,
+    requests: Requests,
+}
+
+/// Why an answer cannot go on.
+#[derive(Debug, thiserror::Error)]
+enum DrawError {
+    #[error(transparent)]
+    NotFinite(#[from] NotFinite),
+    #[error(transparent)]
+    Constrain(#[from] ConstrainError),
+}
+
+impl DrawError {
+    fn kind(&self) -> FailureKind {
+        match self {
+            Self::NotFinite(_) => FailureKind::Lost,
+            Self::Constrain(_) => FailureKind::Invalid,
+        }
+    }
+}
+
+/// What is to be answered.
+struct Requests {
+    scheduler: Scheduler,
+    grammars: Grammars,
     sampler: Sampler,
 }
 
 impl<'a, B: Backend> Leader<'a, B> {
     pub fn new(rank: &'a mut Rank<B>, comm: &'a mut Comm) -> Self {
-        let scheduler = Scheduler::new(rank.limits(), rank.stages());
+        let requests = Requests {
+            scheduler: Scheduler::new(rank.limits(), rank.stages()),
+            grammars: Grammars::new(rank.source()),
+            sampler: Sampler::default(),
+        };
         let pipeline = Pipeline::new(rank);
-        Self { rank, comm, scheduler, pipeline, sampler: Sampler::default() }
+        Self { rank, comm, pipeline, requests }
     }
 
     pub fn is_idle(&self) -> bool {
-        self.scheduler.is_idle() && self.pipeline.is_empty()
+        self.requests.is_idle() && self.pipeline.is_empty()
     }
 
     /// Looks whether the other ranks are still there, without waiting.
@@ -47,12 +80,17 @@ impl<'a, B: Backend> Leader<'a, B> {
     /// It can never be done, too many are waiting, or one with this id is running.
     pub fn add(&mut self, id: RequestId, request: GenerateRequest) -> Result<(), Refused> {
         request.check(self.rank.limits().context_tokens, self.rank.config().vocab)?;
-        self.scheduler.add(id, request, Instant::now())
+        let Requests { scheduler, grammars, .. } = &mut self.requests;
+        let now = Instant::now();
+        match grammars.compile(id, request, now)? {
+            Some(request) => scheduler.add(id, request, now),
+            None => Ok(()),
+        }
     }
 
     /// Ends a request early; its account, if it was known.
     pub fn cancel(&mut self, request: RequestId) -> Option<WorkerEvent> {
-        self.scheduler.cancel(request, Instant::now()).map(WorkerEvent::Done)
+        self.requests.cancel(request).map(WorkerEvent::Done)
     }
 
     /// Begins a step if there is one to begin, and commits those that have come back. If none was
@@ -61,15 +99,17 @@ impl<'a, B: Backend> Leader<'a, B> {
     /// # Errors
     /// The epoch or this rank cannot go on.
     pub fn step(&mut self, mut report: impl FnMut(WorkerEvent)) -> Result<(), EngineError> {
-        let Self { rank, comm, scheduler, pipeline, sampler } = self;
-        let is_begun = pipeline.room().is_some_and(|step| scheduler.schedule(step));
+        let Self { rank, comm, pipeline, requests } = self;
+        let wait = if pipeline.is_empty() { GRAMMAR_WAIT } else { Duration::ZERO };
+        requests.take_ready(wait, &mut report);
+        let is_begun = pipeline.room().is_some_and(|step| requests.scheduler.schedule(step));
         if is_begun {
             pipeline.run(rank, comm)?;
         }
         let mut wait = !is_begun;
         while pipeline.collect(rank, comm, wait)? {
             for (output, logits) in pipeline.outputs() {
-                commit(scheduler, sampler, output, logits, &mut report);
+                requests.commit(output, logits, &mut report);
             }
             wait = false;
         }
@@ -77,29 +117,82 @@ impl<'a, B: Backend> Leader<'a, B> {
     }
 }
 
-/// Draws an output's token, and tells what it means for its request.
-fn commit(
-    scheduler: &mut Scheduler,
-    sampler: &mut Sampler,
-    output: Output,
-    logits: Logits<'_>,
-    report: &mut impl FnMut(WorkerEvent),
-) {
-    let (id, now) = (output.request, Instant::now());
-    // A request that was cancelled meanwhile is not known any more.
-    let Some((request, answer)) = scheduler.progress(id) else { return };
-    let draw = Draw { request, answer, position: output.position, allowed: None };
-    let answer = match sampler.sample(logits, &draw) {
-        Ok(answer) => answer,
-        Err(NotFinite) => {
-            scheduler.cancel(id, now);
-            let (kind, reason) = (FailureKind::Lost, NotFinite.to_string());
-            return report(WorkerEvent::Rejected { request: id, kind, reason });
-        }
-    };
-    let Some(committed) = scheduler.commit(output, answer.token, now) else { return };
-    if committed.is_answer {
-        report(WorkerEvent::Token { request: id, answer });
+impl Requests {
+    fn is_idle(&self) -> bool {
+        self.scheduler.is_idle() && self.grammars.is_idle()
     }
-    committed.done.map(WorkerEvent::Done).into_iter().for_each(report);
+
+    /// Hands requests whose grammars are compiled to the scheduler; waits for one so long if there
+    /// is nothing else to do.
+    fn take_ready(&mut self, wait: Duration, report: &mut impl FnMut(WorkerEvent)) {
+        let Self { scheduler, grammars, .. } = self;
+        let mut wait = if scheduler.is_idle() { wait } else { Duration::ZERO };
+        while let Some((id, (request, ready))) = grammars.next_ready(wait) {
+            let ready = ready.map_err(Refused::from);
+            if let Err(refused) = ready.and_then(|added| scheduler.add(id, request, added)) {
+                grammars.forget(id);
+                let (kind, reason) = (refused.kind(), refused.to_string());
+                report(WorkerEvent::Rejected { request: id, kind, reason });
+            }
+            wait = Duration::ZERO;
+        }
+    }
+
+    fn cancel(&mut self, id: RequestId) -> Option<Generation> {
+        match self.grammars.forget(id) {
+            Some(request) => Some(Generation {
+                request: id,
+                reason: FinishReason::Cancelled,
+                prompt_tokens: request.prompt.len(),
+                generated_tokens: 0,
+                cached_tokens: 0,
+                queue_us: 0,
+                prefill_us: 0,
+                decode_us: 0,
+            }),
+            None => self.scheduler.cancel(id, Instant::now()),
+        }
+    }
+
+    /// Draws an output's token, and tells what it means for its request.
+    fn commit(&mut self, output: Output, logits: Logits<'_>, report: &mut impl FnMut(WorkerEvent)) {
+        let id = output.request;
+        match self.draw(output, logits, report) {
+            Ok(None) => {}
+            Ok(Some(done)) => {
+                self.grammars.forget(id);
+                report(WorkerEvent::Done(done));
+            }
+            Err(failure) => {
+                self.cancel(id);
+                let (kind, reason) = (failure.kind(), failure.to_string());
+                report(WorkerEvent::Rejected { request: id, kind, reason });
+            }
+        }
+    }
+
+    /// The request's account, if it ends with the token that is drawn.
+    fn draw(
+        &mut self,
+        output: Output,
+        logits: Logits<'_>,
+        report: &mut impl FnMut(WorkerEvent),
+    ) -> Result<Option<Generation>, DrawError> {
+        let (id, now) = (output.request, Instant::now());
+        let Self { scheduler, grammars, sampler } = self;
+        // A request that was cancelled meanwhile is not known any more.
+        let Some((request, answer)) = scheduler.progress(id) else { return Ok(None) };
+        let allowed = grammars.allowed(id, &request.end_tokens)?;
+        let draw = Draw { request, answer, position: output.position, allowed };
+        let answer = sampler.sample(logits, &draw)?;
+        let token = answer.token;
+        let Some(committed) = scheduler.commit(output, token, now) else { return Ok(None) };
+        if committed.is_answer {
+            report(WorkerEvent::Token { request: id, answer });
+        }
+        if committed.done.is_none() && grammars.take(id, token)? {
+            return Ok(scheduler.stop(id, now));
+        }
+        Ok(committed.done)
+    }
 }

@@ -10,6 +10,7 @@ mod cpus;
 mod error;
 #[cfg(test)]
 mod footprint;
+mod grammars;
 mod leader;
 mod local;
 mod logits;

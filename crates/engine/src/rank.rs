@@ -21,6 +21,7 @@ use crate::step::{Limits, Step, StepSegment};
 pub struct Rank<B: Backend> {
     route: Route,
     backend: B,
+    source: Arc<dyn Source>,
     model: Model<B>,
     /// Rank 0 looks embeddings up for all.
     embedding: Option<Embedding>,
@@ -109,7 +110,12 @@ impl<B: Backend> Rank<B> {
             width: config.width,
         };
         let buffers = Buffers::default();
-        Ok(Self { route, backend, model, embedding, limits, tables, buffers })
+        Ok(Self { route, backend, source, model, embedding, limits, tables, buffers })
+    }
+
+    /// The model's file.
+    pub(crate) fn source(&self) -> Arc<dyn Source> {
+        self.source.clone()
     }
 
     pub fn config(&self) -> &Config {

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use constrain::ConstrainError;
 use protocol::{
     FailureKind, FinishReason, GenerateRequest, Generation, InvalidRequest, RequestId, Token,
 };
@@ -49,6 +50,8 @@ pub(crate) struct Committed {
 pub enum Refused {
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
+    #[error(transparent)]
+    Grammar(#[from] ConstrainError),
     #[error("{WAITING_MAX} requests are waiting already")]
     Full,
     #[error("request {request} is running already")]
@@ -59,7 +62,8 @@ impl Refused {
     /// What it means for whoever asked.
     pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Invalid(_) => FailureKind::Invalid,
+            Self::Grammar(ConstrainError::Busy) => FailureKind::Busy,
+            Self::Invalid(_) | Self::Grammar(_) => FailureKind::Invalid,
             Self::Full => FailureKind::Busy,
             Self::Duplicate { .. } => FailureKind::Lost,
         }
@@ -115,6 +119,11 @@ impl Scheduler {
             return Some(self.waiting.remove(at)?.account(FinishReason::Cancelled, now));
         }
         Some(self.finish(self.find(request)?, FinishReason::Cancelled, now))
+    }
+
+    /// Ends a running request whose answer is whole.
+    pub fn stop(&mut self, request: RequestId, now: Instant) -> Option<Generation> {
+        Some(self.finish(self.find(request)?, FinishReason::Stop, now))
     }
 
     /// Plans the next step; `false` if there is nothing to compute.

@@ -1,0 +1,32 @@
+//! Answers held to a JSON schema, a regex or a grammar: which tokens may come next.
+//!
+//! [`Vocabulary`] is read once a model, [`Vocabulary::compile`] makes a [`Constraint`] of a
+//! request's grammar, and that tells for each token of the answer what is allowed. Compiling takes
+//! milliseconds, of hostile grammars more, so a [`Compiler`] does it on a thread of its own.
+
+mod compiler;
+mod constraint;
+mod vocabulary;
+
+pub use compiler::{Compiler, QUEUE_MAX};
+pub use constraint::Constraint;
+pub use vocabulary::{GRAMMAR_BYTES_MAX, Vocabulary};
+
+/// Why an answer cannot be held to a grammar.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConstrainError {
+    #[error("the grammar has {bytes} bytes, and {GRAMMAR_BYTES_MAX} are the most")]
+    TooLong { bytes: usize },
+    #[error("the grammar is nested {depth} deep, and {most} is the most")]
+    TooDeep { depth: usize, most: usize },
+    #[error("the grammar cannot be used: {0}")]
+    Grammar(String),
+    #[error("the grammar became too costly to follow in the middle of the answer: {0}")]
+    Costly(String),
+    #[error("the grammar allows no token of this model's vocabulary to come next")]
+    DeadEnd,
+    #[error("{QUEUE_MAX} grammars are waiting to be compiled already")]
+    Busy,
+    #[error("the model's vocabulary cannot be read: {0}")]
+    Vocabulary(String),
+}

@@ -1,0 +1,197 @@
+//! Random answers under a constraint are what the grammar says, whatever a model would prefer.
+
+use constrain::{ConstrainError, Constraint, GRAMMAR_BYTES_MAX, Vocabulary};
+use gguf::{File, Source};
+use protocol::{Grammar, Token};
+use serde_json::{Value, json};
+use text::Tokenizer;
+
+const MODELS: [&str; 2] = ["demo-model/sinew-demo.gguf", "fixtures/models/llama-spm.gguf"];
+
+struct Model {
+    vocabulary: Vocabulary,
+    tokenizer: Tokenizer,
+}
+
+impl Model {
+    fn all() -> impl Iterator<Item = Self> {
+        MODELS.iter().map(|path| {
+            let file = File::open(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+            let tokenizer = Tokenizer::from_gguf(file.directory()).unwrap();
+            Self { vocabulary: Vocabulary::read(file.directory()).unwrap(), tokenizer }
+        })
+    }
+
+    fn end(&self) -> Token {
+        self.tokenizer.end_ids()[0]
+    }
+
+    /// Draws any of the allowed tokens until the answer ends.
+    fn answer(&self, grammar: &Grammar, seed: u64) -> Vec<Token> {
+        let mut constraint = self.vocabulary.compile(grammar).unwrap();
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut answer = Vec::new();
+        while !constraint.is_done() {
+            let allowed = tokens(constraint.allowed(&[self.end()]).unwrap());
+            let token = allowed[rng.usize(..allowed.len())];
+            if token == self.end() {
+                break;
+            }
+            constraint.take(token).unwrap();
+            answer.push(token);
+            assert!(answer.len() < 2000, "{grammar:?} does not end");
+        }
+        answer
+    }
+
+    fn text(&self, answer: &[Token]) -> String {
+        let bytes = answer.iter().flat_map(|token| self.tokenizer.token_bytes(*token)).copied();
+        String::from_utf8(bytes.collect()).unwrap()
+    }
+
+    fn refuse(&self, grammar: Grammar) -> ConstrainError {
+        match self.vocabulary.compile(&grammar) {
+            Err(error) => error,
+            Ok(mut constraint) => constraint.allowed(&[self.end()]).unwrap_err(),
+        }
+    }
+}
+
+fn tokens(mask: &[u32]) -> Vec<Token> {
+    let bits = mask.iter().enumerate().flat_map(|(at, word)| {
+        (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at as Token * 32 + bit)
+    });
+    bits.collect()
+}
+
+fn schema(schema: &Value) -> Grammar {
+    Grammar::JsonSchema(schema.to_string())
+}
+
+#[test]
+fn a_schema_is_kept_to() {
+    let grammar = schema(&json!({
+        "type": "object",
+        "properties": {
+            "colour": {"enum": ["red", "green", "dark blue"]},
+            "sizes": {"type": "array", "items": {"$ref": "#/$defs/size"}, "maxItems": 3},
+            "name": {"type": "string", "maxLength": 8},
+            "ok": {"type": "boolean"},
+        },
+        "required": ["colour", "sizes"],
+        "additionalProperties": false,
+        "$defs": {"size": {"type": "integer", "minimum": -5, "maximum": 120}},
+    }));
+    for model in Model::all() {
+        for seed in 0..40 {
+            let text = model.text(&model.answer(&grammar, seed));
+            let value: Value =
+                serde_json::from_str(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let object = value.as_object().unwrap();
+            assert!(["red", "green", "dark blue"].contains(&object["colour"].as_str().unwrap()));
+            let sizes = object["sizes"].as_array().unwrap();
+            assert!(sizes.len() <= 3, "{text}");
+            let is_size = |size: f64| size.fract() == 0.0 && (-5.0..=120.0).contains(&size);
+            assert!(sizes.iter().all(|size| is_size(size.as_f64().unwrap())), "{text}");
+            let name = object.get("name").map_or(Some(""), Value::as_str).unwrap();
+            assert!(name.chars().count() <= 8, "{text}");
+            let known = ["colour", "sizes", "name", "ok"];
+            assert!(object.keys().all(|key| known.contains(&key.as_str())), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_regex_is_kept_to() {
+    let grammar = Grammar::Regex(r"(yes|no), [a-f]{3}-[0-9]{2}(é|/)".to_owned());
+    for model in Model::all() {
+        for seed in 0..40 {
+            let text = model.text(&model.answer(&grammar, seed));
+            let (word, rest) = text.split_once(", ").unwrap();
+            assert!(["yes", "no"].contains(&word), "{text}");
+            let (letters, digits) = rest.split_once('-').unwrap();
+            assert!(letters.len() == 3 && letters.chars().all(|c| ('a'..='f').contains(&c)));
+            assert!(digits.chars().take(2).all(|c| c.is_ascii_digit()), "{text}");
+            assert!(digits.ends_with(['é', '/']) && digits.chars().count() == 3, "{text}");
+        }
+    }
+}
+
+#[test]
+fn control_tokens_come_by_number_and_never_as_text() {
+    for model in Model::all() {
+        let special = (0..model.tokenizer.len() as Token)
+            .find(|id| model.tokenizer.is_special(*id) && *id != model.end())
+            .unwrap();
+        let lark = format!("start: \"a\" <[{special}]> /(?s:.{{0,5}})/");
+        for seed in 0..40 {
+            let answer = model.answer(&Grammar::Lark(lark.clone()), seed);
+            let at = answer.iter().position(|token| *token == special).unwrap();
+            assert_eq!(model.text(&answer[..at]), "a");
+            assert!(answer[at + 1..].iter().all(|token| !model.tokenizer.is_special(*token)));
+        }
+    }
+}
+
+#[test]
+fn the_end_comes_where_the_answer_is_whole_and_only_there() {
+    for model in Model::all() {
+        let end = model.end();
+        let mut constraint = model.vocabulary.compile(&Grammar::Regex("ab?".into())).unwrap();
+        let allowed = |constraint: &mut Constraint| tokens(constraint.allowed(&[end]).unwrap());
+        assert!(!allowed(&mut constraint).contains(&end));
+        constraint.take(model.tokenizer.find_token("a").unwrap()).unwrap();
+        assert!(allowed(&mut constraint).contains(&end));
+        assert!(!constraint.is_done());
+        constraint.take(model.tokenizer.find_token("b").unwrap()).unwrap();
+        assert!(constraint.is_done(), "nothing may follow");
+    }
+}
+
+#[test]
+fn hostile_and_broken_grammars_are_refused() {
+    let nested = |open: &str, close: &str| open.repeat(5000) + &close.repeat(5000);
+    let lark = |text: &str| Grammar::Lark(text.to_owned());
+    let model = Model::all().next().unwrap();
+    for grammar in [
+        Grammar::JsonSchema("{".into()),
+        Grammar::JsonSchema(nested("[", "]")),
+        schema(&json!({"$ref": "#/$defs/none"})),
+        schema(&json!({"$ref": "http://example.com/schema.json"})),
+        schema(&json!({"type": "object", "not": {"type": "string"}})),
+        schema(&json!(false)),
+        Grammar::Regex(nested("(", ")")),
+        Grammar::Regex("(((((a{1,1000}){1,1000}){1,1000}){1,1000}){1,1000}".into()),
+        Grammar::Regex("(".into()),
+        Grammar::Regex("(?=a)b".into()),
+        Grammar::Regex(format!("[{}", "a".repeat(GRAMMAR_BYTES_MAX))),
+        lark("start: missing"),
+        lark("start: start"),
+        lark("start: \"a"),
+        lark(&format!("start: {}", nested("(", ")"))),
+        lark("start: <[99999999]>"),
+        lark("start: %json {"),
+        lark(""),
+    ] {
+        let error = model.refuse(grammar.clone()).to_string();
+        assert!(error.contains("grammar") && error.len() < 2000, "{error}");
+    }
+}
+
+#[test]
+fn a_grammar_that_costs_too_much_on_the_way_ends_with_an_error_or_the_answer() {
+    let model = Model::all().next().unwrap();
+    let lark = "start: x\nx: x x | x x x | \"a\" | \"aa\" | ".to_owned();
+    let regex = r"(.*a.{1,40}b.*c.{1,40}d)*".to_owned();
+    for grammar in [Grammar::Lark(lark), Grammar::Regex(regex)] {
+        let Ok(mut constraint) = model.vocabulary.compile(&grammar) else { continue };
+        let mut rng = fastrand::Rng::with_seed(7);
+        for _ in 0..300 {
+            let Ok(allowed) = constraint.allowed(&[]) else { break };
+            let allowed = tokens(allowed);
+            if constraint.take(allowed[rng.usize(..allowed.len())]).is_err() {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A running model under constraint: whatever it prefers, its answer is what the grammar says, alone
+//! and among others, on one rank and on several.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{EngineError, Local, LocalOptions};
+use gguf::{File, Source};
+use protocol::{
+    GenerateRequest, Grammar, Sampling, Split, SplitOptions, StageSize, Token, Transport,
+};
+use text::{Special, Tokenizer};
+
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo-model/sinew-demo.gguf");
+
+fn start(shares: &[u32], stages: &[StageSize]) -> Local {
+    let options = LocalOptions {
+        options: SplitOptions { transport: Transport::Tcp, ..SplitOptions::default() },
+        split: Split {
+            shares: shares.to_vec(),
+            stages: stages.to_vec(),
+            whole_experts: false,
+            context_tokens: 256,
+            sequences_max: 4,
+        },
+        ring: false,
+        link_latency: Duration::ZERO,
+        threads: 1,
+    };
+    Local::start(Arc::new(File::open(MODEL).unwrap()), &options).unwrap()
+}
+
+fn tokenizer() -> Tokenizer {
+    Tokenizer::from_gguf(File::open(MODEL).unwrap().directory()).unwrap()
+}
+
+fn request(tokenizer: &Tokenizer, prompt: &str, grammar: Option<Grammar>) -> GenerateRequest {
+    GenerateRequest {
+        prompt: tokenizer.encode(prompt, Special::Plain, true),
+        sampling: Sampling { temperature: 0.9, seed: 5, ..Sampling::default() },
+        max_tokens: 60,
+        end_tokens: tokenizer.end_ids().to_vec(),
+        grammar,
+        ..GenerateRequest::default()
+    }
+}
+
+fn text(tokenizer: &Tokenizer, answer: &[Token]) -> String {
+    tokenizer.decode(answer)
+}
+
+#[test]
+fn answers_are_held_to_their_grammars_beside_one_that_is_free() {
+    let tokenizer = tokenizer();
+    let schema = r#"{"type":"object","properties":{"n":{"type":"integer","minimum":3,"maximum":7}},
+        "required":["n"],"additionalProperties":false}"#;
+    let requests = [
+        Some(Grammar::Regex("(cat|dog), [0-9]{2}".into())),
+        None,
+        Some(Grammar::JsonSchema(schema.into())),
+    ];
+    let requests: Vec<_> =
+        requests.into_iter().map(|grammar| request(&tokenizer, "Once", grammar)).collect();
+    let mut whole = start(&[1], &[]);
+    let layers = whole.rank().config().layers;
+    let stage = |layers| StageSize { ranks: 1, layers };
+    let stages = [stage(layers / 2), stage(layers - layers / 2)];
+    let expected = whole.serve(requests.clone()).unwrap();
+    let words = text(&tokenizer, &expected[0]);
+    let (animal, number) = words.split_once(", ").unwrap();
+    assert!(["cat", "dog"].contains(&animal) && number.len() == 2, "{words}");
+    assert!(number.parse::<u32>().is_ok(), "{words}");
+    let object: serde_json::Value = serde_json::from_str(&text(&tokenizer, &expected[2])).unwrap();
+    assert!((3.0..=7.0).contains(&object["n"].as_f64().unwrap()), "{object}");
+    assert!(expected[2].len() < 60, "it ends once it is whole");
+
+    let alone = whole.serve(vec![requests[1].clone()]).unwrap();
+    assert_eq!(alone[0], expected[1], "a free answer is as it would be alone");
+    for mut split in [start(&[2, 1], &[]), start(&[1, 1], &stages)] {
+        assert_eq!(split.serve(requests.clone()).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_grammar_that_cannot_be_used_fails_its_request_alone() {
+    let tokenizer = tokenizer();
+    let mut local = start(&[1], &[]);
+    let broken = request(&tokenizer, "Once", Some(Grammar::Regex("(".into())));
+    let good = request(&tokenizer, "Once", Some(Grammar::Regex("a+b".into())));
+    let error = local.serve(vec![broken, good.clone()]).unwrap_err();
+    let EngineError::Protocol(reason) = error else { panic!("{error}") };
+    assert!(reason.contains("grammar"), "{reason}");
+    let answer = local.serve(vec![good]).unwrap();
+    assert!(text(&tokenizer, &answer[0]).ends_with('b') || answer[0].len() == 60);
+}
