@@ -1,11 +1,14 @@
-//! The HTTP API of a node: the OpenAI dialect, administration and the status page.
+//! The HTTP API of a node: the dialects of OpenAI and Anthropic, administration and the status page.
 //!
 //! [`start`] opens one listener in front of anything that is a [`Cluster`]; a running node is one,
 //! and so is the scripted double of this crate's tests. From the outside in:
 //!
 //! ```text
 //! http        connections, limits, the guard (Host, Origin, keys), bodies, errors, event streams
+//! dialect     whose errors a request's client reads
 //! openai      /v1/...: what OpenAI's clients send and expect
+//! anthropic   /v1/messages: what Anthropic's clients send and expect
+//! ollama      /api/...: what Ollama's clients send and expect
 //! admin       /sinew/v1/...: status, invite, join, serve, stop, shutdown
 //! page        /: the status page, and a plain line for clients that only knock
 //! completion  messages -> template -> tokens -> node -> thoughts, text and calls
@@ -18,14 +21,17 @@
 //! This crate does not know workers, links, shards or files, and it starts no processes.
 
 mod admin;
+mod anthropic;
 mod app;
 mod clock;
 // The dialects that ask for all of it come in the next commits.
 #[allow(dead_code, unused_imports)]
 mod completion;
 mod config;
+mod dialect;
 mod http;
 mod node;
+mod ollama;
 mod openai;
 mod page;
 mod server;

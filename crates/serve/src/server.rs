@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -20,7 +20,7 @@ use crate::http::error::ApiError;
 use crate::http::guard::{guard, require_admin, require_api_key};
 use crate::http::listener;
 use crate::node::Cluster;
-use crate::{admin, openai, page};
+use crate::{admin, anthropic, dialect, openai, page};
 
 /// A running server. Dropping it ends it at once; [`Running::stop`] lets running requests end.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Drop for Running {
 
 fn router(app: Arc<App>) -> Router {
     let config = Arc::clone(&app.config);
-    let keyed = openai::routes().merge(admin::status_route());
+    let keyed = openai::routes().merge(anthropic::routes()).merge(admin::status_route());
     let keyed = keyed.route_layer(from_fn_with_state(Arc::clone(&config), require_api_key));
     let admin = admin::routes();
     let admin = admin.route_layer(from_fn_with_state(Arc::clone(&config), require_admin));
@@ -89,6 +89,7 @@ fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .fallback(not_found)
         .layer(from_fn_with_state(config, guard))
+        .layer(from_fn(dialect::speak))
         .with_state(app)
 }
 

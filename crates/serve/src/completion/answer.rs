@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use cluster::{GenerateDone, GenerateEvent};
 use futures_util::{StreamExt, stream};
@@ -9,6 +10,9 @@ use super::CompletionError;
 use super::meter::{Finish, Meter, Outcome};
 use super::words::{Part, Words};
 use crate::node::{EventStream, Refusal, RefusalKind};
+
+/// How long a stream's status is held back for its first event.
+const FIRST_EVENT_WAIT: Duration = Duration::from_secs(1);
 
 /// An answer on its way. Dropping it cancels the work on every node.
 pub(crate) struct Answer {
@@ -39,6 +43,19 @@ impl Answer {
         permit: OwnedSemaphorePermit,
     ) -> Self {
         Self { events, words, ready: VecDeque::new(), outcome: None, meter, _permit: permit }
+    }
+
+    /// The first event if it comes soon: whoever streams an answer holds its status back for that,
+    /// so that a request that fails at once fails with a status.
+    ///
+    /// # Errors
+    /// As for [`Self::next`].
+    pub async fn first(&mut self) -> Result<Option<AnswerEvent>, CompletionError> {
+        tokio::time::timeout(FIRST_EVENT_WAIT, self.next()).await.ok().transpose()
+    }
+
+    pub fn prompt_tokens(&self) -> usize {
+        self.meter.prompt_tokens()
     }
 
     /// The next event. Dropping the future loses nothing: the next call goes on from there.

@@ -55,6 +55,10 @@ impl Meter {
         }
     }
 
+    pub fn prompt_tokens(&self) -> usize {
+        self.prompt_tokens
+    }
+
     pub fn count(&mut self, tokens: usize) {
         self.last = Instant::now();
         self.first.get_or_insert(self.last);

@@ -130,7 +130,8 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
-        let message = format!("the body is not what was expected: {}", error.inner());
+        let at = if path == "." { String::new() } else { format!(" at {path}") };
+        let message = format!("the body is not what was expected{at}: {}", error.inner());
         let error = ApiError::invalid("invalid_body", message);
         if path == "." { error } else { error.with_param(&path) }
     })?;

@@ -3,7 +3,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-/// An error as OpenAI's clients read it: `{"error": {message, type, code, param}}`.
+/// An error, written as OpenAI's clients read it: `{"error": {message, type, code, param}}`. Other
+/// dialects write the same error in their own form ([`crate::dialect`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ApiError {
     pub status: StatusCode,
@@ -134,6 +135,7 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        response.extensions_mut().insert(self);
         response
     }
 }

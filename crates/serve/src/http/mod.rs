@@ -4,6 +4,7 @@
 
 pub(crate) mod body;
 pub(crate) mod error;
+pub(crate) mod fields;
 pub(crate) mod guard;
 mod hosts;
 pub(crate) mod keys;

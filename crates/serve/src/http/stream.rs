@@ -28,11 +28,15 @@ pub(crate) enum Framing {
 pub(crate) enum Item {
     /// One line of data.
     Data(String),
+    /// One line of data with the name of its event, where the framing has names.
+    Event(&'static str, String),
     /// Something for people who watch the wire; left out where the framing has no comments.
     Comment(String),
     /// The last line of data of a stream that failed. The connection is cut after it, so that
     /// nobody takes what came before for the whole.
     Fail(String),
+    /// The same as an event with a name.
+    FailEvent(&'static str, String),
 }
 
 impl Item {
@@ -40,6 +44,12 @@ impl Item {
     /// Never: what is sent here are plain structs with string keys.
     pub fn json<T: Serialize>(value: &T) -> Self {
         Self::Data(serde_json::to_string(value).expect("plain data is JSON"))
+    }
+
+    /// # Panics
+    /// Never, as for [`Self::json`].
+    pub fn event<T: Serialize>(name: &'static str, value: &T) -> Self {
+        Self::Event(name, serde_json::to_string(value).expect("plain data is JSON"))
     }
 }
 
@@ -50,7 +60,17 @@ pub(crate) fn respond(
     source: impl Stream<Item = Item> + Send + 'static,
     keep_alive: Duration,
 ) -> Response {
-    let state = State { framing, source: Box::pin(source), keep_alive, ended: false };
+    respond_with(framing, source, keep_alive, || Item::Comment("keep-alive".to_owned()))
+}
+
+/// Like [`respond`], with an item of the dialect's own for silences.
+pub(crate) fn respond_with(
+    framing: Framing,
+    source: impl Stream<Item = Item> + Send + 'static,
+    keep_alive: Duration,
+    beat: impl Fn() -> Item + Send + 'static,
+) -> Response {
+    let state = State { framing, source: Box::pin(source), keep_alive, beat, ended: false };
     let body = Body::from_stream(stream::unfold(state, |mut state| async move {
         let bytes = state.next().await?;
         Some((bytes, state))
@@ -66,15 +86,16 @@ pub(crate) fn respond(
     response
 }
 
-struct State<S> {
+struct State<S, B> {
     framing: Framing,
     source: std::pin::Pin<Box<S>>,
     keep_alive: Duration,
+    beat: B,
     /// The failing event was sent; only the cut is left.
     ended: bool,
 }
 
-impl<S: Stream<Item = Item>> State<S> {
+impl<S: Stream<Item = Item>, B: Fn() -> Item> State<S, B> {
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         if self.ended {
             tokio::time::sleep(CUT_DELAY).await;
@@ -83,9 +104,9 @@ impl<S: Stream<Item = Item>> State<S> {
         loop {
             let item = match tokio::time::timeout(self.keep_alive, self.source.next()).await {
                 Ok(item) => item?,
-                Err(_) => Item::Comment("keep-alive".to_owned()),
+                Err(_) => (self.beat)(),
             };
-            self.ended = matches!(item, Item::Fail(_));
+            self.ended = matches!(item, Item::Fail(_) | Item::FailEvent(..));
             if let Some(text) = self.framing.write(&item) {
                 return Some(Ok(text.into()));
             }
@@ -98,7 +119,13 @@ impl Framing {
         let mut text = String::new();
         let written = match (self, item) {
             (Self::Sse, Item::Data(line) | Item::Fail(line)) => write!(text, "data: {line}\n\n"),
+            (Self::Sse, Item::Event(name, line) | Item::FailEvent(name, line)) => {
+                write!(text, "event: {name}\ndata: {line}\n\n")
+            }
             (Self::JsonLines, Item::Data(line) | Item::Fail(line)) => writeln!(text, "{line}"),
+            (Self::JsonLines, Item::Event(_, line) | Item::FailEvent(_, line)) => {
+                writeln!(text, "{line}")
+            }
             (Self::Sse, Item::Comment(line)) => {
                 let line = line.replace(['\r', '\n'], " ");
                 write!(text, ": {line}\n\n")
@@ -119,6 +146,9 @@ mod tests {
         let data = Item::Data("{}".to_owned());
         assert_eq!(Framing::Sse.write(&data).unwrap(), "data: {}\n\n");
         assert_eq!(Framing::JsonLines.write(&data).unwrap(), "{}\n");
+        let named = Item::Event("ping", "{}".to_owned());
+        assert_eq!(Framing::Sse.write(&named).unwrap(), "event: ping\ndata: {}\n\n");
+        assert_eq!(Framing::JsonLines.write(&named).unwrap(), "{}\n");
         let comment = Item::Comment("two\nlines\r".to_owned());
         assert_eq!(Framing::Sse.write(&comment).unwrap(), ": two lines \n\n");
         assert_eq!(Framing::JsonLines.write(&comment), None);

@@ -10,6 +10,7 @@ use serde_json::Value;
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 pub const CHAT: &str = "/v1/chat/completions";
+pub const MESSAGES: &str = "/v1/messages";
 
 /// What came back for one request on a connection of its own.
 #[derive(Debug, Default)]
@@ -76,6 +77,20 @@ pub fn chat_body(extra: Value) -> Value {
 /// Asks for a chat completion.
 pub fn chat(addr: SocketAddr, extra: Value) -> Reply {
     post(addr, CHAT, &[], &chat_body(extra))
+}
+
+/// The body of an Anthropic message request with one message and further fields.
+pub fn message_body(extra: Value) -> Value {
+    let mut body = chat_body(extra);
+    if body.get("max_tokens").is_none() {
+        body["max_tokens"] = 100.into();
+    }
+    body
+}
+
+/// Asks in Anthropic's dialect.
+pub fn message(addr: SocketAddr, extra: Value) -> Reply {
+    post(addr, MESSAGES, &[], &message_body(extra))
 }
 
 /// A request's text; `headers` replace those of the same name that a decent client sends, and an

@@ -1,0 +1,130 @@
+//! The contents of messages: a string, or blocks of text, tools and documents.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::http::error::ApiError;
+
+const BLOCKS_MAX: usize = 4096;
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "content must be a string or a list of content blocks")]
+pub(super) enum Content {
+    Text(String),
+    Blocks(Vec<Block>),
+}
+
+/// A block; which fields it needs depends on its type. Its `cache_control` and `citations` have no
+/// effect: every prompt's beginning is cached, and answers cite nothing.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Block {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub text: Option<String>,
+    /// Of a `tool_use`.
+    pub id: Option<String>,
+    pub name: Option<String>,
+    pub input: Option<Value>,
+    /// Of a `tool_result`.
+    pub tool_use_id: Option<String>,
+    pub is_error: Option<bool>,
+    /// Of a `tool_result` and of a `search_result`.
+    pub content: Option<Content>,
+    pub thinking: Option<String>,
+    /// Of a document or an image: an object. Of a `search_result`: a string.
+    source: Option<Value>,
+    title: Option<String>,
+    context: Option<String>,
+}
+
+impl Content {
+    /// The blocks, each with its place in the request; a string is one block of text.
+    ///
+    /// # Errors
+    /// 400: too many.
+    pub fn into_blocks(self, at: &str) -> Result<Vec<(String, Block)>, ApiError> {
+        let blocks = match self {
+            Self::Text(text) => {
+                let block = Block { kind: "text".into(), text: Some(text), ..Block::default() };
+                return Ok(vec![(at.to_owned(), block)]);
+            }
+            Self::Blocks(blocks) => blocks,
+        };
+        if blocks.len() > BLOCKS_MAX {
+            let message = format!("{at} has {} blocks; {BLOCKS_MAX} are the most", blocks.len());
+            return Err(ApiError::invalid_value(at, message));
+        }
+        let place = |(index, block)| (format!("{at}[{index}]"), block);
+        Ok(blocks.into_iter().enumerate().map(place).collect())
+    }
+
+    /// The text of blocks that may hold nothing else: a system prompt, a tool's result.
+    ///
+    /// # Errors
+    /// 400 naming the block that is no text.
+    pub fn into_text(self, at: &str) -> Result<String, ApiError> {
+        let blocks = self.into_blocks(at)?.into_iter();
+        let texts: Vec<String> =
+            blocks.map(|(at, block)| block.into_text(&at)).collect::<Result<_, _>>()?;
+        Ok(texts.join("\n"))
+    }
+}
+
+impl Block {
+    /// The text of a block that has one.
+    ///
+    /// # Errors
+    /// 400 naming the block and why it cannot be read.
+    pub fn into_text(self, at: &str) -> Result<String, ApiError> {
+        match self.kind.as_str() {
+            "text" => {
+                let missing = || ApiError::invalid_value(at, format!("{at} has no text"));
+                self.text.ok_or_else(missing)
+            }
+            "document" => self.into_document(at),
+            "search_result" => {
+                let source = self.source.as_ref().and_then(Value::as_str).unwrap_or_default();
+                let title = self.title.unwrap_or_default();
+                let text = self.content.map_or(Ok(String::new()), |text| text.into_text(at))?;
+                Ok(format!(
+                    "<search_result source=\"{source}\" title=\"{title}\">\n{text}\n</search_result>"
+                ))
+            }
+            // A tool that was found by searching: it stands among the tools.
+            "tool_reference" => Ok(format!("Tool: {}", self.name.unwrap_or_default())),
+            kind => {
+                let message = format!(
+                    "{at} is of type {kind}; only text can be read. Send text, or a document whose \
+                     source is text"
+                );
+                Err(ApiError::unsupported(at, message))
+            }
+        }
+    }
+
+    fn into_document(self, at: &str) -> Result<String, ApiError> {
+        let source = self.source.unwrap_or_default();
+        let text = match source.get("type").and_then(Value::as_str) {
+            Some("text") => source.get("data").and_then(Value::as_str).map(str::to_owned),
+            Some("content") => {
+                let content = source.get("content").cloned().unwrap_or_default();
+                let content = Content::deserialize(content).map_err(|error| {
+                    ApiError::invalid_value(at, format!("{at}.source.content: {error}"))
+                })?;
+                Some(content.into_text(&format!("{at}.source.content"))?)
+            }
+            kind => {
+                let kind = kind.unwrap_or("none");
+                let message = format!(
+                    "{at}.source is of type {kind}; PDF files, links and uploads cannot be read. \
+                     Send the document's text as a source of type text"
+                );
+                return Err(ApiError::unsupported(at, message));
+            }
+        };
+        let missing = || ApiError::invalid_value(at, format!("{at}.source has no data"));
+        let text = text.ok_or_else(missing)?;
+        let heads = [self.title, self.context].into_iter().flatten();
+        Ok(heads.chain([text]).collect::<Vec<_>>().join("\n"))
+    }
+}

@@ -1,0 +1,26 @@
+//! `POST /v1/messages/count_tokens`: the tokens that a prompt has, without asking the model.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use serde::Serialize;
+
+use super::request::MessagesRequest;
+use crate::app::App;
+use crate::http::error::ApiError;
+
+#[derive(Serialize)]
+pub(super) struct Count {
+    input_tokens: usize,
+}
+
+pub(super) async fn count(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Json<Count>, ApiError> {
+    let request: MessagesRequest = app.intake.read_json(request).await?;
+    let (model, prompt) = request.into_prompt()?;
+    let input_tokens = app.completer.count_tokens(&model, prompt).await?;
+    Ok(Json(Count { input_tokens }))
+}

@@ -1,0 +1,314 @@
+//! From Anthropic's messages to those that chat templates know.
+//!
+//! - Blocks of a message become one text, line by line; results of tools become messages of their
+//!   own, and so do calls and thoughts of the assistant's.
+//! - Turns of the same side that follow each other become one, as Anthropic's API has it: many
+//!   templates refuse others.
+//! - What the system says in the midst of a conversation is told inside a user's turn, between
+//!   `<system>` marks: most templates refuse or drop it elsewhere than at the beginning.
+//! - A last turn of the assistant's is the beginning of the answer.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use text::{Message, ToolCall};
+
+use super::content::{Block, Content};
+use crate::http::error::ApiError;
+
+/// More messages than any context holds.
+const MESSAGES_MAX: usize = 16_384;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct InputMessage {
+    role: Role,
+    content: Content,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Role {
+    System,
+    User,
+    Assistant,
+}
+
+/// The messages for the template, and whether the last one is to be continued.
+#[derive(Debug, Default)]
+pub(super) struct Conversation {
+    pub messages: Vec<Message>,
+    pub continue_last: bool,
+    /// Names of the tools that were called, by the call's id.
+    called: HashMap<String, String>,
+}
+
+impl Conversation {
+    /// # Errors
+    /// 400 naming the first message or block that cannot be read.
+    pub fn new(system: Option<Content>, input: Vec<InputMessage>) -> Result<Self, ApiError> {
+        let found = input.len();
+        if found == 0 || found > MESSAGES_MAX {
+            let message = format!("messages has {found} entries; 1 to {MESSAGES_MAX} are accepted");
+            return Err(ApiError::invalid_value("messages", message));
+        }
+        let mut conversation = Self::default();
+        if let Some(system) = system {
+            conversation.say("system", system.into_text("system")?);
+        }
+        for (index, message) in input.into_iter().enumerate() {
+            conversation.add(message, &format!("messages[{index}].content"))?;
+        }
+        conversation.end()?;
+        Ok(conversation)
+    }
+
+    fn add(&mut self, message: InputMessage, at: &str) -> Result<(), ApiError> {
+        match message.role {
+            Role::System if self.messages.iter().all(|message| message.role == "system") => {
+                let text = message.content.into_text(at)?;
+                self.say("system", text);
+            }
+            Role::System => {
+                let text = message.content.into_text(at)?;
+                self.say("user", format!("<system>\n{text}\n</system>"));
+            }
+            Role::User => self.add_user(message.content, at)?,
+            Role::Assistant => self.add_assistant(message.content, at)?,
+        }
+        Ok(())
+    }
+
+    fn add_user(&mut self, content: Content, at: &str) -> Result<(), ApiError> {
+        for (at, block) in content.into_blocks(at)? {
+            if block.kind == "tool_result" {
+                let result = self.tool_result(block, &at)?;
+                self.messages.push(result);
+            } else {
+                let text = block.into_text(&at)?;
+                self.say("user", text);
+            }
+        }
+        Ok(())
+    }
+
+    fn tool_result(&mut self, block: Block, at: &str) -> Result<Message, ApiError> {
+        let Some(id) = block.tool_use_id else {
+            return Err(ApiError::invalid_value(at, format!("{at} has no tool_use_id")));
+        };
+        let text = block.content.map_or(Ok(String::new()), |content| content.into_text(at))?;
+        let failed = block.is_error == Some(true);
+        let content = if failed { format!("Error: {text}") } else { text };
+        let name = self.called.get(&id).cloned();
+        Ok(Message { name, tool_call_id: Some(id), ..Message::new("tool", content) })
+    }
+
+    fn add_assistant(&mut self, content: Content, at: &str) -> Result<(), ApiError> {
+        for (at, block) in content.into_blocks(at)? {
+            match block.kind.as_str() {
+                "thinking" => {
+                    let thought = block.thinking.unwrap_or_default();
+                    let turn = self.turn("assistant");
+                    let before = turn.reasoning.take().unwrap_or_default();
+                    turn.reasoning = Some(joined(before, thought));
+                }
+                // Thoughts that only Anthropic's own models can read.
+                "redacted_thinking" => {}
+                "tool_use" => self.tool_use(block, &at)?,
+                _ => {
+                    let text = block.into_text(&at)?;
+                    self.say("assistant", text);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tool_use(&mut self, block: Block, at: &str) -> Result<(), ApiError> {
+        let (Some(id), Some(name)) = (block.id, block.name) else {
+            return Err(ApiError::invalid_value(at, format!("{at} needs an id and a name")));
+        };
+        self.called.insert(id.clone(), name.clone());
+        let arguments = block.input.unwrap_or_else(|| Value::Object(Map::new()));
+        self.turn("assistant").tool_calls.push(ToolCall { id, name, arguments });
+        Ok(())
+    }
+
+    fn say(&mut self, role: &str, text: String) {
+        let turn = self.turn(role);
+        turn.content = joined(std::mem::take(&mut turn.content), text);
+    }
+
+    /// The last message if it is `role`'s, or a new one.
+    fn turn(&mut self, role: &str) -> &mut Message {
+        if self.messages.last().is_none_or(|last| last.role != role) {
+            self.messages.push(Message::new(role, ""));
+        }
+        self.messages.last_mut().expect("one was pushed")
+    }
+
+    fn end(&mut self) -> Result<(), ApiError> {
+        let Some(last) = self.messages.last().filter(|last| last.role == "assistant") else {
+            return Ok(());
+        };
+        if !last.tool_calls.is_empty() {
+            let message = "the last message calls a tool, and no tool_result answers it. Send one";
+            return Err(ApiError::invalid_value("messages", message));
+        }
+        self.continue_last = !last.content.trim().is_empty();
+        if !self.continue_last && last.reasoning.is_none() {
+            self.messages.pop();
+        }
+        Ok(())
+    }
+}
+
+fn joined(before: String, text: String) -> String {
+    match (before.is_empty(), text.is_empty()) {
+        (true, _) => text,
+        (_, true) => before,
+        _ => before + "\n" + &text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(system: Value, messages: Value) -> Result<Conversation, ApiError> {
+        let system = serde_json::from_value(system).unwrap();
+        Conversation::new(system, serde_json::from_value(messages).unwrap())
+    }
+
+    /// Role and text of each message.
+    fn turns(messages: Value) -> Vec<(String, String)> {
+        let found = read(json!("Be brief."), messages.clone());
+        let found = found.unwrap_or_else(|error| panic!("{messages}: {error:?}"));
+        found.messages.into_iter().map(|message| (message.role, message.content)).collect()
+    }
+
+    #[test]
+    fn turns_alternate_whatever_clients_send() {
+        let text = |text: &str| json!([{"type": "text", "text": text}]);
+        let cases = [
+            (json!([{"role": "user", "content": "hi"}]), vec![("user", "hi")]),
+            (
+                json!([{"role": "user", "content": text("a")}, {"role": "user", "content": "b"}]),
+                vec![("user", "a\nb")],
+            ),
+            (
+                json!([
+                    {"role": "user", "content": "a"},
+                    {"role": "system", "content": text("The date has changed.")},
+                    {"role": "assistant", "content": "b"},
+                    {"role": "user", "content": "c"},
+                ]),
+                vec![
+                    ("user", "a\n<system>\nThe date has changed.\n</system>"),
+                    ("assistant", "b"),
+                    ("user", "c"),
+                ],
+            ),
+            (
+                json!([
+                    {"role": "user", "content": "a"},
+                    {"role": "assistant", "content": [
+                        {"type": "tool_use", "id": "t1", "name": "f", "input": {}},
+                    ]},
+                    {"role": "user", "content": [
+                        {"type": "tool_result", "tool_use_id": "t1", "content": text("42")},
+                        {"type": "text", "text": "and now?"},
+                    ]},
+                ]),
+                vec![("user", "a"), ("assistant", ""), ("tool", "42"), ("user", "and now?")],
+            ),
+        ];
+        for (messages, want) in cases {
+            let found = turns(messages.clone());
+            let found: Vec<_> =
+                found.iter().map(|(role, text)| (role.as_str(), text.as_str())).collect();
+            assert_eq!(found, [vec![("system", "Be brief.")], want].concat(), "{messages}");
+        }
+        let first = json!([{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]);
+        assert_eq!(turns(first)[0].1, "Be brief.\nx");
+    }
+
+    #[test]
+    fn calls_thoughts_and_results_keep_their_places() {
+        let found = read(
+            Value::Null,
+            json!([
+                {"role": "user", "content": "Weather?"},
+                {"role": "assistant", "content": [
+                    {"type": "redacted_thinking", "data": "x"},
+                    {"type": "thinking", "thinking": "Look it up.", "signature": "s"},
+                    {"type": "text", "text": "One moment."},
+                    {"type": "tool_use", "id": "t1", "name": "weather", "input": {"at": "Rome"}},
+                ]},
+                {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "t1", "is_error": true, "content": "down"},
+                ]},
+            ]),
+        )
+        .unwrap();
+        let assistant = &found.messages[1];
+        assert_eq!(assistant.reasoning.as_deref(), Some("Look it up."));
+        assert_eq!(assistant.content, "One moment.");
+        let arguments = json!({"at": "Rome"});
+        let call = ToolCall { id: "t1".into(), name: "weather".into(), arguments };
+        assert_eq!(assistant.tool_calls, [call]);
+        let result = &found.messages[2];
+        assert_eq!(result.content, "Error: down");
+        assert_eq!(result.tool_call_id.as_deref(), Some("t1"));
+        assert_eq!(result.name.as_deref(), Some("weather"));
+        assert!(!found.continue_last);
+    }
+
+    #[test]
+    fn a_last_turn_of_the_assistants_is_continued() {
+        let found = |content: &str| {
+            let messages = json!([
+                {"role": "user", "content": "hi"}, {"role": "assistant", "content": content},
+            ]);
+            read(Value::Null, messages).unwrap()
+        };
+        assert!(found("Once upon").continue_last);
+        let empty = found("");
+        assert_eq!((empty.messages.len(), empty.continue_last), (1, false));
+    }
+
+    #[test]
+    fn documents_are_text_and_what_is_not_is_refused_by_name() {
+        let document = json!([{"role": "user", "content": [
+            {"type": "document", "title": "Notes", "context": "old",
+             "source": {"type": "text", "media_type": "text/plain", "data": "Line."}},
+            {"type": "document", "source": {"type": "content", "content": "More."}},
+        ]}]);
+        assert_eq!(turns(document)[1].1, "Notes\nold\nLine.\nMore.");
+        let base64 = json!({"type": "base64", "data": "x"});
+        let cases = [
+            (json!({"type": "image", "source": base64}), "messages[0].content[0]", "type image"),
+            (json!({"type": "document", "source": base64}), "messages[0].content[0]", "PDF"),
+            (json!({"type": "text"}), "messages[0].content[0]", "no text"),
+            (json!({"type": "tool_result"}), "messages[0].content[0]", "no tool_use_id"),
+            (
+                json!({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image"}]}),
+                "messages[0].content[0][0]",
+                "type image",
+            ),
+        ];
+        for (block, param, message) in cases {
+            let messages = json!([{"role": "user", "content": [block]}]);
+            let error = read(Value::Null, messages).expect_err(&block.to_string());
+            assert_eq!((error.param.as_deref(), error.status.as_u16()), (Some(param), 400));
+            assert!(error.message.contains(message), "{block}: {}", error.message);
+        }
+        let calls = json!([{"role": "assistant", "content": [
+            {"type": "tool_use", "id": "t", "name": "f", "input": {}},
+        ]}]);
+        assert!(read(Value::Null, calls).unwrap_err().message.contains("tool_result"));
+        assert!(read(Value::Null, json!([])).unwrap_err().message.contains("0 entries"));
+    }
+}

@@ -1,0 +1,83 @@
+//! `POST /v1/messages`.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use futures_util::stream;
+
+use super::RequestId;
+use super::events::Events;
+use super::request::{MessagesRequest, Thoughts};
+use super::response::{Block, Ending, Event, Message, SIGNATURE};
+use crate::app::App;
+use crate::completion::{Answer, AnswerEvent, CompletionError, CompletionRequest, Part};
+use crate::http::error::ApiError;
+use crate::http::keys::client_number;
+use crate::http::stream::{Framing, respond_with};
+
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    Extension(id): Extension<RequestId>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let client = client_number(request.headers(), &app.config.api_keys);
+    let request: MessagesRequest = app.intake.read_json(request).await?;
+    let (wants_stream, thoughts) = (request.stream == Some(true), request.thoughts());
+    let request = CompletionRequest { client, ..request.into_request()? };
+    let max_tokens = request.max_tokens;
+    let message = Message::new(request.model.clone());
+    let mut answer = app.completer.start(request).await?;
+    if !wants_stream {
+        let message = whole(message, answer, thoughts, max_tokens).await?;
+        return Ok(Json(message).into_response());
+    }
+    let first = answer.first().await?;
+    let mut events = Events::new(answer, message, thoughts, max_tokens, id);
+    if let Some(first) = first {
+        events.take(Ok(first));
+    }
+    let items = stream::unfold(events, |mut events| async move {
+        let item = events.next().await?;
+        Some((item, events))
+    });
+    Ok(respond_with(Framing::Sse, items, app.config.limits.keep_alive, || Event::Ping.item()))
+}
+
+async fn whole(
+    mut message: Message,
+    mut answer: Answer,
+    thoughts: Thoughts,
+    max_tokens: Option<usize>,
+) -> Result<Message, CompletionError> {
+    let outcome = loop {
+        match answer.next().await? {
+            AnswerEvent::Waiting(_) => {}
+            AnswerEvent::Part(part) => add(&mut message.content, part, thoughts),
+            AnswerEvent::Done(outcome) => break outcome,
+        }
+    };
+    let ending = Ending::new(&outcome, max_tokens);
+    message.stop_reason = Some(ending.stop_reason);
+    message.stop_sequence = ending.stop_sequence;
+    message.usage = (&outcome).into();
+    Ok(message)
+}
+
+/// Adds a part to the last block if it is of its kind.
+fn add(content: &mut Vec<Block>, part: Part, thoughts: Thoughts) {
+    match (part, content.last_mut()) {
+        (Part::Text(piece), Some(Block::Text { text })) => text.push_str(&piece.text),
+        (Part::Text(piece), _) => content.push(Block::Text { text: piece.text }),
+        (Part::Reasoning(_), _) if thoughts == Thoughts::Hidden => {}
+        (Part::Reasoning(piece), last) => {
+            let shown = if thoughts == Thoughts::Shown { piece.text } else { String::new() };
+            match last {
+                Some(Block::Thinking { thinking, .. }) => thinking.push_str(&shown),
+                _ => content.push(Block::Thinking { thinking: shown, signature: SIGNATURE }),
+            }
+        }
+        (Part::Call(call), _) => content.push(call.into()),
+    }
+}

@@ -1,0 +1,91 @@
+//! From Anthropic's tools to the form in which templates know them, OpenAI's.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::completion::ToolChoice;
+use crate::http::error::ApiError;
+
+const TOOLS_MAX: usize = 512;
+
+/// What the model may call. `cache_control`, `strict`, `defer_loading` and their like have no
+/// effect: all tools are offered at once.
+#[derive(Debug, Deserialize)]
+pub(super) struct Tool {
+    /// `custom`, or one that Anthropic runs or describes.
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    name: Option<String>,
+    description: Option<String>,
+    input_schema: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Choice {
+    #[serde(rename = "type")]
+    kind: String,
+    name: Option<String>,
+    disable_parallel_tool_use: Option<bool>,
+}
+
+/// The tools in OpenAI's form.
+///
+/// # Errors
+/// 400 naming a tool that has no name or schema, or that Anthropic's servers run.
+pub(super) fn offered(tools: Vec<Tool>) -> Result<Vec<Value>, ApiError> {
+    if tools.len() > TOOLS_MAX {
+        let message = format!("tools has {} entries; {TOOLS_MAX} are the most", tools.len());
+        return Err(ApiError::invalid_value("tools", message));
+    }
+    tools.into_iter().enumerate().map(|(at, tool)| tool.into_openai(at)).collect()
+}
+
+impl Tool {
+    fn into_openai(self, at: usize) -> Result<Value, ApiError> {
+        let param = format!("tools[{at}]");
+        if let Some(kind) = self.kind.filter(|kind| kind != "custom") {
+            let message = format!(
+                "{param} is of type {kind}, which only Anthropic's models and servers know. Leave \
+                 it out, or send a tool with an input_schema"
+            );
+            return Err(ApiError::unsupported(&param, message));
+        }
+        let Some(name) = self.name.filter(|name| !name.is_empty()) else {
+            return Err(ApiError::invalid_value(&param, format!("{param} has no name")));
+        };
+        let Some(parameters) = self.input_schema.filter(Value::is_object) else {
+            let message = format!("{param} has no input_schema: a JSON schema, as an object");
+            return Err(ApiError::invalid_value(&param, message));
+        };
+        let description = self.description.unwrap_or_default();
+        Ok(json!({
+            "type": "function",
+            "function": { "name": name, "description": description, "parameters": parameters },
+        }))
+    }
+}
+
+impl Choice {
+    /// Whether a call is demanded, and whether one is the most.
+    ///
+    /// # Errors
+    /// 400: no such type, or no name where one is needed.
+    pub fn read(self) -> Result<(ToolChoice, bool), ApiError> {
+        let choice = match (self.kind.as_str(), self.name) {
+            ("auto", _) => ToolChoice::Auto,
+            ("any", _) => ToolChoice::Required,
+            ("none", _) => ToolChoice::None,
+            ("tool", Some(name)) => ToolChoice::Named(name),
+            ("tool", None) => {
+                let message = "tool_choice of type tool needs the tool's name";
+                return Err(ApiError::invalid_value("tool_choice.name", message));
+            }
+            (kind, _) => {
+                let message =
+                    format!("tool_choice is of type {kind}; it may be auto, any, tool or none");
+                return Err(ApiError::invalid_value("tool_choice.type", message));
+            }
+        };
+        Ok((choice, self.disable_parallel_tool_use == Some(true)))
+    }
+}

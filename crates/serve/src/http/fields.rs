@@ -1,0 +1,30 @@
+//! Checks that fields of all dialects have in common.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use super::error::ApiError;
+
+/// Larger than any vocabulary.
+pub(crate) const TOP_K_MAX: i64 = 10_000_000;
+/// Far more than any context holds.
+pub(crate) const TOKENS_MAX: i64 = i32::MAX as i64;
+
+/// A number between two others.
+///
+/// # Errors
+/// 400 that says between which.
+pub(crate) fn within<T: PartialOrd + Display>(
+    field: &str,
+    value: Option<T>,
+    range: RangeInclusive<T>,
+) -> Result<Option<T>, ApiError> {
+    match value {
+        Some(found) if !range.contains(&found) => {
+            let (low, high) = range.into_inner();
+            let message = format!("{field} is {found}; it must be from {low} to {high}");
+            Err(ApiError::invalid_value(field, message))
+        }
+        value => Ok(value),
+    }
+}
