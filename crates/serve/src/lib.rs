@@ -1,4 +1,4 @@
-//! The HTTP API of a node: the dialects of OpenAI and Anthropic, administration and the status page.
+//! The HTTP API of a node: clients' dialects, administration and the status page.
 //!
 //! [`start`] opens one listener in front of anything that is a [`Cluster`]; a running node is one,
 //! and so is the scripted double of this crate's tests. From the outside in:

@@ -1,10 +1,10 @@
-//! The Anthropic dialect under `/v1/messages`: what the `anthropic` client libraries and Claude Code
-//! send and expect.
+//! The Anthropic dialect under `/v1/messages`: what the `anthropic` client libraries and Claude
+//! Code send and expect.
 //!
-//! Source: Anthropic's API reference (messages, count tokens, streaming, errors), and what its Python
-//! client 2.11 and Claude Code 2.1 really send. Fields that are not known are ignored, because
-//! clients send more each month; fields that are known and cannot be honoured are refused by name;
-//! docs/api.md lists those that have no effect here.
+//! Source: Anthropic's API reference (messages, count tokens, streaming, errors), and what its
+//! Python client 2.11 and Claude Code 2.1 really send. Fields that are not known are ignored,
+//! because clients send more each month; fields that are known and cannot be honoured are refused
+//! by name; docs/api.md lists those that have no effect here.
 
 mod content;
 mod count;
