@@ -20,7 +20,7 @@ use crate::http::error::ApiError;
 use crate::http::guard::{guard, require_admin, require_api_key};
 use crate::http::listener;
 use crate::node::Cluster;
-use crate::{admin, anthropic, dialect, openai, page};
+use crate::{admin, anthropic, dialect, ollama, openai, page};
 
 /// A running server. Dropping it ends it at once; [`Running::stop`] lets running requests end.
 #[derive(Debug)]
@@ -76,7 +76,10 @@ impl Drop for Running {
 
 fn router(app: Arc<App>) -> Router {
     let config = Arc::clone(&app.config);
-    let keyed = openai::routes().merge(anthropic::routes()).merge(admin::status_route());
+    let keyed = openai::routes()
+        .merge(anthropic::routes())
+        .merge(ollama::routes())
+        .merge(admin::status_route());
     let keyed = keyed.route_layer(from_fn_with_state(Arc::clone(&config), require_api_key));
     let admin = admin::routes();
     let admin = admin.route_layer(from_fn_with_state(Arc::clone(&config), require_admin));

@@ -26,7 +26,7 @@ fn browsers_get_the_page_and_others_a_line() {
     assert!(get(server.addr, "/", &[BROWSER]).body.starts_with("<!doctype html>"));
     for headers in [&[][..], &[("accept", "*/*")], &[("accept", "application/json")]] {
         let reply = get(server.addr, "/", headers);
-        assert_eq!((reply.status, reply.body.as_str()), (200, "Sinew is running"), "{headers:?}");
+        assert_eq!((reply.status, reply.body.as_str()), (200, "Ollama is running"), "{headers:?}");
     }
 }
 

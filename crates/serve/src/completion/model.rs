@@ -45,6 +45,8 @@ impl TextModel {
         request: &CompletionRequest,
         context_tokens: usize,
     ) -> Result<Prepared, CompletionError> {
+        let context_tokens =
+            request.context_max.map_or(context_tokens, |max| max.min(context_tokens));
         let words = |parser, calls| self.words(request, parser, calls);
         let reply = self.template.reply_format();
         let (prompt, words) = match &request.prompt {

@@ -12,6 +12,8 @@ pub(crate) struct CompletionRequest {
     pub sampling: SamplingChoice,
     /// Most tokens of the answer; what the context has left is a limit as well.
     pub max_tokens: Option<usize>,
+    /// Most tokens of prompt and answer together, where that is less than the model's context.
+    pub context_max: Option<usize>,
     /// Before so many tokens the model cannot end its answer.
     pub min_tokens: usize,
     /// The model cannot end its answer at all: it goes on to a limit or a stop string.

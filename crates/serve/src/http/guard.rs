@@ -115,7 +115,7 @@ fn judge(
     let changes = !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     match judged {
         Origin::Same if !(cross_site && changes) => {}
-        Origin::Allowed if target.path().starts_with("/v1/") => {}
+        Origin::Allowed if is_for_clients(target) => {}
         _ => {
             let message = "pages of other sites may not call this node. Add the site to the \
                            allowed origins of its configuration if it should";
@@ -123,21 +123,31 @@ fn judge(
         }
     }
     if *method == Method::POST {
-        check_content(headers)?;
+        check_content(target, headers)?;
     }
     Ok(origin.filter(|_| judged == Origin::Allowed).cloned())
 }
 
+/// Whether pages of allowed origins may call it: what clients ask models, not administration.
+fn is_for_clients(target: &Uri) -> bool {
+    ["/v1/", "/api/"].iter().any(|root| target.path().starts_with(root))
+}
+
 /// Only plain JSON: other types are what a foreign page could send unasked, and a compressed body
-/// may grow without end.
-fn check_content(headers: &HeaderMap) -> Result<(), ApiError> {
+/// may grow without end. Ollama's documents show `curl -d`, which calls its JSON a form: under
+/// `/api/` that passes where no browser speaks, since those say where their page is from.
+fn check_content(target: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
     let wrong = |message| {
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         Err(ApiError::request(status, "unsupported_media_type", message))
     };
     let kind = headers.get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     let essence = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-    if !essence.eq_ignore_ascii_case(b"application/json") {
+    let is_browser = [header::ORIGIN.as_str(), "sec-fetch-site", "sec-fetch-mode"]
+        .iter()
+        .any(|name| headers.contains_key(*name));
+    let any_type = target.path().starts_with("/api/") && !is_browser;
+    if !any_type && !essence.eq_ignore_ascii_case(b"application/json") {
         return wrong("the body must be JSON: send \"Content-Type: application/json\"");
     }
     match headers.get(header::CONTENT_ENCODING) {

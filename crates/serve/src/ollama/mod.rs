@@ -1,8 +1,51 @@
-//! The Ollama dialect under `/api`.
+//! The Ollama dialect under `/api`: what the `ollama` client libraries, and the many programs that
+//! find models by themselves where Ollama runs, send and expect.
+//!
+//! Source: Ollama's API documentation, and what its Python client 0.6 really sends. Fields that
+//! are not known are ignored, because clients send more each month; options that are not known,
+//! and whatever is known and cannot be honoured, are refused by name. docs/api.md lists them.
+//!
+//! Models are loaded and stopped by whoever owns the cluster, not by requests: `keep_alive` is
+//! read and promises nothing but that the model stays, which it does until it is stopped.
 
+mod answer;
+mod chat;
+mod generate;
+mod message;
+mod models;
+mod options;
+mod refuse;
+mod request;
+mod show;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{delete, get, post};
 use serde_json::{Value, json};
 
+use crate::app::App;
 use crate::http::error::ApiError;
+
+/// The routes, without what guards them.
+pub(crate) fn routes() -> Router<Arc<App>> {
+    let mut routes = Router::new()
+        .route("/api/version", get(models::version))
+        .route("/api/tags", get(models::tags))
+        .route("/api/ps", get(models::ps))
+        .route("/api/show", post(show::show))
+        .route("/api/chat", post(chat::chat))
+        .route("/api/generate", post(generate::generate))
+        .route("/api/pull", post(refuse::pull))
+        .route("/api/delete", delete(refuse::delete));
+    for path in ["/api/embed", "/api/embeddings"] {
+        routes = routes.route(path, post(refuse::embed));
+    }
+    for path in ["/api/create", "/api/copy", "/api/push"] {
+        routes = routes.route(path, post(refuse::store));
+    }
+    routes
+}
 
 /// An error as Ollama's clients read it: `{"error": "text"}`, as a body or as a line of a stream.
 pub(crate) fn error_body(error: &ApiError) -> Value {

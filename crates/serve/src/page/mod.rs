@@ -33,11 +33,12 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/assets/icon.svg", file("image/svg+xml", ICON))
 }
 
-/// A page for browsers, a line for everything else: some clients probe `/` before they start.
+/// A page for browsers, a line for everything else: some clients probe `/` before they start, and
+/// those of Ollama's look for just this line.
 async fn index(headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     if !accept.is_some_and(|accept| accept.contains("text/html")) {
-        return asset("text/plain; charset=utf-8", "Sinew is running");
+        return asset("text/plain; charset=utf-8", "Ollama is running");
     }
     asset("text/html; charset=utf-8", HTML)
 }

@@ -1,0 +1,288 @@
+//! Answers as Ollama's clients read them: JSON lines while they come, or one object.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use serde::Serialize;
+use serde_json::{Value, json};
+use text::ToolCall;
+
+use super::error_body;
+use crate::app::App;
+use crate::clock::{rfc3339, unix_secs};
+use crate::completion::{
+    Answer, AnswerEvent, CompletionError, CompletionRequest, Finish, Logprob, Outcome, Part, Piece,
+    TokenLogprobs,
+};
+use crate::http::error::ApiError;
+use crate::http::stream::{Framing, Item, respond_with};
+
+/// What an answer has to know of its request.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    /// The model's name as the client wrote it.
+    pub model: String,
+    /// The client wants no thoughts, whatever the model does.
+    pub hides_thoughts: bool,
+}
+
+/// In which form text is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// `/api/chat`: `message`.
+    Chat,
+    /// `/api/generate`: `response`.
+    Generate,
+}
+
+/// A piece of an answer, or all of it.
+#[derive(Debug, Clone, Default)]
+struct Content {
+    text: String,
+    thinking: String,
+    calls: Vec<ToolCall>,
+    logprobs: Vec<TokenLogprobs>,
+}
+
+/// The last line's account, in nanoseconds.
+#[derive(Debug, Serialize)]
+struct Account {
+    done_reason: &'static str,
+    total_duration: u64,
+    /// How long the model was not ready.
+    load_duration: u64,
+    prompt_eval_count: usize,
+    prompt_eval_duration: u64,
+    eval_count: usize,
+    eval_duration: u64,
+}
+
+/// Asks for an answer and gives it back, line by line if `wants_stream`.
+///
+/// # Errors
+/// What fails before the first line.
+pub(super) async fn respond(
+    app: &App,
+    request: CompletionRequest,
+    asked: Asked,
+    shape: Shape,
+    wants_stream: bool,
+) -> Result<Response, ApiError> {
+    let start = Instant::now();
+    let mut answer = app.completer.start(request).await?;
+    let mut teller = Teller { asked, shape, start, ready_at: start, calls: 0 };
+    if !wants_stream {
+        return Ok(Json(whole(&mut answer, &mut teller).await?).into_response());
+    }
+    let first = answer.first().await?;
+    let beat = teller.clone();
+    let mut lines = Lines { answer, teller, ready: VecDeque::new(), ended: false };
+    if let Some(first) = first {
+        lines.take(Ok(first));
+    }
+    let items = stream::unfold(lines, |mut lines| async move {
+        let item = lines.next().await?;
+        Some((item, lines))
+    });
+    // This form has no comments: an empty piece is what clients take without a word.
+    let beat = move || Item::json(&beat.clone().line(Content::default()));
+    Ok(respond_with(Framing::JsonLines, items, app.config.limits.keep_alive, beat))
+}
+
+/// What a request for nothing but a loaded model gets.
+pub(super) fn loaded(model: String, shape: Shape) -> Response {
+    let asked = Asked { model, hides_thoughts: false };
+    let start = Instant::now();
+    let mut teller = Teller { asked, shape, start, ready_at: start, calls: 0 };
+    let mut line = teller.line(Content::default());
+    line["done"] = true.into();
+    line["done_reason"] = "load".into();
+    Json(line).into_response()
+}
+
+async fn whole(answer: &mut Answer, teller: &mut Teller) -> Result<Value, CompletionError> {
+    let mut content = Content::default();
+    loop {
+        match answer.next().await? {
+            AnswerEvent::Waiting(_) => teller.wait(),
+            AnswerEvent::Part(part) => content.add(part, teller.asked.hides_thoughts),
+            AnswerEvent::Done(outcome) => return Ok(teller.last(content, &outcome)),
+        }
+    }
+}
+
+/// A stream on its way to one client.
+struct Lines {
+    answer: Answer,
+    teller: Teller,
+    ready: VecDeque<Item>,
+    ended: bool,
+}
+
+impl Lines {
+    /// The next item. Dropping the future loses nothing.
+    async fn next(&mut self) -> Option<Item> {
+        while self.ready.is_empty() {
+            if self.ended {
+                return None;
+            }
+            let event = self.answer.next().await;
+            self.take(event);
+        }
+        self.ready.pop_front()
+    }
+
+    fn take(&mut self, event: Result<AnswerEvent, CompletionError>) {
+        match event {
+            Ok(AnswerEvent::Waiting(_)) => {
+                self.teller.wait();
+                self.push(Content::default());
+            }
+            Ok(AnswerEvent::Part(part)) => {
+                let mut content = Content::default();
+                content.add(part, self.teller.asked.hides_thoughts);
+                if !content.is_empty() {
+                    self.push(content);
+                }
+            }
+            Ok(AnswerEvent::Done(outcome)) => {
+                self.ended = true;
+                let last = self.teller.last(Content::default(), &outcome);
+                self.ready.push_back(Item::json(&last));
+            }
+            Err(error) => {
+                self.ended = true;
+                self.ready.push_back(Item::Fail(error_body(&error.into()).to_string()));
+            }
+        }
+    }
+
+    fn push(&mut self, content: Content) {
+        let line = self.teller.line(content);
+        self.ready.push_back(Item::json(&line));
+    }
+}
+
+/// Writes lines.
+#[derive(Debug, Clone)]
+struct Teller {
+    asked: Asked,
+    shape: Shape,
+    start: Instant,
+    /// When the model was last seen not to be ready.
+    ready_at: Instant,
+    /// Calls that were told.
+    calls: usize,
+}
+
+impl Teller {
+    fn wait(&mut self) {
+        self.ready_at = Instant::now();
+    }
+
+    fn line(&mut self, content: Content) -> Value {
+        let mut line = json!({
+            "model": self.asked.model,
+            "created_at": rfc3339(unix_secs()),
+            "done": false,
+        });
+        let mut message = json!({});
+        if !content.thinking.is_empty() {
+            message["thinking"] = content.thinking.into();
+        }
+        if !content.calls.is_empty() {
+            let calls = content.calls.into_iter().map(|call| self.call(call));
+            message["tool_calls"] = calls.collect();
+        }
+        if !content.logprobs.is_empty() {
+            line["logprobs"] = content.logprobs.iter().map(told).collect();
+        }
+        match self.shape {
+            Shape::Chat => {
+                message["role"] = "assistant".into();
+                message["content"] = content.text.into();
+                line["message"] = message;
+            }
+            Shape::Generate => {
+                line["response"] = content.text.into();
+                line.as_object_mut()
+                    .into_iter()
+                    .zip(message.as_object_mut())
+                    .for_each(|(line, message)| line.append(message));
+            }
+        }
+        line
+    }
+
+    fn last(&mut self, content: Content, outcome: &Outcome) -> Value {
+        let account = Account {
+            done_reason: match outcome.finish {
+                Finish::Length => "length",
+                Finish::Stop | Finish::StopString(_) | Finish::ToolCalls => "stop",
+            },
+            total_duration: nanos(self.start.elapsed()),
+            load_duration: nanos(self.ready_at - self.start),
+            prompt_eval_count: outcome.prompt_tokens,
+            prompt_eval_duration: nanos(outcome.prefill),
+            eval_count: outcome.generated_tokens,
+            eval_duration: nanos(outcome.decode),
+        };
+        let mut line = self.line(content);
+        line["done"] = true.into();
+        if let (Value::Object(line), Value::Object(mut account)) = (&mut line, json!(account)) {
+            line.append(&mut account);
+        }
+        line
+    }
+
+    fn call(&mut self, call: ToolCall) -> Value {
+        let index = self.calls;
+        self.calls += 1;
+        let arguments = match call.arguments {
+            Value::String(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+            arguments => arguments,
+        };
+        let function = json!({ "index": index, "name": call.name, "arguments": arguments });
+        json!({ "id": call.id, "function": function })
+    }
+}
+
+impl Content {
+    fn add(&mut self, part: Part, hides_thoughts: bool) {
+        match part {
+            Part::Text(piece) => self.note(piece, |content| &mut content.text),
+            Part::Reasoning(_) if hides_thoughts => {}
+            Part::Reasoning(piece) => self.note(piece, |content| &mut content.thinking),
+            Part::Call(call) => self.calls.push(call),
+        }
+    }
+
+    fn note(&mut self, piece: Piece, place: fn(&mut Self) -> &mut String) {
+        place(self).push_str(&piece.text);
+        self.logprobs.extend(piece.logprobs);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.thinking.is_empty() && self.calls.is_empty()
+    }
+}
+
+fn told(token: &TokenLogprobs) -> Value {
+    let one = |logprob: &Logprob| {
+        json!({
+            "token": String::from_utf8_lossy(&logprob.bytes),
+            "logprob": logprob.logprob,
+            "bytes": logprob.bytes,
+        })
+    };
+    let mut told = one(&token.drawn);
+    told["top_logprobs"] = token.top.iter().map(one).collect();
+    told
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

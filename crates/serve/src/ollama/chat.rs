@@ -1,0 +1,59 @@
+//! `POST /api/chat`.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::answer::{Shape, loaded, respond};
+use super::message::{Message, messages};
+use super::request::Common;
+use crate::app::App;
+use crate::completion::{Chat, Prompt};
+use crate::http::error::ApiError;
+use crate::http::keys::client_number;
+
+const TOOLS_MAX: usize = 512;
+
+#[derive(Debug, Deserialize)]
+struct ChatRequest {
+    #[serde(flatten)]
+    common: Common,
+    messages: Option<Vec<Message>>,
+    tools: Option<Vec<Value>>,
+}
+
+pub(super) async fn chat(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let client = client_number(request.headers(), &app.config.api_keys);
+    let request: ChatRequest = app.intake.read_json(request).await?;
+    let messages = messages(request.messages.unwrap_or_default())?;
+    let wants_stream = request.common.stream != Some(false);
+    if messages.is_empty() {
+        request.common.check_keep_alive()?;
+        app.completer.find(&request.common.model(&app)?)?;
+        return Ok(loaded(request.common.asked_name(), Shape::Chat));
+    }
+    let tools = tools(request.tools.unwrap_or_default())?;
+    let chat = Chat { messages, tools, ..Chat::default() };
+    let (request, asked) = request.common.into_request(&app, Prompt::Chat(chat), client).await?;
+    respond(&app, request, asked, Shape::Chat, wants_stream).await
+}
+
+/// Tools come in OpenAI's form, in which templates know them.
+fn tools(tools: Vec<Value>) -> Result<Vec<Value>, ApiError> {
+    if tools.len() > TOOLS_MAX {
+        let message = format!("tools has {} entries; {TOOLS_MAX} are the most", tools.len());
+        return Err(ApiError::invalid_value("tools", message));
+    }
+    let is_function = |tool: &Value| tool.pointer("/function/name").is_some_and(Value::is_string);
+    if let Some(at) = tools.iter().position(|tool| !is_function(tool)) {
+        let message = format!("tools[{at}] has no function with a name");
+        return Err(ApiError::invalid_value(&format!("tools[{at}]"), message));
+    }
+    Ok(tools)
+}

@@ -1,0 +1,74 @@
+//! Which models there are: `/api/version`, `/api/tags`, `/api/ps`.
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use cluster::{InstanceState, InstanceStatus};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::show::details;
+use crate::app::App;
+use crate::clock::{rfc3339, unix_secs};
+
+/// The version of Ollama whose API this is. Clients read it: Codex wants 0.13.4 at least.
+const OLLAMA_VERSION: &str = "0.14.0";
+/// Menus must not wait for a node that is slow or gone: its models are listed without details.
+const DETAILS_WAIT: Duration = Duration::from_secs(1);
+/// When models leave by themselves, which they do not: clients want a date.
+const STAYS_SECS: u64 = 100 * 365 * 86_400;
+
+pub(super) async fn version() -> Json<Value> {
+    Json(json!({ "version": OLLAMA_VERSION }))
+}
+
+pub(super) async fn tags(State(app): State<Arc<App>>) -> Json<Value> {
+    let models = served(&app).into_iter().map(async |one| {
+        let mut model = entry(&app, &one).await;
+        model["modified_at"] = rfc3339(app.started_secs).into();
+        model
+    });
+    Json(json!({ "models": join_all(models).await }))
+}
+
+pub(super) async fn ps(State(app): State<Arc<App>>) -> Json<Value> {
+    let models = served(&app).into_iter().map(async |one| {
+        let mut model = entry(&app, &one).await;
+        model["expires_at"] = rfc3339(unix_secs() + STAYS_SECS).into();
+        // Shards lie in the nodes' main memory.
+        model["size_vram"] = 0.into();
+        model["context_length"] = one.context_tokens.into();
+        model
+    });
+    Json(json!({ "models": join_all(models).await }))
+}
+
+/// The instances that can be asked, one a model; those that gave up are left out.
+fn served(app: &App) -> Vec<InstanceStatus> {
+    let mut found = app.cluster.status().instances;
+    found.retain(|one| !matches!(one.state, InstanceState::Failed { .. }));
+    found.sort_by(|a, b| a.model.cmp(&b.model));
+    found.dedup_by(|a, b| a.model == b.model);
+    found
+}
+
+async fn entry(app: &App, one: &InstanceStatus) -> Value {
+    let header = tokio::time::timeout(DETAILS_WAIT, app.cluster.model_header(&one.id)).await;
+    let header = header.ok().and_then(Result::ok);
+    json!({
+        "name": one.model,
+        "model": one.model,
+        "size": one.ranks.iter().map(|rank| rank.total_bytes).sum::<u64>(),
+        "digest": digest(&one.id),
+        "details": details(header.as_deref()),
+    })
+}
+
+/// 64 hexadecimal digits, as clients expect them: they name the instance, not what a file holds.
+fn digest(id: &str) -> String {
+    let hasher = BuildHasherDefault::<DefaultHasher>::default();
+    (0..4).map(|part| format!("{:016x}", hasher.hash_one((part, id)))).collect()
+}

@@ -1,0 +1,236 @@
+//! What chats and prompts have in common, and what is asked in no dialect.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::answer::Asked;
+use super::options::Options;
+use crate::app::App;
+use crate::completion::{Chat, CompletionRequest, Format, Prompt};
+use crate::http::error::ApiError;
+
+/// Ollama gives so many at most.
+const TOP_LOGPROBS_MAX: usize = 20;
+
+/// Fields of `/api/chat` and `/api/generate` alike. Every field may be null.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Common {
+    model: Option<String>,
+    /// On unless it is switched off.
+    pub stream: Option<bool>,
+    format: Option<Value>,
+    options: Option<Map<String, Value>>,
+    keep_alive: Option<Value>,
+    think: Option<Value>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<usize>,
+    /// Whether a conversation that does not fit may be cut: it never is.
+    truncate: Option<bool>,
+    shift: Option<bool>,
+}
+
+/// Whether the model is to think, and how hard.
+#[derive(Debug, Default)]
+struct Think {
+    wanted: Option<bool>,
+    effort: Option<String>,
+}
+
+impl Common {
+    /// The name of the model that is asked, under which it is served here: without Ollama's
+    /// `:latest` where it has none.
+    ///
+    /// # Errors
+    /// 400: no name.
+    pub fn model(&self, app: &App) -> Result<String, ApiError> {
+        match self.model.as_deref() {
+            Some(model) if !model.is_empty() => Ok(served_name(app, model)),
+            _ => Err(ApiError::invalid_value("model", "model must name a served model")),
+        }
+    }
+
+    /// The name that answers carry: the one that was asked for.
+    pub fn asked_name(&self) -> String {
+        self.model.clone().unwrap_or_default()
+    }
+
+    /// Whether the request's one purpose is to have the model loaded, which it is.
+    ///
+    /// # Errors
+    /// 400: it is to be unloaded.
+    pub fn check_keep_alive(&self) -> Result<(), ApiError> {
+        let ends_now = match &self.keep_alive {
+            Some(Value::Number(secs)) => secs.as_f64() == Some(0.0),
+            Some(Value::String(text)) => is_zero(text),
+            None | Some(Value::Null) => false,
+            Some(other) => {
+                let message = format!("keep_alive is {other}; it must be seconds or a duration");
+                return Err(ApiError::invalid_value("keep_alive", message));
+            }
+        };
+        if ends_now {
+            let message = "keep_alive is 0, and a request cannot unload a model that others may be \
+                           using. Leave it out; \"sinew stop MODEL\" unloads the model";
+            return Err(ApiError::unsupported("keep_alive", message));
+        }
+        Ok(())
+    }
+
+    /// The request in no dialect.
+    ///
+    /// # Errors
+    /// 400 naming the first field that is wrong or cannot be honoured; 404 for an unknown model.
+    pub async fn into_request(
+        self,
+        app: &Arc<App>,
+        mut prompt: Prompt,
+        client: u64,
+    ) -> Result<(CompletionRequest, Asked), ApiError> {
+        self.check_keep_alive()?;
+        self.check_cuts()?;
+        let model = self.model(app)?;
+        let name = self.asked_name();
+        let options = Options::read(self.options)?;
+        let think = Think::read(self.think)?;
+        let logprobs = logprobs(self.logprobs, self.top_logprobs)?;
+        let format = format(self.format)?;
+        if let Prompt::Chat(chat) = &mut prompt {
+            think.apply(app, &model, &name, chat).await?;
+        }
+        let context_tokens = app.completer.find(&model)?.context_tokens;
+        if let Some(num_ctx) = options.num_ctx.filter(|num_ctx| *num_ctx > context_tokens) {
+            let message = format!(
+                "options.num_ctx is {num_ctx}, and {model} is served with a context of \
+                 {context_tokens} tokens. Leave it out, or serve the model with a larger context"
+            );
+            return Err(ApiError::invalid_value("options.num_ctx", message));
+        }
+        let request = CompletionRequest {
+            model,
+            prompt,
+            sampling: options.sampling,
+            max_tokens: options.max_tokens,
+            stops: options.stops,
+            context_max: options.num_ctx,
+            logprobs,
+            format,
+            client,
+            ..CompletionRequest::default()
+        };
+        Ok((request, Asked { model: name, hides_thoughts: think.wanted == Some(false) }))
+    }
+
+    fn check_cuts(&self) -> Result<(), ApiError> {
+        for (field, value) in [("truncate", self.truncate), ("shift", self.shift)] {
+            if value == Some(true) {
+                let message = format!(
+                    "{field}: a conversation that does not fit the context is refused, never cut. \
+                     Leave {field} out or send false"
+                );
+                return Err(ApiError::unsupported(field, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name under which a model is served: Ollama's clients put `:latest` behind names without a
+/// tag.
+pub(super) fn served_name(app: &App, asked: &str) -> String {
+    let status = app.cluster.status();
+    let is_served =
+        |name: &str| status.instances.iter().any(|one| one.model == name || one.id == name);
+    match asked.strip_suffix(":latest") {
+        Some(bare) if !is_served(asked) => bare.to_owned(),
+        _ => asked.to_owned(),
+    }
+}
+
+impl Think {
+    fn read(think: Option<Value>) -> Result<Self, ApiError> {
+        match think {
+            None | Some(Value::Null) => Ok(Self::default()),
+            Some(Value::Bool(wanted)) => Ok(Self { wanted: Some(wanted), effort: None }),
+            Some(Value::String(effort))
+                if ["low", "medium", "high", "max"].contains(&effort.as_str()) =>
+            {
+                Ok(Self { wanted: Some(true), effort: Some(effort) })
+            }
+            Some(other) => {
+                let message =
+                    format!("think is {other}; it may be true, false, low, medium, high or max");
+                Err(ApiError::invalid_value("think", message))
+            }
+        }
+    }
+
+    async fn apply(
+        &self,
+        app: &App,
+        model: &str,
+        name: &str,
+        chat: &mut Chat,
+    ) -> Result<(), ApiError> {
+        if self.wanted == Some(true) {
+            let text = app.completer.model(model).await?;
+            if !text.template.reply_format().thinks() {
+                let message = format!("think: {name} does not support thinking. Leave it out");
+                return Err(ApiError::unsupported("think", message));
+            }
+        }
+        chat.thinking = self.wanted;
+        chat.reasoning_effort = self.effort.clone();
+        Ok(())
+    }
+}
+
+fn logprobs(wanted: Option<bool>, top: Option<usize>) -> Result<Option<usize>, ApiError> {
+    let top = top.unwrap_or(0);
+    if top > TOP_LOGPROBS_MAX {
+        let message = format!("top_logprobs is {top}; {TOP_LOGPROBS_MAX} are the most");
+        return Err(ApiError::invalid_value("top_logprobs", message));
+    }
+    match wanted {
+        Some(true) => Ok(Some(top)),
+        _ if top == 0 => Ok(None),
+        _ => {
+            let message = "top_logprobs needs \"logprobs\": true beside it";
+            Err(ApiError::invalid_value("top_logprobs", message))
+        }
+    }
+}
+
+fn format(format: Option<Value>) -> Result<Format, ApiError> {
+    match format {
+        None | Some(Value::Null) => Ok(Format::Text),
+        Some(Value::String(name)) if name.is_empty() => Ok(Format::Text),
+        Some(Value::String(name)) if name == "json" => Ok(Format::JsonObject),
+        Some(schema @ Value::Object(_)) => Ok(Format::JsonSchema(schema)),
+        Some(other) => {
+            let message = format!("format is {other}; it must be \"json\" or a JSON schema");
+            Err(ApiError::invalid_value("format", message))
+        }
+    }
+}
+
+/// Whether a duration such as `5m` or `1h30m0s` is none at all.
+fn is_zero(duration: &str) -> bool {
+    let mut digits = duration.chars().filter(char::is_ascii_digit).peekable();
+    digits.peek().is_some() && digits.all(|digit| digit == '0')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_that_are_none() {
+        for (text, want) in [("0", true), ("0s", true), ("0m0s", true), ("5m", false), ("", false)]
+        {
+            assert_eq!(is_zero(text), want, "{text}");
+        }
+        assert!(!is_zero("-1"));
+    }
+}
