@@ -2,153 +2,183 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use futures_util::{Stream, stream};
+use text::ToolCall;
 
+use super::answers::{Answers, Gathered, Write};
+use super::fields::Fields;
+use super::logprobs::ChatLogprobs;
 use super::request::ChatRequest;
 use super::response::{
-    Choice, Chunk, ChunkChoice, Completion, Delta, FINGERPRINT, Head, Reply, Timings, Usage,
+    Call, Choice, Chunk, ChunkChoice, Completion, Delta, FinishReason, Function, Head, Reply,
+    Timings, Usage, arguments,
 };
 use crate::app::App;
-use crate::clock::unix_secs;
-use crate::completion::{
-    Answer, AnswerEvent, CompletionError, CompletionRequest, Outcome, Part, random_seed,
-};
+use crate::completion::{CompletionRequest, Outcome, Part};
 use crate::http::error::ApiError;
 use crate::http::keys::client_number;
-use crate::http::stream::{Framing, Item, respond};
-
-/// How long a stream's status is held back for its first step, so that a request that fails at
-/// once fails with a status.
-const FIRST_STEP_WAIT: Duration = Duration::from_secs(1);
+use crate::http::stream::Item;
 
 pub(super) async fn complete(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
     let client = client_number(request.headers(), &app.config.api_keys);
-    let request: ChatRequest = app.intake.read_json(request).await?;
-    let (wants_stream, wants_usage) = (request.wants_stream(), request.wants_usage());
-    let chat = CompletionRequest { client, ..request.into_request()? };
-    let head = |object| Head {
-        id: format!("chatcmpl-{:016x}{:016x}", random_seed(), random_seed()),
-        object,
-        created: unix_secs(),
-        model: chat.model.clone(),
-        system_fingerprint: FINGERPRINT,
+    let fields: Fields = app.intake.read_json(request).await?;
+    let asked = ChatRequest::read(fields)?;
+    let completion = CompletionRequest { client, ..asked.completion };
+    let style = Style {
+        logprobs: completion.logprobs.is_some(),
+        as_functions: asked.as_functions,
+        include_usage: asked.streaming.include_usage,
     };
-    if wants_stream {
+    let head = |object| Head {
+        service_tier: asked.service_tier.then_some("default"),
+        ..Head::new("chatcmpl", object, completion.model.clone())
+    };
+    if asked.streaming.stream {
         let head = head("chat.completion.chunk");
-        let mut answer = app.completer.start(chat).await?;
-        let first = tokio::time::timeout(FIRST_STEP_WAIT, answer.next()).await;
-        let first = first.ok().transpose()?;
-        let chunks = Chunks { answer, head, wants_usage, ready: VecDeque::new(), ended: false };
-        Ok(respond(Framing::Sse, chunks.into_stream(first), app.config.limits.keep_alive))
+        let answers = app.completer.start_several(completion, asked.answers).await?;
+        let calls = vec![0; answers.len()];
+        let answers = Answers::new(answers, asked.answers);
+        let chunks = Chunks { head, style, calls };
+        Ok(answers.respond(chunks, app.config.limits.keep_alive).await?)
     } else {
         let head = head("chat.completion");
-        let answer = app.completer.start(chat).await?;
-        Ok(Json(whole(head, answer).await?).into_response())
+        let answers = app.completer.start_several(completion, asked.answers).await?;
+        let (answers, total) = Answers::new(answers, asked.answers).gather().await?;
+        let choices = answers.iter().enumerate();
+        let choices = choices.map(|(index, answer)| style.choice(index, answer)).collect();
+        let (usage, timings) = (Usage::from(&total), Timings::from(&total));
+        Ok(Json(Completion { head, choices, usage, timings }).into_response())
     }
 }
 
-async fn whole(head: Head, mut answer: Answer) -> Result<Completion, CompletionError> {
-    let mut content = String::new();
-    let outcome = loop {
-        match answer.next().await? {
-            AnswerEvent::Waiting(_) => {}
-            AnswerEvent::Part(Part::Text(piece)) => content.push_str(&piece.text),
-            AnswerEvent::Part(_) => {}
-            AnswerEvent::Done(outcome) => break outcome,
-        }
-    };
-    let message = Reply { role: "assistant", content, refusal: None };
-    let finish_reason = (&outcome.finish).into();
-    Ok(Completion {
-        head,
-        choices: [Choice { index: 0, message, logprobs: None, finish_reason }],
-        usage: Usage::from(&outcome),
-        timings: Timings::from(&outcome),
-    })
+/// What a client wants to see of an answer.
+#[derive(Debug, Clone, Copy)]
+struct Style {
+    logprobs: bool,
+    /// Calls in the older form.
+    as_functions: bool,
+    include_usage: bool,
 }
 
-/// An answer as chunks.
+impl Style {
+    fn choice(self, index: usize, answer: &Gathered) -> Choice {
+        let (text, calls) = (answer.text(), answer.calls());
+        let content = (calls.is_empty() || !text.is_empty()).then_some(text);
+        let mut message = Reply {
+            role: "assistant",
+            content,
+            refusal: None,
+            reasoning_content: answer.reasoning(),
+            tool_calls: Vec::new(),
+            function_call: None,
+        };
+        if self.as_functions {
+            message.function_call = calls.first().map(|call| Function::whole(call));
+        } else {
+            message.tool_calls = calls.into_iter().map(Call::whole).collect();
+        }
+        let logprobs = ChatLogprobs::new(self.logprobs, &answer.logprobs());
+        let finish_reason = FinishReason::new(&answer.outcome.finish, self.as_functions);
+        Choice { index, message, logprobs, finish_reason }
+    }
+}
+
+/// Writes answers as chunks.
 struct Chunks {
-    answer: Answer,
     head: Head,
-    wants_usage: bool,
-    ready: VecDeque<Item>,
-    ended: bool,
+    style: Style,
+    /// How many calls each answer has had.
+    calls: Vec<usize>,
 }
 
 impl Chunks {
-    fn into_stream(mut self, first: Option<AnswerEvent>) -> impl Stream<Item = Item> + Send {
-        let role = Delta { role: Some("assistant"), content: Some(String::new()) };
-        self.push_delta(role, None);
-        if let Some(step) = first {
-            self.take(Ok(step));
-        }
-        stream::unfold(self, |mut chunks| async move {
-            let item = chunks.next().await?;
-            Some((item, chunks))
-        })
+    fn delta(&self, index: usize, delta: Delta, out: &mut VecDeque<Item>) {
+        let choice = ChunkChoice { index, delta, logprobs: None, finish_reason: None };
+        self.choice(choice, None, out);
     }
 
-    /// The next item. Dropping the future loses nothing.
-    async fn next(&mut self) -> Option<Item> {
-        while self.ready.is_empty() {
-            if self.ended {
-                return None;
-            }
-            let step = self.answer.next().await;
-            self.take(step);
-        }
-        self.ready.pop_front()
+    fn choice(&self, choice: ChunkChoice, timings: Option<Timings>, out: &mut VecDeque<Item>) {
+        let usage = self.style.include_usage.then_some(None);
+        let choices = vec![choice];
+        out.push_back(Item::json(&Chunk { head: self.head.clone(), choices, usage, timings }));
     }
 
-    fn take(&mut self, event: Result<AnswerEvent, CompletionError>) {
-        match event {
-            Ok(AnswerEvent::Waiting(reason)) => self.ready.push_back(Item::Comment(reason)),
-            Ok(AnswerEvent::Part(Part::Text(piece))) => {
-                self.push_delta(Delta { content: Some(piece.text), ..Delta::default() }, None);
-            }
-            Ok(AnswerEvent::Part(_)) => {}
-            Ok(AnswerEvent::Done(outcome)) => self.finish(&outcome),
-            Err(error) => {
-                self.ended = true;
-                self.ready.push_back(Item::Fail(ApiError::from(error).body().to_string()));
-            }
+    /// A call in two pieces, as it would come from a model that streams its calls: first whose it
+    /// is, then its arguments.
+    fn call(&mut self, index: usize, call: &ToolCall, out: &mut VecDeque<Item>) {
+        if self.style.as_functions {
+            let function_call = Some(Function::whole(call));
+            return self.delta(index, Delta { function_call, ..Delta::default() }, out);
+        }
+        let at = self.calls[index];
+        self.calls[index] += 1;
+        let begin = Call {
+            index: Some(at),
+            id: Some(call.id.clone()),
+            kind: Some("function"),
+            function: Function { name: Some(call.name.clone()), arguments: String::new() },
+        };
+        let function = Function { name: None, arguments: arguments(call) };
+        let rest = Call { index: Some(at), id: None, kind: None, function };
+        for piece in [begin, rest] {
+            self.delta(index, Delta { tool_calls: Some([piece]), ..Delta::default() }, out);
+        }
+    }
+}
+
+impl Write for Chunks {
+    fn begin(&mut self, out: &mut VecDeque<Item>) {
+        for index in 0..self.calls.len() {
+            let role = Some("assistant");
+            self.delta(
+                index,
+                Delta { role, content: Some(String::new()), ..Delta::default() },
+                out,
+            );
         }
     }
 
-    fn finish(&mut self, outcome: &Outcome) {
-        self.ended = true;
-        let timings = Some(Timings::from(outcome));
-        if self.wants_usage {
-            self.push_delta(Delta::default(), Some((outcome, None)));
+    fn part(&mut self, index: usize, part: Part, out: &mut VecDeque<Item>) {
+        match part {
+            Part::Text(piece) => {
+                let logprobs = ChatLogprobs::new(self.style.logprobs, &piece.logprobs);
+                let delta = Delta { content: Some(piece.text), ..Delta::default() };
+                let choice = ChunkChoice { index, delta, logprobs, finish_reason: None };
+                self.choice(choice, None, out);
+            }
+            Part::Reasoning(piece) => {
+                let reasoning_content = Some(piece.text);
+                self.delta(index, Delta { reasoning_content, ..Delta::default() }, out);
+            }
+            Part::Call(call) => self.call(index, &call, out),
+        }
+    }
+
+    fn done(&mut self, index: usize, outcome: &Outcome, out: &mut VecDeque<Item>) {
+        let finish_reason = Some(FinishReason::new(&outcome.finish, self.style.as_functions));
+        let timings = (!self.style.include_usage).then(|| Timings::from(outcome));
+        let delta = Delta::default();
+        let choice = ChunkChoice { index, delta, logprobs: None, finish_reason };
+        self.choice(choice, timings, out);
+    }
+
+    fn end(&mut self, outcome: &Outcome, out: &mut VecDeque<Item>) {
+        if self.style.include_usage {
             let usage = Some(Some(Usage::from(outcome)));
-            self.push(Chunk { head: self.head.clone(), choices: vec![], usage, timings });
-        } else {
-            self.push_delta(Delta::default(), Some((outcome, timings)));
+            let timings = Some(Timings::from(outcome));
+            let choices: Vec<ChunkChoice> = Vec::new();
+            out.push_back(Item::json(&Chunk { head: self.head.clone(), choices, usage, timings }));
         }
-        self.ready.push_back(Item::Data("[DONE]".to_owned()));
+        out.push_back(Item::Data("[DONE]".to_owned()));
     }
 
-    fn push_delta(&mut self, delta: Delta, end: Option<(&Outcome, Option<Timings>)>) {
-        let finish_reason = end.map(|(outcome, _)| (&outcome.finish).into());
-        let choice = ChunkChoice { index: 0, delta, logprobs: None, finish_reason };
-        self.push(Chunk {
-            head: self.head.clone(),
-            choices: vec![choice],
-            usage: self.wants_usage.then_some(None),
-            timings: end.and_then(|(_, timings)| timings),
-        });
-    }
-
-    fn push(&mut self, chunk: Chunk) {
-        self.ready.push_back(Item::json(&chunk));
+    fn fail(&mut self, error: ApiError, out: &mut VecDeque<Item>) {
+        out.push_back(Item::Fail(error.body().to_string()));
     }
 }

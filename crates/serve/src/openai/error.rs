@@ -10,6 +10,14 @@ pub(super) fn unknown_model(asked: String, served: Vec<String>) -> ApiError {
     CompletionError::UnknownModel { asked, served }.into()
 }
 
+/// An error of a request whose prompt stands in another field than `messages`.
+pub(super) fn at(field: &'static str) -> impl Fn(CompletionError) -> ApiError {
+    move |error| {
+        let error = ApiError::from(error);
+        if error.param.as_deref() == Some("messages") { error.with_param(field) } else { error }
+    }
+}
+
 /// What cannot help by being sent again is a 4xx, because agents repeat anything else for minutes.
 impl From<CompletionError> for ApiError {
     fn from(error: CompletionError) -> Self {

@@ -15,6 +15,8 @@ pub(super) struct ChatMessage {
     content: Option<Content>,
     name: Option<String>,
     tool_calls: Option<Vec<Call>>,
+    /// The older form of a single call.
+    function_call: Option<Function>,
     tool_call_id: Option<String>,
     /// What open models thought, under the two names that clients send it back.
     reasoning_content: Option<String>,
@@ -30,6 +32,8 @@ enum Role {
     User,
     Assistant,
     Tool,
+    /// The older form of a tool's answer.
+    Function,
 }
 
 #[derive(Debug, Deserialize)]
@@ -66,7 +70,12 @@ impl ChatMessage {
     /// # Errors
     /// 400 naming the field: no text where the role needs it, parts that are no text.
     pub fn into_message(self, at: usize) -> Result<text::Message, ApiError> {
-        let calls = self.tool_calls.unwrap_or_default();
+        let mut calls = self.tool_calls.unwrap_or_default();
+        // The older form has no ids: the name is one.
+        calls.extend(self.function_call.map(|function| {
+            let id = Some(function.name.clone());
+            Call { id, function }
+        }));
         if calls.len() > CALLS_MAX {
             let message = format!("{} tool calls; {CALLS_MAX} are the most", calls.len());
             return Err(ApiError::invalid_value(&format!("messages[{at}].tool_calls"), message));
@@ -80,12 +89,13 @@ impl ChatMessage {
                 return Err(ApiError::invalid_value(&format!("messages[{at}].content"), message));
             }
         };
+        let old_id = self.name.clone().filter(|_| self.role == Role::Function);
         Ok(text::Message {
             role: self.role.as_str().to_owned(),
             content,
             name: self.name,
             tool_calls: calls.into_iter().map(Call::into_call).collect(),
-            tool_call_id: self.tool_call_id,
+            tool_call_id: self.tool_call_id.or(old_id),
             reasoning: self.reasoning_content.or(self.reasoning),
         })
     }
@@ -97,7 +107,7 @@ impl Role {
             Self::System | Self::Developer => "system",
             Self::User => "user",
             Self::Assistant => "assistant",
-            Self::Tool => "tool",
+            Self::Tool | Self::Function => "tool",
         }
     }
 }
@@ -184,6 +194,16 @@ mod tests {
             arguments: json!("{\"x\":1}"),
         };
         assert_eq!(found.unwrap().tool_calls, [call]);
+    }
+
+    #[test]
+    fn the_older_form_of_calls_is_understood() {
+        let call = json!({"name": "f", "arguments": "{}"});
+        let asked = json!({"role": "assistant", "content": null, "function_call": call});
+        let asked = message(asked).unwrap();
+        let answered = message(json!({"role": "function", "name": "f", "content": "7"})).unwrap();
+        assert_eq!((asked.tool_calls[0].name.as_str(), answered.role.as_str()), ("f", "tool"));
+        assert_eq!(answered.tool_call_id.as_ref(), Some(&asked.tool_calls[0].id));
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! The answers of chat completions, as the client libraries read them.
 
 use serde::{Serialize, Serializer};
+use serde_json::Value;
+use text::ToolCall;
 
-use crate::completion::{Finish, Outcome};
+use super::logprobs::ChatLogprobs;
+use crate::clock::unix_secs;
+use crate::completion::{Finish, Outcome, random_seed};
 
 /// What all parts of one answer have in common.
 #[derive(Debug, Clone, Serialize)]
@@ -12,43 +16,115 @@ pub(super) struct Head {
     pub created: u64,
     pub model: String,
     pub system_fingerprint: &'static str,
+    /// There is one tier: clients that asked for any are told so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_tier: Option<&'static str>,
+}
+
+impl Head {
+    pub fn new(prefix: &str, object: &'static str, model: String) -> Self {
+        Self {
+            id: new_id(prefix),
+            object,
+            created: unix_secs(),
+            model,
+            system_fingerprint: FINGERPRINT,
+            service_tier: None,
+        }
+    }
 }
 
 /// Names the version that answered.
-pub(super) const FINGERPRINT: &str = concat!("sinew-", env!("CARGO_PKG_VERSION"));
+const FINGERPRINT: &str = concat!("sinew-", env!("CARGO_PKG_VERSION"));
 
-/// A whole answer.
+/// An id that nothing else has.
+pub(super) fn new_id(prefix: &str) -> String {
+    format!("{prefix}-{:016x}{:016x}", random_seed(), random_seed())
+}
+
+/// A whole answer; `C` is a choice.
 #[derive(Debug, Serialize)]
-pub(super) struct Completion {
+pub(super) struct Completion<C> {
     #[serde(flatten)]
     pub head: Head,
-    pub choices: [Choice; 1],
+    pub choices: Vec<C>,
     pub usage: Usage,
     pub timings: Timings,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct Choice {
-    pub index: u32,
+    pub index: usize,
     pub message: Reply,
-    pub logprobs: Option<()>,
+    pub logprobs: Option<ChatLogprobs>,
     pub finish_reason: FinishReason,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct Reply {
     pub role: &'static str,
-    pub content: String,
+    /// Null where the model only called tools.
+    pub content: Option<String>,
     pub refusal: Option<()>,
+    /// What the model thought, under the name that most clients of open models read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<Call>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function_call: Option<Function>,
 }
 
-/// A piece of an answer.
+/// A call of a tool, or a piece of one.
 #[derive(Debug, Serialize)]
-pub(super) struct Chunk {
+pub(super) struct Call {
+    /// In a stream alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
+    pub function: Function,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Function {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// JSON as text.
+    pub arguments: String,
+}
+
+impl Call {
+    /// A call as it stands in a whole answer.
+    pub fn whole(call: &ToolCall) -> Self {
+        let function = Function::whole(call);
+        Self { index: None, id: Some(call.id.clone()), kind: Some("function"), function }
+    }
+}
+
+impl Function {
+    pub fn whole(call: &ToolCall) -> Self {
+        Self { name: Some(call.name.clone()), arguments: arguments(call) }
+    }
+}
+
+/// A call's arguments as text.
+pub(super) fn arguments(call: &ToolCall) -> String {
+    match &call.arguments {
+        Value::String(text) => text.clone(),
+        arguments => arguments.to_string(),
+    }
+}
+
+/// A piece of an answer; `C` is a piece of a choice.
+#[derive(Debug, Serialize)]
+pub(super) struct Chunk<C> {
     #[serde(flatten)]
     pub head: Head,
     /// Empty in the chunk that carries the usage.
-    pub choices: Vec<ChunkChoice>,
+    pub choices: Vec<C>,
     /// Absent unless it was asked for; then null in every chunk but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Option<Usage>>,
@@ -59,9 +135,9 @@ pub(super) struct Chunk {
 
 #[derive(Debug, Serialize)]
 pub(super) struct ChunkChoice {
-    pub index: u32,
+    pub index: usize,
     pub delta: Delta,
-    pub logprobs: Option<()>,
+    pub logprobs: Option<ChatLogprobs>,
     pub finish_reason: Option<FinishReason>,
 }
 
@@ -71,6 +147,12 @@ pub(super) struct Delta {
     pub role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<[Call; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function_call: Option<Function>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -79,13 +161,15 @@ pub(super) enum FinishReason {
     Stop,
     Length,
     ToolCalls,
+    FunctionCall,
 }
 
-impl From<&Finish> for FinishReason {
-    fn from(finish: &Finish) -> Self {
+impl FinishReason {
+    pub fn new(finish: &Finish, as_functions: bool) -> Self {
         match finish {
             Finish::Stop | Finish::StopString(_) => Self::Stop,
             Finish::Length => Self::Length,
+            Finish::ToolCalls if as_functions => Self::FunctionCall,
             Finish::ToolCalls => Self::ToolCalls,
         }
     }
@@ -96,12 +180,32 @@ pub(super) struct Usage {
     pub prompt_tokens: usize,
     pub completion_tokens: usize,
     pub total_tokens: usize,
+    pub prompt_tokens_details: PromptDetails,
+    pub completion_tokens_details: CompletionDetails,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct PromptDetails {
+    pub cached_tokens: usize,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct CompletionDetails {
+    pub reasoning_tokens: usize,
 }
 
 impl From<&Outcome> for Usage {
     fn from(outcome: &Outcome) -> Self {
         let (prompt_tokens, completion_tokens) = (outcome.prompt_tokens, outcome.generated_tokens);
-        Self { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens }
+        Self {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens: prompt_tokens + completion_tokens,
+            prompt_tokens_details: PromptDetails { cached_tokens: outcome.cached_tokens },
+            completion_tokens_details: CompletionDetails {
+                reasoning_tokens: outcome.reasoning_tokens,
+            },
+        }
     }
 }
 

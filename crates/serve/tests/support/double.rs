@@ -11,7 +11,7 @@ use cluster::{
     InstanceStatus, Invite, Joined, NodeId, NodeState, NodeStatus, RankStatus,
 };
 use futures_util::stream;
-use protocol::{FailureKind, FinishReason, Transport};
+use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Transport};
 use serve::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
 
 /// One thing that a scripted answer does.
@@ -21,6 +21,8 @@ pub enum Act {
     Pause(Duration),
     /// The tokens of a text, one an event.
     Say(&'static str),
+    /// The same with log-probabilities: of -0.5 each, and of -0.5 and -1.5 for the two likeliest.
+    Likely(&'static str),
     /// The model is not ready.
     Waiting(&'static str),
     Done(FinishReason),
@@ -71,6 +73,11 @@ impl Double {
         *self.scripts.lock().unwrap() = VecDeque::from([script.to_vec()]);
     }
 
+    /// One script an answer, in order.
+    pub fn play_all(&self, scripts: &[&[Act]]) {
+        *self.scripts.lock().unwrap() = scripts.iter().map(|script| script.to_vec()).collect();
+    }
+
     pub fn set_state(&self, state: InstanceState) {
         self.status.lock().unwrap().instances[0].state = state;
     }
@@ -101,6 +108,15 @@ impl Double {
                     for token in self.tokenizer.encode(text, text::Special::Plain, false) {
                         generated_tokens += 1;
                         events.push_back(Event::Now(GenerateEvent::Tokens(vec![token.into()])));
+                    }
+                }
+                Act::Likely(text) => {
+                    for token in self.tokenizer.encode(text, text::Special::Plain, false) {
+                        generated_tokens += 1;
+                        let top = vec![(token, -0.5), (token + 1, -1.5)];
+                        let logprobs = Some(Logprobs { drawn: -0.5, top });
+                        let token = AnswerToken { token, logprobs };
+                        events.push_back(Event::Now(GenerateEvent::Tokens(vec![token])));
                     }
                 }
                 Act::Waiting(reason) => events

@@ -1,0 +1,224 @@
+//! The answers to one request, which come beside each other.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use axum::response::Response;
+use futures_util::stream::{BoxStream, SelectAll};
+use futures_util::{Stream, StreamExt, stream};
+use text::ToolCall;
+
+use crate::completion::{Answer, AnswerEvent, CompletionError, Outcome, Part, TokenLogprobs};
+use crate::http::error::ApiError;
+use crate::http::stream::{Framing, Item, respond};
+
+/// How long a stream's status is held back for its first event, so that a request that fails at
+/// once fails with a status.
+const FIRST_EVENT_WAIT: Duration = Duration::from_secs(1);
+
+/// What happens to the answer of that index.
+type Event = (usize, Result<AnswerEvent, CompletionError>);
+
+/// Several answers; dropping them cancels the work on every node.
+pub(super) struct Answers {
+    events: SelectAll<BoxStream<'static, Event>>,
+    /// Answers to each prompt; those to one prompt stand together.
+    per_prompt: usize,
+    /// The accounts of those that ended, added up.
+    total: Option<Outcome>,
+    running: usize,
+}
+
+/// One answer, whole.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    /// In the order in which they came.
+    pub parts: Vec<Part>,
+    pub outcome: Outcome,
+}
+
+/// What a kind of stream writes of each thing that happens.
+pub(super) trait Write: Send + 'static {
+    /// Before everything else.
+    fn begin(&mut self, out: &mut VecDeque<Item>);
+    fn part(&mut self, index: usize, part: Part, out: &mut VecDeque<Item>);
+    /// The answer of that index is whole.
+    fn done(&mut self, index: usize, outcome: &Outcome, out: &mut VecDeque<Item>);
+    /// All are; the account is of them all.
+    fn end(&mut self, outcome: &Outcome, out: &mut VecDeque<Item>);
+    /// The last words of a stream that failed.
+    fn fail(&mut self, error: ApiError, out: &mut VecDeque<Item>);
+}
+
+impl Answers {
+    /// `per_prompt` answers to each of some prompts.
+    pub fn new(answers: Vec<Answer>, per_prompt: usize) -> Self {
+        let running = answers.len();
+        let events = answers.into_iter().enumerate().map(|(index, answer)| {
+            stream::unfold(Some(answer), move |answer| async move {
+                let mut answer = answer?;
+                let event = answer.next().await;
+                let is_last = matches!(event, Ok(AnswerEvent::Done(_)) | Err(_));
+                Some(((index, event), (!is_last).then_some(answer)))
+            })
+            .boxed()
+        });
+        Self { events: stream::select_all(events), per_prompt, total: None, running }
+    }
+
+    /// The answers, once they are whole, and the account of them all.
+    ///
+    /// # Errors
+    /// The first failure of any.
+    pub async fn gather(mut self) -> Result<(Vec<Gathered>, Outcome), CompletionError> {
+        let mut parts = vec![Vec::new(); self.running];
+        let mut outcomes = vec![None; self.running];
+        while let Some((index, event)) = self.events.next().await {
+            match event? {
+                AnswerEvent::Waiting(_) => {}
+                AnswerEvent::Part(part) => parts[index].push(part),
+                AnswerEvent::Done(outcome) => {
+                    self.count(index, &outcome);
+                    outcomes[index] = Some(outcome);
+                }
+            }
+        }
+        let lost = || CompletionError::Lost { reason: "it ended without an account".to_owned() };
+        let gathered = parts.into_iter().zip(outcomes).map(|(parts, outcome)| {
+            let outcome = outcome.ok_or_else(lost)?;
+            Ok::<_, CompletionError>(Gathered { parts, outcome })
+        });
+        Ok((gathered.collect::<Result<_, _>>()?, self.total.ok_or_else(lost)?))
+    }
+
+    /// Adds an answer's account to that of all: each prompt counts once, and of times the longest.
+    fn count(&mut self, index: usize, one: &Outcome) {
+        let mut one = one.clone();
+        if !index.is_multiple_of(self.per_prompt) {
+            (one.prompt_tokens, one.cached_tokens) = (0, 0);
+        }
+        self.total = Some(match self.total.take() {
+            None => one,
+            Some(all) => Outcome {
+                prompt_tokens: all.prompt_tokens + one.prompt_tokens,
+                cached_tokens: all.cached_tokens + one.cached_tokens,
+                generated_tokens: all.generated_tokens + one.generated_tokens,
+                reasoning_tokens: all.reasoning_tokens + one.reasoning_tokens,
+                queue: all.queue.max(one.queue),
+                prefill: all.prefill.max(one.prefill),
+                decode: all.decode.max(one.decode),
+                finish: all.finish,
+            },
+        });
+    }
+
+    /// A response that writes what comes as it comes.
+    ///
+    /// # Errors
+    /// The answers fail before anything came.
+    pub async fn respond(
+        mut self,
+        writer: impl Write,
+        keep_alive: Duration,
+    ) -> Result<Response, CompletionError> {
+        let first = tokio::time::timeout(FIRST_EVENT_WAIT, self.events.next()).await;
+        let first = match first.ok().flatten() {
+            Some((_, Err(error))) => return Err(error),
+            first => first,
+        };
+        let mut writing = Writing { answers: self, writer, ready: VecDeque::new(), ended: false };
+        writing.writer.begin(&mut writing.ready);
+        if let Some(event) = first {
+            writing.take(event);
+        }
+        Ok(respond(Framing::Sse, writing.into_stream(), keep_alive))
+    }
+}
+
+impl Gathered {
+    /// All thoughts as one.
+    pub fn reasoning(&self) -> Option<String> {
+        let pieces = self.parts.iter().filter_map(|part| match part {
+            Part::Reasoning(piece) => Some(piece.text.as_str()),
+            _ => None,
+        });
+        let reasoning: String = pieces.collect();
+        (!reasoning.is_empty()).then_some(reasoning)
+    }
+
+    /// All text as one.
+    pub fn text(&self) -> String {
+        let pieces = self.parts.iter().filter_map(|part| match part {
+            Part::Text(piece) => Some(piece.text.as_str()),
+            _ => None,
+        });
+        pieces.collect()
+    }
+
+    /// Of the text.
+    pub fn logprobs(&self) -> Vec<TokenLogprobs> {
+        let pieces = self.parts.iter().filter_map(|part| match part {
+            Part::Text(piece) => Some(piece.logprobs.iter().cloned()),
+            _ => None,
+        });
+        pieces.flatten().collect()
+    }
+
+    pub fn calls(&self) -> Vec<&ToolCall> {
+        let calls = self.parts.iter().filter_map(|part| match part {
+            Part::Call(call) => Some(call),
+            _ => None,
+        });
+        calls.collect()
+    }
+}
+
+/// Answers on their way into a stream.
+struct Writing<W> {
+    answers: Answers,
+    writer: W,
+    ready: VecDeque<Item>,
+    ended: bool,
+}
+
+impl<W: Write> Writing<W> {
+    fn into_stream(self) -> impl Stream<Item = Item> + Send {
+        stream::unfold(self, |mut writing| async move {
+            let item = writing.next().await?;
+            Some((item, writing))
+        })
+    }
+
+    /// The next item. Dropping the future loses nothing.
+    async fn next(&mut self) -> Option<Item> {
+        while self.ready.is_empty() {
+            if self.ended {
+                return None;
+            }
+            let event = self.answers.events.next().await?;
+            self.take(event);
+        }
+        self.ready.pop_front()
+    }
+
+    fn take(&mut self, (index, event): Event) {
+        let Self { answers, writer, ready, ended } = self;
+        match event {
+            Ok(AnswerEvent::Waiting(reason)) => ready.push_back(Item::Comment(reason)),
+            Ok(AnswerEvent::Part(part)) => writer.part(index, part, ready),
+            Ok(AnswerEvent::Done(outcome)) => {
+                writer.done(index, &outcome, ready);
+                answers.count(index, &outcome);
+                answers.running -= 1;
+                if answers.running == 0 {
+                    *ended = true;
+                    writer.end(answers.total.as_ref().unwrap_or(&outcome), ready);
+                }
+            }
+            Err(error) => {
+                *ended = true;
+                writer.fail(error.into(), ready);
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! `POST /v1/completions`: text that goes on, without a conversation.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+
+use super::answers::{Answers, Gathered, Write};
+use super::error::at;
+use super::fields::{Fields, Refused};
+use super::format::format;
+use super::logprobs::TextLogprobs;
+use super::response::{Chunk, Completion, FinishReason, Head, Timings, Usage};
+use super::sampling::{
+    Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, refuse_unsupported, sampling, streaming,
+};
+use crate::app::App;
+use crate::completion::{
+    CompletionError, CompletionRequest, Outcome, Part, Prompt, TextModel, TokenLogprobs,
+};
+use crate::http::error::ApiError;
+use crate::http::keys::client_number;
+use crate::http::stream::Item;
+
+/// Prompts of one request; each takes a place in the queue.
+const PROMPTS_MAX: usize = 128;
+/// What OpenAI gives to whoever does not say.
+const MAX_TOKENS_DEFAULT: usize = 16;
+
+const REFUSED: &[Refused] = &[
+    Refused { name: "suffix", why: "text cannot be filled in. Use the model's own form in prompt" },
+    Refused { name: "prompt_embeds", why: "prompts are text or tokens" },
+];
+
+/// The body, checked.
+#[derive(Debug)]
+struct TextRequest {
+    /// All but the prompt.
+    completion: CompletionRequest,
+    prompts: Vec<Prompt>,
+    /// To each prompt.
+    answers: usize,
+    streaming: Streaming,
+    echo: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a text, a list of texts, or token ids")]
+enum PromptField {
+    Text(String),
+    Texts(Vec<String>),
+    Tokens(Vec<u32>),
+    Lists(Vec<Vec<u32>>),
+}
+
+impl TextRequest {
+    fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        let fields = &mut fields;
+        fields.refuse(REFUSED)?;
+        let answers = answers(fields)?;
+        // The best of as many as are wanted is all of them.
+        if fields.count("best_of", 0..=128)?.is_some_and(|best| best > 1 && best != answers) {
+            let message = "best_of: answers are not ranked. Ask for n and choose yourself";
+            return Err(ApiError::unsupported("best_of", message));
+        }
+        refuse_unsupported(fields)?;
+        let sampling = sampling(fields)?;
+        let bounds = bounds(fields, &["max_tokens"])?;
+        let format = format(fields)?;
+        let logprobs = fields.count("logprobs", 0..=TOP_LOGPROBS_MAX)?;
+        let echo = fields.flag("echo")?;
+        if echo && logprobs.is_some() {
+            let message = "echo: there are no log-probabilities of prompts. Send one of the two";
+            return Err(ApiError::unsupported("echo", message));
+        }
+        let streaming = streaming(fields)?;
+        let model = model(fields)?;
+        let prompts = prompts(fields.read("prompt")?)?;
+        std::mem::take(fields).finish();
+        let completion = CompletionRequest {
+            model,
+            sampling,
+            max_tokens: Some(bounds.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT)),
+            min_tokens: bounds.min_tokens,
+            ignore_eos: bounds.ignore_eos,
+            stops: bounds.stops,
+            logprobs,
+            format,
+            ..CompletionRequest::default()
+        };
+        Ok(Self { completion, prompts, answers, streaming, echo })
+    }
+}
+
+fn prompts(field: Option<PromptField>) -> Result<Vec<Prompt>, ApiError> {
+    let prompts: Vec<Prompt> = match field {
+        None => Vec::new(),
+        Some(PromptField::Text(text)) => vec![Prompt::Text(text)],
+        Some(PromptField::Texts(texts)) => texts.into_iter().map(Prompt::Text).collect(),
+        Some(PromptField::Tokens(tokens)) => vec![Prompt::Tokens(tokens)],
+        Some(PromptField::Lists(lists)) => lists.into_iter().map(Prompt::Tokens).collect(),
+    };
+    if prompts.is_empty() || prompts.len() > PROMPTS_MAX {
+        let found = prompts.len();
+        let message = format!("prompt has {found} prompts; 1 to {PROMPTS_MAX} are accepted");
+        return Err(ApiError::invalid_value("prompt", message));
+    }
+    Ok(prompts)
+}
+
+pub(super) async fn complete(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let client = client_number(request.headers(), &app.config.api_keys);
+    let fields: Fields = app.intake.read_json(request).await?;
+    let asked = TextRequest::read(fields)?;
+    let head = Head::new("cmpl", "text_completion", asked.completion.model.clone());
+    let wants_logprobs = asked.completion.logprobs.is_some();
+    let echoes = echoes(&app, &asked).await.map_err(at("prompt"))?;
+    let per_prompt = asked.answers;
+    let mut started = Vec::new();
+    for prompt in asked.prompts {
+        let one = CompletionRequest { prompt, client, ..asked.completion.clone() };
+        let answers = app.completer.start_several(one, per_prompt).await;
+        started.extend(answers.map_err(at("prompt"))?);
+    }
+    let echo = move |index: usize| echoes.get(index / per_prompt).cloned().unwrap_or_default();
+    if asked.streaming.stream {
+        let offsets = (0..started.len()).map(|index| echo(index).chars().count()).collect();
+        let begins = (0..started.len()).map(echo).collect();
+        let include_usage = asked.streaming.include_usage;
+        let chunks = Chunks { head, include_usage, wants_logprobs, begins, offsets };
+        let answers = Answers::new(started, per_prompt);
+        return Ok(answers.respond(chunks, app.config.limits.keep_alive).await?);
+    }
+    let (answers, total) = Answers::new(started, per_prompt).gather().await?;
+    let choices = answers.iter().enumerate();
+    let choices: Vec<Choice> = choices
+        .map(|(index, answer)| Choice::whole(index, echo(index), answer, wants_logprobs))
+        .collect();
+    let (usage, timings) = (Usage::from(&total), Timings::from(&total));
+    Ok(Json(Completion { head, choices, usage, timings }).into_response())
+}
+
+/// The texts of the prompts, if they are to be repeated.
+async fn echoes(app: &App, asked: &TextRequest) -> Result<Vec<String>, CompletionError> {
+    if !asked.echo {
+        return Ok(Vec::new());
+    }
+    let model = app.completer.model(&asked.completion.model).await?;
+    Ok(asked.prompts.iter().map(|prompt| text_of(prompt, &model)).collect())
+}
+
+fn text_of(prompt: &Prompt, model: &TextModel) -> String {
+    match prompt {
+        Prompt::Text(text) => text.clone(),
+        Prompt::Tokens(tokens) => {
+            let mut stream = text::TextStream::continuing(Arc::clone(&model.tokenizer));
+            // A token that is none is refused when the answer is asked for.
+            let known = tokens.iter().filter(|token| (**token as usize) < model.tokenizer.len());
+            let mut text: String = known.map(|token| stream.push(*token)).collect();
+            text.push_str(&stream.finish());
+            text
+        }
+        Prompt::Chat(_) => String::new(),
+    }
+}
+
+/// An answer or a piece of one.
+#[derive(Debug, Serialize)]
+struct Choice {
+    index: usize,
+    text: String,
+    logprobs: Option<TextLogprobs>,
+    finish_reason: Option<FinishReason>,
+}
+
+impl Choice {
+    fn whole(index: usize, echo: String, answer: &Gathered, wants_logprobs: bool) -> Self {
+        let tokens = answer.logprobs();
+        Self {
+            index,
+            logprobs: wants_logprobs.then(|| logprobs(&tokens, 0).0),
+            text: echo + &answer.text(),
+            finish_reason: Some(FinishReason::new(&answer.outcome.finish, false)),
+        }
+    }
+}
+
+fn logprobs(tokens: &[TokenLogprobs], offset: usize) -> (TextLogprobs, usize) {
+    let mut lists = TextLogprobs::default();
+    let offset = lists.push(tokens, offset);
+    (lists, offset)
+}
+
+/// Writes answers as chunks.
+struct Chunks {
+    head: Head,
+    include_usage: bool,
+    wants_logprobs: bool,
+    /// What each answer begins with.
+    begins: Vec<String>,
+    /// Where the next token of each answer begins, in characters.
+    offsets: Vec<usize>,
+}
+
+impl Chunks {
+    fn push(
+        &self,
+        choices: Vec<Choice>,
+        usage: Option<Option<Usage>>,
+        timings: Option<Timings>,
+        out: &mut VecDeque<Item>,
+    ) {
+        out.push_back(Item::json(&Chunk { head: self.head.clone(), choices, usage, timings }));
+    }
+
+    fn choice(&self, choice: Choice, timings: Option<Timings>, out: &mut VecDeque<Item>) {
+        self.push(vec![choice], self.include_usage.then_some(None), timings, out);
+    }
+}
+
+impl Write for Chunks {
+    fn begin(&mut self, out: &mut VecDeque<Item>) {
+        for (index, text) in std::mem::take(&mut self.begins).into_iter().enumerate() {
+            if !text.is_empty() {
+                self.choice(Choice { index, text, logprobs: None, finish_reason: None }, None, out);
+            }
+        }
+    }
+
+    fn part(&mut self, index: usize, part: Part, out: &mut VecDeque<Item>) {
+        // Without a conversation everything is text.
+        let Part::Text(piece) = part else { return };
+        let logprobs = self.wants_logprobs.then(|| {
+            let (lists, offset) = logprobs(&piece.logprobs, self.offsets[index]);
+            self.offsets[index] = offset;
+            lists
+        });
+        self.choice(Choice { index, text: piece.text, logprobs, finish_reason: None }, None, out);
+    }
+
+    fn done(&mut self, index: usize, outcome: &Outcome, out: &mut VecDeque<Item>) {
+        let finish_reason = Some(FinishReason::new(&outcome.finish, false));
+        let timings = (!self.include_usage).then(|| Timings::from(outcome));
+        let choice = Choice { index, text: String::new(), logprobs: None, finish_reason };
+        self.choice(choice, timings, out);
+    }
+
+    fn end(&mut self, outcome: &Outcome, out: &mut VecDeque<Item>) {
+        if self.include_usage {
+            let (usage, timings) = (Usage::from(outcome), Timings::from(outcome));
+            self.push(Vec::new(), Some(Some(usage)), Some(timings), out);
+        }
+        out.push_back(Item::Data("[DONE]".to_owned()));
+    }
+
+    fn fail(&mut self, error: ApiError, out: &mut VecDeque<Item>) {
+        out.push_back(Item::Fail(error.body().to_string()));
+    }
+}

@@ -1,0 +1,188 @@
+//! What a client demands of an answer's form: OpenAI's `response_format` and vLLM's
+//! `structured_outputs`.
+
+use serde_json::{Map, Value};
+
+use super::fields::{Fields, shaped, shown};
+use crate::completion::Format;
+use crate::http::error::ApiError;
+
+const CHOICES_MAX: usize = 1024;
+
+/// The form that the one or the other asks for.
+///
+/// # Errors
+/// 400 naming the field that is wrong, or that both are there.
+pub(super) fn format(fields: &mut Fields) -> Result<Format, ApiError> {
+    let response = fields.read("response_format")?.map(response_format).transpose()?;
+    let structured = fields.read("structured_outputs")?.map(structured_outputs).transpose()?;
+    match (response, structured) {
+        (None | Some(Format::Text), structured) => Ok(structured.unwrap_or_default()),
+        (response, None | Some(Format::Text)) => Ok(response.unwrap_or_default()),
+        _ => {
+            let message = "structured_outputs and response_format both ask for a form. Send one";
+            Err(ApiError::invalid_value("structured_outputs", message))
+        }
+    }
+}
+
+fn response_format(mut format: Map<String, Value>) -> Result<Format, ApiError> {
+    const NAME: &str = "response_format";
+    match format.get("type").and_then(Value::as_str) {
+        Some("json_schema") => {
+            let name = "response_format.json_schema";
+            let schema = format.remove("json_schema").unwrap_or_default();
+            let mut schema: Map<String, Value> = shaped(name, schema)?;
+            json_schema("response_format.json_schema.schema", schema.remove("schema"))
+        }
+        kind => simple_format(NAME, kind),
+    }
+}
+
+fn simple_format(name: &str, kind: Option<&str>) -> Result<Format, ApiError> {
+    match kind {
+        Some("text") => Ok(Format::Text),
+        Some("json_object") => Ok(Format::JsonObject),
+        kind => {
+            let found = kind.map_or("absent", shown);
+            let param = format!("{name}.type");
+            let message = format!("{param} is {found}; it may be text, json_object or json_schema");
+            Err(ApiError::invalid_value(&param, message))
+        }
+    }
+}
+
+fn json_schema(name: &str, schema: Option<Value>) -> Result<Format, ApiError> {
+    match schema {
+        Some(schema @ Value::Object(_)) => Ok(Format::JsonSchema(schema)),
+        _ => Err(ApiError::invalid_value(name, format!("{name} must be a JSON schema"))),
+    }
+}
+
+fn structured_outputs(mut asked: Map<String, Value>) -> Result<Format, ApiError> {
+    asked.retain(|_, value| !value.is_null() && *value != Value::Bool(false));
+    if asked.len() > 1 {
+        let message = format!("structured_outputs asks for {} forms; send one", asked.len());
+        return Err(ApiError::invalid_value("structured_outputs", message));
+    }
+    let Some((kind, value)) = asked.into_iter().next() else { return Ok(Format::Text) };
+    let name = format!("structured_outputs.{}", shown(&kind));
+    match kind.as_str() {
+        "json_object" => Ok(Format::JsonObject),
+        "json" => match value {
+            // vLLM takes the schema as text, too.
+            Value::String(text) => json_schema(&name, serde_json::from_str(&text).ok()),
+            schema => json_schema(&name, Some(schema)),
+        },
+        "regex" => Ok(Format::Regex(shaped(&name, value)?)),
+        "grammar" => Ok(Format::Lark(shaped(&name, value)?)),
+        "choice" => choice(&name, shaped(&name, value)?),
+        _ => {
+            let message = format!("{name}: there are json, json_object, regex, choice and grammar");
+            Err(ApiError::unsupported(&name, message))
+        }
+    }
+}
+
+/// One of some texts is a regex of alternatives.
+fn choice(name: &str, choices: Vec<String>) -> Result<Format, ApiError> {
+    if choices.is_empty() || choices.len() > CHOICES_MAX || choices.iter().any(String::is_empty) {
+        let message = format!(
+            "{name} has {} texts; 1 to {CHOICES_MAX} are accepted, none of them empty",
+            choices.len()
+        );
+        return Err(ApiError::invalid_value(name, message));
+    }
+    let escaped: Vec<String> = choices.iter().map(|choice| escape(choice)).collect();
+    Ok(Format::Regex(escaped.join("|")))
+}
+
+/// The regex that matches this text alone.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if r"\.+*?()|[]{}^$#&-~".contains(letter) {
+            escaped.push('\\');
+        }
+        escaped.push(letter);
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(body: Value) -> Result<Format, ApiError> {
+        format(&mut serde_json::from_value(body).unwrap())
+    }
+
+    #[test]
+    fn forms_arrive() {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
+        let cases = [
+            (json!({}), Format::Text),
+            (json!({"response_format": {"type": "text"}}), Format::Text),
+            (json!({"response_format": {"type": "json_object"}}), Format::JsonObject),
+            (
+                json!({"response_format": {"type": "json_schema",
+                    "json_schema": {"name": "x", "schema": schema, "strict": true}}}),
+                Format::JsonSchema(schema.clone()),
+            ),
+            (json!({"structured_outputs": {"json": schema}}), Format::JsonSchema(schema.clone())),
+            (
+                json!({"structured_outputs": {"json": schema.to_string(), "regex": null}}),
+                Format::JsonSchema(schema.clone()),
+            ),
+            (json!({"structured_outputs": {"json_object": true}}), Format::JsonObject),
+            (json!({"structured_outputs": {"regex": "a+"}}), Format::Regex("a+".to_owned())),
+            (
+                json!({"structured_outputs": {"choice": ["yes", "no."]}}),
+                Format::Regex(r"yes|no\.".to_owned()),
+            ),
+            (
+                json!({"structured_outputs": {"grammar": "start: \"a\""}}),
+                Format::Lark("start: \"a\"".to_owned()),
+            ),
+            (
+                json!({"structured_outputs": {}, "response_format": {"type": "json_object"}}),
+                Format::JsonObject,
+            ),
+        ];
+        for (body, want) in cases {
+            assert_eq!(read(body.clone()).unwrap(), want, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_form_is_named() {
+        let object = json!({"type": "json_object"});
+        let cases = [
+            (json!({"response_format": "json"}), "response_format"),
+            (json!({"response_format": {}}), "response_format.type"),
+            (json!({"response_format": {"type": "xml"}}), "response_format.type"),
+            (json!({"response_format": {"type": "json_schema"}}), "response_format.json_schema"),
+            (
+                json!({"response_format": {"type": "json_schema", "json_schema": {"schema": 7}}}),
+                "response_format.json_schema.schema",
+            ),
+            (json!({"structured_outputs": {"regex": 7}}), "structured_outputs.regex"),
+            (json!({"structured_outputs": {"json": "{"}}), "structured_outputs.json"),
+            (json!({"structured_outputs": {"choice": []}}), "structured_outputs.choice"),
+            (json!({"structured_outputs": {"choice": [""]}}), "structured_outputs.choice"),
+            (json!({"structured_outputs": {"other": 1}}), "structured_outputs.other"),
+            (json!({"structured_outputs": {"regex": "a", "json": {}}}), "structured_outputs"),
+            (
+                json!({"structured_outputs": {"regex": "a"}, "response_format": object}),
+                "structured_outputs",
+            ),
+        ];
+        for (body, param) in cases {
+            let error = read(body.clone()).expect_err(&body.to_string());
+            assert_eq!(error.param.as_deref(), Some(param), "{body}");
+            assert!(error.message.contains(param), "{}", error.message);
+        }
+    }
+}

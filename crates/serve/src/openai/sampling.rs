@@ -1,0 +1,235 @@
+//! The fields that all requests for text share: how tokens are drawn and where the answer ends.
+
+use serde::Deserialize;
+use serde_json::{Map, Number, Value};
+
+use super::fields::{Fields, Refused, shown};
+use crate::completion::SamplingChoice;
+use crate::http::error::ApiError;
+
+/// As vLLM; OpenAI itself takes 4.
+const STOPS_MAX: usize = 16;
+const STOP_BYTES_MAX: usize = 1024;
+/// Larger than any vocabulary.
+const TOP_K_MAX: i64 = 10_000_000;
+/// Far more than any context holds.
+pub(super) const TOKENS_MAX: i64 = i32::MAX as i64;
+/// Tokens whose logits one request may change; each is looked at for every token of the answer.
+const BIASES_MAX: usize = 1024;
+/// As OpenAI.
+const ANSWERS_MAX: i64 = 128;
+/// As OpenAI.
+pub(super) const TOP_LOGPROBS_MAX: i64 = 20;
+
+/// Where an answer ends.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Bounds {
+    pub max_tokens: Option<usize>,
+    pub min_tokens: usize,
+    pub ignore_eos: bool,
+    pub stops: Vec<String>,
+}
+
+/// What other servers know and this one does not do, whatever is asked for.
+const REFUSED: &[Refused] = &[
+    Refused { name: "best_of", why: "answers are not ranked. Ask for n and choose yourself" },
+    Refused { name: "use_beam_search", why: "there is no beam search. Leave it out" },
+    Refused { name: "length_penalty", why: "there is no beam search. Leave it out" },
+    Refused { name: "early_stopping", why: "there is no beam search. Leave it out" },
+    Refused { name: "stop_token_ids", why: "an answer ends at strings. Use stop" },
+    Refused { name: "bad_words", why: "words cannot be forbidden. Use logit_bias" },
+    Refused { name: "allowed_token_ids", why: "use logit_bias or structured_outputs" },
+    Refused { name: "include_stop_str_in_output", why: "stop strings are not shown" },
+    Refused { name: "prompt_logprobs", why: "there are log-probabilities of answers alone" },
+    Refused { name: "truncate_prompt_tokens", why: "prompts are not cut. Send less" },
+    Refused { name: "return_token_ids", why: "answers are text. Leave it out" },
+    Refused { name: "return_tokens_as_token_ids", why: "answers are text. Leave it out" },
+    Refused { name: "logits_processors", why: "there are none. Leave it out" },
+    Refused { name: "priority", why: "requests are served in turn. Leave it out" },
+    Refused { name: "thinking_token_budget", why: "thoughts have no limit of their own" },
+    Refused { name: "guided_json", why: "use response_format or structured_outputs.json" },
+    Refused { name: "guided_regex", why: "use structured_outputs.regex" },
+    Refused { name: "guided_choice", why: "use structured_outputs.choice" },
+    Refused { name: "guided_grammar", why: "use structured_outputs.grammar, in Lark" },
+    Refused { name: "guided_decoding_backend", why: "there is one. Leave it out" },
+    Refused { name: "grammar", why: "use structured_outputs.grammar, in Lark" },
+    Refused { name: "json_schema", why: "use response_format" },
+    Refused { name: "regex", why: "use structured_outputs.regex" },
+    Refused { name: "ebnf", why: "use structured_outputs.grammar, in Lark" },
+    Refused { name: "repeat_penalty", why: "use repetition_penalty" },
+    Refused { name: "n_predict", why: "use max_tokens" },
+    Refused { name: "mirostat", why: "there is no such sampler. Leave it out" },
+    Refused { name: "dry_multiplier", why: "there is no such sampler. Leave it out" },
+    Refused { name: "xtc_probability", why: "there is no such sampler. Leave it out" },
+    Refused { name: "dynatemp_range", why: "there is no such sampler. Leave it out" },
+    Refused { name: "typical_p", why: "there is no such sampler. Leave it out" },
+    Refused { name: "samplers", why: "their order is fixed. Leave it out" },
+];
+
+/// What says who asks and what for; nothing of it changes an answer.
+const IGNORED: &[&str] = &[
+    "user",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "cache_prompt",
+    "client_metadata",
+    "request_id",
+    "cache_salt",
+];
+
+/// # Errors
+/// 400 naming the first field that every kind of request has to refuse.
+pub(super) fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
+    if fields.take("skip_special_tokens") == Some(Value::Bool(false)) {
+        let message = "skip_special_tokens: control tokens are never shown. Leave it out";
+        return Err(ApiError::unsupported("skip_special_tokens", message));
+    }
+    if fields.flag("store")? {
+        let message = "store: nothing is kept of requests and answers here. Send false";
+        return Err(ApiError::unsupported("store", message));
+    }
+    fields.ignore(IGNORED);
+    fields.refuse(REFUSED)
+}
+
+/// # Errors
+/// 400 naming the first field that is wrong.
+pub(super) fn sampling(fields: &mut Fields) -> Result<SamplingChoice, ApiError> {
+    let top_k = fields.integer("top_k", -1..=TOP_K_MAX)?;
+    Ok(SamplingChoice {
+        temperature: fields.number("temperature", 0.0..=2.0)?,
+        top_p: fields.number("top_p", 0.0..=1.0)?,
+        min_p: fields.number("min_p", 0.0..=1.0)?,
+        // -1 is vLLM's word for all of them.
+        top_k: top_k.map(|top_k| top_k.max(0) as u32),
+        seed: seed(fields)?,
+        repetition_penalty: fields.number("repetition_penalty", 0.01..=10.0)?,
+        frequency_penalty: fields.number("frequency_penalty", -2.0..=2.0)?,
+        presence_penalty: fields.number("presence_penalty", -2.0..=2.0)?,
+        logit_bias: logit_bias(fields)?,
+    })
+}
+
+/// Any integer names a sequence of draws; its sign means nothing.
+fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
+    let Some(number) = fields.read::<Number>("seed")? else { return Ok(None) };
+    let seed = number.as_u64().or(number.as_i64().map(|seed| seed as u64));
+    let odd = || {
+        let message = format!("seed is {number}; it must be an integer of 64 bits");
+        ApiError::invalid_value("seed", message)
+    };
+    seed.map(Some).ok_or_else(odd)
+}
+
+fn logit_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>, ApiError> {
+    let biases: Map<String, Value> = fields.read("logit_bias")?.unwrap_or_default();
+    if biases.len() > BIASES_MAX {
+        let message = format!("logit_bias has {} tokens; {BIASES_MAX} are the most", biases.len());
+        return Err(ApiError::invalid_value("logit_bias", message));
+    }
+    let bias = |(token, bias): (String, Value)| {
+        let number = bias.as_f64().filter(|bias| (-100.0..=100.0).contains(bias));
+        match (token.parse(), number) {
+            (Ok(token), Some(bias)) => Ok((token, bias as f32)),
+            _ => {
+                let message = format!(
+                    "logit_bias gives \"{}\" {}; it must map token ids to numbers from -100 to 100",
+                    shown(&token),
+                    shown(&bias.to_string()),
+                );
+                Err(ApiError::invalid_value("logit_bias", message))
+            }
+        }
+    };
+    biases.into_iter().map(bias).collect()
+}
+
+/// `names` are the fields that limit the answer's tokens; the first one given counts.
+///
+/// # Errors
+/// 400 naming the first field that is wrong.
+pub(super) fn bounds(fields: &mut Fields, names: &[&str]) -> Result<Bounds, ApiError> {
+    let mut max_tokens = None;
+    for name in names {
+        let found = fields.count(name, 1..=TOKENS_MAX)?;
+        max_tokens = max_tokens.or(found);
+    }
+    let min_tokens = fields.count("min_tokens", 0..=TOKENS_MAX)?.unwrap_or(0);
+    if let Some(max) = max_tokens.filter(|max| min_tokens > *max) {
+        let message = format!("min_tokens is {min_tokens}; the answer may have {max} at most");
+        return Err(ApiError::invalid_value("min_tokens", message));
+    }
+    let ignore_eos = fields.flag("ignore_eos")?;
+    Ok(Bounds { max_tokens, min_tokens, ignore_eos, stops: stops(fields.read("stop")?)? })
+}
+
+/// How many answers.
+///
+/// # Errors
+/// 400 if it is none, or more than one request may ask for.
+pub(super) fn answers(fields: &mut Fields) -> Result<usize, ApiError> {
+    Ok(fields.count("n", 1..=ANSWERS_MAX)?.unwrap_or(1))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a string or a list of strings")]
+enum Stop {
+    One(String),
+    Many(Vec<String>),
+}
+
+fn stops(stop: Option<Stop>) -> Result<Vec<String>, ApiError> {
+    let stops = match stop {
+        None => Vec::new(),
+        Some(Stop::One(stop)) => vec![stop],
+        Some(Stop::Many(stops)) => stops,
+    };
+    if stops.len() > STOPS_MAX {
+        let message = format!("stop has {} strings; {STOPS_MAX} are the most", stops.len());
+        return Err(ApiError::invalid_value("stop", message));
+    }
+    if let Some(stop) = stops.iter().find(|stop| stop.is_empty() || stop.len() > STOP_BYTES_MAX) {
+        let bytes = stop.len();
+        let message =
+            format!("a stop string has {bytes} bytes; 1 to {STOP_BYTES_MAX} are accepted");
+        return Err(ApiError::invalid_value("stop", message));
+    }
+    Ok(stops)
+}
+
+/// What goes with a stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Streaming {
+    pub stream: bool,
+    pub include_usage: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+    continuous_usage_stats: Option<bool>,
+}
+
+/// # Errors
+/// 400 naming the field that is wrong or not honoured.
+pub(super) fn streaming(fields: &mut Fields) -> Result<Streaming, ApiError> {
+    let stream = fields.flag("stream")?;
+    let options: StreamOptions = fields.read("stream_options")?.unwrap_or_default();
+    if options.continuous_usage_stats == Some(true) {
+        let name = "stream_options.continuous_usage_stats";
+        let message = format!("{name}: the usage comes at the end. Ask for include_usage alone");
+        return Err(ApiError::unsupported(name, message));
+    }
+    Ok(Streaming { stream, include_usage: options.include_usage.unwrap_or(false) })
+}
+
+/// The model's name.
+///
+/// # Errors
+/// 400 if there is none.
+pub(super) fn model(fields: &mut Fields) -> Result<String, ApiError> {
+    let model = fields.read::<String>("model")?.filter(|model| !model.is_empty());
+    model.ok_or_else(|| ApiError::invalid_value("model", "model must name a served model"))
+}
