@@ -44,6 +44,9 @@ pub enum Command {
     List(QueryArgs),
     /// Ask a model, or chat with it
     Run(RunArgs),
+    /// Make, list and revoke the keys with which other machines use this node's API
+    #[command(subcommand)]
+    Keys(KeysCommand),
     /// Measure
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -86,9 +89,16 @@ pub struct UpArgs {
     /// Address of the HTTP API and the status page
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8750")]
     pub api: SocketAddr,
-    /// Let other machines use the HTTP API, with the key that is printed
+    /// Let other machines use the HTTP API, with a key: the first one is made and printed, more
+    /// come from `sinew keys create`
     #[arg(long)]
     pub lan: bool,
+    /// Name by which clients may reach the API besides localhost and this machine's addresses
+    #[arg(long, value_name = "NAME")]
+    pub host_name: Vec<String>,
+    /// Web site whose pages may use the models, such as https://chat.example
+    #[arg(long, value_name = "ORIGIN")]
+    pub allow_origin: Vec<String>,
     /// Address on which other nodes reach this one; what arrives is authenticated and encrypted
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8751")]
     pub listen: SocketAddr,
@@ -137,6 +147,24 @@ pub struct QueryArgs {
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Make a key and print it, once
+    Create(KeyArgs),
+    /// List the keys' names
+    List(QueryArgs),
+    /// Refuse a key from now on, also by the node that runs
+    Revoke(KeyArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// Whose key it is, or what for
+    pub name: String,
 }
 
 #[derive(Debug, Subcommand)]

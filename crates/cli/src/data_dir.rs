@@ -14,8 +14,6 @@ use crate::error::{CliError, Doing};
 const DAEMON_FILE: &str = "daemon.json";
 /// What proves to the node's API that the caller may read its data directory.
 const ADMIN_TOKEN_FILE: &str = "admin.token";
-/// What other machines must show to use the HTTP API (`sinew up --lan`).
-const API_KEY_FILE: &str = "api.key";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Daemon {
@@ -71,16 +69,7 @@ impl DataDir {
 
     /// The admin token, made at the first start.
     pub fn make_admin_token(&self) -> Result<String, CliError> {
-        self.secret(ADMIN_TOKEN_FILE)
-    }
-
-    /// The key for other machines, made when it is first needed.
-    pub fn make_api_key(&self) -> Result<String, CliError> {
-        self.secret(API_KEY_FILE)
-    }
-
-    fn secret(&self, file: &str) -> Result<String, CliError> {
-        let path = self.0.join(file);
+        let path = self.0.join(ADMIN_TOKEN_FILE);
         if let Ok(text) = fs::read_to_string(&path)
             && text.trim().len() >= 32
         {
@@ -93,14 +82,15 @@ impl DataDir {
     }
 }
 
-fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+/// Writes a file that this user alone may read.
+pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut options = fs::OpenOptions::new();
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)
 }
 
 /// 32 random bytes in hexadecimal.
-fn random_hex() -> std::io::Result<String> {
+pub fn random_hex() -> std::io::Result<String> {
     let random = ring::rand::generate::<[u8; 32]>(&ring::rand::SystemRandom::new());
     let bytes = random.map_err(|_| std::io::Error::other("no source of randomness"))?.expose();
     Ok(data_encoding::HEXLOWER.encode(&bytes))

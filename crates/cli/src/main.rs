@@ -11,6 +11,7 @@ macro_rules! say {
     }};
 }
 
+mod api_keys;
 mod args;
 mod client;
 mod commands;
@@ -34,7 +35,7 @@ use tracing_subscriber::prelude::*;
 
 use crate::args::{BenchCommand, Cli, Command, DevCommand, DoctorCommand};
 use crate::commands::{
-    bench, bench_serve, demo, dev, doctor, net, query, run, serve, splits, synth, up,
+    bench, bench_serve, demo, dev, doctor, keys, net, query, run, serve, splits, synth, up,
 };
 use crate::error::CliError;
 
@@ -62,6 +63,7 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Stop(args) => query::stop(&args),
         Command::List(args) => query::list(&args),
         Command::Run(args) => run::run(&args),
+        Command::Keys(command) => keys::run(&command),
         Command::Bench(BenchCommand::Model(args)) => bench::model(&args),
         Command::Bench(BenchCommand::Net(args)) => net::run(&args),
         Command::Bench(BenchCommand::Splits(args)) => splits::run(&args),

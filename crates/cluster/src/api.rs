@@ -89,6 +89,12 @@ pub struct InstanceStatus {
     pub transport: Transport,
     pub ranks: Vec<RankStatus>,
     pub requests_running: usize,
+    /// Requests that its owner holds back until rank 0 has room for them.
+    #[serde(default)]
+    pub requests_waiting: usize,
+    /// Whether it has generated a token since its ranks were linked.
+    #[serde(default)]
+    pub has_generated: bool,
     /// Over the last finished request; absent before the first.
     pub last_decode_tokens_per_sec: Option<f64>,
     /// What rank 0 told last, in this epoch; absent before it did.

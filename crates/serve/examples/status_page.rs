@@ -104,6 +104,8 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             transport: Transport::Tcp,
             ranks: ranks.collect(),
             requests_running: 2,
+            requests_waiting: 0,
+            has_generated: true,
             last_decode_tokens_per_sec: rate,
             stats: None,
             placement: vec![],

@@ -5,6 +5,7 @@ use tokio::sync::watch;
 use crate::completion::Completer;
 use crate::config::ServeConfig;
 use crate::http::body::Intake;
+use crate::metrics::Metrics;
 use crate::node::Cluster;
 
 /// What the routes work with.
@@ -12,6 +13,7 @@ pub(crate) struct App {
     pub cluster: Arc<dyn Cluster>,
     pub completer: Completer,
     pub intake: Intake,
+    pub metrics: Metrics,
     pub config: Arc<ServeConfig>,
     pub started_secs: u64,
     /// Becomes true when the server is to end.

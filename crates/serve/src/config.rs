@@ -2,6 +2,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::http::keys::ApiKeys;
+
 /// What a node serves over HTTP, to whom.
 #[derive(Clone)]
 pub struct ServeConfig {
@@ -11,8 +13,9 @@ pub struct ServeConfig {
     /// What `Authorization: Bearer` must carry for `/sinew/v1/...`, except to read the status.
     pub admin_token: String,
     /// Keys that clients from other machines must show for `/v1/...`. Clients on this machine
-    /// (a loopback peer address, no `Forwarded` header) need none.
-    pub api_keys: Vec<String>,
+    /// (a loopback peer address, no `Forwarded` header) need none. Without any, nobody else is let
+    /// in.
+    pub api_keys: Option<ApiKeys>,
     /// Names by which browsers may reach this node besides `localhost` and its addresses.
     pub host_names: Vec<String>,
     /// Origins (`https://chat.example`) whose pages may call `/v1/...` from a browser.
@@ -28,7 +31,7 @@ impl ServeConfig {
         Self {
             api,
             admin_token: admin_token.into(),
-            api_keys: Vec::new(),
+            api_keys: None,
             host_names: Vec::new(),
             allowed_origins: Vec::new(),
             on_shutdown: None,
@@ -40,15 +43,9 @@ impl ServeConfig {
     /// The first thing in it that would make an open or a useless server.
     pub(crate) fn check(&self) -> Result<(), StartError> {
         if self.admin_token.len() < SECRET_BYTES_MIN {
-            return Err(StartError::ShortSecret {
-                what: "admin token",
-                bytes: self.admin_token.len(),
-            });
+            return Err(StartError::ShortSecret { bytes: self.admin_token.len() });
         }
-        if let Some(key) = self.api_keys.iter().find(|key| key.len() < SECRET_BYTES_MIN) {
-            return Err(StartError::ShortSecret { what: "API key", bytes: key.len() });
-        }
-        if !self.api.ip().is_loopback() && self.api_keys.is_empty() {
+        if !self.api.ip().is_loopback() && self.api_keys.is_none() {
             return Err(StartError::OpenToNetwork { ip: self.api.ip() });
         }
         Ok(())
@@ -115,7 +112,7 @@ pub enum StartError {
     )]
     OpenToNetwork { ip: IpAddr },
     #[error(
-        "the {what} has {bytes} characters; {SECRET_BYTES_MIN} are the least. Make a longer one"
+        "the admin token has {bytes} characters; {SECRET_BYTES_MIN} are the least. Make a longer one"
     )]
-    ShortSecret { what: &'static str, bytes: usize },
+    ShortSecret { bytes: usize },
 }

@@ -10,6 +10,8 @@
 //! anthropic   /v1/messages: what Anthropic's clients send and expect
 //! ollama      /api/...: what Ollama's clients send and expect
 //! admin       /sinew/v1/...: status, invite, join, serve, stop, shutdown
+//! health      /health, /ready
+//! metrics     /metrics
 //! page        /: the status page, and a plain line for clients that only knock
 //! completion  messages -> template -> tokens -> node -> thoughts, text and calls
 //! node        the trait for what this crate needs of a node
@@ -29,7 +31,9 @@ mod clock;
 mod completion;
 mod config;
 mod dialect;
+mod health;
 mod http;
+mod metrics;
 mod node;
 mod ollama;
 mod openai;
@@ -37,5 +41,6 @@ mod page;
 mod server;
 
 pub use config::{Limits, ServeConfig, StartError};
+pub use http::keys::{ApiKey, ApiKeys};
 pub use node::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
 pub use server::{Running, start};

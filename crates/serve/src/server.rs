@@ -19,8 +19,9 @@ use crate::http::body::Intake;
 use crate::http::error::ApiError;
 use crate::http::guard::{guard, require_admin, require_api_key};
 use crate::http::listener;
+use crate::metrics::Metrics;
 use crate::node::Cluster;
-use crate::{admin, anthropic, dialect, ollama, openai, page};
+use crate::{admin, anthropic, dialect, health, metrics, ollama, openai, page};
 
 /// A running server. Dropping it ends it at once; [`Running::stop`] lets running requests end.
 #[derive(Debug)]
@@ -41,9 +42,12 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
     let addr = listener.local_addr().map_err(listen)?;
     let config = Arc::new(config);
     let stop = watch::Sender::new(false);
+    let metrics = Metrics::new(Arc::clone(&cluster));
+    let (completions_max, requests) = (config.limits.completions_max, &metrics.requests);
     let app = Arc::new(App {
-        completer: Completer::new(Arc::clone(&cluster), config.limits.completions_max),
+        completer: Completer::new(Arc::clone(&cluster), completions_max, Arc::clone(requests)),
         cluster,
+        metrics,
         intake: Intake::new(config.limits.clone()),
         config: Arc::clone(&config),
         started_secs: unix_secs(),
@@ -79,7 +83,8 @@ fn router(app: Arc<App>) -> Router {
     let keyed = openai::routes()
         .merge(anthropic::routes())
         .merge(ollama::routes())
-        .merge(admin::status_route());
+        .merge(admin::status_route())
+        .merge(metrics::routes());
     let keyed = keyed.route_layer(from_fn_with_state(Arc::clone(&config), require_api_key));
     let admin = admin::routes();
     let admin = admin.route_layer(from_fn_with_state(Arc::clone(&config), require_admin));
@@ -87,19 +92,13 @@ fn router(app: Arc<App>) -> Router {
         .merge(keyed)
         .merge(admin)
         .merge(page::routes())
-        .route("/health", get(health))
-        .route("/ready", get(health))
+        .route("/health", get(health::health))
+        .route("/ready", get(health::ready))
         .method_not_allowed_fallback(wrong_method)
         .fallback(not_found)
         .layer(from_fn_with_state(config, guard))
         .layer(from_fn(dialect::speak))
         .with_state(app)
-}
-
-/// The node answers from the moment it listens; whether a model is loaded is in the status, and a
-/// request for one that loads waits.
-async fn health() -> axum::Json<serde_json::Value> {
-    axum::Json(serde_json::json!({ "status": "ok" }))
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> ApiError {

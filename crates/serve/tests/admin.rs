@@ -9,7 +9,7 @@ use std::time::Duration;
 use cluster::{ClusterStatus, InstanceState};
 use protocol::FinishReason;
 use serde_json::{Value, json};
-use serve::{Refusal, RefusalKind};
+use serve::{ApiKeys, Refusal, RefusalKind};
 use support::client::{Reply, get, post};
 use support::double::{Act, Double};
 use support::server::{ADMIN, KEY, Server};
@@ -37,7 +37,7 @@ fn the_status_is_the_clusters_own() {
 #[test]
 fn everything_else_needs_the_token() {
     let double = Double::new(&FINE);
-    let server = Server::with(&double, |config| config.api_keys = vec![KEY.to_owned()]);
+    let server = Server::with(&double, |config| config.api_keys = Some(ApiKeys::fixed(&[KEY])));
     let (key, short) = (format!("Bearer {KEY}"), format!("Bearer {}", &ADMIN[1..]));
     let shown: [&[(&str, &str)]; 5] = [
         &[],

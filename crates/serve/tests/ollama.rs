@@ -275,7 +275,7 @@ fn what_cannot_be_is_refused_by_name_with_a_plain_text() {
 #[test]
 fn whatever_refuses_does_so_with_a_plain_text() {
     let server = Server::with(&Double::new(&FINE), |config| {
-        config.api_keys = vec![KEY.to_owned()];
+        config.api_keys = Some(serve::ApiKeys::fixed(&[KEY]));
         config.limits.body_bytes_max = 10_000;
     });
     let far = ("x-forwarded-for", "10.0.0.9");

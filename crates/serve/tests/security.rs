@@ -3,12 +3,12 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use protocol::FinishReason;
 use serde_json::{Value, json};
-use serve::{ServeConfig, StartError, start};
+use serve::{ApiKey, ApiKeys, ServeConfig, StartError, start};
 use support::client::{self, CHAT, chat, chat_body, connect, get, post, read_reply, send};
 use support::double::{Act, Double};
 use support::server::{ADMIN, KEY, Server};
@@ -57,7 +57,7 @@ fn only_this_nodes_names_pass_as_host() {
 fn the_host_is_checked_on_open_binds_as_well() {
     let server = Server::with(&Double::new(&FINE), |config| {
         config.api = "0.0.0.0:0".parse().unwrap();
-        config.api_keys = vec![KEY.to_owned()];
+        config.api_keys = Some(ApiKeys::fixed(&[KEY]));
     });
     let addr = ([127, 0, 0, 1], server.addr.port()).into();
     for (host, status) in [("evil.com", 403), ("0.0.0.0", 403), ("127.0.0.1", 200)] {
@@ -140,7 +140,7 @@ fn bodies_must_be_plain_json() {
 #[test]
 fn clients_from_elsewhere_need_a_key_in_a_header() {
     let server = Server::with(&Double::new(&FINE), |config| {
-        config.api_keys = vec!["another-key-of-32-characters-000".to_owned(), KEY.to_owned()];
+        config.api_keys = Some(ApiKeys::fixed(&["another-key-of-32-characters-000", KEY]));
     });
     let (bearer, wrong) = (format!("Bearer {KEY}"), format!("Bearer {}x", &KEY[1..]));
     let cases: &[(Headers, u16)] = &[
@@ -171,6 +171,33 @@ fn clients_from_elsewhere_need_a_key_in_a_header() {
 }
 
 #[test]
+fn keys_come_and_go_while_the_node_runs() {
+    let keys: Arc<Mutex<Vec<ApiKey>>> = Arc::default();
+    let shown = Arc::clone(&keys);
+    let double = Double::new(&FINE);
+    let server = Server::with(&double, |config| {
+        config.api_keys = Some(ApiKeys::live(move || shown.lock().unwrap().clone().into()));
+    });
+    let headers = [ELSEWHERE, ("x-api-key", KEY)];
+    assert_eq!(get(server.addr, MODELS, &headers).status, 401);
+    keys.lock().unwrap().push(ApiKey::new("laptop", KEY));
+    assert_eq!(get(server.addr, MODELS, &headers).status, 200);
+    assert_eq!(post(server.addr, CHAT, &headers, &chat_body(json!({}))).status, 200);
+    // Another holder is another client; those of this machine that show no key are one.
+    keys.lock().unwrap().push(ApiKey::new("phone", "another-key-of-32-characters-000"));
+    let other = [ELSEWHERE, ("authorization", "Bearer another-key-of-32-characters-000")];
+    assert_eq!(post(server.addr, CHAT, &other, &chat_body(json!({}))).status, 200);
+    assert_eq!(chat(server.addr, json!({})).status, 200);
+    let clients: Vec<u64> =
+        double.asked.lock().unwrap().iter().map(|request| request.client).collect();
+    assert!(clients[0] != clients[1] && clients[0] != 0 && clients[1] != 0, "{clients:?}");
+    assert_eq!(clients[2], 0);
+    keys.lock().unwrap().remove(0);
+    assert_eq!(get(server.addr, MODELS, &headers).status, 401);
+    assert_eq!(get(server.addr, MODELS, &other).status, 200);
+}
+
+#[test]
 fn without_a_key_nobody_else_comes_in() {
     let server = Server::start(&Double::new(&FINE));
     for headers in [&[ELSEWHERE][..], &[ELSEWHERE, ("x-api-key", "")]] {
@@ -182,21 +209,21 @@ fn without_a_key_nobody_else_comes_in() {
 fn configurations_that_let_strangers_in_do_not_start() {
     let double: Arc<dyn serve::Cluster> = Double::new(&FINE);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let try_start = |api: &str, token: &str, keys: &[&str]| {
+    let try_start = |api: &str, token: &str, keys: Option<&[&str]>| {
         let mut config = ServeConfig::new(api.parse().unwrap(), token);
-        config.api_keys = keys.iter().map(|key| (*key).to_owned()).collect();
+        config.api_keys = keys.map(ApiKeys::fixed);
         runtime.block_on(start(Arc::clone(&double), config)).map(|running| running.addr())
     };
-    assert!(try_start("127.0.0.1:0", ADMIN, &[]).is_ok());
-    assert!(try_start("0.0.0.0:0", ADMIN, &[KEY]).is_ok());
-    let refused = try_start("0.0.0.0:0", ADMIN, &[]);
+    assert!(try_start("127.0.0.1:0", ADMIN, None).is_ok());
+    assert!(try_start("0.0.0.0:0", ADMIN, Some(&[KEY])).is_ok());
+    let refused = try_start("0.0.0.0:0", ADMIN, None);
     assert!(matches!(refused, Err(StartError::OpenToNetwork { .. })));
-    for (token, keys) in [("", &[][..]), ("short", &[]), (ADMIN, &["", KEY])] {
-        let refused = try_start("127.0.0.1:0", token, keys);
-        assert!(matches!(refused, Err(StartError::ShortSecret { .. })), "{token:?} {keys:?}");
+    for token in ["", "short"] {
+        let refused = try_start("127.0.0.1:0", token, None);
+        assert!(matches!(refused, Err(StartError::ShortSecret { .. })), "{token:?}");
     }
     let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let refused = try_start(&busy.local_addr().unwrap().to_string(), ADMIN, &[]);
+    let refused = try_start(&busy.local_addr().unwrap().to_string(), ADMIN, None);
     assert!(matches!(refused, Err(StartError::Listen { .. })));
 }
 

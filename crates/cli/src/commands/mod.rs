@@ -6,6 +6,7 @@ pub mod chat;
 pub mod demo;
 pub mod dev;
 pub mod doctor;
+pub mod keys;
 pub mod net;
 pub mod query;
 pub mod run;

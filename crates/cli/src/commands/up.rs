@@ -1,11 +1,13 @@
 //! `sinew up`: this machine's node, until Ctrl-C, `sinew stop --node` or its parent's end.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use cluster::{LINK_ADDRESSES_MAX, Node, NodeConfig};
-use serve::ServeConfig;
+use serve::{ApiKeys, ServeConfig};
 use tokio::sync::Notify;
 
+use crate::api_keys::KeyFile;
 use crate::args::UpArgs;
 use crate::data_dir::{Daemon, DataDir};
 use crate::error::{CliError, Doing};
@@ -35,7 +37,7 @@ async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
     let served = serve::start(Arc::new(node.clone()), serve_config(&args, &data_dir, &stop)?);
     let served = served.await?;
     let (api, listen) = (served.addr(), node.listen_addr());
-    data_dir.announce(&Daemon { pid: std::process::id(), api, listen })?;
+    data_dir.announce(&Daemon { pid: std::process::id(), api: from_here(api), listen })?;
     greet(&args, &node, &data_dir, api)?;
     if args.with_parent {
         end_with_parent(stop.clone());
@@ -66,7 +68,7 @@ fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliError
     })
 }
 
-fn link_addresses(args: &UpArgs) -> Result<Vec<std::net::IpAddr>, CliError> {
+fn link_addresses(args: &UpArgs) -> Result<Vec<IpAddr>, CliError> {
     let given = &args.link_addresses;
     if let Some(nowhere) = given.iter().find(|ip| ip.is_unspecified() || ip.is_multicast()) {
         let text =
@@ -91,28 +93,46 @@ fn serve_config(
     }
     let mut config = ServeConfig::new(api, data_dir.make_admin_token()?);
     if args.lan {
-        config.api_keys = vec![data_dir.make_api_key()?];
+        let keys = KeyFile::new(data_dir.path());
+        config.api_keys = Some(ApiKeys::live(move || keys.now()));
     }
+    config.host_names.clone_from(&args.host_name);
+    config.allowed_origins.clone_from(&args.allow_origin);
     let stop = stop.clone();
     config.on_shutdown = Some(Arc::new(move || stop.notify_one()));
     Ok(config)
 }
 
-fn greet(
-    args: &UpArgs,
-    node: &Node,
-    data_dir: &DataDir,
-    api: std::net::SocketAddr,
-) -> Result<(), CliError> {
+/// Where this machine's own commands reach an address.
+fn from_here(mut api: SocketAddr) -> SocketAddr {
+    match api.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => api.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => api.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    api
+}
+
+fn greet(args: &UpArgs, node: &Node, data_dir: &DataDir, api: SocketAddr) -> Result<(), CliError> {
     say!("node {} is up", node.name());
     say!("  API and status page   http://{api}");
     say!("  other nodes reach it  {}", node.listen_addr());
     if args.lan {
-        say!("  API key for others    {}", data_dir.make_api_key()?);
+        say!("  API key for others    {}", key_for_others(data_dir)?);
     }
     say!("  serve a model         sinew serve FILE.gguf");
     say!("  add a machine         sinew invite");
     Ok(())
+}
+
+/// The first key, if there is none yet; it is shown here and nowhere else.
+fn key_for_others(data_dir: &DataDir) -> Result<String, CliError> {
+    let keys = KeyFile::new(data_dir.path());
+    let names: Vec<String> = keys.list()?.into_iter().map(|key| key.name).collect();
+    if names.is_empty() {
+        return Ok(format!("{} (shown this once)", keys.create("first")?));
+    }
+    Ok(format!("{}; make one with: sinew keys create NAME", names.join(", ")))
 }
 
 /// Stops the node when the process that started it ends, however it ends.

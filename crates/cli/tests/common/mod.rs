@@ -63,15 +63,26 @@ impl Node {
 
     /// Starts a node on an existing data directory.
     pub fn start_in(name: &str, dir: TempDir, listen: &str) -> Self {
-        let mut child = Command::new(SINEW)
+        Self::start_with(name, dir, listen, |_| {})
+    }
+
+    /// The same, with something else in its command.
+    pub fn start_with(
+        name: &str,
+        dir: TempDir,
+        listen: &str,
+        change: impl FnOnce(&mut Command),
+    ) -> Self {
+        let mut command = Command::new(SINEW);
+        command
             .args(["up", "--with-parent", "--name", name, "--threads", "1"])
             .args(["--api", "127.0.0.1:0", "--listen", listen, "--data-dir"])
             .arg(dir.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .expect("the binary was built");
+            .stderr(Stdio::inherit());
+        change(&mut command);
+        let mut child = command.spawn().expect("the binary was built");
         let input = child.stdin.take();
         let mut node = Self { child, input, dir, api: String::new() };
         wait_for("the node to be up", || node.announced());
@@ -104,7 +115,7 @@ impl Node {
 
     fn with_dir<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
         let dir = self.dir.path().to_str().unwrap();
-        [&args[..1], &["--data-dir", dir], &args[1..]].concat()
+        [args, &["--data-dir", dir]].concat()
     }
 
     pub fn json(&self, args: &[&str]) -> Value {

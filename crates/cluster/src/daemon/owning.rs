@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gguf::Directory;
-use protocol::{Secret, WorkerCommand};
+use protocol::{Secret, WorkerCommand, WorkerEvent};
 use store::Digest;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -157,9 +157,11 @@ impl Daemon {
     fn step_instance(&mut self, id: &str, event: Input) {
         let now = self.now();
         let Some(owned) = self.owned.get_mut(id) else { return };
-        let was = owned.machine.status().state;
+        self.dirty |= matches!(&event, Input::FromWorker { event: WorkerEvent::Stats(_), .. });
+        let (was, had_generated) = (owned.machine.status().state, owned.machine.has_generated());
         let effects = owned.machine.step(event, now);
         let is = owned.machine.status().state;
+        self.dirty |= had_generated != owned.machine.has_generated();
         if was != is {
             self.dirty = true;
             match &is {

@@ -126,6 +126,7 @@ impl Daemon {
         if let Err(error) = outcome {
             let kind = match error {
                 Error::QueueFull { .. } => FailureKind::Busy,
+                Error::Unusable(_) => FailureKind::Invalid,
                 _ => FailureKind::Lost,
             };
             let event = GenerateEvent::Failed { kind, reason: error.to_string() };

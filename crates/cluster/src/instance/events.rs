@@ -89,11 +89,15 @@ impl Instance {
                 found.notes = notes;
             }
             WorkerEvent::Token { request, answer } => {
+                self.note_generated(at);
                 if at == 0 && self.requests.is_running(request) {
                     self.emit(request, GenerateEvent::Tokens(vec![answer]));
                 }
             }
             WorkerEvent::Done(generation) => {
+                if generation.reason != FinishReason::Cancelled {
+                    self.note_generated(at);
+                }
                 if at == 0 && self.requests.finish(generation.request) {
                     let (rate, done) = requests::account(&generation);
                     self.last_decode_tokens_per_sec = rate.or(self.last_decode_tokens_per_sec);
@@ -175,6 +179,13 @@ impl Instance {
         let worker = self.ranks.get_mut(rank).and_then(|rank| rank.worker.as_mut());
         if let Some(worker) = worker.filter(|worker| worker.heard_at < since) {
             worker.must_speak_by = Some(now + SUSPICION_WAIT);
+        }
+    }
+
+    /// What rank 0 says of an older epoch comes before it is linked in a new one.
+    fn note_generated(&mut self, at: usize) {
+        if at == 0 && self.phase == Phase::Ready {
+            self.generated_in = self.epoch;
         }
     }
 

@@ -22,6 +22,7 @@ mod ring;
 mod simulation;
 #[cfg(test)]
 mod tests;
+mod warm_up;
 mod workers;
 
 use std::time::Duration;
@@ -35,6 +36,7 @@ use crate::{Error, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus
 use rank::Worker;
 pub(crate) use rank::{Path, Rank};
 use requests::Requests;
+use warm_up::{WARM_UP, warm_up};
 
 /// All links of an epoch stand within this time, or the ranks that stay silent are ended.
 const LINK_DEADLINE: Duration = Duration::from_secs(20);
@@ -127,6 +129,8 @@ pub(crate) struct Instance {
     doomed: Option<Doomed>,
     next_worker: WorkerId,
     last_decode_tokens_per_sec: Option<f64>,
+    /// The last epoch in which a token was generated.
+    generated_in: u64,
     /// What rank 0 told last in this epoch.
     stats: Option<EngineStats>,
     effects: Vec<Effect>,
@@ -173,6 +177,7 @@ impl Instance {
             link_failures: failures::Recent::default(),
             doomed: None,
             last_decode_tokens_per_sec: None,
+            generated_in: 0,
             stats: None,
             effects: Vec::new(),
         };
@@ -293,6 +298,11 @@ impl Instance {
         respawns.chain(link).chain(doomed).min()
     }
 
+    /// Whether it works: it has generated a token since its ranks were linked.
+    pub(crate) fn has_generated(&self) -> bool {
+        self.phase == Phase::Ready && self.generated_in == self.epoch
+    }
+
     pub(crate) fn status(&self) -> InstanceStatus {
         let reason = || self.trouble.clone().unwrap_or_default();
         let state = match &self.phase {
@@ -320,6 +330,8 @@ impl Instance {
                 .map(|(at, rank)| rank.status(at, share(at)))
                 .collect(),
             requests_running: self.requests.running(),
+            requests_waiting: self.requests.waiting().len(),
+            has_generated: self.has_generated(),
             last_decode_tokens_per_sec: self.last_decode_tokens_per_sec,
             stats: self.stats.clone(),
             placement: Vec::new(),
@@ -377,6 +389,9 @@ impl Instance {
             self.trouble = None;
             self.link_failures.succeeded();
             self.ranks.iter_mut().for_each(Rank::ready);
+            if self.requests.waiting().is_empty() {
+                self.send(0, WorkerCommand::Generate { request: WARM_UP, generate: warm_up() });
+            }
         } else if now >= until {
             let limit = LINK_DEADLINE.as_secs();
             for at in &silent {

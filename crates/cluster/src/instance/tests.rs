@@ -59,7 +59,7 @@ pub(super) fn ranks_of(names: &[&str]) -> Vec<Rank> {
 }
 
 /// Rank 0 on node a, rank 1 on node b, as workers 1 and 2.
-fn instance() -> Instance {
+pub(super) fn instance() -> Instance {
     let rank = |node, name: &str, path| Rank::new(node, name.to_owned(), 10, path);
     Instance::new(fixed(), vec![rank(A, "a", Path::LOOPBACK), rank(B, "b", PATH)], split(2), ms(0))
 }

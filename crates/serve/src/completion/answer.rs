@@ -9,6 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::CompletionError;
 use super::meter::{Finish, Meter, Outcome};
 use super::words::{Part, Words};
+use crate::metrics::RequestWatch;
 use crate::node::{EventStream, Refusal, RefusalKind};
 
 /// How long a stream's status is held back for its first event.
@@ -22,6 +23,7 @@ pub(crate) struct Answer {
     /// What is left to say when all parts have been handed out.
     outcome: Option<Outcome>,
     meter: Meter,
+    watch: RequestWatch,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -40,9 +42,10 @@ impl Answer {
         events: EventStream,
         words: Words,
         meter: Meter,
+        watch: RequestWatch,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        Self { events, words, ready: VecDeque::new(), outcome: None, meter, _permit: permit }
+        Self { events, words, ready: VecDeque::new(), outcome: None, meter, watch, _permit: permit }
     }
 
     /// The first event if it comes soon: whoever streams an answer holds its status back for that,
@@ -64,6 +67,11 @@ impl Answer {
     /// The answer is lost, with the reason that the cluster gives. A stream that ends without
     /// saying so is lost as well.
     pub async fn next(&mut self) -> Result<AnswerEvent, CompletionError> {
+        let next = self.advance().await;
+        next.inspect_err(|error| self.watch.failed(error))
+    }
+
+    async fn advance(&mut self) -> Result<AnswerEvent, CompletionError> {
         loop {
             if let Some(part) = self.ready.pop_front() {
                 return Ok(AnswerEvent::Part(part));
@@ -87,11 +95,13 @@ impl Answer {
     }
 
     fn take(&mut self, tokens: &[AnswerToken]) {
+        self.watch.tokens(tokens.len());
         for token in tokens {
             self.meter.count(1);
             self.ready.extend(self.words.push(token));
             if let Some(finish) = self.words.ended() {
                 let outcome = self.meter.outcome(finish.clone(), self.words.reasoning_tokens());
+                self.watch.finished(&outcome);
                 self.outcome = Some(outcome);
                 // Nothing more is wanted: the work ends on every node now, not when the client
                 // leaves.
@@ -113,7 +123,7 @@ impl Answer {
             None if self.words.has_called() => Finish::ToolCalls,
             None => Finish::Stop,
         };
-        self.outcome = Some(Outcome {
+        let outcome = Outcome {
             finish,
             prompt_tokens: done.prompt_tokens,
             cached_tokens: done.cached_tokens,
@@ -122,7 +132,9 @@ impl Answer {
             queue: done.queue,
             prefill: done.prefill,
             decode: done.decode,
-        });
+        };
+        self.watch.finished(&outcome);
+        self.outcome = Some(outcome);
         Ok(())
     }
 }

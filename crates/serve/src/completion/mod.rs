@@ -18,10 +18,12 @@ mod sampling;
 mod words;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use cluster::{InstanceState, InstanceStatus};
 use tokio::sync::Semaphore;
 
+use crate::metrics::{RequestMetrics, RequestWatch};
 use crate::node::Cluster;
 
 pub(crate) use answer::{Answer, AnswerEvent};
@@ -48,13 +50,19 @@ pub(crate) struct Completer {
     permits: Arc<Semaphore>,
     permits_max: usize,
     renderings: Semaphore,
+    metrics: Arc<RequestMetrics>,
 }
 
 impl Completer {
-    pub fn new(cluster: Arc<dyn Cluster>, permits_max: usize) -> Self {
+    pub fn new(
+        cluster: Arc<dyn Cluster>,
+        permits_max: usize,
+        metrics: Arc<RequestMetrics>,
+    ) -> Self {
         let models = Models::new(Arc::clone(&cluster));
         let permits = Arc::new(Semaphore::new(permits_max));
-        Self { cluster, models, permits, permits_max, renderings: Semaphore::new(RENDERINGS_MAX) }
+        let renderings = Semaphore::new(RENDERINGS_MAX);
+        Self { cluster, models, permits, permits_max, renderings, metrics }
     }
 
     /// Renders and tokenises the prompt and hands it to the model that it names.
@@ -77,6 +85,16 @@ impl Completer {
         request: CompletionRequest,
         count: usize,
     ) -> Result<Vec<Answer>, CompletionError> {
+        let started = self.begin(request, count).await;
+        started.inspect_err(|error| self.metrics.refused(error))
+    }
+
+    async fn begin(
+        &self,
+        request: CompletionRequest,
+        count: usize,
+    ) -> Result<Vec<Answer>, CompletionError> {
+        let arrived = Instant::now();
         let permits: Vec<_> = (0..count)
             .map(|_| Arc::clone(&self.permits).try_acquire_owned())
             .collect::<Result<_, _>>()
@@ -90,9 +108,11 @@ impl Completer {
         for (index, permit) in permits.into_iter().enumerate() {
             let mut request = prepared.request.clone();
             request.sampling.seed = sampling::derived_seed(request.sampling.seed, index);
-            let meter = Meter::start(request.prompt.len());
+            let prompt_tokens = request.prompt.len();
+            let meter = Meter::start(prompt_tokens);
             let events = self.cluster.generate(&instance.id, request).await?;
-            answers.push(Answer::new(events, prepared.words.clone(), meter, permit));
+            let watch = RequestWatch::new(&self.metrics, &instance.model, arrived, prompt_tokens);
+            answers.push(Answer::new(events, prepared.words.clone(), meter, watch, permit));
         }
         Ok(answers)
     }

@@ -14,7 +14,7 @@ use super::Ends;
 use super::body::drain;
 use super::error::ApiError;
 use super::hosts::{Origin, is_ours, judge_origin, requested};
-use super::keys::{self, Shown};
+use super::keys::{self, ApiKeys, Shown};
 use crate::config::ServeConfig;
 
 const METHODS: &str = "GET, HEAD, POST, OPTIONS";
@@ -51,7 +51,8 @@ pub(crate) async fn require_api_key(
     if is_local(ends, request.headers()) {
         return next.run(request).await;
     }
-    let why = match keys::check(request.headers(), &config.api_keys) {
+    let accepted = config.api_keys.as_ref().map(ApiKeys::now).unwrap_or_default();
+    let why = match keys::check(request.headers(), &accepted) {
         Shown::Right => return next.run(request).await,
         Shown::Wrong => {
             tokio::time::sleep(WRONG_KEY_DELAY).await;

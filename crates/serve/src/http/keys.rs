@@ -1,6 +1,7 @@
 //! API keys and the admin token: compared in constant time, and taken from headers alone.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::fmt;
+use std::sync::Arc;
 
 use axum::http::{HeaderMap, header};
 use subtle::ConstantTimeEq;
@@ -8,6 +9,54 @@ use subtle::ConstantTimeEq;
 /// Where clients put their key: OpenAI's, Anthropic's, Azure's. All mean the same, and a key in
 /// the URL is never looked at, because URLs end in logs.
 const KEY_HEADERS: [&str; 2] = ["x-api-key", "api-key"];
+
+/// A key that clients from other machines may show. The key itself is known to its holder alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiKey {
+    pub name: String,
+    /// BLAKE3 of the key. A key has 256 random bits, so that no slower hash is needed.
+    pub hash: [u8; 32],
+}
+
+impl ApiKey {
+    pub fn new(name: impl Into<String>, key: &str) -> Self {
+        Self { name: name.into(), hash: hash(key.as_bytes()) }
+    }
+
+    /// Tells its holder from others, and from 0, those of this machine who show no key.
+    fn client_number(&self) -> u64 {
+        let first = self.hash.first_chunk().copied().unwrap_or_default();
+        u64::from_le_bytes(first).max(1)
+    }
+}
+
+/// The keys that are accepted now: asked for at every request that must show one, so that a key
+/// that is revoked is refused from then on.
+#[derive(Clone)]
+pub struct ApiKeys(Arc<dyn Fn() -> Arc<[ApiKey]> + Send + Sync>);
+
+impl ApiKeys {
+    /// What `now` gives at each call; it must be quick.
+    pub fn live(now: impl Fn() -> Arc<[ApiKey]> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    /// Always these.
+    pub fn fixed(keys: &[&str]) -> Self {
+        let keys: Arc<[ApiKey]> = keys.iter().map(|key| ApiKey::new("", key)).collect();
+        Self::live(move || Arc::clone(&keys))
+    }
+
+    pub fn now(&self) -> Arc<[ApiKey]> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for ApiKeys {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("ApiKeys")
+    }
+}
 
 /// What a request shows to be let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,15 +67,34 @@ pub(crate) enum Shown {
 }
 
 /// Compares every key that a request shows with every key that is accepted.
-pub(crate) fn check(headers: &HeaderMap, accepted: &[String]) -> Shown {
-    let named = KEY_HEADERS.iter().flat_map(|name| headers.get_all(*name));
-    let named = named.map(|value| value.as_bytes());
-    judge(bearers(headers).chain(named), accepted)
+pub(crate) fn check(headers: &HeaderMap, accepted: &[ApiKey]) -> Shown {
+    let shown = api_keys(headers).map(hash);
+    judge(shown, accepted.iter().map(|key| &key.hash[..]))
 }
 
 /// Like [`check`], for the admin token, which `Authorization` alone can carry.
 pub(crate) fn check_bearer(headers: &HeaderMap, accepted: &str) -> Shown {
-    judge(bearers(headers), std::slice::from_ref(&accepted))
+    judge(bearers(headers), std::iter::once(accepted.as_bytes()))
+}
+
+/// A number for the accepted key that a request shows, which tells one client from another; 0 for
+/// those of this machine that show none.
+pub(crate) fn client_number(headers: &HeaderMap, accepted: &Option<ApiKeys>) -> u64 {
+    let Some(accepted) = accepted.as_ref().filter(|_| api_keys(headers).next().is_some()) else {
+        return 0;
+    };
+    let accepted = accepted.now();
+    let is_shown = |key: &&ApiKey| check(headers, std::slice::from_ref(*key)) == Shown::Right;
+    accepted.iter().find(is_shown).map_or(0, ApiKey::client_number)
+}
+
+fn hash(key: &[u8]) -> [u8; 32] {
+    *blake3::hash(key).as_bytes()
+}
+
+fn api_keys(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let named = KEY_HEADERS.iter().flat_map(|name| headers.get_all(*name));
+    bearers(headers).chain(named.map(|value| value.as_bytes()))
 }
 
 fn bearers(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
@@ -36,25 +104,17 @@ fn bearers(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A number for the accepted key that a request shows, which tells one client from another; 0 for
-/// those of this machine that show none.
-pub(crate) fn client_number(headers: &HeaderMap, accepted: &[String]) -> u64 {
-    let shown = |key: &&String| check(headers, std::slice::from_ref(*key)) == Shown::Right;
-    accepted.iter().find(shown).map_or(0, |key| {
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        hasher.finish().max(1)
-    })
-}
-
 /// Looks at all pairs, so that the time taken says nothing about which one was close.
-fn judge<'a>(shown: impl Iterator<Item = &'a [u8]>, accepted: &[impl AsRef<str>]) -> Shown {
+fn judge<'a>(
+    shown: impl Iterator<Item = impl AsRef<[u8]>>,
+    accepted: impl Iterator<Item = &'a [u8]> + Clone,
+) -> Shown {
     let mut any = false;
     let mut right = subtle::Choice::from(0);
     for key in shown {
         any = true;
-        for known in accepted {
-            right |= key.ct_eq(known.as_ref().as_bytes());
+        for known in accepted.clone() {
+            right |= key.as_ref().ct_eq(known);
         }
     }
     match (bool::from(right), any) {
@@ -72,7 +132,7 @@ mod tests {
 
     #[test]
     fn every_header_has_the_same_say() {
-        let keys = ["first-key".to_owned(), "second-key".to_owned()];
+        let keys = ApiKeys::fixed(&["first-key", "second-key"]).now();
         let cases: &[(&[(&str, &str)], Shown)] = &[
             (&[], Shown::Nothing),
             (&[("authorization", "Bearer first-key")], Shown::Right),
@@ -97,7 +157,7 @@ mod tests {
 
     #[test]
     fn clients_are_told_apart_by_their_keys() {
-        let keys = ["first-key".to_owned(), "second-key".to_owned()];
+        let keys = Some(ApiKeys::fixed(&["first-key", "second-key"]));
         let number = |key: &'static str| {
             let mut map = HeaderMap::new();
             map.insert("x-api-key", HeaderValue::from_static(key));

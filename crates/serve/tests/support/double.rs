@@ -283,6 +283,8 @@ fn two_nodes() -> ClusterStatus {
             transport: Transport::Tcp,
             ranks: vec![rank(0, "desk"), rank(1, "mac-mini")],
             requests_running: 0,
+            requests_waiting: 0,
+            has_generated: true,
             last_decode_tokens_per_sec: Some(21.5),
             stats: None,
             placement: vec![],

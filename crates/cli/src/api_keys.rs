@@ -1,0 +1,209 @@
+//! The API keys of a node: named, kept as hashes in its data directory, and looked at anew at each
+//! request, so that a key counts from the moment that it is made to the one that it is revoked.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use data_encoding::HEXLOWER;
+use serde::{Deserialize, Serialize};
+use serve::ApiKey;
+
+use crate::data_dir::{random_hex, write_private};
+use crate::error::{CliError, Doing};
+
+const FILE: &str = "api-keys.json";
+/// Held while the file is changed, so that of two changes none is lost.
+const LOCK: &str = "api-keys.lock";
+/// What every key begins with: people and programs that look for leaked secrets know it by that.
+const PREFIX: &str = "sk-sinew-";
+/// Each is compared at each request; a household has a few.
+const KEYS_MAX: usize = 1000;
+const NAME_CHARS_MAX: usize = 64;
+
+/// A key as it is kept. The key itself is shown once and not kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptKey {
+    pub name: String,
+    /// BLAKE3 of the key, in hexadecimal.
+    pub hash: String,
+    pub created_unix_secs: u64,
+}
+
+/// The file of a data directory.
+#[derive(Debug)]
+pub struct KeyFile {
+    dir: PathBuf,
+    /// What the file held when it was last read.
+    read: Mutex<(Option<Stamp>, Arc<[ApiKey]>)>,
+}
+
+/// Tells one content of a file from the next: it is always replaced by a new one.
+type Stamp = (u64, i64, i64, u64);
+
+impl KeyFile {
+    pub fn new(data_dir: &Path) -> Self {
+        Self { dir: data_dir.to_path_buf(), read: Mutex::new((None, Arc::default())) }
+    }
+
+    /// The keys that are accepted now. A file that cannot be read lets nobody in.
+    pub fn now(&self) -> Arc<[ApiKey]> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = fs::metadata(self.dir.join(FILE))
+            .ok()
+            .map(|file| (file.ino(), file.mtime(), file.mtime_nsec(), file.size()));
+        if read.0 != stamp {
+            let keys = self.list().unwrap_or_else(|error| {
+                tracing::error!(%error, "the API keys cannot be read, so none is accepted");
+                Vec::new()
+            });
+            *read = (stamp, keys.iter().filter_map(KeptKey::accepted).collect());
+        }
+        Arc::clone(&read.1)
+    }
+
+    /// All keys, oldest first.
+    ///
+    /// # Errors
+    /// The file cannot be read or is damaged.
+    pub fn list(&self) -> Result<Vec<KeptKey>, CliError> {
+        let path = self.dir.join(FILE);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error).doing(format!("cannot read {}", path.display())),
+        };
+        serde_json::from_slice(&text).map_err(|error| {
+            let path = path.display();
+            CliError::Refused(format!("{path} is damaged: {error}. Restore it, or delete it"))
+        })
+    }
+
+    /// Makes a key; it is known to whoever gets this, and to nobody afterwards.
+    ///
+    /// # Errors
+    /// The name is taken or no name, or the file cannot be written.
+    pub fn create(&self, name: &str) -> Result<String, CliError> {
+        let visible = |c: char| !c.is_control() && !c.is_whitespace();
+        if !(1..=NAME_CHARS_MAX).contains(&name.chars().count()) || !name.chars().all(visible) {
+            let text = format!("{name:?} is no name: give 1 to {NAME_CHARS_MAX} visible letters");
+            return Err(CliError::Usage(text));
+        }
+        let key = random_hex().doing("the system gives no random numbers")?;
+        let key = format!("{PREFIX}{key}");
+        self.change(|keys| {
+            if keys.iter().any(|kept| kept.name == name) {
+                let text = format!(
+                    "there is a key {name} already. Choose another name, or revoke that one first \
+                     with: sinew keys revoke {name}"
+                );
+                return Err(CliError::Refused(text));
+            }
+            if keys.len() >= KEYS_MAX {
+                let text = format!("there are {KEYS_MAX} keys, the most there can be. Revoke one");
+                return Err(CliError::Refused(text));
+            }
+            let hash = HEXLOWER.encode(&ApiKey::new(name, &key).hash);
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let created_unix_secs = now.map_or(0, |now| now.as_secs());
+            keys.push(KeptKey { name: name.to_owned(), hash, created_unix_secs });
+            Ok(())
+        })?;
+        Ok(key)
+    }
+
+    /// Takes a key away from whoever has it.
+    ///
+    /// # Errors
+    /// There is none of that name, or the file cannot be written.
+    pub fn revoke(&self, name: &str) -> Result<(), CliError> {
+        self.change(|keys| {
+            let before = keys.len();
+            keys.retain(|kept| kept.name != name);
+            if keys.len() < before {
+                return Ok(());
+            }
+            let text = format!("there is no key {name}. List them with: sinew keys list");
+            Err(CliError::Refused(text))
+        })
+    }
+
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Vec<KeptKey>) -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let lock = options.open(self.dir.join(LOCK)).and_then(|file| file.lock().map(|()| file));
+        let _lock = lock.doing("cannot lock the API keys")?;
+        let mut keys = self.list()?;
+        change(&mut keys)?;
+        let text = serde_json::to_vec_pretty(&keys).expect("names and numbers are JSON");
+        let (path, new) = (self.dir.join(FILE), self.dir.join(format!("{FILE}.new")));
+        let written = write_private(&new, &text).and_then(|()| fs::rename(&new, &path));
+        written.doing(format!("cannot write {}", path.display()))
+    }
+}
+
+impl KeptKey {
+    /// The key as requests are held against it; nothing where the hash is none.
+    fn accepted(&self) -> Option<ApiKey> {
+        let hash = HEXLOWER.decode(self.hash.as_bytes()).ok()?.try_into().ok()?;
+        Some(ApiKey { name: self.name.clone(), hash })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_counts_from_its_making_to_its_revocation() {
+        let dir = tempfile::tempdir().unwrap();
+        // One is the node's, the other a command's.
+        let (node, command) = (KeyFile::new(dir.path()), KeyFile::new(dir.path()));
+        assert!(node.now().is_empty());
+        let key = command.create("laptop").unwrap();
+        assert_eq!(*node.now(), [ApiKey::new("laptop", &key)]);
+        let other = command.create("phone").unwrap();
+        assert_ne!(key, other);
+        assert_eq!(node.now().len(), 2);
+        assert!(command.create("laptop").unwrap_err().to_string().contains("already"));
+        command.revoke("laptop").unwrap();
+        assert_eq!(*node.now(), [ApiKey::new("phone", &other)]);
+        assert!(command.revoke("laptop").unwrap_err().to_string().contains("no key laptop"));
+        for name in ["", "a b", "x\u{1b}[2J", &"x".repeat(65)] {
+            assert!(matches!(command.create(name), Err(CliError::Usage(_))), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn the_file_has_no_key_and_is_its_owners_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = KeyFile::new(dir.path());
+        let key = keys.create("laptop").unwrap();
+        let path = dir.path().join(FILE);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains("laptop") && !text.contains(&key[PREFIX.len()..]), "{text}");
+        for file in [FILE, LOCK] {
+            let mode = fs::metadata(dir.path().join(file)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{file}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_lets_nobody_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = KeyFile::new(dir.path());
+        keys.create("laptop").unwrap();
+        assert_eq!(keys.now().len(), 1);
+        for text in ["", "[{", "[{\"name\": \"x\", \"hash\": \"zz\", \"created_unix_secs\": 0}]"] {
+            fs::write(dir.path().join(FILE), text).unwrap();
+            assert!(keys.now().is_empty(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What an operator sees of real nodes, and what they refuse.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{Node, PATIENCE, demo_model, kill_9, stdout, wait_for};
+use serde_json::json;
+
+fn get(node: &Node, path: &str) -> String {
+    node.request(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"))
+}
+
+fn is_ready(node: &Node) -> bool {
+    get(node, "/ready").starts_with("HTTP/1.1 200")
+}
+
+#[test]
+fn a_node_is_ready_by_itself_and_again_after_a_crash() {
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    a.admit(&b);
+    assert!(get(&a, "/ready").starts_with("HTTP/1.1 503"), "nothing is served");
+    a.run(&["serve", &demo_model()]);
+    for node in [&a, &b] {
+        // Nobody asks for anything: the instance tries itself.
+        wait_for("the node to be ready", || is_ready(node).then_some(()));
+    }
+    let epochs = "sinew_instance_epochs_total{model_name=\"sinew-demo\"}";
+    assert!(get(&a, "/metrics").contains(&format!("{epochs} 1\n")));
+    assert!(!get(&b, "/metrics").contains(epochs), "the owner tells of an instance");
+    kill_9(a.worker_pids("sinew-demo")[1]);
+    wait_for("the loss to be seen", || (!is_ready(&a)).then_some(()));
+    wait_for("the node to be ready again", || is_ready(&a).then_some(()));
+    let epochs = format!("{epochs} 2\n");
+    wait_for("a second epoch", || get(&a, "/metrics").contains(&epochs).then_some(()));
+}
+
+/// Requests of many clients of a node that has none of the model: what its owner's queue cannot
+/// take is refused as busy, with the time to wait, and not as a failure.
+#[test]
+fn a_full_queue_of_another_node_is_429() {
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    a.admit(&b);
+    let model = a.dir.path().join("models/slow.gguf");
+    let model = model.to_str().unwrap();
+    stdout(&["dev", "synth", "--shape", "llama-150m", "--quant", "q4_0", "-o", model]);
+    a.run(&["serve", "slow", "--ctx", "1024", "--nodes", "1", "--parallel", "1"]);
+    wait_for("b to know the model", || b.instance("slow"));
+    let over = AtomicBool::new(false);
+    let body = json!({
+        "model": "slow", "max_tokens": 900, "stream": true, "temperature": 1,
+        "messages": [{ "role": "user", "content": "go on" }],
+    });
+    std::thread::scope(|scope| {
+        // One runs and 64 wait; the rest find the queue full.
+        let ask = || {
+            let config = ureq::Agent::config_builder().http_status_as_error(false);
+            let agent: ureq::Agent = config.timeout_global(Some(PATIENCE)).build().into();
+            let url = format!("{}/v1/chat/completions", b.api);
+            let mut response = agent.post(&url).send_json(&body).expect("the node answers");
+            if response.status() == 200 {
+                // Holds its place until the others have their answers.
+                while !over.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                return None;
+            }
+            let after = response.headers().get("retry-after").cloned();
+            let body: serde_json::Value = response.body_mut().read_json().unwrap();
+            Some((response.status().as_u16(), after, body))
+        };
+        let asking: Vec<_> = (0..72).map(|_| scope.spawn(ask)).collect();
+        let is_done = |count| asking.iter().filter(|one| one.is_finished()).count() >= count;
+        wait_for("the queue to be full", || is_done(7).then_some(()));
+        over.store(true, Ordering::Relaxed);
+        let refused: Vec<_> = asking.into_iter().filter_map(|one| one.join().unwrap()).collect();
+        assert_eq!(refused.len(), 7);
+        for (status, after, body) in refused {
+            assert_eq!((status, after.is_some()), (429, true), "{body}");
+            assert_eq!(body["error"]["type"], "rate_limit_error", "{body}");
+            let message = body["error"]["message"].as_str().unwrap();
+            assert!(message.contains("64 requests"), "{message}");
+        }
+    });
+}
+
+/// A request that came through a proxy, so from another machine, with a key.
+fn from_elsewhere(node: &Node, key: &str) -> String {
+    let answer = node.request(&format!(
+        "GET /v1/models HTTP/1.1\r\nhost: localhost\r\nx-forwarded-for: 203.0.113.9\r\n\
+         authorization: Bearer {key}\r\nconnection: close\r\n\r\n"
+    ));
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn keys_are_made_and_revoked_while_the_node_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let printed = dir.path().join("printed");
+    let file = std::fs::File::create(&printed).unwrap();
+    let lan = |command: &mut std::process::Command| {
+        command.arg("--lan").stdout(file);
+    };
+    let node = Node::start_with("a", dir, "127.0.0.1:0", lan);
+    let first = wait_for("the first key to be printed", || {
+        let text = std::fs::read_to_string(&printed).ok()?;
+        let key = text.split_whitespace().find(|word| word.starts_with("sk-sinew-"))?;
+        Some(key.to_owned())
+    });
+    let (ok, unauthorized) = ("HTTP/1.1 200 OK", "HTTP/1.1 401 Unauthorized");
+    assert_eq!(from_elsewhere(&node, &first), ok);
+    let laptop = node.run(&["keys", "create", "laptop"]).trim().to_owned();
+    assert_eq!(from_elsewhere(&node, &laptop), ok);
+    let listed = node.run(&["keys", "list"]);
+    assert!(listed.contains("first") && listed.contains("laptop"), "{listed}");
+    assert!(!listed.contains(&laptop), "{listed}");
+    node.run(&["keys", "revoke", "laptop"]);
+    assert_eq!(from_elsewhere(&node, &laptop), unauthorized);
+    assert_eq!(from_elsewhere(&node, &first), ok);
+    assert!(node.refused(&["keys", "revoke", "laptop"]).contains("no key laptop"));
+    assert!(node.refused(&["keys", "create", "first"]).contains("already"));
+}

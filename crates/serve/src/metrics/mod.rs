@@ -1,0 +1,72 @@
+//! `GET /metrics`: what an operator watches, under vLLM's names and in its units, with `sinew_` in
+//! front, so that boards made for vLLM need their prefix changed and no more.
+//!
+//! ```text
+//! requests  what this node's clients asked and how long it took: counters and histograms
+//! cluster   what this node knows of its instances and peers: read from its status when asked
+//! text      OpenMetrics, and the older text format for those that do not ask for it
+//! ```
+//!
+//! A request counts on the node whose API it came to, an instance on the node that owns it: sums
+//! over all nodes count everything once. Labels are names of models, nodes, ranks and reasons, all
+//! of them bounded; no label and no value comes from what a client wrote.
+
+mod cluster;
+mod requests;
+mod text;
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Router, http::StatusCode};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+pub(crate) use requests::{RequestMetrics, RequestWatch};
+
+use crate::app::App;
+use crate::node::Cluster;
+
+/// Everything that is measured.
+pub(crate) struct Metrics {
+    registry: Registry,
+    pub requests: Arc<RequestMetrics>,
+}
+
+impl Metrics {
+    pub fn new(cluster: Arc<dyn Cluster>) -> Self {
+        let mut registry = Registry::with_prefix("sinew");
+        let requests = Arc::new(RequestMetrics::default());
+        requests.register(&mut registry);
+        registry.register_collector(Box::new(cluster::Collector { cluster }));
+        Self { registry, requests }
+    }
+
+    /// All series in the OpenMetrics text format.
+    fn open_metrics(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("a string takes everything");
+        text
+    }
+}
+
+/// The route, without what guards it.
+pub(crate) fn routes() -> Router<Arc<App>> {
+    Router::new().route("/metrics", get(metrics))
+}
+
+async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    let accepts = |kind: &str| {
+        let mut accept = headers.get_all(header::ACCEPT).iter();
+        accept.any(|accept| accept.to_str().is_ok_and(|accept| accept.contains(kind)))
+    };
+    let open_metrics = app.metrics.open_metrics();
+    let (kind, body) = match accepts("application/openmetrics-text") {
+        true => ("application/openmetrics-text; version=1.0.0; charset=utf-8", open_metrics),
+        false => ("text/plain; version=0.0.4; charset=utf-8", text::plain(&open_metrics)),
+    };
+    (StatusCode::OK, [(header::CONTENT_TYPE, kind)], body).into_response()
+}
