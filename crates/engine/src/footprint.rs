@@ -70,7 +70,12 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
             let layout = Layout::new(shares, &sizes, layers).unwrap();
             let layout = layout.with_whole_experts(whole_experts);
             for cache_type in CACHE_TYPES {
-                let capacity = Capacity { context_tokens: 100, sequences_max: 3, cache_type };
+                let capacity = Capacity {
+                    context_tokens: 100,
+                    sequences_max: 3,
+                    cache_tokens: 300,
+                    cache_type,
+                };
                 for rank in 0..shares.len() {
                     let split = Split {
                         shares: shares.to_vec(),
@@ -78,6 +83,7 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                         whole_experts,
                         context_tokens: capacity.context_tokens,
                         sequences_max: capacity.sequences_max,
+                        cache_tokens: capacity.cache_tokens,
                     };
                     let options = RankOptions {
                         rank,

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use backend::Backend;
 use constrain::ConstrainError;
-use protocol::{FailureKind, FinishReason, GenerateRequest, Generation, RequestId, WorkerEvent};
+use protocol::{
+    EngineStats, FailureKind, FinishReason, GenerateRequest, Generation, RequestId, WorkerEvent,
+};
 
 use crate::comm::Comm;
 use crate::grammars::Grammars;
@@ -24,6 +26,8 @@ pub(crate) struct Leader<'a, B: Backend> {
     comm: &'a mut Comm,
     pipeline: Pipeline,
     requests: Requests,
+    /// What was told last of its counts, and when.
+    told: Option<(Instant, EngineStats)>,
 }
 
 /// Why an answer cannot go on.
@@ -51,6 +55,9 @@ struct Requests {
     sampler: Sampler,
 }
 
+/// Counts are told at most this often.
+const STATS_INTERVAL: Duration = Duration::from_secs(1);
+
 impl<'a, B: Backend> Leader<'a, B> {
     pub fn new(rank: &'a mut Rank<B>, comm: &'a mut Comm) -> Self {
         let requests = Requests {
@@ -59,7 +66,7 @@ impl<'a, B: Backend> Leader<'a, B> {
             sampler: Sampler::default(),
         };
         let pipeline = Pipeline::new(rank);
-        Self { rank, comm, pipeline, requests }
+        Self { rank, comm, pipeline, requests, told: None }
     }
 
     pub fn is_idle(&self) -> bool {
@@ -93,21 +100,40 @@ impl<'a, B: Backend> Leader<'a, B> {
         self.requests.cancel(request).map(WorkerEvent::Done)
     }
 
+    /// What it counts, if that has changed and it is time to tell it.
+    pub fn stats(&mut self, now: Instant) -> Option<EngineStats> {
+        let is_early = |(at, _): &(Instant, _)| now < *at + STATS_INTERVAL;
+        if self.told.as_ref().is_some_and(is_early) {
+            return None;
+        }
+        let stats = self.counts();
+        let is_new = self.told.as_ref().is_none_or(|(_, told)| *told != stats);
+        self.told = Some((now, stats.clone()));
+        is_new.then_some(stats)
+    }
+
+    /// What it counts.
+    pub fn counts(&self) -> EngineStats {
+        self.requests.scheduler.stats()
+    }
+
     /// Begins a step if there is one to begin, and commits those that have come back. If none was
     /// begun, it waits for the oldest.
     ///
     /// # Errors
     /// The epoch or this rank cannot go on.
     pub fn step(&mut self, mut report: impl FnMut(WorkerEvent)) -> Result<(), EngineError> {
-        let Self { rank, comm, pipeline, requests } = self;
+        let Self { rank, comm, pipeline, requests, .. } = self;
         let wait = if pipeline.is_empty() { GRAMMAR_WAIT } else { Duration::ZERO };
         requests.take_ready(wait, &mut report);
-        let is_begun = pipeline.room().is_some_and(|step| requests.scheduler.schedule(step));
+        let schedule = |step| requests.scheduler.schedule(step, Instant::now());
+        let is_begun = pipeline.room().is_some_and(schedule);
         if is_begun {
             pipeline.run(rank, comm)?;
         }
         let mut wait = !is_begun;
         while pipeline.collect(rank, comm, wait)? {
+            requests.scheduler.finish_step(pipeline.finished(), Instant::now());
             for (output, logits) in pipeline.outputs() {
                 requests.commit(output, logits, &mut report);
             }

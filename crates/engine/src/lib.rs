@@ -21,6 +21,7 @@ mod route;
 mod sampler;
 mod scheduler;
 mod step;
+mod tables;
 pub mod worker;
 
 pub use cpus::own_cpus;

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use backend::{Backend, BackendError, Cpu};
 use gguf::Source;
+use layout::PAGE_POSITIONS;
 use link::Listener;
 use protocol::{
-    GenerateRequest, InvalidRequest, Split, SplitOptions, Token, WorkerEvent, ring_peers,
+    EngineStats, GenerateRequest, InvalidRequest, Split, SplitOptions, Token, WorkerEvent,
+    ring_peers,
 };
 
 use crate::comm::{Comm, Meeting};
@@ -52,6 +54,8 @@ pub struct Local<B: Backend = Cpu> {
     /// Of the sequence that is fed.
     pipeline: Pipeline,
     position: usize,
+    /// Of the requests that ran together last.
+    stats: EngineStats,
     abort: Arc<AtomicBool>,
     followers: Vec<JoinHandle<()>>,
     /// Of the calling thread, which is rank 0's.
@@ -110,6 +114,7 @@ impl<B: Backend + 'static> Local<B> {
                 rank,
                 comm,
                 position: 0,
+                stats: EngineStats::default(),
                 abort,
                 followers,
                 _unpin: unpin,
@@ -194,8 +199,14 @@ impl<B: Backend + 'static> Local<B> {
                 _ => {}
             })?;
         }
+        self.stats = leader.counts();
         self.position = 0;
         rejected.map_or(Ok(answers), |reason| Err(EngineError::Protocol(reason)))
+    }
+
+    /// What the last [`Self::serve`] counted.
+    pub fn stats(&self) -> &EngineStats {
+        &self.stats
     }
 
     /// Adds tokens, in chunks of a step each, and returns what is wanted of the last.
@@ -219,9 +230,16 @@ impl<B: Backend + 'static> Local<B> {
             }
             let Some(step) = pipeline.room() else { continue };
             let (first_position, rows) = (self.position, chunk.len());
-            let wanted = if at == last { wanted } else { Wanted::Nothing };
+            let (wanted, outputs) = if at == last { (wanted, 1) } else { (Wanted::Nothing, 0) };
             step.clear();
-            step.segments.push(StepSegment { slot: 0, first_position, rows, wanted });
+            // The only sequence has the first pages, in order.
+            let first_page = first_position / PAGE_POSITIONS;
+            let new = first_page..(first_position + rows).div_ceil(PAGE_POSITIONS);
+            let (slot, pages) = (0, new.len());
+            step.pages.extend(new.map(|page| page as u32));
+            let segment =
+                StepSegment { slot, first_position, rows, outputs, wanted, first_page, pages };
+            step.segments.push(segment);
             step.tokens.extend_from_slice(chunk);
             if at == last {
                 step.outputs.push(Output { request: 0, position: first_position + rows });

@@ -99,6 +99,11 @@ impl Pipeline {
         Ok(true)
     }
 
+    /// The step that came back last.
+    pub fn finished(&self) -> &Step {
+        &self.finished
+    }
+
     /// What came of the step that came back last.
     pub fn outputs(&self) -> impl Iterator<Item = (Output, Logits<'_>)> {
         self.results.outputs(&self.finished, self.vocab)

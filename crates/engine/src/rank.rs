@@ -12,10 +12,11 @@ use protocol::{Split, SplitOptions};
 
 use crate::EngineError;
 use crate::comm::Comm;
-use crate::logits::{Candidate, Wanted, pick};
+use crate::logits::{Candidate, pick};
 use crate::results::OutputPart;
 use crate::route::Route;
 use crate::step::{Limits, Step, StepSegment};
+use crate::tables::Tables;
 
 /// One rank of a model: its slice of the weights, its cache and the buffers of a step.
 pub struct Rank<B: Backend> {
@@ -26,8 +27,7 @@ pub struct Rank<B: Backend> {
     /// Rank 0 looks embeddings up for all.
     embedding: Option<Embedding>,
     limits: Limits,
-    /// The cache pages of every slot.
-    tables: Vec<Arc<[u32]>>,
+    tables: Tables,
     buffers: Buffers,
 }
 
@@ -89,9 +89,15 @@ impl<B: Backend> Rank<B> {
         let capacity = Capacity {
             context_tokens: options.split.context_tokens,
             sequences_max: options.split.sequences_max,
+            cache_tokens: options.split.cache_tokens,
             cache_type: options.options.cache_type,
         };
-        let (pages_per_slot, rank) = (capacity.pages_per_sequence(), options.rank);
+        if capacity.pages() < capacity.pages_per_sequence() {
+            let Capacity { context_tokens, cache_tokens, .. } = capacity;
+            let what = format!("a cache of {cache_tokens} tokens for contexts of {context_tokens}");
+            return Err(EngineError::Protocol(what));
+        }
+        let rank = options.rank;
         let model =
             Model::load(&mut backend, &source, &outline, &layout, rank, capacity, progress)?;
         let config = model.config();
@@ -99,16 +105,15 @@ impl<B: Backend> Rank<B> {
             0 => Some(Embedding::open(source.clone(), config)?),
             _ => None,
         };
-        let page = |slot: usize, page: usize| (slot * pages_per_slot + page) as u32;
-        let tables = (0..options.split.sequences_max)
-            .map(|slot| (0..pages_per_slot).map(|at| page(slot, at)).collect())
-            .collect();
         let limits = Limits {
             slots: options.split.sequences_max,
             context_tokens: options.split.context_tokens,
+            pages: capacity.pages(),
             rows_max: capacity.rows_max(route.stages),
+            outputs_max: capacity.outputs_max(),
             width: config.width,
         };
+        let tables = Tables::new(&limits);
         let buffers = Buffers::default();
         Ok(Self { route, backend, source, model, embedding, limits, tables, buffers })
     }
@@ -146,7 +151,7 @@ impl<B: Backend> Rank<B> {
     /// Bytes of the longest message between ranks: a step, or all logits of as many outputs as a
     /// step may have.
     pub(crate) fn message_bytes_max(&self) -> usize {
-        let logits = self.limits.slots * self.config().vocab * size_of::<f32>();
+        let logits = self.limits.outputs_max * self.config().vocab * size_of::<f32>();
         self.limits.message_bytes_max().max(logits)
     }
 
@@ -220,15 +225,16 @@ impl<B: Backend> Rank<B> {
         b.positions.clear();
         b.outputs.clear();
         b.output_segments.clear();
+        self.tables.update(step)?;
         for segment in &step.segments {
-            let StepSegment { slot, first_position: first_pos, rows, wanted } = *segment;
-            let table = || self.tables[slot].clone();
+            let StepSegment { slot, first_position: first_pos, rows, outputs, .. } = *segment;
+            let table = || self.tables.get(slot);
             b.segments.push(Segment { table: table(), first_pos, rows });
             b.positions.extend(first_pos as u32..(first_pos + rows) as u32);
-            if wanted != Wanted::Nothing {
-                let first_pos = first_pos + rows - 1;
-                b.output_segments.push(Segment { table: table(), first_pos, rows: 1 });
-                b.outputs.push(b.positions.len() - 1);
+            if outputs > 0 {
+                let first_pos = first_pos + rows - outputs;
+                b.output_segments.push(Segment { table: table(), first_pos, rows: outputs });
+                b.outputs.extend(b.positions.len() - outputs..b.positions.len());
             }
         }
         let outputs = Outputs { rows: &b.outputs, segments: &b.output_segments };

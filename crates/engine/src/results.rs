@@ -92,7 +92,11 @@ mod tests {
             .collect();
         let mut step = Step::default();
         for wanted in [Wanted::Top(3), Wanted::Nothing, Wanted::All, Wanted::Top(1)] {
-            step.segments.push(StepSegment { slot: 0, first_position: 0, rows: 1, wanted });
+            let outputs = usize::from(wanted != Wanted::Nothing);
+            let (slot, first_position, rows, first_page, pages) = (0, 0, 1, 0, 0);
+            let segment =
+                StepSegment { slot, first_position, rows, outputs, wanted, first_page, pages };
+            step.segments.push(segment);
         }
         step.outputs = (0..3).map(|request| Output { request, position: 1 }).collect();
         let run = |cuts: &[usize]| {

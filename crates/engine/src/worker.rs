@@ -211,6 +211,9 @@ impl<'a, B: Backend> Worker<'a, B> {
                 }
                 Ok(order) => return Ok(Ended::By(order)),
             }
+            if let Some(stats) = leader.stats(Instant::now()) {
+                report(events, WorkerEvent::Stats(Box::new(stats)));
+            }
         }
     }
 

@@ -22,6 +22,7 @@ fn start(shares: &[u32], stages: &[StageSize]) -> Local {
             whole_experts: false,
             context_tokens: 256,
             sequences_max: 4,
+            cache_tokens: 4096,
         },
         ring: false,
         link_latency: Duration::ZERO,

@@ -61,6 +61,7 @@ fn options(name: &str, shares: &[u32], stages: &[usize]) -> LocalOptions {
             whole_experts: false,
             context_tokens: CONTEXT_TOKENS,
             sequences_max: SEQUENCES_MAX,
+            cache_tokens: CONTEXT_TOKENS * SEQUENCES_MAX,
         },
         ring: false,
         link_latency: Duration::ZERO,

@@ -23,15 +23,33 @@ pub fn rows_max(stages: usize) -> usize {
 pub struct Capacity {
     /// Positions of the longest sequence.
     pub context_tokens: usize,
-    /// Sequences that may run at once, so rows of one step whose logits may be wanted.
+    /// Sequences that may run at once.
     pub sequences_max: usize,
+    /// Positions of all sequences together; whole pages of them are kept.
+    pub cache_tokens: usize,
     pub cache_type: CacheType,
+}
+
+/// The `cache_tokens` with which each of `sequences_max` sequences can fill its context.
+pub fn full_cache_tokens(context_tokens: usize, sequences_max: usize) -> usize {
+    let pages = context_tokens.div_ceil(PAGE_POSITIONS).saturating_mul(sequences_max);
+    pages.saturating_mul(PAGE_POSITIONS)
 }
 
 impl Capacity {
     /// Pages of the cache that one sequence may fill.
     pub fn pages_per_sequence(&self) -> usize {
         self.context_tokens.div_ceil(PAGE_POSITIONS)
+    }
+
+    /// Pages of the cache that all sequences share.
+    pub fn pages(&self) -> usize {
+        self.cache_tokens.div_ceil(PAGE_POSITIONS)
+    }
+
+    /// Rows of a step whose logits may be wanted.
+    pub fn outputs_max(&self) -> usize {
+        self.sequences_max
     }
 
     /// Rows of the largest step of a model in so many stages.

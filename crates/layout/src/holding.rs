@@ -133,7 +133,7 @@ impl<'a> Holding<'a> {
             CacheType::Auto => CacheType::I16,
             asked => asked,
         };
-        let pages = capacity.pages_per_sequence().saturating_mul(capacity.sequences_max);
+        let pages = capacity.pages();
         Cache { heads: self.shard.kv_heads.len(), k_dim, v_dim, cache_type, pages }
     }
 
@@ -148,7 +148,7 @@ impl<'a> Holding<'a> {
         let parts = |leaves: &Leaves| leaves.part_ends(shard.rank).len();
         Buffers {
             rows: capacity.rows_max(self.stages),
-            outputs: capacity.sequences_max,
+            outputs: capacity.outputs_max(),
             width: config.width,
             q: heads * key,
             k: kv_heads * key,

@@ -136,6 +136,7 @@ fn start(name: &str, split: &Case, layers: usize) -> Local {
             whole_experts: false,
             context_tokens: 256,
             sequences_max: 2,
+            cache_tokens: 512,
         },
         ring: split.ring,
         link_latency: Duration::ZERO,

@@ -84,7 +84,12 @@ fn load(memory: Memory, ranks: usize) -> Result<(), ModelError> {
     let source: Arc<dyn Source> = Arc::new(memory);
     let outline = Outline::read(source.directory())?;
     let layout = Layout::new(&vec![1; ranks], &[], outline.config.layers).unwrap();
-    let capacity = Capacity { context_tokens: 64, sequences_max: 1, cache_type: CacheType::Auto };
+    let capacity = Capacity {
+        context_tokens: 64,
+        sequences_max: 1,
+        cache_tokens: 64,
+        cache_type: CacheType::Auto,
+    };
     for rank in 0..ranks {
         let mut backend = backend::Cpu::new(1, &[]).unwrap();
         Model::load(&mut backend, &source, &outline, &layout, rank, capacity, &mut |_| {})?;

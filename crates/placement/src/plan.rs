@@ -1,4 +1,7 @@
-use layout::{Capacity, Device, Footprint, Holding, Layout, Outline, RANKS_MAX};
+use layout::{
+    Capacity, Device, Footprint, Holding, Layout, Outline, PAGE_POSITIONS, RANKS_MAX,
+    full_cache_tokens,
+};
 use protocol::{InstanceSpec, Split, StageSize};
 
 use crate::choose::{Candidate, LinkSpeed, candidates, is_free, reason};
@@ -87,6 +90,10 @@ pub enum Error {
     )]
     Context { asked: usize, max: usize },
     #[error(
+        "a cache of {asked} tokens does not hold one conversation of {context}. Ask for at least that many with --cache-tokens, or for shorter conversations with --ctx"
+    )]
+    Cache { asked: usize, context: usize },
+    #[error(
         "node {node} would need {} for its share of {share} in {shares} and has {} free. Try a smaller context, add a node, or free memory",
         gib(*.needed_bytes), gib(*.free_bytes)
     )]
@@ -108,23 +115,24 @@ pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Pl
     let context_tokens = context(model, options)?;
     let sequences_max = options.spec.sequences_max.unwrap_or(SEQUENCES_DEFAULT).max(1);
 
+    let (cache_least, cache_most) = cache(options, context_tokens, sequences_max)?;
     let cache_type = options.spec.options.cache_type;
-    let capacity = Capacity { context_tokens, sequences_max, cache_type };
     let whole_experts = model.whole_experts(options.spec.options.experts);
     let mut candidates = candidates(model, chosen, &shares, options)?;
-    let fits = |candidate: &Candidate| {
+    let place = |candidate: &Candidate, cache_tokens| {
+        let capacity = Capacity { context_tokens, sequences_max, cache_tokens, cache_type };
         place(model, chosen, &shares, &candidate.stages, whole_experts, &capacity)
     };
-    let ranks = match candidates.iter().map(fits).position(|placed| placed.is_ok()) {
+    let fits = |cache_tokens| move |one: &Candidate| place(one, cache_tokens).is_ok();
+    let fit = |cache_tokens| candidates.iter().position(fits(cache_tokens));
+    if let Some(at) = fit(cache_most).or_else(|| fit(cache_least)) {
         // What is predicted to be faster, but does not fit, comes after it, for the reason.
-        Some(at) => {
-            candidates[..=at].rotate_right(1);
-            fits(&candidates[0])?
-        }
-        None => fits(&candidates[0])?,
-    };
+        candidates[..=at].rotate_right(1);
+    }
+    let cache_tokens = largest(cache_least, cache_most, |tokens| fits(tokens)(&candidates[0]));
+    let ranks = place(&candidates[0], cache_tokens)?;
     let stages = candidates[0].stages.clone();
-    let mut why = explain(&ranks, &stages, options);
+    let mut why = explain(&ranks, &stages, options, cache_tokens);
     if count > 1 {
         why.extend(reason(&candidates, chosen, !is_free(options)));
     }
@@ -133,7 +141,8 @@ pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Pl
         true => format!("whole experts to each node: {experts} of them, of {parts} parts each"),
         false => format!("columns of every expert to each node, which can be cut in {parts}"),
     }));
-    let split = Split { shares, stages, whole_experts, context_tokens, sequences_max };
+    let split =
+        Split { shares, stages, whole_experts, context_tokens, sequences_max, cache_tokens };
     Ok(Plan { ranks, split, why })
 }
 
@@ -205,7 +214,42 @@ fn context(model: &Outline, options: &Options<'_>) -> Result<usize, Error> {
     }
 }
 
-fn explain(ranks: &[PlannedRank], stages: &[StageSize], options: &Options<'_>) -> Vec<String> {
+/// The least and the most tokens that the cache may have. Unless a size is asked for, it has room
+/// for all sequences at their longest, or as much as there is memory for, at least one of them.
+fn cache(
+    options: &Options<'_>,
+    context_tokens: usize,
+    sequences_max: usize,
+) -> Result<(usize, usize), Error> {
+    let least = full_cache_tokens(context_tokens, 1);
+    match options.spec.cache_tokens {
+        Some(asked) if asked < context_tokens => {
+            Err(Error::Cache { asked, context: context_tokens })
+        }
+        Some(asked) => Ok((asked, asked)),
+        None => Ok((least, full_cache_tokens(context_tokens, sequences_max))),
+    }
+}
+
+/// The largest cache of whole pages from `least` to `most` that `fits`; `least` if none does.
+fn largest(least: usize, most: usize, fits: impl Fn(usize) -> bool) -> usize {
+    if fits(most) {
+        return most;
+    }
+    let (mut good, mut bad) = (0, (most - least) / PAGE_POSITIONS);
+    while good + 1 < bad {
+        let middle = good + (bad - good) / 2;
+        if fits(least + middle * PAGE_POSITIONS) { good = middle } else { bad = middle }
+    }
+    least + good * PAGE_POSITIONS
+}
+
+fn explain(
+    ranks: &[PlannedRank],
+    stages: &[StageSize],
+    options: &Options<'_>,
+    cache_tokens: usize,
+) -> Vec<String> {
     let sum = |bytes: fn(&Footprint) -> u64| {
         gib(ranks.iter().map(|rank| bytes(&rank.footprint)).fold(0, u64::saturating_add))
     };
@@ -216,7 +260,7 @@ fn explain(ranks: &[PlannedRank], stages: &[StageSize], options: &Options<'_>) -
         (None, _) => "shares in proportion to the threads that each node offers",
     };
     vec![
-        format!("{weights} of weights and {cache} of cache"),
+        format!("{weights} of weights and {cache} of cache, for {cache_tokens} tokens"),
         match stages {
             [] => format!("tensor parallel over {} nodes: {by}", ranks.len()),
             stages => {
@@ -324,7 +368,7 @@ mod tests {
             (
                 vec![8],
                 spec(),
-                "node 0 would need 46.51 GiB for its share of 4 in 4 and has 8.00 GiB free",
+                "node 0 would need 43.08 GiB for its share of 4 in 4 and has 8.00 GiB free",
             ),
             (vec![64], InstanceSpec { nodes: Some(2), ..spec() }, "2 nodes were asked for, but 1"),
             (vec![64], InstanceSpec { nodes: Some(0), ..spec() }, "1 to 16 nodes, not 0"),
@@ -359,11 +403,35 @@ mod tests {
                 "[36, 0] layers do not make up 36 layers in 2 stages",
             ),
             (vec![64], InstanceSpec { context_tokens: Some(0), ..spec() }, "context of 0 tokens"),
+            (
+                vec![64],
+                InstanceSpec { cache_tokens: Some(8191), ..spec() },
+                "a cache of 8191 tokens does not hold one conversation of 8192",
+            ),
         ];
         for (memory, spec, expected) in cases {
             let error = plan(&model(), &nodes(&memory), &spec).unwrap_err().to_string();
             assert!(error.contains(expected), "{error:?} should contain {expected:?}");
         }
+    }
+
+    #[test]
+    fn the_cache_is_as_large_as_memory_allows_unless_its_size_is_asked_for() {
+        let cache = |gib, spec: InstanceSpec| {
+            let plan = plan(&model(), &nodes(&[gib]), &spec).map_err(|error| error.to_string())?;
+            assert!(plan.ranks[0].memory_bytes <= gib * GIB);
+            let mut larger = spec;
+            larger.cache_tokens = Some(plan.split.cache_tokens + 64);
+            let fits = super::tests::plan(&model(), &nodes(&[gib]), &larger).is_ok();
+            Ok::<_, String>((plan.split.cache_tokens, fits))
+        };
+        let size = |cache_tokens| InstanceSpec { cache_tokens: Some(cache_tokens), ..spec() };
+        assert_eq!(cache(64, spec()), Ok((4 * 8192, true)));
+        let (less, fits) = cache(45, spec()).unwrap();
+        assert!((8192..4 * 8192).contains(&less) && !fits, "{less}");
+        assert_eq!(cache(64, size(8192)), Ok((8192, true)));
+        assert_eq!(cache(64, size(100_000)), Ok((100_000, true)));
+        assert!(cache(45, size(4 * 8192)).unwrap_err().contains("would need"));
     }
 
     #[test]

@@ -36,6 +36,11 @@ pub struct InstanceSpec {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(skip))]
     pub sequences_max: Option<usize>,
+    /// Tokens of all conversations together that are kept in memory [default: a whole --ctx for
+    /// each of --parallel, or what memory allows]
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TOKENS"))]
+    pub cache_tokens: Option<usize>,
 }
 
 /// How a model is split over ranks, be they nodes or threads of one process, and what all of them
@@ -125,6 +130,8 @@ pub struct Split {
     pub context_tokens: usize,
     /// Sequences that may run at once.
     pub sequences_max: usize,
+    /// Positions of all sequences together that the cache has room for.
+    pub cache_tokens: usize,
 }
 
 /// Consecutive layers, and the consecutive ranks that share them.

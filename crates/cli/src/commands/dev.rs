@@ -60,7 +60,12 @@ pub fn start_for(
     };
     let options = LocalOptions {
         options: args.options.clone(),
-        split: Split { context_tokens: context, sequences_max, ..plan.split },
+        split: Split {
+            context_tokens: context,
+            sequences_max,
+            cache_tokens: layout::full_cache_tokens(context, sequences_max),
+            ..plan.split
+        },
         ring: args.ring,
         link_latency: Duration::from_micros(args.link_latency),
         threads,

@@ -143,7 +143,7 @@ pub async fn a_new_node_revives_what_the_old_ones_cannot_hold() {
     let (a, b) = (Home::with("a", small).await, Home::with("b", small).await);
     b.join(&a.node).await;
     let mut request = serve(&model(a.dir.path(), "counter"));
-    (request.context_tokens, request.sequences_max) = (Some(4096), Some(21));
+    (request.context_tokens, request.cache_tokens) = (Some(4096), Some(21 * 4096));
     let id = a.node.serve(request).await.unwrap();
     tokio::time::timeout(TIMEOUT, a.node.wait_ready(&id)).await.unwrap().unwrap();
 
@@ -321,7 +321,7 @@ pub async fn two_models_run_side_by_side() {
     // There is no room for a third one with so large a context; the error says how much is missing.
     let path = model(homes[0].dir.path(), "third");
     let mut request = serve(&path);
-    (request.sequences_max, request.context_tokens) = (Some(10_000), Some(4096));
+    (request.cache_tokens, request.context_tokens) = (Some(10_000 * 4096), Some(4096));
     let error = a.serve(request).await.unwrap_err().to_string();
     assert!(error.contains("node a would need") && error.contains("GiB free"), "{error}");
     // Its workers' death is not the other's business.

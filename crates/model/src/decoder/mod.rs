@@ -61,7 +61,7 @@ pub struct Batch<'a> {
     pub outputs: Outputs<'a>,
 }
 
-/// The rows of a step whose logits are wanted, one of a sequence. After the last
+/// The rows of a step whose logits are wanted, the last of some sequences. After the last
 /// layer's keys and values nothing else goes on.
 #[derive(Debug, Clone, Copy)]
 pub struct Outputs<'a> {

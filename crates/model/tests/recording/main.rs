@@ -17,6 +17,7 @@ const SEQUENCES: usize = 2;
 const CAPACITY: Capacity = Capacity {
     context_tokens: PAGE_POSITIONS,
     sequences_max: SEQUENCES,
+    cache_tokens: SEQUENCES * PAGE_POSITIONS,
     cache_type: CacheType::Auto,
 };
 

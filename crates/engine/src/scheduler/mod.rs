@@ -1,0 +1,372 @@
+//! Which rows the next step computes: `step = schedule -> run -> commit`, on rank 0.
+//!
+//! Every running sequence gets its next token in every step; what room is left goes to prompts, in
+//! chunks ([`pace`] says how long ones) and in turn ([`turns`] says whose). A sequence has a place
+//! in the steps, and [`pages`] of the cache for as many positions as it has filled. Where pages run
+//! out, the sequence that came last gives its own back and waits, to be computed again later: its
+//! tokens are known, and how the next is drawn depends on them alone.
+//!
+//! Where the model runs in stages, several steps are in flight: a sequence is in the next one only
+//! once its token is known, and the running ones are dealt out over as many steps as there are
+//! stages. All ranks do steps in the same order; so a page may pass on to another sequence, and be
+//! shared with it, while a step that reads or writes it is still on its way.
+//!
+//! A pure state machine: it knows no model and no links, and time is an argument.
+
+mod pace;
+mod pages;
+mod sequence;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+mod turns;
+
+use std::time::Instant;
+
+use constrain::ConstrainError;
+use layout::PAGE_POSITIONS;
+use protocol::{
+    EngineStats, FailureKind, FinishReason, GenerateRequest, Generation, InvalidRequest, PageStats,
+    RequestId, Token,
+};
+
+use crate::step::{Limits, Output, Step};
+use pace::{Measured, Pace};
+use pages::Pages;
+use sequence::Sequence;
+use turns::Turns;
+
+/// Requests that may wait for a place; the daemon bounds its own queue lower.
+const WAITING_MAX: usize = 1024;
+
+/// What a sampled token means for its request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Committed {
+    /// Whether the token belongs to the answer.
+    pub is_answer: bool,
+    /// The request's account, if it has ended.
+    pub done: Option<Generation>,
+}
+
+/// Why a request is not taken.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Refused {
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
+    #[error(transparent)]
+    Grammar(#[from] ConstrainError),
+    #[error("{WAITING_MAX} requests are waiting already")]
+    Full,
+    #[error("request {request} is running already")]
+    Duplicate { request: RequestId },
+}
+
+impl Refused {
+    /// What it means for whoever asked.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Grammar(ConstrainError::Busy) => FailureKind::Busy,
+            Self::Invalid(_) | Self::Grammar(_) => FailureKind::Invalid,
+            Self::Full => FailureKind::Busy,
+            Self::Duplicate { .. } => FailureKind::Lost,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    limits: Limits,
+    stages: usize,
+    pages: Pages,
+    /// In the order in which they came.
+    running: Vec<Sequence>,
+    waiting: Vec<Sequence>,
+    free_slots: Vec<usize>,
+    turns: Turns,
+    pace: Pace,
+    /// Steps that have not come back, and those of them with rows of prompts.
+    in_flight: usize,
+    prompts_in_flight: usize,
+    /// The next request's [`Sequence::order`].
+    next_order: u64,
+    /// The running sequences in the order of their turns, and the rows that each gets.
+    turn: Vec<((u64, u64), u64, RequestId)>,
+    planned: Vec<(RequestId, usize)>,
+    stats: EngineStats,
+}
+
+impl Scheduler {
+    pub fn new(limits: Limits, stages: usize) -> Self {
+        Self {
+            stages,
+            pages: Pages::new(limits.pages),
+            running: Vec::with_capacity(limits.slots),
+            waiting: Vec::new(),
+            free_slots: (0..limits.slots).rev().collect(),
+            turns: Turns::default(),
+            pace: Pace::new(limits.rows_max, stages),
+            in_flight: 0,
+            prompts_in_flight: 0,
+            next_order: 0,
+            turn: Vec::with_capacity(limits.slots),
+            planned: Vec::with_capacity(limits.slots),
+            stats: EngineStats::default(),
+            limits,
+        }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Takes a request in that [`GenerateRequest::check`] has passed.
+    ///
+    /// # Errors
+    /// Too many are waiting, or one with this id is running.
+    pub fn add(
+        &mut self,
+        id: RequestId,
+        request: GenerateRequest,
+        now: Instant,
+    ) -> Result<(), Refused> {
+        if self.waiting.len() >= WAITING_MAX {
+            return Err(Refused::Full);
+        }
+        let mut known = self.running.iter().chain(&self.waiting);
+        if known.any(|sequence| sequence.id == id) {
+            return Err(Refused::Duplicate { request: id });
+        }
+        let due = self.turns.arrive(request.client, request.prompt.len());
+        let order = self.next_order;
+        self.next_order += 1;
+        let mut new = Sequence::new(id, request, self.limits.context_tokens, now);
+        (new.order, new.due) = (order, due);
+        self.waiting.push(new);
+        Ok(())
+    }
+
+    /// Ends a request early; its account, if it was known. Its pages are free at once.
+    pub fn cancel(&mut self, request: RequestId, now: Instant) -> Option<Generation> {
+        self.finish(request, FinishReason::Cancelled, now)
+    }
+
+    /// Ends a running request whose answer is whole.
+    pub fn stop(&mut self, request: RequestId, now: Instant) -> Option<Generation> {
+        self.finish(request, FinishReason::Stop, now)
+    }
+
+    /// Plans the next step; `false` if there is nothing to compute. One that is planned must run,
+    /// and [`come back`](Self::finish_step).
+    pub fn schedule(&mut self, step: &mut Step, now: Instant) -> bool {
+        step.clear();
+        self.admit(now);
+        self.planned.clear();
+        self.plan_answers();
+        self.plan_prompts();
+        for at in 0..self.planned.len() {
+            let (id, rows) = self.planned[at];
+            self.emit(id, rows, step);
+        }
+        if step.segments.is_empty() {
+            return false;
+        }
+        step.note.begun = Some(now);
+        step.note.is_mixed = step.note.prompt_rows > 0 || self.prompts_in_flight > 0;
+        self.in_flight += 1;
+        self.prompts_in_flight += usize::from(step.note.prompt_rows > 0);
+        true
+    }
+
+    /// A step has come back, before what came of it is [committed](Self::commit).
+    pub fn finish_step(&mut self, step: &Step, now: Instant) {
+        let note = step.note;
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let had_prompts = usize::from(note.prompt_rows > 0);
+        self.prompts_in_flight = self.prompts_in_flight.saturating_sub(had_prompts);
+        let Some(begun) = note.begun else { return };
+        let took = now - begun;
+        let (answer_rows, prompt_rows) = (note.answer_rows, note.prompt_rows);
+        self.pace.learn(Measured { answer_rows, prompt_rows, is_mixed: note.is_mixed, took });
+        self.stats.steps.add(took.as_micros() as u64, prompt_rows, answer_rows);
+    }
+
+    /// Takes the token that was sampled for `output` into its sequence; `None` if that has ended.
+    pub fn commit(&mut self, output: Output, token: Token, now: Instant) -> Option<Committed> {
+        let id = output.request;
+        let sequence = self.find_any(id)?;
+        sequence.awaits_token = false;
+        if sequence.request.end_tokens.contains(&token) {
+            let done = self.finish(id, FinishReason::Stop, now);
+            return Some(Committed { is_answer: false, done });
+        }
+        sequence.tokens.push(token);
+        sequence.first_token.get_or_insert(now);
+        let is_long = sequence.answer().len() >= sequence.request.max_tokens;
+        self.stats.generated_tokens += 1;
+        let is_full = output.position + 1 >= self.limits.context_tokens;
+        let is_last = is_full || is_long;
+        let done = is_last.then(|| self.finish(id, FinishReason::Length, now)).flatten();
+        Some(Committed { is_answer: true, done })
+    }
+
+    /// What a sequence is working on, and its answer so far.
+    pub fn progress(&self, request: RequestId) -> Option<(&GenerateRequest, &[Token])> {
+        let mut all = self.running.iter().chain(&self.waiting);
+        let sequence = all.find(|sequence| sequence.id == request)?;
+        Some((&sequence.request, sequence.answer()))
+    }
+
+    /// What it does and has done.
+    pub fn stats(&self) -> EngineStats {
+        EngineStats {
+            running: self.running.len(),
+            waiting: self.waiting.len(),
+            pages: PageStats {
+                positions: PAGE_POSITIONS,
+                total: self.pages.total(),
+                used: self.pages.held(),
+                cached: self.pages.cached(),
+            },
+            ..self.stats.clone()
+        }
+    }
+
+    fn find(&self, request: RequestId) -> Option<usize> {
+        self.running.iter().position(|sequence| sequence.id == request)
+    }
+
+    fn find_any(&mut self, request: RequestId) -> Option<&mut Sequence> {
+        self.running.iter_mut().chain(&mut self.waiting).find(|sequence| sequence.id == request)
+    }
+
+    /// Ends a request, wherever it is.
+    fn finish(
+        &mut self,
+        request: RequestId,
+        reason: FinishReason,
+        now: Instant,
+    ) -> Option<Generation> {
+        let sequence = match self.find(request) {
+            Some(at) => self.withdraw(at),
+            None => {
+                let at = self.waiting.iter().position(|waiting| waiting.id == request)?;
+                self.waiting.remove(at)
+            }
+        };
+        self.turns.leave(sequence.request.client);
+        Some(sequence.account(reason, now))
+    }
+
+    /// Takes a running sequence out of the steps, and its place and pages from it.
+    fn withdraw(&mut self, at: usize) -> Sequence {
+        let mut sequence = self.running.remove(at);
+        sequence.give_back(&mut self.pages);
+        self.free_slots.push(sequence.slot);
+        sequence
+    }
+
+    /// Gives free places to those that wait and whose turn it is, while there are pages for all
+    /// that is known of them and of those that run. Nobody is passed by because he needs many.
+    fn admit(&mut self, now: Instant) {
+        while !self.free_slots.is_empty() {
+            let rank = |one: &Sequence| self.turns.rank(one.request.client, one.due);
+            let ready = self.waiting.iter().enumerate().filter(|(_, one)| !one.awaits_token);
+            let Some((at, next)) = ready.min_by_key(|(_, one)| (rank(one), one.order)) else {
+                return;
+            };
+            let held = |page: &u32| self.pages.is_held(*page);
+            let shared = next.known_pages(&self.pages).filter(held).count();
+            let promised: usize = self.running.iter().map(Sequence::pages_missing).sum();
+            if next.pages_missing() - shared + promised > self.pages.available() {
+                return;
+            }
+            let Some(slot) = self.free_slots.pop() else { return };
+            let mut sequence = self.waiting.remove(at);
+            sequence.slot = slot;
+            if sequence.started.is_none() {
+                sequence.started = Some(now);
+                self.stats.prefix_queried_tokens += sequence.request.prompt.len() as u64;
+            }
+            let at = self.running.partition_point(|one| one.order < sequence.order);
+            self.running.insert(at, sequence);
+        }
+    }
+
+    /// A row for every answer, dealt out over the stages.
+    fn plan_answers(&mut self) {
+        let answers = self.running.iter().filter(|one| one.is_answering()).count();
+        let turns = answers.div_ceil(self.stages).min(self.limits.rows_max);
+        let ready = self.running.iter().filter(|one| one.is_answering() && !one.awaits_token);
+        self.turn.clear();
+        self.turn.extend(ready.take(turns).map(|one| ((0, 0), one.order, one.id)));
+        for at in 0..self.turn.len() {
+            self.provide(self.turn[at].2, 1);
+        }
+    }
+
+    /// Chunks of prompts.
+    fn plan_prompts(&mut self) {
+        let answers = self.running.iter().filter(|one| one.is_answering()).count();
+        let mut room = self.limits.rows_max - self.planned.len();
+        // With nothing else to do, prompts go on, even if there are answers that wait for pages.
+        if answers > 0 && (!self.planned.is_empty() || self.in_flight > 0) {
+            room = room.min(self.pace.rows(answers.div_ceil(self.stages)));
+        }
+        let rank = |one: &Sequence| self.turns.rank(one.request.client, one.due);
+        self.turn.clear();
+        let prompts = self.running.iter().filter(|one| !one.is_answering());
+        self.turn.extend(prompts.map(|one| (rank(one), one.order, one.id)));
+        self.turn.sort_unstable();
+        for at in 0..self.turn.len() {
+            if room == 0 {
+                return;
+            }
+            let id = self.turn[at].2;
+            let Some(place) = self.find(id) else { continue };
+            let sequence = &mut self.running[place];
+            self.stats.prefix_hit_tokens += sequence.share(&mut self.pages) as u64;
+            let rows = self.running[place].left().min(room);
+            room -= self.provide(id, rows);
+        }
+    }
+
+    /// Plans as many of `rows` rows as there are pages for, of a sequence to which those that came
+    /// after it give up theirs. Returns how many.
+    fn provide(&mut self, id: RequestId, rows: usize) -> usize {
+        let provided = loop {
+            let Some(at) = self.find(id) else { return 0 };
+            let provided = self.running[at].take_pages(rows, &mut self.pages);
+            // The running ones are in the order in which they came.
+            if provided == rows || at + 1 == self.running.len() {
+                break provided;
+            }
+            self.preempt(self.running.len() - 1);
+        };
+        if provided > 0 {
+            self.planned.push((id, provided));
+        }
+        provided
+    }
+
+    /// Takes the pages and the place of a running sequence, which waits to be computed again.
+    fn preempt(&mut self, at: usize) {
+        let sequence = self.withdraw(at);
+        self.planned.retain(|(id, _)| *id != sequence.id);
+        self.stats.preemptions += 1;
+        self.waiting.push(sequence);
+    }
+
+    /// Puts rows that were planned into the step.
+    fn emit(&mut self, id: RequestId, rows: usize, step: &mut Step) {
+        let Some(at) = self.find(id) else { return };
+        let sequence = &mut self.running[at];
+        let (is_answer, first_position) = (sequence.is_answering(), sequence.cached);
+        self.stats.prompt_tokens += sequence.plan(rows, step) as u64;
+        sequence.publish(first_position, &mut self.pages);
+        let (prompt_rows, answer_rows) = if is_answer { (0, rows) } else { (rows, 0) };
+        self.turns.serve(sequence.request.client, prompt_rows, answer_rows);
+        step.note.prompt_rows += prompt_rows;
+        step.note.answer_rows += answer_rows;
+    }
+}

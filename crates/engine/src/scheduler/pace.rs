@@ -1,0 +1,159 @@
+//! How many rows of prompts go beside answers.
+//!
+//! While a prompt is computed, the next token of every running answer comes later: the step has
+//! more rows. How much later is measured, and so many rows are taken that a step takes at most
+//! about twice what it takes without any. How long it takes without is measured anew now and then:
+//! answers become longer, and their number changes.
+
+use std::time::Duration;
+
+/// What a step with rows of prompts should take, in steps without: somewhat below two, since
+/// measured times scatter.
+const STEPS: f64 = 1.8;
+
+/// The first guess of a number of rows.
+const ROWS_FIRST: f64 = 8.0;
+
+/// After so many steps with rows of prompts, one is made without, to measure; about 3 % of them.
+const MIXED_STEPS: usize = 32;
+
+/// How much a new measurement counts beside those before it.
+const NEW: f64 = 0.25;
+
+/// The number of rows changes at most by such factors at once.
+const SLOWER: f64 = 0.5;
+const FASTER: f64 = 1.25;
+
+/// Answers of a step are told apart by their number up to the next power of two.
+const SIZES: usize = usize::BITS as usize + 1;
+
+/// A step that has come back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Measured {
+    pub answer_rows: usize,
+    pub prompt_rows: usize,
+    /// Whether it had to go behind rows of prompts, its own or those of steps before it.
+    pub is_mixed: bool,
+    pub took: Duration,
+}
+
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// Steps in flight at once.
+    depth: usize,
+    rows_max: usize,
+    /// Seconds of a step without rows of prompts, by the number of answers.
+    alone: [Option<f64>; SIZES],
+    rows: f64,
+    /// Steps with rows of prompts since one without was measured.
+    mixed: usize,
+}
+
+impl Pace {
+    pub fn new(rows_max: usize, depth: usize) -> Self {
+        Self { depth, rows_max, alone: [None; SIZES], rows: ROWS_FIRST, mixed: 0 }
+    }
+
+    /// Rows of prompts that the next step may have, while there are so many answers in a step.
+    pub fn rows(&self, answers: usize) -> usize {
+        if self.alone(answers).is_none() || self.mixed >= MIXED_STEPS * self.depth {
+            return 0;
+        }
+        (self.rows as usize).clamp(1, self.rows_max)
+    }
+
+    /// Seconds of a step of so many answers alone, or of the nearest number that there was.
+    fn alone(&self, answers: usize) -> Option<f64> {
+        let (fewer, more) = self.alone.split_at(size(answers) + 1);
+        fewer.iter().rev().chain(more).copied().flatten().next()
+    }
+
+    /// Learns from a step.
+    pub fn learn(&mut self, step: Measured) {
+        let Measured { answer_rows, prompt_rows, is_mixed, took } = step;
+        if answer_rows == 0 {
+            return;
+        }
+        let took = took.as_secs_f64();
+        if !is_mixed {
+            let alone = &mut self.alone[size(answer_rows)];
+            *alone = Some(alone.map_or(took, |before| before + NEW * (took - before)));
+            self.mixed = 0;
+            return;
+        }
+        self.mixed += 1;
+        let Some(alone) = self.alone(answer_rows) else { return };
+        let (room, more) = ((STEPS - 1.0) * alone, took - alone);
+        let factor = if more > 0.0 { (room / more).clamp(SLOWER, FASTER) } else { FASTER };
+        // A prompt's last rows, fewer than allowed, say nothing about more of them.
+        let is_full = prompt_rows == 0 || prompt_rows as f64 >= self.rows / FASTER;
+        if is_full || factor < 1.0 {
+            self.rows = (self.rows * factor).clamp(1.0, self.rows_max as f64);
+        }
+    }
+}
+
+fn size(answers: usize) -> usize {
+    (usize::BITS - answers.saturating_sub(1).leading_zeros()) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Milliseconds of a step on a machine where answers take 30 together.
+    fn took(prompt_rows: usize, row_ms: f64) -> Duration {
+        Duration::from_secs_f64((30.0 + row_ms * prompt_rows as f64) * 1e-3)
+    }
+
+    /// The steps of a prompt of so many rows beside `answers`: rows and times.
+    fn run(pace: &mut Pace, answers: usize, prompt: usize, row_ms: f64) -> Vec<(usize, Duration)> {
+        let (mut left, mut steps) = (prompt, Vec::new());
+        while left > 0 {
+            let prompt_rows = pace.rows(answers).min(left);
+            let took = took(prompt_rows, row_ms);
+            let is_mixed = prompt_rows > 0;
+            pace.learn(Measured { answer_rows: answers, prompt_rows, is_mixed, took });
+            left -= prompt_rows;
+            steps.push((prompt_rows, took));
+        }
+        steps
+    }
+
+    #[test]
+    fn a_step_beside_a_long_prompt_takes_at_most_twice_as_long() {
+        for row_ms in [0.01, 0.2, 1.0, 4.0, 20.0] {
+            let steps = run(&mut Pace::new(512, 1), 3, 16_000, row_ms);
+            let limit = took(0, row_ms).max(took(1, row_ms)).as_secs_f64();
+            // But for the first, whose rows are a guess.
+            let slow = steps.iter().filter(|(_, took)| took.as_secs_f64() > 2.0 * limit);
+            assert!(slow.count() <= 4, "{row_ms} ms a row");
+            let rows = steps.iter().map(|(rows, _)| *rows).max().unwrap();
+            let most = (0.8 * 30.0 / row_ms).clamp(ROWS_FIRST, 512.0);
+            assert!(rows as f64 <= 1.1 * most, "{rows} rows of {row_ms} ms");
+            // And no more of that time is left unused than it takes to measure.
+            let usual = (0.8 * 30.0 / row_ms).clamp(1.0, 512.0);
+            let least = 16_000.0 / usual;
+            assert!((steps.len() as f64) < 1.25 * least + 30.0, "{} of {least}", steps.len());
+        }
+    }
+
+    #[test]
+    fn rows_that_become_dearer_become_fewer() {
+        let mut pace = Pace::new(512, 1);
+        run(&mut pace, 1, 3000, 0.1);
+        let cheap = pace.rows(1);
+        run(&mut pace, 1, 1000, 1.0);
+        let dear = pace.rows(1).max(1);
+        assert!(cheap > 200 && dear < 40, "{cheap} and {dear}");
+    }
+
+    #[test]
+    fn nothing_goes_beside_answers_until_their_own_time_is_known() {
+        let mut pace = Pace::new(512, 1);
+        assert_eq!(pace.rows(3), 0);
+        let (answer_rows, prompt_rows, is_mixed) = (3, 0, false);
+        pace.learn(Measured { answer_rows, prompt_rows, is_mixed, took: took(0, 0.0) });
+        assert!(pace.rows(3) > 0 && pace.rows(1) > 0 && pace.rows(9) > 0);
+    }
+}

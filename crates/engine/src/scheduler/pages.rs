@@ -1,0 +1,256 @@
+//! Who holds which page of the cache, and which page holds what.
+//!
+//! A page is free, held by sequences, or *cached*: full, known by its tokens, and held by nobody.
+//! Full pages are found by their tokens and the page before them. That page stands for all tokens
+//! before, since a page is never given up before those that follow it: so two texts can share a
+//! page only if they agree in every token up to its end. Where pages run out, cached ones are given
+//! up, those that nothing follows first, of these the one that was let go of longest ago.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use layout::PAGE_POSITIONS;
+use protocol::Token;
+
+pub(super) type PageId = u32;
+
+/// What a full page holds.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Content {
+    /// The page before it; `None` at the start of a sequence.
+    parent: Option<PageId>,
+    tokens: [Token; PAGE_POSITIONS],
+}
+
+#[derive(Debug, Clone, Default)]
+struct Page {
+    /// Sequences whose tables it is in.
+    holders: usize,
+    /// Known pages whose parent it is.
+    children: usize,
+    /// Of a page that others may find.
+    content: Option<Arc<Content>>,
+    /// When the last holder let go of it.
+    released: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Pages {
+    pages: Vec<Page>,
+    free: Vec<PageId>,
+    known: HashMap<Arc<Content>, PageId>,
+    /// Cached pages without children, by when they were let go of.
+    leaves: BTreeSet<(u64, PageId)>,
+    /// How many are cached, leaves and their ancestors.
+    cached: usize,
+    /// Counts releases of whole tables.
+    clock: u64,
+}
+
+impl Pages {
+    pub fn new(count: usize) -> Self {
+        Self {
+            pages: vec![Page::default(); count],
+            free: (0..count as PageId).rev().collect(),
+            known: HashMap::new(),
+            leaves: BTreeSet::new(),
+            cached: 0,
+            clock: 0,
+        }
+    }
+
+    pub fn total(&self) -> usize {
+        self.pages.len()
+    }
+
+    pub fn cached(&self) -> usize {
+        self.cached
+    }
+
+    /// Those that can be taken: whoever holds a page holds the pages before it, so no cached page
+    /// has a child that is held, and all of them can be given up.
+    pub fn available(&self) -> usize {
+        self.free.len() + self.cached
+    }
+
+    /// In use by sequences.
+    pub fn held(&self) -> usize {
+        self.total() - self.available()
+    }
+
+    pub fn is_held(&self, page: PageId) -> bool {
+        self.pages[page as usize].holders > 0
+    }
+
+    /// A page to write to, held once; `None` if sequences hold all.
+    pub fn take(&mut self) -> Option<PageId> {
+        let page = self.free.pop().or_else(|| self.evict())?;
+        self.pages[page as usize].holders = 1;
+        Some(page)
+    }
+
+    /// The page that holds `tokens`, a whole page of them, after those up to the end of `parent`.
+    pub fn find(&self, parent: Option<PageId>, tokens: &[Token]) -> Option<PageId> {
+        let content = Content { parent, tokens: tokens.try_into().ok()? };
+        self.known.get(&content).copied()
+    }
+
+    /// One sequence more has it in its table.
+    pub fn hold(&mut self, page: PageId) {
+        let Page { holders, released, .. } = &mut self.pages[page as usize];
+        if *holders == 0 {
+            self.cached -= 1;
+            self.leaves.remove(&(*released, page));
+        }
+        *holders += 1;
+    }
+
+    /// Makes a full page known, whose parent is known. Returns the page to hold from now on: that
+    /// one, or another that is known to hold the same already, instead of which it is let go of.
+    pub fn publish(&mut self, page: PageId, parent: Option<PageId>, tokens: &[Token]) -> PageId {
+        if let Some(known) = self.find(parent, tokens) {
+            self.hold(known);
+            self.release(page);
+            return known;
+        }
+        let Ok(tokens) = tokens.try_into() else { return page };
+        let content = Arc::new(Content { parent, tokens });
+        self.pages[page as usize].content = Some(content.clone());
+        self.known.insert(content, page);
+        if let Some(parent) = parent {
+            self.pages[parent as usize].children += 1;
+        }
+        page
+    }
+
+    /// Lets go of a whole table.
+    pub fn release_all(&mut self, table: &mut Vec<PageId>) {
+        self.clock += 1;
+        table.drain(..).for_each(|page| self.release(page));
+    }
+
+    fn release(&mut self, page: PageId) {
+        let clock = self.clock;
+        let one = &mut self.pages[page as usize];
+        one.holders -= 1;
+        if one.holders > 0 {
+            return;
+        }
+        if one.content.is_none() {
+            return self.free.push(page);
+        }
+        one.released = clock;
+        self.cached += 1;
+        if one.children == 0 {
+            self.leaves.insert((clock, page));
+        }
+    }
+
+    /// Forgets what the least useful cached page holds.
+    fn evict(&mut self) -> Option<PageId> {
+        let (_, page) = self.leaves.pop_first()?;
+        self.cached -= 1;
+        let content = self.pages[page as usize].content.take()?;
+        self.known.remove(&content);
+        if let Some(parent) = content.parent {
+            let before = &mut self.pages[parent as usize];
+            before.children -= 1;
+            if before.children == 0 && before.holders == 0 {
+                self.leaves.insert((before.released, parent));
+            }
+        }
+        Some(page)
+    }
+
+    /// Checks what must always hold, given the tables of all sequences.
+    #[cfg(test)]
+    pub fn check<'a>(&self, tables: impl Iterator<Item = &'a [PageId]>) {
+        let mut holders = vec![0; self.total()];
+        tables.flatten().for_each(|page| holders[*page as usize] += 1);
+        let mut children = vec![0; self.total()];
+        for content in self.known.keys() {
+            content.parent.into_iter().for_each(|parent| children[parent as usize] += 1);
+        }
+        let mut free = vec![false; self.total()];
+        self.free.iter().for_each(|page| free[*page as usize] = true);
+        let mut cached = 0;
+        for (at, page) in self.pages.iter().enumerate() {
+            let is_cached = page.holders == 0 && page.content.is_some();
+            let is_leaf = self.leaves.contains(&(page.released, at as PageId));
+            assert_eq!((page.holders, page.children), (holders[at], children[at]), "page {at}");
+            assert_eq!(is_leaf, is_cached && page.children == 0, "page {at}");
+            assert_eq!(free[at], page.holders == 0 && !is_cached, "page {at}");
+            let found = page.content.as_ref().map(|content| self.known.get(content));
+            assert!(found.is_none_or(|found| found == Some(&(at as PageId))), "page {at}");
+            cached += usize::from(is_cached);
+        }
+        let full = self.pages.iter().filter(|page| page.content.is_some()).count();
+        assert_eq!((self.cached, self.known.len()), (cached, full));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(of: Token) -> [Token; PAGE_POSITIONS] {
+        [of; PAGE_POSITIONS]
+    }
+
+    /// Holds and fills pages of these tokens one after the other, as a sequence does.
+    fn fill(pages: &mut Pages, of: &[Token]) -> Vec<PageId> {
+        let mut table: Vec<PageId> = Vec::new();
+        for one in of {
+            let parent = table.last().copied();
+            match pages.find(parent, &tokens(*one)) {
+                Some(page) => {
+                    pages.hold(page);
+                    table.push(page);
+                }
+                None => {
+                    let page = pages.take().expect("there are enough");
+                    table.push(pages.publish(page, parent, &tokens(*one)));
+                }
+            }
+        }
+        table
+    }
+
+    #[test]
+    fn a_page_is_found_by_all_tokens_up_to_its_end() {
+        let mut pages = Pages::new(8);
+        let one = fill(&mut pages, &[1, 2, 3]);
+        let other = fill(&mut pages, &[1, 2, 4]);
+        assert_eq!(one[..2], other[..2]);
+        assert_ne!(one[2], other[2]);
+        assert_eq!(fill(&mut pages, &[2, 2, 3]).iter().filter(|p| one.contains(p)).count(), 0);
+        assert_eq!(pages.held(), 7);
+        assert_eq!(pages.find(None, &tokens(1)[1..]), None);
+    }
+
+    #[test]
+    fn two_that_computed_the_same_share_it_afterwards() {
+        let mut pages = Pages::new(4);
+        let (a, b) = (pages.take().unwrap(), pages.take().unwrap());
+        assert_eq!(pages.publish(a, None, &tokens(7)), a);
+        assert_eq!(pages.publish(b, None, &tokens(7)), a);
+        assert_eq!((pages.held(), pages.available()), (1, 3));
+        pages.check([&[a][..], &[a]].into_iter());
+    }
+
+    #[test]
+    fn what_follows_goes_first_and_then_what_was_let_go_of_longest_ago() {
+        let mut pages = Pages::new(6);
+        let mut old = fill(&mut pages, &[1, 2, 3]);
+        let mut new = fill(&mut pages, &[1, 5, 6]);
+        let (first, second) = (old.clone(), new.clone());
+        pages.release_all(&mut old);
+        pages.release_all(&mut new);
+        assert_eq!((pages.cached(), pages.held()), (5, 0));
+        let unused = pages.take().unwrap();
+        assert!(!first.contains(&unused) && !second.contains(&unused));
+        let order: Vec<_> = std::iter::from_fn(|| pages.take()).collect();
+        assert_eq!(order, [first[2], first[1], second[2], second[1], first[0]]);
+        assert_eq!(pages.known.len(), 0);
+    }
+}

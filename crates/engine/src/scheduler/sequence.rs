@@ -1,0 +1,208 @@
+use std::time::Instant;
+
+use layout::PAGE_POSITIONS;
+use protocol::{FinishReason, GenerateRequest, Generation, RequestId, Token};
+
+use super::pages::{PageId, Pages};
+use crate::logits::Wanted;
+use crate::step::{Output, Step, StepSegment};
+
+/// A request, waiting or with a place in the steps.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    pub id: RequestId,
+    pub request: GenerateRequest,
+    /// The prompt, and the answer as far as it is known.
+    pub tokens: Vec<Token>,
+    /// How many requests came before it.
+    pub order: u64,
+    /// See [`super::turns`].
+    pub due: u64,
+    pub slot: usize,
+    /// The pages of its positions, in order. Those that are full are known to others.
+    pub pages: Vec<PageId>,
+    /// How many of them all ranks have been told.
+    told: usize,
+    /// Positions whose keys and values are in the cache, or will be once the steps in flight are
+    /// done. Their tokens are certain.
+    pub cached: usize,
+    /// Whether a step in flight will give its next token.
+    pub awaits_token: bool,
+    /// Tokens of the prompt that it has had in the cache, though it may have given their pages to
+    /// another sequence since, and computes them again.
+    reached: usize,
+    /// Tokens of the prompt that were in the cache already.
+    pub cached_tokens: usize,
+    added: Instant,
+    pub started: Option<Instant>,
+    pub first_token: Option<Instant>,
+}
+
+impl Sequence {
+    pub fn new(
+        id: RequestId,
+        request: GenerateRequest,
+        context_tokens: usize,
+        added: Instant,
+    ) -> Self {
+        let room = context_tokens.saturating_sub(request.prompt.len());
+        // So that no token costs an allocation.
+        let tokens_max = request.prompt.len() + request.max_tokens.min(room);
+        let mut tokens = Vec::with_capacity(tokens_max);
+        tokens.extend_from_slice(&request.prompt);
+        Self {
+            id,
+            request,
+            tokens,
+            order: 0,
+            due: 0,
+            slot: 0,
+            pages: Vec::with_capacity(pages_of(tokens_max)),
+            told: 0,
+            cached: 0,
+            awaits_token: false,
+            reached: 0,
+            cached_tokens: 0,
+            added,
+            started: None,
+            first_token: None,
+        }
+    }
+
+    pub fn answer(&self) -> &[Token] {
+        &self.tokens[self.request.prompt.len()..]
+    }
+
+    /// Known tokens that are not in the cache yet.
+    pub fn left(&self) -> usize {
+        self.tokens.len() - self.cached
+    }
+
+    /// Whether its next row gives a token of its answer, or one in flight does.
+    pub fn is_answering(&self) -> bool {
+        match self.left() {
+            0 => true,
+            1 => !self.answer().is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Pages that it needs for all tokens that are known and one more, beyond those that it has.
+    pub fn pages_missing(&self) -> usize {
+        pages_of(self.tokens.len() + 1).saturating_sub(self.pages.len())
+    }
+
+    /// The pages in the cache with which its tokens begin, without the last token: its logits
+    /// must be computed.
+    pub fn known_pages<'a>(&'a self, pages: &'a Pages) -> impl Iterator<Item = PageId> + 'a {
+        let mut parent = self.pages.last().copied();
+        let start = self.cached.min(self.tokens.len() - 1);
+        let whole = self.tokens[start..self.tokens.len() - 1].chunks_exact(PAGE_POSITIONS);
+        let is_at_border = self.cached == self.pages.len() * PAGE_POSITIONS;
+        whole.take_while(move |_| is_at_border).map_while(move |tokens| {
+            parent = Some(pages.find(parent, tokens)?);
+            parent
+        })
+    }
+
+    /// Skips rows that are in the cache already; returns how many of the prompt are new to it.
+    pub fn share(&mut self, pages: &mut Pages) -> usize {
+        loop {
+            let next = self.known_pages(pages).next();
+            let Some(page) = next else { break };
+            pages.hold(page);
+            self.pages.push(page);
+            self.cached += PAGE_POSITIONS;
+        }
+        let rows = self.reach();
+        self.cached_tokens += rows;
+        rows
+    }
+
+    /// How many tokens of the prompt are in the cache that it never had there before.
+    fn reach(&mut self) -> usize {
+        let before = self.reached;
+        self.reached = before.max(self.cached.min(self.request.prompt.len()));
+        self.reached - before
+    }
+
+    /// Takes pages for `rows` more rows; returns for how many there are some.
+    pub fn take_pages(&mut self, rows: usize, pages: &mut Pages) -> usize {
+        while self.pages.len() < pages_of(self.cached + rows) {
+            let Some(page) = pages.take() else { break };
+            self.pages.push(page);
+        }
+        rows.min(self.pages.len() * PAGE_POSITIONS - self.cached)
+    }
+
+    /// Adds the next `rows` rows, for which it has pages, to the step; returns how many of the
+    /// prompt it never had before.
+    pub fn plan(&mut self, rows: usize, step: &mut Step) -> usize {
+        let (first_position, end) = (self.cached, self.cached + rows);
+        step.tokens.extend(&self.tokens[first_position..end]);
+        self.awaits_token = end == self.tokens.len();
+        let (outputs, wanted) = match self.awaits_token {
+            true => (1, Wanted::by(&self.request, self.answer().len())),
+            false => (0, Wanted::Nothing),
+        };
+        if self.awaits_token {
+            step.outputs.push(Output { request: self.id, position: end });
+        }
+        let (slot, first_page) = (self.slot, self.told);
+        let pages = self.pages.len() - first_page;
+        step.pages.extend(&self.pages[first_page..]);
+        step.segments.push(StepSegment {
+            slot,
+            first_position,
+            rows,
+            outputs,
+            wanted,
+            first_page,
+            pages,
+        });
+        self.told = self.pages.len();
+        self.cached = end;
+        self.reach()
+    }
+
+    /// Makes the pages known that the rows since `first_position` have filled. Where another
+    /// sequence has filled one with the same tokens, that one is used from the next step on: its
+    /// keys and values are the same, bit for bit.
+    pub fn publish(&mut self, first_position: usize, pages: &mut Pages) {
+        for at in first_position / PAGE_POSITIONS..self.cached / PAGE_POSITIONS {
+            let parent = at.checked_sub(1).map(|before| self.pages[before]);
+            let tokens = &self.tokens[at * PAGE_POSITIONS..][..PAGE_POSITIONS];
+            let page = pages.publish(self.pages[at], parent, tokens);
+            if page != self.pages[at] {
+                self.pages[at] = page;
+                self.told = self.told.min(at);
+            }
+        }
+    }
+
+    /// Gives its pages back. What it knows stays, to be computed again.
+    pub fn give_back(&mut self, pages: &mut Pages) {
+        pages.release_all(&mut self.pages);
+        (self.told, self.cached) = (0, 0);
+    }
+
+    pub fn account(&self, reason: FinishReason, now: Instant) -> Generation {
+        let started = self.started.unwrap_or(now);
+        let first_token = self.first_token.unwrap_or(now);
+        Generation {
+            request: self.id,
+            reason,
+            prompt_tokens: self.request.prompt.len(),
+            generated_tokens: self.answer().len(),
+            cached_tokens: self.cached_tokens,
+            queue_us: (started - self.added).as_micros() as u64,
+            prefill_us: (first_token - started).as_micros() as u64,
+            decode_us: (now - first_token).as_micros() as u64,
+        }
+    }
+}
+
+/// Pages of so many positions.
+fn pages_of(positions: usize) -> usize {
+    positions.div_ceil(PAGE_POSITIONS)
+}

@@ -1,0 +1,228 @@
+//! Random requests on a model that is nothing but its cache: every value that a row reads must be
+//! the one that its own sequence wrote, or the answers are others.
+//!
+//! A position's value is made of its token and the value before it, and a token is drawn from all
+//! values of its sequence. Values are read and written through the very tables that ranks keep, in
+//! the steps' own order, some steps late, as in a pipeline.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use layout::PAGE_POSITIONS;
+use protocol::{FinishReason, GenerateRequest, RequestId, Token};
+
+use super::Scheduler;
+use crate::step::{Limits, Output, Step};
+use crate::tables::Tables;
+
+const CONTEXT_TOKENS: usize = 640;
+const VOCAB: u64 = 50;
+const END: Token = 50;
+
+fn mix(a: u64, b: u64) -> u64 {
+    let z = (a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z ^ (z >> 29)
+}
+
+fn draw(values: impl Iterator<Item = u64>) -> Token {
+    let all = values.fold(0, mix);
+    if all.is_multiple_of(97) { END } else { (all % VOCAB) as Token }
+}
+
+/// The answer that a request must get.
+fn expected(request: &GenerateRequest) -> Vec<Token> {
+    let (mut values, mut answer) = (Vec::new(), Vec::new());
+    let mut next = request.prompt.clone();
+    loop {
+        for token in next.drain(..) {
+            values.push(mix(values.last().copied().unwrap_or(1), u64::from(token)));
+        }
+        let token = draw(values.iter().copied());
+        if token == END {
+            return answer;
+        }
+        answer.push(token);
+        if answer.len() >= request.max_tokens || values.len() + 1 >= CONTEXT_TOKENS {
+            return answer;
+        }
+        next.push(token);
+    }
+}
+
+/// What all ranks together are.
+struct Ranks {
+    tables: Tables,
+    /// The values in each page.
+    memory: Vec<[u64; PAGE_POSITIONS]>,
+}
+
+impl Ranks {
+    /// Runs a step; the tokens drawn for its outputs.
+    fn run(&mut self, step: &Step) -> Vec<Token> {
+        self.tables.update(step).unwrap();
+        let (mut tokens, mut drawn) = (step.tokens.iter(), Vec::new());
+        for segment in &step.segments {
+            let table = self.tables.get(segment.slot);
+            let place = |at: usize| (table[at / PAGE_POSITIONS] as usize, at % PAGE_POSITIONS);
+            let end = segment.first_position + segment.rows;
+            for position in segment.first_position..end {
+                let before = position.checked_sub(1).map(place);
+                let before = before.map_or(1, |(page, at)| self.memory[page][at]);
+                let (page, at) = place(position);
+                self.memory[page][at] = mix(before, u64::from(*tokens.next().unwrap()));
+                if position + segment.outputs >= end {
+                    let seen = (0..=position).map(place);
+                    drawn.push(draw(seen.map(|(page, at)| self.memory[page][at])));
+                }
+            }
+        }
+        drawn
+    }
+}
+
+struct World {
+    scheduler: Scheduler,
+    ranks: Ranks,
+    in_flight: VecDeque<(Step, Vec<Token>)>,
+    depth: usize,
+    requests: HashMap<RequestId, (GenerateRequest, Vec<Token>)>,
+    now: Instant,
+    ended: usize,
+}
+
+impl World {
+    fn new(rng: &mut Rng) -> Self {
+        let stages = rng.usize(1..4);
+        let pages = CONTEXT_TOKENS / PAGE_POSITIONS + rng.usize(..12);
+        let slots = rng.usize(1..7);
+        let limits = Limits {
+            slots,
+            context_tokens: CONTEXT_TOKENS,
+            pages,
+            rows_max: [16, 64, 200][rng.usize(..3)],
+            outputs_max: slots,
+            width: 1,
+        };
+        Self {
+            scheduler: Scheduler::new(limits, stages),
+            ranks: Ranks { tables: Tables::new(&limits), memory: vec![[0; PAGE_POSITIONS]; pages] },
+            in_flight: VecDeque::new(),
+            depth: if stages == 1 { 1 } else { 2 * stages },
+            requests: HashMap::new(),
+            now: Instant::now(),
+            ended: 0,
+        }
+    }
+
+    fn add(&mut self, id: RequestId, rng: &mut Rng) {
+        // A few beginnings, which many share.
+        let stem = rng.u32(..3);
+        let shared = (0..rng.usize(..400)).map(|at| (at as u32 * 7 + stem) % VOCAB as u32);
+        let mut prompt: Vec<Token> = shared.collect();
+        prompt.extend((0..rng.usize(1..150)).map(|_| rng.u32(..VOCAB as u32)));
+        let request = GenerateRequest {
+            prompt,
+            max_tokens: rng.usize(1..200),
+            end_tokens: vec![END],
+            client: rng.u64(..3),
+            ..GenerateRequest::default()
+        };
+        self.scheduler.add(id, request.clone(), self.now).unwrap();
+        self.requests.insert(id, (request, Vec::new()));
+    }
+
+    fn cancel(&mut self, id: RequestId) {
+        if self.requests.remove(&id).is_some() {
+            let done = self.scheduler.cancel(id, self.now).expect("it has not ended");
+            assert_eq!(done.reason, FinishReason::Cancelled);
+            assert!(self.scheduler.cancel(id, self.now).is_none());
+        }
+    }
+
+    /// Begins a step if one may be begun, and takes the oldest back if it is time.
+    fn step(&mut self, rng: &mut Rng) {
+        let mut step = Step::default();
+        let mut is_begun = false;
+        if self.in_flight.len() < self.depth {
+            is_begun = self.scheduler.schedule(&mut step, self.now);
+            self.check();
+        }
+        if is_begun {
+            let drawn = self.ranks.run(&step);
+            self.in_flight.push_back((step, drawn));
+        }
+        self.now += Duration::from_micros(rng.u64(500..3000));
+        let is_late = !is_begun || self.depth == 1 || rng.bool();
+        if let Some((step, drawn)) = self.in_flight.pop_front_if(|_| is_late) {
+            self.scheduler.finish_step(&step, self.now);
+            assert_eq!(step.outputs.len(), drawn.len());
+            for (output, token) in step.outputs.iter().zip(drawn) {
+                self.commit(*output, token);
+            }
+        } else {
+            assert!(is_begun || self.scheduler.is_idle(), "nothing goes on");
+        }
+    }
+
+    fn commit(&mut self, output: Output, token: Token) {
+        let Some(committed) = self.scheduler.commit(output, token, self.now) else { return };
+        let (request, answer) = self.requests.get_mut(&output.request).unwrap();
+        assert_eq!(output.position, request.prompt.len() + answer.len());
+        answer.extend(committed.is_answer.then_some(token));
+        if let Some(done) = committed.done {
+            let (request, answer) = self.requests.remove(&output.request).unwrap();
+            assert_eq!(answer, expected(&request), "request {}", output.request);
+            assert_eq!(done.generated_tokens, answer.len());
+            assert!(done.cached_tokens < request.prompt.len());
+            self.ended += 1;
+        }
+    }
+
+    fn check(&self) {
+        let tables = self.scheduler.running.iter().map(|one| &one.pages[..]);
+        self.scheduler.pages.check(tables);
+        assert!(self.scheduler.waiting.iter().all(|one| one.pages.is_empty()));
+        let stats = self.scheduler.stats();
+        assert!(stats.pages.used + stats.pages.cached <= stats.pages.total);
+    }
+}
+
+/// Returns preemptions and tokens that were in the cache.
+fn run(seed: u64) -> (u64, u64) {
+    let mut rng = Rng::with_seed(seed);
+    let mut world = World::new(&mut rng);
+    let (count, every) = (rng.u64(10..60), rng.usize(1..40));
+    let (mut added, mut steps) = (0, 0);
+    while added < count || !world.requests.is_empty() {
+        if added < count && rng.usize(..every) == 0 {
+            world.add(added, &mut rng);
+            added += 1;
+        }
+        if rng.usize(..150) == 0 {
+            world.cancel(rng.u64(..count));
+        }
+        world.step(&mut rng);
+        steps += 1;
+        assert!(steps < 200_000, "{} requests do not end", world.requests.len());
+    }
+    while !world.in_flight.is_empty() {
+        world.step(&mut rng);
+    }
+    assert!(world.scheduler.is_idle() && world.ended > 0);
+    let stats = world.scheduler.stats();
+    assert_eq!((stats.running, stats.waiting, stats.pages.used), (0, 0, 0));
+    (stats.preemptions, stats.prefix_hit_tokens)
+}
+
+#[test]
+fn whatever_comes_every_answer_is_its_own_and_no_page_is_lost() {
+    let (mut preemptions, mut hits) = (0, 0);
+    for seed in 0..300 {
+        println!("seed {seed}");
+        let (preempted, hit) = run(seed);
+        preemptions += preempted;
+        hits += hit;
+    }
+    assert!(preemptions > 300 && hits > 100_000, "{preemptions} and {hits}: too easy");
+}

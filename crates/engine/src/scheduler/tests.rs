@@ -1,0 +1,313 @@
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::*;
+
+const LIMITS: Limits =
+    Limits { slots: 2, context_tokens: 32, pages: 2, rows_max: 8, outputs_max: 2, width: 1 };
+/// Room for longer texts.
+const LONG: Limits = Limits { context_tokens: 640, pages: 20, rows_max: 64, ..LIMITS };
+const END: Token = 99;
+
+fn request(prompt: usize, max_tokens: usize) -> GenerateRequest {
+    GenerateRequest {
+        prompt: (0..prompt as Token).collect(),
+        max_tokens,
+        end_tokens: vec![END],
+        ..GenerateRequest::default()
+    }
+}
+
+/// Slot, first position and rows of a segment.
+type Rows = (usize, usize, usize);
+
+struct Harness {
+    scheduler: Scheduler,
+    step: Step,
+    now: Instant,
+    /// What a row of a prompt adds to a step.
+    row: Duration,
+    done: Vec<Generation>,
+}
+
+/// What became of a token: whether it belongs to the answer, and why the answer ended.
+type Outcome = Option<(bool, Option<FinishReason>)>;
+
+const TOKEN: Outcome = Some((true, None));
+
+impl Harness {
+    fn new(limits: Limits) -> Self {
+        Self {
+            scheduler: Scheduler::new(limits, 1),
+            step: Step::default(),
+            now: Instant::now(),
+            row: Duration::ZERO,
+            done: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, id: RequestId, request: GenerateRequest) {
+        self.scheduler.add(id, request, self.now).unwrap();
+    }
+
+    fn commit(&mut self, output: Output, token: Token) -> Outcome {
+        let committed = self.scheduler.commit(output, token, self.now)?;
+        self.done.extend(committed.done.clone());
+        Some((committed.is_answer, committed.done.map(|done| done.reason)))
+    }
+
+    /// One step in which every output samples `token`: its segments, what became of the tokens.
+    fn step(&mut self, token: Token) -> (Vec<Rows>, Vec<Outcome>) {
+        let is_some = self.scheduler.schedule(&mut self.step, self.now);
+        assert_eq!(is_some, !self.step.segments.is_empty());
+        assert_eq!(self.step.tokens.len(), self.step.rows());
+        assert_eq!(self.step.outputs.len(), self.step.wanted().count());
+        self.now += Duration::from_millis(10) + self.row * self.step.note.prompt_rows as u32;
+        self.scheduler.finish_step(&self.step, self.now);
+        let segments = self.step.segments.iter();
+        let segments = segments.map(|s| (s.slot, s.first_position, s.rows)).collect();
+        let outputs = self.step.outputs.clone();
+        (segments, outputs.into_iter().map(|output| self.commit(output, token)).collect())
+    }
+
+    /// Steps until nothing is left.
+    fn run(&mut self, token: Token) {
+        while !self.scheduler.is_idle() {
+            self.step(token);
+        }
+    }
+}
+
+#[test]
+fn a_long_prompt_is_cut_and_never_stalls_a_running_answer() {
+    let mut h = Harness::new(LIMITS);
+    h.add(1, request(3, 10));
+    assert_eq!(h.step(7), (vec![(0, 0, 3)], vec![TOKEN]));
+    h.add(2, request(12, 10));
+    // The first answer alone, to know how long that takes.
+    assert_eq!(h.step(7).0, [(0, 3, 1)]);
+    assert_eq!(h.step(7).0, [(0, 4, 1), (1, 0, 7)]);
+    assert_eq!(h.step.tokens, [7, 0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(h.step(7).0, [(0, 5, 1), (1, 7, 5)]);
+    assert_eq!(h.step(7).0, [(0, 6, 1), (1, 12, 1)]);
+}
+
+#[test]
+fn a_token_beside_a_long_prompt_takes_at_most_twice_as_long() {
+    let limits = Limits { context_tokens: 17_000, pages: 600, rows_max: 512, ..LIMITS };
+    let mut h = Harness::new(limits);
+    h.row = Duration::from_micros(1250);
+    h.add(1, request(3, 16_000));
+    (0..5).for_each(|_| drop(h.step(7)));
+    h.add(2, request(16_000, 1));
+    let (mut slow, mut steps) = (0, 0);
+    while h.done.is_empty() {
+        let before = h.now;
+        assert!(h.step(7).0.contains(&(0, h.step.segments[0].first_position, 1)));
+        slow += usize::from(h.now - before > Duration::from_millis(20));
+        steps += 1;
+    }
+    // At 8 rows a step, twice the time of a step without.
+    assert!(slow < 3 && steps < 16_000 / 5, "{slow} of {steps}");
+}
+
+#[test]
+fn answers_end_at_the_end_token_the_limit_and_the_context() {
+    let mut h = Harness::new(LIMITS);
+    h.add(1, request(1, 5));
+    assert_eq!(h.step(END).1, [Some((false, Some(FinishReason::Stop)))]);
+    assert!(h.scheduler.is_idle());
+
+    h.add(2, request(1, 2));
+    assert_eq!(h.step(5).1, [TOKEN]);
+    assert_eq!(h.step(5).1, [Some((true, Some(FinishReason::Length)))]);
+    assert!(h.scheduler.is_idle());
+
+    h.add(3, request(31, 50));
+    let mut last = Vec::new();
+    while !h.scheduler.is_idle() {
+        last = h.step(5).1;
+        let positions = h.step.segments.iter().map(|s| s.first_position + s.rows);
+        assert!(positions.max() <= Some(LIMITS.context_tokens));
+    }
+    assert_eq!(last, [Some((true, Some(FinishReason::Length)))]);
+}
+
+#[test]
+fn more_requests_than_slots_wait_their_turn() {
+    let mut h = Harness::new(LIMITS);
+    for id in 1..=3 {
+        h.add(id, request(2, 1));
+    }
+    assert_eq!(h.step(5).0, [(0, 0, 2), (1, 0, 2)]);
+    assert_eq!(h.step(5).0.len(), 1);
+    assert!(h.scheduler.is_idle());
+    assert_eq!(h.step(5).0, []);
+}
+
+#[test]
+fn stages_share_the_running_answers_and_no_token_is_asked_for_twice() {
+    let limits = Limits { slots: 5, pages: 5, outputs_max: 5, ..LIMITS };
+    let mut h = Harness { scheduler: Scheduler::new(limits, 2), ..Harness::new(limits) };
+    for id in 0..5 {
+        h.add(id, request(1, 9));
+    }
+    let (mut turns, mut in_flight) = (Vec::new(), VecDeque::new());
+    for _ in 0..7 {
+        h.scheduler.schedule(&mut h.step, h.now);
+        turns.push(h.step.segments.iter().map(|segment| segment.slot).collect::<Vec<_>>());
+        in_flight.push_back(h.step.clone());
+        if in_flight.len() > 2 {
+            let step = in_flight.pop_front().unwrap();
+            h.scheduler.finish_step(&step, h.now);
+            for output in step.outputs {
+                assert_eq!(h.commit(output, 7), TOKEN);
+            }
+        }
+    }
+    // The prompts in one step; then the answers in two turns, and nothing while all are out.
+    let all = vec![0, 1, 2, 3, 4];
+    let (some, rest) = (vec![0, 1, 2], vec![3, 4]);
+    assert_eq!(turns, [all, vec![], vec![], some.clone(), rest, vec![], some]);
+}
+
+#[test]
+fn a_cancelled_request_frees_its_place_and_pages_at_once() {
+    let mut h = Harness::new(LIMITS);
+    for id in 1..=3 {
+        h.add(id, request(2, 9));
+    }
+    h.step(5);
+    assert_eq!(h.scheduler.stats().pages.used, 2);
+    let mut cancel = |request| {
+        let done = h.scheduler.cancel(request, h.now)?;
+        assert_eq!(done.reason, FinishReason::Cancelled);
+        Some((done.prompt_tokens, done.generated_tokens))
+    };
+    assert_eq!(cancel(3), Some((2, 0)));
+    assert_eq!(cancel(1), Some((2, 1)));
+    assert_eq!(cancel(1), None);
+    assert_eq!(h.scheduler.stats().pages.used, 1);
+    assert_eq!(h.step(5).0, [(1, 2, 1)]);
+    assert_eq!(h.commit(Output { request: 1, position: 3 }, 5), None);
+}
+
+#[test]
+fn an_account_has_the_times_of_waiting_of_the_prompt_and_of_the_answer() {
+    let mut h = Harness::new(LIMITS);
+    h.add(1, request(2, 3));
+    h.now += Duration::from_secs(2);
+    for (seconds, token) in [(3, 5), (4, 5), (5, END)] {
+        h.scheduler.schedule(&mut h.step, h.now);
+        h.now += Duration::from_secs(seconds);
+        h.commit(h.step.outputs[0], token);
+    }
+    let done = &h.done[0];
+    assert_eq!((done.prompt_tokens, done.generated_tokens), (2, 2));
+    let times = (done.queue_us, done.prefill_us, done.decode_us);
+    assert_eq!(times, (2_000_000, 3_000_000, 9_000_000));
+    assert!(h.scheduler.is_idle());
+}
+
+#[test]
+fn an_id_that_is_taken_and_a_full_queue_are_refused() {
+    let mut h = Harness::new(LIMITS);
+    let mut add = |id| h.scheduler.add(id, request(2, 1), h.now);
+    for id in 0..WAITING_MAX as RequestId {
+        assert_eq!(add(id), Ok(()));
+        assert!(id != 1 || add(1) == Err(Refused::Duplicate { request: 1 }));
+    }
+    assert_eq!(add(RequestId::MAX), Err(Refused::Full));
+}
+
+#[test]
+fn the_next_turn_of_a_conversation_computes_only_what_is_new() {
+    let mut h = Harness::new(LONG);
+    h.add(1, request(200, 70));
+    h.run(7);
+    // 269 positions are in the cache: the last token of the answer is not.
+    let mut prompt: Vec<Token> = (0..200).collect();
+    prompt.extend([7; 70]);
+    prompt.extend([8; 30]);
+    h.add(2, GenerateRequest { prompt: prompt.clone(), ..request(1, 1) });
+    assert_eq!(h.step(7).0, [(0, 256, 44)]);
+    assert_eq!(h.done[1].cached_tokens, 256);
+    let stats = h.scheduler.stats();
+    assert_eq!((stats.prefix_queried_tokens, stats.prefix_hit_tokens), (500, 256));
+    assert_eq!((stats.prompt_tokens, stats.generated_tokens), (244, 71));
+    // Who knows all but the last page's last token still computes a row.
+    prompt.truncate(256);
+    h.add(3, GenerateRequest { prompt, ..request(1, 1) });
+    assert_eq!(h.step(7).0, [(0, 192, 64)]);
+    assert_eq!(h.done[2].cached_tokens, 192);
+    // And what begins otherwise shares nothing.
+    let prompt = (1..=200).collect();
+    h.add(4, GenerateRequest { prompt, ..request(1, 1) });
+    assert_eq!(h.step(7).0, [(0, 0, 64)]);
+}
+
+#[test]
+fn requests_that_come_together_share_as_soon_as_one_has_computed_it() {
+    let mut h = Harness::new(LONG);
+    h.add(1, request(200, 1));
+    h.add(2, request(200, 1));
+    h.run(7);
+    assert_eq!((h.done[0].cached_tokens, h.done[1].cached_tokens), (0, 192));
+    let stats = h.scheduler.stats().pages;
+    assert_eq!((stats.used, stats.cached), (0, 3));
+}
+
+#[test]
+fn who_came_last_gives_its_pages_back_and_is_computed_again() {
+    // The prompts take 3 pages of 10 each, and with their answers 8 and 6.
+    let mut h = Harness::new(Limits { pages: 10, ..LONG });
+    h.add(1, request(180, 300));
+    h.add(2, GenerateRequest { prompt: vec![3; 180], ..request(1, 160) });
+    h.run(7);
+    let ended: Vec<_> = h.done.iter().map(|done| (done.request, done.generated_tokens)).collect();
+    assert_eq!(ended, [(1, 300), (2, 160)]);
+    let stats = h.scheduler.stats();
+    assert_eq!((stats.preemptions, stats.prefix_hit_tokens, stats.pages.used), (1, 0, 0));
+    // What is computed again is no prompt that was computed.
+    assert_eq!((stats.prompt_tokens, stats.generated_tokens), (360, 460));
+    assert!(stats.steps.prompt_rows > 360);
+    assert!(h.done.iter().all(|done| done.cached_tokens == 0));
+}
+
+#[test]
+fn a_short_prompt_overtakes_a_long_one_but_not_for_ever() {
+    let limits = Limits { slots: 4, outputs_max: 4, ..LONG };
+    let mut h = Harness::new(limits);
+    h.add(0, request(600, 1));
+    assert_eq!(h.step(7).0, [(0, 0, 64)]);
+    let mut steps = 0;
+    while h.done.iter().all(|done| done.request != 0) {
+        steps += 1;
+        // Always one that is short, and that no other shares anything with.
+        let prompt = (0..60).map(|at| 1000 * steps + at).collect();
+        h.add(u64::from(steps), GenerateRequest { prompt, ..request(1, 1) });
+        h.step(7);
+        assert!(steps > 1 || h.done[0].request == 1);
+        assert!(steps < 25, "a long prompt starves");
+    }
+    assert!(steps > 15, "nobody has overtaken it");
+}
+
+#[test]
+fn a_client_with_many_requests_does_not_keep_another_from_its_turn() {
+    let mut h = Harness::new(LONG);
+    let add = |h: &mut Harness, id: u64, client| {
+        let prompt = (0..128).map(|at| 1000 * id as Token + at).collect();
+        h.add(id, GenerateRequest { prompt, client, ..request(1, 4) });
+    };
+    (0..60).for_each(|id| add(&mut h, id, 1));
+    (0..40).for_each(|_| drop(h.step(7)));
+    let before = h.done.len();
+    assert!((5..40).contains(&before), "{before}");
+    (100..110).for_each(|id| add(&mut h, id, 2));
+    while h.done.iter().filter(|done| done.request >= 100).count() < 10 {
+        h.step(7);
+    }
+    let of_first = h.done.len() - 10 - before;
+    assert!((8..=13).contains(&of_first), "{of_first} of the other client's meanwhile");
+}

@@ -1,0 +1,117 @@
+//! Where each sequence's keys and values lie, as every rank knows it.
+//!
+//! Rank 0 deals pages out; with each step, all ranks hear what is new in the tables of its
+//! sequences. What they hear is checked before anything is computed with it.
+
+use std::sync::Arc;
+
+use layout::PAGE_POSITIONS;
+
+use crate::step::{BadStep, Limits, Step, StepSegment};
+
+/// The pages of the sequence in each slot.
+#[derive(Debug)]
+pub(crate) struct Tables(Vec<Table>);
+
+#[derive(Debug)]
+struct Table {
+    /// As many as a sequence may have, of which the first `len` are told.
+    pages: Arc<[u32]>,
+    len: usize,
+}
+
+impl Tables {
+    pub fn new(limits: &Limits) -> Self {
+        let pages: Arc<[u32]> = vec![0; limits.pages_per_sequence()].into();
+        let table = || Table { pages: pages.to_vec().into(), len: 0 };
+        Self((0..limits.slots).map(|_| table()).collect())
+    }
+
+    /// The pages of the sequence in `slot`, in order.
+    pub fn get(&self, slot: usize) -> Arc<[u32]> {
+        self.0[slot].pages.clone()
+    }
+
+    /// Takes in what is new with a step, which is within the limits that these tables are for.
+    /// Where nobody else has a table of these sequences in hand, nothing is allocated.
+    ///
+    /// # Errors
+    /// A segment has positions without pages, or would write to one page twice.
+    pub fn update(&mut self, step: &Step) -> Result<(), BadStep> {
+        let bad = |what| Err(BadStep { what });
+        let mut new = &step.pages[..];
+        for segment in &step.segments {
+            let StepSegment { slot, first_position, rows, first_page, pages, .. } = *segment;
+            let table = &mut self.0[slot];
+            let own;
+            (own, new) = new.split_at(pages);
+            let end = first_position + rows;
+            if first_page > table.len || end > (first_page + pages) * PAGE_POSITIONS {
+                return bad("a segment has positions without pages");
+            }
+            if pages > 0 {
+                Arc::make_mut(&mut table.pages)[first_page..][..pages].copy_from_slice(own);
+            }
+            table.len = first_page + pages;
+            let written = first_position / PAGE_POSITIONS..end.div_ceil(PAGE_POSITIONS);
+            let written = &table.pages[written];
+            let once = |(at, page)| !written[..at].contains(page);
+            if !written.iter().enumerate().all(once) {
+                return bad("a segment would write to a page twice");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logits::Wanted;
+
+    const LIMITS: Limits =
+        Limits { slots: 2, context_tokens: 300, pages: 9, rows_max: 200, outputs_max: 2, width: 1 };
+
+    /// Slot, first position, rows; where new pages go, and which.
+    type Given<'a> = (usize, usize, usize, usize, &'a [u32]);
+
+    fn step(given: Given<'_>) -> Step {
+        let (slot, first_position, rows, first_page, pages) = given;
+        let (outputs, wanted) = (0, Wanted::Nothing);
+        let count = pages.len();
+        let segment =
+            StepSegment { slot, first_position, rows, outputs, wanted, first_page, pages: count };
+        Step { segments: vec![segment], pages: pages.to_vec(), ..Step::default() }
+    }
+
+    #[test]
+    fn a_table_grows_and_starts_over() {
+        let mut tables = Tables::new(&LIMITS);
+        let mut given = |given: Given<'_>| {
+            tables.update(&step(given)).unwrap();
+            tables.get(given.0)[..given.3 + given.4.len()].to_vec()
+        };
+        assert_eq!(given((1, 0, 70, 0, &[4, 2])), [4, 2]);
+        assert_eq!(given((1, 70, 58, 2, &[])), [4, 2]);
+        assert_eq!(given((1, 128, 1, 2, &[7])), [4, 2, 7]);
+        // A page that turned out to be there already.
+        assert_eq!(given((1, 129, 1, 1, &[3, 7])), [4, 3, 7]);
+        assert_eq!(given((0, 0, 1, 0, &[2])), [2]);
+        assert_eq!(given((1, 0, 1, 0, &[8])), [8]);
+    }
+
+    #[test]
+    fn what_has_no_page_of_its_own_is_refused() {
+        for bad in [
+            (0, 0, 1, 0, &[][..]),
+            (0, 0, 65, 0, &[1]),
+            (0, 0, 1, 1, &[1]),
+            (0, 0, 65, 0, &[1, 1]),
+            (1, 140, 1, 2, &[]),
+        ] {
+            let mut tables = Tables::new(&LIMITS);
+            tables.update(&step((1, 0, 70, 0, &[4, 2]))).unwrap();
+            assert!(tables.update(&step(bad)).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Requests that share pages of the cache, and take them from each other, get the answers they get
+//! alone: on every kind of split, and with every kind of attention.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Local, LocalOptions};
+use gguf::{File, Source};
+use protocol::{EngineStats, GenerateRequest, Sampling, Split, SplitOptions, StageSize, Token};
+
+const CONTEXT_TOKENS: usize = 448;
+
+/// Windows, sinks, latent attention, experts.
+const MODELS: [&str; 5] = ["llama3-tied", "gemma3", "gpt-oss", "kimi-k2", "mixtral"];
+
+/// Shares of the ranks, and the ranks of each stage: tensor, pipeline, hybrid.
+const SPLITS: [(&[u32], &[usize]); 4] =
+    [(&[1], &[]), (&[2, 1], &[]), (&[1, 1], &[1, 1]), (&[1, 2, 1], &[2, 1])];
+
+fn path(name: &str) -> String {
+    format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn layers(name: &str) -> usize {
+    let file = File::open(path(name)).expect("the fixture is in the repository");
+    layout::Outline::read(file.directory()).expect("the model is supported").config.layers
+}
+
+fn start(
+    name: &str,
+    (shares, stages): (&[u32], &[usize]),
+    sequences_max: usize,
+    cache_tokens: usize,
+) -> Local {
+    let border = |stage: usize| layers(name) * stage / stages.len();
+    let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
+    let options = LocalOptions {
+        options: SplitOptions::default(),
+        split: Split {
+            shares: shares.to_vec(),
+            stages: stages.iter().enumerate().map(size).collect(),
+            whole_experts: false,
+            context_tokens: CONTEXT_TOKENS,
+            sequences_max,
+            cache_tokens,
+        },
+        ring: false,
+        link_latency: Duration::ZERO,
+        threads: 1,
+    };
+    let file = File::open(path(name)).expect("the fixture is in the repository");
+    Local::start(Arc::new(file), &options).expect("the model is supported")
+}
+
+/// Prompts that begin alike in three ways, of 30 to 330 tokens.
+fn requests() -> Vec<GenerateRequest> {
+    let request = |at: usize| {
+        let beginning = (0..30 * (1 + at)).map(|p| ((p * (3 + at % 3) + 11) % 250) as Token);
+        let end = (0..1 + 7 * at).map(|p| ((p * 13 + at * 29) % 250) as Token);
+        GenerateRequest {
+            prompt: beginning.chain(end).collect(),
+            sampling: match at % 3 {
+                0 => Sampling::default(),
+                1 => Sampling { temperature: 0.9, top_k: 30, seed: 5, ..Sampling::default() },
+                _ => Sampling { temperature: 1.2, seed: at as u64, ..Sampling::default() },
+            },
+            max_tokens: 40 + 10 * (at * 7 % 9),
+            client: at as u64 % 2,
+            ..GenerateRequest::default()
+        }
+    };
+    (0..9).map(request).collect()
+}
+
+#[test]
+fn who_shares_or_gives_pages_up_gets_the_answer_that_it_gets_alone() {
+    let (mut hits, mut preemptions) = (0, 0);
+    for name in MODELS {
+        let mut one = start(name, SPLITS[0], 1, CONTEXT_TOKENS);
+        let alone: Vec<_> = requests()
+            .into_iter()
+            .map(|one_of| one.serve(vec![one_of]).unwrap().remove(0))
+            .collect();
+        assert_eq!(one.stats().prefix_hit_tokens, 0, "every call begins anew");
+        for split in SPLITS.iter().filter(|(_, stages)| stages.len() <= layers(name)) {
+            // One after the other, and at once with too few pages for all.
+            for (sequences_max, cache_tokens) in [(1, 2 * CONTEXT_TOKENS), (5, 8 * 64)] {
+                let mut split_model = start(name, *split, sequences_max, cache_tokens);
+                let found = split_model.serve(requests()).unwrap();
+                assert_eq!(found, alone, "{name} over {split:?}, {sequences_max} at once");
+                let EngineStats { prefix_hit_tokens, preemptions: times, pages, .. } =
+                    split_model.stats();
+                hits += prefix_hit_tokens;
+                preemptions += times;
+                assert_eq!(pages.used, 0);
+            }
+        }
+    }
+    assert!(hits > 5_000 && preemptions > 20, "{hits} tokens shared, {preemptions} preemptions");
+}
+
+#[test]
+fn thousands_of_requests_leave_no_page_behind() {
+    let mut local = start("llama3-tied", (&[1], &[]), 4, 10 * 64);
+    for round in 0..100 {
+        let request = |at: usize| GenerateRequest {
+            prompt: (0..1 + (at * 37 + round) % 90).map(|p| ((p * at) % 250) as Token).collect(),
+            max_tokens: 1 + at % 5,
+            ..GenerateRequest::default()
+        };
+        local.serve((0..30).map(request).collect()).unwrap();
+        let pages = &local.stats().pages;
+        assert_eq!((pages.used, pages.total), (0, 10), "round {round}");
+    }
+}
