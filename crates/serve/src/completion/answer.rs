@@ -13,7 +13,7 @@ use crate::metrics::RequestWatch;
 use crate::node::{EventStream, Refusal, RefusalKind};
 
 /// How long a stream's status is held back for its first event.
-const FIRST_EVENT_WAIT: Duration = Duration::from_secs(1);
+pub(crate) const FIRST_EVENT_WAIT: Duration = Duration::from_secs(1);
 
 /// An answer on its way. Dropping it cancels the work on every node.
 pub(crate) struct Answer {

@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use crate::metrics::{RequestMetrics, RequestWatch};
 use crate::node::Cluster;
 
-pub(crate) use answer::{Answer, AnswerEvent};
+pub(crate) use answer::{Answer, AnswerEvent, FIRST_EVENT_WAIT};
 pub(crate) use constraint::tool_name;
 pub(crate) use error::CompletionError;
 pub(crate) use ledger::{Logprob, TokenLogprobs};

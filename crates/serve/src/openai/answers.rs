@@ -8,13 +8,11 @@ use futures_util::stream::{BoxStream, SelectAll};
 use futures_util::{Stream, StreamExt, stream};
 use text::ToolCall;
 
-use crate::completion::{Answer, AnswerEvent, CompletionError, Outcome, Part, TokenLogprobs};
+use crate::completion::{
+    Answer, AnswerEvent, CompletionError, FIRST_EVENT_WAIT, Outcome, Part, TokenLogprobs,
+};
 use crate::http::error::ApiError;
 use crate::http::stream::{Framing, Item, respond};
-
-/// How long a stream's status is held back for its first event, so that a request that fails at
-/// once fails with a status.
-const FIRST_EVENT_WAIT: Duration = Duration::from_secs(1);
 
 /// What happens to the answer of that index.
 type Event = (usize, Result<AnswerEvent, CompletionError>);

@@ -37,7 +37,7 @@ pub(super) async fn complete(
     };
     let head = |object| Head {
         service_tier: asked.service_tier.then_some("default"),
-        ..Head::new("chatcmpl", object, completion.model.clone())
+        ..Head::new("chatcmpl-", object, completion.model.clone())
     };
     if asked.streaming.stream {
         let head = head("chat.completion.chunk");

@@ -118,7 +118,7 @@ pub(super) async fn complete(
     let client = client_number(request.headers(), &app.config.api_keys);
     let fields: Fields = app.intake.read_json(request).await?;
     let asked = TextRequest::read(fields)?;
-    let head = Head::new("cmpl", "text_completion", asked.completion.model.clone());
+    let head = Head::new("cmpl-", "text_completion", asked.completion.model.clone());
     let wants_logprobs = asked.completion.logprobs.is_some();
     let echoes = echoes(&app, &asked).await.map_err(at("prompt"))?;
     let per_prompt = asked.answers;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::http::error::ApiError;
+use crate::http::fields::within;
 
 /// A JSON object in which each name stands once.
 #[derive(Debug, Default)]
@@ -24,6 +25,11 @@ pub(super) struct Refused {
 }
 
 impl Fields {
+    /// The fields of an object within a body.
+    pub fn of(object: Map<String, Value>) -> Self {
+        Self(object)
+    }
+
     /// The field, if it is there and not null.
     pub fn take(&mut self, name: &str) -> Option<Value> {
         self.0.remove(name).filter(|value| !value.is_null())
@@ -132,22 +138,6 @@ pub(super) fn shaped<T: DeserializeOwned>(name: &str, value: Value) -> Result<T,
         let message = format!("{param} is not what was expected: {}", error.inner());
         ApiError::invalid_value(&param, message)
     })
-}
-
-/// A number between two others, or an error that says between which.
-fn within<T: PartialOrd + fmt::Display>(
-    name: &str,
-    value: Option<T>,
-    range: RangeInclusive<T>,
-) -> Result<Option<T>, ApiError> {
-    match value {
-        Some(found) if !range.contains(&found) => {
-            let (low, high) = range.into_inner();
-            let message = format!("{name} is {found}; it must be from {low} to {high}");
-            Err(ApiError::invalid_value(name, message))
-        }
-        value => Ok(value),
-    }
 }
 
 /// False, nothing and emptiness are what clients send that fill every field in.

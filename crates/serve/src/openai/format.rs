@@ -1,7 +1,7 @@
 //! What a client demands of an answer's form: OpenAI's `response_format` and vLLM's
 //! `structured_outputs`.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::fields::{Fields, shaped, shown};
 use crate::completion::Format;
@@ -15,12 +15,24 @@ const CHOICES_MAX: usize = 1024;
 /// 400 naming the field that is wrong, or that both are there.
 pub(super) fn format(fields: &mut Fields) -> Result<Format, ApiError> {
     let response = fields.read("response_format")?.map(response_format).transpose()?;
+    structured(fields, "response_format", response)
+}
+
+/// `structured_outputs`, unless the field of that name has asked for a form already.
+///
+/// # Errors
+/// 400 naming the field that is wrong, or that both ask.
+pub(super) fn structured(
+    fields: &mut Fields,
+    name: &str,
+    response: Option<Format>,
+) -> Result<Format, ApiError> {
     let structured = fields.read("structured_outputs")?.map(structured_outputs).transpose()?;
     match (response, structured) {
         (None | Some(Format::Text), structured) => Ok(structured.unwrap_or_default()),
         (response, None | Some(Format::Text)) => Ok(response.unwrap_or_default()),
         _ => {
-            let message = "structured_outputs and response_format both ask for a form. Send one";
+            let message = format!("structured_outputs and {name} both ask for a form. Send one");
             Err(ApiError::invalid_value("structured_outputs", message))
         }
     }
@@ -36,6 +48,17 @@ fn response_format(mut format: Map<String, Value>) -> Result<Format, ApiError> {
             json_schema("response_format.json_schema.schema", schema.remove("schema"))
         }
         kind => simple_format(NAME, kind),
+    }
+}
+
+/// `text.format` of a response: like `response_format`, but the schema is no object within.
+///
+/// # Errors
+/// 400 naming the field that is wrong.
+pub(super) fn text_format(mut format: Map<String, Value>) -> Result<Format, ApiError> {
+    match format.get("type").and_then(Value::as_str) {
+        Some("json_schema") => json_schema("text.format.schema", format.remove("schema")),
+        kind => simple_format("text.format", kind),
     }
 }
 
@@ -109,10 +132,19 @@ fn escape(text: &str) -> String {
     escaped
 }
 
+/// The form, as a response tells it back.
+pub(super) fn shown_format(format: &Format) -> Value {
+    match format {
+        Format::JsonObject => json!({"type": "json_object"}),
+        Format::JsonSchema(schema) => {
+            json!({"type": "json_schema", "name": "answer", "schema": schema, "strict": true})
+        }
+        _ => json!({"type": "text"}),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn read(body: Value) -> Result<Format, ApiError> {

@@ -38,13 +38,13 @@ enum Role {
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "content must be a string or a list of content parts")]
-enum Content {
+pub(super) enum Content {
     Text(String),
     Parts(Vec<Part>),
 }
 
 #[derive(Debug, Deserialize)]
-struct Part {
+pub(super) struct Part {
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,
@@ -65,11 +65,11 @@ struct Function {
 }
 
 impl ChatMessage {
-    /// The message as templates know it; `at` is its place in the request.
+    /// The message as templates know it; `at` is its path in the request.
     ///
     /// # Errors
     /// 400 naming the field: no text where the role needs it, parts that are no text.
-    pub fn into_message(self, at: usize) -> Result<text::Message, ApiError> {
+    pub fn into_message(self, at: &str) -> Result<text::Message, ApiError> {
         let mut calls = self.tool_calls.unwrap_or_default();
         // The older form has no ids: the name is one.
         calls.extend(self.function_call.map(|function| {
@@ -78,15 +78,15 @@ impl ChatMessage {
         }));
         if calls.len() > CALLS_MAX {
             let message = format!("{} tool calls; {CALLS_MAX} are the most", calls.len());
-            return Err(ApiError::invalid_value(&format!("messages[{at}].tool_calls"), message));
+            return Err(ApiError::invalid_value(&format!("{at}.tool_calls"), message));
         }
         let content = match self.content {
-            Some(content) => content.into_text(at)?,
+            Some(content) => content.into_text(&format!("{at}.content"))?,
             // An assistant that only calls tools, or said nothing, has no text.
             None if self.role == Role::Assistant => String::new(),
             None => {
-                let message = format!("messages[{at}] has no content");
-                return Err(ApiError::invalid_value(&format!("messages[{at}].content"), message));
+                let message = format!("{at} has no content");
+                return Err(ApiError::invalid_value(&format!("{at}.content"), message));
             }
         };
         let old_id = self.name.clone().filter(|_| self.role == Role::Function);
@@ -113,19 +113,23 @@ impl Role {
 }
 
 impl Content {
-    /// Text parts become lines of one text, as llama-server and vLLM join them.
-    fn into_text(self, at: usize) -> Result<String, ApiError> {
+    /// Text parts become lines of one text, as llama-server and vLLM join them; `at` is the path
+    /// of the content in the request.
+    ///
+    /// # Errors
+    /// 400 naming the part that is no text.
+    pub fn into_text(self, at: &str) -> Result<String, ApiError> {
         let parts = match self {
             Self::Text(text) => return Ok(text),
             Self::Parts(parts) => parts,
         };
         if parts.len() > PARTS_MAX {
             let message = format!("{} content parts; {PARTS_MAX} are the most", parts.len());
-            return Err(ApiError::invalid_value(&format!("messages[{at}].content"), message));
+            return Err(ApiError::invalid_value(at, message));
         }
         let mut texts = Vec::with_capacity(parts.len());
         for (part_at, part) in parts.into_iter().enumerate() {
-            let param = format!("messages[{at}].content[{part_at}]");
+            let param = format!("{at}[{part_at}]");
             let text = match part.kind.as_str() {
                 "text" | "input_text" | "output_text" => part.text,
                 "refusal" => part.refusal,
@@ -157,7 +161,7 @@ mod tests {
     use super::*;
 
     fn message(value: Value) -> Result<text::Message, ApiError> {
-        serde_json::from_value::<ChatMessage>(value).unwrap().into_message(3)
+        serde_json::from_value::<ChatMessage>(value).unwrap().into_message("messages[3]")
     }
 
     #[test]

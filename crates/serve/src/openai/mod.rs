@@ -18,6 +18,7 @@ mod message;
 mod models;
 mod request;
 mod response;
+mod responses;
 mod sampling;
 mod tools;
 
@@ -33,6 +34,9 @@ pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/chat/completions", post(chat::complete))
         .route("/v1/completions", post(completions::complete))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/input_tokens", post(responses::count))
+        .route("/v1/responses/{*id}", get(responses::not_kept).delete(responses::not_kept))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::show))
 }

@@ -100,11 +100,17 @@ fn refuse_chat(fields: &mut Fields) -> Result<(), ApiError> {
         let message = format!("modalities has {other}; answers are text alone");
         return Err(ApiError::unsupported("modalities", message));
     }
-    if let Some(other) = fields.word("verbosity", &["low", "medium", "high"])?
-        && other != "medium"
-    {
-        let message = format!("verbosity is {other}; no model here knows it. Say it in a message");
-        return Err(ApiError::unsupported("verbosity", message));
+    refuse_verbosity("verbosity", fields.take("verbosity"))
+}
+
+/// A length that no model here was trained to keep; `medium` is what answers have without it.
+///
+/// # Errors
+/// 400 for any other.
+pub(super) fn refuse_verbosity(name: &str, verbosity: Option<Value>) -> Result<(), ApiError> {
+    if verbosity.is_some_and(|verbosity| verbosity != "medium") {
+        let message = format!("{name}: no model here knows it. Ask for the length in a message");
+        return Err(ApiError::unsupported(name, message));
     }
     Ok(())
 }
@@ -123,7 +129,11 @@ fn logprobs(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
     }
 }
 
-fn template_variables(fields: &mut Fields) -> Result<Map<String, Value>, ApiError> {
+/// Variables for the model's template.
+///
+/// # Errors
+/// 400 if it is no object.
+pub(super) fn template_variables(fields: &mut Fields) -> Result<Map<String, Value>, ApiError> {
     Ok(fields.read("chat_template_kwargs")?.unwrap_or_default())
 }
 
@@ -166,7 +176,11 @@ fn messages(messages: Vec<ChatMessage>) -> Result<Vec<text::Message>, ApiError> 
         let message = format!("messages has {found} entries; 1 to {MESSAGES_MAX} are accepted");
         return Err(ApiError::invalid_value("messages", message));
     }
-    messages.into_iter().enumerate().map(|(at, message)| message.into_message(at)).collect()
+    messages
+        .into_iter()
+        .enumerate()
+        .map(|(at, message)| message.into_message(&format!("messages[{at}]")))
+        .collect()
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ const FINGERPRINT: &str = concat!("sinew-", env!("CARGO_PKG_VERSION"));
 
 /// An id that nothing else has.
 pub(super) fn new_id(prefix: &str) -> String {
-    format!("{prefix}-{:016x}{:016x}", random_seed(), random_seed())
+    format!("{prefix}{:016x}{:016x}", random_seed(), random_seed())
 }
 
 /// A whole answer; `C` is a choice.

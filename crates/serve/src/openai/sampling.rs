@@ -6,14 +6,11 @@ use serde_json::{Map, Number, Value};
 use super::fields::{Fields, Refused, shown};
 use crate::completion::SamplingChoice;
 use crate::http::error::ApiError;
+use crate::http::fields::{TOKENS_MAX, TOP_K_MAX};
 
 /// As vLLM; OpenAI itself takes 4.
 const STOPS_MAX: usize = 16;
 const STOP_BYTES_MAX: usize = 1024;
-/// Larger than any vocabulary.
-const TOP_K_MAX: i64 = 10_000_000;
-/// Far more than any context holds.
-pub(super) const TOKENS_MAX: i64 = i32::MAX as i64;
 /// Tokens whose logits one request may change; each is looked at for every token of the answer.
 const BIASES_MAX: usize = 1024;
 /// As OpenAI.

@@ -1,0 +1,219 @@
+//! The items of a response's input, as messages.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::output::thoughts_in;
+use crate::http::error::ApiError;
+use crate::openai::fields::{shaped, shown};
+use crate::openai::message::{ChatMessage, Content};
+
+/// More items than any context holds.
+const ITEMS_MAX: usize = 16_384;
+
+/// Items that tell of tools which OpenAI runs itself; a conversation can hold some from there.
+const SKIPPED: &[&str] = &["web_search_call", "image_generation_call"];
+
+#[derive(Debug, Deserialize)]
+struct FunctionCall {
+    call_id: String,
+    name: String,
+    arguments: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct FunctionCallOutput {
+    call_id: String,
+    output: Content,
+}
+
+#[derive(Debug, Deserialize)]
+struct Reasoning {
+    #[serde(default)]
+    summary: Vec<Thought>,
+    content: Option<Vec<Thought>>,
+    encrypted_content: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Thought {
+    text: String,
+}
+
+/// `instructions` and the items of `input`, in the order in which the model reads them.
+///
+/// # Errors
+/// 400 naming the item that is wrong, or of a kind that is not known here.
+pub(super) fn messages(
+    instructions: Option<String>,
+    input: Option<Value>,
+) -> Result<Vec<text::Message>, ApiError> {
+    let mut turns = Turns::default();
+    turns.0.extend(instructions.map(|text| text::Message::new("system", text)));
+    match input {
+        Some(Value::String(text)) => turns.0.push(text::Message::new("user", text)),
+        Some(Value::Array(items)) if (1..=ITEMS_MAX).contains(&items.len()) => {
+            for (at, item) in items.into_iter().enumerate() {
+                turns.item(&format!("input[{at}]"), item)?;
+            }
+        }
+        _ => {
+            let message = format!("input must be a text or a list of 1 to {ITEMS_MAX} items");
+            return Err(ApiError::invalid_value("input", message));
+        }
+    }
+    Ok(turns.finish())
+}
+
+/// Messages while they come together: thoughts, text and calls of one turn are items of their own.
+#[derive(Default)]
+struct Turns(Vec<text::Message>);
+
+impl Turns {
+    fn item(&mut self, at: &str, item: Value) -> Result<(), ApiError> {
+        let fields: &Map<String, Value> = match &item {
+            Value::Object(fields) => fields,
+            _ => return Err(ApiError::invalid_value(at, format!("{at} must be an object"))),
+        };
+        match fields.get("type").and_then(Value::as_str).unwrap_or("message") {
+            "message" => self.message(shaped::<ChatMessage>(at, item)?.into_message(at)?),
+            "reasoning" => self.reasoning(shaped(at, item)?),
+            "function_call" => {
+                let FunctionCall { call_id, name, arguments } = shaped(at, item)?;
+                let arguments = Value::String(arguments);
+                self.call(text::ToolCall { id: call_id, name, arguments });
+            }
+            "function_call_output" => {
+                let found: FunctionCallOutput = shaped(at, item)?;
+                let content = found.output.into_text(&format!("{at}.output"))?;
+                let tool_call_id = Some(found.call_id);
+                self.0.push(text::Message { tool_call_id, ..text::Message::new("tool", content) });
+            }
+            kind if SKIPPED.contains(&kind) => {}
+            kind => {
+                let param = format!("{at}.type");
+                let message = format!(
+                    "{param} is {}; there are message, reasoning, function_call and \
+                     function_call_output. Leave the item out",
+                    shown(kind)
+                );
+                return Err(ApiError::unsupported(&param, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// The assistant's message that is being put together, if it is: `has_content` and what comes
+    /// before it are there, what comes after is not.
+    fn open(&mut self) -> Option<&mut text::Message> {
+        self.0.last_mut().filter(|last| last.role == "assistant" && last.tool_calls.is_empty())
+    }
+
+    fn message(&mut self, message: text::Message) {
+        match self.open() {
+            Some(open) if message.role == "assistant" && open.content.is_empty() => {
+                open.content = message.content;
+            }
+            _ => self.0.push(message),
+        }
+    }
+
+    fn reasoning(&mut self, item: Reasoning) {
+        let content = item.content.filter(|content| !content.is_empty());
+        let given = item.encrypted_content.as_deref().and_then(thoughts_in).map(str::to_owned);
+        let texts = |thoughts: Vec<Thought>| {
+            thoughts.into_iter().map(|thought| thought.text).collect::<Vec<_>>().join("\n")
+        };
+        let thought = content.map(texts).or(given).unwrap_or_else(|| texts(item.summary));
+        if thought.is_empty() {
+            return;
+        }
+        let reasoning = Some(thought);
+        self.0.push(text::Message { reasoning, ..text::Message::new("assistant", "") });
+    }
+
+    fn call(&mut self, call: text::ToolCall) {
+        match self.0.last_mut().filter(|last| last.role == "assistant") {
+            Some(last) => last.tool_calls.push(call),
+            None => {
+                let tool_calls = vec![call];
+                self.0.push(text::Message { tool_calls, ..text::Message::new("assistant", "") });
+            }
+        }
+    }
+
+    /// Many templates know one message of the system, the first: those at the beginning become one.
+    fn finish(mut self) -> Vec<text::Message> {
+        let leading = self.0.iter().take_while(|message| message.role == "system").count();
+        if leading > 1 {
+            let rest = self.0.split_off(leading);
+            let texts: Vec<String> = self.0.into_iter().map(|message| message.content).collect();
+            self.0 = vec![text::Message::new("system", texts.join("\n\n"))];
+            self.0.extend(rest);
+        }
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(input: Value) -> Result<Vec<text::Message>, ApiError> {
+        messages(Some("Be brief.".to_owned()), Some(input))
+    }
+
+    #[test]
+    fn items_of_a_turn_become_one_message() {
+        let found = read(json!([
+            {"role": "developer", "content": "Be kind."},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "content": null,
+                "encrypted_content": super::super::output::encrypted("Hm.")},
+            {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed",
+                "content": [{"type": "output_text", "text": "Let me see.", "annotations": []}]},
+            {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+            {"type": "function_call", "call_id": "c2", "name": "g", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c1", "output": "one"},
+            {"type": "function_call_output", "call_id": "c2",
+                "output": [{"type": "input_text", "text": "two"}]},
+            {"type": "function_call", "call_id": "c3", "name": "f", "arguments": "{}"},
+            {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        ]))
+        .unwrap();
+        let roles: Vec<&str> = found.iter().map(|one| one.role.as_str()).collect();
+        assert_eq!(roles, ["system", "user", "assistant", "tool", "tool", "assistant"]);
+        assert_eq!(found[0].content, "Be brief.\n\nBe kind.");
+        assert_eq!(found[2].reasoning.as_deref(), Some("Hm."));
+        assert_eq!((found[2].content.as_str(), found[2].tool_calls.len()), ("Let me see.", 2));
+        assert_eq!(
+            (found[4].content.as_str(), found[4].tool_call_id.as_deref()),
+            ("two", Some("c2"))
+        );
+        assert_eq!(found[5].tool_calls[0].id, "c3");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let image = json!({"type": "input_image", "image_url": "x"});
+        let cases = [
+            (json!([]), "input"),
+            (json!(7), "input"),
+            (json!([7]), "input[0]"),
+            (json!([{"type": "item_reference", "id": "x"}]), "input[0].type"),
+            (json!([{"type": "function_call", "name": "f"}]), "input[0]"),
+            (json!([{"role": "user", "content": [image]}]), "input[0].content[0]"),
+            (json!([{"role": "king", "content": "x"}]), "input[0].role"),
+            (
+                json!([{"type": "function_call_output", "call_id": "c", "output": [image]}]),
+                "input[0].output[0]",
+            ),
+        ];
+        for (input, param) in cases {
+            let error = read(input.clone()).expect_err(&input.to_string());
+            assert_eq!(error.param.as_deref(), Some(param), "{input}");
+        }
+    }
+}

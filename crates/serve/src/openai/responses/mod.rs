@@ -1,0 +1,70 @@
+//! `POST /v1/responses`: OpenAI's newer API, as its clients and Codex use it.
+//!
+//! Nothing is kept between requests: what refers to an earlier response is refused by name, and
+//! clients send the whole conversation, thoughts included, each time.
+
+mod events;
+mod input;
+mod output;
+mod request;
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::answers::Answers;
+use super::error::at;
+use super::fields::Fields;
+use crate::app::App;
+use crate::completion::CompletionRequest;
+use crate::http::error::ApiError;
+use crate::http::keys::client_number;
+use events::Events;
+use output::Output;
+use request::ResponseRequest;
+
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let client = client_number(request.headers(), &app.config.api_keys);
+    let fields: Fields = app.intake.read_json(request).await?;
+    let asked = ResponseRequest::read(fields)?;
+    let completion = CompletionRequest { client, ..asked.completion };
+    let answer = app.completer.start(completion).await.map_err(at("input"))?;
+    let answers = Answers::new(vec![answer], 1);
+    if asked.stream {
+        let events = Events::new(asked.told, asked.wants);
+        return Ok(answers.respond(events, app.config.limits.keep_alive).await?);
+    }
+    let (gathered, outcome) = answers.gather().await?;
+    let mut output = Output::new(asked.wants);
+    for part in gathered.into_iter().flat_map(|one| one.parts) {
+        output.part(part, &mut |_, _| {});
+    }
+    output.close(&outcome.finish, &mut |_, _| {});
+    Ok(Json(asked.told.finished(&outcome, output.items)).into_response())
+}
+
+/// How many tokens a request's prompt has.
+pub(super) async fn count(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Json<Value>, ApiError> {
+    let fields: Fields = app.intake.read_json(request).await?;
+    let asked = ResponseRequest::read(fields)?.completion;
+    let tokens = app.completer.count_tokens(&asked.model, asked.prompt).await;
+    let tokens = tokens.map_err(at("input"))?;
+    Ok(Json(json!({"object": "response.input_tokens", "input_tokens": tokens})))
+}
+
+/// Asking for a response that was given earlier.
+pub(super) async fn not_kept(Path(id): Path<String>) -> ApiError {
+    let id = super::fields::shown(&id).to_owned();
+    let message = format!("{id}: responses are not kept here. Send the conversation again instead");
+    ApiError::request(StatusCode::NOT_FOUND, "response_not_found", message)
+}

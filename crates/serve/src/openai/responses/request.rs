@@ -1,0 +1,204 @@
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::input::messages;
+use super::output::{Told, Wants};
+use crate::completion::{Chat, CompletionRequest, Format, Prompt, ToolChoice};
+use crate::http::error::ApiError;
+use crate::openai::fields::{Fields, Refused, shaped, shown};
+use crate::openai::format::{shown_format, structured, text_format};
+use crate::openai::request::{EFFORTS, refuse_verbosity, template_variables};
+use crate::openai::sampling::{
+    Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, refuse_unsupported, sampling, streaming,
+};
+use crate::openai::tools::{checked, tool_choice};
+
+/// What refers to things that are kept on a server, and what runs on one.
+const REFUSED: &[Refused] = &[
+    Refused {
+        name: "previous_response_id",
+        why: "responses are not kept here. Send the whole conversation as input, and store: false",
+    },
+    Refused { name: "conversation", why: "conversations are not kept here. Send them as input" },
+    Refused { name: "background", why: "a response is given while the client waits. Use stream" },
+    Refused { name: "prompt", why: "prompts are not kept here. Send the text as instructions" },
+    Refused { name: "max_tool_calls", why: "no tool runs here. Count the calls yourself" },
+    Refused { name: "context_management", why: "input is never shortened here. Leave it out" },
+];
+
+/// Tools that OpenAI runs itself, or that group others: agents send them to whatever server they
+/// talk to and work without, so the model is not told of them.
+const SKIPPED: &[&str] = &[
+    "namespace",
+    "web_search",
+    "web_search_preview",
+    "web_search_2025_08_26",
+    "web_search_preview_2025_03_11",
+    "image_generation",
+    "tool_search",
+];
+
+/// `POST /v1/responses`, checked.
+#[derive(Debug)]
+pub(super) struct ResponseRequest {
+    pub completion: CompletionRequest,
+    pub stream: bool,
+    pub wants: Wants,
+    pub told: Told,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Reasoning {
+    effort: Option<String>,
+    summary: Option<Value>,
+}
+
+impl ResponseRequest {
+    /// Every field may be null, which is as good as absent.
+    ///
+    /// # Errors
+    /// 400 naming the first field that is wrong, or that asks for what is not there.
+    pub fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        let fields = &mut fields;
+        fields.refuse(REFUSED)?;
+        let metadata: Map<String, Value> = fields.read("metadata")?.unwrap_or_default();
+        refuse_unsupported(fields)?;
+        if fields.word("truncation", &["auto", "disabled"])?.as_deref() == Some("auto") {
+            let message = "truncation: input is never shortened here. Send \"disabled\"";
+            return Err(ApiError::unsupported("truncation", message));
+        }
+        if answers(fields)? != 1 {
+            return Err(ApiError::unsupported("n", "n: a response is one answer. Ask again"));
+        }
+        let service_tier = fields.read::<String>("service_tier")?;
+        let sampling = sampling(fields)?;
+        let bounds = bounds(fields, &["max_output_tokens"])?;
+        let format = text(fields)?;
+        let (wants, logprobs) = wants(fields)?;
+        let Streaming { stream, .. } = streaming(fields)?;
+        let single_call = fields.read::<bool>("parallel_tool_calls")? == Some(false);
+        let (tools, choice, told_choice) = tools(fields)?;
+        let reasoning: Reasoning = fields.read("reasoning")?.unwrap_or_default();
+        let effort = effort(reasoning.effort)?;
+        let model = model(fields)?;
+        let variables = template_variables(fields)?;
+        let instructions: Option<String> = fields.read("instructions")?;
+        let messages = messages(instructions.clone(), fields.take("input"))?;
+        let told = json!({
+            "model": model,
+            "instructions": instructions,
+            "max_output_tokens": bounds.max_tokens,
+            "metadata": metadata,
+            "parallel_tool_calls": !single_call,
+            "reasoning": {"effort": effort, "summary": reasoning.summary},
+            "service_tier": service_tier.map(|_| "default"),
+            "temperature": sampling.temperature,
+            "text": {"format": shown_format(&format)},
+            "tool_choice": told_choice,
+            "tools": tools.iter().map(flat).collect::<Vec<_>>(),
+            "top_p": sampling.top_p,
+        });
+        std::mem::take(fields).finish();
+        let chat = Chat {
+            messages,
+            tools,
+            tool_choice: choice,
+            single_call,
+            reasoning_effort: effort,
+            variables,
+            ..Chat::default()
+        };
+        let completion = CompletionRequest {
+            model,
+            prompt: Prompt::Chat(chat),
+            sampling,
+            max_tokens: bounds.max_tokens,
+            min_tokens: bounds.min_tokens,
+            ignore_eos: bounds.ignore_eos,
+            stops: bounds.stops,
+            logprobs,
+            format,
+            ..CompletionRequest::default()
+        };
+        Ok(Self { completion, stream, wants, told: Told::new(told) })
+    }
+}
+
+/// `text`: the form of the answer.
+fn text(fields: &mut Fields) -> Result<Format, ApiError> {
+    let mut text = Fields::of(fields.read("text")?.unwrap_or_default());
+    refuse_verbosity("text.verbosity", text.take("verbosity"))?;
+    let format = text.take("format").map(|format| shaped("text.format", format)).transpose()?;
+    text.finish();
+    structured(fields, "text.format", format.map(text_format).transpose()?)
+}
+
+/// What the output shows besides the text, and of how many tokens the log-probabilities.
+fn wants(fields: &mut Fields) -> Result<(Wants, Option<usize>), ApiError> {
+    let include: Vec<String> = fields.read("include")?.unwrap_or_default();
+    let top = fields.count("top_logprobs", 0..=TOP_LOGPROBS_MAX)?;
+    let mut wants = Wants { logprobs: top.is_some_and(|top| top > 0), encrypted: false };
+    for one in &include {
+        match one.as_str() {
+            "reasoning.encrypted_content" => wants.encrypted = true,
+            "message.output_text.logprobs" => wants.logprobs = true,
+            // What tools that are not there would have found.
+            "web_search_call.action.sources" | "web_search_call.results" => {}
+            other => {
+                let message = format!("include: {} is not there. Leave it out", shown(other));
+                return Err(ApiError::unsupported("include", message));
+            }
+        }
+    }
+    Ok((wants, wants.logprobs.then(|| top.unwrap_or(0))))
+}
+
+fn effort(effort: Option<String>) -> Result<Option<String>, ApiError> {
+    match effort {
+        Some(effort) if !EFFORTS.contains(&effort.as_str()) => {
+            let name = "reasoning.effort";
+            let message = format!("{name} is {}; it may be {}", shown(&effort), EFFORTS.join(", "));
+            Err(ApiError::invalid_value(name, message))
+        }
+        effort => Ok(effort),
+    }
+}
+
+/// The functions among the tools in the form that templates know, whether one has to be called,
+/// and the same as it is told back.
+fn tools(fields: &mut Fields) -> Result<(Vec<Value>, ToolChoice, Value), ApiError> {
+    let mut listed: Vec<Value> = fields.read("tools")?.unwrap_or_default();
+    let is_skipped = |tool: &Value| {
+        let kind = tool.get("type").and_then(Value::as_str);
+        kind.is_some_and(|kind| SKIPPED.contains(&kind))
+    };
+    listed.retain(|tool| !is_skipped(tool));
+    let nested = listed.into_iter().map(nested).collect();
+    let mut tools = checked("tools", nested)?;
+    let choice = fields.take("tool_choice").filter(|_| !tools.is_empty());
+    let told = choice.clone().unwrap_or_else(|| json!("auto"));
+    let choice = choice.map(|choice| tool_choice(&mut tools, choice)).transpose()?;
+    Ok((tools, choice.unwrap_or_default(), told))
+}
+
+/// A function's fields stand beside its type here, and within `function` in templates.
+fn nested(tool: Value) -> Value {
+    match tool {
+        Value::Object(mut fields) if fields.get("type") == Some(&json!("function")) => {
+            fields.remove("type");
+            json!({"type": "function", "function": fields})
+        }
+        other => other,
+    }
+}
+
+fn flat(tool: &Value) -> Value {
+    let mut flat = tool["function"].clone();
+    flat["type"] = json!("function");
+    for absent in ["parameters", "strict"] {
+        if flat.get(absent).is_none() {
+            flat[absent] = Value::Null;
+        }
+    }
+    flat
+}
