@@ -186,7 +186,7 @@ pub struct ServeArgs {
     pub query: QueryArgs,
     #[command(flatten)]
     pub spec: InstanceSpec,
-    /// Requests that may run at once
+    /// Requests that may run at once [default: 16]
     #[arg(long, value_name = "N")]
     pub parallel: Option<usize>,
     /// The name under which clients ask for the model [default: the file's, without .gguf]

@@ -11,8 +11,10 @@ use crate::choose::{Candidate, LinkSpeed, candidates, is_free, reason};
 const WORKER_BYTES: u64 = 64 << 20;
 /// The context that is given when nobody asks for one: enough for a long chat.
 const CONTEXT_TOKENS_DEFAULT: usize = 8192;
-/// Sequences that may run at once when nobody says how many.
-const SEQUENCES_DEFAULT: usize = 4;
+/// Sequences that may run at once when nobody says how many, and how many of them the cache is to
+/// hold at their longest: most are much shorter.
+const SEQUENCES_DEFAULT: usize = 16;
+const LONGEST_DEFAULT: usize = 4;
 
 /// A node that could take a rank.
 #[derive(Debug, Clone, PartialEq)]
@@ -215,7 +217,8 @@ fn context(model: &Outline, options: &Options<'_>) -> Result<usize, Error> {
 }
 
 /// The least and the most tokens that the cache may have. Unless a size is asked for, it has room
-/// for all sequences at their longest, or as much as there is memory for, at least one of them.
+/// for as many sequences at their longest as are asked for, or as much as there is memory for, at
+/// least one of them.
 fn cache(
     options: &Options<'_>,
     context_tokens: usize,
@@ -227,7 +230,10 @@ fn cache(
             Err(Error::Cache { asked, context: context_tokens })
         }
         Some(asked) => Ok((asked, asked)),
-        None => Ok((least, full_cache_tokens(context_tokens, sequences_max))),
+        None => {
+            let longest = options.spec.sequences_max.map_or(LONGEST_DEFAULT, |_| sequences_max);
+            Ok((least, full_cache_tokens(context_tokens, longest)))
+        }
     }
 }
 
@@ -368,7 +374,7 @@ mod tests {
             (
                 vec![8],
                 spec(),
-                "node 0 would need 43.08 GiB for its share of 4 in 4 and has 8.00 GiB free",
+                "node 0 would need 43.13 GiB for its share of 4 in 4 and has 8.00 GiB free",
             ),
             (vec![64], InstanceSpec { nodes: Some(2), ..spec() }, "2 nodes were asked for, but 1"),
             (vec![64], InstanceSpec { nodes: Some(0), ..spec() }, "1 to 16 nodes, not 0"),

@@ -37,7 +37,7 @@ pub struct InstanceSpec {
     #[cfg_attr(feature = "clap", arg(skip))]
     pub sequences_max: Option<usize>,
     /// Tokens of all conversations together that are kept in memory [default: a whole --ctx for
-    /// each of --parallel, or what memory allows]
+    /// each of --parallel, or for 4, or what memory allows]
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_name = "TOKENS"))]
     pub cache_tokens: Option<usize>,

@@ -98,7 +98,8 @@ impl Instance {
                 if generation.reason != FinishReason::Cancelled {
                     self.note_generated(at);
                 }
-                if at == 0 && self.requests.finish(generation.request) {
+                if at == 0 && self.requests.finish(generation.request, generation.generated_tokens)
+                {
                     let (rate, done) = requests::account(&generation);
                     self.last_decode_tokens_per_sec = rate.or(self.last_decode_tokens_per_sec);
                     if generation.reason != FinishReason::Cancelled {
@@ -108,7 +109,7 @@ impl Instance {
                 }
             }
             WorkerEvent::Rejected { request, kind, reason } => {
-                if at == 0 && self.requests.finish(request) {
+                if at == 0 && self.requests.finish(request, 0) {
                     self.emit(request, GenerateEvent::Failed { kind, reason });
                 }
             }

@@ -22,6 +22,7 @@ mod ring;
 mod simulation;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod warm_up;
 mod workers;
 

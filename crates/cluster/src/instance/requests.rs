@@ -1,8 +1,9 @@
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use protocol::{Generation, RequestId};
 
+use super::turns::Turns;
 use crate::{GenerateDone, GenerateRequest};
 
 /// Requests that wait for one instance: about a minute at a second each.
@@ -10,70 +11,99 @@ pub(super) const WAITING_MAX: usize = 64;
 /// How often a waiting request is told that it still waits.
 const REMINDER: Duration = Duration::from_secs(2);
 
-/// The requests of one instance: those that wait, in order, and those that rank 0 has.
+/// The requests of one instance: those that wait, and those that rank 0 has.
 #[derive(Debug)]
 pub(super) struct Requests {
-    waiting: VecDeque<(RequestId, GenerateRequest)>,
-    running: BTreeSet<RequestId>,
+    /// In the order in which they came.
+    waiting: Vec<Waiting>,
+    /// With their clients.
+    running: BTreeMap<RequestId, u64>,
     running_max: usize,
+    turns: Turns,
     last: RequestId,
     reminded_at: Duration,
 }
 
+#[derive(Debug)]
+struct Waiting {
+    id: RequestId,
+    request: GenerateRequest,
+    /// See [`super::turns`].
+    due: u64,
+}
+
 impl Requests {
     pub(super) fn new(running_max: usize) -> Self {
-        let (waiting, running) = (VecDeque::new(), BTreeSet::new());
-        Self { waiting, running, running_max, last: 0, reminded_at: Duration::ZERO }
+        let (waiting, running, turns) = Default::default();
+        Self { waiting, running, running_max, turns, last: 0, reminded_at: Duration::ZERO }
     }
 
-    /// Puts a request at the end of the queue; `None` if that is full.
+    /// Puts a request into the queue; `None` if that is full.
     pub(super) fn submit(&mut self, request: GenerateRequest) -> Option<RequestId> {
         if self.waiting.len() >= WAITING_MAX {
             return None;
         }
         self.last += 1;
-        self.waiting.push_back((self.last, request));
+        let due = self.turns.arrive(&request);
+        self.waiting.push(Waiting { id: self.last, request, due });
         Some(self.last)
     }
 
-    /// The requests that may start now.
+    /// The requests that may start now, whose turn it is.
     pub(super) fn take_ready(&mut self) -> Vec<(RequestId, GenerateRequest)> {
-        let free = self.running_max.saturating_sub(self.running.len());
-        let ready: Vec<_> = self.waiting.drain(..free.min(self.waiting.len())).collect();
-        self.running.extend(ready.iter().map(|(request, _)| *request));
+        let mut ready = Vec::new();
+        while self.running.len() < self.running_max {
+            let rank = |one: &Waiting| self.turns.rank(one.request.client, one.due);
+            let waiting = self.waiting.iter().enumerate();
+            let Some((at, _)) = waiting.min_by_key(|(_, one)| (rank(one), one.id)) else { break };
+            let Waiting { id, request, .. } = self.waiting.remove(at);
+            self.turns.begin(&request);
+            self.running.insert(id, request.client);
+            ready.push((id, request));
+        }
         ready
     }
 
     /// Takes a request out, wherever it is; true if it runs, so that its worker must be told. It
     /// counts as running until the worker says that it has ended.
     pub(super) fn cancel(&mut self, request: RequestId) -> bool {
-        self.waiting.retain(|(waiting, _)| *waiting != request);
-        self.running.contains(&request)
+        if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == request) {
+            let client = self.waiting.remove(at).request.client;
+            self.turns.end(client, 0);
+        }
+        self.running.contains_key(&request)
     }
 
-    /// Notes that a running request has ended; false if it was none.
-    pub(super) fn finish(&mut self, request: RequestId) -> bool {
-        self.running.remove(&request)
+    /// Notes that a running request has ended, with an answer of so many tokens; false if it was
+    /// none.
+    pub(super) fn finish(&mut self, request: RequestId, generated_tokens: usize) -> bool {
+        let client = self.running.remove(&request);
+        client.iter().for_each(|client| self.turns.end(*client, generated_tokens));
+        client.is_some()
     }
 
     pub(super) fn take_running(&mut self) -> Vec<RequestId> {
-        std::mem::take(&mut self.running).into_iter().collect()
+        let running = std::mem::take(&mut self.running);
+        running.values().for_each(|client| self.turns.end(*client, 0));
+        running.into_keys().collect()
     }
 
     pub(super) fn take_waiting(&mut self) -> Vec<RequestId> {
-        std::mem::take(&mut self.waiting).into_iter().map(|(request, _)| request).collect()
+        let waiting = std::mem::take(&mut self.waiting);
+        waiting.iter().for_each(|one| self.turns.end(one.request.client, 0));
+        waiting.into_iter().map(|one| one.id).collect()
     }
 
     pub(super) fn waiting(&self) -> Vec<RequestId> {
-        self.waiting.iter().map(|(request, _)| *request).collect()
+        self.waiting.iter().map(|waiting| waiting.id).collect()
     }
 
     pub(super) fn is_waiting(&self, request: RequestId) -> bool {
-        self.waiting.iter().any(|(waiting, _)| *waiting == request)
+        self.waiting.iter().any(|waiting| waiting.id == request)
     }
 
     pub(super) fn is_running(&self, request: RequestId) -> bool {
-        self.running.contains(&request)
+        self.running.contains_key(&request)
     }
 
     pub(super) fn running(&self) -> usize {
@@ -106,4 +136,70 @@ pub(super) fn account(generation: &Generation) -> (Option<f64>, GenerateDone) {
         decode: Duration::from_micros(generation.decode_us),
     };
     (rate, done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn submit(requests: &mut Requests, client: u64, tokens: usize) -> RequestId {
+        let prompt = vec![1; tokens];
+        let request = GenerateRequest { prompt, client, ..GenerateRequest::default() };
+        requests.submit(request).unwrap()
+    }
+
+    fn next(requests: &mut Requests) -> Vec<RequestId> {
+        requests.take_ready().into_iter().map(|(request, _)| request).collect()
+    }
+
+    #[test]
+    fn a_short_prompt_overtakes_a_long_one_but_not_for_ever() {
+        let mut requests = Requests::new(1);
+        let busy = submit(&mut requests, 0, 1);
+        assert_eq!(next(&mut requests), [busy]);
+        let long = submit(&mut requests, 0, 1000);
+        let (mut running, mut overtaken) = (busy, 0);
+        loop {
+            let short = submit(&mut requests, 0, 100);
+            assert!(requests.finish(running, 5) && !requests.finish(running, 5));
+            running = next(&mut requests)[0];
+            if running == long {
+                break;
+            }
+            assert_eq!(running, short);
+            overtaken += 1;
+        }
+        assert_eq!(overtaken, 9);
+    }
+
+    #[test]
+    fn a_client_with_many_requests_does_not_keep_another_from_its_turn() {
+        let mut requests = Requests::new(2);
+        let many: Vec<_> = (0..20).map(|_| submit(&mut requests, 1, 50)).collect();
+        let mut running = next(&mut requests);
+        assert_eq!(running, many[..2]);
+        let few: Vec<_> = (0..5).map(|_| submit(&mut requests, 2, 50)).collect();
+        let mut order = Vec::new();
+        while order.len() < 12 {
+            requests.finish(running.remove(0), 10);
+            let new = next(&mut requests);
+            order.extend(new.iter().map(|request| few.contains(request)));
+            running.extend(new);
+        }
+        let last = order.iter().rposition(|is_few| *is_few).unwrap();
+        assert_eq!(order.iter().filter(|is_few| **is_few).count(), 5, "{order:?}");
+        assert!((8..11).contains(&last), "{order:?}");
+    }
+
+    #[test]
+    fn whoever_ends_in_whatever_way_leaves_nothing_behind() {
+        let mut requests = Requests::new(1);
+        for client in 0..4 {
+            submit(&mut requests, client, 10);
+        }
+        next(&mut requests);
+        assert!(requests.cancel(1) && !requests.cancel(2) && !requests.cancel(99));
+        assert_eq!((requests.take_running(), requests.take_waiting()), (vec![1], vec![3, 4]));
+        assert_eq!(format!("{:?}", requests.turns), format!("{:?}", Turns::after(10)));
+    }
 }
