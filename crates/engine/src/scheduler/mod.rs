@@ -308,6 +308,10 @@ impl Scheduler {
     /// Chunks of prompts.
     fn plan_prompts(&mut self) {
         let answers = self.running.iter().filter(|one| one.is_answering()).count();
+        // In stages, each step with rows of prompts would hold up all answers behind it once more.
+        if answers > 0 && self.prompts_in_flight > 0 {
+            return;
+        }
         let mut room = self.limits.rows_max - self.planned.len();
         // With nothing else to do, prompts go on, even if there are answers that wait for pages.
         if answers > 0 && (!self.planned.is_empty() || self.in_flight > 0) {

@@ -112,6 +112,34 @@ fn a_token_beside_a_long_prompt_takes_at_most_twice_as_long() {
 }
 
 #[test]
+fn in_stages_an_answer_waits_behind_one_step_of_a_prompt_at_most() {
+    let limits = Limits { context_tokens: 4000, pages: 200, rows_max: 64, ..LIMITS };
+    let mut h = Harness { scheduler: Scheduler::new(limits, 2), ..Harness::new(limits) };
+    let mut in_flight = VecDeque::new();
+    h.add(1, request(3, 3000));
+    let (mut ahead, mut prompt_rows) = (0, 0);
+    for at in 0..400 {
+        if at == 20 {
+            h.add(2, request(2000, 1));
+        }
+        if in_flight.len() < 4 && h.scheduler.schedule(&mut h.step, h.now) {
+            prompt_rows += h.step.note.prompt_rows;
+            in_flight.push_back(h.step.clone());
+            let prompts = in_flight.iter().filter(|step: &&Step| step.note.prompt_rows > 0);
+            ahead = ahead.max(prompts.count());
+        }
+        h.now += Duration::from_millis(5);
+        if at % 2 == 0 {
+            let Some(step) = in_flight.pop_front() else { continue };
+            h.scheduler.finish_step(&step, h.now);
+            step.outputs.iter().for_each(|output| assert_eq!(h.commit(*output, 7), TOKEN));
+        }
+    }
+    assert_eq!(ahead, 1);
+    assert!(prompt_rows > 50, "{prompt_rows}");
+}
+
+#[test]
 fn answers_end_at_the_end_token_the_limit_and_the_context() {
     let mut h = Harness::new(LIMITS);
     h.add(1, request(1, 5));
