@@ -102,6 +102,27 @@ fn a_schema_is_kept_to() {
 }
 
 #[test]
+fn white_space_between_the_parts_of_json_has_a_limit() {
+    let size = json!({"type": "integer", "minimum": 0, "maximum": 9});
+    let grammar = schema(&text::tight_schema(&json!({
+        "type": "object",
+        "properties": {"sizes": {"type": "array", "items": size, "maxItems": 3}},
+        "required": ["sizes"],
+    })));
+    for model in Model::all() {
+        for seed in 0..40 {
+            let text = model.text(&model.answer(&grammar, seed));
+            let space = text.split(|c: char| !c.is_whitespace());
+            for space in space.filter(|space| !space.is_empty()) {
+                let line = space.trim_start_matches('\r').strip_prefix('\n');
+                let fits = line.map_or(space == " ", |indent| indent.len() <= 20);
+                assert!(fits, "{space:?} in {text}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_regex_is_kept_to() {
     let grammar = Grammar::Regex(r"(yes|no), [a-f]{3}-[0-9]{2}(é|/)".to_owned());
     for model in Model::all() {

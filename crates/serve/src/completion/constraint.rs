@@ -2,7 +2,7 @@
 
 use protocol::Grammar;
 use serde_json::{Value, json};
-use text::{ReplyFormat, Tokenizer, lark_json, lark_regex};
+use text::{ReplyFormat, Tokenizer, lark_json, lark_regex, tight_schema};
 
 use super::{Chat, CompletionError, CompletionRequest, Format, Prompt, ToolChoice};
 
@@ -66,8 +66,8 @@ fn text(chat: &Chat, format: &Format, target: &Target) -> Option<Grammar> {
 fn plain(format: &Format) -> Option<Grammar> {
     Some(match format {
         Format::Text => return None,
-        Format::JsonObject => Grammar::JsonSchema(any_object().to_string()),
-        Format::JsonSchema(schema) => Grammar::JsonSchema(schema.to_string()),
+        Format::JsonObject => Grammar::JsonSchema(tight_schema(&any_object()).to_string()),
+        Format::JsonSchema(schema) => Grammar::JsonSchema(tight_schema(schema).to_string()),
         Format::Regex(regex) => Grammar::Regex(regex.clone()),
         Format::Lark(lark) => Grammar::Lark(lark.clone()),
     })

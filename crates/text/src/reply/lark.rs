@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::ReplyFormat;
 use super::calls::name_of;
 use super::format::CallStyle;
+use super::schema::tight_schema;
 use crate::Tokenizer;
 
 /// Any text at all.
@@ -50,7 +51,7 @@ impl ReplyFormat {
 
 /// A JSON schema as a part of a grammar.
 pub fn lark_json(schema: &Value) -> String {
-    format!("%json {schema}")
+    format!("%json {}", tight_schema(schema))
 }
 
 /// A regex as a part of a grammar.

@@ -9,6 +9,7 @@ mod calls;
 mod format;
 mod harmony;
 mod lark;
+mod schema;
 
 use serde_json::Value;
 
@@ -16,6 +17,7 @@ use crate::ToolCall;
 pub use format::ReplyFormat;
 use harmony::Harmony;
 pub use lark::{lark_json, lark_regex};
+pub use schema::tight_schema;
 
 /// Bytes of a block of calls; a longer one is given out as text.
 const BLOCK_BYTES_MAX: usize = 4 << 20;

@@ -1,0 +1,131 @@
+//! JSON schemas as answers are held to them: within what a client's schema allows, without the room
+//! in which a model that was never taught JSON would go astray.
+
+use serde_json::{Map, Value, json};
+
+/// What sets the parts of JSON apart: a space, or a line with its indentation.
+const SPACE: &str = r"( |\r?\n[ \t]{0,20})";
+
+/// What says more of an object than its own list of properties does.
+const OPEN: &[&str] = &[
+    "$ref",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "dependentSchemas",
+    "if",
+    "not",
+    "oneOf",
+    "patternProperties",
+    "unevaluatedProperties",
+];
+
+/// The schema with a limit on white space, and with objects closed that list their properties and
+/// do not say whether there may be others.
+pub fn tight_schema(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    // Parts that are put together describe one object between them: none of them may close it.
+    if !has_key(&schema, "allOf") {
+        close(&mut schema);
+    }
+    if let Some(fields) = schema.as_object_mut() {
+        fields.insert("x-guidance".to_owned(), json!({ "whitespace_pattern": SPACE }));
+    }
+    schema
+}
+
+fn has_key(value: &Value, key: &str) -> bool {
+    match value {
+        Value::Object(fields) => {
+            fields.contains_key(key) || fields.values().any(|value| has_key(value, key))
+        }
+        Value::Array(items) => items.iter().any(|item| has_key(item, key)),
+        _ => false,
+    }
+}
+
+/// Closes a schema's objects. Its depth is bounded by that of JSON bodies.
+fn close(schema: &mut Value) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    let lists = fields.get("properties").is_some_and(Value::is_object);
+    for name in ["properties", "$defs", "definitions"] {
+        members(fields, name).for_each(close);
+    }
+    for name in ["items", "prefixItems"] {
+        each(fields, name).for_each(close);
+    }
+    if lists && !OPEN.iter().any(|name| fields.contains_key(*name)) {
+        fields.insert("additionalProperties".to_owned(), false.into());
+    }
+    // Beside a list of properties, alternatives say more of the same object.
+    if !lists {
+        for name in ["anyOf", "oneOf"] {
+            each(fields, name).for_each(close);
+        }
+    }
+}
+
+fn members<'a>(
+    fields: &'a mut Map<String, Value>,
+    name: &str,
+) -> impl Iterator<Item = &'a mut Value> {
+    fields.get_mut(name).and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut)
+}
+
+/// The schemas in a list, or the one that stands in its place.
+fn each<'a>(fields: &'a mut Map<String, Value>, name: &str) -> impl Iterator<Item = &'a mut Value> {
+    let (one, many) = match fields.get_mut(name) {
+        Some(Value::Array(many)) => (None, Some(many)),
+        one => (one, None),
+    };
+    one.into_iter().chain(many.into_iter().flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tight(schema: Value) -> Value {
+        let mut tight = tight_schema(&schema);
+        assert_eq!(tight["x-guidance"]["whitespace_pattern"], SPACE);
+        tight.as_object_mut().unwrap().remove("x-guidance");
+        tight
+    }
+
+    #[test]
+    fn objects_that_list_their_properties_are_closed() {
+        let inner = json!({"type": "object", "properties": {"b": {}}});
+        let mut closed = inner.clone();
+        closed["additionalProperties"] = false.into();
+        for place in ["items", "anyOf", "oneOf", "prefixItems"] {
+            let of = |inner: &Value| {
+                let value = if place == "items" { inner.clone() } else { json!([inner, {}]) };
+                json!({ place: value })
+            };
+            assert_eq!(tight(of(&inner)), of(&closed), "{place}");
+        }
+        for place in ["$defs", "definitions"] {
+            let of = |inner: &Value| json!({ place: { "x": inner } });
+            assert_eq!(tight(of(&inner)), of(&closed), "{place}");
+        }
+        let nested = json!({"properties": {"a": inner}});
+        let want = json!({"properties": {"a": closed}, "additionalProperties": false});
+        assert_eq!(tight(nested), want);
+    }
+
+    #[test]
+    fn what_says_more_stays_open() {
+        let cases = [
+            json!({"type": "object"}),
+            json!({"properties": {"a": {}}, "additionalProperties": true}),
+            json!({"properties": {"a": {}}, "patternProperties": {"^x": {}}}),
+            json!({"properties": {"a": {}}, "oneOf": [{"properties": {"b": {}}}]}),
+            json!({"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}),
+            json!({"$defs": {"x": {"properties": {"a": {}}}}, "items": {"allOf": [{}]}}),
+        ];
+        for schema in cases {
+            assert_eq!(tight(schema.clone()), schema);
+        }
+        assert_eq!(tight_schema(&Value::Bool(true)), Value::Bool(true));
+    }
+}
