@@ -4,7 +4,7 @@
 //! Source: Anthropic's API reference (messages, count tokens, streaming, errors), and what its
 //! Python client 2.11 and Claude Code 2.1 really send. Fields that are not known are ignored,
 //! because clients send more each month; fields that are known and cannot be honoured are refused
-//! by name; docs/api.md lists those that have no effect here.
+//! by name; `docs/api.md` lists those that have no effect here.
 
 mod content;
 mod count;

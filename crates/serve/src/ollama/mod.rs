@@ -3,7 +3,7 @@
 //!
 //! Source: Ollama's API documentation, and what its Python client 0.6 really sends. Fields that
 //! are not known are ignored, because clients send more each month; options that are not known,
-//! and whatever is known and cannot be honoured, are refused by name. docs/api.md lists them.
+//! and whatever is known and cannot be honoured, are refused by name. `docs/api.md` lists them.
 //!
 //! Models are loaded and stopped by whoever owns the cluster, not by requests: `keep_alive` is
 //! read and promises nothing but that the model stays, which it does until it is stopped.

@@ -11,7 +11,7 @@ use cluster::{
     InstanceStatus, Invite, Joined, NodeId, NodeState, NodeStatus, RankStatus,
 };
 use futures_util::stream;
-use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Transport};
+use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Token, Transport};
 use serve::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
 
 /// One thing that a scripted answer does.
@@ -33,6 +33,9 @@ pub enum Act {
     Hang,
 }
 
+/// From a prompt to its answer.
+pub type Writer = Box<dyn Fn(&str) -> Vec<Act> + Send + Sync>;
+
 /// A cluster of two nodes with one instance, `tiny/qwen3`, whose vocabulary and template are those
 /// of a fixture.
 pub struct Double {
@@ -41,6 +44,8 @@ pub struct Double {
     tokenizer: text::Tokenizer,
     /// One script an answer, in order; the last one is used again and again.
     scripts: Mutex<VecDeque<Vec<Act>>>,
+    /// Makes the script from the prompt's text, where there is one.
+    pub writer: Mutex<Option<Writer>>,
     /// What the next calls other than `generate` are refused with.
     pub refusal: Mutex<Option<Refusal>>,
     /// Every prompt that came.
@@ -62,6 +67,7 @@ impl Double {
             tokenizer: text::Tokenizer::from_gguf(&header).unwrap(),
             header: Arc::new(header),
             scripts: Mutex::new(VecDeque::from([script.to_vec()])),
+            writer: Mutex::default(),
             refusal: Mutex::default(),
             asked: Mutex::default(),
             running: Arc::default(),
@@ -85,7 +91,10 @@ impl Double {
     /// The text of the last prompt that came.
     pub fn last_prompt(&self) -> String {
         let asked = self.asked.lock().unwrap();
-        let prompt = &asked.last().expect("something was asked").prompt;
+        self.text(&asked.last().expect("something was asked").prompt)
+    }
+
+    fn text(&self, prompt: &[Token]) -> String {
         // Control tokens are shown: they are what templates write.
         let mut stream = text::TextStream::continuing(&self.tokenizer).with_special();
         prompt.iter().map(|token| stream.push(*token)).collect()
@@ -199,7 +208,9 @@ impl Cluster for Double {
         request: GenerateRequest,
     ) -> BoxFuture<'a, Result<EventStream, Refusal>> {
         let refused = self.refused();
-        let events = self.events(&self.next_script(), request.prompt.len());
+        let written = self.writer.lock().unwrap().as_ref().map(|w| w(&self.text(&request.prompt)));
+        let script = written.unwrap_or_else(|| self.next_script());
+        let events = self.events(&script, request.prompt.len());
         self.asked.lock().unwrap().push(request);
         self.running.fetch_add(1, Ordering::SeqCst);
         let state = (events, Running(Arc::clone(&self.running)));

@@ -1,0 +1,81 @@
+import anthropic
+
+from harness import ANSWER, MODEL, QUESTION, URL, WEATHER, fails, main
+
+client = anthropic.Anthropic(base_url=URL, api_key="any", max_retries=0)
+ASK = {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": QUESTION}]}
+TOOL = {"name": "weather", "description": "The weather at a place", "input_schema": WEATHER}
+
+
+def test_models_are_listed():
+    found = [model.id for model in client.models.list()]
+    assert MODEL in found, found
+    assert client.models.retrieve(MODEL).display_name == MODEL
+
+
+def test_an_answer():
+    message = client.messages.create(**ASK, system="Be kind.")
+    assert ANSWER in message.content[0].text, message
+    assert message.stop_reason == "end_turn" and message.usage.output_tokens > 10, message
+    assert message._request_id.startswith("req_")
+
+
+def test_a_stream():
+    with client.messages.stream(**ASK) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert ANSWER in text and final.content[0].text == text
+    assert final.stop_reason == "end_turn" and final.usage.output_tokens > 10, final
+
+
+def test_limits_and_stops():
+    short = client.messages.create(**{**ASK, "max_tokens": 3})
+    assert (short.stop_reason, short.usage.output_tokens) == ("max_tokens", 3), short
+    stopped = client.messages.create(**ASK, stop_sequences=["computer"])
+    assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", "computer"), stopped
+    assert not stopped.content[0].text.endswith("computer")
+
+
+def test_tokens_are_counted():
+    count = client.messages.count_tokens(model=MODEL, messages=ASK["messages"])
+    assert count.input_tokens == client.messages.create(**ASK).usage.input_tokens
+
+
+def test_a_forced_call_and_its_result():
+    ask = {**ASK, "tools": [TOOL], "tool_choice": {"type": "tool", "name": "weather"}}
+    with client.messages.stream(**{**ask, "max_tokens": 200}) as stream:
+        message = stream.get_final_message()
+    call = message.content[-1]
+    assert (message.stop_reason, call.type, call.name) == ("tool_use", "tool_use", "weather"), message
+    assert call.input["at"] in ("Rome", "Oslo"), call
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "Sunny."}
+    turns = [
+        {"role": "assistant", "content": message.content},
+        {"role": "user", "content": [result]},
+    ]
+    client.messages.create(**{**ASK, "messages": ASK["messages"] + turns}, tools=[TOOL])
+
+
+def test_an_answer_of_a_schema():
+    schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"],
+              "additionalProperties": False}
+    config = {"format": {"type": "json_schema", "schema": schema}}
+    message = client.messages.create(**{**ASK, "max_tokens": 300}, output_config=config)
+    import json
+
+    assert json.loads(message.content[0].text)["n"] in (1, 2), message
+
+
+def test_errors_are_typed():
+    unknown = fails(anthropic.NotFoundError, lambda: client.messages.create(**{**ASK, "model": "none"}))
+    assert MODEL in unknown.message and unknown.request_id.startswith("req_"), unknown
+    long = [{"role": "user", "content": "word " * 5000}]
+    error = fails(anthropic.BadRequestError, lambda: client.messages.create(**{**ASK, "messages": long}))
+    assert "prompt is too long" in error.message, error
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+    shown = [{"role": "user", "content": [image]}]
+    error = fails(anthropic.BadRequestError, lambda: client.messages.create(**{**ASK, "messages": shown}))
+    assert "messages[0].content[0]" in error.message, error
+
+
+main(globals())
