@@ -85,7 +85,10 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         _ => {}
     }
     write_new(&partial, bytes)?;
-    fs::rename(&partial, path)
+    fs::rename(&partial, path)?;
+    // The new name itself is on disk only once its directory is.
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {

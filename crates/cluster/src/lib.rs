@@ -12,6 +12,7 @@
 
 mod api;
 mod daemon;
+mod desired;
 mod error;
 mod frames;
 mod id;
@@ -19,6 +20,7 @@ mod identity;
 mod instance;
 mod invite;
 mod invites;
+mod kept;
 mod members;
 mod membership;
 mod model_file;

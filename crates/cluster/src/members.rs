@@ -1,13 +1,10 @@
-//! The cluster's members as this node remembers them, and the file that keeps them.
+//! The cluster's members as this node remembers them.
 
-use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::identity::write_atomic;
-use crate::{Error, NodeId, Result};
+use crate::NodeId;
 
 /// The design's limit on a full mesh.
 pub(crate) const MEMBERS_MAX: usize = 64;
@@ -57,37 +54,16 @@ pub(crate) fn clean_name(name: &str) -> String {
     if name.trim().is_empty() { "unnamed".to_owned() } else { name }
 }
 
-#[derive(Debug, Clone)]
-pub(crate) struct MembersFile {
-    path: PathBuf,
+/// All members, as they are kept on disk.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Members {
+    pub members: Vec<Member>,
 }
 
-#[derive(Default, Serialize, Deserialize)]
-struct Content {
-    members: Vec<Member>,
-}
-
-impl MembersFile {
-    pub(crate) fn new(data_dir: &Path) -> Self {
-        Self { path: data_dir.join("members.json") }
-    }
-
-    /// The remembered members; none if there is no file yet.
-    pub(crate) fn load(&self) -> Result<Vec<Member>> {
-        let bytes = match std::fs::read(&self.path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(Error::DataDir { path: self.path.clone(), source }),
-        };
-        let content: Content = serde_json::from_slice(&bytes)
-            .map_err(|error| Error::Damaged { path: self.path.clone(), why: error.to_string() })?;
-        Ok(content.members.into_iter().map(Member::sanitized).take(MEMBERS_MAX).collect())
-    }
-
-    pub(crate) fn save(&self, members: Vec<Member>) -> Result<()> {
-        let bytes = serde_json::to_vec_pretty(&Content { members }).expect("members are JSON");
-        write_atomic(&self.path, &bytes)
-            .map_err(|source| Error::DataDir { path: self.path.clone(), source })
+impl Members {
+    /// The same, within the limits.
+    pub(crate) fn sanitized(self) -> Vec<Member> {
+        self.members.into_iter().map(Member::sanitized).take(MEMBERS_MAX).collect()
     }
 }
 
@@ -98,19 +74,6 @@ mod tests {
     fn member(addresses: &[&str]) -> Member {
         let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
         Member { id: NodeId([7; 32]), name: "mac".to_owned(), addresses }
-    }
-
-    #[test]
-    fn members_survive_a_restart() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = MembersFile::new(dir.path());
-        assert_eq!(file.load().unwrap(), []);
-        for addresses in [&["10.0.0.1:1"][..], &["10.0.0.2:1", "[::1]:2"]] {
-            file.save(vec![member(addresses)]).unwrap();
-            assert_eq!(file.load().unwrap(), [member(addresses)]);
-        }
-        std::fs::write(dir.path().join("members.json"), b"{").unwrap();
-        assert!(matches!(file.load(), Err(Error::Damaged { .. })));
     }
 
     #[test]

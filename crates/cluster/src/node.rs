@@ -11,9 +11,11 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::info;
 
-use crate::daemon::{Call, Daemon, Events, Prepared, Saver, listen};
+use crate::daemon::{Call, Daemon, Events, Kept, Prepared, listen};
+use crate::desired::Document;
 use crate::identity::{Identity, open_data_dir, random};
-use crate::members::{MembersFile, clean_name};
+use crate::kept::{KeptFile, Saver};
+use crate::members::{Members, clean_name};
 use crate::model_file::ServedFile;
 use crate::net::Net;
 use crate::{
@@ -57,8 +59,10 @@ impl Node {
         config.name = clean_name(&config.name);
         let lock = open_data_dir(&config.data_dir)?;
         let identity = Identity::load_or_create(&config.data_dir)?;
-        let members = MembersFile::new(&config.data_dir);
-        let remembered = members.load()?;
+        let members = KeptFile::<Members>::new(&config.data_dir, "members.json");
+        let remembered = members.load()?.sanitized();
+        let desired = KeptFile::<Document>::new(&config.data_dir, "desired.json");
+        let (document, told) = desired.load_or_put_aside()?;
         let store = Store::open(&config.data_dir).map_err(|e| Error::Unusable(e.to_string()))?;
         let store = Arc::new(store);
 
@@ -74,9 +78,14 @@ impl Node {
         let empty = ClusterStatus { node: id, nodes: vec![], instances: vec![], notices: vec![] };
         let (publisher, status) = watch::channel(Arc::new(empty));
         let (calls, inbox) = mpsc::channel(CALLS_MAX);
-        let saver = Arc::new(Saver::new(members, remembered.clone()));
-        let (mut daemon, inputs) =
-            Daemon::new(config, net.clone(), store.clone(), saver.clone(), publisher);
+        let saver = Arc::new(Saver::new(members, Members { members: remembered.clone() }));
+        let kept = Kept {
+            members: saver.clone(),
+            desired: Arc::new(Saver::new(desired, document.clone())),
+            document,
+            told,
+        };
+        let (mut daemon, inputs) = Daemon::new(config, net.clone(), store.clone(), kept, publisher);
         daemon.publish();
         let listening = listen(listener, net, saver, daemon.inputs(), daemon.closing());
         let listening = tokio::spawn(listening);

@@ -16,12 +16,14 @@ use protocol::{InstanceSpec, Secret, Split, WorkerCommand, WorkerEvent};
 use serde::{Deserialize, Serialize};
 use store::Digest;
 
+use crate::desired::{Entry, Files, Version};
 use crate::members::Member;
-use crate::{GenerateEvent, GenerateRequest, InstanceStatus};
+use crate::{GenerateEvent, GenerateRequest, InstanceStatus, NodeId};
 
 /// Counts changes of this protocol that the version before does not understand.
-pub(crate) const PROTOCOL: u32 = 10;
-/// The oldest one that this build still speaks. Version 9 would ignore most of what a request asks
+pub(crate) const PROTOCOL: u32 = 11;
+/// The oldest one that this build still speaks. Version 10 knows no document of what is
+/// to be served; version 9 would ignore most of what a request asks
 /// for, such as penalties and grammars; version 8 describes an instance in another form,
 /// and calls a ring otherwise; version 7 rounds activations before the output head
 /// in another way, so that ranks would differ; version 6 has other scales for all activations, and
@@ -29,7 +31,7 @@ pub(crate) const PROTOCOL: u32 = 10;
 /// models in half precision where this one has integers, and ranks would differ; version 3 has no
 /// part of the output head in rank 0; version 2 knows one address of each rank; version 1 would
 /// ignore the type of a cache, and ranks with other types compute something else.
-pub(crate) const PROTOCOL_OLDEST: u32 = 10;
+pub(crate) const PROTOCOL_OLDEST: u32 = 11;
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A handshake is a few hundred bytes; nobody who is not a member gets more of our memory.
@@ -124,6 +126,10 @@ pub(crate) enum Message {
     Members {
         members: Vec<Member>,
     },
+    /// What is to be served, as far as the sender thinks that it is news.
+    Desired {
+        entries: Vec<Entry>,
+    },
 
     /// Start a worker, or go on with the one that already runs under this number.
     Spawn {
@@ -166,10 +172,6 @@ pub(crate) enum Message {
         stream: u64,
         event: GenerateEvent,
     },
-    /// Stop an instance that the receiving node owns.
-    Stop {
-        instance: String,
-    },
 }
 
 /// A worker of one owner; the owner hands the numbers out and never uses one twice.
@@ -186,9 +188,14 @@ pub(crate) struct Heartbeat {
     /// What its threads read from memory, once that is measured.
     #[serde(default)]
     pub read_bytes_per_sec: Option<f64>,
-    /// The instances that the sender owns, and the content of their model files.
+    /// The instances that the sender owns.
     pub instances: Vec<InstanceStatus>,
-    pub digests: Vec<Digest>,
+    /// The members that the sender can reach.
+    pub sees: Vec<NodeId>,
+    /// Tells whether both have the same document of what is to be served.
+    pub document: u64,
+    /// Which files of what is to be served the sender has.
+    pub files: Files,
 }
 
 /// A worker as its owner orders it; the node that runs it adds what only it knows (threads, where
@@ -196,6 +203,8 @@ pub(crate) struct Heartbeat {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WorkerOrder {
     pub instance: String,
+    /// By which its owner owns the instance; a node that knows a higher one starts nothing.
+    pub claim: Version,
     pub rank: usize,
     pub spec: InstanceSpec,
     pub split: Split,

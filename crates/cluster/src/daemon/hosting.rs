@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use super::{Daemon, Event};
+use crate::desired::Version;
 use crate::instance::Input;
 use crate::model_file::{OVERWRITTEN, ServedFile};
 use crate::net::Net;
@@ -33,6 +34,8 @@ pub(crate) struct WorkerKey {
 
 /// A worker that this node runs.
 pub(super) struct Hosted {
+    instance: String,
+    claim: Version,
     memory_bytes: u64,
     /// None while it is being started, and once it has been told to end.
     process: Option<WorkerProcess>,
@@ -42,6 +45,8 @@ pub(super) struct Hosted {
     listening: Option<WorkerEvent>,
     loaded: Option<WorkerEvent>,
     orphaned_at: Option<Duration>,
+    /// Closed when the process is gone.
+    gone: watch::Sender<()>,
     /// Closes the relay when it is dropped.
     _relay: Option<watch::Sender<()>>,
 }
@@ -68,12 +73,23 @@ impl Daemon {
             }
             return;
         }
+        if let Some((entry, _)) =
+            self.desired.find(&order.instance).filter(|_| owner != self.net.id())
+            && entry.claim > order.claim
+        {
+            let now_owner = self.node_name(entry.owner());
+            let how = format!("was not started: node {now_owner} owns the model now");
+            return self.tell_owner(key, Input::Exited { worker, how });
+        }
         let free = self.config.memory_bytes.saturating_sub(self.memory_used_bytes());
         let refusal = (order.memory_bytes > free).then(|| {
             let (needed, free) = (mib(order.memory_bytes), mib(free));
             io::Error::other(format!("it needs {needed} MiB and {free} MiB are free"))
         });
+        let leaving = self.leaving(order.memory_bytes);
         let hosted = Hosted {
+            instance: order.instance.clone(),
+            claim: order.claim,
             memory_bytes: order.memory_bytes,
             process: None,
             pid: None,
@@ -81,6 +97,7 @@ impl Daemon {
             listening: None,
             loaded: None,
             orphaned_at: None,
+            gone: watch::channel(()).0,
             _relay: None,
         };
         self.workers.insert(key, hosted);
@@ -97,11 +114,37 @@ impl Daemon {
         tokio::spawn(async move {
             let started = match refusal {
                 Some(refusal) => Err(refusal),
-                None => start.run().await,
+                None => {
+                    for mut process in leaving {
+                        // It closes, and never changes.
+                        let _ = process.changed().await;
+                    }
+                    start.run().await
+                }
             };
             // The driver is gone only if the whole node is; then the handle ends the worker.
             let _ = inputs.send(Event::WorkerStarted { key, started }).await;
         });
+    }
+
+    /// The processes on whose memory a new worker must wait, since it is not free before they are
+    /// gone.
+    fn leaving(&self, memory_bytes: u64) -> Vec<watch::Receiver<()>> {
+        let all: u64 = self.workers.values().map(|hosted| hosted.memory_bytes).sum();
+        let fits = all.saturating_add(memory_bytes) <= self.config.memory_bytes;
+        let leaving = self.workers.values().filter(|hosted| hosted.ending && !fits);
+        leaving.map(|hosted| hosted.gone.subscribe()).collect()
+    }
+
+    /// Ends workers for other nodes whose instance, under their owner's claim, is as asked.
+    pub(super) fn end_workers_if(&mut self, is_over: impl Fn(&Self, &str, Version) -> bool) {
+        let me = self.net.id();
+        let theirs = self.workers.iter().filter(|(key, hosted)| key.owner != me && !hosted.ending);
+        let over = theirs.filter(|(_, hosted)| is_over(self, &hosted.instance, hosted.claim));
+        for key in over.map(|(key, _)| *key).collect::<Vec<_>>() {
+            info!(worker = key.worker, "a worker's owner is no longer the owner; it is ended");
+            self.end(key, true);
+        }
     }
 
     pub(super) fn worker_started(&mut self, key: WorkerKey, started: io::Result<Started>) {
@@ -198,7 +241,8 @@ impl Daemon {
     pub(super) fn owner_left(&mut self, owner: NodeId) {
         let now = self.now();
         for (_, hosted) in self.workers.iter_mut().filter(|(key, _)| key.owner == owner) {
-            hosted.orphaned_at = Some(now);
+            // Several losses in a row are one absence, until the owner claims the worker.
+            hosted.orphaned_at.get_or_insert(now);
             if let Some(process) = &mut hosted.process {
                 process.send(WorkerCommand::Disconnect);
             }

@@ -9,9 +9,10 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::{Event, Saver};
+use super::Event;
 use crate::frames;
-use crate::members::Member;
+use crate::kept::Saver;
+use crate::members::{Member, Members};
 use crate::model_file::{OVERWRITTEN, ServedFile};
 use crate::net::{Connection, DialError, Net, Visitor};
 use crate::probe;
@@ -33,7 +34,7 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 struct Admission {
     net: Arc<Net>,
-    saver: Arc<Saver>,
+    saver: Arc<Saver<Members>>,
     inputs: mpsc::Sender<Event>,
     strangers: Arc<Mutex<HashMap<IpAddr, usize>>>,
     bulk: Arc<Semaphore>,
@@ -49,7 +50,7 @@ struct Stranger {
 pub(crate) async fn listen(
     listener: TcpListener,
     net: Arc<Net>,
-    saver: Arc<Saver>,
+    saver: Arc<Saver<Members>>,
     inputs: mpsc::Sender<Event>,
     mut closing: watch::Receiver<()>,
 ) {

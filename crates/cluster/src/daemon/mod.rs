@@ -3,6 +3,7 @@
 //! the next one, so no peer and no worker can hold it up.
 
 mod conn;
+mod desiring;
 mod hosting;
 mod joining;
 mod listening;
@@ -12,12 +13,12 @@ mod placing;
 mod probing;
 mod publish;
 mod requests;
-mod saver;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,9 +28,11 @@ use store::{Digest, ModelFile, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 
+use crate::desired::{Desired, Document};
 use crate::instance::Instance;
 use crate::invites::Invites;
-use crate::members::Member;
+use crate::kept::Saver;
+use crate::members::{Member, Members};
 use crate::membership::{self, ConnId, HEARTBEAT, Membership};
 use crate::model_file::ServedFile;
 use crate::net::{Connection, DialError, Net};
@@ -40,7 +43,6 @@ use crate::{
 };
 
 pub(crate) use listening::listen;
-pub(crate) use saver::Saver;
 
 /// Inputs on their way to the driver; who brings more waits.
 const INPUTS_MAX: usize = 4096;
@@ -63,6 +65,15 @@ pub(crate) enum Call {
 }
 
 pub(crate) type Events = mpsc::UnboundedReceiver<GenerateEvent>;
+
+/// What was on disk, and what keeps it there.
+pub(crate) struct Kept {
+    pub members: Arc<Saver<Members>>,
+    pub desired: Arc<Saver<Document>>,
+    pub document: Document,
+    /// What a person should know of the files.
+    pub told: Option<String>,
+}
 
 /// A serve request with everything that had to be read from disk for it.
 pub(crate) struct Prepared {
@@ -128,6 +139,16 @@ pub(crate) enum Event {
         key: hosting::WorkerKey,
         news: WorkerNews,
     },
+    /// The file of what is to be served was looked for.
+    Located {
+        digest: Digest,
+        path: Option<PathBuf>,
+    },
+    /// What starting an instance of this node takes was read from disk.
+    Opened {
+        id: String,
+        opened: std::result::Result<Box<Prepared>, String>,
+    },
     /// A client of this node has dropped its stream.
     Abandoned {
         stream: requests::StreamKey,
@@ -147,7 +168,8 @@ pub(crate) struct Daemon {
     config: NodeConfig,
     net: Arc<Net>,
     store: Arc<Store>,
-    saver: Arc<Saver>,
+    saver: Arc<Saver<Members>>,
+    desired_saver: Arc<Saver<Document>>,
     started: Instant,
     inputs: mpsc::Sender<Event>,
     status: watch::Sender<Arc<ClusterStatus>>,
@@ -167,6 +189,11 @@ pub(crate) struct Daemon {
     refusals: BTreeMap<NodeId, peers::Refusal>,
     joining: Vec<joining::Joining>,
 
+    desired: Desired,
+    duties: desiring::Duties,
+    /// What a person should know of the files that were found damaged.
+    told: Option<String>,
+
     /// By instance id.
     owned: BTreeMap<String, Owned>,
     instances_made: u64,
@@ -180,16 +207,18 @@ impl Daemon {
         config: NodeConfig,
         net: Arc<Net>,
         store: Arc<Store>,
-        saver: Arc<Saver>,
+        kept: Kept,
         status: watch::Sender<Arc<ClusterStatus>>,
     ) -> (Self, mpsc::Receiver<Event>) {
         let (inputs, inbox) = mpsc::channel(INPUTS_MAX);
+        let desired = Desired::new(net.id(), kept.document);
         let daemon = Self {
             membership: Membership::new(net.id(), Duration::ZERO),
             config,
             net,
             store,
-            saver,
+            saver: kept.members,
+            desired_saver: kept.desired,
             started: Instant::now(),
             inputs,
             status,
@@ -203,6 +232,9 @@ impl Daemon {
             next_conn: 0,
             refusals: BTreeMap::new(),
             joining: Vec::new(),
+            desired,
+            duties: desiring::Duties::default(),
+            told: kept.told,
             owned: BTreeMap::new(),
             instances_made: 0,
             workers: HashMap::new(),
@@ -267,13 +299,11 @@ impl Daemon {
             Call::Join { code, reply } => self.join(&code, reply),
             Call::Serve { prepared, reply } => {
                 let outcome = self.serve(*prepared);
-                self.publish();
-                drop(reply.send(outcome));
+                self.answer_when_kept(reply, outcome);
             }
             Call::Stop { name, reply } => {
                 let outcome = self.stop(&name);
-                self.publish();
-                drop(reply.send(outcome));
+                self.answer_when_kept(reply, outcome);
             }
             Call::Generate { name, request, reply } => {
                 drop(reply.send(self.generate(&name, request)));
@@ -281,6 +311,23 @@ impl Daemon {
             Call::Header { name, reply } => self.header(&name, reply),
             Call::Shutdown { reply } => drop(reply),
         }
+    }
+
+    /// Whoever is told that something is served, or stopped, may rely on it after a power cut.
+    fn answer_when_kept<T: Send + 'static>(
+        &mut self,
+        reply: oneshot::Sender<Result<T>>,
+        outcome: Result<T>,
+    ) {
+        self.publish();
+        let saver = self.desired_saver.clone();
+        self.spawn(async move {
+            if outcome.is_ok() {
+                saver.save().await;
+            }
+            // A caller that has stopped waiting needs no answer.
+            let _ = reply.send(outcome);
+        });
     }
 
     fn input(&mut self, input: Event) {
@@ -304,6 +351,8 @@ impl Daemon {
             }
             Event::WorkerStarted { key, started } => self.worker_started(key, started),
             Event::Worker { key, news } => self.worker_news(key, news),
+            Event::Located { digest, path } => self.located(digest, path),
+            Event::Opened { id, opened } => self.opened(&id, opened),
             Event::Abandoned { stream } => self.abandoned(stream),
         }
     }
@@ -314,6 +363,7 @@ impl Daemon {
         if self.ticks.is_multiple_of(HEARTBEAT.as_millis() as u64 / TICK.as_millis() as u64) {
             self.send_heartbeats();
         }
+        self.reconcile();
         self.tick_instances();
         self.end_orphans();
         self.finish_joining();
@@ -333,8 +383,7 @@ impl Daemon {
     /// Ends all instances and workers, and waits for the workers to be gone.
     async fn shut_down(&mut self, inbox: &mut mpsc::Receiver<Event>) {
         for id in self.owned.keys().cloned().collect::<Vec<_>>() {
-            // It is in the list, so it can be stopped.
-            let _ = self.stop(&id);
+            self.release(&id, "its node shuts down");
         }
         self.end_all_workers();
         let gone = async {

@@ -3,14 +3,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gguf::Directory;
-use protocol::{Secret, WorkerCommand, WorkerEvent};
-use store::Digest;
+use placement::Plan;
+use protocol::{InstanceSpec, Secret, WorkerCommand, WorkerEvent};
+use store::{Digest, ModelFile};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::placing::{plan, ranks};
+use super::placing::{Candidate, of_size, plan, ranks, relaxed};
 use super::{Daemon, Owned, Prepared};
+use crate::desired::{Entry, Wanted};
 use crate::instance::{Effect, Fixed, Input, Instance};
 use crate::members::{NAME_CHARS_MAX, clean_name};
 use crate::model_file::ServedFile;
@@ -26,9 +28,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Daemon {
     /// Places a model and starts its workers.
-    pub(super) fn serve(&mut self, prepared: Prepared) -> Result<String> {
-        let spec = &prepared.spec;
-        let model = match &spec.name {
+    pub(super) fn serve(&mut self, mut prepared: Prepared) -> Result<String> {
+        let model = match &prepared.spec.name {
             None => prepared.found.name.clone(),
             Some(name) if clean_name(name) == *name => name.clone(),
             Some(name) => {
@@ -38,29 +39,71 @@ impl Daemon {
             }
         };
         self.clear_name(&model)?;
-        let candidates = self.candidates(None, spec.options.transport);
-        let plan = plan(&prepared.model, &candidates, spec, false).map_err(Error::Unusable)?;
-        plan.check_wire(spec.options.wire_type).map_err(|why| Error::Unusable(why.to_string()))?;
-        let id = format!("i-{:08x}", u32::from_le_bytes(crate::identity::random()));
-        info!(instance = id, model, ranks = plan.ranks.len(), why = ?plan.why, "placed");
+        let candidates = self.candidates(None, prepared.spec.options.transport);
+        let plan =
+            plan(&prepared.model, &candidates, &prepared.spec, false).map_err(Error::Unusable)?;
+        let checked = plan.check_wire(prepared.spec.options.wire_type);
+        checked.map_err(|why| Error::Unusable(why.to_string()))?;
+        // Wherever it is placed later, requests that fit now must fit then.
+        prepared.spec = of_size(&prepared.spec, &plan.split);
 
+        let id = format!("i-{:08x}", u32::from_le_bytes(crate::identity::random()));
+        let ModelFile { digest, bytes, path, .. } = prepared.found.clone();
+        let wanted = Wanted { id: id.clone(), spec: prepared.spec.clone(), digest, bytes };
+        let entry = self.desired.serve(&model, wanted);
+        self.located(digest, Some(path));
+        // Before its workers are ordered, so that their nodes know whose order it is.
+        self.desired_changed(vec![entry.clone()], None);
+        self.own(&id, entry, prepared, Ok((plan, candidates)));
+        Ok(id)
+    }
+
+    /// Starts what is to be served, after a restart or a takeover. If it cannot be placed as it was
+    /// asked for, then otherwise; if not at all, it waits for nodes.
+    pub(super) fn own_again(&mut self, id: &str, entry: Entry, prepared: Prepared) {
+        let candidates = self.candidates(None, prepared.spec.options.transport);
+        let plan_for = |spec: &InstanceSpec| plan(&prepared.model, &candidates, spec, false);
+        let placed = plan_for(&prepared.spec).or_else(|_| plan_for(&relaxed(&prepared.spec)));
+        let placed = placed.map(|plan| (plan, candidates));
+        self.own(id, entry, prepared, placed);
+    }
+
+    fn own(
+        &mut self,
+        id: &str,
+        entry: Entry,
+        prepared: Prepared,
+        placed: std::result::Result<(Plan, Vec<Candidate>), String>,
+    ) {
+        let Entry { name: model, claim, .. } = entry;
         self.instances_made += 1;
         let fixed = Fixed {
-            id: id.clone(),
+            id: id.to_owned(),
             model,
-            owner: self.net.id(),
+            claim,
             digest: prepared.found.digest,
             model_bytes: prepared.found.bytes,
-            spec: spec.clone(),
+            spec: prepared.spec.clone(),
             secret: Secret(crate::identity::random()),
             first_worker: self.instances_made << WORKERS_BITS,
         };
-        let mut machine = Instance::new(fixed, ranks(&plan, &candidates), plan.split, self.now());
+        let now = self.now();
+        let (mut machine, why) = match placed {
+            Ok((plan, candidates)) => {
+                info!(instance = id, ranks = plan.ranks.len(), why = ?plan.why, "placed");
+                let ranks = ranks(&plan, &candidates);
+                (Instance::new(fixed, ranks, plan.split, now), plan.why)
+            }
+            Err(why) => {
+                warn!(instance = id, why, "cannot be placed");
+                (Instance::waiting(fixed, &why, now), Vec::new())
+            }
+        };
         let effects = machine.take_effects();
-        let owned = Owned { machine, prepared, sinks: HashMap::new(), why: plan.why };
-        self.owned.insert(id.clone(), owned);
-        self.run_effects(&id, effects);
-        Ok(id)
+        let owned = Owned { machine, prepared, sinks: HashMap::new(), why };
+        self.owned.insert(id.to_owned(), owned);
+        self.dirty = true;
+        self.run_effects(id, effects);
     }
 
     /// A name belongs to one instance; one that has failed gives way.
@@ -69,28 +112,34 @@ impl Daemon {
         let Some(existing) = statuses.into_iter().find(|status| status.model == model) else {
             return Ok(());
         };
-        if matches!(existing.state, InstanceState::Failed { .. })
-            && self.owned.contains_key(&existing.id)
-        {
-            return self.stop(&existing.id);
+        if matches!(existing.state, InstanceState::Failed { .. }) {
+            self.release(&existing.id, "it is served anew");
+            return Ok(());
         }
         Err(Error::AlreadyServed { model: existing.model, instance: existing.id })
     }
 
-    /// Stops an instance of this node, or has its owner stop it.
+    /// From now on it is not to be served, whoever owns it; the owner ends it when it hears of it.
     pub(super) fn stop(&mut self, name: &str) -> Result<()> {
-        if let Some(id) = self.find_owned(name) {
-            info!(instance = id, "stopped");
-            let effects =
-                self.owned.get_mut(&id).map(|owned| owned.machine.stop()).unwrap_or_default();
-            self.run_effects(&id, effects);
-            self.owned.remove(&id);
-            return Ok(());
-        }
-        let found = self.instance_statuses().into_iter().find(|s| s.id == name || s.model == name);
-        let Some(status) = found else { return Err(self.not_served(name)) };
-        self.send_to(status.owner, Message::Stop { instance: status.id });
+        let Some((entry, wanted)) = self.desired.find(name) else {
+            return Err(self.not_served(name));
+        };
+        let (model, id) = (entry.name.clone(), wanted.id.clone());
+        info!(instance = id, model, "stopped");
+        let entry = self.desired.stop(&model);
+        self.desired_changed(vec![entry], None);
+        self.reconcile();
         Ok(())
+    }
+
+    /// Ends an instance here, and says why to those who wait for it.
+    pub(super) fn release(&mut self, id: &str, why: &str) {
+        let Some(owned) = self.owned.get_mut(id) else { return };
+        info!(instance = id, why, "an instance ends on this node");
+        let effects = owned.machine.stop(why);
+        self.run_effects(id, effects);
+        self.owned.remove(id);
+        self.dirty = true;
     }
 
     /// Finds a model's header here, or reads it from the node that serves the model.
@@ -114,14 +163,9 @@ impl Daemon {
 
     /// The owner of another node's instance, and what its model file holds.
     fn find_elsewhere(&self, name: &str) -> Option<(NodeId, Digest)> {
-        let reachable = self.views.iter().filter(|(id, _)| self.membership.conn(**id).is_some());
-        reachable.filter_map(|(id, view)| Some((id, view.heartbeat.as_ref()?))).find_map(
-            |(id, heartbeat)| {
-                let mut known = heartbeat.instances.iter().zip(&heartbeat.digests);
-                let found = known.find(|(its, _)| its.id == name || its.model == name);
-                found.map(|(_, digest)| (*id, *digest))
-            },
-        )
+        let (entry, wanted) = self.desired.find(name)?;
+        self.membership.conn(entry.owner())?;
+        Some((entry.owner(), wanted.digest))
     }
 
     /// The file of a placed model, for a node of the cluster that lacks it. This one may lack it

@@ -9,7 +9,7 @@ use super::conn::{self, Ends};
 use super::{Daemon, Event};
 use crate::NodeId;
 use crate::instance;
-use crate::members::Member;
+use crate::members::{Member, Members};
 use crate::membership::{self, CloseReason, ConnId, Effect};
 use crate::net::{Connection, DialError};
 use crate::tls::Pin;
@@ -189,7 +189,7 @@ impl Daemon {
     /// What a peer says of itself; with its first word it can be given work.
     fn heartbeat(&mut self, peer: NodeId, conn: ConnId, heartbeat: Heartbeat) {
         self.dirty = true;
-        let seq = heartbeat.seq;
+        let (seq, document) = (heartbeat.seq, heartbeat.document);
         if let (Some(view), Some(at)) = (self.views.get_mut(&peer), self.conns.get(&conn)) {
             let path = at.path;
             if view.heartbeat.replace(heartbeat).is_none() {
@@ -201,6 +201,7 @@ impl Daemon {
             }
         }
         self.send(conn, Message::HeartbeatSeen { seq });
+        self.compare_documents(conn, document);
     }
 
     fn peer_down(&mut self, peer: NodeId, conn: ConnId, reason: String) {
@@ -209,10 +210,13 @@ impl Daemon {
         self.owner_left(peer);
         self.end_forwarded(peer, conn, &reason);
         self.step_instances(|| instance::Input::NodeDown { node: peer, reason: reason.clone() });
+        // The others may have to know that nobody sees it any more.
+        self.send_heartbeats();
     }
 
     fn members_changed(&mut self) {
-        self.saver.set(self.membership.members().cloned().collect());
+        let members = self.membership.members().cloned().collect();
+        self.saver.set(Members { members });
         self.spawn(self.saver.clone().save());
         let conns: Vec<ConnId> = self.conns.keys().copied().collect();
         for conn in conns {
@@ -229,6 +233,7 @@ impl Daemon {
             Message::Members { members } => {
                 self.step_membership(membership::Input::Learned(members))
             }
+            Message::Desired { entries } => self.desired_told(entries, conn),
             Message::Spawn { worker, order } => self.host(peer, worker, *order),
             Message::Command { worker, command } => self.command(peer, worker, command),
             Message::End { worker, at_once } => self.end_worker(peer, worker, at_once),
@@ -246,11 +251,6 @@ impl Daemon {
             }
             Message::CancelGenerate { stream } => self.cancel_for(conn, stream),
             Message::Generated { stream, event } => self.generated(conn, stream, event),
-            Message::Stop { instance } => {
-                if let Err(error) = self.stop(&instance) {
-                    debug!(%error, "a peer asked to stop what does not run here");
-                }
-            }
         }
     }
 
@@ -301,7 +301,9 @@ impl Daemon {
             threads: self.config.threads,
             read_bytes_per_sec: self.read_bytes_per_sec,
             instances: self.owned.values().map(|owned| owned.machine.status()).collect(),
-            digests: self.owned.values().map(|owned| owned.prepared.found.digest).collect(),
+            sees: self.membership.reachable().collect(),
+            document: self.desired.fingerprint(),
+            files: self.files(),
         };
         if let Some(view) = self.views.get_mut(&peer) {
             view.asked = Some((seq, Instant::now()));

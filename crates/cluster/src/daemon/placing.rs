@@ -29,14 +29,7 @@ impl Daemon {
         let candidates = self.candidates(Some(id), owned.machine.fixed().spec.options.transport);
         let Some(owned) = self.owned.get_mut(id) else { return Vec::new() };
         let wanted = &owned.machine.fixed().spec;
-        let options = SplitOptions {
-            shares: None,
-            stages: None,
-            stage_layers: None,
-            ..wanted.options.clone()
-        };
-        let spec = InstanceSpec { nodes: None, options, ..of_size(wanted, owned.machine.split()) };
-        match plan(&owned.prepared.model, &candidates, &spec, false) {
+        match plan(&owned.prepared.model, &candidates, &relaxed(wanted), false) {
             Ok(plan) => {
                 warn!(instance = id, ranks = plan.ranks.len(), why = ?plan.why, "placed again");
                 let ranks = ranks(&plan, &candidates);
@@ -78,7 +71,7 @@ impl Daemon {
             stages: kept.map(|stages| stages.iter().map(|stage| stage.ranks).collect()),
             ..asked.clone()
         };
-        let spec = InstanceSpec { nodes: Some(order.len()), options, ..of_size(wanted, split) };
+        let spec = InstanceSpec { nodes: Some(order.len()), options, ..wanted.clone() };
         match plan(&owned.prepared.model, &candidates, &spec, true) {
             Ok(plan) => {
                 warn!(instance = id, why = ?plan.why, "placed in the order of a ring");
@@ -143,8 +136,15 @@ impl Daemon {
     }
 }
 
+/// The same without what was asked for about nodes and their number.
+pub(super) fn relaxed(wanted: &InstanceSpec) -> InstanceSpec {
+    let options =
+        SplitOptions { shares: None, stages: None, stage_layers: None, ..wanted.options.clone() };
+    InstanceSpec { nodes: None, options, ..wanted.clone() }
+}
+
 /// What is wanted of an instance, with the size that it has.
-fn of_size(wanted: &InstanceSpec, split: &Split) -> InstanceSpec {
+pub(super) fn of_size(wanted: &InstanceSpec, split: &Split) -> InstanceSpec {
     InstanceSpec {
         context_tokens: Some(split.context_tokens),
         sequences_max: Some(split.sequences_max),

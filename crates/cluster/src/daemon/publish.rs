@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use super::Daemon;
 use super::peers::{REFUSALS_MIN, View};
+use crate::desired::{Entry, Wanted};
 use crate::members::Member;
 use crate::wire::VERSION;
 use crate::{ClusterStatus, InstanceStatus, NodeState, NodeStatus};
@@ -40,7 +41,8 @@ impl Daemon {
 
     fn notices(&self) -> Vec<String> {
         let repeated = self.refusals.values().filter(|refusal| refusal.times >= REFUSALS_MIN);
-        let mut notices: Vec<String> = repeated.map(|refusal| refusal.reason.clone()).collect();
+        let refused = repeated.map(|refusal| refusal.reason.clone());
+        let mut notices: Vec<String> = self.told.iter().cloned().chain(refused).collect();
         let others = self.membership.members().count();
         let reached = self.membership.members().any(|m| self.membership.conn(m.id).is_some());
         if others > 0 && !reached && notices.is_empty() && self.now() > ALONE_MAX {
@@ -53,15 +55,16 @@ impl Daemon {
         notices
     }
 
-    /// This node's instances, and those of the others as they last told.
+    /// Everything that is to be served: this node's instances, and the others' as their owners last
+    /// told.
     pub(super) fn instance_statuses(&self) -> Vec<InstanceStatus> {
-        let mine = self
-            .owned
-            .values()
-            .map(|owned| InstanceStatus { placement: owned.why.clone(), ..owned.machine.status() });
-        let reachable = self.views.iter().filter(|(id, _)| self.membership.conn(**id).is_some());
-        let heartbeats = reachable.filter_map(|(_, view)| view.heartbeat.as_ref());
-        mine.chain(heartbeats.flat_map(|heartbeat| heartbeat.instances.iter().cloned())).collect()
+        let status = |(entry, wanted): (&Entry, &Wanted)| match self.owned.get(&wanted.id) {
+            Some(owned) => {
+                InstanceStatus { placement: owned.why.clone(), ..owned.machine.status() }
+            }
+            None => self.status_of(entry, wanted),
+        };
+        self.desired.wanted().map(status).collect()
     }
 
     fn peer_status(&self, member: &Member) -> NodeStatus {

@@ -34,7 +34,7 @@ impl Instance {
             }
         }
         if matches!(self.phase, Phase::Failed { why: GaveUp::Missing, .. }) {
-            if self.ranks.iter().all(Rank::is_node_up) {
+            if !self.ranks.is_empty() && self.ranks.iter().all(Rank::is_node_up) {
                 self.phase = Phase::Gathering;
             } else {
                 self.effects.push(Effect::Replan);

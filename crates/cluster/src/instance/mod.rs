@@ -31,6 +31,7 @@ use std::time::Duration;
 use protocol::{EngineStats, InstanceSpec, RequestId, Secret, Split, WorkerCommand, WorkerEvent};
 use store::Digest;
 
+use crate::desired::Version;
 use crate::wire::{WorkerId, WorkerOrder};
 use crate::{Error, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus, NodeId, Result};
 
@@ -102,7 +103,8 @@ pub(crate) enum Effect {
 pub(crate) struct Fixed {
     pub id: String,
     pub model: String,
-    pub owner: NodeId,
+    /// By which the owner owns it.
+    pub claim: Version,
     pub digest: Digest,
     pub model_bytes: u64,
     pub spec: InstanceSpec,
@@ -186,6 +188,14 @@ impl Instance {
         instance
     }
 
+    /// An instance that no nodes suffice for yet, and why.
+    pub(crate) fn waiting(fixed: Fixed, why: &str, now: Duration) -> Self {
+        let mut instance = Self::new(fixed, Vec::new(), Split::default(), now);
+        instance.effects.clear();
+        instance.fail(why.to_owned(), GaveUp::Missing);
+        instance
+    }
+
     pub(crate) fn step(&mut self, event: Input, now: Duration) -> Vec<Effect> {
         match event {
             Input::NodeUp { node, path } => self.node_up(node, path),
@@ -264,9 +274,9 @@ impl Instance {
         std::mem::take(&mut self.effects)
     }
 
-    /// Ends all requests and workers.
-    pub(crate) fn stop(&mut self) -> Vec<Effect> {
-        let reason = format!("{} was stopped", self.fixed.model);
+    /// Ends all requests and workers, because of this.
+    pub(crate) fn stop(&mut self, why: &str) -> Vec<Effect> {
+        let reason = format!("{} ends here: {why}", self.fixed.model);
         self.fail(reason, GaveUp::Missing);
         std::mem::take(&mut self.effects)
     }
@@ -319,7 +329,7 @@ impl Instance {
         InstanceStatus {
             id: fixed.id.clone(),
             model: fixed.model.clone(),
-            owner: fixed.owner,
+            owner: fixed.claim.node,
             state,
             epoch: self.epoch,
             context_tokens: self.split.context_tokens,

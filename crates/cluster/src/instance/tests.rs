@@ -18,7 +18,7 @@ pub(super) fn fixed() -> Fixed {
     Fixed {
         id: "i-1".to_owned(),
         model: "m".to_owned(),
-        owner: A,
+        claim: Version { count: 1, node: A },
         digest: Digest([0; 32]),
         model_bytes: 1,
         spec: InstanceSpec::default(),
@@ -327,7 +327,10 @@ fn cancelling_frees_the_place() {
     assert_eq!(brief(&instance.step(Input::Cancel(3), ms(11))), "", "it had not begun");
     assert_eq!(brief(&instance.step(Input::Cancel(1), ms(11))), "cancel1#1");
     assert_eq!(brief(&says(&mut instance, 1, done(1), 12)), "done#1 generate1#4");
-    assert_eq!(brief(&instance.stop()), "failed#2 failed#4 disconnect1 disconnect2 end1 end2");
+    assert_eq!(
+        brief(&instance.stop("it was stopped")),
+        "failed#2 failed#4 disconnect1 disconnect2 end1 end2"
+    );
 }
 
 #[test]

@@ -14,6 +14,7 @@ impl Instance {
         let bind = rank.worker.as_ref().map_or(IpAddr::from([127, 0, 0, 1]), |worker| worker.bind);
         let order = WorkerOrder {
             instance: fixed.id.clone(),
+            claim: fixed.claim,
             rank: at,
             spec: fixed.spec.clone(),
             split: self.split.clone(),

@@ -154,6 +154,11 @@ impl Membership {
         }
     }
 
+    /// The members with whom there is a connection.
+    pub(crate) fn reachable(&self) -> impl Iterator<Item = NodeId> {
+        self.peers.iter().filter(|(_, peer)| peer.session.is_some()).map(|(id, _)| *id)
+    }
+
     /// The connection over which a member is spoken to.
     pub(crate) fn conn(&self, id: NodeId) -> Option<ConnId> {
         self.peers.get(&id)?.session.as_ref().map(|session| session.conn)

@@ -351,7 +351,8 @@ pub async fn requests_from_other_nodes_are_passed_on() {
     homes[0].node.shutdown().await;
     let (_, ended) = collect(stream).await;
     assert!(matches!(&ended, Ended::Failed(_)), "{ended:?}");
-    until(c, "no instance", |status| status.instances.is_empty()).await;
+    let is_gone = |state: &InstanceState| matches!(state, InstanceState::Recovering { .. });
+    until(c, "the loss of the owner", |status| is_gone(&status.instances[0].state)).await;
 }
 
 pub async fn nothing_outlives_its_daemon() {

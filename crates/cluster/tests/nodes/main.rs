@@ -4,6 +4,7 @@
 //! standard output belongs to their protocol. `cargo test -p cluster --test nodes NAME` runs
 //! the tests whose name contains NAME.
 
+mod desired;
 mod hostile;
 mod instances;
 mod joining;
@@ -52,6 +53,11 @@ const TESTS: &[Test] = tests![
     instances::two_models_run_side_by_side,
     instances::requests_from_other_nodes_are_passed_on,
     instances::nothing_outlives_its_daemon,
+    desired::a_model_comes_back_after_restarts_and_what_was_stopped_does_not,
+    desired::another_node_takes_over_and_keeps_it,
+    desired::one_name_is_one_instance_when_halves_meet,
+    desired::a_model_whose_only_file_is_away_says_what_is_missing,
+    desired::a_damaged_document_is_told_and_is_no_reason_not_to_start,
 ];
 
 fn main() {

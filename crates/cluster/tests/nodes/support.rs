@@ -44,6 +44,7 @@ pub fn config(data_dir: &Path, name: &str, listen: SocketAddr) -> NodeConfig {
 pub struct Home {
     pub dir: TempDir,
     pub node: Node,
+    name: String,
 }
 
 impl Home {
@@ -55,7 +56,16 @@ impl Home {
         let dir = tempfile::tempdir().unwrap();
         let mut config = config(dir.path(), name, LOOPBACK.parse().unwrap());
         change(&mut config);
-        Self { node: Node::start(config).await.unwrap(), dir }
+        let name = config.name.clone();
+        Self { node: Node::start(config).await.unwrap(), dir, name }
+    }
+
+    /// Starts the node again where it was, after it was shut down.
+    pub async fn start(&mut self) {
+        // Shutting down twice does nothing.
+        self.node.shutdown().await;
+        let config = config(self.dir.path(), &self.name, self.node.listen_addr());
+        self.node = Node::start(config).await.unwrap();
     }
 
     pub async fn join(&self, other: &Node) {

@@ -1,0 +1,311 @@
+//! What is to be served, and what this node does for it: keeps the document with the others, takes
+//! over what has lost its owner, starts what it owns, ends what it no longer does.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use store::{Digest, ModelFile, Store};
+use tracing::{info, warn};
+
+use super::{Daemon, Event, Prepared};
+use crate::desired::{Entry, Files, Seen, Version, Wanted};
+use crate::membership::ConnId;
+use crate::model_file::ServedFile;
+use crate::wire::Message;
+use crate::{InstanceState, InstanceStatus, NodeId, NodeState};
+
+/// A node that has just started listens for so long before it acts, so that it does not act on what
+/// the others know better by now: a little more than the second call takes between two nodes.
+const SETTLE_MAX: Duration = Duration::from_secs(4);
+/// How often a file that was missing, or could not be opened, is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// What this node knows of the files of what is to be served.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Found {
+    Looking,
+    Here(PathBuf),
+    /// Not here, when it was looked for last.
+    Missing(Duration),
+}
+
+/// Where the start of an instance that this node owns is.
+#[derive(Debug)]
+pub(super) enum Starting {
+    Opening,
+    /// It could not be started, why, and when that was.
+    Failed(String, Duration),
+}
+
+/// What starting an instance waits for, and what is known of files.
+#[derive(Debug, Default)]
+pub(super) struct Duties {
+    /// Whether this node has heard the others since it started.
+    settled: bool,
+    files: BTreeMap<Digest, Found>,
+    /// By instance id.
+    starting: BTreeMap<String, Starting>,
+}
+
+impl Daemon {
+    /// Everybody shall know and keep these; `from` does already.
+    pub(super) fn desired_changed(&mut self, entries: Vec<Entry>, from: Option<ConnId>) {
+        if entries.is_empty() {
+            return;
+        }
+        self.dirty = true;
+        self.desired_saver.set(self.desired.document());
+        self.spawn(self.desired_saver.clone().save());
+        let conns: Vec<ConnId> = self.conns.keys().copied().collect();
+        for conn in conns.into_iter().filter(|conn| Some(*conn) != from) {
+            self.send(conn, Message::Desired { entries: entries.clone() });
+        }
+    }
+
+    /// What a member knows.
+    pub(super) fn desired_told(&mut self, entries: Vec<Entry>, from: ConnId) {
+        let news = self.desired.merge(entries);
+        for Entry { name, wanted, claim, .. } in &news {
+            let owner = self.node_name(claim.node);
+            info!(name, owner, served = wanted.is_some(), "told what is to be served");
+        }
+        self.desired_changed(news, Some(from));
+        self.reconcile();
+    }
+
+    /// A member whose document differs is told this node's; it does the same.
+    pub(super) fn compare_documents(&mut self, conn: ConnId, fingerprint: u64) {
+        if fingerprint != self.desired.fingerprint() {
+            let entries = self.desired.document().entries;
+            self.send(conn, Message::Desired { entries });
+        }
+    }
+
+    /// Does whatever the document and the members ask of this node.
+    pub(super) fn reconcile(&mut self) {
+        self.settle();
+        self.end_superseded();
+        self.look_for_files();
+        if self.duties.settled {
+            self.take_over();
+            self.start_owned();
+        }
+    }
+
+    /// A document that is the same as everybody's is the latest.
+    fn settle(&mut self) {
+        if self.duties.settled {
+            return;
+        }
+        let fingerprint = self.desired.fingerprint();
+        let heard = |id: NodeId| {
+            let heartbeat = self.views.get(&id).and_then(|view| view.heartbeat.as_ref());
+            heartbeat.is_some_and(|heartbeat| heartbeat.document == fingerprint)
+        };
+        let all = self.membership.members().all(|member| heard(member.id));
+        self.duties.settled = all || self.now() >= SETTLE_MAX;
+    }
+
+    /// Ends what was stopped, what another node owns now, and workers of former owners.
+    fn end_superseded(&mut self) {
+        let owned = self.owned.iter().map(|(id, owned)| (id, owned.machine.fixed().claim));
+        let over: Vec<String> = owned
+            .filter(|(id, claim)| !self.is_current(id, *claim))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in over {
+            let reason = match self.desired.find(&id) {
+                Some((entry, _)) => {
+                    format!("node {} has taken it over", self.node_name(entry.owner()))
+                }
+                None => "it was stopped".to_owned(),
+            };
+            self.release(&id, &reason);
+        }
+        self.end_workers_if(|daemon, instance, claim| !daemon.is_current(instance, claim));
+    }
+
+    /// Whether an instance is to be served, and its owner is still the one of that claim.
+    pub(super) fn is_current(&self, id: &str, claim: Version) -> bool {
+        self.desired.find(id).is_some_and(|(entry, _)| entry.claim == claim)
+    }
+
+    fn look_for_files(&mut self) {
+        let now = self.now();
+        let wanted: BTreeMap<Digest, Wanted> =
+            self.desired.wanted().map(|(_, wanted)| (wanted.digest, wanted.clone())).collect();
+        self.duties.files.retain(|digest, _| wanted.contains_key(digest));
+        for (digest, wanted) in wanted {
+            let is_due = match self.duties.files.get(&digest) {
+                None => true,
+                Some(Found::Missing(since)) => now.saturating_sub(*since) >= LOOK_AGAIN,
+                Some(Found::Looking | Found::Here(_)) => false,
+            };
+            if !is_due {
+                continue;
+            }
+            // One that was missing stays so until it is found.
+            self.duties.files.entry(digest).or_insert(Found::Looking);
+            let (store, inputs) = (self.store.clone(), self.inputs.clone());
+            self.spawn(async move {
+                let look = tokio::task::spawn_blocking(move || locate(&store, &wanted));
+                // A thread that has died has found nothing.
+                let path = look.await.ok().flatten().map(|found| found.path);
+                // The driver is gone only if the whole node is.
+                let _ = inputs.send(Event::Located { digest, path }).await;
+            });
+        }
+    }
+
+    pub(super) fn located(&mut self, digest: Digest, path: Option<PathBuf>) {
+        let before = self.files();
+        let found = path.map_or(Found::Missing(self.now()), Found::Here);
+        self.duties.files.insert(digest, found);
+        if self.files() != before {
+            self.send_heartbeats();
+        }
+    }
+
+    /// Which of the files of what is to be served are here, as far as it is known.
+    pub(super) fn files(&self) -> Files {
+        let known = self.duties.files.iter().filter(|(_, found)| **found != Found::Looking);
+        known.map(|(digest, found)| (*digest, matches!(found, Found::Here(_)))).collect()
+    }
+
+    fn take_over(&mut self) {
+        let reachable = self.membership.members().filter_map(|member| {
+            self.membership.conn(member.id)?;
+            let heartbeat = self.views.get(&member.id)?.heartbeat.as_ref()?;
+            let (sees, files) = (heartbeat.sees.clone(), heartbeat.files.clone());
+            Some(Seen { node: member.id, sees, files })
+        });
+        let (peers, now): (Vec<Seen>, _) = (reachable.collect(), self.now());
+        let files = self.files();
+        let claims = self.desired.take_over(&files, &peers, now);
+        for Entry { name, .. } in &claims {
+            warn!(name, "its owner is gone; this node takes it over");
+        }
+        self.desired_changed(claims, None);
+    }
+
+    /// Opens the files of what this node owns and does not run yet.
+    fn start_owned(&mut self) {
+        let (me, now) = (self.net.id(), self.now());
+        let mine = self.desired.wanted().filter(|(entry, _)| entry.owner() == me);
+        let is_due = |id: &str| match self.duties.starting.get(id) {
+            None => !self.owned.contains_key(id),
+            Some(Starting::Opening) => false,
+            Some(Starting::Failed(_, since)) => now.saturating_sub(*since) >= LOOK_AGAIN,
+        };
+        let due: Vec<Wanted> =
+            mine.map(|(_, wanted)| wanted.clone()).filter(|wanted| is_due(&wanted.id)).collect();
+        for wanted in due {
+            let id = wanted.id.clone();
+            self.duties.starting.insert(id.clone(), Starting::Opening);
+            let (store, inputs) = (self.store.clone(), self.inputs.clone());
+            self.spawn(async move {
+                let open = tokio::task::spawn_blocking(move || open(&store, &wanted));
+                let opened = open.await.unwrap_or_else(|error| Err(error.to_string()));
+                let _ = inputs.send(Event::Opened { id, opened: opened.map(Box::new) }).await;
+            });
+        }
+    }
+
+    /// Starts an instance whose file is open now, unless another node has taken it over meanwhile.
+    pub(super) fn opened(&mut self, id: &str, opened: Result<Box<Prepared>, String>) {
+        self.dirty = true;
+        self.duties.starting.remove(id);
+        let Some((entry, _)) = self.desired.find(id) else { return };
+        let entry = entry.clone();
+        if entry.owner() != self.net.id() || self.owned.contains_key(id) {
+            return;
+        }
+        match opened {
+            Ok(prepared) => self.own_again(id, entry, *prepared),
+            Err(why) => {
+                warn!(instance = id, why, "what this node owns cannot be started");
+                let now = self.now();
+                self.duties.starting.insert(id.to_owned(), Starting::Failed(why, now));
+                // Another node may have the file.
+                let digest = self.desired.find(id).map(|(_, wanted)| wanted.digest);
+                if let Some(digest) = digest {
+                    self.located(digest, None);
+                }
+            }
+        }
+    }
+
+    /// An instance that is to be served, as far as this node knows without running it.
+    pub(super) fn status_of(&self, entry: &Entry, wanted: &Wanted) -> InstanceStatus {
+        let owner = entry.owner();
+        let told = self.views.get(&owner).filter(|_| self.membership.conn(owner).is_some());
+        let heartbeat = told.and_then(|view| view.heartbeat.as_ref());
+        let mut instances = heartbeat.into_iter().flat_map(|heartbeat| &heartbeat.instances);
+        if let Some(status) = instances.find(|status| status.id == wanted.id) {
+            return status.clone();
+        }
+        let state = match self.duties.starting.get(&wanted.id) {
+            Some(Starting::Failed(reason, _)) => InstanceState::Failed { reason: reason.clone() },
+            _ if owner == self.net.id() || heartbeat.is_some() => InstanceState::Loading,
+            _ => InstanceState::Recovering { reason: self.why_without_owner(entry, wanted) },
+        };
+        InstanceStatus {
+            id: wanted.id.clone(),
+            model: entry.name.clone(),
+            owner,
+            state,
+            epoch: 0,
+            context_tokens: wanted.spec.context_tokens.unwrap_or(0),
+            transport: wanted.spec.options.transport,
+            ranks: Vec::new(),
+            requests_running: 0,
+            requests_waiting: 0,
+            has_generated: false,
+            last_decode_tokens_per_sec: None,
+            stats: None,
+            placement: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    fn why_without_owner(&self, entry: &Entry, wanted: &Wanted) -> String {
+        let owner = self.node_name(entry.owner());
+        let has_it = |id: NodeId| {
+            let heartbeat = self.views.get(&id).and_then(|view| view.heartbeat.as_ref());
+            heartbeat.is_some_and(|heartbeat| heartbeat.files.contains(&(wanted.digest, true)))
+        };
+        let live = self.membership.members().filter(|member| {
+            self.membership.state(member.id) != NodeState::Lost && has_it(member.id)
+        });
+        let is_here = matches!(self.duties.files.get(&wanted.digest), Some(Found::Here(_)));
+        if is_here || live.count() > 0 {
+            return format!("node {owner}, which owns it, is gone; another one takes it over");
+        }
+        let gib = wanted.bytes as f64 / (1u64 << 30) as f64;
+        format!(
+            "node {owner}, which owns it, is gone, and no other node has its file ({}, {gib:.2} \
+             GiB). Bring {owner} back, or put the file into the models folder of another node",
+            wanted.spec.model
+        )
+    }
+}
+
+/// The file with the content that is wanted, if this machine has it. Touches the disk, for as long
+/// as reading the file takes where it is seen for the first time.
+fn locate(store: &Store, wanted: &Wanted) -> Option<ModelFile> {
+    let path = store.find(&wanted.digest, wanted.bytes)?;
+    let name = wanted.spec.model.clone();
+    Some(ModelFile { name, path, digest: wanted.digest, bytes: wanted.bytes })
+}
+
+/// Everything that serving again takes from the disk.
+fn open(store: &Store, wanted: &Wanted) -> Result<Prepared, String> {
+    let found = locate(store, wanted).ok_or_else(|| {
+        let (model, bytes) = (&wanted.spec.model, wanted.bytes);
+        format!("the file of {model} ({bytes} bytes) is not on this node any more")
+    })?;
+    let file = ServedFile::open(&found.path).map_err(|error| error.to_string())?;
+    let model = layout::Outline::read(file.directory()).map_err(|error| error.to_string())?;
+    Ok(Prepared { spec: wanted.spec.clone(), found, file: file.into(), model })
+}

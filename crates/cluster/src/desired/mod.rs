@@ -1,0 +1,181 @@
+//! What is to be served: a document that every member has, on disk and in memory.
+//!
+//! An entry for each name. What a person asked for has a version; of two the higher one stays, and
+//! what was stopped stays as an entry without content. Below that comes the claim: the node that
+//! made the highest one owns the instance. A takeover is a higher claim, nothing else, so that no
+//! two nodes can own an instance under one claim, and two halves of a cut network agree on one
+//! owner as soon as they hear of each other.
+//!
+//! Merging is the maximum of both, so order, repetition and loss of messages do no harm. A pure
+//! state machine; it knows no files and no connections.
+
+mod owner;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use protocol::InstanceSpec;
+use serde::{Deserialize, Serialize};
+use store::Digest;
+
+use crate::NodeId;
+use crate::members::clean_name;
+
+pub(crate) use owner::{Files, Seen};
+
+/// Names that the document keeps, stopped ones included; a whole document stays far below a
+/// message's limit. The names that were stopped the longest ago are forgotten first.
+const ENTRIES_MAX: usize = 1024;
+
+/// Counts changes; the node that made this one tells two of the same count apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Version {
+    pub count: u64,
+    pub node: NodeId,
+}
+
+/// An instance as a person asked for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Wanted {
+    /// The instance's id.
+    pub id: String,
+    pub spec: InstanceSpec,
+    /// The model file's content and length.
+    pub digest: Digest,
+    pub bytes: u64,
+}
+
+/// What is known of one name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    /// Under which clients ask for the instance.
+    pub name: String,
+    /// Of `wanted`.
+    pub version: Version,
+    /// `None` once it was stopped.
+    pub wanted: Option<Wanted>,
+    /// The node that owns the instance, and how often it was taken over.
+    pub claim: Version,
+}
+
+/// All entries, as they are kept on disk.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Document {
+    pub entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Desired {
+    me: NodeId,
+    /// By name.
+    entries: BTreeMap<String, Entry>,
+    /// Since when the owner of a name is missing.
+    missing: BTreeMap<String, Duration>,
+    fingerprint: u64,
+}
+
+impl Entry {
+    /// Of two entries of one name the later one stays. Versions differ, unless a node has lost its
+    /// disk; then the content decides, in the same way everywhere.
+    fn replaces(&self, known: &Self) -> bool {
+        let versions = |entry: &Self| (entry.version, entry.claim);
+        let content = |entry: &Self| serde_json::to_string(&entry.wanted).expect("it is JSON");
+        match versions(self).cmp(&versions(known)) {
+            Ordering::Equal => content(self) > content(known),
+            order => order == Ordering::Greater,
+        }
+    }
+
+    pub(crate) fn owner(&self) -> NodeId {
+        self.claim.node
+    }
+}
+
+impl Desired {
+    pub(crate) fn new(me: NodeId, document: Document) -> Self {
+        let (entries, missing) = Default::default();
+        let mut desired = Self { me, entries, missing, fingerprint: 0 };
+        desired.merge(document.entries);
+        desired.changed();
+        desired
+    }
+
+    pub(crate) fn document(&self) -> Document {
+        Document { entries: self.entries.values().cloned().collect() }
+    }
+
+    /// The same for equal documents, and else most likely another.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Everything that is to be served.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = (&Entry, &Wanted)> {
+        self.entries.values().filter_map(|entry| Some((entry, entry.wanted.as_ref()?)))
+    }
+
+    /// What is to be served under this name, or as this instance.
+    pub(crate) fn find(&self, name_or_id: &str) -> Option<(&Entry, &Wanted)> {
+        self.wanted().find(|(entry, wanted)| entry.name == name_or_id || wanted.id == name_or_id)
+    }
+
+    /// From now on this is served under this name, and this node owns it.
+    pub(crate) fn serve(&mut self, name: &str, wanted: Wanted) -> Entry {
+        self.write(name, Some(wanted))
+    }
+
+    /// From now on nothing is served under this name.
+    pub(crate) fn stop(&mut self, name: &str) -> Entry {
+        self.write(name, None)
+    }
+
+    /// Takes over what others know; returns what was news.
+    pub(crate) fn merge(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
+        let mut news = Vec::new();
+        for entry in entries {
+            if entry.name != clean_name(&entry.name) {
+                continue;
+            }
+            if self.entries.get(&entry.name).is_none_or(|known| entry.replaces(known)) {
+                self.entries.insert(entry.name.clone(), entry.clone());
+                news.push(entry);
+            }
+        }
+        if !news.is_empty() {
+            self.changed();
+        }
+        news
+    }
+
+    /// A version above all that are known, so that nothing known undoes it.
+    fn next_version(&self) -> Version {
+        let counts = self.entries.values().flat_map(|e| [e.version.count, e.claim.count]);
+        Version { count: counts.max().unwrap_or(0).saturating_add(1), node: self.me }
+    }
+
+    fn write(&mut self, name: &str, wanted: Option<Wanted>) -> Entry {
+        let version = self.next_version();
+        let entry = Entry { name: name.to_owned(), version, wanted, claim: version };
+        self.entries.insert(name.to_owned(), entry.clone());
+        self.changed();
+        entry
+    }
+
+    /// Keeps the document within its limit, and notes its fingerprint.
+    fn changed(&mut self) {
+        while self.entries.len() > ENTRIES_MAX {
+            let stopped = self.entries.values().filter(|entry| entry.wanted.is_none());
+            let oldest = stopped.min_by_key(|entry| entry.version).map(|entry| entry.name.clone());
+            let last = self.entries.keys().next_back().cloned();
+            oldest.or(last).and_then(|name| self.entries.remove(&name));
+        }
+        let document = serde_json::to_vec(&self.document()).expect("it is JSON");
+        let hash = blake3::hash(&document);
+        self.fingerprint = u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("8 bytes"));
+    }
+}

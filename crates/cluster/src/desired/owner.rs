@@ -1,0 +1,82 @@
+//! Who owns an instance: the node with the highest claim, as long as somebody sees it.
+
+use std::time::Duration;
+
+use store::Digest;
+
+use super::{Desired, Entry};
+use crate::NodeId;
+
+/// How long an owner must be missing before another takes its instances over: a connection that
+/// breaks and is made anew costs nothing.
+const TAKEOVER_AFTER: Duration = Duration::from_secs(1);
+
+/// Whether a node has the files of these models; those that it has not looked for yet are not
+/// listed.
+pub(crate) type Files = Vec<(Digest, bool)>;
+
+/// A member that can be reached, as it last told of itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub node: NodeId,
+    /// The members that it can reach.
+    pub sees: Vec<NodeId>,
+    pub files: Files,
+}
+
+impl Desired {
+    /// Claims what this node has to take over now, given what it and the members that it reaches
+    /// have; returns the changed entries.
+    ///
+    /// An owner is missing if neither this node nor anybody that it reaches can reach it, or if its
+    /// file is gone. Of those that have the file the lowest id takes over. An owner that is there
+    /// stays owner, whoever else comes.
+    pub(crate) fn take_over(&mut self, files: &Files, peers: &[Seen], now: Duration) -> Vec<Entry> {
+        let mut claims = Vec::new();
+        let wanted: Vec<(String, NodeId, Digest)> =
+            self.wanted().map(|(e, wanted)| (e.name.clone(), e.owner(), wanted.digest)).collect();
+        self.missing.retain(|name, _| wanted.iter().any(|(wanted, ..)| wanted == name));
+        for (name, owner, digest) in wanted {
+            if !self.is_missing(owner, &digest, peers) {
+                self.missing.remove(&name);
+                continue;
+            }
+            let since = *self.missing.entry(name.clone()).or_insert(now);
+            let is_due = now.saturating_sub(since) >= TAKEOVER_AFTER;
+            if is_due && self.successor(&digest, files, peers) == Some(self.me) {
+                claims.extend(self.claim(&name));
+            }
+        }
+        claims
+    }
+
+    fn is_missing(&self, owner: NodeId, digest: &Digest, peers: &[Seen]) -> bool {
+        if owner == self.me {
+            return false;
+        }
+        match peers.iter().find(|peer| peer.node == owner) {
+            Some(peer) => has(&peer.files, digest) == Some(false),
+            None => !peers.iter().any(|peer| peer.sees.contains(&owner)),
+        }
+    }
+
+    fn successor(&self, digest: &Digest, files: &Files, peers: &[Seen]) -> Option<NodeId> {
+        let peers = peers.iter().map(|peer| (peer.node, &peer.files));
+        let all = peers.chain([(self.me, files)]);
+        all.filter(|(_, files)| has(files, digest) == Some(true)).map(|(node, _)| node).min()
+    }
+
+    fn claim(&mut self, name: &str) -> Option<Entry> {
+        self.missing.remove(name);
+        let claim = self.next_version();
+        let entry = self.entries.get_mut(name)?;
+        entry.claim = claim;
+        let entry = entry.clone();
+        self.changed();
+        Some(entry)
+    }
+}
+
+fn has(files: &Files, digest: &Digest) -> Option<bool> {
+    files.iter().find(|(found, _)| found == digest).map(|(_, has)| *has)
+}

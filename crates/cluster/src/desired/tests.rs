@@ -1,0 +1,109 @@
+use super::*;
+
+pub(super) fn id(node: usize) -> NodeId {
+    NodeId([node as u8 + 1; 32])
+}
+
+pub(super) fn wanted(id: &str) -> Wanted {
+    let spec = InstanceSpec { model: "m".to_owned(), ..InstanceSpec::default() };
+    Wanted { id: id.to_owned(), spec, digest: Digest([7; 32]), bytes: 9 }
+}
+
+fn node(at: usize) -> Desired {
+    Desired::new(id(at), Document::default())
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn the_later_word_stays_whatever_the_order() {
+    let (mut a, mut b) = (node(0), node(1));
+    let first = a.serve("m", wanted("i-1"));
+    assert_eq!(b.merge(vec![first.clone()]), std::slice::from_ref(&first));
+    assert_eq!(b.merge(vec![first.clone()]), [], "no news twice");
+    let stopped = b.stop("m");
+    assert_eq!(a.merge(vec![stopped.clone(), first.clone()]), [stopped]);
+    assert!(a.find("m").is_none() && a.find("i-1").is_none());
+    let again = a.serve("m", wanted("i-2"));
+    assert_eq!(b.merge(vec![first, again]).len(), 1);
+    assert_eq!(b.find("i-2").unwrap().0.name, "m");
+    assert_eq!((a.fingerprint(), a.document()), (b.fingerprint(), b.document()));
+}
+
+#[test]
+fn a_takeover_undoes_no_stop() {
+    let (mut a, mut b) = (node(0), node(1));
+    b.merge(vec![a.serve("m", wanted("i-1"))]);
+    let has = vec![(Digest([7; 32]), true)];
+    b.take_over(&has, &[], seconds(0));
+    let claims = b.take_over(&has, &[], seconds(1));
+    assert_eq!(claims[0].owner(), id(1));
+    let stopped = a.stop("m");
+    assert_eq!(a.merge(claims), []);
+    b.merge(vec![stopped]);
+    assert!(b.find("m").is_none());
+}
+
+#[test]
+fn one_name_is_one_instance_after_a_cut_network_heals() {
+    let (mut a, mut b) = (node(0), node(1));
+    let (ours, theirs) = (a.serve("m", wanted("i-1")), b.serve("m", wanted("i-2")));
+    a.merge(vec![theirs]);
+    b.merge(vec![ours]);
+    assert_eq!(a.document(), b.document());
+    assert_eq!(a.find("m").unwrap().0.owner(), id(1));
+    // The same after one of them has lost its disk and counts anew.
+    let mut forgetful = node(1);
+    forgetful.serve("m", wanted("i-3"));
+    forgetful.merge(b.document().entries);
+    b.merge(forgetful.document().entries);
+    assert_eq!(forgetful.document(), b.document());
+}
+
+#[test]
+fn an_owner_is_replaced_only_if_nobody_sees_it() {
+    let has = vec![(Digest([7; 32]), true)];
+    let seen = |at: usize, sees: &[usize], files: &Files| Seen {
+        node: id(at),
+        sees: sees.iter().map(|at| id(*at)).collect(),
+        files: files.clone(),
+    };
+    let mut owner = node(0);
+    let entry = owner.serve("m", wanted("i-1"));
+    let after = |me: usize, peers: &[Seen]| {
+        let mut desired = node(me);
+        desired.merge(vec![entry.clone()]);
+        assert_eq!(desired.take_over(&has, peers, seconds(5)), []);
+        desired.take_over(&has, peers, seconds(6)).len()
+    };
+    assert_eq!(after(1, &[seen(2, &[1], &has)]), 1);
+    assert_eq!(after(1, &[seen(2, &[1], &vec![])]), 1);
+    assert_eq!(after(1, &[seen(2, &[0, 1], &has)]), 0, "another one sees it");
+    assert_eq!(after(2, &[seen(1, &[2], &has)]), 0, "the lowest id does it");
+    assert_eq!(after(2, &[seen(1, &[2], &vec![])]), 1, "the other one may not have the file");
+    assert_eq!(after(1, &[seen(0, &[1], &has)]), 0);
+    assert_eq!(after(1, &[seen(0, &[1], &vec![])]), 0, "it has not looked yet");
+    assert_eq!(after(1, &[seen(0, &[1], &vec![(Digest([7; 32]), false)])]), 1);
+    // A short absence is none.
+    let mut desired = node(1);
+    desired.merge(vec![entry.clone()]);
+    for now in 0..9 {
+        let peers = if now % 2 == 0 { vec![] } else { vec![seen(0, &[1], &has)] };
+        assert_eq!(desired.take_over(&has, &peers, seconds(now)), []);
+    }
+}
+
+#[test]
+fn the_document_is_bounded_and_forgets_what_was_stopped_first() {
+    let mut a = node(0);
+    a.serve("kept", wanted("i-1"));
+    for at in 0..2 * ENTRIES_MAX {
+        a.stop(&format!("n{at}"));
+    }
+    assert_eq!(a.document().entries.len(), ENTRIES_MAX);
+    assert!(a.find("kept").is_some());
+    let bad = Entry { name: "\x1b[31m".to_owned(), ..a.document().entries[0].clone() };
+    assert_eq!(a.merge(vec![bad]), []);
+}
