@@ -12,6 +12,7 @@
 //! admin       /sinew/v1/...: status, invite, join, serve, stop, shutdown
 //! health      /health, /ready
 //! metrics     /metrics
+//! openapi     /openapi.json: the dialects, described for programs
 //! page        /: the status page, and a plain line for clients that only knock
 //! completion  messages -> template -> tokens -> node -> thoughts, text and calls
 //! node        the trait for what this crate needs of a node
@@ -37,6 +38,7 @@ mod metrics;
 mod node;
 mod ollama;
 mod openai;
+mod openapi;
 mod page;
 mod server;
 

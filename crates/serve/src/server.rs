@@ -21,7 +21,7 @@ use crate::http::guard::{guard, require_admin, require_api_key};
 use crate::http::listener;
 use crate::metrics::Metrics;
 use crate::node::Cluster;
-use crate::{admin, anthropic, dialect, health, metrics, ollama, openai, page};
+use crate::{admin, anthropic, dialect, health, metrics, ollama, openai, openapi, page};
 
 /// A running server. Dropping it ends it at once; [`Running::stop`] lets running requests end.
 #[derive(Debug)]
@@ -92,6 +92,7 @@ fn router(app: Arc<App>) -> Router {
         .merge(keyed)
         .merge(admin)
         .merge(page::routes())
+        .merge(openapi::routes())
         .route("/health", get(health::health))
         .route("/ready", get(health::ready))
         .method_not_allowed_fallback(wrong_method)

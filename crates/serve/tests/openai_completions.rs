@@ -150,8 +150,10 @@ fn prompts_that_no_model_can_read_are_named() {
     assert_eq!((reply.status, reply.code().as_str()), (400, "context_length_exceeded"));
     assert_eq!(reply.json()["error"]["param"], "prompt");
     let reply = complete(&server, json!({"prompt": [4_000_000_000_u32]}));
-    assert_eq!(reply.status, 400, "{reply:?}");
+    assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("prompt")));
     assert!(reply.body.contains("4000000000"), "{reply:?}");
+    let reply = complete(&server, json!({"prompt": ""}));
+    assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("prompt")));
     assert_eq!(complete(&server, json!({"model": "nothing"})).status, 404);
 }
 

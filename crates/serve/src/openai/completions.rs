@@ -67,6 +67,8 @@ impl TextRequest {
             return Err(ApiError::unsupported("best_of", message));
         }
         refuse_unsupported(fields)?;
+        // There is one tier, and no place to say so in a completion.
+        fields.read::<String>("service_tier")?;
         let sampling = sampling(fields)?;
         let bounds = bounds(fields, &["max_tokens"])?;
         let format = format(fields)?;

@@ -29,7 +29,10 @@ impl From<CompletionError> for ApiError {
             CompletionError::Invalid(InvalidRequest::TooLong { .. }) => {
                 Self::invalid("context_length_exceeded", message).with_param("messages")
             }
-            CompletionError::Invalid(_) => Self::invalid("invalid_request", message),
+            CompletionError::Invalid(InvalidRequest::NoTokens) => {
+                Self::invalid_value("max_tokens", message)
+            }
+            CompletionError::Invalid(_) => Self::invalid_value("messages", message),
             CompletionError::TooMany { .. } => Self::busy(message),
             CompletionError::Stops(_) => Self::invalid_value("stop", message),
             CompletionError::Unusable { field, .. } => Self::invalid_value(field, message),

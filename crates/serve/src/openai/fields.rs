@@ -43,6 +43,16 @@ impl Fields {
         self.take(name).map(|value| shaped(name, value)).transpose()
     }
 
+    /// The field in the shape of a struct, which could be read from a list as well, field by
+    /// field: nobody means that.
+    ///
+    /// # Errors
+    /// As for [`Self::read`].
+    pub fn object<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, ApiError> {
+        let object: Option<Map<String, Value>> = self.read(name)?;
+        object.map(|object| shaped(name, Value::Object(object))).transpose()
+    }
+
     /// A field that is false where it is absent.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::fields::{Fields, Refused};
+use super::fields::{Fields, Refused, shaped};
 use super::message::ChatMessage;
 use super::sampling::{
     Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, refuse_unsupported, sampling, streaming,
@@ -170,17 +170,17 @@ fn continue_last(fields: &mut Fields) -> Result<bool, ApiError> {
     }
 }
 
-fn messages(messages: Vec<ChatMessage>) -> Result<Vec<text::Message>, ApiError> {
+fn messages(messages: Vec<Map<String, Value>>) -> Result<Vec<text::Message>, ApiError> {
     let found = messages.len();
     if found == 0 || found > MESSAGES_MAX {
         let message = format!("messages has {found} entries; 1 to {MESSAGES_MAX} are accepted");
         return Err(ApiError::invalid_value("messages", message));
     }
-    messages
-        .into_iter()
-        .enumerate()
-        .map(|(at, message)| message.into_message(&format!("messages[{at}]")))
-        .collect()
+    let read = |(at, message)| {
+        let at = format!("messages[{at}]");
+        shaped::<ChatMessage>(&at, Value::Object(message))?.into_message(&at)
+    };
+    messages.into_iter().enumerate().map(read).collect()
 }
 
 #[cfg(test)]
@@ -254,6 +254,8 @@ mod tests {
             (json!({"messages": []}), "messages", "invalid_value"),
             (json!({"messages": null}), "messages", "invalid_value"),
             (json!({"messages": [{"role": "king"}]}), "messages[0].role", "invalid_value"),
+            (json!({"messages": [["user", "hi"]]}), "messages[0]", "invalid_value"),
+            (json!({"stream_options": [true, null]}), "stream_options", "invalid_value"),
             (json!({"model": null}), "model", "invalid_value"),
             (json!({"model": 7}), "model", "invalid_value"),
         ];

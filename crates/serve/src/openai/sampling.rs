@@ -213,7 +213,7 @@ struct StreamOptions {
 /// 400 naming the field that is wrong or not honoured.
 pub(super) fn streaming(fields: &mut Fields) -> Result<Streaming, ApiError> {
     let stream = fields.flag("stream")?;
-    let options: StreamOptions = fields.read("stream_options")?.unwrap_or_default();
+    let options: StreamOptions = fields.object("stream_options")?.unwrap_or_default();
     if options.continuous_usage_stats == Some(true) {
         let name = "stream_options.continuous_usage_stats";
         let message = format!("{name}: the usage comes at the end. Ask for include_usage alone");

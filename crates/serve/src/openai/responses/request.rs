@@ -78,7 +78,7 @@ impl ResponseRequest {
         let Streaming { stream, .. } = streaming(fields)?;
         let single_call = fields.read::<bool>("parallel_tool_calls")? == Some(false);
         let (tools, choice, told_choice) = tools(fields)?;
-        let reasoning: Reasoning = fields.read("reasoning")?.unwrap_or_default();
+        let reasoning: Reasoning = fields.object("reasoning")?.unwrap_or_default();
         let effort = effort(reasoning.effort)?;
         let model = model(fields)?;
         let variables = template_variables(fields)?;
