@@ -121,3 +121,43 @@ fn keys_are_made_and_revoked_while_the_node_runs() {
     assert!(node.refused(&["keys", "revoke", "laptop"]).contains("no key laptop"));
     assert!(node.refused(&["keys", "create", "first"]).contains("already"));
 }
+
+/// The names of series in a board's queries.
+fn asked_series(board: &serde_json::Value) -> std::collections::BTreeSet<String> {
+    let panels = board["panels"].as_array().unwrap();
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let queries = targets.map(|target| target["expr"].as_str().unwrap().to_owned());
+    let names = queries.flat_map(|query| {
+        let words = query.split(|c: char| !c.is_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("sinew_")).map(str::to_owned).collect::<Vec<_>>()
+    });
+    names.collect()
+}
+
+#[test]
+fn every_query_of_the_board_has_something_to_show() {
+    let board = common::repository().join("contrib/grafana/sinew.json");
+    let board = serde_json::from_slice(&std::fs::read(board).unwrap()).unwrap();
+    let asked = asked_series(&board);
+    assert!(asked.len() > 30, "{asked:?}");
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    a.admit(&b);
+    a.run(&["serve", &demo_model()]);
+    a.chat("sinew-demo", "Who are you?", 5);
+    a.chat("no-such-model", "Who are you?", 5);
+    let trace: serde_json::Value = serde_json::from_str(&a.run(&["trace"])).unwrap();
+    let spans = trace["traceEvents"].as_array().unwrap();
+    let names: Vec<&str> = spans.iter().filter_map(|span| span["name"].as_str()).collect();
+    assert_eq!(names, ["request", "arrival", "queue", "prefill", "decode"], "{trace}");
+    let metrics = get(&a, "/metrics");
+    let missing: Vec<_> = asked
+        .iter()
+        .filter(|name| {
+            let is_it = |line: &str| {
+                line.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(['{', ' ']))
+            };
+            !metrics.lines().any(is_it)
+        })
+        .collect();
+    assert!(missing.is_empty(), "{missing:?} in {metrics}");
+}
