@@ -47,6 +47,9 @@ pub enum Command {
     /// Make, list and revoke the keys with which other machines use this node's API
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Print the last requests of this node's API as a Chrome trace, for chrome://tracing or
+    /// Perfetto
+    Trace(TraceArgs),
     /// Measure
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -93,6 +96,12 @@ pub struct UpArgs {
     /// come from `sinew keys create`
     #[arg(long)]
     pub lan: bool,
+    /// PEM file with a certificate for the HTTP API: other machines must then speak HTTPS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// PEM file with that certificate's private key
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
     /// Name by which clients may reach the API besides localhost and this machine's addresses
     #[arg(long, value_name = "NAME")]
     pub host_name: Vec<String>,
@@ -147,6 +156,15 @@ pub struct QueryArgs {
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    /// The file to write [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -78,6 +78,13 @@ impl Client {
         read_json::<Value>(response).map(drop)
     }
 
+    /// The last requests of this node's API, as a Chrome trace.
+    pub fn trace(&self) -> Result<Value, CliError> {
+        let request = self.agent.get(format!("{}/sinew/v1/trace", self.api));
+        let request = request.header("authorization", format!("Bearer {}", self.token));
+        read_json(request.call().map_err(|error| self.unreachable(error))?)
+    }
+
     pub fn shutdown(&self) -> Result<(), CliError> {
         read_json::<Value>(self.post("/sinew/v1/shutdown", &json!({}))?).map(drop)
     }

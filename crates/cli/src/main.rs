@@ -63,6 +63,7 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Stop(args) => query::stop(&args),
         Command::List(args) => query::list(&args),
         Command::Run(args) => run::run(&args),
+        Command::Trace(args) => query::trace(&args),
         Command::Keys(command) => keys::run(&command),
         Command::Bench(BenchCommand::Model(args)) => bench::model(&args),
         Command::Bench(BenchCommand::Net(args)) => net::run(&args),

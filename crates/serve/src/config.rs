@@ -22,7 +22,17 @@ pub struct ServeConfig {
     pub allowed_origins: Vec<String>,
     /// Called once when `POST /sinew/v1/shutdown` is accepted.
     pub on_shutdown: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// What the API proves itself with to other machines; they may not speak plain HTTP then.
+    pub tls: Option<Tls>,
     pub limits: Limits,
+}
+
+/// A certificate and its key, as PEM.
+#[derive(Clone)]
+pub struct Tls {
+    /// The certificate, then those between it and one that clients know.
+    pub cert_pem: Vec<u8>,
+    pub key_pem: Vec<u8>,
 }
 
 impl ServeConfig {
@@ -35,6 +45,7 @@ impl ServeConfig {
             host_names: Vec::new(),
             allowed_origins: Vec::new(),
             on_shutdown: None,
+            tls: None,
             limits: Limits::default(),
         }
     }
@@ -111,6 +122,8 @@ pub enum StartError {
          127.0.0.1"
     )]
     OpenToNetwork { ip: IpAddr },
+    #[error("{why}. Check the files given with --tls-cert and --tls-key")]
+    Tls { why: String },
     #[error(
         "the admin token has {bytes} characters; {SECRET_BYTES_MIN} are the least. Make a longer one"
     )]

@@ -42,7 +42,7 @@ mod openapi;
 mod page;
 mod server;
 
-pub use config::{Limits, ServeConfig, StartError};
+pub use config::{Limits, ServeConfig, StartError, Tls};
 pub use http::keys::{ApiKey, ApiKeys};
 pub use node::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
 pub use server::{Running, start};

@@ -18,7 +18,8 @@ use crate::config::{ServeConfig, StartError};
 use crate::http::body::Intake;
 use crate::http::error::ApiError;
 use crate::http::guard::{guard, require_admin, require_api_key};
-use crate::http::listener;
+use crate::http::listener::{self, Door};
+use crate::http::tls;
 use crate::metrics::Metrics;
 use crate::node::Cluster;
 use crate::{admin, anthropic, dialect, health, metrics, ollama, openai, openapi, page};
@@ -37,6 +38,7 @@ pub struct Running {
 /// The configuration would let strangers in, or the address cannot be listened on.
 pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Running, StartError> {
     config.check()?;
+    let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
     let listen = |source| StartError::Listen { addr: config.api, source };
     let listener = TcpListener::bind(config.api).await.map_err(listen)?;
     let addr = listener.local_addr().map_err(listen)?;
@@ -53,7 +55,8 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
         started_secs: unix_secs(),
         stopping: stop.clone(),
     });
-    let serving = listener::run(listener, router(app), config.limits.clone(), stop.subscribe());
+    let door = Door { router: router(app), limits: config.limits.clone(), tls };
+    let serving = listener::run(listener, door, stop.subscribe());
     tracing::info!(%addr, "http api listens");
     Ok(Running { addr, stop, task: tokio::spawn(serving) })
 }

@@ -3,10 +3,10 @@
 use cluster::{ClusterStatus, InstanceState, InstanceStatus, NodeState, RankStatus};
 use serde::Serialize;
 
-use crate::args::{InviteArgs, JoinArgs, QueryArgs, StopArgs};
+use crate::args::{InviteArgs, JoinArgs, QueryArgs, StopArgs, TraceArgs};
 use crate::client::Client;
 use crate::data_dir::DataDir;
-use crate::error::CliError;
+use crate::error::{CliError, Doing};
 use crate::table;
 
 pub fn invite(args: &InviteArgs) -> Result<(), CliError> {
@@ -165,6 +165,18 @@ pub fn list(args: &QueryArgs) -> Result<(), CliError> {
     table::print(["NAME", "ID", "SIZE"], &rows.collect::<Vec<_>>());
     if models.is_empty() {
         say!("put .gguf files into {}", store.models_dir().display());
+    }
+    Ok(())
+}
+
+pub fn trace(args: &TraceArgs) -> Result<(), CliError> {
+    let client = Client::find(&DataDir::new(args.data_dir.data_dir.clone()))?;
+    let trace = client.trace()?.to_string();
+    match &args.output {
+        None => say!("{trace}"),
+        Some(path) => {
+            std::fs::write(path, trace).doing(format!("cannot write {}", path.display()))?;
+        }
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! `sinew up`: this machine's node, until Ctrl-C, `sinew stop --node` or its parent's end.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use cluster::{LINK_ADDRESSES_MAX, Node, NodeConfig};
-use serve::{ApiKeys, ServeConfig};
+use serve::{ApiKeys, ServeConfig, Tls};
 use tokio::sync::Notify;
 
 use crate::api_keys::KeyFile;
@@ -96,6 +97,11 @@ fn serve_config(
         let keys = KeyFile::new(data_dir.path());
         config.api_keys = Some(ApiKeys::live(move || keys.now()));
     }
+    if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        let read =
+            |path: &Path| std::fs::read(path).doing(format!("cannot read {}", path.display()));
+        config.tls = Some(Tls { cert_pem: read(cert)?, key_pem: read(key)? });
+    }
     config.host_names.clone_from(&args.host_name);
     config.allowed_origins.clone_from(&args.allow_origin);
     let stop = stop.clone();
@@ -115,7 +121,8 @@ fn from_here(mut api: SocketAddr) -> SocketAddr {
 
 fn greet(args: &UpArgs, node: &Node, data_dir: &DataDir, api: SocketAddr) -> Result<(), CliError> {
     say!("node {} is up", node.name());
-    say!("  API and status page   http://{api}");
+    let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
+    say!("  API and status page   {scheme}://{api}");
     say!("  other nodes reach it  {}", node.listen_addr());
     if args.lan {
         say!("  API key for others    {}", key_for_others(data_dir)?);

@@ -26,7 +26,7 @@ pub(crate) fn status_route() -> Router<Arc<App>> {
     Router::new().route("/sinew/v1/status", get(status))
 }
 
-/// Everything that changes something.
+/// Everything that changes something, and what is the owner's alone to see.
 pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/sinew/v1/invite", post(invite))
@@ -34,6 +34,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/serve", post(serve::serve))
         .route("/sinew/v1/stop", post(stop))
         .route("/sinew/v1/shutdown", post(shutdown))
+        .route("/sinew/v1/trace", get(trace))
 }
 
 async fn status(State(app): State<Arc<App>>) -> Json<ClusterStatus> {
@@ -81,6 +82,11 @@ async fn stop(State(app): State<Arc<App>>, request: Request) -> Result<Json<Valu
     };
     app.cluster.stop(&name).await?;
     Ok(Json(json!({ "stopped": name })))
+}
+
+/// The last requests of this node's API, as a Chrome trace.
+async fn trace(State(app): State<Arc<App>>) -> Json<Value> {
+    Json(app.metrics.requests.trace.json())
 }
 
 /// Tells the daemon, and ends the server once this answer is out.

@@ -39,8 +39,8 @@ pub(crate) use words::{Part, Piece};
 use meter::Meter;
 use models::Models;
 
-/// Prompts rendered at once: a template may take 256 MiB until it is stopped.
-const RENDERINGS_MAX: usize = 4;
+/// Prompts rendered at once: a template may take 256 MiB until it is stopped, so 512 MiB in all.
+const RENDERINGS_MAX: usize = 2;
 
 /// Starts completions on one cluster.
 pub(crate) struct Completer {

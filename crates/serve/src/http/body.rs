@@ -16,6 +16,9 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Largest bodies that may be in memory at once, all requests together.
 const LARGEST_AT_ONCE: usize = 8;
+/// Values of one body: the tokens of the longest prompts. In memory each takes many times its
+/// bytes.
+const VALUES_MAX: usize = 1 << 20;
 /// One permit of the memory for bodies.
 const PERMIT_BYTES: usize = 1024;
 
@@ -121,11 +124,31 @@ fn too_large(bytes_max: usize) -> ApiError {
     ApiError::request(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
 }
 
+/// Whether there are more than [`VALUES_MAX`] values: each but the first of a list or an object
+/// follows a comma.
+fn has_many_values(json: &[u8]) -> bool {
+    let (mut commas, mut in_text, mut escaped) = (0, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b',' if !in_text => commas += 1,
+            _ => {}
+        }
+    }
+    commas > VALUES_MAX
+}
+
 /// Depth is bounded by `serde_json` (128), text must be UTF-8, numbers must fit their fields.
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     // A struct could be read from a list as well, field by field: nobody means that.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(ApiError::invalid("invalid_body", "the body must be a JSON object"));
+    }
+    if has_many_values(body) {
+        let message = format!("the body has over {VALUES_MAX} values. Send fewer");
+        return Err(ApiError::invalid("invalid_body", message));
     }
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {

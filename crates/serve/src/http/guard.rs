@@ -1,7 +1,7 @@
 //! Who may ask: checked in front of every route, before any body is read.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Extension;
 use axum::body::Body;
@@ -29,6 +29,7 @@ pub(crate) async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
+    let (method, began) = (request.method().clone(), Instant::now());
     let asked = judge(&config, ends, request.method(), request.uri(), request.headers());
     let (mut response, origin) = match asked {
         Err(error) => (refuse(error, request).await, None),
@@ -38,6 +39,9 @@ pub(crate) async fn guard(
         Ok(origin) => (next.run(request).await, origin),
     };
     seal(response.headers_mut(), origin);
+    // Nothing else of a request is logged: paths and headers can hold what is nobody's business.
+    let (status, took_ms) = (response.status().as_u16(), began.elapsed().as_millis() as u64);
+    tracing::debug!(client = %ends.client, %method, status, took_ms, "answered");
     response
 }
 

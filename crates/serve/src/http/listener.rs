@@ -16,21 +16,27 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
 use super::Ends;
+use super::tls::open;
 use crate::config::Limits;
 
 /// How long to wait when the system has no file descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// What every connection leads to, and how it is opened.
+#[derive(Clone)]
+pub(crate) struct Door {
+    pub router: Router,
+    pub limits: Limits,
+    pub tls: Option<TlsAcceptor>,
+}
+
 /// Serves until `stop` becomes true, then lets running requests end within the grace time.
-pub(crate) async fn run(
-    listener: TcpListener,
-    router: Router,
-    limits: Limits,
-    mut stop: watch::Receiver<bool>,
-) {
+pub(crate) async fn run(listener: TcpListener, door: Door, mut stop: watch::Receiver<bool>) {
+    let limits = &door.limits;
     let admission = Arc::new(Admission::new(limits.connections_max));
     let mut connections = JoinSet::new();
     loop {
@@ -45,8 +51,7 @@ pub(crate) async fn run(
                     warn!(%client, limit = limits.connections_max, "too many connections");
                     continue;
                 };
-                let (router, limits, stop) = (router.clone(), limits.clone(), stop.clone());
-                connections.spawn(connection(stream, router, limits, stop, permit));
+                connections.spawn(connection(stream, door.clone(), stop.clone(), permit));
             }
             Err(error) => {
                 warn!(%error, "cannot accept a connection");
@@ -63,8 +68,7 @@ pub(crate) async fn run(
 
 async fn connection(
     stream: TcpStream,
-    router: Router,
-    limits: Limits,
+    door: Door,
     mut stop: watch::Receiver<bool>,
     permit: Permit,
 ) {
@@ -72,6 +76,16 @@ async fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%client, %error, "cannot switch Nagle's algorithm off");
     }
+    let Door { router, limits, tls } = door;
+    let opening = open(stream, client, tls.as_ref(), limits.header_timeout);
+    let opened = tokio::select! {
+        opened = opening => opened,
+        () = permit.evicted.notified() => return,
+    };
+    let stream = match opened {
+        Ok(stream) => stream,
+        Err(error) => return debug!(%client, %error, "a connection was not opened"),
+    };
     let ends = Ends { client, server };
     let router = TowerToHyperService::new(router);
     let heard = Arc::clone(&permit.heard);

@@ -10,6 +10,7 @@ mod hosts;
 pub(crate) mod keys;
 pub(crate) mod listener;
 pub(crate) mod stream;
+pub(crate) mod tls;
 
 /// The two ends of the connection on which a request came.
 #[derive(Debug, Clone, Copy)]

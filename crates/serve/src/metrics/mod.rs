@@ -4,6 +4,7 @@
 //! ```text
 //! requests  what this node's clients asked and how long it took: counters and histograms
 //! cluster   what this node knows of its instances and peers: read from its status when asked
+//! trace     the last requests, span by span
 //! text      OpenMetrics, and the older text format for those that do not ask for it
 //! ```
 //!
@@ -14,6 +15,7 @@
 mod cluster;
 mod requests;
 mod text;
+mod trace;
 
 use std::sync::Arc;
 

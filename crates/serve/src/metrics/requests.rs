@@ -7,6 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::trace::{Ended, Trace};
 use crate::completion::{CompletionError, Finish, Outcome};
 use crate::node::RefusalKind;
 
@@ -53,6 +54,7 @@ pub(crate) struct RequestMetrics {
     request_prompt_tokens: Histograms,
     request_generation_tokens: Histograms,
     models: Mutex<BTreeSet<String>>,
+    pub trace: Trace,
 }
 
 impl Default for RequestMetrics {
@@ -78,6 +80,7 @@ impl Default for RequestMetrics {
             request_prompt_tokens: counts(),
             request_generation_tokens: counts(),
             models: Mutex::default(),
+            trace: Trace::default(),
         }
     }
 }
@@ -244,7 +247,7 @@ impl RequestWatch {
             Finish::Length => "length",
             Finish::Stop | Finish::StopString(_) | Finish::ToolCalls => "stop",
         };
-        self.end(reason);
+        self.end(reason, Some(outcome));
         let (metrics, labels) = (&self.metrics, &self.labels);
         let inference = outcome.prefill + outcome.decode;
         for (histograms, time) in [
@@ -267,22 +270,32 @@ impl RequestWatch {
     pub fn failed(&mut self, error: &CompletionError) {
         let labels = [&self.labels[..], &[("reason", failure(error).to_owned())]].concat();
         self.metrics.failed.get_or_create(&labels).inc();
-        self.end("error");
+        self.end("error", None);
     }
 
-    fn end(&mut self, reason: &str) {
+    fn end(&mut self, reason: &'static str, outcome: Option<&Outcome>) {
         if !std::mem::replace(&mut self.has_ended, true) {
             let (metrics, labels) = (&self.metrics, &self.labels);
             observe(&metrics.e2e_latency, labels, self.arrived.elapsed().as_secs_f64());
             let labels = [&labels[..], &[("finished_reason", reason.to_owned())]].concat();
             metrics.success.get_or_create(&labels).inc();
+            metrics.trace.note(Ended {
+                model: self.labels[0].1.clone(),
+                arrived: self.arrived,
+                first: self.first,
+                ended: Instant::now(),
+                prompt_tokens: self.prompt_tokens,
+                generated_tokens: self.generated_tokens,
+                reason,
+                outcome: outcome.cloned(),
+            });
         }
     }
 }
 
 impl Drop for RequestWatch {
     fn drop(&mut self) {
-        self.end("abort");
+        self.end("abort", None);
     }
 }
 

@@ -1,0 +1,129 @@
+//! Attacks on the HTTP server that are no matter of one route.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use protocol::FinishReason;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::json;
+use serve::{ApiKeys, ServeConfig, StartError, Tls, start};
+use support::client::{self, CHAT, chat, chat_body, connect, get, parse, post, send};
+use support::double::{Act, Double};
+use support::server::{ADMIN, KEY, Server};
+
+const FINE: [Act; 2] = [Act::Say("fine"), Act::Done(FinishReason::Stop)];
+/// Makes a request of this machine one that came through a proxy, from elsewhere.
+const ELSEWHERE: (&str, &str) = ("x-forwarded-for", "203.0.113.9");
+const CERT: &[u8] = include_bytes!("tls/cert.pem");
+const PRIVATE: &[u8] = include_bytes!("tls/key.pem");
+
+#[test]
+fn a_guess_of_a_key_costs_time_and_the_connection() {
+    let server = Server::with(&Double::new(&FINE), |config| {
+        config.api_keys = Some(ApiKeys::fixed(&[KEY]));
+    });
+    let start = Instant::now();
+    for guess in ["x", &KEY[..KEY.len() - 1], &format!("{KEY}x")] {
+        let reply = get(server.addr, "/v1/models", &[ELSEWHERE, ("x-api-key", guess)]);
+        assert_eq!((reply.status, reply.header("connection")), (401, Some("close")), "{guess:?}");
+        assert!(!reply.body.contains(KEY));
+    }
+    // Each waited; how long is a lower bound, so a busy machine cannot break it.
+    assert!(start.elapsed() >= Duration::from_millis(750), "{:?}", start.elapsed());
+}
+
+#[test]
+fn no_connection_is_upgraded_and_none_from_another_site_is_answered() {
+    let server = Server::start(&Double::new(&FINE));
+    let upgrade = [
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("sec-websocket-version", "13"),
+    ];
+    let foreign = [&upgrade[..], &[("origin", "https://evil.com")]].concat();
+    for path in ["/", "/v1/models", CHAT, "/sinew/v1/status"] {
+        assert_eq!(get(server.addr, path, &foreign).status, 403, "{path}");
+        let mut stream = connect(server.addr);
+        let request = client::request("GET", path, server.addr, &upgrade, "");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        assert_ne!(&head, b"HTTP/1.1 101", "{path}");
+    }
+}
+
+#[test]
+fn a_body_of_very_many_values_is_refused_before_it_is_read() {
+    let server = Server::start(&Double::new(&FINE));
+    let ignored = |values: usize| {
+        let body = format!("{{\"else\":[{}0]}}", "[],".repeat(values));
+        let head = [("content-length", &*body.len().to_string())];
+        let head = client::request("POST", CHAT, server.addr, &head, "");
+        send(server.addr, [head.as_bytes(), body.as_bytes()].concat().as_slice())
+    };
+    let reply = ignored(1_100_000);
+    assert_eq!((reply.status, reply.code().as_str()), (400, "invalid_body"), "{reply:?}");
+    assert!(reply.body.contains("values"), "{reply:?}");
+    assert!(ignored(1000).body.contains("model"), "the model is missing, and no more");
+    // Text may have as many commas as it likes.
+    let long = json!({"user": ",[{\\\"".repeat(1_200_000)});
+    assert_eq!(chat(server.addr, long).status, 200);
+}
+
+/// Speaks HTTPS with a server that has the tests' certificate.
+fn https(server: &Server, request: &str) -> client::Reply {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(CERT).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let tls = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = rustls::StreamOwned::new(tls, connect(server.addr));
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut bytes = Vec::new();
+    // An end without TLS's own goodbye is an end.
+    let _ = stream.read_to_end(&mut bytes);
+    parse(&bytes)
+}
+
+#[test]
+fn with_a_certificate_the_api_speaks_tls_and_plain_http_to_this_machine_alone() {
+    let tls = || Tls { cert_pem: CERT.to_vec(), key_pem: PRIVATE.to_vec() };
+    let server = Server::with(&Double::new(&FINE), |config| {
+        (config.tls, config.api_keys) = (Some(tls()), Some(ApiKeys::fixed(&[KEY])));
+    });
+    let body = chat_body(json!({"stream": true})).to_string();
+    let reply = https(&server, &client::request("POST", CHAT, server.addr, &[], &body));
+    assert_eq!((reply.status, reply.text().as_str()), (200, "fine"), "{reply:?}");
+    let request = client::request("GET", "/v1/models", server.addr, &[ELSEWHERE], "");
+    assert_eq!(https(&server, &request).status, 401, "keys are asked for as ever");
+    assert_eq!(post(server.addr, CHAT, &[], &chat_body(json!({}))).status, 200);
+
+    // A handshake that is none, and one that never comes.
+    let mut garbage = connect(server.addr);
+    garbage.write_all(&[22, 3, 3, 255, 255, 0]).unwrap();
+    let _: TcpStream = connect(server.addr);
+    assert_eq!(get(server.addr, "/health", &[]).status, 200);
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_is_told_at_the_start() {
+    let double: Arc<dyn serve::Cluster> = Double::new(&FINE);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for (cert, key) in [(PRIVATE, PRIVATE), (CERT, CERT), (b"".as_slice(), PRIVATE)] {
+        let mut config = ServeConfig::new("127.0.0.1:0".parse().unwrap(), ADMIN);
+        config.tls = Some(Tls { cert_pem: cert.to_vec(), key_pem: key.to_vec() });
+        let refused = runtime.block_on(start(Arc::clone(&double), config)).map(drop);
+        assert!(matches!(refused, Err(StartError::Tls { .. })), "{refused:?}");
+    }
+}
