@@ -61,7 +61,7 @@ const STATS_INTERVAL: Duration = Duration::from_secs(1);
 impl<'a, B: Backend> Leader<'a, B> {
     pub fn new(rank: &'a mut Rank<B>, comm: &'a mut Comm) -> Self {
         let requests = Requests {
-            scheduler: Scheduler::new(rank.limits(), rank.stages()),
+            scheduler: Scheduler::new(rank.limits(), rank.stages(), rank.speculation()),
             grammars: Grammars::new(rank.source()),
             sampler: Sampler::default(),
         };
@@ -206,8 +206,9 @@ impl Requests {
     ) -> Result<Option<Generation>, DrawError> {
         let (id, now) = (output.request, Instant::now());
         let Self { scheduler, grammars, sampler } = self;
-        // A request that was cancelled meanwhile is not known any more.
-        let Some((request, answer)) = scheduler.progress(id) else { return Ok(None) };
+        // A request that was cancelled meanwhile is not known any more, nor a token after a wrong
+        // guess wanted.
+        let Some((request, answer)) = scheduler.progress(output) else { return Ok(None) };
         let allowed = grammars.allowed(id, &request.end_tokens)?;
         let draw = Draw { request, answer, position: output.position, allowed };
         let answer = sampler.sample(logits, &draw)?;

@@ -8,7 +8,7 @@ use backend::{Backend, CacheKind, Segment};
 use gguf::Source;
 use layout::{Capacity, Config, Layout, Leaves, Outline};
 use model::{Batch, Embedding, Model, Outputs, Product, Progress};
-use protocol::{Split, SplitOptions};
+use protocol::{Speculation, Split, SplitOptions};
 
 use crate::EngineError;
 use crate::comm::Comm;
@@ -27,6 +27,7 @@ pub struct Rank<B: Backend> {
     /// Rank 0 looks embeddings up for all.
     embedding: Option<Embedding>,
     limits: Limits,
+    speculation: Speculation,
     tables: Tables,
     buffers: Buffers,
 }
@@ -115,7 +116,17 @@ impl<B: Backend> Rank<B> {
         };
         let tables = Tables::new(&limits);
         let buffers = Buffers::default();
-        Ok(Self { route, backend, source, model, embedding, limits, tables, buffers })
+        Ok(Self {
+            route,
+            backend,
+            source,
+            model,
+            embedding,
+            limits,
+            speculation: options.options.speculation,
+            tables,
+            buffers,
+        })
     }
 
     /// The model's file.
@@ -146,6 +157,11 @@ impl<B: Backend> Rank<B> {
 
     pub(crate) fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// Whether tokens are guessed ahead.
+    pub(crate) fn speculation(&self) -> Speculation {
+        self.speculation
     }
 
     /// Bytes of the longest message between ranks: a step, or all logits of as many outputs as a

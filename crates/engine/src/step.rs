@@ -54,7 +54,9 @@ pub struct Step {
 pub struct StepNote {
     pub begun: Option<Instant>,
     pub prompt_rows: usize,
+    /// A row for each answer, and those of guesses at its further tokens.
     pub answer_rows: usize,
+    pub guess_rows: usize,
     /// Whether it had to go behind rows of prompts, its own or those of steps before it.
     pub is_mixed: bool,
 }

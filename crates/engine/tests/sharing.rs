@@ -1,12 +1,14 @@
-//! Requests that share pages of the cache, and take them from each other, get the answers they get
-//! alone: on every kind of split, and with every kind of attention.
+//! Requests that share pages of the cache, take them from each other, and have their next tokens
+//! guessed, get the answers they get alone: on every kind of split, and with every kind of attention.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Local, LocalOptions};
 use gguf::{File, Source};
-use protocol::{EngineStats, GenerateRequest, Sampling, Split, SplitOptions, StageSize, Token};
+use protocol::{
+    EngineStats, GenerateRequest, Sampling, Speculation, Split, SplitOptions, StageSize, Token,
+};
 
 const CONTEXT_TOKENS: usize = 448;
 
@@ -31,11 +33,12 @@ fn start(
     (shares, stages): (&[u32], &[usize]),
     sequences_max: usize,
     cache_tokens: usize,
+    speculation: Speculation,
 ) -> Local {
     let border = |stage: usize| layers(name) * stage / stages.len();
     let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
     let options = LocalOptions {
-        options: SplitOptions::default(),
+        options: SplitOptions { speculation, ..SplitOptions::default() },
         split: Split {
             shares: shares.to_vec(),
             stages: stages.iter().enumerate().map(size).collect(),
@@ -73,10 +76,10 @@ fn requests() -> Vec<GenerateRequest> {
 }
 
 #[test]
-fn who_shares_or_gives_pages_up_gets_the_answer_that_it_gets_alone() {
-    let (mut hits, mut preemptions) = (0, 0);
+fn who_shares_or_gives_pages_up_or_guesses_gets_the_answer_that_it_gets_alone() {
+    let (mut hits, mut preemptions, mut right, mut wrong) = (0, 0, 0, 0);
     for name in MODELS {
-        let mut one = start(name, SPLITS[0], 1, CONTEXT_TOKENS);
+        let mut one = start(name, SPLITS[0], 1, CONTEXT_TOKENS, Speculation::Off);
         let alone: Vec<_> = requests()
             .into_iter()
             .map(|one_of| one.serve(vec![one_of]).unwrap().remove(0))
@@ -85,23 +88,26 @@ fn who_shares_or_gives_pages_up_gets_the_answer_that_it_gets_alone() {
         for split in SPLITS.iter().filter(|(_, stages)| stages.len() <= layers(name)) {
             // One after the other, and at once with too few pages for all.
             for (sequences_max, cache_tokens) in [(1, 2 * CONTEXT_TOKENS), (5, 8 * 64)] {
-                let mut split_model = start(name, *split, sequences_max, cache_tokens);
+                let mut split_model =
+                    start(name, *split, sequences_max, cache_tokens, Speculation::Prompt);
                 let found = split_model.serve(requests()).unwrap();
                 assert_eq!(found, alone, "{name} over {split:?}, {sequences_max} at once");
-                let EngineStats { prefix_hit_tokens, preemptions: times, pages, .. } =
-                    split_model.stats();
-                hits += prefix_hit_tokens;
-                preemptions += times;
-                assert_eq!(pages.used, 0);
+                let stats: &EngineStats = split_model.stats();
+                hits += stats.prefix_hit_tokens;
+                preemptions += stats.preemptions;
+                right += stats.guessed_right_tokens;
+                wrong += stats.guessed_tokens - stats.guessed_right_tokens;
+                assert_eq!(stats.pages.used, 0);
             }
         }
     }
     assert!(hits > 5_000 && preemptions > 20, "{hits} tokens shared, {preemptions} preemptions");
+    assert!(right > 300 && wrong > 100, "{right} guesses were right and {wrong} wrong");
 }
 
 #[test]
 fn thousands_of_requests_leave_no_page_behind() {
-    let mut local = start("llama3-tied", (&[1], &[]), 4, 10 * 64);
+    let mut local = start("llama3-tied", (&[1], &[]), 4, 10 * 64, Speculation::Prompt);
     for round in 0..100 {
         let request = |at: usize| GenerateRequest {
             prompt: (0..1 + (at * 37 + round) % 90).map(|p| ((p * at) % 250) as Token).collect(),

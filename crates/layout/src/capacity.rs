@@ -5,6 +5,9 @@ use protocol::CacheType;
 /// Positions of one page of the cache of keys and values.
 pub const PAGE_POSITIONS: usize = 64;
 
+/// A step of one sequence may have so many rows whose logits are wanted.
+const OUTPUTS_MIN: usize = 8;
+
 /// Rows of the largest step. Long enough that a prompt's products run at full speed, short enough
 /// that a running answer waits only tenths of a second for it.
 const ROWS_MAX: usize = 512;
@@ -47,13 +50,14 @@ impl Capacity {
         self.cache_tokens.div_ceil(PAGE_POSITIONS)
     }
 
-    /// Rows of a step whose logits may be wanted.
+    /// Rows of a step whose logits may be wanted: one of each sequence, or several of a few whose
+    /// next tokens were guessed.
     pub fn outputs_max(&self) -> usize {
-        self.sequences_max
+        self.sequences_max.max(OUTPUTS_MIN)
     }
 
     /// Rows of the largest step of a model in so many stages.
     pub fn rows_max(&self, stages: usize) -> usize {
-        rows_max(stages).min(self.context_tokens).max(self.sequences_max)
+        rows_max(stages).min(self.context_tokens).max(self.outputs_max())
     }
 }

@@ -116,11 +116,11 @@ fn llama_70b_over_two_ranks() {
     let weight_bytes = 80 * layer + q8(8192 * 64_128) + 4 * 8192;
     // Keys and values of 16 bits, each with an f32 scale.
     let cache_bytes = 80 * POSITIONS * 4 * (2 * (2 * 128 + 4));
-    // 512 rows: x and h, q, k and v, attended, gate and up, the partial sums of one subtree; 4 rows
+    // 512 rows: x and h, q, k and v, attended, gate and up, the partial sums of one subtree; 8 rows
     // of the outputs' norm and logits. Each begins on a cache line, and there are two buffers
     // without columns.
     let row = 2 * 8192 + (32 + 4 + 4) * 128 + 32 * 128 + 2 * 14_336 + 8192;
-    let buffer_bytes = 4 * (512 * row + 4 * (8192 + 64_128)) + 64 * 13;
+    let buffer_bytes = 4 * (512 * row + 8 * (8192 + 64_128)) + 64 * 13;
     let rank = Footprint { weight_bytes, cache_bytes, buffer_bytes };
     assert_eq!(header.held(&[1, 1], &[]), [rank; 2]);
 }
@@ -163,7 +163,7 @@ fn qwen3_235b_over_eight_ranks_keeps_key_value_heads_twice() {
     let cache_bytes = 94 * POSITIONS * (2 * (2 * 128 + 4));
     // As above, but no dense block, and the router's numbers.
     let row = 2 * 4096 + (8 + 1 + 1) * 128 + 8 * 128 + (128 + 1) + 4096;
-    let buffer_bytes = 4 * (512 * row + 4 * (4096 + 18_992)) + 64 * 15;
+    let buffer_bytes = 4 * (512 * row + 8 * (4096 + 18_992)) + 64 * 15;
     let rank = Footprint { weight_bytes, cache_bytes, buffer_bytes };
     assert_eq!(header.held(&[1; 8], &[]), [rank; 8]);
 }
@@ -241,7 +241,7 @@ fn deepseek_v3_in_two_stages_of_two_ranks_keeps_the_whole_latent_cache() {
         // the partial sums.
         let latent = 1536 + 64 * (128 + 64 + 512) + 512 + 64;
         let row = 2 * 7168 + (64 + 1) * 576 + 64 * 128 + 2 * 9216 + latent + 257 + 7168;
-        let buffer_bytes = 4 * (64 * row + 4 * (7168 + rows)) + 64 * 21;
+        let buffer_bytes = 4 * (64 * row + 8 * (7168 + rows)) + 64 * 21;
         assert_eq!(held.buffer_bytes, buffer_bytes, "rank {rank}");
     }
 }

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use engine::{Local, LocalOptions};
 use gguf::File;
-use protocol::{GenerateRequest, Sampling, Split, SplitOptions, StageSize, Transport, WireType};
+use protocol::{
+    GenerateRequest, Sampling, Speculation, Split, SplitOptions, StageSize, Transport, WireType,
+};
 
 use counting::of_all_threads;
 
@@ -128,6 +130,8 @@ fn start(name: &str, split: &Case, layers: usize) -> Local {
         options: SplitOptions {
             wire_type: split.wire_type,
             transport: split.transport,
+            // How many rows of guesses there were at most, and buffers for them, differs.
+            speculation: Speculation::Off,
             ..SplitOptions::default()
         },
         split: Split {

@@ -35,8 +35,8 @@ pub use generate::{
 pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;
 pub use spec::{
-    CacheType, ExpertSplit, InstanceSpec, SpecVersion, Split, SplitOptions, StageSize, Strategy,
-    Transport, WireType,
+    CacheType, ExpertSplit, InstanceSpec, SpecVersion, Speculation, Split, SplitOptions, StageSize,
+    Strategy, Transport, WireType,
 };
 pub use stats::{EngineStats, PageStats, StepStats};
 pub use worker::{ModelSource, WorkerCommand, WorkerEvent, WorkerSpec};

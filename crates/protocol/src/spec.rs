@@ -76,6 +76,9 @@ pub struct SplitOptions {
     /// How the nodes exchange activations
     #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
     pub transport: Transport,
+    /// Whether next tokens are guessed ahead and verified together
+    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
+    pub speculation: Speculation,
 }
 
 /// The version of an [`InstanceSpec`]. Reading one that is newer than this program is an error.
@@ -186,6 +189,17 @@ pub enum CacheType {
     #[cfg_attr(feature = "clap", value(name = "q8_0"))]
     Q8_0,
     F32,
+}
+
+/// Whether next tokens are guessed ahead and verified together. Answers are the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Speculation {
+    /// Where an answer says what its prompt or itself has said before, for as long as it pays
+    #[default]
+    Prompt,
+    Off,
 }
 
 /// What the sums that ranks exchange are on the wire.

@@ -17,6 +17,9 @@ pub struct EngineStats {
     /// Tokens of prompts that were computed, without what is replayed and what was in the cache.
     pub prompt_tokens: u64,
     pub generated_tokens: u64,
+    /// Next tokens that were guessed ahead, and those of them that were right.
+    pub guessed_tokens: u64,
+    pub guessed_right_tokens: u64,
     pub steps: StepStats,
 }
 

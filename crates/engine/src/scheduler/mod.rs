@@ -13,6 +13,7 @@
 //!
 //! A pure state machine: it knows no model and no links, and time is an argument.
 
+mod guess;
 mod pace;
 mod pages;
 mod sequence;
@@ -28,7 +29,7 @@ use constrain::ConstrainError;
 use layout::PAGE_POSITIONS;
 use protocol::{
     EngineStats, FailureKind, FinishReason, GenerateRequest, Generation, InvalidRequest, PageStats,
-    RequestId, Token,
+    RequestId, Speculation, Token,
 };
 
 use crate::step::{Limits, Output, Step};
@@ -78,6 +79,7 @@ impl Refused {
 pub(crate) struct Scheduler {
     limits: Limits,
     stages: usize,
+    speculation: Speculation,
     pages: Pages,
     /// In the order in which they came.
     running: Vec<Sequence>,
@@ -97,9 +99,10 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    pub fn new(limits: Limits, stages: usize) -> Self {
+    pub fn new(limits: Limits, stages: usize, speculation: Speculation) -> Self {
         Self {
             stages,
+            speculation,
             pages: Pages::new(limits.pages),
             running: Vec::with_capacity(limits.slots),
             waiting: Vec::new(),
@@ -186,16 +189,19 @@ impl Scheduler {
         self.prompts_in_flight = self.prompts_in_flight.saturating_sub(had_prompts);
         let Some(begun) = note.begun else { return };
         let took = now - begun;
-        let (answer_rows, prompt_rows) = (note.answer_rows, note.prompt_rows);
-        self.pace.learn(Measured { answer_rows, prompt_rows, is_mixed: note.is_mixed, took });
-        self.stats.steps.add(took.as_micros() as u64, prompt_rows, answer_rows);
+        self.pace.learn(Measured { note, took });
+        let answer_rows = note.answer_rows + note.guess_rows;
+        self.stats.steps.add(took.as_micros() as u64, note.prompt_rows, answer_rows);
     }
 
     /// Takes the token that was sampled for `output` into its sequence; `None` if that has ended.
     pub fn commit(&mut self, output: Output, token: Token, now: Instant) -> Option<Committed> {
         let id = output.request;
+        let sequence = self.find_any(id).filter(|sequence| sequence.awaits(output))?;
+        let (tried, right) = sequence.check_guess(output, token);
+        self.stats.guessed_tokens += u64::from(tried);
+        self.stats.guessed_right_tokens += u64::from(right);
         let sequence = self.find_any(id)?;
-        sequence.awaits_token = false;
         if sequence.request.end_tokens.contains(&token) {
             let done = self.finish(id, FinishReason::Stop, now);
             return Some(Committed { is_answer: false, done });
@@ -206,14 +212,18 @@ impl Scheduler {
         self.stats.generated_tokens += 1;
         let is_full = output.position + 1 >= self.limits.context_tokens;
         let is_last = is_full || is_long;
+        if right {
+            self.publish(id, output.position);
+        }
         let done = is_last.then(|| self.finish(id, FinishReason::Length, now)).flatten();
         Some(Committed { is_answer: true, done })
     }
 
-    /// What a sequence is working on, and its answer so far.
-    pub fn progress(&self, request: RequestId) -> Option<(&GenerateRequest, &[Token])> {
+    /// What a sequence is working on and its answer so far, if a token for `output` goes on with it:
+    /// after a wrong guess, none of the step's further ones does.
+    pub fn progress(&self, output: Output) -> Option<(&GenerateRequest, &[Token])> {
         let mut all = self.running.iter().chain(&self.waiting);
-        let sequence = all.find(|sequence| sequence.id == request)?;
+        let sequence = all.find(|sequence| sequence.awaits(output))?;
         Some((&sequence.request, sequence.answer()))
     }
 
@@ -303,6 +313,28 @@ impl Scheduler {
         for at in 0..self.turn.len() {
             self.provide(self.turn[at].2, 1);
         }
+        let is_on = self.speculation == Speculation::Prompt;
+        if is_on && self.running.iter().all(|one| one.is_answering()) {
+            self.plan_guesses();
+        }
+    }
+
+    /// Further rows for the answers that are planned, where guesses at their next tokens pay.
+    fn plan_guesses(&mut self) {
+        let answers = self.planned.len();
+        let mut room = self.limits.rows_max.min(self.limits.outputs_max).saturating_sub(answers);
+        let row_cost = self.pace.row_cost();
+        for at in 0..answers {
+            let (id, rows) = self.planned[at];
+            let Some(place) = self.find(id).filter(|_| rows == 1 && room > 0) else { continue };
+            let sequence = &mut self.running[place];
+            sequence.guess(row_cost, answers, room);
+            // Where there is no page for them, there are no guesses: nobody gives one up for them.
+            let rows = sequence.take_pages(1 + sequence.guesses.len(), &mut self.pages);
+            sequence.guesses.truncate(rows - 1);
+            room -= rows - 1;
+            self.planned[at].1 = rows;
+        }
     }
 
     /// Chunks of prompts.
@@ -361,6 +393,13 @@ impl Scheduler {
         self.waiting.push(sequence);
     }
 
+    /// Makes a page known that a right guess has filled.
+    fn publish(&mut self, id: RequestId, first_position: usize) {
+        let Self { running, pages, .. } = self;
+        let sequence = running.iter_mut().find(|sequence| sequence.id == id);
+        sequence.into_iter().for_each(|sequence| sequence.publish(first_position, pages));
+    }
+
     /// Puts rows that were planned into the step.
     fn emit(&mut self, id: RequestId, rows: usize, step: &mut Step) {
         let Some(at) = self.find(id) else { return };
@@ -368,9 +407,11 @@ impl Scheduler {
         let (is_answer, first_position) = (sequence.is_answering(), sequence.cached);
         self.stats.prompt_tokens += sequence.plan(rows, step) as u64;
         sequence.publish(first_position, &mut self.pages);
-        let (prompt_rows, answer_rows) = if is_answer { (0, rows) } else { (rows, 0) };
-        self.turns.serve(sequence.request.client, prompt_rows, answer_rows);
+        let guess_rows = sequence.guesses.len();
+        let (prompt_rows, answer_rows) = if is_answer { (0, 1) } else { (rows, 0) };
+        self.turns.serve(sequence.request.client, prompt_rows, answer_rows + guess_rows);
         step.note.prompt_rows += prompt_rows;
         step.note.answer_rows += answer_rows;
+        step.note.guess_rows += guess_rows;
     }
 }

@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use crate::step::StepNote;
+
 /// What a step with rows of prompts should take, in steps without: somewhat below two, since
 /// measured times scatter.
 const STEPS: f64 = 1.8;
@@ -27,13 +29,13 @@ const FASTER: f64 = 1.25;
 /// Answers of a step are told apart by their number up to the next power of two.
 const SIZES: usize = usize::BITS as usize + 1;
 
+/// A further row costs such a part of a step, until it is measured.
+const ROW_COST_FIRST: f64 = 0.15;
+
 /// A step that has come back.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
-    pub answer_rows: usize,
-    pub prompt_rows: usize,
-    /// Whether it had to go behind rows of prompts, its own or those of steps before it.
-    pub is_mixed: bool,
+    pub note: StepNote,
     pub took: Duration,
 }
 
@@ -45,13 +47,22 @@ pub(super) struct Pace {
     /// Seconds of a step without rows of prompts, by the number of answers.
     alone: [Option<f64>; SIZES],
     rows: f64,
+    /// What a row of a guess adds to a step without any, as a part of that.
+    row_cost: f64,
     /// Steps with rows of prompts since one without was measured.
     mixed: usize,
 }
 
 impl Pace {
     pub fn new(rows_max: usize, depth: usize) -> Self {
-        Self { depth, rows_max, alone: [None; SIZES], rows: ROWS_FIRST, mixed: 0 }
+        Self {
+            depth,
+            rows_max,
+            alone: [None; SIZES],
+            rows: ROWS_FIRST,
+            row_cost: ROW_COST_FIRST,
+            mixed: 0,
+        }
     }
 
     /// Rows of prompts that the next step may have, while there are so many answers in a step.
@@ -68,13 +79,27 @@ impl Pace {
         fewer.iter().rev().chain(more).copied().flatten().next()
     }
 
+    /// What the row of a guess adds to a step, as a part of what the step takes without it.
+    pub fn row_cost(&self) -> f64 {
+        self.row_cost
+    }
+
+    fn learn_row_cost(&mut self, answers: usize, guesses: usize, took: f64) {
+        let Some(alone) = self.alone(answers).filter(|alone| *alone > 0.0) else { return };
+        let found = ((took / alone - 1.0) / guesses as f64).clamp(0.0, 1.0);
+        self.row_cost += NEW * (found - self.row_cost);
+    }
+
     /// Learns from a step.
     pub fn learn(&mut self, step: Measured) {
-        let Measured { answer_rows, prompt_rows, is_mixed, took } = step;
+        let StepNote { answer_rows, guess_rows, prompt_rows, is_mixed, .. } = step.note;
         if answer_rows == 0 {
             return;
         }
-        let took = took.as_secs_f64();
+        let took = step.took.as_secs_f64();
+        if guess_rows > 0 {
+            return self.learn_row_cost(answer_rows, guess_rows, took);
+        }
         if !is_mixed {
             let alone = &mut self.alone[size(answer_rows)];
             *alone = Some(alone.map_or(took, |before| before + NEW * (took - before)));
@@ -106,14 +131,36 @@ mod tests {
         Duration::from_secs_f64((30.0 + row_ms * prompt_rows as f64) * 1e-3)
     }
 
+    fn measured(
+        answer_rows: usize,
+        prompt_rows: usize,
+        guess_rows: usize,
+        took: Duration,
+    ) -> Measured {
+        let is_mixed = prompt_rows > 0;
+        let note = StepNote { answer_rows, prompt_rows, guess_rows, is_mixed, begun: None };
+        Measured { note, took }
+    }
+
+    #[test]
+    fn what_a_guess_costs_is_measured() {
+        let mut pace = Pace::new(512, 1);
+        assert_eq!(pace.row_cost(), ROW_COST_FIRST);
+        for _ in 0..40 {
+            pace.learn(measured(1, 0, 0, took(0, 1.5)));
+            pace.learn(measured(1, 0, 4, took(4, 1.5)));
+        }
+        assert!((pace.row_cost() - 1.5 / 30.0).abs() < 1e-3, "{}", pace.row_cost());
+        assert!((pace.alone(1).unwrap() - 0.03).abs() < 1e-6, "steps with guesses do not count");
+    }
+
     /// The steps of a prompt of so many rows beside `answers`: rows and times.
     fn run(pace: &mut Pace, answers: usize, prompt: usize, row_ms: f64) -> Vec<(usize, Duration)> {
         let (mut left, mut steps) = (prompt, Vec::new());
         while left > 0 {
             let prompt_rows = pace.rows(answers).min(left);
             let took = took(prompt_rows, row_ms);
-            let is_mixed = prompt_rows > 0;
-            pace.learn(Measured { answer_rows: answers, prompt_rows, is_mixed, took });
+            pace.learn(measured(answers, prompt_rows, 0, took));
             left -= prompt_rows;
             steps.push((prompt_rows, took));
         }
@@ -152,8 +199,7 @@ mod tests {
     fn nothing_goes_beside_answers_until_their_own_time_is_known() {
         let mut pace = Pace::new(512, 1);
         assert_eq!(pace.rows(3), 0);
-        let (answer_rows, prompt_rows, is_mixed) = (3, 0, false);
-        pace.learn(Measured { answer_rows, prompt_rows, is_mixed, took: took(0, 0.0) });
+        pace.learn(measured(3, 0, 0, took(0, 0.0)));
         assert!(pace.rows(3) > 0 && pace.rows(1) > 0 && pace.rows(9) > 0);
     }
 }

@@ -3,6 +3,7 @@ use std::time::Instant;
 use layout::PAGE_POSITIONS;
 use protocol::{FinishReason, GenerateRequest, Generation, RequestId, Token};
 
+use super::guess::{GUESSES_MAX, Guesser};
 use super::pages::{PageId, Pages};
 use crate::logits::Wanted;
 use crate::step::{Output, Step, StepSegment};
@@ -28,6 +29,11 @@ pub(super) struct Sequence {
     pub cached: usize,
     /// Whether a step in flight will give its next token.
     pub awaits_token: bool,
+    /// Guesses at the tokens after the last one, in the step in flight or the one being planned.
+    pub guesses: Vec<Token>,
+    guesser: Guesser,
+    /// Most tokens of prompt and answer.
+    tokens_max: usize,
     /// Tokens of the prompt that it has had in the cache, though it may have given their pages to
     /// another sequence since, and computes them again.
     reached: usize,
@@ -61,6 +67,9 @@ impl Sequence {
             told: 0,
             cached: 0,
             awaits_token: false,
+            guesses: Vec::with_capacity(GUESSES_MAX),
+            guesser: Guesser::new(tokens_max),
+            tokens_max,
             reached: 0,
             cached_tokens: 0,
             added,
@@ -135,19 +144,58 @@ impl Sequence {
         rows.min(self.pages.len() * PAGE_POSITIONS - self.cached)
     }
 
-    /// Adds the next `rows` rows, for which it has pages, to the step; returns how many of the
-    /// prompt it never had before.
+    /// Makes guesses at its next tokens, as many as pay and at most `most`.
+    pub fn guess(&mut self, row_cost: f64, answers: usize, most: usize) {
+        let room = self.tokens_max.saturating_sub(self.tokens.len() + 1);
+        let count = self.guesser.worth(row_cost, answers).min(room).min(most);
+        self.guesses.clear();
+        if count > 0 {
+            self.guesser.guess(&self.tokens, count, &mut self.guesses);
+        }
+    }
+
+    /// Whether a token for `output` would be its next.
+    pub fn awaits(&self, output: Output) -> bool {
+        self.id == output.request && self.awaits_token && output.position == self.tokens.len()
+    }
+
+    /// Takes notice of its next token, before it is among the others: whether a guess at it was
+    /// tried, and whether it was right. Then the next output goes on from there.
+    pub fn check_guess(&mut self, output: Output, token: Token) -> (bool, bool) {
+        let Some(guess) = self.guesses.first().copied() else {
+            self.awaits_token = false;
+            // What would have been guessed tells whether to guess.
+            let guess = self.guesser.first_guess(&self.tokens);
+            guess.into_iter().for_each(|guess| self.guesser.note(guess == token));
+            return (false, false);
+        };
+        let is_right = guess == token;
+        self.guesser.note(is_right);
+        match is_right {
+            true => drop(self.guesses.remove(0)),
+            false => self.guesses.clear(),
+        }
+        self.awaits_token = is_right;
+        // If it has not given its pages back meanwhile, the token is in the cache.
+        if is_right && self.cached == output.position {
+            self.cached += 1;
+        }
+        (true, is_right)
+    }
+
+    /// Adds the next `rows` rows, for which it has pages, to the step, the last ones those of its
+    /// guesses; returns how many of the prompt it never had before.
     pub fn plan(&mut self, rows: usize, step: &mut Step) -> usize {
-        let (first_position, end) = (self.cached, self.cached + rows);
+        let (first_position, end) = (self.cached, self.cached + rows - self.guesses.len());
         step.tokens.extend(&self.tokens[first_position..end]);
+        step.tokens.extend(&self.guesses);
         self.awaits_token = end == self.tokens.len();
         let (outputs, wanted) = match self.awaits_token {
-            true => (1, Wanted::by(&self.request, self.answer().len())),
+            true => (1 + self.guesses.len(), Wanted::by(&self.request, self.answer().len())),
             false => (0, Wanted::Nothing),
         };
-        if self.awaits_token {
-            step.outputs.push(Output { request: self.id, position: end });
-        }
+        let positions = end..end + outputs;
+        step.outputs.extend(positions.map(|position| Output { request: self.id, position }));
         let (slot, first_page) = (self.slot, self.told);
         let pages = self.pages.len() - first_page;
         step.pages.extend(&self.pages[first_page..]);

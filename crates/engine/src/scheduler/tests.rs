@@ -3,8 +3,9 @@ use std::time::Duration;
 
 use super::*;
 
+/// No room for guesses.
 const LIMITS: Limits =
-    Limits { slots: 2, context_tokens: 32, pages: 2, rows_max: 8, outputs_max: 2, width: 1 };
+    Limits { slots: 2, context_tokens: 32, pages: 2, rows_max: 8, outputs_max: 0, width: 1 };
 /// Room for longer texts.
 const LONG: Limits = Limits { context_tokens: 640, pages: 20, rows_max: 64, ..LIMITS };
 const END: Token = 99;
@@ -38,7 +39,7 @@ const TOKEN: Outcome = Some((true, None));
 impl Harness {
     fn new(limits: Limits) -> Self {
         Self {
-            scheduler: Scheduler::new(limits, 1),
+            scheduler: Scheduler::new(limits, 1, Speculation::Prompt),
             step: Step::default(),
             now: Instant::now(),
             row: Duration::ZERO,
@@ -175,8 +176,11 @@ fn more_requests_than_slots_wait_their_turn() {
 
 #[test]
 fn stages_share_the_running_answers_and_no_token_is_asked_for_twice() {
-    let limits = Limits { slots: 5, pages: 5, outputs_max: 5, ..LIMITS };
-    let mut h = Harness { scheduler: Scheduler::new(limits, 2), ..Harness::new(limits) };
+    let limits = Limits { slots: 5, pages: 5, ..LIMITS };
+    let mut h = Harness {
+        scheduler: Scheduler::new(limits, 2, Speculation::Prompt),
+        ..Harness::new(limits)
+    };
     for id in 0..5 {
         h.add(id, request(1, 9));
     }
@@ -304,7 +308,7 @@ fn who_came_last_gives_its_pages_back_and_is_computed_again() {
 
 #[test]
 fn a_short_prompt_overtakes_a_long_one_but_not_for_ever() {
-    let limits = Limits { slots: 4, outputs_max: 4, ..LONG };
+    let limits = Limits { slots: 4, ..LONG };
     let mut h = Harness::new(limits);
     h.add(0, request(600, 1));
     assert_eq!(h.step(7).0, [(0, 0, 64)]);
@@ -338,4 +342,62 @@ fn a_client_with_many_requests_does_not_keep_another_from_its_turn() {
     }
     let of_first = h.done.len() - 10 - before;
     assert!((8..=13).contains(&of_first), "{of_first} of the other client's meanwhile");
+}
+
+/// A harness with room for guesses, and a request whose answer has begun to repeat itself.
+fn repeating() -> Harness {
+    let mut h = Harness::new(Limits { outputs_max: 8, ..LONG });
+    h.add(1, request(2, 60));
+    while h.step(7).0[0].2 == 1 || h.step.note.prompt_rows > 0 {}
+    h
+}
+
+#[test]
+fn an_answer_that_repeats_itself_takes_several_tokens_a_step() {
+    let mut h = repeating();
+    let (mut steps, before) = (0, h.scheduler.stats().generated_tokens);
+    while !h.scheduler.is_idle() {
+        let (rows, outcomes) = h.step(7);
+        assert!(outcomes.iter().all(Option::is_some), "every guess is right: {rows:?}");
+        steps += 1;
+    }
+    let stats = h.scheduler.stats();
+    assert_eq!(h.done[0].generated_tokens, 60, "no token beyond the limit");
+    assert!((stats.generated_tokens - before) / steps >= 4, "{steps} steps");
+    assert_eq!(stats.guessed_tokens, stats.guessed_right_tokens);
+}
+
+#[test]
+fn after_a_wrong_guess_the_answer_goes_on_from_what_was_drawn() {
+    let mut h = repeating();
+    assert!(h.scheduler.schedule(&mut h.step, h.now));
+    let outputs = h.step.outputs.clone();
+    assert!(outputs.len() > 2, "{outputs:?}");
+    assert_eq!(h.commit(outputs[0], 7), TOKEN);
+    assert_eq!(h.commit(outputs[1], 8), TOKEN, "drawn after a right guess");
+    assert_eq!(h.commit(outputs[2], 7), None, "a wrong token stood before this one");
+    let position = outputs[1].position;
+    let (rows, _) = h.step(7);
+    assert_eq!(rows, [(0, position, 1)], "the wrong guess's row is computed anew");
+    assert_eq!(h.step.tokens, [8]);
+}
+
+#[test]
+fn guesses_that_are_wrong_end_by_themselves() {
+    let mut h = repeating();
+    let mut texts = 0;
+    for at in 0.. {
+        if !h.scheduler.schedule(&mut h.step, h.now) {
+            break;
+        }
+        let outputs = h.step.outputs.clone();
+        // Often the same three tokens, and never the same after them.
+        for output in outputs {
+            let token = if output.position % 4 == 0 { 10 + at } else { 7 };
+            texts += usize::from(h.commit(output, token).is_some());
+        }
+    }
+    assert!(texts > 30);
+    let stats = h.scheduler.stats();
+    assert!(stats.guessed_tokens < 60, "{stats:?}");
 }

@@ -1,0 +1,146 @@
+//! Guesses at an answer's next tokens: where its last few tokens stood before, in the prompt or in
+//! the answer itself, it may go on as it did then.
+//!
+//! A guess is a further row of the next step. The token drawn there is the one that would have been
+//! drawn without it, so guesses change nothing but time: right ones save a step each, wrong ones cost
+//! a row. How often they are right is watched even while none is made.
+
+use protocol::Token;
+
+/// Most guesses in one step.
+pub(crate) const GUESSES_MAX: usize = 7;
+
+/// So many tokens must have stood in a row before.
+const RUN: usize = 3;
+
+/// Weight of the newest outcome in the share of guesses that are right.
+const NEWEST: f32 = 1.0 / 8.0;
+
+/// Guesses for one sequence.
+#[derive(Debug)]
+pub(super) struct Guesser {
+    /// By a run's hash: where the text went on after it, last time; 0 for nowhere.
+    next: Vec<u32>,
+    /// Runs that end before this position are known.
+    learned: usize,
+    /// The share of guesses that are right.
+    hit_rate: f32,
+}
+
+impl Guesser {
+    /// For a text of up to `tokens` tokens.
+    pub fn new(tokens: usize) -> Self {
+        Self { next: vec![0; tokens.next_power_of_two()], learned: 0, hit_rate: 0.5 }
+    }
+
+    /// How many guesses pay, if a further row takes `row_cost` of a step's time in which `answers`
+    /// answers get a token each.
+    pub fn worth(&self, row_cost: f64, answers: usize) -> usize {
+        let price = (row_cost * answers as f64) as f32;
+        let gains = std::iter::successors(Some(self.hit_rate), |gain| Some(gain * self.hit_rate));
+        gains.take(GUESSES_MAX).take_while(|gain| *gain > price).count()
+    }
+
+    /// Puts up to `count` guesses at what follows `text` into `guesses`, which is empty.
+    pub fn guess(&mut self, text: &[Token], count: usize, guesses: &mut Vec<Token>) {
+        self.learn(text);
+        let len = text.len();
+        let Some(start) = self.find(text) else { return };
+        let known = len.min(start + count);
+        guesses.extend(&text[start..known]);
+        // Beyond its own end the text repeats itself.
+        for at in 0..start + count - known {
+            guesses.push(guesses[at]);
+        }
+    }
+
+    /// What follows `text`, if it can be guessed.
+    pub fn first_guess(&mut self, text: &[Token]) -> Option<Token> {
+        self.learn(text);
+        self.find(text).map(|start| text[start])
+    }
+
+    /// Notes whether a guess was right.
+    pub fn note(&mut self, is_right: bool) {
+        let outcome = if is_right { 1.0 } else { 0.0 };
+        self.hit_rate += (outcome - self.hit_rate) * NEWEST;
+    }
+
+    /// Where the text went on when it last said what it says at its end.
+    fn find(&self, text: &[Token]) -> Option<usize> {
+        let run = text.last_chunk()?;
+        let found = self.next[self.slot(run)] as usize;
+        (found > 0 && text[..found].ends_with(run)).then_some(found)
+    }
+
+    fn learn(&mut self, text: &[Token]) {
+        while self.learned < text.len() {
+            if let Some(run) = text[..self.learned].last_chunk() {
+                let slot = self.slot(run);
+                self.next[slot] = self.learned as u32;
+            }
+            self.learned += 1;
+        }
+    }
+
+    fn slot(&self, run: &[Token; RUN]) -> usize {
+        // FNV-1a over the tokens, and its upper bits, which all of them reach.
+        let mix =
+            |hash: u64, token: &Token| (hash ^ u64::from(*token)).wrapping_mul(0x100_0000_01b3);
+        let hash = run.iter().fold(0xcbf2_9ce4_8422_2325, mix);
+        (hash ^ hash >> 32) as usize & (self.next.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guesses(text: &[Token], count: usize) -> Vec<Token> {
+        let mut guesses = Vec::new();
+        Guesser::new(64).guess(text, count, &mut guesses);
+        guesses
+    }
+
+    #[test]
+    fn a_text_goes_on_as_it_did_before() {
+        assert_eq!(guesses(&[1, 2, 3, 4, 5, 6, 7, 9, 2, 3, 4], 3), [5, 6, 7]);
+        assert!(guesses(&[1, 2, 3, 4, 5, 6, 7, 9, 2, 3], 3).is_empty(), "two tokens are no run");
+        let last_time = guesses(&[1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 3], 1);
+        assert_eq!(last_time, [5], "the last time counts");
+        assert!(guesses(&[1, 2], 3).is_empty());
+    }
+
+    #[test]
+    fn a_text_that_repeats_itself_goes_round() {
+        assert_eq!(guesses(&[1, 2, 3, 4, 1, 2, 3], 7), [4, 1, 2, 3, 4, 1, 2]);
+        assert_eq!(guesses(&[8, 8, 8, 8], 4), [8, 8, 8, 8]);
+    }
+
+    #[test]
+    fn what_is_learned_bit_by_bit_is_what_is_learned_at_once() {
+        let text: Vec<Token> = (0..60).map(|at| (at * at / 7 + at) % 4).collect();
+        let mut guesser = Guesser::new(64);
+        for len in 1..text.len() {
+            let expected = guesses(&text[..len], 1).first().copied();
+            assert_eq!(guesser.first_guess(&text[..len]), expected, "{len}");
+        }
+    }
+
+    #[test]
+    fn guesses_are_made_while_they_pay() {
+        let mut guesser = Guesser::new(64);
+        for _ in 0..50 {
+            guesser.note(true);
+        }
+        assert_eq!(guesser.worth(0.1, 1), GUESSES_MAX);
+        assert_eq!(guesser.worth(0.2, 8), 0, "the others would wait longer than one gains");
+        for _ in 0..50 {
+            guesser.note(false);
+        }
+        assert_eq!(guesser.worth(0.05, 1), 0);
+        let mut sometimes = Guesser::new(64);
+        sometimes.hit_rate = 0.6;
+        assert_eq!(sometimes.worth(0.2, 1), 3, "0.6, 0.36, 0.216, and 0.13 is too little");
+    }
+}
