@@ -171,6 +171,9 @@ pub struct GenerateDone {
     pub queue: Duration,
     pub prefill: Duration,
     pub decode: Duration,
+    /// If one was asked for: `[width]`, of length one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedding: Option<Vec<f32>>,
 }
 
 /// A one-time code that lets one machine join.

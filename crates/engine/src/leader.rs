@@ -9,6 +9,7 @@ use protocol::{
 };
 
 use crate::comm::Comm;
+use crate::embeddings::Embeddings;
 use crate::grammars::Grammars;
 use crate::logits::Logits;
 use crate::pipeline::Pipeline;
@@ -53,6 +54,7 @@ struct Requests {
     scheduler: Scheduler,
     grammars: Grammars,
     sampler: Sampler,
+    embeddings: Embeddings,
 }
 
 /// Counts are told at most this often.
@@ -64,6 +66,7 @@ impl<'a, B: Backend> Leader<'a, B> {
             scheduler: Scheduler::new(rank.limits(), rank.stages(), rank.speculation()),
             grammars: Grammars::new(rank.source()),
             sampler: Sampler::default(),
+            embeddings: Embeddings::default(),
         };
         let pipeline = Pipeline::new(rank);
         Self { rank, comm, pipeline, requests, told: None }
@@ -165,6 +168,7 @@ impl Requests {
     }
 
     fn cancel(&mut self, id: RequestId) -> Option<Generation> {
+        self.embeddings.forget(id);
         match self.grammars.forget(id) {
             Some(request) => Some(Generation {
                 request: id,
@@ -175,6 +179,7 @@ impl Requests {
                 queue_us: 0,
                 prefill_us: 0,
                 decode_us: 0,
+                embedding: None,
             }),
             None => self.scheduler.cancel(id, Instant::now()),
         }
@@ -183,7 +188,11 @@ impl Requests {
     /// Draws an output's token, and tells what it means for its request.
     fn commit(&mut self, output: Output, logits: Logits<'_>, report: &mut impl FnMut(WorkerEvent)) {
         let id = output.request;
-        match self.draw(output, logits, report) {
+        let done = match logits {
+            Logits::Hidden(hidden) => Ok(self.embed(output, hidden)),
+            _ => self.draw(output, logits, report),
+        };
+        match done {
             Ok(None) => {}
             Ok(Some(done)) => {
                 self.grammars.forget(id);
@@ -197,6 +206,18 @@ impl Requests {
         }
     }
 
+    /// The request's account, if this is the last of the hidden states that make its embedding.
+    fn embed(&mut self, output: Output, hidden: &[f32]) -> Option<Generation> {
+        // One that was cancelled meanwhile is not known any more.
+        if !self.scheduler.knows(output.request) {
+            return None;
+        }
+        self.embeddings.add(output, hidden);
+        self.scheduler.progress(output)?;
+        let done = self.scheduler.stop(output.request, Instant::now())?;
+        Some(Generation { embedding: Some(self.embeddings.take(output.request)), ..done })
+    }
+
     /// The request's account, if it ends with the token that is drawn.
     fn draw(
         &mut self,
@@ -205,7 +226,7 @@ impl Requests {
         report: &mut impl FnMut(WorkerEvent),
     ) -> Result<Option<Generation>, DrawError> {
         let (id, now) = (output.request, Instant::now());
-        let Self { scheduler, grammars, sampler } = self;
+        let Self { scheduler, grammars, sampler, .. } = self;
         // A request that was cancelled meanwhile is not known any more, nor a token after a wrong
         // guess wanted.
         let Some((request, answer)) = scheduler.progress(output) else { return Ok(None) };

@@ -7,6 +7,7 @@
 
 mod comm;
 mod cpus;
+mod embeddings;
 mod error;
 #[cfg(test)]
 mod footprint;

@@ -185,6 +185,37 @@ impl<B: Backend + 'static> Local<B> {
         let room =
             |request: &GenerateRequest| Vec::with_capacity(request.max_tokens.min(tokens_max));
         let mut answers: Vec<_> = requests.iter().map(room).collect();
+        self.run(requests, |event| {
+            if let WorkerEvent::Token { request, answer } = event {
+                answers[request as usize].push(answer.token);
+            }
+        })?;
+        Ok(answers)
+    }
+
+    /// Runs requests for embeddings together, and returns the embedding of each, `[width]`.
+    ///
+    /// # Errors
+    /// As [`Self::serve`].
+    pub fn embed(
+        &mut self,
+        requests: Vec<GenerateRequest>,
+    ) -> Result<Vec<Option<Vec<f32>>>, EngineError> {
+        let mut embeddings = vec![None; requests.len()];
+        self.run(requests, |event| {
+            if let WorkerEvent::Done(done) = event {
+                embeddings[done.request as usize] = done.embedding;
+            }
+        })?;
+        Ok(embeddings)
+    }
+
+    /// Runs requests, whose ids are their places, and tells what comes of them.
+    fn run(
+        &mut self,
+        requests: Vec<GenerateRequest>,
+        mut report: impl FnMut(WorkerEvent),
+    ) -> Result<(), EngineError> {
         let mut leader = Leader::new(&mut self.rank, &mut self.comm);
         for (id, request) in (0..).zip(requests) {
             leader.add(id, request)?;
@@ -192,16 +223,13 @@ impl<B: Backend + 'static> Local<B> {
         let mut rejected = None;
         while !leader.is_idle() {
             leader.step(|event| match event {
-                WorkerEvent::Token { request, answer } => {
-                    answers[request as usize].push(answer.token);
-                }
                 WorkerEvent::Rejected { reason, .. } => rejected = Some(reason),
-                _ => {}
+                event => report(event),
             })?;
         }
         self.stats = leader.counts();
         self.position = 0;
-        rejected.map_or(Ok(answers), |reason| Err(EngineError::Protocol(reason)))
+        rejected.map_or(Ok(()), |reason| Err(EngineError::Protocol(reason)))
     }
 
     /// What the last [`Self::serve`] counted.

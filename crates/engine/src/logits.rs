@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 
 use protocol::{GenerateRequest, Token};
 
+use crate::results::OutputPart;
 use crate::sampler::is_adjusted;
 
 /// The longest list of likeliest tokens; who wants more gets all logits.
@@ -19,6 +20,8 @@ pub enum Wanted {
     /// The so many likeliest tokens, 1 to [`TOP_MAX`].
     Top(u32),
     All,
+    /// The hidden state that logits would be made of.
+    Hidden,
 }
 
 /// A token and its logit.
@@ -28,19 +31,22 @@ pub struct Candidate {
     pub logit: f32,
 }
 
-/// The logits of one position.
+/// What was wanted of one position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Logits<'a> {
     /// `[vocab]`.
     All(&'a [f32]),
     /// The likeliest tokens, likeliest first. If any logit is not a number, the first is not.
     Top(&'a [Candidate]),
+    /// No logits: `[width]`.
+    Hidden(&'a [f32]),
 }
 
 impl Wanted {
     /// What a sampler needs for the token after `answered` tokens of a request's answer.
     pub fn by(request: &GenerateRequest, answered: usize) -> Self {
         match request.sampling.top_k {
+            _ if request.embedding.is_some() => Self::Hidden,
             _ if request.logprobs.is_some() || is_adjusted(request, answered) => Self::All,
             _ if request.sampling.temperature <= 0.0 => Self::Top(1),
             top_k @ 1..=TOP_MAX => Self::Top(top_k),
@@ -53,6 +59,7 @@ impl Wanted {
             Self::Nothing => 0,
             Self::Top(count) => count,
             Self::All => u32::MAX,
+            Self::Hidden => u32::MAX - 1,
         }
     }
 
@@ -61,17 +68,19 @@ impl Wanted {
             0 => Some(Self::Nothing),
             1..=TOP_MAX => Some(Self::Top(word)),
             u32::MAX => Some(Self::All),
+            0xffff_fffe => Some(Self::Hidden),
             _ => None,
         }
     }
 
-    /// How many numbers a rank with `len` tokens of the vocabulary sends: a logit each, or a token
-    /// and a logit for each of the likeliest.
-    pub(crate) fn numbers(self, len: usize) -> usize {
+    /// How many numbers the rank with this part of the output head sends: a logit for each of its
+    /// tokens, or a token and a logit for each of the likeliest.
+    pub(crate) fn numbers(self, part: &OutputPart) -> usize {
         match self {
             Self::Nothing => 0,
-            Self::Top(count) => 2 * len.min(count as usize),
-            Self::All => len,
+            Self::Top(count) => 2 * part.vocab.len().min(count as usize),
+            Self::All => part.vocab.len(),
+            Self::Hidden => part.hidden,
         }
     }
 }
@@ -98,7 +107,7 @@ pub(crate) fn pick(
     out: &mut Vec<f32>,
 ) {
     let count = match wanted {
-        Wanted::Nothing => return,
+        Wanted::Nothing | Wanted::Hidden => return,
         Wanted::All => return out.extend_from_slice(slice),
         Wanted::Top(count) => (count as usize).min(slice.len()),
     };
@@ -168,7 +177,8 @@ mod tests {
     fn picked(wanted: Wanted, slice: &[f32], first: usize) -> Vec<(Token, f32)> {
         let mut out = Vec::new();
         pick(wanted, slice, first, &mut Vec::new(), &mut out);
-        assert_eq!(out.len(), wanted.numbers(slice.len()));
+        let part = OutputPart { rank: 0, vocab: 0..slice.len(), hidden: 0 };
+        assert_eq!(out.len(), wanted.numbers(&part));
         let pairs = out.chunks_exact(2);
         let mut found: Vec<_> = pairs.map(|pair| (pair[0].to_bits(), pair[1])).collect();
         found.sort_by_key(|(token, _)| *token);
@@ -226,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_want_comes_back_as_it_went() {
-        for wanted in [Wanted::Nothing, Wanted::Top(1), Wanted::Top(TOP_MAX), Wanted::All] {
+        let tops = [Wanted::Top(1), Wanted::Top(TOP_MAX)];
+        for wanted in [Wanted::Nothing, Wanted::All, Wanted::Hidden].into_iter().chain(tops) {
             assert_eq!(Wanted::decode(wanted.encode()), Some(wanted));
         }
         assert_eq!(Wanted::decode(TOP_MAX + 1), None);

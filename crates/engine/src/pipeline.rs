@@ -26,6 +26,7 @@ pub(crate) struct Pipeline {
     parts: usize,
     message: Vec<u8>,
     vocab: usize,
+    width: usize,
 }
 
 impl Pipeline {
@@ -42,6 +43,7 @@ impl Pipeline {
             parts: 0,
             message: Vec::new(),
             vocab: rank.config().vocab,
+            width: rank.config().width,
         }
     }
 
@@ -106,7 +108,7 @@ impl Pipeline {
 
     /// What came of the step that came back last.
     pub fn outputs(&self) -> impl Iterator<Item = (Output, Logits<'_>)> {
-        self.results.outputs(&self.finished, self.vocab)
+        self.results.outputs(&self.finished, self.vocab, self.width)
     }
 
     /// Several stages: takes the next part of the oldest step's results, or makes it if it is rank
@@ -119,7 +121,7 @@ impl Pipeline {
     ) -> Result<bool, EngineError> {
         let (step, part) = (&self.steps[0], &rank.output_parts()[self.parts]);
         if part.rank != 0 {
-            let count = step.numbers(part.vocab.len());
+            let count = step.numbers(part);
             if !receive(comm, part.rank, count, &mut self.message, wait)? {
                 return Ok(false);
             }

@@ -12,7 +12,7 @@ use protocol::{Speculation, Split, SplitOptions};
 
 use crate::EngineError;
 use crate::comm::Comm;
-use crate::logits::{Candidate, pick};
+use crate::logits::{Candidate, Wanted, pick};
 use crate::results::OutputPart;
 use crate::route::Route;
 use crate::step::{Limits, Step, StepSegment};
@@ -46,6 +46,7 @@ struct Buffers {
     /// What this rank picked out of its logits, and scratch for it.
     picked: Vec<f32>,
     candidates: Vec<Candidate>,
+    hidden: Vec<f32>,
     /// How many numbers each rank picked.
     lens: Vec<usize>,
     /// The rows that the last stage made, for rank 0's part of the output head.
@@ -86,7 +87,7 @@ impl<B: Backend> Rank<B> {
     ) -> Result<Self, EngineError> {
         let outline = Outline::read(source.directory())?;
         let layout = options.layout(outline.config.layers)?;
-        let route = Route::new(&layout, options.rank, outline.config.vocab);
+        let route = Route::new(&layout, options.rank, &outline.config);
         let capacity = Capacity {
             context_tokens: options.split.context_tokens,
             sequences_max: options.split.sequences_max,
@@ -278,7 +279,7 @@ impl<B: Backend> Rank<B> {
         self.pick(step)?;
         let Buffers { picked, lens, .. } = &mut self.buffers;
         lens.clear();
-        lens.extend(self.route.output_parts.iter().map(|part| step.numbers(part.vocab.len())));
+        lens.extend(self.route.output_parts.iter().map(|part| step.numbers(part)));
         let total = lens.iter().sum();
         if total == 0 {
             return Ok(());
@@ -316,18 +317,28 @@ impl<B: Backend> Rank<B> {
         Ok(&self.buffers.picked)
     }
 
-    /// Picks what is needed out of this rank's logits.
+    /// Picks what is needed out of this rank's logits and hidden states.
     fn pick(&mut self, step: &Step) -> Result<(), EngineError> {
-        let Buffers { picked, candidates, .. } = &mut self.buffers;
+        let Buffers { picked, candidates, hidden, .. } = &mut self.buffers;
         picked.clear();
-        let Some(OutputPart { vocab, .. }) = self.route.output_part() else { return Ok(()) };
-        if step.wanted().next().is_none() {
-            return Ok(());
+        hidden.clear();
+        let Some(part) = self.route.output_part() else { return Ok(()) };
+        let OutputPart { vocab, hidden: width, .. } = part;
+        if *width > 0 && step.wanted().any(|wanted| wanted == Wanted::Hidden) {
+            hidden.extend_from_slice(self.model.hidden(&mut self.backend)?);
         }
-        let logits = self.model.logits(&mut self.backend)?;
+        let logits = match step.wanted().any(|wanted| wanted != Wanted::Hidden) {
+            true => self.model.logits(&mut self.backend)?,
+            false => &[],
+        };
         for (at, wanted) in step.wanted().enumerate() {
-            let own = &logits[at * vocab.len()..(at + 1) * vocab.len()];
-            pick(wanted, own, vocab.start, candidates, picked);
+            match wanted {
+                Wanted::Hidden => picked.extend(hidden.iter().skip(at * width).take(*width)),
+                _ => {
+                    let own = &logits[at * vocab.len()..(at + 1) * vocab.len()];
+                    pick(wanted, own, vocab.start, candidates, picked);
+                }
+            }
         }
         Ok(())
     }

@@ -12,6 +12,8 @@ pub(crate) struct OutputPart {
     pub rank: usize,
     /// Its rows: these tokens of the vocabulary.
     pub vocab: Range<usize>,
+    /// The model's width if hidden states are its business, which one part's are; else 0.
+    pub hidden: usize,
 }
 
 /// Keeps its buffers from step to step.
@@ -19,7 +21,7 @@ pub(crate) struct OutputPart {
 pub(crate) struct Results {
     /// What the ranks sent: part by part, in each output by output.
     pub numbers: Vec<f32>,
-    /// `[outputs that need all logits, vocab]`.
+    /// Of each output that needs all logits `[vocab]`, of each that needs a hidden state `[width]`.
     logits: Vec<f32>,
     /// The likeliest tokens of every other output, likeliest first.
     candidates: Vec<Candidate>,
@@ -35,12 +37,12 @@ impl Results {
             let first_candidate = candidates.len();
             let mut part_start = 0;
             for part in parts {
-                let before = step.wanted().take(at).map(|other| other.numbers(part.vocab.len()));
+                let before = step.wanted().take(at).map(|other| other.numbers(part));
                 let start = part_start + before.sum::<usize>();
-                let own = &numbers[start..start + wanted.numbers(part.vocab.len())];
-                part_start += step.numbers(part.vocab.len());
+                let own = &numbers[start..start + wanted.numbers(part)];
+                part_start += step.numbers(part);
                 match wanted {
-                    Wanted::All => logits.extend_from_slice(own),
+                    Wanted::All | Wanted::Hidden => logits.extend_from_slice(own),
                     _ => {
                         candidates.extend(own.as_chunks().0.iter().map(|[token, logit]| {
                             Candidate { token: token.to_bits(), logit: *logit }
@@ -55,11 +57,12 @@ impl Results {
         }
     }
 
-    /// The logits of each of the step's outputs, of a model with `vocab` tokens.
+    /// What each of the step's outputs wanted, of a model with `vocab` tokens.
     pub fn outputs<'a>(
         &'a self,
         step: &'a Step,
         vocab: usize,
+        width: usize,
     ) -> impl Iterator<Item = (Output, Logits<'a>)> {
         let (mut logits, mut candidates) = (&self.logits[..], &self.candidates[..]);
         let wanted = step.wanted().map(move |wanted| match wanted {
@@ -67,6 +70,11 @@ impl Results {
                 let (own, rest) = candidates.split_at(vocab.min(count as usize));
                 candidates = rest;
                 Logits::Top(own)
+            }
+            Wanted::Hidden => {
+                let (own, rest) = logits.split_at(width);
+                logits = rest;
+                Logits::Hidden(own)
             }
             _ => {
                 let (own, rest) = logits.split_at(vocab);
@@ -101,8 +109,9 @@ mod tests {
         step.outputs = (0..3).map(|request| Output { request, position: 1 }).collect();
         let run = |cuts: &[usize]| {
             let parts = cuts.windows(2).enumerate();
-            let parts: Vec<_> =
-                parts.map(|(rank, cut)| OutputPart { rank, vocab: cut[0]..cut[1] }).collect();
+            let parts: Vec<_> = parts
+                .map(|(rank, cut)| OutputPart { rank, vocab: cut[0]..cut[1], hidden: 0 })
+                .collect();
             let mut results = Results::default();
             for part in &parts {
                 let before = results.numbers.len();
@@ -110,10 +119,10 @@ mod tests {
                     let (own, first) = (&row[part.vocab.clone()], part.vocab.start);
                     pick(wanted, own, first, &mut Vec::new(), &mut results.numbers);
                 }
-                assert_eq!(results.numbers.len() - before, step.numbers(part.vocab.len()));
+                assert_eq!(results.numbers.len() - before, step.numbers(part));
             }
             results.assemble(&step, &parts);
-            let outputs = results.outputs(&step, vocab);
+            let outputs = results.outputs(&step, vocab, 0);
             outputs.map(|output| format!("{output:?}")).collect::<Vec<_>>()
         };
         let whole = run(&[0, 11]);

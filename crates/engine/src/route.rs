@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use layout::Layout;
+use layout::{Config, Layout};
 
 use crate::results::OutputPart;
 
@@ -22,20 +22,24 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    pub fn new(layout: &Layout, rank: usize, vocab: usize) -> Self {
+    pub fn new(layout: &Layout, rank: usize, config: &Config) -> Self {
         let stages = layout.stages();
         let own = layout.stage_of(rank);
         let place = rank - stages[own].ranks.start;
         let before = own.checked_sub(1).map(|before| stages[before].ranks.clone());
         let after = stages.get(own + 1).map_or(0..0, |after| after.ranks.clone());
         let senders = stages[own].ranks.len();
-        let parts = layout.output_ranks().iter().zip(layout.cut_vocab(vocab));
+        let parts = layout.output_ranks().iter().zip(layout.cut_vocab(config.vocab));
+        let part = |(rank, vocab): (&usize, Range<usize>)| {
+            // Rank 0 has a part of the head in every split, and whole rows to make it of.
+            OutputPart { rank: *rank, vocab, hidden: if *rank == 0 { config.width } else { 0 } }
+        };
         Self {
             rank,
             stage: stages[own].ranks.clone(),
             upstream: before.map(|ranks| ranks.start + place % ranks.len()),
             downstream: after.skip(place).step_by(senders).collect(),
-            output_parts: parts.map(|(rank, vocab)| OutputPart { rank: *rank, vocab }).collect(),
+            output_parts: parts.map(part).collect(),
             last_stage: layout.last().ranks.clone(),
             stages: stages.len(),
         }

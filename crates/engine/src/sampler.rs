@@ -85,6 +85,7 @@ impl Sampler {
                 Some(best) if best.logit.is_finite() => best.token,
                 _ => return Err(NotFinite),
             },
+            Logits::Hidden(_) => return Err(NotFinite),
         };
         if sampling.temperature <= 0.0 {
             return Ok(best);
@@ -100,6 +101,7 @@ impl Sampler {
         self.candidates.clear();
         match logits {
             Logits::Top(top) => self.candidates.extend_from_slice(top),
+            Logits::Hidden(_) => {}
             Logits::All(logits) => {
                 let all = (0..).zip(logits);
                 self.candidates.extend(all.map(|(token, &logit)| Candidate { token, logit }));

@@ -17,6 +17,7 @@ use layout::PAGE_POSITIONS;
 use protocol::{RequestId, Token};
 
 use crate::logits::Wanted;
+use crate::results::OutputPart;
 
 /// One run of consecutive positions of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,8 +130,8 @@ impl Step {
     }
 
     /// How many numbers a rank with `tokens` of the vocabulary's tokens sends to rank 0.
-    pub fn numbers(&self, tokens: usize) -> usize {
-        self.wanted().map(|wanted| wanted.numbers(tokens)).sum()
+    pub fn numbers(&self, part: &OutputPart) -> usize {
+        self.wanted().map(|wanted| wanted.numbers(part)).sum()
     }
 
     /// Writes the message into `out`, replacing what it held.

@@ -73,14 +73,6 @@ struct Worker<'a, B: Backend> {
     events: &'a Events,
 }
 
-/// How a linked epoch ended, if not with an error.
-enum Ended {
-    /// The daemon said so; the order is what it wants next.
-    By(Order),
-    /// The daemon is gone.
-    DaemonGone,
-}
-
 impl<'a, B: Backend> Worker<'a, B> {
     /// Takes the first command: listens and loads.
     fn open(
@@ -125,8 +117,7 @@ impl<'a, B: Backend> Worker<'a, B> {
                     });
                     let meeting = self.meeting(epoch, endpoints, peers);
                     match self.epoch(&meeting, order.abort.clone(), orders) {
-                        Ok(Ended::By(order)) => Some(order),
-                        Ok(Ended::DaemonGone) => None,
+                        Ok(order) => order,
                         Err(error) if error.ends_epoch_only() => {
                             self.lost(epoch, &error, &order.abort);
                             orders.recv().ok()
@@ -173,13 +164,14 @@ impl<'a, B: Backend> Worker<'a, B> {
         }
     }
 
-    /// One epoch: meets the other ranks, then leads or follows until it ends.
+    /// One epoch: meets the other ranks, then leads or follows until it ends. What the daemon wants
+    /// next ended it; `None` if the daemon is gone.
     fn epoch(
         &mut self,
         meeting: &Meeting,
         abort: Arc<AtomicBool>,
         orders: &Receiver<Order>,
-    ) -> Result<Ended, EngineError> {
+    ) -> Result<Option<Order>, EngineError> {
         let leaves = |product| self.rank.leaves(product);
         let mut comm = Comm::connect(meeting, &self.listener, leaves, abort)?;
         let notes = [&self.notes[..], comm.notes()].concat();
@@ -191,7 +183,11 @@ impl<'a, B: Backend> Worker<'a, B> {
     }
 
     /// Rank 0: takes requests between steps, and waits for one when there is nothing to do.
-    fn lead(&mut self, comm: &mut Comm, orders: &Receiver<Order>) -> Result<Ended, EngineError> {
+    fn lead(
+        &mut self,
+        comm: &mut Comm,
+        orders: &Receiver<Order>,
+    ) -> Result<Option<Order>, EngineError> {
         let events = self.events;
         let mut leader = Leader::new(&mut self.rank, comm);
         loop {
@@ -199,7 +195,7 @@ impl<'a, B: Backend> Worker<'a, B> {
             match orders.recv_timeout(wait) {
                 Err(RecvTimeoutError::Timeout) if leader.is_idle() => leader.check_ranks()?,
                 Err(RecvTimeoutError::Timeout) => leader.step(|event| report(events, event))?,
-                Err(RecvTimeoutError::Disconnected) => return Ok(Ended::DaemonGone),
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
                 Ok(Order { command: WorkerCommand::Generate { request, generate }, .. }) => {
                     if let Err(refused) = leader.add(request, generate) {
                         let (kind, reason) = (refused.kind(), refused.to_string());
@@ -209,7 +205,7 @@ impl<'a, B: Backend> Worker<'a, B> {
                 Ok(Order { command: WorkerCommand::Cancel { request }, .. }) => {
                     leader.cancel(request).into_iter().for_each(|event| report(events, event));
                 }
-                Ok(order) => return Ok(Ended::By(order)),
+                Ok(order) => return Ok(Some(order)),
             }
             if let Some(stats) = leader.stats(Instant::now()) {
                 report(events, WorkerEvent::Stats(Box::new(stats)));

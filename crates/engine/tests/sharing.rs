@@ -1,5 +1,5 @@
 //! Requests that share pages of the cache, take them from each other, and have their next tokens
-//! guessed, get the answers they get alone: on every kind of split, and with every kind of attention.
+//! guessed, get the answers they get alone: on every kind of split, with every kind of attention.
 
 use std::sync::Arc;
 use std::time::Duration;

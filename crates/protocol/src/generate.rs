@@ -60,6 +60,16 @@ pub enum Grammar {
     Lark(String),
 }
 
+/// Which hidden states of a text make its embedding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// The mean of all positions.
+    Mean,
+    /// The last position's.
+    Last,
+}
+
 /// A request for tokens, from where a client's words have become tokens to the scheduler.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -76,6 +86,8 @@ pub struct GenerateRequest {
     /// Tell the log-probability of each token of the answer, and of so many of the likeliest.
     pub logprobs: Option<usize>,
     pub grammar: Option<Grammar>,
+    /// Instead of an answer, give the prompt's embedding.
+    pub embedding: Option<Pooling>,
     /// Who asks, as a number that tells one from the other: room and time are shared between them.
     pub client: u64,
 }
@@ -243,6 +255,9 @@ pub struct Generation {
     pub prefill_us: u64,
     /// From its first token to its last.
     pub decode_us: u64,
+    /// If one was asked for: `[width]`, of length one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedding: Option<Vec<f32>>,
 }
 
 #[cfg(test)]

@@ -30,7 +30,8 @@ mod worker;
 
 pub use generate::{
     AnswerToken, BIASES_MAX, END_TOKENS_MAX, FailureKind, FinishReason, GenerateRequest,
-    Generation, Grammar, InvalidRequest, LOGPROBS_MAX, Logprobs, RequestId, Sampling, Token,
+    Generation, Grammar, InvalidRequest, LOGPROBS_MAX, Logprobs, Pooling, RequestId, Sampling,
+    Token,
 };
 pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;

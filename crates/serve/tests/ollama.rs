@@ -288,8 +288,8 @@ fn whatever_refuses_does_so_with_a_plain_text() {
         (chat(server.addr, json!({"model": "llama3.2"})), 404),
         (get(server.addr, "/api/chat", &[]), 405),
         (get(server.addr, "/api/nothing", &[]), 404),
-        (post(server.addr, "/api/embed", &[], &json!({"model": "m", "input": "x"})), 501),
-        (post(server.addr, "/api/embeddings", &[], &json!({"model": "m", "prompt": "x"})), 501),
+        (post(server.addr, "/api/embed", &[], &json!({"model": "m", "input": "x"})), 404),
+        (post(server.addr, "/api/embeddings", &[], &json!({"model": "m", "prompt": "x"})), 404),
         (post(server.addr, "/api/pull", &[], &json!({"model": "llama3.2"})), 501),
         (post(server.addr, "/api/create", &[], &json!({"model": "m"})), 501),
     ];

@@ -98,14 +98,14 @@ impl Instance {
                 if generation.reason != FinishReason::Cancelled {
                     self.note_generated(at);
                 }
-                if at == 0 && self.requests.finish(generation.request, generation.generated_tokens)
-                {
-                    let (rate, done) = requests::account(&generation);
+                let request = generation.request;
+                if at == 0 && self.requests.finish(request, generation.generated_tokens) {
+                    let (rate, done) = requests::account(generation);
                     self.last_decode_tokens_per_sec = rate.or(self.last_decode_tokens_per_sec);
-                    if generation.reason != FinishReason::Cancelled {
+                    if done.reason != FinishReason::Cancelled {
                         self.forgive();
                     }
-                    self.emit(generation.request, GenerateEvent::Done(done));
+                    self.emit(request, GenerateEvent::Done(done));
                 }
             }
             WorkerEvent::Rejected { request, kind, reason } => {

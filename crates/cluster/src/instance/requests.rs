@@ -122,7 +122,7 @@ impl Requests {
 
 /// A worker's account of a request, as its client sees it, and its decode rate in tokens per
 /// second, where there is one.
-pub(super) fn account(generation: &Generation) -> (Option<f64>, GenerateDone) {
+pub(super) fn account(generation: Generation) -> (Option<f64>, GenerateDone) {
     let steps = generation.generated_tokens.saturating_sub(1);
     let timed = steps > 0 && generation.decode_us > 0;
     let rate = timed.then(|| steps as f64 * 1e6 / generation.decode_us as f64);
@@ -134,6 +134,7 @@ pub(super) fn account(generation: &Generation) -> (Option<f64>, GenerateDone) {
         queue: Duration::from_micros(generation.queue_us),
         prefill: Duration::from_micros(generation.prefill_us),
         decode: Duration::from_micros(generation.decode_us),
+        embedding: generation.embedding,
     };
     (rate, done)
 }

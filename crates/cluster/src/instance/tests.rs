@@ -46,6 +46,7 @@ pub(super) fn done(request: RequestId) -> WorkerEvent {
         queue_us: 0,
         prefill_us: 1,
         decode_us: 4_000_000,
+        embedding: None,
     })
 }
 

@@ -2,8 +2,8 @@
 //! the answer itself, it may go on as it did then.
 //!
 //! A guess is a further row of the next step. The token drawn there is the one that would have been
-//! drawn without it, so guesses change nothing but time: right ones save a step each, wrong ones cost
-//! a row. How often they are right is watched even while none is made.
+//! drawn without it, so guesses change nothing but time: right ones save a step each, wrong ones
+//! cost a row. How often they are right is watched even while none is made.
 
 use protocol::Token;
 

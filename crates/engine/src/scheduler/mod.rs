@@ -136,8 +136,7 @@ impl Scheduler {
         if self.waiting.len() >= WAITING_MAX {
             return Err(Refused::Full);
         }
-        let mut known = self.running.iter().chain(&self.waiting);
-        if known.any(|sequence| sequence.id == id) {
+        if self.knows(id) {
             return Err(Refused::Duplicate { request: id });
         }
         let due = self.turns.arrive(request.client, request.prompt.len());
@@ -219,8 +218,13 @@ impl Scheduler {
         Some(Committed { is_answer: true, done })
     }
 
-    /// What a sequence is working on and its answer so far, if a token for `output` goes on with it:
-    /// after a wrong guess, none of the step's further ones does.
+    /// Whether a request is waiting or running.
+    pub fn knows(&self, request: RequestId) -> bool {
+        self.running.iter().chain(&self.waiting).any(|sequence| sequence.id == request)
+    }
+
+    /// What a sequence is working on and its answer so far, if a token for `output` goes on with
+    /// it: after a wrong guess, none of the step's further ones does.
     pub fn progress(&self, output: Output) -> Option<(&GenerateRequest, &[Token])> {
         let mut all = self.running.iter().chain(&self.waiting);
         let sequence = all.find(|sequence| sequence.awaits(output))?;
@@ -354,6 +358,9 @@ impl Scheduler {
         let prompts = self.running.iter().filter(|one| !one.is_answering());
         self.turn.extend(prompts.map(|one| (rank(one), one.order, one.id)));
         self.turn.sort_unstable();
+        // Each sequence may have one; what is left is for those that want the outputs of all rows.
+        let guesses = self.running.iter().map(|one| one.guesses.len()).sum::<usize>();
+        let mut outputs_room = self.limits.outputs_max.saturating_sub(self.running.len() + guesses);
         for at in 0..self.turn.len() {
             if room == 0 {
                 return;
@@ -362,8 +369,10 @@ impl Scheduler {
             let Some(place) = self.find(id) else { continue };
             let sequence = &mut self.running[place];
             self.stats.prefix_hit_tokens += sequence.share(&mut self.pages) as u64;
-            let rows = self.running[place].left().min(room);
-            room -= self.provide(id, rows);
+            let rows = self.running[place].chunk(room, 1 + outputs_room);
+            let rows = self.provide(id, rows);
+            room -= rows;
+            outputs_room = outputs_room.saturating_sub(rows.saturating_sub(1));
         }
     }
 

@@ -1,7 +1,7 @@
 use std::time::Instant;
 
 use layout::PAGE_POSITIONS;
-use protocol::{FinishReason, GenerateRequest, Generation, RequestId, Token};
+use protocol::{FinishReason, GenerateRequest, Generation, Pooling, RequestId, Token};
 
 use super::guess::{GUESSES_MAX, Guesser};
 use super::pages::{PageId, Pages};
@@ -107,7 +107,8 @@ impl Sequence {
         let mut parent = self.pages.last().copied();
         let start = self.cached.min(self.tokens.len() - 1);
         let whole = self.tokens[start..self.tokens.len() - 1].chunks_exact(PAGE_POSITIONS);
-        let is_at_border = self.cached == self.pages.len() * PAGE_POSITIONS;
+        let is_at_border =
+            self.cached == self.pages.len() * PAGE_POSITIONS && !self.wants_all_rows();
         whole.take_while(move |_| is_at_border).map_while(move |tokens| {
             parent = Some(pages.find(parent, tokens)?);
             parent
@@ -133,6 +134,17 @@ impl Sequence {
         let before = self.reached;
         self.reached = before.max(self.cached.min(self.request.prompt.len()));
         self.reached - before
+    }
+
+    /// Whether not only its last row has an output.
+    fn wants_all_rows(&self) -> bool {
+        self.request.embedding == Some(Pooling::Mean)
+    }
+
+    /// How many rows its next chunk has, with room for so many, and for so many outputs.
+    pub fn chunk(&self, room: usize, outputs_room: usize) -> usize {
+        let rows = self.left().min(room);
+        if self.wants_all_rows() { rows.min(outputs_room) } else { rows }
     }
 
     /// Takes pages for `rows` more rows; returns for how many there are some.
@@ -190,11 +202,14 @@ impl Sequence {
         step.tokens.extend(&self.tokens[first_position..end]);
         step.tokens.extend(&self.guesses);
         self.awaits_token = end == self.tokens.len();
+        let wanted = Wanted::by(&self.request, self.answer().len());
         let (outputs, wanted) = match self.awaits_token {
-            true => (1 + self.guesses.len(), Wanted::by(&self.request, self.answer().len())),
+            _ if self.wants_all_rows() => (rows, wanted),
+            true => (1 + self.guesses.len(), wanted),
             false => (0, Wanted::Nothing),
         };
-        let positions = end..end + outputs;
+        let last = first_position + rows;
+        let positions = last + 1 - outputs..last + 1;
         step.outputs.extend(positions.map(|position| Output { request: self.id, position }));
         let (slot, first_page) = (self.slot, self.told);
         let pages = self.pages.len() - first_page;
@@ -246,6 +261,7 @@ impl Sequence {
             queue_us: (started - self.added).as_micros() as u64,
             prefill_us: (first_token - started).as_micros() as u64,
             decode_us: (now - first_token).as_micros() as u64,
+            embedding: None,
         }
     }
 }

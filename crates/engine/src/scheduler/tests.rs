@@ -115,7 +115,10 @@ fn a_token_beside_a_long_prompt_takes_at_most_twice_as_long() {
 #[test]
 fn in_stages_an_answer_waits_behind_one_step_of_a_prompt_at_most() {
     let limits = Limits { context_tokens: 4000, pages: 200, rows_max: 64, ..LIMITS };
-    let mut h = Harness { scheduler: Scheduler::new(limits, 2), ..Harness::new(limits) };
+    let mut h = Harness {
+        scheduler: Scheduler::new(limits, 2, Speculation::Prompt),
+        ..Harness::new(limits)
+    };
     let mut in_flight = VecDeque::new();
     h.add(1, request(3, 3000));
     let (mut ahead, mut prompt_rows) = (0, 0);

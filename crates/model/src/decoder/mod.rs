@@ -185,6 +185,18 @@ impl<B: Backend> Model<B> {
         let Ok(()) = backend.write(&mut self.scratch.x, rows.len() / self.config.width, fill);
     }
 
+    /// What logits are made of, the last stage's residual stream after its norm: `[outputs, width]`
+    /// f32; nothing if this rank has no part of the head.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn hidden(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
+        let Some(head) = &self.head else { return Ok(&[]) };
+        let s = &mut self.scratch;
+        backend.rms_norm(&s.x, &head.norm, self.config.rms_eps, &mut s.normed);
+        backend.host(&mut s.normed)
+    }
+
     /// This rank's slice of the logits of the last stage's residual stream, if there are outputs:
     /// `[outputs, shard.vocab.len()]` f32, row-major; nothing if it has no part of the head.
     ///

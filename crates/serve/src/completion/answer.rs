@@ -139,7 +139,7 @@ impl Answer {
     }
 }
 
-fn failed(kind: FailureKind, reason: String) -> CompletionError {
+pub(super) fn failed(kind: FailureKind, reason: String) -> CompletionError {
     match kind {
         FailureKind::Lost => lost(reason),
         FailureKind::Busy => Refusal::new(RefusalKind::Busy, reason).into(),
@@ -147,7 +147,7 @@ fn failed(kind: FailureKind, reason: String) -> CompletionError {
     }
 }
 
-fn lost(reason: impl Into<String>) -> CompletionError {
+pub(super) fn lost(reason: impl Into<String>) -> CompletionError {
     let reason = reason.into();
     tracing::warn!(reason, "answer lost");
     CompletionError::Lost { reason }

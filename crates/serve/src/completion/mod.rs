@@ -7,6 +7,7 @@
 
 mod answer;
 mod constraint;
+mod embedding;
 mod error;
 mod ledger;
 mod meter;
@@ -21,13 +22,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cluster::{InstanceState, InstanceStatus};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics::{RequestMetrics, RequestWatch};
 use crate::node::Cluster;
 
 pub(crate) use answer::{Answer, AnswerEvent, FIRST_EVENT_WAIT};
 pub(crate) use constraint::tool_name;
+pub(crate) use embedding::{Embedding, EmbeddingRequest};
 pub(crate) use error::CompletionError;
 pub(crate) use ledger::{Logprob, TokenLogprobs};
 pub(crate) use meter::{Finish, Outcome};
@@ -95,10 +97,7 @@ impl Completer {
         count: usize,
     ) -> Result<Vec<Answer>, CompletionError> {
         let arrived = Instant::now();
-        let permits: Vec<_> = (0..count)
-            .map(|_| Arc::clone(&self.permits).try_acquire_owned())
-            .collect::<Result<_, _>>()
-            .map_err(|_| CompletionError::TooMany { limit: self.permits_max })?;
+        let permits = self.permits(count)?;
         let instance = self.find(&request.model)?;
         let context_tokens = instance.context_tokens;
         let model = self.models.get(&instance.id).await?;
@@ -115,6 +114,12 @@ impl Completer {
             answers.push(Answer::new(events, prepared.words.clone(), meter, watch, permit));
         }
         Ok(answers)
+    }
+
+    fn permits(&self, count: usize) -> Result<Vec<OwnedSemaphorePermit>, CompletionError> {
+        let permits = (0..count).map(|_| Arc::clone(&self.permits).try_acquire_owned());
+        let permits: Result<_, _> = permits.collect();
+        permits.map_err(|_| CompletionError::TooMany { limit: self.permits_max })
     }
 
     /// The tokens that a prompt has for a model, without asking it.

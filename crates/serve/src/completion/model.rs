@@ -1,9 +1,9 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use protocol::{GenerateRequest, Sampling};
+use protocol::{GenerateRequest, Pooling, Sampling};
 use serde_json::json;
-use text::{ReplyParser, TextStream};
+use text::{ReplyParser, Special, TextStream};
 
 use super::constraint::{Target, grammar};
 use super::words::{CallRules, Words};
@@ -15,6 +15,8 @@ pub(crate) struct TextModel {
     pub tokenizer: Arc<text::Tokenizer>,
     pub template: text::ChatTemplate,
     sampling: Sampling,
+    /// As the file numbers it, if it does.
+    pooling: Option<u64>,
 }
 
 /// A request ready to be sent, and what makes words of its answer.
@@ -32,7 +34,38 @@ impl TextModel {
         }
         let template = text::ChatTemplate::from_gguf(header, &tokenizer)?;
         let sampling = sampling::defaults(header);
-        Ok(Self { tokenizer: Arc::new(tokenizer), template, sampling })
+        let architecture = header.find_str("general.architecture").ok().flatten();
+        let pooling = architecture.and_then(|architecture| {
+            header.find_u64(&format!("{architecture}.pooling_type")).ok().flatten()
+        });
+        Ok(Self { tokenizer: Arc::new(tokenizer), template, sampling, pooling })
+    }
+
+    /// How texts become embeddings: as the file says, else by their last token.
+    ///
+    /// # Errors
+    /// In a way that needs a token in front, or ranks.
+    pub(super) fn pooling(&self) -> Result<Pooling, CompletionError> {
+        match self.pooling {
+            None | Some(0 | 3) => Ok(Pooling::Last),
+            Some(1) => Ok(Pooling::Mean),
+            Some(other) => {
+                let message = format!(
+                    "the model's file asks for pooling {other}, and only 1 (the mean) and 3 (the \
+                     last token) are known. Serve a model for embeddings"
+                );
+                Err(CompletionError::Unusable { field: "model", message })
+            }
+        }
+    }
+
+    /// A text to embed, with what the model wants before and after it.
+    pub(super) fn whole_text(&self, text: Prompt) -> Vec<u32> {
+        match text {
+            Prompt::Text(text) => self.tokenizer.encode(&text, Special::Plain, true),
+            Prompt::Tokens(tokens) => tokens,
+            Prompt::Chat(_) => Vec::new(),
+        }
     }
 
     /// The request in tokens, as the model wants to read it, up to where its answer begins.
@@ -77,6 +110,7 @@ impl TextModel {
             logprobs: request.logprobs,
             grammar,
             client: request.client,
+            embedding: None,
         };
         generate.check(context_tokens, self.tokenizer.len())?;
         Ok(Prepared { request: generate, words })

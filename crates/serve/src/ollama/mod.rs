@@ -10,6 +10,7 @@
 
 mod answer;
 mod chat;
+mod embed;
 mod generate;
 mod message;
 mod models;
@@ -36,11 +37,10 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/api/show", post(show::show))
         .route("/api/chat", post(chat::chat))
         .route("/api/generate", post(generate::generate))
+        .route("/api/embed", post(embed::embed))
+        .route("/api/embeddings", post(embed::embed_one))
         .route("/api/pull", post(refuse::pull))
         .route("/api/delete", delete(refuse::delete));
-    for path in ["/api/embed", "/api/embeddings"] {
-        routes = routes.route(path, post(refuse::embed));
-    }
     for path in ["/api/create", "/api/copy", "/api/push"] {
         routes = routes.route(path, post(refuse::store));
     }

@@ -20,10 +20,6 @@ struct Named {
     name: Option<String>,
 }
 
-pub(super) async fn embed() -> ApiError {
-    absent("embeddings are not computed in this version. Ask another server for them")
-}
-
 /// A model that is served is there already.
 pub(super) async fn pull(
     State(app): State<Arc<App>>,

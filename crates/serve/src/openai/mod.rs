@@ -10,6 +10,7 @@
 mod answers;
 mod chat;
 mod completions;
+mod embeddings;
 mod error;
 mod fields;
 mod format;
@@ -34,6 +35,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/chat/completions", post(chat::complete))
         .route("/v1/completions", post(completions::complete))
+        .route("/v1/embeddings", post(embeddings::create))
         .route("/v1/responses", post(responses::create))
         .route("/v1/responses/input_tokens", post(responses::count))
         .route("/v1/responses/{*id}", get(responses::not_kept).delete(responses::not_kept))

@@ -105,7 +105,8 @@ impl Double {
         if scripts.len() > 1 { scripts.pop_front().unwrap() } else { scripts[0].clone() }
     }
 
-    fn events(&self, script: &[Act], prompt_tokens: usize) -> VecDeque<Event> {
+    fn events(&self, script: &[Act], request: &GenerateRequest) -> VecDeque<Event> {
+        let (prompt_tokens, embedding) = (request.prompt.len(), request.embedding);
         let mut events = VecDeque::new();
         let mut generated_tokens = 0;
         for act in script {
@@ -143,6 +144,7 @@ impl Double {
                         queue: Duration::ZERO,
                         prefill: Duration::from_millis(250),
                         decode: Duration::from_millis(500),
+                        embedding: embedding.map(|_| vec![0.6, -0.8]),
                     })));
                 }
             }
@@ -210,7 +212,7 @@ impl Cluster for Double {
         let refused = self.refused();
         let written = self.writer.lock().unwrap().as_ref().map(|w| w(&self.text(&request.prompt)));
         let script = written.unwrap_or_else(|| self.next_script());
-        let events = self.events(&script, request.prompt.len());
+        let events = self.events(&script, &request);
         self.asked.lock().unwrap().push(request);
         self.running.fetch_add(1, Ordering::SeqCst);
         let state = (events, Running(Arc::clone(&self.running)));

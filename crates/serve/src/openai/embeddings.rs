@@ -1,0 +1,88 @@
+//! `POST /v1/embeddings`: texts as vectors.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use data_encoding::BASE64;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::fields::{Fields, Refused};
+use super::sampling::model;
+use crate::app::App;
+use crate::completion::{Embedding, EmbeddingRequest, Prompt};
+use crate::http::error::ApiError;
+use crate::http::keys::client_number;
+
+/// As many as OpenAI takes.
+const TEXTS_MAX: usize = 2048;
+
+const REFUSED: &[Refused] = &[Refused {
+    name: "dimensions",
+    why: "vectors are as wide as the model makes them. Leave it out and shorten them yourself",
+}];
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a text, a list of texts, token ids, or a list of those")]
+enum Input {
+    Text(String),
+    Texts(Vec<String>),
+    Tokens(Vec<u32>),
+    Lists(Vec<Vec<u32>>),
+}
+
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Json<Value>, ApiError> {
+    let client = client_number(request.headers(), &app.config.api_keys);
+    let mut fields: Fields = app.intake.read_json(request).await?;
+    fields.refuse(REFUSED)?;
+    let encoding = fields.word("encoding_format", &["float", "base64"])?;
+    let model = model(&mut fields)?;
+    let texts = texts(fields.read("input")?)?;
+    fields.ignore(&["user"]);
+    fields.finish();
+    let request = EmbeddingRequest { model: model.clone(), texts, truncates: false, client };
+    let embeddings = app.completer.embed(request).await?;
+    let tokens: usize = embeddings.iter().map(|embedding| embedding.prompt_tokens).sum();
+    let is_base64 = encoding.as_deref() == Some("base64");
+    let data: Vec<Value> = embeddings
+        .iter()
+        .enumerate()
+        .map(|(index, embedding)| {
+            let values = if is_base64 { base64(embedding) } else { json!(embedding.values) };
+            json!({ "object": "embedding", "index": index, "embedding": values })
+        })
+        .collect();
+    Ok(Json(json!({
+        "object": "list",
+        "data": data,
+        "model": model,
+        "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
+    })))
+}
+
+/// The numbers' bytes, little-endian f32.
+fn base64(embedding: &Embedding) -> Value {
+    let bytes: Vec<u8> = embedding.values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    json!(BASE64.encode(&bytes))
+}
+
+fn texts(input: Option<Input>) -> Result<Vec<Prompt>, ApiError> {
+    let texts: Vec<Prompt> = match input {
+        None => Vec::new(),
+        Some(Input::Text(text)) => vec![Prompt::Text(text)],
+        Some(Input::Texts(texts)) => texts.into_iter().map(Prompt::Text).collect(),
+        Some(Input::Tokens(tokens)) if tokens.is_empty() => Vec::new(),
+        Some(Input::Tokens(tokens)) => vec![Prompt::Tokens(tokens)],
+        Some(Input::Lists(lists)) => lists.into_iter().map(Prompt::Tokens).collect(),
+    };
+    if texts.is_empty() || texts.len() > TEXTS_MAX {
+        let found = texts.len();
+        let message = format!("input has {found} texts; 1 to {TEXTS_MAX} are accepted");
+        return Err(ApiError::invalid_value("input", message));
+    }
+    Ok(texts)
+}
