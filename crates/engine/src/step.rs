@@ -58,8 +58,8 @@ pub struct StepNote {
     /// A row for each answer, and those of guesses at its further tokens.
     pub answer_rows: usize,
     pub guess_rows: usize,
-    /// Whether it had to go behind rows of prompts, its own or those of steps before it.
-    pub is_mixed: bool,
+    /// Rows of prompts that it has to go behind: its own, and those of steps in flight before it.
+    pub prompt_rows_ahead: usize,
 }
 
 /// A token that a step will give.

@@ -87,9 +87,9 @@ pub(crate) struct Scheduler {
     free_slots: Vec<usize>,
     turns: Turns,
     pace: Pace,
-    /// Steps that have not come back, and those of them with rows of prompts.
+    /// Steps that have not come back, and their rows of prompts.
     in_flight: usize,
-    prompts_in_flight: usize,
+    prompt_rows_in_flight: usize,
     /// The next request's [`Sequence::order`].
     next_order: u64,
     /// The running sequences in the order of their turns, and the rows that each gets.
@@ -110,7 +110,7 @@ impl Scheduler {
             turns: Turns::default(),
             pace: Pace::new(limits.rows_max, stages),
             in_flight: 0,
-            prompts_in_flight: 0,
+            prompt_rows_in_flight: 0,
             next_order: 0,
             turn: Vec::with_capacity(limits.slots),
             planned: Vec::with_capacity(limits.slots),
@@ -174,9 +174,9 @@ impl Scheduler {
             return false;
         }
         step.note.begun = Some(now);
-        step.note.is_mixed = step.note.prompt_rows > 0 || self.prompts_in_flight > 0;
         self.in_flight += 1;
-        self.prompts_in_flight += usize::from(step.note.prompt_rows > 0);
+        self.prompt_rows_in_flight += step.note.prompt_rows;
+        step.note.prompt_rows_ahead = self.prompt_rows_in_flight;
         true
     }
 
@@ -184,8 +184,7 @@ impl Scheduler {
     pub fn finish_step(&mut self, step: &Step, now: Instant) {
         let note = step.note;
         self.in_flight = self.in_flight.saturating_sub(1);
-        let had_prompts = usize::from(note.prompt_rows > 0);
-        self.prompts_in_flight = self.prompts_in_flight.saturating_sub(had_prompts);
+        self.prompt_rows_in_flight = self.prompt_rows_in_flight.saturating_sub(note.prompt_rows);
         let Some(begun) = note.begun else { return };
         let took = now - begun;
         self.pace.learn(Measured { note, took });
@@ -345,7 +344,7 @@ impl Scheduler {
     fn plan_prompts(&mut self) {
         let answers = self.running.iter().filter(|one| one.is_answering()).count();
         // In stages, each step with rows of prompts would hold up all answers behind it once more.
-        if answers > 0 && self.prompts_in_flight > 0 {
+        if answers > 0 && self.prompt_rows_in_flight > 0 {
             return;
         }
         let mut room = self.limits.rows_max - self.planned.len();

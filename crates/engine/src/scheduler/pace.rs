@@ -16,11 +16,14 @@ const STEPS: f64 = 1.8;
 /// The first guess of a number of rows.
 const ROWS_FIRST: f64 = 8.0;
 
-/// After so many steps with rows of prompts, one is made without, to measure; about 3 % of them.
-const MIXED_STEPS: usize = 32;
+/// After so many steps with rows of prompts, one is made without, to measure; about 6 % of them.
+const MIXED_STEPS: usize = 16;
 
 /// How much a new measurement counts beside those before it.
-const NEW: f64 = 0.25;
+const NEW: f64 = 0.2;
+
+/// A step that takes more than so many steps alone was held up by something else as well.
+const LATE: f64 = 4.0;
 
 /// The number of rows changes at most by such factors at once.
 const SLOWER: f64 = 0.5;
@@ -49,6 +52,9 @@ pub(super) struct Pace {
     rows: f64,
     /// What a row of a guess adds to a step without any, as a part of that.
     row_cost: f64,
+    /// Rows of prompts that such steps had lately, and seconds that they took longer.
+    usual_rows: f64,
+    usual_more: f64,
     /// Steps with rows of prompts since one without was measured.
     mixed: usize,
 }
@@ -60,6 +66,8 @@ impl Pace {
             rows_max,
             alone: [None; SIZES],
             rows: ROWS_FIRST,
+            usual_rows: 0.0,
+            usual_more: 0.0,
             row_cost: ROW_COST_FIRST,
             mixed: 0,
         }
@@ -70,7 +78,7 @@ impl Pace {
         if self.alone(answers).is_none() || self.mixed >= MIXED_STEPS * self.depth {
             return 0;
         }
-        (self.rows as usize).clamp(1, self.rows_max)
+        (self.rows.round() as usize).clamp(1, self.rows_max)
     }
 
     /// Seconds of a step of so many answers alone, or of the nearest number that there was.
@@ -92,15 +100,18 @@ impl Pace {
 
     /// Learns from a step.
     pub fn learn(&mut self, step: Measured) {
-        let StepNote { answer_rows, guess_rows, prompt_rows, is_mixed, .. } = step.note;
+        let StepNote { answer_rows, guess_rows, prompt_rows_ahead: prompt_rows, .. } = step.note;
         if answer_rows == 0 {
             return;
         }
         let took = step.took.as_secs_f64();
+        if guess_rows > 0 && prompt_rows > 0 {
+            return;
+        }
         if guess_rows > 0 {
             return self.learn_row_cost(answer_rows, guess_rows, took);
         }
-        if !is_mixed {
+        if prompt_rows == 0 {
             let alone = &mut self.alone[size(answer_rows)];
             *alone = Some(alone.map_or(took, |before| before + NEW * (took - before)));
             self.mixed = 0;
@@ -108,13 +119,14 @@ impl Pace {
         }
         self.mixed += 1;
         let Some(alone) = self.alone(answer_rows) else { return };
-        let (room, more) = ((STEPS - 1.0) * alone, took - alone);
-        let factor = if more > 0.0 { (room / more).clamp(SLOWER, FASTER) } else { FASTER };
-        // A prompt's last rows, fewer than allowed, say nothing about more of them.
-        let is_full = prompt_rows == 0 || prompt_rows as f64 >= self.rows / FASTER;
-        if is_full || factor < 1.0 {
-            self.rows = (self.rows * factor).clamp(1.0, self.rows_max as f64);
-        }
+        // Of sums, so that what scatters is averaged out before it is divided.
+        let new = if self.usual_rows > 0.0 { NEW } else { 1.0 };
+        self.usual_rows += new * (prompt_rows as f64 - self.usual_rows);
+        self.usual_more += new * (took.min(LATE * alone) - alone - self.usual_more);
+        let row = (self.usual_more / self.usual_rows).max(f64::MIN_POSITIVE);
+        let rows = (STEPS - 1.0) * alone / row;
+        let rows = rows.clamp(self.rows * SLOWER, self.rows * FASTER);
+        self.rows = rows.clamp(1.0, self.rows_max as f64);
     }
 }
 
@@ -137,8 +149,9 @@ mod tests {
         guess_rows: usize,
         took: Duration,
     ) -> Measured {
-        let is_mixed = prompt_rows > 0;
-        let note = StepNote { answer_rows, prompt_rows, guess_rows, is_mixed, begun: None };
+        let prompt_rows_ahead = prompt_rows;
+        let note =
+            StepNote { answer_rows, prompt_rows, guess_rows, prompt_rows_ahead, begun: None };
         Measured { note, took }
     }
 
@@ -179,10 +192,27 @@ mod tests {
             let most = (0.8 * 30.0 / row_ms).clamp(ROWS_FIRST, 512.0);
             assert!(rows as f64 <= 1.1 * most, "{rows} rows of {row_ms} ms");
             // And no more of that time is left unused than it takes to measure.
-            let usual = (0.8 * 30.0 / row_ms).clamp(1.0, 512.0);
+            let usual = (0.8 * 30.0 / row_ms).clamp(1.0, 512.0).floor();
             let least = 16_000.0 / usual;
             assert!((steps.len() as f64) < 1.25 * least + 30.0, "{} of {least}", steps.len());
         }
+    }
+
+    #[test]
+    fn times_that_scatter_do_not_hold_a_prompt_up() {
+        let (mut pace, mut rng) = (Pace::new(512, 1), fastrand::Rng::with_seed(7));
+        let (mut steps, mut rows, mut seconds) = (0, 0, 0.0);
+        while steps < 5000 {
+            let prompt_rows = pace.rows(1);
+            // Half as long to half as much again, and now and then ten times as long.
+            let scatter = if rng.u32(..50) == 0 { 10.0 } else { 0.5 + rng.f64() };
+            let exact = took(prompt_rows, 4.0);
+            pace.learn(measured(1, prompt_rows, 0, exact.mul_f64(scatter)));
+            (steps, rows, seconds) = (steps + 1, rows + prompt_rows, seconds + exact.as_secs_f64());
+        }
+        // Six rows of 4 ms would go into each.
+        let (rows, took) = (rows as f64 / f64::from(steps), seconds / f64::from(steps));
+        assert!(rows > 3.5 && took < 0.07, "{rows} rows a step of {took} s");
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn in_stages_an_answer_waits_behind_one_step_of_a_prompt_at_most() {
         if at % 2 == 0 {
             let Some(step) = in_flight.pop_front() else { continue };
             h.scheduler.finish_step(&step, h.now);
-            step.outputs.iter().for_each(|output| assert_eq!(h.commit(*output, 7), TOKEN));
+            step.outputs.iter().for_each(|output| assert!(h.commit(*output, 7).is_some()));
         }
     }
     assert_eq!(ahead, 1);
