@@ -127,6 +127,7 @@ fn what_is_not_honoured_is_refused_by_name() {
         (json!({"prompt": 7}), "prompt", "invalid_value"),
         (json!({"prompt": [-1]}), "prompt", "invalid_value"),
         (json!({"prompt": vec!["a"; 129]}), "prompt", "invalid_value"),
+        (json!({"prompt": vec!["a"; 43], "n": 3}), "n", "invalid_value"),
         (json!({"max_tokens": 0}), "max_tokens", "invalid_value"),
         (json!({"logprobs": 21}), "logprobs", "invalid_value"),
         (json!({"logprobs": true}), "logprobs", "invalid_value"),
@@ -152,6 +153,8 @@ fn prompts_that_no_model_can_read_are_named() {
     let reply = complete(&server, json!({"prompt": [4_000_000_000_u32]}));
     assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("prompt")));
     assert!(reply.body.contains("4000000000"), "{reply:?}");
+    let reply = complete(&server, json!({"logit_bias": {"4000000000": 1}}));
+    assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("logit_bias")));
     let reply = complete(&server, json!({"prompt": ""}));
     assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("prompt")));
     assert_eq!(complete(&server, json!({"model": "nothing"})).status, 404);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use protocol::InvalidRequest;
 use serde::{Deserialize, Serialize};
 
 use super::answers::{Answers, Gathered, Write};
@@ -27,6 +28,8 @@ use crate::http::stream::Item;
 
 /// Prompts of one request; each takes a place in the queue.
 const PROMPTS_MAX: usize = 128;
+/// Answers of one request to all of its prompts, below what a node has in work at once.
+const ANSWERS_MAX: usize = 128;
 /// What OpenAI gives to whoever does not say.
 const MAX_TOKENS_DEFAULT: usize = 16;
 
@@ -81,6 +84,11 @@ impl TextRequest {
         let streaming = streaming(fields)?;
         let model = model(fields)?;
         let prompts = prompts(fields.read("prompt")?)?;
+        let all = prompts.len() * answers;
+        if all > ANSWERS_MAX {
+            let message = format!("n answers to each prompt are {all}; {ANSWERS_MAX} are the most");
+            return Err(ApiError::invalid_value("n", message));
+        }
         std::mem::take(fields).finish();
         let completion = CompletionRequest {
             model,
@@ -128,7 +136,7 @@ pub(super) async fn complete(
     for prompt in asked.prompts {
         let one = CompletionRequest { prompt, client, ..asked.completion.clone() };
         let answers = app.completer.start_several(one, per_prompt).await;
-        started.extend(answers.map_err(at("prompt"))?);
+        started.extend(answers.map_err(|error| refusal(error, &asked.completion))?);
     }
     let echo = move |index: usize| echoes.get(index / per_prompt).cloned().unwrap_or_default();
     if asked.streaming.stream {
@@ -146,6 +154,18 @@ pub(super) async fn complete(
         .collect();
     let (usage, timings) = (Usage::from(&total), Timings::from(&total));
     Ok(Json(Completion { head, choices, usage, timings }).into_response())
+}
+
+/// A token that is none stands in the prompt, if it is not among the biases.
+fn refusal(error: CompletionError, asked: &CompletionRequest) -> ApiError {
+    match &error {
+        CompletionError::Invalid(InvalidRequest::UnknownToken { token, .. })
+            if asked.sampling.logit_bias.iter().all(|(biased, _)| biased != token) =>
+        {
+            ApiError::invalid_value("prompt", error.to_string())
+        }
+        _ => at("prompt")(error),
+    }
 }
 
 /// The texts of the prompts, if they are to be repeated.

@@ -32,7 +32,19 @@ impl From<CompletionError> for ApiError {
             CompletionError::Invalid(InvalidRequest::NoTokens) => {
                 Self::invalid_value("max_tokens", message)
             }
-            CompletionError::Invalid(_) => Self::invalid_value("messages", message),
+            CompletionError::Invalid(InvalidRequest::Empty) => {
+                Self::invalid_value("messages", message)
+            }
+            // The tokens of a text are known: those that the client itself names may not be.
+            CompletionError::Invalid(InvalidRequest::UnknownToken { .. }) => {
+                Self::invalid_value("logit_bias", message)
+            }
+            CompletionError::Invalid(InvalidRequest::Sampling { field, .. }) => {
+                Self::invalid_value(field, message)
+            }
+            CompletionError::Invalid(InvalidRequest::TooMany { .. }) => {
+                Self::invalid("invalid_request", message)
+            }
             CompletionError::TooMany { .. } => Self::busy(message),
             CompletionError::Stops(_) => Self::invalid_value("stop", message),
             CompletionError::Unusable { field, .. } => Self::invalid_value(field, message),
