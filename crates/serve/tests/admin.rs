@@ -55,6 +55,12 @@ fn everything_else_needs_the_token() {
         }
     }
     assert!(double.calls.lock().unwrap().is_empty());
+    for headers in shown {
+        assert_eq!(get(server.addr, "/sinew/v1/trace", headers).status, 401, "{headers:?}");
+    }
+    let bearer = format!("Bearer {ADMIN}");
+    let trace = get(server.addr, "/sinew/v1/trace", &[("authorization", &bearer)]);
+    assert_eq!((trace.status, &trace.json()["traceEvents"]), (200, &json!([])));
 }
 
 #[test]

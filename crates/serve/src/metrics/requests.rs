@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -117,11 +117,7 @@ impl RequestMetrics {
                 "From a request's arrival to its answer's end",
                 &self.e2e_latency,
             ),
-            (
-                "request_queue_time",
-                "From a request's arrival at rank 0 to its first step",
-                &self.queue_time,
-            ),
+            ("request_queue_time", "From a request's arrival to its first step", &self.queue_time),
             (
                 "request_inference_time",
                 "From a request's first step to its last token",
@@ -249,9 +245,13 @@ impl RequestWatch {
         };
         self.end(reason, Some(outcome));
         let (metrics, labels) = (&self.metrics, &self.labels);
+        // It may have waited before it came to rank 0 as well: for its prompt's rendering, for the
+        // model, and in its owner's queue.
+        let until_first = self.first.map_or(Duration::ZERO, |first| first - self.arrived);
+        let queue = until_first.saturating_sub(outcome.prefill).max(outcome.queue);
         let inference = outcome.prefill + outcome.decode;
         for (histograms, time) in [
-            (&metrics.queue_time, outcome.queue),
+            (&metrics.queue_time, queue),
             (&metrics.inference_time, inference),
             (&metrics.prefill_time, outcome.prefill),
             (&metrics.decode_time, outcome.decode),
@@ -306,6 +306,32 @@ fn observe(histograms: &Histograms, labels: &Labels, value: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_that_a_request_waits_for_is_its_queue() {
+        let metrics = Arc::new(RequestMetrics::default());
+        let arrived = Instant::now() - Duration::from_secs(10);
+        let mut watch = RequestWatch::new(&metrics, "m", arrived, 3);
+        watch.tokens(1);
+        watch.finished(&Outcome {
+            finish: Finish::Stop,
+            prompt_tokens: 3,
+            cached_tokens: 0,
+            generated_tokens: 1,
+            reasoning_tokens: 0,
+            queue: Duration::from_secs(1),
+            prefill: Duration::from_secs(2),
+            decode: Duration::ZERO,
+        });
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let start = "request_queue_time_seconds_sum{model_name=\"m\"} ";
+        let sum = text.lines().find_map(|line| line.strip_prefix(start)).unwrap();
+        // Ten seconds and what this took, less two of prefill.
+        assert!(sum.parse::<f64>().unwrap() >= 8.0, "{sum}");
+    }
 
     #[test]
     fn the_number_of_models_with_series_of_their_own_is_bounded() {
