@@ -27,8 +27,6 @@ mod admin;
 mod anthropic;
 mod app;
 mod clock;
-// The dialects that ask for all of it come in the next commits.
-#[allow(dead_code, unused_imports)]
 mod completion;
 mod config;
 mod dialect;
