@@ -51,6 +51,13 @@ def test_an_answer_of_a_schema():
     assert json.loads(answer.message.content)["at"] in ("Rome", "Oslo"), answer
 
 
+def test_embeddings():
+    answer = client.embed(model=MODEL, input=["A lighthouse.", "A machine."])
+    one, other = answer.embeddings
+    assert len(one) == len(other) > 1 and one != other, answer
+    assert list(client.embeddings(model=MODEL, prompt="A lighthouse.").embedding) == list(one)
+
+
 def test_a_model_is_loaded_already():
     assert client.generate(model=MODEL).done_reason == "load"
     assert client.pull(MODEL).status == "success"
@@ -63,7 +70,7 @@ def test_errors_are_plain_texts():
         (400, "num_ctx", lambda: client.chat(**ASK, options=options)),
         (400, "mirostat", lambda: client.chat(**ASK, options={"mirostat": 1})),
         (400, "think", lambda: client.chat(**ASK, think=True)),
-        (501, "embeddings", lambda: client.embed(model=MODEL, input="x")),
+        (400, "dimensions", lambda: client.embed(model=MODEL, input="x", dimensions=8)),
         (501, "sinew serve", lambda: client.pull("llama3.2")),
         (501, "sinew stop", lambda: client.delete(MODEL)),
     ]
