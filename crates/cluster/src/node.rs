@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::info;
 
-use crate::daemon::{Call, Daemon, Events, Kept, Prepared, listen};
+use crate::daemon::{Call, Daemon, Events, Kept, Prepared, draft_bytes, listen};
 use crate::desired::Document;
 use crate::identity::{Identity, open_data_dir, random};
 use crate::kept::{KeptFile, Saver};
@@ -213,7 +213,6 @@ impl Node {
     /// It is not served, has failed, or too many requests wait for it.
     pub async fn generate(&self, name: &str, request: GenerateRequest) -> Result<GenerateStream> {
         let name = name.to_owned();
-        let request = Box::new(request);
         let events = self.call(|reply| Call::Generate { name, request, reply }).await?;
         Ok(GenerateStream { events })
     }
@@ -251,7 +250,8 @@ fn prepare(store: &Store, spec: InstanceSpec) -> Result<Prepared> {
     let found = store.resolve(&spec.model).map_err(|error| unusable(&error))?;
     let file = ServedFile::open(&found.path).map_err(|error| unusable(&error))?;
     let model = layout::Outline::read(file.directory()).map_err(|error| unusable(&error))?;
-    Ok(Prepared { spec, found, file: Arc::new(file), model })
+    let draft_bytes = draft_bytes(&spec).map_err(Error::Unusable)?;
+    Ok(Prepared { spec, found, file: Arc::new(file), model, draft_bytes })
 }
 
 /// The events of one request, in order; ends after `Done` or `Failed`. Dropping it cancels the

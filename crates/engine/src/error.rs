@@ -26,6 +26,8 @@ pub enum EngineError {
     File(#[from] gguf::Error),
     #[error("the model cannot be read from the peer that has it: {0}")]
     Peer(std::io::Error),
+    #[error("the draft model cannot be used: {0}")]
+    Draft(String),
     #[error("{0}")]
     Request(#[from] Refused),
     #[error("the daemon and this worker do not understand each other: {0}")]

@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use backend::Backend;
 use constrain::ConstrainError;
+use layout::DRAFTS_MAX;
 use protocol::{
     EngineStats, FailureKind, FinishReason, GenerateRequest, Generation, RequestId, WorkerEvent,
 };
 
 use crate::comm::Comm;
+use crate::draft::DraftJob;
 use crate::embeddings::Embeddings;
 use crate::grammars::Grammars;
 use crate::logits::Logits;
@@ -129,6 +131,9 @@ impl<'a, B: Backend> Leader<'a, B> {
         let Self { rank, comm, pipeline, requests, .. } = self;
         let wait = if pipeline.is_empty() { GRAMMAR_WAIT } else { Duration::ZERO };
         requests.take_ready(wait, &mut report);
+        if rank.has_draft() && pipeline.room().is_some() {
+            requests.draft(rank)?;
+        }
         let schedule = |step| requests.scheduler.schedule(step, Instant::now());
         let is_begun = pipeline.room().is_some_and(schedule);
         if is_begun {
@@ -147,6 +152,24 @@ impl<'a, B: Backend> Leader<'a, B> {
 }
 
 impl Requests {
+    /// Has the draft model guess at answers before they are planned, where that pays.
+    fn draft<B: Backend>(&mut self, rank: &mut Rank<B>) -> Result<(), EngineError> {
+        self.scheduler.want_drafts(DRAFTS_MAX);
+        let jobs: Vec<DraftJob<'_>> = self.scheduler.draft_jobs().collect();
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let mut guesses = vec![Vec::new(); jobs.len()];
+        let rounds = rank.guess(&jobs, &mut guesses)?;
+        let ids: Vec<RequestId> = jobs.iter().map(|job| job.id).collect();
+        self.scheduler.drafted(begun.elapsed(), rounds);
+        for (id, guesses) in ids.into_iter().zip(&guesses) {
+            self.scheduler.offer(id, guesses);
+        }
+        Ok(())
+    }
+
     fn is_idle(&self) -> bool {
         self.scheduler.is_idle() && self.grammars.is_idle()
     }
@@ -158,19 +181,10 @@ impl Requests {
         let mut wait = if scheduler.is_idle() { wait } else { Duration::ZERO };
         while let Some((id, (request, ready))) = grammars.next_ready(wait) {
             let ready = ready.map_err(Refused::from);
-            match ready.and_then(|added| scheduler.add(id, request, added)) {
-                Ok(()) if grammars.is_done(id) => {
-                    grammars.forget(id);
-                    if let Some(done) = scheduler.stop(id, Instant::now()) {
-                        report(WorkerEvent::Done(done));
-                    }
-                }
-                Ok(()) => {}
-                Err(refused) => {
-                    grammars.forget(id);
-                    let (kind, reason) = (refused.kind(), refused.to_string());
-                    report(WorkerEvent::Rejected { request: id, kind, reason });
-                }
+            if let Err(refused) = ready.and_then(|added| scheduler.add(id, request, added)) {
+                grammars.forget(id);
+                let (kind, reason) = (refused.kind(), refused.to_string());
+                report(WorkerEvent::Rejected { request: id, kind, reason });
             }
             wait = Duration::ZERO;
         }
@@ -183,8 +197,7 @@ impl Requests {
                 request: id,
                 reason: FinishReason::Cancelled,
                 prompt_tokens: request.prompt.len(),
-                generated_tokens: request.answered.len(),
-                answered_tokens: request.answered.len(),
+                generated_tokens: 0,
                 cached_tokens: 0,
                 queue_us: 0,
                 prefill_us: 0,

@@ -7,6 +7,7 @@
 
 mod comm;
 mod cpus;
+mod draft;
 mod embeddings;
 mod error;
 #[cfg(test)]

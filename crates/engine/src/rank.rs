@@ -5,13 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend::{Backend, CacheKind, Segment};
-use gguf::Source;
+use gguf::{File, Source};
 use layout::{Capacity, Config, Layout, Leaves, Outline};
 use model::{Batch, Embedding, Model, Outputs, Product, Progress};
-use protocol::{Speculation, Split, SplitOptions};
+use protocol::{Speculation, Split, SplitOptions, Token};
 
 use crate::EngineError;
 use crate::comm::Comm;
+use crate::draft::{Draft, DraftJob};
 use crate::logits::{Candidate, Wanted, pick};
 use crate::results::OutputPart;
 use crate::route::Route;
@@ -26,6 +27,8 @@ pub struct Rank<B: Backend> {
     model: Model<B>,
     /// Rank 0 looks embeddings up for all.
     embedding: Option<Embedding>,
+    draft: Option<Draft<B>>,
+    notes: Vec<String>,
     limits: Limits,
     speculation: Speculation,
     tables: Tables,
@@ -107,6 +110,26 @@ impl<B: Backend> Rank<B> {
             0 => Some(Embedding::open(source.clone(), config)?),
             _ => None,
         };
+        let wanted = match options.options.speculation {
+            Speculation::Prompt if rank == 0 => options.options.draft.as_ref(),
+            _ => None,
+        };
+        let mut notes = Vec::new();
+        let draft = match wanted.map(|path| (path, File::open(path))) {
+            None => None,
+            Some((_, Ok(file))) => {
+                let file: Arc<dyn Source> = Arc::new(file);
+                let due = (source.directory().as_ref(), config);
+                Some(Draft::load(&mut backend, &file, due, options.split.context_tokens)?)
+            }
+            // The node that leads now may not be the one that has it.
+            Some((path, Err(error))) => {
+                let path = path.display();
+                notes
+                    .push(format!("no draft model guesses tokens: {path} cannot be read: {error}"));
+                None
+            }
+        };
         let limits = Limits {
             slots: options.split.sequences_max,
             context_tokens: options.split.context_tokens,
@@ -123,6 +146,8 @@ impl<B: Backend> Rank<B> {
             source,
             model,
             embedding,
+            draft,
+            notes,
             limits,
             speculation: options.options.speculation,
             tables,
@@ -140,11 +165,11 @@ impl<B: Backend> Rank<B> {
     }
 
     pub fn weight_bytes(&self) -> u64 {
-        self.model.weight_bytes()
+        self.model.weight_bytes() + self.draft.as_ref().map_or(0, Draft::weight_bytes)
     }
 
     pub fn kv_bytes(&self) -> u64 {
-        self.model.kv_bytes()
+        self.model.kv_bytes() + self.draft.as_ref().map_or(0, Draft::kv_bytes)
     }
 
     pub fn buffer_bytes(&self) -> u64 {
@@ -158,6 +183,29 @@ impl<B: Backend> Rank<B> {
 
     pub(crate) fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// What it goes without, a sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Rank 0: whether a draft model guesses tokens.
+    pub(crate) fn has_draft(&self) -> bool {
+        self.draft.is_some()
+    }
+
+    /// Rank 0: has the draft model [guess](Draft::guess).
+    ///
+    /// # Errors
+    /// The device failed.
+    pub(crate) fn guess(
+        &mut self,
+        jobs: &[DraftJob<'_>],
+        guesses: &mut [Vec<Token>],
+    ) -> Result<usize, EngineError> {
+        let Self { draft, backend, .. } = self;
+        draft.as_mut().map_or(Ok(0), |draft| draft.guess(backend, jobs, guesses))
     }
 
     /// Whether tokens are guessed ahead.

@@ -174,7 +174,7 @@ impl<'a, B: Backend> Worker<'a, B> {
     ) -> Result<Option<Order>, EngineError> {
         let leaves = |product| self.rank.leaves(product);
         let mut comm = Comm::connect(meeting, &self.listener, leaves, abort)?;
-        let notes = [&self.notes[..], comm.notes()].concat();
+        let notes = [&self.notes[..], self.rank.notes(), comm.notes()].concat();
         report(self.events, WorkerEvent::Linked { epoch: meeting.epoch, notes });
         if self.spec.rank == 0 {
             return self.lead(&mut comm, orders);

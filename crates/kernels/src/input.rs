@@ -105,6 +105,11 @@ impl Input {
         self.cols
     }
 
+    /// Rows that it has room for.
+    pub fn rows_max(&self) -> usize {
+        self.rows_max
+    }
+
     /// Prepares `x`: `[rows, cols]` f32, row-major, in both forms.
     ///
     /// # Panics

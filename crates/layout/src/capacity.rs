@@ -39,7 +39,22 @@ pub fn full_cache_tokens(context_tokens: usize, sequences_max: usize) -> usize {
     pages.saturating_mul(PAGE_POSITIONS)
 }
 
+/// Sequences for which a draft model guesses at once.
+pub const DRAFTS_MAX: usize = 4;
+
 impl Capacity {
+    /// Of a draft model that reads up to `context_max` tokens, for a model that is served with
+    /// `context_tokens`.
+    pub fn of_draft(context_max: usize, context_tokens: usize) -> Self {
+        let context_tokens = context_tokens.min(context_max);
+        Self {
+            context_tokens,
+            sequences_max: DRAFTS_MAX,
+            cache_tokens: full_cache_tokens(context_tokens, DRAFTS_MAX),
+            cache_type: CacheType::Auto,
+        }
+    }
+
     /// Pages of the cache that one sequence may fill.
     pub fn pages_per_sequence(&self) -> usize {
         self.context_tokens.div_ceil(PAGE_POSITIONS)

@@ -24,7 +24,7 @@ mod shard;
 mod tensors;
 
 pub use arch::{Activation, Arch, Gating, QkNorm, RopeStyle};
-pub use capacity::{Capacity, PAGE_POSITIONS, full_cache_tokens, rows_max};
+pub use capacity::{Capacity, DRAFTS_MAX, PAGE_POSITIONS, full_cache_tokens, rows_max};
 pub use config::{Config, Latent};
 pub use device::Device;
 pub use error::Error;

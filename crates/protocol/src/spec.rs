@@ -1,5 +1,7 @@
 //! One description of an instance: what is wanted of it, and what was decided.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 /// What is wanted of an instance. Absent fields are left to the plan.
@@ -79,6 +81,9 @@ pub struct SplitOptions {
     /// Whether next tokens are guessed ahead and verified together
     #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
     pub speculation: Speculation,
+    /// A small model with the same vocabulary, a file on the first node, that guesses next tokens
+    #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
+    pub draft: Option<PathBuf>,
 }
 
 /// The version of an [`InstanceSpec`]. Reading one that is newer than this program is an error.

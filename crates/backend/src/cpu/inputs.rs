@@ -42,12 +42,7 @@ impl Inputs {
     }
 
     fn large(&mut self, cols: usize, rows_max: usize) -> &mut Input {
-        let known = self.whole.iter().position(|input| input.cols() == cols);
-        let at = known.unwrap_or_else(|| {
-            self.whole.push(Input::new(rows_max, cols));
-            self.whole.len() - 1
-        });
-        &mut self.whole[at]
+        fitting(&mut self.whole, rows_max, cols, Input::new)
     }
 
     fn small(&mut self, cols: usize, count: usize) -> &mut [Input] {
@@ -62,4 +57,22 @@ impl Inputs {
         }
         &mut inputs[..count]
     }
+}
+
+/// The input of this width. Two models may share it: it has room for the larger one's steps.
+pub(super) fn fitting(
+    inputs: &mut Vec<Input>,
+    rows_max: usize,
+    cols: usize,
+    new: fn(usize, usize) -> Input,
+) -> &mut Input {
+    let known = inputs.iter().position(|input| input.cols() == cols);
+    let at = known.unwrap_or_else(|| {
+        inputs.push(new(rows_max, cols));
+        inputs.len() - 1
+    });
+    if inputs[at].rows_max() < rows_max {
+        inputs[at] = new(rows_max, cols);
+    }
+    &mut inputs[at]
 }

@@ -3,17 +3,18 @@
 use kernels::{Input, Matrix, Pool, Product, multiply};
 
 use super::Rows;
+use super::inputs::fitting;
 
-/// Kept from call to call, for one width of input.
+/// Inputs by width, kept from call to call.
 #[derive(Default)]
 pub(super) struct Int16 {
-    input: Option<Input>,
+    inputs: Vec<Input>,
 }
 
 impl Int16 {
     /// `out = x Wᵀ`, `[rows, matrix.rows]`, for quantised weights.
     pub fn multiply(&mut self, pool: &Pool, x: &Rows, matrix: &Matrix, out: &mut [f32]) {
-        let input = self.input.get_or_insert_with(|| Input::new_int16(x.rows_max, x.width));
+        let input = fitting(&mut self.inputs, x.rows_max, x.width, Input::new_int16);
         input.load_int16(pool, x.values(), x.rows);
         multiply(pool, [Product::new(input, matrix, out)]);
     }

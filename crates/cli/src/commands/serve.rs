@@ -34,7 +34,9 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
 pub fn request(model: &str, spec: &InstanceSpec, parallel: Option<usize>) -> InstanceSpec {
     let absolute = Path::new(model).is_file().then(|| std::fs::canonicalize(model).ok()).flatten();
     let model = absolute.map_or(model.to_owned(), |path| path.to_string_lossy().into_owned());
-    InstanceSpec { model, sequences_max: parallel, ..spec.clone() }
+    let mut options = spec.options.clone();
+    options.draft = options.draft.map(|path| std::fs::canonicalize(&path).unwrap_or(path));
+    InstanceSpec { model, sequences_max: parallel, options, ..spec.clone() }
 }
 
 /// Places a model, showing the progress of loading and why it is split as it is; returns the name

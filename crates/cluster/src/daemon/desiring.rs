@@ -8,12 +8,12 @@ use std::time::Duration;
 use store::{Digest, ModelFile, Store};
 use tracing::{info, warn};
 
-use super::{Daemon, Event, Prepared};
+use super::{Daemon, Event, Prepared, draft_bytes};
 use crate::desired::{Entry, Files, Seen, Version, Wanted};
 use crate::membership::ConnId;
 use crate::model_file::ServedFile;
 use crate::wire::Message;
-use crate::{InstanceState, InstanceStatus, NodeId};
+use crate::{InstanceState, InstanceStatus, NodeId, NodeState};
 
 /// A node that has just started listens for so long before it acts, so that it does not act on what
 /// the others know better by now: a little more than the second call takes between two nodes.
@@ -269,19 +269,17 @@ impl Daemon {
         }
     }
 
-    /// Whether this node, or one that it reaches, has the file.
-    pub(super) fn has_heir(&self, wanted: &Wanted) -> bool {
+    fn why_without_owner(&self, entry: &Entry, wanted: &Wanted) -> String {
+        let owner = self.node_name(entry.owner());
         let has_it = |id: NodeId| {
             let heartbeat = self.views.get(&id).and_then(|view| view.heartbeat.as_ref());
             heartbeat.is_some_and(|heartbeat| heartbeat.files.contains(&(wanted.digest, true)))
         };
-        matches!(self.duties.files.get(&wanted.digest), Some(Found::Here(_)))
-            || self.membership.reachable().any(has_it)
-    }
-
-    fn why_without_owner(&self, entry: &Entry, wanted: &Wanted) -> String {
-        let owner = self.node_name(entry.owner());
-        if self.has_heir(wanted) {
+        let live = self.membership.members().filter(|member| {
+            self.membership.state(member.id) != NodeState::Lost && has_it(member.id)
+        });
+        let is_here = matches!(self.duties.files.get(&wanted.digest), Some(Found::Here(_)));
+        if is_here || live.count() > 0 {
             return format!("node {owner}, which owns it, is gone; another one takes it over");
         }
         let gib = wanted.bytes as f64 / (1u64 << 30) as f64;
@@ -309,5 +307,7 @@ fn open(store: &Store, wanted: &Wanted) -> Result<Prepared, String> {
     })?;
     let file = ServedFile::open(&found.path).map_err(|error| error.to_string())?;
     let model = layout::Outline::read(file.directory()).map_err(|error| error.to_string())?;
-    Ok(Prepared { spec: wanted.spec.clone(), found, file: file.into(), model })
+    // This node may have no draft: then the model goes without.
+    let draft_bytes = draft_bytes(&wanted.spec).unwrap_or(0);
+    Ok(Prepared { spec: wanted.spec.clone(), found, file: file.into(), model, draft_bytes })
 }

@@ -13,7 +13,6 @@ mod placing;
 mod probing;
 mod publish;
 mod requests;
-mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -54,17 +53,14 @@ const TICK: Duration = Duration::from_millis(250);
 /// Workers get their own grace; this is a little more.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(4);
 
-/// Where an answer to a call goes.
-type Reply<T> = oneshot::Sender<Result<T>>;
-
 /// What a [`crate::Node`] handle asks.
 pub(crate) enum Call {
-    Invite { ttl: Duration, reply: Reply<String> },
-    Join { code: String, reply: Reply<Joined> },
-    Serve { prepared: Box<Prepared>, reply: Reply<String> },
-    Stop { name: String, reply: Reply<()> },
-    Generate { name: String, request: Box<GenerateRequest>, reply: Reply<Events> },
-    Header { name: String, reply: Reply<Arc<gguf::Directory>> },
+    Invite { ttl: Duration, reply: oneshot::Sender<Result<String>> },
+    Join { code: String, reply: oneshot::Sender<Result<Joined>> },
+    Serve { prepared: Box<Prepared>, reply: oneshot::Sender<Result<String>> },
+    Stop { name: String, reply: oneshot::Sender<Result<()>> },
+    Generate { name: String, request: GenerateRequest, reply: oneshot::Sender<Result<Events>> },
+    Header { name: String, reply: oneshot::Sender<Result<Arc<gguf::Directory>>> },
     Shutdown { reply: oneshot::Sender<()> },
 }
 
@@ -85,6 +81,28 @@ pub(crate) struct Prepared {
     pub found: ModelFile,
     pub file: Arc<ServedFile>,
     pub model: layout::Outline,
+    /// What the draft model takes on the first node.
+    pub draft_bytes: u64,
+}
+
+/// What an instance's draft model takes on the node that leads, if there is one.
+///
+/// # Errors
+/// It cannot be read, or is no model that can run.
+pub(crate) fn draft_bytes(spec: &InstanceSpec) -> std::result::Result<u64, String> {
+    let Some(path) = &spec.options.draft else { return Ok(0) };
+    let unusable = |error: &dyn std::fmt::Display| {
+        format!("the draft model {} cannot be used: {error}", path.display())
+    };
+    let file = gguf::File::open(path).map_err(|error| unusable(&error))?;
+    let header = gguf::Source::directory(&file);
+    let outline = layout::Outline::read(header).map_err(|error| unusable(&error))?;
+    let whole = layout::Layout::new(&[1], &[], outline.config.layers);
+    let whole = whole.map_err(|error| unusable(&error))?;
+    let context_tokens = spec.context_tokens.unwrap_or(usize::MAX);
+    let capacity = layout::Capacity::of_draft(outline.config.context_max, context_tokens);
+    let holding = layout::Holding::new(&outline, &whole, 0);
+    Ok(holding.footprint(&capacity, layout::Device::Cpu).bytes())
 }
 
 /// Whatever happens to a node besides calls.
@@ -155,7 +173,7 @@ pub(crate) enum Event {
     },
     /// A client of this node has dropped its stream.
     Abandoned {
-        stream: u64,
+        stream: requests::StreamKey,
     },
 }
 
@@ -202,8 +220,7 @@ pub(crate) struct Daemon {
     owned: BTreeMap<String, Owned>,
     instances_made: u64,
     workers: HashMap<hosting::WorkerKey, hosting::Hosted>,
-    /// Of this node's clients.
-    streams: BTreeMap<u64, streams::Stream>,
+    forwarded: HashMap<u64, requests::Forwarded>,
     next_stream: u64,
 }
 
@@ -243,7 +260,7 @@ impl Daemon {
             owned: BTreeMap::new(),
             instances_made: 0,
             workers: HashMap::new(),
-            streams: BTreeMap::new(),
+            forwarded: HashMap::new(),
             next_stream: 0,
         };
         (daemon, inbox)
@@ -292,9 +309,6 @@ impl Daemon {
                 _ = ticker.tick() => self.tick(),
                 () = tokio::time::sleep_until(deadline.into()) => self.tick_instances(),
             }
-            if self.dirty {
-                self.resume_streams();
-            }
             self.publish();
         }
     }
@@ -314,7 +328,7 @@ impl Daemon {
                 self.answer_when_kept(reply, outcome);
             }
             Call::Generate { name, request, reply } => {
-                drop(reply.send(self.generate(&name, *request)));
+                drop(reply.send(self.generate(&name, request)));
             }
             Call::Header { name, reply } => self.header(&name, reply),
             Call::Shutdown { reply } => drop(reply),
@@ -322,7 +336,11 @@ impl Daemon {
     }
 
     /// Whoever is told that something is served, or stopped, may rely on it after a power cut.
-    fn answer_when_kept<T: Send + 'static>(&mut self, reply: Reply<T>, outcome: Result<T>) {
+    fn answer_when_kept<T: Send + 'static>(
+        &mut self,
+        reply: oneshot::Sender<Result<T>>,
+        outcome: Result<T>,
+    ) {
         self.publish();
         let saver = self.desired_saver.clone();
         self.spawn(async move {
@@ -370,7 +388,6 @@ impl Daemon {
         self.reconcile();
         self.tick_instances();
         self.end_orphans();
-        self.resume_streams();
         self.finish_joining();
     }
 
@@ -390,7 +407,6 @@ impl Daemon {
         for id in self.owned.keys().cloned().collect::<Vec<_>>() {
             self.release(&id, "its node shuts down");
         }
-        self.end_streams();
         self.end_all_workers();
         let gone = async {
             while !self.workers.is_empty() {

@@ -40,8 +40,7 @@ impl Daemon {
         };
         self.clear_name(&model)?;
         let candidates = self.candidates(None, prepared.spec.options.transport);
-        let plan =
-            plan(&prepared.model, &candidates, &prepared.spec, false).map_err(Error::Unusable)?;
+        let plan = plan(&prepared, &candidates, &prepared.spec, false).map_err(Error::Unusable)?;
         let checked = plan.check_wire(prepared.spec.options.wire_type);
         checked.map_err(|why| Error::Unusable(why.to_string()))?;
         // Wherever it is placed later, requests that fit now must fit then.
@@ -62,7 +61,7 @@ impl Daemon {
     /// asked for, then otherwise; if not at all, it waits for nodes.
     pub(super) fn own_again(&mut self, id: &str, entry: Entry, prepared: Prepared) {
         let candidates = self.candidates(None, prepared.spec.options.transport);
-        let plan_for = |spec: &InstanceSpec| plan(&prepared.model, &candidates, spec, false);
+        let plan_for = |spec: &InstanceSpec| plan(&prepared, &candidates, spec, false);
         let placed = plan_for(&prepared.spec).or_else(|_| plan_for(&relaxed(&prepared.spec)));
         let placed = placed.map(|plan| (plan, candidates));
         self.own(id, entry, prepared, placed);
@@ -202,9 +201,9 @@ impl Daemon {
         let now = self.now();
         let Some(owned) = self.owned.get_mut(id) else { return };
         self.dirty |= matches!(&event, Input::FromWorker { event: WorkerEvent::Stats(_), .. });
-        let (was, had_generated) = (owned.machine.state(), owned.machine.has_generated());
+        let (was, had_generated) = (owned.machine.status().state, owned.machine.has_generated());
         let effects = owned.machine.step(event, now);
-        let is = owned.machine.state();
+        let is = owned.machine.status().state;
         self.dirty |= had_generated != owned.machine.has_generated();
         if was != is {
             self.dirty = true;

@@ -4,7 +4,7 @@
 use protocol::{InstanceSpec, Split, SplitOptions, Strategy, Transport};
 use tracing::warn;
 
-use super::{Daemon, Owned};
+use super::{Daemon, Owned, Prepared};
 use crate::instance::{Effect, Path, Rank};
 use crate::{NodeId, NodeState};
 
@@ -29,7 +29,7 @@ impl Daemon {
         let candidates = self.candidates(Some(id), owned.machine.fixed().spec.options.transport);
         let Some(owned) = self.owned.get_mut(id) else { return Vec::new() };
         let wanted = &owned.machine.fixed().spec;
-        match plan(&owned.prepared.model, &candidates, &relaxed(wanted), false) {
+        match plan(&owned.prepared, &candidates, &relaxed(wanted), false) {
             Ok(plan) => {
                 warn!(instance = id, ranks = plan.ranks.len(), why = ?plan.why, "placed again");
                 let ranks = ranks(&plan, &candidates);
@@ -72,7 +72,7 @@ impl Daemon {
             ..asked.clone()
         };
         let spec = InstanceSpec { nodes: Some(order.len()), options, ..wanted.clone() };
-        match plan(&owned.prepared.model, &candidates, &spec, true) {
+        match plan(&owned.prepared, &candidates, &spec, true) {
             Ok(plan) => {
                 warn!(instance = id, why = ?plan.why, "placed in the order of a ring");
                 let ranks = ranks(&plan, &candidates);
@@ -153,7 +153,7 @@ pub(super) fn of_size(wanted: &InstanceSpec, split: &Split) -> InstanceSpec {
 }
 
 pub(super) fn plan(
-    model: &layout::Outline,
+    prepared: &Prepared,
     candidates: &[Candidate],
     spec: &InstanceSpec,
     ring: bool,
@@ -165,15 +165,19 @@ pub(super) fn plan(
         read_bytes_per_sec: candidate.read_bytes_per_sec,
         link: candidate.link,
     };
-    let nodes: Vec<placement::Node> = candidates.iter().enumerate().map(node).collect();
-    placement::plan(model, &nodes, &placement::Options { spec, ring }).map_err(|error| match &error
-    {
-        // Placement knows nodes by number; a person knows them by name.
-        placement::Error::Memory { node, .. } => {
-            let (number, name) = (format!("node {node} "), &candidates[*node].name);
-            error.to_string().replacen(&number, &format!("node {name} "), 1)
+    let mut nodes: Vec<placement::Node> = candidates.iter().enumerate().map(node).collect();
+    if let Some(first) = nodes.first_mut() {
+        first.memory_free_bytes = first.memory_free_bytes.saturating_sub(prepared.draft_bytes);
+    }
+    placement::plan(&prepared.model, &nodes, &placement::Options { spec, ring }).map_err(|error| {
+        match &error {
+            // Placement knows nodes by number; a person knows them by name.
+            placement::Error::Memory { node, .. } => {
+                let (number, name) = (format!("node {node} "), &candidates[*node].name);
+                error.to_string().replacen(&number, &format!("node {name} "), 1)
+            }
+            _ => error.to_string(),
         }
-        _ => error.to_string(),
     })
 }
 

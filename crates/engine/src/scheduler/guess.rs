@@ -16,6 +16,9 @@ const RUN: usize = 3;
 /// Weight of the newest outcome in the share of guesses that are right.
 const NEWEST: f32 = 1.0 / 8.0;
 
+/// How much of what is known of a draft fades with each token for which it guesses nothing.
+const FADING: f32 = 1.0 / 64.0;
+
 /// Guesses for one sequence.
 #[derive(Debug)]
 pub(super) struct Guesser {
@@ -23,22 +26,57 @@ pub(super) struct Guesser {
     next: Vec<u32>,
     /// Runs that end before this position are known.
     learned: usize,
-    /// The share of guesses that are right.
-    hit_rate: f32,
+    pub rate: HitRate,
+}
+
+/// The share of guesses that are right.
+#[derive(Debug)]
+pub(super) struct HitRate(f32);
+
+/// What a draft model has guessed.
+#[derive(Debug, Default)]
+pub(super) struct Drafts {
+    /// After so many tokens of prompt and answer.
+    pub after: usize,
+    pub offered: Vec<Token>,
+    /// Whether the guesses in the step in flight are the draft's.
+    pub are_tried: bool,
+    pub rate: HitRate,
+}
+
+impl Default for HitRate {
+    fn default() -> Self {
+        Self(0.5)
+    }
+}
+
+impl HitRate {
+    /// How many guesses pay, if a further row takes `row_cost` of a step's time in which `answers`
+    /// answers get a token each.
+    pub fn worth(&self, row_cost: f64, answers: usize) -> usize {
+        let price = (row_cost * answers as f64) as f32;
+        let gains = std::iter::successors(Some(self.0), |gain| Some(gain * self.0));
+        gains.take(GUESSES_MAX).take_while(|gain| *gain > price).count()
+    }
+
+    /// Notes whether a guess was right.
+    pub fn note(&mut self, is_right: bool) {
+        let outcome = if is_right { 1.0 } else { 0.0 };
+        self.0 += (outcome - self.0) * NEWEST;
+    }
+
+    /// Where nothing can be watched, what was known fades.
+    pub fn forget(&mut self, fades: bool) {
+        if fades {
+            self.0 += (0.5 - self.0) * FADING;
+        }
+    }
 }
 
 impl Guesser {
     /// For a text of up to `tokens` tokens.
     pub fn new(tokens: usize) -> Self {
-        Self { next: vec![0; tokens.next_power_of_two()], learned: 0, hit_rate: 0.5 }
-    }
-
-    /// How many guesses pay, if a further row takes `row_cost` of a step's time in which `answers`
-    /// answers get a token each.
-    pub fn worth(&self, row_cost: f64, answers: usize) -> usize {
-        let price = (row_cost * answers as f64) as f32;
-        let gains = std::iter::successors(Some(self.hit_rate), |gain| Some(gain * self.hit_rate));
-        gains.take(GUESSES_MAX).take_while(|gain| *gain > price).count()
+        Self { next: vec![0; tokens.next_power_of_two()], learned: 0, rate: HitRate::default() }
     }
 
     /// Puts up to `count` guesses at what follows `text` into `guesses`, which is empty.
@@ -58,12 +96,6 @@ impl Guesser {
     pub fn first_guess(&mut self, text: &[Token]) -> Option<Token> {
         self.learn(text);
         self.find(text).map(|start| text[start])
-    }
-
-    /// Notes whether a guess was right.
-    pub fn note(&mut self, is_right: bool) {
-        let outcome = if is_right { 1.0 } else { 0.0 };
-        self.hit_rate += (outcome - self.hit_rate) * NEWEST;
     }
 
     /// Where the text went on when it last said what it says at its end.
@@ -129,18 +161,15 @@ mod tests {
 
     #[test]
     fn guesses_are_made_while_they_pay() {
-        let mut guesser = Guesser::new(64);
-        for _ in 0..50 {
-            guesser.note(true);
-        }
-        assert_eq!(guesser.worth(0.1, 1), GUESSES_MAX);
-        assert_eq!(guesser.worth(0.2, 8), 0, "the others would wait longer than one gains");
-        for _ in 0..50 {
-            guesser.note(false);
-        }
-        assert_eq!(guesser.worth(0.05, 1), 0);
-        let mut sometimes = Guesser::new(64);
-        sometimes.hit_rate = 0.6;
+        let mut rate = HitRate::default();
+        (0..50).for_each(|_| rate.note(true));
+        assert_eq!(rate.worth(0.1, 1), GUESSES_MAX);
+        assert_eq!(rate.worth(0.2, 8), 0, "the others would wait longer than one gains");
+        (0..50).for_each(|_| rate.note(false));
+        assert_eq!(rate.worth(0.05, 1), 0);
+        (0..50).for_each(|_| rate.forget(true));
+        assert!(rate.worth(0.05, 1) > 0, "it is tried again");
+        let sometimes = HitRate(0.6);
         assert_eq!(sometimes.worth(0.2, 1), 3, "0.6, 0.36, 0.216, and 0.13 is too little");
     }
 }

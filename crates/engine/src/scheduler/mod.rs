@@ -23,7 +23,7 @@ mod simulation;
 mod tests;
 mod turns;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use constrain::ConstrainError;
 use layout::PAGE_POSITIONS;
@@ -32,6 +32,7 @@ use protocol::{
     RequestId, Speculation, Token,
 };
 
+use crate::draft::DraftJob;
 use crate::step::{Limits, Output, Step};
 use pace::{Measured, Pace};
 use pages::Pages;
@@ -178,6 +179,37 @@ impl Scheduler {
         self.prompt_rows_in_flight += step.note.prompt_rows;
         step.note.prompt_rows_ahead = self.prompt_rows_in_flight;
         true
+    }
+
+    /// Notes which answers a draft model should guess at before the next step, at most `most`, and
+    /// how far: those whose text has not said before what it says now, while that pays.
+    pub fn want_drafts(&mut self, most: usize) {
+        let answers = self.running.len();
+        let may = self.speculation != Speculation::Off
+            && self.running.iter().all(|one| one.is_answering());
+        let price = self.pace.row_cost() + self.pace.draft_cost() / answers.clamp(1, most) as f64;
+        let mut left = if may { most } else { 0 };
+        for sequence in &mut self.running {
+            sequence.want_draft(price, answers, left);
+            left -= usize::from(sequence.drafts_wanted > 0);
+        }
+    }
+
+    /// The answers that [`Self::want_drafts`] chose.
+    pub fn draft_jobs(&self) -> impl Iterator<Item = DraftJob<'_>> {
+        self.running.iter().filter_map(Sequence::draft_job)
+    }
+
+    /// What a draft model's guessing took, in so many passes.
+    pub fn drafted(&mut self, took: Duration, passes: usize) {
+        self.pace.learn_draft_cost(self.running.len(), took, passes);
+    }
+
+    /// Takes a draft model's guesses at what follows an answer, for the next step.
+    pub fn offer(&mut self, id: RequestId, guesses: &[Token]) {
+        if let Some(at) = self.find(id) {
+            self.running[at].offer(guesses);
+        }
     }
 
     /// A step has come back, before what came of it is [committed](Self::commit).

@@ -32,7 +32,7 @@ const FASTER: f64 = 1.25;
 /// Answers of a step are told apart by their number up to the next power of two.
 const SIZES: usize = usize::BITS as usize + 1;
 
-/// A further row costs such a part of a step, until it is measured.
+/// A further row costs such a part of a step, until it is measured, and so does a draft's token.
 const ROW_COST_FIRST: f64 = 0.15;
 
 /// A step that has come back.
@@ -52,6 +52,8 @@ pub(super) struct Pace {
     rows: f64,
     /// What a row of a guess adds to a step without any, as a part of that.
     row_cost: f64,
+    /// What a token of the draft model takes, as a part of the same.
+    draft_cost: f64,
     /// Rows of prompts that such steps had lately, and seconds that they took longer.
     usual_rows: f64,
     usual_more: f64,
@@ -69,6 +71,7 @@ impl Pace {
             usual_rows: 0.0,
             usual_more: 0.0,
             row_cost: ROW_COST_FIRST,
+            draft_cost: ROW_COST_FIRST,
             mixed: 0,
         }
     }
@@ -90,6 +93,20 @@ impl Pace {
     /// What the row of a guess adds to a step, as a part of what the step takes without it.
     pub fn row_cost(&self) -> f64 {
         self.row_cost
+    }
+
+    /// What a draft model's guess adds to a step, as a part of what the step takes without it.
+    pub fn draft_cost(&self) -> f64 {
+        self.draft_cost
+    }
+
+    /// Learns from a draft model's guessing, in so many passes, before a step of so many answers.
+    pub fn learn_draft_cost(&mut self, answers: usize, took: Duration, passes: usize) {
+        let Some(alone) = self.alone(answers).filter(|alone| *alone > 0.0 && passes > 0) else {
+            return;
+        };
+        let found = (took.as_secs_f64() / passes as f64 / alone).clamp(0.0, 1.0);
+        self.draft_cost += NEW * (found - self.draft_cost);
     }
 
     fn learn_row_cost(&mut self, answers: usize, guesses: usize, took: f64) {

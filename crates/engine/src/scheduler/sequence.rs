@@ -3,8 +3,9 @@ use std::time::Instant;
 use layout::PAGE_POSITIONS;
 use protocol::{FinishReason, GenerateRequest, Generation, Pooling, RequestId, Token};
 
-use super::guess::{GUESSES_MAX, Guesser};
+use super::guess::{Drafts, GUESSES_MAX, Guesser};
 use super::pages::{PageId, Pages};
+use crate::draft::DraftJob;
 use crate::logits::Wanted;
 use crate::step::{Output, Step, StepSegment};
 
@@ -32,6 +33,9 @@ pub(super) struct Sequence {
     /// Guesses at the tokens after the last one, in the step in flight or the one being planned.
     pub guesses: Vec<Token>,
     guesser: Guesser,
+    drafts: Drafts,
+    /// How many guesses a draft model is to make before the next step.
+    pub drafts_wanted: usize,
     /// Most tokens of prompt and answer.
     tokens_max: usize,
     /// Tokens of the prompt that it has had in the cache, though it may have given their pages to
@@ -56,7 +60,6 @@ impl Sequence {
         let tokens_max = request.prompt.len() + request.max_tokens.min(room);
         let mut tokens = Vec::with_capacity(tokens_max);
         tokens.extend_from_slice(&request.prompt);
-        tokens.extend_from_slice(&request.answered);
         Self {
             id,
             request,
@@ -70,6 +73,8 @@ impl Sequence {
             awaits_token: false,
             guesses: Vec::with_capacity(GUESSES_MAX),
             guesser: Guesser::new(tokens_max),
+            drafts: Drafts::default(),
+            drafts_wanted: 0,
             tokens_max,
             reached: 0,
             cached_tokens: 0,
@@ -159,12 +164,48 @@ impl Sequence {
 
     /// Makes guesses at its next tokens, as many as pay and at most `most`.
     pub fn guess(&mut self, row_cost: f64, answers: usize, most: usize) {
-        let room = self.tokens_max.saturating_sub(self.tokens.len() + 1);
-        let count = self.guesser.worth(row_cost, answers).min(room).min(most);
+        let most = most.min(self.guesses_room());
+        let count = self.guesser.rate.worth(row_cost, answers).min(most);
         self.guesses.clear();
         if count > 0 {
             self.guesser.guess(&self.tokens, count, &mut self.guesses);
         }
+        self.drafts.are_tried = self.guesses.is_empty();
+        if self.guesses.is_empty() && self.drafts.after == self.tokens.len() {
+            self.guesses.extend(self.drafts.offered.iter().take(most));
+        }
+        self.drafts.offered.clear();
+    }
+
+    /// How many tokens there may be after the next one.
+    fn guesses_room(&self) -> usize {
+        self.tokens_max.saturating_sub(self.tokens.len() + 1)
+    }
+
+    /// Notes how many guesses a draft model should make, if each takes `price` of a step: none
+    /// where its own text guesses.
+    pub fn want_draft(&mut self, price: f64, answers: usize, left: usize) {
+        let is_ready = left > 0 && self.is_answering() && !self.awaits_token;
+        let own = is_ready && self.guesser.rate.worth(price, answers) > 0;
+        self.drafts_wanted = match is_ready {
+            true if own && self.guesser.first_guess(&self.tokens).is_some() => 0,
+            true => self.drafts.rate.worth(price, answers).min(self.guesses_room()),
+            false => 0,
+        };
+        // Now and then one is made again, to see whether they have become better.
+        self.drafts.rate.forget(self.drafts_wanted == 0 && is_ready);
+    }
+
+    pub fn draft_job(&self) -> Option<DraftJob<'_>> {
+        let Self { id, request, tokens: text, drafts_wanted: count, .. } = self;
+        (*count > 0).then_some(DraftJob { id: *id, request, text, count: *count })
+    }
+
+    /// Takes a draft model's guesses.
+    pub fn offer(&mut self, guesses: &[Token]) {
+        self.drafts.after = self.tokens.len();
+        self.drafts.offered.clear();
+        self.drafts.offered.extend_from_slice(guesses);
     }
 
     /// Whether a token for `output` would be its next.
@@ -179,11 +220,14 @@ impl Sequence {
             self.awaits_token = false;
             // What would have been guessed tells whether to guess.
             let guess = self.guesser.first_guess(&self.tokens);
-            guess.into_iter().for_each(|guess| self.guesser.note(guess == token));
+            guess.into_iter().for_each(|guess| self.guesser.rate.note(guess == token));
             return (false, false);
         };
         let is_right = guess == token;
-        self.guesser.note(is_right);
+        match self.drafts.are_tried {
+            true => self.drafts.rate.note(is_right),
+            false => self.guesser.rate.note(is_right),
+        }
         match is_right {
             true => drop(self.guesses.remove(0)),
             false => self.guesses.clear(),
@@ -258,7 +302,6 @@ impl Sequence {
             reason,
             prompt_tokens: self.request.prompt.len(),
             generated_tokens: self.answer().len(),
-            answered_tokens: self.request.answered.len(),
             cached_tokens: self.cached_tokens,
             queue_us: (started - self.added).as_micros() as u64,
             prefill_us: (first_token - started).as_micros() as u64,

@@ -1,0 +1,227 @@
+//! A second, smaller model of the same vocabulary, whole on rank 0, that guesses next tokens.
+//!
+//! Its tokens are drawn as the model's own are, with the same random numbers: where the two models
+//! think alike, they draw alike at any temperature. Only a few sequences have a cache here: where
+//! many run, a guess does not pay.
+
+use std::sync::Arc;
+
+use backend::{Backend, Segment};
+use gguf::{Directory, Source};
+use layout::{Capacity, Config, DRAFTS_MAX, Layout, Outline, PAGE_POSITIONS};
+use model::{Batch, Embedding, Model, Outputs, Product, Reduce};
+use protocol::{GenerateRequest, RequestId, Token};
+
+use crate::EngineError;
+use crate::logits::Logits;
+use crate::sampler::{Draw, Sampler};
+
+/// More rows than this of a sequence are text that the draft did not know.
+const READ_MIN: usize = 8;
+
+/// Where a file keeps its vocabulary.
+const VOCABULARY: [&str; 2] = ["tokenizer.ggml.model", "tokenizer.ggml.tokens"];
+
+pub(crate) struct Draft<B: Backend> {
+    model: Model<B>,
+    embedding: Embedding,
+    rows_max: usize,
+    places: Vec<Place>,
+    sampler: Sampler,
+    /// Of a forward pass.
+    segments: Vec<Segment>,
+    positions: Vec<u32>,
+    tokens: Vec<Token>,
+    input: Vec<f32>,
+}
+
+/// A part of the cache, for one sequence.
+struct Place {
+    table: Arc<[u32]>,
+    /// The tokens whose keys and values are in it.
+    text: Vec<Token>,
+}
+
+/// A sequence whose next tokens are to be guessed.
+#[derive(Debug)]
+pub(crate) struct DraftJob<'a> {
+    pub id: RequestId,
+    pub request: &'a GenerateRequest,
+    /// Prompt and answer.
+    pub text: &'a [Token],
+    pub count: usize,
+}
+
+/// One rank's partial sums are everybody's.
+struct Alone;
+
+impl Reduce for Alone {
+    type Error = EngineError;
+
+    fn has_others(&self) -> bool {
+        false
+    }
+
+    fn all_reduce(&mut self, _: Product, _: &[f32], _: &mut [f32]) -> Result<(), EngineError> {
+        Err(EngineError::Protocol("a draft model has no other ranks".to_owned()))
+    }
+}
+
+impl<B: Backend> Draft<B> {
+    /// Loads a draft for the model of `header` and `config`.
+    ///
+    /// # Errors
+    /// It has another vocabulary, cannot be used, or memory is short.
+    pub fn load(
+        backend: &mut B,
+        source: &Arc<dyn Source>,
+        (header, config): (&Directory, &Config),
+        context_tokens: usize,
+    ) -> Result<Self, EngineError> {
+        let outline = Outline::read(source.directory())?;
+        let (own, due) = (outline.config.vocab, config.vocab);
+        let same = |name: &&str| source.directory().get(name) == header.get(name);
+        if own != due || !VOCABULARY.iter().all(same) {
+            let reason = "the draft model has another vocabulary than the model that it guesses \
+                          for. Take a smaller model of the same family";
+            return Err(EngineError::Draft(reason.to_owned()));
+        }
+        let layout = Layout::new(&[1], &[], outline.config.layers).map_err(layout::Error::from)?;
+        let capacity = Capacity::of_draft(outline.config.context_max, context_tokens);
+        let model = Model::load(backend, source, &outline, &layout, 0, capacity, &mut |_| {})?;
+        let pages = capacity.pages_per_sequence() as u32;
+        let place = |at: u32| Place {
+            table: (at * pages..(at + 1) * pages).collect(),
+            text: Vec::with_capacity(capacity.context_tokens),
+        };
+        Ok(Self {
+            embedding: Embedding::open(source.clone(), model.config())?,
+            model,
+            rows_max: capacity.rows_max(1),
+            places: (0..DRAFTS_MAX as u32).map(place).collect(),
+            sampler: Sampler::default(),
+            segments: Vec::new(),
+            positions: Vec::new(),
+            tokens: Vec::new(),
+            input: Vec::new(),
+        })
+    }
+
+    pub fn weight_bytes(&self) -> u64 {
+        self.model.weight_bytes()
+    }
+
+    pub fn kv_bytes(&self) -> u64 {
+        self.model.kv_bytes()
+    }
+
+    /// Guesses for up to [`DRAFTS_MAX`] sequences: `guesses` gets a list for each. A sequence that
+    /// is new to the draft gets none until its text has been read, a chunk at a time. Returns how
+    /// many passes gave a token each; none if longer texts were read on the way.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn guess(
+        &mut self,
+        backend: &mut B,
+        jobs: &[DraftJob<'_>],
+        guesses: &mut [Vec<Token>],
+    ) -> Result<usize, EngineError> {
+        let places = self.assign(jobs);
+        let mut has_read = false;
+        let context_tokens = self.places[0].table.len() * PAGE_POSITIONS;
+        let count = jobs.iter().map(|job| job.count).max().unwrap_or(0);
+        for round in 0..count {
+            self.segments.clear();
+            self.positions.clear();
+            self.tokens.clear();
+            let mut drawing = Vec::with_capacity(jobs.len());
+            for (at, (job, place)) in jobs.iter().zip(&places).enumerate() {
+                let known = job.text.len() + guesses[at].len();
+                let place = &mut self.places[*place];
+                let waits = guesses[at].len() < round || round >= job.count;
+                if waits || known + 1 > context_tokens {
+                    continue;
+                }
+                let first_pos = place.text.len();
+                let room = self.rows_max - self.tokens.len();
+                let rest = job.text.iter().chain(&guesses[at]).skip(first_pos).copied();
+                self.tokens.extend(rest.take(room));
+                let rows = self.tokens.len() - self.positions.len();
+                if rows == 0 {
+                    continue;
+                }
+                place.text.extend_from_slice(&self.tokens[self.positions.len()..]);
+                self.positions.extend(first_pos as u32..(first_pos + rows) as u32);
+                self.segments.push(Segment { table: place.table.clone(), first_pos, rows });
+                drawing.push((at, place.text.len() == known));
+            }
+            if drawing.is_empty() {
+                break;
+            }
+            has_read |= self.tokens.len() > READ_MIN * jobs.len();
+            self.forward(backend, jobs, &drawing, guesses)?;
+        }
+        let rounds = guesses.iter().map(Vec::len).max().unwrap_or(0);
+        Ok(if has_read { 0 } else { rounds })
+    }
+
+    /// Runs the rows that are laid out, and draws a token where a text has been read to its end.
+    fn forward(
+        &mut self,
+        backend: &mut B,
+        jobs: &[DraftJob<'_>],
+        drawing: &[(usize, bool)],
+        guesses: &mut [Vec<Token>],
+    ) -> Result<(), EngineError> {
+        self.embedding.look_up(backend, &self.tokens, &mut self.input)?;
+        let (mut rows, mut ends, mut end) = (Vec::new(), Vec::new(), 0);
+        for (segment, (_, draws)) in self.segments.iter().zip(drawing) {
+            end += segment.rows;
+            if *draws {
+                rows.push(end - 1);
+                let first_pos = segment.first_pos + segment.rows - 1;
+                ends.push(Segment { table: segment.table.clone(), first_pos, rows: 1 });
+            }
+        }
+        let outputs = Outputs { rows: &rows, segments: &ends };
+        let batch = Batch { segments: &self.segments, positions: &self.positions, outputs };
+        self.model.forward(backend, &mut Alone, &batch, &self.input)?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let vocab = self.model.config().vocab;
+        let logits = self.model.logits(backend)?;
+        let drawn = drawing.iter().filter(|(_, draws)| *draws);
+        for ((at, _), logits) in drawn.zip(logits.chunks_exact(vocab)) {
+            let DraftJob { request, text, .. } = jobs[*at];
+            let answer = &text[request.prompt.len()..];
+            let position = text.len() + guesses[*at].len();
+            let draw = Draw { request, answer, position, allowed: None };
+            // A draft that computes no numbers guesses nothing.
+            let drawn = self.sampler.sample(Logits::All(logits), &draw).ok();
+            guesses[*at].extend(drawn.map(|drawn| drawn.token));
+        }
+        Ok(())
+    }
+
+    /// A place for each job: of those that are left, the one that knows most of its text already.
+    /// What it knows otherwise is forgotten, and so is the text's last token: its logits are
+    /// wanted.
+    fn assign(&mut self, jobs: &[DraftJob<'_>]) -> Vec<usize> {
+        let mut left: Vec<usize> = (0..self.places.len()).collect();
+        let mut places = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let known = |place: usize| {
+                let pairs = self.places[place].text.iter().zip(job.text);
+                pairs.take_while(|(own, text)| own == text).count()
+            };
+            let best = (0..left.len()).max_by_key(|at| known(left[*at])).unwrap_or(0);
+            let place = left.swap_remove(best);
+            let keep = known(place).min(job.text.len() - 1);
+            self.places[place].text.truncate(keep);
+            places.push(place);
+        }
+        places
+    }
+}

@@ -1,0 +1,91 @@
+//! A draft model changes what an answer takes, never what it says.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Local, LocalOptions};
+use gguf::{File, Source};
+use protocol::{
+    EngineStats, GenerateRequest, Sampling, Speculation, Split, SplitOptions, StageSize, Token,
+};
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR")))
+}
+
+fn start(
+    (shares, stages): (&[u32], &[usize]),
+    draft: Option<&str>,
+) -> Result<Local, engine::EngineError> {
+    let file = File::open(path("llama-biases")).unwrap();
+    let layers = layout::Outline::read(file.directory()).unwrap().config.layers;
+    let border = |stage: usize| layers * stage / stages.len();
+    let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
+    let speculation = if draft.is_some() { Speculation::Prompt } else { Speculation::Off };
+    let options = LocalOptions {
+        options: SplitOptions { speculation, draft: draft.map(path), ..SplitOptions::default() },
+        split: Split {
+            shares: shares.to_vec(),
+            stages: stages.iter().enumerate().map(size).collect(),
+            whole_experts: false,
+            context_tokens: 256,
+            sequences_max: 6,
+            cache_tokens: 1024,
+        },
+        ring: false,
+        link_latency: Duration::ZERO,
+        threads: 1,
+    };
+    Local::start(Arc::new(file), &options)
+}
+
+fn requests() -> Vec<GenerateRequest> {
+    let request = |seed: usize| GenerateRequest {
+        prompt: (0..10 + 20 * seed).map(|at| ((at * 17 + seed * at * at) % 250) as Token).collect(),
+        sampling: match seed % 2 {
+            0 => Sampling::default(),
+            _ => Sampling { temperature: 1.0, seed: seed as u64, ..Sampling::default() },
+        },
+        max_tokens: 50,
+        ..GenerateRequest::default()
+    };
+    (0..6).map(request).collect()
+}
+
+/// The answers one after the other, then together, and what was counted meanwhile.
+fn answers(local: &mut Local) -> (Vec<Vec<Token>>, EngineStats) {
+    let mut counted = EngineStats::default();
+    let mut answers = Vec::new();
+    let one_by_one = requests().into_iter().map(|request| vec![request]);
+    for requests in one_by_one.chain([requests()]) {
+        answers.extend(local.serve(requests).unwrap());
+        counted.guessed_tokens += local.stats().guessed_tokens;
+        counted.guessed_right_tokens += local.stats().guessed_right_tokens;
+    }
+    (answers, counted)
+}
+
+#[test]
+fn a_draft_guesses_and_every_answer_stays_the_same() {
+    let (expected, _) = answers(&mut start((&[1], &[]), None).unwrap());
+    for split in [(&[1][..], &[][..]), (&[2, 1], &[]), (&[1, 1], &[1, 1])] {
+        // The model itself, which is always right, and one that knows nothing of it.
+        for (draft, is_right) in [("llama-biases", true), ("olmo3", false)] {
+            let (found, counted) = answers(&mut start(split, Some(draft)).unwrap());
+            assert_eq!(found, expected, "{draft} beside {split:?}");
+            let EngineStats { guessed_tokens: tried, guessed_right_tokens: right, .. } = counted;
+            let share = right as f32 / tried as f32;
+            assert!(tried > 50, "{draft} beside {split:?}: {tried} guesses");
+            assert!((share > 0.9) == is_right, "{draft} beside {split:?}: {right} of {tried}");
+        }
+    }
+}
+
+#[test]
+fn a_draft_of_another_vocabulary_is_refused_and_one_that_is_gone_is_told() {
+    let Err(error) = start((&[1], &[]), Some("llama3-tied")) else { panic!("it was taken") };
+    assert!(error.to_string().contains("vocabulary"), "{error}");
+    let local = start((&[1], &[]), Some("not-there")).unwrap();
+    assert!(local.rank().notes()[0].contains("not-there"), "{:?}", local.rank().notes());
+}
