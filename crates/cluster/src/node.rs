@@ -213,6 +213,7 @@ impl Node {
     /// It is not served, has failed, or too many requests wait for it.
     pub async fn generate(&self, name: &str, request: GenerateRequest) -> Result<GenerateStream> {
         let name = name.to_owned();
+        let request = Box::new(request);
         let events = self.call(|reply| Call::Generate { name, request, reply }).await?;
         Ok(GenerateStream { events })
     }

@@ -63,9 +63,10 @@ impl Grammars {
         let (id, compiled) = self.compiler.as_ref()?.next(wait)?;
         // One that was cancelled meanwhile is not there.
         let Compiling { request, added, .. } = self.forget_compiling(id)?;
-        let ready = compiled.map(|constraint| {
+        let ready = compiled.and_then(|mut constraint| {
+            request.answered.iter().try_for_each(|token| constraint.take(*token))?;
             self.constraints.insert(id, constraint);
-            added
+            Ok(added)
         });
         Some((id, (request, ready)))
     }
@@ -91,6 +92,11 @@ impl Grammars {
         let Some(constraint) = self.constraints.get_mut(&id) else { return Ok(false) };
         constraint.take(token)?;
         Ok(constraint.is_done())
+    }
+
+    /// Whether the answer so far is whole.
+    pub fn is_done(&self, id: RequestId) -> bool {
+        self.constraints.get(&id).is_some_and(Constraint::is_done)
     }
 
     /// Ends a request; it is given back if its grammar was still being compiled.

@@ -181,10 +181,19 @@ impl Requests {
         let mut wait = if scheduler.is_idle() { wait } else { Duration::ZERO };
         while let Some((id, (request, ready))) = grammars.next_ready(wait) {
             let ready = ready.map_err(Refused::from);
-            if let Err(refused) = ready.and_then(|added| scheduler.add(id, request, added)) {
-                grammars.forget(id);
-                let (kind, reason) = (refused.kind(), refused.to_string());
-                report(WorkerEvent::Rejected { request: id, kind, reason });
+            match ready.and_then(|added| scheduler.add(id, request, added)) {
+                Ok(()) if grammars.is_done(id) => {
+                    grammars.forget(id);
+                    if let Some(done) = scheduler.stop(id, Instant::now()) {
+                        report(WorkerEvent::Done(done));
+                    }
+                }
+                Ok(()) => {}
+                Err(refused) => {
+                    grammars.forget(id);
+                    let (kind, reason) = (refused.kind(), refused.to_string());
+                    report(WorkerEvent::Rejected { request: id, kind, reason });
+                }
             }
             wait = Duration::ZERO;
         }
@@ -197,7 +206,8 @@ impl Requests {
                 request: id,
                 reason: FinishReason::Cancelled,
                 prompt_tokens: request.prompt.len(),
-                generated_tokens: 0,
+                generated_tokens: request.answered.len(),
+                answered_tokens: request.answered.len(),
                 cached_tokens: 0,
                 queue_us: 0,
                 prefill_us: 0,

@@ -94,3 +94,16 @@ fn a_grammar_that_cannot_be_used_fails_its_request_alone() {
     let answer = local.serve(vec![good]).unwrap();
     assert!(text(&tokenizer, &answer[0]).ends_with('b') || answer[0].len() == 60);
 }
+
+#[test]
+fn an_answer_that_goes_on_is_where_its_grammar_was() {
+    let tokenizer = tokenizer();
+    let request = request(&tokenizer, "Once", Some(Grammar::Regex("(cat|dog), [0-9]{9}".into())));
+    let mut local = start(&[1], &[]);
+    let whole = local.serve(vec![request.clone()]).unwrap().remove(0);
+    for cut in 1..=whole.len() {
+        let answered = whole[..cut].to_vec();
+        let rest = local.serve(vec![GenerateRequest { answered, ..request.clone() }]).unwrap();
+        assert_eq!(rest[0], whole[cut..], "after {cut} tokens");
+    }
+}

@@ -119,3 +119,31 @@ fn thousands_of_requests_leave_no_page_behind() {
         assert_eq!((pages.used, pages.total), (0, 10), "round {round}");
     }
 }
+
+/// As after the loss of a node: the rest of each answer is computed elsewhere, on another split.
+#[test]
+fn an_answer_goes_on_elsewhere_as_it_would_have_gone_on() {
+    for name in MODELS {
+        let mut one = start(name, SPLITS[0], 3, 3 * CONTEXT_TOKENS, Speculation::Off);
+        let mut requests = requests();
+        for (at, request) in requests.iter_mut().enumerate() {
+            request.min_tokens = 20 * (at % 2);
+            request.sampling.repetition_penalty = 1.0 + 0.2 * (at % 3) as f32;
+            request.sampling.frequency_penalty = 0.5 * (at % 2) as f32;
+            request.end_tokens = vec![7, 11, 13];
+        }
+        let whole = one.serve(requests.clone()).unwrap();
+        for split in SPLITS.into_iter().filter(|(_, stages)| stages.len() <= layers(name)) {
+            let mut other = start(name, split, 3, 2 * CONTEXT_TOKENS, Speculation::Prompt);
+            let cut = |at: usize| whole[at].len() * (at % 5) / 5;
+            let resumed = requests.iter().enumerate().map(|(at, request)| GenerateRequest {
+                answered: whole[at][..cut(at)].to_vec(),
+                ..request.clone()
+            });
+            let rests = other.serve(resumed.collect()).unwrap();
+            for (at, rest) in rests.iter().enumerate() {
+                assert_eq!(*rest, whole[at][cut(at)..], "{name} {split:?}: answer {at}");
+            }
+        }
+    }
+}

@@ -76,8 +76,12 @@ pub enum Pooling {
 pub struct GenerateRequest {
     /// At least one token, and fewer than the context has.
     pub prompt: Vec<Token>,
+    /// Tokens of the answer that the client has already, because another run of the same request
+    /// ended before its answer did. What follows is what would have followed there.
+    pub answered: Vec<Token>,
     pub sampling: Sampling,
-    /// Most tokens to generate, at least one; what the context has left is a limit as well.
+    /// Most tokens of the answer, at least one and more than are answered; what the context has
+    /// left is a limit as well.
     pub max_tokens: usize,
     /// Before so many tokens no end token is drawn.
     pub min_tokens: usize,
@@ -143,6 +147,8 @@ pub enum InvalidRequest {
     UnknownToken { token: Token, vocab: usize },
     #[error("max_tokens is 0; at least one token must be asked for")]
     NoTokens,
+    #[error("all {max_tokens} tokens that are asked for are answered already")]
+    Answered { max_tokens: usize },
     #[error("{field} is {value}, and must be {expected}")]
     Sampling { field: &'static str, value: f32, expected: &'static str },
     #[error("{count} {what} are asked for, and {most} are the most")]
@@ -164,23 +170,34 @@ impl GenerateRequest {
     /// # Errors
     /// The first thing that is wrong with it.
     pub fn check(&self, context_tokens: usize, vocab: usize) -> Result<(), InvalidRequest> {
-        let prompt_tokens = self.prompt.len();
-        if prompt_tokens == 0 {
+        if self.prompt.is_empty() {
             return Err(InvalidRequest::Empty);
         }
+        let prompt_tokens = self.prompt.len() + self.answered.len();
         if prompt_tokens >= context_tokens {
             return Err(InvalidRequest::TooLong { prompt_tokens, context_tokens });
         }
         let biased = self.sampling.logit_bias.iter().map(|(token, _)| token);
-        let mut tokens = self.prompt.iter().chain(&self.end_tokens).chain(biased);
+        let known = self.prompt.iter().chain(&self.answered);
+        let mut tokens = known.chain(&self.end_tokens).chain(biased);
         if let Some(token) = tokens.find(|token| **token as usize >= vocab) {
             return Err(InvalidRequest::UnknownToken { token: *token, vocab });
         }
         if self.max_tokens == 0 {
             return Err(InvalidRequest::NoTokens);
         }
+        if self.answered.len() >= self.max_tokens {
+            return Err(InvalidRequest::Answered { max_tokens: self.max_tokens });
+        }
         self.check_counts()?;
         self.sampling.check()
+    }
+
+    /// Whether the answer that the client has is as long as it may get.
+    pub fn is_answered(&self, context_tokens: usize) -> bool {
+        let known_tokens = self.prompt.len() + self.answered.len();
+        let is_full = !self.answered.is_empty() && known_tokens >= context_tokens;
+        is_full || (self.max_tokens > 0 && self.answered.len() >= self.max_tokens)
     }
 
     fn check_counts(&self) -> Result<(), InvalidRequest> {
@@ -244,7 +261,11 @@ pub struct Generation {
     pub request: RequestId,
     pub reason: FinishReason,
     pub prompt_tokens: usize,
+    /// Those of the whole answer.
     pub generated_tokens: usize,
+    /// Those that the client had before, see [`GenerateRequest::answered`].
+    #[serde(default)]
+    pub answered_tokens: usize,
     /// Tokens of the prompt whose keys and values were in the cache already.
     #[serde(default)]
     pub cached_tokens: usize,
@@ -277,6 +298,27 @@ mod tests {
         let unknown = InvalidRequest::UnknownToken { token: 100, vocab: 100 };
         assert_eq!(check(vec![1, 100], 1), Err(unknown));
         assert_eq!(check(vec![1], 0), Err(InvalidRequest::NoTokens));
+    }
+
+    #[test]
+    fn an_answer_that_is_as_long_as_it_may_get_does_not_go_on() {
+        let request = |answered: Vec<Token>, max_tokens| GenerateRequest {
+            prompt: vec![1; 10],
+            answered,
+            max_tokens,
+            ..Default::default()
+        };
+        for (answered, max_tokens, is_answered) in
+            [(0, 1, false), (4, 5, false), (5, 5, true), (21, 99, false), (22, 99, true)]
+        {
+            let request = request(vec![2; answered], max_tokens);
+            assert_eq!(request.is_answered(32), is_answered, "{answered} of {max_tokens}");
+            assert_eq!(request.check(32, 100).is_err(), is_answered);
+        }
+        assert!(matches!(
+            request(vec![100], 5).check(32, 100),
+            Err(InvalidRequest::UnknownToken { token: 100, .. })
+        ));
     }
 
     #[test]

@@ -59,17 +59,19 @@ impl Index {
         Self { path, entries }
     }
 
-    /// The digest of a file, from the index if the file has not changed since.
-    pub fn digest(&mut self, path: &Path, stamp: Stamp) -> io::Result<Digest> {
-        if let Some(entry) = self.entries.get(path)
-            && entry.stamp == stamp
-        {
-            return Ok(entry.digest);
-        }
-        let digest = Digest::of_file(path)?;
+    /// The digest of a file, if it has not changed since it was hashed.
+    pub fn digest(&self, path: &Path, stamp: Stamp) -> Option<Digest> {
+        let entry = self.entries.get(path).filter(|entry| entry.stamp == stamp)?;
+        Some(entry.digest)
+    }
+
+    /// Notes what a file was hashed to.
+    pub fn note(&mut self, path: &Path, stamp: Stamp, digest: Digest) {
         self.entries.insert(path.to_path_buf(), Entry { stamp, digest });
-        self.save()?;
-        Ok(digest)
+        if self.save().is_err() {
+            // A full disk, most likely, is no reason to serve nothing: the next start hashes again.
+            let _ = fs::remove_file(self.temporary());
+        }
     }
 
     /// Files that once had this length, wherever they lie.
@@ -81,9 +83,12 @@ impl Index {
     /// Replaces the file in one step, so that a crash leaves the old or the new one.
     fn save(&self) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(&self.entries).map_err(io::Error::other)?;
-        let temporary = self.path.with_extension("json.new");
-        fs::write(&temporary, text)?;
-        fs::rename(&temporary, &self.path)
+        fs::write(self.temporary(), text)?;
+        fs::rename(self.temporary(), &self.path)
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.path.with_extension("json.new")
     }
 }
 

@@ -13,6 +13,8 @@ use crate::index::{Index, Stamp};
 pub struct Store {
     models: PathBuf,
     index: Mutex<Index>,
+    /// Held while a file is hashed, which takes as long as reading it; the index is free meanwhile.
+    hashing: Mutex<()>,
 }
 
 /// A model file on this machine.
@@ -48,7 +50,7 @@ impl Store {
         fs::create_dir_all(&models)
             .map_err(|source| StoreError::Io { path: models.clone(), source })?;
         let index = Mutex::new(Index::load(data_dir.join("models.json")));
-        Ok(Self { models, index })
+        Ok(Self { models, index, hashing: Mutex::new(()) })
     }
 
     /// Where files are found by name.
@@ -66,7 +68,7 @@ impl Store {
         let io = |source| StoreError::Io { path: path.clone(), source };
         let path = fs::canonicalize(&path).map_err(io)?;
         let stamp = Stamp::of(&path).map_err(io)?;
-        let digest = self.index().digest(&path, stamp).map_err(io)?;
+        let digest = self.digest(&path, stamp).map_err(io)?;
         let name = name_of(&path);
         Ok(ModelFile { name, path, digest, bytes: stamp.bytes })
     }
@@ -74,12 +76,11 @@ impl Store {
     /// A file of this machine with that content, if there is one. Only files of exactly `bytes`
     /// bytes are ever hashed for it.
     pub fn find(&self, digest: &Digest, bytes: u64) -> Option<PathBuf> {
-        let mut index = self.index();
-        let mut candidates = index.paths_of_len(bytes);
+        let mut candidates = self.index().paths_of_len(bytes);
         candidates.extend(self.files());
         candidates.into_iter().find(|path| match Stamp::of(path) {
             Ok(stamp) if stamp.bytes == bytes => {
-                index.digest(path, stamp).is_ok_and(|found| found == *digest)
+                self.digest(path, stamp).is_ok_and(|found| found == *digest)
             }
             _ => false,
         })
@@ -114,6 +115,24 @@ impl Store {
                 known,
             }
         })
+    }
+
+    /// The digest of a file, which is hashed if it is not known or has changed.
+    fn digest(&self, path: &Path, stamp: Stamp) -> io::Result<Digest> {
+        if let Some(known) = self.index().digest(path, stamp) {
+            return Ok(known);
+        }
+        let _hashing = self.hashing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody else may have hashed it meanwhile.
+        if let Some(known) = self.index().digest(path, stamp) {
+            return Ok(known);
+        }
+        let digest = Digest::of_file(path)?;
+        if Stamp::of(path)? != stamp {
+            return Err(io::Error::other("it was changed while it was read. Try again"));
+        }
+        self.index().note(path, stamp, digest);
+        Ok(digest)
     }
 
     fn index(&self) -> std::sync::MutexGuard<'_, Index> {
@@ -157,6 +176,28 @@ mod tests {
         assert!(store.find(&small.digest, 7).is_some());
         assert_eq!(store.find(&other.digest, 7), Some(fs::canonicalize(&outside).unwrap()));
         assert_eq!(store.find(&small.digest, 8), None);
+    }
+
+    #[test]
+    fn what_is_known_is_found_while_another_file_is_hashed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        fs::write(store.models_dir().join("m.gguf"), b"content").unwrap();
+        let known = store.resolve("m").unwrap();
+        let _hashing = store.hashing.lock().unwrap();
+        assert_eq!(store.resolve("m").unwrap(), known);
+        assert_eq!(store.find(&known.digest, 7), Some(known.path));
+    }
+
+    #[test]
+    fn an_index_that_cannot_be_kept_costs_only_hashing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        fs::create_dir(dir.path().join("models.json.new")).unwrap();
+        fs::write(store.models_dir().join("m.gguf"), b"content").unwrap();
+        let digest = store.resolve("m").unwrap().digest;
+        assert!(!dir.path().join("models.json").exists());
+        assert_eq!(Store::open(dir.path()).unwrap().resolve("m").unwrap().digest, digest);
     }
 
     #[test]

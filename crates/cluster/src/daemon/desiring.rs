@@ -13,7 +13,7 @@ use crate::desired::{Entry, Files, Seen, Version, Wanted};
 use crate::membership::ConnId;
 use crate::model_file::ServedFile;
 use crate::wire::Message;
-use crate::{InstanceState, InstanceStatus, NodeId, NodeState};
+use crate::{InstanceState, InstanceStatus, NodeId};
 
 /// A node that has just started listens for so long before it acts, so that it does not act on what
 /// the others know better by now: a little more than the second call takes between two nodes.
@@ -269,17 +269,19 @@ impl Daemon {
         }
     }
 
-    fn why_without_owner(&self, entry: &Entry, wanted: &Wanted) -> String {
-        let owner = self.node_name(entry.owner());
+    /// Whether this node, or one that it reaches, has the file.
+    pub(super) fn has_heir(&self, wanted: &Wanted) -> bool {
         let has_it = |id: NodeId| {
             let heartbeat = self.views.get(&id).and_then(|view| view.heartbeat.as_ref());
             heartbeat.is_some_and(|heartbeat| heartbeat.files.contains(&(wanted.digest, true)))
         };
-        let live = self.membership.members().filter(|member| {
-            self.membership.state(member.id) != NodeState::Lost && has_it(member.id)
-        });
-        let is_here = matches!(self.duties.files.get(&wanted.digest), Some(Found::Here(_)));
-        if is_here || live.count() > 0 {
+        matches!(self.duties.files.get(&wanted.digest), Some(Found::Here(_)))
+            || self.membership.reachable().any(has_it)
+    }
+
+    fn why_without_owner(&self, entry: &Entry, wanted: &Wanted) -> String {
+        let owner = self.node_name(entry.owner());
+        if self.has_heir(wanted) {
             return format!("node {owner}, which owns it, is gone; another one takes it over");
         }
         let gib = wanted.bytes as f64 / (1u64 << 30) as f64;

@@ -13,6 +13,7 @@ mod placing;
 mod probing;
 mod publish;
 mod requests;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -53,14 +54,17 @@ const TICK: Duration = Duration::from_millis(250);
 /// Workers get their own grace; this is a little more.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(4);
 
+/// Where an answer to a call goes.
+type Reply<T> = oneshot::Sender<Result<T>>;
+
 /// What a [`crate::Node`] handle asks.
 pub(crate) enum Call {
-    Invite { ttl: Duration, reply: oneshot::Sender<Result<String>> },
-    Join { code: String, reply: oneshot::Sender<Result<Joined>> },
-    Serve { prepared: Box<Prepared>, reply: oneshot::Sender<Result<String>> },
-    Stop { name: String, reply: oneshot::Sender<Result<()>> },
-    Generate { name: String, request: GenerateRequest, reply: oneshot::Sender<Result<Events>> },
-    Header { name: String, reply: oneshot::Sender<Result<Arc<gguf::Directory>>> },
+    Invite { ttl: Duration, reply: Reply<String> },
+    Join { code: String, reply: Reply<Joined> },
+    Serve { prepared: Box<Prepared>, reply: Reply<String> },
+    Stop { name: String, reply: Reply<()> },
+    Generate { name: String, request: Box<GenerateRequest>, reply: Reply<Events> },
+    Header { name: String, reply: Reply<Arc<gguf::Directory>> },
     Shutdown { reply: oneshot::Sender<()> },
 }
 
@@ -173,7 +177,7 @@ pub(crate) enum Event {
     },
     /// A client of this node has dropped its stream.
     Abandoned {
-        stream: requests::StreamKey,
+        stream: u64,
     },
 }
 
@@ -220,7 +224,8 @@ pub(crate) struct Daemon {
     owned: BTreeMap<String, Owned>,
     instances_made: u64,
     workers: HashMap<hosting::WorkerKey, hosting::Hosted>,
-    forwarded: HashMap<u64, requests::Forwarded>,
+    /// Of this node's clients.
+    streams: BTreeMap<u64, streams::Stream>,
     next_stream: u64,
 }
 
@@ -260,7 +265,7 @@ impl Daemon {
             owned: BTreeMap::new(),
             instances_made: 0,
             workers: HashMap::new(),
-            forwarded: HashMap::new(),
+            streams: BTreeMap::new(),
             next_stream: 0,
         };
         (daemon, inbox)
@@ -309,6 +314,9 @@ impl Daemon {
                 _ = ticker.tick() => self.tick(),
                 () = tokio::time::sleep_until(deadline.into()) => self.tick_instances(),
             }
+            if self.dirty {
+                self.resume_streams();
+            }
             self.publish();
         }
     }
@@ -328,7 +336,7 @@ impl Daemon {
                 self.answer_when_kept(reply, outcome);
             }
             Call::Generate { name, request, reply } => {
-                drop(reply.send(self.generate(&name, request)));
+                drop(reply.send(self.generate(&name, *request)));
             }
             Call::Header { name, reply } => self.header(&name, reply),
             Call::Shutdown { reply } => drop(reply),
@@ -336,11 +344,7 @@ impl Daemon {
     }
 
     /// Whoever is told that something is served, or stopped, may rely on it after a power cut.
-    fn answer_when_kept<T: Send + 'static>(
-        &mut self,
-        reply: oneshot::Sender<Result<T>>,
-        outcome: Result<T>,
-    ) {
+    fn answer_when_kept<T: Send + 'static>(&mut self, reply: Reply<T>, outcome: Result<T>) {
         self.publish();
         let saver = self.desired_saver.clone();
         self.spawn(async move {
@@ -388,6 +392,7 @@ impl Daemon {
         self.reconcile();
         self.tick_instances();
         self.end_orphans();
+        self.resume_streams();
         self.finish_joining();
     }
 
@@ -407,6 +412,7 @@ impl Daemon {
         for id in self.owned.keys().cloned().collect::<Vec<_>>() {
             self.release(&id, "its node shuts down");
         }
+        self.end_streams();
         self.end_all_workers();
         let gone = async {
             while !self.workers.is_empty() {

@@ -201,9 +201,9 @@ impl Daemon {
         let now = self.now();
         let Some(owned) = self.owned.get_mut(id) else { return };
         self.dirty |= matches!(&event, Input::FromWorker { event: WorkerEvent::Stats(_), .. });
-        let (was, had_generated) = (owned.machine.status().state, owned.machine.has_generated());
+        let (was, had_generated) = (owned.machine.state(), owned.machine.has_generated());
         let effects = owned.machine.step(event, now);
-        let is = owned.machine.status().state;
+        let is = owned.machine.state();
         self.dirty |= had_generated != owned.machine.has_generated();
         if was != is {
             self.dirty = true;

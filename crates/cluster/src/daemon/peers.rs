@@ -208,7 +208,10 @@ impl Daemon {
         warn!(peer = %peer.short(), name = self.node_name(peer), reason, "a member is gone");
         self.conns.remove(&conn);
         self.owner_left(peer);
-        self.end_forwarded(peer, conn, &reason);
+        let owner_lost =
+            format!("node {}, which owns the model, was lost: {reason}", self.node_name(peer));
+        self.lose_streams(conn, &owner_lost);
+        self.cancel_all_for(conn);
         self.step_instances(|| instance::Input::NodeDown { node: peer, reason: reason.clone() });
         // The others may have to know that nobody sees it any more.
         self.send_heartbeats();

@@ -314,14 +314,16 @@ impl Instance {
         self.phase == Phase::Ready && self.generated_in == self.epoch
     }
 
+    pub(crate) fn state(&self) -> InstanceState {
+        match (&self.phase, &self.trouble) {
+            (Phase::Failed { reason, .. }, _) => InstanceState::Failed { reason: reason.clone() },
+            (Phase::Ready, _) => InstanceState::Ready,
+            (_, None) => InstanceState::Loading,
+            (_, Some(reason)) => InstanceState::Recovering { reason: reason.clone() },
+        }
+    }
+
     pub(crate) fn status(&self) -> InstanceStatus {
-        let reason = || self.trouble.clone().unwrap_or_default();
-        let state = match &self.phase {
-            Phase::Failed { reason, .. } => InstanceState::Failed { reason: reason.clone() },
-            Phase::Ready => InstanceState::Ready,
-            _ if self.trouble.is_none() => InstanceState::Loading,
-            _ => InstanceState::Recovering { reason: reason() },
-        };
         let fixed = &self.fixed;
         let workers = || self.ranks.iter().filter_map(|rank| rank.worker.as_ref());
         let ring = self.ring_notes();
@@ -330,7 +332,7 @@ impl Instance {
             id: fixed.id.clone(),
             model: fixed.model.clone(),
             owner: fixed.claim.node,
-            state,
+            state: self.state(),
             epoch: self.epoch,
             context_tokens: self.split.context_tokens,
             transport: fixed.spec.options.transport,

@@ -123,7 +123,8 @@ impl Requests {
 /// A worker's account of a request, as its client sees it, and its decode rate in tokens per
 /// second, where there is one.
 pub(super) fn account(generation: Generation) -> (Option<f64>, GenerateDone) {
-    let steps = generation.generated_tokens.saturating_sub(1);
+    let here_tokens = generation.generated_tokens - generation.answered_tokens;
+    let steps = here_tokens.saturating_sub(1);
     let timed = steps > 0 && generation.decode_us > 0;
     let rate = timed.then(|| steps as f64 * 1e6 / generation.decode_us as f64);
     let done = GenerateDone {

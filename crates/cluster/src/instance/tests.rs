@@ -42,6 +42,7 @@ pub(super) fn done(request: RequestId) -> WorkerEvent {
         reason: FinishReason::Stop,
         prompt_tokens: 1,
         generated_tokens: 5,
+        answered_tokens: 0,
         cached_tokens: 0,
         queue_us: 0,
         prefill_us: 1,

@@ -1,10 +1,15 @@
 //! What is to be served outlives the nodes that serve it.
 
-use cluster::{Error, InstanceState, Node};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cluster::{Error, InstanceSpec, InstanceState, Node};
 use tokio::time::timeout;
 
 use crate::support::{
-    Home, TIMEOUT, ask, cluster, instance, is_alive, live, model, pid, ready, serve, until,
+    Elsewhere, Ended, Home, LOOPBACK, MINUTE, Streaming, TIMEOUT, ask, cluster, instance, is_alive,
+    live, model, pid, ready, serve, until,
 };
 
 /// Waits until a model is served by this node, and ready.
@@ -60,7 +65,7 @@ pub async fn another_node_takes_over_and_keeps_it() {
     let id = ready(&homes[0]).await;
     let left = pid(&homes[0].node, &id, 2);
     // It looks for files every now and then.
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
     homes[0].node.shutdown().await;
     let (b, c) = (&homes[1].node, &homes[2].node);
     served_by(c, b).await;
@@ -74,6 +79,84 @@ pub async fn another_node_takes_over_and_keeps_it() {
         served_by(&home.node, &homes[1].node).await;
         ask(&home.node, "counter", 6).await;
     }
+}
+
+/// Streams at a node while all other processes are killed at random moments, again and again: the
+/// workers, its own included, and the daemons, of which one owns the model.
+pub async fn streams_go_on_over_the_loss_of_any_process() {
+    const STREAMS: u32 = 6;
+    let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
+    println!("  seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut ingress = Home::new("ingress").await;
+    let (mut dirs, mut others) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("models")).unwrap();
+        model(&dir.path().join("models"), "counter");
+        let listen = std::net::TcpListener::bind(LOOPBACK).unwrap().local_addr().unwrap();
+        let code = ingress.node.invite(MINUTE).await.unwrap().code;
+        others.push((Elsewhere::start(dir.path(), listen, &code).await, listen));
+        dirs.push(dir);
+    }
+    live(&ingress.node, 3).await;
+    let spec = serve(&model(ingress.dir.path(), "counter"));
+    let spec = InstanceSpec { sequences_max: Some(STREAMS as usize), ..spec };
+    ingress.node.serve(spec).await.unwrap();
+    // Another node becomes the owner.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    ingress.node.shutdown().await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    ingress.start().await;
+    live(&ingress.node, 3).await;
+    let node = ingress.node.clone();
+    let is_theirs =
+        |i: &cluster::InstanceStatus| i.owner != node.id() && i.state == InstanceState::Ready;
+    until(&node, "another owner", |status| status.instances.iter().any(is_theirs)).await;
+
+    let over = Arc::new(AtomicBool::new(false));
+    let ask = |at: u32| {
+        let (node, over) = (node.clone(), over.clone());
+        tokio::spawn(async move {
+            let (mut answers, mut first) = (0, 1000 * at);
+            while !over.load(Ordering::Relaxed) {
+                let ended = Streaming::start(&node, "counter", first, 200).await.end().await;
+                assert!(matches!(ended, Ended::Done(_)), "{ended:?}");
+                (answers, first) = (answers + 1, first + 1);
+            }
+            answers
+        })
+    };
+    let streams: Vec<_> = (1..=STREAMS).map(ask).collect();
+    let (mut workers, mut daemons) = (0, 0);
+    for _ in 0..12 {
+        tokio::time::sleep(Duration::from_millis(random.u64(200..1500))).await;
+        let ranks = node.status().instances.first().map(|i| i.ranks.clone()).unwrap_or_default();
+        let pids: Vec<u32> = ranks.iter().filter_map(|rank| rank.pid).collect();
+        match random.choice(pids).filter(|pid| random.u64(..3) > 0 && is_alive(*pid)) {
+            // It may have ended by itself by now.
+            Some(pid) => {
+                let _ =
+                    std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+                workers += 1;
+            }
+            None => {
+                let at = random.usize(..2);
+                others[at].0.kill().await;
+                tokio::time::sleep(Duration::from_millis(random.u64(..3000))).await;
+                let listen = others[at].1;
+                others[at].0 = Elsewhere::start(dirs[at].path(), listen, "").await;
+                daemons += 1;
+            }
+        }
+    }
+    over.store(true, Ordering::Relaxed);
+    let mut answers = 0;
+    for stream in streams {
+        answers += stream.await.expect("every stream is whole");
+    }
+    println!("  {answers} answers were whole over {workers} workers and {daemons} daemons killed");
+    assert!(answers >= STREAMS);
 }
 
 pub async fn one_name_is_one_instance_when_halves_meet() {

@@ -3,15 +3,14 @@ use std::time::{Duration, Instant};
 use cluster::{Error, FinishReason, GenerateEvent, InstanceSpec, InstanceState, NodeConfig};
 
 use crate::support::{
-    Elsewhere, Ended, Home, LOOPBACK, MINUTE, TIMEOUT, ask, cluster, collect, instance, is_alive,
-    kill, kill_worker, live, model, pid, prompt, ready, serve, streaming, until,
+    Elsewhere, Ended, Home, LOOPBACK, MINUTE, Streaming, TIMEOUT, ask, cluster, collect, instance,
+    is_alive, kill, kill_worker, live, model, pid, prompt, ready, serve, streaming, until,
 };
 use crate::worker::{MODE_BROKEN, MODE_SHY, MODE_WELL, PROMPT_EXIT, PROMPT_REJECT};
 
-/// Waits for the end of a stream that is about to break, and says how long that took.
-async fn broken(stream: cluster::GenerateStream, since: Instant) -> String {
-    let (_, ended) = collect(stream).await;
-    let Ended::Failed(reason) = ended else { panic!("{ended:?}") };
+/// Waits for the pause of a stream that is about to be interrupted, and says why it came.
+async fn interrupted(stream: &mut Streaming, since: Instant) -> String {
+    let reason = stream.pause().await;
     println!("  {:?} until: {reason}", since.elapsed());
     reason
 }
@@ -79,13 +78,14 @@ pub async fn a_killed_worker_is_named_and_replaced() {
     for (rank, name) in [(1, "node b (rank 1)"), (0, "node a (rank 0)"), (1, "node b (rank 1)")] {
         let survivor = pid(a, &id, 1 - rank);
         let victim = pid(a, &id, rank);
-        let stream = streaming(a, &id).await;
+        let mut stream = streaming(a, &id).await;
         let since = Instant::now();
         kill(victim, "-KILL");
-        let reason = broken(stream, since).await;
+        let reason = interrupted(&mut stream, since).await;
         assert_eq!(reason, format!("{name} was lost: its worker was killed by signal 9"));
+        stream.go_on().await;
+        println!("  {:?} until the next token", since.elapsed());
         ask(a, &id, 5).await;
-        println!("  {:?} until the next answer", since.elapsed());
         assert_eq!(pid(a, &id, 1 - rank), survivor, "the survivor keeps its shard");
         assert_ne!(pid(a, &id, rank), victim);
     }
@@ -105,10 +105,10 @@ pub async fn a_killed_daemon_is_named_and_waited_for() {
     live(&a.node, 2).await;
     let id = ready(&a).await;
     let orphan = pid(&a.node, &id, 1);
-    let stream = streaming(&a.node, &id).await;
+    let mut stream = streaming(&a.node, &id).await;
     let since = Instant::now();
     other.kill().await;
-    let reason = broken(stream, since).await;
+    let reason = interrupted(&mut stream, since).await;
     assert!(reason.starts_with("node elsewhere (rank 1) was lost: its daemon"), "{reason}");
 
     // A request waits and is told why; the node's return serves it.
@@ -123,6 +123,7 @@ pub async fn a_killed_daemon_is_named_and_waited_for() {
     let (tokens, ended) = collect(waiting).await;
     assert!(matches!(ended, Ended::Done(_)), "{ended:?}");
     assert_eq!(tokens.len(), 10);
+    stream.go_on().await;
     assert_eq!(instance(&a.node, &id).ranks.len(), 2);
     assert!(!is_alive(orphan), "a worker ends with its daemon");
 }
@@ -226,11 +227,11 @@ pub async fn nodes_without_a_link_answer_round_a_ring() {
     assert!(status.notes[0].contains("have no link"), "{:?}", status.notes);
     // Such a ring is lost and comes back as any other instance.
     for rank in 0..4 {
-        let stream = streaming(a, &id).await;
+        let mut stream = streaming(a, &id).await;
         kill(pid(a, &id, rank), "-KILL");
-        let reason = broken(stream, Instant::now()).await;
+        let reason = interrupted(&mut stream, Instant::now()).await;
         assert!(reason.contains(&format!("(rank {rank}) was lost")), "{reason}");
-        ask(a, &id, 5).await;
+        stream.go_on().await;
     }
 }
 
@@ -272,7 +273,7 @@ pub async fn requests_end_well_in_all_other_ways() {
 
     let stream = streaming(a, &id).await;
     a.stop(&id).await.unwrap();
-    let (_, ended) = collect(stream).await;
+    let ended = stream.end().await;
     assert!(matches!(&ended, Ended::Failed(reason) if reason.contains("stopped")), "{ended:?}");
 }
 
@@ -349,8 +350,9 @@ pub async fn requests_from_other_nodes_are_passed_on() {
 
     let stream = streaming(c, "counter").await;
     homes[0].node.shutdown().await;
-    let (_, ended) = collect(stream).await;
-    assert!(matches!(&ended, Ended::Failed(_)), "{ended:?}");
+    let ended = stream.end().await;
+    let says = |reason: &str| reason.contains("node a, which owns it, is gone, and no other node");
+    assert!(matches!(&ended, Ended::Failed(reason) if says(reason)), "{ended:?}");
     let is_gone = |state: &InstanceState| matches!(state, InstanceState::Recovering { .. });
     until(c, "the loss of the owner", |status| is_gone(&status.instances[0].state)).await;
 }

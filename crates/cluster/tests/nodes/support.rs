@@ -65,7 +65,18 @@ impl Home {
         // Shutting down twice does nothing.
         self.node.shutdown().await;
         let config = config(self.dir.path(), &self.name, self.node.listen_addr());
-        self.node = Node::start(config).await.unwrap();
+        // A worker that another test is just starting holds what this program had open.
+        let start = async {
+            loop {
+                match Node::start(config.clone()).await {
+                    Err(cluster::Error::DataDirInUse { .. }) => {
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                    }
+                    started => return started.unwrap(),
+                }
+            }
+        };
+        self.node = timeout(TIMEOUT, start).await.unwrap();
     }
 
     pub async fn join(&self, other: &Node) {
@@ -210,15 +221,74 @@ pub async fn ask(node: &Node, name: &str, first: u32) {
     assert_eq!(tokens, (first..first + 10).collect::<Vec<_>>());
 }
 
-/// Waits until tokens flow, and returns the stream.
-pub async fn streaming(node: &Node, name: &str) -> GenerateStream {
-    let mut stream = node.generate(name, prompt(100, 1_000_000)).await.unwrap();
-    loop {
-        let event = timeout(TIMEOUT, stream.recv()).await.unwrap().unwrap();
-        if matches!(event, GenerateEvent::Tokens(_)) {
-            return stream;
+/// An answer on its way, of which every token must be the one that follows.
+pub struct Streaming {
+    stream: GenerateStream,
+    first: u32,
+    /// The tokens so far.
+    pub tokens: u32,
+}
+
+impl Streaming {
+    /// Asks for so many tokens, and waits for the first one.
+    pub async fn start(node: &Node, name: &str, first: u32, max_tokens: usize) -> Self {
+        let stream = node.generate(name, prompt(first, max_tokens)).await.unwrap();
+        let mut streaming = Self { stream, first, tokens: 0 };
+        streaming.go_on().await;
+        streaming
+    }
+
+    async fn event(&mut self) -> GenerateEvent {
+        let event = timeout(TIMEOUT, self.stream.recv()).await.expect("an event in time");
+        let event = event.expect("no stream ends in silence");
+        if let GenerateEvent::Tokens(tokens) = &event {
+            for answer in tokens {
+                assert_eq!(answer.token, self.first + self.tokens);
+                self.tokens += 1;
+            }
+        }
+        event
+    }
+
+    /// Waits for the next token.
+    pub async fn go_on(&mut self) {
+        loop {
+            match self.event().await {
+                GenerateEvent::Tokens(_) => return,
+                GenerateEvent::Waiting { .. } => {}
+                ended => panic!("{ended:?}"),
+            }
         }
     }
+
+    /// Waits until the stream pauses, and says why.
+    pub async fn pause(&mut self) -> String {
+        loop {
+            match self.event().await {
+                GenerateEvent::Waiting { reason } => return reason,
+                GenerateEvent::Tokens(_) => {}
+                ended => panic!("{ended:?}"),
+            }
+        }
+    }
+
+    pub async fn end(mut self) -> Ended {
+        loop {
+            match self.event().await {
+                GenerateEvent::Done(done) => {
+                    assert_eq!(done.generated_tokens, self.tokens as usize);
+                    return Ended::Done(done);
+                }
+                GenerateEvent::Failed { reason, .. } => return Ended::Failed(reason),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Waits until tokens flow, of an answer as long as the context allows.
+pub async fn streaming(node: &Node, name: &str) -> Streaming {
+    Streaming::start(node, name, 100, 1_000_000).await
 }
 
 /// Waits until the status is as wanted; fails with the last one if it never is.

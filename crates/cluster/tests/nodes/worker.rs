@@ -31,7 +31,7 @@ const SHY: u64 = 1 << 32;
 const STEP: Duration = Duration::from_millis(5);
 
 enum Input {
-    WorkerCommand(WorkerCommand),
+    WorkerCommand(Box<WorkerCommand>),
     /// The daemon has closed our input.
     End,
     /// Another rank has called: its epoch, its rank.
@@ -81,7 +81,7 @@ pub fn main(mode: &str) {
     let commands = inputs.clone();
     std::thread::spawn(move || {
         while let Ok(command) = frame::read(&mut stdin) {
-            let _ = commands.send(Input::WorkerCommand(command));
+            let _ = commands.send(Input::WorkerCommand(Box::new(command)));
         }
         let _ = commands.send(Input::End);
     });
@@ -129,7 +129,7 @@ impl Worker {
     fn run(mut self, inbox: &Receiver<Input>) {
         loop {
             match inbox.recv_timeout(STEP) {
-                Ok(Input::WorkerCommand(command)) => self.command(command),
+                Ok(Input::WorkerCommand(command)) => self.command(*command),
                 Ok(Input::End) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Input::Called(epoch, rank, stream)) => {
                     self.early.push((epoch, rank, stream));
@@ -254,7 +254,10 @@ impl Worker {
                     reason: "not today".to_owned(),
                 });
             }
-            _ => self.running.push(Running { request, generate, sent: 0, started: Instant::now() }),
+            _ => {
+                let (sent, started) = (generate.answered.len(), Instant::now());
+                self.running.push(Running { request, generate, sent, started });
+            }
         }
     }
 
@@ -280,6 +283,7 @@ fn finish(running: &Running, reason: FinishReason) {
         reason,
         prompt_tokens: running.generate.prompt.len(),
         generated_tokens: running.sent,
+        answered_tokens: 0,
         cached_tokens: 0,
         queue_us: 0,
         prefill_us: 1,

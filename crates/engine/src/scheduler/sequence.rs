@@ -60,6 +60,7 @@ impl Sequence {
         let tokens_max = request.prompt.len() + request.max_tokens.min(room);
         let mut tokens = Vec::with_capacity(tokens_max);
         tokens.extend_from_slice(&request.prompt);
+        tokens.extend_from_slice(&request.answered);
         Self {
             id,
             request,
@@ -302,6 +303,7 @@ impl Sequence {
             reason,
             prompt_tokens: self.request.prompt.len(),
             generated_tokens: self.answer().len(),
+            answered_tokens: self.request.answered.len(),
             cached_tokens: self.cached_tokens,
             queue_us: (started - self.added).as_micros() as u64,
             prefill_us: (first_token - started).as_micros() as u64,

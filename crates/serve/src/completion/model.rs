@@ -103,6 +103,7 @@ impl TextModel {
             if request.ignore_eos { Vec::new() } else { self.tokenizer.end_ids().to_vec() };
         let generate = GenerateRequest {
             prompt: prompt.tokens,
+            answered: Vec::new(),
             sampling: request.sampling.over(&self.sampling),
             max_tokens: request.max_tokens.map_or(room, |max| max.min(room)),
             min_tokens: request.min_tokens,

@@ -29,9 +29,9 @@ impl From<CompletionError> for ApiError {
             CompletionError::Invalid(InvalidRequest::TooLong { .. }) => {
                 Self::invalid("context_length_exceeded", message).with_param("messages")
             }
-            CompletionError::Invalid(InvalidRequest::NoTokens) => {
-                Self::invalid_value("max_tokens", message)
-            }
+            CompletionError::Invalid(
+                InvalidRequest::NoTokens | InvalidRequest::Answered { .. },
+            ) => Self::invalid_value("max_tokens", message),
             CompletionError::Invalid(InvalidRequest::Empty) => {
                 Self::invalid_value("messages", message)
             }

@@ -1,0 +1,268 @@
+//! The requests of this node's clients, from their arrival to their end.
+//!
+//! A request runs on the node that owns its instance, which may be this one. Here is kept what it
+//! takes to go on elsewhere: the prompt, the options, and the tokens that the client has. So an
+//! epoch that ends, or an owner that is lost, is a pause in the stream: what follows is computed
+//! again from there, and is what would have followed.
+
+use std::time::{Duration, Instant};
+
+use protocol::{FailureKind, FinishReason, RequestId};
+use tokio::sync::mpsc;
+use tracing::info;
+
+use super::{Daemon, Event, Events};
+use crate::membership::ConnId;
+use crate::wire::Message;
+use crate::{Error, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, Result};
+
+/// A request that was lost so often without a token in between is given up: it may itself be what
+/// kills the workers.
+const FRUITLESS_MAX: u32 = 3;
+/// How long a request waits while no node that can be reached has the model's file.
+const HOMELESS_MAX: Duration = Duration::from_secs(10);
+/// How often a client whose request runs nowhere is told so.
+const REMINDER: Duration = Duration::from_secs(2);
+
+/// A request of a client of this node.
+pub(super) struct Stream {
+    instance: String,
+    /// With the tokens that the client has.
+    request: GenerateRequest,
+    events: mpsc::UnboundedSender<GenerateEvent>,
+    place: Place,
+    /// How often it was lost since its last token.
+    fruitless: u32,
+    asked: Instant,
+    first_token: Option<Instant>,
+    was_lost: bool,
+}
+
+/// Where a request runs, or waits to run.
+enum Place {
+    Here {
+        request: RequestId,
+    },
+    Peer {
+        conn: ConnId,
+    },
+    /// Nowhere, for this reason.
+    Lost {
+        reason: String,
+        since: Duration,
+        told: Duration,
+    },
+}
+
+impl Daemon {
+    /// Asks an instance, wherever it is.
+    ///
+    /// The channel is unbounded, but what goes in is not: at most one event a token, and the
+    /// context limits the tokens.
+    pub(super) fn generate(&mut self, name: &str, request: GenerateRequest) -> Result<Events> {
+        let Some((_, wanted)) = self.desired.find(name) else {
+            return Err(self.not_served(name));
+        };
+        let instance = wanted.id.clone();
+        let (events, receiver) = mpsc::unbounded_channel();
+        self.next_stream += 1;
+        let stream = self.next_stream;
+        let now = self.now();
+        let place = match self.place(stream, &instance, &request)? {
+            Some(place) => place,
+            None => {
+                let reason = self.why_nowhere(&instance);
+                let _ = events.send(GenerateEvent::Waiting { reason: reason.clone() });
+                Place::Lost { reason, since: now, told: now }
+            }
+        };
+        let (closed, asked) = (events.clone(), Instant::now());
+        let (fruitless, first_token, was_lost) = (0, None, false);
+        let new =
+            Stream { instance, request, events, place, fruitless, asked, first_token, was_lost };
+        self.streams.insert(stream, new);
+        let inputs = self.inputs.clone();
+        self.spawn(async move {
+            closed.closed().await;
+            // The driver is gone only if the whole node is.
+            let _ = inputs.send(Event::Abandoned { stream }).await;
+        });
+        Ok(receiver)
+    }
+
+    /// Hands a request to the instance's owner; `None` if there is none that can be reached.
+    fn place(&mut self, stream: u64, id: &str, request: &GenerateRequest) -> Result<Option<Place>> {
+        if self.owned.contains_key(id) {
+            let request = self.submit(id, request.clone(), super::requests::Sink::Here(stream))?;
+            return Ok(Some(Place::Here { request }));
+        }
+        let Some((entry, _)) = self.desired.find(id) else { return Err(self.not_served(id)) };
+        let owner = entry.owner();
+        let heartbeat = self.views.get(&owner).and_then(|view| view.heartbeat.as_ref());
+        let runs = heartbeat.is_some_and(|told| told.instances.iter().any(|one| one.id == id));
+        let Some(conn) = self.membership.conn(owner).filter(|_| runs) else { return Ok(None) };
+        let (name, request) = (id.to_owned(), request.clone());
+        self.send(conn, Message::Generate { stream, name, request });
+        Ok(Some(Place::Peer { conn }))
+    }
+
+    /// What an instance answers to a request of this node's client.
+    pub(super) fn answered(&mut self, stream: u64, event: GenerateEvent) {
+        let now = self.now();
+        let Some(found) = self.streams.get_mut(&stream) else { return };
+        let event = match event {
+            GenerateEvent::Tokens(tokens) => {
+                found.request.answered.extend(tokens.iter().map(|answer| answer.token));
+                found.first_token.get_or_insert_with(Instant::now);
+                found.fruitless = 0;
+                GenerateEvent::Tokens(tokens)
+            }
+            // A queue that is full now has room for those who were in it before.
+            GenerateEvent::Failed { kind, reason }
+                if kind == FailureKind::Lost || (kind == FailureKind::Busy && found.was_lost) =>
+            {
+                found.fruitless += u32::from(kind == FailureKind::Lost);
+                found.was_lost = true;
+                info!(stream, reason, "a request was interrupted");
+                let _ = found.events.send(GenerateEvent::Waiting { reason: reason.clone() });
+                found.place = Place::Lost { reason, since: now, told: now };
+                return;
+            }
+            GenerateEvent::Done(done) => GenerateEvent::Done(found.account(done)),
+            event => event,
+        };
+        let is_last = matches!(event, GenerateEvent::Done(_) | GenerateEvent::Failed { .. });
+        // A client that has left is noticed by its stream's closing.
+        let _ = found.events.send(event);
+        if is_last {
+            self.streams.remove(&stream);
+        }
+    }
+
+    /// What a peer's instance answers.
+    pub(super) fn generated(&mut self, conn: ConnId, stream: u64, event: GenerateEvent) {
+        let place = self.streams.get(&stream).map(|stream| &stream.place);
+        if matches!(place, Some(Place::Peer { conn: at }) if *at == conn) {
+            self.answered(stream, event);
+        }
+    }
+
+    /// A client has left.
+    pub(super) fn abandoned(&mut self, stream: u64) {
+        let Some(Stream { instance, place, .. }) = self.streams.remove(&stream) else { return };
+        match place {
+            Place::Here { request } => self.cancel(&instance, request),
+            Place::Peer { conn } => self.send(conn, Message::CancelGenerate { stream }),
+            Place::Lost { .. } => {}
+        }
+    }
+
+    /// A connection is gone, and with it the requests that went over it.
+    pub(super) fn lose_streams(&mut self, conn: ConnId, reason: &str) {
+        let over = |stream: &Stream| matches!(stream.place, Place::Peer { conn: at } if at == conn);
+        let lost = self.streams.iter().filter(|(_, stream)| over(stream));
+        for stream in lost.map(|(stream, _)| *stream).collect::<Vec<_>>() {
+            let (kind, reason) = (FailureKind::Lost, reason.to_owned());
+            self.answered(stream, GenerateEvent::Failed { kind, reason });
+        }
+    }
+
+    /// Lets requests that were lost go on, as soon as there is somebody to ask.
+    pub(super) fn resume_streams(&mut self) {
+        let is_lost = |stream: &Stream| matches!(stream.place, Place::Lost { .. });
+        let lost = self.streams.iter().filter(|(_, stream)| is_lost(stream));
+        for stream in lost.map(|(stream, _)| *stream).collect::<Vec<_>>() {
+            if let Some(event) = self.resume(stream) {
+                self.dirty = true;
+                if let Some(found) = self.streams.remove(&stream) {
+                    // A client that has left needs no answer.
+                    let _ = found.events.send(event);
+                }
+            }
+        }
+    }
+
+    /// Tries to let a request go on; the last event, if it cannot.
+    fn resume(&mut self, stream: u64) -> Option<GenerateEvent> {
+        let now = self.now();
+        let found = self.streams.get(&stream)?;
+        let Place::Lost { reason, since, .. } = &found.place else { return None };
+        let (reason, since, id) = (reason.clone(), *since, found.instance.clone());
+        let failed = |reason| Some(GenerateEvent::Failed { kind: FailureKind::Lost, reason });
+        let Some((entry, wanted)) = self.desired.find(&id) else { return failed(reason) };
+        if found.request.is_answered(wanted.spec.context_tokens.unwrap_or(usize::MAX)) {
+            return Some(GenerateEvent::Done(found.answered_in_full()));
+        }
+        let state = match self.owned.get(&id) {
+            Some(owned) => owned.machine.state(),
+            None => self.status_of(entry, wanted).state,
+        };
+        let is_away = now.saturating_sub(since) >= HOMELESS_MAX && !self.has_heir(wanted);
+        match state {
+            InstanceState::Failed { reason } => return failed(reason),
+            InstanceState::Recovering { reason } if is_away => return failed(reason),
+            _ if found.fruitless > FRUITLESS_MAX => return failed(reason),
+            _ => {}
+        }
+        let request = found.request.clone();
+        let placed = match self.place(stream, &id, &request) {
+            Err(Error::QueueFull { .. }) => None,
+            Err(error) => return failed(error.to_string()),
+            Ok(placed) => placed,
+        };
+        let why = self.why_nowhere(&id);
+        let found = self.streams.get_mut(&stream)?;
+        match (placed, &mut found.place) {
+            (Some(place), was) => *was = place,
+            (None, Place::Lost { told, .. }) if now.saturating_sub(*told) >= REMINDER => {
+                *told = now;
+                let _ = found.events.send(GenerateEvent::Waiting { reason: why });
+            }
+            (None, _) => {}
+        }
+        None
+    }
+
+    /// Why a request cannot be handed to anybody now.
+    fn why_nowhere(&self, id: &str) -> String {
+        let status = self.desired.find(id).map(|(entry, wanted)| self.status_of(entry, wanted));
+        match status.map(|status| status.state) {
+            Some(InstanceState::Recovering { reason } | InstanceState::Failed { reason }) => reason,
+            _ => "the node that owns the model is starting it".to_owned(),
+        }
+    }
+
+    /// This node shuts down, and with it the streams of its clients.
+    pub(super) fn end_streams(&mut self) {
+        for (_, stream) in std::mem::take(&mut self.streams) {
+            let (kind, reason) = (FailureKind::Lost, "this node was shut down".to_owned());
+            let _ = stream.events.send(GenerateEvent::Failed { kind, reason });
+        }
+    }
+}
+
+impl Stream {
+    /// The account of a request that ran in several pieces is this node's own.
+    fn account(&self, done: GenerateDone) -> GenerateDone {
+        if !self.was_lost {
+            return done;
+        }
+        let first_token = self.first_token.unwrap_or_else(Instant::now);
+        let (prefill, decode) = (first_token - self.asked, first_token.elapsed());
+        GenerateDone { queue: Duration::ZERO, prefill, decode, ..done }
+    }
+
+    /// It was lost between its last token and its end.
+    fn answered_in_full(&self) -> GenerateDone {
+        self.account(GenerateDone {
+            reason: FinishReason::Length,
+            prompt_tokens: self.request.prompt.len(),
+            generated_tokens: self.request.answered.len(),
+            cached_tokens: 0,
+            queue: Duration::ZERO,
+            prefill: Duration::ZERO,
+            decode: Duration::ZERO,
+            embedding: None,
+        })
+    }
+}
