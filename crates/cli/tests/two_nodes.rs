@@ -79,6 +79,36 @@ fn a_stream_goes_on_over_the_death_of_any_worker() {
 }
 
 #[test]
+fn a_stream_goes_on_over_the_death_of_the_node_that_was_asked_to_serve() {
+    let (a, b, c) = (Node::start("a"), Node::start("b"), Node::start("c"));
+    a.admit(&b);
+    a.admit(&c);
+    let model = a.dir.path().join("models/slow.gguf");
+    let model = model.to_str().unwrap();
+    stdout(&["dev", "synth", "--shape", "llama-150m", "--quant", "q4_0", "-o", model]);
+    std::fs::copy(model, b.dir.path().join("models/slow.gguf")).unwrap();
+    a.run(&["serve", "slow", "--ctx", "1024"]);
+    let whole = said(c.stream("slow", "go on", 200));
+
+    let mut events = c.stream("slow", "go on", 200);
+    let first: Vec<String> = events.by_ref().take(8).collect();
+    drop(a.kill());
+    assert_eq!(said(first.into_iter().chain(events)), whole);
+    let owner = c.instance("slow").expect("it is served")["owner"].clone();
+    let nodes = c.json(&["nodes"]);
+    let is_b = |node: &&serde_json::Value| node["name"] == "b";
+    assert_eq!(nodes.as_array().unwrap().iter().find(is_b).unwrap()["id"], owner);
+
+    // All nodes end, and are back with the model.
+    let (listen_b, listen_c) = (b.listen_addr(), c.listen_addr());
+    let (b, c) = (b.kill(), c.kill());
+    let (b, _c) = (Node::start_in("b", b, &listen_b), Node::start_in("c", c, &listen_c));
+    let is_ready = || (b.instance("slow")?["state"]["state"] == "ready").then_some(());
+    wait_for("the model to be back", is_ready);
+    assert_eq!(said(b.stream("slow", "go on", 200)), whole);
+}
+
+#[test]
 fn a_lost_node_is_named_and_what_is_left_goes_on() {
     let (a, b) = (Node::start("a"), Node::start("b"));
     a.admit(&b);

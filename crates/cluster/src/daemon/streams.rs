@@ -21,6 +21,8 @@ use crate::{Error, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, 
 const FRUITLESS_MAX: u32 = 3;
 /// How long a request waits while no node that can be reached has the model's file.
 const HOMELESS_MAX: Duration = Duration::from_secs(10);
+/// How long it waits for an owner that this node does not reach, though others may.
+const OWNERLESS_MAX: Duration = Duration::from_secs(30);
 /// How often a client whose request runs nowhere is told so.
 const REMINDER: Duration = Duration::from_secs(2);
 
@@ -197,10 +199,11 @@ impl Daemon {
             Some(owned) => owned.machine.state(),
             None => self.status_of(entry, wanted).state,
         };
-        let is_away = now.saturating_sub(since) >= HOMELESS_MAX && !self.has_heir(wanted);
+        let limit = if self.has_heir(wanted) { OWNERLESS_MAX } else { HOMELESS_MAX };
+        let is_over = now.saturating_sub(since) >= limit;
         match state {
             InstanceState::Failed { reason } => return failed(reason),
-            InstanceState::Recovering { reason } if is_away => return failed(reason),
+            InstanceState::Recovering { reason } if is_over => return failed(reason),
             _ if found.fruitless > FRUITLESS_MAX => return failed(reason),
             _ => {}
         }

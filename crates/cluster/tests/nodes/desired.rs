@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cluster::{Error, InstanceSpec, InstanceState, Node};
+use cluster::{Error, InstanceSpec, InstanceState, Node, NodeState};
 use tokio::time::timeout;
 
 use crate::support::{
     Elsewhere, Ended, Home, LOOPBACK, MINUTE, Streaming, TIMEOUT, ask, cluster, instance, is_alive,
-    live, model, pid, ready, serve, until,
+    kill, live, model, pid, ready, serve, until,
 };
 
 /// Waits until a model is served by this node, and ready.
@@ -157,6 +157,31 @@ pub async fn streams_go_on_over_the_loss_of_any_process() {
     }
     println!("  {answers} answers were whole over {workers} workers and {daemons} daemons killed");
     assert!(answers >= STREAMS);
+}
+
+pub async fn a_worker_whose_instance_was_stopped_meanwhile_ends_at_once() {
+    let a = Home::new("a").await;
+    let dir = tempfile::tempdir().unwrap();
+    let code = a.node.invite(MINUTE).await.unwrap().code;
+    let other = Elsewhere::start(dir.path(), LOOPBACK.parse().unwrap(), &code).await;
+    live(&a.node, 2).await;
+    let daemon = other.child.id().unwrap();
+    for _ in 0..2 {
+        let id = ready(&a).await;
+        let worker = pid(&a.node, &id, 1);
+        kill(daemon, "-STOP");
+        until(&a.node, "the loss", |s| s.nodes[1].state == NodeState::Lost).await;
+        a.node.stop(&id).await.unwrap();
+        kill(daemon, "-CONT");
+        live(&a.node, 2).await;
+        let ended = async {
+            while is_alive(worker) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        // Long before it would give its owner up.
+        timeout(Duration::from_secs(10), ended).await.expect("it holds no memory");
+    }
 }
 
 pub async fn one_name_is_one_instance_when_halves_meet() {

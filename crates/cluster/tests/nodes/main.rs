@@ -56,6 +56,7 @@ const TESTS: &[Test] = tests![
     desired::a_model_comes_back_after_restarts_and_what_was_stopped_does_not,
     desired::another_node_takes_over_and_keeps_it,
     desired::streams_go_on_over_the_loss_of_any_process,
+    desired::a_worker_whose_instance_was_stopped_meanwhile_ends_at_once,
     desired::one_name_is_one_instance_when_halves_meet,
     desired::a_model_whose_only_file_is_away_says_what_is_missing,
     desired::a_damaged_document_is_told_and_is_no_reason_not_to_start,
