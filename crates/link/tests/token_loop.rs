@@ -106,8 +106,10 @@ fn requests_allocate_alike_however_long_the_answer(local: &mut Local, case: &str
         of_all_threads() - before
     };
     let mut pair = || [count(5 * TOKENS), count(TOKENS)];
-    let counts = first_until(&mut pair, |[long, short]| long == short);
-    assert!(counts.last().is_some_and(|[long, short]| long == short), "{case}: {counts:?}");
+    // Two answers of so many tokens more: one allocation a token would be eight times as many.
+    let is_alike = |[long, short]: &[usize; 2]| *long <= short + TOKENS;
+    let counts = first_until(&mut pair, is_alike);
+    assert!(counts.last().is_some_and(is_alike), "{case}: {counts:?}");
 }
 
 /// What `act` gives, up to the first that is good.
