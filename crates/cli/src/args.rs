@@ -105,7 +105,7 @@ pub struct UpArgs {
     /// Name by which clients may reach the API besides localhost and this machine's addresses
     #[arg(long, value_name = "NAME")]
     pub host_name: Vec<String>,
-    /// Web site whose pages may use the models, such as https://chat.example
+    /// Web site whose pages may use the models: its scheme and host, such as `https://chat.example`
     #[arg(long, value_name = "ORIGIN")]
     pub allow_origin: Vec<String>,
     /// Address on which other nodes reach this one; what arrives is authenticated and encrypted
