@@ -149,15 +149,47 @@ fn every_query_of_the_board_has_something_to_show() {
     let spans = trace["traceEvents"].as_array().unwrap();
     let names: Vec<&str> = spans.iter().filter_map(|span| span["name"].as_str()).collect();
     assert_eq!(names, ["request", "arrival", "queue", "prefill", "decode"], "{trace}");
-    let metrics = get(&a, "/metrics");
-    let missing: Vec<_> = asked
-        .iter()
-        .filter(|name| {
+    // What ranks tell of themselves takes a moment.
+    for name in asked {
+        wait_for(&name, || {
+            let metrics = get(&a, "/metrics");
             let is_it = |line: &str| {
-                line.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                line.strip_prefix(&name).is_some_and(|rest| rest.starts_with(['{', ' ']))
             };
-            !metrics.lines().any(is_it)
-        })
-        .collect();
-    assert!(missing.is_empty(), "{missing:?} in {metrics}");
+            metrics.lines().any(is_it).then_some(())
+        });
+    }
+}
+
+/// The value of each of a rank's series of that name, added up.
+fn of_rank(metrics: &str, name: &str, rank: usize) -> Option<f64> {
+    let rank = format!("rank=\"{rank}\"");
+    let lines = metrics.lines().filter(|line| line.starts_with(name) && line.contains(&rank));
+    let values = lines.map(|line| line.rsplit(' ').next()?.parse().ok());
+    values.reduce(|sum: Option<f64>, value| Some(sum? + value?))?
+}
+
+#[test]
+fn every_rank_tells_how_it_computes_waits_and_sends() {
+    const COUNTS: [&str; 4] = [
+        "sinew_rank_compute_seconds_total",
+        "sinew_rank_wait_seconds_total",
+        "sinew_link_sent_bytes_total",
+        "sinew_link_received_bytes_total",
+    ];
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    a.admit(&b);
+    a.run(&["serve", &demo_model(), "--split", "1,1"]);
+    let counts = || {
+        let metrics = get(&a, "/metrics");
+        let series = [0, 1].into_iter().flat_map(|rank| COUNTS.map(|name| (name, rank)));
+        series.map(|(name, rank)| of_rank(&metrics, name, rank)).collect::<Option<Vec<f64>>>()
+    };
+    a.chat("sinew-demo", "Who are you?", 20);
+    let before = wait_for("both ranks to tell", counts);
+    a.chat("sinew-demo", "What can you do?", 20);
+    // Nothing more is asked: what a rank has not told when it falls idle, it tells then.
+    wait_for("all of it to grow", || {
+        counts()?.iter().zip(&before).all(|(now, before)| now > before).then_some(())
+    });
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use protocol::{AnswerToken, EngineStats, FailureKind, FinishReason, Transport};
+use protocol::{AnswerToken, EngineStats, FailureKind, FinishReason, RankStats, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
@@ -139,6 +139,9 @@ pub struct RankStatus {
     /// Of the activations of a step.
     #[serde(default)]
     pub buffer_bytes: u64,
+    /// What it told last, in this epoch; absent before it did.
+    #[serde(default)]
+    pub stats: Option<RankStats>,
 }
 
 /// What comes back for a prompt. A stream ends after `Done` or `Failed`; one that ends without

@@ -30,6 +30,8 @@ pub(crate) struct BackOff<'a> {
     spin: Duration,
     polls: u32,
     started: Option<Instant>,
+    /// What waits that have ended took.
+    ended: Duration,
     /// How long nothing had moved at the last look at the clock.
     waited: Duration,
     /// When all links are looked at next, as a time waited.
@@ -49,12 +51,31 @@ pub(crate) enum Phase {
 
 impl<'a> BackOff<'a> {
     pub fn new(abort: &'a AtomicBool, spin: Duration) -> Self {
-        BackOff { abort, spin, polls: 0, started: None, waited: Duration::ZERO, check_at: CHECK }
+        BackOff {
+            abort,
+            spin,
+            polls: 0,
+            started: None,
+            ended: Duration::ZERO,
+            waited: Duration::ZERO,
+            check_at: CHECK,
+        }
     }
 
     /// Something moved: the wait begins anew.
     pub fn reset(&mut self) {
-        *self = BackOff::new(self.abort, self.spin);
+        let ended = self.total();
+        *self = BackOff { ended, ..BackOff::new(self.abort, self.spin) };
+    }
+
+    /// How long nothing moved in all waits together. A wait that spins counts from its first look
+    /// at the clock to its last, a microsecond less than it took: so that counting costs no look.
+    pub fn total(&self) -> Duration {
+        match self.started {
+            None => self.ended,
+            Some(_) if self.phase() == Phase::Spinning => self.ended + self.waited,
+            Some(started) => self.ended + started.elapsed(),
+        }
     }
 
     /// How long nothing has moved, as of the last look at the clock.
@@ -126,6 +147,26 @@ mod tests {
             back_off.reset();
             assert_eq!(back_off.waited(), Duration::ZERO);
         }
+    }
+
+    #[test]
+    fn all_waits_are_counted_together() {
+        let abort = AtomicBool::new(false);
+        let mut back_off = BackOff::new(&abort, Duration::ZERO);
+        assert_eq!(back_off.total(), Duration::ZERO);
+        let mut least = Duration::ZERO;
+        for _ in 0..2 {
+            while back_off.pause().unwrap() != Phase::Sleeping {}
+            std::thread::sleep(NAP_MAX);
+            least += YIELD_MAX + NAP_MAX;
+            assert!(back_off.total() >= least, "the last nap counts");
+            back_off.reset();
+            assert!(back_off.total() >= least, "what has ended counts");
+        }
+        back_off.reset();
+        let total = back_off.total();
+        back_off.reset();
+        assert_eq!(back_off.total(), total, "what did not wait does not");
     }
 
     #[test]

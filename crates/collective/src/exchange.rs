@@ -41,6 +41,7 @@ impl Group {
                 moved |= lane.advance_recv(op, payload)?;
             }
             if lanes.iter().all(|lane| !lane.is_sending() && !lane.is_receiving()) {
+                self.waited += back_off.total();
                 return Ok(());
             }
             if moved {

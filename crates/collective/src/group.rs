@@ -42,7 +42,18 @@ pub struct Group {
     pub(crate) quantised: [Vec<u8>; 2],
     /// What was measured of the links.
     pub(crate) speed: Option<Speed>,
+    /// In all calls together.
+    pub(crate) waited: Duration,
     failed: Option<CollectiveError>,
+}
+
+/// What went over a link: bytes of messages with their headers, without what a transport adds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traffic {
+    /// The epoch's number of the other rank.
+    pub peer: usize,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
 }
 
 impl Group {
@@ -101,6 +112,7 @@ impl Group {
             scratch: Vec::new(),
             quantised: [Vec::new(), Vec::new()],
             speed: None,
+            waited: Duration::ZERO,
             failed: None,
         })
     }
@@ -124,6 +136,26 @@ impl Group {
     pub fn links(&self) -> impl Iterator<Item = LinkInfo> + '_ {
         let pipes = self.pipes.iter().map(|pipe| &pipe.lane);
         self.lanes.iter().chain(pipes).map(|lane| lane.link.info())
+    }
+
+    /// How long its calls have waited for other ranks, all together, those counted that succeeded.
+    /// Waits of less than a microsecond count as none.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// What went over each link, in the order of [`Group::links`].
+    pub fn traffic(&self) -> impl Iterator<Item = Traffic> + '_ {
+        let pipes = self.pipes.iter().map(|pipe| &pipe.lane);
+        self.lanes.iter().chain(pipes).map(|lane| {
+            let Lane { peer, sent_bytes, received_bytes, .. } = *lane;
+            Traffic { peer, sent_bytes, received_bytes }
+        })
+    }
+
+    /// What [`Group::measure`] found.
+    pub fn speed(&self) -> Option<Speed> {
+        self.speed
     }
 
     pub fn options(&self) -> &Options {

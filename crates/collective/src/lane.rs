@@ -20,6 +20,9 @@ const LAST_MESSAGES_MAX: usize = 1024;
 pub(crate) struct Lane {
     pub link: Box<dyn Link>,
     pub peer: usize,
+    /// Of messages, with their headers.
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
     send: Sending,
     recv: Receiving,
 }
@@ -47,7 +50,14 @@ enum Receiving {
 impl Lane {
     pub fn new(link: Box<dyn Link>) -> Self {
         let peer = link.info().peer;
-        Lane { link, peer, send: Sending::Done, recv: Receiving::Done }
+        Lane {
+            link,
+            peer,
+            sent_bytes: 0,
+            received_bytes: 0,
+            send: Sending::Done,
+            recv: Receiving::Done,
+        }
     }
 
     pub fn start(&mut self, payload: &impl Payload) {
@@ -87,6 +97,7 @@ impl Lane {
                 payload.fill(self.peer, *sent, &mut bytes[..len]);
                 self.link.commit(HEADER_BYTES + len)?;
                 *sent += len;
+                self.sent_bytes += (HEADER_BYTES + len) as u64;
                 if *sent == total {
                     let done = self.link.progress()?;
                     self.send = if done { Sending::Done } else { Sending::Flushing };
@@ -108,6 +119,7 @@ impl Lane {
         let Some(message) = self.link.poll_recv()? else {
             return Ok(false);
         };
+        self.received_bytes += message.len() as u64;
         let expect = payload.incoming(self.peer);
         let (total_there, bytes) = admit(self.peer, op, expect, *total, *received, message)?;
         payload.store(self.peer, *received, total_there, bytes);

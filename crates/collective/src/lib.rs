@@ -52,7 +52,7 @@ mod speed;
 mod wire;
 
 pub use error::CollectiveError;
-pub use group::Group;
+pub use group::{Group, Traffic};
 pub use options::{Algorithm, Options, SPIN, Wire};
 pub use plan::ReducePlan;
 pub use speed::Speed;

@@ -34,6 +34,7 @@ impl Pipe {
         let mut moved = false;
         while self.kept.len() < KEPT_MAX {
             let Some(message) = self.lane.link.poll_recv()? else { break };
+            self.lane.received_bytes += message.len() as u64;
             let (expect, received) = (Expect::AtMost(bytes_max), self.partial.len());
             let (total, bytes) =
                 admit(self.lane.peer, Op::Send, expect, self.total, received, message)?;

@@ -14,6 +14,15 @@ use crate::pipe::drain;
 use crate::wire::Op;
 use crate::{CollectiveError, Group};
 
+/// What it means that a message does not come.
+#[derive(Debug, Clone, Copy)]
+enum Patience {
+    /// After so long the rank that owes it is late.
+    Late(Duration),
+    /// There is none, which is said after so long.
+    Idle(Duration),
+}
+
 impl Group {
     /// Sends bytes to rank `to` of another stage, which must [`take`](Group::take) them.
     ///
@@ -59,6 +68,7 @@ impl Group {
                 std::thread::sleep(back_off.nap());
             }
         }
+        self.waited += back_off.total();
         Ok(())
     }
 
@@ -68,16 +78,21 @@ impl Group {
     /// The rank is late or lost.
     pub fn take(&mut self, from: usize, message: &mut Vec<u8>) -> Result<(), CollectiveError> {
         let wait_max = self.options().wait_max;
-        self.take_within(from, message, Some(wait_max))
+        self.take_within(from, message, Patience::Late(wait_max)).map(|_| ())
     }
 
-    /// As [`Group::take`], without a deadline and, once the wait is long, without using the core:
-    /// for a stage that has nothing to do until there is work.
+    /// As [`Group::take`], but, once the wait is long, without using the core: for a stage that has
+    /// nothing to do until there is work. `false` if nothing has come after `wait`.
     ///
     /// # Errors
     /// A rank is lost, or the epoch was ended.
-    pub fn take_idle(&mut self, from: usize, message: &mut Vec<u8>) -> Result<(), CollectiveError> {
-        self.take_within(from, message, None)
+    pub fn take_idle(
+        &mut self,
+        from: usize,
+        message: &mut Vec<u8>,
+        wait: Duration,
+    ) -> Result<bool, CollectiveError> {
+        self.take_within(from, message, Patience::Idle(wait))
     }
 
     /// As [`Group::take`], but only if the message is here already; `false` if it is not.
@@ -100,11 +115,11 @@ impl Group {
         &mut self,
         from: usize,
         message: &mut Vec<u8>,
-        wait_max: Option<Duration>,
-    ) -> Result<(), CollectiveError> {
+        patience: Patience,
+    ) -> Result<bool, CollectiveError> {
         self.check()?;
         let at = self.pipe(from)?;
-        let taken = self.wait_for(at, message, wait_max);
+        let taken = self.wait_for(at, message, patience);
         self.keep(taken)
     }
 
@@ -112,8 +127,8 @@ impl Group {
         &mut self,
         at: usize,
         message: &mut Vec<u8>,
-        wait_max: Option<Duration>,
-    ) -> Result<(), CollectiveError> {
+        patience: Patience,
+    ) -> Result<bool, CollectiveError> {
         let bytes_max = self.options().bytes_max;
         let abort = self.abort.clone();
         let mut back_off = BackOff::new(&abort, self.spin);
@@ -131,7 +146,13 @@ impl Group {
             check_silence(&self.lanes, &self.pipes, self.options.silence_max)?;
             // However long the first byte of a message may take, the rest has to follow.
             let begun = self.pipes[at].has_begun().then_some(self.options.wait_max);
-            let limit = wait_max.or(begun);
+            let limit = match patience {
+                Patience::Late(wait_max) => Some(wait_max),
+                Patience::Idle(wait) if begun.is_none() && back_off.waited() >= wait => {
+                    return Ok(false);
+                }
+                Patience::Idle(_) => begun,
+            };
             if let Some(limit) = limit.filter(|limit| back_off.waited() >= *limit) {
                 return Err(CollectiveError::late(
                     self.pipes[at].lane.peer,
@@ -150,6 +171,7 @@ impl Group {
                 None => self.pipes[at].lane.link.wait_readable(IDLE_LOOK)?,
             }
         }
-        Ok(())
+        self.waited += back_off.total();
+        Ok(true)
     }
 }

@@ -1,5 +1,7 @@
 //! Broadcast, gather, all-gather, send, receive and barrier.
 
+use std::time::Duration;
+
 use crate::back_off::{BackOff, IDLE_LOOK, Phase};
 use crate::payload::{BytesIn, BytesOut, Expect, Payload, Slices, slice_of};
 use crate::wire::{Op, get_f32, put_f32};
@@ -24,23 +26,27 @@ impl Group {
         }
     }
 
-    /// As [`Group::broadcast`], but the other ranks wait for the message without a deadline, and
-    /// without using the core once the wait is long: for ranks with nothing to do until `root` has
-    /// work. The abort flag and the loss of any rank end the wait.
+    /// As [`Group::broadcast`], but the other ranks wait for the message without using the core
+    /// once the wait is long: for ranks with nothing to do until `root` has work. After `wait` it
+    /// is `false` there, and they may ask again. The abort flag and the loss of any rank end the
+    /// wait.
     pub fn broadcast_idle(
         &mut self,
         root: usize,
         message: &mut Vec<u8>,
-    ) -> Result<(), CollectiveError> {
+        wait: Duration,
+    ) -> Result<bool, CollectiveError> {
         self.check_rank(root)?;
         if root != self.rank() {
             self.check()?;
             let source = if self.is_sparse() { self.neighbours().1 } else { root };
             let at = self.lane(source)?;
-            let waited = self.wait_idle(at);
-            self.keep(waited)?;
+            let waited = self.wait_idle(at, wait);
+            if !self.keep(waited)? {
+                return Ok(false);
+            }
         }
-        self.broadcast(root, message)
+        self.broadcast(root, message).map(|()| true)
     }
 
     /// Brings every rank's slice of a vector to `root`.
@@ -115,8 +121,8 @@ impl Group {
         }
     }
 
-    /// Waits until a message of `lanes[at]` is here.
-    fn wait_idle(&mut self, at: usize) -> Result<(), CollectiveError> {
+    /// Waits until a message of `lanes[at]` is here; `false` if `wait` is over before.
+    fn wait_idle(&mut self, at: usize, wait: Duration) -> Result<bool, CollectiveError> {
         let abort = self.abort.clone();
         let mut back_off = BackOff::new(&abort, self.spin);
         while self.lanes[at].link.poll_recv()?.is_none() {
@@ -126,9 +132,13 @@ impl Group {
             if back_off.is_check_due() {
                 self.check_links()?;
             }
+            if back_off.waited() >= wait {
+                return Ok(false);
+            }
             self.lanes[at].link.wait_readable(IDLE_LOOK)?;
         }
-        Ok(())
+        self.waited += back_off.total();
+        Ok(true)
     }
 
     fn check_rank(&self, rank: usize) -> Result<(), CollectiveError> {

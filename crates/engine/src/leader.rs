@@ -6,7 +6,8 @@ use backend::Backend;
 use constrain::ConstrainError;
 use layout::DRAFTS_MAX;
 use protocol::{
-    EngineStats, FailureKind, FinishReason, GenerateRequest, Generation, RequestId, WorkerEvent,
+    EngineStats, FailureKind, FinishReason, GenerateRequest, Generation, RankStats, RequestId,
+    WorkerEvent,
 };
 
 use crate::comm::Comm;
@@ -14,6 +15,7 @@ use crate::draft::DraftJob;
 use crate::embeddings::Embeddings;
 use crate::grammars::Grammars;
 use crate::logits::Logits;
+use crate::meter::{Meter, TELL_INTERVAL};
 use crate::pipeline::Pipeline;
 use crate::sampler::{Draw, NotFinite, Sampler};
 use crate::scheduler::{Refused, Scheduler};
@@ -29,6 +31,7 @@ pub(crate) struct Leader<'a, B: Backend> {
     comm: &'a mut Comm,
     pipeline: Pipeline,
     requests: Requests,
+    meter: Meter,
     /// What was told last of its counts, and when.
     told: Option<(Instant, EngineStats)>,
 }
@@ -59,9 +62,6 @@ struct Requests {
     embeddings: Embeddings,
 }
 
-/// Counts are told at most this often.
-const STATS_INTERVAL: Duration = Duration::from_secs(1);
-
 impl<'a, B: Backend> Leader<'a, B> {
     pub fn new(rank: &'a mut Rank<B>, comm: &'a mut Comm) -> Self {
         let requests = Requests {
@@ -71,7 +71,7 @@ impl<'a, B: Backend> Leader<'a, B> {
             embeddings: Embeddings::default(),
         };
         let pipeline = Pipeline::new(rank);
-        Self { rank, comm, pipeline, requests, told: None }
+        Self { rank, comm, pipeline, requests, meter: Meter::default(), told: None }
     }
 
     pub fn is_idle(&self) -> bool {
@@ -107,7 +107,7 @@ impl<'a, B: Backend> Leader<'a, B> {
 
     /// What it counts, if that has changed and it is time to tell it.
     pub fn stats(&mut self, now: Instant) -> Option<EngineStats> {
-        let is_early = |(at, _): &(Instant, _)| now < *at + STATS_INTERVAL;
+        let is_early = |(at, _): &(Instant, _)| now < *at + TELL_INTERVAL;
         if self.told.as_ref().is_some_and(is_early) {
             return None;
         }
@@ -115,6 +115,11 @@ impl<'a, B: Backend> Leader<'a, B> {
         let is_new = self.told.as_ref().is_none_or(|(_, told)| *told != stats);
         self.told = Some((now, stats.clone()));
         is_new.then_some(stats)
+    }
+
+    /// Where the time of this rank went, if it is time to tell it.
+    pub fn rank_stats(&mut self, now: Instant) -> Option<RankStats> {
+        self.meter.due(&self.comm.group, now)
     }
 
     /// What it counts.
@@ -127,7 +132,14 @@ impl<'a, B: Backend> Leader<'a, B> {
     ///
     /// # Errors
     /// The epoch or this rank cannot go on.
-    pub fn step(&mut self, mut report: impl FnMut(WorkerEvent)) -> Result<(), EngineError> {
+    pub fn step(&mut self, report: impl FnMut(WorkerEvent)) -> Result<(), EngineError> {
+        let (begun, waited) = (Instant::now(), self.comm.group.waited());
+        self.run(report)?;
+        self.meter.step(begun.elapsed(), self.comm.group.waited() - waited);
+        Ok(())
+    }
+
+    fn run(&mut self, mut report: impl FnMut(WorkerEvent)) -> Result<(), EngineError> {
         let Self { rank, comm, pipeline, requests, .. } = self;
         let wait = if pipeline.is_empty() { GRAMMAR_WAIT } else { Duration::ZERO };
         requests.take_ready(wait, &mut report);

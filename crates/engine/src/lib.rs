@@ -16,6 +16,7 @@ mod grammars;
 mod leader;
 mod local;
 mod logits;
+mod meter;
 mod pipeline;
 mod rank;
 mod results;

@@ -345,7 +345,7 @@ fn spawn_follower<B: Backend + 'static>(start: Start<B>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let abort = start.abort.clone();
         let _gone = Gone(abort.clone());
-        let ended = start.start().and_then(|(mut rank, mut comm)| rank.follow(&mut comm));
+        let ended = start.start().and_then(|(mut rank, mut comm)| rank.follow(&mut comm, |_| {}));
         let Err(error) = ended;
         if !abort.load(Ordering::Acquire) {
             eprintln!("a local rank failed: {error}");

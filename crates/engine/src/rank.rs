@@ -3,17 +3,19 @@
 use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use backend::{Backend, CacheKind, Segment};
 use gguf::{File, Source};
 use layout::{Capacity, Config, Layout, Leaves, Outline};
 use model::{Batch, Embedding, Model, Outputs, Product, Progress};
-use protocol::{Speculation, Split, SplitOptions, Token};
+use protocol::{RankStats, Speculation, Split, SplitOptions, Token};
 
 use crate::EngineError;
 use crate::comm::Comm;
 use crate::draft::{Draft, DraftJob};
 use crate::logits::{Candidate, Wanted, pick};
+use crate::meter::{Meter, TELL_INTERVAL};
 use crate::results::OutputPart;
 use crate::route::Route;
 use crate::step::{Limits, Step, StepSegment};
@@ -259,27 +261,47 @@ impl<B: Backend> Rank<B> {
         self.forward(comm, step)
     }
 
-    /// Any other rank: runs the steps that come until the epoch ends.
+    /// Any other rank: runs the steps that come until the epoch ends, and tells where its time
+    /// goes.
     ///
     /// # Errors
     /// Another rank is late or lost, the epoch was ended, or a step makes no sense.
-    pub(crate) fn follow(&mut self, comm: &mut Comm) -> Result<Infallible, EngineError> {
+    pub(crate) fn follow(
+        &mut self,
+        comm: &mut Comm,
+        mut tell: impl FnMut(RankStats),
+    ) -> Result<Infallible, EngineError> {
         let mut step = Step::default();
+        let (mut meter, mut free_at) = (Meter::default(), Instant::now());
         loop {
-            let Buffers { message, input, .. } = &mut self.buffers;
-            match self.route.upstream {
-                Some(rank) => comm.group.take_idle(rank, message)?,
-                None => comm.group.broadcast_idle(0, message)?,
+            let message = &mut self.buffers.message;
+            let is_here = match self.route.upstream {
+                Some(rank) => comm.group.take_idle(rank, message, TELL_INTERVAL)?,
+                None => comm.group.broadcast_idle(0, message, TELL_INTERVAL)?,
+            };
+            let begun = Instant::now();
+            if is_here {
+                meter.wait_for_step(begun - free_at);
+                let waited = comm.group.waited();
+                self.follow_step(comm, &mut step)?;
+                free_at = Instant::now();
+                meter.step(free_at - begun, comm.group.waited() - waited);
+            } else {
+                free_at = begun;
             }
-            step.decode(message, &self.limits, input)?;
-            self.forward(comm, &step)?;
-            if !self.route.last_stage.contains(&self.route.rank) {
-                continue;
-            }
-            match self.route.stages {
-                1 => self.gather(comm, &step, &mut Vec::new())?,
-                _ => self.post_results(comm, &step)?,
-            }
+            meter.due(&comm.group, free_at).into_iter().for_each(&mut tell);
+        }
+    }
+
+    /// Runs the step that has come.
+    fn follow_step(&mut self, comm: &mut Comm, step: &mut Step) -> Result<(), EngineError> {
+        let Buffers { message, input, .. } = &mut self.buffers;
+        step.decode(message, &self.limits, input)?;
+        self.forward(comm, step)?;
+        match self.route.stages {
+            _ if !self.route.last_stage.contains(&self.route.rank) => Ok(()),
+            1 => self.gather(comm, step, &mut Vec::new()),
+            _ => self.post_results(comm, step),
         }
     }
 

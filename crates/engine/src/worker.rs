@@ -179,7 +179,8 @@ impl<'a, B: Backend> Worker<'a, B> {
         if self.spec.rank == 0 {
             return self.lead(&mut comm, orders);
         }
-        match self.rank.follow(&mut comm)? {}
+        let tell = |stats| report(self.events, WorkerEvent::RankStats(Box::new(stats)));
+        match self.rank.follow(&mut comm, tell)? {}
     }
 
     /// Rank 0: takes requests between steps, and waits for one when there is nothing to do.
@@ -209,6 +210,9 @@ impl<'a, B: Backend> Worker<'a, B> {
             }
             if let Some(stats) = leader.stats(Instant::now()) {
                 report(events, WorkerEvent::Stats(Box::new(stats)));
+            }
+            if let Some(stats) = leader.rank_stats(Instant::now()) {
+                report(events, WorkerEvent::RankStats(Box::new(stats)));
             }
         }
     }

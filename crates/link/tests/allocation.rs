@@ -159,7 +159,7 @@ fn messages_between_stages_stop_to_cost_allocations() {
                     group.post(1 - rank, &out).unwrap();
                     group.post(1 - rank, &out[..9000]).unwrap();
                     group.take(1 - rank, &mut back).unwrap();
-                    group.take_idle(1 - rank, &mut back).unwrap();
+                    group.take_idle(1 - rank, &mut back, Duration::MAX).unwrap();
                 }
                 of_this_thread() > before
             };

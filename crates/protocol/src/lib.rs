@@ -39,5 +39,5 @@ pub use spec::{
     CacheType, ExpertSplit, InstanceSpec, SpecVersion, Speculation, Split, SplitOptions, StageSize,
     Strategy, Transport, WireType,
 };
-pub use stats::{EngineStats, PageStats, StepStats};
+pub use stats::{EngineStats, LinkStats, PageStats, RankStats, StepStats};
 pub use worker::{ModelSource, WorkerCommand, WorkerEvent, WorkerSpec};

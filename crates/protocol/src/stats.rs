@@ -65,6 +65,31 @@ impl StepStats {
     }
 }
 
+/// What one rank has done since its epoch began: a snapshot, told at most once a second. The times
+/// are of steps alone: a rank of an instance that has nothing to do neither computes nor waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RankStats {
+    /// In steps, without [`Self::exchange_wait_us`]. Rank 0 schedules and samples in it, too.
+    pub compute_us: u64,
+    /// In steps, for what other ranks owe: their sums, activations or results.
+    pub exchange_wait_us: u64,
+    /// Between one step and the next, where that came within a second.
+    pub step_wait_us: u64,
+    /// What it took to exchange an empty message within the stage, the slowest rank's count, when
+    /// the ranks were linked; absent for a stage of one rank.
+    pub exchange_ns: Option<u64>,
+    pub links: Vec<LinkStats>,
+}
+
+/// Messages to and from another rank: their bytes, without what a transport adds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkStats {
+    pub peer: usize,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

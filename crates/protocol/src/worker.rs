@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AnswerToken, EngineStats, FailureKind, GenerateRequest, Generation, InstanceSpec, RequestId,
-    Secret, Split,
+    AnswerToken, EngineStats, FailureKind, GenerateRequest, Generation, InstanceSpec, RankStats,
+    RequestId, Secret, Split,
 };
 
 /// What a daemon tells its worker.
@@ -81,6 +81,8 @@ pub enum WorkerEvent {
     },
     /// Rank 0: what it does, at most once a second and only if something has changed.
     Stats(Box<EngineStats>),
+    /// Any rank: where its time went, at most once a second and only if it ran a step since.
+    RankStats(Box<RankStats>),
     /// The epoch has ended because of another rank; all its requests are lost, the shard is kept.
     Lost {
         epoch: u64,

@@ -93,6 +93,7 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             total_bytes: total_gib * GIB,
             kv_bytes: GIB,
             buffer_bytes: GIB / 16,
+            stats: None,
         });
         InstanceStatus {
             id: id.to_owned(),

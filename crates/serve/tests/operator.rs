@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::{InstanceState, NodeId};
-use protocol::{EngineStats, FinishReason, PageStats, StepStats};
+use protocol::{EngineStats, FinishReason, LinkStats, PageStats, RankStats, StepStats};
 use serde_json::json;
 use serve::{Refusal, RefusalKind};
 use support::client::{chat, get};
@@ -146,6 +146,13 @@ fn what_the_engine_told_is_shown_for_instances_of_this_node_alone() {
     {
         let mut status = double.status.lock().unwrap();
         let instance = &mut status.instances[0];
+        instance.ranks[1].stats = Some(RankStats {
+            compute_us: 1_500_000,
+            exchange_wait_us: 2_500_000,
+            step_wait_us: 500_000,
+            exchange_ns: Some(2_000),
+            links: vec![LinkStats { peer: 0, sent_bytes: 70, received_bytes: 80 }],
+        });
         (instance.stats, instance.requests_running) = (Some(stats), 5);
         (instance.requests_waiting, instance.epoch) = (7, 3);
         let mut others = instance.clone();
@@ -169,8 +176,20 @@ fn what_the_engine_told_is_shown_for_instances_of_this_node_alone() {
         ("sinew_step_time_seconds_bucket", ",le=\"0.001\"}", 2.0),
         ("sinew_step_time_seconds_bucket", ",le=\"+Inf\"}", 3.0),
     ];
+    let rank = ",rank=\"1\",node=\"mac-mini\"";
+    let label = |name: &str, value: &str| format!("{rank},{name}=\"{value}\"}}");
+    let [exchange, step] = ["exchange", "step"].map(|kind| label("kind", kind));
+    let (of_rank, peer) = (format!("{rank}}}"), label("peer", "0"));
+    let of_ranks = [
+        ("sinew_rank_compute_seconds_total", of_rank.as_str(), 1.5),
+        ("sinew_rank_wait_seconds_total", &exchange, 2.5),
+        ("sinew_rank_wait_seconds_total", &step, 0.5),
+        ("sinew_link_exchange_seconds", &of_rank, 2e-6),
+        ("sinew_link_sent_bytes_total", &peer, 70.0),
+        ("sinew_link_received_bytes_total", &peer, 80.0),
+    ];
     let metrics = get(server.addr, "/metrics", &[]).body;
-    for (name, labels, expected) in expected {
+    for (name, labels, expected) in expected.into_iter().chain(of_ranks) {
         // A histogram's own label comes first.
         let (own, rest) = if labels.contains("le=") {
             (labels.trim_start_matches(',').trim_end_matches('}'), "}")

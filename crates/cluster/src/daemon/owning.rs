@@ -200,7 +200,10 @@ impl Daemon {
     fn step_instance(&mut self, id: &str, event: Input) {
         let now = self.now();
         let Some(owned) = self.owned.get_mut(id) else { return };
-        self.dirty |= matches!(&event, Input::FromWorker { event: WorkerEvent::Stats(_), .. });
+        self.dirty |= matches!(
+            &event,
+            Input::FromWorker { event: WorkerEvent::Stats(_) | WorkerEvent::RankStats(_), .. }
+        );
         let (was, had_generated) = (owned.machine.state(), owned.machine.has_generated());
         let effects = owned.machine.step(event, now);
         let is = owned.machine.state();

@@ -69,6 +69,7 @@ impl Instance {
     pub(super) fn said(&mut self, worker: WorkerId, event: WorkerEvent, now: Duration) {
         let epoch = self.epoch;
         let linking = matches!(self.phase, Phase::Linking { .. });
+        let (is_ready, ranks) = (self.phase == Phase::Ready, self.ranks.len());
         let Some((at, found)) = self.find(worker) else { return };
         found.heard_at = now;
         found.must_speak_by = None;
@@ -117,6 +118,11 @@ impl Instance {
                 if at == 0 && self.phase == Phase::Ready {
                     self.stats = Some(*stats);
                 }
+            }
+            WorkerEvent::RankStats(mut stats) => {
+                stats.links.retain(|link| link.peer < ranks);
+                stats.links.truncate(ranks);
+                found.stats = is_ready.then_some(*stats);
             }
             WorkerEvent::Lost { epoch: lost, rank, reason, unreached } => {
                 if lost == epoch && matches!(self.phase, Phase::Linking { .. } | Phase::Ready) {
@@ -212,6 +218,7 @@ impl Instance {
         }
         for worker in self.ranks.iter_mut().filter_map(|rank| rank.worker.as_mut()) {
             worker.linked = false;
+            worker.stats = None;
         }
         self.graph.forget_suspicions();
         if matches!(self.phase, Phase::Gathering) {

@@ -1,6 +1,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use protocol::RankStats;
+
 use super::failures::Recent;
 use crate::wire::WorkerId;
 use crate::{NodeId, RankStatus};
@@ -52,6 +54,8 @@ pub(super) struct Worker {
     pub kv_bytes: u64,
     pub buffer_bytes: u64,
     pub linked: bool,
+    /// What it told last in this epoch.
+    pub stats: Option<RankStats>,
     /// Addresses of other ranks that do not answer it, and of its own that it cannot have.
     pub notes: Vec<String>,
     /// It has been told to end.
@@ -167,6 +171,7 @@ impl Rank {
             total_bytes: of(|worker| worker.total_bytes),
             kv_bytes: of(|worker| worker.kv_bytes),
             buffer_bytes: of(|worker| worker.buffer_bytes),
+            stats: self.worker.as_ref().and_then(|worker| worker.stats.clone()),
         }
     }
 }
@@ -185,6 +190,7 @@ impl Worker {
             kv_bytes: 0,
             buffer_bytes: 0,
             linked: false,
+            stats: None,
             notes: Vec::new(),
             ending: false,
             heard_at: now,

@@ -353,7 +353,7 @@ fn those_who_wait_hear_of_it() {
 }
 
 #[test]
-fn what_rank_0_counts_is_shown_until_its_epoch_ends() {
+fn what_ranks_count_is_shown_until_its_epoch_ends() {
     let mut instance = ready();
     let stats =
         |running| WorkerEvent::Stats(Box::new(EngineStats { running, ..EngineStats::default() }));
@@ -362,8 +362,11 @@ fn what_rank_0_counts_is_shown_until_its_epoch_ends() {
     assert_eq!(shown(&instance), None);
     says(&mut instance, 1, stats(3), 11);
     assert_eq!(shown(&instance), Some(3));
+    says(&mut instance, 1, WorkerEvent::RankStats(Box::default()), 11);
+    assert_eq!(instance.status().ranks[0].stats, Some(protocol::RankStats::default()));
     instance.step(Input::Exited { worker: 2, how: "was killed by signal 9".to_owned() }, ms(12));
     assert_eq!(shown(&instance), None);
+    assert_eq!(instance.status().ranks[0].stats, None);
 }
 
 #[test]

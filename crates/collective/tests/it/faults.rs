@@ -133,7 +133,7 @@ fn an_idle_rank_waits_beyond_the_deadline_and_wakes_for_work() {
                 } else {
                     message.clear();
                 }
-                group.broadcast_idle(0, &mut message).unwrap();
+                group.broadcast_idle(0, &mut message, Duration::MAX).unwrap();
                 assert_eq!(message, [round; 10]);
             }
         });
@@ -150,7 +150,7 @@ fn an_idle_rank_wakes_when_any_rank_is_lost() {
                     return None;
                 }
                 let end = if group.rank() == 1 {
-                    group.broadcast_idle(0, &mut Vec::new()).err()
+                    group.broadcast_idle(0, &mut Vec::new(), Duration::MAX).err()
                 } else {
                     None
                 };
@@ -180,7 +180,7 @@ fn a_root_that_waits_for_nobody_hears_of_a_lost_rank_of_its_ring() {
                 checks.find(|end| end.is_some() || started.elapsed() > PATIENCE).flatten()
             }
             2 => None,
-            _ => group.broadcast_idle(0, &mut Vec::new()).err(),
+            _ => group.broadcast_idle(0, &mut Vec::new(), Duration::MAX).err(),
         });
         for rank in [0, 1, 3, 4] {
             let blamed = ends[rank].as_ref().and_then(CollectiveError::rank);
@@ -193,7 +193,7 @@ fn a_root_that_waits_for_nobody_hears_of_a_lost_rank_of_its_ring() {
 fn the_abort_flag_ends_every_wait() {
     type Wait = fn(&mut Group) -> Result<(), CollectiveError>;
     let waits: [Wait; 3] = [
-        |group| group.broadcast_idle(1, &mut Vec::new()),
+        |group| group.broadcast_idle(1, &mut Vec::new(), Duration::MAX).map(drop),
         |group| group.barrier(),
         |group| step(group, 100),
     ];

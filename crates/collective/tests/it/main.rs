@@ -2,6 +2,7 @@
 
 mod all_reduce;
 mod common;
+mod counts;
 mod faults;
 mod processes;
 mod rooted;

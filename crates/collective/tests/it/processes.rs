@@ -94,7 +94,7 @@ fn end(group: &mut Group, idle: bool) -> CollectiveError {
                 std::thread::sleep(Duration::from_secs(60));
                 Ok(())
             }
-            true => group.broadcast_idle(VICTIM, &mut Vec::new()),
+            true => group.broadcast_idle(VICTIM, &mut Vec::new(), Duration::MAX).map(drop),
         };
         if let Err(error) = done {
             return error;

@@ -30,7 +30,7 @@ fn broadcast_copies_from_every_root() {
                 if len % 2 == 0 {
                     group.broadcast(root, &mut buffer).unwrap();
                 } else {
-                    group.broadcast_idle(root, &mut buffer).unwrap();
+                    group.broadcast_idle(root, &mut buffer, Duration::MAX).unwrap();
                 }
                 assert!(buffer == message, "{len} bytes from {root}");
             }
@@ -113,7 +113,10 @@ fn any_sequence_of_collectives_keeps_its_order() {
                     let mut bytes = if group.rank() == root { vec![fill; len] } else { Vec::new() };
                     match random.usize(..4) {
                         0 => group.broadcast(root, &mut bytes).unwrap(),
-                        1 => group.broadcast_idle(root, &mut bytes).unwrap(),
+                        1 => {
+                            let wait = Duration::MAX;
+                            assert!(group.broadcast_idle(root, &mut bytes, wait).unwrap());
+                        }
                         2 => {
                             let lens = [len, 0, len / 2];
                             let own = vec![f32::from(fill); lens[group.rank()]];

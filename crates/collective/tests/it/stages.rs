@@ -71,7 +71,7 @@ fn long_messages_cross_without_a_deadlock_and_in_order() {
                 let mut message = Vec::new();
                 group.take(partner, &mut message).unwrap();
                 assert!(message.len() == LONG_BYTES && message.iter().all(|b| *b == expected));
-                group.take_idle(partner, &mut message).unwrap();
+                group.take_idle(partner, &mut message, Duration::MAX).unwrap();
                 assert_eq!(message, [expected, 1]);
                 while !group.try_take(partner, &mut message).unwrap() {}
                 assert_eq!(message, []);
@@ -92,9 +92,9 @@ fn a_lost_rank_of_another_stage_is_named_in_every_kind_of_wait() {
                     (3, _) => return None,
                     (2, _) => sum_in_stage(&mut group, 1.0).unwrap_err(),
                     (_, 0) => group.take(3, &mut message).unwrap_err(),
-                    (_, 1) => group.take_idle(3, &mut message).unwrap_err(),
-                    (0, 2) => group.take_idle(2, &mut message).unwrap_err(),
-                    (_, 2) => group.broadcast_idle(0, &mut message).unwrap_err(),
+                    (_, 1) => group.take_idle(3, &mut message, Duration::MAX).unwrap_err(),
+                    (0, 2) => group.take_idle(2, &mut message, Duration::MAX).unwrap_err(),
+                    (_, 2) => group.broadcast_idle(0, &mut message, Duration::MAX).unwrap_err(),
                     _ => loop {
                         if let Err(error) = group.post(3, &[7; 1000]) {
                             break error;
@@ -155,7 +155,7 @@ fn a_message_that_does_not_go_on_is_late_though_its_beginning_may_take_forever()
                 return None;
             }
             let mut group = Group::in_stage(0, 2, 0..1, links, abort, options).unwrap();
-            let end = group.take_idle(1, &mut Vec::new());
+            let end = group.take_idle(1, &mut Vec::new(), Duration::MAX);
             ended.wait();
             Some(end)
         });

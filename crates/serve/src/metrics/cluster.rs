@@ -3,15 +3,16 @@ use std::sync::Arc;
 
 use cluster::{ClusterStatus, InstanceState, InstanceStatus, NodeState};
 use prometheus_client::collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use protocol::{EngineStats, StepStats};
 
+use super::ranks;
 use crate::node::Cluster;
 
-type Labels = Vec<(&'static str, String)>;
-type Encoded = Result<(), fmt::Error>;
+pub(super) type Labels = Vec<(&'static str, String)>;
+pub(super) type Encoded = Result<(), fmt::Error>;
 
 /// What a node knows of its instances and its peers, read when somebody asks.
 pub(super) struct Collector {
@@ -37,17 +38,17 @@ impl collector::Collector for Collector {
         pages(&mut out, &instances)?;
         work(&mut out, &instances)?;
         steps(&mut out, &instances)?;
-        ranks(&mut out, &instances)
+        ranks::encode(&mut out, &instances)
     }
 }
 
 /// Writes families of series.
-struct Out<'a> {
+pub(super) struct Out<'a> {
     encoder: DescriptorEncoder<'a>,
 }
 
 impl Out<'_> {
-    fn gauge(
+    pub fn gauge(
         &mut self,
         name: &str,
         help: &str,
@@ -68,8 +69,18 @@ impl Out<'_> {
         help: &str,
         rows: impl IntoIterator<Item = (Labels, u64)>,
     ) -> Encoded {
+        self.counter_of(name, help, None, rows)
+    }
+
+    pub fn counter_of<T: EncodeCounterValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        rows: impl IntoIterator<Item = (Labels, T)>,
+    ) -> Encoded {
         let kind = MetricType::Counter;
-        let mut metric = self.encoder.encode_descriptor(name, help, None, kind)?;
+        let mut metric = self.encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
         for (labels, value) in rows {
             let mut series = metric.encode_family(&labels)?;
             series.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
@@ -113,11 +124,11 @@ fn short(id: &cluster::NodeId) -> String {
     id.to_string().chars().take(12).collect()
 }
 
-fn model(instance: &InstanceStatus) -> Labels {
+pub(super) fn model(instance: &InstanceStatus) -> Labels {
     vec![("model_name", instance.model.clone())]
 }
 
-fn with(mut labels: Labels, name: &'static str, value: impl ToString) -> Labels {
+pub(super) fn with(mut labels: Labels, name: &'static str, value: impl ToString) -> Labels {
     labels.push((name, value.to_string()));
     labels
 }
@@ -221,23 +232,4 @@ fn steps(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
         series.encode_histogram::<NoLabelSet>(sum, steps.count, &buckets, None)?;
     }
     Ok(())
-}
-
-fn ranks(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
-    let labels = |one: &InstanceStatus, at: usize| {
-        let rank = &one.ranks[at];
-        with(with(model(one), "rank", rank.rank), "node", &rank.node_name)
-    };
-    let rows = instances.iter().flat_map(|one| {
-        (0..one.ranks.len()).flat_map(move |at| {
-            let rank = &one.ranks[at];
-            [
-                ("weights", rank.loaded_bytes),
-                ("cache", rank.kv_bytes),
-                ("buffers", rank.buffer_bytes),
-            ]
-            .map(|(what, bytes)| (with(labels(one, at), "kind", what), bytes as f64))
-        })
-    });
-    out.gauge("rank_memory", "What a rank holds in memory", Some(Unit::Bytes), rows)
 }

@@ -4,6 +4,7 @@
 //! ```text
 //! requests  what this node's clients asked and how long it took: counters and histograms
 //! cluster   what this node knows of its instances and peers: read from its status when asked
+//! ranks     the same of each rank: memory, where its time goes, links
 //! trace     the last requests, span by span
 //! text      OpenMetrics, and the older text format for those that do not ask for it
 //! ```
@@ -13,6 +14,7 @@
 //! of them bounded; no label and no value comes from what a client wrote.
 
 mod cluster;
+mod ranks;
 mod requests;
 mod text;
 mod trace;

@@ -282,6 +282,7 @@ fn two_nodes() -> ClusterStatus {
         total_bytes: 5 * GIB,
         kv_bytes: GIB,
         buffer_bytes: GIB / 16,
+        stats: None,
     };
     ClusterStatus {
         node: NodeId([1; 32]),
