@@ -145,11 +145,7 @@ pub(super) fn relaxed(wanted: &InstanceSpec) -> InstanceSpec {
 
 /// What is wanted of an instance, with the size that it has.
 pub(super) fn of_size(wanted: &InstanceSpec, split: &Split) -> InstanceSpec {
-    InstanceSpec {
-        context_tokens: Some(split.context_tokens),
-        sequences_max: Some(split.sequences_max),
-        ..wanted.clone()
-    }
+    InstanceSpec { context_tokens: Some(split.context_tokens), ..wanted.clone() }
 }
 
 pub(super) fn plan(

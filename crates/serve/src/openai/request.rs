@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn what_clients_send_without_need_is_accepted() {
         let cases = [
-            json!({"n": 1, "tools": [], "tool_choice": "required", "logprobs": false}),
+            json!({"n": 1, "tools": [], "tool_choice": "auto", "logprobs": false}),
             json!({"top_logprobs": 0, "frequency_penalty": 0, "presence_penalty": 0.0}),
             json!({"logit_bias": {}, "response_format": {"type": "text"}, "user": "me"}),
             json!({"temperature": null, "top_p": null, "seed": null, "stop": null, "tools": null}),

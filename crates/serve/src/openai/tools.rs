@@ -36,11 +36,8 @@ pub(super) fn tools(fields: &mut Fields) -> Result<Tools, ApiError> {
         return Ok(Tools { tools, choice, single: true, as_functions: true });
     }
     let mut tools = checked("tools", listed)?;
-    let choice = match choice {
-        // A choice among no tools is none: Xcode sends one.
-        Some(choice) if !tools.is_empty() => tool_choice(&mut tools, choice)?,
-        _ => ToolChoice::Auto,
-    };
+    let choice = choice.map(|choice| tool_choice(&mut tools, choice)).transpose()?;
+    let choice = choice.unwrap_or(ToolChoice::Auto);
     Ok(Tools { tools, choice, single, as_functions: false })
 }
 
@@ -90,6 +87,11 @@ pub(super) fn checked(name: &str, tools: Vec<Value>) -> Result<Vec<Value>, ApiEr
 pub(super) fn tool_choice(tools: &mut Vec<Value>, choice: Value) -> Result<ToolChoice, ApiError> {
     const NAME: &str = "tool_choice";
     match &choice {
+        Value::String(word) if word == "required" && tools.is_empty() => {
+            let message = "tool_choice asks for a call, and there are no tools. Send tools, or \
+                           \"auto\"";
+            Err(ApiError::invalid_value(NAME, message))
+        }
         Value::String(word) => mode(word),
         Value::Object(object) => match object.get("type").and_then(Value::as_str) {
             Some("function") => {
@@ -194,8 +196,12 @@ mod tests {
         }
         let single = read(json!({"tools": two, "parallel_tool_calls": false})).unwrap();
         assert!(single.single && !single.as_functions);
-        let none = read(json!({"tools": [], "tool_choice": "required"})).unwrap();
+        let none = read(json!({"tools": [], "tool_choice": "auto"})).unwrap();
         assert_eq!(none, Tools::default());
+        for choice in [json!("required"), json!({"type": "function", "name": "a"})] {
+            let refused = read(json!({"tools": [], "tool_choice": choice})).unwrap_err();
+            assert_eq!(refused.param.as_deref(), Some("tool_choice"));
+        }
     }
 
     #[test]

@@ -175,7 +175,7 @@ fn tools(fields: &mut Fields) -> Result<(Vec<Value>, ToolChoice, Value), ApiErro
     listed.retain(|tool| !is_skipped(tool));
     let nested = listed.into_iter().map(nested).collect();
     let mut tools = checked("tools", nested)?;
-    let choice = fields.take("tool_choice").filter(|_| !tools.is_empty());
+    let choice = fields.take("tool_choice");
     let told = choice.clone().unwrap_or_else(|| json!("auto"));
     let choice = choice.map(|choice| tool_choice(&mut tools, choice)).transpose()?;
     Ok((tools, choice.unwrap_or_default(), told))
