@@ -101,7 +101,7 @@ fn no_prompt_and_no_secret_is_in_a_log_or_a_metric() {
         node.get("/", "host: canary-host\r\ncookie: canary-cookie\r\n");
         assert!(!node.node.refused(&["join", &format!("{code}x")]).is_empty());
     }
-    // An answer that is lost on the way is worth a line, without its words.
+    // An answer that goes on over a loss, and is lost at last, is worth lines, without its words.
     let model = a.node.dir.path().join("models/slow.gguf");
     let model = model.to_str().unwrap();
     stdout(&["dev", "synth", "--shape", "llama-150m", "--quant", "q4_0", "-o", model]);
@@ -109,6 +109,7 @@ fn no_prompt_and_no_secret_is_in_a_log_or_a_metric() {
     let mut events = a.node.stream("slow", "canary-lost", 900);
     events.nth(1).expect("an answer begins");
     kill_9(a.node.worker_pids("slow")[0]);
+    a.node.run(&["stop", "slow"]);
     assert!(events.last().unwrap().contains("error"));
 
     let secrets: Vec<String> = [&a, &b]
