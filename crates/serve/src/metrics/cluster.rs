@@ -191,7 +191,7 @@ fn pages(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
 /// What only grows within an epoch.
 fn work(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
     type Count = fn(&EngineStats) -> u64;
-    let counters: [(&str, &str, Count); 6] = [
+    let counters: [(&str, &str, Count); 8] = [
         ("prefix_cache_queries", "Tokens of prompts that were looked up in the cache", |stats| {
             stats.prefix_queried_tokens
         }),
@@ -200,6 +200,12 @@ fn work(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
         }),
         ("num_preemptions", "Times that a running request gave its pages to another", |stats| {
             stats.preemptions
+        }),
+        ("spec_decode_num_draft_tokens", "Next tokens that were guessed ahead", |stats| {
+            stats.guessed_tokens
+        }),
+        ("spec_decode_num_accepted_tokens", "Guessed tokens that were right", |stats| {
+            stats.guessed_right_tokens
         }),
         ("engine_prompt_tokens", "Tokens of prompts that rank 0 had computed", |stats| {
             stats.prompt_tokens
