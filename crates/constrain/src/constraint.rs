@@ -1,10 +1,11 @@
 //! One answer on its way through a grammar.
 
 use llguidance::Matcher;
+use llguidance::api::StopReason;
 use protocol::Token;
 
 use crate::ConstrainError;
-use crate::vocabulary::first_line;
+use crate::vocabulary::brief;
 
 /// What one answer is held to.
 pub struct Constraint {
@@ -25,14 +26,14 @@ impl Constraint {
     /// # Errors
     /// Nothing may come, or the grammar is too costly to follow.
     pub fn allowed(&mut self, end_tokens: &[Token]) -> Result<&[u32], ConstrainError> {
-        let mask = self.matcher.compute_mask().map_err(|error| costly(&error))?;
+        let mask = self.matcher.compute_mask().map_err(|error| stopped(&error))?;
         self.allowed.clear();
         self.allowed.extend_from_slice(mask.as_slice());
         self.allowed.truncate(self.tokens.div_ceil(32));
         if let (Some(last), rest @ 1..) = (self.allowed.last_mut(), self.tokens % 32) {
             *last &= (1 << rest) - 1;
         }
-        let may_end = self.matcher.is_accepting().map_err(|error| costly(&error))?;
+        let may_end = self.matcher.is_accepting().map_err(|error| stopped(&error))?;
         for token in end_tokens {
             let Some(word) = self.allowed.get_mut(*token as usize / 32) else { continue };
             let bit = 1 << (token % 32);
@@ -49,7 +50,7 @@ impl Constraint {
     /// # Errors
     /// The grammar is too costly to follow.
     pub fn take(&mut self, token: Token) -> Result<(), ConstrainError> {
-        self.matcher.consume_token(token).map_err(|error| costly(&error))
+        self.matcher.consume_token(token).map_err(|error| stopped(&error))
     }
 
     /// Whether the answer is whole and nothing may follow.
@@ -58,6 +59,12 @@ impl Constraint {
     }
 }
 
-fn costly(error: &impl ToString) -> ConstrainError {
-    ConstrainError::Costly(first_line(&error.to_string()))
+/// Why a grammar cannot be followed on.
+fn stopped(error: &impl ToString) -> ConstrainError {
+    let error = brief(&error.to_string());
+    // The library tells this one by its reason's name alone.
+    match error == format!("{:?}", StopReason::NoExtensionBias) {
+        true => ConstrainError::DeadEnd,
+        false => ConstrainError::Costly(error),
+    }
 }

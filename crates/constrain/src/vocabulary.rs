@@ -75,7 +75,7 @@ impl Vocabulary {
         let compiled = catch_unwind(AssertUnwindSafe(|| self.factory.create_parser(grammar)));
         let parser = match compiled {
             Ok(Ok(parser)) => parser,
-            Ok(Err(error)) => return Err(ConstrainError::Grammar(first_line(&error.to_string()))),
+            Ok(Err(error)) => return Err(ConstrainError::Grammar(brief(&error.to_string()))),
             Err(_) => return Err(ConstrainError::Grammar("its compiler gave up".to_owned())),
         };
         Ok(Constraint::new(Matcher::new(Ok(parser)), self.tokens))
@@ -117,6 +117,26 @@ fn check_size(source: &str) -> Result<(), ConstrainError> {
     }
 }
 
-pub(crate) fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
+/// An error's first line, and where that only announces the reason, the line that gives it: others
+/// point into the grammar.
+pub(crate) fn brief(error: &str) -> String {
+    let mut lines = error.lines().map(str::trim);
+    let first = lines.next().unwrap_or_default();
+    match lines.find_map(|line| line.strip_prefix("error: ")).filter(|_| first.ends_with(':')) {
+        Some(reason) => format!("{first} {reason}"),
+        None => first.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_is_announced_is_told() {
+        let of_regex = "regex parse error:\n    [0-9\n    ^\nerror: unclosed character class";
+        assert_eq!(brief(of_regex), "regex parse error: unclosed character class");
+        assert_eq!(brief("unknown name: \"x\"\n  at line 3"), "unknown name: \"x\"");
+        assert_eq!(brief(""), "");
+    }
 }

@@ -200,6 +200,14 @@ fn hostile_and_broken_grammars_are_refused() {
 }
 
 #[test]
+fn a_grammar_that_can_never_match_says_so_and_a_regex_what_is_wrong_with_it() {
+    let model = Model::all().next().unwrap();
+    assert_eq!(model.refuse(Grammar::Lark("start: start".into())), ConstrainError::DeadEnd);
+    let error = model.refuse(Grammar::Regex("[0-9".into())).to_string();
+    assert!(error.contains("unclosed character class"), "{error}");
+}
+
+#[test]
 fn a_grammar_that_costs_too_much_on_the_way_ends_with_an_error_or_the_answer() {
     let model = Model::all().next().unwrap();
     let lark = "start: x\nx: x x | x x x | \"a\" | \"aa\" | ".to_owned();
