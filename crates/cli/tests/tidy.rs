@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "collective",
             "engine",
             "gguf",
+            "hub",
             "layout",
             "link",
             "model",
@@ -29,7 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("serve", &["cluster", "gguf", "protocol", "text"]),
-    ("cluster", &["gguf", "layout", "placement", "protocol", "store"]),
+    ("cluster", &["gguf", "hub", "layout", "placement", "protocol", "store"]),
     (
         "engine",
         &[
@@ -46,6 +47,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("constrain", &["gguf", "protocol", "text"]),
     ("placement", &["layout", "protocol"]),
+    ("hub", &["gguf", "store"]),
     ("store", &["gguf"]),
     ("text", &["gguf"]),
     ("model", &["backend", "gguf", "layout", "protocol"]),
@@ -56,6 +58,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("link", &[]),
     ("protocol", &[]),
     ("gguf", &[]),
+    ("fakehub", &[]),
     ("sumtree", &[]),
 ];
 

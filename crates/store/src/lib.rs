@@ -10,9 +10,11 @@
 mod digest;
 mod index;
 mod peer;
+mod quant;
 pub mod slices;
 mod store;
 
 pub use digest::Digest;
 pub use peer::PeerFile;
+pub use quant::{quant_of, quant_runs};
 pub use store::{ModelFile, Store, StoreError};

@@ -1,0 +1,156 @@
+//! Short names of common models: data that ships with the program (`catalogue.json`).
+//!
+//! An entry says which repository a name stands for and how many parameters the model has. It says
+//! nothing of files: which quantisations there are, their lengths and hashes, the hub is asked for.
+//! Sizes that are made of the number of parameters are therefore approximate.
+
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::shown;
+use crate::{HubError, RepoName, Want};
+
+/// What a weight takes in the usual `Q4_K_M`, scales and the finer layers included.
+const BITS_USUAL: f64 = 4.85;
+const NEAR_MAX: usize = 3;
+
+/// A model with a short name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The family, which alone stands for its first entry.
+    pub name: String,
+    /// The size.
+    pub tag: String,
+    pub repo: String,
+    /// About how many.
+    pub parameters: u64,
+    /// A weight's, on average, in the file that is chosen by default.
+    #[serde(default = "bits_usual")]
+    pub bits: f64,
+}
+
+fn bits_usual() -> f64 {
+    BITS_USUAL
+}
+
+impl Entry {
+    /// About how large the default file is.
+    pub fn about_bytes(&self) -> u64 {
+        (self.parameters as f64 * self.bits / 8.0) as u64
+    }
+
+    /// What to type.
+    pub fn short_name(&self) -> String {
+        format!("{}:{}", self.name, self.tag)
+    }
+}
+
+/// All entries, the default of each family first.
+pub fn entries() -> &'static [Entry] {
+    static ENTRIES: OnceLock<Vec<Entry>> = OnceLock::new();
+    ENTRIES.get_or_init(|| {
+        serde_json::from_str(include_str!("catalogue.json")).expect("a test reads it")
+    })
+}
+
+/// The repository that a short name stands for: `llama3.2`, `llama3.2:1b`, `qwen3:8b-q8_0`,
+/// `qwen3:q8_0`.
+///
+/// # Errors
+/// There is none of that name; the text says which are near.
+pub fn find(text: &str) -> Result<RepoName, HubError> {
+    let lower = text.to_ascii_lowercase();
+    let (family, tag) = lower.split_once(':').unwrap_or((&lower, "latest"));
+    let mut family = entries().iter().filter(|entry| entry.name == family).peekable();
+    let Some(default) = family.peek().copied() else { return Err(unknown(text)) };
+    let exact = family.clone().find(|entry| entry.tag == tag);
+    let sized = || {
+        family.clone().find_map(|entry| {
+            let quant = tag.strip_prefix(&entry.tag)?.strip_prefix('-')?;
+            Some((entry, quant.to_owned()))
+        })
+    };
+    let (entry, quant) = match (exact, tag) {
+        (Some(entry), _) => (entry, None),
+        (None, "latest") => (default, None),
+        (None, tag) => match sized() {
+            Some((entry, quant)) => (entry, Some(quant)),
+            None if store::quant_of(tag).is_some() => (default, Some(tag.to_owned())),
+            None => return Err(no_such_size(text, family.map(Entry::short_name).collect())),
+        },
+    };
+    let want = quant.map_or(Want::Any, |quant| Want::Quant(quant.to_ascii_uppercase()));
+    Ok(RepoName { repo: entry.repo.clone(), revision: None, want })
+}
+
+/// The short name of a repository, if it has one.
+pub fn short_name_of(repo: &str) -> Option<String> {
+    let found = entries().iter().find(|entry| entry.repo.eq_ignore_ascii_case(repo));
+    found.map(Entry::short_name)
+}
+
+fn no_such_size(text: &str, sizes: Vec<String>) -> HubError {
+    let near = format!("; there are {}", sizes.join(", "));
+    HubError::Unknown { name: shown(text).to_string(), near }
+}
+
+fn unknown(text: &str) -> HubError {
+    let asked: String = text.to_ascii_lowercase().chars().filter(|c| c.is_alphanumeric()).collect();
+    let mut near: Vec<&str> = Vec::new();
+    for entry in entries() {
+        let name: String = entry.name.chars().filter(|c| c.is_alphanumeric()).collect();
+        let shared = asked.chars().zip(name.chars()).take_while(|(a, b)| a == b).count();
+        let is_near = shared >= 4 && shared * 2 >= asked.len().min(name.len());
+        if is_near && !near.contains(&entry.name.as_str()) && near.len() < NEAR_MAX {
+            near.push(&entry.name);
+        }
+    }
+    let near = match near.is_empty() {
+        true => String::new(),
+        false => format!("; near are {}", near.join(", ")),
+    };
+    HubError::Unknown { name: shown(text).to_string(), near }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Name;
+
+    #[test]
+    fn every_entry_is_a_repository_under_a_name_of_its_own() {
+        let mut names: Vec<String> = entries().iter().map(Entry::short_name).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        for entry in entries() {
+            let parsed = Name::parse(&entry.repo).unwrap();
+            assert_eq!(parsed.to_string(), entry.repo);
+            assert_eq!(find(&entry.short_name()).unwrap().repo, entry.repo);
+            assert_eq!(entry.name, entry.name.to_lowercase());
+            assert!(entry.about_bytes() > 100 << 20, "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn short_names() {
+        for (typed, meant) in [
+            ("llama3.2", "bartowski/Llama-3.2-3B-Instruct-GGUF"),
+            ("llama3.2:latest", "bartowski/Llama-3.2-3B-Instruct-GGUF"),
+            ("Llama3.2:1B", "bartowski/Llama-3.2-1B-Instruct-GGUF"),
+            ("llama3.2:1b-q8_0", "bartowski/Llama-3.2-1B-Instruct-GGUF:Q8_0"),
+            ("qwen3:q8_0", "Qwen/Qwen3-8B-GGUF:Q8_0"),
+            ("qwen3:30b-a3b", "Qwen/Qwen3-30B-A3B-GGUF"),
+        ] {
+            assert_eq!(find(typed).unwrap().to_string(), meant, "{typed}");
+        }
+        let near = find("lama3.2").unwrap_err().to_string();
+        assert!(near.contains("sinew list --catalogue"), "{near}");
+        let near = find("llama-3").unwrap_err().to_string();
+        assert!(near.contains("llama3.2"), "{near}");
+        let sizes = find("llama3.2:9b").unwrap_err().to_string();
+        assert!(sizes.contains("llama3.2:3b, llama3.2:1b"), "{sizes}");
+    }
+}

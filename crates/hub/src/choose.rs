@@ -1,0 +1,280 @@
+//! Which of a repository's files are models, and which one is taken where none was named.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::{HubError, RemoteFile, Want};
+
+/// What is taken by default: the first of these that fits. First the usual, then what is near it
+/// and smaller, then what is finer, then what is coarser.
+const PREFERRED: &[&str] = &[
+    "Q4_K_M",
+    "MXFP4",
+    "Q4_K_S",
+    "Q4_K_L",
+    "IQ4_XS",
+    "IQ4_NL",
+    "Q4_0",
+    "Q4_1",
+    "Q4",
+    "UD-Q4_K_XL",
+    "Q5_K_M",
+    "Q5_K_S",
+    "Q5_0",
+    "Q5_1",
+    "Q6_K",
+    "Q8_0",
+    "BF16",
+    "F16",
+    "FP16",
+    "F32",
+    "Q3_K_L",
+    "Q3_K_M",
+    "Q3_K_S",
+    "Q2_K",
+];
+/// Beginnings of files that belong to a model and are none.
+const COMPANIONS: &[&str] = &["mmproj", "mtp-", "eagle3-", "dflash-", "dspark-", "imatrix"];
+/// Labels in an error's list.
+const LABELS_MAX: usize = 12;
+
+/// One of a repository's models: its files are the parts, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variant {
+    /// `Q4_K_M`, or the file's name where it tells none.
+    pub label: String,
+    pub files: Vec<RemoteFile>,
+}
+
+/// Memory for a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room {
+    pub bytes: u64,
+    /// `this machine has`, `the 3 nodes have`.
+    pub whose: String,
+}
+
+impl Variant {
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.size).sum()
+    }
+}
+
+/// What a model takes in memory: its weights, and about as much again for cache and buffers as is
+/// usual at the default context. The plan that places it counts exactly.
+pub fn need_bytes(file_bytes: u64) -> u64 {
+    const BESIDES: u64 = 256 << 20;
+    file_bytes.saturating_add(file_bytes / 10).saturating_add(BESIDES)
+}
+
+/// The models among a repository's files. Parts that lack others are left out.
+pub fn variants(files: &[RemoteFile]) -> Vec<Variant> {
+    let mut groups: BTreeMap<(String, u64), Vec<(u64, RemoteFile)>> = BTreeMap::new();
+    for file in files {
+        let path = Path::new(&file.path);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let lower = name.to_ascii_lowercase();
+        let is_model = lower.ends_with(".gguf")
+            && !COMPANIONS.iter().any(|prefix| lower.starts_with(prefix))
+            && !lower.contains("imatrix")
+            && !lower.contains("mmproj");
+        if !is_model {
+            continue;
+        }
+        let (stem, number, count) = gguf::part_name(path).unwrap_or_else(|| {
+            (path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), 1, 1)
+        });
+        let folder = path.parent().unwrap_or(Path::new("")).join(stem);
+        let key = (folder.to_string_lossy().into_owned(), count);
+        groups.entry(key).or_default().push((number, file.clone()));
+    }
+    let whole = groups.into_iter().filter_map(|((path, count), mut parts)| {
+        parts.sort_by_key(|(number, _)| *number);
+        let numbers = parts.iter().map(|(number, _)| *number);
+        let stem = Path::new(&path).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let label = store::quant_of(&stem).unwrap_or(stem);
+        numbers.eq(1..=count).then(|| {
+            let files = parts.into_iter().map(|(_, file)| file).collect();
+            Variant { label, files }
+        })
+    });
+    whole.collect()
+}
+
+/// The variant that is wanted, and why it is that one.
+///
+/// # Errors
+/// There is none of that kind, or none fits.
+pub fn choose(
+    repo: &str,
+    files: &[RemoteFile],
+    want: &Want,
+    room: Option<&Room>,
+) -> Result<(Variant, String), HubError> {
+    let all = variants(files);
+    match want {
+        Want::File(path) => file(repo, &all, path).map(|found| (found, "as asked".to_owned())),
+        Want::Quant(quant) => {
+            let found = all.iter().find(|variant| variant.label == *quant).cloned();
+            let found = found.or_else(|| {
+                let mut alike = all.iter().filter(|variant| variant.label.contains(quant.as_str()));
+                alike.next().filter(|_| alike.next().is_none()).cloned()
+            });
+            let found = found.ok_or_else(|| no_quant(repo, &all, quant))?;
+            Ok((found, "as asked".to_owned()))
+        }
+        Want::Any => best(repo, &all, room),
+    }
+}
+
+fn best(repo: &str, all: &[Variant], room: Option<&Room>) -> Result<(Variant, String), HubError> {
+    let mut usable: Vec<(usize, &Variant)> = all.iter().filter_map(rank).collect();
+    usable.sort_by_key(|(rank, variant)| (*rank, variant.bytes()));
+    let Some((_, first)) = usable.first() else { return Err(no_model(repo, all)) };
+    let Some(room) = room else {
+        let why = "the usual quantisation".to_owned();
+        return Ok(((*first).clone(), why));
+    };
+    let need = |variant: &Variant| need_bytes(variant.bytes());
+    let fits = usable.iter().find(|(_, variant)| need(variant) <= room.bytes);
+    let (whose, has) = (&room.whose, size(room.bytes));
+    let Some((_, chosen)) = fits else {
+        let smallest = usable.iter().map(|(_, variant)| variant).min_by_key(|one| one.bytes());
+        let smallest = smallest.expect("there is a first");
+        let needed = size(need(smallest));
+        let (repo, smallest, whose) = (repo.to_owned(), smallest.label.clone(), whose.clone());
+        return Err(HubError::FitsNot { repo, smallest, needed, whose, has });
+    };
+    let needs = format!("needs about {} of the {has} that {whose} free", size(need(chosen)));
+    let why = if chosen.label == first.label {
+        format!("the usual quantisation, {needs}")
+    } else {
+        format!("{needs}; {} would need {}", first.label, size(need(first)))
+    };
+    Ok(((*chosen).clone(), why))
+}
+
+/// Where a variant stands among those that are taken by default.
+fn rank(variant: &Variant) -> Option<(usize, &Variant)> {
+    if let Some(rank) = PREFERRED.iter().position(|label| *label == variant.label) {
+        return Some((rank, variant));
+    }
+    let is_untold = store::quant_of(&variant.label).is_none();
+    let is_finer_mix = store::quant_runs(&variant.label) && !variant.label.starts_with("UD-");
+    (is_untold || is_finer_mix).then_some((PREFERRED.len(), variant))
+}
+
+fn file(repo: &str, all: &[Variant], path: &str) -> Result<Variant, HubError> {
+    let is_it = |file: &RemoteFile| {
+        let name = file.path.rsplit('/').next().unwrap_or_default();
+        file.path == path || name.eq_ignore_ascii_case(path)
+    };
+    let found = all.iter().find(|variant| variant.files.iter().any(is_it)).cloned();
+    found.ok_or_else(|| no_quant(repo, all, path))
+}
+
+fn labels(all: &[Variant]) -> String {
+    let mut labels: Vec<&str> = all.iter().map(|variant| variant.label.as_str()).collect();
+    labels.truncate(LABELS_MAX);
+    let more = all.len() - labels.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", labels.join(", "))
+}
+
+fn no_quant(repo: &str, all: &[Variant], quant: &str) -> HubError {
+    let usual = all.iter().filter_map(rank).min_by_key(|(rank, _)| *rank);
+    match usual {
+        None => no_model(repo, all),
+        Some((_, usual)) => HubError::NoQuant {
+            repo: repo.to_owned(),
+            quant: quant.to_owned(),
+            has: labels(all),
+            one: usual.label.clone(),
+        },
+    }
+}
+
+fn no_model(repo: &str, all: &[Variant]) -> HubError {
+    let found = match all.is_empty() {
+        true => ": it has none at all. Look for one of the same name that ends in -GGUF".to_owned(),
+        false => format!("; it has {}, in formats that this version does not run", labels(all)),
+    };
+    HubError::NoModel { repo: repo.to_owned(), found }
+}
+
+/// Bytes for a person.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, gib_tenths: u64) -> RemoteFile {
+        RemoteFile { path: path.to_owned(), size: gib_tenths * (1 << 30) / 10, sha256: None }
+    }
+
+    fn repo() -> Vec<RemoteFile> {
+        vec![
+            file("README.md", 0),
+            file("mmproj-model-f16.gguf", 8),
+            file("model-Q2_K.gguf", 32),
+            file("model-Q4_K_M.gguf", 49),
+            file("model-Q8_0.gguf", 85),
+            file("model-IQ2_M.gguf", 29),
+            file("F16/model-F16-00001-of-00002.gguf", 80),
+            file("F16/model-F16-00002-of-00002.gguf", 80),
+            file("BF16/model-BF16-00002-of-00002.gguf", 80),
+            file("model.imatrix.gguf", 1),
+        ]
+    }
+
+    fn room(gib: u64) -> Room {
+        Room { bytes: gib << 30, whose: "the 2 nodes have".to_owned() }
+    }
+
+    #[test]
+    fn models_are_told_from_what_belongs_to_them_and_parts_are_one() {
+        let labels: Vec<String> = variants(&repo()).into_iter().map(|one| one.label).collect();
+        assert_eq!(labels, ["F16", "IQ2_M", "Q2_K", "Q4_K_M", "Q8_0"]);
+        let (halves, _) = choose("o/r", &repo(), &Want::Quant("F16".to_owned()), None).unwrap();
+        assert_eq!((halves.files.len(), halves.bytes()), (2, 16 << 30));
+    }
+
+    #[test]
+    fn what_fits_is_chosen_and_said() {
+        let pick = |room: Option<Room>| choose("o/r", &repo(), &Want::Any, room.as_ref());
+        assert_eq!(pick(None).unwrap().0.label, "Q4_K_M");
+        let (large, why) = pick(Some(room(64))).unwrap();
+        assert_eq!(large.label, "Q4_K_M");
+        assert!(why.contains("the 2 nodes have") && why.contains("64.0 GiB"), "{why}");
+        let (small, why) = pick(Some(room(4))).unwrap();
+        assert_eq!(small.label, "Q2_K");
+        assert!(why.contains("Q4_K_M would need 5.6 GiB"), "{why}");
+        let none = pick(Some(room(2))).unwrap_err().to_string();
+        assert!(none.contains("Q2_K") && none.contains("o/r:Q2_K"), "{none}");
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_with_what_is() {
+        let want = Want::Quant("Q5_K_M".to_owned());
+        let text = choose("o/r", &repo(), &want, None).unwrap_err().to_string();
+        assert!(text.contains("F16, IQ2_M, Q2_K, Q4_K_M, Q8_0"), "{text}");
+        assert!(text.contains("o/r:Q4_K_M"), "{text}");
+        let text = choose("o/r", &[file("x.bin", 1)], &Want::Any, None).unwrap_err().to_string();
+        assert!(text.contains("-GGUF"), "{text}");
+        let only = [file("m-IQ1_S.gguf", 1)];
+        let text = choose("o/r", &only, &Want::Any, None).unwrap_err().to_string();
+        assert!(text.contains("IQ1_S"), "{text}");
+        let asked = choose("o/r", &repo(), &Want::File("MODEL-q8_0.gguf".to_owned()), None);
+        assert_eq!(asked.unwrap().0.label, "Q8_0");
+    }
+}

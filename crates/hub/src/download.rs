@@ -1,0 +1,341 @@
+//! Fetching a planned model: file by file, each by ranges over several connections, verified, and
+//! only then in its place.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ring::digest::{Context, SHA256};
+
+use crate::partial::{Kept, Partial};
+use crate::place::Place;
+use crate::plan::Source;
+use crate::pull::Call;
+use crate::ranges::Ranges;
+use crate::{Hub, HubError, Plan, Progress, Pulled, RemoteFile, Stage, Watch, space, transfer};
+
+/// How often progress is told, and how often what is there is noted.
+const TELL_EVERY: Duration = Duration::from_millis(100);
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+/// A piece is no smaller, so that asking for it costs little beside it.
+const PIECE_BYTES_MIN: u64 = 1 << 20;
+/// Read at once for verifying.
+const VERIFY_BYTES: usize = 1 << 20;
+
+impl Hub {
+    /// Fetches what is missing of a plan's files into a folder for models.
+    ///
+    /// # Errors
+    /// The disk is too small, the files are not what was announced, the hub does not give them, or
+    /// `watch` breaks. What was fetched is kept, and the next call goes on from there.
+    pub fn fetch(&self, plan: &Plan, models: &Path, watch: &Watch<'_>) -> Result<Pulled, HubError> {
+        let call = Call::new(self, watch);
+        fs::create_dir_all(models).map_err(HubError::disk(models))?;
+        let mut before = 0;
+        for file in &plan.files {
+            let path = plan.path(models, file);
+            let account = Account { file, before, all: plan.bytes() };
+            let is_there = fs::metadata(&path).is_ok_and(|found| found.len() == file.size);
+            if !is_there {
+                call.fetch_file(&plan.source, &path, account, plan.bytes() - before)?;
+            }
+            before += file.size;
+            call.tell(account.progress(Stage::Done, file.size))?;
+        }
+        Ok(plan.pulled(models))
+    }
+}
+
+/// A file's place among all of a model's.
+#[derive(Debug, Clone, Copy)]
+struct Account<'a> {
+    file: &'a RemoteFile,
+    /// Bytes of the files before it.
+    before: u64,
+    all: u64,
+}
+
+impl Account<'_> {
+    fn progress(&self, stage: Stage, done: u64) -> Progress {
+        Progress {
+            stage,
+            file: self.file.path.clone(),
+            sha256: self.file.sha256.clone(),
+            done,
+            total: self.file.size,
+            all_done: self.before + done,
+            all_total: self.all,
+        }
+    }
+}
+
+impl Call<'_> {
+    fn fetch_file(
+        &self,
+        source: &Source,
+        path: &Path,
+        account: Account<'_>,
+        left: u64,
+    ) -> Result<(), HubError> {
+        let (partial, kept) = Partial::open(path, account.file)?;
+        let dir = path.parent().unwrap_or(Path::new("."));
+        space::check(dir, &account.file.path, left.saturating_sub(kept.have.total()))?;
+        let work = Work::new(self, source, account, &partial, kept);
+        let outcome = work.run(dir);
+        // What was fetched is noted however it ended, but for a file that turned into another.
+        if !matches!(outcome, Err(HubError::Changed { .. } | HubError::NotGguf { .. })) {
+            partial.save(&work.lock().kept).map_err(HubError::disk(path))?;
+        }
+        outcome?;
+        match self.verify(&partial, account) {
+            Ok(()) => partial.finish(),
+            Err(error @ HubError::Digest { .. }) => partial.discard().and(Err(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the whole file back: what counts is what the disk has.
+    fn verify(&self, partial: &Partial, account: Account<'_>) -> Result<(), HubError> {
+        let file = account.file;
+        let Some(announced) = &file.sha256 else { return Ok(()) };
+        let mut hasher = Context::new(&SHA256);
+        let mut buffer = vec![0; VERIFY_BYTES];
+        let (mut at, mut told) = (0, Instant::now());
+        while at < file.size {
+            let len = (file.size - at).min(VERIFY_BYTES as u64) as usize;
+            partial.read(at, &mut buffer[..len]).map_err(HubError::disk(&file.path))?;
+            hasher.update(&buffer[..len]);
+            at += len as u64;
+            if told.elapsed() >= TELL_EVERY || at == file.size {
+                told = Instant::now();
+                self.tell(account.progress(Stage::Verifying, at))?;
+            }
+        }
+        let found = data_encoding::HEXLOWER.encode(hasher.finish().as_ref());
+        if found == *announced {
+            return Ok(());
+        }
+        let (file, announced) = (file.path.clone(), announced.clone());
+        Err(HubError::Digest { file, found, announced })
+    }
+}
+
+/// One file while it is fetched, for all connections.
+pub(crate) struct Work<'a> {
+    pub call: &'a Call<'a>,
+    pub source: &'a Source,
+    pub file: &'a RemoteFile,
+    account: Account<'a>,
+    partial: &'a Partial,
+    shared: Mutex<Shared>,
+    /// Somebody failed, or the server sends nothing but whole files.
+    stop: AtomicBool,
+}
+
+pub(crate) struct Shared {
+    kept: Kept,
+    /// Bytes that were there when this began.
+    had: u64,
+    /// Being fetched.
+    taken: Ranges,
+    pub place: Option<Place>,
+    /// Counts places, so that one that went stale is looked up once.
+    pub place_number: u64,
+    error: Option<HubError>,
+    ignores_ranges: bool,
+    told: Instant,
+    saved: Instant,
+}
+
+impl Shared {
+    /// Whether no byte has come since this call began.
+    pub fn is_first(&self) -> bool {
+        self.kept.have.total() == self.had
+    }
+}
+
+impl<'a> Work<'a> {
+    fn new(
+        call: &'a Call<'a>,
+        source: &'a Source,
+        account: Account<'a>,
+        partial: &'a Partial,
+        kept: Kept,
+    ) -> Self {
+        let now = Instant::now();
+        let shared = Shared {
+            had: kept.have.total(),
+            kept,
+            taken: Ranges::default(),
+            place: None,
+            place_number: 0,
+            error: None,
+            ignores_ranges: false,
+            told: now,
+            saved: now,
+        };
+        let (file, stop) = (account.file, AtomicBool::new(false));
+        Self { call, source, file, account, partial, shared: Mutex::new(shared), stop }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fetches all that is missing. The first piece goes alone: it tells whether the server gives
+    /// ranges, and whether it is a model at all.
+    fn run(&self, dir: &Path) -> Result<(), HubError> {
+        self.tell()?;
+        let settings = &self.call.hub.settings;
+        self.connection(1);
+        std::thread::scope(|scope| {
+            let more = if self.file.size > PIECE_BYTES_MIN { settings.connections } else { 1 };
+            for _ in 0..more {
+                scope.spawn(|| self.connection(usize::MAX));
+            }
+        });
+        let (error, ignores_ranges) = {
+            let mut shared = self.lock();
+            (shared.error.take(), shared.ignores_ranges)
+        };
+        match error {
+            None if ignores_ranges => self.stop.store(false, Ordering::SeqCst),
+            None => {}
+            Some(HubError::Disk { source, .. })
+                if source.kind() == std::io::ErrorKind::StorageFull =>
+            {
+                let missing = self.file.size - self.have();
+                return Err(space::became_full(dir, &self.file.path, missing));
+            }
+            Some(error) => return Err(error),
+        }
+        if ignores_ranges {
+            transfer::whole(self)?;
+        }
+        let have = self.have();
+        if have != self.file.size {
+            let (file, announced) = (self.file.path.clone(), self.file.size);
+            return Err(HubError::Length { file, found: have, announced });
+        }
+        self.looks_like_a_model()?;
+        self.tell()
+    }
+
+    /// Fetches piece after piece, `pieces` at most.
+    fn connection(&self, pieces: usize) {
+        for _ in 0..pieces {
+            let Some((start, end)) = self.take() else { return };
+            let outcome = transfer::piece(self, start, end);
+            let mut shared = self.lock();
+            shared.taken.remove(start, end);
+            if let Err(error) = outcome {
+                shared.error.get_or_insert(error);
+                self.stop.store(true, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// The next piece that nobody has or fetches.
+    fn take(&self) -> Option<(u64, u64)> {
+        if self.is_stopped() {
+            return None;
+        }
+        let settings = &self.call.hub.settings;
+        let even = self.file.size / (4 * settings.connections.max(1)) as u64;
+        let least = PIECE_BYTES_MIN.min(settings.piece_bytes);
+        let most = even.clamp(least, settings.piece_bytes);
+        let mut shared = self.lock();
+        let gap = shared.kept.have.gap(&shared.taken, self.file.size, most)?;
+        shared.taken.add(gap.0, gap.1);
+        Some(gap)
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    /// The server sends whole files only.
+    pub fn ignores_ranges(&self) {
+        self.lock().ignores_ranges = true;
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
+    pub fn have(&self) -> u64 {
+        self.lock().kept.have.total()
+    }
+
+    pub fn has(&self, start: u64, end: u64) -> bool {
+        let shared = self.lock();
+        let mut all = shared.kept.have.clone();
+        all.add(start, end);
+        all == shared.kept.have
+    }
+
+    /// Keeps bytes that have come.
+    pub fn keep(&self, at: u64, bytes: &[u8]) -> Result<(), HubError> {
+        if at == 0 {
+            check_magic(self.file, bytes)?;
+        }
+        self.partial.write(at, bytes).map_err(HubError::disk(&self.file.path))?;
+        let mut shared = self.lock();
+        shared.kept.have.add(at, at + bytes.len() as u64);
+        if shared.saved.elapsed() >= SAVE_EVERY {
+            shared.saved = Instant::now();
+            self.partial.save(&shared.kept).map_err(HubError::disk(&self.file.path))?;
+        }
+        if shared.told.elapsed() < TELL_EVERY {
+            return Ok(());
+        }
+        shared.told = Instant::now();
+        drop(shared);
+        self.tell()
+    }
+
+    fn tell(&self) -> Result<(), HubError> {
+        self.call.tell(self.account.progress(Stage::Pulling, self.have()))
+    }
+
+    /// Notes how the server calls this state of the file. Bytes of another state that are there
+    /// already are forgotten if nobody added to them yet.
+    ///
+    /// # Errors
+    /// It is not the one that was fetched so far.
+    pub fn note_etag(&self, etag: &str, is_first: bool) -> Result<(), HubError> {
+        let mut shared = self.lock();
+        match &shared.kept.etag {
+            Some(known) if known == etag => {}
+            None => shared.kept.etag = Some(etag.to_owned()),
+            Some(_) if is_first => {
+                shared.kept.have = Ranges::default();
+                shared.had = 0;
+                shared.kept.etag = Some(etag.to_owned());
+            }
+            Some(_) => {
+                self.partial.forget()?;
+                let (file, host) = (self.file.path.clone(), self.call.host());
+                return Err(HubError::Changed { file, host });
+            }
+        }
+        Ok(())
+    }
+
+    fn looks_like_a_model(&self) -> Result<(), HubError> {
+        let mut magic = [0; 4];
+        if self.file.size >= 4 {
+            self.partial.read(0, &mut magic).map_err(HubError::disk(&self.file.path))?;
+        }
+        check_magic(self.file, &magic)
+    }
+}
+
+fn check_magic(file: &RemoteFile, bytes: &[u8]) -> Result<(), HubError> {
+    const MAGIC: &[u8] = b"GGUF";
+    let len = bytes.len().min(MAGIC.len());
+    if bytes[..len] == MAGIC[..len] {
+        return Ok(());
+    }
+    let why = format!("it begins with {:02x?} instead of \"GGUF\"", &bytes[..len]);
+    Err(HubError::NotGguf { file: file.path.clone(), why })
+}

@@ -1,0 +1,107 @@
+use std::path::PathBuf;
+
+/// Why a model was not found or fetched. What was fetched until then is kept, unless the text says
+/// otherwise.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    #[error("\"{name}\" is no name of a model: {why}")]
+    Name { name: String, why: String },
+    #[error(
+        "\"{name}\" is not on this machine and not a short name that this version knows{near}. \
+         Give a repository as org/repo, or see the names with: sinew list --catalogue"
+    )]
+    Unknown { name: String, near: String },
+    #[error(
+        "\"{name}\" is not on this machine, and nothing is downloaded because {why}. Unset that, \
+         or put the file into {}", models.display()
+    )]
+    Offline { name: String, why: &'static str, models: PathBuf },
+    #[error(
+        "{repo} was not found on {host}: it does not exist, or it is private or gated and no \
+         token was given. Check the name; for a private one set HF_TOKEN or type: hf auth login"
+    )]
+    NoRepo { repo: String, host: String },
+    #[error("{repo} has no {what} on {host}. Check the name at {host}/{repo}")]
+    NoEntry { repo: String, what: String, host: String },
+    #[error(
+        "{repo} is gated: accept its terms at {host}/{repo} and give a token of the account that \
+         did, with HF_TOKEN or: hf auth login"
+    )]
+    Gated { repo: String, host: String },
+    #[error(
+        "{repo} is gated, and the account of the token that was sent ({token}) has no access yet. \
+         Accept its terms, or ask for access, at {host}/{repo}"
+    )]
+    NotGranted { repo: String, host: String, token: String },
+    #[error(
+        "{host} refused the token ({token}). It may have expired: type hf auth login, or set \
+         HF_TOKEN"
+    )]
+    BadToken { host: String, token: String },
+    #[error("{repo} has no GGUF file that can be run{found}")]
+    NoModel { repo: String, found: String },
+    #[error("{repo} has no {quant}; it has {has}. Ask for one of these, such as {repo}:{one}")]
+    NoQuant { repo: String, quant: String, has: String, one: String },
+    #[error(
+        "no variant of {repo} fits: the smallest, {smallest}, needs {needed}, and {whose} \
+         {has} free. Add a machine, or ask for one all the same: {repo}:{smallest}"
+    )]
+    FitsNot { repo: String, smallest: String, needed: String, whose: String, has: String },
+    #[error(
+        "{host} cannot be reached: {why}. Check the connection (a proxy is taken from \
+         HTTPS_PROXY, another hub from HF_ENDPOINT), then type the same again: what is there \
+         already is kept"
+    )]
+    Unreachable { host: String, why: String },
+    #[error(
+        "{host} takes no more requests from this address{wait}. Try again later; a token \
+         (HF_TOKEN) allows more"
+    )]
+    TooMany { host: String, wait: String },
+    #[error("{host} answered {status} for {what}. Try again later: what is there already is kept")]
+    Status { host: String, status: u16, what: String },
+    #[error(
+        "{host} sent a web page where {what} was asked for. A network that wants a login does \
+         that: open {host} in a browser, then type the same again"
+    )]
+    Page { host: String, what: String },
+    #[error("what {host} sent for {what} makes no sense: {why}")]
+    Nonsense { host: String, what: String, why: String },
+    #[error("{host} redirects {what} to {to}, which is not followed: {why}")]
+    Redirect { host: String, what: String, to: String, why: &'static str },
+    #[error(
+        "{file} changed on {host} while it was fetched. Type the same again: it is fetched anew"
+    )]
+    Changed { file: String, host: String },
+    #[error(
+        "{file} arrived whole and is not what was announced: its SHA-256 is {found}, not \
+         {announced}. It was deleted. Type the same again; if it happens twice, the hub, a proxy \
+         or this disk spoils files"
+    )]
+    Digest { file: String, found: String, announced: String },
+    #[error(
+        "{file} has {found} bytes, not the {announced} that were announced. Type the same again"
+    )]
+    Length { file: String, found: u64, announced: u64 },
+    #[error(
+        "{file} needs {needed} more on the disk of {}, which has {free}. Free {missing}, then \
+         type the same again: it goes on where it stopped", dir.display()
+    )]
+    NoSpace { file: String, dir: PathBuf, needed: String, free: String, missing: String },
+    #[error("{file} is being fetched by another process. Wait for that one, or stop it")]
+    Busy { file: String },
+    #[error("{file} is no model: {why}")]
+    NotGguf { file: String, why: String },
+    #[error("cannot use {path}: {source}. Check its permissions and the space left",
+        path = .path.display())]
+    Disk { path: PathBuf, source: std::io::Error },
+    #[error("it was cancelled. What was fetched is kept: the same command goes on from there")]
+    Cancelled,
+}
+
+impl HubError {
+    pub(crate) fn disk(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Disk { path, source }
+    }
+}

@@ -1,0 +1,264 @@
+//! One request at a time, and where redirects may lead.
+//!
+//! Redirects are followed by hand: the first answer's headers say what a file is, and a token must
+//! reach nobody but the hub itself.
+
+use std::net::{IpAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use ureq::http::{Response, Uri};
+use ureq::tls::{RootCerts, TlsConfig};
+
+use crate::settings::{Settings, Token};
+
+/// Enough for a renamed repository behind a mirror.
+pub(crate) const REDIRECTS_MAX: usize = 5;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Where something is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    scheme: String,
+    host: String,
+    port: u16,
+    /// Path and query.
+    rest: String,
+}
+
+impl Address {
+    /// `None` for what is no `http` or `https` address, or holds a password.
+    pub fn parse(text: &str) -> Option<Self> {
+        let uri: Uri = text.parse().ok()?;
+        let scheme = uri.scheme_str()?.to_ascii_lowercase();
+        let usual = match scheme.as_str() {
+            "https" => 443,
+            "http" => 80,
+            _ => return None,
+        };
+        let authority = uri.authority()?;
+        if authority.as_str().contains('@') {
+            return None;
+        }
+        let rest = uri.path_and_query().map_or("/", |rest| rest.as_str()).to_owned();
+        let host = authority.host().to_ascii_lowercase();
+        Some(Self { scheme, host, port: authority.port_u16().unwrap_or(usual), rest })
+    }
+
+    /// Where a `Location` leads from here.
+    pub fn join(&self, location: &str) -> Option<Self> {
+        if location.contains("://") {
+            return Self::parse(location);
+        }
+        if location.starts_with("//") {
+            return Self::parse(&format!("{}:{location}", self.scheme));
+        }
+        let rest = match location.strip_prefix('/') {
+            Some(_) => location.to_owned(),
+            None => {
+                let path = self.rest.split('?').next().unwrap_or_default();
+                let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+                format!("{folder}/{location}")
+            }
+        };
+        Some(Self { rest, ..self.clone() })
+    }
+
+    pub fn is_origin_of(&self, other: &Self) -> bool {
+        (&self.scheme, &self.host, self.port) == (&other.scheme, &other.host, other.port)
+    }
+
+    /// Scheme and host, for messages: what follows may be signed, and then is a secret.
+    pub fn origin(&self) -> String {
+        let usual = if self.scheme == "https" { 443 } else { 80 };
+        let port = if self.port == usual { String::new() } else { format!(":{}", self.port) };
+        format!("{}://{}{port}", self.scheme, self.host)
+    }
+
+    pub fn url(&self) -> String {
+        format!("{}{}", self.origin(), self.rest)
+    }
+
+    /// The last part of the path.
+    pub fn file_name(&self) -> &str {
+        let path = self.rest.split('?').next().unwrap_or_default();
+        path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Whether it is a machine of this network, or this machine.
+    fn is_private(&self) -> bool {
+        let host = self.host.trim_matches(['[', ']']);
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return is_private(ip);
+        }
+        // A name that cannot be resolved here is the proxy's to resolve.
+        let Ok(mut found) = (host, self.port).to_socket_addrs() else { return false };
+        found.any(|address| is_private(address.ip()))
+    }
+}
+
+fn is_private(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => {
+            let [first, second, ..] = ip.octets();
+            let is_shared = first == 100 && (64..128).contains(&second);
+            ip.is_private() || ip.is_loopback() || ip.is_link_local() || is_shared || first == 0
+        }
+        IpAddr::V6(ip) => match ip.to_ipv4_mapped() {
+            Some(ip) => is_private(ip.into()),
+            None => {
+                let first = ip.segments()[0];
+                let is_local = first & 0xfe00 == 0xfc00 || first & 0xffc0 == 0xfe80;
+                ip.is_loopback() || ip.is_unspecified() || is_local
+            }
+        },
+    }
+}
+
+/// Why there is no answer at all.
+pub(crate) type Silence = String;
+
+pub(crate) struct Client {
+    agent: ureq::Agent,
+    /// The hub; absent where the settings name none that can be.
+    pub hub: Option<Address>,
+    token: Option<Token>,
+}
+
+impl Client {
+    pub fn new(settings: &Settings) -> Self {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .accept_encoding("identity")
+            .user_agent(format!("sinew/{}", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_recv_response(Some(settings.silence))
+            .timeout_per_read(Some(settings.silence))
+            .tls_config(TlsConfig::builder().root_certs(roots()).build())
+            .build();
+        let hub = Address::parse(&settings.endpoint);
+        Self { agent: config.into(), hub, token: settings.token.clone() }
+    }
+
+    /// One request, and no redirect followed. The token goes along only to the hub itself.
+    pub fn get(
+        &self,
+        to: &Address,
+        range: Option<(u64, u64)>,
+    ) -> Result<Response<ureq::Body>, Silence> {
+        let mut request = self.agent.get(to.url());
+        if let (Some(hub), Some(token)) = (&self.hub, &self.token)
+            && hub.is_origin_of(to)
+        {
+            request = request.header("authorization", format!("Bearer {}", token.secret()));
+        }
+        if let Some((start, end)) = range {
+            request = request.header("range", format!("bytes={start}-{}", end.max(start + 1) - 1));
+        }
+        request.call().map_err(|error| words(&error))
+    }
+
+    pub fn token_origin(&self) -> Option<&str> {
+        self.token.as_ref().map(Token::origin)
+    }
+}
+
+/// Whether a redirect may be followed.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn may_follow(from: &Address, to: &Address) -> Result<(), &'static str> {
+    if from.scheme == "https" && to.scheme != "https" {
+        return Err("it would leave encryption");
+    }
+    if !from.is_origin_of(to) && to.is_private() && !from.is_private() {
+        return Err("a public host has no business inside this network");
+    }
+    Ok(())
+}
+
+/// The machine's own certificates, which a company may have added to; a machine without any gets
+/// those that browsers trust.
+fn roots() -> RootCerts {
+    const USUAL: &[&str] = &[
+        "/etc/ssl/certs",
+        "/etc/pki/tls/certs/ca-bundle.crt",
+        "/etc/ssl/cert.pem",
+        "/usr/local/share/certs",
+    ];
+    let has_any = |path: &&str| match std::fs::read_dir(path) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(_) => std::path::Path::new(path).is_file(),
+    };
+    let is_told = std::env::var_os("SSL_CERT_FILE").is_some();
+    if !cfg!(target_os = "linux") || is_told || USUAL.iter().any(has_any) {
+        RootCerts::PlatformVerifier
+    } else {
+        RootCerts::WebPki
+    }
+}
+
+/// What went wrong, without the address, which may be signed.
+fn words(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Timeout(_) => "it does not answer".to_owned(),
+        ureq::Error::HostNotFound => "its name is not known".to_owned(),
+        ureq::Error::Io(error) => error.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// A path for an address: everything but letters, digits and `-_.~/` as percent signs and digits.
+pub(crate) fn encode(path: &str) -> String {
+    let mut out = String::new();
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let hub = Address::parse("https://huggingface.co/a/b?c=d").unwrap();
+        for (location, want) in [
+            ("/x/y?z", "https://huggingface.co/x/y?z"),
+            ("//cdn.hf.co/x", "https://cdn.hf.co/x"),
+            ("https://cdn.hf.co:443/x", "https://cdn.hf.co/x"),
+            ("other", "https://huggingface.co/a/other"),
+        ] {
+            assert_eq!(hub.join(location).unwrap().url(), want);
+        }
+        let same = |text: &str| hub.is_origin_of(&Address::parse(text).unwrap());
+        assert!(same("https://HUGGINGFACE.co:443/else"));
+        assert!(!same("http://huggingface.co/") && !same("https://huggingface.co:8443/"));
+        assert_eq!(Address::parse("https://user:pw@host/x"), None);
+        assert_eq!(Address::parse("file:///etc/passwd"), None);
+        assert_eq!(encode("a b/[1]#é.gguf"), "a%20b/%5B1%5D%23%C3%A9.gguf");
+    }
+
+    #[test]
+    fn redirects_that_are_not_followed() {
+        let follow = |from: &str, to: &str| {
+            may_follow(&Address::parse(from).unwrap(), &Address::parse(to).unwrap())
+        };
+        assert!(follow("https://1.1.1.1/", "https://8.8.8.8/x").is_ok());
+        assert!(follow("https://1.1.1.1/", "http://8.8.8.8/x").is_err());
+        for inside in ["169.254.169.254", "127.0.0.1", "10.0.0.1", "[::1]", "[fd00::1]", "0.0.0.0"]
+        {
+            assert!(
+                follow("https://1.1.1.1/", &format!("https://{inside}/x")).is_err(),
+                "{inside}"
+            );
+        }
+        assert!(follow("http://127.0.0.1:1/", "http://127.0.0.1:2/x").is_ok());
+    }
+}

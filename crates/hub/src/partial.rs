@@ -1,0 +1,121 @@
+//! A file that is not whole yet: its bytes in `FILE.part`, and which of them are there in
+//! `FILE.part.json`.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::ranges::Ranges;
+use crate::{HubError, RemoteFile};
+
+/// What is known of the bytes that are there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    size: u64,
+    sha256: Option<String>,
+    /// As the file's server said: bytes under another one do not belong to these.
+    pub etag: Option<String>,
+    pub have: Ranges,
+}
+
+/// An open file that is being filled; nobody else fills it meanwhile.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    file: File,
+    path: PathBuf,
+}
+
+impl Partial {
+    /// Opens what there is of `path`, or begins it.
+    pub fn open(path: &Path, remote: &RemoteFile) -> Result<(Self, Kept), HubError> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(HubError::disk(folder))?;
+        }
+        let part = with_suffix(path, ".part");
+        let mut options = File::options();
+        let file = options.read(true).write(true).create(true).truncate(false).open(&part);
+        let file = file.map_err(HubError::disk(&part))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(HubError::Busy { file: remote.path.clone() });
+            }
+            // Some network drives have no locks; then two that fetch the same only do it twice.
+            Err(TryLockError::Error(_)) => {}
+        }
+        let found = fs::read(with_suffix(path, ".part.json")).ok();
+        let found = found.and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
+        let is_same = |kept: &Kept| {
+            (kept.size, &kept.sha256) == (remote.size, &remote.sha256)
+                && kept.have.is_sound(remote.size)
+                && (kept.sha256.is_some() || kept.etag.is_some())
+        };
+        let kept = found.filter(is_same).unwrap_or_else(|| Kept {
+            size: remote.size,
+            sha256: remote.sha256.clone(),
+            ..Kept::default()
+        });
+        let partial = Self { file, path: path.to_path_buf() };
+        file_len(&partial.file, remote.size).map_err(HubError::disk(&part))?;
+        Ok((partial, kept))
+    }
+
+    pub fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, at)
+    }
+
+    pub fn read(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(bytes, at)
+    }
+
+    /// Notes what is there, in one step. It is not forced to the disk: after a loss of power it may
+    /// promise bytes that are not there, which the file's hash tells.
+    pub fn save(&self, kept: &Kept) -> io::Result<()> {
+        let (path, new) = (self.note(), with_suffix(&self.path, ".part.json.new"));
+        fs::write(&new, serde_json::to_vec(kept).map_err(io::Error::other)?)?;
+        fs::rename(new, path)
+    }
+
+    /// Puts the file in its place.
+    pub fn finish(self) -> Result<(), HubError> {
+        self.file.sync_all().map_err(HubError::disk(&self.path))?;
+        fs::rename(with_suffix(&self.path, ".part"), &self.path)
+            .map_err(HubError::disk(&self.path))?;
+        remove(&self.note())
+    }
+
+    /// Throws away what is there.
+    pub fn discard(self) -> Result<(), HubError> {
+        remove(&self.note())?;
+        remove(&with_suffix(&self.path, ".part"))
+    }
+
+    /// Forgets which bytes are there, so that the next one begins anew.
+    pub fn forget(&self) -> Result<(), HubError> {
+        remove(&self.note())
+    }
+
+    fn note(&self) -> PathBuf {
+        with_suffix(&self.path, ".part.json")
+    }
+}
+
+fn file_len(file: &File, len: u64) -> io::Result<()> {
+    if file.metadata()?.len() == len { Ok(()) } else { file.set_len(len) }
+}
+
+fn remove(path: &Path) -> Result<(), HubError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(HubError::disk(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(suffix);
+    path.with_file_name(name)
+}

@@ -1,0 +1,145 @@
+//! What a name means on the hub now: which files, from where, to which folder.
+
+use std::path::{Path, PathBuf};
+
+use crate::choose::size;
+use crate::http::{Address, encode};
+use crate::name::safe_path;
+use crate::pull::{Call, Trouble};
+use crate::{Hub, HubError, Name, Pulled, RemoteFile, RepoName, Room, Watch, choose};
+
+/// What is to be fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// `org/repo:QUANT`, or the address.
+    pub name: String,
+    pub files: Vec<RemoteFile>,
+    /// Why it is this quantisation.
+    pub why: String,
+    /// Where it belongs, below a folder for models.
+    folder: PathBuf,
+    pub(crate) source: Source,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    Repo { repo: String, commit: String },
+    Url(Address),
+}
+
+impl Plan {
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.size).sum()
+    }
+
+    /// Where a file of it is, or will be.
+    pub fn path(&self, models: &Path, file: &RemoteFile) -> PathBuf {
+        models.join(&self.folder).join(&file.path)
+    }
+
+    /// The model as it is once all files are there.
+    pub fn pulled(&self, models: &Path) -> Pulled {
+        Pulled {
+            name: self.name.clone(),
+            path: self.path(models, &self.files[0]),
+            bytes: self.bytes(),
+            why: self.why.clone(),
+        }
+    }
+
+    /// Whether all its files are there. Their names say what they were verified to be.
+    pub fn is_there(&self, models: &Path) -> bool {
+        self.files.iter().all(|file| {
+            let found = std::fs::metadata(self.path(models, file));
+            found.is_ok_and(|found| found.is_file() && found.len() == file.size)
+        })
+    }
+}
+
+impl Hub {
+    /// Finds out what a name means: asks the hub what there is, and chooses.
+    ///
+    /// # Errors
+    /// There is none, it may not be had, or nothing of it fits into `room`.
+    pub fn plan(
+        &self,
+        name: &Name,
+        room: Option<&Room>,
+        watch: &Watch<'_>,
+    ) -> Result<Plan, HubError> {
+        let call = Call::new(self, watch);
+        match name {
+            Name::Repo(name) => call.plan_repo(name, room),
+            Name::Url(url) => call.plan_url(url),
+        }
+    }
+}
+
+impl Call<'_> {
+    fn plan_repo(&self, name: &RepoName, room: Option<&Room>) -> Result<Plan, HubError> {
+        let listing = self.list(name)?;
+        let (variant, why) = choose(&name.repo, &listing.files, &name.want, room)?;
+        Ok(Plan {
+            name: format!("{}:{}", name.repo, variant.label),
+            why: format!("{}, {}: {why}", variant.label, size(variant.bytes())),
+            files: variant.files,
+            folder: name.repo.split('/').collect(),
+            source: Source::Repo { repo: name.repo.clone(), commit: listing.commit },
+        })
+    }
+
+    fn plan_url(&self, url: &str) -> Result<Plan, HubError> {
+        let wrong = |why: &str| HubError::Name { name: url.to_owned(), why: why.to_owned() };
+        let first = Address::parse(url).ok_or_else(|| wrong("it is no address"))?;
+        let file = safe_path(first.file_name()).ok_or_else(|| wrong("it names no file"))?;
+        let parts = gguf::parts_of(Path::new(&file));
+        let mut files = Vec::new();
+        for part in parts {
+            let name = part.to_string_lossy().into_owned();
+            let address = first.join(&encode(&name)).ok_or_else(|| wrong("it is no address"))?;
+            let size = self.length(&address, &name)?;
+            files.push(RemoteFile { path: name, size, sha256: None });
+        }
+        let host: String = first.origin().split("://").skip(1).collect();
+        Ok(Plan {
+            name: url.to_owned(),
+            why: format!("{}; its host tells no SHA-256", size(files.iter().map(|f| f.size).sum())),
+            files,
+            folder: PathBuf::from(host.replace([':', '[', ']'], "_")),
+            source: Source::Url(first),
+        })
+    }
+
+    /// How long a file is that no list tells of.
+    fn length(&self, start: &Address, file: &str) -> Result<u64, HubError> {
+        let mut failures = 0;
+        loop {
+            let (mut at, mut redirects) = (start.clone(), 0);
+            let trouble = loop {
+                let response = match self.hub.client.get(&at, Some((0, 1))) {
+                    Ok(response) => response,
+                    Err(why) => break Trouble::Silent(why),
+                };
+                let header = |name: &str| response.headers().get(name)?.to_str().ok();
+                let total = header("content-range").and_then(|range| range.rsplit('/').next());
+                match response.status().as_u16() {
+                    300..=399 => at = self.redirected(&response, &at, file, &mut redirects)?,
+                    200..=299 => {
+                        let found = total.or_else(|| header("content-length"));
+                        return found.and_then(|text| text.parse().ok()).ok_or_else(|| {
+                            let (host, what) = (at.origin(), file.to_owned());
+                            HubError::Nonsense { host, what, why: "no length is told".to_owned() }
+                        });
+                    }
+                    404 | 410 => {
+                        let (host, repo) = (at.origin(), String::new());
+                        let what = file.to_owned();
+                        return Err(HubError::NoEntry { repo, what, host });
+                    }
+                    _ => break Trouble::of(&response, &at, None),
+                }
+            };
+            self.recover(trouble, &at, &mut failures)?;
+        }
+    }
+}

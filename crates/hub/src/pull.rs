@@ -1,0 +1,270 @@
+//! A hub, and asking it.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use ureq::Body;
+use ureq::http::Response;
+
+use crate::http::{Address, Client, REDIRECTS_MAX, may_follow};
+use crate::{HubError, Listing, RepoName, Settings, wait};
+
+/// How often a waiting call looks whether it is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A hub, or a mirror of one.
+pub struct Hub {
+    pub(crate) client: Client,
+    pub(crate) settings: Settings,
+}
+
+/// How far a call is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    pub stage: Stage,
+    /// The file's name; empty while none is chosen.
+    pub file: String,
+    /// The SHA-256 that is announced for it.
+    pub sha256: Option<String>,
+    /// Bytes of this file.
+    pub done: u64,
+    pub total: u64,
+    /// Bytes of all the model's files.
+    pub all_done: u64,
+    pub all_total: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// The hub is asked what there is.
+    Manifest,
+    Pulling,
+    /// The server asked for patience, or does not answer; why, and for how long.
+    Waiting(String),
+    /// The SHA-256 is computed.
+    Verifying,
+    /// A file is whole and in its place.
+    Done,
+}
+
+/// Hears of progress, a few times a second and from any thread; a break cancels the call, which
+/// keeps what was fetched.
+pub type Watch<'w> = dyn Fn(&Progress) -> ControlFlow<()> + Sync + 'w;
+
+/// A model that is on this machine's disk now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pulled {
+    /// `org/repo:QUANT`.
+    pub name: String,
+    /// Its first part.
+    pub path: PathBuf,
+    pub bytes: u64,
+    /// Why it is this quantisation.
+    pub why: String,
+}
+
+impl Hub {
+    pub fn new(settings: Settings) -> Self {
+        Self { client: Client::new(&settings), settings }
+    }
+
+    /// What a repository has.
+    ///
+    /// # Errors
+    /// It does not exist or is not told to us, the hub does not answer, or `watch` breaks.
+    pub fn list(&self, name: &RepoName, watch: &Watch<'_>) -> Result<Listing, HubError> {
+        Call::new(self, watch).list(name)
+    }
+}
+
+/// One use of a hub, and who waits for it.
+pub(crate) struct Call<'a> {
+    pub hub: &'a Hub,
+    watch: &'a Watch<'a>,
+    /// What was told last, repeated while waiting.
+    last: Mutex<Progress>,
+}
+
+impl<'a> Call<'a> {
+    pub fn new(hub: &'a Hub, watch: &'a Watch<'a>) -> Self {
+        let last = Progress {
+            stage: Stage::Manifest,
+            file: String::new(),
+            sha256: None,
+            done: 0,
+            total: 0,
+            all_done: 0,
+            all_total: 0,
+        };
+        Self { hub, watch, last: Mutex::new(last) }
+    }
+
+    pub fn endpoint(&self) -> &str {
+        &self.hub.settings.endpoint
+    }
+
+    /// The hub's name in messages.
+    pub fn host(&self) -> String {
+        let hub = self.hub.client.hub.as_ref();
+        hub.map_or_else(|| self.endpoint().to_owned(), Address::origin)
+    }
+
+    /// Tells how far it is.
+    ///
+    /// # Errors
+    /// Nobody wants it any more.
+    pub fn tell(&self, progress: Progress) -> Result<(), HubError> {
+        let told = (self.watch)(&progress);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+        if told.is_break() { Err(HubError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Waits, and says why.
+    ///
+    /// # Errors
+    /// Nobody waits with us any more.
+    pub fn wait(&self, time: Duration, why: &str) -> Result<(), HubError> {
+        let until = Instant::now() + time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let text = format!("{why}; waiting {} s", left.as_secs_f64().ceil());
+            if (self.watch)(&Progress { stage: Stage::Waiting(text), ..last }).is_break() {
+                return Err(HubError::Cancelled);
+            }
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(LOOK_EVERY));
+        }
+    }
+
+    /// Asks until there is an answer of success, following redirects; for the API.
+    pub fn settled(
+        &self,
+        start: Address,
+        repo: &str,
+        what: &str,
+    ) -> Result<(Response<Body>, Address), HubError> {
+        let mut failures = 0;
+        loop {
+            let mut at = start.clone();
+            let mut redirects = 0;
+            let failed = loop {
+                let response = match self.hub.client.get(&at, None) {
+                    Ok(response) => response,
+                    Err(why) => break Trouble::Silent(why),
+                };
+                match response.status().as_u16() {
+                    200..=299 => return Ok((response, at)),
+                    300..=399 => at = self.redirected(&response, &at, what, &mut redirects)?,
+                    _ => break Trouble::of(&response, &at, self.refused(&response, repo, what)),
+                }
+            };
+            self.recover(failed, &at, &mut failures)?;
+        }
+    }
+
+    /// Where a redirect leads.
+    pub fn redirected(
+        &self,
+        response: &Response<Body>,
+        at: &Address,
+        what: &str,
+        redirects: &mut usize,
+    ) -> Result<Address, HubError> {
+        let location = response.headers().get("location").and_then(|to| to.to_str().ok());
+        let refuse = |why| HubError::Redirect {
+            host: at.origin(),
+            what: what.to_owned(),
+            to: location.and_then(|to| at.join(to)).map_or_else(String::new, |to| to.origin()),
+            why,
+        };
+        *redirects += 1;
+        if *redirects > REDIRECTS_MAX {
+            return Err(refuse("it is the sixth in a row"));
+        }
+        let to = location.and_then(|to| at.join(to)).ok_or_else(|| refuse("it is no address"))?;
+        may_follow(at, &to).map_err(refuse)?;
+        Ok(to)
+    }
+
+    /// What a refusal of the hub's means, if asking again cannot help.
+    pub fn refused(&self, response: &Response<Body>, repo: &str, what: &str) -> Option<HubError> {
+        let (host, repo, what) = (self.host(), repo.to_owned(), what.to_owned());
+        let code = response.headers().get("x-error-code").and_then(|code| code.to_str().ok());
+        let token = self.hub.client.token_origin().map(str::to_owned);
+        match (response.status().as_u16(), code, token) {
+            (401 | 403, Some("GatedRepo"), None) => Some(HubError::Gated { repo, host }),
+            (403, _, Some(token)) | (401, Some("GatedRepo"), Some(token)) => {
+                Some(HubError::NotGranted { repo, host, token })
+            }
+            (403, _, None) => Some(HubError::Gated { repo, host }),
+            (401, _, Some(token)) => Some(HubError::BadToken { host, token }),
+            (404, Some("EntryNotFound" | "RevisionNotFound"), _) => {
+                Some(HubError::NoEntry { repo, what, host })
+            }
+            (401 | 404, _, _) => Some(HubError::NoRepo { repo, host }),
+            _ => None,
+        }
+    }
+
+    /// Waits after something went wrong, or gives up.
+    pub fn recover(
+        &self,
+        trouble: Trouble,
+        at: &Address,
+        failures: &mut u32,
+    ) -> Result<(), HubError> {
+        let host = at.origin();
+        let settings = &self.hub.settings;
+        *failures += 1;
+        let is_last = *failures >= settings.tries;
+        let pause = settings.pause * 2u32.saturating_pow(*failures - 1);
+        match trouble {
+            Trouble::Fatal(error) => Err(error),
+            Trouble::Silent(why) if is_last => Err(HubError::Unreachable { host, why }),
+            Trouble::Silent(why) => self.wait(pause, &format!("{host}: {why}")),
+            Trouble::Status(status, what) if is_last => {
+                Err(HubError::Status { host, status, what })
+            }
+            Trouble::Status(status, _) => self.wait(pause, &format!("{host} answered {status}")),
+            Trouble::Busy(wait) => {
+                let said = |wait: Duration| format!(" for {} s", wait.as_secs());
+                match wait.filter(|_| !is_last) {
+                    Some(wait) => self.wait(wait, &format!("{host} asks for patience")),
+                    None => {
+                        let wait = wait.map_or_else(|| " for longer".to_owned(), said);
+                        Err(HubError::TooMany { host, wait })
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Why a request gave nothing.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// No answer, or one that broke off.
+    Silent(String),
+    Status(u16, String),
+    /// Too many requests; how long to wait, unless that is too long.
+    Busy(Option<Duration>),
+    Fatal(HubError),
+}
+
+impl Trouble {
+    pub fn of(response: &Response<Body>, at: &Address, fatal: Option<HubError>) -> Self {
+        if let Some(error) = fatal {
+            return Self::Fatal(error);
+        }
+        match response.status().as_u16() {
+            429 => Self::Busy(wait::asked(response.headers())),
+            status => Self::Status(status, at.file_name().to_owned()),
+        }
+    }
+}

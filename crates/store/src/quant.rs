@@ -1,0 +1,75 @@
+//! Quantisations, as files' names tell them.
+
+/// The formats that can be run, each as the beginning of labels: `Q4_K_M` is a mix around `Q4_K`.
+const RUNS: &[&str] = &[
+    "F32", "F16", "BF16", "FP16", "FP32", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q4_0", "Q4_1",
+    "Q5_0", "Q5_1", "Q8_0", "Q8_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+];
+/// Repacked for one kind of processor, which programs do at load today.
+const GONE: &[&str] = &["Q4_0_4_4", "Q4_0_4_8", "Q4_0_8_8", "IQ4_NL_4_4"];
+
+/// The label in a file's name without extension and number of its part, in capitals: `Q4_K_M` of
+/// `Llama-3.2-1B-Instruct-Q4_K_M`, `UD-Q4_K_XL` of `model-UD-Q4_K_XL`.
+pub fn quant_of(stem: &str) -> Option<String> {
+    let upper = stem.to_ascii_uppercase();
+    let words: Vec<&str> = upper.split(['-', '.']).collect();
+    let (at, label) = words.iter().enumerate().rev().find_map(|(at, word)| {
+        let label = is_label(word).then_some(*word).or_else(|| tail(word))?;
+        Some((at, label))
+    })?;
+    let is_dynamic = at > 0 && words[at - 1] == "UD";
+    Some(if is_dynamic { format!("UD-{label}") } else { label.to_owned() })
+}
+
+/// Whether a file with this label holds formats that can be run.
+pub fn quant_runs(label: &str) -> bool {
+    let label = label.trim_start_matches("UD-");
+    let is_old = GONE.iter().any(|gone| label.starts_with(gone));
+    !is_old && (["Q4", "Q8"].contains(&label) || RUNS.iter().any(|runs| label.starts_with(runs)))
+}
+
+/// The label at the end of a word that is held together by underscores: `MODEL_Q4_0`.
+fn tail(word: &str) -> Option<&str> {
+    word.match_indices('_').map(|(at, _)| &word[at + 1..]).find(|rest| is_label(rest))
+}
+
+fn is_label(word: &str) -> bool {
+    let digits = |prefix: &str| {
+        let rest = word.strip_prefix(prefix)?;
+        let bytes = rest.as_bytes();
+        Some(bytes.first()?.is_ascii_digit() && bytes.get(1).is_none_or(|byte| *byte == b'_'))
+    };
+    let is_integer = ["Q", "IQ", "TQ"].iter().any(|prefix| digits(prefix) == Some(true));
+    is_integer
+        || ["F16", "F32", "BF16", "FP16", "FP32"].contains(&word)
+        || word == "MXFP4"
+        || word.starts_with("MXFP4_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_real_names() {
+        for (stem, label, runs) in [
+            ("Llama-3.2-1B-Instruct-Q4_K_M", "Q4_K_M", true),
+            ("qwen2.5-7b-instruct-q4_k_m", "Q4_K_M", true),
+            ("mistral-7b-instruct-v0.2.Q8_0", "Q8_0", true),
+            ("gpt-oss-20b-mxfp4", "MXFP4", true),
+            ("Phi-3-mini-4k-instruct-q4", "Q4", true),
+            ("Phi-3-mini-4k-instruct-fp16", "FP16", true),
+            ("Qwen3-30B-A3B-UD-Q4_K_XL", "UD-Q4_K_XL", true),
+            ("Meta-Llama-3.1-8B-Instruct-IQ2_M", "IQ2_M", false),
+            ("Llama-3.2-1B-Instruct-Q4_0_4_8", "Q4_0_4_8", false),
+            ("model_q5_1", "Q5_1", true),
+            ("BitNet-TQ1_0", "TQ1_0", false),
+        ] {
+            assert_eq!(quant_of(stem).as_deref(), Some(label), "{stem}");
+            assert_eq!(quant_runs(label), runs, "{label}");
+        }
+        for stem in ["Qwen3-8B", "sinew-demo", "model-Q", "IQ-test"] {
+            assert_eq!(quant_of(stem), None, "{stem}");
+        }
+    }
+}
