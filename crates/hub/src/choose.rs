@@ -141,9 +141,13 @@ fn best(repo: &str, all: &[Variant], room: Option<&Room>) -> Result<(Variant, St
     let Some((_, chosen)) = fits else {
         let smallest = usable.iter().map(|(_, variant)| variant).min_by_key(|one| one.bytes());
         let smallest = smallest.expect("there is a first");
-        let needed = size(need(smallest));
-        let (repo, smallest, whose) = (repo.to_owned(), smallest.label.clone(), whose.clone());
-        return Err(HubError::FitsNot { repo, smallest, needed, whose, has });
+        return Err(HubError::FitsNot {
+            repo: repo.to_owned(),
+            needed_bytes: need(smallest),
+            smallest: smallest.label.clone(),
+            whose: whose.clone(),
+            free_bytes: room.bytes,
+        });
     };
     let needs = format!("needs about {} of the {has} that {whose} free", size(need(chosen)));
     let why = if chosen.label == first.label {

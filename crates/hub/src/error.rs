@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use crate::choose::size;
+
 /// Why a model was not found or fetched. What was fetched until then is kept, unless the text says
 /// otherwise.
 #[derive(Debug, thiserror::Error)]
@@ -43,10 +45,12 @@ pub enum HubError {
     #[error("{repo} has no {quant}; it has {has}. Ask for one of these, such as {repo}:{one}")]
     NoQuant { repo: String, quant: String, has: String, one: String },
     #[error(
-        "no variant of {repo} fits: the smallest, {smallest}, needs {needed}, and {whose} \
-         {has} free. Add a machine, or ask for one all the same: {repo}:{smallest}"
+        "no variant of {repo} fits: the smallest, {smallest}, needs {}, and {whose} {} free. \
+         Add a machine, or ask for one all the same: {repo}:{smallest}",
+        size(*needed_bytes),
+        size(*free_bytes)
     )]
-    FitsNot { repo: String, smallest: String, needed: String, whose: String, has: String },
+    FitsNot { repo: String, smallest: String, needed_bytes: u64, whose: String, free_bytes: u64 },
     #[error(
         "{host} cannot be reached: {why}. Check the connection (a proxy is taken from \
          HTTPS_PROXY, another hub from HF_ENDPOINT), then type the same again: what is there \
@@ -84,10 +88,14 @@ pub enum HubError {
     )]
     Length { file: String, found: u64, announced: u64 },
     #[error(
-        "{file} needs {needed} more on the disk of {}, which has {free}. Free {missing}, then \
-         type the same again: it goes on where it stopped", dir.display()
+        "{file} needs {} more on the disk of {}, which has {} free. Free {}, then type the same \
+         again: it goes on where it stopped",
+        size(*needed_bytes),
+        dir.display(),
+        size(*free_bytes),
+        size(*missing_bytes)
     )]
-    NoSpace { file: String, dir: PathBuf, needed: String, free: String, missing: String },
+    NoSpace { file: String, dir: PathBuf, needed_bytes: u64, free_bytes: u64, missing_bytes: u64 },
     #[error("{file} is being fetched by another process. Wait for that one, or stop it")]
     Busy { file: String },
     #[error("{file} is no model: {why}")]

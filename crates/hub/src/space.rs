@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use crate::HubError;
-use crate::choose::size;
 
 /// Left free: a disk that is full to the last byte stops other programs.
 const MARGIN_BYTES: u64 = 64 << 20;
@@ -36,9 +35,9 @@ fn full(dir: &Path, file: &str, needed: u64, free: u64, missing: u64) -> HubErro
     HubError::NoSpace {
         file: file.to_owned(),
         dir: dir.to_path_buf(),
-        needed: size(needed),
-        free: size(free),
-        missing: size(missing),
+        needed_bytes: needed,
+        free_bytes: free,
+        missing_bytes: missing,
     }
 }
 
