@@ -1,13 +1,16 @@
 //! Small files of the data directory that are replaced as a whole: what they hold, and how a power
 //! cut leaves either the old content or the new one.
+//!
+//! Each has a hash of its content, and beside it lies the content before it. So bytes that a disk
+//! lost or changed are noticed, and cost no more than the last change.
 
 use std::io::ErrorKind;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tracing::error;
 
 use crate::identity::write_atomic;
@@ -20,40 +23,100 @@ pub(crate) struct KeptFile<T> {
     content: PhantomData<fn() -> T>,
 }
 
+/// What is written.
+#[derive(Serialize, Deserialize)]
+struct Sealed<T> {
+    /// Of the content as JSON without spaces.
+    blake3: String,
+    content: T,
+}
+
+impl<T: Serialize> Sealed<T> {
+    fn hash(content: &T) -> String {
+        let json = serde_json::to_vec(content).expect("it is JSON");
+        blake3::hash(&json).to_hex().to_string()
+    }
+}
+
 impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
     pub(crate) fn new(data_dir: &Path, name: &str) -> Self {
         Self { path: data_dir.join(name), content: PhantomData }
     }
 
-    /// What is kept; the default if there is no file yet.
-    pub(crate) fn load(&self) -> Result<T> {
-        let bytes = match std::fs::read(&self.path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(T::default()),
-            Err(source) => return Err(Error::DataDir { path: self.path.clone(), source }),
+    /// What is kept; the default if there is no file yet. If the file is damaged it is put aside,
+    /// and what it held before its last change is taken, with what to tell a person about it.
+    ///
+    /// # Errors
+    /// It cannot be read, or it is damaged and so is what it held before.
+    pub(crate) fn load(&self) -> Result<(T, Option<String>)> {
+        let why = match self.read(&self.path) {
+            Err(Error::Damaged { why, .. }) => why,
+            read => return Ok((read?.unwrap_or_default(), None)),
         };
-        serde_json::from_slice(&bytes)
-            .map_err(|error| Error::Damaged { path: self.path.clone(), why: error.to_string() })
+        match self.read(&self.previous()) {
+            Ok(Some(content)) => {
+                let told = self.put_aside(&why)?;
+                Ok((content, Some(format!("{told}. What it held before its last change is used"))))
+            }
+            _ => Err(Error::Damaged { path: self.path.clone(), why }),
+        }
     }
 
-    /// The same; a file that cannot be read is put aside, with what to tell a person about it.
-    pub(crate) fn load_or_put_aside(&self) -> Result<(T, Option<String>)> {
-        let why = match self.load() {
-            Err(Error::Damaged { why, .. }) => why,
-            loaded => return Ok((loaded?, None)),
-        };
+    /// The same; if there is nothing that can be read, it begins anew.
+    pub(crate) fn load_or_begin(&self) -> Result<(T, Option<String>)> {
+        match self.load() {
+            Err(Error::Damaged { why, .. }) => Ok((T::default(), Some(self.put_aside(&why)?))),
+            loaded => loaded,
+        }
+    }
+
+    fn put_aside(&self, why: &str) -> Result<String> {
         let aside = self.path.with_extension("damaged");
         std::fs::rename(&self.path, &aside)
             .map_err(|source| Error::DataDir { path: self.path.clone(), source })?;
         let (path, aside) = (self.path.display(), aside.display());
-        let told = format!("{path} could not be read ({why}); it is kept as {aside}");
-        Ok((T::default(), Some(told)))
+        Ok(format!("{path} could not be read ({why}); it is kept as {aside}"))
+    }
+
+    fn previous(&self) -> PathBuf {
+        self.path.with_extension("previous")
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<T>> {
+        let bytes = match std::fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(Error::DataDir { path: path.to_owned(), source }),
+        };
+        let damaged = |why: String| Error::Damaged { path: path.to_owned(), why };
+        let sealed: Sealed<T> =
+            serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+        if Sealed::hash(&sealed.content) != sealed.blake3 {
+            return Err(damaged("its content is not what was written".to_owned()));
+        }
+        Ok(Some(sealed.content))
     }
 
     pub(crate) fn save(&self, content: &T) -> Result<()> {
-        let bytes = serde_json::to_vec_pretty(content).expect("it is JSON");
-        write_atomic(&self.path, &bytes)
-            .map_err(|source| Error::DataDir { path: self.path.clone(), source })
+        let sealed = Sealed { blake3: Sealed::hash(content), content };
+        let bytes = serde_json::to_vec_pretty(&sealed).expect("it is JSON");
+        let io = |source| Error::DataDir { path: self.path.clone(), source };
+        self.keep_previous().map_err(io)?;
+        write_atomic(&self.path, &bytes).map_err(io)
+    }
+
+    /// A second name for the present file, so that replacing it loses nothing.
+    fn keep_previous(&self) -> std::io::Result<()> {
+        let new = self.path.with_extension("previous.partial");
+        match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        match std::fs::hard_link(&self.path, &new) {
+            Ok(()) => std::fs::rename(new, self.previous()),
+            // There is none yet, or this file system knows no second names.
+            Err(_) => Ok(()),
+        }
     }
 }
 
@@ -92,27 +155,84 @@ impl<T: Default + Serialize + DeserializeOwned + Send + 'static> Saver<T> {
 mod tests {
     use super::*;
 
+    fn kept() -> (tempfile::TempDir, KeptFile<Vec<u32>>, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = KeptFile::new(dir.path(), "numbers.json");
+        let path = dir.path().join("numbers.json");
+        (dir, file, path)
+    }
+
     #[test]
     fn a_torn_or_foreign_file_is_put_aside_and_told() {
-        let dir = tempfile::tempdir().unwrap();
-        let file: KeptFile<Vec<u32>> = KeptFile::new(dir.path(), "numbers.json");
-        assert_eq!(file.load_or_put_aside().unwrap(), (vec![], None));
+        let (dir, file, path) = kept();
+        assert_eq!(file.load().unwrap(), (vec![], None));
         file.save(&vec![1, 2]).unwrap();
-        let whole = std::fs::read(dir.path().join("numbers.json")).unwrap();
-        for content in [&whole[..whole.len() - 1], b"{\"of\": \"another program\"}", b""] {
-            std::fs::write(dir.path().join("numbers.json"), content).unwrap();
-            assert!(matches!(file.load(), Err(Error::Damaged { .. })));
-            let (numbers, told) = file.load_or_put_aside().unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for content in [&whole[..whole.len() - 1], b"{\"of\": \"another program\"}", b"[1]", b""] {
+            std::fs::write(&path, content).unwrap();
+            assert!(matches!(file.load(), Err(Error::Damaged { .. })), "there is none before it");
+            let (numbers, told) = file.load_or_begin().unwrap();
             let told = told.expect("a person is told");
             assert!(numbers.is_empty() && told.contains("numbers.damaged"), "{told}");
             assert_eq!(std::fs::read(dir.path().join("numbers.damaged")).unwrap(), content);
-            assert_eq!(file.load_or_put_aside().unwrap(), (vec![], None));
+            assert_eq!(file.load_or_begin().unwrap(), (vec![], None));
         }
-        // A power cut in mid-write leaves the old content and the beginning of the new one.
-        file.save(&vec![3]).unwrap();
-        std::fs::write(dir.path().join("numbers.partial"), b"[4").unwrap();
-        assert_eq!(file.load().unwrap(), [3]);
+    }
+
+    #[test]
+    fn whatever_bit_flips_and_wherever_it_is_cut_the_last_good_state_is_there() {
+        let (_dir, file, path) = kept();
+        file.save(&vec![10, 20]).unwrap();
+        file.save(&vec![10, 20, 30]).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let flipped = (0..whole.len() * 8).map(|bit| {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            bytes
+        });
+        let cut = (0..whole.len()).map(|len| whole[..len].to_vec());
+        let mut previous = 0;
+        for content in flipped.chain(cut) {
+            std::fs::write(&path, &content).unwrap();
+            match file.load().unwrap() {
+                // A space more or less changes nothing.
+                (numbers, None) => assert_eq!(numbers, [10, 20, 30], "{content:?}"),
+                (numbers, Some(told)) => {
+                    previous += 1;
+                    assert_eq!(numbers, [10, 20]);
+                    assert!(told.contains("before its last change"), "{told}");
+                }
+            }
+        }
+        assert!(previous > whole.len() * 4, "{previous}");
+    }
+
+    #[test]
+    fn a_power_cut_at_any_moment_of_a_write_leaves_old_or_new() {
+        let (dir, file, path) = kept();
+        let at = |name: &str| dir.path().join(name);
+        file.save(&vec![1]).unwrap();
+        file.save(&vec![2]).unwrap();
+        let new = {
+            file.save(&vec![3]).unwrap();
+            std::fs::read(&path).unwrap()
+        };
+        file.save(&vec![2]).unwrap();
+        // The second name is made; the new content is half written; it is written.
+        std::fs::hard_link(&path, at("numbers.previous.partial")).unwrap();
+        assert_eq!(file.load().unwrap(), (vec![2], None));
+        std::fs::rename(at("numbers.previous.partial"), at("numbers.previous")).unwrap();
+        assert_eq!(file.load().unwrap(), (vec![2], None));
+        for written in [0, new.len() / 2, new.len()] {
+            std::fs::write(at("numbers.partial"), &new[..written]).unwrap();
+            assert_eq!(file.load().unwrap(), (vec![2], None));
+        }
+        std::fs::rename(at("numbers.partial"), &path).unwrap();
+        assert_eq!(file.load().unwrap(), (vec![3], None));
+        // And what is left over is in nobody's way.
+        std::fs::write(at("numbers.partial"), b"[").unwrap();
+        std::fs::write(at("numbers.previous.partial"), b"[").unwrap();
         file.save(&vec![5]).unwrap();
-        assert_eq!(file.load().unwrap(), [5]);
+        assert_eq!(file.load().unwrap(), (vec![5], None));
     }
 }

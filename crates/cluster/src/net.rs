@@ -80,14 +80,6 @@ impl Net {
         self.identity.id()
     }
 
-    pub(crate) fn boot(&self) -> u64 {
-        self.boot
-    }
-
-    pub(crate) fn listen(&self) -> SocketAddr {
-        self.listen
-    }
-
     /// How this node introduces itself now; addresses change as cables and networks do.
     pub(crate) fn about(&self) -> About {
         About {

@@ -11,7 +11,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::info;
 
-use crate::daemon::{Call, Daemon, Events, Kept, Prepared, draft_bytes, listen};
+use crate::daemon::{
+    Call, Daemon, Events, INPUTS_MAX, Kept, Prepared, System, draft_bytes, listen, run,
+};
 use crate::desired::Document;
 use crate::identity::{Identity, open_data_dir, random};
 use crate::kept::{KeptFile, Saver};
@@ -60,9 +62,11 @@ impl Node {
         let lock = open_data_dir(&config.data_dir)?;
         let identity = Identity::load_or_create(&config.data_dir)?;
         let members = KeptFile::<Members>::new(&config.data_dir, "members.json");
-        let remembered = members.load()?.sanitized();
+        let (remembered, members_told) = members.load()?;
+        let remembered = remembered.sanitized();
         let desired = KeptFile::<Document>::new(&config.data_dir, "desired.json");
-        let (document, told) = desired.load_or_put_aside()?;
+        let (document, told) = desired.load_or_begin()?;
+        let told: Vec<String> = members_told.into_iter().chain(told).collect();
         let store = Store::open(&config.data_dir).map_err(|e| Error::Unusable(e.to_string()))?;
         let store = Arc::new(store);
 
@@ -82,15 +86,16 @@ impl Node {
         let kept = Kept {
             members: saver.clone(),
             desired: Arc::new(Saver::new(desired, document.clone())),
-            document,
-            told,
         };
-        let (mut daemon, inputs) = Daemon::new(config, net.clone(), store.clone(), kept, publisher);
+        let (inputs, events) = mpsc::channel(INPUTS_MAX);
+        let system = System::new(config.clone(), net.clone(), store.clone(), &kept, inputs.clone());
+        let listening = listen(listener, net, saver, inputs, system.lobby(), system.closing());
+        let (me, told) = ((id, boot, address), (document, told));
+        let mut daemon = Daemon::new(config, me, told, publisher, Box::new(system));
         daemon.publish();
-        let listening = listen(listener, net, saver, daemon.inputs(), daemon.closing());
         let listening = tokio::spawn(listening);
         tokio::spawn(async move {
-            let asked = daemon.run(remembered, inbox, inputs).await;
+            let asked = run(daemon, remembered, inbox, events).await;
             // It ends when the daemon has; errors would mean that it has ended otherwise.
             let _ = listening.await;
             // Only now may another daemon use the directory and the port.

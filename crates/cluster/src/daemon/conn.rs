@@ -1,3 +1,8 @@
+//! Control connections: those about which the daemon has not decided yet, and those that it keeps.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use protocol::frame::{FRAME_BYTES_MAX, FrameError};
@@ -6,22 +11,91 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::Event;
+use super::outside::Opened;
 use crate::frames;
+use crate::instance::Path;
 use crate::membership::ConnId;
 use crate::net::Connection;
 use crate::wire::{About, Message};
 
 const FAREWELL: Duration = Duration::from_millis(200);
+/// Messages on their way to one peer: seconds of tokens for all its clients. A peer that
+/// is further behind is cut off.
+const OUTBOX_MAX: usize = 8192;
+
+/// New connections until the daemon has decided about them; numbers them.
+#[derive(Default)]
+pub(crate) struct Lobby {
+    last: AtomicU64,
+    waiting: Mutex<HashMap<ConnId, (Connection, bool)>>,
+}
+
+impl Lobby {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<ConnId, (Connection, bool)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a connection until it is decided about; returns what the daemon needs to decide.
+    pub(super) fn enter(&self, connection: Connection, dialed: bool) -> Opened {
+        let conn = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut addresses = connection.peer_addresses();
+        if dialed {
+            addresses.insert(0, connection.remote);
+        }
+        let opened = Opened {
+            conn,
+            dialed,
+            peer: connection.peer,
+            boot: connection.about.boot,
+            name: connection.about.name.clone(),
+            addresses,
+            path: Path { ours: connection.local, theirs: connection.remote.ip() },
+        };
+        self.waiting().insert(conn, (connection, dialed));
+        opened
+    }
+
+    /// The connection, and whether this node dialed it.
+    pub(super) fn leave(&self, conn: ConnId) -> Option<(Connection, bool)> {
+        self.waiting().remove(&conn)
+    }
+}
+
+/// A connection that is kept, until this is dropped.
+pub(super) struct Line {
+    outbox: mpsc::Sender<Message>,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Line {
+    /// With the task that carries messages; `welcome` answers a handshake that still waits.
+    pub(super) fn new(
+        conn: ConnId,
+        connection: Connection,
+        welcome: Option<About>,
+        inputs: mpsc::Sender<Event>,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (outbox, inbox) = mpsc::channel(OUTBOX_MAX);
+        let (stop, stopped) = oneshot::channel();
+        let ends = Ends { outbox: inbox, stop: stopped };
+        (Self { outbox, _stop: stop }, run(conn, connection, welcome, ends, inputs))
+    }
+
+    /// Whether the peer still takes its messages.
+    pub(super) fn send(&self, message: Message) -> bool {
+        self.outbox.try_send(message).is_ok()
+    }
+}
 
 /// A connection's ends in the driver: dropping `stop` closes it.
-pub(super) struct Ends {
-    pub outbox: mpsc::Receiver<Message>,
-    pub stop: oneshot::Receiver<()>,
+struct Ends {
+    outbox: mpsc::Receiver<Message>,
+    stop: oneshot::Receiver<()>,
 }
 
 /// Carries messages both ways until the peer leaves or the driver closes; reports the former.
 /// With `welcome` the handshake is still to be answered.
-pub(super) async fn run(
+async fn run(
     conn: ConnId,
     mut connection: Connection,
     welcome: Option<About>,

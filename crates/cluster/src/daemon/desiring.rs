@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use store::{Digest, ModelFile, Store};
+use store::Digest;
 use tracing::{info, warn};
 
-use super::{Daemon, Event, Prepared, draft_bytes};
+use super::{Daemon, Prepared};
 use crate::desired::{Entry, Files, Seen, Version, Wanted};
 use crate::membership::ConnId;
-use crate::model_file::ServedFile;
 use crate::wire::Message;
 use crate::{InstanceState, InstanceStatus, NodeId};
 
@@ -55,8 +54,7 @@ impl Daemon {
             return;
         }
         self.dirty = true;
-        self.desired_saver.set(self.desired.document());
-        self.spawn(self.desired_saver.clone().save());
+        self.outside.keep_desired(self.desired.document());
         let conns: Vec<ConnId> = self.conns.keys().copied().collect();
         for conn in conns.into_iter().filter(|conn| Some(*conn) != from) {
             self.send(conn, Message::Desired { entries: entries.clone() });
@@ -85,10 +83,13 @@ impl Daemon {
     /// Does whatever the document and the members ask of this node.
     pub(super) fn reconcile(&mut self) {
         self.settle();
-        self.end_superseded();
         self.look_for_files();
         if self.duties.settled {
             self.take_over();
+        }
+        // Before anything is started: the memory of what ends is free to plan with.
+        self.end_superseded();
+        if self.duties.settled {
             self.start_owned();
         }
     }
@@ -147,14 +148,7 @@ impl Daemon {
             }
             // One that was missing stays so until it is found.
             self.duties.files.entry(digest).or_insert(Found::Looking);
-            let (store, inputs) = (self.store.clone(), self.inputs.clone());
-            self.spawn(async move {
-                let look = tokio::task::spawn_blocking(move || locate(&store, &wanted));
-                // A thread that has died has found nothing.
-                let path = look.await.ok().flatten().map(|found| found.path);
-                // The driver is gone only if the whole node is.
-                let _ = inputs.send(Event::Located { digest, path }).await;
-            });
+            self.outside.locate(digest, wanted);
         }
     }
 
@@ -191,7 +185,7 @@ impl Daemon {
 
     /// Opens the files of what this node owns and does not run yet.
     fn start_owned(&mut self) {
-        let (me, now) = (self.net.id(), self.now());
+        let (me, now) = (self.me, self.now());
         let mine = self.desired.wanted().filter(|(entry, _)| entry.owner() == me);
         let is_due = |id: &str| match self.duties.starting.get(id) {
             None => !self.owned.contains_key(id),
@@ -201,14 +195,8 @@ impl Daemon {
         let due: Vec<Wanted> =
             mine.map(|(_, wanted)| wanted.clone()).filter(|wanted| is_due(&wanted.id)).collect();
         for wanted in due {
-            let id = wanted.id.clone();
-            self.duties.starting.insert(id.clone(), Starting::Opening);
-            let (store, inputs) = (self.store.clone(), self.inputs.clone());
-            self.spawn(async move {
-                let open = tokio::task::spawn_blocking(move || open(&store, &wanted));
-                let opened = open.await.unwrap_or_else(|error| Err(error.to_string()));
-                let _ = inputs.send(Event::Opened { id, opened: opened.map(Box::new) }).await;
-            });
+            self.duties.starting.insert(wanted.id.clone(), Starting::Opening);
+            self.outside.open(wanted);
         }
     }
 
@@ -218,7 +206,7 @@ impl Daemon {
         self.duties.starting.remove(id);
         let Some((entry, _)) = self.desired.find(id) else { return };
         let entry = entry.clone();
-        if entry.owner() != self.net.id() || self.owned.contains_key(id) {
+        if entry.owner() != self.me || self.owned.contains_key(id) {
             return;
         }
         match opened {
@@ -247,7 +235,7 @@ impl Daemon {
         }
         let state = match self.duties.starting.get(&wanted.id) {
             Some(Starting::Failed(reason, _)) => InstanceState::Failed { reason: reason.clone() },
-            _ if owner == self.net.id() || heartbeat.is_some() => InstanceState::Loading,
+            _ if owner == self.me || heartbeat.is_some() => InstanceState::Loading,
             _ => InstanceState::Recovering { reason: self.why_without_owner(entry, wanted) },
         };
         InstanceStatus {
@@ -291,25 +279,4 @@ impl Daemon {
             wanted.spec.model
         )
     }
-}
-
-/// The file with the content that is wanted, if this machine has it. Touches the disk, for as long
-/// as reading the file takes where it is seen for the first time.
-fn locate(store: &Store, wanted: &Wanted) -> Option<ModelFile> {
-    let path = store.find(&wanted.digest, wanted.bytes)?;
-    let name = wanted.spec.model.clone();
-    Some(ModelFile { name, path, digest: wanted.digest, bytes: wanted.bytes })
-}
-
-/// Everything that serving again takes from the disk.
-fn open(store: &Store, wanted: &Wanted) -> Result<Prepared, String> {
-    let found = locate(store, wanted).ok_or_else(|| {
-        let (model, bytes) = (&wanted.spec.model, wanted.bytes);
-        format!("the file of {model} ({bytes} bytes) is not on this node any more")
-    })?;
-    let file = ServedFile::open(&found.path).map_err(|error| error.to_string())?;
-    let model = layout::Outline::read(file.directory()).map_err(|error| error.to_string())?;
-    // This node may have no draft: then the model goes without.
-    let draft_bytes = draft_bytes(&wanted.spec).unwrap_or(0);
-    Ok(Prepared { spec: wanted.spec.clone(), found, file: file.into(), model, draft_bytes })
 }

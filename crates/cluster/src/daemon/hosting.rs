@@ -1,30 +1,25 @@
+//! The workers of this node, whoever owns them: when they start, who hears of them, when they end.
+
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::{ModelSource, WorkerCommand, WorkerEvent, WorkerSpec};
-use store::Store;
-use tokio::sync::{mpsc, watch};
+use protocol::{WorkerCommand, WorkerEvent};
 use tracing::{info, warn};
 
-use super::{Daemon, Event};
+use super::Daemon;
+use super::outside::Start;
+use crate::NodeId;
 use crate::desired::Version;
 use crate::instance::Input;
-use crate::model_file::{OVERWRITTEN, ServedFile};
-use crate::net::Net;
-use crate::relay::{Relay, Source};
+use crate::relay::Source;
 use crate::wire::{Message, WorkerId, WorkerOrder};
-use crate::worker::{WorkerNews, WorkerProcess};
-use crate::{NodeConfig, NodeId};
+use crate::worker::WorkerNews;
 
 /// How long a worker outlives the connection to its owner: a short cut of the network should not
 /// cost minutes of loading.
 const ORPHAN_MAX: Duration = Duration::from_secs(30);
-/// Events of one worker on their way to the driver.
-const NEWS_MAX: usize = 1024;
-
 /// A worker of this node, whoever owns it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WorkerKey {
     owner: NodeId,
     /// The owner numbers its workers anew when it restarts.
@@ -34,28 +29,17 @@ pub(crate) struct WorkerKey {
 
 /// A worker that this node runs.
 pub(super) struct Hosted {
-    instance: String,
-    claim: Version,
+    pub instance: String,
+    pub claim: Version,
     memory_bytes: u64,
-    /// None while it is being started, and once it has been told to end.
-    process: Option<WorkerProcess>,
     pid: Option<u32>,
-    ending: bool,
+    pub ending: bool,
     /// What an owner that returns needs to hear again.
     listening: Option<WorkerEvent>,
     loaded: Option<WorkerEvent>,
     orphaned_at: Option<Duration>,
-    /// Closed when the process is gone.
-    gone: watch::Sender<()>,
-    /// Closes the relay when it is dropped.
-    _relay: Option<watch::Sender<()>>,
-}
-
-/// A worker process that has just been started.
-pub(crate) struct Started {
-    process: WorkerProcess,
-    news: mpsc::Receiver<WorkerNews>,
-    relay: Option<watch::Sender<()>>,
+    /// It is started once these are gone: their memory is not free before.
+    waits: Option<(Vec<WorkerKey>, Box<Start>)>,
 }
 
 impl Daemon {
@@ -73,8 +57,7 @@ impl Daemon {
             }
             return;
         }
-        if let Some((entry, _)) =
-            self.desired.find(&order.instance).filter(|_| owner != self.net.id())
+        if let Some((entry, _)) = self.desired.find(&order.instance).filter(|_| owner != self.me)
             && entry.claim > order.claim
         {
             let now_owner = self.node_name(entry.owner());
@@ -84,61 +67,56 @@ impl Daemon {
         let free = self.config.memory_bytes.saturating_sub(self.memory_used_bytes());
         let refusal = (order.memory_bytes > free).then(|| {
             let (needed, free) = (mib(order.memory_bytes), mib(free));
-            io::Error::other(format!("it needs {needed} MiB and {free} MiB are free"))
+            format!("it needs {needed} MiB and {free} MiB are free")
         });
         let leaving = self.leaving(order.memory_bytes);
-        let hosted = Hosted {
+        let mut hosted = Hosted {
             instance: order.instance.clone(),
             claim: order.claim,
             memory_bytes: order.memory_bytes,
-            process: None,
             pid: None,
             ending: false,
             listening: None,
             loaded: None,
             orphaned_at: None,
-            gone: watch::channel(()).0,
-            _relay: None,
+            waits: None,
         };
+        let source = self.source(owner, &order);
+        let served = self.owned.get(&order.instance).map(|owned| owned.prepared.file.clone());
+        let start = Start { key, order, source, served, refusal };
+        if leaving.is_empty() || start.refusal.is_some() {
+            self.outside.start_worker(start);
+        } else {
+            hosted.waits = Some((leaving, Box::new(start)));
+        }
         self.workers.insert(key, hosted);
-        let start = Start {
-            config: self.config.clone(),
-            net: self.net.clone(),
-            store: self.store.clone(),
-            source: self.source(owner, &order),
-            served: self.owned.get(&order.instance).map(|owned| owned.prepared.file.clone()),
-            order,
-        };
-        let inputs = self.inputs.clone();
-        // Not `spawn`: a worker that is being started must be seen to its end.
-        tokio::spawn(async move {
-            let started = match refusal {
-                Some(refusal) => Err(refusal),
-                None => {
-                    for mut process in leaving {
-                        // It closes, and never changes.
-                        let _ = process.changed().await;
-                    }
-                    start.run().await
-                }
-            };
-            // The driver is gone only if the whole node is; then the handle ends the worker.
-            let _ = inputs.send(Event::WorkerStarted { key, started }).await;
-        });
     }
 
     /// The processes on whose memory a new worker must wait, since it is not free before they are
     /// gone.
-    fn leaving(&self, memory_bytes: u64) -> Vec<watch::Receiver<()>> {
+    fn leaving(&self, memory_bytes: u64) -> Vec<WorkerKey> {
         let all: u64 = self.workers.values().map(|hosted| hosted.memory_bytes).sum();
         let fits = all.saturating_add(memory_bytes) <= self.config.memory_bytes;
-        let leaving = self.workers.values().filter(|hosted| hosted.ending && !fits);
-        leaving.map(|hosted| hosted.gone.subscribe()).collect()
+        let leaving = self.workers.iter().filter(|(_, hosted)| hosted.ending && !fits);
+        leaving.map(|(key, _)| *key).collect()
+    }
+
+    /// A process is gone: starts those that have waited for the last of its kind.
+    fn process_gone(&mut self, gone: WorkerKey) {
+        for hosted in self.workers.values_mut() {
+            let Some((leaving, _)) = &mut hosted.waits else { continue };
+            leaving.retain(|key| *key != gone);
+            if leaving.is_empty()
+                && let Some((_, start)) = hosted.waits.take()
+            {
+                self.outside.start_worker(*start);
+            }
+        }
     }
 
     /// Ends workers for other nodes whose instance, under their owner's claim, is as asked.
     pub(super) fn end_workers_if(&mut self, is_over: impl Fn(&Self, &str, Version) -> bool) {
-        let me = self.net.id();
+        let me = self.me;
         let theirs = self.workers.iter().filter(|(key, hosted)| key.owner != me && !hosted.ending);
         let over = theirs.filter(|(_, hosted)| is_over(self, &hosted.instance, hosted.claim));
         for key in over.map(|(key, _)| *key).collect::<Vec<_>>() {
@@ -147,35 +125,33 @@ impl Daemon {
         }
     }
 
-    pub(super) fn worker_started(&mut self, key: WorkerKey, started: io::Result<Started>) {
+    pub(super) fn worker_started(&mut self, key: WorkerKey, started: io::Result<u32>) {
         self.dirty = true;
         let worker = key.worker;
         match started {
-            Ok(Started { process, mut news, relay }) => {
-                let pid = process.pid();
+            Ok(pid) => {
                 info!(worker, pid, "a worker runs");
-                if let Some(hosted) = self.workers.get_mut(&key) {
-                    hosted.pid = Some(pid);
-                    hosted._relay = relay;
-                    hosted.process = (!hosted.ending).then_some(process);
+                match self.workers.get_mut(&key) {
+                    Some(hosted) if !hosted.ending => hosted.pid = Some(pid),
+                    // It was told to end before it ran.
+                    _ => self.outside.end_worker(key, false),
                 }
-                let inputs = self.inputs.clone();
-                tokio::spawn(async move {
-                    while let Some(news) = news.recv().await {
-                        if inputs.send(Event::Worker { key, news }).await.is_err() {
-                            return;
-                        }
-                    }
-                });
                 self.tell_owner(key, Input::Spawned { worker, pid });
             }
             Err(error) => {
                 warn!(worker, %error, "a worker could not be started");
-                self.workers.remove(&key);
+                self.forget(key);
                 let how = format!("could not be started: {error}");
                 self.tell_owner(key, Input::Exited { worker, how });
             }
         }
+    }
+
+    /// A worker is gone; whether it was told to end.
+    fn forget(&mut self, key: WorkerKey) -> bool {
+        let expected = self.workers.remove(&key).is_some_and(|hosted| hosted.ending);
+        self.process_gone(key);
+        expected
     }
 
     pub(super) fn worker_news(&mut self, key: WorkerKey, news: WorkerNews) {
@@ -197,8 +173,7 @@ impl Daemon {
             }
             WorkerNews::Exited { how } => {
                 self.dirty = true;
-                let expected = self.workers.remove(&key).is_some_and(|hosted| hosted.ending);
-                if expected {
+                if self.forget(key) {
                     info!(worker, how, "a worker has ended");
                 } else {
                     warn!(worker, how, "a worker has died");
@@ -210,9 +185,8 @@ impl Daemon {
 
     pub(super) fn command(&mut self, owner: NodeId, worker: WorkerId, command: WorkerCommand) {
         let Some(key) = self.key(owner, worker) else { return };
-        if let Some(process) = self.workers.get_mut(&key).and_then(|hosted| hosted.process.as_mut())
-        {
-            process.send(command);
+        if self.workers.get(&key).is_some_and(|hosted| !hosted.ending) {
+            self.outside.command(key, command);
         }
     }
 
@@ -225,9 +199,13 @@ impl Daemon {
     fn end(&mut self, key: WorkerKey, at_once: bool) {
         let Some(hosted) = self.workers.get_mut(&key) else { return };
         hosted.ending = true;
-        // Dropping the handle ends the worker's input, and it leaves by itself.
-        if let (Some(mut process), true) = (hosted.process.take(), at_once) {
-            process.kill();
+        match hosted.waits.take() {
+            None => self.outside.end_worker(key, at_once),
+            // Its owner hears of its end as of any other.
+            Some((_, mut start)) => {
+                start.refusal = Some("it was told to end before it ran".to_owned());
+                self.outside.start_worker(*start);
+            }
         }
     }
 
@@ -240,11 +218,11 @@ impl Daemon {
     /// The connection to an owner is gone: its workers stop the epoch and keep their shards.
     pub(super) fn owner_left(&mut self, owner: NodeId) {
         let now = self.now();
-        for (_, hosted) in self.workers.iter_mut().filter(|(key, _)| key.owner == owner) {
+        for (key, hosted) in self.workers.iter_mut().filter(|(key, _)| key.owner == owner) {
             // Several losses in a row are one absence, until the owner claims the worker.
             hosted.orphaned_at.get_or_insert(now);
-            if let Some(process) = &mut hosted.process {
-                process.send(WorkerCommand::Disconnect);
+            if !hosted.ending {
+                self.outside.command(*key, WorkerCommand::Disconnect);
             }
         }
     }
@@ -278,7 +256,7 @@ impl Daemon {
     }
 
     fn tell_owner(&mut self, key: WorkerKey, event: Input) {
-        if key.owner == self.net.id() {
+        if key.owner == self.me {
             return self.step_owner(key.worker, event);
         }
         if self.boot_of(key.owner) != Some(key.boot) {
@@ -300,77 +278,12 @@ impl Daemon {
     }
 
     fn boot_of(&self, owner: NodeId) -> Option<u64> {
-        if owner == self.net.id() { Some(self.net.boot()) } else { self.view_boot(owner) }
+        if owner == self.me { Some(self.boot) } else { self.view_boot(owner) }
     }
 
     /// The owner has the file.
     fn source(&self, owner: NodeId, order: &WorkerOrder) -> Source {
         Source { node: owner, addresses: self.addresses_of(owner), digest: order.digest }
-    }
-}
-
-/// Everything that starting a worker takes.
-struct Start {
-    config: NodeConfig,
-    net: Arc<Net>,
-    store: Arc<Store>,
-    source: Source,
-    /// The file that this node holds open, if it owns the instance.
-    served: Option<Arc<ServedFile>>,
-    order: WorkerOrder,
-}
-
-impl Start {
-    async fn run(self) -> io::Result<Started> {
-        let label = format!("{}/{}", self.order.instance, self.order.rank);
-        let (model, relay) = self.model().await?;
-        let (sender, news) = mpsc::channel(NEWS_MAX);
-        let mut process = WorkerProcess::spawn(&self.config.worker_command, label, sender)?;
-        process.send(WorkerCommand::Open(Box::new(self.spec(model))));
-        Ok(Started { process, news, relay })
-    }
-
-    /// This machine's own file if it has one with the right content now, else a relay to what the
-    /// owner holds open.
-    async fn model(&self) -> io::Result<(ModelSource, Option<watch::Sender<()>>)> {
-        let (store, digest, bytes) =
-            (self.store.clone(), self.order.digest, self.order.model_bytes);
-        let served = self.served.clone();
-        let find = tokio::task::spawn_blocking(move || {
-            let found = store.find(&digest, bytes);
-            let is_lost = found.is_none() && served.is_some_and(|file| file.intact().is_none());
-            if is_lost { Err(io::Error::other(OVERWRITTEN)) } else { Ok(found) }
-        });
-        if let Some(path) = find.await.map_err(io::Error::other)?? {
-            return Ok((ModelSource::File { path }, None));
-        }
-        let relay = Relay::open(self.net.clone(), self.source.clone()).await?;
-        let model = ModelSource::Peer { relay: relay.address()?, token: relay.token() };
-        let (open, mut closed) = watch::channel(());
-        tokio::spawn(async move {
-            tokio::select! {
-                () = relay.run() => {}
-                _ = closed.changed() => {}
-            }
-        });
-        Ok((model, Some(open)))
-    }
-
-    fn spec(&self, model: ModelSource) -> WorkerSpec {
-        let order = &self.order;
-        WorkerSpec {
-            instance: order.instance.clone(),
-            rank: order.rank,
-            spec: order.spec.clone(),
-            split: order.split.clone(),
-            model,
-            threads: self.config.threads,
-            cpus: self.config.cpus.clone(),
-            link_latency_us: 0,
-            bind: order.bind,
-            bind_more: self.config.link_addresses.clone(),
-            secret: order.secret.clone(),
-        }
     }
 }
 

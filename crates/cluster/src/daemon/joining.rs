@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
+use super::Daemon;
 use super::peers::View;
-use super::{Daemon, Event};
 use crate::invite::{ADDRESSES_MAX, JoinCode};
 use crate::members::{MEMBERS_MAX, Member};
 use crate::membership;
@@ -31,9 +31,9 @@ pub(super) struct Joining {
 impl Daemon {
     pub(super) fn invite(&mut self, ttl: Duration) -> String {
         let now = self.now();
-        let mut addresses = self.net.addresses();
+        let mut addresses = self.outside.addresses();
         addresses.truncate(ADDRESSES_MAX);
-        let (fingerprint, secret) = (fingerprint(self.net.id()), crate::identity::random());
+        let (fingerprint, secret) = (fingerprint(self.me), crate::identity::random());
         self.invites.add(&secret, ttl, now);
         JoinCode { addresses, fingerprint, secret }.encode()
     }
@@ -71,21 +71,12 @@ impl Daemon {
             Ok(code) => code,
             Err(error) => return drop(reply.send(Err(error))),
         };
-        let (net, inputs) = (self.net.clone(), self.inputs.clone());
-        self.spawn(async move {
-            match ask_to_join(&net, code).await {
-                Ok((by, members)) => {
-                    // The driver is gone only if the whole node is.
-                    let _ = inputs.send(Event::JoinDone { by, members, reply }).await;
-                }
-                Err(error) => drop(reply.send(Err(error))),
-            }
-        });
+        self.outside.ask_to_join(code, reply);
     }
 
     fn check_code(&self, code: &str) -> Result<JoinCode> {
         let code = JoinCode::decode(code)?;
-        if code.fingerprint == fingerprint(self.net.id()) {
+        if code.fingerprint == fingerprint(self.me) {
             let why = "this is this node's own code; use it on the machine that is to join";
             return Err(Error::JoinRefused(why.to_owned()));
         }
@@ -128,17 +119,14 @@ impl Daemon {
         }
         self.publish();
         for Joining { joined, reply, .. } in done {
-            let saver = self.saver.clone();
-            self.spawn(async move {
-                saver.save().await;
-                // The caller may have stopped waiting; the join stands.
-                let _ = reply.send(Ok(joined));
-            });
+            // The caller may have stopped waiting; the join stands.
+            self.outside.when_members_kept(Box::new(|| drop(reply.send(Ok(joined)))));
         }
     }
 }
 
-async fn ask_to_join(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Vec<Member>)> {
+/// Shows a code's secret to the node that made it; returns that node and all members.
+pub(super) async fn ask(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Vec<Member>)> {
     let listed: Vec<String> = code.addresses.iter().map(SocketAddr::to_string).collect();
     let unreachable = |why: String| Error::Unreachable { addresses: listed.join(", "), why };
     let pin = Pin::Fingerprint(code.fingerprint);

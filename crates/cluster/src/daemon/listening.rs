@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::Event;
+use super::conn::Lobby;
 use crate::frames;
 use crate::kept::Saver;
 use crate::members::{Member, Members};
@@ -36,6 +37,7 @@ struct Admission {
     net: Arc<Net>,
     saver: Arc<Saver<Members>>,
     inputs: mpsc::Sender<Event>,
+    lobby: Arc<Lobby>,
     strangers: Arc<Mutex<HashMap<IpAddr, usize>>>,
     bulk: Arc<Semaphore>,
 }
@@ -52,10 +54,11 @@ pub(crate) async fn listen(
     net: Arc<Net>,
     saver: Arc<Saver<Members>>,
     inputs: mpsc::Sender<Event>,
+    lobby: Arc<Lobby>,
     mut closing: watch::Receiver<()>,
 ) {
     let (strangers, bulk) = (Arc::default(), Arc::new(Semaphore::new(BULK_MAX)));
-    let admission = Admission { net, saver, inputs, strangers, bulk };
+    let admission = Admission { net, saver, inputs, lobby, strangers, bulk };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -106,8 +109,8 @@ impl Admission {
         let Visitor { connection, purpose } = self.net.accept(tcp).await?;
         match purpose {
             Purpose::Control => {
-                let connection = Box::new(connection);
-                self.tell(Event::Connected { connection, dialed: false }).await
+                let opened = self.lobby.enter(connection, false);
+                self.tell(Event::Connected(opened)).await
             }
             Purpose::Join => self.join(connection).await,
             Purpose::Probe => self.probe(connection).await,

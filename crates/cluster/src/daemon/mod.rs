@@ -1,33 +1,36 @@
-//! The driver: one task that owns all state of a node, feeds the state machines and does what they
-//! ask for. Everything that happens reaches it as an [`Event`]; it never waits for anything but
-//! the next one, so no peer and no worker can hold it up.
+//! All state of a node, and what it decides. Everything that happens reaches it as a [`Call`] or an
+//! [`Event`]; it feeds the state machines with them and has [`Outside`] do what they ask for. It
+//! knows no sockets, processes, files and clocks, and never waits, so that [`driver`] can run it on
+//! a real [`system`], and a simulation whole clusters of it.
 
 mod conn;
 mod desiring;
+mod driver;
 mod hosting;
 mod joining;
 mod listening;
+mod outside;
 mod owning;
 mod peers;
 mod placing;
 mod probing;
+mod processes;
 mod publish;
 mod requests;
 mod streams;
+mod system;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use protocol::RequestId;
-use store::{Digest, ModelFile, Store};
+use store::{Digest, ModelFile};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::MissedTickBehavior;
 
 use crate::desired::{Desired, Document};
 use crate::instance::Instance;
@@ -36,23 +39,20 @@ use crate::kept::Saver;
 use crate::members::{Member, Members};
 use crate::membership::{self, ConnId, HEARTBEAT, Membership};
 use crate::model_file::ServedFile;
-use crate::net::{Connection, DialError, Net};
+use crate::net::DialError;
 use crate::wire::{JoinAnswer, Message};
 use crate::worker::WorkerNews;
 use crate::{
     ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Joined, NodeConfig, NodeId, Result,
 };
 
+pub(crate) use driver::{INPUTS_MAX, run};
 pub(crate) use listening::listen;
+use outside::{Opened, Outside};
+pub(crate) use system::System;
 
-/// Inputs on their way to the driver; who brings more waits.
-const INPUTS_MAX: usize = 4096;
-/// Inputs handled in a row before the status is published again.
-const BATCH_MAX: usize = 256;
 /// Half a heartbeat, so that silence is noticed in time.
 const TICK: Duration = Duration::from_millis(250);
-/// Workers get their own grace; this is a little more.
-const SHUTDOWN_MAX: Duration = Duration::from_secs(4);
 
 /// Where an answer to a call goes.
 type Reply<T> = oneshot::Sender<Result<T>>;
@@ -70,16 +70,14 @@ pub(crate) enum Call {
 
 pub(crate) type Events = mpsc::UnboundedReceiver<GenerateEvent>;
 
-/// What was on disk, and what keeps it there.
+/// What keeps the state of a node on disk.
 pub(crate) struct Kept {
     pub members: Arc<Saver<Members>>,
     pub desired: Arc<Saver<Document>>,
-    pub document: Document,
-    /// What a person should know of the files.
-    pub told: Option<String>,
 }
 
 /// A serve request with everything that had to be read from disk for it.
+#[derive(Clone)]
 pub(crate) struct Prepared {
     pub spec: InstanceSpec,
     pub found: ModelFile,
@@ -111,10 +109,7 @@ pub(crate) fn draft_bytes(spec: &InstanceSpec) -> std::result::Result<u64, Strin
 
 /// Whatever happens to a node besides calls.
 pub(crate) enum Event {
-    Connected {
-        connection: Box<Connection>,
-        dialed: bool,
-    },
+    Connected(Opened),
     DialFailed {
         peer: NodeId,
         error: DialError,
@@ -159,7 +154,7 @@ pub(crate) enum Event {
     },
     WorkerStarted {
         key: hosting::WorkerKey,
-        started: std::io::Result<hosting::Started>,
+        started: std::io::Result<u32>,
     },
     Worker {
         key: hosting::WorkerKey,
@@ -185,22 +180,20 @@ pub(crate) enum Event {
 struct Owned {
     machine: Instance,
     prepared: Prepared,
-    sinks: HashMap<RequestId, requests::Sink>,
+    sinks: BTreeMap<RequestId, requests::Sink>,
     /// Why it is placed as it is.
     why: Vec<String>,
 }
 
 pub(crate) struct Daemon {
     config: NodeConfig,
-    net: Arc<Net>,
-    store: Arc<Store>,
-    saver: Arc<Saver<Members>>,
-    desired_saver: Arc<Saver<Document>>,
-    started: Instant,
-    inputs: mpsc::Sender<Event>,
+    me: NodeId,
+    /// Drawn at random when the daemon starts.
+    boot: u64,
+    /// Where it listens.
+    listen: SocketAddr,
+    outside: Box<dyn Outside>,
     status: watch::Sender<Arc<ClusterStatus>>,
-    /// Never changes; tasks end when it is dropped.
-    closing: watch::Sender<()>,
     dirty: bool,
     ticks: u64,
     /// Of this node's threads together, once it is measured.
@@ -208,9 +201,8 @@ pub(crate) struct Daemon {
 
     membership: Membership,
     invites: Invites,
-    conns: HashMap<ConnId, peers::PeerConn>,
-    views: HashMap<NodeId, peers::View>,
-    next_conn: ConnId,
+    conns: BTreeMap<ConnId, peers::PeerConn>,
+    views: BTreeMap<NodeId, peers::View>,
     /// Why members do not let this node in, in their words.
     refusals: BTreeMap<NodeId, peers::Refusal>,
     joining: Vec<joining::Joining>,
@@ -218,12 +210,12 @@ pub(crate) struct Daemon {
     desired: Desired,
     duties: desiring::Duties,
     /// What a person should know of the files that were found damaged.
-    told: Option<String>,
+    told: Vec<String>,
 
     /// By instance id.
     owned: BTreeMap<String, Owned>,
     instances_made: u64,
-    workers: HashMap<hosting::WorkerKey, hosting::Hosted>,
+    workers: BTreeMap<hosting::WorkerKey, hosting::Hosted>,
     /// Of this node's clients.
     streams: BTreeMap<u64, streams::Stream>,
     next_stream: u64,
@@ -232,92 +224,48 @@ pub(crate) struct Daemon {
 impl Daemon {
     pub(crate) fn new(
         config: NodeConfig,
-        net: Arc<Net>,
-        store: Arc<Store>,
-        kept: Kept,
+        (me, boot, listen): (NodeId, u64, SocketAddr),
+        (document, told): (Document, Vec<String>),
         status: watch::Sender<Arc<ClusterStatus>>,
-    ) -> (Self, mpsc::Receiver<Event>) {
-        let (inputs, inbox) = mpsc::channel(INPUTS_MAX);
-        let desired = Desired::new(net.id(), kept.document);
-        let daemon = Self {
-            membership: Membership::new(net.id(), Duration::ZERO),
+        outside: Box<dyn Outside>,
+    ) -> Self {
+        Self {
+            membership: Membership::new(me, outside.now()),
+            desired: Desired::new(me, document),
             config,
-            net,
-            store,
-            saver: kept.members,
-            desired_saver: kept.desired,
-            started: Instant::now(),
-            inputs,
+            me,
+            boot,
+            listen,
+            outside,
             status,
-            closing: watch::channel(()).0,
             dirty: true,
             ticks: 0,
             read_bytes_per_sec: None,
             invites: Invites::default(),
-            conns: HashMap::new(),
-            views: HashMap::new(),
-            next_conn: 0,
+            conns: BTreeMap::new(),
+            views: BTreeMap::new(),
             refusals: BTreeMap::new(),
             joining: Vec::new(),
-            desired,
             duties: desiring::Duties::default(),
-            told: kept.told,
+            told,
             owned: BTreeMap::new(),
             instances_made: 0,
-            workers: HashMap::new(),
+            workers: BTreeMap::new(),
             streams: BTreeMap::new(),
             next_stream: 0,
-        };
-        (daemon, inbox)
+        }
     }
 
-    pub(crate) fn inputs(&self) -> mpsc::Sender<Event> {
-        self.inputs.clone()
-    }
-
-    pub(crate) fn closing(&self) -> watch::Receiver<()> {
-        self.closing.subscribe()
-    }
-
-    /// Runs until told to shut down, or until no handle is left; returns whom to tell.
-    pub(crate) async fn run(
-        mut self,
-        remembered: Vec<Member>,
-        mut calls: mpsc::Receiver<Call>,
-        mut inbox: mpsc::Receiver<Event>,
-    ) -> Option<oneshot::Sender<()>> {
+    /// Begins to look for the members that it remembers.
+    fn start(&mut self, remembered: Vec<Member>) {
         self.step_membership(membership::Input::Learned(remembered));
-        self.measure_reading();
-        let mut ticker = tokio::time::interval(TICK);
-        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            let deadline = self.next_deadline();
-            tokio::select! {
-                call = calls.recv() => match call {
-                    Some(Call::Shutdown { reply }) => {
-                        self.shut_down(&mut inbox).await;
-                        return Some(reply);
-                    }
-                    Some(call) => self.call(call),
-                    None => {
-                        self.shut_down(&mut inbox).await;
-                        return None;
-                    }
-                },
-                Some(input) = inbox.recv() => {
-                    self.input(input);
-                    for _ in 0..BATCH_MAX {
-                        let Ok(input) = inbox.try_recv() else { break };
-                        self.input(input);
-                    }
-                }
-                _ = ticker.tick() => self.tick(),
-                () = tokio::time::sleep_until(deadline.into()) => self.tick_instances(),
-            }
-            if self.dirty {
-                self.resume_streams();
-            }
-            self.publish();
+        self.outside.measure_reading();
+    }
+
+    /// After every event: what has changed may let requests go on.
+    fn settle_streams(&mut self) {
+        if self.dirty {
+            self.resume_streams();
         }
     }
 
@@ -346,19 +294,16 @@ impl Daemon {
     /// Whoever is told that something is served, or stopped, may rely on it after a power cut.
     fn answer_when_kept<T: Send + 'static>(&mut self, reply: Reply<T>, outcome: Result<T>) {
         self.publish();
-        let saver = self.desired_saver.clone();
-        self.spawn(async move {
-            if outcome.is_ok() {
-                saver.save().await;
-            }
-            // A caller that has stopped waiting needs no answer.
-            let _ = reply.send(outcome);
-        });
+        // A caller that has stopped waiting needs no answer.
+        if outcome.is_err() {
+            return drop(reply.send(outcome));
+        }
+        self.outside.when_desired_kept(Box::new(|| drop(reply.send(outcome))));
     }
 
     fn input(&mut self, input: Event) {
         match input {
-            Event::Connected { connection, dialed } => self.connected(*connection, dialed),
+            Event::Connected(opened) => self.connected(opened),
             Event::DialFailed { peer, error } => self.dial_failed(peer, &error),
             Event::Received { conn, message } => self.received(conn, message),
             Event::Closed { conn, reason } => {
@@ -397,58 +342,33 @@ impl Daemon {
     }
 
     fn now(&self) -> Duration {
-        self.started.elapsed()
+        self.outside.now()
     }
 
-    /// When the next instance wants to be ticked, if that is before the next regular tick.
-    fn next_deadline(&self) -> Instant {
+    fn random_u32(&mut self) -> u32 {
+        let [a, b, c, d, ..] = self.outside.random();
+        u32::from_le_bytes([a, b, c, d])
+    }
+
+    /// When the next instance wants to be ticked, at the latest with the next regular tick.
+    fn next_deadline(&self) -> Duration {
         let deadlines = self.owned.values().filter_map(|owned| owned.machine.deadline());
-        let next = deadlines.min().unwrap_or(self.now() + TICK);
-        self.started + next
+        deadlines.min().unwrap_or(self.now() + TICK)
     }
 
-    /// Ends all instances and workers, and waits for the workers to be gone.
-    async fn shut_down(&mut self, inbox: &mut mpsc::Receiver<Event>) {
+    /// Ends all instances, streams and workers.
+    fn end_all(&mut self) {
         for id in self.owned.keys().cloned().collect::<Vec<_>>() {
             self.release(&id, "its node shuts down");
         }
         self.end_streams();
         self.end_all_workers();
-        let gone = async {
-            while !self.workers.is_empty() {
-                match inbox.recv().await {
-                    Some(input @ (Event::Worker { .. } | Event::WorkerStarted { .. })) => {
-                        self.input(input);
-                    }
-                    Some(_) => {}
-                    None => return,
-                }
-            }
-        };
-        // What is left after that is killed with its handle.
-        let _ = tokio::time::timeout(SHUTDOWN_MAX, gone).await;
-    }
-
-    /// Runs a task that ends with this daemon.
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.spawn_boxed(Box::pin(task));
-    }
-
-    /// Compiled once, not for each kind of task.
-    fn spawn_boxed(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        let mut closing = self.closing.subscribe();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = task => {}
-                _ = closing.changed() => {}
-            }
-        });
     }
 
     /// Where a node can be called, this one included.
     fn addresses_of(&self, id: NodeId) -> Vec<SocketAddr> {
-        if id == self.net.id() {
-            return self.net.addresses();
+        if id == self.me {
+            return self.outside.addresses();
         }
         let member = self.membership.members().find(|member| member.id == id);
         member.map(|member| member.addresses.clone()).unwrap_or_default()

@@ -1,13 +1,11 @@
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use gguf::Directory;
 use placement::Plan;
 use protocol::{InstanceSpec, Secret, WorkerCommand, WorkerEvent};
 use store::{Digest, ModelFile};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::placing::{Candidate, of_size, plan, ranks, relaxed};
@@ -16,15 +14,12 @@ use crate::desired::{Entry, Wanted};
 use crate::instance::{Effect, Fixed, Input, Instance};
 use crate::members::{NAME_CHARS_MAX, clean_name};
 use crate::model_file::ServedFile;
-use crate::relay::{Source, fetch_header};
+use crate::relay::Source;
 use crate::wire::{Message, WorkerId};
 use crate::{Error, InstanceState, NodeId, Result};
 
 /// Worker numbers of one instance; none is respawned as often as this.
 const WORKERS_BITS: u32 = 32;
-
-/// A header has a few megabytes; a slow network needs seconds for them.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Daemon {
     /// Places a model and starts its workers.
@@ -46,7 +41,7 @@ impl Daemon {
         // Wherever it is placed later, requests that fit now must fit then.
         prepared.spec = of_size(&prepared.spec, &plan.split);
 
-        let id = format!("i-{:08x}", u32::from_le_bytes(crate::identity::random()));
+        let id = format!("i-{:08x}", self.random_u32());
         let ModelFile { digest, bytes, path, .. } = prepared.found.clone();
         let wanted = Wanted { id: id.clone(), spec: prepared.spec.clone(), digest, bytes };
         let entry = self.desired.serve(&model, wanted);
@@ -83,7 +78,7 @@ impl Daemon {
             digest: prepared.found.digest,
             model_bytes: prepared.found.bytes,
             spec: prepared.spec.clone(),
-            secret: Secret(crate::identity::random()),
+            secret: Secret(self.outside.random()),
             first_worker: self.instances_made << WORKERS_BITS,
         };
         let now = self.now();
@@ -99,7 +94,7 @@ impl Daemon {
             }
         };
         let effects = machine.take_effects();
-        let owned = Owned { machine, prepared, sinks: HashMap::new(), why };
+        let owned = Owned { machine, prepared, sinks: BTreeMap::new(), why };
         self.owned.insert(id.to_owned(), owned);
         self.dirty = true;
         self.run_effects(id, effects);
@@ -142,7 +137,7 @@ impl Daemon {
     }
 
     /// Finds a model's header here, or reads it from the node that serves the model.
-    pub(super) fn header(&self, name: &str, reply: oneshot::Sender<Result<Arc<Directory>>>) {
+    pub(super) fn header(&mut self, name: &str, reply: oneshot::Sender<Result<Arc<Directory>>>) {
         // A caller that has stopped waiting needs no answer.
         if let Some(owned) = self.find_owned(name).and_then(|id| self.owned.get(&id)) {
             return drop(reply.send(Ok(owned.prepared.file.directory().clone())));
@@ -151,13 +146,8 @@ impl Daemon {
             return drop(reply.send(Err(self.not_served(name))));
         };
         let source = Source { node, addresses: self.addresses_of(node), digest };
-        let (net, owner) = (self.net.clone(), self.node_name(node));
-        self.spawn(async move {
-            let fetched = timeout(HEADER_TIMEOUT, fetch_header(&net, source)).await;
-            let fetched = fetched.unwrap_or_else(|elapsed| Err(elapsed.into()));
-            let failed = |error: std::io::Error| Error::Header { owner, why: error.to_string() };
-            let _ = reply.send(fetched.map(Arc::new).map_err(failed));
-        });
+        let owner = self.node_name(node);
+        self.outside.fetch_header(source, owner, reply);
     }
 
     /// The owner of another node's instance, and what its model file holds.
@@ -172,7 +162,7 @@ impl Daemon {
     pub(super) fn file_for(&self, peer: NodeId, digest: Digest) -> Option<Arc<ServedFile>> {
         let mut owned = self.owned.values();
         let found = owned.find(|owned| owned.prepared.found.digest == digest)?;
-        let belongs_here = peer == self.net.id() || self.membership.is_member(peer);
+        let belongs_here = peer == self.me || self.membership.is_member(peer);
         belongs_here.then(|| found.prepared.file.clone())
     }
 
@@ -225,7 +215,7 @@ impl Daemon {
         let mut todo = VecDeque::from(effects);
         while let Some(effect) = todo.pop_front() {
             match effect {
-                Effect::Spawn { node, worker, order } if node == self.net.id() => {
+                Effect::Spawn { node, worker, order } if node == self.me => {
                     self.host(node, worker, *order);
                 }
                 Effect::Spawn { node, worker, order } => {
@@ -234,7 +224,7 @@ impl Daemon {
                 Effect::Send { node, worker, command } => {
                     self.send_command(node, worker, command);
                 }
-                Effect::End { node, worker, at_once } if node == self.net.id() => {
+                Effect::End { node, worker, at_once } if node == self.me => {
                     self.end_worker(node, worker, at_once);
                 }
                 Effect::End { node, worker, at_once } => {
@@ -248,7 +238,7 @@ impl Daemon {
     }
 
     fn send_command(&mut self, node: NodeId, worker: WorkerId, command: WorkerCommand) {
-        if node == self.net.id() {
+        if node == self.me {
             self.command(node, worker, command);
         } else {
             self.send_to(node, Message::Command { worker, command });

@@ -1,23 +1,18 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
-use super::conn::{self, Ends};
-use super::{Daemon, Event};
+use super::Daemon;
+use super::outside::Opened;
 use crate::NodeId;
 use crate::instance;
 use crate::members::{Member, Members};
 use crate::membership::{self, CloseReason, ConnId, Effect};
-use crate::net::{Connection, DialError};
-use crate::tls::Pin;
-use crate::wire::{Heartbeat, Message, Purpose, VERSION};
+use crate::net::DialError;
+use crate::wire::{Heartbeat, Message, VERSION};
 
-/// Messages on their way to one peer: seconds of tokens for all its clients. A peer that falls
-/// is further behind is cut off.
-const OUTBOX_MAX: usize = 8192;
 /// Round trips of which the median is shown: the last eight seconds.
 const ROUND_TRIPS: usize = 16;
 /// A new member may be refused once, by those who have not heard of it yet.
@@ -34,9 +29,6 @@ pub(super) struct Refusal {
 pub(super) struct PeerConn {
     pub peer: NodeId,
     pub path: instance::Path,
-    outbox: mpsc::Sender<Message>,
-    /// Dropping it closes the connection.
-    _stop: oneshot::Sender<()>,
 }
 
 /// What a peer last said of itself.
@@ -44,7 +36,7 @@ pub(super) struct PeerConn {
 pub(super) struct View {
     pub heartbeat: Option<Heartbeat>,
     pub boot: u64,
-    asked: Option<(u64, Instant)>,
+    asked: Option<(u64, Duration)>,
     round_trips: VecDeque<Duration>,
     /// The way to it over the network, once it is measured.
     pub(super) way: Option<placement::LinkSpeed>,
@@ -75,7 +67,10 @@ impl Daemon {
         for effect in effects {
             match effect {
                 Effect::Dial { peer, addresses } => self.dial(peer, addresses),
-                Effect::Close { conn, .. } => drop(self.conns.remove(&conn)),
+                Effect::Close { conn, .. } => {
+                    self.conns.remove(&conn);
+                    self.outside.close(conn);
+                }
                 Effect::Up { peer, conn, boot } => self.peer_up(peer, conn, boot),
                 Effect::Down { peer, conn, reason } => self.peer_down(peer, conn, reason),
                 Effect::MembersChanged => self.members_changed(),
@@ -83,18 +78,10 @@ impl Daemon {
         }
     }
 
-    fn dial(&self, peer: NodeId, mut addresses: Vec<SocketAddr>) {
+    fn dial(&mut self, peer: NodeId, mut addresses: Vec<SocketAddr>) {
         // Nobody knows whose the configured addresses are: the pinned key tells.
         addresses.extend(self.config.peers.iter().copied());
-        let (net, inputs) = (self.net.clone(), self.inputs.clone());
-        self.spawn(async move {
-            let input = match net.dial(addresses, Pin::Node(peer), Purpose::Control).await {
-                Ok(connection) => Event::Connected { connection: connection.into(), dialed: true },
-                Err(error) => Event::DialFailed { peer, error },
-            };
-            // The driver is gone only if the whole node is.
-            let _ = inputs.send(input).await;
-        });
+        self.outside.dial(peer, addresses);
     }
 
     pub(super) fn dial_failed(&mut self, peer: NodeId, error: &DialError) {
@@ -115,20 +102,10 @@ impl Daemon {
     }
 
     /// A connection has passed its handshake; the membership decides whether it is kept.
-    pub(super) fn connected(&mut self, mut connection: Connection, dialed: bool) {
-        self.next_conn += 1;
-        let (conn, peer) = (self.next_conn, connection.peer);
-        let (outbox, inbox) = mpsc::channel(OUTBOX_MAX);
-        let (stop, stopped) = oneshot::channel();
-        let path = instance::Path { ours: connection.local, theirs: connection.remote.ip() };
-        self.conns.insert(conn, PeerConn { peer, path, outbox, _stop: stop });
-
-        let mut addresses = connection.peer_addresses();
-        if dialed {
-            addresses.insert(0, connection.remote);
-        }
-        let member = Member { id: peer, name: connection.about.name.clone(), addresses };
-        let boot = connection.about.boot;
+    pub(super) fn connected(&mut self, opened: Opened) {
+        let Opened { conn, dialed, peer, boot, name, addresses, path } = opened;
+        self.conns.insert(conn, PeerConn { peer, path });
+        let member = Member { id: peer, name, addresses };
         let now = self.now();
         let effects =
             self.membership.step(membership::Input::Opened { conn, dialed, boot, member }, now);
@@ -136,20 +113,16 @@ impl Daemon {
             Effect::Close { conn: closed, why } if *closed == conn => Some(*why),
             _ => None,
         });
-        self.run_membership(effects);
         match closed {
-            None => {
-                let welcome = (!dialed).then(|| self.net.about());
-                let ends = Ends { outbox: inbox, stop: stopped };
-                self.spawn(conn::run(conn, connection, welcome, ends, self.inputs.clone()));
-            }
+            None => self.outside.keep(conn),
             Some(_) if dialed => {}
             Some(why) => {
                 let reason = self.explain(peer, why);
                 info!(peer = %peer.short(), reason, "a connection was refused");
-                self.spawn(async move { connection.refuse(reason).await });
+                self.outside.refuse(conn, reason);
             }
         }
+        self.run_membership(effects);
     }
 
     /// Why a connection is not kept, for a person at its other end.
@@ -219,8 +192,7 @@ impl Daemon {
 
     fn members_changed(&mut self) {
         let members = self.membership.members().cloned().collect();
-        self.saver.set(Members { members });
-        self.spawn(self.saver.clone().save());
+        self.outside.keep_members(Members { members });
         let conns: Vec<ConnId> = self.conns.keys().copied().collect();
         for conn in conns {
             self.send(conn, Message::Members { members: self.all_members() });
@@ -265,19 +237,8 @@ impl Daemon {
         self.dirty |= was != self.membership.state(peer);
     }
 
-    /// Puts a message on its way; a peer that does not take its messages is cut off.
     pub(super) fn send(&mut self, conn: ConnId, message: Message) {
-        let Some(to) = self.conns.get(&conn) else { return };
-        if to.outbox.try_send(message).is_err() {
-            warn!(peer = %to.peer.short(), "a member does not take its messages");
-            let reason = "it does not take its messages".to_owned();
-            // As an event, not at once: the membership may be in the middle of something.
-            self.conns.remove(&conn);
-            let inputs = self.inputs.clone();
-            self.spawn(async move {
-                let _ = inputs.send(Event::Closed { conn, reason }).await;
-            });
-        }
+        self.outside.send(conn, message);
     }
 
     pub(super) fn send_to(&mut self, peer: NodeId, message: Message) {
@@ -308,19 +269,21 @@ impl Daemon {
             document: self.desired.fingerprint(),
             files: self.files(),
         };
+        let now = self.now();
         if let Some(view) = self.views.get_mut(&peer) {
-            view.asked = Some((seq, Instant::now()));
+            view.asked = Some((seq, now));
         }
         self.send(conn, Message::Heartbeat(Box::new(heartbeat)));
     }
 
     fn heartbeat_seen(&mut self, peer: NodeId, seq: u64) {
+        let now = self.now();
         let Some(view) = self.views.get_mut(&peer) else { return };
         if let Some((_, asked_at)) = view.asked.take_if(|(asked, _)| *asked == seq) {
             if view.round_trips.len() == ROUND_TRIPS {
                 view.round_trips.pop_front();
             }
-            view.round_trips.push_back(asked_at.elapsed());
+            view.round_trips.push_back(now.saturating_sub(asked_at));
             self.finish_joining();
         }
     }
@@ -328,12 +291,12 @@ impl Daemon {
     /// All members, this node first.
     pub(super) fn all_members(&self) -> Vec<Member> {
         let name = self.config.name.clone();
-        let me = Member { id: self.net.id(), name, addresses: self.net.addresses() };
+        let me = Member { id: self.me, name, addresses: self.outside.addresses() };
         std::iter::once(me).chain(self.membership.members().cloned()).collect()
     }
 
     pub(super) fn node_name(&self, id: NodeId) -> String {
-        if id == self.net.id() {
+        if id == self.me {
             return self.config.name.clone();
         }
         let member = self.membership.members().find(|member| member.id == id);

@@ -90,7 +90,7 @@ impl Daemon {
     /// free.
     pub(super) fn candidates(&self, leaving: Option<&str>, transport: Transport) -> Vec<Candidate> {
         let me = Candidate {
-            node: self.net.id(),
+            node: self.me,
             name: self.config.name.clone(),
             path: Path::LOOPBACK,
             memory_free_bytes: self.config.memory_bytes,
@@ -126,7 +126,7 @@ impl Daemon {
         let planned = |owned: &Owned| owned.machine.memory_bytes_on(node);
         let mine: u64 = self.owned.values().map(planned).sum();
         let leaving = leaving.and_then(|id| self.owned.get(id)).map_or(0, planned);
-        let told = if node == self.net.id() {
+        let told = if node == self.me {
             self.memory_used_bytes()
         } else {
             let heartbeat = self.views.get(&node).and_then(|view| view.heartbeat.as_ref());

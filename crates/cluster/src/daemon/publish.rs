@@ -18,9 +18,9 @@ impl Daemon {
             return;
         }
         let me = NodeStatus {
-            id: self.net.id(),
+            id: self.me,
             name: self.config.name.clone(),
-            address: self.net.listen(),
+            address: self.listen,
             state: NodeState::Live,
             version: VERSION.to_owned(),
             memory_bytes: self.config.memory_bytes,
@@ -31,7 +31,7 @@ impl Daemon {
         };
         let peers = self.membership.members().map(|member| self.peer_status(member));
         let status = ClusterStatus {
-            node: self.net.id(),
+            node: self.me,
             nodes: std::iter::once(me).chain(peers).collect(),
             instances: self.instance_statuses(),
             notices: self.notices(),
@@ -49,7 +49,7 @@ impl Daemon {
             notices.push(format!(
                 "none of the {others} other members can be reached. Check that they are on, that \
                  all are on one network, and that no firewall blocks port {}",
-                self.net.listen().port()
+                self.listen.port()
             ));
         }
         notices

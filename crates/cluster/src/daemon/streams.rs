@@ -5,13 +5,13 @@
 //! epoch that ends, or an owner that is lost, is a pause in the stream: what follows is computed
 //! again from there, and is what would have followed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use protocol::{FailureKind, FinishReason, RequestId};
 use tokio::sync::mpsc;
 use tracing::info;
 
-use super::{Daemon, Event, Events};
+use super::{Daemon, Events};
 use crate::membership::ConnId;
 use crate::wire::Message;
 use crate::{Error, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, Result};
@@ -35,8 +35,8 @@ pub(super) struct Stream {
     place: Place,
     /// How often it was lost since its last token.
     fruitless: u32,
-    asked: Instant,
-    first_token: Option<Instant>,
+    asked: Duration,
+    first_token: Option<Duration>,
     was_lost: bool,
 }
 
@@ -78,17 +78,11 @@ impl Daemon {
                 Place::Lost { reason, since: now, told: now }
             }
         };
-        let (closed, asked) = (events.clone(), Instant::now());
-        let (fruitless, first_token, was_lost) = (0, None, false);
+        self.outside.watch_client(stream, events.clone());
+        let (fruitless, asked, first_token, was_lost) = (0, now, None, false);
         let new =
             Stream { instance, request, events, place, fruitless, asked, first_token, was_lost };
         self.streams.insert(stream, new);
-        let inputs = self.inputs.clone();
-        self.spawn(async move {
-            closed.closed().await;
-            // The driver is gone only if the whole node is.
-            let _ = inputs.send(Event::Abandoned { stream }).await;
-        });
         Ok(receiver)
     }
 
@@ -115,7 +109,7 @@ impl Daemon {
         let event = match event {
             GenerateEvent::Tokens(tokens) => {
                 found.request.answered.extend(tokens.iter().map(|answer| answer.token));
-                found.first_token.get_or_insert_with(Instant::now);
+                found.first_token.get_or_insert(now);
                 found.fruitless = 0;
                 GenerateEvent::Tokens(tokens)
             }
@@ -130,7 +124,7 @@ impl Daemon {
                 found.place = Place::Lost { reason, since: now, told: now };
                 return;
             }
-            GenerateEvent::Done(done) => GenerateEvent::Done(found.account(done)),
+            GenerateEvent::Done(done) => GenerateEvent::Done(found.account(done, now)),
             event => event,
         };
         let is_last = matches!(event, GenerateEvent::Done(_) | GenerateEvent::Failed { .. });
@@ -193,7 +187,7 @@ impl Daemon {
         let failed = |reason| Some(GenerateEvent::Failed { kind: FailureKind::Lost, reason });
         let Some((entry, wanted)) = self.desired.find(&id) else { return failed(reason) };
         if found.request.is_answered(wanted.spec.context_tokens.unwrap_or(usize::MAX)) {
-            return Some(GenerateEvent::Done(found.answered_in_full()));
+            return Some(GenerateEvent::Done(found.answered_in_full(now)));
         }
         let state = match self.owned.get(&id) {
             Some(owned) => owned.machine.state(),
@@ -246,18 +240,18 @@ impl Daemon {
 
 impl Stream {
     /// The account of a request that ran in several pieces is this node's own.
-    fn account(&self, done: GenerateDone) -> GenerateDone {
+    fn account(&self, done: GenerateDone, now: Duration) -> GenerateDone {
         if !self.was_lost {
             return done;
         }
-        let first_token = self.first_token.unwrap_or_else(Instant::now);
-        let (prefill, decode) = (first_token - self.asked, first_token.elapsed());
+        let first_token = self.first_token.unwrap_or(now);
+        let (prefill, decode) = (first_token - self.asked, now - first_token);
         GenerateDone { queue: Duration::ZERO, prefill, decode, ..done }
     }
 
     /// It was lost between its last token and its end.
-    fn answered_in_full(&self) -> GenerateDone {
-        self.account(GenerateDone {
+    fn answered_in_full(&self, now: Duration) -> GenerateDone {
+        let done = GenerateDone {
             reason: FinishReason::Length,
             prompt_tokens: self.request.prompt.len(),
             generated_tokens: self.request.answered.len(),
@@ -266,6 +260,7 @@ impl Stream {
             prefill: Duration::ZERO,
             decode: Duration::ZERO,
             embedding: None,
-        })
+        };
+        self.account(done, now)
     }
 }

@@ -1,0 +1,73 @@
+//! Runs a daemon: one task that brings it calls, events and time.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
+
+use super::{Call, Daemon, Event, TICK};
+use crate::members::Member;
+
+/// Inputs on their way to the driver; who brings more waits.
+pub(crate) const INPUTS_MAX: usize = 4096;
+/// Inputs handled in a row before the status is published again.
+const BATCH_MAX: usize = 256;
+/// Workers get their own grace; this is a little more.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(4);
+
+/// Runs until told to shut down, or until no handle is left; returns whom to tell.
+pub(crate) async fn run(
+    mut daemon: Daemon,
+    remembered: Vec<Member>,
+    mut calls: mpsc::Receiver<Call>,
+    mut inbox: mpsc::Receiver<Event>,
+) -> Option<oneshot::Sender<()>> {
+    daemon.start(remembered);
+    let mut ticker = tokio::time::interval(TICK);
+    ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let wait = daemon.next_deadline().saturating_sub(daemon.now());
+        tokio::select! {
+            call = calls.recv() => match call {
+                Some(Call::Shutdown { reply }) => {
+                    shut_down(&mut daemon, &mut inbox).await;
+                    return Some(reply);
+                }
+                Some(call) => daemon.call(call),
+                None => {
+                    shut_down(&mut daemon, &mut inbox).await;
+                    return None;
+                }
+            },
+            Some(input) = inbox.recv() => {
+                daemon.input(input);
+                for _ in 0..BATCH_MAX {
+                    let Ok(input) = inbox.try_recv() else { break };
+                    daemon.input(input);
+                }
+            }
+            _ = ticker.tick() => daemon.tick(),
+            () = tokio::time::sleep(wait) => daemon.tick_instances(),
+        }
+        daemon.settle_streams();
+        daemon.publish();
+    }
+}
+
+/// Ends everything, and waits for the workers to be gone.
+async fn shut_down(daemon: &mut Daemon, inbox: &mut mpsc::Receiver<Event>) {
+    daemon.end_all();
+    let gone = async {
+        while !daemon.workers.is_empty() {
+            match inbox.recv().await {
+                Some(input @ (Event::Worker { .. } | Event::WorkerStarted { .. })) => {
+                    daemon.input(input);
+                }
+                Some(_) => {}
+                None => return,
+            }
+        }
+    };
+    // What is left after that is killed with its handle.
+    let _ = tokio::time::timeout(SHUTDOWN_MAX, gone).await;
+}

@@ -1,0 +1,103 @@
+//! Everything that a daemon does and learns outside of its own memory. The daemon decides what is
+//! done and knows no sockets, processes, files and clocks; [`super::system`] does it, and a
+//! simulation can do as if.
+//!
+//! Nothing here waits: what comes of a call reaches the daemon as an [`super::Event`].
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gguf::Directory;
+use protocol::WorkerCommand;
+use store::Digest;
+use tokio::sync::mpsc;
+
+use super::hosting::WorkerKey;
+use super::{GenerateEvent, Reply};
+use crate::desired::{Document, Wanted};
+use crate::instance::Path;
+use crate::invite::JoinCode;
+use crate::members::Members;
+use crate::membership::ConnId;
+use crate::model_file::ServedFile;
+use crate::relay::Source;
+use crate::wire::{Message, WorkerOrder};
+use crate::{Joined, NodeId};
+
+/// What is to be done once something is on disk.
+pub(crate) type Done = Box<dyn FnOnce() + Send>;
+
+/// A new connection, past its handshake.
+#[derive(Debug, Clone)]
+pub(crate) struct Opened {
+    pub conn: ConnId,
+    /// Whether this node made the call.
+    pub dialed: bool,
+    pub peer: NodeId,
+    pub boot: u64,
+    pub name: String,
+    /// Where the peer can be called, the best first.
+    pub addresses: Vec<SocketAddr>,
+    pub path: Path,
+}
+
+/// A worker to be started, and where its model's bytes are.
+pub(crate) struct Start {
+    pub key: WorkerKey,
+    pub order: WorkerOrder,
+    /// Who has the file if this machine does not.
+    pub source: Source,
+    /// The file that this node holds open, if it owns the instance.
+    pub served: Option<Arc<ServedFile>>,
+    /// Why it is not started after all; its owner hears of it as of any that cannot be.
+    pub refusal: Option<String>,
+}
+
+pub(crate) trait Outside: Send {
+    /// Since the daemon started. Never goes back.
+    fn now(&self) -> Duration;
+    fn random(&mut self) -> [u8; 32];
+    /// Where others can call this node now.
+    fn addresses(&self) -> Vec<SocketAddr>;
+
+    /// Calls a member: `Connected` or `DialFailed`.
+    fn dial(&mut self, peer: NodeId, addresses: Vec<SocketAddr>);
+    /// Lets messages through a new connection: `Received`, and at last `Closed`.
+    fn keep(&mut self, conn: ConnId);
+    /// Tells whoever called why the connection is not kept.
+    fn refuse(&mut self, conn: ConnId, reason: String);
+    fn close(&mut self, conn: ConnId);
+    /// Puts a message on its way. A peer that does not take its messages is cut off: `Closed`.
+    fn send(&mut self, conn: ConnId, message: Message);
+
+    /// Writes the members to disk, later ones instead of earlier ones.
+    fn keep_members(&mut self, members: Members);
+    /// Does something once the members are on disk, or could not be written.
+    fn when_members_kept(&mut self, done: Done);
+    /// The same for what is to be served.
+    fn keep_desired(&mut self, document: Document);
+    fn when_desired_kept(&mut self, done: Done);
+
+    /// Looks for the file of what is to be served: `Located`.
+    fn locate(&mut self, digest: Digest, wanted: Wanted);
+    /// Reads what starting an instance takes: `Opened`.
+    fn open(&mut self, wanted: Wanted);
+
+    /// Starts a worker: `WorkerStarted`, then `Worker` with all that it says, its end the last.
+    fn start_worker(&mut self, start: Start);
+    fn command(&mut self, key: WorkerKey, command: WorkerCommand);
+    /// Ends a worker: with a moment to clean up, or at once.
+    fn end_worker(&mut self, key: WorkerKey, at_once: bool);
+
+    /// Tells when the client of a stream has left: `Abandoned`.
+    fn watch_client(&mut self, stream: u64, events: mpsc::UnboundedSender<GenerateEvent>);
+    /// Shows a code's secret to the node that made it: `JoinDone`, or the error as the answer.
+    fn ask_to_join(&mut self, code: JoinCode, reply: Reply<Joined>);
+    /// Reads a model's header from the node that has the file; `owner` is that node's name.
+    fn fetch_header(&mut self, source: Source, owner: String, reply: Reply<Arc<Directory>>);
+    /// Measures what this node's threads read from memory: `ReadSpeed`.
+    fn measure_reading(&mut self);
+    /// Measures the way to a peer: `Probed`.
+    fn measure_way(&mut self, peer: NodeId, addresses: Vec<SocketAddr>);
+}

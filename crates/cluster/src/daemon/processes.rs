@@ -1,0 +1,149 @@
+//! The worker processes of a node: how they are started, spoken to and ended.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use protocol::{ModelSource, WorkerCommand, WorkerSpec};
+use store::Store;
+use tokio::sync::{mpsc, watch};
+
+use super::Event;
+use super::hosting::WorkerKey;
+use super::outside::Start;
+use crate::NodeConfig;
+use crate::model_file::OVERWRITTEN;
+use crate::net::Net;
+use crate::relay::Relay;
+use crate::worker::{WorkerNews, WorkerProcess};
+
+/// Events of one worker on their way to the driver.
+const NEWS_MAX: usize = 1024;
+
+/// All worker processes; those that are being started come in as soon as they run.
+#[derive(Clone, Default)]
+pub(super) struct Processes(Arc<Mutex<HashMap<WorkerKey, Running>>>);
+
+struct Running {
+    process: WorkerProcess,
+    /// Closes the relay when it is dropped.
+    _relay: Option<watch::Sender<()>>,
+}
+
+impl Processes {
+    fn all(&self) -> MutexGuard<'_, HashMap<WorkerKey, Running>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn send(&self, key: WorkerKey, command: WorkerCommand) {
+        if let Some(running) = self.all().get_mut(&key) {
+            running.process.send(command);
+        }
+    }
+
+    /// Dropping the handle ends the worker's input, and it leaves by itself.
+    pub(super) fn end(&self, key: WorkerKey, at_once: bool) {
+        let Some(mut running) = self.all().remove(&key) else { return };
+        if at_once {
+            running.process.kill();
+        }
+    }
+
+    pub(super) fn end_all(&self) {
+        self.all().clear();
+    }
+}
+
+/// Starts a worker and reports what it does, until it is gone.
+pub(super) async fn run_worker(
+    start: Start,
+    config: NodeConfig,
+    net: Arc<Net>,
+    store: Arc<Store>,
+    processes: Processes,
+    inputs: mpsc::Sender<Event>,
+) {
+    let key = start.key;
+    let (sender, mut news) = mpsc::channel(NEWS_MAX);
+    let spawned = spawn(start, config, net, store, sender).await;
+    let started = spawned.map(|running| {
+        let pid = running.process.pid();
+        processes.all().insert(key, running);
+        pid
+    });
+    // The driver is gone only if the whole node is; then the handles end the workers.
+    if inputs.send(Event::WorkerStarted { key, started }).await.is_err() {
+        return processes.end(key, false);
+    }
+    while let Some(news) = news.recv().await {
+        if matches!(news, WorkerNews::Exited { .. }) {
+            processes.end(key, false);
+        }
+        if inputs.send(Event::Worker { key, news }).await.is_err() {
+            return processes.end(key, false);
+        }
+    }
+}
+
+async fn spawn(
+    start: Start,
+    config: NodeConfig,
+    net: Arc<Net>,
+    store: Arc<Store>,
+    news: mpsc::Sender<WorkerNews>,
+) -> io::Result<Running> {
+    if let Some(refusal) = start.refusal {
+        return Err(io::Error::other(refusal));
+    }
+    let label = format!("{}/{}", start.order.instance, start.order.rank);
+    let (model, relay) = model(&start, net, store).await?;
+    let mut process = WorkerProcess::spawn(&config.worker_command, label, news)?;
+    process.send(WorkerCommand::Open(Box::new(spec(start, &config, model))));
+    Ok(Running { process, _relay: relay })
+}
+
+/// This machine's own file if it has one with the right content now, else a relay to what the
+/// owner holds open.
+async fn model(
+    start: &Start,
+    net: Arc<Net>,
+    store: Arc<Store>,
+) -> io::Result<(ModelSource, Option<watch::Sender<()>>)> {
+    let (digest, bytes) = (start.order.digest, start.order.model_bytes);
+    let served = start.served.clone();
+    let find = tokio::task::spawn_blocking(move || {
+        let found = store.find(&digest, bytes);
+        let is_lost = found.is_none() && served.is_some_and(|file| file.intact().is_none());
+        if is_lost { Err(io::Error::other(OVERWRITTEN)) } else { Ok(found) }
+    });
+    if let Some(path) = find.await.map_err(io::Error::other)?? {
+        return Ok((ModelSource::File { path }, None));
+    }
+    let relay = Relay::open(net, start.source.clone()).await?;
+    let model = ModelSource::Peer { relay: relay.address()?, token: relay.token() };
+    let (open, mut closed) = watch::channel(());
+    tokio::spawn(async move {
+        tokio::select! {
+            () = relay.run() => {}
+            _ = closed.changed() => {}
+        }
+    });
+    Ok((model, Some(open)))
+}
+
+fn spec(start: Start, config: &NodeConfig, model: ModelSource) -> WorkerSpec {
+    let order = start.order;
+    WorkerSpec {
+        instance: order.instance,
+        rank: order.rank,
+        spec: order.spec,
+        split: order.split,
+        model,
+        threads: config.threads,
+        cpus: config.cpus.clone(),
+        link_latency_us: 0,
+        bind: order.bind,
+        bind_more: config.link_addresses.clone(),
+        secret: order.secret,
+    }
+}

@@ -1,0 +1,302 @@
+//! What a daemon does outside of its memory, on a real system: sockets, processes and files, each
+//! in a task of its own that reports to the driver.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gguf::Directory;
+use protocol::WorkerCommand;
+use store::{Digest, ModelFile, Store};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tracing::debug;
+
+use super::conn::{Line, Lobby};
+use super::hosting::WorkerKey;
+use super::outside::{Done, Outside, Start};
+use super::processes::{Processes, run_worker};
+use super::{Event, Kept, Prepared, Reply, draft_bytes, joining};
+use crate::desired::{Document, Wanted};
+use crate::invite::JoinCode;
+use crate::kept::Saver;
+use crate::members::Members;
+use crate::membership::ConnId;
+use crate::model_file::ServedFile;
+use crate::net::Net;
+use crate::relay::{Source, fetch_header};
+use crate::tls::Pin as Key;
+use crate::wire::{Message, Purpose};
+use crate::{Error, GenerateEvent, Joined, NodeConfig, NodeId, probe};
+
+/// A header has a few megabytes; a slow network needs seconds for them.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(crate) struct System {
+    config: NodeConfig,
+    net: Arc<Net>,
+    store: Arc<Store>,
+    members: Arc<Saver<Members>>,
+    desired: Arc<Saver<Document>>,
+    started: Instant,
+    inputs: mpsc::Sender<Event>,
+    /// Connections about which the daemon has not decided yet.
+    lobby: Arc<Lobby>,
+    lines: HashMap<ConnId, Line>,
+    processes: Processes,
+    /// Never changes; tasks end when it is dropped.
+    closing: watch::Sender<()>,
+}
+
+impl System {
+    pub(crate) fn new(
+        config: NodeConfig,
+        net: Arc<Net>,
+        store: Arc<Store>,
+        kept: &Kept,
+        inputs: mpsc::Sender<Event>,
+    ) -> Self {
+        Self {
+            config,
+            net,
+            store,
+            members: kept.members.clone(),
+            desired: kept.desired.clone(),
+            started: Instant::now(),
+            inputs,
+            lobby: Arc::default(),
+            lines: HashMap::new(),
+            processes: Processes::default(),
+            closing: watch::channel(()).0,
+        }
+    }
+
+    /// Where connections wait for the daemon's decision.
+    pub(crate) fn lobby(&self) -> Arc<Lobby> {
+        self.lobby.clone()
+    }
+
+    /// Ends when the daemon does.
+    pub(crate) fn closing(&self) -> watch::Receiver<()> {
+        self.closing.subscribe()
+    }
+
+    /// Runs a task that ends with the daemon.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_boxed(Box::pin(task));
+    }
+
+    /// Compiled once, not for each kind of task.
+    fn spawn_boxed(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        let mut closing = self.closing.subscribe();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = task => {}
+                _ = closing.changed() => {}
+            }
+        });
+    }
+
+    /// Runs a task that ends with the daemon, and reports what it leads to.
+    fn report(&self, task: impl Future<Output = Option<Event>> + Send + 'static) {
+        let inputs = self.inputs.clone();
+        self.spawn(async move {
+            if let Some(event) = task.await {
+                // The driver is gone only if the whole node is.
+                let _ = inputs.send(event).await;
+            }
+        });
+    }
+}
+
+impl Outside for System {
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn random(&mut self) -> [u8; 32] {
+        crate::identity::random()
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.net.addresses()
+    }
+
+    fn dial(&mut self, peer: NodeId, addresses: Vec<SocketAddr>) {
+        let (net, lobby) = (self.net.clone(), self.lobby.clone());
+        self.report(async move {
+            Some(match net.dial(addresses, Key::Node(peer), Purpose::Control).await {
+                Ok(connection) => Event::Connected(lobby.enter(connection, true)),
+                Err(error) => Event::DialFailed { peer, error },
+            })
+        });
+    }
+
+    fn keep(&mut self, conn: ConnId) {
+        let Some((connection, dialed)) = self.lobby.leave(conn) else { return };
+        let welcome = (!dialed).then(|| self.net.about());
+        let (line, carrying) = Line::new(conn, connection, welcome, self.inputs.clone());
+        self.lines.insert(conn, line);
+        self.spawn(carrying);
+    }
+
+    fn refuse(&mut self, conn: ConnId, reason: String) {
+        if let Some((mut connection, false)) = self.lobby.leave(conn) {
+            self.spawn(async move { connection.refuse(reason).await });
+        }
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        self.lobby.leave(conn);
+        self.lines.remove(&conn);
+    }
+
+    fn send(&mut self, conn: ConnId, message: Message) {
+        let Some(line) = self.lines.get(&conn) else { return };
+        if !line.send(message) {
+            self.lines.remove(&conn);
+            let reason = "it does not take its messages".to_owned();
+            self.report(async move { Some(Event::Closed { conn, reason }) });
+        }
+    }
+
+    fn keep_members(&mut self, members: Members) {
+        self.members.set(members);
+        self.spawn(self.members.clone().save());
+    }
+
+    fn when_members_kept(&mut self, done: Done) {
+        let saver = self.members.clone();
+        self.spawn(async move {
+            saver.save().await;
+            done();
+        });
+    }
+
+    fn keep_desired(&mut self, document: Document) {
+        self.desired.set(document);
+        self.spawn(self.desired.clone().save());
+    }
+
+    fn when_desired_kept(&mut self, done: Done) {
+        let saver = self.desired.clone();
+        self.spawn(async move {
+            saver.save().await;
+            done();
+        });
+    }
+
+    fn locate(&mut self, digest: Digest, wanted: Wanted) {
+        let store = self.store.clone();
+        self.report(async move {
+            let look = tokio::task::spawn_blocking(move || locate(&store, &wanted));
+            // A thread that has died has found nothing.
+            let path = look.await.ok().flatten().map(|found| found.path);
+            Some(Event::Located { digest, path })
+        });
+    }
+
+    fn open(&mut self, wanted: Wanted) {
+        let (store, id) = (self.store.clone(), wanted.id.clone());
+        self.report(async move {
+            let open = tokio::task::spawn_blocking(move || open(&store, &wanted));
+            let opened = open.await.unwrap_or_else(|error| Err(error.to_string()));
+            Some(Event::Opened { id, opened: opened.map(Box::new) })
+        });
+    }
+
+    fn start_worker(&mut self, start: Start) {
+        let (config, net) = (self.config.clone(), self.net.clone());
+        let (store, processes) = (self.store.clone(), self.processes.clone());
+        // Not `spawn`: a worker that is being started must be seen to its end.
+        tokio::spawn(run_worker(start, config, net, store, processes, self.inputs.clone()));
+    }
+
+    fn command(&mut self, key: WorkerKey, command: WorkerCommand) {
+        self.processes.send(key, command);
+    }
+
+    fn end_worker(&mut self, key: WorkerKey, at_once: bool) {
+        self.processes.end(key, at_once);
+    }
+
+    fn watch_client(&mut self, stream: u64, events: mpsc::UnboundedSender<GenerateEvent>) {
+        self.report(async move {
+            events.closed().await;
+            Some(Event::Abandoned { stream })
+        });
+    }
+
+    fn ask_to_join(&mut self, code: JoinCode, reply: Reply<Joined>) {
+        let net = self.net.clone();
+        self.report(async move {
+            match joining::ask(&net, code).await {
+                Ok((by, members)) => Some(Event::JoinDone { by, members, reply }),
+                Err(error) => {
+                    // The caller may have stopped waiting.
+                    let _ = reply.send(Err(error));
+                    None
+                }
+            }
+        });
+    }
+
+    fn fetch_header(&mut self, source: Source, owner: String, reply: Reply<Arc<Directory>>) {
+        let net = self.net.clone();
+        self.spawn(async move {
+            let fetched = timeout(HEADER_TIMEOUT, fetch_header(&net, source)).await;
+            let fetched = fetched.unwrap_or_else(|elapsed| Err(elapsed.into()));
+            let failed = |error: std::io::Error| Error::Header { owner, why: error.to_string() };
+            let _ = reply.send(fetched.map(Arc::new).map_err(failed));
+        });
+    }
+
+    fn measure_reading(&mut self) {
+        let threads = self.config.threads;
+        self.report(async move {
+            let measured = tokio::task::spawn_blocking(move || probe::read_speed(threads)).await;
+            measured.ok().map(Event::ReadSpeed)
+        });
+    }
+
+    fn measure_way(&mut self, peer: NodeId, addresses: Vec<SocketAddr>) {
+        let net = self.net.clone();
+        self.report(async move {
+            let dialed = net.dial(addresses, Key::Node(peer), Purpose::Probe).await;
+            let no_probe = |error| debug!(peer = %peer.short(), %error, "no probe");
+            let mut connection = dialed.map_err(no_probe).ok()?;
+            let measured = probe::measure(&mut connection.stream).await;
+            let cut = |error| debug!(peer = %peer.short(), %error, "a probe was cut short");
+            Some(Event::Probed { peer, link: measured.map_err(cut).ok()? })
+        });
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        self.processes.end_all();
+    }
+}
+
+/// The file with the content that is wanted, if this machine has it. Touches the disk, for as long
+/// as reading the file takes where it is seen for the first time.
+fn locate(store: &Store, wanted: &Wanted) -> Option<ModelFile> {
+    let path = store.find(&wanted.digest, wanted.bytes)?;
+    let name = wanted.spec.model.clone();
+    Some(ModelFile { name, path, digest: wanted.digest, bytes: wanted.bytes })
+}
+
+/// Everything that serving again takes from the disk.
+fn open(store: &Store, wanted: &Wanted) -> Result<Prepared, String> {
+    let found = locate(store, wanted).ok_or_else(|| {
+        let (model, bytes) = (&wanted.spec.model, wanted.bytes);
+        format!("the file of {model} ({bytes} bytes) is not on this node any more")
+    })?;
+    let file = ServedFile::open(&found.path).map_err(|error| error.to_string())?;
+    let model = layout::Outline::read(file.directory()).map_err(|error| error.to_string())?;
+    // This node may have no draft: then the model goes without.
+    let draft_bytes = draft_bytes(&wanted.spec).unwrap_or(0);
+    Ok(Prepared { spec: wanted.spec.clone(), found, file: file.into(), model, draft_bytes })
+}
