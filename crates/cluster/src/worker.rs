@@ -144,9 +144,10 @@ async fn speak(mut stdin: ChildStdin, mut inbox: mpsc::Receiver<WorkerCommand>) 
     let _ = stdin.shutdown().await;
 }
 
-async fn listen(mut stdout: ChildStdout, news: mpsc::Sender<WorkerNews>) {
+async fn listen(stdout: ChildStdout, news: mpsc::Sender<WorkerNews>) {
+    let mut events = BufReader::new(stdout);
     loop {
-        match frames::read(&mut stdout, FRAME_BYTES_MAX).await {
+        match frames::read(&mut events, FRAME_BYTES_MAX).await {
             Ok(event) => {
                 if news.send(WorkerNews::Event(event)).await.is_err() {
                     return;

@@ -4,7 +4,7 @@
 //! computes. The reader also ends what must not wait: it raises the running epoch's abort flag when
 //! the daemon ends the epoch, and ends the process when the daemon is gone.
 
-use std::io::{self, BufReader, BufWriter};
+use std::io::{self, BufReader, BufWriter, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -324,13 +324,25 @@ fn write_events() -> Events {
     std::thread::spawn(move || {
         let _writing = writing;
         let mut output = BufWriter::new(io::stdout().lock());
-        for event in receiver {
-            if frame::write(&mut output, &event).is_err() {
+        while let Ok(first) = receiver.recv() {
+            // The tokens of one step go together.
+            let waiting = std::iter::once(first).chain(receiver.try_iter());
+            if write_together(&mut output, waiting).is_err() {
                 std::process::exit(0); // The daemon is gone.
             }
         }
     });
     Events { sender, written }
+}
+
+fn write_together(
+    output: &mut impl Write,
+    events: impl Iterator<Item = WorkerEvent>,
+) -> Result<(), FrameError> {
+    for event in events {
+        output.write_all(&frame::encode(&event)?)?;
+    }
+    Ok(output.flush()?)
 }
 
 fn report(events: &Events, event: WorkerEvent) {
