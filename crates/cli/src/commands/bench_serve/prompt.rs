@@ -21,8 +21,8 @@ const WORDS: &str = "time year people way day man thing woman life child world s
     relationship town road arm difference value building action season society tax director";
 
 /// Words of the two requests that measure.
-const FEW: usize = 16;
-const MANY: usize = 96;
+const FEW: usize = 8;
+const MANY: usize = 40;
 
 /// Which of the seed's sequences of words a prompt is made of.
 const SHARED: u64 = 0;
@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn two_lengths_tell_what_a_word_costs() {
-        assert_eq!(Scale::new(30, 110), Scale { around: 14.0, per_word: 1.0 });
-        assert_eq!(Scale::new(34, 194), Scale { around: 2.0, per_word: 2.0 });
+        assert_eq!(Scale::new(22, 54), Scale { around: 14.0, per_word: 1.0 });
+        assert_eq!(Scale::new(18, 82), Scale { around: 2.0, per_word: 2.0 });
     }
 
     #[test]
