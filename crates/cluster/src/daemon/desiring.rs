@@ -234,6 +234,10 @@ impl Daemon {
             return status.clone();
         }
         let state = match self.duties.starting.get(&wanted.id) {
+            Some(Starting::Failed(reason, _)) if self.has_heir(wanted) => {
+                let reason = format!("{reason}; another node takes it over");
+                InstanceState::Recovering { reason }
+            }
             Some(Starting::Failed(reason, _)) => InstanceState::Failed { reason: reason.clone() },
             _ if owner == self.me || heartbeat.is_some() => InstanceState::Loading,
             _ => InstanceState::Recovering { reason: self.why_without_owner(entry, wanted) },

@@ -17,6 +17,8 @@ mod probing;
 mod processes;
 mod publish;
 mod requests;
+#[cfg(test)]
+mod simulation;
 mod streams;
 mod system;
 #[cfg(test)]

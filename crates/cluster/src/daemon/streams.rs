@@ -29,6 +29,7 @@ const REMINDER: Duration = Duration::from_secs(2);
 /// A request of a client of this node.
 pub(super) struct Stream {
     instance: String,
+    model: String,
     /// With the tokens that the client has.
     request: GenerateRequest,
     events: mpsc::UnboundedSender<GenerateEvent>,
@@ -62,10 +63,10 @@ impl Daemon {
     /// The channel is unbounded, but what goes in is not: at most one event a token, and the
     /// context limits the tokens.
     pub(super) fn generate(&mut self, name: &str, request: GenerateRequest) -> Result<Events> {
-        let Some((_, wanted)) = self.desired.find(name) else {
+        let Some((entry, wanted)) = self.desired.find(name) else {
             return Err(self.not_served(name));
         };
-        let instance = wanted.id.clone();
+        let (instance, model) = (wanted.id.clone(), entry.name.clone());
         let (events, receiver) = mpsc::unbounded_channel();
         self.next_stream += 1;
         let stream = self.next_stream;
@@ -80,8 +81,17 @@ impl Daemon {
         };
         self.outside.watch_client(stream, events.clone());
         let (fruitless, asked, first_token, was_lost) = (0, now, None, false);
-        let new =
-            Stream { instance, request, events, place, fruitless, asked, first_token, was_lost };
+        let new = Stream {
+            instance,
+            model,
+            request,
+            events,
+            place,
+            fruitless,
+            asked,
+            first_token,
+            was_lost,
+        };
         self.streams.insert(stream, new);
         Ok(receiver)
     }
@@ -185,7 +195,9 @@ impl Daemon {
         let Place::Lost { reason, since, .. } = &found.place else { return None };
         let (reason, since, id) = (reason.clone(), *since, found.instance.clone());
         let failed = |reason| Some(GenerateEvent::Failed { kind: FailureKind::Lost, reason });
-        let Some((entry, wanted)) = self.desired.find(&id) else { return failed(reason) };
+        let Some((entry, wanted)) = self.desired.find(&id) else {
+            return failed(format!("{} was stopped, or is served anew", found.model));
+        };
         if found.request.is_answered(wanted.spec.context_tokens.unwrap_or(usize::MAX)) {
             return Some(GenerateEvent::Done(found.answered_in_full(now)));
         }

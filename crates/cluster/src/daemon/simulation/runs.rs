@@ -1,0 +1,101 @@
+//! The tests: which worlds are made, and what each must hold to.
+
+use std::ops::Range;
+
+use super::faults::Mode;
+use super::*;
+
+/// Seeds of each test in an ordinary run.
+const SEEDS: u64 = 500;
+/// How long there are faults.
+const TROUBLE_MS: u64 = 25_000;
+/// Back-off (20 s), a circuit that opens again (30 s), orphans (30 s), and what comes after.
+const WHOLE_MAX_MS: u64 = 90_000;
+
+/// The seeds of this run, and how many worlds each test makes of them.
+fn seeds() -> Range<u64> {
+    let Ok(asked) = std::env::var("SEEDS") else { return 0..SEEDS };
+    let number = |text: &str| text.parse().expect("SEEDS is a number, or two as in 5..7");
+    match asked.split_once("..") {
+        Some((first, end)) => number(first)..number(end),
+        None => 0..number(&asked),
+    }
+}
+
+#[test]
+fn nothing_wrong_happens_whatever_fails() {
+    let model = clients::model();
+    let mut total = checks::Checks::default();
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Safety);
+        world.run(TROUBLE_MS);
+        total.add(&world.checks);
+    }
+    println!("safety, seeds {:?}: {total:?}", seeds());
+    assert!(total.answered > 0 && total.resumed > 0, "there was nothing to see: {total:?}");
+}
+
+/// A node that is lost costs no stream but those of its own clients, and neither does a second one
+/// that is lost meanwhile, as long as one is left that has the file.
+#[test]
+fn losing_nodes_costs_no_stream_elsewhere() {
+    let model = clients::model();
+    let mut total = checks::Checks::default();
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Losses(2));
+        world.everybody_has_all_files();
+        world.run(TROUBLE_MS);
+        assert_eq!(world.checks.failures(), 0, "seed {seed}: {:?}", world.checks);
+        total.add(&world.checks);
+    }
+    println!("losses, seeds {:?}: {total:?}", seeds());
+    assert!(total.answered > 0 && total.resumed > 0, "there was nothing to see: {total:?}");
+}
+
+/// Nothing passes from one node to another, for good. The two do without each other, and nothing is
+/// taken over again and again; where a link comes and goes each second, nobody is lost at all.
+#[test]
+fn one_way_loss_and_flapping_links_move_nothing_twice() {
+    let model = clients::model();
+    let mut total = checks::Checks::default();
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Losses(0));
+        world.everybody_has_all_files();
+        world.run(3000);
+        let (from, to) = (world.random.usize(world.nodes()), world.random.usize(world.nodes()));
+        let is_flapping = world.random.bool();
+        let claims = world.claims();
+        for second in (3..31).step_by(2) {
+            let end = if is_flapping { second + 1 } else { second + 2 };
+            world.network.cut(from, to, second * 1000 * MS..end * 1000 * MS);
+            world.run((second + 2) * 1000);
+        }
+        let moved = world.claims() - claims;
+        let most = if is_flapping { 0 } else { 2 };
+        assert!(moved <= most, "seed {seed}: {moved} takeovers");
+        total.add(&world.checks);
+    }
+    println!("one way, seeds {:?}: {total:?}", seeds());
+}
+
+#[test]
+fn everything_works_again_once_faults_end() {
+    let model = clients::model();
+    let mut total = checks::Checks::default();
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Liveness);
+        world.run(TROUBLE_MS);
+        world.heal();
+        let mut until_ms = TROUBLE_MS;
+        while let Err(why) = world.is_whole() {
+            assert!(until_ms < TROUBLE_MS + WHOLE_MAX_MS, "seed {seed}: {why}");
+            until_ms += 1000;
+            world.run(until_ms);
+        }
+        world.checks.whole_after_ms_max = until_ms - TROUBLE_MS;
+        world.everybody_asks(until_ms);
+        total.add(&world.checks);
+    }
+    println!("liveness, seeds {:?}: {total:?}", seeds());
+    assert!(total.answered > 0 && total.resumed > 0, "there was nothing to see: {total:?}");
+}
