@@ -23,6 +23,7 @@ mod local_cluster;
 mod machine;
 mod progress;
 mod signals;
+mod speed;
 mod stream;
 mod table;
 

@@ -40,5 +40,6 @@ pub use error::{Error, Result};
 pub use id::{NodeId, NodeIdError};
 pub use invite::CodeError;
 pub use node::{GenerateStream, Node};
+pub use placement::{Rates, Speed};
 pub use probe::read_speed;
 pub use protocol::{FinishReason, GenerateRequest, InstanceSpec, Sampling, Token, Transport};

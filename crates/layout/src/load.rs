@@ -101,6 +101,18 @@ impl Outline {
         self.first_of_kinds().map(of_layer).collect()
     }
 
+    /// Multiplications and additions of a row in all layers: two for each weight that it passes.
+    pub fn row_ops(&self) -> f64 {
+        let experts = self.config.experts.as_ref();
+        let used = experts.map_or(1.0, |experts| experts.used as f64 / experts.count as f64);
+        let matrices = self.layers.iter().flatten().filter(|tensor| !tensor.is_vector);
+        let ops = matrices.map(|tensor| {
+            let all = 2.0 * tensor.shape.iter().product::<usize>() as f64;
+            if tensor.name.contains("_exps.") { all * used } else { all }
+        });
+        ops.sum()
+    }
+
     /// Whether most of what is multiplied is quantised.
     pub fn is_quantised(&self) -> bool {
         let quantised = |tensor: &&crate::Tensor| tensor.ty.block_len() > 1;

@@ -7,6 +7,7 @@
 //! stages and shares, and takes what the cost model predicts to serve the asked mix soonest. Nobody
 //! is given more memory than it has.
 
+mod calibrate;
 mod choice;
 mod cost;
 mod cut;
@@ -22,6 +23,7 @@ mod tests;
 mod trial;
 mod wire;
 
+pub use calibrate::Measured;
 pub use choice::Alternative;
 pub use cost::{Load, Prediction, TokenTime};
 pub use node::{LinkSpeed, Node, Rates, Speed};

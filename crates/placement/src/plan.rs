@@ -27,6 +27,8 @@ pub struct Options<'a> {
     /// Whether not every two nodes can link, so that sums of four and more go round a ring: the
     /// nodes are used in the order in which they are given.
     pub ring: bool,
+    /// What it is to be good at, if not what [`InstanceSpec::mix`] says.
+    pub load: Option<Load>,
 }
 
 /// Who holds which share.
@@ -94,7 +96,7 @@ pub enum Error {
     )]
     Cache { asked: usize, context: usize },
     #[error(
-        "it fits on no set of the {tried}: of what comes nearest ({split}), {node} would need {} for its share of {share} in {shares} and has {} free, of {} on all nodes. Try a smaller context, add a node, or free memory",
+        "it fits on no set of the {tried}: of what comes nearest ({split}), node {node} would need {} for its share of {share} in {shares} and has {} free, of {} on all nodes. Try a smaller context, add a node, or free memory",
         gib(*.needed_bytes), gib(*.free_bytes), gib(*.all_bytes)
     )]
     Memory {
@@ -294,7 +296,7 @@ pub(crate) fn context_of<'a>(
         nodes,
         speeds: nodes.iter().map(speed).collect(),
         measured,
-        load: load(spec, subject.capacity.context_tokens),
+        load: options.load.unwrap_or_else(|| load(spec, subject.capacity.context_tokens)),
         shares: spec.options.shares.as_deref(),
         stage_layers: spec.options.stage_layers.as_deref(),
         counts: counts(model),

@@ -66,6 +66,7 @@ fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliError
         memory_bytes: args.memory.unwrap_or_else(crate::machine::default_memory_bytes),
         threads: args.threads.unwrap_or(cores).max(1),
         cpus: args.cpus.clone(),
+        measure: crate::speed::measure,
     })
 }
 

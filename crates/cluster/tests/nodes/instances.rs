@@ -61,14 +61,14 @@ pub async fn a_split_is_chosen_by_what_was_measured() {
             let id = a.serve(serve(&path)).await.unwrap();
             let why = instance(a, &id).placement.join("\n");
             a.stop(&id).await.unwrap();
-            if why.contains(" over 2 nodes: predicted about ") {
+            if why.contains(" over a, b: about ") {
                 return why;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     let why = tokio::time::timeout(TIMEOUT, predicted).await.expect("a prediction in time");
-    assert!(why.contains("a message takes 1.5 us"), "both nodes are on this machine: {why}");
+    assert!(why.contains("next best: "), "{why}");
 }
 
 pub async fn a_killed_worker_is_named_and_replaced() {

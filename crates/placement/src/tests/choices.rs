@@ -36,7 +36,7 @@ fn the_choice_changes_once_as_links_get_slower() {
 #[test]
 fn a_ring_makes_a_pipeline_sooner() {
     let at = |message_us: f64, ring| {
-        let options = Options { spec: &spec(), ring };
+        let options = Options { spec: &spec(), ring, load: None };
         crate::plan(&llama(), &nodes(4, message_us), &options).unwrap()
     };
     assert_eq!(at(3.0, true).name, "tensor");
@@ -113,7 +113,7 @@ fn the_reasons_are_in_numbers() {
     let prediction = plan.prediction.unwrap();
     let rate = prediction.decode_tokens_per_sec;
     assert!((30.0..50.0).contains(&rate), "{rate}");
-    assert!(plan.why[0].contains(" over node 0, node 1: about "), "{:?}", plan.why);
+    assert!(plan.why[0].contains(" over n0, n1: about "), "{:?}", plan.why);
     assert!(plan.why[1].starts_with("next best: ") && plan.why[1].contains("slower in all"));
     let kinds: Vec<_> = plan.alternatives.iter().map(|one| one.split.as_str()).collect();
     assert_eq!(kinds.len(), 2, "{kinds:?}");

@@ -29,7 +29,7 @@ fn link(message_us: f64) -> LinkSpeed {
 fn node(id: usize, memory_free_bytes: u64, read_gb: f64, message_us: f64) -> Node {
     Node {
         id,
-        name: format!("node {id}"),
+        name: format!("n{id}"),
         device: Device::Cpu,
         memory_free_bytes,
         threads: 1,
@@ -57,7 +57,7 @@ fn of(strategy: Strategy) -> InstanceSpec {
 }
 
 fn plan(model: &Outline, nodes: &[Node], spec: &InstanceSpec) -> Result<Plan, Error> {
-    crate::plan(model, nodes, &Options { spec, ring: false })
+    crate::plan(model, nodes, &Options { spec, ring: false, load: None })
 }
 
 /// The ranks of each stage; none for one of all.

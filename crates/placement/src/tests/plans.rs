@@ -59,7 +59,7 @@ fn what_cannot_be_had_is_refused_with_numbers() {
         (
             vec![8],
             spec(),
-            "node 0 would need 43.13 GiB for its share of 1 in 1 and has 8.00 GiB free",
+            "node n0 would need 43.13 GiB for its share of 1 in 1 and has 8.00 GiB free",
         ),
         (vec![64], InstanceSpec { nodes: Some(2), ..spec() }, "2 nodes were asked for, but 1"),
         (vec![64], InstanceSpec { nodes: Some(0), ..spec() }, "1 to 16 nodes, not 0"),

@@ -127,7 +127,7 @@ fn everything(model: &Outline, nodes: &[Node]) -> Option<Found> {
         cache_type: protocol::CacheType::Auto,
     };
     let spec = spec();
-    let options = Options { spec: &spec, ring: false };
+    let options = Options { spec: &spec, ring: false, load: None };
     let whole_experts = model.whole_experts(protocol::ExpertSplit::Auto);
     let subject = Subject { outline: model, whole_experts, capacity: &capacity };
     let mut best: Option<Found> = None;
