@@ -124,7 +124,7 @@ fn whatever_is_killed_every_client_is_told_the_truth() {
     println!("SINEW_CHAOS_SEED={seed}");
     let (a, b) = (Node::start("a"), Node::start("b"));
     a.admit(&b);
-    a.run(&["serve", &demo_model()]);
+    a.run(&["serve", &demo_model(), "--nodes", "2"]);
     let whole = a.chat(MODEL, PROMPT, TOKENS_MAX);
     let answer = whole["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
     wait_for("b to know the model", || b.instance(MODEL));

@@ -138,7 +138,7 @@ fn a_lost_node_is_named_and_what_is_left_goes_on() {
 #[test]
 fn nodes_and_workers_end_with_their_parent() {
     let a = Node::start("a");
-    a.run(&["serve", &demo_model(), "--nodes", "2"]);
+    a.run(&["serve", &demo_model()]);
     let workers = a.worker_pids("sinew-demo");
     assert!(workers.iter().all(|pid| is_alive(*pid)));
     drop(a);
