@@ -14,8 +14,8 @@ const ROUNDS: usize = 3;
 /// Operations of which one's fixed cost is taken.
 const SMALL: usize = 256;
 
-/// What so many threads do, and all of this machine's cores together; takes some tenths of a second.
-/// A device that cannot be opened has no speed worth planning with.
+/// What so many threads do, and all of this machine's cores together; takes some tenths of a
+/// second. A device that cannot be opened has no speed worth planning with.
 pub fn measure(threads: usize) -> Speed {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let rates = rates(threads);

@@ -1,5 +1,5 @@
-//! Many clients of a cluster whose workers and nodes are killed: each gets a whole answer or is told
-//! that it is none, nobody gets a wrong word, and nothing is left behind.
+//! Many clients of a cluster whose workers and nodes are killed: each gets a whole answer or is
+//! told that it is none, nobody gets a wrong word, and nothing is left behind.
 //!
 //! `SINEW_CHAOS_SECS` sets how long they go on (6 s without it), `SINEW_CHAOS_SEED` repeats a run.
 

@@ -1,5 +1,5 @@
-//! What a token costs a rank in one layer: bytes that it reads, and multiplications. By these a plan
-//! predicts how long it takes.
+//! What a token costs a rank in one layer: bytes that it reads, and multiplications. By these a
+//! plan predicts how long it takes.
 
 use crate::{Capacity, Device, Holding, Outline, Slice, Slices};
 

@@ -23,8 +23,8 @@ pub struct Alternative {
     pub reason: String,
 }
 
-/// The place of the choice among what was found: the fastest, or one with fewer nodes that is hardly
-/// slower.
+/// The place of the choice among what was found: the fastest, or one with fewer nodes that is
+/// hardly slower.
 pub(crate) fn choose(found: &[Found]) -> Option<usize> {
     let fastest = found.iter().map(|one| one.secs).fold(f64::INFINITY, f64::min);
     let good = |one: &&(usize, &Found)| one.1.secs <= fastest * (1.0 + WORTH_A_NODE);

@@ -277,8 +277,8 @@ impl Model {
         TokenTime { read_secs, multiply_secs, operation_secs, ..TokenTime::default() }
     }
 
-    /// Columns of every expert are the same work for all ranks. Of whole ones the rank with the most
-    /// of what was drawn is waited for: of `draws` draws among `ranks` about the mean and
+    /// Columns of every expert are the same work for all ranks. Of whole ones the rank with the
+    /// most of what was drawn is waited for: of `draws` draws among `ranks` about the mean and
     /// `sqrt(2 ln(ranks) mean)`, and never more than all.
     fn uneven(&self, rows: Rows, ranks: usize) -> Rows {
         if !self.whole_experts || ranks == 1 {

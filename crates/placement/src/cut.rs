@@ -1,5 +1,5 @@
-//! How many layers each stage gets: as even as they take, or most to the fastest, and from the better
-//! of the two whatever moving single layers gains.
+//! How many layers each stage gets: as even as they take, or most to the fastest, and from the
+//! better of the two whatever moving single layers gains.
 
 use crate::trial::{Found, Misfit, Trial};
 

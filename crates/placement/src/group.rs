@@ -1,5 +1,5 @@
-//! What the ranks of one stage hold and do, so far as it does not depend on which layers are theirs:
-//! made once for each group of nodes and shares, then asked for many cuts.
+//! What the ranks of one stage hold and do, so far as it does not depend on which layers are
+//! theirs: made once for each group of nodes and shares, then asked for many cuts.
 
 use layout::{Capacity, Device, Holding, LayerLoad, Outline, Split};
 

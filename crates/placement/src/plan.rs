@@ -117,10 +117,10 @@ pub enum Error {
 /// Chooses nodes, their order, stages and shares. `nodes[0]` is the node that was asked and becomes
 /// rank 0.
 ///
-/// Without wishes it takes what is predicted to serve the asked mix soonest, if nodes and links were
-/// measured: more nodes only where they make it faster, or where fewer have not the memory. What was
-/// not measured is not guessed: then it takes all nodes, and splits by tensors. It never plans more
-/// memory than a node has free.
+/// Without wishes it takes what is predicted to serve the asked mix soonest, if nodes and links
+/// were measured: more nodes only where they make it faster, or where fewer have not the memory.
+/// What was not measured is not guessed: then it takes all nodes, and splits by tensors. It never
+/// plans more memory than a node has free.
 ///
 /// # Errors
 /// What was asked for cannot be had; the error says what is missing, in numbers.

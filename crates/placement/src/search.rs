@@ -1,9 +1,10 @@
 //! Which nodes, in which order, in which groups: all that come into question, each tried.
 //!
 //! Of a few nodes every subset is tried, of many those that the fastest, the roomiest and the
-//! nearest make up, and what adding, leaving out or exchanging a node makes of the best. The order is
-//! along links: each node is followed by the one that is nearest to it. Groups are all nodes (sums
-//! in every layer), single ones (a pipeline), and equal groups between, or any of a few nodes.
+//! nearest make up, and what adding, leaving out or exchanging a node makes of the best. The order
+//! is along links: each node is followed by the one that is nearest to it. Groups are all nodes
+//! (sums in every layer), single ones (a pipeline), and equal groups between, or any of a few
+//! nodes.
 
 use std::collections::HashSet;
 

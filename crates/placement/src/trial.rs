@@ -334,8 +334,8 @@ impl Trial<'_, '_> {
         kinds.fold(Work::default(), |sum, (count, work)| sum.plus(work.times(f64::from(count))))
     }
 
-    /// About what one token takes of these layers in a stage, and of its part of the head; or, where
-    /// shares were asked for, so many bytes for each of them.
+    /// About what one token takes of these layers in a stage, and of its part of the head; or,
+    /// where shares were asked for, so many bytes for each of them.
     pub fn secs(&self, stage: usize, start: usize, end: usize) -> f64 {
         let first: usize = self.groups[..stage].iter().map(Vec::len).sum();
         let used = self.context.model.experts_used as f64 / self.context.model.experts as f64;

@@ -139,7 +139,8 @@ pub async fn a_node_that_stays_away_is_done_without() {
 }
 
 pub async fn a_new_node_revives_what_the_old_ones_cannot_hold() {
-    // More than 60 MiB of cache and weights, 64 MiB for each worker: too much for one node, not for two.
+    // More than 60 MiB of cache and weights, 64 MiB for each worker: too much for one node, not for
+    // two.
     let small = |config: &mut NodeConfig| config.memory_bytes = 100 << 20;
     let (a, b) = (Home::with("a", small).await, Home::with("b", small).await);
     b.join(&a.node).await;
