@@ -193,8 +193,8 @@ mod tests {
     #[test]
     fn splits_are_described_with_their_layers() {
         let (one, two) = (vec![0], vec![1, 2]);
-        assert_eq!(describe(&[one.clone()], &[16]), "one node");
-        assert_eq!(describe(&[two.clone()], &[16]), "tensor");
+        assert_eq!(describe(std::slice::from_ref(&one), &[16]), "one node");
+        assert_eq!(describe(std::slice::from_ref(&two), &[16]), "tensor");
         assert_eq!(describe(&[one.clone(), vec![1]], &[10, 6]), "pipeline 10+6");
         assert_eq!(describe(&[one, two], &[10, 6]), "hybrid 10+6x2");
     }
