@@ -6,7 +6,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use ring::rand::SystemRandom;
-use ring::signature::{Ed25519KeyPair, KeyPair};
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustix::fs::{FlockOperation, flock};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
@@ -23,6 +23,7 @@ pub(crate) struct Identity {
     id: NodeId,
     /// PKCS#8 (RFC 8410), as `ring` writes it.
     pkcs8: Vec<u8>,
+    pair: Ed25519KeyPair,
 }
 
 impl Identity {
@@ -43,7 +44,12 @@ impl Identity {
         let pair = Ed25519KeyPair::from_pkcs8(&pkcs8)
             .map_err(|error| Error::Damaged { path: path.clone(), why: error.to_string() })?;
         let id = NodeId(pair.public_key().as_ref().try_into().expect("Ed25519 keys have 32 bytes"));
-        Ok(Self { id, pkcs8 })
+        Ok(Self { id, pkcs8, pair })
+    }
+
+    /// Signs bytes in this node's name. The same bytes always give the same signature.
+    pub(crate) fn sign(&self, bytes: &[u8]) -> Vec<u8> {
+        self.pair.sign(bytes).as_ref().to_vec()
     }
 
     pub(crate) fn id(&self) -> NodeId {
@@ -53,6 +59,11 @@ impl Identity {
     pub(crate) fn private_key(&self) -> PrivatePkcs8KeyDer<'_> {
         PrivatePkcs8KeyDer::from(self.pkcs8.as_slice())
     }
+}
+
+/// Whether the node of this name has signed these bytes.
+pub(crate) fn is_signed_by(id: NodeId, bytes: &[u8], signature: &[u8]) -> bool {
+    UnparsedPublicKey::new(&ED25519, id.0).verify(bytes, signature).is_ok()
 }
 
 /// Makes the directory if needed, closes it to other users, and locks it against a second daemon.
@@ -132,6 +143,22 @@ mod tests {
         Identity::load_or_create(&dir).unwrap();
         assert_eq!(mode(&dir.join(KEY_FILE)), 0o600);
         drop(lock);
+    }
+
+    #[test]
+    fn a_signature_is_of_one_key_and_one_text() {
+        let home = tempfile::tempdir().unwrap();
+        let (here, there) = (home.path().join("a"), home.path().join("b"));
+        for dir in [&here, &there] {
+            fs::create_dir(dir).unwrap();
+        }
+        let identity = Identity::load_or_create(&here).unwrap();
+        let other = Identity::load_or_create(&there).unwrap();
+        let signature = identity.sign(b"text");
+        assert!(is_signed_by(identity.id(), b"text", &signature));
+        assert!(!is_signed_by(identity.id(), b"another", &signature));
+        assert!(!is_signed_by(other.id(), b"text", &signature));
+        assert!(!is_signed_by(identity.id(), b"text", &[]));
     }
 
     #[test]

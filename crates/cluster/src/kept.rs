@@ -16,6 +16,10 @@ use tracing::error;
 use crate::identity::write_atomic;
 use crate::{Error, Result};
 
+/// What a file may grow by before somebody notices: all members of a large cluster, or a thousand
+/// names.
+const ROOM_BYTES: usize = 512 << 10;
+
 /// One such file, which holds a `T` as JSON.
 #[derive(Debug, Clone)]
 pub(crate) struct KeptFile<T> {
@@ -97,6 +101,19 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         Ok(Some(sealed.content))
     }
 
+    /// Finds out whether the disk would take the file, before anything is promised.
+    ///
+    /// # Errors
+    /// It would not; names the file and says why.
+    pub(crate) fn check_room(&self) -> Result<()> {
+        let trial = self.path.with_extension("room");
+        let written = write_atomic(&trial, &vec![0; ROOM_BYTES]);
+        // What a full disk took of it must not stay, nor the whole of it.
+        let _ = std::fs::remove_file(trial.with_extension("partial"));
+        let removed = std::fs::remove_file(&trial);
+        written.and(removed).map_err(|source| Error::DataDir { path: self.path.clone(), source })
+    }
+
     pub(crate) fn save(&self, content: &T) -> Result<()> {
         let sealed = Sealed { blake3: Sealed::hash(content), content };
         let bytes = serde_json::to_vec_pretty(&sealed).expect("it is JSON");
@@ -138,16 +155,31 @@ impl<T: Default + Serialize + DeserializeOwned + Send + 'static> Saver<T> {
 
     /// Writes what was set last; returns when it is on disk, or could not be written.
     pub(crate) async fn save(self: Arc<Self>) {
+        // It is logged; who must know uses the other one.
+        let _ = self.try_save().await;
+    }
+
+    /// The same, for whoever has promised that it is on disk.
+    ///
+    /// # Errors
+    /// It is not.
+    pub(crate) async fn try_save(self: Arc<Self>) -> Result<()> {
         let write = tokio::task::spawn_blocking(move || {
             // Held while writing, so that older content never replaces newer one.
             let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
             self.file.save(&latest)
         });
-        match write.await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => error!(%error, "state of the cluster is not saved"),
-            Err(error) => error!(%error, "saving state of the cluster failed"),
-        }
+        let written = write.await.unwrap_or(Err(Error::ShutDown));
+        written.inspect_err(|error| error!(%error, "state of the cluster is not saved"))
+    }
+
+    /// [`KeptFile::check_room`], beside everything else.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn check_room(self: Arc<Self>) -> Result<()> {
+        let check = tokio::task::spawn_blocking(move || self.file.check_room());
+        check.await.unwrap_or(Err(Error::ShutDown))
     }
 }
 

@@ -80,6 +80,11 @@ impl Net {
         self.identity.id()
     }
 
+    /// Signs bytes in this node's name.
+    pub(crate) fn sign(&self, bytes: &[u8]) -> Vec<u8> {
+        self.identity.sign(bytes)
+    }
+
     /// How this node introduces itself now; addresses change as cables and networks do.
     pub(crate) fn about(&self) -> About {
         About {
@@ -94,22 +99,12 @@ impl Net {
 
     /// Where other nodes can reach this one.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        if !self.listen.ip().is_unspecified() {
-            return vec![self.listen];
+        let mut addresses = own_addresses(self.listen);
+        if addresses.is_empty() {
+            addresses.push(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), self.listen.port()));
         }
-        let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
-        let mut ips: Vec<IpAddr> = interfaces
-            .iter()
-            .filter(|interface| !interface.is_loopback() && !interface.is_link_local())
-            .map(|interface| interface.ip())
-            .filter(|ip| ip.is_ipv4() || self.listen.is_ipv6())
-            .collect();
-        ips.sort_by_key(|ip| ip.is_ipv6());
-        if ips.is_empty() {
-            ips.push(Ipv4Addr::LOCALHOST.into());
-        }
-        let port = self.listen.port();
-        ips.into_iter().take(ADDRESSES_MAX).map(|ip| SocketAddr::new(ip, port)).collect()
+        addresses.truncate(ADDRESSES_MAX);
+        addresses
     }
 
     /// Calls one node at all its addresses at once; the first that answers with the right key wins.
@@ -190,6 +185,23 @@ impl Net {
         }
         Ok(Visitor { connection, purpose: hello.purpose })
     }
+}
+
+/// The addresses of this machine at which others reach what listens at `listen`: that one, or those
+/// of all interfaces if it is unspecified.
+pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
+    if !listen.ip().is_unspecified() {
+        return vec![listen];
+    }
+    let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+    let mut ips: Vec<IpAddr> = interfaces
+        .iter()
+        .filter(|interface| !interface.is_loopback() && !interface.is_link_local())
+        .map(|interface| interface.ip())
+        .filter(|ip| ip.is_ipv4() || listen.is_ipv6())
+        .collect();
+    ips.sort_by_key(|ip| ip.is_ipv6());
+    ips.into_iter().map(|ip| SocketAddr::new(ip, listen.port())).collect()
 }
 
 impl Connection {

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::Stream;
+use protocol::Strategy;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -18,7 +19,7 @@ use crate::identity::{Identity, open_data_dir, random};
 use crate::kept::{KeptFile, Saver};
 use crate::members::{Members, clean_name};
 use crate::model_file::ServedFile;
-use crate::net::Net;
+use crate::net::{Net, own_addresses};
 use crate::{
     ClusterStatus, Error, GenerateEvent, GenerateRequest, InstanceSpec, InstanceState, Invite,
     Joined, NodeConfig, NodeId, NodeState, NodeStatus, Result,
@@ -26,9 +27,8 @@ use crate::{
 
 /// Calls of this node's handles that wait for the driver.
 const CALLS_MAX: usize = 256;
-/// Measuring a node takes some tenths of a second, and a probe less on any link worth splitting
-/// over.
-const MEASURING_MAX: Duration = Duration::from_secs(2);
+/// Reading memory takes a tenth of a second, and a probe less on any link worth splitting over.
+const MEASURING_MAX: Duration = Duration::from_secs(1);
 /// A code that nobody has used by then was lost on the way.
 const INVITE_TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -45,6 +45,7 @@ struct Shared {
     name: String,
     listen: SocketAddr,
     store: Arc<Store>,
+    desired: KeptFile<Document>,
     calls: mpsc::Sender<Call>,
     status: watch::Receiver<Arc<ClusterStatus>>,
 }
@@ -60,8 +61,9 @@ impl Node {
         }
         config.name = clean_name(&config.name);
         let lock = open_data_dir(&config.data_dir)?;
-        let identity = Identity::load_or_create(&config.data_dir)?;
         let members = KeptFile::<Members>::new(&config.data_dir, "members.json");
+        members.check_room()?;
+        let identity = Identity::load_or_create(&config.data_dir)?;
         let (remembered, members_told) = members.load()?;
         let remembered = remembered.sanitized();
         let desired = KeptFile::<Document>::new(&config.data_dir, "desired.json");
@@ -85,7 +87,7 @@ impl Node {
         let saver = Arc::new(Saver::new(members, Members { members: remembered.clone() }));
         let kept = Kept {
             members: saver.clone(),
-            desired: Arc::new(Saver::new(desired, document.clone())),
+            desired: Arc::new(Saver::new(desired.clone(), document.clone())),
         };
         let (inputs, events) = mpsc::channel(INPUTS_MAX);
         let system = System::new(config.clone(), net.clone(), store.clone(), &kept, inputs.clone());
@@ -105,7 +107,9 @@ impl Node {
                 let _ = reply.send(());
             }
         });
-        Ok(Self { shared: Arc::new(Shared { id, name, listen: address, store, calls, status }) })
+        Ok(Self {
+            shared: Arc::new(Shared { id, name, listen: address, store, desired, calls, status }),
+        })
     }
 
     pub fn id(&self) -> NodeId {
@@ -119,6 +123,11 @@ impl Node {
     /// Where it listens, with the port that the system chose.
     pub fn listen_addr(&self) -> SocketAddr {
         self.shared.listen
+    }
+
+    /// Where other nodes can call it now; empty if this machine has no network.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        own_addresses(self.shared.listen)
     }
 
     /// Everything that is known of the cluster now; from memory, at once.
@@ -157,9 +166,16 @@ impl Node {
     /// The model is unknown or unreadable, is served already, or fits on no set of nodes.
     pub async fn serve(&self, spec: InstanceSpec) -> Result<String> {
         let store = self.shared.store.clone();
-        let prepare = tokio::task::spawn_blocking(move || prepare(&store, spec));
+        let desired = self.shared.desired.clone();
+        let prepare = tokio::task::spawn_blocking(move || {
+            // Who is told that a model is served may rely on it, so it must be possible to save it.
+            desired.check_room()?;
+            prepare(&store, spec)
+        });
         let prepared = prepare.await.map_err(|_| Error::ShutDown)??;
-        self.measured().await;
+        if prepared.spec.options.strategy == Strategy::Auto {
+            self.measured().await;
+        }
         self.call(|reply| Call::Serve { prepared: Box::new(prepared), reply }).await
     }
 

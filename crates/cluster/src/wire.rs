@@ -21,8 +21,9 @@ use crate::members::Member;
 use crate::{GenerateEvent, GenerateRequest, InstanceStatus, NodeId};
 
 /// Counts changes of this protocol that the version before does not understand.
-pub(crate) const PROTOCOL: u32 = 11;
-/// The oldest one that this build still speaks. Version 10 knows no document of what is
+pub(crate) const PROTOCOL: u32 = 12;
+/// The oldest one that this build still speaks. Version 11 does not sign what is to be served;
+/// version 10 knows no document of what is
 /// to be served; version 9 would ignore most of what a request asks
 /// for, such as penalties and grammars; version 8 describes an instance in another form,
 /// and calls a ring otherwise; version 7 rounds activations before the output head
@@ -31,7 +32,7 @@ pub(crate) const PROTOCOL: u32 = 11;
 /// models in half precision where this one has integers, and ranks would differ; version 3 has no
 /// part of the output head in rank 0; version 2 knows one address of each rank; version 1 would
 /// ignore the type of a cache, and ranks with other types compute something else.
-pub(crate) const PROTOCOL_OLDEST: u32 = 11;
+pub(crate) const PROTOCOL_OLDEST: u32 = 12;
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A handshake is a few hundred bytes; nobody who is not a member gets more of our memory.
@@ -185,9 +186,9 @@ pub(crate) struct Heartbeat {
     pub memory_bytes: u64,
     pub memory_used_bytes: u64,
     pub threads: usize,
-    /// What its threads read and multiply, once that is measured.
+    /// What its threads read from memory, once that is measured.
     #[serde(default)]
-    pub speed: Option<placement::Speed>,
+    pub read_bytes_per_sec: Option<f64>,
     /// The instances that the sender owns.
     pub instances: Vec<InstanceStatus>,
     /// The members that the sender can reach.

@@ -22,6 +22,7 @@
 
 pub mod frame;
 mod generate;
+mod nodes;
 mod ring;
 mod secret;
 mod spec;
@@ -33,11 +34,12 @@ pub use generate::{
     Generation, Grammar, InvalidRequest, LOGPROBS_MAX, Logprobs, Pooling, RequestId, Sampling,
     Token,
 };
+pub use nodes::Nodes;
 pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;
 pub use spec::{
-    CacheType, ExpertSplit, InstanceSpec, Mix, SpecVersion, Speculation, Split, SplitOptions,
-    StageSize, Strategy, Transport, WireType,
+    CacheType, ExpertSplit, InstanceSpec, SpecVersion, Speculation, Split, SplitOptions, StageSize,
+    Strategy, Transport, WireType,
 };
 pub use stats::{EngineStats, LinkStats, PageStats, RankStats, StepStats};
 pub use worker::{ModelSource, WorkerCommand, WorkerEvent, WorkerSpec};

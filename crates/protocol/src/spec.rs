@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Nodes;
+
 /// What is wanted of an instance. Absent fields are left to the plan.
 ///
 /// Nodes tell it to each other and keep it, so it may be older or newer than the program that reads
@@ -23,10 +25,10 @@ pub struct InstanceSpec {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(skip))]
     pub name: Option<String>,
-    /// Nodes to split the model over [default: all that are live]
+    /// Nodes to split the model over: how many, or their names [default: all that are live]
     #[serde(default)]
-    #[cfg_attr(feature = "clap", arg(long))]
-    pub nodes: Option<usize>,
+    #[cfg_attr(feature = "clap", arg(long, value_name = "COUNT|NAME,NAME"))]
+    pub nodes: Option<Nodes>,
     #[serde(flatten)]
     #[cfg_attr(feature = "clap", command(flatten))]
     pub options: SplitOptions,
@@ -43,10 +45,6 @@ pub struct InstanceSpec {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_name = "TOKENS"))]
     pub cache_tokens: Option<usize>,
-    /// What the plan is to be good at
-    #[serde(default)]
-    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
-    pub mix: Mix,
 }
 
 /// How a model is split over ranks, be they nodes or threads of one process, and what all of them
@@ -169,20 +167,6 @@ pub enum Strategy {
     Hybrid,
 }
 
-/// What requests are expected: by their time the plan chooses.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-pub enum Mix {
-    /// One user, with a prompt of 512 tokens and an answer of 256
-    #[default]
-    One,
-    /// As many users at once as --parallel, or 8
-    Many,
-    /// One user, with a prompt of 8192 tokens
-    Long,
-}
-
 /// How a layer of experts is split over ranks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -275,8 +259,12 @@ mod tests {
             transport: Transport::Tcp,
             ..SplitOptions::default()
         };
-        let expected =
-            InstanceSpec { nodes: Some(2), options, context_tokens: Some(4096), ..least };
+        let expected = InstanceSpec {
+            nodes: Some(Nodes::Count(2)),
+            options,
+            context_tokens: Some(4096),
+            ..least
+        };
         assert_eq!(serde_json::from_str::<InstanceSpec>(full).unwrap(), expected);
         let again = serde_json::to_string(&expected).unwrap();
         assert_eq!(serde_json::from_str::<InstanceSpec>(&again).unwrap(), expected);

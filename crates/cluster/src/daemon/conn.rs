@@ -1,12 +1,15 @@
 //! Control connections: those about which the daemon has not decided yet, and those that it keeps.
 
 use std::collections::HashMap;
+use std::io;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use protocol::frame::{FRAME_BYTES_MAX, FrameError};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -19,6 +22,8 @@ use crate::net::Connection;
 use crate::wire::{About, Message};
 
 const FAREWELL: Duration = Duration::from_millis(200);
+/// Often enough for silence of seconds, and nothing beside the messages themselves.
+const TELL_EVERY: Duration = Duration::from_millis(250);
 /// Messages on their way to one peer: seconds of tokens for all its clients. A peer that
 /// is further behind is cut off.
 const OUTBOX_MAX: usize = 8192;
@@ -110,7 +115,8 @@ async fn run(
         let _ = inputs.send(Event::Closed { conn, reason }).await;
         return;
     }
-    let (mut reader, mut writer) = tokio::io::split(connection.stream);
+    let (reader, mut writer) = tokio::io::split(connection.stream);
+    let mut reader = Listening { inner: reader, conn, inputs: inputs.clone(), told: None };
     let Ends { mut outbox, stop } = ends;
     let receive = async {
         loop {
@@ -142,6 +148,33 @@ async fn run(
         }
     };
     let _ = inputs.send(Event::Closed { conn, reason: describe(&error) }).await;
+}
+
+/// Reads, and tells the driver that something comes while a long message does. Heartbeats wait
+/// behind it, for minutes on a slow link; the peer that sends it lives all the same.
+struct Listening<R> {
+    inner: R,
+    conn: ConnId,
+    inputs: mpsc::Sender<Event>,
+    told: Option<Instant>,
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Listening<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        let came = buf.filled().len() > before;
+        if came && self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+            self.told = Some(Instant::now());
+            // A driver that is too busy for this will be told by the next bytes.
+            let _ = self.inputs.try_send(Event::Heard { conn: self.conn });
+        }
+        polled
+    }
 }
 
 fn describe(error: &FrameError) -> String {

@@ -63,7 +63,13 @@ impl Daemon {
 
     /// What a member knows.
     pub(super) fn desired_told(&mut self, entries: Vec<Entry>, from: ConnId) {
-        let news = self.desired.merge(entries);
+        let news = entries.into_iter().filter(|entry| self.desired.is_news(entry));
+        let (news, forged): (Vec<_>, Vec<_>) =
+            news.partition(|entry| self.desired.is_signed(entry));
+        if let (false, Some(teller)) = (forged.is_empty(), self.conns.get(&from)) {
+            self.disbelieve(teller.peer, "what another node wants served");
+        }
+        let news = self.desired.merge(news);
         for Entry { name, wanted, claim, .. } in &news {
             let owner = self.node_name(claim.node);
             info!(name, owner, served = wanted.is_some(), "told what is to be served");
@@ -231,7 +237,8 @@ impl Daemon {
         let heartbeat = told.and_then(|view| view.heartbeat.as_ref());
         let mut instances = heartbeat.into_iter().flat_map(|heartbeat| &heartbeat.instances);
         if let Some(status) = instances.find(|status| status.id == wanted.id) {
-            return status.clone();
+            let model = entry.name.clone();
+            return InstanceStatus { model, owner, ..status.clone() };
         }
         let state = match self.duties.starting.get(&wanted.id) {
             Some(Starting::Failed(reason, _)) if self.has_heir(wanted) => {

@@ -64,6 +64,11 @@ impl Daemon {
             let how = format!("was not started: node {now_owner} owns the model now");
             return self.tell_owner(key, Input::Exited { worker, how });
         }
+        if order.claim.node != owner {
+            self.disbelieve(owner, "an instance that another node owns");
+            let how = "was not started: it was ordered under another node's claim".to_owned();
+            return self.tell_owner(key, Input::Exited { worker, how });
+        }
         let free = self.config.memory_bytes.saturating_sub(self.memory_used_bytes());
         let refusal = (order.memory_bytes > free).then(|| {
             let (needed, free) = (mib(order.memory_bytes), mib(free));
@@ -257,7 +262,7 @@ impl Daemon {
 
     fn tell_owner(&mut self, key: WorkerKey, event: Input) {
         if key.owner == self.me {
-            return self.step_owner(key.worker, event);
+            return self.step_owner(key.owner, key.worker, event);
         }
         if self.boot_of(key.owner) != Some(key.boot) {
             return;

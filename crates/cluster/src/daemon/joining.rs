@@ -120,7 +120,9 @@ impl Daemon {
         self.publish();
         for Joining { joined, reply, .. } in done {
             // The caller may have stopped waiting; the join stands.
-            self.outside.when_members_kept(Box::new(|| drop(reply.send(Ok(joined)))));
+            self.outside.when_members_kept(Box::new(|kept| {
+                drop(reply.send(kept.map(|()| joined)));
+            }));
         }
     }
 }

@@ -178,6 +178,16 @@ impl Admission {
             name: connection.about.name.clone(),
             addresses: connection.peer_addresses(),
         };
+        // A node that cannot remember the new one must not use its code up.
+        if let Err(error) = self.saver.clone().check_room().await {
+            warn!(%error, "a node was not let in");
+            let name = self.net.about().name;
+            let reason =
+                format!("node {name} cannot save a new member; the code stays good. {error}");
+            return Ok(
+                frames::write(&mut connection.stream, &JoinAnswer::Refused { reason }).await?
+            );
+        }
         let (reply, answer) = oneshot::channel();
         let secret = request.secret;
         self.tell(Event::JoinAsked { member: member.sanitized(), secret, reply }).await?;

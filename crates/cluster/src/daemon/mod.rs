@@ -8,6 +8,8 @@ mod desiring;
 mod driver;
 mod hosting;
 mod joining;
+#[cfg(test)]
+mod lies;
 mod listening;
 mod outside;
 mod owning;
@@ -120,6 +122,10 @@ pub(crate) enum Event {
         conn: ConnId,
         message: Message,
     },
+    /// Some of a message has come.
+    Heard {
+        conn: ConnId,
+    },
     Closed {
         conn: ConnId,
         reason: String,
@@ -147,7 +153,7 @@ pub(crate) enum Event {
         link: placement::LinkSpeed,
     },
     /// What this node's threads read from memory was measured.
-    ReadSpeed(placement::Speed),
+    ReadSpeed(f64),
     /// A peer asks for slices of a model file.
     BulkAsked {
         peer: NodeId,
@@ -199,7 +205,7 @@ pub(crate) struct Daemon {
     dirty: bool,
     ticks: u64,
     /// Of this node's threads together, once it is measured.
-    speed: Option<placement::Speed>,
+    read_bytes_per_sec: Option<f64>,
 
     membership: Membership,
     invites: Invites,
@@ -233,7 +239,7 @@ impl Daemon {
     ) -> Self {
         Self {
             membership: Membership::new(me, outside.now()),
-            desired: Desired::new(me, document),
+            desired: Desired::new(me, document, outside.signer()),
             config,
             me,
             boot,
@@ -242,7 +248,7 @@ impl Daemon {
             status,
             dirty: true,
             ticks: 0,
-            speed: None,
+            read_bytes_per_sec: None,
             invites: Invites::default(),
             conns: BTreeMap::new(),
             views: BTreeMap::new(),
@@ -297,10 +303,12 @@ impl Daemon {
     fn answer_when_kept<T: Send + 'static>(&mut self, reply: Reply<T>, outcome: Result<T>) {
         self.publish();
         // A caller that has stopped waiting needs no answer.
-        if outcome.is_err() {
-            return drop(reply.send(outcome));
+        match outcome {
+            Err(error) => drop(reply.send(Err(error))),
+            Ok(value) => self.outside.when_desired_kept(Box::new(|kept| {
+                drop(reply.send(kept.map(|()| value)));
+            })),
         }
-        self.outside.when_desired_kept(Box::new(|| drop(reply.send(outcome))));
     }
 
     fn input(&mut self, input: Event) {
@@ -308,6 +316,7 @@ impl Daemon {
             Event::Connected(opened) => self.connected(opened),
             Event::DialFailed { peer, error } => self.dial_failed(peer, &error),
             Event::Received { conn, message } => self.received(conn, message),
+            Event::Heard { conn } => self.heard(conn),
             Event::Closed { conn, reason } => {
                 self.step_membership(membership::Input::Closed { conn, reason })
             }
@@ -318,7 +327,7 @@ impl Daemon {
                 let _ = reply.send(self.membership.is_member(peer));
             }
             Event::Probed { peer, link } => self.probed(peer, link),
-            Event::ReadSpeed(speed) => self.speed_measured(speed),
+            Event::ReadSpeed(bytes_per_sec) => self.reading_measured(bytes_per_sec),
             Event::BulkAsked { peer, digest, reply } => {
                 drop(reply.send(self.file_for(peer, digest)));
             }

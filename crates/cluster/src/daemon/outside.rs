@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::hosting::WorkerKey;
 use super::{GenerateEvent, Reply};
-use crate::desired::{Document, Wanted};
+use crate::desired::{Document, Signer, Wanted};
 use crate::instance::Path;
 use crate::invite::JoinCode;
 use crate::members::Members;
@@ -23,10 +23,10 @@ use crate::membership::ConnId;
 use crate::model_file::ServedFile;
 use crate::relay::Source;
 use crate::wire::{Message, WorkerOrder};
-use crate::{Joined, NodeId};
+use crate::{Joined, NodeId, Result};
 
-/// What is to be done once something is on disk.
-pub(crate) type Done = Box<dyn FnOnce() + Send>;
+/// What is to be done once something is on disk, or could not be written.
+pub(crate) type Done = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// A new connection, past its handshake.
 #[derive(Debug, Clone)]
@@ -58,6 +58,8 @@ pub(crate) trait Outside: Send {
     /// Since the daemon started. Never goes back.
     fn now(&self) -> Duration;
     fn random(&mut self) -> [u8; 32];
+    /// By which this node's word about what is to be served is known to be its own.
+    fn signer(&self) -> Signer;
     /// Where others can call this node now.
     fn addresses(&self) -> Vec<SocketAddr>;
 
@@ -96,7 +98,7 @@ pub(crate) trait Outside: Send {
     fn ask_to_join(&mut self, code: JoinCode, reply: Reply<Joined>);
     /// Reads a model's header from the node that has the file; `owner` is that node's name.
     fn fetch_header(&mut self, source: Source, owner: String, reply: Reply<Arc<Directory>>);
-    /// Measures what this node's threads read and multiply: `ReadSpeed`.
+    /// Measures what this node's threads read from memory: `ReadSpeed`.
     fn measure_reading(&mut self);
     /// Measures the way to a peer: `Probed`.
     fn measure_way(&mut self, peer: NodeId, addresses: Vec<SocketAddr>);

@@ -8,7 +8,7 @@ use store::{Digest, ModelFile};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use super::placing::{Candidate, of_size, plan, ranks, relaxed};
+use super::placing::{Candidate, named, of_size, plan, ranks, relaxed};
 use super::{Daemon, Owned, Prepared};
 use crate::desired::{Entry, Wanted};
 use crate::instance::{Effect, Fixed, Input, Instance};
@@ -19,7 +19,7 @@ use crate::wire::{Message, WorkerId};
 use crate::{Error, InstanceState, NodeId, Result};
 
 /// Worker numbers of one instance; none is respawned as often as this.
-const WORKERS_BITS: u32 = 32;
+pub(super) const WORKERS_BITS: u32 = 32;
 
 impl Daemon {
     /// Places a model and starts its workers.
@@ -34,7 +34,8 @@ impl Daemon {
             }
         };
         self.clear_name(&model)?;
-        let candidates = self.candidates(None, prepared.spec.options.transport);
+        let all = self.candidates(None, prepared.spec.options.transport);
+        let candidates = named(all, &prepared.spec).map_err(Error::Unusable)?;
         let plan = plan(&prepared, &candidates, &prepared.spec, false).map_err(Error::Unusable)?;
         let checked = plan.check_wire(prepared.spec.options.wire_type);
         checked.map_err(|why| Error::Unusable(why.to_string()))?;
@@ -43,7 +44,8 @@ impl Daemon {
 
         let id = format!("i-{:08x}", self.random_u32());
         let ModelFile { digest, bytes, path, .. } = prepared.found.clone();
-        let wanted = Wanted { id: id.clone(), spec: prepared.spec.clone(), digest, bytes };
+        let spec = prepared.spec.clone().into();
+        let wanted = Wanted { id: id.clone(), spec, digest, bytes };
         let entry = self.desired.serve(&model, wanted);
         self.located(digest, Some(path));
         // Before its workers are ordered, so that their nodes know whose order it is.
@@ -55,10 +57,13 @@ impl Daemon {
     /// Starts what is to be served, after a restart or a takeover. If it cannot be placed as it was
     /// asked for, then otherwise; if not at all, it waits for nodes.
     pub(super) fn own_again(&mut self, id: &str, entry: Entry, prepared: Prepared) {
-        let candidates = self.candidates(None, prepared.spec.options.transport);
-        let plan_for = |spec: &InstanceSpec| plan(&prepared, &candidates, spec, false);
-        let placed = plan_for(&prepared.spec).or_else(|_| plan_for(&relaxed(&prepared.spec)));
-        let placed = placed.map(|plan| (plan, candidates));
+        let all = || self.candidates(None, prepared.spec.options.transport);
+        let plan_for = |candidates: Vec<Candidate>, spec: &InstanceSpec| {
+            plan(&prepared, &candidates, spec, false).map(|plan| (plan, candidates))
+        };
+        let as_asked = named(all(), &prepared.spec);
+        let placed = as_asked.and_then(|candidates| plan_for(candidates, &prepared.spec));
+        let placed = placed.or_else(|_| plan_for(all(), &relaxed(&prepared.spec)));
         self.own(id, entry, prepared, placed);
     }
 
@@ -177,14 +182,22 @@ impl Daemon {
         self.step_instances(|| Input::Tick);
     }
 
-    /// Tells the instance whose worker it is.
-    pub(super) fn step_owner(&mut self, worker: WorkerId, event: Input) {
+    /// Tells the instance whose worker it is what the node says of it that should host it.
+    pub(super) fn step_owner(&mut self, host: NodeId, worker: WorkerId, event: Input) {
         let is_its = |owned: &Owned| {
             owned.machine.fixed().first_worker == worker >> WORKERS_BITS << WORKERS_BITS
         };
         let found = self.owned.iter().find(|(_, owned)| is_its(owned));
-        let Some(id) = found.map(|(id, _)| id.clone()) else { return };
-        self.step_instance(&id, event);
+        let Some((id, owned)) = found else { return };
+        match owned.machine.host(worker) {
+            Some(known) if known == host => {
+                let id = id.clone();
+                self.step_instance(&id, event);
+            }
+            Some(_) => self.disbelieve(host, "a worker that another node runs"),
+            // It has ended since.
+            None => {}
+        }
     }
 
     fn step_instance(&mut self, id: &str, event: Input) {

@@ -40,6 +40,8 @@ pub(super) struct View {
     round_trips: VecDeque<Duration>,
     /// The way to it over the network, once it is measured.
     pub(super) way: Option<placement::LinkSpeed>,
+    /// Of what it has told lately that is another's to tell.
+    pub(super) spoke_of: Option<&'static str>,
 }
 
 impl View {
@@ -201,7 +203,7 @@ impl Daemon {
 
     pub(super) fn received(&mut self, conn: ConnId, message: Message) {
         let Some(peer) = self.conns.get(&conn).map(|conn| conn.peer) else { return };
-        self.heard(peer, conn);
+        self.heard(conn);
         match message {
             Message::Heartbeat(heartbeat) => self.heartbeat(peer, conn, *heartbeat),
             Message::HeartbeatSeen { seq } => self.heartbeat_seen(peer, seq),
@@ -213,13 +215,13 @@ impl Daemon {
             Message::Command { worker, command } => self.command(peer, worker, command),
             Message::End { worker, at_once } => self.end_worker(peer, worker, at_once),
             Message::Spawned { worker, pid } => {
-                self.step_owner(worker, instance::Input::Spawned { worker, pid });
+                self.step_owner(peer, worker, instance::Input::Spawned { worker, pid });
             }
             Message::Event { worker, event } => {
-                self.step_owner(worker, instance::Input::FromWorker { worker, event });
+                self.step_owner(peer, worker, instance::Input::FromWorker { worker, event });
             }
             Message::Exited { worker, how } => {
-                self.step_owner(worker, instance::Input::Exited { worker, how });
+                self.step_owner(peer, worker, instance::Input::Exited { worker, how });
             }
             Message::Generate { stream, name, request } => {
                 self.generate_for(conn, stream, &name, request);
@@ -229,7 +231,20 @@ impl Daemon {
         }
     }
 
-    fn heard(&mut self, peer: NodeId, conn: ConnId) {
+    /// A member says something that is another's to say. It is not believed, and told once: a
+    /// healthy one never does that.
+    pub(super) fn disbelieve(&mut self, peer: NodeId, of: &'static str) {
+        let name = self.node_name(peer);
+        let Some(view) = self.views.get_mut(&peer).filter(|view| view.spoke_of.is_none()) else {
+            return;
+        };
+        warn!(peer = %peer.short(), name, of, "a member speaks for another one");
+        view.spoke_of = Some(of);
+        self.dirty = true;
+    }
+
+    pub(super) fn heard(&mut self, conn: ConnId) {
+        let Some(peer) = self.conns.get(&conn).map(|conn| conn.peer) else { return };
         let was = self.membership.state(peer);
         let now = self.now();
         // It answers with no effects; it only takes note.
@@ -263,7 +278,7 @@ impl Daemon {
             memory_bytes: self.config.memory_bytes,
             memory_used_bytes: self.memory_used_bytes(),
             threads: self.config.threads,
-            speed: self.speed,
+            read_bytes_per_sec: self.read_bytes_per_sec,
             instances: self.owned.values().map(|owned| owned.machine.status()).collect(),
             sees: self.membership.reachable().collect(),
             document: self.desired.fingerprint(),

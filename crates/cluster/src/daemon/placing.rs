@@ -1,9 +1,7 @@
 //! On which nodes an instance is placed: at first, again when some are lost, and in another order
 //! when some cannot link.
 
-use std::net::IpAddr;
-
-use protocol::{InstanceSpec, Split, SplitOptions, Strategy, Transport};
+use protocol::{InstanceSpec, Nodes, Split, SplitOptions, Strategy, Transport};
 use tracing::warn;
 
 use super::{Daemon, Owned, Prepared};
@@ -17,7 +15,7 @@ pub(super) struct Candidate {
     path: Path,
     memory_free_bytes: u64,
     threads: usize,
-    speed: Option<placement::Speed>,
+    read_bytes_per_sec: Option<f64>,
     link: Option<placement::LinkSpeed>,
 }
 
@@ -73,7 +71,7 @@ impl Daemon {
             stages: kept.map(|stages| stages.iter().map(|stage| stage.ranks).collect()),
             ..asked.clone()
         };
-        let spec = InstanceSpec { nodes: Some(order.len()), options, ..wanted.clone() };
+        let spec = InstanceSpec { nodes: Some(order.len().into()), options, ..wanted.clone() };
         match plan(&owned.prepared, &candidates, &spec, true) {
             Ok(plan) => {
                 warn!(instance = id, why = ?plan.why, "placed in the order of a ring");
@@ -97,7 +95,7 @@ impl Daemon {
             path: Path::LOOPBACK,
             memory_free_bytes: self.config.memory_bytes,
             threads: self.config.threads,
-            speed: self.speed,
+            read_bytes_per_sec: self.read_bytes_per_sec,
             link: None,
         };
         let live =
@@ -111,7 +109,7 @@ impl Daemon {
                 path,
                 memory_free_bytes: heartbeat.memory_bytes,
                 threads: heartbeat.threads,
-                speed: heartbeat.speed,
+                read_bytes_per_sec: heartbeat.read_bytes_per_sec,
                 link: self.way_to(member.id, path, transport),
             })
         });
@@ -138,6 +136,50 @@ impl Daemon {
     }
 }
 
+/// The candidates that were asked for by name, in that order; all of them if none was.
+///
+/// # Errors
+/// A name is nobody's, or two nodes'; or this node, which leads, is not the first.
+pub(super) fn named(
+    candidates: Vec<Candidate>,
+    wanted: &InstanceSpec,
+) -> std::result::Result<Vec<Candidate>, String> {
+    let Some(Nodes::Named(names)) = &wanted.nodes else { return Ok(candidates) };
+    let mut left: Vec<Option<Candidate>> = candidates.into_iter().map(Some).collect();
+    let is_called = |candidate: &Option<Candidate>, name: &str| {
+        let by_id = |id: NodeId| name.len() >= 8 && id.to_string().starts_with(name);
+        candidate.as_ref().is_some_and(|known| known.name == name || by_id(known.node))
+    };
+    let mut chosen = Vec::new();
+    for name in names {
+        let mut found = (0..left.len()).filter(|at| is_called(&left[*at], name));
+        match (found.next(), found.next()) {
+            (Some(0), _) if !chosen.is_empty() => {
+                return Err(format!("node {name}, where it is asked for, leads: name it first"));
+            }
+            (Some(at), None) => chosen.extend(left[at].take()),
+            (Some(_), Some(_)) => {
+                return Err(format!("two nodes are called {name}: give the ID, of sinew nodes"));
+            }
+            (None, _) => {
+                let known = left.iter().flatten().map(|known| known.name.as_str());
+                let known: Vec<&str> = known.collect();
+                return Err(format!(
+                    "no live node is called {name}; the others are: {}",
+                    known.join(", ")
+                ));
+            }
+        }
+    }
+    match left.first() {
+        Some(Some(here)) => Err(format!(
+            "node {}, where it is asked for, leads: name it first, or ask on one of those nodes",
+            here.name
+        )),
+        _ => Ok(chosen),
+    }
+}
+
 /// The same without what was asked for about nodes and their number.
 pub(super) fn relaxed(wanted: &InstanceSpec) -> InstanceSpec {
     let options =
@@ -156,36 +198,27 @@ pub(super) fn plan(
     spec: &InstanceSpec,
     ring: bool,
 ) -> std::result::Result<placement::Plan, String> {
-    let mut nodes = nodes(candidates);
+    let node = |(id, candidate): (usize, &Candidate)| placement::Node {
+        id,
+        memory_free_bytes: candidate.memory_free_bytes,
+        threads: candidate.threads,
+        read_bytes_per_sec: candidate.read_bytes_per_sec,
+        link: candidate.link,
+    };
+    let mut nodes: Vec<placement::Node> = candidates.iter().enumerate().map(node).collect();
     if let Some(first) = nodes.first_mut() {
         first.memory_free_bytes = first.memory_free_bytes.saturating_sub(prepared.draft_bytes);
     }
-    let options = placement::Options { spec, ring, load: None };
-    placement::plan(&prepared.model, &nodes, &options).map_err(|error| error.to_string())
-}
-
-fn nodes(candidates: &[Candidate]) -> Vec<placement::Node> {
-    let mut machines: Vec<IpAddr> = Vec::new();
-    let mut machine = |path: Path| {
-        // Nodes of one address are on one machine; those of this one have the address of both ends.
-        let address = if path.ours == path.theirs { Path::LOOPBACK.theirs } else { path.theirs };
-        let known = machines.iter().position(|known| *known == address);
-        known.unwrap_or_else(|| {
-            machines.push(address);
-            machines.len() - 1
-        })
-    };
-    let node = |(id, candidate): (usize, &Candidate)| placement::Node {
-        id,
-        name: candidate.name.clone(),
-        device: layout::Device::Cpu,
-        memory_free_bytes: candidate.memory_free_bytes,
-        threads: candidate.threads,
-        speed: candidate.speed,
-        machine: Some(machine(candidate.path)),
-        links: if id == 0 { Vec::new() } else { vec![candidate.link] },
-    };
-    candidates.iter().enumerate().map(node).collect()
+    placement::plan(&prepared.model, &nodes, &placement::Options { spec, ring }).map_err(|error| {
+        match &error {
+            // Placement knows nodes by number; a person knows them by name.
+            placement::Error::Memory { node, .. } => {
+                let (number, name) = (format!("node {node} "), &candidates[*node].name);
+                error.to_string().replacen(&number, &format!("node {name} "), 1)
+            }
+            _ => error.to_string(),
+        }
+    })
 }
 
 pub(super) fn ranks(plan: &placement::Plan, candidates: &[Candidate]) -> Vec<Rank> {

@@ -20,14 +20,14 @@ impl Daemon {
         let me = NodeStatus {
             id: self.me,
             name: self.config.name.clone(),
-            address: self.listen,
+            address: self.outside.addresses().first().copied().unwrap_or(self.listen),
             state: NodeState::Live,
             version: VERSION.to_owned(),
             memory_bytes: self.config.memory_bytes,
             memory_used_bytes: self.memory_used_bytes(),
             threads: self.config.threads,
             round_trip_us: None,
-            measured: self.speed.is_some(),
+            measured: self.read_bytes_per_sec.is_some(),
         };
         let peers = self.membership.members().map(|member| self.peer_status(member));
         let status = ClusterStatus {
@@ -43,6 +43,15 @@ impl Daemon {
         let repeated = self.refusals.values().filter(|refusal| refusal.times >= REFUSALS_MIN);
         let refused = repeated.map(|refusal| refusal.reason.clone());
         let mut notices: Vec<String> = self.told.iter().cloned().chain(refused).collect();
+        let liars = self.views.iter().filter_map(|(peer, view)| Some((peer, view.spoke_of?)));
+        notices.extend(liars.map(|(peer, of)| {
+            format!(
+                "node {} ({}) spoke of {of}, which was not believed. It is damaged or attacked: \
+                 look at it, or take it out of the cluster",
+                self.node_name(*peer),
+                peer.short()
+            )
+        }));
         let others = self.membership.members().count();
         let reached = self.membership.members().any(|m| self.membership.conn(m.id).is_some());
         if others > 0 && !reached && notices.is_empty() && self.now() > ALONE_MAX {
@@ -82,7 +91,7 @@ impl Daemon {
             threads: heartbeat.map_or(0, |h| h.threads),
             round_trip_us: view.and_then(View::round_trip_us),
             measured: view.is_some_and(|view| view.way.is_some())
-                && heartbeat.is_some_and(|h| h.speed.is_some()),
+                && heartbeat.is_some_and(|h| h.read_bytes_per_sec.is_some()),
         }
     }
 }

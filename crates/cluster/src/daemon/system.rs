@@ -19,7 +19,7 @@ use super::hosting::WorkerKey;
 use super::outside::{Done, Outside, Start};
 use super::processes::{Processes, run_worker};
 use super::{Event, Kept, Prepared, Reply, draft_bytes, joining};
-use crate::desired::{Document, Wanted};
+use crate::desired::{Document, Signer, Wanted};
 use crate::invite::JoinCode;
 use crate::kept::Saver;
 use crate::members::Members;
@@ -29,7 +29,7 @@ use crate::net::Net;
 use crate::relay::{Source, fetch_header};
 use crate::tls::Pin as Key;
 use crate::wire::{Message, Purpose};
-use crate::{Error, GenerateEvent, Joined, NodeConfig, NodeId, probe};
+use crate::{Error, GenerateEvent, InstanceSpec, Joined, NodeConfig, NodeId, probe};
 
 /// A header has a few megabytes; a slow network needs seconds for them.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -120,6 +120,11 @@ impl Outside for System {
         crate::identity::random()
     }
 
+    fn signer(&self) -> Signer {
+        let net = self.net.clone();
+        Signer::new(move |bytes| net.sign(bytes))
+    }
+
     fn addresses(&self) -> Vec<SocketAddr> {
         self.net.addresses()
     }
@@ -169,10 +174,7 @@ impl Outside for System {
 
     fn when_members_kept(&mut self, done: Done) {
         let saver = self.members.clone();
-        self.spawn(async move {
-            saver.save().await;
-            done();
-        });
+        self.spawn(async move { done(saver.try_save().await) });
     }
 
     fn keep_desired(&mut self, document: Document) {
@@ -182,10 +184,7 @@ impl Outside for System {
 
     fn when_desired_kept(&mut self, done: Done) {
         let saver = self.desired.clone();
-        self.spawn(async move {
-            saver.save().await;
-            done();
-        });
+        self.spawn(async move { done(saver.try_save().await) });
     }
 
     fn locate(&mut self, digest: Digest, wanted: Wanted) {
@@ -230,8 +229,13 @@ impl Outside for System {
     }
 
     fn ask_to_join(&mut self, code: JoinCode, reply: Reply<Joined>) {
-        let net = self.net.clone();
+        let (net, saver) = (self.net.clone(), self.members.clone());
         self.report(async move {
+            // A membership that cannot be saved is none; the code is not spent for that.
+            if let Err(error) = saver.check_room().await {
+                let _ = reply.send(Err(error));
+                return None;
+            }
             match joining::ask(&net, code).await {
                 Ok((by, members)) => Some(Event::JoinDone { by, members, reply }),
                 Err(error) => {
@@ -254,9 +258,9 @@ impl Outside for System {
     }
 
     fn measure_reading(&mut self) {
-        let (threads, measure) = (self.config.threads, self.config.measure);
+        let threads = self.config.threads;
         self.report(async move {
-            let measured = tokio::task::spawn_blocking(move || measure(threads)).await;
+            let measured = tokio::task::spawn_blocking(move || probe::read_speed(threads)).await;
             measured.ok().map(Event::ReadSpeed)
         });
     }
@@ -298,5 +302,6 @@ fn open(store: &Store, wanted: &Wanted) -> Result<Prepared, String> {
     let model = layout::Outline::read(file.directory()).map_err(|error| error.to_string())?;
     // This node may have no draft: then the model goes without.
     let draft_bytes = draft_bytes(&wanted.spec).unwrap_or(0);
-    Ok(Prepared { spec: wanted.spec.clone(), found, file: file.into(), model, draft_bytes })
+    let spec = InstanceSpec::clone(&wanted.spec);
+    Ok(Prepared { spec, found, file: file.into(), model, draft_bytes })
 }

@@ -19,12 +19,12 @@ use crate::wire::{
     About, HandshakeReply, Hello, JOIN_BYTES_MAX, JoinAnswer, JoinRequest, Message, PROTOCOL,
     Purpose,
 };
-use crate::{Node, NodeConfig, Rates, Speed, frames};
+use crate::{Node, NodeConfig, frames};
 
 const BULK: Purpose = Purpose::Bulk { digest: Digest([7; 32]) };
 
-async fn node(data_dir: &Path) -> Node {
-    let config = NodeConfig {
+pub(super) fn config(data_dir: &Path) -> NodeConfig {
+    NodeConfig {
         data_dir: data_dir.to_path_buf(),
         name: "host".to_owned(),
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -34,28 +34,39 @@ async fn node(data_dir: &Path) -> Node {
         memory_bytes: 1 << 30,
         threads: 1,
         cpus: Vec::new(),
-        measure: |_| {
-            let rates = Rates {
-                read_bytes_per_sec: 1.0,
-                quantised_ops_per_sec: 1.0,
-                float_ops_per_sec: 1.0,
-            };
-            Speed::alone(rates, 0.0)
-        },
-    };
-    Node::start(config).await.unwrap()
+    }
+}
+
+async fn node(data_dir: &Path) -> Node {
+    Node::start(config(data_dir)).await.unwrap()
 }
 
 /// A key that nobody knows, and its connections.
-fn stranger() -> (TempDir, Arc<Net>) {
+pub(super) fn stranger() -> (TempDir, Arc<Net>) {
     let home = tempfile::tempdir().unwrap();
     let identity = Identity::load_or_create(home.path()).unwrap();
     let listen = "127.0.0.1:1".parse().unwrap();
     (home, Arc::new(Net::new(identity, "stranger".to_owned(), 1, listen)))
 }
 
-async fn dial(net: &Arc<Net>, node: &Node, purpose: Purpose) -> Result<Connection, DialError> {
+pub(super) async fn dial(
+    net: &Arc<Net>,
+    node: &Node,
+    purpose: Purpose,
+) -> Result<Connection, DialError> {
     net.dial(vec![node.listen_addr()], Pin::Node(node.id()), purpose).await
+}
+
+/// Makes somebody a member of the node's cluster.
+pub(super) async fn join(member: &Arc<Net>, node: &Node) {
+    let code = node.invite(Duration::from_secs(60)).await.unwrap().code;
+    let secret = crate::invite::JoinCode::decode(&code).unwrap().secret.to_vec();
+    let pin = Pin::Fingerprint(fingerprint(node.id()));
+    let address = vec![node.listen_addr()];
+    let mut joining = member.dial(address, pin, Purpose::Join).await.unwrap();
+    frames::write(&mut joining.stream, &JoinRequest { secret }).await.unwrap();
+    let answer = frames::read::<JoinAnswer>(&mut joining.stream, JOIN_BYTES_MAX).await.unwrap();
+    assert!(matches!(answer, JoinAnswer::Accepted { members } if members.len() == 2));
 }
 
 fn refusal(outcome: Result<Connection, DialError>) -> String {
@@ -93,14 +104,7 @@ async fn a_stranger_may_only_ask_to_join() {
 async fn a_member_gets_only_what_is_served_and_must_follow_the_protocol() {
     let home = tempfile::tempdir().unwrap();
     let (node, (_member_home, member)) = (node(home.path()).await, stranger());
-    let code = node.invite(Duration::from_secs(60)).await.unwrap().code;
-    let secret = crate::invite::JoinCode::decode(&code).unwrap().secret.to_vec();
-    let pin = Pin::Fingerprint(fingerprint(node.id()));
-    let address = vec![node.listen_addr()];
-    let mut joining = member.dial(address, pin, Purpose::Join).await.unwrap();
-    frames::write(&mut joining.stream, &JoinRequest { secret }).await.unwrap();
-    let answer = frames::read::<JoinAnswer>(&mut joining.stream, JOIN_BYTES_MAX).await.unwrap();
-    assert!(matches!(answer, JoinAnswer::Accepted { members } if members.len() == 2));
+    join(&member, &node).await;
 
     let mut control = dial(&member, &node, Purpose::Control).await.unwrap();
     assert!(refusal(dial(&member, &node, BULK).await).contains("that are served"));

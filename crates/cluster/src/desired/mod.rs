@@ -10,10 +10,12 @@
 //! state machine; it knows no files and no connections.
 
 mod owner;
+mod signature;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -27,6 +29,8 @@ use crate::NodeId;
 use crate::members::clean_name;
 
 pub(crate) use owner::{Files, Seen};
+pub(crate) use signature::{Signatures, Signer};
+pub(crate) use told::Told;
 
 /// Names that the document keeps, stopped ones included; a whole document stays far below a
 /// message's limit. The names that were stopped the longest ago are forgotten first.
@@ -44,7 +48,7 @@ pub(crate) struct Version {
 pub(crate) struct Wanted {
     /// The instance's id.
     pub id: String,
-    pub spec: InstanceSpec,
+    pub spec: Told<InstanceSpec>,
     /// The model file's content and length.
     pub digest: Digest,
     pub bytes: u64,
@@ -61,6 +65,9 @@ pub(crate) struct Entry {
     pub wanted: Option<Wanted>,
     /// The node that owns the instance, and how often it was taken over.
     pub claim: Version,
+    /// Of the nodes that made the version and the claim, so that anybody may pass them on and
+    /// nobody can make them in another's name.
+    pub signatures: Signatures,
 }
 
 /// All entries, as they are kept on disk.
@@ -77,6 +84,7 @@ pub(crate) struct Desired {
     /// Since when the owner of a name is missing.
     missing: BTreeMap<String, Duration>,
     fingerprint: u64,
+    signer: Signer,
 }
 
 impl Entry {
@@ -97,9 +105,10 @@ impl Entry {
 }
 
 impl Desired {
-    pub(crate) fn new(me: NodeId, document: Document) -> Self {
+    /// `signer` signs in this node's name.
+    pub(crate) fn new(me: NodeId, document: Document, signer: Signer) -> Self {
         let (entries, missing) = Default::default();
-        let mut desired = Self { me, entries, missing, fingerprint: 0 };
+        let mut desired = Self { me, entries, missing, fingerprint: 0, signer };
         desired.merge(document.entries);
         desired.changed();
         desired
@@ -138,10 +147,7 @@ impl Desired {
     pub(crate) fn merge(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
         let mut news = Vec::new();
         for entry in entries {
-            if entry.name != clean_name(&entry.name) {
-                continue;
-            }
-            if self.entries.get(&entry.name).is_none_or(|known| entry.replaces(known)) {
+            if self.is_news(&entry) {
                 self.entries.insert(entry.name.clone(), entry.clone());
                 news.push(entry);
             }
@@ -152,6 +158,17 @@ impl Desired {
         news
     }
 
+    /// Whether merging this would change the document.
+    pub(crate) fn is_news(&self, entry: &Entry) -> bool {
+        let known = self.entries.get(&entry.name);
+        entry.name == clean_name(&entry.name) && known.is_none_or(|known| entry.replaces(known))
+    }
+
+    /// Whether the version and the claim are of the nodes that they name.
+    pub(crate) fn is_signed(&self, entry: &Entry) -> bool {
+        self.signer.has_signed(entry)
+    }
+
     /// A version above all that are known, so that nothing known undoes it.
     fn next_version(&self) -> Version {
         let counts = self.entries.values().flat_map(|e| [e.version.count, e.claim.count]);
@@ -160,7 +177,11 @@ impl Desired {
 
     fn write(&mut self, name: &str, wanted: Option<Wanted>) -> Entry {
         let version = self.next_version();
-        let entry = Entry { name: name.to_owned(), version, wanted, claim: version };
+        let signatures = Signatures::default();
+        let mut entry =
+            Entry { name: name.to_owned(), version, wanted, claim: version, signatures };
+        self.signer.sign_version(&mut entry);
+        self.signer.sign_claim(&mut entry);
         self.entries.insert(name.to_owned(), entry.clone());
         self.changed();
         entry
@@ -174,8 +195,9 @@ impl Desired {
             let last = self.entries.keys().next_back().cloned();
             oldest.or(last).and_then(|name| self.entries.remove(&name));
         }
-        let document = serde_json::to_vec(&self.document()).expect("it is JSON");
-        let hash = blake3::hash(&document);
+        let entries = self.entries.values();
+        let content: Vec<_> = entries.map(|e| (&e.name, e.version, &e.wanted, e.claim)).collect();
+        let hash = blake3::hash(&serde_json::to_vec(&content).expect("it is JSON"));
         self.fingerprint = u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("8 bytes"));
     }
 }

@@ -71,6 +71,7 @@ impl Desired {
         let claim = self.next_version();
         let entry = self.entries.get_mut(name)?;
         entry.claim = claim;
+        self.signer.sign_claim(entry);
         let entry = entry.clone();
         self.changed();
         Some(entry)

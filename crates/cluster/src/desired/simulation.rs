@@ -58,7 +58,7 @@ impl World {
     fn new(seed: u64, is_bad: bool) -> Self {
         let mut random = Rng::with_seed(seed);
         let node = |at: usize| SimNode {
-            machine: Desired::new(id(at), Document::default()),
+            machine: Desired::new(id(at), Document::default(), Signer::of_nobody()),
             up: true,
             disk: Document::default(),
             files: vec![(Digest([7; 32]), at == 0 || random.bool())],
@@ -166,7 +166,7 @@ impl World {
 
     fn restart(&mut self, at: usize) {
         let node = &mut self.nodes[at];
-        node.machine = Desired::new(id(at), node.disk.clone());
+        node.machine = Desired::new(id(at), node.disk.clone(), Signer::of_nobody());
         node.acts_at = self.now + LOST_MS;
         (node.up, node.heard, node.known) = (true, BTreeMap::new(), BTreeMap::new());
     }

@@ -6,11 +6,11 @@ pub(super) fn id(node: usize) -> NodeId {
 
 pub(super) fn wanted(id: &str) -> Wanted {
     let spec = InstanceSpec { model: "m".to_owned(), ..InstanceSpec::default() };
-    Wanted { id: id.to_owned(), spec, digest: Digest([7; 32]), bytes: 9 }
+    Wanted { id: id.to_owned(), spec: spec.into(), digest: Digest([7; 32]), bytes: 9 }
 }
 
 fn node(at: usize) -> Desired {
-    Desired::new(id(at), Document::default())
+    Desired::new(id(at), Document::default(), Signer::of_nobody())
 }
 
 fn seconds(seconds: u64) -> Duration {

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use protocol::WorkerCommand;
 
-use super::rank::Worker;
+use super::rank::{Rank, Worker};
 use super::{Effect, Instance};
+use crate::NodeId;
 use crate::wire::{WorkerId, WorkerOrder};
 
 impl Instance {
@@ -55,6 +56,12 @@ impl Instance {
         if let Some(worker) = &mut self.ranks[at].worker {
             worker.last_words = Some(words);
         }
+    }
+
+    /// The node that was told to run a worker, if it is one of this instance.
+    pub(crate) fn host(&self, id: WorkerId) -> Option<NodeId> {
+        let is_its = |rank: &&Rank| rank.worker.as_ref().is_some_and(|worker| worker.id == id);
+        self.ranks.iter().find(is_its).map(|rank| rank.node)
     }
 
     pub(super) fn find(&mut self, id: WorkerId) -> Option<(usize, &mut Worker)> {

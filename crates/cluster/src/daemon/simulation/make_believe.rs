@@ -15,7 +15,7 @@ use super::super::Reply;
 use super::super::hosting::WorkerKey;
 use super::super::outside::{Done, Outside, Start};
 use super::address;
-use crate::desired::{Document, Wanted};
+use crate::desired::{Document, Signer, Wanted};
 use crate::invite::JoinCode;
 use crate::members::Members;
 use crate::membership::ConnId;
@@ -85,6 +85,10 @@ impl Outside for Believed {
         let mut bytes = [0; 32];
         self.1.fill(&mut bytes);
         bytes
+    }
+
+    fn signer(&self) -> Signer {
+        Signer::of_nobody()
     }
 
     fn addresses(&self) -> Vec<SocketAddr> {

@@ -1,0 +1,225 @@
+//! A member whose program was changed: what it says in another's name is not believed. And a slow
+//! one, which is not taken for dead.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::{AnswerToken, GenerateRequest, InstanceSpec, Split, WorkerEvent};
+use store::Digest;
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::time::timeout;
+
+use super::owning::WORKERS_BITS;
+use super::tests::{config, dial, join, stranger};
+use crate::desired::{Desired, Document, Entry, Signer, Wanted};
+use crate::net::{Connection, Net};
+use crate::wire::{Heartbeat, Message, Purpose, VERSION, WorkerOrder};
+use crate::{GenerateEvent, InstanceState, Node, NodeId, NodeState, frames};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A member that says whatever the test makes it say.
+struct Member {
+    net: Arc<Net>,
+    control: Connection,
+    _home: TempDir,
+}
+
+impl Member {
+    async fn of(node: &Node) -> Self {
+        let (home, net) = stranger();
+        join(&net, node).await;
+        let control = dial(&net, node, Purpose::Control).await.unwrap();
+        let mut member = Self { net, control, _home: home };
+        member.say(&heartbeat(1)).await;
+        member.hear_seen(1).await;
+        member
+    }
+
+    async fn say(&mut self, message: &Message) {
+        frames::write(&mut self.control.stream, message).await.unwrap();
+    }
+
+    async fn hear(&mut self) -> Message {
+        let read = frames::read(&mut self.control.stream, protocol::frame::FRAME_BYTES_MAX);
+        timeout(PATIENCE, read).await.expect("a message in time").unwrap()
+    }
+
+    /// Waits until the node has taken in all that was said before this heartbeat.
+    async fn hear_seen(&mut self, wanted: u64) {
+        loop {
+            if matches!(self.hear().await, Message::HeartbeatSeen { seq } if seq == wanted) {
+                return;
+            }
+        }
+    }
+
+    /// An entry of the document, as this member would make it itself.
+    fn entry(&self, name: &str) -> Entry {
+        let net = self.net.clone();
+        let signer = Signer::new(move |bytes| net.sign(bytes));
+        let mut desired = Desired::new(self.net.id(), Document::default(), signer);
+        let spec = InstanceSpec { model: name.to_owned(), ..InstanceSpec::default() };
+        let id = format!("i-{name}");
+        let wanted = Wanted { id, spec: spec.into(), digest: Digest([7; 32]), bytes: 9 };
+        desired.serve(name, wanted)
+    }
+}
+
+fn heartbeat(seq: u64) -> Message {
+    Message::Heartbeat(Box::new(Heartbeat {
+        seq,
+        name: "stranger".to_owned(),
+        version: VERSION.to_owned(),
+        memory_bytes: 0,
+        memory_used_bytes: 0,
+        threads: 1,
+        read_bytes_per_sec: None,
+        instances: Vec::new(),
+        sees: Vec::new(),
+        document: 0,
+        files: Vec::new(),
+    }))
+}
+
+/// A node whose workers start and never say anything.
+async fn node(data_dir: &Path) -> Node {
+    let worker_command = ["sleep", "600"].map(str::to_owned).to_vec();
+    Node::start(crate::NodeConfig { worker_command, ..config(data_dir) }).await.unwrap()
+}
+
+fn is_told(node: &Node, of: &str) -> bool {
+    node.status().notices.iter().any(|notice| notice.contains("stranger") && notice.contains(of))
+}
+
+#[tokio::test]
+async fn tokens_of_a_worker_are_believed_from_its_host_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let node = node(home.path()).await;
+    let mut liar = Member::of(&node).await;
+    let model =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/llama3-tied.gguf");
+    let model = model.display().to_string();
+    let spec = InstanceSpec { model, nodes: Some(1.into()), ..InstanceSpec::default() };
+    let id = node.serve(spec).await.unwrap();
+    let request = GenerateRequest { prompt: vec![1], max_tokens: 3, ..Default::default() };
+    let mut answer = node.generate(&id, request).await.unwrap();
+
+    // The first worker of the first instance, and all that it would say until it answers.
+    let worker = (1 << WORKERS_BITS) + 1;
+    let token = AnswerToken::from(42);
+    let lies = [
+        WorkerEvent::Listening { port: 1, more: Vec::new() },
+        WorkerEvent::Loading { done_bytes: 1, total_bytes: 2 },
+        WorkerEvent::Loaded { weight_bytes: 2, kv_bytes: 1, buffer_bytes: 1, load_us: 1 },
+        WorkerEvent::Linked { epoch: 1, notes: Vec::new() },
+        WorkerEvent::Token { request: 1, answer: token.clone() },
+        WorkerEvent::Token { request: 2, answer: token },
+        WorkerEvent::Failed { reason: "a lie".to_owned() },
+    ];
+    liar.say(&Message::Spawned { worker, pid: 666_666 }).await;
+    for event in lies {
+        liar.say(&Message::Event { worker, event }).await;
+    }
+    liar.say(&Message::Exited { worker, how: "a lie".to_owned() }).await;
+    liar.say(&heartbeat(2)).await;
+    liar.hear_seen(2).await;
+    let status = node.status();
+    let rank = &status.instances[0].ranks[0];
+    assert_eq!(status.instances[0].state, InstanceState::Loading);
+    assert!(rank.pid != Some(666_666) && rank.total_bytes == 0, "{rank:?}");
+    assert!(is_told(&node, "a worker that another node runs"), "{:?}", status.notices);
+    node.stop(&id).await.unwrap();
+    loop {
+        match timeout(PATIENCE, answer.recv()).await.expect("it ends").expect("not in silence") {
+            GenerateEvent::Waiting { .. } => {}
+            GenerateEvent::Failed { .. } => break,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_to_be_served_is_believed_from_its_maker_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let node = node(home.path()).await;
+    let mut liar = Member::of(&node).await;
+    // In the node's own name, in that of one which is not there, and an own one with other words.
+    let lie = |claim: NodeId, version: NodeId| {
+        let mut entry = liar.entry("lie");
+        (entry.claim.node, entry.version.node) = (claim, version);
+        entry
+    };
+    let (me, absent) = (liar.net.id(), NodeId([9; 32]));
+    let mut entries = vec![lie(node.id(), me), lie(me, node.id()), lie(absent, absent)];
+    entries.push(Entry { name: "renamed".to_owned(), ..liar.entry("lie") });
+    liar.say(&Message::Desired { entries }).await;
+    liar.say(&heartbeat(2)).await;
+    liar.hear_seen(2).await;
+    assert_eq!(node.status().instances.len(), 0);
+    assert!(is_told(&node, "what another node wants served"));
+    // In its own name it may.
+    let entries = vec![liar.entry("mine")];
+    liar.say(&Message::Desired { entries }).await;
+    liar.say(&heartbeat(3)).await;
+    liar.hear_seen(3).await;
+    let instances = node.status().instances;
+    assert_eq!((instances[0].model.as_str(), instances[0].owner), ("mine", me));
+}
+
+#[tokio::test]
+async fn workers_are_started_for_their_owner_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let node = node(home.path()).await;
+    let mut liar = Member::of(&node).await;
+    let mut claim = liar.entry("m").claim;
+    claim.node = node.id();
+    let order = WorkerOrder {
+        instance: "i-m".to_owned(),
+        claim,
+        rank: 0,
+        spec: InstanceSpec::default(),
+        split: Split::default(),
+        digest: Digest([7; 32]),
+        model_bytes: 9,
+        memory_bytes: 1,
+        bind: [127, 0, 0, 1].into(),
+        secret: protocol::Secret([0; 32]),
+    };
+    liar.say(&Message::Spawn { worker: 5, order: Box::new(order) }).await;
+    loop {
+        match liar.hear().await {
+            Message::Exited { worker: 5, how } => {
+                break assert!(how.contains("another node's claim"), "{how}");
+            }
+            Message::Spawned { .. } => panic!("it was started"),
+            _ => {}
+        }
+    }
+    assert!(is_told(&node, "an instance that another node owns"));
+}
+
+/// A heartbeat waits behind a long message; the bytes of that are signs of life.
+#[tokio::test]
+async fn a_slow_link_with_a_long_message_is_no_silence() {
+    let home = tempfile::tempdir().unwrap();
+    let node = node(home.path()).await;
+    let mut slow = Member::of(&node).await;
+    let long = Message::CancelGenerate { stream: 7 };
+    let mut bytes = protocol::frame::encode(&long).unwrap();
+    // White space is good JSON.
+    let padded = bytes.len() - 4 + 4000;
+    bytes[..4].copy_from_slice(&(padded as u32).to_le_bytes());
+    bytes.resize(padded + 4, b' ');
+    // Twice as long as what is taken for silence.
+    for piece in bytes.chunks(bytes.len().div_ceil(12)) {
+        slow.control.stream.write_all(piece).await.unwrap();
+        slow.control.stream.flush().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(node.status().nodes[1].state, NodeState::Live);
+    }
+    slow.say(&heartbeat(2)).await;
+    slow.hear_seen(2).await;
+}

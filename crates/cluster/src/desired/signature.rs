@@ -1,0 +1,149 @@
+//! Who may say what of the document: a version and a claim are signed by the node that made them.
+//!
+//! Entries are passed on by nodes that did not make them, also when the maker is gone. So it counts
+//! who has signed them, not who tells them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use data_encoding::HEXLOWER;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::Entry;
+use crate::NodeId;
+use crate::identity::is_signed_by;
+
+/// Told apart, so that no signature of one kind can be taken for the other.
+const VERSION: &str = "sinew 2026 version";
+const CLAIM: &str = "sinew 2026 claim";
+
+/// Bytes of a signature, in hexadecimal where people may see them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Signature(Vec<u8>);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Signatures {
+    /// Over the name, the version and what is wanted, by the version's node.
+    version: Signature,
+    /// Over the name, the version and the claim, by the claim's node.
+    claim: Signature,
+}
+
+/// Signs in this node's name, and looks whether others have signed in theirs.
+#[derive(Clone)]
+pub(crate) struct Signer {
+    sign: Arc<Sign>,
+    check: fn(NodeId, &[u8], &[u8]) -> bool,
+}
+
+type Sign = dyn Fn(&[u8]) -> Vec<u8> + Send + Sync;
+
+impl Signer {
+    pub(crate) fn new(sign: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        Self { sign: Arc::new(sign), check: is_signed_by }
+    }
+
+    /// For simulations, whose nodes have no keys: signs nothing and believes everybody.
+    #[cfg(test)]
+    pub(crate) fn of_nobody() -> Self {
+        Self { sign: Arc::new(|_| Vec::new()), check: |_, _, _| true }
+    }
+
+    pub(super) fn has_signed(&self, entry: &Entry) -> bool {
+        let Signatures { version, claim } = &entry.signatures;
+        (self.check)(entry.version.node, &entry.version_text(), &version.0)
+            && (self.check)(entry.claim.node, &entry.claim_text(), &claim.0)
+    }
+
+    pub(super) fn sign_version(&self, entry: &mut Entry) {
+        entry.signatures.version = Signature((self.sign)(&entry.version_text()));
+    }
+
+    pub(super) fn sign_claim(&self, entry: &mut Entry) {
+        entry.signatures.claim = Signature((self.sign)(&entry.claim_text()));
+    }
+}
+
+impl Entry {
+    fn version_text(&self) -> Vec<u8> {
+        let said = (VERSION, &self.name, self.version, &self.wanted);
+        serde_json::to_vec(&said).expect("it is JSON")
+    }
+
+    fn claim_text(&self) -> Vec<u8> {
+        let said = (CLAIM, &self.name, self.version, self.claim);
+        serde_json::to_vec(&said).expect("it is JSON")
+    }
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Signer")
+    }
+}
+
+impl Serialize for Signature {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&HEXLOWER.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Signature {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        // What is no signature is none of anybody.
+        Ok(Self(HEXLOWER.decode(text.as_bytes()).unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::wanted;
+    use super::super::{Desired, Document};
+    use super::*;
+    use crate::identity::Identity;
+
+    fn node() -> (tempfile::TempDir, Desired) {
+        let home = tempfile::tempdir().unwrap();
+        let identity = Identity::load_or_create(home.path()).unwrap();
+        let id = identity.id();
+        let signer = Signer::new(move |bytes| identity.sign(bytes));
+        (home, Desired::new(id, Document::default(), signer))
+    }
+
+    #[test]
+    fn what_a_node_says_is_signed_and_nothing_of_it_can_be_changed() {
+        let ((_home, mut owner), (_other_home, mut other)) = (node(), node());
+        let entry = owner.serve("m", wanted("i-1"));
+        let json = serde_json::to_string(&entry).unwrap();
+        assert!(other.is_signed(&serde_json::from_str::<Entry>(&json).unwrap()));
+        let foreign = other.serve("m", wanted("i-2"));
+        let lies: [fn(&mut Entry, &Entry); 6] = [
+            |entry, _| entry.claim.count += 1,
+            |entry, _| entry.version.count += 1,
+            |entry, _| entry.wanted = None,
+            |entry, _| entry.name = "another".to_owned(),
+            |entry, foreign| entry.claim = foreign.claim,
+            |entry, foreign| entry.signatures = foreign.signatures.clone(),
+        ];
+        for (at, lie) in lies.iter().enumerate() {
+            let mut forged = entry.clone();
+            lie(&mut forged, &foreign);
+            assert!(!other.is_signed(&forged), "lie {at}");
+        }
+        let stopped = owner.stop("m");
+        assert!(other.is_signed(&stopped));
+    }
+
+    #[test]
+    fn a_takeover_is_signed_by_who_takes_over() {
+        let ((_home, mut owner), (_other_home, mut heir)) = (node(), node());
+        let entry = owner.serve("m", wanted("i-1"));
+        heir.merge(vec![entry.clone()]);
+        let has = vec![(entry.wanted.unwrap().digest, true)];
+        let second = std::time::Duration::from_secs(1);
+        assert_eq!(heir.take_over(&has, &[], second), []);
+        let claims = heir.take_over(&has, &[], second * 2);
+        assert!(claims[0].claim.node != claims[0].version.node && owner.is_signed(&claims[0]));
+    }
+}

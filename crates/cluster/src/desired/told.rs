@@ -1,0 +1,66 @@
+//! What was told by another node, in that node's own words.
+
+use std::ops::Deref;
+
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A value, and the JSON that it came as. That is what is kept, signed and passed on: a node that
+/// is one version older keeps what it does not know of, and no signature breaks on the way.
+#[derive(Debug, Clone)]
+pub(crate) struct Told<T> {
+    text: String,
+    value: T,
+}
+
+impl<T: Serialize> From<T> for Told<T> {
+    fn from(value: T) -> Self {
+        Self { text: serde_json::to_string(&value).expect("it is JSON"), value }
+    }
+}
+
+impl<T> Deref for Told<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> PartialEq for Told<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl<T> Eq for Told<T> {}
+
+impl<T> Serialize for Told<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Told<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let value = serde_json::from_str(&text).map_err(D::Error::custom)?;
+        Ok(Self { text, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::InstanceSpec;
+
+    #[test]
+    fn what_is_not_understood_is_passed_on() {
+        let text = r#"{"model":"m","of_the_future":[1,2]}"#;
+        let json = serde_json::to_string(text).unwrap();
+        let told: Told<InstanceSpec> = serde_json::from_str(&json).unwrap();
+        assert_eq!(told.model, "m");
+        assert_eq!(serde_json::to_string(&told).unwrap(), json);
+        assert!(serde_json::from_str::<Told<InstanceSpec>>("\"{}\"").is_err());
+    }
+}
