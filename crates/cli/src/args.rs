@@ -3,11 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use protocol::{InstanceSpec, SplitOptions};
 
 mod bench;
 mod bench_serve;
+mod values;
 
 pub use bench::{
     Algorithm, BenchCommand, BenchModelArgs, BenchNetArgs, BenchOutput, BenchSplitsArgs, Carrier,
@@ -20,6 +21,27 @@ pub use bench_serve::{BenchServeArgs, Endpoint, Goal, GoalTime};
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Reads the command line. A negative number is a value, though a wrong one, not a flag.
+    ///
+    /// # Errors
+    /// It makes no sense, or asks for help.
+    pub fn read() -> Result<Self, clap::Error> {
+        let mut command = with_negative_numbers(Self::command());
+        let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    }
+}
+
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let takes_value = |arg: &clap::Arg| arg.get_action().takes_values() && !arg.is_positional();
+    let command = command.mut_args(|arg| {
+        let takes_value = takes_value(&arg);
+        if takes_value { arg.allow_negative_numbers(true) } else { arg }
+    });
+    command.mut_subcommands(with_negative_numbers)
 }
 
 #[derive(Debug, Subcommand)]
@@ -87,7 +109,7 @@ pub struct UpArgs {
     #[command(flatten)]
     pub data_dir: DataDir,
     /// What people call this machine [default: its host name]
-    #[arg(long)]
+    #[arg(long, value_parser = values::name)]
     pub name: Option<String>,
     /// Address of the HTTP API and the status page
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8750")]
@@ -103,10 +125,10 @@ pub struct UpArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
     /// Name by which clients may reach the API besides localhost and this machine's addresses
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::host_name)]
     pub host_name: Vec<String>,
     /// Web site whose pages may use the models: its scheme and host, such as `https://chat.example`
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(long, value_name = "ORIGIN", value_parser = values::origin)]
     pub allow_origin: Vec<String>,
     /// Address on which other nodes reach this one; what arrives is authenticated and encrypted
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8751")]
@@ -119,7 +141,7 @@ pub struct UpArgs {
     #[arg(long, value_name = "ADDR")]
     pub peer: Vec<SocketAddr>,
     /// Memory for models, such as 48GiB [default: three quarters of this machine's]
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     pub memory: Option<u64>,
     /// Threads for models [default: all cores]
     #[arg(long)]
@@ -334,53 +356,12 @@ pub struct DevSynthArgs {
     pub output: PathBuf,
 }
 
-/// Bytes with an optional unit: 1000-based KB, MB, GB or 1024-based KiB, MiB, GiB.
-fn parse_bytes(text: &str) -> Result<u64, String> {
-    const UNITS: [(&str, u64); 10] = [
-        ("kib", 1 << 10),
-        ("mib", 1 << 20),
-        ("gib", 1 << 30),
-        ("tib", 1 << 40),
-        ("kb", 1_000),
-        ("mb", 1_000_000),
-        ("gb", 1_000_000_000),
-        ("tb", 1_000_000_000_000),
-        ("b", 1),
-        ("", 1),
-    ];
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = unit.trim().to_ascii_lowercase();
-    let unit = UNITS.iter().find(|(name, _)| *name == unit);
-    match (number.parse::<f64>(), unit) {
-        (Ok(number), Some((_, unit))) if number > 0.0 => Ok((number * *unit as f64) as u64),
-        _ => Err("expected a size such as 48GiB, 500MB or 1000000".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn sizes_are_read_with_their_units() {
-        for (text, expected) in [
-            ("1000", Some(1000)),
-            ("1.5KiB", Some(1536)),
-            ("2 GB", Some(2_000_000_000)),
-            ("48gib", Some(48 << 30)),
-            ("", None),
-            ("-1", None),
-            ("0", None),
-            ("5 parsecs", None),
-        ] {
-            assert_eq!(parse_bytes(text).ok(), expected, "{text:?}");
-        }
     }
 }

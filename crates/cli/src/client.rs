@@ -1,6 +1,6 @@
 //! What commands ask of a running node, over its HTTP API.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
 use cluster::{ClusterStatus, InstanceSpec, Invite, Joined};
@@ -10,9 +10,12 @@ use serde_json::{Value, json};
 
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
+use crate::patient::{self, Patient};
 
 /// A node on this machine answers at once; one that does not is stuck or gone.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Joining waits for another machine: to be called, to answer, and to be connected with.
+const JOIN_MAX: Duration = Duration::from_secs(60);
 
 /// A running node of this machine.
 #[derive(Debug, Clone)]
@@ -20,6 +23,9 @@ pub struct Client {
     agent: ureq::Agent,
     pub api: String,
     token: String,
+    pid: u32,
+    /// How commands find this node's data directory, if they must be told.
+    pub option: String,
 }
 
 /// Progress of placing a model, as the node streams it.
@@ -42,16 +48,21 @@ impl Client {
     /// The node that runs with this data directory.
     ///
     /// # Errors
-    /// None runs.
+    /// None runs, or it is frozen.
     pub fn find(data_dir: &DataDir) -> Result<Self, CliError> {
-        let missing = || CliError::NoNode { data_dir: data_dir.path().to_path_buf() };
+        let option = data_dir.option();
+        let missing = || {
+            let (data_dir, option) = (data_dir.path().to_path_buf(), option.clone());
+            CliError::NoNode { data_dir, option }
+        };
         let daemon = data_dir.daemon().ok_or_else(missing)?;
         let token = data_dir.admin_token().ok_or_else(missing)?;
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_connect(Some(ANSWER_MAX))
             .build();
-        let client = Self { agent: config.into(), api: format!("http://{}", daemon.api), token };
+        let (agent, api, pid) = (config.into(), format!("http://{}", daemon.api), daemon.pid);
+        let client = Self { agent, api, token, pid, option: option.clone() };
         // A node that was killed leaves its announcement behind.
         client.status().map(|_| client).map_err(|error| match error {
             CliError::Unreachable { .. } => missing(),
@@ -61,32 +72,28 @@ impl Client {
 
     pub fn status(&self) -> Result<ClusterStatus, CliError> {
         let url = format!("{}/sinew/v1/status", self.api);
-        let response = self.agent.get(&url).call().map_err(|error| self.unreachable(error))?;
-        read_json(response)
+        self.get(&url)
     }
 
     pub fn invite(&self, ttl_secs: u64) -> Result<Invite, CliError> {
-        read_json(self.post("/sinew/v1/invite", &json!({ "ttl_secs": ttl_secs }))?)
+        self.ask("/sinew/v1/invite", &json!({ "ttl_secs": ttl_secs }), ANSWER_MAX)
     }
 
     pub fn join(&self, code: &str) -> Result<Joined, CliError> {
-        read_json(self.post("/sinew/v1/join", &json!({ "code": code }))?)
+        self.ask("/sinew/v1/join", &json!({ "code": code }), JOIN_MAX)
     }
 
     pub fn stop(&self, model: &str) -> Result<(), CliError> {
-        let response = self.post("/sinew/v1/stop", &json!({ "model": model }))?;
-        read_json::<Value>(response).map(drop)
+        self.ask::<Value>("/sinew/v1/stop", &json!({ "model": model }), ANSWER_MAX).map(drop)
     }
 
     /// The last requests of this node's API, as a Chrome trace.
     pub fn trace(&self) -> Result<Value, CliError> {
-        let request = self.agent.get(format!("{}/sinew/v1/trace", self.api));
-        let request = request.header("authorization", format!("Bearer {}", self.token));
-        read_json(request.call().map_err(|error| self.unreachable(error))?)
+        self.get(&format!("{}/sinew/v1/trace", self.api))
     }
 
     pub fn shutdown(&self) -> Result<(), CliError> {
-        read_json::<Value>(self.post("/sinew/v1/shutdown", &json!({}))?).map(drop)
+        self.ask::<Value>("/sinew/v1/shutdown", &json!({}), ANSWER_MAX).map(drop)
     }
 
     /// Places a model and waits until it answers; returns the last progress, `ready`.
@@ -101,10 +108,9 @@ impl Client {
             request: &'a InstanceSpec,
             wait: bool,
         }
-        let response = self.post("/sinew/v1/serve", &Body { request, wait: true })?;
-        let response = refuse_errors(response)?;
+        let stream = self.stream("/sinew/v1/serve", &Body { request, wait: true })?;
         let mut last = None;
-        for line in BufReader::new(response.into_body().into_reader()).lines() {
+        for line in BufReader::new(stream).lines() {
             let line = line.doing("the node stopped answering")?;
             if line.trim().is_empty() {
                 continue;
@@ -120,32 +126,62 @@ impl Client {
     }
 
     /// Starts a streamed chat completion; the reader yields server-sent events.
-    pub fn chat(&self, body: &Value) -> Result<impl Read + Send + use<>, CliError> {
-        let response = refuse_errors(self.post("/v1/chat/completions", body)?)?;
-        Ok(response.into_body().into_reader())
+    pub fn chat(&self, body: &Value) -> Result<Patient, CliError> {
+        self.stream("/v1/chat/completions", body)
     }
 
-    fn post(
+    /// The whole answer to a question that this machine's node answers at once.
+    fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, CliError> {
+        let request = self.agent.get(url).header("authorization", self.authorization());
+        let request = request.config().timeout_global(Some(ANSWER_MAX)).build();
+        self.read_json(request.call().map_err(|error| self.unreachable(error, ANSWER_MAX))?)
+    }
+
+    /// Has the node do something, which takes no longer than `limit`.
+    fn ask<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<ureq::http::Response<ureq::Body>, CliError> {
+        limit: Duration,
+    ) -> Result<T, CliError> {
         let request = self.agent.post(format!("{}{path}", self.api));
-        let request = request.header("authorization", format!("Bearer {}", self.token));
-        request.send_json(body).map_err(|error| self.unreachable(error))
+        let request = request.header("authorization", self.authorization());
+        let request = request.config().timeout_global(Some(limit)).build();
+        self.read_json(request.send_json(body).map_err(|error| self.unreachable(error, limit))?)
     }
 
-    fn unreachable(&self, source: ureq::Error) -> CliError {
-        CliError::Unreachable { api: self.api.clone(), source: Box::new(source) }
+    /// What the node tells for as long as it takes.
+    fn stream(&self, path: &str, body: &impl Serialize) -> Result<Patient, CliError> {
+        let request = self.agent.post(format!("{}{path}", self.api));
+        let request = request.header("authorization", self.authorization());
+        let body = serde_json::to_value(body).map_err(|e| CliError::Refused(e.to_string()))?;
+        let response = patient::wait(self, move || request.send_json(body))?;
+        let response = response.map_err(|error| self.unreachable(error, ANSWER_MAX))?;
+        Ok(Patient::new(self.clone(), refuse_errors(response)?.into_body().into_reader()))
     }
-}
 
-fn read_json<T: DeserializeOwned>(
-    response: ureq::http::Response<ureq::Body>,
-) -> Result<T, CliError> {
-    let mut response = refuse_errors(response)?;
-    let body = response.body_mut().read_json();
-    body.map_err(|error| CliError::Refused(format!("the node's answer makes no sense: {error}")))
+    fn authorization(&self) -> String {
+        format!("Bearer {}", self.token)
+    }
+
+    fn read_json<T: DeserializeOwned>(
+        &self,
+        response: ureq::http::Response<ureq::Body>,
+    ) -> Result<T, CliError> {
+        let mut response = refuse_errors(response)?;
+        let body = response.body_mut().read_json();
+        body.map_err(|error| {
+            CliError::Refused(format!("the node's answer makes no sense: {error}"))
+        })
+    }
+
+    fn unreachable(&self, source: ureq::Error, limit: Duration) -> CliError {
+        let api = self.api.clone();
+        if matches!(source, ureq::Error::Timeout(_)) {
+            return CliError::Frozen { api, pid: self.pid, secs: limit.as_secs() };
+        }
+        CliError::Unreachable { api, source: Box::new(source), option: self.option.clone() }
+    }
 }
 
 /// One line of what a node tells while a model loads: progress, or the error that ends it.

@@ -1,7 +1,5 @@
 //! A conversation with one served model, for `run`, its chat and `demo`.
 
-use std::io::Write;
-
 use serde_json::{Value, json};
 
 use crate::args::RunArgs;
@@ -75,12 +73,7 @@ impl Conversation {
         body["stream"] = json!(true);
         body["stream_options"] = json!({ "include_usage": true });
         let stream = self.client.chat(&body)?;
-        let mut stdout = std::io::stdout();
-        let answer = read_answer(stream, &self.interrupt, |text| {
-            // A closed pipe ends the answer at the next write of the summary.
-            let _ = stdout.write_all(text.as_bytes());
-            let _ = stdout.flush();
-        });
+        let answer = read_answer(stream, &self.interrupt, crate::output::piece);
         say!();
         answer
     }
@@ -94,7 +87,7 @@ impl Conversation {
         if answer.interrupted {
             return Err(CliError::Cut("Ctrl-C".to_owned()));
         }
-        eprintln!("{}", answer.summary());
+        tell!("{}", answer.summary());
         Ok(())
     }
 

@@ -3,11 +3,12 @@
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::args;
 use crate::error::{CliError, Doing};
 
 /// Says that a node runs and where; removed when it ends.
@@ -20,56 +21,103 @@ pub struct Daemon {
     pub pid: u32,
     pub api: SocketAddr,
     pub listen: SocketAddr,
+    /// The directory that it runs in: a copy of that is another one.
+    pub dir: DirId,
 }
 
+/// Tells a directory from every other one, and from its copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirId {
+    device: u64,
+    inode: u64,
+}
+
+/// A node's directory.
 #[derive(Debug, Clone)]
-pub struct DataDir(PathBuf);
+pub struct DataDir {
+    path: PathBuf,
+    /// Whether commands find it only if they are told.
+    is_given: bool,
+}
 
 impl DataDir {
     /// The directory that was asked for, or this platform's place for such data.
-    pub fn new(asked: Option<PathBuf>) -> Self {
-        let from_env = || std::env::var_os("SINEW_DATA_DIR").map(PathBuf::from);
-        Self(asked.or_else(from_env).unwrap_or_else(default_dir))
+    ///
+    /// # Errors
+    /// None was asked for, and the platform has no place.
+    pub fn find(asked: &args::DataDir) -> Result<Self, CliError> {
+        if let Some(path) = &asked.data_dir {
+            return Ok(Self::at(path.clone()));
+        }
+        let path = set("SINEW_DATA_DIR").or_else(default_dir).ok_or(CliError::NoHome)?;
+        Ok(Self { path, is_given: false })
+    }
+
+    /// This very directory.
+    pub fn at(path: PathBuf) -> Self {
+        Self { path, is_given: true }
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// What commands must be given besides to find this node, with a space before it.
+    pub fn option(&self) -> String {
+        if !self.is_given {
+            return String::new();
+        }
+        let path = self.path.display().to_string();
+        let plain = |c: char| c.is_alphanumeric() || "/._-+@:,=".contains(c);
+        if path.chars().all(plain) {
+            return format!(" --data-dir {path}");
+        }
+        format!(" --data-dir '{}'", path.replace('\'', r"'\''"))
+    }
+
+    /// Tells this directory from its copies.
+    pub fn id(&self) -> Result<DirId, CliError> {
+        let found =
+            fs::metadata(&self.path).doing(format!("cannot read {}", self.path.display()))?;
+        Ok(DirId { device: found.dev(), inode: found.ino() })
     }
 
     /// Makes it, for this user's eyes only.
     pub fn create(&self) -> Result<(), CliError> {
-        let make = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0);
-        make.doing(format!("cannot make {}", self.0.display()))
+        let make = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
+        make.doing(format!("cannot make the data directory {}", self.path.display()))
     }
 
-    /// The node that says it runs here.
+    /// The node that says it runs here. In a copy of its directory it does not.
     pub fn daemon(&self) -> Option<Daemon> {
-        serde_json::from_slice(&fs::read(self.0.join(DAEMON_FILE)).ok()?).ok()
+        let file = fs::read(self.path.join(DAEMON_FILE)).ok()?;
+        let daemon: Daemon = serde_json::from_slice(&file).ok()?;
+        (daemon.dir == self.id().ok()?).then_some(daemon)
     }
 
     /// Tells other commands where this node is. Written in one step, so that nobody reads half.
     pub fn announce(&self, daemon: &Daemon) -> Result<(), CliError> {
         let text = serde_json::to_vec_pretty(daemon).expect("numbers and addresses are JSON");
-        let temporary = self.0.join("daemon.json.new");
+        let temporary = self.path.join("daemon.json.new");
         let write = write_private(&temporary, &text);
-        let write = write.and_then(|()| fs::rename(&temporary, self.0.join(DAEMON_FILE)));
-        write.doing("cannot announce the node")
+        let write = write.and_then(|()| fs::rename(&temporary, self.path.join(DAEMON_FILE)));
+        write.doing(format!("cannot write {}", temporary.display()))
     }
 
     /// Takes the announcement back.
     pub fn withdraw(&self) {
         // A file that cannot be removed is stale, and readers find out by asking the node.
-        let _ = fs::remove_file(self.0.join(DAEMON_FILE));
+        let _ = fs::remove_file(self.path.join(DAEMON_FILE));
     }
 
     /// The running node's admin token.
     pub fn admin_token(&self) -> Option<String> {
-        Some(fs::read_to_string(self.0.join(ADMIN_TOKEN_FILE)).ok()?.trim().to_owned())
+        Some(fs::read_to_string(self.path.join(ADMIN_TOKEN_FILE)).ok()?.trim().to_owned())
     }
 
     /// The admin token, made at the first start.
     pub fn make_admin_token(&self) -> Result<String, CliError> {
-        let path = self.0.join(ADMIN_TOKEN_FILE);
+        let path = self.path.join(ADMIN_TOKEN_FILE);
         if let Ok(text) = fs::read_to_string(&path)
             && text.trim().len() >= 32
         {
@@ -96,11 +144,42 @@ pub fn random_hex() -> std::io::Result<String> {
     Ok(data_encoding::HEXLOWER.encode(&bytes))
 }
 
-fn default_dir() -> PathBuf {
-    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_else(|| ".".into());
+/// A directory that the environment names; an empty name is none.
+fn set(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// `None` without a home, as in some services: the current directory is nobody's place for keys.
+fn default_dir() -> Option<PathBuf> {
     if cfg!(target_os = "macos") {
-        return home.join("Library/Application Support/Sinew");
+        return Some(set("HOME")?.join("Library/Application Support/Sinew"));
     }
-    let xdg = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
-    xdg.unwrap_or_else(|| home.join(".local/share")).join("sinew")
+    let xdg = set("XDG_DATA_HOME").filter(|path| path.is_absolute());
+    Some(xdg.or_else(|| Some(set("HOME")?.join(".local/share")))?.join("sinew"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_a_running_nodes_directory_is_not_where_it_runs() {
+        let home = tempfile::tempdir().unwrap();
+        let [first, copy] = ["first", "copy"].map(|name| DataDir::at(home.path().join(name)));
+        first.create().unwrap();
+        copy.create().unwrap();
+        let nowhere: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let dir = first.id().unwrap();
+        first.announce(&Daemon { pid: 1, api: nowhere, listen: nowhere, dir }).unwrap();
+        fs::copy(first.path().join(DAEMON_FILE), copy.path().join(DAEMON_FILE)).unwrap();
+        assert!(first.daemon().is_some());
+        assert!(copy.daemon().is_none());
+    }
+
+    #[test]
+    fn hints_name_the_directory_in_use() {
+        let option = |path: &str| DataDir::at(path.into()).option();
+        assert_eq!(option("/var/lib/sinew"), " --data-dir /var/lib/sinew");
+        assert_eq!(option("/it's here"), r" --data-dir '/it'\''s here'");
+    }
 }

@@ -3,14 +3,28 @@ use std::path::PathBuf;
 /// What a command failed with: what happened, why, and what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    #[error("no node runs on this machine (looked in {path}). Start one with: sinew up", path = .data_dir.display())]
-    NoNode { data_dir: PathBuf },
+    /// `option`: how commands find the data directory, if they must be told.
+    #[error("no node runs on this machine (looked in {path}). Start one with: sinew up{option}", path = .data_dir.display())]
+    NoNode { data_dir: PathBuf, option: String },
     #[error(
-        "a node already runs on this machine with this data directory (process {pid}, {api}). Stop it with: sinew stop --node"
+        "a node already runs on this machine with this data directory (process {pid}, {api}). Stop it with: sinew stop --node{option}"
     )]
-    Running { pid: u32, api: String },
-    #[error("the node at {api} does not answer: {source}. Is it still running? Try: sinew nodes")]
-    Unreachable { api: String, source: Box<ureq::Error> },
+    Running { pid: u32, api: String, option: String },
+    #[error(
+        "the node at {api} does not answer: {source}. Is it still running? Try: sinew nodes{option}"
+    )]
+    Unreachable { api: String, source: Box<ureq::Error>, option: String },
+    #[error(
+        "the node at {api} (process {pid}) has taken the call and said nothing for {secs} s: it is \
+         stopped, or its machine is overloaded. If it was stopped (ps -o stat= -p {pid} shows T), \
+         let it go on with: kill -CONT {pid}"
+    )]
+    Frozen { api: String, pid: u32, secs: u64 },
+    #[error(
+        "there is no place for the node's data: HOME is not set. Name a directory with --data-dir \
+         DIR, or in SINEW_DATA_DIR"
+    )]
+    NoHome,
     /// The node said no, in its own words.
     #[error("{0}")]
     Refused(String),

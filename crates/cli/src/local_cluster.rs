@@ -88,7 +88,7 @@ impl LocalCluster {
         cpus: &[usize],
     ) -> Result<(), CliError> {
         let name = format!("node-{number}");
-        let data_dir = DataDir::new(Some(self.dir.path().join(&name)));
+        let data_dir = DataDir::at(self.dir.path().join(&name));
         data_dir.create()?;
         let program = std::env::current_exe().doing("cannot find this program's own file")?;
         let log = data_dir.path().join("log");

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use crate::cgroup;
+
 /// Part of the memory that models may use unless somebody says otherwise: the rest is for the
 /// system and whatever else runs.
 const MEMORY_SHARE: (u64, u64) = (3, 4);
@@ -16,12 +18,38 @@ pub fn host_name() -> String {
         .unwrap_or_else(|| "node".to_owned())
 }
 
-/// Three quarters of this machine's memory.
-pub fn default_memory_bytes() -> u64 {
-    memory_bytes().unwrap_or(MEMORY_FALLBACK) / MEMORY_SHARE.1 * MEMORY_SHARE.0
+/// Threads that may run at once: by the cores, this process's CPUs and its control group.
+pub fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn memory_bytes() -> Option<u64> {
+/// What this process may use, and by whose word: for a sentence that ends with the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    pub bytes: u64,
+    pub of: &'static str,
+}
+
+/// The machine's memory, or what a control group leaves of it.
+pub fn memory_bytes() -> Memory {
+    let machine = match installed_bytes() {
+        Some(bytes) => Memory { bytes, of: "this machine has" },
+        None => Memory { bytes: MEMORY_FALLBACK, of: "the system does not tell, so assumed are" },
+    };
+    match cgroup::memory_limit_bytes() {
+        Some(bytes) if bytes < machine.bytes => {
+            Memory { bytes, of: "the control group that sinew runs in has" }
+        }
+        _ => machine,
+    }
+}
+
+/// Three quarters.
+pub fn share_for_models(bytes: u64) -> u64 {
+    bytes / MEMORY_SHARE.1 * MEMORY_SHARE.0
+}
+
+fn installed_bytes() -> Option<u64> {
     if cfg!(target_os = "macos") {
         return output("sysctl", &["-n", "hw.memsize"])?.trim().parse().ok();
     }

@@ -2,17 +2,20 @@
 //!
 //! 0: done. 1: it failed, and standard error says why. 2: the command line makes no sense.
 
-/// Prints a line for a person or a program. A reader that went away (`sinew nodes | head -1`) is no
-/// reason to fail, let alone to panic.
+/// Prints a line for a person or a program.
 macro_rules! say {
-    ($($text:tt)*) => {{
-        use std::io::Write;
-        let _ = writeln!(std::io::stdout(), $($text)*);
-    }};
+    () => { crate::output::line(format_args!("")) };
+    ($($text:tt)*) => { crate::output::line(format_args!($($text)*)) };
+}
+
+/// Prints a line beside the answer, to standard error.
+macro_rules! tell {
+    ($($text:tt)*) => { crate::output::aside(format_args!($($text)*)) };
 }
 
 mod api_keys;
 mod args;
+mod cgroup;
 mod client;
 mod commands;
 mod conversation;
@@ -21,16 +24,17 @@ mod error;
 mod interrupt;
 mod local_cluster;
 mod machine;
+mod output;
+mod patient;
 mod progress;
+mod settings;
 mod signals;
-mod speed;
 mod stream;
 mod table;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
@@ -41,12 +45,23 @@ use crate::commands::{
 use crate::error::CliError;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    log_to_stderr();
-    match execute(cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
+    let cli = match Cli::read() {
+        Ok(cli) => cli,
         Err(error) => {
-            eprintln!("error: {error}");
+            output::note(error.print());
+            let code = u8::try_from(error.exit_code()).unwrap_or(2);
+            return ended(output::finish(), ExitCode::from(code));
+        }
+    };
+    log_to_stderr();
+    ended(execute(cli.command).and_then(|()| output::finish()), ExitCode::SUCCESS)
+}
+
+fn ended(result: Result<(), CliError>, well: ExitCode) -> ExitCode {
+    match result {
+        Ok(()) => well,
+        Err(error) => {
+            tell!("error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -85,7 +100,7 @@ fn log_to_stderr() {
     let default = || Targets::new().with_default(LevelFilter::WARN);
     let filter = match std::env::var("SINEW_LOG") {
         Ok(wanted) => wanted.parse().unwrap_or_else(|error| {
-            eprintln!(
+            tell!(
                 "SINEW_LOG={wanted:?} is not understood ({error}), so warnings are logged. Set it to \
                  a level, or to levels of modules too, such as warn,cluster=debug"
             );

@@ -1,11 +1,14 @@
-use std::io;
+use std::io::{self, IsTerminal};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Ctrl-C and requests to terminate, none of which is lost between two calls of `recv`.
+/// Ctrl-C, requests to terminate and the end of the terminal, none of which is lost between two
+/// calls of `recv`.
 pub struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
+    /// `None` if whoever started this program has it ignore that, as `nohup` does.
+    hangup: Option<Signal>,
 }
 
 impl StopSignals {
@@ -14,7 +17,8 @@ impl StopSignals {
     pub fn new() -> io::Result<Self> {
         let interrupt = signal(SignalKind::interrupt())?;
         let terminate = signal(SignalKind::terminate())?;
-        Ok(Self { interrupt, terminate })
+        let hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
+        Ok(Self { interrupt, terminate, hangup })
     }
 
     /// Completes at the next one.
@@ -22,6 +26,42 @@ impl StopSignals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            () = next(&mut self.hangup) => {}
         }
+    }
+}
+
+async fn next(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Where the system does not tell, a program without a terminal was most likely started to outlive
+/// one.
+fn ignores_hangup() -> bool {
+    match std::fs::read_to_string("/proc/self/status") {
+        Ok(status) => is_hangup_ignored(&status),
+        Err(_) => !io::stdin().is_terminal() && !io::stdout().is_terminal(),
+    }
+}
+
+/// Reads the mask of ignored signals, in which SIGHUP has the first bit.
+fn is_hangup_ignored(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ignored_hangup_stays_so() {
+        assert!(is_hangup_ignored("Name:\tsinew\nSigIgn:\t0000000000001001\n"));
+        assert!(!is_hangup_ignored("SigIgn:\t0000000000001000\n"));
+        assert!(!is_hangup_ignored("SigCgt:\t0000000000000001\n"));
     }
 }

@@ -118,8 +118,8 @@ pub enum StartError {
     )]
     Listen { addr: SocketAddr, source: std::io::Error },
     #[error(
-        "{ip} can be reached from other machines, and no API key is set. Set one, or listen on \
-         127.0.0.1"
+        "other machines can reach {ip}, and nothing says that they may. Add --lan, with which they \
+         need a key, or leave the API on 127.0.0.1"
     )]
     OpenToNetwork { ip: IpAddr },
     #[error("{why}. Check the files given with --tls-cert and --tls-key")]

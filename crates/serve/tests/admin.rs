@@ -51,7 +51,7 @@ fn everything_else_needs_the_token() {
             let path = format!("/sinew/v1/{path}?token={ADMIN}");
             let reply = post(server.addr, &path, headers, &json!({"code": "x", "model": "m"}));
             assert_eq!((reply.status, reply.code().as_str()), (401, "invalid_api_key"), "{path}");
-            assert!(reply.body.contains("admin-token"), "{reply:?}");
+            assert!(reply.body.contains("admin.token"), "{reply:?}");
         }
     }
     assert!(double.calls.lock().unwrap().is_empty());
@@ -83,7 +83,7 @@ fn calls_reach_the_cluster() {
         (
             "serve",
             json!({"model": "/models/a.gguf", "nodes": 2, "wait": false}),
-            "serve /models/a.gguf Some(2)",
+            "serve /models/a.gguf Some(Count(2))",
             json!({"status": "loading", "instance": "tiny-1"}),
         ),
     ];

@@ -39,7 +39,7 @@ pub fn chat(conversation: &mut Conversation) -> Result<(), CliError> {
                 match conversation.ask(prompt) {
                     Ok(answer) if answer.interrupted => say!("(stopped)"),
                     Ok(answer) => say!("({})", answer.summary()),
-                    Err(error) => eprintln!("error: {error}"),
+                    Err(error) => tell!("error: {error}"),
                 }
             }
         }

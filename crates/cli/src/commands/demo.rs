@@ -30,7 +30,7 @@ pub fn demo(args: &DemoArgs) -> Result<(), CliError> {
     std::fs::write(&path, MODEL).doing(format!("cannot write {}", path.display()))?;
     let request = InstanceSpec {
         model: MODEL_NAME.to_owned(),
-        nodes: Some(count),
+        nodes: Some(count.into()),
         ..InstanceSpec::default()
     };
     let model = serve::place(&client, &request)?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use engine::{Local, LocalOptions};
 use gguf::{Directory, File, Source};
-use layout::{Device, Outline};
-use placement::{LinkSpeed, Load, Node, Options, Plan, Speed};
+use layout::Outline;
+use placement::{LinkSpeed, Node, Options, Plan};
 use protocol::{InstanceSpec, Split, Strategy, Transport};
 
 use crate::args::{DevGenerateArgs, DevLogitsArgs, DevTokenizeArgs, LocalArgs};
@@ -75,39 +75,30 @@ pub fn start_for(
 
 /// Which rank gets what: as a cluster of equal nodes would plan it, whose memory is no limit.
 pub fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, CliError> {
-    // What is asked for needs no measurement.
-    let weighs = args.local_nodes > 1 && args.options.strategy == Strategy::Auto;
-    plan_for(directory, args, weighs.then(|| crate::speed::measure(1)), None)
-}
-
-/// As [`plan`], for nodes of this speed, with the load that is to be predicted.
-pub fn plan_for(
-    directory: &Directory,
-    args: &LocalArgs,
-    speed: Option<Speed>,
-    load: Option<Load>,
-) -> Result<Plan, CliError> {
     let options = &args.options;
     let nodes = match &options.shares {
         Some(shares) if args.local_nodes == 1 => shares.len(),
         _ => args.local_nodes,
     };
-    let spec =
-        InstanceSpec { nodes: Some(nodes), options: options.clone(), ..InstanceSpec::default() };
+    let spec = InstanceSpec {
+        nodes: Some(nodes.into()),
+        options: options.clone(),
+        ..InstanceSpec::default()
+    };
     let link = local_link(options.transport, args.link_latency);
-    let node = |id: usize| Node {
+    // What is asked for needs no measurement.
+    let weighs = nodes > 1 && options.strategy == Strategy::Auto;
+    let read_bytes_per_sec = weighs.then(|| cluster::read_speed(1));
+    let node = |id| Node {
         id,
-        name: format!("rank {id}"),
-        device: Device::Cpu,
         memory_free_bytes: u64::MAX,
         threads: 1,
-        speed,
-        machine: Some(0),
-        links: vec![Some(link); id],
+        read_bytes_per_sec,
+        link: Some(link),
     };
     let nodes: Vec<Node> = (0..nodes).map(node).collect();
     let outline = Outline::read(directory)?;
-    let plan = placement::plan(&outline, &nodes, &Options { spec: &spec, ring: args.ring, load });
+    let plan = placement::plan(&outline, &nodes, &Options { spec: &spec, ring: false });
     plan.map_err(|error| CliError::Usage(error.to_string()))
 }
 

@@ -18,7 +18,7 @@ pub fn run(command: &KeysCommand) -> Result<(), CliError> {
 }
 
 fn key_file(args: &QueryArgs) -> Result<KeyFile, CliError> {
-    let data_dir = DataDir::new(args.data_dir.data_dir.clone());
+    let data_dir = DataDir::find(&args.data_dir)?;
     data_dir.create()?;
     Ok(KeyFile::new(data_dir.path()))
 }
@@ -29,8 +29,8 @@ fn create(args: &KeyArgs) -> Result<(), CliError> {
         return print_json(&serde_json::json!({ "name": args.name, "key": key }));
     }
     say!("{key}");
-    eprintln!("This is the only time that it is shown. It counts from now on, also for a node");
-    eprintln!("that runs; take it back with: sinew keys revoke {}", args.name);
+    tell!("This is the only time that it is shown. It counts from now on, also for a node");
+    tell!("that runs; take it back with: sinew keys revoke {}", args.name);
     Ok(())
 }
 

@@ -150,7 +150,7 @@ pub fn stop(args: &StopArgs) -> Result<(), CliError> {
 }
 
 pub fn list(args: &QueryArgs) -> Result<(), CliError> {
-    let data_dir = DataDir::new(args.data_dir.data_dir.clone());
+    let data_dir = DataDir::find(&args.data_dir)?;
     let store = store::Store::open(data_dir.path())?;
     let files = store.files();
     let models = files.iter().map(|path| store.resolve(&path.to_string_lossy()));
@@ -170,7 +170,7 @@ pub fn list(args: &QueryArgs) -> Result<(), CliError> {
 }
 
 pub fn trace(args: &TraceArgs) -> Result<(), CliError> {
-    let client = Client::find(&DataDir::new(args.data_dir.data_dir.clone()))?;
+    let client = Client::find(&DataDir::find(&args.data_dir)?)?;
     let trace = client.trace()?.to_string();
     match &args.output {
         None => say!("{trace}"),
@@ -182,7 +182,7 @@ pub fn trace(args: &TraceArgs) -> Result<(), CliError> {
 }
 
 fn client(args: &QueryArgs) -> Result<Client, CliError> {
-    Client::find(&DataDir::new(args.data_dir.data_dir.clone()))
+    Client::find(&DataDir::find(&args.data_dir)?)
 }
 
 pub fn print_json(value: &impl Serialize) -> Result<(), CliError> {

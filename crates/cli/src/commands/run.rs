@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Read};
 
 use cluster::InstanceSpec;
+use protocol::Nodes;
 
 use crate::args::RunArgs;
 use crate::client::Client;
@@ -37,11 +38,19 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
 
 /// This machine's node if one is up, else as many nodes as the run asks for.
 fn find_or_start(args: &RunArgs) -> Result<(Client, Option<LocalCluster>), CliError> {
-    match Client::find(&DataDir::new(args.data_dir.data_dir.clone())) {
+    match DataDir::find(&args.data_dir).and_then(|data_dir| Client::find(&data_dir)) {
         Ok(client) => Ok((client, None)),
-        Err(CliError::NoNode { .. }) => {
+        Err(CliError::NoNode { .. } | CliError::NoHome) => {
             let by_split = args.spec.options.shares.as_ref().map(Vec::len);
-            let count = args.spec.nodes.or(by_split).unwrap_or(1);
+            let count = match &args.spec.nodes {
+                Some(Nodes::Named(_)) => {
+                    let text = "--nodes with names: no node runs on this machine that would know \
+                                them. Start one with sinew up, or give a count";
+                    return Err(CliError::Usage(text.to_owned()));
+                }
+                Some(Nodes::Count(count)) => *count,
+                None => by_split.unwrap_or(1),
+            };
             let local = LocalCluster::start(count, any_api_address())?;
             Ok((local.client()?, Some(local)))
         }

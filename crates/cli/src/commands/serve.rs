@@ -12,7 +12,7 @@ use crate::error::CliError;
 use crate::progress::ProgressLine;
 
 pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
-    let client = Client::find(&DataDir::new(args.query.data_dir.data_dir.clone()))?;
+    let client = Client::find(&DataDir::find(&args.query.data_dir)?)?;
     if args.name.is_some() && args.models.len() > 1 {
         let text = "--name is for one model; serve the others by themselves".to_owned();
         return Err(CliError::Usage(text));
@@ -55,8 +55,8 @@ pub fn place(client: &Client, request: &InstanceSpec) -> Result<String, CliError
         CliError::Refused(format!("{} was stopped before it could be used", request.model))
     })?;
     if placed.ranks.len() > 1 {
-        placed.placement.iter().for_each(|line| eprintln!("{line}"));
+        placed.placement.iter().for_each(|line| tell!("{line}"));
     }
-    placed.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    placed.notes.iter().for_each(|note| tell!("note: {note}"));
     Ok(placed.model)
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-use cluster::{LINK_ADDRESSES_MAX, Node, NodeConfig};
+use cluster::Node;
 use serve::{ApiKeys, ServeConfig, Tls};
 use tokio::sync::Notify;
 
@@ -12,16 +12,22 @@ use crate::api_keys::KeyFile;
 use crate::args::UpArgs;
 use crate::data_dir::{Daemon, DataDir};
 use crate::error::{CliError, Doing};
+use crate::output;
+use crate::settings;
 use crate::signals::StopSignals;
+
+/// More addresses than these help nobody.
+const ADDRESSES_SHOWN: usize = 3;
 
 /// Runs the node to its end.
 pub fn up(args: UpArgs) -> Result<(), CliError> {
-    let data_dir = DataDir::new(args.data_dir.data_dir.clone());
+    let data_dir = DataDir::find(&args.data_dir)?;
     data_dir.create()?;
     if let Some(daemon) = data_dir.daemon()
         && crate::client::Client::find(&data_dir).is_ok()
     {
-        return Err(CliError::Running { pid: daemon.pid, api: format!("http://{}", daemon.api) });
+        let (api, option) = (format!("http://{}", daemon.api), data_dir.option());
+        return Err(CliError::Running { pid: daemon.pid, api, option });
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2) // The node waits for most of its life; the cores are the workers'.
@@ -34,11 +40,12 @@ pub fn up(args: UpArgs) -> Result<(), CliError> {
 async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
     let mut signals = StopSignals::new().doing("cannot handle Ctrl-C")?;
     let stop = Arc::new(Notify::new());
-    let node = Node::start(node_config(&args, &data_dir)?).await?;
+    let node = Node::start(settings::node_config(&args, &data_dir)?).await?;
     let served = serve::start(Arc::new(node.clone()), serve_config(&args, &data_dir, &stop)?);
     let served = served.await?;
     let (api, listen) = (served.addr(), node.listen_addr());
-    data_dir.announce(&Daemon { pid: std::process::id(), api: from_here(api), listen })?;
+    let (pid, dir) = (std::process::id(), data_dir.id()?);
+    data_dir.announce(&Daemon { pid, api: from_here(api), listen, dir })?;
     greet(&args, &node, &data_dir, api)?;
     if args.with_parent {
         end_with_parent(stop.clone());
@@ -51,37 +58,6 @@ async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
     served.stop().await;
     node.shutdown().await;
     Ok(())
-}
-
-fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliError> {
-    let program = std::env::current_exe().doing("cannot find this program's own file")?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Ok(NodeConfig {
-        data_dir: data_dir.path().to_path_buf(),
-        name: args.name.clone().unwrap_or_else(crate::machine::host_name),
-        listen: args.listen,
-        link_addresses: link_addresses(args)?,
-        peers: args.peer.clone(),
-        worker_command: vec![program.to_string_lossy().into_owned(), "worker".to_owned()],
-        memory_bytes: args.memory.unwrap_or_else(crate::machine::default_memory_bytes),
-        threads: args.threads.unwrap_or(cores).max(1),
-        cpus: args.cpus.clone(),
-        measure: crate::speed::measure,
-    })
-}
-
-fn link_addresses(args: &UpArgs) -> Result<Vec<IpAddr>, CliError> {
-    let given = &args.link_addresses;
-    if let Some(nowhere) = given.iter().find(|ip| ip.is_unspecified() || ip.is_multicast()) {
-        let text =
-            format!("--link-addresses {nowhere}: give addresses of this machine's interfaces");
-        return Err(CliError::Usage(text));
-    }
-    if given.len() > LINK_ADDRESSES_MAX {
-        let text = format!("--link-addresses: {} of at most {LINK_ADDRESSES_MAX}", given.len());
-        return Err(CliError::Usage(text));
-    }
-    Ok(given.clone())
 }
 
 fn serve_config(
@@ -103,7 +79,7 @@ fn serve_config(
             |path: &Path| std::fs::read(path).doing(format!("cannot read {}", path.display()));
         config.tls = Some(Tls { cert_pem: read(cert)?, key_pem: read(key)? });
     }
-    config.host_names.clone_from(&args.host_name);
+    config.host_names = settings::host_names(args);
     config.allowed_origins.clone_from(&args.allow_origin);
     let stop = stop.clone();
     config.on_shutdown = Some(Arc::new(move || stop.notify_one()));
@@ -121,16 +97,30 @@ fn from_here(mut api: SocketAddr) -> SocketAddr {
 }
 
 fn greet(args: &UpArgs, node: &Node, data_dir: &DataDir, api: SocketAddr) -> Result<(), CliError> {
-    say!("node {} is up", node.name());
+    let option = data_dir.option();
     let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
-    say!("  API and status page   {scheme}://{api}");
-    say!("  other nodes reach it  {}", node.listen_addr());
+    let listed = |addresses: Vec<SocketAddr>, before: &str| {
+        let shown = addresses.iter().take(ADDRESSES_SHOWN).map(|at| format!("{before}{at}"));
+        shown.collect::<Vec<_>>().join("  ")
+    };
+    say!("node {} is up", node.name());
+    say!("  API and status page   {}", listed(reachable(api), &format!("{scheme}://")));
+    say!("  other nodes reach it  {}", listed(node.addresses(), ""));
     if args.lan {
         say!("  API key for others    {}", key_for_others(data_dir)?);
     }
-    say!("  serve a model         sinew serve FILE.gguf");
-    say!("  add a machine         sinew invite");
-    Ok(())
+    say!("  serve a model         sinew serve FILE.gguf{option}");
+    say!("  add a machine         sinew invite{option}");
+    output::finish()
+}
+
+/// Where clients can call an API that listens there: nobody can call 0.0.0.0.
+fn reachable(api: SocketAddr) -> Vec<SocketAddr> {
+    if !api.ip().is_unspecified() {
+        return vec![api];
+    }
+    let all = cluster::own_addresses(api);
+    if all.is_empty() { vec![from_here(api)] } else { all }
 }
 
 /// The first key, if there is none yet; it is shown here and nowhere else.
@@ -140,7 +130,7 @@ fn key_for_others(data_dir: &DataDir) -> Result<String, CliError> {
     if names.is_empty() {
         return Ok(format!("{} (shown this once)", keys.create("first")?));
     }
-    Ok(format!("{}; make one with: sinew keys create NAME", names.join(", ")))
+    Ok(format!("{}; make one with: sinew keys create NAME{}", names.join(", "), data_dir.option()))
 }
 
 /// Stops the node when the process that started it ends, however it ends.

@@ -45,14 +45,15 @@ pub(crate) async fn guard(
     response
 }
 
-/// Lets clients of this machine pass, and others with an API key.
+/// Lets clients of this machine pass, its own commands, and others with an API key.
 pub(crate) async fn require_api_key(
     State(config): State<Arc<ServeConfig>>,
     Extension(ends): Extension<Ends>,
     request: Request,
     next: Next,
 ) -> Response {
-    if is_local(ends, request.headers()) {
+    let is_admin = keys::check_bearer(request.headers(), &config.admin_token) == Shown::Right;
+    if is_admin || is_local(ends, request.headers()) {
         return next.run(request).await;
     }
     let accepted = config.api_keys.as_ref().map(ApiKeys::now).unwrap_or_default();
@@ -83,7 +84,7 @@ pub(crate) async fn require_admin(
         }
         Shown::Nothing => "the admin token is needed",
     };
-    let hint = "send the content of the file admin-token in the node's data directory as \
+    let hint = "send the content of the file admin.token in the node's data directory as \
                 \"Authorization: Bearer TOKEN\", or use the sinew command, which does";
     refuse(ApiError::unauthenticated(format!("{why}: {hint}")), request).await
 }
@@ -91,7 +92,7 @@ pub(crate) async fn require_admin(
 /// Whether a request was made on this machine. A proxy on this machine that says so is not.
 fn is_local(ends: Ends, headers: &HeaderMap) -> bool {
     let forwarded = ["forwarded", "x-forwarded-for"].iter().any(|name| headers.contains_key(*name));
-    ends.client.ip().to_canonical().is_loopback() && !forwarded
+    ends.is_same_machine() && !forwarded
 }
 
 /// The foreign origin that may read the answer, if the request comes from one.
@@ -108,8 +109,8 @@ fn judge(
     };
     if !is_ours(&host, ends.server.ip(), &config.host_names) {
         let message = format!(
-            "this node is not called \"{}\". Use localhost or its address, or add the name to its \
-             configuration (a guard against DNS rebinding)",
+            "this node is not called \"{0}\". Use localhost or its address, or start the node with \
+             --host-name {0} (a guard against DNS rebinding)",
             host.host
         );
         return Err(ApiError::forbidden("host_not_allowed", message));
@@ -122,8 +123,9 @@ fn judge(
         Origin::Same if !(cross_site && changes) => {}
         Origin::Allowed if is_for_clients(target) => {}
         _ => {
-            let message = "pages of other sites may not call this node. Add the site to the \
-                           allowed origins of its configuration if it should";
+            let message = "pages of other sites may not call this node. If this one should, start \
+                           the node with --allow-origin and the page's scheme and host, such as \
+                           https://chat.example";
             return Err(ApiError::forbidden("origin_not_allowed", message));
         }
     }

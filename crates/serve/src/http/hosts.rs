@@ -53,7 +53,8 @@ pub(super) fn requested(headers: &HeaderMap, target: &Uri) -> Option<Authority> 
     }
 }
 
-/// Whether this node is called that. `server` is the address on which the connection came in.
+/// Whether this node is called that. `server` is the address on which the connection came in, and
+/// `names` are the machine's own and those that its owner gave.
 pub(super) fn is_ours(host: &Authority, server: IpAddr, names: &[String]) -> bool {
     host.is_loopback()
         || host.host.parse::<IpAddr>().is_ok_and(|ip| ip == server.to_canonical())

@@ -77,7 +77,8 @@ async fn connection(
         debug!(%client, %error, "cannot switch Nagle's algorithm off");
     }
     let Door { router, limits, tls } = door;
-    let opening = open(stream, client, tls.as_ref(), limits.header_timeout);
+    let ends = Ends { client, server };
+    let opening = open(stream, ends, tls.as_ref(), limits.header_timeout);
     let opened = tokio::select! {
         opened = opening => opened,
         () = permit.evicted.notified() => return,
@@ -86,7 +87,6 @@ async fn connection(
         Ok(stream) => stream,
         Err(error) => return debug!(%client, %error, "a connection was not opened"),
     };
-    let ends = Ends { client, server };
     let router = TowerToHyperService::new(router);
     let heard = Arc::clone(&permit.heard);
     let service = service_fn(move |mut request: Request<Incoming>| {

@@ -18,3 +18,12 @@ pub(crate) struct Ends {
     pub client: std::net::SocketAddr,
     pub server: std::net::SocketAddr,
 }
+
+impl Ends {
+    /// Whether both are on this machine: it calls itself by a loopback address, or by the one that
+    /// it is called at. No other machine can open a connection from that one.
+    pub fn is_same_machine(self) -> bool {
+        let (client, server) = (self.client.ip().to_canonical(), self.server.ip().to_canonical());
+        client.is_loopback() || client == server
+    }
+}

@@ -2,7 +2,6 @@
 //! machine's own programs may.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
+use super::Ends;
 use crate::config::{StartError, Tls};
 
 /// The first byte of a TLS handshake (RFC 8446, 5.1); no HTTP method begins with it.
@@ -56,7 +56,7 @@ pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, StartError> {
 /// The client says nothing in time, no handshake comes to its end, or it may not speak as it does.
 pub(super) async fn open(
     stream: TcpStream,
-    client: SocketAddr,
+    ends: Ends,
     tls: Option<&TlsAcceptor>,
     time_max: Duration,
 ) -> io::Result<Box<dyn Bytes>> {
@@ -67,7 +67,7 @@ pub(super) async fn open(
         if first == [HANDSHAKE] {
             return Ok(Box::new(tls.accept(stream).await?) as Box<dyn Bytes>);
         }
-        if client.ip().to_canonical().is_loopback() {
+        if ends.is_same_machine() {
             return Ok(Box::new(stream));
         }
         let mut stream = stream;

@@ -1,0 +1,47 @@
+//! Standard output and standard error, either of which may be closed, full, or nobody's.
+//!
+//! A reader that went away (`sinew nodes | head -1`) is no reason to fail. Anything else that keeps
+//! a command's answer from where it should go is: a script would take a full disk for an empty
+//! cluster.
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write};
+use std::sync::{Mutex, PoisonError};
+
+use crate::error::{CliError, Doing};
+
+/// Why something could not be written, the first time.
+static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Writes a line to standard output.
+pub fn line(text: Arguments<'_>) {
+    note(writeln!(io::stdout(), "{text}"));
+}
+
+/// Writes a piece of an answer, at once.
+pub fn piece(text: &str) {
+    let mut stdout = io::stdout();
+    note(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
+}
+
+/// Writes a line to standard error. Nobody is left to be told of a failure.
+pub fn aside(text: Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Keeps the first failure to write for [`finish`].
+pub fn note(written: io::Result<()>) {
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        FAILED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+}
+
+/// # Errors
+/// Not all that was said until now has come where it should.
+pub fn finish() -> Result<(), CliError> {
+    note(io::stdout().flush());
+    let failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    failed.map_or(Ok(()), Err).doing("cannot write to standard output")
+}

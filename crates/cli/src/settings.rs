@@ -1,0 +1,141 @@
+//! What a person typed for `sinew up`, held against what the machine has: a node that cannot be
+//! what it was asked to be does not start.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use cluster::{LINK_ADDRESSES_MAX, NodeConfig};
+
+use crate::args::UpArgs;
+use crate::data_dir::DataDir;
+use crate::error::{CliError, Doing};
+use crate::{machine, table};
+
+/// The node that was asked for.
+///
+/// # Errors
+/// The machine has not what was asked for, in numbers.
+pub fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliError> {
+    let program = std::env::current_exe().doing("cannot find this program's own file")?;
+    let cpus = cpus(&args.cpus, &engine::allowed_cpus())?;
+    Ok(NodeConfig {
+        data_dir: data_dir.path().to_path_buf(),
+        name: args.name.clone().unwrap_or_else(machine::host_name),
+        listen: args.listen,
+        link_addresses: link_addresses(&args.link_addresses)?,
+        peers: args.peer.clone(),
+        worker_command: vec![program.to_string_lossy().into_owned(), "worker".to_owned()],
+        memory_bytes: memory_bytes(args.memory, machine::memory_bytes())?,
+        threads: threads(args.threads, cpus.len(), machine::threads())?,
+        cpus,
+    })
+}
+
+/// All names by which this machine's own people call it.
+pub fn host_names(args: &UpArgs) -> Vec<String> {
+    let own = machine::host_name();
+    let first = own.split('.').next().unwrap_or(&own).to_owned();
+    // What the machine is called on the local network, by multicast DNS.
+    let local = format!("{first}.local");
+    [args.host_name.clone(), vec![own, first, local]].concat()
+}
+
+/// `pinned`: CPUs that were named; each gets one thread.
+fn threads(asked: Option<usize>, pinned: usize, there_are: usize) -> Result<usize, CliError> {
+    match asked {
+        Some(asked) if pinned > 0 && asked != pinned => Err(CliError::Usage(format!(
+            "--threads {asked} with {pinned} --cpus: each thread has one CPU. Leave --threads out"
+        ))),
+        _ if pinned > 0 => Ok(pinned),
+        None => Ok(there_are),
+        Some(asked) if (1..=there_are).contains(&asked) => Ok(asked),
+        Some(asked) => Err(CliError::Usage(format!(
+            "--threads {asked}: this machine lets sinew use {there_are}. Give 1 to {there_are}, or \
+             leave it out"
+        ))),
+    }
+}
+
+/// `allowed` is empty where the system does not tell.
+fn cpus(asked: &[usize], allowed: &[usize]) -> Result<Vec<usize>, CliError> {
+    if let Some(absent) = asked.iter().find(|cpu| !allowed.is_empty() && !allowed.contains(cpu)) {
+        let allowed: Vec<String> = allowed.iter().map(usize::to_string).collect();
+        let text = format!("--cpus {absent}: sinew may use CPUs {}", allowed.join(","));
+        return Err(CliError::Usage(text));
+    }
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = asked.iter().find(|cpu| !seen.insert(**cpu)) {
+        let text = format!("--cpus names CPU {twice} twice: each thread has one CPU of its own");
+        return Err(CliError::Usage(text));
+    }
+    Ok(asked.to_vec())
+}
+
+/// `there_are`: what the machine, or the control group, lets this process use.
+fn memory_bytes(asked: Option<u64>, there_are: machine::Memory) -> Result<u64, CliError> {
+    match asked {
+        None => Ok(machine::share_for_models(there_are.bytes)),
+        Some(asked) if asked <= there_are.bytes => Ok(asked),
+        Some(asked) => Err(CliError::Usage(format!(
+            "--memory {}: {} {}. Give less, or leave it out for three quarters of that",
+            table::bytes(asked),
+            there_are.of,
+            table::bytes(there_are.bytes)
+        ))),
+    }
+}
+
+fn link_addresses(given: &[IpAddr]) -> Result<Vec<IpAddr>, CliError> {
+    if let Some(nowhere) = given.iter().find(|ip| ip.is_unspecified() || ip.is_multicast()) {
+        let text =
+            format!("--link-addresses {nowhere}: give addresses of this machine's interfaces");
+        return Err(CliError::Usage(text));
+    }
+    if given.len() > LINK_ADDRESSES_MAX {
+        let text = format!("--link-addresses: {} of at most {LINK_ADDRESSES_MAX}", given.len());
+        return Err(CliError::Usage(text));
+    }
+    Ok(given.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Memory;
+
+    #[test]
+    fn threads_are_those_that_there_are() {
+        for (asked, pinned, expected) in [
+            (None, 0, Some(4)),
+            (Some(1), 0, Some(1)),
+            (Some(4), 0, Some(4)),
+            (Some(0), 0, None),
+            (Some(5), 0, None),
+            (None, 2, Some(2)),
+            (Some(2), 2, Some(2)),
+            (Some(3), 2, None),
+        ] {
+            assert_eq!(threads(asked, pinned, 4).ok(), expected, "{asked:?} {pinned}");
+        }
+        let error = threads(Some(64), 0, 4).unwrap_err().to_string();
+        assert!(error.contains("--threads 64") && error.contains("use 4"), "{error}");
+    }
+
+    #[test]
+    fn cpus_are_those_that_there_are() {
+        assert_eq!(cpus(&[2, 0], &[0, 2]).unwrap(), [2, 0]);
+        assert_eq!(cpus(&[99], &[]).unwrap(), [99], "nobody knows better");
+        let error = cpus(&[0, 99], &[0, 2]).unwrap_err().to_string();
+        assert!(error.contains("--cpus 99") && error.contains("0,2"), "{error}");
+        assert!(cpus(&[2, 2], &[0, 2]).unwrap_err().to_string().contains("twice"));
+    }
+
+    #[test]
+    fn memory_is_what_there_is() {
+        let there_are = || Memory { bytes: 8 << 30, of: "this machine has" };
+        assert_eq!(memory_bytes(None, there_are()).unwrap(), 6 << 30);
+        assert_eq!(memory_bytes(Some(8 << 30), there_are()).unwrap(), 8 << 30);
+        let error = memory_bytes(Some(999 << 40), there_are()).unwrap_err().to_string();
+        assert!(error.contains("999.0 TiB") && error.contains("8.0 GiB"), "{error}");
+    }
+}

@@ -1,0 +1,246 @@
+//! What a person types, and what the machine lacks: an error in words before anything is promised.
+
+mod common;
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+
+use common::{Node, SINEW, demo_model, refused, sinew, wait_for};
+
+fn up(arguments: &[&str]) -> Output {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(SINEW);
+    command.args(["up", "--with-parent", "--api", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
+    command.arg("--data-dir").arg(dir.path()).args(arguments);
+    // Its input ends at once, and so does a node that should not have started.
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!text.contains("panicked"), "{text}");
+    text
+}
+
+#[test]
+fn a_node_that_cannot_be_what_it_was_asked_to_be_does_not_start() {
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["--threads", "0"], 1, "--threads 0: this machine lets sinew use"),
+        (&["--threads", "100000"], 1, "--threads 100000: this machine lets sinew use"),
+        (&["--threads", "-1"], 2, "invalid value '-1' for '--threads"),
+        (&["--cpus", "99999"], 1, "--cpus 99999: sinew may use CPUs 0"),
+        (&["--cpus", "0,0"], 1, "--cpus names CPU 0 twice"),
+        (&["--cpus", "0", "--threads", "2"], 1, "each thread has one CPU"),
+        (&["--memory", "999TiB"], 1, "--memory 999.0 TiB:"),
+        (&["--allow-origin", "zork"], 2, "such as https://chat.example"),
+        (&["--host-name", "http://den"], 2, "such as studio.local"),
+        (&["--name", ""], 2, "visible letters"),
+        (&["--name", "a\u{1b}[31m"], 2, "visible letters"),
+        (&["--link-addresses", "0.0.0.0"], 1, "addresses of this machine's interfaces"),
+        (&["--tls-cert", "/no.pem", "--tls-key", "/no.pem"], 1, "/no.pem"),
+    ];
+    for (arguments, code, expected) in cases {
+        let output = up(arguments);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(*code), "{arguments:?}: {text}");
+        assert!(text.contains(expected), "{arguments:?}: {text}");
+        // The hint for such a number would make it a path or a name.
+        assert!(!text.contains("use '-- "), "{arguments:?}: {text}");
+    }
+    assert!(up(&["--threads", "1"]).status.success());
+}
+
+#[test]
+fn a_directory_that_cannot_hold_a_node_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    for bad in [file.to_str().unwrap(), "/proc/sinew", ""] {
+        let output = sinew(&["up", "--with-parent", "--data-dir", bad]);
+        let text = stderr(&output);
+        assert!(!output.status.success() && text.contains(bad), "{bad:?}: {text}");
+    }
+    let homeless = |arguments: &[&str]| {
+        let mut command = Command::new(SINEW);
+        command.args(arguments).current_dir(dir.path()).stdin(Stdio::null());
+        for variable in ["HOME", "XDG_DATA_HOME", "SINEW_DATA_DIR"] {
+            command.env_remove(variable);
+        }
+        command.output().unwrap()
+    };
+    for arguments in [&["up", "--with-parent"][..], &["nodes"], &["keys", "list"], &["list"]] {
+        let output = homeless(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(stderr(&output).contains("HOME is not set"), "{arguments:?}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was left there");
+}
+
+/// A limit on the size of files stands for a disk without room: no right is needed to set it.
+fn room_for_files(pid: u32, limit: &str) {
+    let status = Command::new("prlimit")
+        .args(["--pid", &pid.to_string(), &format!("--fsize={limit}")])
+        .status();
+    assert!(status.expect("util-linux has prlimit").success());
+}
+
+#[test]
+fn who_cannot_save_a_membership_does_not_join_and_spends_no_code() {
+    // A process that a full disk would end cannot tell of it.
+    let patient = |command: &mut Command| {
+        let program = command.get_program().to_owned();
+        let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        *command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(program).args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg0("sh");
+    };
+    let start = |name: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        Node::start_with(name, dir, "127.0.0.1:0", patient)
+    };
+    let (a, b) = (start("a"), start("b"));
+    let code = a.json(&["invite"])["code"].as_str().unwrap().to_owned();
+    for full in [&b, &a] {
+        room_for_files(full.pid(), "1000:unlimited");
+        let text = b.refused(&["join", &code]);
+        assert!(text.contains("members.json"), "{text}");
+        for node in [&a, &b] {
+            assert_eq!(node.json(&["nodes"]).as_array().unwrap().len(), 1);
+        }
+        assert!(b.refused(&["join", &code]).contains("members.json"), "the code is still good");
+        room_for_files(full.pid(), "unlimited:unlimited");
+    }
+    b.run(&["join", &code]);
+
+    // What is served must survive a restart, or it is not served.
+    room_for_files(a.pid(), "1000:unlimited");
+    let text = a.refused(&["serve", &demo_model()]);
+    assert!(text.contains("desired.json"), "{text}");
+    assert!(a.json(&["ps"]).as_array().unwrap().is_empty());
+    room_for_files(a.pid(), "unlimited:unlimited");
+}
+
+#[test]
+fn a_frozen_node_is_told_from_one_that_is_gone() {
+    let node = Node::start("a");
+    node.signal("-STOP");
+    let text = node.refused(&["nodes"]);
+    assert!(text.contains("stopped") && text.contains("kill -CONT"), "{text}");
+    node.signal("-CONT");
+    node.run(&["nodes"]);
+}
+
+#[test]
+fn the_end_of_the_terminal_ends_a_node_well() {
+    let mut node = Node::start("a");
+    node.signal("-HUP");
+    wait_for("the node's end", || node.has_ended().then_some(()));
+    assert!(!node.dir.path().join("daemon.json").exists());
+    // Nothing runs there, and the hint says which directory that was.
+    let text = node.refused(&["nodes"]);
+    let option = format!("sinew up --data-dir {}", node.dir.path().display());
+    assert!(text.contains(&option), "{text}");
+}
+
+#[test]
+fn a_copy_of_a_running_nodes_directory_is_no_running_node() {
+    let node = Node::start("a");
+    let home = tempfile::tempdir().unwrap();
+    let copy = home.path().join("copy");
+    let copied = Command::new("cp").arg("-r").arg(node.dir.path()).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    let text = refused(&["nodes", "--data-dir", copy.to_str().unwrap()]);
+    assert!(text.contains("no node runs"), "{text}");
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().to_str().unwrap();
+    let commands = [&["--help"][..], &["list", "--data-dir", dir], &["up", "--help"]];
+    for arguments in commands {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = Command::new(SINEW).args(arguments).stdout(full).output().unwrap();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        assert!(text.contains("cannot write to standard output"), "{arguments:?}: {text}");
+
+        // A reader that has seen enough is no failure.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(SINEW).args(arguments).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+
+        // Nor is a full place for errors a reason to panic.
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let status = Command::new(SINEW).arg("no-such-command").stderr(full).status().unwrap();
+        assert!(matches!(status.code(), Some(1 | 2)), "{status}");
+    }
+}
+
+#[test]
+fn nodes_are_given_by_count_or_by_name() {
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    a.admit(&b);
+    let model = demo_model();
+    let serve = |nodes: &'static str| ["serve", &*model.clone().leak(), "--nodes", nodes];
+    for (nodes, expected) in [
+        ("b", "leads: name it first"),
+        ("b,a", "leads: name it first"),
+        ("a,zork", "no live node is called zork; the others are: b"),
+        ("3", "3 nodes were asked for, but 2"),
+    ] {
+        let text = a.refused(&serve(nodes));
+        assert!(text.contains(expected), "{nodes}: {text}");
+    }
+    for (nodes, expected) in
+        [("0", "at least one"), ("a,a", "named twice"), ("a,", "a count, such")]
+    {
+        let output = sinew(&serve(nodes));
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(expected), "{nodes}: {}", stderr(&output));
+    }
+    for (nodes, count) in [("a,b", 2), ("a", 1), ("2", 2)] {
+        a.run(&serve(nodes));
+        let instance = a.instance("sinew-demo").unwrap();
+        assert_eq!(instance["ranks"].as_array().unwrap().len(), count, "{nodes}");
+        assert_eq!(instance["ranks"][0]["node_name"], "a");
+        a.run(&["stop", "sinew-demo"]);
+    }
+}
+
+#[test]
+fn the_machines_own_commands_work_where_others_may_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let printed = dir.path().join("printed");
+    let file = fs::File::create(&printed).unwrap();
+    let node = Node::start_with("studio", dir, "0.0.0.0:0", |command| {
+        command.args(["--lan", "--host-name", "den.example"]).stdout(file);
+    });
+    let text = wait_for("the greeting", || {
+        let text = fs::read_to_string(&printed).ok()?;
+        text.contains("add a machine").then_some(text)
+    });
+    assert!(!text.contains("0.0.0.0"), "{text}");
+    assert!(text.contains("sinew invite --data-dir"), "{text}");
+    let nodes = node.run(&["nodes"]);
+    assert!(!nodes.contains("0.0.0.0"), "{nodes}");
+    node.run(&["invite"]);
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned();
+    let first = host.split('.').next().unwrap();
+    for (name, status) in [
+        ("den.example", 200),
+        (&*host, 200),
+        (&*format!("{first}.local"), 200),
+        ("localhost", 200),
+        ("evil.example", 403),
+        ("0.0.0.0", 403),
+    ] {
+        let request = format!("GET /health HTTP/1.1\r\nhost: {name}\r\nconnection: close\r\n\r\n");
+        let answer = node.request(&request);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{name}: {answer}");
+        assert_eq!(answer.contains("--host-name"), status == 403, "{name}: {answer}");
+    }
+}
