@@ -63,7 +63,7 @@ impl World {
         let mut prepared = self.model.clone();
         prepared.found.digest = digest(model);
         prepared.spec.name = Some(name.clone());
-        prepared.spec.nodes = self.random.bool().then(|| 1 + self.random.usize(..3));
+        prepared.spec.nodes = self.random.bool().then(|| (1 + self.random.usize(..3)).into());
         let (reply, served) = oneshot::channel();
         self.trace(|| format!("n{node} is to serve {name} on {:?}", prepared.spec.nodes));
         let prepared = Box::new(prepared);

@@ -398,7 +398,7 @@ impl World {
                 let opened = if self.machines[node].files.contains(&wanted.digest) {
                     let mut prepared = self.model.clone();
                     prepared.found.digest = wanted.digest;
-                    prepared.spec = wanted.spec.clone();
+                    prepared.spec = crate::InstanceSpec::clone(&wanted.spec);
                     Ok(Box::new(prepared))
                 } else {
                     Err("the file is not on this node any more".to_owned())
