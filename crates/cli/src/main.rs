@@ -29,6 +29,7 @@ mod patient;
 mod progress;
 mod settings;
 mod signals;
+mod speed;
 mod stream;
 mod table;
 

@@ -27,6 +27,7 @@ pub fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliE
         worker_command: vec![program.to_string_lossy().into_owned(), "worker".to_owned()],
         memory_bytes: memory_bytes(args.memory, machine::memory_bytes())?,
         threads: threads(args.threads, cpus.len(), machine::threads())?,
+        measure: crate::speed::measure,
         cpus,
     })
 }

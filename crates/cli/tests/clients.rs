@@ -1,5 +1,5 @@
-//! Many clients of a cluster whose workers and nodes are killed: each gets a whole answer or is told
-//! that it is none, nobody gets a wrong word, and nothing is left behind.
+//! Many clients of a cluster whose workers and nodes are killed: each gets a whole answer or is
+//! told that it is none, nobody gets a wrong word, and nothing is left behind.
 //!
 //! `SINEW_CHAOS_SECS` sets how long they go on (6 s without it), `SINEW_CHAOS_SEED` repeats a run.
 
@@ -124,7 +124,7 @@ fn whatever_is_killed_every_client_is_told_the_truth() {
     println!("SINEW_CHAOS_SEED={seed}");
     let (a, b) = (Node::start("a"), Node::start("b"));
     a.admit(&b);
-    a.run(&["serve", &demo_model()]);
+    a.run(&["serve", &demo_model(), "--nodes", "2"]);
     let whole = a.chat(MODEL, PROMPT, TOKENS_MAX);
     let answer = whole["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
     wait_for("b to know the model", || b.instance(MODEL));

@@ -21,7 +21,7 @@ fn a_node_is_ready_by_itself_and_again_after_a_crash() {
     let (a, b) = (Node::start("a"), Node::start("b"));
     a.admit(&b);
     assert!(get(&a, "/ready").starts_with("HTTP/1.1 503"), "nothing is served");
-    a.run(&["serve", &demo_model()]);
+    a.run(&["serve", &demo_model(), "--nodes", "2"]);
     for node in [&a, &b] {
         // Nobody asks for anything: the instance tries itself.
         wait_for("the node to be ready", || is_ready(node).then_some(()));
@@ -142,7 +142,7 @@ fn every_query_of_the_board_has_something_to_show() {
     assert!(asked.len() > 30, "{asked:?}");
     let (a, b) = (Node::start("a"), Node::start("b"));
     a.admit(&b);
-    a.run(&["serve", &demo_model()]);
+    a.run(&["serve", &demo_model(), "--nodes", "2"]);
     a.chat("sinew-demo", "Who are you?", 5);
     a.chat("no-such-model", "Who are you?", 5);
     let trace: serde_json::Value = serde_json::from_str(&a.run(&["trace"])).unwrap();

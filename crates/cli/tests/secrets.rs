@@ -62,7 +62,7 @@ fn chat(change: impl FnOnce(&mut Value)) -> String {
 fn no_prompt_and_no_secret_is_in_a_log_or_a_metric() {
     let (a, b) = (Talkative::start("a"), Talkative::start("b"));
     a.node.admit(&b.node);
-    a.node.run(&["serve", &demo_model()]);
+    a.node.run(&["serve", &demo_model(), "--nodes", "2"]);
     common::wait_for("b to know the model", || b.node.instance("sinew-demo"));
     let key = a.node.run(&["keys", "create", "laptop"]).trim().to_owned();
     let code = a.node.json(&["invite"])["code"].as_str().unwrap().to_owned();
@@ -105,7 +105,7 @@ fn no_prompt_and_no_secret_is_in_a_log_or_a_metric() {
     let model = a.node.dir.path().join("models/slow.gguf");
     let model = model.to_str().unwrap();
     stdout(&["dev", "synth", "--shape", "llama-150m", "--quant", "q4_0", "-o", model]);
-    a.node.run(&["serve", "slow", "--ctx", "1024"]);
+    a.node.run(&["serve", "slow", "--ctx", "1024", "--nodes", "2"]);
     let mut events = a.node.stream("slow", "canary-lost", 900);
     events.nth(1).expect("an answer begins");
     kill_9(a.node.worker_pids("slow")[0]);

@@ -62,7 +62,7 @@ fn a_stream_goes_on_over_the_death_of_any_worker() {
     let model = a.dir.path().join("models/slow.gguf");
     let model = model.to_str().unwrap();
     stdout(&["dev", "synth", "--shape", "llama-150m", "--quant", "q4_0", "-o", model]);
-    a.run(&["serve", "slow", "--ctx", "1024"]);
+    a.run(&["serve", "slow", "--ctx", "1024", "--nodes", "2"]);
     let whole = said(a.stream("slow", "go on", 200));
     assert!(whole.len() > 20, "{whole:?}");
     for (asked, rank) in [(&a, 1), (&a, 0), (&b, 0)] {
@@ -87,7 +87,7 @@ fn a_stream_goes_on_over_the_death_of_the_node_that_was_asked_to_serve() {
     let model = model.to_str().unwrap();
     stdout(&["dev", "synth", "--shape", "llama-150m", "--quant", "q4_0", "-o", model]);
     std::fs::copy(model, b.dir.path().join("models/slow.gguf")).unwrap();
-    a.run(&["serve", "slow", "--ctx", "1024"]);
+    a.run(&["serve", "slow", "--ctx", "1024", "--nodes", "2"]);
     let whole = said(c.stream("slow", "go on", 200));
 
     let mut events = c.stream("slow", "go on", 200);
@@ -113,7 +113,7 @@ fn a_lost_node_is_named_and_what_is_left_goes_on() {
     let (a, b) = (Node::start("a"), Node::start("b"));
     a.admit(&b);
     let listen = b.listen_addr();
-    a.run(&["serve", &demo_model()]);
+    a.run(&["serve", &demo_model(), "--nodes", "2"]);
     let before = a.chat("sinew-demo", "Who are you?", 60);
     let workers = a.worker_pids("sinew-demo");
     let dir = b.kill();

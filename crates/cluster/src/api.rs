@@ -31,6 +31,9 @@ pub struct NodeConfig {
     pub threads: usize,
     /// CPUs the workers' threads are pinned to; empty leaves it to the system.
     pub cpus: Vec<usize>,
+    /// Measures what so many threads of this machine do, in a fraction of a second: by this, splits
+    /// are planned. Called once, on a thread of its own.
+    pub measure: fn(usize) -> placement::Speed,
 }
 
 /// Of a node, beside the one at which others reach it: a rank has at most eight addresses.

@@ -41,5 +41,6 @@ pub use id::{NodeId, NodeIdError};
 pub use invite::CodeError;
 pub use net::own_addresses;
 pub use node::{GenerateStream, Node};
+pub use placement::{Rates, Speed};
 pub use probe::read_speed;
 pub use protocol::{FinishReason, GenerateRequest, InstanceSpec, Sampling, Token, Transport};

@@ -5,7 +5,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::Stream;
-use protocol::Strategy;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -27,8 +26,9 @@ use crate::{
 
 /// Calls of this node's handles that wait for the driver.
 const CALLS_MAX: usize = 256;
-/// Reading memory takes a tenth of a second, and a probe less on any link worth splitting over.
-const MEASURING_MAX: Duration = Duration::from_secs(1);
+/// Measuring a node takes some tenths of a second, and a probe less on any link worth splitting
+/// over.
+const MEASURING_MAX: Duration = Duration::from_secs(2);
 /// A code that nobody has used by then was lost on the way.
 const INVITE_TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -173,9 +173,7 @@ impl Node {
             prepare(&store, spec)
         });
         let prepared = prepare.await.map_err(|_| Error::ShutDown)??;
-        if prepared.spec.options.strategy == Strategy::Auto {
-            self.measured().await;
-        }
+        self.measured().await;
         self.call(|reply| Call::Serve { prepared: Box::new(prepared), reply }).await
     }
 

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 use std::io;
-use std::sync::{Barrier, OnceLock};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use placement::LinkSpeed;
@@ -22,11 +22,10 @@ const READ_BYTES: usize = 128 << 20;
 const READERS_MAX: usize = 16;
 const READ_ROUNDS: usize = 3;
 
-/// Bytes per second that `threads` threads of this machine read from memory. Measured once in a
-/// process, in a tenth of a second.
+/// Bytes per second that `threads` threads of this machine read from memory, measured in a tenth of
+/// a second.
 pub fn read_speed(threads: usize) -> f64 {
-    static MEASURED: OnceLock<f64> = OnceLock::new();
-    *MEASURED.get_or_init(|| measure_reading(threads.clamp(1, READERS_MAX)))
+    measure_reading(threads.clamp(1, READERS_MAX))
 }
 
 fn measure_reading(threads: usize) -> f64 {

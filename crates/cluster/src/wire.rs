@@ -186,9 +186,9 @@ pub(crate) struct Heartbeat {
     pub memory_bytes: u64,
     pub memory_used_bytes: u64,
     pub threads: usize,
-    /// What its threads read from memory, once that is measured.
+    /// What its threads read and multiply, once that is measured.
     #[serde(default)]
-    pub read_bytes_per_sec: Option<f64>,
+    pub speed: Option<placement::Speed>,
     /// The instances that the sender owns.
     pub instances: Vec<InstanceStatus>,
     /// The members that the sender can reach.

@@ -4,7 +4,7 @@ use gguf::TensorType;
 use protocol::CacheType;
 
 /// A kind of device. A test of `engine` holds these figures against what is allocated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Device {
     #[default]
     Cpu,

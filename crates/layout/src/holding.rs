@@ -3,14 +3,15 @@
 use std::ops::Range;
 
 use protocol::CacheType;
+use serde::{Deserialize, Serialize};
 
 use crate::arch::QkNorm;
-use crate::{Capacity, Device, Layout, Leaves, Outline, PAGE_POSITIONS, Shard, Slices};
+use crate::{Capacity, Device, Layout, Leaves, Outline, PAGE_POSITIONS, Shard, Slices, Split};
 
 /// What one rank holds of a model.
 #[derive(Debug, Clone)]
 pub struct Holding<'a> {
-    outline: &'a Outline,
+    pub(crate) outline: &'a Outline,
     /// Those of its stage.
     pub layers: Range<usize>,
     pub shard: Shard,
@@ -73,7 +74,7 @@ pub struct LatentBuffers {
 }
 
 /// Bytes that a rank takes in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Footprint {
     pub weight_bytes: u64,
     pub cache_bytes: u64,
@@ -90,15 +91,32 @@ impl Footprint {
 impl<'a> Holding<'a> {
     /// What `rank` holds in a split.
     pub fn new(outline: &'a Outline, layout: &Layout, rank: usize) -> Self {
-        let stage = &layout.stages()[layout.stage_of(rank)];
-        let cuts = outline.cuts(layout.whole_experts());
-        let mut shard = Shard::new(&cuts, &stage.split, rank - stage.ranks.start);
-        let head = layout.head_of(rank);
-        if let Some(at) = head {
-            shard.vocab = layout.cut_vocab(outline.config.vocab)[at].clone();
+        let (stage, stages) = (&layout.stages()[layout.stage_of(rank)], layout.stages().len());
+        let at = rank - stage.ranks.start;
+        let mut held = Self::of_stage(outline, &stage.split, at, layout.whole_experts(), stages);
+        held.layers = stage.layers.clone();
+        if let Some(at) = layout.head_of(rank) {
+            held.set_vocab(layout.cut_vocab(outline.config.vocab)[at].clone());
         }
-        let (layers, stages) = (stage.layers.clone(), layout.stages().len());
-        Self { outline, layers, shard, has_head: head.is_some(), stages }
+        held
+    }
+
+    /// What rank `at` of a stage holds of any layer, and no part of the output head yet. It has no
+    /// layers of its own: for a plan that still asks how many it may have. `stages`: of all.
+    pub fn of_stage(
+        outline: &'a Outline,
+        split: &Split,
+        at: usize,
+        whole_experts: bool,
+        stages: usize,
+    ) -> Self {
+        let shard = Shard::new(outline.cuts(whole_experts), split, at);
+        Self { outline, layers: 0..0, shard, has_head: false, stages }
+    }
+
+    /// Gives it these rows of the output head.
+    pub fn set_vocab(&mut self, rows: Range<usize>) {
+        (self.shard.vocab, self.has_head) = (rows, true);
     }
 
     /// The slices of layer `layer`, which must be one of its own.
@@ -173,13 +191,25 @@ impl<'a> Holding<'a> {
 
     /// What it takes in the memory of `device`.
     pub fn footprint(&self, capacity: &Capacity, device: Device) -> Footprint {
-        let weights = self.all().flat_map(Slices::iter).map(|slice| slice.memory_bytes(device));
+        self.footprint_with(self.weight_bytes(device), capacity, device)
+    }
+
+    /// What its weights take there.
+    pub fn weight_bytes(&self, device: Device) -> u64 {
+        self.all().flat_map(Slices::iter).map(|slice| slice.memory_bytes(device)).sum()
+    }
+
+    /// The same where [`weight_bytes`](Self::weight_bytes) is known already.
+    pub fn footprint_with(
+        &self,
+        weight_bytes: u64,
+        capacity: &Capacity,
+        device: Device,
+    ) -> Footprint {
+        let cache_bytes = self.cache(capacity).bytes(device);
         Footprint {
-            weight_bytes: weights.sum(),
-            cache_bytes: self
-                .cache(capacity)
-                .bytes(device)
-                .saturating_mul(self.layers.len() as u64),
+            weight_bytes,
+            cache_bytes: cache_bytes.saturating_mul(self.layers.len() as u64),
             buffer_bytes: self.buffers(capacity).bytes(device),
         }
     }

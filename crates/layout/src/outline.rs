@@ -26,6 +26,10 @@ pub struct Outline {
     pub head_bytes: u64,
     /// and of what one token reads: all layers and the head, of experts as many as are used.
     pub read_bytes: u64,
+    /// The kind of each layer: those of one kind have the same tensors, of the same types.
+    pub kinds: Vec<usize>,
+    /// Where it may be cut, with the columns of experts cut and with whole ones.
+    cuts: [Cuts; 2],
 }
 
 impl Outline {
@@ -45,6 +49,8 @@ impl Outline {
         head.add("output", output, [config.width, config.vocab], rows, Part::Of(0..config.width))?;
         let head = head.tensors;
         let mut outline = Self {
+            kinds: kinds(&layers),
+            cuts: [false, true].map(|whole| cuts(&config, &layers, whole)),
             layers,
             head,
             file_bytes: 0,
@@ -112,29 +118,48 @@ impl Outline {
     }
 
     /// The sizes that decide where this model may be cut.
-    pub(crate) fn cuts(&self, whole: bool) -> Cuts {
-        let block = |role: &str| {
-            let tensors = self.layers.iter().flatten().filter(|tensor| tensor.role == role);
-            tensors.map(|tensor| tensor.ty.block_len()).max()
-        };
-        let hidden = |role: &str, columns: usize| Some(Hidden::columns(columns, block(role)?));
-        let config = &self.config;
-        let experts = config.experts.as_ref();
-        Cuts {
-            heads: config.heads,
-            kv_heads: config.kv_heads,
-            v_dim: config.v_dim,
-            attention_block: block("attn_output").unwrap_or(1),
-            feed_forward: hidden("ffn_down", config.feed_forward),
-            experts: experts.and_then(|experts| match whole {
-                true => Some(Hidden::whole(experts.count)),
-                false => hidden("ffn_down_exps", experts.hidden),
-            }),
-            shared_expert: experts
-                .and_then(|experts| hidden("ffn_down_shexp", experts.shared_hidden?)),
-            whole_experts: whole && experts.is_some(),
+    pub(crate) fn cuts(&self, whole: bool) -> &Cuts {
+        &self.cuts[usize::from(whole)]
+    }
+}
+
+fn cuts(config: &Config, layers: &[Vec<Tensor>], whole: bool) -> Cuts {
+    let block = |role: &str| {
+        let tensors = layers.iter().flatten().filter(|tensor| tensor.role == role);
+        tensors.map(|tensor| tensor.ty.block_len()).max()
+    };
+    let hidden = |role: &str, columns: usize| Some(Hidden::columns(columns, block(role)?));
+    let experts = config.experts.as_ref();
+    Cuts {
+        heads: config.heads,
+        kv_heads: config.kv_heads,
+        v_dim: config.v_dim,
+        attention_block: block("attn_output").unwrap_or(1),
+        feed_forward: hidden("ffn_down", config.feed_forward),
+        experts: experts.and_then(|experts| match whole {
+            true => Some(Hidden::whole(experts.count)),
+            false => hidden("ffn_down_exps", experts.hidden),
+        }),
+        shared_expert: experts.and_then(|experts| hidden("ffn_down_shexp", experts.shared_hidden?)),
+        whole_experts: whole && experts.is_some(),
+    }
+}
+
+/// The kind of each layer, counted from 0 in the order in which they come.
+fn kinds(layers: &[Vec<Tensor>]) -> Vec<usize> {
+    let same = |a: &[Tensor], b: &[Tensor]| {
+        let facts = |one: &Tensor| (one.role, one.ty, one.shape);
+        a.iter().map(facts).eq(b.iter().map(facts))
+    };
+    let (mut first, mut kinds): (Vec<&[Tensor]>, _) = (Vec::new(), Vec::new());
+    for layer in layers {
+        let known = first.iter().position(|known| same(known, layer));
+        kinds.push(known.unwrap_or(first.len()));
+        if known.is_none() {
+            first.push(layer);
         }
     }
+    kinds
 }
 
 /// A layer's tensor that nothing reads would have changed the results: the file is of a kind that

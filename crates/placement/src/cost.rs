@@ -1,37 +1,174 @@
-//! How fast a split will be, from what one node does and what a message costs.
+//! How fast a split will be, from what nodes and links do.
 //!
-//! A model of few numbers, to choose by and to check measurements against: the time of one node,
-//! how much nodes that compute at once slow each other down, and the time of a message. It does not
-//! know caches, uneven nodes, or messages that compete for a link.
+//! A step's time on a rank is that of reading its weights and its part of the cache, or of
+//! multiplying with them, whichever is longer, and half of the shorter, as the two overlap in part;
+//! and that of giving its device so many operations. The ranks of a stage wait for the slowest, and
+//! twice a layer for each other's sums. It does not know caches of processors, or messages of
+//! different stages that compete for a link.
 
-use protocol::StageSize;
+use protocol::WireType;
+use serde::{Deserialize, Serialize};
 
-/// What was measured.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Costs {
-    /// The next token of one sequence, on one node, seconds.
-    pub decode_secs: f64,
-    /// A token of a long prompt, on one node, seconds.
-    pub prefill_secs: f64,
-    /// What each further node that computes at the same time adds: 1 for machines of their own,
-    /// less where they share one memory.
-    pub added: f64,
-    /// A short message from one rank's hands to another's, seconds.
+use crate::node::{LinkSpeed, Node};
+
+/// What a plan is to be good at: so many users, each with a prompt and an answer of so many tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    pub users: usize,
+    pub prompt_tokens: usize,
+    pub answer_tokens: usize,
+}
+
+/// What is expected of a split.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// Of one user's answer.
+    pub decode_tokens_per_sec: f64,
+    /// Of a long prompt.
+    pub prefill_tokens_per_sec: f64,
+    /// Of a prompt as long as was assumed, seconds.
+    pub first_token_secs: f64,
+    /// What was assumed, and the tokens a second of all of its users' answers together.
+    pub load: Load,
+    pub total_tokens_per_sec: f64,
+    /// Where the time of one user's token goes.
+    pub token: TokenTime,
+}
+
+/// The seconds of one token, by what takes them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct TokenTime {
+    /// Weights and cache, by the ranks for which the others wait.
+    pub read_secs: f64,
+    pub multiply_secs: f64,
+    /// Giving the devices their operations.
+    pub operation_secs: f64,
+    /// Messages' latency, and their bytes.
     pub message_secs: f64,
-    /// Of a link, in each direction.
-    pub bytes_per_sec: f64,
+    pub wire_secs: f64,
+}
+
+impl TokenTime {
+    pub fn secs(&self) -> f64 {
+        self.compute_secs() + self.link_secs()
+    }
+
+    pub(crate) fn compute_secs(&self) -> f64 {
+        self.read_secs + self.multiply_secs + self.operation_secs
+    }
+
+    pub(crate) fn link_secs(&self) -> f64 {
+        self.message_secs + self.wire_secs
+    }
+
+    /// What takes most of it, in words.
+    pub fn limit(&self) -> &'static str {
+        let parts = [
+            (self.read_secs, "reading weights from memory"),
+            (self.multiply_secs, "arithmetic"),
+            (self.operation_secs, "the fixed cost of each operation"),
+            (self.message_secs, "the latency of links"),
+            (self.wire_secs, "the bandwidth of links"),
+        ];
+        parts.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).map_or("", |(_, what)| what)
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            read_secs: self.read_secs + other.read_secs,
+            multiply_secs: self.multiply_secs + other.multiply_secs,
+            operation_secs: self.operation_secs + other.operation_secs,
+            message_secs: self.message_secs + other.message_secs,
+            wire_secs: self.wire_secs + other.wire_secs,
+        }
+    }
+}
+
+/// What a rank has to do, as sums over its layers and its part of the output head.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Work {
+    /// Bytes that every step reads, and those of all experts that are here.
+    pub common_bytes: f64,
+    pub expert_bytes: f64,
+    /// Multiplications and additions of a row, in all experts that are here.
+    pub common_ops: f64,
+    pub expert_ops: f64,
+    /// Of each cached position: bytes of its sequence, and operations of a row.
+    pub position_bytes: f64,
+    pub position_ops: f64,
+    /// Operations given to the device in a step.
+    pub operations: f64,
+}
+
+impl Work {
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            common_bytes: self.common_bytes + other.common_bytes,
+            expert_bytes: self.expert_bytes + other.expert_bytes,
+            common_ops: self.common_ops + other.common_ops,
+            expert_ops: self.expert_ops + other.expert_ops,
+            position_bytes: self.position_bytes + other.position_bytes,
+            position_ops: self.position_ops + other.position_ops,
+            operations: self.operations + other.operations,
+        }
+    }
+
+    pub fn times(self, count: f64) -> Self {
+        Self {
+            common_bytes: self.common_bytes * count,
+            expert_bytes: self.expert_bytes * count,
+            common_ops: self.common_ops * count,
+            expert_ops: self.expert_ops * count,
+            position_bytes: self.position_bytes * count,
+            position_ops: self.position_ops * count,
+            operations: self.operations * count,
+        }
+    }
+}
+
+/// What is the same for all ranks of a model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Model {
+    pub layers: usize,
+    /// Numbers of the residual stream.
+    pub width: usize,
+    pub quantised: bool,
+    /// Experts of a layer and those that a token visits; both 1 for a model without.
+    pub experts: usize,
+    pub experts_used: usize,
+    pub whole_experts: bool,
+    pub wire_type: WireType,
     /// Whether sums of four ranks and more go round a ring.
     pub ring: bool,
 }
 
-/// The sizes of a model that matter here.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Shape {
+/// A rank with its work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rank<'a> {
+    pub node: &'a Node,
+    pub speed: crate::Speed,
+    pub work: Work,
+    pub head: Work,
+}
+
+/// Ranks that share layers, and the slowest link among them and onwards.
+#[derive(Debug, Clone)]
+pub(crate) struct Stage<'a> {
     pub layers: usize,
-    /// Numbers of the residual stream.
-    pub width: usize,
-    /// The output head's part of the weights, 0 to 1, which is its part of a decoded token's time.
-    pub head: f64,
+    pub ranks: Vec<Rank<'a>>,
+    pub within: LinkSpeed,
+    /// To the next stage; of the last one, back to rank 0.
+    pub onward: LinkSpeed,
+}
+
+/// Rows of one step, and the cached positions of their sequences.
+#[derive(Debug, Clone, Copy)]
+struct Rows {
+    rows: f64,
+    sequences: f64,
+    depth: f64,
+    /// How much more than the average the rank has to do whose experts are visited most.
+    uneven: f64,
 }
 
 /// Fewer have no ring that leaves out a link.
@@ -40,147 +177,191 @@ const RING_RANKS_MIN: usize = 4;
 /// Above this, an all-reduce goes in two phases, each of its share of the bytes.
 const ONE_SHOT_BYTES_MAX: f64 = 65536.0;
 
-impl Costs {
-    /// The next token of one sequence, seconds. `stages` must not be empty.
-    pub fn decode(&self, shape: &Shape, stages: &[StageSize]) -> f64 {
-        let last = stages.len() - 1;
-        let stage = |stage: &StageSize| {
-            let part = (1.0 - shape.head) * stage.layers as f64 / shape.layers as f64;
-            // One sequence is in one stage at a time, so only that stage's nodes compute.
-            let compute = self.decode_secs * part * self.slowed(stage.ranks) / stage.ranks as f64;
-            // The step, and for each layer two sums, meet in the stage.
-            let meetings = (2 * stage.layers + 1) as f64;
-            compute + meetings * self.exchange(shape, stage.ranks, 1) + self.message(shape, 1)
+/// An eight-bit sum's part of the bytes of one in f32, with its scales.
+const Q8_PART: f64 = 1.125 / 4.0;
+
+impl Model {
+    pub fn predict(&self, stages: &[Stage<'_>], load: Load) -> Prediction {
+        let depth = load.prompt_tokens as f64 + load.answer_tokens as f64 / 2.0;
+        let token = self.token(stages, Rows { rows: 1.0, sequences: 1.0, depth, uneven: 1.0 });
+        let decode_tokens_per_sec = 1.0 / token.secs();
+        let prefill_secs = self.prefill(stages, load.prompt_tokens);
+        let total = match load.users {
+            1 => decode_tokens_per_sec,
+            users => self.together(stages, users, depth),
         };
-        let back = if stages.len() == 1 { 0.0 } else { self.message_secs };
-        // The last stage's nodes have the output head, and with several stages rank 0 as well.
-        let heads = stages[last].ranks + usize::from(last > 0);
-        let head = self.decode_secs * shape.head * self.slowed(heads) / heads as f64;
-        let all: f64 = head + stages.iter().map(stage).sum::<f64>();
-        // A single stage hands nothing on, and gathers its logits instead.
-        if last == 0 {
-            all - self.message(shape, 1) + self.gather(stages[0].ranks)
-        } else {
-            all + back
+        Prediction {
+            decode_tokens_per_sec,
+            prefill_tokens_per_sec: load.prompt_tokens as f64 / prefill_secs,
+            first_token_secs: prefill_secs,
+            load,
+            total_tokens_per_sec: total,
+            token,
         }
     }
 
-    /// A prompt of `tokens` in steps of `rows`, seconds. `stages` must not be empty.
-    pub fn prefill(&self, shape: &Shape, stages: &[StageSize], tokens: usize, rows: usize) -> f64 {
-        let ranks = stages.iter().map(|stage| stage.ranks).sum();
-        let rows = rows.min(tokens).max(1);
-        let stage = |stage: &StageSize| {
-            let part = stage.layers as f64 / shape.layers as f64;
-            // All stages compute at once, each on another step.
-            let compute = self.prefill_secs * rows as f64 * part * self.slowed(ranks);
-            let meetings = (2 * stage.layers) as f64;
-            let onward = if stages.len() == 1 { 0.0 } else { self.message(shape, rows) };
-            compute / stage.ranks as f64
-                + meetings * self.exchange(shape, stage.ranks, rows)
-                + onward
+    /// One step through all stages.
+    fn token(&self, stages: &[Stage<'_>], rows: Rows) -> TokenTime {
+        let times = (0..stages.len()).map(|at| self.pass(stages, at, rows));
+        let all = times.fold(TokenTime::default(), TokenTime::plus);
+        let last = &stages[stages.len() - 1];
+        // A single stage gathers what the sampler needs; several send it back.
+        let back = if stages.len() > 1 || last.ranks.len() > 1 {
+            if stages.len() > 1 { last.onward } else { last.within }.message_secs
+        } else {
+            0.0
         };
-        let times: Vec<f64> = stages.iter().map(stage).collect();
+        let message_secs = all.message_secs + back;
+        TokenTime { message_secs, ..all }
+    }
+
+    /// A step's way through stage `at`, with the output head where it is the last, and on to the
+    /// next one.
+    fn pass(&self, stages: &[Stage<'_>], at: usize, rows: Rows) -> TokenTime {
+        let (stage, is_last) = (&stages[at], at + 1 == stages.len());
+        let rows = self.uneven(rows, stage.ranks.len());
+        let mut time = self.compute(stage.ranks.iter().map(|rank| (rank, rank.work)), rows);
+        if is_last {
+            // The ranks that have a part of the head work on it at once.
+            let heads = stages
+                .iter()
+                .flat_map(|stage| &stage.ranks)
+                .filter(|rank| rank.head.common_bytes > 0.0);
+            let positions = Rows { depth: 0.0, ..rows };
+            time = time.plus(self.compute(heads.map(|rank| (rank, rank.head)), positions));
+        }
+        // The step, and for each layer two sums, meet in the stage.
+        let meetings = (2 * stage.layers + 1) as f64;
+        let (message, wire) = self.exchange(stage.within, stage.ranks.len(), rows.rows);
+        time.message_secs += meetings * message;
+        time.wire_secs += meetings * wire;
+        if !is_last {
+            time.message_secs += stage.onward.message_secs;
+            time.wire_secs += self.bytes(rows.rows) / stage.onward.bytes_per_sec;
+        }
+        time
+    }
+
+    /// The slowest of ranks that compute at once.
+    fn compute<'a>(
+        &self,
+        ranks: impl Iterator<Item = (&'a Rank<'a>, Work)> + Clone,
+        rows: Rows,
+    ) -> TokenTime {
+        let all = ranks.clone();
+        let times = ranks.map(|(rank, work)| {
+            let slowed = slowed(rank, all.clone().map(|(other, _)| other));
+            self.rank_time(rank, work, rows, slowed)
+        });
+        times.fold(TokenTime::default(), |slowest, time| {
+            if time.compute_secs() > slowest.compute_secs() { time } else { slowest }
+        })
+    }
+
+    fn rank_time(&self, rank: &Rank<'_>, work: Work, rows: Rows, slowed: [f64; 2]) -> TokenTime {
+        let rates = rank.speed.rates;
+        let one = self.experts_used as f64 / self.experts as f64;
+        let touched = (1.0 - (1.0 - one).powf(rows.rows)) * rows.uneven;
+        let of_experts = one * rows.uneven;
+        let bytes = work.common_bytes
+            + work.expert_bytes * touched.min(1.0)
+            + work.position_bytes * rows.depth * rows.sequences;
+        let ops = work.common_ops + work.expert_ops * of_experts + work.position_ops * rows.depth;
+        let rate =
+            if self.quantised { rates.quantised_ops_per_sec } else { rates.float_ops_per_sec };
+        let read = bytes / rates.read_bytes_per_sec * slowed[0];
+        let multiply = ops * rows.rows / rate * slowed[1];
+        let (read_secs, multiply_secs) =
+            if read > multiply { (read, multiply / 2.0) } else { (read / 2.0, multiply) };
+        let operation_secs = work.operations * rank.speed.operation_secs;
+        TokenTime { read_secs, multiply_secs, operation_secs, ..TokenTime::default() }
+    }
+
+    /// Columns of every expert are the same work for all ranks. Of whole ones the rank with the
+    /// most of what was drawn is waited for: of `draws` draws among `ranks` about the mean and
+    /// `sqrt(2 ln(ranks) mean)`, and never more than all.
+    fn uneven(&self, rows: Rows, ranks: usize) -> Rows {
+        if !self.whole_experts || ranks == 1 {
+            return rows;
+        }
+        let (draws, ranks) = (self.experts_used as f64 * rows.rows, ranks as f64);
+        let mean = draws / ranks;
+        Rows { uneven: (1.0 + (2.0 * ranks.ln() / mean).sqrt()).min(ranks), ..rows }
+    }
+
+    /// A prompt in steps, seconds.
+    fn prefill(&self, stages: &[Stage<'_>], tokens: usize) -> f64 {
+        let rows = layout::rows_max(stages.len()).min(tokens).max(1);
+        let steps = tokens.div_ceil(rows) as f64;
+        let depth = tokens as f64 / 2.0;
+        let rows = Rows { rows: tokens as f64 / steps, sequences: 1.0, depth, uneven: 1.0 };
+        // All stages compute at once, each on another step; only the last row's logits are wanted.
+        let busy = || stages.iter().flat_map(|stage| &stage.ranks);
+        let times: Vec<f64> = stages
+            .iter()
+            .map(|stage| {
+                let rows = self.uneven(rows, stage.ranks.len());
+                let ranks = stage.ranks.iter().map(|rank| {
+                    let slowed = slowed(rank, busy());
+                    self.rank_time(rank, rank.work, rows, slowed).compute_secs()
+                });
+                let (message, wire) = self.exchange(stage.within, stage.ranks.len(), rows.rows);
+                let meetings = (2 * stage.layers) as f64;
+                let onward =
+                    if stages.len() > 1 { stage.onward.secs(self.bytes(rows.rows)) } else { 0.0 };
+                ranks.fold(0.0, f64::max) + meetings * (message + wire) + onward
+            })
+            .collect();
         let slowest = times.iter().copied().fold(0.0, f64::max);
         // The first step goes through all stages; then one ends each time the slowest is done.
-        let steps = tokens as f64 / rows as f64;
-        times.iter().sum::<f64>() + (steps - 1.0).max(0.0) * slowest
+        times.iter().sum::<f64>() + (steps - 1.0) * slowest
     }
 
-    /// How many times longer a node takes when so many compute at once.
-    fn slowed(&self, nodes: usize) -> f64 {
-        nodes as f64 / (1.0 + (nodes - 1) as f64 * self.added)
+    /// Tokens a second of the answers of `users` users: each stage has some of them in hand.
+    fn together(&self, stages: &[Stage<'_>], users: usize, depth: f64) -> f64 {
+        let batch = users.div_ceil(stages.len());
+        let batches = users.div_ceil(batch) as f64;
+        let rows = Rows { rows: batch as f64, sequences: batch as f64, depth, uneven: 1.0 };
+        let times = (0..stages.len()).map(|at| self.pass(stages, at, rows).secs());
+        let slowest = times.fold(0.0, f64::max);
+        let cycle = self.token(stages, rows).secs().max(batches * slowest);
+        users as f64 / cycle
     }
 
-    /// `rows` of the residual stream to one peer.
-    fn message(&self, shape: &Shape, rows: usize) -> f64 {
-        self.message_secs + (4 * shape.width * rows) as f64 / self.bytes_per_sec
+    /// Bytes of `rows` rows of the residual stream.
+    fn bytes(&self, rows: f64) -> f64 {
+        4.0 * self.width as f64 * rows
     }
 
-    /// One all-reduce of `rows` among `ranks`.
-    fn exchange(&self, shape: &Shape, ranks: usize, rows: usize) -> f64 {
+    /// One all-reduce of `rows` rows among `ranks`: the latency of its messages, and their bytes'
+    /// time.
+    fn exchange(&self, link: LinkSpeed, ranks: usize, rows: f64) -> (f64, f64) {
         if ranks == 1 {
-            return 0.0;
+            return (0.0, 0.0);
         }
-        let (bytes, peers) = ((4 * shape.width * rows) as f64, (ranks - 1) as f64);
+        let part = if self.wire_type == WireType::Q8 { Q8_PART } else { 1.0 };
+        let (bytes, peers) = (self.bytes(rows) * part, (ranks - 1) as f64);
+        let wire = |bytes: f64| bytes / link.bytes_per_sec;
         if self.ring && ranks >= RING_RANKS_MIN {
             // Each rank's part of the sums goes past all others, and its total once more.
-            let hop = self.message_secs + bytes / ranks as f64 / self.bytes_per_sec;
-            return 2.0 * peers * hop;
+            return (2.0 * peers * link.message_secs, 2.0 * peers * wire(bytes / ranks as f64));
         }
         if bytes <= ONE_SHOT_BYTES_MAX {
-            return self.message_secs + peers * bytes / self.bytes_per_sec;
+            return (link.message_secs, wire(peers * bytes));
         }
-        2.0 * (self.message_secs + peers * bytes / ranks as f64 / self.bytes_per_sec)
-    }
-
-    /// The likeliest tokens to rank 0.
-    fn gather(&self, ranks: usize) -> f64 {
-        if ranks == 1 { 0.0 } else { self.message_secs }
+        (2.0 * link.message_secs, 2.0 * wire(peers * bytes / ranks as f64))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SHAPE: Shape = Shape { layers: 16, width: 2048, head: 0.2 };
-
-    fn costs(message_us: f64, added: f64) -> Costs {
-        Costs {
-            decode_secs: 0.032,
-            prefill_secs: 0.004,
-            added,
-            message_secs: message_us * 1e-6,
-            bytes_per_sec: 1e10,
-            ring: false,
-        }
+/// How many times longer a rank reads and multiplies because of those that compute at the same time
+/// on its machine.
+fn slowed<'a>(rank: &Rank<'a>, others: impl Iterator<Item = &'a Rank<'a>>) -> [f64; 2] {
+    let Some(machine) = rank.node.machine else { return [1.0, 1.0] };
+    let (mut read, mut multiply) = (0.0, 0.0);
+    for other in others.filter(|other| other.node.machine == Some(machine)) {
+        read += other.speed.rates.read_bytes_per_sec;
+        multiply += other.speed.rates.quantised_ops_per_sec;
     }
-
-    fn stages(sizes: &[(usize, usize)]) -> Vec<StageSize> {
-        sizes.iter().map(|&(ranks, layers)| StageSize { ranks, layers }).collect()
-    }
-
-    fn near(found: f64, expected: f64) {
-        assert!((found / expected - 1.0).abs() < 1e-3, "{found} is not about {expected}");
-    }
-
-    #[test]
-    fn one_node_takes_what_one_node_takes() {
-        let one = stages(&[(1, 16)]);
-        near(costs(300.0, 1.0).decode(&SHAPE, &one), 0.032);
-        near(costs(300.0, 1.0).prefill(&SHAPE, &one, 512, 512), 2.048);
-    }
-
-    #[test]
-    fn fast_links_halve_a_token_and_slow_ones_make_it_longer() {
-        let two = stages(&[(2, 16)]);
-        // 33 exchanges of 8 KiB, and the gathering of the result.
-        let bytes = 33.0 * 8192.0 / 1e10;
-        near(costs(2.0, 1.0).decode(&SHAPE, &two), 0.016 + 34.0 * 2e-6 + bytes);
-        near(costs(2.0, 0.8).decode(&SHAPE, &two), 0.032 / 1.8 + 34.0 * 2e-6 + bytes);
-        assert!(costs(1000.0, 1.0).decode(&SHAPE, &two) > 0.032);
-    }
-
-    #[test]
-    fn a_sum_goes_round_a_ring_twice() {
-        let (four, three) = (stages(&[(4, 16)]), stages(&[(3, 16)]));
-        let ring = Costs { ring: true, ..costs(10.0, 1.0) };
-        // 33 sums, of 2 KiB a hop.
-        let hops = 33.0 * 6.0 * (1e-5 + 2048.0 / 1e10);
-        near(ring.decode(&SHAPE, &four), 0.008 + hops + 1e-5);
-        near(ring.decode(&SHAPE, &three), costs(10.0, 1.0).decode(&SHAPE, &three));
-    }
-
-    #[test]
-    fn a_pipeline_costs_one_message_a_stage_and_fills_up_in_a_prompt() {
-        let two = stages(&[(1, 8), (1, 8)]);
-        let slow = costs(1000.0, 1.0);
-        let hops = 3.0 * 1e-3 + 2.0 * 8192.0 / 1e10;
-        // Both nodes work on the output head.
-        near(slow.decode(&SHAPE, &two), 0.032 * 0.9 + hops);
-        // Eight steps through two stages take as long as nine through one.
-        let step = 0.5 * 64.0 * 0.004 + 1e-3 + 64.0 * 8192.0 / 1e10;
-        near(slow.prefill(&SHAPE, &two, 512, 64), 9.0 * step);
-        assert!(slow.prefill(&SHAPE, &two, 512, 64) < 0.6 * 2.048);
-    }
+    let all = rank.speed.machine;
+    [read / all.read_bytes_per_sec, multiply / all.quantised_ops_per_sec].map(|busy| busy.max(1.0))
 }

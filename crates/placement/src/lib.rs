@@ -3,18 +3,28 @@
 //! Pure: no I/O, no clock, no randomness. The same inputs give the same plan, and a plan is data.
 //!
 //! A model is cut into stages of layers, and each stage's layers over its ranks: one stage is
-//! tensor parallelism, stages of one rank are a pipeline. Nobody is given more memory than it has.
-//! Where the caller has measured nodes and links, the number of stages is what the cost model
-//! predicts to be fastest for one request. Shares follow the threads that a node offers.
+//! tensor parallelism, stages of one rank are a pipeline. [`plan`] searches nodes, their order,
+//! stages and shares, and takes what the cost model predicts to serve the asked mix soonest. Nobody
+//! is given more memory than it has.
 
-mod choose;
+mod calibrate;
+mod choice;
 mod cost;
+mod cut;
+mod group;
+mod node;
 mod plan;
+mod search;
 #[cfg(test)]
 mod shapes;
-mod stages;
+mod shares;
+#[cfg(test)]
+mod tests;
+mod trial;
 mod wire;
 
-pub use choose::LinkSpeed;
-pub use cost::{Costs, Shape};
-pub use plan::{Error, Node, Options, Plan, PlannedRank, plan};
+pub use calibrate::Measured;
+pub use choice::Alternative;
+pub use cost::{Load, Prediction, TokenTime};
+pub use node::{LinkSpeed, Node, Rates, Speed};
+pub use plan::{Error, Options, Plan, PlannedRank, plan};

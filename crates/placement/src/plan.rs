@@ -1,56 +1,56 @@
 use layout::{
-    Capacity, Device, Footprint, Holding, Layout, Outline, PAGE_POSITIONS, RANKS_MAX,
-    full_cache_tokens,
+    Capacity, Footprint, Holding, Layout, Outline, PAGE_POSITIONS, RANKS_MAX, full_cache_tokens,
 };
-use protocol::{InstanceSpec, Nodes, Split, StageSize};
+use protocol::{InstanceSpec, Mix, Nodes, Split, SplitOptions, Strategy};
+use serde::{Deserialize, Serialize};
 
-use crate::choose::{Candidate, LinkSpeed, candidates, is_free, reason};
+use crate::choice::{Alternative, alternatives, choose, describe, gib, names, words};
+use crate::cost::{Load, Model, Prediction};
+use crate::group::{Subject, WORKER_BYTES, counts};
+use crate::node::{Node, Speed, link};
+use crate::search::{Limits, Tried, search};
+use crate::trial::{Context, Found, Misfit};
 
-/// Memory of a worker beside what it holds of the model: code, stacks, links, and what the device
-/// works with between two operations.
-const WORKER_BYTES: u64 = 64 << 20;
 /// The context that is given when nobody asks for one: enough for a long chat.
 const CONTEXT_TOKENS_DEFAULT: usize = 8192;
 /// Sequences that may run at once when nobody says how many, and how many of them the cache is to
 /// hold at their longest: most are much shorter.
 const SEQUENCES_DEFAULT: usize = 16;
 const LONGEST_DEFAULT: usize = 4;
-
-/// A node that could take a rank.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Node {
-    /// The caller's own number for it.
-    pub id: usize,
-    pub memory_free_bytes: u64,
-    /// Threads that it offers; its share is in proportion to them.
-    pub threads: usize,
-    /// What these threads read from memory together, if it was measured.
-    pub read_bytes_per_sec: Option<f64>,
-    /// The way to the first node, if it was measured; of no matter for that node itself.
-    pub link: Option<LinkSpeed>,
-}
+/// Users of `--mix many`, when nobody says how many.
+const USERS_DEFAULT: usize = 8;
 
 /// What was asked for, and what is known of the cluster beside its nodes.
 #[derive(Debug, Clone)]
 pub struct Options<'a> {
     pub spec: &'a InstanceSpec,
-    /// Whether not every two nodes can link, so that sums of four and more go round a ring.
+    /// Whether not every two nodes can link, so that sums of four and more go round a ring: the
+    /// nodes are used in the order in which they are given.
     pub ring: bool,
+    /// What it is to be good at, if not what [`InstanceSpec::mix`] says.
+    pub load: Option<Load>,
 }
 
 /// Who holds which share.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub ranks: Vec<PlannedRank>,
     pub split: Split,
-    /// The reasons, for a person to read.
+    /// Such as `tensor` or `pipeline 10+6`.
+    pub name: String,
+    /// Missing where a node or a link was not measured.
+    pub prediction: Option<Prediction>,
+    /// What else was weighed, the next best first, each with the reason why it was not taken.
+    pub alternatives: Vec<Alternative>,
+    /// The reasons, for a person to read: the choice, then the next best, then details.
     pub why: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedRank {
-    /// [`Node::id`] of the node.
+    /// [`Node::id`] of the node, and its name.
     pub node: usize,
+    pub name: String,
     pub share: u32,
     /// What this rank holds of the model.
     pub footprint: Footprint,
@@ -96,116 +96,322 @@ pub enum Error {
     )]
     Cache { asked: usize, context: usize },
     #[error(
-        "node {node} would need {} for its share of {share} in {shares} and has {} free. Try a smaller context, add a node, or free memory",
-        gib(*.needed_bytes), gib(*.free_bytes)
+        "it fits on no set of the {tried}: of what comes nearest ({split}), node {node} would need {} for its share of {share} in {shares} and has {} free, of {} on all nodes. Try a smaller context, add a node, or free memory",
+        gib(*.needed_bytes), gib(*.free_bytes), gib(*.all_bytes)
     )]
-    Memory { node: usize, share: u32, shares: u32, needed_bytes: u64, free_bytes: u64 },
+    Memory {
+        /// How many nodes there were to choose from, in words.
+        tried: String,
+        split: &'static str,
+        /// Its name.
+        node: String,
+        share: u32,
+        shares: u32,
+        needed_bytes: u64,
+        free_bytes: u64,
+        /// Free on all nodes together.
+        all_bytes: u64,
+    },
 }
 
-/// Chooses nodes and shares. `nodes[0]` is the node that was asked and becomes rank 0.
+/// Chooses nodes, their order, stages and shares. `nodes[0]` is the node that was asked and becomes
+/// rank 0.
 ///
-/// Without wishes it takes every node that offers threads, and splits the model in the way that is
-/// predicted to be fastest for one request, if nodes and links were measured, else by tensors. It
-/// never plans more memory than a node has free.
+/// Without wishes it takes what is predicted to serve the asked mix soonest, if nodes and links
+/// were measured: more nodes only where they make it faster, or where fewer have not the memory.
+/// What was not measured is not guessed: then it takes all nodes, and splits by tensors. It never
+/// plans more memory than a node has free.
 ///
 /// # Errors
 /// What was asked for cannot be had; the error says what is missing, in numbers.
 pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Plan, Error> {
-    let count = node_count(nodes, options)?;
-    let chosen = &nodes[..count];
-    let shares = shares(chosen, options)?;
+    let asked = asked_nodes(nodes, options)?;
+    check(model, options, asked)?;
+    let spec = options.spec;
     let context_tokens = context(model, options)?;
-    let sequences_max = options.spec.sequences_max.unwrap_or(SEQUENCES_DEFAULT).max(1);
-
+    let sequences_max = spec.sequences_max.unwrap_or(SEQUENCES_DEFAULT).max(1);
     let (cache_least, cache_most) = cache(options, context_tokens, sequences_max)?;
-    let cache_type = options.spec.options.cache_type;
-    let whole_experts = model.whole_experts(options.spec.options.experts);
-    let mut candidates = candidates(model, chosen, &shares, options)?;
-    let place = |candidate: &Candidate, cache_tokens| {
-        let capacity = Capacity { context_tokens, sequences_max, cache_tokens, cache_type };
-        place(model, chosen, &shares, &candidate.stages, whole_experts, &capacity)
+    let whole_experts = model.whole_experts(spec.options.experts);
+    let capacity = |cache_tokens| Capacity {
+        context_tokens,
+        sequences_max,
+        cache_tokens,
+        cache_type: spec.options.cache_type,
     };
-    let fits = |cache_tokens| move |one: &Candidate| place(one, cache_tokens).is_ok();
-    let fit = |cache_tokens| candidates.iter().position(fits(cache_tokens));
-    if let Some(at) = fit(cache_most).or_else(|| fit(cache_least)) {
-        // What is predicted to be faster, but does not fit, comes after it, for the reason.
-        candidates[..=at].rotate_right(1);
+    let try_all = |cache_tokens| {
+        let capacity = capacity(cache_tokens);
+        let subject = Subject { outline: model, whole_experts, capacity: &capacity };
+        try_all(&context_of(subject, nodes, options), options, asked)
+    };
+    // Whoever asks for a number of requests shall have the memory for them, if there is any.
+    let mut tried = Tried::default();
+    if spec.sequences_max.is_some() {
+        tried = try_all(cache_most);
     }
-    let cache_tokens = largest(cache_least, cache_most, |tokens| fits(tokens)(&candidates[0]));
-    let ranks = place(&candidates[0], cache_tokens)?;
-    let stages = candidates[0].stages.clone();
-    let mut why = explain(&ranks, &stages, options, cache_tokens);
-    if count > 1 {
-        why.extend(reason(&candidates, chosen, !is_free(options)));
+    if tried.found.is_empty() {
+        tried = try_all(cache_least);
     }
-    let experts = model.config.experts.map(|experts| experts.count);
-    why.extend(experts.zip(model.expert_parts()).map(|(experts, parts)| match whole_experts {
-        true => format!("whole experts to each node: {experts} of them, of {parts} parts each"),
-        false => format!("columns of every expert to each node, which can be cut in {parts}"),
-    }));
-    let split =
-        Split { shares, stages, whole_experts, context_tokens, sequences_max, cache_tokens };
-    Ok(Plan { ranks, split, why })
+    let Some(chosen) = choose(&tried.found).map(|at| tried.found[at].clone()) else {
+        return Err(nothing(model, nodes, options, &tried));
+    };
+    let place = Placing::new(model, nodes, &chosen, whole_experts)?;
+    let cache_tokens = largest(cache_least, cache_most, |tokens| place.fits(&capacity(tokens)));
+    let ranks = place.ranks(&capacity(cache_tokens));
+    let stages = if chosen.groups.len() > 1 { chosen.stages() } else { Vec::new() };
+    let prediction = Some(chosen.prediction).filter(|_| is_measured(nodes));
+    let alternatives = match prediction {
+        Some(_) => alternatives(nodes, &chosen, &tried),
+        None => Vec::new(),
+    };
+    let mut plan = Plan {
+        split: Split {
+            shares: chosen.shares.clone(),
+            stages,
+            whole_experts,
+            context_tokens,
+            sequences_max,
+            cache_tokens,
+        },
+        name: describe(&chosen.groups, &chosen.layers),
+        ranks,
+        prediction,
+        alternatives,
+        why: Vec::new(),
+    };
+    plan.why = explain(&plan, model, nodes, &chosen, is_asked(options));
+    Ok(plan)
 }
 
-fn node_count(nodes: &[Node], options: &Options<'_>) -> Result<usize, Error> {
+/// How many nodes were asked for, in one way or another.
+fn asked_nodes(nodes: &[Node], options: &Options<'_>) -> Result<Option<usize>, Error> {
+    let SplitOptions { shares, stages, .. } = &options.spec.options;
     let live = nodes.len();
-    let by_shares = options.spec.options.shares.as_ref().map(Vec::len);
-    let asked =
-        options.spec.nodes.as_ref().map(Nodes::count).or(by_shares).unwrap_or(live.min(RANKS_MAX));
-    if asked == 0 || asked > RANKS_MAX {
-        return Err(Error::TooManyRanks { asked, max: RANKS_MAX });
-    }
-    if asked > live {
-        return Err(Error::TooFewNodes { asked, live });
-    }
-    match by_shares {
-        Some(shares) if shares != asked => Err(Error::Shares { shares, nodes: asked }),
-        _ => Ok(asked),
-    }
-}
-
-fn shares(nodes: &[Node], options: &Options<'_>) -> Result<Vec<u32>, Error> {
-    let shares =
-        options.spec.options.shares.clone().unwrap_or_else(|| {
-            nodes.iter().map(|node| node.threads.clamp(1, 1024) as u32).collect()
-        });
-    let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
-    if total == 0 || total > i32::MAX as u64 {
-        return Err(Error::NoShares { shares });
-    }
-    Ok(shares)
-}
-
-/// What every rank takes.
-fn place(
-    model: &Outline,
-    nodes: &[Node],
-    shares: &[u32],
-    stages: &[StageSize],
-    whole_experts: bool,
-    capacity: &Capacity,
-) -> Result<Vec<PlannedRank>, Error> {
-    let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
-    let sizes: Vec<_> = stages.iter().map(|stage| (stage.ranks, stage.layers)).collect();
-    let layout = Layout::new(shares, &sizes, model.config.layers);
-    let layout = layout.map_err(|_| Error::NoShares { shares: shares.to_vec() })?;
-    let layout = layout.with_whole_experts(whole_experts);
-    let rank = |(rank, (node, share)): (usize, (&Node, &u32))| {
-        let footprint = Holding::new(model, &layout, rank).footprint(capacity, Device::Cpu);
-        let memory_bytes = footprint.bytes().saturating_add(WORKER_BYTES);
-        if memory_bytes > node.memory_free_bytes {
-            return Err(Error::Memory {
-                node: node.id,
-                share: *share,
-                shares: total as u32,
-                needed_bytes: memory_bytes,
-                free_bytes: node.memory_free_bytes,
-            });
+    let by_shares = shares.as_ref().map(Vec::len);
+    let by_stages = stages.as_ref().map(|stages| stages.iter().sum());
+    let asked = options.spec.nodes.as_ref().map(Nodes::count).or(by_shares).or(by_stages);
+    if let Some(asked) = asked {
+        if asked == 0 || asked > RANKS_MAX {
+            return Err(Error::TooManyRanks { asked, max: RANKS_MAX });
         }
-        Ok(PlannedRank { node: node.id, share: *share, footprint, memory_bytes })
+        if asked > live {
+            return Err(Error::TooFewNodes { asked, live });
+        }
+        if let Some(shares) = by_shares.filter(|shares| *shares != asked) {
+            return Err(Error::Shares { shares, nodes: asked });
+        }
+    } else if live == 0 {
+        return Err(Error::TooFewNodes { asked: 1, live });
+    }
+    Ok(asked)
+}
+
+/// That what was asked for can be meant.
+fn check(model: &Outline, options: &Options<'_>, asked: Option<usize>) -> Result<(), Error> {
+    let SplitOptions { shares, stages, stage_layers, strategy, .. } = &options.spec.options;
+    let layers = model.config.layers;
+    if let (Some(stages), Some(ranks)) = (stages, asked) {
+        let sum: usize = stages.iter().fold(0, |sum, n| sum.saturating_add(*n));
+        if stages.contains(&0) || sum != ranks {
+            return Err(Error::Stages { by_ranks: stages.clone(), ranks });
+        }
+        if stages.len() > layers {
+            return Err(Error::TooManyStages { stages: stages.len(), layers });
+        }
+    }
+    if let Some(shares) = shares {
+        let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
+        let empty = |stages: &Vec<usize>| {
+            let mut rest = &shares[..];
+            stages.iter().any(|ranks| {
+                let (own, others) = rest.split_at((*ranks).min(rest.len()));
+                rest = others;
+                own.iter().all(|share| *share == 0)
+            })
+        };
+        if total == 0 || total > i32::MAX as u64 || stages.as_ref().is_some_and(empty) {
+            return Err(Error::NoShares { shares: shares.clone() });
+        }
+    }
+    if let (Strategy::Pipeline, None, Some(stages)) = (strategy, stages, asked)
+        && stages > layers
+    {
+        return Err(Error::TooManyStages { stages, layers });
+    }
+    if let Some(given) = stage_layers {
+        let sum = given.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
+        let stages = match (stages, strategy, asked) {
+            (Some(stages), ..) => stages.len(),
+            (None, Strategy::Pipeline, Some(nodes)) => nodes,
+            (None, Strategy::Tensor, _) => 1,
+            _ => given.len(),
+        };
+        if given.contains(&0) || sum != layers || given.len() != stages {
+            return Err(Error::StageLayers { given: given.clone(), layers, stages });
+        }
+    }
+    Ok(())
+}
+
+/// Whether the plan was not free to choose the number of nodes and the strategy.
+fn is_asked(options: &Options<'_>) -> bool {
+    let SplitOptions { strategy, stages, stage_layers, shares, .. } = &options.spec.options;
+    *strategy != Strategy::Auto
+        || options.spec.nodes.is_some()
+        || stages.is_some()
+        || stage_layers.is_some()
+        || shares.is_some()
+}
+
+/// Whether all nodes and the ways between them were measured.
+fn is_measured(nodes: &[Node]) -> bool {
+    let sane = |node: &Node| node.speed.is_some_and(|speed| speed.is_sane());
+    nodes.iter().all(sane) && (1..nodes.len()).all(|at| link(nodes, 0, at).is_some())
+}
+
+/// What all trials have in common. Where not everything was measured, threads tell speeds.
+pub(crate) fn context_of<'a>(
+    subject: Subject<'a>,
+    nodes: &'a [Node],
+    options: &Options<'a>,
+) -> Context<'a> {
+    let (model, spec) = (subject.outline, options.spec);
+    let measured = is_measured(nodes);
+    let speed = |node: &Node| match node.speed {
+        Some(speed) if measured => speed,
+        _ => Speed::of_threads(node.threads),
     };
-    nodes.iter().zip(shares).enumerate().map(rank).collect()
+    let experts = model.config.experts.as_ref();
+    Context {
+        subject,
+        model: Model {
+            layers: model.config.layers,
+            width: model.config.width,
+            quantised: model.is_quantised(),
+            experts: experts.map_or(1, |experts| experts.count),
+            experts_used: experts.map_or(1, |experts| experts.used),
+            whole_experts: subject.whole_experts,
+            wire_type: spec.options.wire_type,
+            ring: options.ring,
+        },
+        nodes,
+        speeds: nodes.iter().map(speed).collect(),
+        measured,
+        load: options.load.unwrap_or_else(|| load(spec, subject.capacity.context_tokens)),
+        shares: spec.options.shares.as_deref(),
+        stage_layers: spec.options.stage_layers.as_deref(),
+        counts: counts(model),
+        known: Default::default(),
+        heads: Default::default(),
+    }
+}
+
+fn try_all(context: &Context<'_>, options: &Options<'_>, asked: Option<usize>) -> Tried {
+    let (spec, measured) = (options.spec, context.measured);
+    let all = context.nodes.len().min(RANKS_MAX);
+    let strategy = spec.options.strategy;
+    let mut limits = Limits {
+        nodes: asked.or_else(|| (!measured || options.ring).then_some(all)),
+        least: if strategy == Strategy::Auto { 1 } else { 2.min(all) },
+        strategy,
+        stages: spec.options.stages.as_deref(),
+        stage_count: spec.options.stage_layers.as_ref().map(Vec::len),
+        fixed_order: options.ring || !measured || spec.options.shares.is_some(),
+    };
+    if measured || strategy != Strategy::Auto || limits.stage_count.is_some() {
+        return search(context, &limits);
+    }
+    // Nothing is known that speaks for another split, unless that one does not fit.
+    limits.strategy = Strategy::Tensor;
+    let tensor = search(context, &limits);
+    if !tensor.found.is_empty() {
+        return tensor;
+    }
+    limits.strategy = Strategy::Auto;
+    search(context, &limits)
+}
+
+/// What a mix means for a context of so many tokens.
+fn load(spec: &InstanceSpec, context_tokens: usize) -> Load {
+    let users = match spec.mix {
+        Mix::Many => spec.sequences_max.unwrap_or(USERS_DEFAULT).clamp(1, 1024),
+        Mix::One | Mix::Long => 1,
+    };
+    let prompt = if spec.mix == Mix::Long { 8192 } else { 512 };
+    let prompt_tokens = prompt.min(context_tokens * 3 / 4).max(1);
+    let answer_tokens = 256.min(context_tokens.saturating_sub(prompt_tokens)).max(1);
+    Load { users, prompt_tokens, answer_tokens }
+}
+
+/// Why nothing was found.
+fn nothing(model: &Outline, nodes: &[Node], options: &Options<'_>, tried: &Tried) -> Error {
+    let lacks =
+        |misfit: &&Misfit| misfit.needed_bytes.saturating_sub(nodes[misfit.node].memory_free_bytes);
+    let Some(nearest) = tried.misfits.iter().min_by_key(lacks) else {
+        let layers = model.config.layers;
+        return match &options.spec.options.stage_layers {
+            Some(given) => Error::StageLayers { given: given.clone(), layers, stages: nodes.len() },
+            None => Error::TooManyStages { stages: nodes.len(), layers },
+        };
+    };
+    let node = &nodes[nearest.node];
+    let count = nodes.len();
+    Error::Memory {
+        tried: format!("{count} node{}", if count == 1 { "" } else { "s" }),
+        split: crate::choice::name(&nearest.groups),
+        node: node.name.clone(),
+        share: nearest.share,
+        shares: nearest.shares,
+        needed_bytes: nearest.needed_bytes,
+        free_bytes: node.memory_free_bytes,
+        all_bytes: nodes.iter().map(|n| n.memory_free_bytes).fold(0, u64::saturating_add),
+    }
+}
+
+/// The choice, rank by rank.
+struct Placing<'a> {
+    ranks: Vec<(&'a Node, u32, Holding<'a>, u64)>,
+}
+
+impl<'a> Placing<'a> {
+    fn new(
+        model: &'a Outline,
+        nodes: &'a [Node],
+        chosen: &Found,
+        whole_experts: bool,
+    ) -> Result<Self, Error> {
+        let stages = chosen.stages();
+        let sizes: Vec<_> = stages.iter().map(|stage| (stage.ranks, stage.layers)).collect();
+        let sizes = if sizes.len() > 1 { sizes } else { Vec::new() };
+        let layout = Layout::new(&chosen.shares, &sizes, model.config.layers);
+        let layout = layout.map_err(|_| Error::NoShares { shares: chosen.shares.clone() })?;
+        let layout = layout.with_whole_experts(whole_experts);
+        let rank = |(rank, (node, share)): (usize, (usize, &u32))| {
+            let (node, held) = (&nodes[node], Holding::new(model, &layout, rank));
+            let weights = held.weight_bytes(node.device);
+            (node, *share, held, weights)
+        };
+        let ranks = chosen.nodes().zip(&chosen.shares).enumerate().map(rank).collect();
+        Ok(Self { ranks })
+    }
+
+    fn ranks(&self, capacity: &Capacity) -> Vec<PlannedRank> {
+        let rank = |(node, share, held, weight_bytes): &(&Node, u32, Holding<'_>, u64)| {
+            let footprint = held.footprint_with(*weight_bytes, capacity, node.device);
+            PlannedRank {
+                node: node.id,
+                name: node.name.clone(),
+                share: *share,
+                footprint,
+                memory_bytes: footprint.bytes().saturating_add(WORKER_BYTES),
+            }
+        };
+        self.ranks.iter().map(rank).collect()
+    }
+
+    fn fits(&self, capacity: &Capacity) -> bool {
+        let ranks = self.ranks(capacity).into_iter().zip(&self.ranks);
+        ranks.into_iter().all(|(rank, (node, ..))| rank.memory_bytes <= node.memory_free_bytes)
+    }
 }
 
 fn context(model: &Outline, options: &Options<'_>) -> Result<usize, Error> {
@@ -252,247 +458,36 @@ fn largest(least: usize, most: usize, fits: impl Fn(usize) -> bool) -> usize {
 }
 
 fn explain(
-    ranks: &[PlannedRank],
-    stages: &[StageSize],
-    options: &Options<'_>,
-    cache_tokens: usize,
+    plan: &Plan,
+    model: &Outline,
+    nodes: &[Node],
+    chosen: &Found,
+    is_asked: bool,
 ) -> Vec<String> {
+    let over = match plan.ranks.len() {
+        1 => format!("one node, {}", plan.ranks[0].name),
+        _ => format!("{} over {}", plan.name, names(nodes, &chosen.groups).join(", ")),
+    };
+    let asked = if is_asked { ", as was asked" } else { "" };
+    let predicted = match &plan.prediction {
+        Some(prediction) => words(prediction),
+        None => "not predicted, as a node or a link was not measured".to_owned(),
+    };
+    let mut why = vec![format!("{over}{asked}: {predicted}")];
+    why.extend(plan.alternatives.first().map(|next| {
+        format!("next best: {} over {}: {}", next.split, next.nodes.join(", "), next.reason)
+    }));
     let sum = |bytes: fn(&Footprint) -> u64| {
-        gib(ranks.iter().map(|rank| bytes(&rank.footprint)).fold(0, u64::saturating_add))
+        gib(plan.ranks.iter().map(|rank| bytes(&rank.footprint)).fold(0, u64::saturating_add))
     };
     let (weights, cache) = (sum(|held| held.weight_bytes), sum(|held| held.cache_bytes));
-    let by = match (&options.spec.options.shares, ranks.len()) {
-        (Some(_), _) => "the shares that were asked for",
-        (None, 1) => "one node, so no split",
-        (None, _) => "shares in proportion to the threads that each node offers",
-    };
-    vec![
-        format!("{weights} of weights and {cache} of cache, for {cache_tokens} tokens"),
-        match stages {
-            [] => format!("tensor parallel over {} nodes: {by}", ranks.len()),
-            stages => {
-                let list =
-                    stages.iter().map(|s| format!("{} nodes x {} layers", s.ranks, s.layers));
-                let list = list.collect::<Vec<_>>().join(", ");
-                format!("{} stages ({list}): {by}", stages.len())
-            }
-        },
-    ]
-}
-
-fn gib(bytes: u64) -> String {
-    format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::shapes::{Dense, LLAMA};
-    use gguf::TensorType;
-    use protocol::{ExpertSplit, SplitOptions, Strategy};
-
-    const GIB: u64 = 1 << 30;
-
-    /// A layer of about 1 GiB, a head of four.
-    const LARGE: Dense = Dense {
-        layers: 36,
-        width: 4096,
-        heads: 32,
-        kv_heads: 8,
-        hidden: 81_920,
-        vocab: 1_024_000,
-        experts: None,
-    };
-
-    fn model() -> Outline {
-        LARGE.outline(TensorType::Q8_0, TensorType::Q8_0)
-    }
-
-    /// The weights of that model but for its norms, and its cache of 4 contexts of 8192 tokens:
-    /// heads of 128 numbers and a scale, for keys and for values, in each layer.
-    fn weights_and_cache(kv_heads: u64) -> u64 {
-        let (attention, hidden) = (4096 * (4096 + 2 * 128 * kv_heads + 4096), 3 * 4096 * 81_920);
-        let numbers: u64 = 36 * (attention + hidden) + 4096 * 1_024_000;
-        numbers / 32 * 34 + 36 * 4 * 8192 * kv_heads * 2 * (2 * 128 + 4)
-    }
-
-    /// Norms, buffers and workers are what the plan adds to that. `kv_heads`: of all ranks that
-    /// share a layer.
-    fn assert_adds_up(plan: &Plan, kv_heads: u64) {
-        let bytes: u64 = plan.ranks.iter().map(|rank| rank.memory_bytes).sum();
-        let rest = bytes - weights_and_cache(kv_heads) - plan.ranks.len() as u64 * WORKER_BYTES;
-        let buffers: u64 = plan.ranks.iter().map(|rank| rank.footprint.buffer_bytes).sum();
-        let norms = rest - buffers;
-        // Beside the norms there may be rows that fill the last panel of a part of the head.
-        let padding = 15 * (4096 / 32 * 34);
-        assert!(norms <= plan.ranks.len() as u64 * (73 * 4096 * 4 + padding), "{norms}");
-    }
-
-    fn spec() -> InstanceSpec {
-        InstanceSpec::default()
-    }
-
-    fn options() -> SplitOptions {
-        SplitOptions::default()
-    }
-
-    fn split(options: SplitOptions) -> InstanceSpec {
-        InstanceSpec { options, ..spec() }
-    }
-
-    fn shares(shares: &[u32]) -> SplitOptions {
-        SplitOptions { shares: Some(shares.to_vec()), ..options() }
-    }
-
-    fn plan(model: &Outline, nodes: &[Node], spec: &InstanceSpec) -> Result<Plan, Error> {
-        super::plan(model, nodes, &Options { spec, ring: false })
-    }
-
-    fn nodes(memory_gib: &[u64]) -> Vec<Node> {
-        let node = |(id, gib): (usize, &u64)| Node {
-            id,
-            memory_free_bytes: gib * GIB,
-            threads: 4 * (id + 1),
-            read_bytes_per_sec: None,
-            link: None,
-        };
-        memory_gib.iter().enumerate().map(node).collect()
-    }
-
-    #[test]
-    fn shares_follow_threads_and_memory_adds_up() {
-        let plan = plan(&model(), &nodes(&[64, 64]), &spec()).unwrap();
-        let shares: Vec<u32> = plan.ranks.iter().map(|rank| rank.share).collect();
-        assert_eq!(shares, [4, 8]);
-        // 10 query heads and 22: the third of the 8 key/value heads is on both.
-        assert_adds_up(&plan, 9);
-    }
-
-    #[test]
-    fn what_cannot_be_had_is_refused_with_numbers() {
-        type Case = (Vec<u64>, InstanceSpec, &'static str);
-        let on = |count| InstanceSpec { nodes: Some(Nodes::Count(count)), ..spec() };
-        let cases: Vec<Case> = vec![
-            (
-                vec![8],
-                spec(),
-                "node 0 would need 43.13 GiB for its share of 4 in 4 and has 8.00 GiB free",
-            ),
-            (vec![64], on(2), "2 nodes were asked for, but 1"),
-            (vec![64], on(0), "1 to 16 nodes, not 0"),
-            (vec![64; 17], on(17), "1 to 16 nodes, not 17"),
-            (
-                vec![64; 2],
-                InstanceSpec { options: shares(&[1]), ..on(2) },
-                "1 shares were given for 2 nodes",
-            ),
-            (vec![64; 2], split(shares(&[0, 0])), "are no split"),
-            (
-                vec![64],
-                InstanceSpec { context_tokens: Some(200_000), ..spec() },
-                "trained for 131072",
-            ),
-            (
-                vec![64; 3],
-                split(SplitOptions {
-                    strategy: Strategy::Hybrid,
-                    stages: Some(vec![2, 2]),
-                    ..options()
-                }),
-                "[2, 2] ranks do not make up 3 ranks",
-            ),
-            (
-                vec![64; 2],
-                split(SplitOptions {
-                    stages: Some(vec![1, 1]),
-                    stage_layers: Some(vec![36, 0]),
-                    ..options()
-                }),
-                "[36, 0] layers do not make up 36 layers in 2 stages",
-            ),
-            (vec![64], InstanceSpec { context_tokens: Some(0), ..spec() }, "context of 0 tokens"),
-            (
-                vec![64],
-                InstanceSpec { cache_tokens: Some(8191), ..spec() },
-                "a cache of 8191 tokens does not hold one conversation of 8192",
-            ),
-        ];
-        for (memory, spec, expected) in cases {
-            let error = plan(&model(), &nodes(&memory), &spec).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error:?} should contain {expected:?}");
-        }
-    }
-
-    #[test]
-    fn the_cache_is_as_large_as_memory_allows_unless_its_size_is_asked_for() {
-        let cache = |gib, spec: InstanceSpec| {
-            let plan = plan(&model(), &nodes(&[gib]), &spec).map_err(|error| error.to_string())?;
-            assert!(plan.ranks[0].memory_bytes <= gib * GIB);
-            let mut larger = spec;
-            larger.cache_tokens = Some(plan.split.cache_tokens + 64);
-            let fits = super::tests::plan(&model(), &nodes(&[gib]), &larger).is_ok();
-            Ok::<_, String>((plan.split.cache_tokens, fits))
-        };
-        let size = |cache_tokens| InstanceSpec { cache_tokens: Some(cache_tokens), ..spec() };
-        assert_eq!(cache(64, spec()), Ok((4 * 8192, true)));
-        let (less, fits) = cache(45, spec()).unwrap();
-        assert!((8192..4 * 8192).contains(&less) && !fits, "{less}");
-        assert_eq!(cache(64, size(8192)), Ok((8192, true)));
-        assert_eq!(cache(64, size(100_000)), Ok((100_000, true)));
-        assert!(cache(45, size(4 * 8192)).unwrap_err().contains("would need"));
-    }
-
-    #[test]
-    fn a_split_fits_where_one_node_does_not() {
-        assert!(plan(&model(), &nodes(&[32]), &spec()).is_err());
-        let spec = split(shares(&[1, 1]));
-        assert!(plan(&model(), &nodes(&[32, 32]), &spec).is_ok());
-    }
-
-    #[test]
-    fn stages_follow_the_strategy_and_the_weights() {
-        use Strategy::{Auto, Hybrid, Pipeline, Tensor};
-        for (strategy, count, expected) in [
-            (Auto, 2, vec![]),
-            (Tensor, 4, vec![]),
-            (Pipeline, 1, vec![]),
-            (Pipeline, 2, vec![(1, 18), (1, 18)]),
-            (Hybrid, 2, vec![]),
-            (Hybrid, 4, vec![(2, 19), (2, 17)]),
-            (Hybrid, 5, vec![(2, 14), (2, 16), (1, 6)]),
-        ] {
-            let shares = Some(vec![1; count]);
-            let spec = split(SplitOptions { strategy, shares, ..options() });
-            let plan = plan(&model(), &nodes(&vec![64; count]), &spec).unwrap();
-            let found: Vec<_> = plan.split.stages.iter().map(|s| (s.ranks, s.layers)).collect();
-            assert_eq!(found, expected, "{strategy:?} over {count}");
-            assert_adds_up(&plan, 8);
-        }
-    }
-
-    #[test]
-    fn experts_are_cut_unless_they_are_too_narrow() {
-        use ExpertSplit::{Auto, Columns, Whole};
-        for (experts, hidden, asked, expected) in [
-            (None, 96, Whole, false),
-            (Some(128), 96, Auto, true),
-            (Some(128), 192, Auto, false),
-            (Some(128), 96, Columns, false),
-            (Some(8), 512, Whole, true),
-            (Some(2), 64, Auto, false),
-        ] {
-            let dense = Dense { layers: 1, hidden, experts, ..LLAMA };
-            let model = dense.outline(TensorType::Q8_0, TensorType::Q8_0);
-            let spec = split(SplitOptions { experts: asked, ..options() });
-            let plan = plan(&model, &nodes(&[64]), &spec).unwrap();
-            assert_eq!(plan.split.whole_experts, expected, "{experts:?} {asked:?}");
-        }
-    }
-
-    #[test]
-    fn absurd_sizes_do_not_overflow() {
-        let (context_tokens, sequences_max) = (Some(131_072), Some(usize::MAX));
-        let spec = InstanceSpec { context_tokens, sequences_max, ..spec() };
-        assert!(plan(&model(), &nodes(&[64]), &spec).is_err());
-    }
+    let tokens = plan.split.cache_tokens;
+    why.push(format!("{weights} of weights and {cache} of cache, for {tokens} tokens"));
+    let whole = plan.split.whole_experts;
+    let experts = model.config.experts.map(|experts| experts.count);
+    why.extend(experts.zip(model.expert_parts()).map(|(experts, parts)| match whole {
+        true => format!("whole experts to each node: {experts} of them, of {parts} parts each"),
+        false => format!("columns of every expert to each node, which can be cut in {parts}"),
+    }));
+    why
 }

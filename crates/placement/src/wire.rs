@@ -38,6 +38,7 @@ mod tests {
                 ranks: vec![
                     PlannedRank {
                         node: 0,
+                        name: String::new(),
                         share: 1,
                         footprint: Footprint::default(),
                         memory_bytes: 0
@@ -48,6 +49,9 @@ mod tests {
                     stages: stages.iter().map(|&ranks| StageSize { ranks, layers: 1 }).collect(),
                     ..Split::default()
                 },
+                name: String::new(),
+                prediction: None,
+                alternatives: Vec::new(),
                 why: Vec::new(),
             };
             assert_eq!(plan.check_wire(WireType::Q8).is_ok(), has_sums, "{ranks} {stages:?}");

@@ -38,8 +38,8 @@ pub use nodes::Nodes;
 pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;
 pub use spec::{
-    CacheType, ExpertSplit, InstanceSpec, SpecVersion, Speculation, Split, SplitOptions, StageSize,
-    Strategy, Transport, WireType,
+    CacheType, ExpertSplit, InstanceSpec, Mix, SpecVersion, Speculation, Split, SplitOptions,
+    StageSize, Strategy, Transport, WireType,
 };
 pub use stats::{EngineStats, LinkStats, PageStats, RankStats, StepStats};
 pub use worker::{ModelSource, WorkerCommand, WorkerEvent, WorkerSpec};

@@ -45,6 +45,10 @@ pub struct InstanceSpec {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_name = "TOKENS"))]
     pub cache_tokens: Option<usize>,
+    /// What the plan is to be good at
+    #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
+    pub mix: Mix,
 }
 
 /// How a model is split over ranks, be they nodes or threads of one process, and what all of them
@@ -165,6 +169,20 @@ pub enum Strategy {
     Pipeline,
     /// Groups of nodes share a run of layers
     Hybrid,
+}
+
+/// What requests are expected: by their time the plan chooses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Mix {
+    /// One user, with a prompt of 512 tokens and an answer of 256
+    #[default]
+    One,
+    /// As many users at once as --parallel, or 8
+    Many,
+    /// One user, with a prompt of 8192 tokens
+    Long,
 }
 
 /// How a layer of experts is split over ranks.

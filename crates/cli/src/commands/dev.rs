@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use engine::{Local, LocalOptions};
 use gguf::{Directory, File, Source};
-use layout::Outline;
-use placement::{LinkSpeed, Node, Options, Plan};
+use layout::{Device, Outline};
+use placement::{LinkSpeed, Load, Node, Options, Plan, Speed};
 use protocol::{InstanceSpec, Split, Strategy, Transport};
 
 use crate::args::{DevGenerateArgs, DevLogitsArgs, DevTokenizeArgs, LocalArgs};
@@ -75,6 +75,18 @@ pub fn start_for(
 
 /// Which rank gets what: as a cluster of equal nodes would plan it, whose memory is no limit.
 pub fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, CliError> {
+    // What is asked for needs no measurement.
+    let weighs = args.local_nodes > 1 && args.options.strategy == Strategy::Auto;
+    plan_for(directory, args, weighs.then(|| crate::speed::measure(1)), None)
+}
+
+/// As [`plan`], for nodes of this speed, with the load that is to be predicted.
+pub fn plan_for(
+    directory: &Directory,
+    args: &LocalArgs,
+    speed: Option<Speed>,
+    load: Option<Load>,
+) -> Result<Plan, CliError> {
     let options = &args.options;
     let nodes = match &options.shares {
         Some(shares) if args.local_nodes == 1 => shares.len(),
@@ -86,19 +98,19 @@ pub fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, CliError> {
         ..InstanceSpec::default()
     };
     let link = local_link(options.transport, args.link_latency);
-    // What is asked for needs no measurement.
-    let weighs = nodes > 1 && options.strategy == Strategy::Auto;
-    let read_bytes_per_sec = weighs.then(|| cluster::read_speed(1));
-    let node = |id| Node {
+    let node = |id: usize| Node {
         id,
+        name: format!("rank {id}"),
+        device: Device::Cpu,
         memory_free_bytes: u64::MAX,
         threads: 1,
-        read_bytes_per_sec,
-        link: Some(link),
+        speed,
+        machine: Some(0),
+        links: vec![Some(link); id],
     };
     let nodes: Vec<Node> = (0..nodes).map(node).collect();
     let outline = Outline::read(directory)?;
-    let plan = placement::plan(&outline, &nodes, &Options { spec: &spec, ring: false });
+    let plan = placement::plan(&outline, &nodes, &Options { spec: &spec, ring: args.ring, load });
     plan.map_err(|error| CliError::Usage(error.to_string()))
 }
 

@@ -6,8 +6,8 @@ use std::time::Instant;
 use engine::Local;
 use gguf::{File, Source};
 use layout::Outline;
-use placement::{Costs, Plan, Shape};
-use protocol::{GenerateRequest, SplitOptions, StageSize, Strategy, WireType};
+use placement::{Load, Speed};
+use protocol::{GenerateRequest, SplitOptions, Strategy, WireType};
 use serde::Serialize;
 
 use crate::args::{BenchOutput, BenchSplitsArgs, LocalArgs};
@@ -48,14 +48,29 @@ pub fn run(args: &BenchSplitsArgs) -> Result<(), CliError> {
     let all = measure(args, &local_args(args, Strategy::Tensor, 1, nodes, 0))?;
     let mut rows = vec![row("one node", (1, 1, 0), &one, None)];
     rows.push(row("one node, all threads", (1, nodes, 0), &all, None));
+    let speed = speed(&Outline::read(file.directory())?, &one, &all);
+    let load = Load { users: 1, prompt_tokens: args.n_prompt, answer_tokens: args.n_gen };
     for latency in &args.link_latency {
         for strategy in &args.strategy {
-            let local = local_args(args, *strategy, nodes, 1, *latency);
-            let plan = dev::plan(file.directory(), &local)?;
+            let mut local = local_args(args, *strategy, nodes, 1, *latency);
+            let plan = dev::plan_for(file.directory(), &local, Some(speed), Some(load))?;
+            // The same cut is predicted and measured.
+            let stages = &plan.split.stages;
+            local.options.stages = Some(stages.iter().map(|stage| stage.ranks).collect());
+            local.options.stage_layers = Some(stages.iter().map(|stage| stage.layers).collect());
+            if stages.is_empty() {
+                (local.options.stages, local.options.stage_layers) = (None, None);
+            }
+            // Answers are measured after a prompt of one token.
+            let short = Load { prompt_tokens: 1, ..load };
+            let answer = dev::plan_for(file.directory(), &local, Some(speed), Some(short))?;
+            let predicted = plan.prediction.zip(answer.prediction);
+            let predicted = predicted.map(|(prompt, answer)| {
+                (prompt.prefill_tokens_per_sec, answer.decode_tokens_per_sec)
+            });
             let found = measure(args, &local)?;
-            let predicted = predict(args, &file, &plan, *latency, &one, &all);
             let name = super::bench::strategy(&plan);
-            rows.push(row(&name, (nodes, 1, *latency), &found, Some(predicted)));
+            rows.push(row(&name, (nodes, 1, *latency), &found, predicted));
         }
     }
     match args.output {
@@ -124,35 +139,13 @@ fn measure(args: &BenchSplitsArgs, local: &LocalArgs) -> Result<Measured, CliErr
     })
 }
 
-/// Predicted tokens per second of prefill and decode.
-fn predict(
-    args: &BenchSplitsArgs,
-    file: &File,
-    plan: &Plan,
-    link_latency_us: u64,
-    one: &Measured,
-    all: &Measured,
-) -> (f64, f64) {
-    let Ok(model) = Outline::read(file.directory()) else { return (0.0, 0.0) };
-    let link = dev::local_link(args.transport, link_latency_us);
-    let further = (args.local_nodes.max(2) - 1) as f64;
-    let costs = |added: f64| Costs {
-        decode_secs: 1.0 / one.decode,
-        prefill_secs: 1.0 / one.prefill,
-        added: ((added - 1.0) / further).clamp(0.0, 1.0),
-        message_secs: link.message_secs,
-        bytes_per_sec: link.bytes_per_sec,
-        ring: false,
+/// What one thread does, and all of them together, by what was measured of the model on one node.
+fn speed(model: &Outline, one: &Measured, all: &Measured) -> Speed {
+    let of = |measured: &Measured| placement::Measured {
+        decode_secs: 1.0 / measured.decode,
+        prefill_secs: 1.0 / measured.prefill,
     };
-    let layers = model.config.layers;
-    let shape = Shape { layers, width: model.config.width, head: model.head_part() };
-    let single = [StageSize { ranks: plan.ranks.len(), layers }];
-    let stages = &plan.split.stages[..];
-    let stages = if stages.is_empty() { &single } else { stages };
-    let rows = layout::rows_max(stages.len());
-    let prefill = costs(all.prefill / one.prefill).prefill(&shape, stages, args.n_prompt, rows);
-    let decode = costs(all.decode / one.decode).decode(&shape, stages);
-    (args.n_prompt as f64 / prefill, 1.0 / decode)
+    Speed::calibrated(model, of(one), of(all), crate::speed::measure(1).operation_secs)
 }
 
 fn row(

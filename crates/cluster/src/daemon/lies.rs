@@ -76,7 +76,7 @@ fn heartbeat(seq: u64) -> Message {
         memory_bytes: 0,
         memory_used_bytes: 0,
         threads: 1,
-        read_bytes_per_sec: None,
+        speed: None,
         instances: Vec::new(),
         sees: Vec::new(),
         document: 0,

@@ -153,7 +153,7 @@ pub(crate) enum Event {
         link: placement::LinkSpeed,
     },
     /// What this node's threads read from memory was measured.
-    ReadSpeed(f64),
+    ReadSpeed(placement::Speed),
     /// A peer asks for slices of a model file.
     BulkAsked {
         peer: NodeId,
@@ -205,7 +205,7 @@ pub(crate) struct Daemon {
     dirty: bool,
     ticks: u64,
     /// Of this node's threads together, once it is measured.
-    read_bytes_per_sec: Option<f64>,
+    speed: Option<placement::Speed>,
 
     membership: Membership,
     invites: Invites,
@@ -248,7 +248,7 @@ impl Daemon {
             status,
             dirty: true,
             ticks: 0,
-            read_bytes_per_sec: None,
+            speed: None,
             invites: Invites::default(),
             conns: BTreeMap::new(),
             views: BTreeMap::new(),
@@ -327,7 +327,7 @@ impl Daemon {
                 let _ = reply.send(self.membership.is_member(peer));
             }
             Event::Probed { peer, link } => self.probed(peer, link),
-            Event::ReadSpeed(bytes_per_sec) => self.reading_measured(bytes_per_sec),
+            Event::ReadSpeed(speed) => self.speed_measured(speed),
             Event::BulkAsked { peer, digest, reply } => {
                 drop(reply.send(self.file_for(peer, digest)));
             }

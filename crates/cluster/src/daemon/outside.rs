@@ -98,7 +98,7 @@ pub(crate) trait Outside: Send {
     fn ask_to_join(&mut self, code: JoinCode, reply: Reply<Joined>);
     /// Reads a model's header from the node that has the file; `owner` is that node's name.
     fn fetch_header(&mut self, source: Source, owner: String, reply: Reply<Arc<Directory>>);
-    /// Measures what this node's threads read from memory: `ReadSpeed`.
+    /// Measures what this node's threads read and multiply: `ReadSpeed`.
     fn measure_reading(&mut self);
     /// Measures the way to a peer: `Probed`.
     fn measure_way(&mut self, peer: NodeId, addresses: Vec<SocketAddr>);

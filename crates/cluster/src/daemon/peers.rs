@@ -278,7 +278,7 @@ impl Daemon {
             memory_bytes: self.config.memory_bytes,
             memory_used_bytes: self.memory_used_bytes(),
             threads: self.config.threads,
-            read_bytes_per_sec: self.read_bytes_per_sec,
+            speed: self.speed,
             instances: self.owned.values().map(|owned| owned.machine.status()).collect(),
             sees: self.membership.reachable().collect(),
             document: self.desired.fingerprint(),

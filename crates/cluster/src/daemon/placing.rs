@@ -1,6 +1,8 @@
 //! On which nodes an instance is placed: at first, again when some are lost, and in another order
 //! when some cannot link.
 
+use std::net::IpAddr;
+
 use protocol::{InstanceSpec, Nodes, Split, SplitOptions, Strategy, Transport};
 use tracing::warn;
 
@@ -15,7 +17,7 @@ pub(super) struct Candidate {
     path: Path,
     memory_free_bytes: u64,
     threads: usize,
-    read_bytes_per_sec: Option<f64>,
+    speed: Option<placement::Speed>,
     link: Option<placement::LinkSpeed>,
 }
 
@@ -95,7 +97,7 @@ impl Daemon {
             path: Path::LOOPBACK,
             memory_free_bytes: self.config.memory_bytes,
             threads: self.config.threads,
-            read_bytes_per_sec: self.read_bytes_per_sec,
+            speed: self.speed,
             link: None,
         };
         let live =
@@ -109,7 +111,7 @@ impl Daemon {
                 path,
                 memory_free_bytes: heartbeat.memory_bytes,
                 threads: heartbeat.threads,
-                read_bytes_per_sec: heartbeat.read_bytes_per_sec,
+                speed: heartbeat.speed,
                 link: self.way_to(member.id, path, transport),
             })
         });
@@ -198,27 +200,36 @@ pub(super) fn plan(
     spec: &InstanceSpec,
     ring: bool,
 ) -> std::result::Result<placement::Plan, String> {
-    let node = |(id, candidate): (usize, &Candidate)| placement::Node {
-        id,
-        memory_free_bytes: candidate.memory_free_bytes,
-        threads: candidate.threads,
-        read_bytes_per_sec: candidate.read_bytes_per_sec,
-        link: candidate.link,
-    };
-    let mut nodes: Vec<placement::Node> = candidates.iter().enumerate().map(node).collect();
+    let mut nodes = nodes(candidates);
     if let Some(first) = nodes.first_mut() {
         first.memory_free_bytes = first.memory_free_bytes.saturating_sub(prepared.draft_bytes);
     }
-    placement::plan(&prepared.model, &nodes, &placement::Options { spec, ring }).map_err(|error| {
-        match &error {
-            // Placement knows nodes by number; a person knows them by name.
-            placement::Error::Memory { node, .. } => {
-                let (number, name) = (format!("node {node} "), &candidates[*node].name);
-                error.to_string().replacen(&number, &format!("node {name} "), 1)
-            }
-            _ => error.to_string(),
-        }
-    })
+    let options = placement::Options { spec, ring, load: None };
+    placement::plan(&prepared.model, &nodes, &options).map_err(|error| error.to_string())
+}
+
+fn nodes(candidates: &[Candidate]) -> Vec<placement::Node> {
+    let mut machines: Vec<IpAddr> = Vec::new();
+    let mut machine = |path: Path| {
+        // Nodes of one address are on one machine; those of this one have the address of both ends.
+        let address = if path.ours == path.theirs { Path::LOOPBACK.theirs } else { path.theirs };
+        let known = machines.iter().position(|known| *known == address);
+        known.unwrap_or_else(|| {
+            machines.push(address);
+            machines.len() - 1
+        })
+    };
+    let node = |(id, candidate): (usize, &Candidate)| placement::Node {
+        id,
+        name: candidate.name.clone(),
+        device: layout::Device::Cpu,
+        memory_free_bytes: candidate.memory_free_bytes,
+        threads: candidate.threads,
+        speed: candidate.speed,
+        machine: Some(machine(candidate.path)),
+        links: if id == 0 { Vec::new() } else { vec![candidate.link] },
+    };
+    candidates.iter().enumerate().map(node).collect()
 }
 
 pub(super) fn ranks(plan: &placement::Plan, candidates: &[Candidate]) -> Vec<Rank> {

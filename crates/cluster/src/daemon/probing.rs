@@ -8,9 +8,9 @@ use crate::NodeId;
 use crate::instance::Path;
 
 impl Daemon {
-    pub(super) fn reading_measured(&mut self, bytes_per_sec: f64) {
-        info!(bytes_per_sec, "memory measured");
-        self.read_bytes_per_sec = Some(bytes_per_sec);
+    pub(super) fn speed_measured(&mut self, speed: placement::Speed) {
+        info!(?speed, "this node measured");
+        self.speed = Some(speed);
         self.dirty = true;
         self.send_heartbeats();
     }

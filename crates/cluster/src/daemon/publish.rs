@@ -27,7 +27,7 @@ impl Daemon {
             memory_used_bytes: self.memory_used_bytes(),
             threads: self.config.threads,
             round_trip_us: None,
-            measured: self.read_bytes_per_sec.is_some(),
+            measured: self.speed.is_some(),
         };
         let peers = self.membership.members().map(|member| self.peer_status(member));
         let status = ClusterStatus {
@@ -91,7 +91,7 @@ impl Daemon {
             threads: heartbeat.map_or(0, |h| h.threads),
             round_trip_us: view.and_then(View::round_trip_us),
             measured: view.is_some_and(|view| view.way.is_some())
-                && heartbeat.is_some_and(|h| h.read_bytes_per_sec.is_some()),
+                && heartbeat.is_some_and(|h| h.speed.is_some()),
         }
     }
 }

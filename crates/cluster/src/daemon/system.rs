@@ -258,9 +258,9 @@ impl Outside for System {
     }
 
     fn measure_reading(&mut self) {
-        let threads = self.config.threads;
+        let (threads, measure) = (self.config.threads, self.config.measure);
         self.report(async move {
-            let measured = tokio::task::spawn_blocking(move || probe::read_speed(threads)).await;
+            let measured = tokio::task::spawn_blocking(move || measure(threads)).await;
             measured.ok().map(Event::ReadSpeed)
         });
     }

@@ -61,14 +61,14 @@ pub async fn a_split_is_chosen_by_what_was_measured() {
             let id = a.serve(serve(&path)).await.unwrap();
             let why = instance(a, &id).placement.join("\n");
             a.stop(&id).await.unwrap();
-            if why.contains(" over 2 nodes: predicted about ") {
+            if why.contains(" over a, b: about ") {
                 return why;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     let why = tokio::time::timeout(TIMEOUT, predicted).await.expect("a prediction in time");
-    assert!(why.contains("a message takes 1.5 us"), "both nodes are on this machine: {why}");
+    assert!(why.contains("next best: "), "{why}");
 }
 
 pub async fn a_killed_worker_is_named_and_replaced() {
@@ -139,7 +139,8 @@ pub async fn a_node_that_stays_away_is_done_without() {
 }
 
 pub async fn a_new_node_revives_what_the_old_ones_cannot_hold() {
-    // More than 60 MiB of cache and weights, 64 MiB for each worker: too much for one node, not for two.
+    // More than 60 MiB of cache and weights, 64 MiB for each worker: too much for one node, not for
+    // two.
     let small = |config: &mut NodeConfig| config.memory_bytes = 100 << 20;
     let (a, b) = (Home::with("a", small).await, Home::with("b", small).await);
     b.join(&a.node).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cluster::{
     ClusterStatus, GenerateEvent, GenerateRequest, GenerateStream, InstanceSpec, InstanceStatus,
-    Node, NodeConfig, NodeState,
+    Node, NodeConfig, NodeState, Rates, Speed,
 };
 use gguf::{Source, Value, Writer};
 use tempfile::TempDir;
@@ -21,6 +21,15 @@ pub const LOOPBACK: &str = "127.0.0.1:0";
 /// Longer than any wait that is meant to end; shorter than a person waits.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub const MINUTE: Duration = Duration::from_secs(60);
+
+/// So slow that a model of a few kilobytes is worth all nodes that there are.
+fn slow(_threads: usize) -> Speed {
+    let rates =
+        Rates { read_bytes_per_sec: 1e4, quantised_ops_per_sec: 1e6, float_ops_per_sec: 1e6 };
+    let machine =
+        Rates { read_bytes_per_sec: 1e6, quantised_ops_per_sec: 1e8, float_ops_per_sec: 1e8 };
+    Speed { rates, machine, operation_secs: 0.0 }
+}
 
 pub fn program() -> String {
     std::env::current_exe().expect("this program").display().to_string()
@@ -37,6 +46,7 @@ pub fn config(data_dir: &Path, name: &str, listen: SocketAddr) -> NodeConfig {
         memory_bytes: 1 << 30,
         threads: 1,
         cpus: Vec::new(),
+        measure: slow,
     }
 }
 

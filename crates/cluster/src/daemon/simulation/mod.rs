@@ -233,6 +233,7 @@ impl World {
             memory_bytes: machine.memory_bytes,
             threads: 1,
             cpus: Vec::new(),
+            measure: slow,
         };
         let me = (id(node), self.random.u64(..), address(node));
         let empty = ClusterStatus { node: me.0, nodes: vec![], instances: vec![], notices: vec![] };
@@ -409,7 +410,7 @@ impl World {
             Act::Start(start) => self.start_process(node, *start),
             Act::Command(key, command) => self.command(node, key, command),
             Act::End(key) => self.end_process(node, key),
-            Act::MeasureReading => self.tell(node, 100 * MS, Event::ReadSpeed(1e10)),
+            Act::MeasureReading => self.tell(node, 100 * MS, Event::ReadSpeed(slow(1))),
             Act::MeasureWay(peer) => {
                 let link = placement::LinkSpeed::LOOPBACK;
                 let us = self.random.u64(..300 * MS);
@@ -417,4 +418,14 @@ impl World {
             }
         }
     }
+}
+
+/// So slow that a model of a few kilobytes is worth all nodes that there are.
+fn slow(_threads: usize) -> crate::Speed {
+    let rates = crate::Rates {
+        read_bytes_per_sec: 1e3,
+        quantised_ops_per_sec: 1e5,
+        float_ops_per_sec: 1e5,
+    };
+    crate::Speed::alone(rates, 0.0)
 }

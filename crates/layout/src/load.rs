@@ -1,0 +1,124 @@
+//! What a token costs a rank in one layer: bytes that it reads, and multiplications. By these a
+//! plan predicts how long it takes.
+
+use crate::{Capacity, Device, Holding, Outline, Slice, Slices};
+
+/// One layer on one rank, or its part of the output head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LayerLoad {
+    /// In the memory of the device, and so read:
+    pub weight_bytes: u64,
+    /// those that every token passes,
+    pub common_bytes: u64,
+    /// and those of all experts that are here.
+    pub expert_bytes: u64,
+    /// Multiplications and additions, two for each weight, of a token in what every one passes,
+    pub common_ops: u64,
+    /// and in all experts that are here.
+    pub expert_ops: u64,
+}
+
+impl LayerLoad {
+    fn of(slices: Slices<'_>, device: Device) -> Self {
+        let mut load = Self::default();
+        for slice in slices.iter() {
+            let (bytes, ops) = (slice.memory_bytes(device), ops(&slice));
+            load.weight_bytes += bytes;
+            if slice.tensor.name.contains("_exps.") {
+                load.expert_bytes += bytes;
+                load.expert_ops += ops;
+            } else {
+                load.common_bytes += bytes;
+                load.common_ops += ops;
+            }
+        }
+        load
+    }
+}
+
+fn ops(slice: &Slice<'_>) -> u64 {
+    let [count, rows, cols] = slice.shape();
+    if slice.tensor.is_vector { 0 } else { 2 * (count * rows * cols) as u64 }
+}
+
+impl Holding<'_> {
+    /// What any layer costs of each kind, as [`Outline::kinds`] numbers them.
+    pub fn layer_loads(&self, device: Device) -> Vec<LayerLoad> {
+        let layers = self.outline.first_of_kinds();
+        layers.map(|layer| LayerLoad::of(self.layer(layer), device)).collect()
+    }
+
+    /// What its part of the output head costs.
+    pub fn head_load(&self, device: Device) -> LayerLoad {
+        self.head().map_or(LayerLoad::default(), |head| LayerLoad::of(head, device))
+    }
+
+    /// Bytes of one cached position of one layer, and multiplications and additions of a token for
+    /// each position that it attends to there.
+    pub fn position_load(&self, capacity: &Capacity, device: Device) -> (u64, u64) {
+        let cache = self.cache(capacity);
+        let bytes = device.position_bytes(cache.cache_type, cache.k_dim, cache.v_dim);
+        let ops = 2 * self.shard.heads.len() * (cache.k_dim + cache.v_dim);
+        (bytes * cache.heads as u64, ops as u64)
+    }
+}
+
+impl Outline {
+    /// The first layer of each kind.
+    fn first_of_kinds(&self) -> impl Iterator<Item = usize> {
+        let kinds = self.kinds.iter().max().map_or(0, |last| last + 1);
+        (0..kinds).filter_map(|kind| self.kinds.iter().position(|of| *of == kind))
+    }
+
+    /// Operations that a device is given for a layer of each kind, whatever their size. A matrix, a
+    /// norm and a bias are one each; so are each rotation, each part of a position's storing, the
+    /// attention, each addition to the residual stream and each activation. A router's choice is
+    /// five (probabilities, order, picking, dividing by the sum, the weighted sum), one more where
+    /// the weights are scaled, and four more where groups are chosen first.
+    pub fn operations(&self) -> Vec<u64> {
+        const ROTATIONS: u64 = 2;
+        const STORING: u64 = 2;
+        const ATTENTION: u64 = 1;
+        const ADDITIONS: u64 = 2;
+        const CHOICE: u64 = 5;
+        const GROUPS: u64 = 4;
+        // The parts of a query and of a key that are rotated are joined with those that are not.
+        const JOINING: u64 = 2;
+        let of_layer = |layer: usize| {
+            let mut names: Vec<&str> = self.layers[layer].iter().map(|t| t.name.as_str()).collect();
+            names.dedup();
+            let all = ROTATIONS + STORING + ATTENTION + ADDITIONS;
+            let joining = if self.config.latent.is_some() { JOINING } else { 0 };
+            let experts = self.config.experts_of(layer).map_or(0, |experts| {
+                let groups = if experts.groups > 1 { GROUPS } else { 0 };
+                let scaling = u64::from(experts.scale != 1.0);
+                // Its activation, and adding what it gives to what the others give.
+                let shared = if experts.shared_hidden.is_some() { 2 } else { 0 };
+                CHOICE + groups + scaling + shared
+            });
+            names.len() as u64 + all + 1 + joining + experts
+        };
+        self.first_of_kinds().map(of_layer).collect()
+    }
+
+    /// Multiplications and additions of a row in all layers: two for each weight that it passes.
+    pub fn row_ops(&self) -> f64 {
+        let experts = self.config.experts.as_ref();
+        let used = experts.map_or(1.0, |experts| experts.used as f64 / experts.count as f64);
+        let matrices = self.layers.iter().flatten().filter(|tensor| !tensor.is_vector);
+        let ops = matrices.map(|tensor| {
+            let all = 2.0 * tensor.shape.iter().product::<usize>() as f64;
+            if tensor.name.contains("_exps.") { all * used } else { all }
+        });
+        ops.sum()
+    }
+
+    /// Whether most of what is multiplied is quantised.
+    pub fn is_quantised(&self) -> bool {
+        let quantised = |tensor: &&crate::Tensor| tensor.ty.block_len() > 1;
+        let matrices = || self.layers.iter().flatten().filter(|tensor| !tensor.is_vector);
+        let numbers = |tensor: &crate::Tensor| tensor.shape.iter().product::<usize>() as u128;
+        let of: u128 = matrices().filter(quantised).map(numbers).sum();
+        2 * of > matrices().map(numbers).sum()
+    }
+}

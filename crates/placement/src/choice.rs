@@ -1,0 +1,201 @@
+//! Which of all that fits is chosen, and what is said of the rest.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cost::{Prediction, TokenTime};
+use crate::node::Node;
+use crate::search::Tried;
+use crate::trial::{Found, Misfit};
+
+/// A split with more nodes has to be faster by so much, or it is not worth them.
+const WORTH_A_NODE: f64 = 0.02;
+
+/// Another way to place the model, and why it was not taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Alternative {
+    /// Names, in the order of ranks.
+    pub nodes: Vec<String>,
+    /// Such as `tensor` or `pipeline 10+6`.
+    pub split: String,
+    /// Missing where it does not fit.
+    pub prediction: Option<Prediction>,
+    /// Why it was rejected, in numbers.
+    pub reason: String,
+}
+
+/// The place of the choice among what was found: the fastest, or one with fewer nodes that is
+/// hardly slower.
+pub(crate) fn choose(found: &[Found]) -> Option<usize> {
+    let fastest = found.iter().map(|one| one.secs).fold(f64::INFINITY, f64::min);
+    let good = |one: &&(usize, &Found)| one.1.secs <= fastest * (1.0 + WORTH_A_NODE);
+    let all: Vec<(usize, &Found)> = found.iter().enumerate().collect();
+    let key = |one: &Found| (one.nodes().count(), one.groups.len());
+    let best = all
+        .iter()
+        .filter(good)
+        .min_by(|(_, a), (_, b)| key(a).cmp(&key(b)).then(a.secs.total_cmp(&b.secs)));
+    best.map(|(at, _)| *at)
+}
+
+/// Of each number of nodes and kind of split the best that was rejected, the fastest first, then
+/// what does not fit.
+pub(crate) fn alternatives(nodes: &[Node], chosen: &Found, tried: &Tried) -> Vec<Alternative> {
+    let kind = |groups: &[Vec<usize>]| (groups.iter().map(Vec::len).sum::<usize>(), name(groups));
+    let mut sorted: Vec<&Found> = tried.found.iter().collect();
+    sorted.sort_by(|a, b| a.secs.total_cmp(&b.secs));
+    let mut seen = vec![kind(&chosen.groups)];
+    let mut all = Vec::new();
+    for found in sorted {
+        if !seen.contains(&kind(&found.groups)) {
+            seen.push(kind(&found.groups));
+            all.push(Alternative {
+                nodes: names(nodes, &found.groups),
+                split: describe(&found.groups, &found.layers),
+                prediction: Some(found.prediction),
+                reason: slower(chosen, found),
+            });
+        }
+    }
+    let lacks =
+        |misfit: &Misfit| misfit.needed_bytes.saturating_sub(nodes[misfit.node].memory_free_bytes);
+    let mut misfits: Vec<&Misfit> = tried.misfits.iter().collect();
+    misfits.sort_by_key(|misfit| lacks(misfit));
+    for misfit in misfits {
+        if !seen.contains(&kind(&misfit.groups)) {
+            seen.push(kind(&misfit.groups));
+            all.push(Alternative {
+                nodes: names(nodes, &misfit.groups),
+                split: name(&misfit.groups).to_owned(),
+                prediction: None,
+                reason: too_large(nodes, misfit),
+            });
+        }
+    }
+    all
+}
+
+fn slower(chosen: &Found, other: &Found) -> String {
+    let (best, its) = (&chosen.prediction, &other.prediction);
+    let percent = (other.secs / chosen.secs - 1.0) * 100.0;
+    let more = other.nodes().count() > chosen.nodes().count();
+    let how = match percent {
+        p if p < 0.0 && more => {
+            format!("only {:.1} % faster, which is not worth more nodes", -p)
+        }
+        p if p < 1.0 => "as fast at best".to_owned(),
+        p => format!("{p:.0} % slower in all"),
+    };
+    let rates = format!(
+        "{} tokens/s beside {}, first token after {} beside {}",
+        rough(its.decode_tokens_per_sec),
+        rough(best.decode_tokens_per_sec),
+        secs(its.first_token_secs),
+        secs(best.first_token_secs),
+    );
+    format!("{how}: {rates}; its limit is {}", its.token.limit())
+}
+
+fn too_large(nodes: &[Node], misfit: &Misfit) -> String {
+    let node = &nodes[misfit.node];
+    let lacks = misfit.needed_bytes.saturating_sub(node.memory_free_bytes);
+    format!(
+        "{} lacks {}: it would need {} and has {} free",
+        node.name,
+        gib(lacks),
+        gib(misfit.needed_bytes),
+        gib(node.memory_free_bytes)
+    )
+}
+
+pub(crate) fn names(nodes: &[Node], groups: &[Vec<usize>]) -> Vec<String> {
+    groups.iter().flatten().map(|at| nodes[*at].name.clone()).collect()
+}
+
+pub(crate) fn name(groups: &[Vec<usize>]) -> &'static str {
+    match groups {
+        [one] if one.len() == 1 => "one node",
+        [_] => "tensor",
+        groups if groups.iter().all(|group| group.len() == 1) => "pipeline",
+        _ => "hybrid",
+    }
+}
+
+/// With the layers of each stage, and its ranks where it has several.
+pub(crate) fn describe(groups: &[Vec<usize>], layers: &[usize]) -> String {
+    if groups.len() == 1 {
+        return name(groups).to_owned();
+    }
+    let stage = |(group, layers): (&Vec<usize>, &usize)| match group.len() {
+        1 => layers.to_string(),
+        ranks => format!("{layers}x{ranks}"),
+    };
+    let stages: Vec<String> = groups.iter().zip(layers).map(stage).collect();
+    format!("{} {}", name(groups), stages.join("+"))
+}
+
+/// What is predicted, for a person.
+pub(crate) fn words(prediction: &Prediction) -> String {
+    let Prediction { load, token, .. } = prediction;
+    let all = match load.users {
+        1 => String::new(),
+        users => {
+            format!(" ({} for {users} users together)", rough(prediction.total_tokens_per_sec))
+        }
+    };
+    format!(
+        "about {} tokens/s{all}, prompts {} tokens/s, first token of {} after {}; the limit is {}",
+        rough(prediction.decode_tokens_per_sec),
+        rough(prediction.prefill_tokens_per_sec),
+        load.prompt_tokens,
+        secs(prediction.first_token_secs),
+        parts(token),
+    )
+}
+
+fn parts(token: &TokenTime) -> String {
+    let ms = |secs: f64| format!("{:.2}", secs * 1e3);
+    format!(
+        "{} (a token: {} ms in the nodes, {} in links)",
+        token.limit(),
+        ms(token.compute_secs()),
+        ms(token.link_secs())
+    )
+}
+
+/// A positive number with two digits, which is what a prediction is good for.
+pub(crate) fn rough(rate: f64) -> String {
+    let digits = rate.max(f64::MIN_POSITIVE).log10().floor() as i32 - 1;
+    let step = 10_f64.powi(digits);
+    format!("{:.*}", usize::try_from(-digits).unwrap_or(0), (rate / step).round() * step)
+}
+
+fn secs(secs: f64) -> String {
+    match secs {
+        s if s < 0.1 => format!("{} ms", rough(s * 1e3)),
+        s => format!("{} s", rough(s)),
+    }
+}
+
+pub(crate) fn gib(bytes: u64) -> String {
+    format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn predictions_have_two_digits() {
+        let found = [0.123, 0.999, 4.56, 40.7, 99.6, 3683.6].map(rough);
+        assert_eq!(found, ["0.12", "1.00", "4.6", "41", "100", "3700"]);
+    }
+
+    #[test]
+    fn splits_are_described_with_their_layers() {
+        let (one, two) = (vec![0], vec![1, 2]);
+        assert_eq!(describe(std::slice::from_ref(&one), &[16]), "one node");
+        assert_eq!(describe(std::slice::from_ref(&two), &[16]), "tensor");
+        assert_eq!(describe(&[one.clone(), vec![1]], &[10, 6]), "pipeline 10+6");
+        assert_eq!(describe(&[one, two], &[10, 6]), "hybrid 10+6x2");
+    }
+}

@@ -1,0 +1,125 @@
+//! How many layers each stage gets: as even as they take, or most to the fastest, and from the
+//! better of the two whatever moving single layers gains.
+
+use crate::trial::{Found, Misfit, Trial};
+
+impl Trial<'_, '_> {
+    /// Gives each stage its layers: as many as were asked for, or those with which it is fastest.
+    pub fn cut(&self) -> Result<Found, Misfit> {
+        let layers = self.context.model.layers;
+        if let Some(asked) = self.context.stage_layers {
+            return self.found(asked.to_vec());
+        }
+        if self.stages.len() == 1 {
+            return self.found(vec![layers]);
+        }
+        // What was asked for is followed, and what was not measured is not guessed.
+        let is_free = self.context.shares.is_none() && self.context.measured;
+        let cuts = [self.cut_even(), self.cut_fast().filter(|_| is_free)];
+        let found = cuts.into_iter().flatten().filter_map(|cut| self.found(cut).ok());
+        match found.min_by(|a, b| a.secs.total_cmp(&b.secs)) {
+            Some(found) if is_free => Ok(self.improve(found)),
+            Some(found) => Ok(found),
+            None => Err(self.lacking(&self.full_cut())),
+        }
+    }
+
+    /// So that the stage which takes longest takes as short as it can.
+    fn cut_even(&self) -> Option<Vec<usize>> {
+        const HALVINGS: usize = 24;
+        let layers = self.context.model.layers;
+        let all = |stage: usize| self.secs(stage, 0, layers);
+        let (mut low, mut high) = (0.0, (0..self.stages.len()).map(all).fold(0.0, f64::max));
+        let mut best = self.cut_within(high)?;
+        for _ in 0..HALVINGS {
+            let middle = (low + high) / 2.0;
+            match self.cut_within(middle) {
+                Some(cut) => (best, high) = (cut, middle),
+                None => low = middle,
+            }
+        }
+        Some(best)
+    }
+
+    /// A cut of which no stage takes longer, if there is one.
+    fn cut_within(&self, secs: f64) -> Option<Vec<usize>> {
+        let (layers, stages) = (self.context.model.layers, self.stages.len());
+        let mut start = 0;
+        let mut counts = Vec::with_capacity(stages);
+        for stage in 0..stages {
+            let after = stages - stage - 1;
+            let mut end = start;
+            while end + after < layers
+                && self.fits(stage, start, end + 1)
+                && self.secs(stage, start, end + 1) <= secs
+            {
+                end += 1;
+            }
+            if end == start {
+                return None;
+            }
+            counts.push(end - start);
+            start = end;
+        }
+        (start == layers).then_some(counts)
+    }
+
+    /// Each layer to the stage that is fastest with it, as long as it has memory: one request is in
+    /// one stage at a time.
+    fn cut_fast(&self) -> Option<Vec<usize>> {
+        let (layers, stages) = (self.context.model.layers, self.stages.len());
+        let mut counts = vec![1; stages];
+        let mut order: Vec<usize> = (0..stages).collect();
+        order.sort_by(|a, b| self.secs(*a, 0, layers).total_cmp(&self.secs(*b, 0, layers)));
+        let mut left = layers.checked_sub(stages)?;
+        for stage in order {
+            while left > 0 {
+                counts[stage] += 1;
+                let start: usize = counts[..stage].iter().sum();
+                if !self.fits(stage, start, (start + counts[stage]).min(layers)) {
+                    counts[stage] -= 1;
+                    break;
+                }
+                left -= 1;
+            }
+        }
+        (left == 0).then_some(counts)
+    }
+
+    /// To say what lacks: each stage has what it has memory for, and the layers that are left go to
+    /// one whose ranks can divide them otherwise, if there is one.
+    fn full_cut(&self) -> Vec<usize> {
+        let (layers, stages) = (self.context.model.layers, self.stages.len());
+        let mut start = 0;
+        let mut counts = Vec::with_capacity(stages);
+        for stage in 0..stages {
+            let most = layers - start - (stages - stage - 1);
+            let fits = (1..=most).take_while(|count| self.fits(stage, start, start + count));
+            counts.push(fits.last().unwrap_or(1));
+            start += counts[stage];
+        }
+        let several = self.groups.iter().position(|group| group.len() > 1);
+        counts[several.unwrap_or(stages - 1)] += layers - start;
+        counts
+    }
+
+    /// Moves single layers from stage to stage, as long as that makes it faster.
+    fn improve(&self, mut best: Found) -> Found {
+        const ROUNDS: usize = 64;
+        for _ in 0..ROUNDS {
+            let stages = best.layers.len();
+            let pairs = (0..stages).flat_map(|from| (0..stages).map(move |to| (from, to)));
+            let moved = pairs.filter(|(from, to)| from != to && best.layers[*from] > 1);
+            let moved = moved.filter_map(|(from, to)| {
+                let mut layers = best.layers.clone();
+                (layers[from], layers[to]) = (layers[from] - 1, layers[to] + 1);
+                self.found(layers).ok()
+            });
+            match moved.min_by(|a, b| a.secs.total_cmp(&b.secs)) {
+                Some(next) if next.secs < best.secs * (1.0 - 1e-9) => best = next,
+                _ => break,
+            }
+        }
+        best
+    }
+}

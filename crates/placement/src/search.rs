@@ -1,0 +1,296 @@
+//! Which nodes, in which order, in which groups: all that come into question, each tried.
+//!
+//! Of a few nodes every subset is tried, of many those that the fastest, the roomiest and the
+//! nearest make up, and what adding, leaving out or exchanging a node makes of the best. The order
+//! is along links: each node is followed by the one that is nearest to it. Groups are all nodes
+//! (sums in every layer), single ones (a pipeline), and equal groups between, or any of a few
+//! nodes.
+
+use std::collections::HashSet;
+
+use layout::RANKS_MAX;
+use protocol::Strategy;
+
+use crate::node::{LinkSpeed, link};
+use crate::trial::{Context, Found, Misfit};
+
+/// Of so many nodes every subset is tried.
+const ALL_SUBSETS_MAX: usize = 6;
+/// Of so many nodes of a subset every grouping is tried.
+const ALL_GROUPINGS_MAX: usize = 4;
+/// Of so many nodes of a subset every order is tried.
+const ALL_ORDERS_MAX: usize = 4;
+/// So many of the best are looked at for what moving a part of the work makes of them.
+const POLISHED: usize = 3;
+/// Exchanges of nodes after which the best is taken for good enough.
+const EXCHANGES_MAX: usize = 4;
+
+/// What may be tried.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits<'a> {
+    /// So many nodes, if a number was asked for, else
+    pub nodes: Option<usize>,
+    /// at least so many.
+    pub least: usize,
+    pub strategy: Strategy,
+    /// The ranks of each stage, if they were asked for.
+    pub stages: Option<&'a [usize]>,
+    /// How many stages, if that follows from what was asked.
+    pub stage_count: Option<usize>,
+    /// The nodes in the order in which they came, the first of them, and no others.
+    pub fixed_order: bool,
+}
+
+/// Everything that was tried.
+#[derive(Debug, Default)]
+pub(crate) struct Tried {
+    pub found: Vec<Found>,
+    pub misfits: Vec<Misfit>,
+}
+
+pub(crate) fn search(context: &Context<'_>, limits: &Limits<'_>) -> Tried {
+    let mut search = Search { context, limits, tried: Tried::default(), seen: HashSet::new() };
+    let all = context.nodes.len();
+    let most = all.min(RANKS_MAX);
+    let sizes = match limits.nodes {
+        Some(count) => count..=count,
+        None => limits.least.min(most)..=most,
+    };
+    if limits.fixed_order {
+        let count = *sizes.end();
+        search.try_nodes((0..count).collect());
+    } else if all <= ALL_SUBSETS_MAX {
+        for others in 0..1_u32 << (all - 1) {
+            let chosen: Vec<usize> =
+                (0..all).filter(|at| *at == 0 || others >> (at - 1) & 1 == 1).collect();
+            if sizes.contains(&chosen.len()) {
+                search.try_nodes(chosen);
+            }
+        }
+    } else {
+        for order in search.orders() {
+            for size in sizes.clone() {
+                search.try_nodes(order[..size].to_vec());
+            }
+        }
+        search.exchange(&sizes);
+    }
+    let mut tried = search.tried;
+    tried.found.sort_by(|a, b| a.secs.total_cmp(&b.secs));
+    for found in tried.found.iter_mut().take(POLISHED) {
+        context.polish(found);
+    }
+    tried
+}
+
+struct Search<'c, 'a> {
+    context: &'c Context<'a>,
+    limits: &'c Limits<'c>,
+    tried: Tried,
+    /// Sets of nodes that were tried.
+    seen: HashSet<Vec<usize>>,
+}
+
+impl Search<'_, '_> {
+    /// All nodes, the first one first, the others by what makes them worth having.
+    fn orders(&self) -> Vec<Vec<usize>> {
+        let Context { nodes, speeds, .. } = self.context;
+        let read = |at: usize| speeds[at].rates.read_bytes_per_sec;
+        let multiply = |at: usize| speeds[at].rates.quantised_ops_per_sec;
+        let room = |at: usize| nodes[at].memory_free_bytes as f64;
+        let near = |at: usize| -self.distance(0, at);
+        let both = |at: usize| read(at).min(room(at));
+        let keys: [&dyn Fn(usize) -> f64; 5] = [&read, &multiply, &room, &near, &both];
+        keys.map(|key| {
+            let mut others: Vec<usize> = (1..nodes.len()).collect();
+            others.sort_by(|a, b| key(*b).total_cmp(&key(*a)));
+            std::iter::once(0).chain(others).collect()
+        })
+        .into()
+    }
+
+    /// Adds, leaves out and exchanges single nodes of the best, as long as that helps.
+    fn exchange(&mut self, sizes: &std::ops::RangeInclusive<usize>) {
+        for _ in 0..EXCHANGES_MAX {
+            let Some(best) = self.best() else { return };
+            let (secs, chosen) = (best.secs, best.nodes().collect::<HashSet<usize>>());
+            let all = 1..self.context.nodes.len();
+            let (inside, outside): (Vec<_>, Vec<_>) = all.partition(|at| chosen.contains(at));
+            let mut others: Vec<Vec<usize>> = Vec::new();
+            let with = |left: Option<usize>, added: Option<usize>| {
+                let kept = chosen.iter().copied().filter(|at| Some(*at) != left);
+                kept.chain(added).collect::<Vec<usize>>()
+            };
+            others.extend(inside.iter().map(|left| with(Some(*left), None)));
+            others.extend(outside.iter().map(|added| with(None, Some(*added))));
+            for left in &inside {
+                // Like ones are as good as each other.
+                let mut kinds = Vec::new();
+                for added in &outside {
+                    if kinds.iter().all(|kind| !self.alike(*kind, *added)) {
+                        kinds.push(*added);
+                        others.push(with(Some(*left), Some(*added)));
+                    }
+                }
+            }
+            for chosen in others.into_iter().filter(|chosen| sizes.contains(&chosen.len())) {
+                self.try_nodes(chosen);
+            }
+            if self.best().is_none_or(|best| best.secs >= secs) {
+                return;
+            }
+        }
+    }
+
+    fn best(&self) -> Option<&Found> {
+        self.tried.found.iter().min_by(|a, b| a.secs.total_cmp(&b.secs))
+    }
+
+    fn alike(&self, a: usize, b: usize) -> bool {
+        let (one, other) = (&self.context.nodes[a], &self.context.nodes[b]);
+        self.context.speeds[a] == self.context.speeds[b]
+            && (one.memory_free_bytes, one.device, one.machine)
+                == (other.memory_free_bytes, other.device, other.machine)
+            && one.links == other.links
+    }
+
+    /// All groupings of these nodes, ordered along their links.
+    fn try_nodes(&mut self, chosen: Vec<usize>) {
+        let mut set = chosen.clone();
+        set.sort_unstable();
+        if !self.seen.insert(set) {
+            return;
+        }
+        let orders = match chosen.len() {
+            _ if self.limits.fixed_order => vec![chosen],
+            3..=ALL_ORDERS_MAX => self.all_orders(chosen),
+            _ => vec![self.along_links(chosen)],
+        };
+        for order in orders {
+            for sizes in self.groupings(order.len()) {
+                self.try_groups(&order, sizes);
+            }
+        }
+    }
+
+    fn try_groups(&mut self, order: &[usize], sizes: Vec<usize>) {
+        let mut rest = order;
+        let mut group = |size| {
+            let (own, others) = rest.split_at(size);
+            rest = others;
+            own.to_vec()
+        };
+        let groups: Vec<Vec<usize>> = sizes.into_iter().map(&mut group).collect();
+        // Among ranks that share all layers no order is better than another.
+        let is_again = groups.len() == 1 && !order.is_sorted() && order.len() <= ALL_ORDERS_MAX;
+        if is_again && !self.limits.fixed_order {
+            return;
+        }
+        match self.context.fit(&groups) {
+            Ok(found) => self.tried.found.push(found),
+            Err(misfit) => self.tried.misfits.push(misfit),
+        }
+    }
+
+    /// All orders that begin with the first node.
+    fn all_orders(&self, mut chosen: Vec<usize>) -> Vec<Vec<usize>> {
+        chosen.sort_unstable();
+        let mut orders = vec![vec![chosen[0]]];
+        for _ in 1..chosen.len() {
+            let longer = |order: &Vec<usize>| {
+                let left = chosen.iter().filter(|at| !order.contains(at));
+                let added = left.map(|at| order.iter().copied().chain([*at]).collect());
+                added.collect::<Vec<Vec<usize>>>()
+            };
+            orders = orders.iter().flat_map(longer).collect();
+        }
+        orders
+    }
+
+    /// Each node followed by the nearest of those that are left; of equally near ones the fastest.
+    fn along_links(&self, mut chosen: Vec<usize>) -> Vec<usize> {
+        chosen.sort_unstable();
+        let mut order = vec![chosen.remove(0)];
+        while !chosen.is_empty() {
+            let last = order[order.len() - 1];
+            let key = |at: usize| {
+                let read = self.context.speeds[at].rates.read_bytes_per_sec;
+                (self.distance(last, at), -read)
+            };
+            let nearest = (0..chosen.len()).min_by(|a, b| {
+                let (a, b) = (key(chosen[*a]), key(chosen[*b]));
+                a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
+            });
+            order.push(chosen.remove(nearest.unwrap_or(0)));
+        }
+        order
+    }
+
+    /// Seconds of one row from one node to another.
+    fn distance(&self, a: usize, b: usize) -> f64 {
+        let way = link(self.context.nodes, a, b).unwrap_or(LinkSpeed::UNKNOWN);
+        way.secs(4.0 * self.context.model.width as f64)
+    }
+
+    /// The sizes of the groups that `count` nodes may form.
+    fn groupings(&self, count: usize) -> Vec<Vec<usize>> {
+        let layers = self.context.model.layers;
+        if let Some(asked) = self.limits.stages {
+            return vec![asked.to_vec()];
+        }
+        let (tensor, pipeline) = (vec![count], vec![1; count]);
+        let hybrid = |size: usize| -> Vec<usize> {
+            (0..count).step_by(size).map(|at| size.min(count - at)).collect()
+        };
+        // Sums along a ring need no other links than a pipeline does; a hybrid may.
+        let ring = self.context.model.ring;
+        let all: Vec<Vec<usize>> = match self.limits.strategy {
+            _ if count == 1 => vec![tensor],
+            Strategy::Tensor => vec![tensor],
+            Strategy::Pipeline => vec![pipeline],
+            Strategy::Hybrid if count < 3 => vec![tensor],
+            // Without measurements nothing speaks for other groups than pairs.
+            Strategy::Hybrid if self.limits.fixed_order => vec![hybrid(2)],
+            Strategy::Hybrid => (2..count).map(hybrid).collect(),
+            Strategy::Auto if ring => vec![tensor, pipeline],
+            Strategy::Auto if count <= ALL_GROUPINGS_MAX => compositions(count),
+            Strategy::Auto => {
+                let between = (2..=count / 2).map(hybrid);
+                [tensor, pipeline].into_iter().chain(between).collect()
+            }
+        };
+        let wanted = |sizes: &Vec<usize>| {
+            sizes.len() <= layers && self.limits.stage_count.is_none_or(|n| n == sizes.len())
+        };
+        all.into_iter().filter(wanted).collect()
+    }
+}
+
+/// All ways to write `count` as a sum, in order.
+fn compositions(count: usize) -> Vec<Vec<usize>> {
+    let cuts = 0..1_u32 << (count - 1);
+    let sizes = |cuts: u32| {
+        let mut sizes = vec![1];
+        for at in 0..count - 1 {
+            match cuts >> at & 1 {
+                0 => *sizes.last_mut().expect("there is a first") += 1,
+                _ => sizes.push(1),
+            }
+        }
+        sizes
+    };
+    cuts.map(sizes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groupings_of_a_few_are_all_there_are() {
+        let mut found = compositions(3);
+        found.sort();
+        assert_eq!(found, [vec![1, 1, 1], vec![1, 2], vec![2, 1], vec![3]]);
+        assert_eq!(compositions(4).len(), 8);
+    }
+}

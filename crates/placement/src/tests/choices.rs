@@ -1,0 +1,155 @@
+//! What is chosen, by speeds and links.
+
+use super::*;
+
+#[test]
+fn slow_links_make_a_pipeline_or_one_node_of_what_fast_ones_split() {
+    for (count, message_us, expected) in [
+        (2, 3.0, "tensor"),
+        (2, 100.0, "tensor"),
+        (4, 3.0, "tensor"),
+        (4, 100.0, "tensor"),
+        (2, 100_000.0, "one node"),
+        (4, 100_000.0, "one node"),
+        (1, 0.0, "one node"),
+    ] {
+        let plan = plan(&llama(), &nodes(count, message_us), &spec()).unwrap();
+        assert_eq!(plan.name, expected, "{count} at {message_us} us: {:#?}", plan.why);
+        assert_eq!(plan.ranks.len(), if expected == "one node" { 1 } else { count });
+    }
+    let halves = |us: f64| plan(&llama(), &nodes(2, us), &spec()).unwrap().name;
+    assert!(halves(2000.0).starts_with("pipeline"), "{}", halves(2000.0));
+}
+
+#[test]
+fn the_choice_changes_once_as_links_get_slower() {
+    let ranks = |us: usize| {
+        let plan = plan(&llama(), &nodes(2, us as f64), &spec()).unwrap();
+        (plan.split.stages.len(), plan.ranks.len())
+    };
+    let choices: Vec<_> = (0..400).map(|step| ranks(step * step)).collect();
+    let mut changes = choices.clone();
+    changes.dedup();
+    assert_eq!(changes, [(0, 2), (2, 2), (0, 1)]);
+}
+
+#[test]
+fn a_ring_makes_a_pipeline_sooner() {
+    let at = |message_us: f64, ring| {
+        let options = Options { spec: &spec(), ring, load: None };
+        crate::plan(&llama(), &nodes(4, message_us), &options).unwrap()
+    };
+    assert_eq!(at(3.0, true).name, "tensor");
+    assert_eq!(at(250.0, false).name, "tensor");
+    assert!(at(250.0, true).name.starts_with("pipeline"), "{:?}", at(250.0, true).why);
+    let order: Vec<usize> = at(250.0, true).ranks.iter().map(|rank| rank.node).collect();
+    assert_eq!(order, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_node_that_is_twice_as_fast_gets_twice_the_work_as_far_as_its_memory_goes() {
+    let mut nodes = nodes(2, 3.0);
+    nodes[1].speed = Some(speed(54.0));
+    let shares = |nodes: &[Node]| plan(&llama(), nodes, &spec()).unwrap().split.shares;
+    assert_eq!(shares(&nodes), [5, 11]);
+    // 766 MB, of which it has room for less than half.
+    nodes[1].memory_free_bytes = 450 * MIB;
+    let tight = plan(&llama(), &nodes, &of(Strategy::Tensor)).unwrap();
+    let [first, second] = tight.split.shares[..] else { panic!("{tight:?}") };
+    assert!(first > second && second > 0, "{tight:#?}");
+}
+
+#[test]
+fn nodes_that_slow_the_others_down_are_left_out() {
+    let mut nodes = nodes(3, 50.0);
+    nodes[1].speed = Some(speed(1.0));
+    let plan = plan(&llama(), &nodes, &spec()).unwrap();
+    let chosen: Vec<usize> = plan.ranks.iter().map(|rank| rank.node).collect();
+    assert_eq!(chosen, [0, 2], "{:#?}", plan.why);
+    let all = plan.alternatives.iter().find(|one| one.nodes.len() == 3).unwrap();
+    assert!(all.prediction.is_some() && !all.reason.is_empty(), "{all:?}");
+}
+
+#[test]
+fn stages_lie_along_the_fast_links() {
+    let mut nodes = nodes(4, 30_000.0);
+    // 0 and 2 are near each other, as 1 and 3 are.
+    let (near, far) = (Some(link(3.0)), Some(link(30_000.0)));
+    nodes[2].links = vec![near, far];
+    nodes[3].links = vec![far, near, far];
+    nodes.iter_mut().for_each(|node| node.memory_free_bytes = 12 * GIB);
+    let plan = plan(&large(), &nodes, &spec()).unwrap();
+    let order: Vec<usize> = plan.ranks.iter().map(|rank| rank.node).collect();
+    assert_eq!(order, [0, 2, 1, 3], "{:#?}", plan.why);
+    assert_eq!(stages_of(&plan), [2, 2], "{:#?}", plan);
+}
+
+#[test]
+fn machines_of_one_memory_are_no_faster_together() {
+    let mut nodes = nodes(2, 1.5);
+    nodes.iter_mut().for_each(|node| node.machine = Some(7));
+    let plan = plan(&llama(), &nodes, &spec()).unwrap();
+    assert_eq!(plan.ranks.len(), 1, "{:#?}", plan.why);
+}
+
+#[test]
+fn many_users_are_served_by_a_pipeline_where_one_is_not() {
+    let mut nodes = nodes(2, 5000.0);
+    nodes.iter_mut().for_each(|node| node.speed = Some(speed(27.0)));
+    let with = |mix| {
+        let spec = InstanceSpec { mix, sequences_max: Some(16), ..spec() };
+        plan(&llama(), &nodes, &spec).unwrap()
+    };
+    let many = with(protocol::Mix::Many);
+    assert!(many.name.starts_with("pipeline"), "{:#?}", many.why);
+    assert_eq!(many.prediction.unwrap().load.users, 16);
+    assert_eq!(with(protocol::Mix::One).prediction.unwrap().load.users, 1);
+    assert_eq!(with(protocol::Mix::Long).prediction.unwrap().load.prompt_tokens, 6144);
+}
+
+#[test]
+fn the_reasons_are_in_numbers() {
+    let plan = plan(&llama(), &nodes(2, 300.0), &spec()).unwrap();
+    let prediction = plan.prediction.unwrap();
+    let rate = prediction.decode_tokens_per_sec;
+    assert!((30.0..50.0).contains(&rate), "{rate}");
+    assert!(plan.why[0].contains(" over n0, n1: about "), "{:?}", plan.why);
+    assert!(plan.why[1].starts_with("next best: ") && plan.why[1].contains("slower in all"));
+    let kinds: Vec<_> = plan.alternatives.iter().map(|one| one.split.as_str()).collect();
+    assert_eq!(kinds.len(), 2, "{kinds:?}");
+    for one in &plan.alternatives {
+        assert!(one.reason.contains("tokens/s beside"), "{one:?}");
+    }
+}
+
+#[test]
+fn a_wish_is_followed_and_what_was_not_measured_is_not_guessed() {
+    let forced = plan(&llama(), &nodes(2, 30_000.0), &of(Strategy::Tensor)).unwrap();
+    assert_eq!((forced.name.as_str(), forced.ranks.len()), ("tensor", 2));
+    assert!(forced.why[0].contains("as was asked: about"), "{:?}", forced.why);
+    let two = InstanceSpec { nodes: Some(2.into()), ..spec() };
+    assert_eq!(plan(&llama(), &nodes(3, 100_000.0), &two).unwrap().ranks.len(), 2);
+    let unknown: [fn(&mut Node); 2] = [|node| node.links.clear(), |node| node.speed = None];
+    for forget in unknown {
+        let mut nodes = nodes(3, 30_000.0);
+        forget(&mut nodes[2]);
+        let plan = plan(&llama(), &nodes, &spec()).unwrap();
+        assert_eq!((plan.name.as_str(), plan.ranks.len()), ("tensor", 3));
+        assert!(plan.prediction.is_none() && plan.alternatives.is_empty());
+        assert!(plan.why[0].contains("was not measured"), "{:?}", plan.why);
+    }
+}
+
+#[test]
+fn experts_that_rest_are_not_read() {
+    let sparse = |experts| {
+        let hidden = if experts == 1 { 8192 } else { 512 };
+        let dense = Dense { experts: Some(experts), hidden, ..LLAMA };
+        dense.outline(TensorType::Q4_0, TensorType::Q4_0)
+    };
+    let rate = |model: &Outline| {
+        plan(model, &nodes(1, 0.0), &spec()).unwrap().prediction.unwrap().decode_tokens_per_sec
+    };
+    // As many weights, of which one expert of sixteen is read.
+    assert!(rate(&sparse(16)) > 1.8 * rate(&sparse(1)));
+}

@@ -1,0 +1,403 @@
+//! One way to give a model to nodes: who shares which layers, and whether it fits.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use layout::{Device, Split};
+use protocol::StageSize;
+
+use crate::cost::{Load, Model, Prediction, Rank, Stage, Work};
+use crate::group::{Member, Subject, WORKER_BYTES, head, members};
+use crate::node::{LinkSpeed, Node, Speed, link};
+use crate::shares::{UNITS, scaled, units};
+
+/// Everything that is the same for all trials.
+pub(crate) struct Context<'a> {
+    pub subject: Subject<'a>,
+    pub model: Model,
+    pub nodes: &'a [Node],
+    /// Of each node, as measured, or by its threads where not all are.
+    pub speeds: Vec<Speed>,
+    pub measured: bool,
+    pub load: Load,
+    /// The shares of all ranks, if they were asked for.
+    pub shares: Option<&'a [u32]>,
+    /// The layers of each stage, if they were asked for.
+    pub stage_layers: Option<&'a [usize]>,
+    /// Layers of each kind before each layer.
+    pub counts: Vec<Vec<u32>>,
+    pub known: RefCell<HashMap<Key, Rc<Vec<Member>>>>,
+    pub heads: RefCell<HashMap<(usize, Device), (u64, Work)>>,
+}
+
+/// Shares of a stage, whether it is one of several, and the devices.
+pub(crate) type Key = (Vec<u32>, bool, Vec<Device>);
+
+/// A split that fits.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    /// By stage, the places of its nodes in the list.
+    pub groups: Vec<Vec<usize>>,
+    pub shares: Vec<u32>,
+    /// The units of each stage's ranks; none where shares were asked for.
+    units: Vec<Vec<u32>>,
+    /// The layers of each stage.
+    pub layers: Vec<usize>,
+    pub prediction: Prediction,
+    /// What serving the load takes; what plans are compared by.
+    pub secs: f64,
+}
+
+/// A split that does not, by the node that lacks most.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Misfit {
+    pub groups: Vec<Vec<usize>>,
+    /// Its place in the list.
+    pub node: usize,
+    pub share: u32,
+    pub shares: u32,
+    pub needed_bytes: u64,
+}
+
+impl Found {
+    pub fn stages(&self) -> Vec<StageSize> {
+        let sizes = self.groups.iter().zip(&self.layers);
+        sizes.map(|(group, &layers)| StageSize { ranks: group.len(), layers }).collect()
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = usize> {
+        self.groups.iter().flatten().copied()
+    }
+}
+
+/// Stages with their shares, before their layers are cut.
+pub(crate) struct Trial<'c, 'a> {
+    pub context: &'c Context<'a>,
+    pub groups: &'c [Vec<usize>],
+    shares: Vec<u32>,
+    pub stages: Vec<Rc<Vec<Member>>>,
+    /// The part of the output head of each rank, in order.
+    heads: Vec<(u64, Work)>,
+    links: Vec<(LinkSpeed, LinkSpeed)>,
+}
+
+impl<'a> Context<'a> {
+    /// The best way to cut the model over these groups of nodes.
+    pub fn fit(&self, groups: &[Vec<usize>]) -> Result<Found, Misfit> {
+        if let Some(shares) = self.shares {
+            return self.trial(groups, shares.to_vec()).cut();
+        }
+        let free = |group: &Vec<usize>| vec![UNITS; group.len()];
+        let dealt = |rates: &dyn Fn(&[usize]) -> Vec<f64>| -> Vec<Vec<u32>> {
+            let of = |group: &Vec<usize>| units(&rates(group), &free(group));
+            groups.iter().map(|group| of(group).unwrap_or_else(|| free(group))).collect()
+        };
+        let by_speed = dealt(&|group| self.rates(group));
+        let first = self.try_units(groups, &by_speed);
+        let Err(misfit) = first else { return first };
+        if groups.iter().all(|group| group.len() == 1) {
+            return Err(misfit);
+        }
+        // Somebody lacks memory: then those with more of it take more than their speed says.
+        let by_memory = dealt(&|group| self.rooms(group));
+        let tried = [
+            self.fit_by_memory(groups, by_speed, &misfit),
+            self.try_units(groups, &by_memory)
+                .or_else(|misfit| self.fit_by_memory(groups, by_memory, &misfit)),
+        ];
+        let found = tried.into_iter().filter_map(Result::ok);
+        found.min_by(|a, b| a.secs.total_cmp(&b.secs)).ok_or(misfit)
+    }
+
+    /// Moves units between the ranks of a stage, as long as that makes it faster.
+    pub fn polish(&self, best: &mut Found) {
+        const RANKS_MAX: usize = 8;
+        const ROUNDS: usize = 16;
+        if best.units.is_empty() || best.nodes().count() > RANKS_MAX {
+            return;
+        }
+        for _ in 0..ROUNDS {
+            let mut next: Option<Found> = None;
+            for stage in 0..best.units.len() {
+                let ranks = best.units[stage].len();
+                let pairs = (0..ranks).flat_map(|from| (0..ranks).map(move |to| (from, to)));
+                for (from, to) in pairs.filter(|(from, to)| from != to) {
+                    let mut units = best.units.clone();
+                    if units[stage][from] <= 1 {
+                        continue;
+                    }
+                    (units[stage][from], units[stage][to]) =
+                        (units[stage][from] - 1, units[stage][to] + 1);
+                    let found = self.try_units(&best.groups, &units).ok();
+                    let least = next.as_ref().map_or(best.secs * (1.0 - 1e-9), |next| next.secs);
+                    next = found.filter(|found| found.secs < least).or(next);
+                }
+            }
+            match next {
+                Some(found) => *best = found,
+                None => return,
+            }
+        }
+    }
+
+    /// Takes units from who lacks memory, as long as others have some.
+    fn fit_by_memory(
+        &self,
+        groups: &[Vec<usize>],
+        mut units_of: Vec<Vec<u32>>,
+        first: &Misfit,
+    ) -> Result<Found, Misfit> {
+        let mut limits: Vec<Vec<u32>> =
+            groups.iter().map(|group| vec![UNITS; group.len()]).collect();
+        let mut misfit = first.clone();
+        // Each round lowers a limit by one at least.
+        for _ in 0..UNITS as usize * self.nodes.len() {
+            let place = |group: &Vec<usize>| group.iter().position(|node| *node == misfit.node);
+            let found = groups.iter().enumerate().find_map(|(at, group)| Some((at, place(group)?)));
+            let Some((stage, at)) = found else { return Err(misfit) };
+            let taken = units_of[stage][at];
+            if taken == 0 {
+                return Err(misfit);
+            }
+            limits[stage][at] = taken - 1;
+            let speeds = self.rates(&groups[stage]);
+            let Some(dealt) = units(&speeds, &limits[stage]) else { return Err(misfit) };
+            units_of[stage] = dealt;
+            match self.try_units(groups, &units_of) {
+                Err(next) => misfit = next,
+                found => return found,
+            }
+        }
+        Err(misfit)
+    }
+
+    fn try_units(&self, groups: &[Vec<usize>], units: &[Vec<u32>]) -> Result<Found, Misfit> {
+        let stage = |(units, group): (&Vec<u32>, &Vec<usize>)| {
+            (units.clone(), self.rates(group).iter().sum::<f64>())
+        };
+        let stages: Vec<_> = units.iter().zip(groups).map(stage).collect();
+        let mut found = self.trial(groups, scaled(&stages)).cut()?;
+        found.units = units.to_vec();
+        Ok(found)
+    }
+
+    /// The memory that each node of a group has for layers.
+    fn rooms(&self, group: &[usize]) -> Vec<f64> {
+        let free = |at: &usize| self.nodes[*at].memory_free_bytes.saturating_sub(WORKER_BYTES);
+        group.iter().map(|at| free(at).max(1) as f64).collect()
+    }
+
+    /// Loads a second that each node of a group would serve if it had the whole model.
+    fn rates(&self, group: &[usize]) -> Vec<f64> {
+        let outline = self.subject.outline;
+        let rate = |at: &usize| {
+            let rates = self.speeds[*at].rates;
+            let ops = if self.model.quantised {
+                rates.quantised_ops_per_sec
+            } else {
+                rates.float_ops_per_sec
+            };
+            // Two operations for each weight; most weights have half a byte, or one.
+            let (bytes, weights) = (outline.read_bytes as f64, outline.read_bytes as f64);
+            let token = bytes / rates.read_bytes_per_sec;
+            let answer = self.load.answer_tokens as f64 * token;
+            let prompt = self.load.prompt_tokens as f64 * 2.0 * weights / ops;
+            1.0 / (answer + prompt)
+        };
+        group.iter().map(rate).collect()
+    }
+
+    fn trial<'c>(&'c self, groups: &'c [Vec<usize>], shares: Vec<u32>) -> Trial<'c, 'a> {
+        let mut rest = &shares[..];
+        let stages = groups.iter().map(|group| {
+            let (own, others) = rest.split_at(group.len());
+            rest = others;
+            self.members(group, own, groups.len())
+        });
+        let stages = stages.collect();
+        Trial {
+            context: self,
+            heads: self.heads(groups, &shares),
+            groups,
+            stages,
+            links: self.links(groups),
+            shares,
+        }
+    }
+
+    fn members(&self, group: &[usize], shares: &[u32], stages: usize) -> Rc<Vec<Member>> {
+        let devices: Vec<Device> = group.iter().map(|at| self.nodes[*at].device).collect();
+        // A rank alone has all of its stage, whatever its share is.
+        let shares = if group.len() == 1 { vec![1] } else { shares.to_vec() };
+        let key = (shares, stages > 1, devices);
+        if let Some(known) = self.known.borrow().get(&key) {
+            return known.clone();
+        }
+        let made = Rc::new(members(&self.subject, &key.0, &key.2, stages));
+        self.known.borrow_mut().insert(key, made.clone());
+        made
+    }
+
+    /// Rank 0 and those of the last stage have a part of the output head.
+    fn heads(&self, groups: &[Vec<usize>], shares: &[u32]) -> Vec<(u64, Work)> {
+        let first_of_last = shares.len() - groups[groups.len() - 1].len();
+        let is_output = |rank: usize| rank == 0 || rank >= first_of_last;
+        let ranks: Vec<usize> = (0..shares.len()).filter(|rank| is_output(*rank)).collect();
+        let own: Vec<u32> = ranks.iter().map(|rank| shares[*rank]).collect();
+        let vocab = self.subject.outline.config.vocab;
+        let cut = Split::new(&own).map(|split| split.cut(vocab)).unwrap_or_default();
+        let mut heads = vec![(0, Work::default()); shares.len()];
+        let places: Vec<usize> = groups.iter().flatten().copied().collect();
+        for (rank, rows) in ranks.into_iter().zip(cut) {
+            let key = (rows.len(), self.nodes[places[rank]].device);
+            let known = self.heads.borrow().get(&key).copied();
+            heads[rank] = known.unwrap_or_else(|| head(&self.subject, key.0, key.1));
+            self.heads.borrow_mut().insert(key, heads[rank]);
+        }
+        heads
+    }
+
+    /// The slowest link within each stage, and to the next one.
+    fn links(&self, groups: &[Vec<usize>]) -> Vec<(LinkSpeed, LinkSpeed)> {
+        let way = |a: usize, b: usize| {
+            link(self.nodes, a, b).filter(|_| self.measured).unwrap_or(LinkSpeed::UNKNOWN)
+        };
+        let within = |group: &[usize]| {
+            let pairs = group
+                .iter()
+                .enumerate()
+                .flat_map(|(at, a)| group[at + 1..].iter().map(move |b| (*a, *b)));
+            pairs.map(|(a, b)| way(a, b)).reduce(LinkSpeed::worse).unwrap_or(LinkSpeed::UNKNOWN)
+        };
+        // Each rank of a stage has one of the stage before that sends to it, as `engine` has them.
+        // What the last stage makes comes back to rank 0.
+        let onward = |at: usize| {
+            let own = &groups[at];
+            let ways: Vec<LinkSpeed> = match groups.get(at + 1) {
+                Some(next) => {
+                    let pairs = next.iter().enumerate();
+                    pairs.map(|(place, rank)| way(own[place % own.len()], *rank)).collect()
+                }
+                None if at > 0 => own.iter().map(|rank| way(*rank, groups[0][0])).collect(),
+                None => Vec::new(),
+            };
+            ways.into_iter().reduce(LinkSpeed::worse).unwrap_or(LinkSpeed::UNKNOWN)
+        };
+        (0..groups.len()).map(|at| (within(&groups[at]), onward(at))).collect()
+    }
+}
+
+impl Trial<'_, '_> {
+    pub fn found(&self, layers: Vec<usize>) -> Result<Found, Misfit> {
+        let mut start = 0;
+        for (stage, count) in layers.iter().enumerate() {
+            if !self.fits(stage, start, start + count) {
+                return Err(self.lacking(&layers));
+            }
+            start += count;
+        }
+        let load = self.context.load;
+        let prediction = self.context.model.predict(&self.cost_stages(&layers), load);
+        let answers = (load.users * load.answer_tokens) as f64;
+        let secs = load.users as f64 * prediction.first_token_secs
+            + answers / prediction.total_tokens_per_sec;
+        let (groups, shares) = (self.groups.to_vec(), self.shares.clone());
+        Ok(Found { groups, shares, units: Vec::new(), layers, prediction, secs })
+    }
+
+    fn cost_stages(&self, layers: &[usize]) -> Vec<Stage<'_>> {
+        let (mut start, mut first) = (0, 0);
+        let mut stages = Vec::with_capacity(layers.len());
+        for (stage, count) in layers.iter().enumerate() {
+            let ranks = self.groups[stage].iter().zip(self.stages[stage].iter()).enumerate();
+            let ranks = ranks.map(|(at, (place, member))| Rank {
+                node: &self.context.nodes[*place],
+                speed: self.context.speeds[*place],
+                work: self.work(member, start, start + count),
+                head: self.heads[first + at].1,
+            });
+            let (within, onward) = self.links[stage];
+            stages.push(Stage { layers: *count, ranks: ranks.collect(), within, onward });
+            first += self.groups[stage].len();
+            start += count;
+        }
+        stages
+    }
+
+    fn of_kinds(&self, start: usize, end: usize) -> impl Iterator<Item = u32> {
+        self.context.counts.iter().map(move |before| before[end] - before[start])
+    }
+
+    fn work(&self, member: &Member, start: usize, end: usize) -> Work {
+        let kinds = self.of_kinds(start, end).zip(&member.work);
+        kinds.fold(Work::default(), |sum, (count, work)| sum.plus(work.times(f64::from(count))))
+    }
+
+    /// About what one token takes of these layers in a stage, and of its part of the head; or,
+    /// where shares were asked for, so many bytes for each of them.
+    pub fn secs(&self, stage: usize, start: usize, end: usize) -> f64 {
+        let first: usize = self.groups[..stage].iter().map(Vec::len).sum();
+        let used = self.context.model.experts_used as f64 / self.context.model.experts as f64;
+        let bytes = |work: &Work| work.common_bytes + work.expert_bytes * used;
+        let ranks = self.groups[stage].iter().zip(self.stages[stage].iter()).enumerate();
+        let ranks = ranks.map(|(at, (place, member))| {
+            let (speed, work) = (self.context.speeds[*place], self.work(member, start, end));
+            (speed, work.plus(self.heads[first + at].1))
+        });
+        if self.context.shares.is_some() {
+            let own = &self.shares[first..first + self.groups[stage].len()];
+            let share: f64 = own.iter().map(|share| f64::from(*share)).sum();
+            return ranks.map(|(_, work)| bytes(&work)).sum::<f64>() / share.max(1e-9);
+        }
+        let times = ranks.map(|(speed, work)| {
+            bytes(&work) / speed.rates.read_bytes_per_sec + work.operations * speed.operation_secs
+        });
+        times.fold(0.0, f64::max)
+    }
+
+    pub fn fits(&self, stage: usize, start: usize, end: usize) -> bool {
+        let needed = self.needed(stage, start, end);
+        needed
+            .zip(&self.groups[stage])
+            .all(|(needed, place)| needed <= self.context.nodes[*place].memory_free_bytes)
+    }
+
+    /// Bytes of each rank of a stage with these layers.
+    fn needed(&self, stage: usize, start: usize, end: usize) -> impl Iterator<Item = u64> {
+        let first: usize = self.groups[..stage].iter().map(Vec::len).sum();
+        self.stages[stage].iter().enumerate().map(move |(at, member)| {
+            let kinds = self.of_kinds(start, end).zip(&member.layer_bytes);
+            let layers = kinds.map(|(count, bytes)| u64::from(count).saturating_mul(*bytes));
+            let layers = layers.fold(0, u64::saturating_add);
+            layers.saturating_add(member.fixed_bytes).saturating_add(self.heads[first + at].0)
+        })
+    }
+
+    /// Who lacks most, with this cut.
+    pub fn lacking(&self, layers: &[usize]) -> Misfit {
+        let (mut start, mut rank) = (0, 0);
+        let mut worst: Option<(u64, Misfit)> = None;
+        for (stage, count) in layers.iter().enumerate() {
+            for (needed_bytes, place) in
+                self.needed(stage, start, start + count).zip(&self.groups[stage])
+            {
+                let free = self.context.nodes[*place].memory_free_bytes;
+                let lacks = needed_bytes.saturating_sub(free);
+                if worst.as_ref().is_none_or(|(most, _)| lacks > *most) {
+                    let misfit = Misfit {
+                        groups: self.groups.to_vec(),
+                        node: *place,
+                        share: self.shares[rank],
+                        shares: self.shares.iter().sum(),
+                        needed_bytes,
+                    };
+                    worst = Some((lacks, misfit));
+                }
+                rank += 1;
+            }
+            start += count;
+        }
+        worst.expect("a split has ranks").1
+    }
+}
