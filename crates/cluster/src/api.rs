@@ -49,6 +49,9 @@ pub struct ClusterStatus {
     /// What a person should know and act on, in words; empty when all is well.
     #[serde(default)]
     pub notices: Vec<String>,
+    /// Why the node may not know yet all that is served; absent once it has heard its members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsettled: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

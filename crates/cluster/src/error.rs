@@ -48,8 +48,13 @@ pub enum Error {
     QueueFull { model: String, limit: usize },
     #[error("{model} cannot answer: {reason}")]
     Failed { model: String, reason: String },
-    #[error("the header of the model cannot be read from {owner}, which serves it: {why}")]
-    Header { owner: String, why: String },
+    #[error(
+        "the vocabulary of {model} cannot be read from {owner}, which serves it: {why}. Try again \
+         in a moment"
+    )]
+    Header { model: String, owner: String, why: String },
+    #[error("{model} cannot be asked now: {reason}. Try again in a moment")]
+    Away { model: String, reason: String },
     #[error("this node has been shut down")]
     ShutDown,
 }

@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::Stream;
 use store::Store;
@@ -29,6 +29,9 @@ const CALLS_MAX: usize = 256;
 /// Measuring a node takes some tenths of a second, and a probe less on any link worth splitting
 /// over.
 const MEASURING_MAX: Duration = Duration::from_secs(2);
+/// How long a model's header is asked for: a node that takes an instance over has it within half.
+const HEADER_PATIENCE: Duration = Duration::from_secs(8);
+const HEADER_RETRY: Duration = Duration::from_millis(200);
 /// A code that nobody has used by then was lost on the way.
 const INVITE_TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -81,7 +84,8 @@ impl Node {
         let (id, name) = (net.id(), config.name.clone());
         info!(node = %id, name, %address, members = remembered.len(), "node starts");
 
-        let empty = ClusterStatus { node: id, nodes: vec![], instances: vec![], notices: vec![] };
+        let (nodes, instances, notices) = Default::default();
+        let empty = ClusterStatus { node: id, nodes, instances, notices, unsettled: None };
         let (publisher, status) = watch::channel(Arc::new(empty));
         let (calls, inbox) = mpsc::channel(CALLS_MAX);
         let saver = Arc::new(Saver::new(members, Members { members: remembered.clone() }));
@@ -235,14 +239,22 @@ impl Node {
         Ok(GenerateStream { events })
     }
 
-    /// The model's metadata, for its tokenizer and template; read from the owner if that is
-    /// another node.
+    /// The model's metadata, for its tokenizer and template: from this node's own file if it has
+    /// it, else from the owner. Waits a while for an owner that is gone or has just started.
     ///
     /// # Errors
-    /// It is not served, or the owner cannot be reached.
+    /// It is not served, or nobody who has it can be reached.
     pub async fn model_header(&self, name: &str) -> Result<Arc<gguf::Directory>> {
-        let name = name.to_owned();
-        self.call(|reply| Call::Header { name, reply }).await
+        let deadline = Instant::now() + HEADER_PATIENCE;
+        loop {
+            let name = name.to_owned();
+            match self.call(|reply| Call::Header { name, reply }).await {
+                Err(Error::Header { .. } | Error::Away { .. }) if Instant::now() < deadline => {
+                    tokio::time::sleep(HEADER_RETRY).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// Ends all instances and workers of this node and leaves the others to themselves. Identity

@@ -128,6 +128,8 @@ pub enum FailureKind {
     Invalid,
     /// Too much is asked for at once; later may help.
     Busy,
+    /// Nobody who could do it can be reached; later may help.
+    Away,
     /// It was lost on the way.
     #[default]
     Lost,

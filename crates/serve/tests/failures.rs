@@ -81,7 +81,6 @@ fn refusals_have_their_status_and_say_whether_to_try_again() {
         (RefusalKind::Busy, 429, "queue_full", Some(("retry-after", "2"))),
         (RefusalKind::Unavailable, 503, "unavailable", Some(("retry-after", "2"))),
         (RefusalKind::Failed, 503, "model_failed", Some(("x-should-retry", "false"))),
-        (RefusalKind::NotFound, 404, "not_found", None),
         (RefusalKind::Invalid, 400, "invalid_request", None),
         (RefusalKind::Conflict, 409, "conflict", Some(("x-should-retry", "false"))),
     ];
@@ -127,6 +126,53 @@ fn an_unknown_model_is_answered_with_those_that_are_served() {
     assert_eq!(reply.status, 404);
     assert!(reply.body.contains("sinew serve MODEL"), "{reply:?}");
     assert!(double.asked.lock().unwrap().is_empty());
+}
+
+#[test]
+fn an_unknown_model_is_waited_for_while_the_node_does_not_know_what_is_served() {
+    let double = Double::new(&[Act::Say("ok"), Act::Done(FinishReason::Stop)]);
+    let server = Server::start(&double);
+    let known = std::mem::take(&mut double.status.lock().unwrap().instances);
+    double.status.lock().unwrap().unsettled = Some("it hears nobody yet".to_owned());
+    let asking = [
+        ("/v1/chat/completions", chat_body(json!({}))),
+        ("/v1/messages", client::message_body(json!({}))),
+        ("/api/chat", chat_body(json!({"stream": false}))),
+        ("/api/show", json!({"model": "tiny/qwen3"})),
+    ];
+    let ask = |of: usize| client::post(server.addr, asking[of].0, &[], &asking[of].1);
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..asking.len()).map(|of| scope.spawn(move || ask(of))).collect();
+        let shown = scope.spawn(|| client::get(server.addr, "/v1/models/tiny/qwen3", &[]));
+        for (of, reply) in asked.into_iter().enumerate() {
+            let reply = reply.join().unwrap();
+            assert_eq!((reply.status, reply.header("retry-after")), (503, Some("2")), "{reply:?}");
+            let error = &reply.json()["error"];
+            let message = error["message"].as_str().or(error.as_str()).unwrap().to_owned();
+            assert!(message.contains("\"tiny/qwen3\" is not known here yet"), "{message}");
+            assert_eq!(error["type"] == "overloaded_error", asking[of].0 == "/v1/messages");
+        }
+        assert_eq!(shown.join().unwrap().status, 503);
+    });
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(move || ask(0));
+        std::thread::sleep(Duration::from_millis(200));
+        let mut status = double.status.lock().unwrap();
+        (status.instances, status.unsettled) = (known, None);
+        drop(status);
+        assert_eq!(asked.join().unwrap().status, 200);
+    });
+}
+
+#[test]
+fn a_model_that_is_stopped_meanwhile_is_unknown_by_the_name_that_was_asked() {
+    let double = Double::new(&[Act::Done(FinishReason::Stop)]);
+    let server = Server::start(&double);
+    let refusal = Refusal::new(RefusalKind::NotFound, "tiny-1 is not served here");
+    *double.refusal.lock().unwrap() = Some(refusal);
+    let reply = chat(server.addr, json!({}));
+    assert_eq!((reply.status, reply.code().as_str()), (404, "model_not_found"));
+    assert!(!reply.body.contains("tiny-1") && reply.body.contains("tiny/qwen3"), "{reply:?}");
 }
 
 #[test]

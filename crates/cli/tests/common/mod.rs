@@ -219,6 +219,11 @@ impl Drop for Node {
     }
 }
 
+/// Any request in JSON, whatever comes of it.
+pub fn request(url: &str, body: &Value) -> ureq::http::Response<ureq::Body> {
+    agent().post(url).send_json(body).expect("the node answers")
+}
+
 fn agent() -> ureq::Agent {
     let config = ureq::Agent::config_builder().http_status_as_error(false);
     config.timeout_global(Some(PATIENCE)).build().into()

@@ -47,6 +47,20 @@ pub(super) struct Duties {
     starting: BTreeMap<String, Starting>,
 }
 
+impl Duties {
+    pub(super) fn has_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// Where this node has the file of what is to be served, as far as it is known.
+    pub(super) fn file_here(&self, digest: &Digest) -> Option<&PathBuf> {
+        match self.files.get(digest)? {
+            Found::Here(path) => Some(path),
+            Found::Looking | Found::Missing(_) => None,
+        }
+    }
+}
+
 impl Daemon {
     /// Everybody shall know and keep these; `from` does already.
     pub(super) fn desired_changed(&mut self, entries: Vec<Entry>, from: Option<ConnId>) {
@@ -112,6 +126,7 @@ impl Daemon {
         };
         let all = self.membership.members().all(|member| heard(member.id));
         self.duties.settled = all || self.now() >= SETTLE_MAX;
+        self.dirty |= self.duties.settled;
     }
 
     /// Ends what was stopped, what another node owns now, and workers of former owners.
@@ -274,8 +289,7 @@ impl Daemon {
             let heartbeat = self.views.get(&id).and_then(|view| view.heartbeat.as_ref());
             heartbeat.is_some_and(|heartbeat| heartbeat.files.contains(&(wanted.digest, true)))
         };
-        matches!(self.duties.files.get(&wanted.digest), Some(Found::Here(_)))
-            || self.membership.reachable().any(has_it)
+        self.duties.file_here(&wanted.digest).is_some() || self.membership.reachable().any(has_it)
     }
 
     fn why_without_owner(&self, entry: &Entry, wanted: &Wanted) -> String {

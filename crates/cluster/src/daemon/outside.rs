@@ -5,6 +5,7 @@
 //! Nothing here waits: what comes of a call reaches the daemon as an [`super::Event`].
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +55,13 @@ pub(crate) struct Start {
     pub refusal: Option<String>,
 }
 
+/// Whose header is read, and where, for the error.
+pub(crate) struct HeaderOf {
+    pub model: String,
+    /// The name of the node that has the file.
+    pub owner: String,
+}
+
 pub(crate) trait Outside: Send {
     /// Since the daemon started. Never goes back.
     fn now(&self) -> Duration;
@@ -96,8 +104,10 @@ pub(crate) trait Outside: Send {
     fn watch_client(&mut self, stream: u64, events: mpsc::UnboundedSender<GenerateEvent>);
     /// Shows a code's secret to the node that made it: `JoinDone`, or the error as the answer.
     fn ask_to_join(&mut self, code: JoinCode, reply: Reply<Joined>);
-    /// Reads a model's header from the node that has the file; `owner` is that node's name.
-    fn fetch_header(&mut self, source: Source, owner: String, reply: Reply<Arc<Directory>>);
+    /// Reads a model's header from this machine's file.
+    fn read_header(&mut self, path: PathBuf, of: HeaderOf, reply: Reply<Arc<Directory>>);
+    /// Reads it from the node that has the file.
+    fn fetch_header(&mut self, source: Source, of: HeaderOf, reply: Reply<Arc<Directory>>);
     /// Measures what this node's threads read and multiply: `ReadSpeed`.
     fn measure_reading(&mut self);
     /// Measures the way to a peer: `Probed`.

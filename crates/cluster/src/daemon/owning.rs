@@ -8,6 +8,7 @@ use store::{Digest, ModelFile};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
+use super::outside::HeaderOf;
 use super::placing::{Candidate, named, of_size, plan, ranks, relaxed};
 use super::{Daemon, Owned, Prepared};
 use crate::desired::{Entry, Wanted};
@@ -141,25 +142,28 @@ impl Daemon {
         self.dirty = true;
     }
 
-    /// Finds a model's header here, or reads it from the node that serves the model.
+    /// Finds a model's header here, or reads it from this node's file or the node that serves the
+    /// model.
     pub(super) fn header(&mut self, name: &str, reply: oneshot::Sender<Result<Arc<Directory>>>) {
         // A caller that has stopped waiting needs no answer.
         if let Some(owned) = self.find_owned(name).and_then(|id| self.owned.get(&id)) {
             return drop(reply.send(Ok(owned.prepared.file.directory().clone())));
         }
-        let Some((node, digest)) = self.find_elsewhere(name) else {
+        let Some((entry, wanted)) = self.desired.find(name) else {
             return drop(reply.send(Err(self.not_served(name))));
         };
+        let (model, node, digest) = (entry.name.clone(), entry.owner(), wanted.digest);
+        if let Some(path) = self.duties.file_here(&digest).cloned() {
+            let of = HeaderOf { model, owner: self.config.name.clone() };
+            return self.outside.read_header(path, of, reply);
+        }
+        if self.conn_to_owner(entry, wanted).is_none() {
+            let reason = self.why_nowhere(&wanted.id);
+            return drop(reply.send(Err(Error::Away { model, reason })));
+        }
         let source = Source { node, addresses: self.addresses_of(node), digest };
-        let owner = self.node_name(node);
-        self.outside.fetch_header(source, owner, reply);
-    }
-
-    /// The owner of another node's instance, and what its model file holds.
-    fn find_elsewhere(&self, name: &str) -> Option<(NodeId, Digest)> {
-        let (entry, wanted) = self.desired.find(name)?;
-        self.membership.conn(entry.owner())?;
-        Some((entry.owner(), wanted.digest))
+        let of = HeaderOf { model, owner: self.node_name(node) };
+        self.outside.fetch_header(source, of, reply);
     }
 
     /// The file of a placed model, for a node of the cluster that lacks it. This one may lack it

@@ -35,6 +35,7 @@ impl Daemon {
             nodes: std::iter::once(me).chain(peers).collect(),
             instances: self.instance_statuses(),
             notices: self.notices(),
+            unsettled: self.unsettled(),
         };
         self.status.send_replace(Arc::new(status));
     }
@@ -53,8 +54,7 @@ impl Daemon {
             )
         }));
         let others = self.membership.members().count();
-        let reached = self.membership.members().any(|m| self.membership.conn(m.id).is_some());
-        if others > 0 && !reached && notices.is_empty() && self.now() > ALONE_MAX {
+        if self.is_cut_off() && notices.is_empty() && self.now() > ALONE_MAX {
             notices.push(format!(
                 "none of the {others} other members can be reached. Check that they are on, that \
                  all are on one network, and that no firewall blocks port {}",
@@ -62,6 +62,20 @@ impl Daemon {
             ));
         }
         notices
+    }
+
+    /// Whether this node reaches none of the other members.
+    fn is_cut_off(&self) -> bool {
+        let mut others = self.membership.members().peekable();
+        others.peek().is_some() && others.all(|other| self.membership.conn(other.id).is_none())
+    }
+
+    /// Why this node may not know all that is served.
+    fn unsettled(&self) -> Option<String> {
+        if !self.duties.has_settled() {
+            return Some("this node has just started and has not heard its members yet".to_owned());
+        }
+        self.is_cut_off().then(|| "this node reaches none of its members".to_owned())
     }
 
     /// Everything that is to be served: this node's instances, and the others' as their owners last

@@ -74,7 +74,7 @@ impl Daemon {
     ) {
         let outcome = match self.find_owned(name) {
             Some(id) => self.submit(&id, request, Sink::Peer { conn, stream }).map(drop),
-            None => Err(self.not_served(name)),
+            None => Err(self.runs_no_more(name)),
         };
         if let Err(error) = outcome {
             let kind = match error {
@@ -85,6 +85,12 @@ impl Daemon {
             let event = GenerateEvent::Failed { kind, reason: error.to_string() };
             self.send(conn, Message::Generated { stream, event });
         }
+    }
+
+    /// To a node that still believes that this one runs an instance.
+    fn runs_no_more(&self, id: &str) -> Error {
+        let model = self.desired.find(id).map_or("the model", |(entry, _)| &entry.name).to_owned();
+        Error::Away { model, reason: format!("node {} does not run it", self.config.name) }
     }
 
     pub(super) fn cancel_for(&mut self, conn: ConnId, stream: u64) {

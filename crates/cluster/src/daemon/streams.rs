@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tracing::info;
 
 use super::{Daemon, Events};
+use crate::desired::{Entry, Wanted};
 use crate::membership::ConnId;
 use crate::wire::Message;
 use crate::{Error, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, Result};
@@ -19,6 +20,9 @@ use crate::{Error, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, 
 /// A request that was lost so often without a token in between is given up: it may itself be what
 /// kills the workers.
 const FRUITLESS_MAX: u32 = 3;
+/// Longer each time: an owner that has just lost an instance is believed by the others to have it
+/// until its next heartbeat.
+const FRUITLESS_PAUSE: Duration = Duration::from_millis(250);
 /// How long a request waits while no node that can be reached has the model's file.
 const HOMELESS_MAX: Duration = Duration::from_secs(10);
 /// How long it waits for an owner that this node does not reach, though others may.
@@ -102,14 +106,18 @@ impl Daemon {
             let request = self.submit(id, request.clone(), super::requests::Sink::Here(stream))?;
             return Ok(Some(Place::Here { request }));
         }
-        let Some((entry, _)) = self.desired.find(id) else { return Err(self.not_served(id)) };
-        let owner = entry.owner();
-        let heartbeat = self.views.get(&owner).and_then(|view| view.heartbeat.as_ref());
-        let runs = heartbeat.is_some_and(|told| told.instances.iter().any(|one| one.id == id));
-        let Some(conn) = self.membership.conn(owner).filter(|_| runs) else { return Ok(None) };
+        let Some((entry, wanted)) = self.desired.find(id) else { return Err(self.not_served(id)) };
+        let Some(conn) = self.conn_to_owner(entry, wanted) else { return Ok(None) };
         let (name, request) = (id.to_owned(), request.clone());
         self.send(conn, Message::Generate { stream, name, request });
         Ok(Some(Place::Peer { conn }))
+    }
+
+    /// The connection to another node that owns an instance, if it says that it runs it.
+    pub(super) fn conn_to_owner(&self, entry: &Entry, wanted: &Wanted) -> Option<ConnId> {
+        let heartbeat = self.views.get(&entry.owner())?.heartbeat.as_ref()?;
+        let runs = heartbeat.instances.iter().any(|one| one.id == wanted.id);
+        self.membership.conn(entry.owner()).filter(|_| runs)
     }
 
     /// What an instance answers to a request of this node's client.
@@ -194,7 +202,8 @@ impl Daemon {
         let found = self.streams.get(&stream)?;
         let Place::Lost { reason, since, .. } = &found.place else { return None };
         let (reason, since, id) = (reason.clone(), *since, found.instance.clone());
-        let failed = |reason| Some(GenerateEvent::Failed { kind: FailureKind::Lost, reason });
+        let ended = |kind, reason| Some(GenerateEvent::Failed { kind, reason });
+        let failed = |reason| ended(FailureKind::Lost, reason);
         let Some((entry, wanted)) = self.desired.find(&id) else {
             return failed(format!("{} was stopped, or is served anew", found.model));
         };
@@ -209,9 +218,16 @@ impl Daemon {
         let is_over = now.saturating_sub(since) >= limit;
         match state {
             InstanceState::Failed { reason } => return failed(reason),
-            InstanceState::Recovering { reason } if is_over => return failed(reason),
+            InstanceState::Recovering { reason } if is_over => {
+                let model = entry.name.clone();
+                return ended(FailureKind::Away, Error::Away { model, reason }.to_string());
+            }
             _ if found.fruitless > FRUITLESS_MAX => return failed(reason),
             _ => {}
+        }
+        let pause = FRUITLESS_PAUSE * found.fruitless.saturating_sub(1);
+        if now.saturating_sub(since) < pause {
+            return None;
         }
         let request = found.request.clone();
         let placed = match self.place(stream, &id, &request) {
@@ -233,7 +249,7 @@ impl Daemon {
     }
 
     /// Why a request cannot be handed to anybody now.
-    fn why_nowhere(&self, id: &str) -> String {
+    pub(super) fn why_nowhere(&self, id: &str) -> String {
         let status = self.desired.find(id).map(|(entry, wanted)| self.status_of(entry, wanted));
         match status.map(|status| status.state) {
             Some(InstanceState::Recovering { reason } | InstanceState::Failed { reason }) => reason,

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use tracing::debug;
 
 use super::conn::{Line, Lobby};
 use super::hosting::WorkerKey;
-use super::outside::{Done, Outside, Start};
+use super::outside::{Done, HeaderOf, Outside, Start};
 use super::processes::{Processes, run_worker};
 use super::{Event, Kept, Prepared, Reply, draft_bytes, joining};
 use crate::desired::{Document, Signer, Wanted};
@@ -247,12 +248,25 @@ impl Outside for System {
         });
     }
 
-    fn fetch_header(&mut self, source: Source, owner: String, reply: Reply<Arc<Directory>>) {
+    fn read_header(&mut self, path: PathBuf, of: HeaderOf, reply: Reply<Arc<Directory>>) {
+        self.spawn(async move {
+            let open = tokio::task::spawn_blocking(move || ServedFile::open(&path)).await;
+            let opened = open.map_err(|error| error.to_string());
+            let opened = opened.and_then(|file| file.map_err(|error| error.to_string()));
+            let HeaderOf { model, owner } = of;
+            let failed = |why| Error::Header { model, owner, why };
+            let _ = reply.send(opened.map(|file| file.directory().clone()).map_err(failed));
+        });
+    }
+
+    fn fetch_header(&mut self, source: Source, of: HeaderOf, reply: Reply<Arc<Directory>>) {
         let net = self.net.clone();
         self.spawn(async move {
             let fetched = timeout(HEADER_TIMEOUT, fetch_header(&net, source)).await;
             let fetched = fetched.unwrap_or_else(|elapsed| Err(elapsed.into()));
-            let failed = |error: std::io::Error| Error::Header { owner, why: error.to_string() };
+            let HeaderOf { model, owner } = of;
+            let failed =
+                |error: std::io::Error| Error::Header { model, owner, why: error.to_string() };
             let _ = reply.send(fetched.map(Arc::new).map_err(failed));
         });
     }

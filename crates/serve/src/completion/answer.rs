@@ -143,6 +143,7 @@ pub(super) fn failed(kind: FailureKind, reason: String) -> CompletionError {
     match kind {
         FailureKind::Lost => lost(reason),
         FailureKind::Busy => Refusal::new(RefusalKind::Busy, reason).into(),
+        FailureKind::Away => Refusal::new(RefusalKind::Unavailable, reason).into(),
         FailureKind::Invalid => Refusal::new(RefusalKind::Invalid, reason).into(),
     }
 }

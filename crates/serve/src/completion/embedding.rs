@@ -1,11 +1,14 @@
 //! Embeddings of texts: the hidden states of a served model, pooled as its file says.
 
-use cluster::GenerateEvent;
+use std::time::Instant;
+
+use cluster::{GenerateEvent, InstanceStatus};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use protocol::{GenerateRequest, Pooling};
 
 use super::answer::{failed, lost};
-use super::{Completer, CompletionError, Prompt};
+use super::{Completer, CompletionError, Finish, Outcome, Prompt};
+use crate::metrics::RequestWatch;
 
 /// Texts of one request that are in work at once.
 const TEXTS_AT_ONCE: usize = 8;
@@ -37,19 +40,35 @@ impl Completer {
         &self,
         request: EmbeddingRequest,
     ) -> Result<Vec<Embedding>, CompletionError> {
-        let embedded = self.embed_all(request).await;
-        embedded.inspect_err(|error| self.metrics.refused(error))
+        let arrived = Instant::now();
+        let ready = async {
+            let permit = self.permits(1)?;
+            let (instance, requests) = self.prepare_texts(request).await?;
+            Ok::<_, CompletionError>((permit, instance, requests))
+        };
+        let ready = ready.await.inspect_err(|error| self.metrics.refused(error));
+        let (_permit, instance, requests) = ready?;
+        let embed = async |request: GenerateRequest| {
+            let prompt_tokens = request.prompt.len();
+            let mut watch =
+                RequestWatch::new(&self.metrics, &instance.model, arrived, prompt_tokens);
+            let embedded = self.embed_one(&instance.id, request, &mut watch).await;
+            let embedded = embedded.map_err(|error| self.gone(error, &instance.model));
+            embedded.inspect_err(|error| watch.failed(error))
+        };
+        stream::iter(requests).map(embed).buffered(TEXTS_AT_ONCE).try_collect().await
     }
 
-    async fn embed_all(
+    async fn prepare_texts(
         &self,
         request: EmbeddingRequest,
-    ) -> Result<Vec<Embedding>, CompletionError> {
+    ) -> Result<(InstanceStatus, Vec<GenerateRequest>), CompletionError> {
         let EmbeddingRequest { model, texts, truncates, client } = request;
-        let _permit = self.permits(1)?;
-        let instance = self.find(&model)?;
+        let instance = self.served(&model).await?;
         let context_tokens = instance.context_tokens;
-        let model = self.models.get(&instance.id).await?;
+        let asked = model;
+        let gone = |error| self.gone(error, &asked);
+        let model = self.models.get(&instance).await.map_err(gone)?;
         let pooling = model.pooling()?;
         let prepare = move || -> Result<Vec<GenerateRequest>, CompletionError> {
             let prepare = |text| {
@@ -63,15 +82,14 @@ impl Completer {
             };
             texts.into_iter().map(prepare).collect()
         };
-        let requests = self.on_thread(prepare).await??;
-        let embed = |request| self.embed_one(&instance.id, request);
-        stream::iter(requests).map(embed).buffered(TEXTS_AT_ONCE).try_collect().await
+        Ok((instance, self.on_thread(prepare).await??))
     }
 
     async fn embed_one(
         &self,
         instance: &str,
         request: GenerateRequest,
+        watch: &mut RequestWatch,
     ) -> Result<Embedding, CompletionError> {
         let prompt_tokens = request.prompt.len();
         let mut events = self.cluster.generate(instance, request).await?;
@@ -82,6 +100,16 @@ impl Completer {
                 GenerateEvent::Done(done) => {
                     let values = done.embedding;
                     let values = values.ok_or_else(|| lost("the node computed no embedding"))?;
+                    watch.finished(&Outcome {
+                        finish: Finish::Stop,
+                        prompt_tokens: done.prompt_tokens,
+                        cached_tokens: done.cached_tokens,
+                        generated_tokens: 0,
+                        reasoning_tokens: 0,
+                        queue: done.queue,
+                        prefill: done.prefill,
+                        decode: done.decode,
+                    });
                     return Ok(Embedding { values, prompt_tokens });
                 }
             }

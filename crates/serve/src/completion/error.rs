@@ -7,6 +7,9 @@ use crate::node::Refusal;
 pub(crate) enum CompletionError {
     #[error("the model \"{asked}\" is not served here. {}", served_hint(.asked, .served))]
     UnknownModel { asked: String, served: Vec<String> },
+    /// There may be such a model: this node does not know all that is served.
+    #[error("the model \"{asked}\" is not known here yet: {reason}. Try again in a moment")]
+    Unsettled { asked: String, reason: String },
     #[error("{model} cannot be used: {reason}")]
     ModelFailed { model: String, reason: String },
     #[error(transparent)]
@@ -25,8 +28,8 @@ pub(crate) enum CompletionError {
     /// The model's file has no usable vocabulary or template.
     #[error("the model's vocabulary or chat template cannot be used: {0}")]
     Unreadable(text::TextError),
-    #[error("the model's vocabulary did not arrive within 10 s. Try again")]
-    HeaderTimeout,
+    #[error("the vocabulary of {model} did not arrive within 10 s. Try again in a moment")]
+    HeaderTimeout { model: String },
     #[error("the node stopped while it prepared the prompt. Try again")]
     Crashed,
     #[error(transparent)]

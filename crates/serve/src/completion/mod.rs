@@ -19,13 +19,13 @@ mod sampling;
 mod words;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use cluster::{InstanceState, InstanceStatus};
+use cluster::{ClusterStatus, InstanceState, InstanceStatus};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics::{RequestMetrics, RequestWatch};
-use crate::node::Cluster;
+use crate::node::{Cluster, RefusalKind};
 
 pub(crate) use answer::{Answer, AnswerEvent, FIRST_EVENT_WAIT};
 pub(crate) use constraint::tool_name;
@@ -43,6 +43,11 @@ use models::Models;
 
 /// Prompts rendered at once: a template may take 256 MiB until it is stopped, so 512 MiB in all.
 const RENDERINGS_MAX: usize = 2;
+
+/// How long a request for an unknown model waits where the node has not heard its members yet: a
+/// little more than a node takes to act without them.
+const SETTLE_WAIT: Duration = Duration::from_secs(5);
+const SETTLE_LOOK: Duration = Duration::from_millis(100);
 
 /// Starts completions on one cluster.
 pub(crate) struct Completer {
@@ -98,9 +103,11 @@ impl Completer {
     ) -> Result<Vec<Answer>, CompletionError> {
         let arrived = Instant::now();
         let permits = self.permits(count)?;
-        let instance = self.find(&request.model)?;
+        let asked = request.model.clone();
+        let gone = |error| self.gone(error, &asked);
+        let instance = self.served(&asked).await?;
         let context_tokens = instance.context_tokens;
-        let model = self.models.get(&instance.id).await?;
+        let model = self.models.get(&instance).await.map_err(gone)?;
         let prepare = move || model.prepare(&request, context_tokens);
         let prepared = self.on_thread(prepare).await??;
         let mut answers = Vec::with_capacity(count);
@@ -109,7 +116,8 @@ impl Completer {
             request.sampling.seed = sampling::derived_seed(request.sampling.seed, index);
             let prompt_tokens = request.prompt.len();
             let meter = Meter::start(prompt_tokens);
-            let events = self.cluster.generate(&instance.id, request).await?;
+            let events = self.cluster.generate(&instance.id, request).await;
+            let events = events.map_err(|refusal| gone(refusal.into()))?;
             let watch = RequestWatch::new(&self.metrics, &instance.model, arrived, prompt_tokens);
             answers.push(Answer::new(events, prepared.words.clone(), meter, watch, permit));
         }
@@ -131,8 +139,11 @@ impl Completer {
         model: &str,
         prompt: Prompt,
     ) -> Result<usize, CompletionError> {
-        let model = self.model(model).await?;
-        self.on_thread(move || model.prompt_tokens(&prompt)).await?
+        let count = async {
+            let model = self.text_model(model).await?;
+            self.on_thread(move || model.prompt_tokens(&prompt)).await?
+        };
+        count.await.inspect_err(|error| self.metrics.refused(error))
     }
 
     /// The text side of a served model.
@@ -140,7 +151,12 @@ impl Completer {
     /// # Errors
     /// The model is not served or has given up, or its file has no usable vocabulary or template.
     pub async fn model(&self, name: &str) -> Result<Arc<TextModel>, CompletionError> {
-        self.models.get(&self.find(name)?.id).await
+        self.text_model(name).await.inspect_err(|error| self.metrics.refused(error))
+    }
+
+    async fn text_model(&self, name: &str) -> Result<Arc<TextModel>, CompletionError> {
+        let model = self.models.get(&self.served(name).await?).await;
+        model.map_err(|error| self.gone(error, name))
     }
 
     /// Runs what an agent's prompt of 100 kB makes slow, so that it holds no other request up.
@@ -152,32 +168,67 @@ impl Completer {
         tokio::task::spawn_blocking(work).await.map_err(|_| CompletionError::Crashed)
     }
 
+    /// An instance that was stopped after it was found is as good as none: what a node calls it is
+    /// nothing to its client.
+    fn gone(&self, error: CompletionError, asked: &str) -> CompletionError {
+        match error {
+            CompletionError::Refused(refusal) if refusal.kind == RefusalKind::NotFound => {
+                unknown(&self.cluster.status(), asked)
+            }
+            error => error,
+        }
+    }
+
+    /// [`Self::served`] for a request that is refused without it.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn find(&self, model: &str) -> Result<InstanceStatus, CompletionError> {
+        self.served(model).await.inspect_err(|error| self.metrics.refused(error))
+    }
+
     /// The instance that takes requests for a model: of several, the ready one with the fewest.
+    /// Waits for a node that does not know yet what there is.
     ///
     /// # Errors
     /// There is none, or it has given up.
-    pub fn find(&self, model: &str) -> Result<InstanceStatus, CompletionError> {
-        let status = self.cluster.status();
-        let named = status.instances.iter().filter(|one| one.model == model || one.id == model);
-        let rank = |one: &&InstanceStatus| match one.state {
-            InstanceState::Ready => (0, one.requests_running),
-            InstanceState::Recovering { .. } => (1, one.requests_running),
-            InstanceState::Loading => (2, one.requests_running),
-            InstanceState::Failed { .. } => (3, 0),
-        };
-        let Some(found) = named.min_by_key(rank) else {
-            let mut served: Vec<String> =
-                status.instances.iter().map(|one| one.model.clone()).collect();
-            served.sort();
-            served.dedup();
-            return Err(CompletionError::UnknownModel { asked: model.to_owned(), served });
-        };
-        match &found.state {
-            InstanceState::Failed { reason } => Err(CompletionError::ModelFailed {
-                model: found.model.clone(),
-                reason: reason.clone(),
-            }),
-            _ => Ok(found.clone()),
+    pub async fn served(&self, model: &str) -> Result<InstanceStatus, CompletionError> {
+        let deadline = Instant::now() + SETTLE_WAIT;
+        loop {
+            let status = self.cluster.status();
+            match (find(&status, model), status.unsettled) {
+                (Err(CompletionError::UnknownModel { asked, .. }), Some(reason)) => {
+                    if Instant::now() >= deadline {
+                        return Err(CompletionError::Unsettled { asked, reason });
+                    }
+                    tokio::time::sleep(SETTLE_LOOK).await;
+                }
+                (found, _) => return found,
+            }
         }
     }
+}
+
+fn find(status: &ClusterStatus, model: &str) -> Result<InstanceStatus, CompletionError> {
+    let named = status.instances.iter().filter(|one| one.model == model || one.id == model);
+    let rank = |one: &&InstanceStatus| match one.state {
+        InstanceState::Ready => (0, one.requests_running),
+        InstanceState::Recovering { .. } => (1, one.requests_running),
+        InstanceState::Loading => (2, one.requests_running),
+        InstanceState::Failed { .. } => (3, 0),
+    };
+    let Some(found) = named.min_by_key(rank) else { return Err(unknown(status, model)) };
+    match &found.state {
+        InstanceState::Failed { reason } => {
+            Err(CompletionError::ModelFailed { model: found.model.clone(), reason: reason.clone() })
+        }
+        _ => Ok(found.clone()),
+    }
+}
+
+fn unknown(status: &ClusterStatus, asked: &str) -> CompletionError {
+    let mut served: Vec<String> = status.instances.iter().map(|one| one.model.clone()).collect();
+    served.sort();
+    served.dedup();
+    CompletionError::UnknownModel { asked: asked.to_owned(), served }
 }

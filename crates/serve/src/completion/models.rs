@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use cluster::InstanceStatus;
 use tokio::sync::OnceCell;
 
 use super::CompletionError;
 use super::model::TextModel;
 use crate::node::Cluster;
 
-/// How long a node may take to hand a model's metadata over: some megabytes, perhaps from another
-/// machine. Streams are silent meanwhile.
+/// How long a request waits for a model's metadata: some megabytes, perhaps from a machine that has
+/// just taken the model over. Streams are silent meanwhile.
 const HEADER_WAIT: Duration = Duration::from_secs(10);
 
 /// The models of the instances that exist, by instance id.
@@ -30,18 +31,18 @@ impl Models {
     ///
     /// # Errors
     /// The node does not give the header, or it holds no usable vocabulary or template.
-    pub async fn get(&self, instance: &str) -> Result<Arc<TextModel>, CompletionError> {
-        let cell = self.cell(instance);
+    pub async fn get(&self, instance: &InstanceStatus) -> Result<Arc<TextModel>, CompletionError> {
+        let cell = self.cell(&instance.id);
         let read = cell.get_or_try_init(|| async {
-            let header = self.cluster.model_header(instance);
-            let header = tokio::time::timeout(HEADER_WAIT, header).await;
-            let header = header.map_err(|_| CompletionError::HeaderTimeout)??;
+            let header = self.cluster.model_header(&instance.id).await?;
             // A vocabulary of 200,000 entries takes a while.
             let model = tokio::task::spawn_blocking(move || TextModel::read(&header)).await;
             let model = model.map_err(|_| CompletionError::Crashed)?;
             Ok::<_, CompletionError>(Arc::new(model.map_err(CompletionError::Unreadable)?))
         });
-        read.await.cloned()
+        // Around all of it: whoever waits for another's attempt may have to make its own.
+        let read = tokio::time::timeout(HEADER_WAIT, read).await;
+        read.map_err(|_| CompletionError::HeaderTimeout { model: instance.model.clone() })?.cloned()
     }
 
     /// The place of an instance's model; forgets those of instances that are gone.

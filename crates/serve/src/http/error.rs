@@ -16,6 +16,8 @@ pub(crate) struct ApiError {
     /// The request's field at fault.
     pub param: Option<String>,
     pub retry: Retry,
+    /// Whoever raised it has counted it; any other is counted on its way to the client.
+    pub is_counted: bool,
 }
 
 /// The `type` of an error, in OpenAI's words.
@@ -52,7 +54,7 @@ impl ApiError {
         message: impl Into<String>,
     ) -> Self {
         let message = message.into();
-        Self { status, kind, code, message, param: None, retry: Retry::Default }
+        Self { status, kind, code, message, param: None, retry: Retry::Default, is_counted: false }
     }
 
     /// 400: the request is wrong as it stands.
@@ -104,6 +106,12 @@ impl ApiError {
 
     pub fn with_retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// What a request's metrics know already.
+    pub fn counted(mut self) -> Self {
+        self.is_counted = true;
         self
     }
 

@@ -148,8 +148,12 @@ impl RequestMetrics {
 
     /// A request that got no answer at all.
     pub fn refused(&self, error: &CompletionError) {
-        let labels = vec![("reason", failure(error).to_owned())];
-        self.failed.get_or_create(&labels).inc();
+        self.turned_away(failure(error));
+    }
+
+    /// A request that was turned away before it came to a model.
+    pub fn turned_away(&self, reason: &'static str) {
+        self.failed.get_or_create(&vec![("reason", reason.to_owned())]).inc();
     }
 
     fn labels(&self, model: &str) -> Labels {
@@ -177,7 +181,7 @@ fn failure(error: &CompletionError) -> &'static str {
         | CompletionError::Stops(_)
         | CompletionError::Unusable { .. } => "invalid",
         CompletionError::Unreadable(_) => "model_failed",
-        CompletionError::HeaderTimeout => "unavailable",
+        CompletionError::Unsettled { .. } | CompletionError::HeaderTimeout { .. } => "unavailable",
         CompletionError::Crashed => "crashed",
         CompletionError::Lost { .. } => "lost",
         CompletionError::Refused(refusal) => match refusal.kind {
@@ -245,6 +249,9 @@ impl RequestWatch {
         };
         self.end(reason, Some(outcome));
         let (metrics, labels) = (&self.metrics, &self.labels);
+        if self.first.is_none() {
+            metrics.prompt_tokens.get_or_create(labels).inc_by(self.prompt_tokens as u64);
+        }
         // It may have waited before it came to rank 0 as well: for its prompt's rendering, for the
         // model, and in its owner's queue.
         let until_first = self.first.map_or(Duration::ZERO, |first| first - self.arrived);
@@ -266,11 +273,16 @@ impl RequestWatch {
         }
     }
 
-    /// The answer is lost.
+    /// The answer is lost, or was refused by whoever was to give it.
     pub fn failed(&mut self, error: &CompletionError) {
         let labels = [&self.labels[..], &[("reason", failure(error).to_owned())]].concat();
         self.metrics.failed.get_or_create(&labels).inc();
-        self.end("error", None);
+        let is_refused = matches!(error, CompletionError::Refused(_)) && self.first.is_none();
+        match is_refused {
+            true if !std::mem::replace(&mut self.has_ended, true) => self.note("refused", None),
+            true => {}
+            false => self.end("error", None),
+        }
     }
 
     fn end(&mut self, reason: &'static str, outcome: Option<&Outcome>) {
@@ -279,17 +291,21 @@ impl RequestWatch {
             observe(&metrics.e2e_latency, labels, self.arrived.elapsed().as_secs_f64());
             let labels = [&labels[..], &[("finished_reason", reason.to_owned())]].concat();
             metrics.success.get_or_create(&labels).inc();
-            metrics.trace.note(Ended {
-                model: self.labels[0].1.clone(),
-                arrived: self.arrived,
-                first: self.first,
-                ended: Instant::now(),
-                prompt_tokens: self.prompt_tokens,
-                generated_tokens: self.generated_tokens,
-                reason,
-                outcome: outcome.cloned(),
-            });
+            self.note(reason, outcome);
         }
+    }
+
+    fn note(&self, reason: &'static str, outcome: Option<&Outcome>) {
+        self.metrics.trace.note(Ended {
+            model: self.labels[0].1.clone(),
+            arrived: self.arrived,
+            first: self.first,
+            ended: Instant::now(),
+            prompt_tokens: self.prompt_tokens,
+            generated_tokens: self.generated_tokens,
+            reason,
+            outcome: outcome.cloned(),
+        });
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) async fn chat(
     let wants_stream = request.common.stream != Some(false);
     if messages.is_empty() {
         request.common.check_keep_alive()?;
-        app.completer.find(&request.common.model(&app)?)?;
+        app.completer.find(&request.common.model(&app)?).await?;
         return Ok(loaded(request.common.asked_name(), Shape::Chat));
     }
     let tools = tools(request.tools.unwrap_or_default())?;

@@ -39,7 +39,7 @@ pub(super) async fn generate(
     let text = request.prompt.unwrap_or_default();
     if text.is_empty() {
         request.common.check_keep_alive()?;
-        app.completer.find(&request.common.model(&app)?)?;
+        app.completer.find(&request.common.model(&app)?).await?;
         return Ok(loaded(request.common.asked_name(), Shape::Generate));
     }
     let prompt = if request.raw == Some(true) {

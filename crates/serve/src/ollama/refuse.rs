@@ -27,7 +27,7 @@ pub(super) async fn pull(
 ) -> Result<Response, ApiError> {
     let request: Named = app.intake.read_json(request).await?;
     let asked = request.model.or(request.name).unwrap_or_default();
-    if app.completer.find(&served_name(&app, &asked)).is_ok() {
+    if app.completer.find(&served_name(&app, &asked)).await.is_ok() {
         return Ok(Json(json!({ "status": "success" })).into_response());
     }
     Err(absent(format!(

@@ -99,7 +99,7 @@ impl Common {
         if let Prompt::Chat(chat) = &mut prompt {
             think.apply(app, &model, &name, chat).await?;
         }
-        let context_tokens = app.completer.find(&model)?.context_tokens;
+        let context_tokens = app.completer.find(&model).await?.context_tokens;
         if let Some(num_ctx) = options.num_ctx.filter(|num_ctx| *num_ctx > context_tokens) {
             let message = format!(
                 "options.num_ctx is {num_ctx}, and {model} is served with a context of \

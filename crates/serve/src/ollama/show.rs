@@ -54,7 +54,7 @@ pub(super) async fn show(
     let asked = request.model.or(request.name).filter(|model| !model.is_empty());
     let missing = || ApiError::invalid_value("model", "model must name a served model");
     let name = served_name(&app, &asked.ok_or_else(missing)?);
-    let instance = app.completer.find(&name)?;
+    let instance = app.completer.find(&name).await?;
     let text = app.completer.model(&name).await?;
     let header = app.cluster.model_header(&instance.id).await?;
     let template = header.find_str(TEMPLATE).ok().flatten().unwrap_or_default();

@@ -18,9 +18,16 @@ pub(super) fn at(field: &'static str) -> impl Fn(CompletionError) -> ApiError {
     }
 }
 
-/// What cannot help by being sent again is a 4xx, because agents repeat anything else for minutes.
 impl From<CompletionError> for ApiError {
     fn from(error: CompletionError) -> Self {
+        Self::of(error).counted()
+    }
+}
+
+impl ApiError {
+    /// What cannot help by being sent again is a 4xx, because agents repeat anything else for
+    /// minutes.
+    fn of(error: CompletionError) -> Self {
         let message = error.to_string();
         match error {
             CompletionError::UnknownModel { .. } => {
@@ -54,8 +61,9 @@ impl From<CompletionError> for ApiError {
                 Self::server(StatusCode::SERVICE_UNAVAILABLE, "model_failed", message)
                     .with_retry(Retry::Never)
             }
-            CompletionError::HeaderTimeout => {
-                Self::server(StatusCode::GATEWAY_TIMEOUT, "model_timeout", message)
+            CompletionError::Unsettled { .. } | CompletionError::HeaderTimeout { .. } => {
+                Self::server(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
+                    .with_retry(Retry::AfterSecs(2))
             }
             CompletionError::Crashed => {
                 Self::server(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::error::unknown_model;
 use crate::app::App;
 use crate::clock::rfc3339;
+use crate::completion::CompletionError;
 use crate::http::error::ApiError;
 
 /// OpenAI reads `object` and `data`; Anthropic reads the rest.
@@ -52,6 +53,9 @@ pub(super) async fn show(
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Model>, ApiError> {
     let Path(id) = path.map_err(|error| ApiError::invalid("invalid_path", error.body_text()))?;
+    if let Err(error @ CompletionError::Unsettled { .. }) = app.completer.served(&id).await {
+        return Err(error.into());
+    }
     let models = served(&app);
     let names = models.iter().map(|model| model.id.clone()).collect();
     let found = models.into_iter().find(|model| model.id == id);

@@ -27,6 +27,8 @@ pub enum Act {
     Waiting(&'static str),
     Done(FinishReason),
     Failed(&'static str),
+    /// The request can never be answered as it stands.
+    Refused(&'static str),
     /// The stream ends without a last word.
     Vanish,
     /// Nothing more, ever.
@@ -133,6 +135,10 @@ impl Double {
                     .push_back(Event::Now(GenerateEvent::Waiting { reason: (*reason).to_owned() })),
                 Act::Failed(reason) => events.push_back(Event::Now(GenerateEvent::Failed {
                     kind: FailureKind::Lost,
+                    reason: (*reason).to_owned(),
+                })),
+                Act::Refused(reason) => events.push_back(Event::Now(GenerateEvent::Failed {
+                    kind: FailureKind::Invalid,
                     reason: (*reason).to_owned(),
                 })),
                 Act::Done(reason) => {
@@ -285,6 +291,7 @@ fn two_nodes() -> ClusterStatus {
         stats: None,
     };
     ClusterStatus {
+        unsettled: None,
         node: NodeId([1; 32]),
         nodes: vec![node(1, "desk", None), node(2, "mac-mini", Some(310))],
         instances: vec![InstanceStatus {

@@ -1,6 +1,7 @@
 //! The outside of a simulated daemon: notes what is asked for, and has the clock that it is given.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::super::Reply;
 use super::super::hosting::WorkerKey;
-use super::super::outside::{Done, Outside, Start};
+use super::super::outside::{Done, HeaderOf, Outside, Start};
 use super::address;
 use crate::desired::{Document, Signer, Wanted};
 use crate::invite::JoinCode;
@@ -154,7 +155,8 @@ impl Outside for Believed {
 
     fn ask_to_join(&mut self, _: JoinCode, _: Reply<Joined>) {}
 
-    fn fetch_header(&mut self, _: Source, _: String, _: Reply<Arc<Directory>>) {}
+    fn read_header(&mut self, _: PathBuf, _: HeaderOf, _: Reply<Arc<Directory>>) {}
+    fn fetch_header(&mut self, _: Source, _: HeaderOf, _: Reply<Arc<Directory>>) {}
 
     fn measure_reading(&mut self) {
         self.0.push(Act::MeasureReading);

@@ -1,0 +1,89 @@
+//! Requests at a node that does not own the model, while whoever owns it is gone or comes back: they
+//! wait, or are told to come again; never that there is no such model.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Node, demo_model, request, wait_for};
+use serde_json::{Value, json};
+
+const MODEL: &str = "sinew-demo";
+
+fn body(extra: Value) -> Value {
+    let mut body = json!({
+        "model": MODEL, "max_tokens": 20, "messages": [{ "role": "user", "content": "Who are you?" }],
+    });
+    body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    body
+}
+
+/// Status, `Retry-After`, and what came.
+fn ask(node: &Node, path: &str, body: &Value) -> (u16, Option<String>, String) {
+    let mut response = request(&format!("{}{path}", node.api), body);
+    let retry =
+        response.headers().get("retry-after").map(|value| value.to_str().unwrap().to_owned());
+    (response.status().as_u16(), retry, response.body_mut().read_to_string().unwrap_or_default())
+}
+
+#[test]
+fn who_asks_a_node_whose_owner_is_away_waits_or_is_told_to_come_again() {
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    a.admit(&b);
+    a.run(&["serve", &demo_model(), "--nodes", "1"]);
+    let whole = a.chat(MODEL, "Who are you?", 20);
+    let id = a.instance(MODEL).unwrap()["id"].as_str().unwrap().to_owned();
+    wait_for("b to know the model", || b.instance(MODEL));
+    let (listen_a, listen_b) = (a.listen_addr(), b.listen_addr());
+    let (dir_a, dir_b) = (a.kill(), b.kill());
+
+    // It has never asked for the model's vocabulary, and there is nobody to ask.
+    let b = Node::start_in("b", dir_b, &listen_b);
+    let dialects = [
+        ("/v1/chat/completions", body(json!({}))),
+        ("/v1/chat/completions", body(json!({ "stream": true }))),
+        ("/v1/messages", body(json!({}))),
+        ("/api/chat", body(json!({ "stream": false }))),
+        ("/v1/messages/count_tokens", body(json!({}))),
+        ("/v1/chat/completions", body(json!({ "model": "of-another-time" }))),
+    ];
+    std::thread::scope(|scope| {
+        let (b, id) = (&b, id.as_str());
+        for (path, body) in &dialects {
+            scope.spawn(move || {
+                let asked = Instant::now();
+                let (status, retry, said) = ask(b, path, body);
+                assert_eq!((status, retry.is_some()), (503, true), "{path}: {said}");
+                assert!(said.contains(body["model"].as_str().unwrap()), "{path}: {said}");
+                assert!(!said.contains(id), "{path} names an internal id: {said}");
+                assert!(asked.elapsed() < Duration::from_secs(30), "{path}: {:?}", asked.elapsed());
+            });
+        }
+    });
+
+    // Whoever asks while the owner comes back gets an answer.
+    let a = std::thread::scope(|scope| {
+        let coming = scope.spawn(|| {
+            std::thread::sleep(Duration::from_secs(1));
+            Node::start_in("a", dir_a, &listen_a)
+        });
+        wait_for("an answer", || {
+            let (status, _, said) =
+                ask(&b, "/v1/chat/completions", &body(json!({"temperature": 0})));
+            assert!([200, 503].contains(&status), "{status} {said}");
+            let said: Value = serde_json::from_str(&said).unwrap();
+            (status == 200).then(|| assert_eq!(said["choices"], whole["choices"]))
+        });
+        coming.join().unwrap()
+    });
+
+    // And so does whoever asks while it is away once more: what it says is known by now.
+    let dir_a = a.kill();
+    let answered = std::thread::scope(|scope| {
+        let asked =
+            scope.spawn(|| ask(&b, "/v1/chat/completions", &body(json!({"temperature": 0}))));
+        let _a = Node::start_in("a", dir_a, &listen_a);
+        asked.join().unwrap()
+    });
+    assert_eq!(answered.0, 200, "{}", answered.2);
+}
