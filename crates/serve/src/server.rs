@@ -101,6 +101,7 @@ fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .fallback(not_found)
         .layer(from_fn_with_state(config, guard))
+        .layer(from_fn_with_state(Arc::clone(&app), metrics::count))
         .layer(from_fn(dialect::speak))
         .with_state(app)
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use cluster::{InstanceState, NodeId};
 use protocol::{EngineStats, FinishReason, LinkStats, PageStats, RankStats, StepStats};
-use serde_json::json;
+use serde_json::{Value, json};
 use serve::{Refusal, RefusalKind};
-use support::client::{chat, get};
+use support::client::{CHAT, chat, get};
 use support::double::{Act, Double};
 use support::server::Server;
 
@@ -124,6 +124,59 @@ fn every_end_of_a_request_is_counted_once() {
     }
     let metrics = get(server.addr, "/metrics", &[]).body;
     assert!(!metrics.contains("gpt-4o"), "no label comes from what a client wrote");
+}
+
+#[test]
+fn every_refusal_is_counted_once_and_none_as_an_answer() {
+    let double = Double::new(&FINE);
+    let server = Server::start(&double);
+    let failed = |reason: &str| {
+        let metrics = get(server.addr, "/metrics", &[]).body;
+        let is_it = |line: &&str| {
+            line.starts_with("sinew_request_failed_total")
+                && line.contains(&format!("reason=\"{reason}\""))
+        };
+        let values = metrics.lines().filter(is_it).map(|line| line.rsplit(' ').next().unwrap());
+        values.map(|value| value.parse::<f64>().unwrap()).sum::<f64>()
+    };
+    let post = |path: &str, extra: Value| {
+        let body = support::client::chat_body(extra);
+        support::client::post(server.addr, path, &[], &body).status
+    };
+    let refusals = [
+        ("/v1/chat/completions", json!({"temperature": 9}), 400, "invalid"),
+        ("/v1/messages", json!({"max_tokens": 0}), 400, "invalid"),
+        ("/v1/messages/count_tokens", json!({"model": "gpt-4o"}), 404, "unknown_model"),
+        ("/v1/responses", json!({"input": "hi", "background": true}), 400, "invalid"),
+        ("/api/chat", json!({"options": {"tempreature": 1}}), 400, "invalid"),
+        ("/api/show", json!({"model": "gpt-4o"}), 404, "unknown_model"),
+        ("/v1/embeddings", json!({"input": ""}), 400, "invalid"),
+        ("/v1/chat/completion", json!({}), 404, "no_such_path"),
+    ];
+    for (path, body, status, reason) in refusals {
+        let before = failed(reason);
+        assert_eq!(post(path, body), status, "{path}");
+        assert_eq!(failed(reason), before + 1.0, "{path}");
+    }
+    let plain = [("content-type", "text/plain")];
+    assert_eq!(support::client::post(server.addr, CHAT, &plain, &json!({})).status, 415);
+    let elsewhere = [("x-forwarded-for", "203.0.113.9")];
+    assert_eq!(support::client::post(server.addr, CHAT, &elsewhere, &json!({})).status, 401);
+    assert_eq!(failed("unauthenticated"), 1.0);
+
+    // The one who was to answer refuses, as for a grammar that cannot be compiled.
+    for stream in [true, false] {
+        double.play(&[Act::Refused("the grammar cannot be used")]);
+        let (before, status) =
+            (failed("invalid"), chat(server.addr, json!({"stream": stream})).status);
+        assert_eq!((status, failed("invalid")), (400, before + 1.0));
+    }
+    let metrics = get(server.addr, "/metrics", &[]).body;
+    assert!(!metrics.contains("finished_reason"), "no answer was given: {metrics}");
+    let by_status = "{handler=\"/v1/chat/completions\",method=\"POST\",status=\"400\"}";
+    assert_eq!(value(&server, &format!("sinew_http_requests_total{by_status}")), Some(3.0));
+    let unknown = "{handler=\"other\",method=\"POST\",status=\"404\"}";
+    assert_eq!(value(&server, &format!("sinew_http_requests_total{unknown}")), Some(1.0));
 }
 
 #[test]

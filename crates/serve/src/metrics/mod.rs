@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! requests  what this node's clients asked and how long it took: counters and histograms
+//! http      every answer by its status, and what was turned away before it came to a model
 //! cluster   what this node knows of its instances and peers: read from its status when asked
 //! ranks     the same of each rank: memory, where its time goes, links
 //! trace     the last requests, span by span
@@ -14,6 +15,7 @@
 //! of them bounded; no label and no value comes from what a client wrote.
 
 mod cluster;
+mod http;
 mod ranks;
 mod requests;
 mod text;
@@ -29,6 +31,7 @@ use axum::{Router, http::StatusCode};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
+pub(crate) use http::count;
 pub(crate) use requests::{RequestMetrics, RequestWatch};
 
 use crate::app::App;
@@ -38,6 +41,7 @@ use crate::node::Cluster;
 pub(crate) struct Metrics {
     registry: Registry,
     pub requests: Arc<RequestMetrics>,
+    answered: http::Answered,
 }
 
 impl Metrics {
@@ -45,8 +49,11 @@ impl Metrics {
         let mut registry = Registry::with_prefix("sinew");
         let requests = Arc::new(RequestMetrics::default());
         requests.register(&mut registry);
+        let answered = http::Answered::default();
+        let help = "Answers to HTTP requests, by route, method and status";
+        registry.register("http_requests", help, answered.clone());
         registry.register_collector(Box::new(cluster::Collector { cluster }));
-        Self { registry, requests }
+        Self { registry, requests, answered }
     }
 
     /// All series in the OpenMetrics text format.
