@@ -254,8 +254,8 @@ pub struct RunArgs {
     pub data_dir: DataDir,
     #[command(flatten)]
     pub spec: InstanceSpec,
-    /// 0 always takes the likeliest token
-    #[arg(long, default_value_t = 0.7)]
+    /// 0 always takes the likeliest token, 2 is the most
+    #[arg(long, default_value_t = 0.7, value_parser = parse_temperature)]
     pub temperature: f32,
     /// The same seed gives the same answer
     #[arg(long)]
@@ -354,6 +354,11 @@ pub struct DevSynthArgs {
     /// The file to write
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
+}
+
+fn parse_temperature(text: &str) -> Result<f32, String> {
+    let temperature = text.parse().ok().filter(|value| (0.0..=2.0).contains(value));
+    temperature.ok_or_else(|| "expected a number from 0 to 2".to_owned())
 }
 
 #[cfg(test)]

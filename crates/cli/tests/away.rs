@@ -26,12 +26,21 @@ fn ask(node: &Node, path: &str, body: &Value) -> (u16, Option<String>, String) {
     (response.status().as_u16(), retry, response.body_mut().read_to_string().unwrap_or_default())
 }
 
+fn models(node: &Node) -> Value {
+    let listed =
+        node.request("GET /v1/models HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    serde_json::from_str(listed.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
 #[test]
 fn who_asks_a_node_whose_owner_is_away_waits_or_is_told_to_come_again() {
     let (a, b) = (Node::start("a"), Node::start("b"));
     a.admit(&b);
     a.run(&["serve", &demo_model(), "--nodes", "1"]);
     let whole = a.chat(MODEL, "Who are you?", 20);
+    let created = |node: &Node| models(node)["data"][0]["created"].as_u64().unwrap();
+    let since = created(&a);
+    assert!(since > 1_790_000_000, "{since}");
     let id = a.instance(MODEL).unwrap()["id"].as_str().unwrap().to_owned();
     wait_for("b to know the model", || b.instance(MODEL));
     let (listen_a, listen_b) = (a.listen_addr(), b.listen_addr());
@@ -76,6 +85,8 @@ fn who_asks_a_node_whose_owner_is_away_waits_or_is_told_to_come_again() {
         });
         coming.join().unwrap()
     });
+
+    assert_eq!((created(&a), created(&b)), (since, since), "the model is no younger than it was");
 
     // And so does whoever asks while it is away once more: what it says is known by now.
     let dir_a = a.kill();

@@ -122,6 +122,33 @@ fn keys_are_made_and_revoked_while_the_node_runs() {
     assert!(node.refused(&["keys", "create", "first"]).contains("already"));
 }
 
+#[test]
+fn an_answer_that_ends_at_a_stop_string_tells_what_of_its_prompt_was_cached() {
+    let node = Node::start("a");
+    node.run(&["serve", &demo_model()]);
+    let prompt = "Who are you? ".repeat(40);
+    let ask = |stop: Option<&str>| {
+        let body = serde_json::json!({
+            "model": "sinew-demo", "temperature": 0, "max_tokens": 30, "stop": stop,
+            "messages": [{ "role": "user", "content": prompt }],
+        });
+        let url = format!("{}/v1/chat/completions", node.api);
+        let answer: serde_json::Value =
+            common::request(&url, &body).body_mut().read_json().unwrap();
+        let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64();
+        let content = answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
+        (content, cached.unwrap())
+    };
+    let (whole, cold) = ask(None);
+    assert_eq!(cold, 0);
+    let (_, warm) = ask(None);
+    assert!(warm >= 64, "{warm}");
+    let word = whole.split(' ').nth(3).unwrap();
+    let (cut, stopped) = ask(Some(word));
+    assert!(cut.len() < whole.len(), "{cut:?} of {whole:?}");
+    assert_eq!(stopped, warm);
+}
+
 /// The names of series in a board's queries.
 fn asked_series(board: &serde_json::Value) -> std::collections::BTreeSet<String> {
     let panels = board["panels"].as_array().unwrap();

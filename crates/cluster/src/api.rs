@@ -92,6 +92,9 @@ pub struct InstanceStatus {
     /// Counts the times its ranks were linked anew.
     pub epoch: u64,
     pub context_tokens: usize,
+    /// When it was first served under this name, seconds since 1970.
+    #[serde(default)]
+    pub created_unix_s: u64,
     pub transport: Transport,
     pub ranks: Vec<RankStatus>,
     pub requests_running: usize,
@@ -159,6 +162,8 @@ pub enum GenerateEvent {
     Waiting {
         reason: String,
     },
+    /// The first token is about to come: the account so far, for whoever ends the answer by itself.
+    Began(GenerateDone),
     Tokens(Vec<AnswerToken>),
     Done(GenerateDone),
     Failed {

@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::Stream;
 use store::Store;
@@ -281,7 +281,9 @@ fn prepare(store: &Store, spec: InstanceSpec) -> Result<Prepared> {
     let file = ServedFile::open(&found.path).map_err(|error| unusable(&error))?;
     let model = layout::Outline::read(file.directory()).map_err(|error| unusable(&error))?;
     let draft_bytes = draft_bytes(&spec).map_err(Error::Unusable)?;
-    Ok(Prepared { spec, found, file: Arc::new(file), model, draft_bytes })
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    let created_unix_s = since_1970.map_or(0, |since| since.as_secs());
+    Ok(Prepared { spec, found, file: Arc::new(file), model, draft_bytes, created_unix_s })
 }
 
 /// The events of one request, in order; ends after `Done` or `Failed`. Dropping it cancels the

@@ -280,6 +280,9 @@ impl Requests {
         let answer = sampler.sample(logits, &draw)?;
         let token = answer.token;
         let Some(committed) = scheduler.commit(output, token, now) else { return Ok(None) };
+        if let Some(began) = committed.began {
+            report(WorkerEvent::Began(began));
+        }
         if committed.is_answer {
             report(WorkerEvent::Token { request: id, answer });
         }

@@ -22,9 +22,11 @@ mod shares;
 mod tests;
 mod trial;
 mod wire;
+mod wishes;
 
 pub use calibrate::Measured;
 pub use choice::Alternative;
 pub use cost::{Load, Prediction, TokenTime};
 pub use node::{LinkSpeed, Node, Rates, Speed};
 pub use plan::{Error, Options, Plan, PlannedRank, plan};
+pub use wishes::WishError;

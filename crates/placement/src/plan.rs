@@ -10,12 +10,13 @@ use crate::group::{Subject, WORKER_BYTES, counts};
 use crate::node::{Node, Speed, link};
 use crate::search::{Limits, Tried, search};
 use crate::trial::{Context, Found, Misfit};
+use crate::wishes::{self, WishError};
 
 /// The context that is given when nobody asks for one: enough for a long chat.
 const CONTEXT_TOKENS_DEFAULT: usize = 8192;
 /// Sequences that may run at once when nobody says how many, and how many of them the cache is to
 /// hold at their longest: most are much shorter.
-const SEQUENCES_DEFAULT: usize = 16;
+pub(crate) const SEQUENCES_DEFAULT: usize = 16;
 const LONGEST_DEFAULT: usize = 4;
 /// Users of `--mix many`, when nobody says how many.
 const USERS_DEFAULT: usize = 8;
@@ -61,6 +62,8 @@ pub struct PlannedRank {
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    #[error(transparent)]
+    Wish(WishError),
     #[error(
         "{asked} nodes were asked for, but {live} are live. Start and join more, or ask for {live}"
     )]
@@ -126,10 +129,11 @@ pub enum Error {
 /// What was asked for cannot be had; the error says what is missing, in numbers.
 pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Plan, Error> {
     let asked = asked_nodes(nodes, options)?;
+    wishes::check(model, options.spec, asked.unwrap_or(nodes.len())).map_err(Error::Wish)?;
     check(model, options, asked)?;
     let spec = options.spec;
     let context_tokens = context(model, options)?;
-    let sequences_max = spec.sequences_max.unwrap_or(SEQUENCES_DEFAULT).max(1);
+    let sequences_max = spec.sequences_max.unwrap_or(SEQUENCES_DEFAULT);
     let (cache_least, cache_most) = cache(options, context_tokens, sequences_max)?;
     let whole_experts = model.whole_experts(spec.options.experts);
     let capacity = |cache_tokens| Capacity {

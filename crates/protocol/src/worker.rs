@@ -67,6 +67,8 @@ pub enum WorkerEvent {
         #[serde(default)]
         notes: Vec<String>,
     },
+    /// A request's first token is about to come: its account until there.
+    Began(Generation),
     /// The next generated token of one request.
     Token {
         request: RequestId,

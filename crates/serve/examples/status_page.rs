@@ -102,6 +102,7 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             state,
             epoch: 3,
             context_tokens: 32_768,
+            created_unix_s: 0,
             transport: Transport::Tcp,
             ranks: ranks.collect(),
             requests_running: 2,

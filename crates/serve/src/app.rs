@@ -15,7 +15,6 @@ pub(crate) struct App {
     pub intake: Intake,
     pub metrics: Metrics,
     pub config: Arc<ServeConfig>,
-    pub started_secs: u64,
     /// Becomes true when the server is to end.
     pub stopping: watch::Sender<bool>,
 }

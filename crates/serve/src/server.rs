@@ -12,7 +12,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::app::App;
-use crate::clock::unix_secs;
 use crate::completion::Completer;
 use crate::config::{ServeConfig, StartError};
 use crate::http::body::Intake;
@@ -52,7 +51,6 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
         metrics,
         intake: Intake::new(config.limits.clone()),
         config: Arc::clone(&config),
-        started_secs: unix_secs(),
         stopping: stop.clone(),
     });
     let door = Door { router: router(app), limits: config.limits.clone(), tls };

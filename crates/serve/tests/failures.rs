@@ -176,6 +176,38 @@ fn a_model_that_is_stopped_meanwhile_is_unknown_by_the_name_that_was_asked() {
 }
 
 #[test]
+fn a_grammar_that_cannot_be_used_is_the_fault_of_the_field_that_asks_for_it() {
+    let double = Double::new(&[Act::Refused("it has no end")]);
+    let server = Server::start(&double);
+    let schema = json!({"type": "object"});
+    let tool = json!({"name": "f", "parameters": schema, "input_schema": schema});
+    let function = json!({"type": "function", "function": tool});
+    let json_schema = json!({"type": "json_schema", "json_schema": {"schema": schema}});
+    let text = json!({"format": {"type": "json_schema", "name": "x", "schema": schema}});
+    let cases = [
+        (CHAT, json!({"response_format": json_schema}), "response_format"),
+        (CHAT, json!({"structured_outputs": {"regex": "a"}}), "structured_outputs"),
+        (CHAT, json!({"tools": [function], "tool_choice": "required"}), "tools"),
+        ("/v1/responses", json!({"input": "hi", "text": text}), "text.format"),
+        (
+            "/v1/messages",
+            json!({"output_config": {"format": {"type": "json_schema", "schema": schema}}}),
+            "output_config.format",
+        ),
+        ("/v1/messages", json!({"tools": [tool], "tool_choice": {"type": "any"}}), "tools"),
+        ("/api/chat", json!({"format": schema}), "format"),
+    ];
+    for (path, extra, field) in cases {
+        let reply = client::post(server.addr, path, &[], &client::message_body(extra));
+        let error = &reply.json()["error"];
+        let message = error["message"].as_str().or(error.as_str()).unwrap().to_owned();
+        assert_eq!((reply.status, message), (400, format!("{field}: it has no end")), "{path}");
+        let is_openai = error.get("param").is_some();
+        assert!(!is_openai || error["param"] == field, "{path}: {error}");
+    }
+}
+
+#[test]
 fn a_prompt_over_the_context_is_refused_with_numbers_before_any_work() {
     let double = Double::new(&[Act::Done(FinishReason::Stop)]);
     let server = Server::start(&double);

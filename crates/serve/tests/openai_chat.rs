@@ -324,3 +324,21 @@ fn clients_that_ask_for_a_tier_are_told_theirs() {
     assert!(body["system_fingerprint"].as_str().unwrap().starts_with("sinew-"));
     assert!(chat(server.addr, json!({})).json().get("service_tier").is_none());
 }
+
+#[test]
+fn an_answer_cut_at_a_stop_string_has_the_account_of_its_prompt() {
+    let double = Double::new(&[Act::Cached(3), Act::Say("one two three"), Act::Hang]);
+    let server = Server::start(&double);
+    for extra in [
+        json!({"stop": "two"}),
+        json!({"stop": "two", "stream": true, "stream_options": {"include_usage": true}}),
+    ] {
+        let reply = chat(server.addr, extra);
+        let last = match reply.events().iter().rev().nth(1) {
+            Some(last) => last.clone(),
+            None => reply.json(),
+        };
+        assert_eq!(last["usage"]["prompt_tokens_details"]["cached_tokens"], 3, "{reply:?}");
+        assert_eq!(last["timings"]["prompt_ms"], 250.0, "{reply:?}");
+    }
+}

@@ -2,8 +2,8 @@
 
 use std::io::{IsTerminal, Read};
 
-use cluster::InstanceSpec;
-use protocol::Nodes;
+use cluster::{InstanceSpec, InstanceStatus};
+use protocol::{Mix, Nodes, SplitOptions};
 
 use crate::args::RunArgs;
 use crate::client::Client;
@@ -20,7 +20,10 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
     // The nodes that were started for this run alone end with it.
     let (client, _local) = find_or_start(args)?;
     let model = match served(&client, &request)? {
-        Some(model) => model,
+        Some(found) => {
+            check_wishes(&request, &found)?;
+            found.model
+        }
         None => serve::place(&client, &request)?,
     };
     let mut conversation = Conversation::new(client, model, interrupt);
@@ -58,11 +61,54 @@ fn find_or_start(args: &RunArgs) -> Result<(Client, Option<LocalCluster>), CliEr
     }
 }
 
-/// The name of the model if the cluster serves it already.
-fn served(client: &Client, request: &InstanceSpec) -> Result<Option<String>, CliError> {
+/// The model's instance if the cluster serves it already.
+fn served(client: &Client, request: &InstanceSpec) -> Result<Option<InstanceStatus>, CliError> {
     let stem = std::path::Path::new(&request.model).file_stem().unwrap_or_default();
     let wanted = stem.to_string_lossy();
     let instances = client.status()?.instances;
-    let found = instances.into_iter().find(|i| i.model == request.model || i.model == wanted);
-    Ok(found.map(|instance| instance.model))
+    Ok(instances.into_iter().find(|i| i.model == request.model || i.model == wanted))
+}
+
+/// Whether a model is on the nodes that were asked for.
+fn are_those(asked: &Nodes, found: &InstanceStatus) -> bool {
+    let is_there = |name: &String| found.ranks.iter().any(|rank| rank.node_name == *name);
+    let are_named = match asked {
+        Nodes::Count(_) => true,
+        Nodes::Named(names) => names.iter().all(is_there),
+    };
+    asked.count() == found.ranks.len() && are_named
+}
+
+/// A model that is served already stays as it is: wishes about how must be those that it has.
+fn check_wishes(request: &InstanceSpec, found: &InstanceStatus) -> Result<(), CliError> {
+    let (wishes, usual) = (&request.options, SplitOptions::default());
+    let nodes = found.ranks.len();
+    let others = [
+        ("--nodes", request.nodes.as_ref().is_some_and(|asked| !are_those(asked, found))),
+        ("--ctx", request.context_tokens.is_some_and(|asked| asked != found.context_tokens)),
+        ("--cache-tokens", request.cache_tokens.is_some()),
+        ("--mix", request.mix != Mix::default()),
+        ("--split", wishes.shares.is_some()),
+        ("--strategy", wishes.strategy != usual.strategy),
+        ("--stages", wishes.stages.is_some()),
+        ("--stage-layers", wishes.stage_layers.is_some()),
+        ("--experts", wishes.experts != usual.experts),
+        ("--cache-type", wishes.cache_type != usual.cache_type),
+        ("--wire-type", wishes.wire_type != usual.wire_type),
+        ("--transport", ![usual.transport, found.transport].contains(&wishes.transport)),
+        ("--speculation", wishes.speculation != usual.speculation),
+        ("--draft", wishes.draft.is_some()),
+    ];
+    let others = others.into_iter().filter(|(_, is_other)| *is_other).map(|(flag, _)| flag);
+    let others: Vec<&str> = others.collect();
+    match others.as_slice() {
+        [] => Ok(()),
+        others => Err(CliError::Usage(format!(
+            "{model} is served already, on {nodes} of the nodes with a context of {context}, and \
+             {flags} would change how. Leave it out, or first \"sinew stop {model}\"",
+            model = found.model,
+            context = found.context_tokens,
+            flags = others.join(", ")
+        ))),
+    }
 }

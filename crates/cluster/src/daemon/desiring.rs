@@ -271,6 +271,7 @@ impl Daemon {
             state,
             epoch: 0,
             context_tokens: wanted.spec.context_tokens.unwrap_or(0),
+            created_unix_s: wanted.created_unix_s,
             transport: wanted.spec.options.transport,
             ranks: Vec::new(),
             requests_running: 0,

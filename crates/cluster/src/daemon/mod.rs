@@ -89,6 +89,8 @@ pub(crate) struct Prepared {
     pub model: layout::Outline,
     /// What the draft model takes on the first node.
     pub draft_bytes: u64,
+    /// When it was asked for, seconds since 1970.
+    pub created_unix_s: u64,
 }
 
 /// What an instance's draft model takes on the node that leads, if there is one.

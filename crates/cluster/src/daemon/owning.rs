@@ -45,8 +45,13 @@ impl Daemon {
 
         let id = format!("i-{:08x}", self.random_u32());
         let ModelFile { digest, bytes, path, .. } = prepared.found.clone();
-        let spec = prepared.spec.clone().into();
-        let wanted = Wanted { id: id.clone(), spec, digest, bytes };
+        let wanted = Wanted {
+            id: id.clone(),
+            spec: prepared.spec.clone().into(),
+            digest,
+            bytes,
+            created_unix_s: prepared.created_unix_s,
+        };
         let entry = self.desired.serve(&model, wanted);
         self.located(digest, Some(path));
         // Before its workers are ordered, so that their nodes know whose order it is.

@@ -69,7 +69,7 @@ impl Daemon {
         let kept = Some(stages).filter(|stages| !is_free && !stages.is_empty());
         let options = SplitOptions {
             shares: asked.shares.is_some().then(|| order.iter().map(|at| at.1).collect()),
-            strategy: if is_free { Strategy::Auto } else { Strategy::Tensor },
+            strategy: if is_free || kept.is_some() { Strategy::Auto } else { Strategy::Tensor },
             stages: kept.map(|stages| stages.iter().map(|stage| stage.ranks).collect()),
             ..asked.clone()
         };
@@ -184,8 +184,18 @@ pub(super) fn named(
 
 /// The same without what was asked for about nodes and their number.
 pub(super) fn relaxed(wanted: &InstanceSpec) -> InstanceSpec {
-    let options =
-        SplitOptions { shares: None, stages: None, stage_layers: None, ..wanted.options.clone() };
+    let strategy = match wanted.options.strategy {
+        // There may be too few nodes for groups.
+        Strategy::Hybrid => Strategy::Auto,
+        other => other,
+    };
+    let options = SplitOptions {
+        shares: None,
+        strategy,
+        stages: None,
+        stage_layers: None,
+        ..wanted.options.clone()
+    };
     InstanceSpec { nodes: None, options, ..wanted.clone() }
 }
 

@@ -81,11 +81,14 @@ impl Daemon {
     /// Everything that is to be served: this node's instances, and the others' as their owners last
     /// told.
     pub(super) fn instance_statuses(&self) -> Vec<InstanceStatus> {
-        let status = |(entry, wanted): (&Entry, &Wanted)| match self.owned.get(&wanted.id) {
-            Some(owned) => {
-                InstanceStatus { placement: owned.why.clone(), ..owned.machine.status() }
-            }
-            None => self.status_of(entry, wanted),
+        let status = |(entry, wanted): (&Entry, &Wanted)| {
+            let status = match self.owned.get(&wanted.id) {
+                Some(owned) => {
+                    InstanceStatus { placement: owned.why.clone(), ..owned.machine.status() }
+                }
+                None => self.status_of(entry, wanted),
+            };
+            InstanceStatus { created_unix_s: wanted.created_unix_s, ..status }
         };
         self.desired.wanted().map(status).collect()
     }

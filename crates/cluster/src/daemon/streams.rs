@@ -42,6 +42,8 @@ pub(super) struct Stream {
     fruitless: u32,
     asked: Duration,
     first_token: Option<Duration>,
+    /// Of the prompt, when it first ran.
+    cached_tokens: usize,
     was_lost: bool,
 }
 
@@ -84,17 +86,17 @@ impl Daemon {
             }
         };
         self.outside.watch_client(stream, events.clone());
-        let (fruitless, asked, first_token, was_lost) = (0, now, None, false);
         let new = Stream {
             instance,
             model,
             request,
             events,
             place,
-            fruitless,
-            asked,
-            first_token,
-            was_lost,
+            fruitless: 0,
+            asked: now,
+            first_token: None,
+            cached_tokens: 0,
+            was_lost: false,
         };
         self.streams.insert(stream, new);
         Ok(receiver)
@@ -141,6 +143,12 @@ impl Daemon {
                 let _ = found.events.send(GenerateEvent::Waiting { reason: reason.clone() });
                 found.place = Place::Lost { reason, since: now, told: now };
                 return;
+            }
+            // Only the first run tells what was cached: a later one finds what that one left.
+            GenerateEvent::Began(_) if found.was_lost => return,
+            GenerateEvent::Began(began) => {
+                found.cached_tokens = began.cached_tokens;
+                GenerateEvent::Began(began)
             }
             GenerateEvent::Done(done) => GenerateEvent::Done(found.account(done, now)),
             event => event,
@@ -274,7 +282,8 @@ impl Stream {
         }
         let first_token = self.first_token.unwrap_or(now);
         let (prefill, decode) = (first_token - self.asked, now - first_token);
-        GenerateDone { queue: Duration::ZERO, prefill, decode, ..done }
+        let cached_tokens = self.cached_tokens;
+        GenerateDone { cached_tokens, queue: Duration::ZERO, prefill, decode, ..done }
     }
 
     /// It was lost between its last token and its end.

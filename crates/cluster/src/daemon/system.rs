@@ -316,6 +316,6 @@ fn open(store: &Store, wanted: &Wanted) -> Result<Prepared, String> {
     let model = layout::Outline::read(file.directory()).map_err(|error| error.to_string())?;
     // This node may have no draft: then the model goes without.
     let draft_bytes = draft_bytes(&wanted.spec).unwrap_or(0);
-    let spec = InstanceSpec::clone(&wanted.spec);
-    Ok(Prepared { spec, found, file: file.into(), model, draft_bytes })
+    let (spec, created_unix_s) = (InstanceSpec::clone(&wanted.spec), wanted.created_unix_s);
+    Ok(Prepared { spec, found, file: file.into(), model, draft_bytes, created_unix_s })
 }

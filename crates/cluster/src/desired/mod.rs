@@ -52,6 +52,9 @@ pub(crate) struct Wanted {
     /// The model file's content and length.
     pub digest: Digest,
     pub bytes: u64,
+    /// When it was asked for, seconds since 1970 by that node's clock. Nothing depends on it.
+    #[serde(default)]
+    pub created_unix_s: u64,
 }
 
 /// What is known of one name.

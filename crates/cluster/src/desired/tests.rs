@@ -6,7 +6,8 @@ pub(super) fn id(node: usize) -> NodeId {
 
 pub(super) fn wanted(id: &str) -> Wanted {
     let spec = InstanceSpec { model: "m".to_owned(), ..InstanceSpec::default() };
-    Wanted { id: id.to_owned(), spec: spec.into(), digest: Digest([7; 32]), bytes: 9 }
+    let spec = spec.into();
+    Wanted { id: id.to_owned(), spec, digest: Digest([7; 32]), bytes: 9, created_unix_s: 0 }
 }
 
 fn node(at: usize) -> Desired {

@@ -89,6 +89,13 @@ impl Instance {
                 found.linked = linking && linked == epoch;
                 found.notes = notes;
             }
+            WorkerEvent::Began(generation) => {
+                let request = generation.request;
+                if at == 0 && self.requests.is_running(request) {
+                    let (_, began) = requests::account(generation);
+                    self.emit(request, GenerateEvent::Began(began));
+                }
+            }
             WorkerEvent::Token { request, answer } => {
                 self.note_generated(at);
                 if at == 0 && self.requests.is_running(request) {

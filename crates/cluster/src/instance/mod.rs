@@ -335,6 +335,7 @@ impl Instance {
             state: self.state(),
             epoch: self.epoch,
             context_tokens: self.split.context_tokens,
+            created_unix_s: 0,
             transport: fixed.spec.options.transport,
             ranks: self
                 .ranks

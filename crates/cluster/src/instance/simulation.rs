@@ -325,7 +325,7 @@ impl World {
 
     fn emitted(&mut self, request: RequestId, event: &GenerateEvent) {
         match event {
-            GenerateEvent::Waiting { .. } | GenerateEvent::Tokens(_) => {
+            GenerateEvent::Waiting { .. } | GenerateEvent::Began(_) | GenerateEvent::Tokens(_) => {
                 assert!(self.open.contains(&request), "seed {}: it had ended", self.seed);
             }
             GenerateEvent::Done(_) | GenerateEvent::Failed { .. } => {

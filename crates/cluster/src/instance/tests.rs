@@ -111,6 +111,7 @@ pub(super) fn brief(effects: &[Effect]) -> String {
         },
         Effect::Emit { request, event } => match event {
             GenerateEvent::Waiting { .. } => format!("waiting#{request}"),
+            GenerateEvent::Began(_) => format!("began#{request}"),
             GenerateEvent::Tokens(_) => format!("tokens#{request}"),
             GenerateEvent::Done(_) => format!("done#{request}"),
             GenerateEvent::Failed { .. } => format!("failed#{request}"),

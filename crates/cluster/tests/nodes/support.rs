@@ -213,7 +213,7 @@ pub async fn collect(mut stream: GenerateStream) -> (Vec<u32>, Ended) {
     let mut tokens = Vec::new();
     loop {
         match timeout(TIMEOUT, stream.recv()).await.expect("an event in time") {
-            Some(GenerateEvent::Waiting { .. }) => {}
+            Some(GenerateEvent::Waiting { .. } | GenerateEvent::Began(_)) => {}
             Some(GenerateEvent::Tokens(more)) => {
                 tokens.extend(more.iter().map(|answer| answer.token))
             }
@@ -265,7 +265,7 @@ impl Streaming {
         loop {
             match self.event().await {
                 GenerateEvent::Tokens(_) => return,
-                GenerateEvent::Waiting { .. } => {}
+                GenerateEvent::Waiting { .. } | GenerateEvent::Began(_) => {}
                 ended => panic!("{ended:?}"),
             }
         }
@@ -276,7 +276,7 @@ impl Streaming {
         loop {
             match self.event().await {
                 GenerateEvent::Waiting { reason } => return reason,
-                GenerateEvent::Tokens(_) => {}
+                GenerateEvent::Began(_) | GenerateEvent::Tokens(_) => {}
                 ended => panic!("{ended:?}"),
             }
         }

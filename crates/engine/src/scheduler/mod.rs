@@ -47,6 +47,8 @@ const WAITING_MAX: usize = 1024;
 pub(crate) struct Committed {
     /// Whether the token belongs to the answer.
     pub is_answer: bool,
+    /// The request's account so far, if this is the first of its tokens and not the last.
+    pub began: Option<Generation>,
     /// The request's account, if it has ended.
     pub done: Option<Generation>,
 }
@@ -234,19 +236,22 @@ impl Scheduler {
         let sequence = self.find_any(id)?;
         if sequence.request.end_tokens.contains(&token) {
             let done = self.finish(id, FinishReason::Stop, now);
-            return Some(Committed { is_answer: false, done });
+            return Some(Committed { is_answer: false, began: None, done });
         }
         sequence.tokens.push(token);
+        let is_first = sequence.first_token.is_none();
         sequence.first_token.get_or_insert(now);
+        let began = is_first.then(|| sequence.account(FinishReason::Cancelled, now));
         let is_long = sequence.answer().len() >= sequence.request.max_tokens;
         self.stats.generated_tokens += 1;
         let is_full = output.position + 1 >= self.limits.context_tokens;
         let is_last = is_full || is_long;
+        let began = began.filter(|_| !is_last);
         if right {
             self.publish(id, output.position);
         }
         let done = is_last.then(|| self.finish(id, FinishReason::Length, now)).flatten();
-        Some(Committed { is_answer: true, done })
+        Some(Committed { is_answer: true, began, done })
     }
 
     /// Whether a request is waiting or running.

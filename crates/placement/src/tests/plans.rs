@@ -143,7 +143,6 @@ fn stages_follow_the_strategy_and_the_weights() {
         (Tensor, 4, vec![]),
         (Pipeline, 1, vec![]),
         (Pipeline, 2, vec![(1, 18), (1, 18)]),
-        (Hybrid, 2, vec![]),
         (Hybrid, 4, vec![(2, 19), (2, 17)]),
         (Hybrid, 5, vec![(2, 14), (2, 16), (1, 6)]),
     ] {
@@ -160,7 +159,7 @@ fn stages_follow_the_strategy_and_the_weights() {
 fn experts_are_cut_unless_they_are_too_narrow() {
     use ExpertSplit::{Auto, Columns, Whole};
     for (experts, hidden, asked, expected) in [
-        (None, 96, Whole, false),
+        (None, 96, Auto, false),
         (Some(128), 96, Auto, true),
         (Some(128), 192, Auto, false),
         (Some(128), 96, Columns, false),
@@ -177,7 +176,7 @@ fn experts_are_cut_unless_they_are_too_narrow() {
 
 #[test]
 fn absurd_sizes_do_not_overflow() {
-    let (context_tokens, sequences_max) = (Some(131_072), Some(usize::MAX));
-    let spec = InstanceSpec { context_tokens, sequences_max, ..spec() };
+    let (context_tokens, cache_tokens) = (Some(131_072), Some(usize::MAX));
+    let spec = InstanceSpec { context_tokens, cache_tokens, ..spec() };
     assert!(plan(&large(), &unknown(&[64]), &spec).is_err());
 }

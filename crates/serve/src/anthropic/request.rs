@@ -88,6 +88,7 @@ impl MessagesRequest {
             max_tokens: max_tokens.map(|tokens| tokens as usize),
             stops,
             format,
+            format_field: "output_config.format",
             ..CompletionRequest::default()
         })
     }

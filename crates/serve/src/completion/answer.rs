@@ -19,6 +19,8 @@ pub(crate) const FIRST_EVENT_WAIT: Duration = Duration::from_secs(1);
 pub(crate) struct Answer {
     events: EventStream,
     words: Words,
+    /// The field that asks for the grammar that it is held to.
+    grammar_field: Option<&'static str>,
     ready: VecDeque<Part>,
     /// What is left to say when all parts have been handed out.
     outcome: Option<Outcome>,
@@ -41,11 +43,13 @@ impl Answer {
     pub(super) fn new(
         events: EventStream,
         words: Words,
+        grammar_field: Option<&'static str>,
         meter: Meter,
         watch: RequestWatch,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        Self { events, words, ready: VecDeque::new(), outcome: None, meter, watch, _permit: permit }
+        let (ready, outcome) = Default::default();
+        Self { events, words, grammar_field, ready, outcome, meter, watch, _permit: permit }
     }
 
     /// The first event if it comes soon: whoever streams an answer holds its status back for that,
@@ -87,7 +91,17 @@ impl Answer {
                     self.meter.restart();
                     return Ok(AnswerEvent::Waiting(reason));
                 }
-                GenerateEvent::Failed { kind, reason } => return Err(failed(kind, reason)),
+                GenerateEvent::Failed { kind, reason } => {
+                    return Err(match (kind, self.grammar_field) {
+                        // All else that could be wrong was checked before.
+                        (FailureKind::Invalid, Some(field)) => {
+                            let message = format!("{field}: {reason}");
+                            CompletionError::Unusable { field, message }
+                        }
+                        _ => failed(kind, reason),
+                    });
+                }
+                GenerateEvent::Began(began) => self.meter.began(&began),
                 GenerateEvent::Tokens(tokens) => self.take(&tokens),
                 GenerateEvent::Done(done) => self.finish(&done)?,
             }

@@ -14,6 +14,9 @@ pub(super) struct Target<'a> {
     pub prompt: &'a str,
 }
 
+/// A grammar, and the field of the request that asks for it.
+pub(super) type Demand = (Grammar, &'static str);
+
 /// The grammar of an answer, if it is held to any.
 ///
 /// # Errors
@@ -21,12 +24,15 @@ pub(super) struct Target<'a> {
 pub(super) fn grammar(
     request: &CompletionRequest,
     target: &Target,
-) -> Result<Option<Grammar>, CompletionError> {
+) -> Result<Option<Demand>, CompletionError> {
+    let of_format = |grammar| (grammar, request.format_field);
     let Prompt::Chat(chat) = &request.prompt else {
-        return Ok(plain(&request.format));
+        return Ok(plain(&request.format).map(of_format));
     };
     let tools = match &chat.tool_choice {
-        ToolChoice::Auto | ToolChoice::None => return Ok(text(chat, &request.format, target)),
+        ToolChoice::Auto | ToolChoice::None => {
+            return Ok(text(chat, &request.format, target).map(of_format));
+        }
         ToolChoice::Required => chat.tools.clone(),
         ToolChoice::Named(name) => {
             chat.tools.iter().filter(|tool| tool_name(tool) == Some(name)).cloned().collect()
@@ -39,7 +45,8 @@ pub(super) fn grammar(
     }
     let many = !chat.single_call && chat.tool_choice == ToolChoice::Required;
     let Target { tokenizer, reply, prompt } = target;
-    Ok(Some(Grammar::Lark(reply.call_grammar(tokenizer, prompt, &tools, many, None))))
+    let grammar = Grammar::Lark(reply.call_grammar(tokenizer, prompt, &tools, many, None));
+    Ok(Some((grammar, "tools")))
 }
 
 /// A text of a form; where the model is free to call a tool instead, it stays so.

@@ -95,7 +95,9 @@ impl Completer {
         let mut events = self.cluster.generate(instance, request).await?;
         while let Some(event) = events.next().await {
             match event {
-                GenerateEvent::Waiting { .. } | GenerateEvent::Tokens(_) => {}
+                GenerateEvent::Waiting { .. }
+                | GenerateEvent::Began(_)
+                | GenerateEvent::Tokens(_) => {}
                 GenerateEvent::Failed { kind, reason } => return Err(failed(kind, reason)),
                 GenerateEvent::Done(done) => {
                     let values = done.embedding;

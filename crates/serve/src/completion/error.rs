@@ -22,7 +22,7 @@ pub(crate) enum CompletionError {
     /// The answer's stop strings cannot be.
     #[error("{0}")]
     Stops(text::TextError),
-    /// A field, under its name in OpenAI's API, that this model cannot honour.
+    /// A field that this model cannot honour.
     #[error("{message}")]
     Unusable { field: &'static str, message: String },
     /// The model's file has no usable vocabulary or template.

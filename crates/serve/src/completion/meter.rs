@@ -1,5 +1,7 @@
 use std::time::{Duration, Instant};
 
+use cluster::GenerateDone;
+
 /// The account of a finished answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outcome {
@@ -31,9 +33,10 @@ pub(crate) enum Finish {
     ToolCalls,
 }
 
-/// This side's own account, for answers that end here, at a stop string or a call: the node's
-/// account comes only at its own end.
+/// This side's own account, for answers that end here, at a stop string or a call: the node tells
+/// what was before the first token, and the rest only at its own end.
 pub(super) struct Meter {
+    began: Option<GenerateDone>,
     start: Instant,
     first: Option<Instant>,
     last: Instant,
@@ -44,7 +47,7 @@ pub(super) struct Meter {
 impl Meter {
     pub fn start(prompt_tokens: usize) -> Self {
         let start = Instant::now();
-        Self { start, first: None, last: start, prompt_tokens, generated_tokens: 0 }
+        Self { began: None, start, first: None, last: start, prompt_tokens, generated_tokens: 0 }
     }
 
     /// Waiting for a model is not reading a prompt.
@@ -53,6 +56,10 @@ impl Meter {
             self.start = Instant::now();
             self.last = self.start;
         }
+    }
+
+    pub fn began(&mut self, began: &GenerateDone) {
+        self.began = Some(began.clone());
     }
 
     pub fn prompt_tokens(&self) -> usize {
@@ -70,11 +77,11 @@ impl Meter {
         Outcome {
             finish,
             prompt_tokens: self.prompt_tokens,
-            cached_tokens: 0,
+            cached_tokens: self.began.as_ref().map_or(0, |began| began.cached_tokens),
             generated_tokens: self.generated_tokens,
             reasoning_tokens,
-            queue: Duration::ZERO,
-            prefill: first - self.start,
+            queue: self.began.as_ref().map_or(Duration::ZERO, |began| began.queue),
+            prefill: self.began.as_ref().map_or(first - self.start, |began| began.prefill),
             decode: self.last - first,
         }
     }

@@ -119,7 +119,8 @@ impl Completer {
             let events = self.cluster.generate(&instance.id, request).await;
             let events = events.map_err(|refusal| gone(refusal.into()))?;
             let watch = RequestWatch::new(&self.metrics, &instance.model, arrived, prompt_tokens);
-            answers.push(Answer::new(events, prepared.words.clone(), meter, watch, permit));
+            let (words, field) = (prepared.words.clone(), prepared.grammar_field);
+            answers.push(Answer::new(events, words, field, meter, watch, permit));
         }
         Ok(answers)
     }
@@ -227,7 +228,8 @@ fn find(status: &ClusterStatus, model: &str) -> Result<InstanceStatus, Completio
 }
 
 fn unknown(status: &ClusterStatus, asked: &str) -> CompletionError {
-    let mut served: Vec<String> = status.instances.iter().map(|one| one.model.clone()).collect();
+    let others = status.instances.iter().filter(|one| one.model != asked);
+    let mut served: Vec<String> = others.map(|one| one.model.clone()).collect();
     served.sort();
     served.dedup();
     CompletionError::UnknownModel { asked: asked.to_owned(), served }

@@ -23,6 +23,8 @@ pub(crate) struct TextModel {
 #[derive(Clone)]
 pub(super) struct Prepared {
     pub request: GenerateRequest,
+    /// The field that asks for the request's grammar.
+    pub grammar_field: Option<&'static str>,
     pub words: Words,
 }
 
@@ -97,7 +99,7 @@ impl TextModel {
             raw => (self.raw_prompt(raw), words(None, CallRules::default())?),
         };
         let target = Target { tokenizer: &self.tokenizer, reply, prompt: &prompt.text };
-        let grammar = grammar(request, &target)?;
+        let (grammar, grammar_field) = grammar(request, &target)?.unzip();
         let room = context_tokens.saturating_sub(prompt.tokens.len());
         let end_tokens =
             if request.ignore_eos { Vec::new() } else { self.tokenizer.end_ids().to_vec() };
@@ -114,7 +116,7 @@ impl TextModel {
             embedding: None,
         };
         generate.check(context_tokens, self.tokenizer.len())?;
-        Ok(Prepared { request: generate, words })
+        Ok(Prepared { request: generate, grammar_field, words })
     }
 
     /// The tokens of a request's prompt.

@@ -23,6 +23,8 @@ pub(crate) struct CompletionRequest {
     /// Tell the log-probability of each token of the text, and of so many of the likeliest.
     pub logprobs: Option<usize>,
     pub format: Format,
+    /// The field that asks for the form, as the client's dialect calls it.
+    pub format_field: &'static str,
     /// Who asks, as a number that tells one from the other.
     pub client: u64,
 }

@@ -277,8 +277,9 @@ impl RequestWatch {
     pub fn failed(&mut self, error: &CompletionError) {
         let labels = [&self.labels[..], &[("reason", failure(error).to_owned())]].concat();
         self.metrics.failed.get_or_create(&labels).inc();
-        let is_refused = matches!(error, CompletionError::Refused(_)) && self.first.is_none();
-        match is_refused {
+        use CompletionError::{Refused, Unusable};
+        let is_refused = matches!(error, Refused(_) | Unusable { .. });
+        match is_refused && self.first.is_none() {
             true if !std::mem::replace(&mut self.has_ended, true) => self.note("refused", None),
             true => {}
             false => self.end("error", None),

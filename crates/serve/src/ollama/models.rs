@@ -28,7 +28,7 @@ pub(super) async fn version() -> Json<Value> {
 pub(super) async fn tags(State(app): State<Arc<App>>) -> Json<Value> {
     let models = served(&app).into_iter().map(async |one| {
         let mut model = entry(&app, &one).await;
-        model["modified_at"] = rfc3339(app.started_secs).into();
+        model["modified_at"] = rfc3339(one.created_unix_s).into();
         model
     });
     Json(json!({ "models": join_all(models).await }))

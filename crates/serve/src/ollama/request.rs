@@ -116,6 +116,7 @@ impl Common {
             context_max: options.num_ctx,
             logprobs,
             format,
+            format_field: "format",
             client,
             ..CompletionRequest::default()
         };

@@ -73,7 +73,7 @@ pub(super) async fn show(
         "details": details(Some(&header)),
         "model_info": model_info(&header, instance.context_tokens),
         "capabilities": capabilities,
-        "modified_at": rfc3339(app.started_secs),
+        "modified_at": rfc3339(instance.created_unix_s),
     })))
 }
 

@@ -74,7 +74,7 @@ impl TextRequest {
         fields.read::<String>("service_tier")?;
         let sampling = sampling(fields)?;
         let bounds = bounds(fields, &["max_tokens"])?;
-        let format = format(fields)?;
+        let (format, format_field) = format(fields)?;
         let logprobs = fields.count("logprobs", 0..=TOP_LOGPROBS_MAX)?;
         let echo = fields.flag("echo")?;
         if echo && logprobs.is_some() {
@@ -99,6 +99,7 @@ impl TextRequest {
             stops: bounds.stops,
             logprobs,
             format,
+            format_field,
             ..CompletionRequest::default()
         };
         Ok(Self { completion, prompts, answers, streaming, echo })

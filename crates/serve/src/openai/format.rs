@@ -9,11 +9,11 @@ use crate::http::error::ApiError;
 
 const CHOICES_MAX: usize = 1024;
 
-/// The form that the one or the other asks for.
+/// The form that the one or the other asks for, and the field that does.
 ///
 /// # Errors
 /// 400 naming the field that is wrong, or that both are there.
-pub(super) fn format(fields: &mut Fields) -> Result<Format, ApiError> {
+pub(super) fn format(fields: &mut Fields) -> Result<(Format, &'static str), ApiError> {
     let response = fields.read("response_format")?.map(response_format).transpose()?;
     structured(fields, "response_format", response)
 }
@@ -24,16 +24,17 @@ pub(super) fn format(fields: &mut Fields) -> Result<Format, ApiError> {
 /// 400 naming the field that is wrong, or that both ask.
 pub(super) fn structured(
     fields: &mut Fields,
-    name: &str,
+    name: &'static str,
     response: Option<Format>,
-) -> Result<Format, ApiError> {
-    let structured = fields.read("structured_outputs")?.map(structured_outputs).transpose()?;
+) -> Result<(Format, &'static str), ApiError> {
+    const NAME: &str = "structured_outputs";
+    let structured = fields.read(NAME)?.map(structured_outputs).transpose()?;
     match (response, structured) {
-        (None | Some(Format::Text), structured) => Ok(structured.unwrap_or_default()),
-        (response, None | Some(Format::Text)) => Ok(response.unwrap_or_default()),
+        (None | Some(Format::Text), structured) => Ok((structured.unwrap_or_default(), NAME)),
+        (response, None | Some(Format::Text)) => Ok((response.unwrap_or_default(), name)),
         _ => {
-            let message = format!("structured_outputs and {name} both ask for a form. Send one");
-            Err(ApiError::invalid_value("structured_outputs", message))
+            let message = format!("{NAME} and {name} both ask for a form. Send one");
+            Err(ApiError::invalid_value(NAME, message))
         }
     }
 }
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     fn read(body: Value) -> Result<Format, ApiError> {
-        format(&mut serde_json::from_value(body).unwrap())
+        Ok(format(&mut serde_json::from_value(body).unwrap())?.0)
     }
 
     #[test]

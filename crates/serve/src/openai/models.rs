@@ -73,11 +73,11 @@ fn served(app: &App) -> Vec<Model> {
         .map(|one| Model {
             id: one.model.clone(),
             object: "model",
-            created: app.started_secs,
+            created: one.created_unix_s,
             owned_by: "sinew",
             kind: "model",
             display_name: one.model.clone(),
-            created_at: rfc3339(app.started_secs),
+            created_at: rfc3339(one.created_unix_s),
             context_length: one.context_tokens,
             max_model_len: one.context_tokens,
         })

@@ -52,7 +52,7 @@ impl ChatRequest {
         refuse_chat(fields)?;
         let sampling = sampling(fields)?;
         let bounds = bounds(fields, &["max_completion_tokens", "max_tokens"])?;
-        let format = format::format(fields)?;
+        let (format, format_field) = format::format(fields)?;
         let logprobs = logprobs(fields)?;
         let tools = tools::tools(fields)?;
         let (answers, streaming) = (answers(fields)?, streaming(fields)?);
@@ -84,6 +84,7 @@ impl ChatRequest {
             stops: bounds.stops,
             logprobs,
             format,
+            format_field,
             ..CompletionRequest::default()
         };
         let as_functions = tools.as_functions;

@@ -21,6 +21,8 @@ pub enum Act {
     Pause(Duration),
     /// The tokens of a text, one an event.
     Say(&'static str),
+    /// So many tokens of the prompt were cached.
+    Cached(usize),
     /// The same with log-probabilities: of -0.5 each, and of -0.5 and -1.5 for the two likeliest.
     Likely(&'static str),
     /// The model is not ready.
@@ -133,6 +135,18 @@ impl Double {
                 }
                 Act::Waiting(reason) => events
                     .push_back(Event::Now(GenerateEvent::Waiting { reason: (*reason).to_owned() })),
+                Act::Cached(cached_tokens) => {
+                    events.push_back(Event::Now(GenerateEvent::Began(GenerateDone {
+                        reason: FinishReason::Cancelled,
+                        prompt_tokens,
+                        generated_tokens: 1,
+                        cached_tokens: *cached_tokens,
+                        queue: Duration::ZERO,
+                        prefill: Duration::from_millis(250),
+                        decode: Duration::ZERO,
+                        embedding: None,
+                    })))
+                }
                 Act::Failed(reason) => events.push_back(Event::Now(GenerateEvent::Failed {
                     kind: FailureKind::Lost,
                     reason: (*reason).to_owned(),
@@ -301,6 +315,7 @@ fn two_nodes() -> ClusterStatus {
             state: InstanceState::Ready,
             epoch: 1,
             context_tokens: 1024,
+            created_unix_s: 1_790_000_000,
             transport: Transport::Tcp,
             ranks: vec![rank(0, "desk"), rank(1, "mac-mini")],
             requests_running: 0,

@@ -51,7 +51,7 @@ pub(super) fn model() -> Prepared {
         sequences_max: Some(2),
         ..InstanceSpec::default()
     };
-    Prepared { spec, found, file: Arc::new(file), model, draft_bytes: 0 }
+    Prepared { spec, found, file: Arc::new(file), model, draft_bytes: 0, created_unix_s: 0 }
 }
 
 impl World {
@@ -159,6 +159,7 @@ impl World {
         let stream = client.stream;
         while let Ok(event) = client.events.try_recv() {
             match event {
+                GenerateEvent::Began(_) => {}
                 GenerateEvent::Waiting { .. } => client.waited |= client.got > 0,
                 GenerateEvent::Tokens(tokens) => {
                     for token in tokens {
@@ -183,7 +184,7 @@ impl World {
                     return true;
                 }
                 GenerateEvent::Failed { kind, reason } => {
-                    let is_known = matches!(kind, FailureKind::Lost | FailureKind::Busy);
+                    let is_known = !matches!(kind, FailureKind::Invalid);
                     assert!(is_known && !reason.is_empty(), "seed {seed}: {kind:?} {reason}");
                     let node = client.node;
                     self.trace(|| format!("n{node} stream {stream} fails: {reason}"));

@@ -73,7 +73,7 @@ impl ResponseRequest {
         let service_tier = fields.read::<String>("service_tier")?;
         let sampling = sampling(fields)?;
         let bounds = bounds(fields, &["max_output_tokens"])?;
-        let format = text(fields)?;
+        let (format, format_field) = text(fields)?;
         let (wants, logprobs) = wants(fields)?;
         let Streaming { stream, .. } = streaming(fields)?;
         let single_call = fields.read::<bool>("parallel_tool_calls")? == Some(false);
@@ -118,6 +118,7 @@ impl ResponseRequest {
             stops: bounds.stops,
             logprobs,
             format,
+            format_field,
             ..CompletionRequest::default()
         };
         Ok(Self { completion, stream, wants, told: Told::new(told) })
@@ -125,7 +126,7 @@ impl ResponseRequest {
 }
 
 /// `text`: the form of the answer.
-fn text(fields: &mut Fields) -> Result<Format, ApiError> {
+fn text(fields: &mut Fields) -> Result<(Format, &'static str), ApiError> {
     let mut text = Fields::of(fields.read("text")?.unwrap_or_default());
     refuse_verbosity("text.verbosity", text.take("verbosity"))?;
     let format = text.take("format").map(|format| shaped("text.format", format)).transpose()?;

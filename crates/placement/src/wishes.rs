@@ -1,0 +1,118 @@
+//! Wishes that contradict each other, or that a model has no use for: refused before any search, so
+//! that none is silently ignored.
+
+use layout::Outline;
+use protocol::{ExpertSplit, InstanceSpec, Speculation, Strategy};
+
+use crate::plan::SEQUENCES_DEFAULT;
+
+/// Each has its place in every step, and buffers for its results.
+const SEQUENCES_MAX: usize = 1024;
+
+/// Why what was asked for cannot be meant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WishError {
+    #[error(
+        "--parallel {asked}: {SEQUENCES_MAX} requests at once are the most, and 1 the least. Leave \
+         it out for {SEQUENCES_DEFAULT}"
+    )]
+    Sequences { asked: usize },
+    #[error(
+        "--draft names a model that guesses next tokens, and --speculation off says that nobody \
+         guesses. Leave one of the two out"
+    )]
+    DraftOff,
+    #[error("--experts says how experts are split, and this model has none. Leave it out")]
+    NoExperts,
+    #[error(
+        "a hybrid is groups of nodes one after the other, and {nodes} nodes make one group or a \
+         pipeline. Ask for --strategy tensor or pipeline, or add nodes"
+    )]
+    NoHybrid { nodes: usize },
+    #[error(
+        "--strategy {strategy} does not go with --stages {by_ranks:?}, which is another one. Leave \
+         one of the two out"
+    )]
+    OtherStrategy { strategy: &'static str, by_ranks: Vec<usize> },
+}
+
+/// That what is wished of so many nodes can be had together.
+pub(crate) fn check(model: &Outline, spec: &InstanceSpec, nodes: usize) -> Result<(), WishError> {
+    let wishes = &spec.options;
+    if let Some(asked) = spec.sequences_max.filter(|asked| !(1..=SEQUENCES_MAX).contains(asked)) {
+        return Err(WishError::Sequences { asked });
+    }
+    if wishes.draft.is_some() && wishes.speculation == Speculation::Off {
+        return Err(WishError::DraftOff);
+    }
+    if wishes.experts != ExpertSplit::Auto && model.config.experts.is_none() {
+        return Err(WishError::NoExperts);
+    }
+    match &wishes.stages {
+        Some(by_ranks) => check_strategy(wishes.strategy, by_ranks),
+        None if wishes.strategy == Strategy::Hybrid && nodes == 2 => {
+            Err(WishError::NoHybrid { nodes })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Stages say more than a strategy, but may not say something else.
+fn check_strategy(strategy: Strategy, by_ranks: &[usize]) -> Result<(), WishError> {
+    let (is_one, is_pipeline) = (by_ranks.len() == 1, by_ranks.iter().all(|ranks| *ranks == 1));
+    let strategy = match strategy {
+        Strategy::Tensor if !is_one => "tensor",
+        Strategy::Pipeline if !is_pipeline => "pipeline",
+        Strategy::Hybrid if is_one || is_pipeline => "hybrid",
+        _ => return Ok(()),
+    };
+    Err(WishError::OtherStrategy { strategy, by_ranks: by_ranks.to_vec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use gguf::TensorType;
+    use protocol::SplitOptions;
+
+    use super::*;
+    use crate::shapes::LLAMA;
+
+    #[test]
+    fn what_cannot_be_had_together_is_refused() {
+        use Strategy::{Auto, Hybrid, Pipeline, Tensor};
+        let model = LLAMA.outline(TensorType::Q8_0, TensorType::Q8_0);
+        let refused = |sequences_max, options, nodes| {
+            let spec = InstanceSpec { sequences_max, options, ..InstanceSpec::default() };
+            check(&model, &spec, nodes).map_err(|error| error.to_string())
+        };
+        let says = |found: Result<(), String>, words: &str| {
+            let error = found.expect_err(words);
+            assert!(error.contains(words), "{error:?} should contain {words:?}");
+        };
+        let plain = SplitOptions::default;
+        says(refused(Some(0), plain(), 1), "--parallel 0: 1024 requests");
+        says(refused(Some(1025), plain(), 1), "--parallel 1025");
+        assert_eq!(refused(Some(1024), plain(), 1), Ok(()));
+        let experts = SplitOptions { experts: ExpertSplit::Whole, ..plain() };
+        says(refused(None, experts, 1), "this model has none");
+        let (draft, speculation) = (Some("d.gguf".into()), Speculation::Off);
+        let draft = SplitOptions { draft, speculation, ..plain() };
+        says(refused(None, draft, 1), "--speculation off says that nobody guesses");
+        let of = |strategy, stages: &[usize]| SplitOptions {
+            strategy,
+            stages: (!stages.is_empty()).then(|| stages.to_vec()),
+            ..plain()
+        };
+        says(refused(None, of(Hybrid, &[]), 2), "2 nodes make one group or a pipeline");
+        for (strategy, stages) in
+            [(Tensor, &[1, 1][..]), (Pipeline, &[2, 1]), (Hybrid, &[1, 1]), (Hybrid, &[2])]
+        {
+            says(refused(None, of(strategy, stages), 3), "which is another one");
+        }
+        for (strategy, stages) in
+            [(Auto, &[2, 1][..]), (Tensor, &[3]), (Pipeline, &[1, 1, 1]), (Hybrid, &[2, 1])]
+        {
+            assert_eq!(refused(None, of(strategy, stages), 3), Ok(()));
+        }
+    }
+}
