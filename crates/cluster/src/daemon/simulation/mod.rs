@@ -236,7 +236,13 @@ impl World {
             measure: slow,
         };
         let me = (id(node), self.random.u64(..), address(node));
-        let empty = ClusterStatus { node: me.0, nodes: vec![], instances: vec![], notices: vec![] };
+        let empty = ClusterStatus {
+            node: me.0,
+            nodes: vec![],
+            instances: vec![],
+            notices: vec![],
+            unsettled: None,
+        };
         let (status, _) = watch::channel(Arc::new(empty));
         let outside = Box::new(Believed::new(machine.shared.clone()));
         let kept = (machine.disk.clone(), Vec::new());
