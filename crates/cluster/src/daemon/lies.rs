@@ -63,7 +63,8 @@ impl Member {
         let mut desired = Desired::new(self.net.id(), Document::default(), signer);
         let spec = InstanceSpec { model: name.to_owned(), ..InstanceSpec::default() };
         let id = format!("i-{name}");
-        let wanted = Wanted { id, spec: spec.into(), digest: Digest([7; 32]), bytes: 9 };
+        let (spec, digest) = (spec.into(), Digest([7; 32]));
+        let wanted = Wanted { id, spec, digest, bytes: 9, created_unix_s: 0 };
         desired.serve(name, wanted)
     }
 }
