@@ -54,6 +54,10 @@ pub enum Command {
     Invite(InviteArgs),
     /// Join this machine's node to the cluster that a code came from
     Join(JoinArgs),
+    /// Take another node out of the cluster; its key needs a new invitation to come back
+    Remove(RemoveArgs),
+    /// Take this machine's node out of its cluster, whether it runs or not
+    Leave(QueryArgs),
     /// List the nodes of the cluster
     Nodes(QueryArgs),
     /// Split a model over the nodes and serve it
@@ -169,6 +173,14 @@ pub struct JoinArgs {
     pub query: QueryArgs,
     /// What `sinew invite` printed on the other machine
     pub code: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// The node's name, or the beginning of its id, from `sinew nodes`
+    pub node: String,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
-use cluster::{ClusterStatus, InstanceSpec, Invite, Joined};
+use cluster::{ClusterStatus, InstanceSpec, Invite, Joined, Parted};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -81,6 +81,14 @@ impl Client {
 
     pub fn join(&self, code: &str) -> Result<Joined, CliError> {
         self.ask("/sinew/v1/join", &json!({ "code": code }), JOIN_MAX)
+    }
+
+    pub fn remove(&self, node: &str) -> Result<Parted, CliError> {
+        self.ask("/sinew/v1/remove", &json!({ "node": node }), ANSWER_MAX)
+    }
+
+    pub fn leave(&self) -> Result<Parted, CliError> {
+        self.ask("/sinew/v1/leave", &json!({}), ANSWER_MAX)
     }
 
     pub fn stop(&self, model: &str) -> Result<(), CliError> {

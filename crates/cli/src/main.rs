@@ -41,7 +41,7 @@ use tracing_subscriber::prelude::*;
 
 use crate::args::{BenchCommand, Cli, Command, DevCommand, DoctorCommand};
 use crate::commands::{
-    bench, bench_serve, demo, dev, doctor, keys, net, query, run, serve, splits, synth, up,
+    bench, bench_serve, demo, dev, doctor, keys, members, net, query, run, serve, splits, synth, up,
 };
 use crate::error::CliError;
 
@@ -74,6 +74,8 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Up(args) => up::up(args),
         Command::Invite(args) => query::invite(&args),
         Command::Join(args) => query::join(&args),
+        Command::Remove(args) => members::remove(&args),
+        Command::Leave(args) => members::leave(&args),
         Command::Nodes(args) => query::nodes(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Ps(args) => query::ps(&args),

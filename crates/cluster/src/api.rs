@@ -197,6 +197,18 @@ pub struct Invite {
     pub expires_in_secs: u64,
 }
 
+/// What taking a node out of the cluster led to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Parted {
+    /// The node that is a member no more.
+    pub node: NodeId,
+    pub name: String,
+    /// Members that were told at once; the others hear of it when they are back.
+    pub told: usize,
+    /// Members that were not.
+    pub untold: usize,
+}
+
 /// What joining led to.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Joined {

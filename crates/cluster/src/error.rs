@@ -34,14 +34,22 @@ pub enum Error {
     #[error("joining was refused: {0}")]
     JoinRefused(String),
     #[error(
-        "this node already belongs to a cluster of {members} nodes. To move it, stop it, delete \
-         members.json in its data directory, start it and join again"
+        "this node already belongs to a cluster of {members} nodes. To move it to another one, type \
+         here: sinew leave, then join again"
     )]
     AlreadyMember { members: usize },
     #[error("{model} is already served as {instance}. Stop that one first, or use it")]
     AlreadyServed { model: String, instance: String },
     #[error("{name} is not served here; {known}")]
     NotServed { name: String, known: String },
+    #[error("{name} is no other member of the cluster. Members are: {known}")]
+    NoMember { name: String, known: String },
+    #[error("{name} is the name of several members. Say which by its id: {ids}")]
+    ManyMembers { name: String, ids: String },
+    #[error("{name} is this node itself. To take it out of the cluster type: sinew leave")]
+    OwnName { name: String },
+    #[error("this node belongs to no cluster, so there is none to leave")]
+    Alone,
     #[error("{0}")]
     Unusable(String),
     #[error("{model} has {limit} requests waiting already. Try again later")]

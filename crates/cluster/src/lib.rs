@@ -21,6 +21,7 @@ mod instance;
 mod invite;
 mod invites;
 mod kept;
+mod leave;
 mod members;
 mod membership;
 mod model_file;
@@ -34,11 +35,12 @@ mod worker;
 
 pub use api::{
     ClusterStatus, GenerateDone, GenerateEvent, InstanceState, InstanceStatus, Invite, Joined,
-    LINK_ADDRESSES_MAX, NodeConfig, NodeState, NodeStatus, RankStatus,
+    LINK_ADDRESSES_MAX, NodeConfig, NodeState, NodeStatus, Parted, RankStatus,
 };
 pub use error::{Error, Result};
 pub use id::{NodeId, NodeIdError};
 pub use invite::CodeError;
+pub use leave::leave;
 pub use net::own_addresses;
 pub use node::{GenerateStream, Node};
 pub use placement::{Rates, Speed};

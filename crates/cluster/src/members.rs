@@ -13,6 +13,9 @@ pub(crate) const ADDRESSES_MAX: usize = 8;
 /// Longer names are cut: they are shown in tables.
 pub(crate) const NAME_CHARS_MAX: usize = 64;
 
+/// Removals remembered: a node that was away for as many of them may bring an old member back.
+pub(crate) const REMOVED_MAX: usize = 512;
+
 /// What the cluster remembers of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Member {
@@ -20,6 +23,18 @@ pub(crate) struct Member {
     pub name: String,
     /// Where it was reached or said that it listens, the best first.
     pub addresses: Vec<SocketAddr>,
+    /// The version under which it was let in; 0 for a node that began alone.
+    #[serde(default)]
+    pub admitted: u64,
+}
+
+/// A key that belongs to the cluster no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Removed {
+    pub id: NodeId,
+    pub name: String,
+    /// It undoes every admission up to this version.
+    pub version: u64,
 }
 
 impl Member {
@@ -36,8 +51,8 @@ impl Member {
         Self { addresses, ..self }
     }
 
-    /// Takes over a newer name and newer addresses, keeping older addresses after them.
-    /// Returns whether anything changed.
+    /// Takes over a newer name and newer addresses, keeping older addresses after them; when it was
+    /// let in is not its own to say. Returns whether anything changed.
     pub(crate) fn update(&mut self, newer: Self) -> bool {
         let was = self.clone();
         self.name = newer.name;
@@ -54,16 +69,22 @@ pub(crate) fn clean_name(name: &str) -> String {
     if name.trim().is_empty() { "unnamed".to_owned() } else { name }
 }
 
-/// All members, as they are kept on disk.
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// Who belongs to the cluster, and who does no more: as it is kept on disk and told to others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Members {
+    /// With the node itself.
     pub members: Vec<Member>,
+    #[serde(default)]
+    pub removed: Vec<Removed>,
 }
 
 impl Members {
     /// The same, within the limits.
-    pub(crate) fn sanitized(self) -> Vec<Member> {
-        self.members.into_iter().map(Member::sanitized).take(MEMBERS_MAX).collect()
+    pub(crate) fn sanitized(self) -> Self {
+        let members = self.members.into_iter().map(Member::sanitized).take(MEMBERS_MAX);
+        let removed = self.removed.into_iter().take(REMOVED_MAX);
+        let removed = removed.map(|removed| Removed { name: clean_name(&removed.name), ..removed });
+        Self { members: members.collect(), removed: removed.collect() }
     }
 }
 
@@ -73,7 +94,7 @@ mod tests {
 
     fn member(addresses: &[&str]) -> Member {
         let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        Member { id: NodeId([7; 32]), name: "mac".to_owned(), addresses }
+        Member { id: NodeId([7; 32]), name: "mac".to_owned(), addresses, admitted: 0 }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::members::ADDRESSES_MAX;
 use crate::tls::{self, Pin};
 use crate::wire::{
     About, HANDSHAKE_BYTES_MAX, HandshakeReply, Hello, PROTOCOL, PROTOCOL_OLDEST, Purpose, VERSION,
+    Verdict,
 };
 use crate::{NodeId, frames};
 
@@ -63,7 +64,7 @@ pub(crate) enum DialError {
     #[error("{0}")]
     Frame(#[from] FrameError),
     #[error("{reason}")]
-    Refused { reason: String },
+    Refused { reason: String, verdict: Option<Verdict> },
     #[error("{0}")]
     Version(String),
     #[error("no address is known for it")]
@@ -163,7 +164,9 @@ impl Net {
         let handshake = timeout(limit, exchange).await.map_err(|_| DialError::Timeout(limit))??;
         let about = match handshake {
             HandshakeReply::Welcome(about) => about,
-            HandshakeReply::Refused { reason } => return Err(DialError::Refused { reason }),
+            HandshakeReply::Refused { reason, verdict } => {
+                return Err(DialError::Refused { reason, verdict });
+            }
         };
         about.check().map_err(DialError::Version)?;
         Ok(Connection::new(stream, about)?)
@@ -228,7 +231,12 @@ impl Connection {
     }
 
     pub(crate) async fn refuse(&mut self, reason: String) {
-        let refused = HandshakeReply::Refused { reason };
+        self.refuse_with(reason, None).await;
+    }
+
+    /// The same, with what that means for the peer's membership.
+    pub(crate) async fn refuse_with(&mut self, reason: String, verdict: Option<Verdict>) {
+        let refused = HandshakeReply::Refused { reason, verdict };
         // The peer may be gone already; then nobody misses the reason.
         let _ = timeout(ACCEPT_TIMEOUT, frames::write(&mut self.stream, &refused)).await;
     }

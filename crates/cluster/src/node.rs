@@ -21,7 +21,7 @@ use crate::model_file::ServedFile;
 use crate::net::{Net, own_addresses};
 use crate::{
     ClusterStatus, Error, GenerateEvent, GenerateRequest, InstanceSpec, InstanceState, Invite,
-    Joined, NodeConfig, NodeId, NodeState, NodeStatus, Result,
+    Joined, NodeConfig, NodeId, NodeState, NodeStatus, Parted, Result,
 };
 
 /// Calls of this node's handles that wait for the driver.
@@ -82,20 +82,20 @@ impl Node {
         let boot = u64::from_le_bytes(random());
         let net = Arc::new(Net::new(identity, config.name.clone(), boot, address));
         let (id, name) = (net.id(), config.name.clone());
-        info!(node = %id, name, %address, members = remembered.len(), "node starts");
+        info!(node = %id, name, %address, members = remembered.members.len(), "node starts");
 
         let (nodes, instances, notices) = Default::default();
         let empty = ClusterStatus { node: id, nodes, instances, notices, unsettled: None };
         let (publisher, status) = watch::channel(Arc::new(empty));
         let (calls, inbox) = mpsc::channel(CALLS_MAX);
-        let saver = Arc::new(Saver::new(members, Members { members: remembered.clone() }));
+        let saver = Arc::new(Saver::new(members, remembered.clone()));
         let kept = Kept {
             members: saver.clone(),
             desired: Arc::new(Saver::new(desired.clone(), document.clone())),
         };
         let (inputs, events) = mpsc::channel(INPUTS_MAX);
         let system = System::new(config.clone(), net.clone(), store.clone(), &kept, inputs.clone());
-        let listening = listen(listener, net, saver, inputs, system.lobby(), system.closing());
+        let listening = listen(listener, net, saver, inputs, system.admission(), system.closing());
         let (me, told) = ((id, boot, address), (document, told));
         let mut daemon = Daemon::new(config, me, told, publisher, Box::new(system));
         daemon.publish();
@@ -162,6 +162,24 @@ impl Node {
     pub async fn join(&self, code: &str) -> Result<Joined> {
         let code = code.to_owned();
         self.call(|reply| Call::Join { code, reply }).await
+    }
+
+    /// Takes a member, given by its name or the beginning of its id, out of the cluster. Its
+    /// connections end at once, and its key needs a new invitation to come back.
+    ///
+    /// # Errors
+    /// There is no such member, or several, or it is this node.
+    pub async fn remove(&self, name: &str) -> Result<Parted> {
+        let name = name.to_owned();
+        self.call(|reply| Call::Remove { name, reply }).await
+    }
+
+    /// Leaves the cluster: from now on this node is alone, and serves nothing.
+    ///
+    /// # Errors
+    /// It is alone already.
+    pub async fn leave(&self) -> Result<Parted> {
+        self.call(|reply| Call::Leave { reply }).await
     }
 
     /// Places a model and starts its workers; returns the instance's id while it is loading.

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use store::Digest;
 
 use crate::desired::{Entry, Files, Version};
-use crate::members::Member;
+use crate::members::Members;
 use crate::{GenerateEvent, GenerateRequest, InstanceStatus, NodeId};
 
 /// Counts changes of this protocol that the version before does not understand.
@@ -65,6 +65,8 @@ pub(crate) struct About {
 pub(crate) enum Purpose {
     Control,
     Join,
+    /// A member leaves the cluster; the listener's `Welcome` says that it has noted it.
+    Leave,
     /// Slices of the model file with this content.
     Bulk {
         digest: Digest,
@@ -81,7 +83,19 @@ pub(crate) enum HandshakeReply {
     Refused {
         /// For a person at the dialing end.
         reason: String,
+        /// What that means for the dialer's membership, if anything.
+        #[serde(default)]
+        verdict: Option<Verdict>,
     },
+}
+
+/// What a listener says of the dialer's membership.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Verdict {
+    /// It was taken out of the listener's cluster under this version.
+    pub removed: Option<u64>,
+    /// The listener belongs to no cluster.
+    pub alone: bool,
 }
 
 impl About {
@@ -108,9 +122,7 @@ pub(crate) struct JoinRequest {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JoinAnswer {
     /// All members, the answering node and the new one included.
-    Accepted {
-        members: Vec<Member>,
-    },
+    Accepted(Members),
     Refused {
         reason: String,
     },
@@ -124,9 +136,7 @@ pub(crate) enum Message {
     HeartbeatSeen {
         seq: u64,
     },
-    Members {
-        members: Vec<Member>,
-    },
+    Members(Members),
     /// What is to be served, as far as the sender thinks that it is news.
     Desired {
         entries: Vec<Entry>,

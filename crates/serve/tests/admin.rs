@@ -46,10 +46,11 @@ fn everything_else_needs_the_token() {
         &[("x-api-key", ADMIN)],
         &[("api-key", ADMIN)],
     ];
-    for path in ["invite", "join", "serve", "stop", "shutdown"] {
+    for path in ["invite", "join", "remove", "leave", "serve", "stop", "shutdown"] {
         for headers in shown {
             let path = format!("/sinew/v1/{path}?token={ADMIN}");
-            let reply = post(server.addr, &path, headers, &json!({"code": "x", "model": "m"}));
+            let reply =
+                post(server.addr, &path, headers, &json!({"code": "x", "model": "m", "node": "n"}));
             assert_eq!((reply.status, reply.code().as_str()), (401, "invalid_api_key"), "{path}");
             assert!(reply.body.contains("admin.token"), "{reply:?}");
         }
@@ -73,6 +74,18 @@ fn calls_reach_the_cluster() {
             json!({"code": "sinew-abc", "expires_in_secs": 60}),
         ),
         ("invite", json!({}), "invite 600", json!({"code": "sinew-abc", "expires_in_secs": 600})),
+        (
+            "remove",
+            json!({"node": "mac"}),
+            "remove mac",
+            json!({"node": "02".repeat(32), "name": "mac", "told": 1, "untold": 0}),
+        ),
+        (
+            "leave",
+            json!({}),
+            "leave",
+            json!({"node": "02".repeat(32), "name": "mac", "told": 1, "untold": 0}),
+        ),
         (
             "stop",
             json!({"model": "tiny/qwen3"}),

@@ -7,6 +7,7 @@ pub mod demo;
 pub mod dev;
 pub mod doctor;
 pub mod keys;
+pub mod members;
 pub mod net;
 pub mod query;
 pub mod run;

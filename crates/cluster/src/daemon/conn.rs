@@ -24,6 +24,8 @@ use crate::wire::{About, Message};
 const FAREWELL: Duration = Duration::from_millis(200);
 /// Often enough for silence of seconds, and nothing beside the messages themselves.
 const TELL_EVERY: Duration = Duration::from_millis(250);
+/// How long a connection that is let go of may take to send what it has.
+const CLOSING_MAX: Duration = Duration::from_millis(500);
 /// Messages on their way to one peer: seconds of tokens for all its clients. A peer that
 /// is further behind is cut off.
 const OUTBOX_MAX: usize = 8192;
@@ -69,7 +71,7 @@ impl Lobby {
 /// A connection that is kept, until this is dropped.
 pub(super) struct Line {
     outbox: mpsc::Sender<Message>,
-    _stop: oneshot::Sender<()>,
+    stop: oneshot::Sender<()>,
 }
 
 impl Line {
@@ -83,16 +85,24 @@ impl Line {
         let (outbox, inbox) = mpsc::channel(OUTBOX_MAX);
         let (stop, stopped) = oneshot::channel();
         let ends = Ends { outbox: inbox, stop: stopped };
-        (Self { outbox, _stop: stop }, run(conn, connection, welcome, ends, inputs))
+        (Self { outbox, stop }, run(conn, connection, welcome, ends, inputs))
     }
 
     /// Whether the peer still takes its messages.
     pub(super) fn send(&self, message: Message) -> bool {
         self.outbox.try_send(message).is_ok()
     }
+
+    /// Closes it once what was sent is on its way.
+    pub(super) async fn finish(self) {
+        drop(self.outbox);
+        tokio::time::sleep(CLOSING_MAX).await;
+        drop(self.stop);
+    }
 }
 
-/// A connection's ends in the driver: dropping `stop` closes it.
+/// A connection's ends in the driver. When that drops the outbox's, what is in it is sent and the
+/// connection closed; when it drops `stop`'s, at once.
 struct Ends {
     outbox: mpsc::Receiver<Message>,
     stop: oneshot::Receiver<()>,
@@ -133,19 +143,21 @@ async fn run(
     let send = async {
         while let Some(message) = outbox.recv().await {
             if let Err(error) = frames::write(&mut writer, &message).await {
-                return error;
+                return Some(error);
             }
         }
-        FrameError::Closed
+        None
     };
+    // The driver closes by its end of the outbox, or at once by `stop`.
     let error = tokio::select! {
-        error = receive => error,
+        error = receive => Some(error),
         error = send => error,
-        _ = stop => {
-            // Closing well is a courtesy, and no reason to wait for a peer that does not read.
-            let _ = timeout(FAREWELL, writer.shutdown()).await;
-            return;
-        }
+        _ = stop => None,
+    };
+    let Some(error) = error else {
+        // Closing well is a courtesy, and no reason to wait for a peer that does not read.
+        let _ = timeout(FAREWELL, writer.shutdown()).await;
+        return;
     };
     let _ = inputs.send(Event::Closed { conn, reason: describe(&error) }).await;
 }

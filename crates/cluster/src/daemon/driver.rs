@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
 use super::{Call, Daemon, Event, TICK};
-use crate::members::Member;
+use crate::members::Members;
 
 /// Inputs on their way to the driver; who brings more waits.
 pub(crate) const INPUTS_MAX: usize = 4096;
@@ -18,7 +18,7 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(4);
 /// Runs until told to shut down, or until no handle is left; returns whom to tell.
 pub(crate) async fn run(
     mut daemon: Daemon,
-    remembered: Vec<Member>,
+    remembered: Members,
     mut calls: mpsc::Receiver<Call>,
     mut inbox: mpsc::Receiver<Event>,
 ) -> Option<oneshot::Sender<()>> {

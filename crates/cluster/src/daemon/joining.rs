@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::Daemon;
 use super::peers::View;
 use crate::invite::{ADDRESSES_MAX, JoinCode};
-use crate::members::{MEMBERS_MAX, Member};
+use crate::members::{MEMBERS_MAX, Member, Members};
 use crate::membership;
 use crate::net::{DialError, Net};
 use crate::tls::{Pin, fingerprint};
@@ -54,8 +54,8 @@ impl Daemon {
                 Err(refusal) => JoinAnswer::Refused { reason: refusal.to_string() },
                 Ok(()) => {
                     info!(node = %member.id.short(), name = member.name, "a node has joined");
-                    self.step_membership(membership::Input::Learned(vec![member]));
-                    JoinAnswer::Accepted { members: self.all_members() }
+                    self.step_membership(membership::Input::Admit(member));
+                    JoinAnswer::Accepted(self.all_members())
                 }
             }
         };
@@ -91,10 +91,11 @@ impl Daemon {
     pub(super) fn join_done(
         &mut self,
         by: NodeId,
-        members: Vec<Member>,
+        members: Members,
         reply: oneshot::Sender<Result<Joined>>,
     ) {
-        self.step_membership(membership::Input::Learned(members));
+        self.step_membership(membership::Input::Joined(members));
+        self.parted = None;
         let joined = Joined {
             by,
             by_name: self.node_name(by),
@@ -128,13 +129,13 @@ impl Daemon {
 }
 
 /// Shows a code's secret to the node that made it; returns that node and all members.
-pub(super) async fn ask(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Vec<Member>)> {
+pub(super) async fn ask(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Members)> {
     let listed: Vec<String> = code.addresses.iter().map(SocketAddr::to_string).collect();
     let unreachable = |why: String| Error::Unreachable { addresses: listed.join(", "), why };
     let pin = Pin::Fingerprint(code.fingerprint);
     let mut connection = match net.dial(code.addresses, pin, Purpose::Join).await {
         Ok(connection) => connection,
-        Err(DialError::Refused { reason } | DialError::Version(reason)) => {
+        Err(DialError::Refused { reason, .. } | DialError::Version(reason)) => {
             return Err(Error::JoinRefused(reason));
         }
         Err(error) => return Err(unreachable(error.to_string())),
@@ -149,13 +150,13 @@ pub(super) async fn ask(net: &Arc<Net>, code: JoinCode) -> Result<(NodeId, Vec<M
         answer.map_err(|_| unreachable("it accepted the call, then fell silent".into()))?;
     match answer.map_err(|error| unreachable(error.to_string()))? {
         JoinAnswer::Refused { reason } => Err(Error::JoinRefused(reason)),
-        JoinAnswer::Accepted { mut members } => {
+        JoinAnswer::Accepted(mut told) => {
             let by = connection.peer;
             // The address that just worked comes first.
-            for member in members.iter_mut().filter(|member| member.id == by) {
+            for member in told.members.iter_mut().filter(|member| member.id == by) {
                 member.addresses.insert(0, connection.remote);
             }
-            Ok((by, members))
+            Ok((by, told))
         }
     }
 }

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 
 use super::Event;
 use super::conn::Lobby;
+use crate::NodeId;
 use crate::frames;
 use crate::kept::Saver;
 use crate::members::{Member, Members};
@@ -40,6 +41,7 @@ struct Admission {
     lobby: Arc<Lobby>,
     strangers: Arc<Mutex<HashMap<IpAddr, usize>>>,
     bulk: Arc<Semaphore>,
+    members: watch::Receiver<BTreeSet<NodeId>>,
 }
 
 /// One connection that is not yet authenticated, counted until this is dropped.
@@ -54,11 +56,11 @@ pub(crate) async fn listen(
     net: Arc<Net>,
     saver: Arc<Saver<Members>>,
     inputs: mpsc::Sender<Event>,
-    lobby: Arc<Lobby>,
+    (lobby, members): (Arc<Lobby>, watch::Receiver<BTreeSet<NodeId>>),
     mut closing: watch::Receiver<()>,
 ) {
     let (strangers, bulk) = (Arc::default(), Arc::new(Semaphore::new(BULK_MAX)));
-    let admission = Admission { net, saver, inputs, lobby, strangers, bulk };
+    let admission = Admission { net, saver, inputs, lobby, strangers, bulk, members };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -113,6 +115,7 @@ impl Admission {
                 self.tell(Event::Connected(opened)).await
             }
             Purpose::Join => self.join(connection).await,
+            Purpose::Leave => self.leave(connection).await,
             Purpose::Probe => self.probe(connection).await,
             Purpose::Bulk { digest } => {
                 let (reply, answer) = oneshot::channel();
@@ -149,7 +152,18 @@ impl Admission {
             return Ok(());
         };
         connection.welcome(self.net.about()).await?;
-        Ok(serve_slices(connection, file).await?)
+        let peer = connection.peer;
+        tokio::select! {
+            served = serve_slices(connection, file) => Ok(served?),
+            () = self.removal_of(peer) => Ok(()),
+        }
+    }
+
+    /// Ends once a node is no member.
+    async fn removal_of(&self, peer: NodeId) {
+        let mut members = self.members.clone();
+        // The driver is gone only if the whole node is.
+        let _ = members.wait_for(|members| !members.contains(&peer)).await;
     }
 
     /// A member measures the way to this node.
@@ -161,7 +175,23 @@ impl Admission {
             return Ok(());
         }
         connection.welcome(self.net.about()).await?;
-        Ok(probe::answer(&mut connection.stream).await?)
+        let peer = connection.peer;
+        tokio::select! {
+            answered = probe::answer(&mut connection.stream) => Ok(answered?),
+            () = self.removal_of(peer) => Ok(()),
+        }
+    }
+
+    /// A member that does not run, but for this, leaves the cluster.
+    async fn leave(&self, mut connection: Connection) -> Result<(), DialError> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(Event::LeaveAsked { peer: connection.peer, reply }).await?;
+        if !answer.await.map_err(io::Error::other)? {
+            connection.refuse("only members can leave".to_owned()).await;
+            return Ok(());
+        }
+        self.saver.clone().save().await;
+        Ok(connection.welcome(self.net.about()).await?)
     }
 
     /// A stranger wants to become a member. It learns this node's version and name, no more, until
@@ -177,6 +207,7 @@ impl Admission {
             id: connection.peer,
             name: connection.about.name.clone(),
             addresses: connection.peer_addresses(),
+            admitted: 0,
         };
         // A node that cannot remember the new one must not use its code up.
         if let Err(error) = self.saver.clone().check_room().await {
@@ -192,7 +223,7 @@ impl Admission {
         let secret = request.secret;
         self.tell(Event::JoinAsked { member: member.sanitized(), secret, reply }).await?;
         let answer = answer.await.map_err(io::Error::other)?;
-        if let JoinAnswer::Accepted { .. } = answer {
+        if let JoinAnswer::Accepted(_) = answer {
             // The new member may only rely on what survives a crash here.
             self.saver.clone().save().await;
         }

@@ -8,6 +8,7 @@ mod desiring;
 mod driver;
 mod hosting;
 mod joining;
+mod leaving;
 #[cfg(test)]
 mod lies;
 mod listening;
@@ -47,7 +48,8 @@ use crate::net::DialError;
 use crate::wire::{JoinAnswer, Message};
 use crate::worker::WorkerNews;
 use crate::{
-    ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Joined, NodeConfig, NodeId, Result,
+    ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Joined, NodeConfig, NodeId,
+    Parted, Result,
 };
 
 pub(crate) use driver::{INPUTS_MAX, run};
@@ -65,6 +67,8 @@ type Reply<T> = oneshot::Sender<Result<T>>;
 pub(crate) enum Call {
     Invite { ttl: Duration, reply: Reply<String> },
     Join { code: String, reply: Reply<Joined> },
+    Remove { name: String, reply: Reply<Parted> },
+    Leave { reply: Reply<Parted> },
     Serve { prepared: Box<Prepared>, reply: Reply<String> },
     Stop { name: String, reply: Reply<()> },
     Generate { name: String, request: Box<GenerateRequest>, reply: Reply<Events> },
@@ -141,8 +145,13 @@ pub(crate) enum Event {
     /// A node whose code was accepted tells whom it now belongs with.
     JoinDone {
         by: NodeId,
-        members: Vec<Member>,
+        members: Members,
         reply: oneshot::Sender<Result<Joined>>,
+    },
+    /// A node leaves; the answer is whether it was a member.
+    LeaveAsked {
+        peer: NodeId,
+        reply: oneshot::Sender<bool>,
     },
     /// A peer wants to measure the way to this node; the answer is whether it may.
     ProbeAsked {
@@ -216,6 +225,8 @@ pub(crate) struct Daemon {
     /// Why members do not let this node in, in their words.
     refusals: BTreeMap<NodeId, peers::Refusal>,
     joining: Vec<joining::Joining>,
+    /// Why this node belongs to no cluster any more, if it did.
+    parted: Option<String>,
 
     desired: Desired,
     duties: desiring::Duties,
@@ -256,6 +267,7 @@ impl Daemon {
             views: BTreeMap::new(),
             refusals: BTreeMap::new(),
             joining: Vec::new(),
+            parted: None,
             duties: desiring::Duties::default(),
             told,
             owned: BTreeMap::new(),
@@ -267,8 +279,8 @@ impl Daemon {
     }
 
     /// Begins to look for the members that it remembers.
-    fn start(&mut self, remembered: Vec<Member>) {
-        self.step_membership(membership::Input::Learned(remembered));
+    fn start(&mut self, remembered: Members) {
+        self.step_membership(membership::Input::Learned { members: remembered, by: None });
         self.outside.measure_reading();
     }
 
@@ -285,6 +297,8 @@ impl Daemon {
         match call {
             Call::Invite { ttl, reply } => drop(reply.send(Ok(self.invite(ttl)))),
             Call::Join { code, reply } => self.join(&code, reply),
+            Call::Remove { name, reply } => self.remove(&name, reply),
+            Call::Leave { reply } => self.leave(reply),
             Call::Serve { prepared, reply } => {
                 let outcome = self.serve(*prepared);
                 self.answer_when_kept(reply, outcome);
@@ -324,6 +338,7 @@ impl Daemon {
             }
             Event::JoinAsked { member, secret, reply } => self.join_asked(member, &secret, reply),
             Event::JoinDone { by, members, reply } => self.join_done(by, members, reply),
+            Event::LeaveAsked { peer, reply } => self.leave_asked(peer, reply),
             Event::ProbeAsked { peer, reply } => {
                 // A visitor that has left needs no answer.
                 let _ = reply.send(self.membership.is_member(peer));
@@ -371,9 +386,7 @@ impl Daemon {
 
     /// Ends all instances, streams and workers.
     fn end_all(&mut self) {
-        for id in self.owned.keys().cloned().collect::<Vec<_>>() {
-            self.release(&id, "its node shuts down");
-        }
+        self.release_all("its node shuts down");
         self.end_streams();
         self.end_all_workers();
     }

@@ -23,7 +23,7 @@ use crate::members::Members;
 use crate::membership::ConnId;
 use crate::model_file::ServedFile;
 use crate::relay::Source;
-use crate::wire::{Message, WorkerOrder};
+use crate::wire::{Message, Verdict, WorkerOrder};
 use crate::{Joined, NodeId, Result};
 
 /// What is to be done once something is on disk, or could not be written.
@@ -76,7 +76,8 @@ pub(crate) trait Outside: Send {
     /// Lets messages through a new connection: `Received`, and at last `Closed`.
     fn keep(&mut self, conn: ConnId);
     /// Tells whoever called why the connection is not kept.
-    fn refuse(&mut self, conn: ConnId, reason: String);
+    fn refuse(&mut self, conn: ConnId, reason: String, verdict: Option<Verdict>);
+    /// Lets a connection go once what was sent to it is on its way.
     fn close(&mut self, conn: ConnId);
     /// Puts a message on its way. A peer that does not take its messages is cut off: `Closed`.
     fn send(&mut self, conn: ConnId, message: Message);

@@ -147,6 +147,12 @@ impl Daemon {
         self.dirty = true;
     }
 
+    pub(super) fn release_all(&mut self, why: &str) {
+        for id in self.owned.keys().cloned().collect::<Vec<_>>() {
+            self.release(&id, why);
+        }
+    }
+
     /// Finds a model's header here, or reads it from this node's file or the node that serves the
     /// model.
     pub(super) fn header(&mut self, name: &str, reply: oneshot::Sender<Result<Arc<Directory>>>) {

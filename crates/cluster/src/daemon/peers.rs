@@ -11,7 +11,7 @@ use crate::instance;
 use crate::members::{Member, Members};
 use crate::membership::{self, CloseReason, ConnId, Effect};
 use crate::net::DialError;
-use crate::wire::{Heartbeat, Message, VERSION};
+use crate::wire::{Heartbeat, Message, VERSION, Verdict};
 
 /// Round trips of which the median is shown: the last eight seconds.
 const ROUND_TRIPS: usize = 16;
@@ -76,6 +76,7 @@ impl Daemon {
                 Effect::Up { peer, conn, boot } => self.peer_up(peer, conn, boot),
                 Effect::Down { peer, conn, reason } => self.peer_down(peer, conn, reason),
                 Effect::MembersChanged => self.members_changed(),
+                Effect::Parted => self.leave_behind(),
             }
         }
     }
@@ -88,8 +89,12 @@ impl Daemon {
 
     pub(super) fn dial_failed(&mut self, peer: NodeId, error: &DialError) {
         let connected = self.membership.conn(peer).is_some();
+        if let DialError::Refused { verdict: Some(verdict), .. } = error {
+            let Verdict { removed, alone } = *verdict;
+            self.step_membership(membership::Input::Disowned { by: peer, removed, alone });
+        }
         match error {
-            DialError::Refused { reason } | DialError::Version(reason) if !connected => {
+            DialError::Refused { reason, .. } | DialError::Version(reason) if !connected => {
                 let told = format!("{}: {reason}", self.node_name(peer));
                 let refusal = self.refusals.entry(peer).or_default();
                 *refusal = Refusal { times: refusal.times + 1, reason: told };
@@ -107,7 +112,7 @@ impl Daemon {
     pub(super) fn connected(&mut self, opened: Opened) {
         let Opened { conn, dialed, peer, boot, name, addresses, path } = opened;
         self.conns.insert(conn, PeerConn { peer, path });
-        let member = Member { id: peer, name, addresses };
+        let member = Member { id: peer, name, addresses, admitted: 0 };
         let now = self.now();
         let effects =
             self.membership.step(membership::Input::Opened { conn, dialed, boot, member }, now);
@@ -121,7 +126,15 @@ impl Daemon {
             Some(why) => {
                 let reason = self.explain(peer, why);
                 info!(peer = %peer.short(), reason, "a connection was refused");
-                self.outside.refuse(conn, reason);
+                let alone = self.membership.members().next().is_none();
+                let verdict = match why {
+                    CloseReason::Removed { version } => {
+                        Some(Verdict { removed: Some(version), alone })
+                    }
+                    CloseReason::NoMember => Some(Verdict { removed: None, alone }),
+                    _ => None,
+                };
+                self.outside.refuse(conn, reason, verdict);
             }
         }
         self.run_membership(effects);
@@ -133,6 +146,11 @@ impl Daemon {
             CloseReason::NoMember => {
                 "this node is no member of the cluster. Ask a member for a join code".to_owned()
             }
+            CloseReason::Removed { .. } => {
+                "this node was removed from the cluster. To come back it \
+                 needs a new join code of a member"
+                    .to_owned()
+            }
             CloseReason::Duplicate => {
                 let address = self.conn(peer).map(|conn| conn.path.theirs.to_string());
                 format!(
@@ -142,7 +160,7 @@ impl Daemon {
                     address.as_deref().unwrap_or("elsewhere")
                 )
             }
-            CloseReason::Redundant | CloseReason::Silent => {
+            CloseReason::Redundant | CloseReason::Silent | CloseReason::Parted => {
                 "the other connection between these two nodes is used".to_owned()
             }
         }
@@ -157,7 +175,7 @@ impl Daemon {
         self.refusals.remove(&peer);
         self.views.insert(peer, View { boot, ..View::default() });
         self.owner_returned(peer, boot);
-        self.send(conn, Message::Members { members: self.all_members() });
+        self.send(conn, Message::Members(self.all_members()));
         self.send_heartbeat(peer, conn);
     }
 
@@ -193,11 +211,21 @@ impl Daemon {
     }
 
     fn members_changed(&mut self) {
-        let members = self.membership.members().cloned().collect();
-        self.outside.keep_members(Members { members });
-        let conns: Vec<ConnId> = self.conns.keys().copied().collect();
-        for conn in conns {
-            self.send(conn, Message::Members { members: self.all_members() });
+        self.keep_members();
+        self.tell_all(&Message::Members(self.all_members()));
+    }
+
+    /// Saves who belongs to the cluster, and lets go of what was known of others.
+    pub(super) fn keep_members(&mut self) {
+        self.outside.keep_members(self.all_members());
+        let membership = &self.membership;
+        self.views.retain(|id, _| membership.is_member(*id));
+        self.refusals.retain(|id, _| membership.is_member(*id));
+    }
+
+    pub(super) fn tell_all(&mut self, message: &Message) {
+        for conn in self.conns.keys().copied().collect::<Vec<_>>() {
+            self.send(conn, message.clone());
         }
     }
 
@@ -207,8 +235,9 @@ impl Daemon {
         match message {
             Message::Heartbeat(heartbeat) => self.heartbeat(peer, conn, *heartbeat),
             Message::HeartbeatSeen { seq } => self.heartbeat_seen(peer, seq),
-            Message::Members { members } => {
-                self.step_membership(membership::Input::Learned(members))
+            Message::Members(members) => {
+                let (members, by) = (members.sanitized(), Some(peer));
+                self.step_membership(membership::Input::Learned { members, by });
             }
             Message::Desired { entries } => self.desired_told(entries, conn),
             Message::Spawn { worker, order } => self.host(peer, worker, *order),
@@ -303,19 +332,18 @@ impl Daemon {
         }
     }
 
-    /// All members, this node first.
-    pub(super) fn all_members(&self) -> Vec<Member> {
-        let name = self.config.name.clone();
-        let me = Member { id: self.me, name, addresses: self.outside.addresses() };
-        std::iter::once(me).chain(self.membership.members().cloned()).collect()
+    /// All members, this node first, and who was removed.
+    pub(super) fn all_members(&self) -> Members {
+        let (id, name) = (self.me, self.config.name.clone());
+        let me = Member { id, name, addresses: self.outside.addresses(), admitted: 0 };
+        self.membership.document(me)
     }
 
     pub(super) fn node_name(&self, id: NodeId) -> String {
         if id == self.me {
             return self.config.name.clone();
         }
-        let member = self.membership.members().find(|member| member.id == id);
-        member.map_or_else(|| id.short(), |member| member.name.clone())
+        self.membership.name_of(id).map_or_else(|| id.short(), str::to_owned)
     }
 
     /// The connection to a member that can be reached.

@@ -43,7 +43,8 @@ impl Daemon {
     fn notices(&self) -> Vec<String> {
         let repeated = self.refusals.values().filter(|refusal| refusal.times >= REFUSALS_MIN);
         let refused = repeated.map(|refusal| refusal.reason.clone());
-        let mut notices: Vec<String> = self.told.iter().cloned().chain(refused).collect();
+        let told = self.told.iter().chain(&self.parted).cloned();
+        let mut notices: Vec<String> = told.chain(refused).collect();
         let liars = self.views.iter().filter_map(|(peer, view)| Some((peer, view.spoke_of?)));
         notices.extend(liars.map(|(peer, of)| {
             format!(

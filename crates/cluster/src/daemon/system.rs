@@ -1,7 +1,7 @@
 //! What a daemon does outside of its memory, on a real system: sockets, processes and files, each
 //! in a task of its own that reports to the driver.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ use crate::model_file::ServedFile;
 use crate::net::Net;
 use crate::relay::{Source, fetch_header};
 use crate::tls::Pin as Key;
-use crate::wire::{Message, Purpose};
+use crate::wire::{Message, Purpose, Verdict};
 use crate::{Error, GenerateEvent, InstanceSpec, Joined, NodeConfig, NodeId, probe};
 
 /// A header has a few megabytes; a slow network needs seconds for them.
@@ -47,6 +47,8 @@ pub(crate) struct System {
     lobby: Arc<Lobby>,
     lines: HashMap<ConnId, Line>,
     processes: Processes,
+    /// All members, for who serves them.
+    belonging: watch::Sender<BTreeSet<NodeId>>,
     /// Never changes; tasks end when it is dropped.
     closing: watch::Sender<()>,
 }
@@ -70,13 +72,14 @@ impl System {
             lobby: Arc::default(),
             lines: HashMap::new(),
             processes: Processes::default(),
+            belonging: watch::channel(BTreeSet::new()).0,
             closing: watch::channel(()).0,
         }
     }
 
-    /// Where connections wait for the daemon's decision.
-    pub(crate) fn lobby(&self) -> Arc<Lobby> {
-        self.lobby.clone()
+    /// Where connections wait for the daemon's decision, and whom it takes for members.
+    pub(crate) fn admission(&self) -> (Arc<Lobby>, watch::Receiver<BTreeSet<NodeId>>) {
+        (self.lobby.clone(), self.belonging.subscribe())
     }
 
     /// Ends when the daemon does.
@@ -148,15 +151,17 @@ impl Outside for System {
         self.spawn(carrying);
     }
 
-    fn refuse(&mut self, conn: ConnId, reason: String) {
+    fn refuse(&mut self, conn: ConnId, reason: String, verdict: Option<Verdict>) {
         if let Some((mut connection, false)) = self.lobby.leave(conn) {
-            self.spawn(async move { connection.refuse(reason).await });
+            self.spawn(async move { connection.refuse_with(reason, verdict).await });
         }
     }
 
     fn close(&mut self, conn: ConnId) {
         self.lobby.leave(conn);
-        self.lines.remove(&conn);
+        if let Some(line) = self.lines.remove(&conn) {
+            self.spawn(line.finish());
+        }
     }
 
     fn send(&mut self, conn: ConnId, message: Message) {
@@ -169,6 +174,8 @@ impl Outside for System {
     }
 
     fn keep_members(&mut self, members: Members) {
+        let ids = members.members.iter().map(|member| member.id).collect();
+        self.belonging.send_replace(ids);
         self.members.set(members);
         self.spawn(self.members.clone().save());
     }

@@ -74,12 +74,12 @@ pub(super) async fn join(member: &Arc<Net>, node: &Node) {
     let mut joining = member.dial(address, pin, Purpose::Join).await.unwrap();
     frames::write(&mut joining.stream, &JoinRequest { secret }).await.unwrap();
     let answer = frames::read::<JoinAnswer>(&mut joining.stream, JOIN_BYTES_MAX).await.unwrap();
-    assert!(matches!(answer, JoinAnswer::Accepted { members } if members.len() == 2));
+    assert!(matches!(answer, JoinAnswer::Accepted(told) if told.members.len() == 2));
 }
 
 fn refusal(outcome: Result<Connection, DialError>) -> String {
     match outcome {
-        Err(DialError::Refused { reason }) => reason,
+        Err(DialError::Refused { reason, .. }) => reason,
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it was let in"),
     }
@@ -117,7 +117,7 @@ async fn a_member_gets_only_what_is_served_and_must_follow_the_protocol() {
     let mut control = dial(&member, &node, Purpose::Control).await.unwrap();
     assert!(refusal(dial(&member, &node, BULK).await).contains("that are served"));
     let first = frames::read::<Message>(&mut control.stream, JOIN_BYTES_MAX).await.unwrap();
-    assert!(matches!(first, Message::Members { members } if members.len() == 2));
+    assert!(matches!(first, Message::Members(told) if told.members.len() == 2));
     frames::write(&mut control.stream, &"nonsense").await.unwrap();
     loop {
         match frames::read::<Message>(&mut control.stream, JOIN_BYTES_MAX).await {
@@ -149,7 +149,7 @@ async fn another_protocol_version_is_refused_by_name() {
     let hello = Hello { node: about, purpose: Purpose::Control };
     frames::write(&mut stream, &hello).await.unwrap();
     let handshake = frames::read::<HandshakeReply>(&mut stream, JOIN_BYTES_MAX).await.unwrap();
-    let HandshakeReply::Refused { reason } = handshake else { panic!("it was let in") };
+    let HandshakeReply::Refused { reason, .. } = handshake else { panic!("it was let in") };
     let ours = env!("CARGO_PKG_VERSION");
     assert!(reason.contains("7.0.0") && reason.contains(ours), "{reason}");
 }

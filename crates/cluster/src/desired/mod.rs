@@ -146,6 +146,13 @@ impl Desired {
         self.write(name, None)
     }
 
+    /// Forgets everything: this node belongs to another cluster now, or to none.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.missing.clear();
+        self.changed();
+    }
+
     /// Takes over what others know; returns what was news.
     pub(crate) fn merge(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
         let mut news = Vec::new();

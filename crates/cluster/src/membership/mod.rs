@@ -3,11 +3,13 @@
 //! `(state, event, now) -> effects`; the driver does the dialing and closes what it is told to.
 //! The rules and the reasons for them are in ALGORITHM.md. Time is the driver's monotonic clock.
 
+mod admission;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::members::{MEMBERS_MAX, Member};
+use crate::members::{ADDRESSES_MAX, Member, Members, Removed};
 use crate::{NodeId, NodeState};
 
 /// How often a node speaks when it has nothing to say.
@@ -26,19 +28,36 @@ const REDIAL_MAX: Duration = Duration::from_secs(5);
 /// The higher id calls as well if the lower one has not managed to for this long.
 const SECOND_CALLER_AFTER: Duration = Duration::from_secs(2);
 
+/// For how long a member may say that it belongs to no cluster before it is believed: it may be
+/// joining just now.
+const DISOWNED_MAX: Duration = Duration::from_secs(20);
+
 /// One connection, numbered by the driver; never used twice.
 pub(crate) type ConnId = u64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// Members that were remembered, told by a member, or have just joined.
-    Learned(Vec<Member>),
+    /// What was remembered, or is told by a member.
+    Learned { members: Members, by: Option<NodeId> },
+    /// A member has let this node in; it tells whom it now belongs with.
+    Joined(Members),
+    /// A person lets a node in.
+    Admit(Member),
+    /// A person takes a member out.
+    Remove(NodeId),
+    /// A member says that this node is none to it: it was taken out, or the member is alone.
+    Disowned { by: NodeId, removed: Option<u64>, alone: bool },
+    /// This node leaves the cluster.
+    Leave,
     /// A member's connection has passed its handshake.
     Opened { conn: ConnId, dialed: bool, boot: u64, member: Member },
     /// Anything was received on a connection.
     Heard { conn: ConnId },
     /// A connection ended.
     Closed { conn: ConnId, reason: String },
+    /// Somebody announces a member at these addresses; only its key will tell whether it is there.
+    #[cfg_attr(not(test), expect(dead_code, reason = "nothing is announced yet"))]
+    Sighted { peer: NodeId, addresses: Vec<SocketAddr> },
     /// No address of a member answered.
     DialFailed { peer: NodeId },
     /// Time has passed.
@@ -67,14 +86,23 @@ pub(crate) enum Effect {
         conn: ConnId,
         reason: String,
     },
-    /// The list of members has changed: save it, tell it.
+    /// The list of members has changed: save it, tell it to all, also to those whom the following
+    /// effects close.
     MembersChanged,
+    /// This node belongs to no cluster any more; the connections that there were follow.
+    Parted,
 }
 
 /// Why a connection is not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
     NoMember,
+    /// It was taken out under this version.
+    Removed {
+        version: u64,
+    },
+    /// This node has left the cluster.
+    Parted,
     /// Another process with the same key is connected and alive.
     Duplicate,
     /// There is a better connection to the same process.
@@ -85,13 +113,22 @@ pub(crate) enum CloseReason {
 #[derive(Debug)]
 pub(crate) struct Membership {
     me: NodeId,
+    /// The version under which this node was let in.
+    admitted: u64,
     peers: BTreeMap<NodeId, Peer>,
+    removed: BTreeMap<NodeId, Removed>,
     last_tick: Duration,
 }
 
 #[derive(Debug)]
 struct Peer {
     member: Member,
+    /// Where it may be too, by the word of others; the latest first.
+    hints: Vec<SocketAddr>,
+    /// Let in by this node and not connected since: what it knows is of another cluster.
+    is_new: bool,
+    /// Since when it says that it belongs to no cluster.
+    disowned_since: Option<Duration>,
     session: Option<Session>,
     dialing: bool,
     dial_at: Duration,
@@ -111,12 +148,18 @@ struct Session {
 
 impl Membership {
     pub(crate) fn new(me: NodeId, now: Duration) -> Self {
-        Self { me, peers: BTreeMap::new(), last_tick: now }
+        let (peers, removed) = Default::default();
+        Self { me, admitted: 0, peers, removed, last_tick: now }
     }
 
     pub(crate) fn step(&mut self, event: Input, now: Duration) -> Vec<Effect> {
         match event {
-            Input::Learned(members) => self.learn(members, now),
+            Input::Learned { members, by } => self.learn(members, by, now),
+            Input::Joined(members) => self.joined(members, now),
+            Input::Admit(member) => self.admit(member, now),
+            Input::Remove(id) => self.remove(id),
+            Input::Disowned { by, removed, alone } => self.disowned(by, removed, alone, now),
+            Input::Leave => self.part(),
             Input::Opened { conn, dialed, boot, member } => {
                 let session = Session { conn, dialed, boot, heard_at: now, suspect: false };
                 self.opened(session, member, now)
@@ -129,12 +172,23 @@ impl Membership {
                 Vec::new()
             }
             Input::Closed { conn, reason } => self.closed(conn, reason, now),
+            Input::Sighted { peer, addresses } => {
+                if let Some(peer) = self.peers.get_mut(&peer) {
+                    peer.hint(addresses, now);
+                }
+                self.dial_due(now)
+            }
             Input::DialFailed { peer } => {
                 self.dial_failed(peer, now);
                 Vec::new()
             }
             Input::Tick => self.tick(now),
         }
+    }
+
+    /// The version under which a key was taken out, if it was.
+    pub(crate) fn removed_under(&self, id: NodeId) -> Option<u64> {
+        self.removed.get(&id).map(|removed| removed.version)
     }
 
     pub(crate) fn is_member(&self, id: NodeId) -> bool {
@@ -144,6 +198,12 @@ impl Membership {
     /// All other members.
     pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
         self.peers.values().map(|peer| &peer.member)
+    }
+
+    /// The name of another node that is a member, or was one.
+    pub(crate) fn name_of(&self, id: NodeId) -> Option<&str> {
+        let removed = || self.removed.get(&id).map(|removed| removed.name.as_str());
+        self.peers.get(&id).map(|peer| peer.member.name.as_str()).or_else(removed)
     }
 
     pub(crate) fn state(&self, id: NodeId) -> NodeState {
@@ -164,44 +224,13 @@ impl Membership {
         self.peers.get(&id)?.session.as_ref().map(|session| session.conn)
     }
 
-    fn learn(&mut self, members: Vec<Member>, now: Duration) -> Vec<Effect> {
-        let mut changed = false;
-        for member in members {
-            if member.id == self.me {
-                continue;
-            }
-            let full = self.peers.len() + 1 >= MEMBERS_MAX;
-            match self.peers.get_mut(&member.id) {
-                // What a third node says of a peer adds addresses; the peer is believed more.
-                Some(peer) => {
-                    let mut merged = member.sanitized();
-                    changed |= {
-                        let known = peer.member.clone();
-                        merged.update(known);
-                        merged != peer.member
-                    };
-                    peer.member = merged;
-                }
-                None if full => {}
-                None => {
-                    let dial_at = now + first_call_after(self.me, member.id);
-                    let (session, member) = (None, member.sanitized());
-                    let backoff = REDIAL_MIN;
-                    let peer = Peer { member, session, dialing: false, dial_at, backoff };
-                    self.peers.insert(peer.member.id, peer);
-                    changed = true;
-                }
-            }
-        }
-        let mut effects = if changed { vec![Effect::MembersChanged] } else { Vec::new() };
-        effects.extend(self.dial_due(now));
-        effects
-    }
-
     fn opened(&mut self, new: Session, member: Member, now: Duration) -> Vec<Effect> {
         let me = self.me;
         let Some(peer) = self.peers.get_mut(&member.id) else {
-            return vec![Effect::Close { conn: new.conn, why: CloseReason::NoMember }];
+            let removed = self.removed_under(member.id);
+            let removed = removed.map(|version| CloseReason::Removed { version });
+            let why = removed.unwrap_or(CloseReason::NoMember);
+            return vec![Effect::Close { conn: new.conn, why }];
         };
         let id = member.id;
         if new.dialed {
@@ -223,6 +252,8 @@ impl Membership {
         }
         effects.push(Effect::Up { peer: id, conn: new.conn, boot: new.boot });
         peer.session = Some(new);
+        peer.disowned_since = None;
+        peer.is_new = false;
         peer.backoff = REDIAL_MIN;
         if peer.member.update(member.sanitized()) {
             effects.push(Effect::MembersChanged);
@@ -281,7 +312,7 @@ impl Membership {
         for (id, peer) in &mut self.peers {
             if peer.session.is_none() && !peer.dialing && now >= peer.dial_at {
                 peer.dialing = true;
-                let addresses = peer.member.addresses.clone();
+                let addresses = peer.everywhere();
                 effects.push(Effect::Dial { peer: *id, addresses });
             }
         }
@@ -295,6 +326,27 @@ impl Membership {
 }
 
 impl Peer {
+    /// Where it was reached, and where it may be.
+    fn everywhere(&self) -> Vec<SocketAddr> {
+        let known = &self.member.addresses;
+        let further = self.hints.iter().filter(|hint| !known.contains(hint));
+        known.iter().chain(further).copied().collect()
+    }
+
+    /// Notes where it may be. What is news is tried soon, however long calls have failed.
+    fn hint(&mut self, addresses: Vec<SocketAddr>, now: Duration) {
+        let known = self.everywhere();
+        let news = addresses.into_iter().filter(|address| !known.contains(address));
+        let news: Vec<SocketAddr> = news.take(ADDRESSES_MAX).collect();
+        if news.is_empty() {
+            return;
+        }
+        self.hints.splice(0..0, news);
+        self.hints.truncate(ADDRESSES_MAX);
+        self.backoff = REDIAL_MIN;
+        self.dial_at = self.dial_at.min(now + REDIAL_MIN);
+    }
+
     fn is_on(&self, conn: ConnId) -> bool {
         self.session.as_ref().is_some_and(|session| session.conn == conn)
     }

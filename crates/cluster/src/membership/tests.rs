@@ -5,7 +5,11 @@ const LOWER: NodeId = NodeId([1; 32]);
 const HIGHER: NodeId = NodeId([9; 32]);
 
 fn member(id: NodeId) -> Member {
-    Member { id, name: id.short(), addresses: vec!["10.0.0.1:1".parse().unwrap()] }
+    Member { id, name: id.short(), addresses: vec!["10.0.0.1:1".parse().unwrap()], admitted: 0 }
+}
+
+fn learned(members: Vec<Member>) -> Input {
+    Input::Learned { members: Members { members, removed: Vec::new() }, by: None }
 }
 
 fn ms(ms: u64) -> Duration {
@@ -15,7 +19,7 @@ fn ms(ms: u64) -> Duration {
 /// A membership that knows a lower and a higher id, and has been ticked since.
 fn membership() -> Membership {
     let mut membership = Membership::new(ME, ms(0));
-    membership.step(Input::Learned(vec![member(LOWER), member(HIGHER), member(ME)]), ms(0));
+    membership.step(learned(vec![member(LOWER), member(HIGHER), member(ME)]), ms(0));
     membership
 }
 
@@ -45,7 +49,7 @@ fn dialed(effects: &[Effect]) -> Vec<NodeId> {
 #[test]
 fn the_lower_id_calls_first_and_the_higher_one_if_that_fails() {
     let mut membership = Membership::new(ME, ms(0));
-    let effects = membership.step(Input::Learned(vec![member(LOWER), member(HIGHER)]), ms(0));
+    let effects = membership.step(learned(vec![member(LOWER), member(HIGHER)]), ms(0));
     assert_eq!(effects[0], Effect::MembersChanged);
     assert_eq!(dialed(&effects), [HIGHER]);
     assert_eq!(dialed(&tick(&mut membership, 250, 1750)), []);
@@ -150,8 +154,8 @@ fn strangers_are_closed_and_the_mesh_is_bounded() {
     let effects = open(&mut membership, HIGHER, 1, false, 0);
     assert_eq!(effects, [Effect::Close { conn: 1, why: CloseReason::NoMember }]);
     let crowd = (0..200).map(|n| member(NodeId([n; 32]))).collect();
-    membership.step(Input::Learned(crowd), ms(0));
-    assert_eq!(membership.members().count() + 1, MEMBERS_MAX);
+    membership.step(learned(crowd), ms(0));
+    assert_eq!(membership.members().count() + 1, crate::members::MEMBERS_MAX);
 }
 
 #[test]
@@ -161,11 +165,178 @@ fn what_others_say_adds_addresses_and_changes_no_name() {
         id: HIGHER,
         name: "impostor".to_owned(),
         addresses: vec!["10.0.0.2:2".parse().unwrap()],
+        admitted: 0,
     };
-    let effects = membership.step(Input::Learned(vec![told.clone()]), ms(1));
+    let effects = membership.step(learned(vec![told.clone()]), ms(1));
     assert_eq!(effects, [Effect::MembersChanged]);
     let known = membership.members().find(|member| member.id == HIGHER).unwrap();
     assert_eq!(known.name, HIGHER.short());
     assert_eq!(known.addresses.len(), 2);
-    assert_eq!(membership.step(Input::Learned(vec![told]), ms(2)), [], "nothing new, no gossip");
+    assert_eq!(membership.step(learned(vec![told]), ms(2)), [], "nothing new, no gossip");
+}
+
+/// What others say of who is in under which version, and who is out.
+fn told(members: &[(NodeId, u64)], removed: &[(NodeId, u64)]) -> Members {
+    let members =
+        members.iter().map(|(id, admitted)| Member { admitted: *admitted, ..member(*id) });
+    let removed = removed.iter().map(|(id, version)| Removed {
+        id: *id,
+        name: id.short(),
+        version: *version,
+    });
+    Members { members: members.collect(), removed: removed.collect() }
+}
+
+fn tell(membership: &mut Membership, by: NodeId, members: Members) -> Vec<Effect> {
+    membership.step(Input::Learned { members, by: Some(by) }, ms(100))
+}
+
+#[test]
+fn who_is_removed_is_cut_off_and_stays_out_until_let_in_anew() {
+    let mut membership = membership();
+    open(&mut membership, HIGHER, 1, true, 0);
+    let effects = membership.step(Input::Remove(HIGHER), ms(1));
+    let why = CloseReason::Removed { version: 1 };
+    let reason = "it was removed from the cluster".to_owned();
+    let down = Effect::Down { peer: HIGHER, conn: 1, reason };
+    assert_eq!(effects, [Effect::MembersChanged, Effect::Close { conn: 1, why }, down]);
+    assert_eq!(
+        open(&mut membership, HIGHER, 2, false, 2),
+        [Effect::Close { conn: 2, why }],
+        "nor may it call again"
+    );
+    // Others who have not heard of it tell the old state, it itself a better one.
+    assert_eq!(tell(&mut membership, LOWER, told(&[(HIGHER, 0)], &[])), []);
+    assert!(!membership.is_member(HIGHER));
+    membership.step(Input::Admit(member(HIGHER)), ms(3));
+    assert!(membership.is_member(HIGHER));
+    // Who has not heard of that tells the removal.
+    assert_eq!(tell(&mut membership, LOWER, told(&[], &[(HIGHER, 1)])), []);
+    assert!(membership.is_member(HIGHER));
+    let document = membership.document(member(ME));
+    assert_eq!(document, told(&[(ME, 0), (LOWER, 0), (HIGHER, 2)], &[]));
+}
+
+#[test]
+fn of_an_admission_and_a_removal_the_later_counts_and_of_two_at_once_the_removal() {
+    for (admitted, removed, is_in) in [(1, 2, false), (2, 2, false), (3, 2, true)] {
+        let (admission, removal) =
+            (told(&[(HIGHER, admitted)], &[]), told(&[], &[(HIGHER, removed)]));
+        for order in [[&admission, &removal], [&removal, &admission]] {
+            let mut membership = Membership::new(ME, ms(0));
+            membership.step(learned(vec![member(LOWER)]), ms(0));
+            for news in order {
+                tell(&mut membership, LOWER, news.clone());
+            }
+            let case = format!("{admitted} {removed}");
+            assert_eq!(membership.is_member(HIGHER), is_in, "{case}");
+        }
+    }
+}
+
+#[test]
+fn nobody_is_believed_about_its_own_admission() {
+    let mut membership = membership();
+    tell(&mut membership, HIGHER, told(&[(HIGHER, 9)], &[]));
+    tell(&mut membership, LOWER, told(&[], &[(HIGHER, 5)]));
+    assert!(!membership.is_member(HIGHER));
+}
+
+#[test]
+fn a_node_that_was_removed_forgets_its_cluster_unless_it_was_let_in_since() {
+    let by = |version| Input::Disowned { by: LOWER, removed: Some(version), alone: false };
+    for (event, parts) in [
+        (Input::Learned { members: told(&[], &[(ME, 4)]), by: Some(LOWER) }, true),
+        (Input::Learned { members: told(&[], &[(ME, 3)]), by: Some(LOWER) }, false),
+        (by(4), true),
+        (by(3), false),
+        (Input::Disowned { by: NodeId([8; 32]), removed: Some(9), alone: true }, false),
+        (Input::Leave, true),
+    ] {
+        let mut membership = Membership::new(ME, ms(0));
+        membership.step(Input::Joined(told(&[(ME, 4), (LOWER, 0)], &[])), ms(0));
+        open(&mut membership, LOWER, 1, true, 0);
+        let effects = membership.step(event.clone(), ms(1));
+        assert_eq!(effects.contains(&Effect::Parted), parts, "{event:?}");
+        assert_eq!(membership.is_member(LOWER), !parts, "{event:?}");
+        assert_eq!(effects.iter().any(|e| matches!(e, Effect::Close { conn: 1, .. })), parts);
+    }
+}
+
+#[test]
+fn who_joins_another_cluster_brings_no_removals_along() {
+    let mut membership = membership();
+    membership.step(Input::Remove(LOWER), ms(0));
+    membership.step(Input::Remove(HIGHER), ms(0));
+    membership.step(Input::Joined(told(&[(ME, 1), (HIGHER, 0)], &[])), ms(1));
+    assert!(membership.is_member(HIGHER));
+    let document = membership.document(member(ME));
+    assert_eq!(document, told(&[(ME, 1), (HIGHER, 0)], &[]));
+}
+
+#[test]
+fn removals_remembered_are_bounded_and_the_oldest_go_first() {
+    use crate::members::REMOVED_MAX;
+    let key = |n: usize| {
+        let mut id = [7; 32];
+        id[..8].copy_from_slice(&n.to_be_bytes());
+        NodeId(id)
+    };
+    let mut membership = membership();
+    for n in 0..REMOVED_MAX + 3 {
+        tell(&mut membership, LOWER, told(&[], &[(key(n), n as u64 + 1)]));
+    }
+    let removed = membership.document(member(ME)).removed;
+    assert_eq!(removed.len(), REMOVED_MAX);
+    assert!(removed.iter().all(|removed| removed.version > 3));
+}
+
+#[test]
+fn a_member_that_says_for_long_that_it_is_alone_is_none() {
+    let mut membership = membership();
+    let says = |alone| Input::Disowned { by: LOWER, removed: None, alone };
+    for at in [0, 19_000] {
+        assert_eq!(membership.step(says(true), ms(at)), []);
+    }
+    // One with others has not heard of this node yet, and begins anew.
+    assert_eq!(membership.step(says(false), ms(19_500)), []);
+    assert_eq!(membership.step(says(true), ms(20_000)), []);
+    assert!(membership.is_member(LOWER));
+    membership.step(says(true), ms(40_000));
+    assert!(!membership.is_member(LOWER));
+}
+
+#[test]
+fn announced_addresses_are_tried_soon_and_forgotten_where_they_are_wrong() {
+    let mut membership = membership();
+    let at = |port: u16| SocketAddr::from(([10, 0, 0, 9], port));
+    for _ in 0..8 {
+        membership.step(Input::DialFailed { peer: HIGHER }, ms(0));
+    }
+    let seen = |addresses| Input::Sighted { peer: HIGHER, addresses };
+    assert_eq!(dialed(&membership.step(seen(vec![at(1)]), ms(1))), []);
+    let effects = membership.step(Input::Tick, ms(251));
+    let Some(Effect::Dial { addresses, .. }) = effects.first() else { panic!("{effects:?}") };
+    assert_eq!(*addresses, [member(HIGHER).addresses[0], at(1)]);
+    membership.step(Input::DialFailed { peer: HIGHER }, ms(252));
+    // The same again changes nothing; many others are bounded, and none is kept.
+    assert_eq!(membership.step(seen(vec![at(1)]), ms(300)), []);
+    membership.step(seen((2..100).map(at).collect()), ms(400));
+    let effects = membership.step(Input::Tick, ms(2000));
+    let calls = effects.iter().find_map(|effect| match effect {
+        Effect::Dial { peer: HIGHER, addresses } => Some(addresses.len()),
+        _ => None,
+    });
+    assert_eq!(calls, Some(1 + ADDRESSES_MAX));
+    assert_eq!(membership.members().last().unwrap().addresses.len(), 1);
+}
+
+#[test]
+fn who_was_just_let_in_knows_nothing_of_this_cluster() {
+    let mut membership = Membership::new(ME, ms(0));
+    membership.step(Input::Admit(member(LOWER)), ms(0));
+    let says = Input::Disowned { by: LOWER, removed: Some(7), alone: true };
+    assert_eq!(membership.step(says.clone(), ms(1)), []);
+    open(&mut membership, LOWER, 1, true, 2);
+    assert!(membership.step(says, ms(3)).contains(&Effect::Parted));
 }

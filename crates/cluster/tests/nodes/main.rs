@@ -8,6 +8,7 @@ mod desired;
 mod hostile;
 mod instances;
 mod joining;
+mod leaving;
 mod support;
 mod worker;
 
@@ -37,6 +38,10 @@ const TESTS: &[Test] = tests![
     joining::a_third_node_is_introduced_to_all,
     joining::a_copied_home_is_refused,
     joining::a_second_cluster_is_not_merged,
+    leaving::who_is_removed_is_cut_off_and_needs_a_new_invitation,
+    leaving::a_removal_reaches_who_was_away,
+    leaving::a_node_leaves_while_it_runs_and_while_it_does_not,
+    leaving::a_model_goes_on_without_a_node_that_was_removed,
     hostile::strangers_and_garbage_are_turned_away,
     hostile::many_silent_strangers_do_not_block_members,
     instances::tokens_flow_from_a_model_on_two_nodes,

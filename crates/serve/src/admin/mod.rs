@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::http::error::ApiError;
 
+mod members;
 mod serve;
 
 /// An invitation is for now, not for later: a day is the most.
@@ -31,6 +32,8 @@ pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/sinew/v1/invite", post(invite))
         .route("/sinew/v1/join", post(join))
+        .route("/sinew/v1/remove", post(members::remove))
+        .route("/sinew/v1/leave", post(members::leave))
         .route("/sinew/v1/serve", post(serve::serve))
         .route("/sinew/v1/stop", post(stop))
         .route("/sinew/v1/shutdown", post(shutdown))

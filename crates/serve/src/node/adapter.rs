@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{ClusterStatus, Error, GenerateRequest, InstanceSpec, Invite, Joined, Node};
+use cluster::{ClusterStatus, Error, GenerateRequest, InstanceSpec, Invite, Joined, Node, Parted};
 
 use super::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
 
@@ -18,6 +18,14 @@ impl Cluster for Node {
 
     fn join<'a>(&'a self, code: &'a str) -> BoxFuture<'a, Result<Joined, Refusal>> {
         Box::pin(async move { Ok(Node::join(self, code).await?) })
+    }
+
+    fn remove<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Parted, Refusal>> {
+        Box::pin(async move { Ok(Node::remove(self, node).await?) })
+    }
+
+    fn leave(&self) -> BoxFuture<'_, Result<Parted, Refusal>> {
+        Box::pin(async move { Ok(Node::leave(self).await?) })
     }
 
     fn serve(&self, request: InstanceSpec) -> BoxFuture<'_, Result<String, Refusal>> {
@@ -50,11 +58,17 @@ impl Cluster for Node {
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let kind = match &error {
-            Error::NotServed { .. } => RefusalKind::NotFound,
+            Error::NotServed { .. } | Error::NoMember { .. } => RefusalKind::NotFound,
             Error::Failed { .. } => RefusalKind::Failed,
             Error::QueueFull { .. } => RefusalKind::Busy,
-            Error::AlreadyServed { .. } | Error::AlreadyMember { .. } => RefusalKind::Conflict,
-            Error::Code(_) | Error::JoinRefused(_) | Error::Unusable(_) => RefusalKind::Invalid,
+            Error::AlreadyServed { .. } | Error::AlreadyMember { .. } | Error::Alone => {
+                RefusalKind::Conflict
+            }
+            Error::ManyMembers { .. }
+            | Error::OwnName { .. }
+            | Error::Code(_)
+            | Error::JoinRefused(_)
+            | Error::Unusable(_) => RefusalKind::Invalid,
             _ => RefusalKind::Unavailable,
         };
         Self::new(kind, error.to_string())

@@ -7,7 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Invite, Joined};
+use cluster::{
+    ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Invite, Joined, Parted,
+};
 use futures_util::Stream;
 
 /// A boxed future, which keeps [`Cluster`] object-safe.
@@ -27,6 +29,12 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// Joins the cluster of the node that made `code`.
     fn join<'a>(&'a self, code: &'a str) -> BoxFuture<'a, Result<Joined, Refusal>>;
+
+    /// Takes a member, given by its name or the beginning of its id, out of the cluster.
+    fn remove<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Parted, Refusal>>;
+
+    /// Takes this node out of its cluster.
+    fn leave(&self) -> BoxFuture<'_, Result<Parted, Refusal>>;
 
     /// Places a model and starts its workers; returns the instance's id while it is loading.
     fn serve(&self, request: InstanceSpec) -> BoxFuture<'_, Result<String, Refusal>>;

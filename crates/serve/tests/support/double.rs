@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cluster::{
     ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, InstanceSpec, InstanceState,
-    InstanceStatus, Invite, Joined, NodeId, NodeState, NodeStatus, RankStatus,
+    InstanceStatus, Invite, Joined, NodeId, NodeState, NodeStatus, Parted, RankStatus,
 };
 use futures_util::stream;
 use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Token, Transport};
@@ -213,6 +213,16 @@ impl Cluster for Double {
         Box::pin(async move { called.map(|()| joined) })
     }
 
+    fn remove<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Parted, Refusal>> {
+        let called = self.call(format!("remove {node}"));
+        Box::pin(async move { called.map(|()| parted()) })
+    }
+
+    fn leave(&self) -> BoxFuture<'_, Result<Parted, Refusal>> {
+        let called = self.call("leave".to_owned());
+        Box::pin(async move { called.map(|()| parted()) })
+    }
+
     fn serve(&self, request: InstanceSpec) -> BoxFuture<'_, Result<String, Refusal>> {
         let called = self.call(format!("serve {} {:?}", request.model, request.nodes));
         let id = self.status.lock().unwrap().instances[0].id.clone();
@@ -255,6 +265,10 @@ impl Cluster for Double {
         let gone = Refusal::new(RefusalKind::NotFound, format!("{name} is gone"));
         Box::pin(async move { if known { Ok(Arc::clone(&self.header)) } else { Err(gone) } })
     }
+}
+
+fn parted() -> Parted {
+    Parted { node: NodeId([2; 32]), name: "mac".to_owned(), told: 1, untold: 0 }
 }
 
 /// The metadata of a tiny model.

@@ -21,7 +21,7 @@ use crate::invite::JoinCode;
 use crate::members::Members;
 use crate::membership::ConnId;
 use crate::relay::Source;
-use crate::wire::Message;
+use crate::wire::{Message, Verdict};
 use crate::{GenerateEvent, Joined, NodeId};
 
 /// What a daemon asks for.
@@ -104,7 +104,8 @@ impl Outside for Believed {
         self.0.push(Act::Keep(conn));
     }
 
-    fn refuse(&mut self, conn: ConnId, reason: String) {
+    /// Nobody is taken out of these clusters.
+    fn refuse(&mut self, conn: ConnId, reason: String, _: Option<Verdict>) {
         self.0.push(Act::Refuse(conn, reason));
     }
 

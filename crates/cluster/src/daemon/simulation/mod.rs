@@ -252,8 +252,10 @@ impl World {
             id: id(node),
             name: format!("n{node}"),
             addresses: vec![address(node)],
+            admitted: 0,
         };
-        let others = nodes.filter(|other| *other != node).map(member).collect();
+        let members = nodes.filter(|other| *other != node).map(member).collect();
+        let others = Members { members, removed: Vec::new() };
         self.step(node, |daemon| daemon.start(others));
         let first = self.random.u64(..250 * MS);
         self.after(first, Todo::Tick { node, life });

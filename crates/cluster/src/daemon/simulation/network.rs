@@ -209,7 +209,7 @@ impl World {
             (Packet::Refused(reason), _) => {
                 end.is_open = false;
                 let peer = id(found.ends[1 - to].node);
-                let error = crate::net::DialError::Refused { reason };
+                let error = crate::net::DialError::Refused { reason, verdict: None };
                 self.step(node, |daemon| daemon.input(Event::DialFailed { peer, error }));
             }
             (Packet::Closed(_), None) => {
@@ -266,7 +266,7 @@ impl World {
             Message::Heartbeat(_)
                 | Message::HeartbeatSeen { .. }
                 | Message::Desired { .. }
-                | Message::Members { .. }
+                | Message::Members(_)
         );
         if promises_nothing && self.network.is_bad {
             match self.random.u64(..40) {

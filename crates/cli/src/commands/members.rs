@@ -1,0 +1,55 @@
+//! Who belongs to the cluster: taking nodes out of it.
+
+use cluster::Parted;
+
+use super::query::print_json;
+use crate::args::{QueryArgs, RemoveArgs};
+use crate::client::Client;
+use crate::data_dir::DataDir;
+use crate::error::{CliError, Doing};
+
+pub fn remove(args: &RemoveArgs) -> Result<(), CliError> {
+    let client = Client::find(&DataDir::find(&args.query.data_dir)?)?;
+    let parted = client.remove(&args.node)?;
+    if args.query.json {
+        return print_json(&parted);
+    }
+    let later = match parted.untold {
+        0 => String::new(),
+        untold => {
+            format!("; {untold} that cannot be reached now will hear of it when they are back")
+        }
+    };
+    say!("removed {}: it needs a new invitation to come back{later}", parted.name);
+    Ok(())
+}
+
+pub fn leave(args: &QueryArgs) -> Result<(), CliError> {
+    let data_dir = DataDir::find(&args.data_dir)?;
+    let parted = match Client::find(&data_dir) {
+        Ok(client) => client.leave()?,
+        Err(CliError::NoNode { .. }) => leave_alone(&data_dir)?,
+        Err(error) => return Err(error),
+    };
+    if args.json {
+        return print_json(&parted);
+    }
+    say!("{} has left its cluster", parted.name);
+    if parted.told == 0 {
+        say!("No other node could be told. On one of them type: sinew remove {}", parted.name);
+    }
+    Ok(())
+}
+
+/// No node runs here: this process speaks for it.
+fn leave_alone(data_dir: &DataDir) -> Result<Parted, CliError> {
+    if !data_dir.path().exists() {
+        return Err(CliError::NoNode {
+            data_dir: data_dir.path().to_path_buf(),
+            option: data_dir.option(),
+        });
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.doing("cannot start the runtime")?;
+    Ok(runtime.block_on(cluster::leave(data_dir.path()))?)
+}

@@ -1,0 +1,191 @@
+//! Who belongs to the cluster: a document that all members have, and how it changes.
+//!
+//! Each admission by a person and each removal has a version above all that its maker knows. Of two
+//! about one key the higher one stays, and of two equal ones the removal, so order and repetition
+//! do no harm, and a key comes back by a new admission alone. Nobody is believed about its own
+//! admission: a removed node cannot talk itself back in through those who have not heard yet.
+
+use super::*;
+use crate::members::{MEMBERS_MAX, REMOVED_MAX};
+
+impl Membership {
+    /// Everybody, this node as `me` tells, and who was removed: what is kept and told.
+    pub(crate) fn document(&self, me: Member) -> Members {
+        let me = Member { admitted: self.admitted, ..me };
+        let members = std::iter::once(me).chain(self.members().cloned()).collect();
+        Members { members, removed: self.removed.values().cloned().collect() }
+    }
+
+    /// What the others are told when this node leaves.
+    pub(crate) fn farewell(&self, name: &str) -> Members {
+        let (id, name, version) = (self.me, name.to_owned(), self.next_version());
+        Members { members: Vec::new(), removed: vec![Removed { id, name, version }] }
+    }
+
+    fn next_version(&self) -> u64 {
+        let admitted = self.members().map(|member| member.admitted);
+        let removed = self.removed.values().map(|removed| removed.version);
+        let versions = admitted.chain(removed).chain([self.admitted]);
+        versions.max().unwrap_or(0).saturating_add(1)
+    }
+
+    pub(super) fn learn(
+        &mut self,
+        told: Members,
+        by: Option<NodeId>,
+        now: Duration,
+    ) -> Vec<Effect> {
+        let outdates =
+            |removed: &Removed| removed.id == self.me && removed.version >= self.admitted;
+        if told.removed.iter().any(outdates) {
+            return self.part();
+        }
+        let mut gone = Vec::new();
+        let mut changed = false;
+        for removed in told.removed {
+            let (news, effects) = self.note_removed(removed);
+            changed |= news;
+            gone.extend(effects);
+        }
+        for member in told.members {
+            changed |= self.note_member(member, by, now);
+        }
+        let mut effects = if changed { vec![Effect::MembersChanged] } else { Vec::new() };
+        effects.extend(gone);
+        effects.extend(self.dial_due(now));
+        effects
+    }
+
+    /// A node that was alone brings no removals along: they were of another cluster.
+    pub(super) fn joined(&mut self, members: Members, now: Duration) -> Vec<Effect> {
+        if self.peers.is_empty() {
+            self.removed.clear();
+            self.admitted = 0;
+        }
+        self.learn(members, None, now)
+    }
+
+    pub(super) fn admit(&mut self, member: Member, now: Duration) -> Vec<Effect> {
+        let member = Member { admitted: self.next_version(), ..member };
+        let id = member.id;
+        let members = Members { members: vec![member], removed: Vec::new() };
+        let effects = self.learn(members, None, now);
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.is_new = peer.session.is_none();
+        }
+        effects
+    }
+
+    pub(super) fn remove(&mut self, id: NodeId) -> Vec<Effect> {
+        let Some(peer) = self.peers.get(&id) else { return Vec::new() };
+        let name = peer.member.name.clone();
+        let removed = Removed { id, name, version: self.next_version() };
+        let (_, gone) = self.note_removed(removed);
+        [vec![Effect::MembersChanged], gone].concat()
+    }
+
+    /// A member that has left without a word, or never heard that it was let in, is none. One that
+    /// has others may only not have heard of this node yet.
+    pub(super) fn disowned(
+        &mut self,
+        by: NodeId,
+        removed: Option<u64>,
+        alone: bool,
+        now: Duration,
+    ) -> Vec<Effect> {
+        let Some(peer) = self.peers.get_mut(&by) else { return Vec::new() };
+        if !peer.is_new && removed.is_some_and(|version| version >= self.admitted) {
+            return self.part();
+        }
+        if !alone {
+            peer.disowned_since = None;
+            return Vec::new();
+        }
+        let since = *peer.disowned_since.get_or_insert(now);
+        if now.saturating_sub(since) < DISOWNED_MAX { Vec::new() } else { self.remove(by) }
+    }
+
+    /// Forgets the cluster.
+    pub(super) fn part(&mut self) -> Vec<Effect> {
+        let reason = "this node is no member of the cluster any more";
+        let peers = std::mem::take(&mut self.peers);
+        let gone = peers.iter().flat_map(|(id, peer)| peer.ended(*id, CloseReason::Parted, reason));
+        let effects = [Effect::Parted].into_iter().chain(gone).collect();
+        self.removed.clear();
+        self.admitted = 0;
+        effects
+    }
+
+    /// Whether this was news, and what follows.
+    fn note_removed(&mut self, removed: Removed) -> (bool, Vec<Effect>) {
+        let id = removed.id;
+        let is_known = |known: &Removed| known.version >= removed.version;
+        let is_back = |peer: &Peer| peer.member.admitted > removed.version;
+        let is_old = self.removed.get(&id).is_some_and(is_known)
+            || self.peers.get(&id).is_some_and(is_back)
+            || id == self.me;
+        if is_old {
+            return (false, Vec::new());
+        }
+        let why = CloseReason::Removed { version: removed.version };
+        self.removed.insert(id, removed);
+        // The oldest are forgotten, the same ones everywhere.
+        while self.removed.len() > REMOVED_MAX {
+            let oldest = self.removed.values().min_by_key(|known| (known.version, known.id));
+            oldest.map(|known| known.id).and_then(|id| self.removed.remove(&id));
+        }
+        let peer = self.peers.remove(&id);
+        let reason = "it was removed from the cluster";
+        (true, peer.map(|peer| peer.ended(id, why, reason)).unwrap_or_default())
+    }
+
+    /// Whether this was news.
+    fn note_member(&mut self, member: Member, by: Option<NodeId>, now: Duration) -> bool {
+        if member.id == self.me {
+            let was = self.admitted;
+            self.admitted = was.max(member.admitted);
+            return self.admitted != was;
+        }
+        let id = member.id;
+        if let Some(peer) = self.peers.get_mut(&id) {
+            let own_word = by == Some(id);
+            let admitted = if own_word { 0 } else { member.admitted };
+            peer.hint(member.addresses.clone(), now);
+            let known = &mut peer.member;
+            // What a third node says of a peer adds addresses; the peer is believed more.
+            let mut merged = member.sanitized();
+            merged.update(known.clone());
+            merged.admitted = known.admitted.max(admitted);
+            let changed = merged != *known;
+            *known = merged;
+            return changed;
+        }
+        let is_out = self.removed.get(&id).is_some_and(|known| known.version >= member.admitted);
+        if is_out || self.peers.len() + 1 >= MEMBERS_MAX {
+            return false;
+        }
+        self.removed.remove(&id);
+        let dial_at = now + first_call_after(self.me, id);
+        let peer = Peer {
+            member: member.sanitized(),
+            hints: Vec::new(),
+            is_new: false,
+            disowned_since: None,
+            session: None,
+            dialing: false,
+            dial_at,
+            backoff: REDIAL_MIN,
+        };
+        self.peers.insert(id, peer);
+        true
+    }
+}
+
+impl Peer {
+    /// It is let go of.
+    fn ended(&self, id: NodeId, why: CloseReason, reason: &str) -> Vec<Effect> {
+        let Some(session) = &self.session else { return Vec::new() };
+        let (conn, reason) = (session.conn, reason.to_owned());
+        vec![Effect::Close { conn, why }, Effect::Down { peer: id, conn, reason }]
+    }
+}
