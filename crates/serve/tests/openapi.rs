@@ -88,3 +88,36 @@ fn every_field_of_openais_requests_is_known() {
         }
     }
 }
+
+#[test]
+fn every_field_of_the_other_dialects_requests_is_known() {
+    let server = server();
+    let document = document(&server);
+    for (path, schema) in [
+        ("/v1/messages", "MessagesRequest"),
+        ("/v1/messages/count_tokens", "CountRequest"),
+        ("/api/chat", "OllamaChatRequest"),
+        ("/api/generate", "OllamaGenerateRequest"),
+        ("/api/embed", "OllamaEmbedRequest"),
+        ("/api/embeddings", "OllamaOldEmbedRequest"),
+    ] {
+        let asked = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"];
+        assert_eq!(asked["schema"]["$ref"], format!("#/components/schemas/{schema}"));
+        let schema = &document["components"]["schemas"][schema];
+        for name in schema["properties"].as_object().unwrap().keys() {
+            let mut body = chat_body(json!({"prompt": "Hello", "input": "Hello"}));
+            body[name] = json!([[[]]]);
+            let reply = post(server.addr, path, &[], &body);
+            assert_eq!(reply.status, 400, "{path} {name}: {reply:?}");
+        }
+    }
+    // A request that only has a model loaded is checked as well.
+    for body in [json!({"options": {"temperature": 9}}), json!({"format": 7}), json!({"think": 7})]
+    {
+        let mut body = body;
+        body["model"] = "tiny/qwen3".into();
+        for path in ["/api/chat", "/api/generate"] {
+            assert_eq!(post(server.addr, path, &[], &body).status, 400, "{path} {body}");
+        }
+    }
+}

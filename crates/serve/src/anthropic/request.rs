@@ -8,7 +8,7 @@ use super::message::{Conversation, InputMessage};
 use super::tools::{self, Choice, Tool};
 use crate::completion::{Chat, CompletionRequest, Format, Prompt, SamplingChoice};
 use crate::http::error::ApiError;
-use crate::http::fields::{TOKENS_MAX, TOP_K_MAX, within};
+use crate::http::fields::{EFFORTS, TOKENS_MAX, TOP_K_MAX, within};
 
 /// `POST /v1/messages`, and without what concerns the answer `count_tokens`. Every field may be
 /// null.
@@ -46,6 +46,20 @@ pub(super) struct Thinking {
 struct OutputConfig {
     effort: Option<String>,
     format: Option<OutputFormat>,
+}
+
+impl OutputConfig {
+    fn effort(self) -> Result<Option<String>, ApiError> {
+        match self.effort {
+            Some(effort) if !EFFORTS.contains(&effort.as_str()) => {
+                let efforts = EFFORTS.join(", ");
+                let effort: String = effort.chars().take(40).collect();
+                let message = format!("output_config.effort is {effort:?}; it may be {efforts}");
+                Err(ApiError::invalid_value("output_config.effort", message))
+            }
+            effort => Ok(effort),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -112,7 +126,7 @@ impl MessagesRequest {
             tool_choice,
             single_call,
             thinking,
-            reasoning_effort: self.output_config.and_then(|config| config.effort),
+            reasoning_effort: self.output_config.map(OutputConfig::effort).transpose()?.flatten(),
             continue_last: conversation.continue_last,
             ..Chat::default()
         };
@@ -148,7 +162,9 @@ impl MessagesRequest {
         let newer = self.output_config.as_ref().and_then(|config| config.format.as_ref());
         let Some(format) = newer.or(self.output_format.as_ref()) else { return Ok(Format::Text) };
         match (format.kind.as_str(), &format.schema) {
-            ("json_schema", Some(schema)) => Ok(Format::JsonSchema(schema.clone())),
+            ("json_schema", Some(schema)) if schema.is_object() => {
+                Ok(Format::JsonSchema(schema.clone()))
+            }
             (kind, _) => {
                 let message = format!(
                     "output_config.format is of type {kind}; it must be json_schema, with a schema"

@@ -10,6 +10,9 @@ pub(crate) const TOP_K_MAX: i64 = 10_000_000;
 /// Far more than any context holds.
 pub(crate) const TOKENS_MAX: i64 = i32::MAX as i64;
 
+/// The efforts that some model or other knows.
+pub(crate) const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
 /// A number between two others.
 ///
 /// # Errors

@@ -33,14 +33,13 @@ pub(super) async fn chat(
     let request: ChatRequest = app.intake.read_json(request).await?;
     let messages = messages(request.messages.unwrap_or_default())?;
     let wants_stream = request.common.stream != Some(false);
-    if messages.is_empty() {
-        request.common.check_keep_alive()?;
-        app.completer.find(&request.common.model(&app)?).await?;
-        return Ok(loaded(request.common.asked_name(), Shape::Chat));
-    }
+    let is_load = messages.is_empty();
     let tools = tools(request.tools.unwrap_or_default())?;
     let chat = Chat { messages, tools, ..Chat::default() };
     let (request, asked) = request.common.into_request(&app, Prompt::Chat(chat), client).await?;
+    if is_load {
+        return Ok(loaded(asked.model, Shape::Chat));
+    }
     respond(&app, request, asked, Shape::Chat, wants_stream).await
 }
 

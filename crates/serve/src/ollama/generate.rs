@@ -37,11 +37,7 @@ pub(super) async fn generate(
     request.check_unsupported()?;
     let wants_stream = request.common.stream != Some(false);
     let text = request.prompt.unwrap_or_default();
-    if text.is_empty() {
-        request.common.check_keep_alive()?;
-        app.completer.find(&request.common.model(&app)?).await?;
-        return Ok(loaded(request.common.asked_name(), Shape::Generate));
-    }
+    let is_load = text.is_empty();
     let prompt = if request.raw == Some(true) {
         Prompt::Text(text)
     } else {
@@ -51,6 +47,9 @@ pub(super) async fn generate(
         Prompt::Chat(Chat { messages, ..Chat::default() })
     };
     let (request, asked) = request.common.into_request(&app, prompt, client).await?;
+    if is_load {
+        return Ok(loaded(asked.model, Shape::Generate));
+    }
     respond(&app, request, asked, Shape::Generate, wants_stream).await
 }
 

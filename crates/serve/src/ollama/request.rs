@@ -44,7 +44,7 @@ impl Common {
     ///
     /// # Errors
     /// 400: no name.
-    pub fn model(&self, app: &App) -> Result<String, ApiError> {
+    fn model(&self, app: &App) -> Result<String, ApiError> {
         match self.model.as_deref() {
             Some(model) if !model.is_empty() => Ok(served_name(app, model)),
             _ => Err(ApiError::invalid_value("model", "model must name a served model")),
@@ -52,7 +52,7 @@ impl Common {
     }
 
     /// The name that answers carry: the one that was asked for.
-    pub fn asked_name(&self) -> String {
+    fn asked_name(&self) -> String {
         self.model.clone().unwrap_or_default()
     }
 
@@ -60,7 +60,7 @@ impl Common {
     ///
     /// # Errors
     /// 400: it is to be unloaded.
-    pub fn check_keep_alive(&self) -> Result<(), ApiError> {
+    fn check_keep_alive(&self) -> Result<(), ApiError> {
         let ends_now = match &self.keep_alive {
             Some(Value::Number(secs)) => secs.as_f64() == Some(0.0),
             Some(Value::String(text)) => is_zero(text),

@@ -10,12 +10,10 @@ use super::sampling::{
 use super::{format, tools};
 use crate::completion::{Chat, CompletionRequest, Prompt};
 use crate::http::error::ApiError;
+use crate::http::fields::EFFORTS;
 
 /// More messages than any context holds.
 const MESSAGES_MAX: usize = 16_384;
-
-/// The efforts that some model or other knows.
-pub(super) const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 const REFUSED: &[Refused] = &[
     Refused { name: "audio", why: "answers are text. Leave it out" },

@@ -5,9 +5,10 @@ use super::input::messages;
 use super::output::{Told, Wants};
 use crate::completion::{Chat, CompletionRequest, Format, Prompt, ToolChoice};
 use crate::http::error::ApiError;
+use crate::http::fields::EFFORTS;
 use crate::openai::fields::{Fields, Refused, shaped, shown};
 use crate::openai::format::{shown_format, structured, text_format};
-use crate::openai::request::{EFFORTS, refuse_verbosity, template_variables};
+use crate::openai::request::{refuse_verbosity, template_variables};
 use crate::openai::sampling::{
     Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, refuse_unsupported, sampling, streaming,
 };
