@@ -8,12 +8,16 @@ use protocol::{InstanceSpec, SplitOptions};
 
 mod bench;
 mod bench_serve;
+mod plan;
 mod values;
+
+pub use values::bytes;
 
 pub use bench::{
     Algorithm, BenchCommand, BenchModelArgs, BenchNetArgs, BenchOutput, BenchSplitsArgs, Carrier,
 };
 pub use bench_serve::{BenchServeArgs, Endpoint, Goal, GoalTime};
+pub use plan::PlanArgs;
 
 /// One AI computer out of the machines you already own.
 #[derive(Debug, Parser)]
@@ -60,6 +64,8 @@ pub enum Command {
     Leave(QueryArgs),
     /// List the nodes of the cluster
     Nodes(QueryArgs),
+    /// Say how a model would be split, how fast that would be, and why not otherwise
+    Plan(PlanArgs),
     /// Split a model over the nodes and serve it
     Serve(ServeArgs),
     /// List the served models

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
-use cluster::{ClusterStatus, InstanceSpec, Invite, Joined, Parted};
+use cluster::{ClusterStatus, InstanceSpec, Invite, Joined, Parted, Plan};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -16,6 +16,8 @@ use crate::patient::{self, Patient};
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Joining waits for another machine: to be called, to answer, and to be connected with.
 const JOIN_MAX: Duration = Duration::from_secs(60);
+/// A plan waits for a large file that is seen for the first time: it is read whole.
+const PLAN_MAX: Duration = Duration::from_secs(3600);
 
 /// A running node of this machine.
 #[derive(Debug, Clone)]
@@ -102,6 +104,11 @@ impl Client {
 
     pub fn shutdown(&self) -> Result<(), CliError> {
         self.ask::<Value>("/sinew/v1/shutdown", &json!({}), ANSWER_MAX).map(drop)
+    }
+
+    /// How a model would be placed now.
+    pub fn plan(&self, request: &InstanceSpec) -> Result<Plan, CliError> {
+        self.ask("/sinew/v1/plan", request, PLAN_MAX)
     }
 
     /// Places a model and waits until it answers; returns the last progress, `ready`.

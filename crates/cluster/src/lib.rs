@@ -43,6 +43,6 @@ pub use invite::CodeError;
 pub use leave::leave;
 pub use net::own_addresses;
 pub use node::{GenerateStream, Node};
-pub use placement::{Rates, Speed};
+pub use placement::{Plan, Rates, Speed};
 pub use probe::read_speed;
 pub use protocol::{FinishReason, GenerateRequest, InstanceSpec, Sampling, Token, Transport};

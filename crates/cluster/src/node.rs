@@ -199,6 +199,18 @@ impl Node {
         self.call(|reply| Call::Serve { prepared: Box::new(prepared), reply }).await
     }
 
+    /// How a model would be placed now, how fast it would be, and why not otherwise.
+    ///
+    /// # Errors
+    /// The model is unknown or unreadable, or fits on no set of nodes.
+    pub async fn plan(&self, spec: InstanceSpec) -> Result<placement::Plan> {
+        let store = self.shared.store.clone();
+        let prepare = tokio::task::spawn_blocking(move || prepare(&store, spec));
+        let prepared = Box::new(prepare.await.map_err(|_| Error::ShutDown)??);
+        self.measured().await;
+        self.call(|reply| Call::Plan { prepared, reply }).await
+    }
+
     /// Waits a moment for nodes that have just met to measure what they can do.
     async fn measured(&self) {
         let mut watch = self.watch();

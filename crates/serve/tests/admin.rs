@@ -46,7 +46,7 @@ fn everything_else_needs_the_token() {
         &[("x-api-key", ADMIN)],
         &[("api-key", ADMIN)],
     ];
-    for path in ["invite", "join", "remove", "leave", "serve", "stop", "shutdown"] {
+    for path in ["invite", "join", "remove", "leave", "plan", "serve", "stop", "shutdown"] {
         for headers in shown {
             let path = format!("/sinew/v1/{path}?token={ADMIN}");
             let reply =
@@ -110,6 +110,9 @@ fn calls_reach_the_cluster() {
     let reply = admin(&server, "/sinew/v1/join", json!({"code": "sinew-xyz"}));
     assert_eq!((reply.status, &reply.json()["by_name"]), (200, &json!("desk")));
     assert_eq!(double.calls.lock().unwrap().pop().unwrap(), "join sinew-xyz");
+    let reply = admin(&server, "/sinew/v1/plan", json!({"model": "m", "nodes": 2}));
+    assert_eq!((reply.status, &reply.json()["why"]), (200, &json!(["a reason"])));
+    assert_eq!(double.calls.lock().unwrap().pop().unwrap(), "plan m Some(2)");
 }
 
 #[test]

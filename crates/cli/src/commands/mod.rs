@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod keys;
 pub mod members;
 pub mod net;
+pub mod plan;
 pub mod query;
 pub mod run;
 pub mod serve;

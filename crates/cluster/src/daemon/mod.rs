@@ -70,6 +70,7 @@ pub(crate) enum Call {
     Remove { name: String, reply: Reply<Parted> },
     Leave { reply: Reply<Parted> },
     Serve { prepared: Box<Prepared>, reply: Reply<String> },
+    Plan { prepared: Box<Prepared>, reply: Reply<placement::Plan> },
     Stop { name: String, reply: Reply<()> },
     Generate { name: String, request: Box<GenerateRequest>, reply: Reply<Events> },
     Header { name: String, reply: Reply<Arc<gguf::Directory>> },
@@ -303,6 +304,7 @@ impl Daemon {
                 let outcome = self.serve(*prepared);
                 self.answer_when_kept(reply, outcome);
             }
+            Call::Plan { prepared, reply } => drop(reply.send(self.plan(&prepared))),
             Call::Stop { name, reply } => {
                 let outcome = self.stop(&name);
                 self.answer_when_kept(reply, outcome);

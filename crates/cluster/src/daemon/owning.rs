@@ -23,6 +23,13 @@ use crate::{Error, InstanceState, NodeId, Result};
 pub(super) const WORKERS_BITS: u32 = 32;
 
 impl Daemon {
+    /// How a model would be placed.
+    pub(super) fn plan(&self, prepared: &Prepared) -> Result<Plan> {
+        let all = self.candidates(None, prepared.spec.options.transport);
+        let candidates = named(all, &prepared.spec).map_err(Error::Unusable)?;
+        plan(prepared, &candidates, &prepared.spec, false).map_err(Error::Unusable)
+    }
+
     /// Places a model and starts its workers.
     pub(super) fn serve(&mut self, mut prepared: Prepared) -> Result<String> {
         let model = match &prepared.spec.name {

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::routing::{get, post};
-use cluster::{ClusterStatus, Invite, Joined};
+use cluster::{ClusterStatus, InstanceSpec, Invite, Joined, Plan};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -34,6 +34,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/join", post(join))
         .route("/sinew/v1/remove", post(members::remove))
         .route("/sinew/v1/leave", post(members::leave))
+        .route("/sinew/v1/plan", post(plan))
         .route("/sinew/v1/serve", post(serve::serve))
         .route("/sinew/v1/stop", post(stop))
         .route("/sinew/v1/shutdown", post(shutdown))
@@ -68,6 +69,12 @@ struct JoinBody {
 async fn join(State(app): State<Arc<App>>, request: Request) -> Result<Json<Joined>, ApiError> {
     let body: JoinBody = app.intake.read_json(request).await?;
     Ok(Json(app.cluster.join(&body.code).await?))
+}
+
+/// How a model would be placed, how fast that would be, and why not otherwise.
+async fn plan(State(app): State<Arc<App>>, request: Request) -> Result<Json<Plan>, ApiError> {
+    let spec: InstanceSpec = app.intake.read_json(request).await?;
+    Ok(Json(app.cluster.plan(spec).await?))
 }
 
 /// Either name means the same: an instance's id, or its model's name.

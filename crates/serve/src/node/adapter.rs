@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{ClusterStatus, Error, GenerateRequest, InstanceSpec, Invite, Joined, Node, Parted};
+use cluster::{
+    ClusterStatus, Error, GenerateRequest, InstanceSpec, Invite, Joined, Node, Parted, Plan,
+};
 
 use super::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
 
@@ -26,6 +28,10 @@ impl Cluster for Node {
 
     fn leave(&self) -> BoxFuture<'_, Result<Parted, Refusal>> {
         Box::pin(async move { Ok(Node::leave(self).await?) })
+    }
+
+    fn plan(&self, request: InstanceSpec) -> BoxFuture<'_, Result<Plan, Refusal>> {
+        Box::pin(async move { Ok(Node::plan(self, request).await?) })
     }
 
     fn serve(&self, request: InstanceSpec) -> BoxFuture<'_, Result<String, Refusal>> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Invite, Joined, Parted,
+    ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Invite, Joined, Parted, Plan,
 };
 use futures_util::Stream;
 
@@ -35,6 +35,9 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// Takes this node out of its cluster.
     fn leave(&self) -> BoxFuture<'_, Result<Parted, Refusal>>;
+
+    /// How a model would be placed now.
+    fn plan(&self, request: InstanceSpec) -> BoxFuture<'_, Result<Plan, Refusal>>;
 
     /// Places a model and starts its workers; returns the instance's id while it is loading.
     fn serve(&self, request: InstanceSpec) -> BoxFuture<'_, Result<String, Refusal>>;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cluster::{
     ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, InstanceSpec, InstanceState,
-    InstanceStatus, Invite, Joined, NodeId, NodeState, NodeStatus, Parted, RankStatus,
+    InstanceStatus, Invite, Joined, NodeId, NodeState, NodeStatus, Parted, Plan, RankStatus,
 };
 use futures_util::stream;
 use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Token, Transport};
@@ -221,6 +221,19 @@ impl Cluster for Double {
     fn leave(&self) -> BoxFuture<'_, Result<Parted, Refusal>> {
         let called = self.call("leave".to_owned());
         Box::pin(async move { called.map(|()| parted()) })
+    }
+
+    fn plan(&self, request: InstanceSpec) -> BoxFuture<'_, Result<Plan, Refusal>> {
+        let called = self.call(format!("plan {} {:?}", request.model, request.nodes));
+        let plan = Plan {
+            ranks: vec![],
+            split: Default::default(),
+            name: "one node".to_owned(),
+            prediction: None,
+            alternatives: vec![],
+            why: vec!["a reason".to_owned()],
+        };
+        Box::pin(async move { called.map(|()| plan) })
     }
 
     fn serve(&self, request: InstanceSpec) -> BoxFuture<'_, Result<String, Refusal>> {

@@ -22,6 +22,9 @@ const fn mix(names: &'static [&'static str], file_type: u32, ty: TensorType) -> 
     Mix { names, file_type, ty }
 }
 
+/// The name of the mix whose experts are in four bits and all else in BF16.
+pub const EXPERTS_ONLY: &str = "q4_0-experts";
+
 pub const MIXES: &[Mix] = &[
     mix(&["f32"], 0, F32),
     mix(&["f16"], 1, F16),
@@ -39,6 +42,8 @@ pub const MIXES: &[Mix] = &[
     mix(&["iq4_nl"], 25, IQ4_NL),
     mix(&["iq4_xs"], 30, IQ4_XS),
     mix(&["mxfp4"], 38, MXFP4),
+    // Routed experts alone are quantised, as Moonshot released Kimi K2 Thinking.
+    mix(&[EXPERTS_ONLY], 2, Q4_0),
 ];
 
 impl Mix {
@@ -134,7 +139,14 @@ mod tests {
                 layers: size("block_count").unwrap(),
                 heads: size("attention.head_count").unwrap(),
                 kv_heads: size("attention.head_count_kv").unwrap(),
-                experts: size("expert_count").map(|count| Experts { count, used: 2, hidden: 256 }),
+                experts: size("expert_count").map(|count| Experts {
+                    count,
+                    used: 2,
+                    hidden: 256,
+                    shared: 0,
+                    dense_layers: 0,
+                    groups: 1,
+                }),
                 tied: false,
                 ..*base
             };

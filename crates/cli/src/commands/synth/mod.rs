@@ -13,13 +13,13 @@ mod tokenizer;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
-use gguf::{TensorType, Value, Writer};
+use gguf::{Directory, TensorType, Value, Writer};
 
 use crate::args::DevSynthArgs;
 use crate::error::{CliError, Doing};
 use crate::table;
 use blocks::Random;
-use mix::{MIXES, Mix};
+use mix::{EXPERTS_ONLY, MIXES, Mix};
 use shape::{Role, SHAPES, Shape, Tensor};
 
 /// Bytes that are made and written at a time.
@@ -29,16 +29,7 @@ pub fn synth(args: &DevSynthArgs) -> Result<(), CliError> {
     let shape = find("shape", &args.shape, SHAPES, |shape| shape.names)?;
     let mix = find("type", &args.quant.to_ascii_lowercase(), MIXES, |mix| mix.names)?;
     let tensors = shape.tensors();
-    let mut writer = Writer::new();
-    shape.describe(&mut writer);
-    writer
-        .set("general.file_type", Value::U32(mix.file_type))
-        .set("general.quantization_version", Value::U32(2));
-    tokenizer::describe(&mut writer, shape.vocab);
-    for tensor in &tensors {
-        writer.declare(&tensor.name, &tensor.dims, type_of(tensor, shape, mix, args.pure));
-    }
-
+    let writer = declared(shape, mix, args.pure, true);
     let path = args.output.display();
     let file = File::create(&args.output).doing(format!("cannot write {path}"))?;
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, file);
@@ -53,6 +44,33 @@ pub fn synth(args: &DevSynthArgs) -> Result<(), CliError> {
     write.and_then(|()| out.flush()).doing(format!("cannot write {path}"))?;
     say!("{path}: {} of tensors", table::bytes(written));
     Ok(())
+}
+
+/// The directory of a file that `SHAPE:QUANT` describes, without its weights: all that a plan needs.
+pub fn header(name: &str) -> Result<Directory, CliError> {
+    let Some((shape, quant)) = name.split_once(':') else {
+        let text = format!("{name} is no file, and no shape and type such as qwen3-235b:q8_0");
+        return Err(CliError::Usage(text));
+    };
+    let shape = find("shape", shape, SHAPES, |shape| shape.names)?;
+    let mix = find("type", &quant.to_ascii_lowercase(), MIXES, |mix| mix.names)?;
+    Ok(declared(shape, mix, false, false).directory()?)
+}
+
+/// A file's metadata and tensors, before any weight is written.
+fn declared(shape: &Shape, mix: &Mix, pure: bool, tokenizer: bool) -> Writer {
+    let mut writer = Writer::new();
+    shape.describe(&mut writer);
+    writer
+        .set("general.file_type", Value::U32(mix.file_type))
+        .set("general.quantization_version", Value::U32(2));
+    if tokenizer {
+        tokenizer::describe(&mut writer, shape.vocab);
+    }
+    for tensor in &shape.tensors() {
+        writer.declare(&tensor.name, &tensor.dims, type_of(tensor, shape, mix, pure));
+    }
+    writer
 }
 
 fn find<T>(
@@ -72,6 +90,8 @@ fn find<T>(
 fn type_of(tensor: &Tensor, shape: &Shape, mix: &Mix, pure: bool) -> TensorType {
     match tensor.role {
         Role::Norm | Role::Router => TensorType::F32,
+        _ if mix.names[0] == EXPERTS_ONLY && tensor.name.contains("_exps.") => mix.ty,
+        _ if mix.names[0] == EXPERTS_ONLY => TensorType::BF16,
         _ if pure => mix.ty,
         role => mix.type_of(role, tensor.layer, shape),
     }

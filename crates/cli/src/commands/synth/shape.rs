@@ -2,6 +2,9 @@
 
 use gguf::{Value, Writer};
 
+/// What is added to each expert's score before some are chosen: a vector of its own kind of name.
+const CHOICE_BIAS: &str = "exp_probs_b";
+
 /// One model's sizes.
 pub struct Shape {
     /// The first is the one to show.
@@ -14,6 +17,7 @@ pub struct Shape {
     pub head_dim: u64,
     pub feed_forward: u64,
     pub experts: Option<Experts>,
+    pub latent: Option<Latent>,
     pub vocab: u64,
     /// The embedding serves as the output matrix.
     pub tied: bool,
@@ -21,12 +25,27 @@ pub struct Shape {
     pub context: u32,
 }
 
-/// A mixture of experts in every layer.
+/// A mixture of experts in every layer but the first few.
 #[derive(Clone, Copy)]
 pub struct Experts {
     pub count: u64,
     pub used: u64,
     pub hidden: u64,
+    /// Hidden numbers of the expert that every token visits; 0 for none.
+    pub shared: u64,
+    /// So many layers at the beginning are dense.
+    pub dense_layers: u64,
+    /// Groups of which half may be chosen from; 1 for none.
+    pub groups: u64,
+}
+
+/// Latent attention's sizes; `head_dim` is that of a value.
+#[derive(Clone, Copy)]
+pub struct Latent {
+    pub q_rank: u64,
+    pub kv_rank: u64,
+    pub plain_dim: u64,
+    pub rope_dim: u64,
 }
 
 /// What a tensor is for.
@@ -65,6 +84,7 @@ const LLAMA_1B: Shape = Shape {
     head_dim: 64,
     feed_forward: 8192,
     experts: None,
+    latent: None,
     vocab: 128_256,
     tied: true,
     rope_base: 500_000.0,
@@ -128,13 +148,86 @@ pub const SHAPES: &[Shape] = &[
         kv_heads: 4,
         head_dim: 128,
         feed_forward: 6144,
-        experts: Some(Experts { count: 32, used: 4, hidden: 768 }),
+        experts: Some(Experts { count: 32, used: 4, hidden: 768, ..PLAIN_EXPERTS }),
+        latent: None,
         vocab: 151_936,
         tied: false,
         rope_base: 1_000_000.0,
         context: 40_960,
     },
+    // What follows is to plan with: few have the disk for it.
+    Shape {
+        names: &["llama-3.3-70b", "llama-3.1-70b"],
+        layers: 80,
+        width: 8192,
+        heads: 64,
+        head_dim: 128,
+        feed_forward: 28_672,
+        tied: false,
+        ..LLAMA_1B
+    },
+    Shape {
+        names: &["qwen3-235b"],
+        arch: "qwen3moe",
+        layers: 94,
+        width: 4096,
+        heads: 64,
+        kv_heads: 4,
+        head_dim: 128,
+        feed_forward: 12_288,
+        experts: Some(Experts { count: 128, used: 8, hidden: 1536, ..PLAIN_EXPERTS }),
+        latent: None,
+        vocab: 151_936,
+        tied: false,
+        rope_base: 5_000_000.0,
+        context: 262_144,
+    },
+    DEEPSEEK_V3,
+    Shape {
+        names: &["kimi-k2"],
+        heads: 64,
+        kv_heads: 64,
+        experts: Some(Experts {
+            count: 384,
+            used: 8,
+            hidden: 2048,
+            shared: 2048,
+            dense_layers: 1,
+            groups: 1,
+        }),
+        vocab: 163_840,
+        rope_base: 50_000.0,
+        context: 262_144,
+        ..DEEPSEEK_V3
+    },
 ];
+
+const PLAIN_EXPERTS: Experts =
+    Experts { count: 0, used: 0, hidden: 0, shared: 0, dense_layers: 0, groups: 1 };
+
+const DEEPSEEK_V3: Shape = Shape {
+    names: &["deepseek-v3.1", "deepseek-v3", "deepseek-r1"],
+    arch: "deepseek2",
+    layers: 61,
+    width: 7168,
+    heads: 128,
+    kv_heads: 128,
+    head_dim: 128,
+    feed_forward: 18_432,
+    experts: Some(Experts {
+        count: 256,
+        used: 8,
+        hidden: 2048,
+        shared: 2048,
+        dense_layers: 3,
+        groups: 8,
+    }),
+    latent: Some(Latent { q_rank: 1536, kv_rank: 512, plain_dim: 128, rope_dim: 64 }),
+    vocab: 129_280,
+    tied: false,
+    rope_base: 10_000.0,
+    context: 163_840,
+};
 
 impl Shape {
     /// Writes the metadata that the architecture reads.
@@ -151,17 +244,39 @@ impl Shape {
             .set(&key("feed_forward_length"), number(self.feed_forward))
             .set(&key("attention.head_count"), number(self.heads))
             .set(&key("attention.head_count_kv"), number(self.kv_heads))
-            .set(&key("attention.key_length"), number(self.head_dim))
-            .set(&key("attention.value_length"), number(self.head_dim))
             .set(&key("attention.layer_norm_rms_epsilon"), Value::F32(1e-5))
-            .set(&key("rope.dimension_count"), number(self.head_dim))
             .set(&key("rope.freq_base"), Value::F32(self.rope_base))
             .set(&key("vocab_size"), number(self.vocab));
-        if let Some(Experts { count, used, hidden }) = self.experts {
+        match self.latent {
+            None => writer
+                .set(&key("attention.key_length"), number(self.head_dim))
+                .set(&key("attention.value_length"), number(self.head_dim))
+                .set(&key("rope.dimension_count"), number(self.head_dim)),
+            Some(Latent { q_rank, kv_rank, plain_dim, rope_dim }) => writer
+                .set(&key("attention.key_length_mla"), number(plain_dim + rope_dim))
+                .set(&key("attention.value_length_mla"), number(self.head_dim))
+                .set(&key("attention.q_lora_rank"), number(q_rank))
+                .set(&key("attention.kv_lora_rank"), number(kv_rank))
+                .set(&key("rope.dimension_count"), number(rope_dim)),
+        };
+        if let Some(Experts { count, used, hidden, shared, dense_layers, groups }) = self.experts {
             writer
                 .set(&key("expert_count"), number(count))
                 .set(&key("expert_used_count"), number(used))
                 .set(&key("expert_feed_forward_length"), number(hidden));
+            if shared > 0 {
+                writer
+                    .set(&key("expert_shared_count"), number(shared / hidden))
+                    .set(&key("leading_dense_block_count"), number(dense_layers))
+                    .set(&key("expert_weights_scale"), Value::F32(2.5))
+                    .set(&key("expert_weights_norm"), Value::Bool(true))
+                    .set(&key("expert_gating_func"), number(2));
+            }
+            if groups > 1 {
+                writer
+                    .set(&key("expert_group_count"), number(groups))
+                    .set(&key("expert_group_used_count"), number(groups / 2));
+            }
         }
     }
 
@@ -175,14 +290,17 @@ impl Shape {
         };
         let mut tensors = vec![whole("token_embd", &[self.width, self.vocab], Role::Embedding)];
         for layer in 0..self.layers {
-            let of_layer = |(name, dims, role)| Tensor {
-                name: format!("blk.{layer}.{name}.weight"),
+            let of_layer = |(name, dims, role): (&str, Vec<u64>, Role)| Tensor {
+                name: match name {
+                    CHOICE_BIAS => format!("blk.{layer}.{name}.bias"),
+                    _ => format!("blk.{layer}.{name}.weight"),
+                },
                 dims,
                 role,
                 layer,
             };
             tensors.extend(self.attention().into_iter().map(of_layer));
-            tensors.extend(self.feed_forward().into_iter().map(of_layer));
+            tensors.extend(self.feed_forward(layer).into_iter().map(of_layer));
         }
         tensors.push(whole("output_norm", &[self.width], Role::Norm));
         if !self.tied {
@@ -193,6 +311,9 @@ impl Shape {
 
     fn attention(&self) -> Vec<(&'static str, Vec<u64>, Role)> {
         let width = self.width;
+        if let Some(latent) = self.latent {
+            return self.latent_attention(latent);
+        }
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let mut tensors = vec![
             ("attn_norm", vec![width], Role::Norm),
@@ -208,10 +329,35 @@ impl Shape {
         tensors
     }
 
-    fn feed_forward(&self) -> Vec<(&'static str, Vec<u64>, Role)> {
+    fn latent_attention(&self, latent: Latent) -> Vec<(&'static str, Vec<u64>, Role)> {
+        let Latent { q_rank, kv_rank, plain_dim, rope_dim } = latent;
+        let (width, heads, v_dim) = (self.width, self.heads, self.head_dim);
+        vec![
+            ("attn_norm", vec![width], Role::Norm),
+            ("attn_q_a", vec![width, q_rank], Role::Query),
+            ("attn_q_a_norm", vec![q_rank], Role::Norm),
+            ("attn_q_b", vec![q_rank, heads * (plain_dim + rope_dim)], Role::Query),
+            ("attn_kv_a_mqa", vec![width, kv_rank + rope_dim], Role::Key),
+            ("attn_kv_a_norm", vec![kv_rank], Role::Norm),
+            ("attn_k_b", vec![plain_dim, kv_rank, heads], Role::Key),
+            ("attn_v_b", vec![kv_rank, v_dim, heads], Role::Value),
+            ("attn_output", vec![heads * v_dim, width], Role::AttentionOutput),
+        ]
+    }
+
+    fn feed_forward(&self, layer: u64) -> Vec<(&'static str, Vec<u64>, Role)> {
         let (width, hidden) = (self.width, self.feed_forward);
         let mut tensors = vec![("ffn_norm", vec![width], Role::Norm)];
-        match self.experts {
+        let experts = self.experts.filter(|experts| layer >= experts.dense_layers);
+        if let Some(shared) = experts.map(|experts| experts.shared).filter(|shared| *shared > 0) {
+            tensors.extend([
+                ("ffn_gate_shexp", vec![width, shared], Role::Hidden),
+                ("ffn_up_shexp", vec![width, shared], Role::Hidden),
+                ("ffn_down_shexp", vec![shared, width], Role::Down),
+                (CHOICE_BIAS, vec![experts.map_or(0, |experts| experts.count)], Role::Norm),
+            ]);
+        }
+        match experts {
             None => tensors.extend([
                 ("ffn_gate", vec![width, hidden], Role::Hidden),
                 ("ffn_up", vec![width, hidden], Role::Hidden),
