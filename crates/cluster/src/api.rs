@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use placement::Prediction;
 use protocol::{AnswerToken, EngineStats, FailureKind, FinishReason, RankStats, Transport};
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +113,9 @@ pub struct InstanceStatus {
     /// Why it is placed as it is, with what was predicted; told by its owner alone.
     #[serde(default)]
     pub placement: Vec<String>,
+    /// What was predicted of it, if nodes and links were measured; told by its owner alone.
+    #[serde(default)]
+    pub prediction: Option<Prediction>,
     /// What is not as it was asked for, though it works: addresses that do not answer.
     #[serde(default)]
     pub notes: Vec<String>,

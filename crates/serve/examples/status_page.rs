@@ -111,6 +111,7 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             last_decode_tokens_per_sec: rate,
             stats: None,
             placement: vec![],
+            prediction: None,
             notes: Vec::new(),
         }
     };

@@ -111,8 +111,17 @@ fn instance_row(instance: &InstanceStatus) -> [String; 8] {
         nodes.collect::<Vec<_>>().join(", "),
         instance.context_tokens.to_string(),
         instance.requests_running.to_string(),
-        rate.map_or("-".to_owned(), |rate| format!("{rate:.1}")),
+        rates(rate, instance.prediction.map(|found| found.decode_tokens_per_sec)),
     ]
+}
+
+/// Of the last answer, and what the plan predicts for one user.
+fn rates(measured: Option<f64>, predicted: Option<f64>) -> String {
+    let measured = measured.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
+    match predicted {
+        Some(predicted) => format!("{measured} ({predicted:.1} predicted)"),
+        None => measured,
+    }
 }
 
 /// What each of its ranks that has loaded holds in memory.

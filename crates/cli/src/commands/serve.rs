@@ -54,9 +54,8 @@ pub fn place(client: &Client, request: &InstanceSpec) -> Result<String, CliError
     let placed = placed.ok_or_else(|| {
         CliError::Refused(format!("{} was stopped before it could be used", request.model))
     })?;
-    if placed.ranks.len() > 1 {
-        placed.placement.iter().for_each(|line| tell!("{line}"));
-    }
+    // The choice, and the next best.
+    placed.placement.iter().take(2).for_each(|line| tell!("{line}"));
     placed.notes.iter().for_each(|note| tell!("note: {note}"));
     Ok(placed.model)
 }

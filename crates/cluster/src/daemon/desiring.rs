@@ -280,6 +280,7 @@ impl Daemon {
             last_decode_tokens_per_sec: None,
             stats: None,
             placement: Vec::new(),
+            prediction: None,
             notes: Vec::new(),
         }
     }

@@ -203,6 +203,7 @@ struct Owned {
     sinks: BTreeMap<RequestId, requests::Sink>,
     /// Why it is placed as it is.
     why: Vec<String>,
+    prediction: Option<placement::Prediction>,
 }
 
 pub(crate) struct Daemon {

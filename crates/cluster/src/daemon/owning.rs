@@ -100,19 +100,19 @@ impl Daemon {
             first_worker: self.instances_made << WORKERS_BITS,
         };
         let now = self.now();
-        let (mut machine, why) = match placed {
+        let (mut machine, why, prediction) = match placed {
             Ok((plan, candidates)) => {
                 info!(instance = id, ranks = plan.ranks.len(), why = ?plan.why, "placed");
                 let ranks = ranks(&plan, &candidates);
-                (Instance::new(fixed, ranks, plan.split, now), plan.why)
+                (Instance::new(fixed, ranks, plan.split, now), plan.why, plan.prediction)
             }
             Err(why) => {
                 warn!(instance = id, why, "cannot be placed");
-                (Instance::waiting(fixed, &why, now), Vec::new())
+                (Instance::waiting(fixed, &why, now), Vec::new(), None)
             }
         };
         let effects = machine.take_effects();
-        let owned = Owned { machine, prepared, sinks: BTreeMap::new(), why };
+        let owned = Owned { machine, prepared, sinks: BTreeMap::new(), why, prediction };
         self.owned.insert(id.to_owned(), owned);
         self.dirty = true;
         self.run_effects(id, effects);

@@ -35,7 +35,7 @@ impl Daemon {
             Ok(plan) => {
                 warn!(instance = id, ranks = plan.ranks.len(), why = ?plan.why, "placed again");
                 let ranks = ranks(&plan, &candidates);
-                owned.why = plan.why;
+                (owned.why, owned.prediction) = (plan.why, plan.prediction);
                 owned.machine.replace(ranks, plan.split, now)
             }
             Err(why) => {
@@ -78,7 +78,7 @@ impl Daemon {
             Ok(plan) => {
                 warn!(instance = id, why = ?plan.why, "placed in the order of a ring");
                 let ranks = ranks(&plan, &candidates);
-                owned.why = plan.why;
+                (owned.why, owned.prediction) = (plan.why, plan.prediction);
                 owned.machine.reorder(ranks, plan.split, now)
             }
             Err(why) => {

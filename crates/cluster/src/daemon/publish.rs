@@ -85,7 +85,8 @@ impl Daemon {
         let status = |(entry, wanted): (&Entry, &Wanted)| {
             let status = match self.owned.get(&wanted.id) {
                 Some(owned) => {
-                    InstanceStatus { placement: owned.why.clone(), ..owned.machine.status() }
+                    let (placement, prediction) = (owned.why.clone(), owned.prediction);
+                    InstanceStatus { placement, prediction, ..owned.machine.status() }
                 }
                 None => self.status_of(entry, wanted),
             };

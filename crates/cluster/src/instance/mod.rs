@@ -349,6 +349,7 @@ impl Instance {
             last_decode_tokens_per_sec: self.last_decode_tokens_per_sec,
             stats: self.stats.clone(),
             placement: Vec::new(),
+            prediction: None,
             notes: workers().flat_map(|worker| &worker.notes).cloned().chain(ring).collect(),
         }
     }

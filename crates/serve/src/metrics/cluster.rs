@@ -151,7 +151,14 @@ fn states(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
     let help = "Links of an instance that are not as they were asked for: fallbacks, silent \
                 addresses";
     let notes = instances.iter().map(|one| (model(one), one.notes.len() as f64));
-    out.gauge("link_fallbacks", help, None, notes)
+    out.gauge("link_fallbacks", help, None, notes)?;
+    let rates = instances.iter().flat_map(|one| {
+        let predicted = one.prediction.map(|found| found.decode_tokens_per_sec);
+        let rates = [("predicted", predicted), ("measured", one.last_decode_tokens_per_sec)];
+        rates.map(|(kind, rate)| Some((with(model(one), "kind", kind), rate?)))
+    });
+    let help = "Tokens a second of one answer: as the plan predicts, and of the last one";
+    out.gauge("decode_rate", help, None, rates.flatten())
 }
 
 fn requests(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {

@@ -351,6 +351,7 @@ fn two_nodes() -> ClusterStatus {
             last_decode_tokens_per_sec: Some(21.5),
             stats: None,
             placement: vec![],
+            prediction: None,
             notes: Vec::new(),
         }],
         notices: vec![],

@@ -110,3 +110,58 @@ fn row(
         why_not.to_owned(),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::{InstanceSpec, SplitOptions, Strategy};
+
+    /// Tokens per second of one user over `nodes` of the machines in `file`.
+    fn rate(file: &str, model: &str, nodes: usize, strategy: Strategy) -> f64 {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/clusters");
+        let text = std::fs::read_to_string(path.join(file)).unwrap();
+        let cluster = ClusterFile::parse(&text).unwrap().nodes();
+        let options = SplitOptions { strategy, ..SplitOptions::default() };
+        let spec = InstanceSpec { nodes: Some(nodes.into()), options, ..InstanceSpec::default() };
+        let options = Options { spec: &spec, ring: false, load: None };
+        let plan = placement::plan(&outline(model).unwrap(), &cluster, &options).unwrap();
+        plan.prediction.unwrap().decode_tokens_per_sec
+    }
+
+    /// The table of docs/plans.md: three constants, taken from the first model's rows.
+    #[test]
+    fn published_rates_are_predicted_from_one_model() {
+        for (model, nodes, published, most) in [
+            ("qwen3-235b:q8_0", 1, 19.5, 0.01),
+            ("qwen3-235b:q8_0", 2, 26.2, 0.01),
+            ("qwen3-235b:q8_0", 4, 31.9, 0.01),
+            ("deepseek-v3.1:q4_0", 1, 21.1, 0.2),
+            ("deepseek-v3.1:q4_0", 2, 27.8, 0.2),
+            ("deepseek-v3.1:q4_0", 4, 32.5, 0.2),
+            ("kimi-k2:q4_0-experts", 2, 21.6, 0.2),
+            ("kimi-k2:q4_0-experts", 4, 28.3, 0.2),
+        ] {
+            let found = rate("mac-studio-512.toml", model, nodes, Strategy::Tensor);
+            let error = (found / published - 1.0).abs();
+            assert!(error <= most, "{model} over {nodes}: {found}, published {published}");
+        }
+        let of = |strategy| rate("mac-studio-512.toml", "llama-3.3-70b:f16", 4, strategy);
+        let ratio = of(Strategy::Tensor) / of(Strategy::Pipeline);
+        assert!((ratio / (16.0 / 5.0) - 1.0).abs() < 0.25, "{ratio}");
+    }
+
+    #[test]
+    fn sums_over_slow_messages_make_nodes_a_loss() {
+        let of = |nodes, strategy| rate("mac-studio-tcp.toml", "qwen3-235b:q8_0", nodes, strategy);
+        let one = of(1, Strategy::Auto);
+        assert!(of(2, Strategy::Tensor) < one && of(4, Strategy::Tensor) < one);
+        assert!(of(4, Strategy::Pipeline) < one);
+    }
+
+    #[test]
+    fn what_is_no_model_is_refused() {
+        for wrong in ["nothing.gguf", "qwen3-235b", "qwen3-235b:q9", "llama-900b:q8_0"] {
+            assert!(outline(wrong).is_err(), "{wrong}");
+        }
+    }
+}
