@@ -112,7 +112,7 @@ fn calls_reach_the_cluster() {
     assert_eq!(double.calls.lock().unwrap().pop().unwrap(), "join sinew-xyz");
     let reply = admin(&server, "/sinew/v1/plan", json!({"model": "m", "nodes": 2}));
     assert_eq!((reply.status, &reply.json()["why"]), (200, &json!(["a reason"])));
-    assert_eq!(double.calls.lock().unwrap().pop().unwrap(), "plan m Some(2)");
+    assert_eq!(double.calls.lock().unwrap().pop().unwrap(), "plan m Some(Count(2))");
 }
 
 #[test]

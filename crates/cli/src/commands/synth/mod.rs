@@ -46,7 +46,8 @@ pub fn synth(args: &DevSynthArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The directory of a file that `SHAPE:QUANT` describes, without its weights: all that a plan needs.
+/// The directory of a file that `SHAPE:QUANT` describes, without its weights: all that a plan
+/// needs.
 pub fn header(name: &str) -> Result<Directory, CliError> {
     let Some((shape, quant)) = name.split_once(':') else {
         let text = format!("{name} is no file, and no shape and type such as qwen3-235b:q8_0");
