@@ -74,18 +74,19 @@ impl ClusterFile {
             return Err(format!("{count} nodes; there must be 1 to {NODES_MAX}"));
         }
         let good = |value: f64| value.is_finite() && value > 0.0;
+        let not_below = |value: f64| value.is_finite() && value >= 0.0;
         for kind in &self.node {
             crate::args::bytes(&kind.memory)
                 .map_err(|why| format!("memory of {}: {why}", kind.name))?;
             let rates = [kind.read_gb_per_sec, kind.quantised_tops, kind.float_tops];
-            if !rates.into_iter().all(good) || !(kind.operation_us >= 0.0) {
+            if !rates.into_iter().all(good) || !not_below(kind.operation_us) {
                 return Err(format!("the speeds of {} must be above 0", kind.name));
             }
         }
         let links = self.links.iter().map(|link| (link.message_us, link.gigabits));
         let links = links.chain(self.link.map(|link| (link.message_us, link.gigabits)));
         for (message_us, gigabits) in links {
-            if !good(gigabits) || !(message_us >= 0.0) {
+            if !good(gigabits) || !not_below(message_us) {
                 return Err("links need message_us of 0 or more, and gigabits above 0".to_owned());
             }
         }
