@@ -72,8 +72,14 @@ pub enum Command {
     Ps(QueryArgs),
     /// Stop serving a model, or stop this machine's node with --node
     Stop(StopArgs),
-    /// List the model files of this machine's node
-    List(QueryArgs),
+    /// Download a model to this machine's disk, going on where an earlier try stopped
+    Pull(PullArgs),
+    /// List the models on this machine's disk, wherever they lie
+    List(ListArgs),
+    /// Say what a model is: architecture, sizes, licence, template, where it fits
+    Show(ShowArgs),
+    /// Delete models from this machine's models folder
+    Rm(RmArgs),
     /// Ask a model, or chat with it
     Run(RunArgs),
     /// Make, list and revoke the keys with which other machines use this node's API
@@ -159,6 +165,13 @@ pub struct UpArgs {
     /// CPUs to pin those threads to, such as 0,1
     #[arg(long, value_delimiter = ',')]
     pub cpus: Vec<usize>,
+    /// A folder with models, read and never written, such as a network drive's [default:
+    /// $SINEW_MODELS]
+    #[arg(long, value_name = "DIR")]
+    pub models: Vec<PathBuf>,
+    /// Download no models [default: as $HF_HUB_OFFLINE says]
+    #[arg(long)]
+    pub offline: bool,
     /// End when standard input ends
     #[arg(long, hide = true)]
     pub with_parent: bool,
@@ -196,6 +209,46 @@ pub struct QueryArgs {
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PullArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// Download nothing: only say whether the model is here [default: as $HF_HUB_OFFLINE says]
+    #[arg(long)]
+    pub offline: bool,
+    /// A short name (`llama3.2`, `qwen3:8b`), `org/repo`, `org/repo:Q4_K_M`, or an address
+    pub model: String,
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// List the short names of models that can be downloaded instead
+    #[arg(long)]
+    pub catalogue: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// Print the chat template alone
+    #[arg(long)]
+    pub template: bool,
+    /// Name or path
+    pub model: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RmArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// Names from `sinew list`
+    #[arg(required = true, value_name = "MODEL")]
+    pub models: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -250,7 +303,7 @@ pub struct ServeArgs {
     /// The name under which clients ask for the model [default: the file's, without .gguf]
     #[arg(long)]
     pub name: Option<String>,
-    /// Paths of .gguf files, or names from `sinew list`
+    /// Names, as for `sinew pull`, or paths of .gguf files; what is missing is downloaded
     #[arg(required = true, value_name = "MODEL")]
     pub models: Vec<String>,
 }
@@ -284,7 +337,7 @@ pub struct RunArgs {
     /// What the model is told before the conversation
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
-    /// Path of a .gguf file, or a name from `sinew list` or `sinew ps`
+    /// A name, as for `sinew pull` or from `sinew ps`, or a .gguf file; downloaded if missing
     pub model: String,
     /// The question; without one, a chat begins
     pub prompt: Option<String>,

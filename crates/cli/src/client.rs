@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
-use cluster::{ClusterStatus, InstanceSpec, Invite, Joined, Parted, Plan};
+use cluster::{
+    ClusterStatus, InstanceSpec, Invite, Joined, Listed, Parted, Plan, PullStage, PullStatus,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,6 +16,8 @@ use crate::patient::{self, Patient};
 
 /// A node on this machine answers at once; one that does not is stuck or gone.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Folders with models may lie on a network drive.
+const LOOK_MAX: Duration = Duration::from_secs(30);
 /// Joining waits for another machine: to be called, to answer, and to be connected with.
 const JOIN_MAX: Duration = Duration::from_secs(60);
 /// A plan waits for a large file that is seen for the first time: it is read whole.
@@ -42,6 +46,9 @@ pub struct ServeProgress {
     pub done_bytes: u64,
     #[serde(default)]
     pub total_bytes: u64,
+    /// What a person should know, such as which quantisation is fetched and why.
+    #[serde(default)]
+    pub reason: Option<String>,
     #[serde(default)]
     pub error: Option<Value>,
 }
@@ -95,6 +102,44 @@ impl Client {
 
     pub fn stop(&self, model: &str) -> Result<(), CliError> {
         self.ask::<Value>("/sinew/v1/stop", &json!({ "model": model }), ANSWER_MAX).map(drop)
+    }
+
+    /// The models on this machine's disk, as the node sees them.
+    pub fn models(&self) -> Result<Vec<Listed>, CliError> {
+        let request = self.agent.get(format!("{}/sinew/v1/models", self.api));
+        let request = request.header("authorization", self.authorization());
+        let request = request.config().timeout_global(Some(LOOK_MAX)).build();
+        self.read_json(request.call().map_err(|error| self.unreachable(error, LOOK_MAX))?)
+    }
+
+    /// Lets the node fetch a model; returns the last progress, done.
+    pub fn pull(
+        &self,
+        model: &str,
+        mut on_progress: impl FnMut(&PullStatus),
+    ) -> Result<PullStatus, CliError> {
+        let told = self.stream("/sinew/v1/pull", &json!({ "model": model }))?;
+        let mut last = None;
+        for line in BufReader::new(told).lines() {
+            let line = line.doing("the node stopped answering")?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            let status = read_pull(&line)?;
+            on_progress(&status);
+            last = Some(status);
+        }
+        match last {
+            Some(status) if status.stage == PullStage::Done => Ok(status),
+            _ => Err(CliError::Refused("the node ended before the model was there".to_owned())),
+        }
+    }
+
+    /// Deletes a model of the node's own folder; returns the bytes that this freed.
+    pub fn remove_model(&self, model: &str) -> Result<u64, CliError> {
+        let answer: Value =
+            self.ask("/sinew/v1/models/remove", &json!({ "model": model }), LOOK_MAX)?;
+        Ok(answer["freed_bytes"].as_u64().unwrap_or_default())
     }
 
     /// The last requests of this node's API, as a Chrome trace.
@@ -206,6 +251,16 @@ fn read_progress(line: &str) -> Result<ServeProgress, CliError> {
     match &progress.error {
         Some(error) => Err(CliError::Refused(error_message(error))),
         None => Ok(progress),
+    }
+}
+
+/// One line of what a node tells while it fetches a model.
+fn read_pull(line: &str) -> Result<PullStatus, CliError> {
+    let nonsense = |error| CliError::Refused(format!("the node sent {line:?}: {error}"));
+    let value: Value = serde_json::from_str(line).map_err(nonsense)?;
+    match value.get("error") {
+        Some(error) => Err(CliError::Refused(error_message(error))),
+        None => serde_json::from_value(value).map_err(nonsense),
     }
 }
 

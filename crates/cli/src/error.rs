@@ -46,6 +46,8 @@ pub enum CliError {
     Model(#[from] layout::Error),
     #[error(transparent)]
     Store(#[from] store::StoreError),
+    #[error(transparent)]
+    Hub(#[from] hub::HubError),
     /// This machine lacks something; the report has said what.
     #[error("{0}")]
     Unfit(&'static str),

@@ -24,6 +24,7 @@ mod error;
 mod interrupt;
 mod local_cluster;
 mod machine;
+mod models;
 mod output;
 mod patient;
 mod progress;
@@ -63,7 +64,7 @@ fn ended(result: Result<(), CliError>, well: ExitCode) -> ExitCode {
     match result {
         Ok(()) => well,
         Err(error) => {
-            tell!("error: {error}");
+            tell!("error: {}", table::tame(&error.to_string()));
             ExitCode::FAILURE
         }
     }
@@ -82,7 +83,10 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Serve(args) => serve::serve(&args),
         Command::Ps(args) => query::ps(&args),
         Command::Stop(args) => query::stop(&args),
-        Command::List(args) => query::list(&args),
+        Command::Pull(args) => commands::models::pull(&args),
+        Command::List(args) => commands::models::list(&args),
+        Command::Show(args) => commands::models::show(&args),
+        Command::Rm(args) => commands::models::remove(&args),
         Command::Run(args) => run::run(&args),
         Command::Trace(args) => query::trace(&args),
         Command::Keys(command) => keys::run(&command),

@@ -33,6 +33,22 @@ impl ProgressLine {
         }
     }
 
+    /// The same with the rate that somebody else measured.
+    pub fn show_at(&self, what: &str, done: u64, total: u64, bytes_per_sec: f64) {
+        if self.terminal && total > 0 {
+            write_over(&line_at(what, done.min(total), total, bytes_per_sec));
+        } else {
+            self.say(what);
+        }
+    }
+
+    /// Shows words alone.
+    pub fn say(&self, what: &str) {
+        if self.terminal {
+            write_over(&table::tame(what));
+        }
+    }
+
     pub fn clear(&self) {
         if self.terminal {
             write_over("");
@@ -41,16 +57,35 @@ impl ProgressLine {
 }
 
 fn line(what: &str, done: u64, total: u64, elapsed: Duration) -> String {
+    line_at(what, done, total, done as f64 / elapsed.as_secs_f64().max(1e-3))
+}
+
+fn line_at(what: &str, done: u64, total: u64, bytes_per_sec: f64) -> String {
     const CELLS: u64 = 20;
     let full = (done * CELLS / total) as usize;
     let bar = "#".repeat(full) + &"-".repeat(CELLS as usize - full);
     let percent = done * 100 / total;
-    let rate = table::bytes((done as f64 / elapsed.as_secs_f64().max(1e-3)) as u64);
+    let rate = table::bytes(bytes_per_sec as u64);
+    let left = match bytes_per_sec {
+        rate if rate >= 1.0 && done < total => time_left((total - done) as f64 / rate),
+        _ => String::new(),
+    };
     format!(
-        "{what} [{bar}] {percent:3} %  {} of {}  {rate}/s",
+        "{what} [{bar}] {percent:3} %  {} of {}  {rate}/s{left}",
         table::bytes(done),
         table::bytes(total)
     )
+}
+
+/// `  1 h 02 min left`, `  3 min 20 s left`, `  7 s left`.
+fn time_left(secs: f64) -> String {
+    let secs = secs.ceil().min(1e9) as u64;
+    let (hours, minutes) = (secs / 3600, secs / 60 % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("  {secs} s left"),
+        (0, _) => format!("  {minutes} min {:02} s left", secs % 60),
+        _ => format!("  {hours} h {minutes:02} min left"),
+    }
 }
 
 fn write_over(text: &str) {
@@ -123,7 +158,10 @@ mod tests {
         let second = Duration::from_secs(1);
         let half = line("loading", 512 << 20, 1 << 30, second);
         let bar = "#".repeat(10) + &"-".repeat(10);
-        assert_eq!(half, format!("loading [{bar}]  50 %  512.0 MiB of 1.0 GiB  512.0 MiB/s"));
+        let rate = "512.0 MiB/s  1 s left";
+        assert_eq!(half, format!("loading [{bar}]  50 %  512.0 MiB of 1.0 GiB  {rate}"));
+        assert_eq!(time_left(200.0), "  3 min 20 s left");
+        assert_eq!(time_left(3720.0), "  1 h 02 min left");
         assert!(line("loading", 0, 7, Duration::ZERO).contains("  0 %"));
         assert!(line("loading", 7, 7, second).contains("100 %"));
     }

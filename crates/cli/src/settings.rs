@@ -29,6 +29,8 @@ pub fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliE
         threads: threads(args.threads, cpus.len(), machine::threads())?,
         measure: crate::speed::measure,
         cpus,
+        places: crate::models::places(&args.models),
+        hub: crate::models::hub_settings(args.offline),
     })
 }
 

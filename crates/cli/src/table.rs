@@ -13,7 +13,7 @@ fn render<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
         }
     }
     let line = |cells: [&str; N]| {
-        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{:width$}", tame(cell)));
         format!("{}\n", cells.collect::<Vec<_>>().join("   ").trim_end())
     };
     let mut text = line(heading);
@@ -21,6 +21,11 @@ fn render<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
         text.push_str(&line(std::array::from_fn(|at| row[at].as_str())));
     }
     text
+}
+
+/// Text of others', such as a file's name, without what a terminal would obey.
+pub fn tame(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }
 
 /// Bytes in the largest binary unit that keeps the number above one.
@@ -43,6 +48,12 @@ mod tests {
     fn columns_line_up() {
         let rows = [["a".to_owned(), "1".to_owned()], ["longer".to_owned(), "2".to_owned()]];
         assert_eq!(render(["NAME", "N"], &rows), "NAME     N\na        1\nlonger   2\n");
+    }
+
+    #[test]
+    fn names_of_others_do_not_reach_the_terminal_raw() {
+        let rows = [["a\u{1b}[31m\u{7}b".to_owned()]];
+        assert_eq!(render(["NAME"], &rows), "NAME\na\u{fffd}[31m\u{fffd}b\n");
     }
 
     #[test]

@@ -4,11 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hub::Settings;
 use placement::Prediction;
 use protocol::{AnswerToken, EngineStats, FailureKind, FinishReason, RankStats, Transport};
 use serde::{Deserialize, Serialize};
+use store::Places;
 
-use crate::NodeId;
+use crate::{NodeId, PullStatus};
 
 /// How to start a node.
 #[derive(Debug, Clone)]
@@ -35,6 +37,10 @@ pub struct NodeConfig {
     /// Measures what so many threads of this machine do, in a fraction of a second: by this, splits
     /// are planned. Called once, on a thread of its own.
     pub measure: fn(usize) -> placement::Speed,
+    /// Where other programs keep models on this machine.
+    pub places: Places,
+    /// From where models are fetched that are not on this machine.
+    pub hub: Settings,
 }
 
 /// Of a node, beside the one at which others reach it: a rank has at most eight addresses.
@@ -53,6 +59,9 @@ pub struct ClusterStatus {
     /// Why the node may not know yet all that is served; absent once it has heard its members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<String>,
+    /// The models that the asked node is fetching.
+    #[serde(default)]
+    pub downloads: Vec<PullStatus>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -52,6 +52,9 @@ pub enum Error {
     Alone,
     #[error("{0}")]
     Unusable(String),
+    /// There is no such model on this machine.
+    #[error("{0}")]
+    NotHere(String),
     #[error("{model} has {limit} requests waiting already. Try again later")]
     QueueFull { model: String, limit: usize },
     #[error("{model} cannot answer: {reason}")]

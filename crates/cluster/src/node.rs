@@ -5,7 +5,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::Stream;
-use store::Store;
+use hub::Room;
+use store::{Listed, Store};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::info;
@@ -19,9 +20,10 @@ use crate::kept::{KeptFile, Saver};
 use crate::members::{Members, clean_name};
 use crate::model_file::ServedFile;
 use crate::net::{Net, own_addresses};
+use crate::pulls::{self, Pulls};
 use crate::{
     ClusterStatus, Error, GenerateEvent, GenerateRequest, InstanceSpec, InstanceState, Invite,
-    Joined, NodeConfig, NodeId, NodeState, NodeStatus, Parted, Result,
+    Joined, NodeConfig, NodeId, NodeState, NodeStatus, Parted, PullStatus, Result,
 };
 
 /// Calls of this node's handles that wait for the driver.
@@ -49,6 +51,7 @@ struct Shared {
     listen: SocketAddr,
     store: Arc<Store>,
     desired: KeptFile<Document>,
+    pulls: Arc<Pulls>,
     calls: mpsc::Sender<Call>,
     status: watch::Receiver<Arc<ClusterStatus>>,
 }
@@ -72,8 +75,8 @@ impl Node {
         let desired = KeptFile::<Document>::new(&config.data_dir, "desired.json");
         let (document, told) = desired.load_or_begin()?;
         let told: Vec<String> = members_told.into_iter().chain(told).collect();
-        let store = Store::open(&config.data_dir).map_err(|e| Error::Unusable(e.to_string()))?;
-        let store = Arc::new(store);
+        let store = Store::open_with(&config.data_dir, config.places.clone());
+        let store = Arc::new(store.map_err(|error| Error::Unusable(error.to_string()))?);
 
         let address = config.listen;
         let fail = |source| Error::Listen { address, source };
@@ -84,10 +87,12 @@ impl Node {
         let (id, name) = (net.id(), config.name.clone());
         info!(node = %id, name, %address, members = remembered.members.len(), "node starts");
 
-        let (nodes, instances, notices) = Default::default();
-        let empty = ClusterStatus { node: id, nodes, instances, notices, unsettled: None };
+        let (nodes, instances, notices, downloads) = Default::default();
+        let unsettled = None;
+        let empty = ClusterStatus { node: id, nodes, instances, notices, unsettled, downloads };
         let (publisher, status) = watch::channel(Arc::new(empty));
         let (calls, inbox) = mpsc::channel(CALLS_MAX);
+        let pulls = Pulls::new(config.hub.clone(), store.clone(), net.clone(), status.clone());
         let saver = Arc::new(Saver::new(members, remembered.clone()));
         let kept = Kept {
             members: saver.clone(),
@@ -95,7 +100,8 @@ impl Node {
         };
         let (inputs, events) = mpsc::channel(INPUTS_MAX);
         let system = System::new(config.clone(), net.clone(), store.clone(), &kept, inputs.clone());
-        let listening = listen(listener, net, saver, inputs, system.admission(), system.closing());
+        let (admission, closing) = (system.admission(), system.closing());
+        let listening = listen(listener, net, saver, inputs, admission, pulls.clone(), closing);
         let (me, told) = ((id, boot, address), (document, told));
         let mut daemon = Daemon::new(config, me, told, publisher, Box::new(system));
         daemon.publish();
@@ -111,9 +117,8 @@ impl Node {
                 let _ = reply.send(());
             }
         });
-        Ok(Self {
-            shared: Arc::new(Shared { id, name, listen: address, store, desired, calls, status }),
-        })
+        let shared = Shared { id, name, listen: address, store, pulls, desired, calls, status };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     pub fn id(&self) -> NodeId {
@@ -136,7 +141,9 @@ impl Node {
 
     /// Everything that is known of the cluster now; from memory, at once.
     pub fn status(&self) -> ClusterStatus {
-        self.shared.status.borrow().as_ref().clone()
+        let mut status = self.shared.status.borrow().as_ref().clone();
+        status.downloads = self.shared.pulls.list();
+        status
     }
 
     /// The status whenever it changes.
@@ -209,6 +216,58 @@ impl Node {
         let prepared = Box::new(prepare.await.map_err(|_| Error::ShutDown)??);
         self.measured().await;
         self.call(|reply| Call::Plan { prepared, reply }).await
+    }
+
+    /// Fetches a model to this node's disk, unless it is there; `model` is a name or a path. The
+    /// receiver's last value is of a last stage. What nobody watches is left where it is.
+    ///
+    /// # Errors
+    /// It is no name, or too many models are being fetched.
+    pub async fn pull(&self, model: &str) -> Result<watch::Receiver<PullStatus>> {
+        let (pulls, room, model) = (self.shared.pulls.clone(), self.room(), model.to_owned());
+        let start = tokio::task::spawn_blocking(move || pulls.start(&model, Some(room)));
+        start.await.map_err(|_| Error::ShutDown)?
+    }
+
+    /// Whether a model, given by name or path, is on this node's disk.
+    pub async fn has_model(&self, model: &str) -> bool {
+        let (store, model) = (self.shared.store.clone(), model.to_owned());
+        let look = tokio::task::spawn_blocking(move || pulls::is_here(&store, &model));
+        look.await.unwrap_or(false)
+    }
+
+    /// The models on this machine's disk, wherever they lie.
+    pub async fn models(&self) -> Vec<Listed> {
+        let store = self.shared.store.clone();
+        tokio::task::spawn_blocking(move || store.list()).await.unwrap_or_default()
+    }
+
+    /// Deletes a model of this node's own folder; returns the bytes that this freed.
+    ///
+    /// # Errors
+    /// It is not there, is served, belongs to another program, or cannot be deleted.
+    pub async fn remove_model(&self, model: &str) -> Result<u64> {
+        let instances = self.status().instances;
+        if let Some(served) = instances.iter().find(|one| one.model == model || one.id == model) {
+            let name = &served.model;
+            let text = format!("{name} is served. Stop it first: sinew stop {name}");
+            return Err(Error::Unusable(text));
+        }
+        let (store, model) = (self.shared.store.clone(), model.to_owned());
+        let remove = tokio::task::spawn_blocking(move || pulls::remove(&store, &model));
+        remove.await.map_err(|_| Error::ShutDown)?
+    }
+
+    /// The memory that is free on the nodes that live, for a choice of size.
+    fn room(&self) -> Room {
+        let nodes = self.status().nodes;
+        let live: Vec<_> = nodes.iter().filter(|node| node.state == NodeState::Live).collect();
+        let free = |node: &&NodeStatus| node.memory_bytes.saturating_sub(node.memory_used_bytes);
+        let whose = match live.len() {
+            0 | 1 => "this machine has".to_owned(),
+            count => format!("the {count} nodes have"),
+        };
+        Room { bytes: live.iter().map(free).sum(), whose }
     }
 
     /// Waits a moment for nodes that have just met to measure what they can do.
@@ -307,7 +366,7 @@ impl Node {
 /// Reads from disk what serving a model takes; slow the first time that a file is seen.
 fn prepare(store: &Store, spec: InstanceSpec) -> Result<Prepared> {
     let unusable = |error: &dyn std::fmt::Display| Error::Unusable(error.to_string());
-    let found = store.resolve(&spec.model).map_err(|error| unusable(&error))?;
+    let found = pulls::find(store, &spec.model, &|_| {}).map_err(pulls::refuse)?;
     let file = ServedFile::open(&found.path).map_err(|error| unusable(&error))?;
     let model = layout::Outline::read(file.directory()).map_err(|error| unusable(&error))?;
     let draft_bytes = draft_bytes(&spec).map_err(Error::Unusable)?;

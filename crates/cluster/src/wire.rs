@@ -73,6 +73,8 @@ pub(crate) enum Purpose {
     },
     /// To measure the way between the two nodes.
     Probe,
+    /// Models that a member has fetched or is fetching: [`crate::sharing`].
+    Share,
 }
 
 /// The listener's answer to [`Hello`].

@@ -177,11 +177,19 @@ impl Directory {
     }
 }
 
+/// No real file counts more tensors, keys or entries of a list: a count up to this that does not
+/// fit is a file that was cut off, a larger one is nonsense.
+const COUNT_REAL_MAX: u64 = 1 << 24;
+
 /// A count that the rest of the input can pay for at `bytes_min` an entry.
 fn read_count(reader: &mut Reader<'_>, what: &'static str, bytes_min: u64) -> Result<u64, Error> {
     let offset = reader.pos();
     let found = reader.u64(what)?;
     let limit = reader.left() as u64 / bytes_min;
+    if (limit + 1..=COUNT_REAL_MAX).contains(&found) {
+        let needed = found * bytes_min;
+        return Err(Error::Truncated { what, offset, needed, left: reader.left() });
+    }
     if found > limit {
         return Err(Error::TooMany { what, offset, found, limit });
     }

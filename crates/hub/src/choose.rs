@@ -5,34 +5,6 @@ use std::path::Path;
 
 use crate::{HubError, RemoteFile, Want};
 
-/// What is taken by default: the first of these that fits. First the usual, then what is near it
-/// and smaller, then what is finer, then what is coarser.
-const PREFERRED: &[&str] = &[
-    "Q4_K_M",
-    "MXFP4",
-    "Q4_K_S",
-    "Q4_K_L",
-    "IQ4_XS",
-    "IQ4_NL",
-    "Q4_0",
-    "Q4_1",
-    "Q4",
-    "UD-Q4_K_XL",
-    "Q5_K_M",
-    "Q5_K_S",
-    "Q5_0",
-    "Q5_1",
-    "Q6_K",
-    "Q8_0",
-    "BF16",
-    "F16",
-    "FP16",
-    "F32",
-    "Q3_K_L",
-    "Q3_K_M",
-    "Q3_K_S",
-    "Q2_K",
-];
 /// Beginnings of files that belong to a model and are none.
 const COMPANIONS: &[&str] = &["mmproj", "mtp-", "eagle3-", "dflash-", "dspark-", "imatrix"];
 /// Labels in an error's list.
@@ -160,12 +132,12 @@ fn best(repo: &str, all: &[Variant], room: Option<&Room>) -> Result<(Variant, St
 
 /// Where a variant stands among those that are taken by default.
 fn rank(variant: &Variant) -> Option<(usize, &Variant)> {
-    if let Some(rank) = PREFERRED.iter().position(|label| *label == variant.label) {
+    if let Some(rank) = store::quant_rank(&variant.label) {
         return Some((rank, variant));
     }
     let is_untold = store::quant_of(&variant.label).is_none();
     let is_finer_mix = store::quant_runs(&variant.label) && !variant.label.starts_with("UD-");
-    (is_untold || is_finer_mix).then_some((PREFERRED.len(), variant))
+    (is_untold || is_finer_mix).then_some((usize::MAX, variant))
 }
 
 fn file(repo: &str, all: &[Variant], path: &str) -> Result<Variant, HubError> {

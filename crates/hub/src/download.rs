@@ -24,6 +24,13 @@ const PIECE_BYTES_MIN: u64 = 1 << 20;
 /// Read at once for verifying.
 const VERIFY_BYTES: usize = 1 << 20;
 
+/// Somebody nearer than the hub who has a model's files.
+pub trait Nearby: Sync {
+    /// Fills `out` with a file's bytes from `start` on. Several calls run at a time, each with its
+    /// own `slot`; false means that nothing more is to be had there.
+    fn read(&self, slot: usize, file: &RemoteFile, start: u64, out: &mut [u8]) -> bool;
+}
+
 impl Hub {
     /// Fetches what is missing of a plan's files into a folder for models.
     ///
@@ -31,6 +38,21 @@ impl Hub {
     /// The disk is too small, the files are not what was announced, the hub does not give them, or
     /// `watch` breaks. What was fetched is kept, and the next call goes on from there.
     pub fn fetch(&self, plan: &Plan, models: &Path, watch: &Watch<'_>) -> Result<Pulled, HubError> {
+        self.fetch_near(plan, models, None, watch)
+    }
+
+    /// The same, with bytes from `nearby` as far as that gives them. What it gives is verified like
+    /// the hub's; if it was wrong, the file comes from the hub alone.
+    ///
+    /// # Errors
+    /// As [`Self::fetch`].
+    pub fn fetch_near(
+        &self,
+        plan: &Plan,
+        models: &Path,
+        nearby: Option<&dyn Nearby>,
+        watch: &Watch<'_>,
+    ) -> Result<Pulled, HubError> {
         let call = Call::new(self, watch);
         fs::create_dir_all(models).map_err(HubError::disk(models))?;
         let mut before = 0;
@@ -39,7 +61,15 @@ impl Hub {
             let account = Account { file, before, all: plan.bytes() };
             let is_there = fs::metadata(&path).is_ok_and(|found| found.len() == file.size);
             if !is_there {
-                call.fetch_file(&plan.source, &path, account, plan.bytes() - before)?;
+                let left = plan.bytes() - before;
+                // Only what has an announced hash can be believed from somebody else.
+                let near = nearby.filter(|_| file.sha256.is_some());
+                match call.fetch_file(&plan.source, &path, account, left, near) {
+                    Err(HubError::Digest { .. }) if near.is_some() => {
+                        call.fetch_file(&plan.source, &path, account, left, None)?;
+                    }
+                    outcome => outcome?,
+                }
             }
             before += file.size;
             call.tell(account.progress(Stage::Done, file.size))?;
@@ -78,11 +108,15 @@ impl Call<'_> {
         path: &Path,
         account: Account<'_>,
         left: u64,
+        nearby: Option<&dyn Nearby>,
     ) -> Result<(), HubError> {
         let (partial, kept) = Partial::open(path, account.file)?;
         let dir = path.parent().unwrap_or(Path::new("."));
         space::check(dir, &account.file.path, left.saturating_sub(kept.have.total()))?;
         let work = Work::new(self, source, account, &partial, kept);
+        if let Some(nearby) = nearby {
+            work.run_near(nearby);
+        }
         let outcome = work.run(dir);
         // What was fetched is noted however it ended, but for a file that turned into another.
         if !matches!(outcome, Err(HubError::Changed { .. } | HubError::NotGguf { .. })) {
@@ -182,6 +216,36 @@ impl<'a> Work<'a> {
 
     pub fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fetches what somebody near gives; what goes wrong with that is the hub's to make good.
+    fn run_near(&self, nearby: &dyn Nearby) {
+        let fetch = |slot: usize| {
+            let mut buffer = vec![0; PIECE_BYTES_MIN as usize];
+            while let Some((start, end)) = self.take() {
+                let mut at = start;
+                while at < end {
+                    let len = (end - at).min(PIECE_BYTES_MIN);
+                    let bytes = &mut buffer[..len as usize];
+                    let is_kept =
+                        nearby.read(slot, self.file, at, bytes) && self.keep(at, bytes).is_ok();
+                    if !is_kept {
+                        break;
+                    }
+                    at += len;
+                }
+                self.lock().taken.remove(start, end);
+                if at < end {
+                    return;
+                }
+            }
+        };
+        let fetch = &fetch;
+        std::thread::scope(|scope| {
+            for slot in 0..self.call.hub.settings.connections {
+                scope.spawn(move || fetch(slot));
+            }
+        });
     }
 
     /// Fetches all that is missing. The first piece goes alone: it tells whether the server gives

@@ -26,6 +26,7 @@ mod transfer;
 mod wait;
 
 pub use choose::{Room, Variant, choose, need_bytes, variants};
+pub use download::Nearby;
 pub use error::HubError;
 pub use listing::{Listing, RemoteFile};
 pub use name::{Name, RepoName, Want};

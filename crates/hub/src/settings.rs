@@ -60,6 +60,13 @@ impl fmt::Debug for Token {
     }
 }
 
+impl Default for Settings {
+    /// The hub itself, without a token.
+    fn default() -> Self {
+        Self::read(&|_| None)
+    }
+}
+
 impl Settings {
     /// What this process's environment says.
     pub fn from_env() -> Self {

@@ -3,10 +3,12 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use fakehub::{FakeHub, Fault, Gate, Place, Wait};
-use hub::{Hub, HubError, Name, Progress, Pulled, Settings, Stage, Token};
+use hub::{Hub, HubError, Name, Nearby, Progress, Pulled, RemoteFile, Settings, Stage, Token};
 
 const REPO: &str = "org/Model-GGUF";
 const FILE: &str = "Model-Q4_K_M.gguf";
@@ -319,6 +321,41 @@ fn a_file_that_is_no_model_is_refused_with_its_first_bytes() {
     let error = bench.pull_with(&bench.hub(), "org/zip").unwrap_err().to_string();
     assert!(error.contains("no model") && error.contains("50, 4b"), "{error}");
     assert_eq!(files_below(&bench.dir.path().join("org/zip"), ".gguf"), 0);
+}
+
+/// A neighbour that gives `bytes`, and nothing after so many of its answers.
+struct Neighbour {
+    bytes: Vec<u8>,
+    answers: AtomicU32,
+}
+
+impl Nearby for Neighbour {
+    fn read(&self, _slot: usize, _file: &RemoteFile, start: u64, out: &mut [u8]) -> bool {
+        let left = self.answers.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+        out.copy_from_slice(&self.bytes[start as usize..start as usize + out.len()]);
+        left.is_ok()
+    }
+}
+
+#[test]
+fn what_somebody_near_has_does_not_come_from_the_hub() {
+    for (answers, flips, sent) in [
+        (u32::MAX, false, 0..1),
+        (3, false, 1..SIZE as u64),
+        (0, false, SIZE as u64..SIZE as u64 + 1),
+        // Wrong bytes are found by the whole file's hash, and then nobody near is asked again.
+        (u32::MAX, true, SIZE as u64..SIZE as u64 + 1),
+    ] {
+        let bench = Bench::new();
+        let mut bytes = bench.bytes.clone();
+        bytes[SIZE / 2] ^= u8::from(flips);
+        let near = Neighbour { bytes, answers: AtomicU32::new(answers) };
+        let (hub, watch) = (bench.hub(), |_: &Progress| ControlFlow::Continue(()));
+        let plan = hub.plan(&Name::parse(REPO).unwrap(), None, &watch).unwrap();
+        let pulled = hub.fetch_near(&plan, bench.dir.path(), Some(&near), &watch).unwrap();
+        bench.check(&pulled);
+        assert!(sent.contains(&bench.fake.bytes_sent()), "{answers} {}", bench.fake.bytes_sent());
+    }
 }
 
 #[test]

@@ -42,5 +42,5 @@ mod server;
 
 pub use config::{Limits, ServeConfig, StartError, Tls};
 pub use http::keys::{ApiKey, ApiKeys};
-pub use node::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
+pub use node::{BoxFuture, Cluster, EventStream, PullStream, Refusal, RefusalKind};
 pub use server::{Running, start};

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::{PullStage, PullStatus};
 use protocol::{FinishReason, Grammar};
 use serde_json::{Value, json};
 use support::client::{self, Reply, get, post};
@@ -279,6 +280,8 @@ fn whatever_refuses_does_so_with_a_plain_text() {
         config.limits.body_bytes_max = 10_000;
     });
     let far = ("x-forwarded-for", "10.0.0.9");
+    let bearer = format!("Bearer {KEY}");
+    let key = ("authorization", bearer.as_str());
     let long = json!({"messages": [{"role": "user", "content": "x".repeat(20_000)}]});
     let evil = ("origin", "https://evil.example");
     let cases = [
@@ -290,20 +293,68 @@ fn whatever_refuses_does_so_with_a_plain_text() {
         (get(server.addr, "/api/nothing", &[]), 404),
         (post(server.addr, "/api/embed", &[], &json!({"model": "m", "input": "x"})), 404),
         (post(server.addr, "/api/embeddings", &[], &json!({"model": "m", "prompt": "x"})), 404),
-        (post(server.addr, "/api/pull", &[], &json!({"model": "llama3.2"})), 501),
+        (post(server.addr, "/api/pull", &[], &json!({"model": ""})), 400),
+        (post(server.addr, "/api/pull", &[far, key], &json!({"model": "llama3.2"})), 403),
         (post(server.addr, "/api/create", &[], &json!({"model": "m"})), 501),
     ];
     for (reply, status) in cases {
         assert_eq!((reply.status, reply.whole), (status, true), "{reply:?}");
         assert!(error(&reply).len() > 10);
     }
-    let delete = client::request("DELETE", "/api/delete", server.addr, &[], "");
+    let delete = client::request("DELETE", "/api/delete", server.addr, &[far, key], "");
     let delete = client::send(server.addr, delete.as_bytes());
-    assert!(delete.status == 501 && error(&delete).contains("sinew stop"), "{delete:?}");
-    let bearer = format!("Bearer {KEY}");
-    assert_eq!(get(server.addr, "/api/tags", &[far, ("authorization", &bearer)]).status, 200);
+    assert!(delete.status == 403 && error(&delete).contains("sinew rm"), "{delete:?}");
+    assert_eq!(get(server.addr, "/api/tags", &[far, key]).status, 200);
     let pulled = post(server.addr, "/api/pull", &[], &json!({"model": "tiny/qwen3:latest"}));
     assert_eq!(pulled.json(), json!({"status": "success"}));
+}
+
+#[test]
+fn a_pull_is_told_in_ollama_s_words() {
+    let double = Double::new(&FINE);
+    let server = Server::start(&double);
+    let at = |stage, done| PullStatus {
+        model: "org/m".to_owned(),
+        stage,
+        note: "the disk is full".to_owned(),
+        file: "m-Q4_K_M.gguf".to_owned(),
+        sha256: Some("0123456789abcdef".repeat(4)),
+        file_done_bytes: done,
+        file_total_bytes: 100,
+        done_bytes: done,
+        total_bytes: 100,
+        bytes_per_sec: 1.0,
+    };
+    let told = |stages: &[(PullStage, u64)]| {
+        *double.pulls.lock().unwrap() = stages.iter().map(|(s, done)| at(*s, *done)).collect();
+        let reply = post(server.addr, "/api/pull", &[], &json!({"name": "org/m"}));
+        let lines = reply.body.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines.collect::<Vec<Value>>()
+    };
+    let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
+    let lines = told(&[
+        (PullStage::Looking, 0),
+        (PullStage::Pulling, 0),
+        (PullStage::Pulling, 60),
+        (PullStage::Verifying, 60),
+        (PullStage::Done, 100),
+    ]);
+    assert_eq!(
+        lines,
+        [
+            json!({"status": "pulling manifest"}),
+            json!({"status": "pulling 0123456789ab", "digest": digest, "total": 100}),
+            json!({"status": "pulling 0123456789ab", "digest": digest, "total": 100, "completed": 60}),
+            json!({"status": "verifying sha256 digest"}),
+            json!({"status": "writing manifest"}),
+            json!({"status": "success"}),
+        ]
+    );
+    let lines = told(&[(PullStage::Pulling, 60), (PullStage::Failed, 60)]);
+    assert_eq!(lines.last().unwrap(), &json!({"error": "the disk is full"}));
+    let whole = post(server.addr, "/api/pull", &[], &json!({"model": "org/m", "stream": false}));
+    assert!(whole.status == 502 && error(&whole).contains("disk is full"), "{whole:?}");
+    assert_eq!(*double.calls.lock().unwrap(), ["pull org/m"; 3]);
 }
 
 #[test]

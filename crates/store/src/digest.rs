@@ -1,7 +1,4 @@
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
 use std::str::FromStr;
 
 use serde::de::Error as _;
@@ -11,33 +8,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// has the hash of all of them, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
-
-/// Read at once for hashing: large enough for all of the hash's lanes, small enough for a cache.
-const PIECE_BYTES: usize = 1 << 20;
-
-impl Digest {
-    /// Hashes a file and the other parts of its model. They are read, not mapped: a mapped file
-    /// that is cut short meanwhile would end the process.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn of_file(path: &Path) -> io::Result<Self> {
-        let mut hasher = blake3::Hasher::new();
-        let mut piece = vec![0; PIECE_BYTES];
-        for part in gguf::parts_of(path) {
-            let mut file = File::open(part)?;
-            loop {
-                match file.read(&mut piece) {
-                    Ok(0) => break,
-                    Ok(bytes) => drop(hasher.update(&piece[..bytes])),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(Self(*hasher.finalize().as_bytes()))
-    }
-}
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

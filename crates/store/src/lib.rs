@@ -1,9 +1,11 @@
 //! Model files of this machine: names, digests, and slices of a file for peers that lack it.
 //!
-//! [`Store`] finds a model by path or name and knows each file by the BLAKE3 digest of its content,
-//! so that two machines can tell whether they hold the same one. [`slices`] is the protocol by
-//! which a worker reads just its own slices of a file from the machine that has it; [`PeerFile`]
-//! is its client and looks to the model loader like any other `gguf::Source`.
+//! [`Store`] finds a model by path or name, in the node's own folder and where other programs keep
+//! theirs ([`shelves`]), and knows each by the BLAKE3 digest of its content, so that two machines
+//! can tell whether they hold the same one; a [`Tree`] of hashes checks parts of it alone.
+//! [`slices`] is the protocol by which a worker reads just its own slices of a file from the
+//! machine that has it; [`PeerFile`] is its client and looks to the model loader like any other
+//! `gguf::Source`.
 //!
 //! This crate opens files and speaks over streams it is given; it knows no cluster, no TLS.
 
@@ -11,10 +13,14 @@ mod digest;
 mod index;
 mod peer;
 mod quant;
+pub mod shelves;
 pub mod slices;
 mod store;
+mod tree;
 
 pub use digest::Digest;
 pub use peer::PeerFile;
-pub use quant::{quant_of, quant_runs};
-pub use store::{ModelFile, Store, StoreError};
+pub use quant::{quant_of, quant_rank, quant_runs};
+pub use shelves::{Places, Shelf, Shelved};
+pub use store::{Listed, ModelFile, Store, StoreError};
+pub use tree::{GROUP_BYTES, HashWatch, Tree};

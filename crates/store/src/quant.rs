@@ -5,6 +5,34 @@ const RUNS: &[&str] = &[
     "F32", "F16", "BF16", "FP16", "FP32", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q4_0", "Q4_1",
     "Q5_0", "Q5_1", "Q8_0", "Q8_K", "IQ4_NL", "IQ4_XS", "MXFP4",
 ];
+/// What is taken by default: the first of these that fits. First the usual, then what is near it
+/// and smaller, then what is finer, then what is coarser.
+const PREFERRED: &[&str] = &[
+    "Q4_K_M",
+    "MXFP4",
+    "Q4_K_S",
+    "Q4_K_L",
+    "IQ4_XS",
+    "IQ4_NL",
+    "Q4_0",
+    "Q4_1",
+    "Q4",
+    "UD-Q4_K_XL",
+    "Q5_K_M",
+    "Q5_K_S",
+    "Q5_0",
+    "Q5_1",
+    "Q6_K",
+    "Q8_0",
+    "BF16",
+    "F16",
+    "FP16",
+    "F32",
+    "Q3_K_L",
+    "Q3_K_M",
+    "Q3_K_S",
+    "Q2_K",
+];
 /// Repacked for one kind of processor, which programs do at load today.
 const GONE: &[&str] = &["Q4_0_4_4", "Q4_0_4_8", "Q4_0_8_8", "IQ4_NL_4_4"];
 
@@ -26,6 +54,11 @@ pub fn quant_runs(label: &str) -> bool {
     let label = label.trim_start_matches("UD-");
     let is_old = GONE.iter().any(|gone| label.starts_with(gone));
     !is_old && (["Q4", "Q8"].contains(&label) || RUNS.iter().any(|runs| label.starts_with(runs)))
+}
+
+/// Where a label stands among those that are taken by default, 0 for the first.
+pub fn quant_rank(label: &str) -> Option<usize> {
+    PREFERRED.iter().position(|preferred| *preferred == label)
 }
 
 /// The label at the end of a word that is held together by underscores: `MODEL_Q4_0`.

@@ -1,31 +1,54 @@
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::Digest;
 use crate::index::{Index, Stamp};
+use crate::shelves::{self, Places, Shelf, Shelved};
+use crate::{Digest, HashWatch, Tree, quant_rank};
 
-/// The models folder of one node, plus every file that was named by its path.
+/// How long a look at the shelves serves: folders on a network drive are slow, and one question
+/// makes several looks.
+const LOOK_MAX: Duration = Duration::from_secs(2);
+/// Names in an error's list.
+const KNOWN_MAX: usize = 12;
+
+/// The models folder of one node, where other programs keep theirs, and every file that was named
+/// by its path.
 #[derive(Debug)]
 pub struct Store {
     models: PathBuf,
+    trees: PathBuf,
+    places: Places,
     index: Mutex<Index>,
-    /// Held while a file is hashed, which takes as long as reading it; the index is free meanwhile.
-    hashing: Mutex<()>,
+    /// One lock for each file that is being hashed, which takes as long as reading it; the index
+    /// and other files are free meanwhile.
+    hashing: Mutex<HashMap<PathBuf, Arc<Mutex<()>>>>,
+    look: Mutex<Option<(Instant, Arc<Vec<Shelved>>)>>,
 }
 
 /// A model file on this machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModelFile {
-    /// The file's name without its extension (and without the number of a part): how clients ask
-    /// for it.
+    /// How clients ask for it: as it was asked for here, or the file's name without its extension
+    /// (and without the number of a part).
     pub name: String,
     pub path: PathBuf,
     pub digest: Digest,
     pub bytes: u64,
+}
+
+/// A model on this machine, as far as it is known without reading it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Listed {
+    #[serde(flatten)]
+    pub model: Shelved,
+    /// Absent until it has been hashed.
+    pub digest: Option<Digest>,
 }
 
 /// Why a model was not found or read.
@@ -33,27 +56,47 @@ pub struct ModelFile {
 pub enum StoreError {
     #[error("cannot use {path}: {source}", path = .path.display())]
     Io { path: PathBuf, source: io::Error },
+    #[error("{path} is {what}, not a model. Give the path of a .gguf file{holds}",
+        path = .path.display())]
+    NotAFile { path: PathBuf, what: &'static str, holds: String },
     #[error(
         "there is no model \"{name}\": no file at that path, and {models} holds {known}. Give the path of a .gguf file, or put one there",
         models = .models.display()
     )]
     Unknown { name: String, models: PathBuf, known: String },
+    #[error(
+        "{name} belongs to {shelf}, and is only read here: {path}. Remove it there",
+        path = .path.display()
+    )]
+    NotOurs { name: String, shelf: Shelf, path: PathBuf },
 }
 
 impl Store {
-    /// Opens the store of a node's data directory, making its models folder if it is missing.
+    /// Opens the store of a node's data directory, making its models folder if it is missing. No
+    /// other place is looked at.
     ///
     /// # Errors
     /// The folder cannot be made.
     pub fn open(data_dir: &Path) -> Result<Self, StoreError> {
-        let models = data_dir.join("models");
-        fs::create_dir_all(&models)
-            .map_err(|source| StoreError::Io { path: models.clone(), source })?;
-        let index = Mutex::new(Index::load(data_dir.join("models.json")));
-        Ok(Self { models, index, hashing: Mutex::new(()) })
+        Self::open_with(data_dir, Places::default())
     }
 
-    /// Where files are found by name.
+    /// The same with the places of other programs.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_with(data_dir: &Path, places: Places) -> Result<Self, StoreError> {
+        let (models, trees) = (data_dir.join("models"), data_dir.join("trees"));
+        for dir in [&models, &trees] {
+            fs::create_dir_all(dir)
+                .map_err(|source| StoreError::Io { path: dir.clone(), source })?;
+        }
+        let index = Mutex::new(Index::load(data_dir.join("models.json")));
+        let (hashing, look) = (Mutex::default(), Mutex::default());
+        Ok(Self { models, trees, places, index, hashing, look })
+    }
+
+    /// Where files are found by name, and downloads are put.
     pub fn models_dir(&self) -> &Path {
         &self.models
     }
@@ -64,87 +107,250 @@ impl Store {
     /// # Errors
     /// There is no such model, or the file cannot be read.
     pub fn resolve(&self, name_or_path: &str) -> Result<ModelFile, StoreError> {
-        let path = self.locate(name_or_path)?;
+        self.resolve_watched(name_or_path, &|_| {})
+    }
+
+    /// The same, telling how many bytes are hashed.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn resolve_watched(
+        &self,
+        name_or_path: &str,
+        watch: &HashWatch<'_>,
+    ) -> Result<ModelFile, StoreError> {
+        let Located { name, path } = self.locate(name_or_path)?;
         let io = |source| StoreError::Io { path: path.clone(), source };
-        let path = fs::canonicalize(&path).map_err(io)?;
         let stamp = Stamp::of(&path).map_err(io)?;
-        let digest = self.digest(&path, stamp).map_err(io)?;
-        let name = name_of(&path);
+        let digest = self.digest(&path, stamp, watch).map_err(io)?;
         Ok(ModelFile { name, path, digest, bytes: stamp.bytes })
+    }
+
+    /// Where a model is, by path or by name, without reading it.
+    ///
+    /// # Errors
+    /// There is no such model.
+    pub fn path_of(&self, name_or_path: &str) -> Result<PathBuf, StoreError> {
+        Ok(self.locate(name_or_path)?.path)
     }
 
     /// A file of this machine with that content, if there is one. Only files of exactly `bytes`
     /// bytes are ever hashed for it.
     pub fn find(&self, digest: &Digest, bytes: u64) -> Option<PathBuf> {
         let mut candidates = self.index().paths_of_len(bytes);
-        candidates.extend(self.files());
+        let shelved = self.look();
+        let same = shelved.iter().filter(|model| model.bytes == bytes);
+        candidates.extend(same.map(|model| model.path.clone()));
         candidates.into_iter().find(|path| match Stamp::of(path) {
             Ok(stamp) if stamp.bytes == bytes => {
-                self.digest(path, stamp).is_ok_and(|found| found == *digest)
+                self.digest(path, stamp, &|_| {}).is_ok_and(|found| found == *digest)
             }
             _ => false,
         })
     }
 
-    /// The files of the models folder, sorted by name.
-    pub fn files(&self) -> Vec<PathBuf> {
-        let Ok(entries) = fs::read_dir(&self.models) else { return Vec::new() };
-        let paths = entries.flatten().map(|entry| entry.path());
-        let mut files: Vec<_> = paths.filter(|path| is_gguf(path)).collect();
-        files.sort();
-        files
+    /// The hashes of a model's groups, if it was hashed here.
+    pub fn tree(&self, digest: &Digest, bytes: u64) -> Option<Tree> {
+        let groups = if bytes <= crate::GROUP_BYTES {
+            Vec::new()
+        } else {
+            fs::read(self.trees.join(digest.to_string())).ok()?
+        };
+        Tree::from_bytes(*digest, bytes, &groups)
     }
 
-    fn locate(&self, name_or_path: &str) -> Result<PathBuf, StoreError> {
-        let path = Path::new(name_or_path);
-        if path.is_file() {
-            return Ok(path.to_path_buf());
+    /// Every model on this machine, the node's own first; none is read.
+    pub fn list(&self) -> Vec<Listed> {
+        let index = self.index();
+        let listed = |model: &Shelved| {
+            let stamp = Stamp::of(&model.path).ok();
+            let digest = stamp.and_then(|stamp| index.digest(&model.path, stamp));
+            Listed { model: model.clone(), digest }
+        };
+        self.look_now().iter().map(listed).collect()
+    }
+
+    /// Deletes a model of this node's own folder, all its parts, and returns how many bytes that
+    /// freed.
+    ///
+    /// # Errors
+    /// There is no such model, it belongs to another program, or it cannot be deleted.
+    pub fn remove(&self, name: &str) -> Result<u64, StoreError> {
+        let path = self.locate(name)?.path;
+        let shelved = self.look_now();
+        let known = shelved.iter().find(|model| model.path == path);
+        let shelf = known.map_or(Shelf::Folder, |model| model.shelf.clone());
+        if shelf != Shelf::Own {
+            return Err(StoreError::NotOurs { name: clean(name), shelf, path });
         }
-        let files = self.files();
-        let named = files.iter().find(|file| {
-            name_of(file) == name_or_path
-                || file.file_stem().is_some_and(|stem| stem == name_or_path)
-                || file.file_name().is_some_and(|whole| whole == name_or_path)
-        });
-        named.cloned().ok_or_else(|| {
-            let known: Vec<String> = files.iter().map(|file| name_of(file)).collect();
-            let known = if known.is_empty() { "no models".to_owned() } else { known.join(", ") };
-            StoreError::Unknown {
-                name: name_or_path.to_owned(),
-                models: self.models.clone(),
-                known,
+        let mut freed = 0;
+        for part in gguf::parts_of(&path) {
+            let io = |source| StoreError::Io { path: part.clone(), source };
+            freed += fs::metadata(&part).map_err(io)?.len();
+            fs::remove_file(&part).map_err(io)?;
+        }
+        // Folders that are empty now, up to the models folder; others refuse to go.
+        let mut dir = path.parent();
+        while let Some(empty) = dir.filter(|dir| *dir != self.models) {
+            if fs::remove_dir(empty).is_err() {
+                break;
             }
-        })
+            dir = empty.parent();
+        }
+        *self.look.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(freed)
+    }
+
+    /// What is on the shelves now, or was a moment ago.
+    fn look(&self) -> Arc<Vec<Shelved>> {
+        let look = self.look.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*look {
+            Some((when, found)) if when.elapsed() < LOOK_MAX => found.clone(),
+            _ => {
+                drop(look);
+                self.look_now()
+            }
+        }
+    }
+
+    fn look_now(&self) -> Arc<Vec<Shelved>> {
+        let found = Arc::new(shelves::scan(&self.models, &self.places));
+        let mut look = self.look.lock().unwrap_or_else(PoisonError::into_inner);
+        *look = Some((Instant::now(), found.clone()));
+        found
+    }
+
+    fn locate(&self, name_or_path: &str) -> Result<Located, StoreError> {
+        let path = Path::new(name_or_path);
+        let metadata = fs::metadata(path).ok();
+        if metadata.as_ref().is_some_and(fs::Metadata::is_file) {
+            // Its folder's real name and its own: a link's name tells of parts, its target may not.
+            let io = |source| StoreError::Io { path: path.to_path_buf(), source };
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).map_err(io)?;
+            let path = folder.join(path.file_name().unwrap_or_default());
+            return Ok(Located { name: name_of(&path), path });
+        }
+        let shelved = self.look();
+        let found = named(&shelved, name_or_path).or_else(|| {
+            let shelved = self.look_now();
+            named(&shelved, name_or_path)
+        });
+        match (found, metadata) {
+            (Some(found), _) => Ok(found),
+            (None, Some(metadata)) => Err(not_a_file(path, &metadata)),
+            (None, None) => Err(self.unknown(name_or_path)),
+        }
+    }
+
+    fn unknown(&self, name: &str) -> StoreError {
+        let shelved = self.look();
+        let mut known: Vec<String> = shelved.iter().map(|model| model.name.clone()).collect();
+        let more = known.len().saturating_sub(KNOWN_MAX);
+        known.truncate(KNOWN_MAX);
+        let mut text = if known.is_empty() { "no models".to_owned() } else { known.join(", ") };
+        if more > 0 {
+            text.push_str(&format!(" and {more} more"));
+        }
+        StoreError::Unknown { name: clean(name), models: self.models.clone(), known: text }
     }
 
     /// The digest of a file, which is hashed if it is not known or has changed.
-    fn digest(&self, path: &Path, stamp: Stamp) -> io::Result<Digest> {
-        if let Some(known) = self.index().digest(path, stamp) {
+    fn digest(&self, path: &Path, stamp: Stamp, watch: &HashWatch<'_>) -> io::Result<Digest> {
+        let known = || {
+            let digest = self.index().digest(path, stamp)?;
+            (self.tree(&digest, stamp.bytes)).map(|_| digest)
+        };
+        if let Some(known) = known() {
             return Ok(known);
         }
-        let _hashing = self.hashing.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = {
+            let mut hashing = self.hashing.lock().unwrap_or_else(PoisonError::into_inner);
+            hashing.retain(|_, lock| Arc::strong_count(lock) > 1);
+            hashing.entry(path.to_path_buf()).or_default().clone()
+        };
+        let _hashing = lock.lock().unwrap_or_else(PoisonError::into_inner);
         // Somebody else may have hashed it meanwhile.
-        if let Some(known) = self.index().digest(path, stamp) {
+        if let Some(known) = known() {
             return Ok(known);
         }
-        let digest = Digest::of_file(path)?;
-        if Stamp::of(path)? != stamp {
+        let tree = Tree::of_files(&gguf::parts_of(path), watch)?;
+        if Stamp::of(path)? != stamp || tree.bytes != stamp.bytes {
             return Err(io::Error::other("it was changed while it was read. Try again"));
         }
-        self.index().note(path, stamp, digest);
-        Ok(digest)
+        // What cannot be kept is hashed again.
+        let _ = fs::write(self.trees.join(tree.digest.to_string()), tree.to_bytes());
+        self.index().note(path, stamp, tree.digest);
+        Ok(tree.digest)
     }
 
-    fn index(&self) -> std::sync::MutexGuard<'_, Index> {
+    fn index(&self) -> MutexGuard<'_, Index> {
         // The index is consistent after every statement, so a panic elsewhere does not spoil it.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// A model and the name under which clients ask for it.
+struct Located {
+    name: String,
+    path: PathBuf,
+}
+
+/// The model of a name: its own, its file's, or its repository's; of several quantisations the
+/// usual one.
+fn named(shelved: &[Shelved], asked: &str) -> Option<Located> {
+    let is_same = |name: &str| name.eq_ignore_ascii_case(asked);
+    let by_file = |model: &&Shelved| {
+        let stem = model.path.file_stem().unwrap_or_default().to_string_lossy();
+        let file = model.path.file_name().unwrap_or_default().to_string_lossy();
+        name_of(&model.path) == asked || stem == asked || file == asked
+    };
+    let own = |model: &Shelved| Located { name: name_of(&model.path), path: model.path.clone() };
+    let told = |model: &Shelved| {
+        let bare = asked.strip_suffix(":latest").unwrap_or(asked);
+        Located { name: clean(bare), path: model.path.clone() }
+    };
+    if let Some(found) = shelved.iter().find(|model| is_same(&model.name)) {
+        let is_file = name_of(&found.path) == found.name;
+        return Some(if is_file { own(found) } else { told(found) });
+    }
+    if let Some(found) = shelved.iter().find(by_file) {
+        return Some(own(found));
+    }
+    let bare = asked.strip_suffix(":latest").unwrap_or(asked);
+    let of_repo = shelved.iter().filter_map(|model| {
+        let (repo, tag) = model.name.rsplit_once(':')?;
+        if !repo.eq_ignore_ascii_case(bare) {
+            return None;
+        }
+        let rank = if tag == "latest" { Some(0) } else { quant_rank(tag) };
+        // Ollama's tags are sizes, and one stands for another only where it is called so.
+        (rank.is_some() || model.shelf != Shelf::Ollama)
+            .then_some((rank.unwrap_or(usize::MAX), model))
+    });
+    of_repo.min_by_key(|(rank, _)| *rank).map(|(_, model)| told(model))
+}
+
+fn not_a_file(path: &Path, metadata: &fs::Metadata) -> StoreError {
+    let what = if metadata.is_dir() { "a folder" } else { "a device or a pipe" };
+    let mut inside: Vec<String> = fs::read_dir(path)
+        .map(|entries| entries.flatten().map(|entry| entry.path()).filter(|path| is_gguf(path)))
+        .map(|paths| paths.map(|path| clean(&path.to_string_lossy())).collect())
+        .unwrap_or_default();
+    inside.sort();
+    let holds = inside.first().map_or(String::new(), |first| format!(", such as {first}"));
+    StoreError::NotAFile { path: path.to_path_buf(), what, holds }
+}
+
 /// How clients ask for a model: its file's name without extension and number of its part.
-fn name_of(path: &Path) -> String {
+pub(crate) fn name_of(path: &Path) -> String {
     let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    gguf::part_name(path).map_or_else(stem, |(name, _, _)| name)
+    clean(&gguf::part_name(path).map_or_else(stem, |(name, _, _)| name))
+}
+
+/// A name without what a terminal would obey.
+pub(crate) fn clean(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// Whether a file is a model, or the first part of one.
@@ -162,9 +368,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let inside = store.models_dir().join("small.gguf");
-        fs::write(&inside, b"content").unwrap();
+        fs::write(&inside, b"GGUFcon").unwrap();
         let outside = dir.path().join("elsewhere.gguf");
-        fs::write(&outside, b"another").unwrap();
+        fs::write(&outside, b"GGUFano").unwrap();
 
         let small = store.resolve("small").unwrap();
         assert_eq!((small.name.as_str(), small.bytes), ("small", 7));
@@ -182,7 +388,7 @@ mod tests {
     fn what_is_known_is_found_while_another_file_is_hashed() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
-        fs::write(store.models_dir().join("m.gguf"), b"content").unwrap();
+        fs::write(store.models_dir().join("m.gguf"), b"GGUFcon").unwrap();
         let known = store.resolve("m").unwrap();
         let _hashing = store.hashing.lock().unwrap();
         assert_eq!(store.resolve("m").unwrap(), known);
@@ -194,7 +400,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         fs::create_dir(dir.path().join("models.json.new")).unwrap();
-        fs::write(store.models_dir().join("m.gguf"), b"content").unwrap();
+        fs::write(store.models_dir().join("m.gguf"), b"GGUFcon").unwrap();
         let digest = store.resolve("m").unwrap().digest;
         assert!(!dir.path().join("models.json").exists());
         assert_eq!(Store::open(dir.path()).unwrap().resolve("m").unwrap().digest, digest);
@@ -205,13 +411,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let path = store.models_dir().join("m.gguf");
-        fs::write(&path, b"one").unwrap();
+        fs::write(&path, b"GGUF1").unwrap();
         let one = store.resolve("m").unwrap().digest;
-        fs::write(&path, b"three").unwrap();
+        fs::write(&path, b"GGUF333").unwrap();
         let again = Store::open(dir.path()).unwrap();
         let three = again.resolve("m").unwrap().digest;
         assert_ne!(one, three);
-        assert_eq!(again.find(&one, 3), None);
+        assert_eq!(again.find(&one, 5), None);
         assert_eq!(three.to_string().parse::<Digest>().unwrap(), three);
     }
 
@@ -220,11 +426,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let part = |number| store.models_dir().join(format!("big-0000{number}-of-00002.gguf"));
-        fs::write(part(1), b"one").unwrap();
+        fs::write(part(1), b"GGUF1").unwrap();
         assert!(store.resolve("big").is_err(), "its second part is missing");
-        fs::write(part(2), b"two").unwrap();
+        fs::write(part(2), b"GGUF2").unwrap();
         let big = store.resolve("big").unwrap();
-        assert_eq!((big.name.as_str(), big.bytes, store.files().len()), ("big", 6, 1));
+        assert_eq!((big.name.as_str(), big.bytes, store.list().len()), ("big", 10, 1));
         fs::write(part(2), b"other").unwrap();
         assert_ne!(store.resolve("big").unwrap().digest, big.digest);
     }
@@ -233,7 +439,7 @@ mod tests {
     fn an_unknown_name_says_what_there_is() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
-        fs::write(store.models_dir().join("known.gguf"), b"x").unwrap();
+        fs::write(store.models_dir().join("known.gguf"), b"GGUF").unwrap();
         let error = store.resolve("../../etc/hostname2").unwrap_err().to_string();
         assert!(error.contains("known"), "{error}");
     }

@@ -8,6 +8,7 @@ pub mod dev;
 pub mod doctor;
 pub mod keys;
 pub mod members;
+pub mod models;
 pub mod net;
 pub mod plan;
 pub mod query;

@@ -158,26 +158,6 @@ pub fn stop(args: &StopArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-pub fn list(args: &QueryArgs) -> Result<(), CliError> {
-    let data_dir = DataDir::find(&args.data_dir)?;
-    let store = store::Store::open(data_dir.path())?;
-    let files = store.files();
-    let models = files.iter().map(|path| store.resolve(&path.to_string_lossy()));
-    let models = models.collect::<Result<Vec<_>, _>>()?;
-    if args.json {
-        return print_json(&models);
-    }
-    let rows = models.iter().map(|model| {
-        let digest = model.digest.to_string().chars().take(12).collect();
-        [model.name.clone(), digest, table::bytes(model.bytes)]
-    });
-    table::print(["NAME", "ID", "SIZE"], &rows.collect::<Vec<_>>());
-    if models.is_empty() {
-        say!("put .gguf files into {}", store.models_dir().display());
-    }
-    Ok(())
-}
-
 pub fn trace(args: &TraceArgs) -> Result<(), CliError> {
     let client = Client::find(&DataDir::find(&args.data_dir)?)?;
     let trace = client.trace()?.to_string();

@@ -13,18 +13,25 @@ use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::interrupt::Interrupt;
 use crate::local_cluster::{LocalCluster, any_api_address};
+use crate::models;
 
 pub fn run(args: &RunArgs) -> Result<(), CliError> {
     let interrupt = Interrupt::install()?;
-    let request = serve::request(&args.model, &args.spec, None);
+    let mut request = serve::request(&args.model, &args.spec, None);
     // The nodes that were started for this run alone end with it.
-    let (client, _local) = find_or_start(args)?;
+    let (client, local) = find_or_start(args, &mut request)?;
     let model = match served(&client, &request)? {
         Some(found) => {
             check_wishes(&request, &found)?;
             found.model
         }
-        None => serve::place(&client, &request)?,
+        None => {
+            let model = serve::place(&client, &request)?;
+            if local.is_none() {
+                tell!("{model} stays served by the node: sinew stop {model} ends that");
+            }
+            model
+        }
     };
     let mut conversation = Conversation::new(client, model, interrupt);
     conversation.set_options(args);
@@ -40,10 +47,19 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
 }
 
 /// This machine's node if one is up, else as many nodes as the run asks for.
-fn find_or_start(args: &RunArgs) -> Result<(Client, Option<LocalCluster>), CliError> {
-    match DataDir::find(&args.data_dir).and_then(|data_dir| Client::find(&data_dir)) {
+fn find_or_start(
+    args: &RunArgs,
+    request: &mut InstanceSpec,
+) -> Result<(Client, Option<LocalCluster>), CliError> {
+    let data_dir = DataDir::find(&args.data_dir);
+    let client = data_dir.as_ref().ok().map(Client::find);
+    match client.unwrap_or(Err(CliError::NoHome)) {
         Ok(client) => Ok((client, None)),
         Err(CliError::NoNode { .. } | CliError::NoHome) => {
+            // Those nodes have a folder of their own that ends with them; models lie in this one.
+            if let Ok(data_dir) = &data_dir {
+                models::fetch_for(request, data_dir)?;
+            }
             let by_split = args.spec.options.shares.as_ref().map(Vec::len);
             let count = match &args.spec.nodes {
                 Some(Nodes::Named(_)) => {

@@ -1,7 +1,5 @@
 //! `sinew serve`, and placing a model for the other commands.
 
-use std::path::Path;
-
 use protocol::InstanceSpec;
 
 use crate::args::ServeArgs;
@@ -10,6 +8,7 @@ use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
 use crate::error::CliError;
 use crate::progress::ProgressLine;
+use crate::{models, table};
 
 pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
     let client = Client::find(&DataDir::find(&args.query.data_dir)?)?;
@@ -32,8 +31,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
 
 /// What a node is asked for. Paths are made absolute: the node has another working directory.
 pub fn request(model: &str, spec: &InstanceSpec, parallel: Option<usize>) -> InstanceSpec {
-    let absolute = Path::new(model).is_file().then(|| std::fs::canonicalize(model).ok()).flatten();
-    let model = absolute.map_or(model.to_owned(), |path| path.to_string_lossy().into_owned());
+    let model = models::for_node(model);
     let mut options = spec.options.clone();
     options.draft = options.draft.map(|path| std::fs::canonicalize(&path).unwrap_or(path));
     InstanceSpec { model, sequences_max: parallel, options, ..spec.clone() }
@@ -43,7 +41,15 @@ pub fn request(model: &str, spec: &InstanceSpec, parallel: Option<usize>) -> Ins
 /// to ask for it by.
 pub fn place(client: &Client, request: &InstanceSpec) -> Result<String, CliError> {
     let bar = ProgressLine::new();
+    let mut said = String::new();
     let ready = client.serve(request, |progress| {
+        if let Some(reason) = progress.reason.as_ref().filter(|_| progress.status == "pulling")
+            && *reason != said
+        {
+            said.clone_from(reason);
+            bar.clear();
+            tell!("{}: {}", request.model, table::tame(reason));
+        }
         bar.show(&progress.status, progress.done_bytes, progress.total_bytes);
     });
     bar.clear();

@@ -18,7 +18,9 @@ use crate::members::{Member, Members};
 use crate::model_file::{OVERWRITTEN, ServedFile};
 use crate::net::{Connection, DialError, Net, Visitor};
 use crate::probe;
+use crate::pulls::Pulls;
 use crate::relay::serve_slices;
+use crate::sharing;
 use crate::wire::{HANDSHAKE_BYTES_MAX, JoinAnswer, JoinRequest, Purpose};
 
 /// Connections whose other end has not shown that it belongs here; a real cluster never has so
@@ -42,6 +44,7 @@ struct Admission {
     strangers: Arc<Mutex<HashMap<IpAddr, usize>>>,
     bulk: Arc<Semaphore>,
     members: watch::Receiver<BTreeSet<NodeId>>,
+    pulls: Arc<Pulls>,
 }
 
 /// One connection that is not yet authenticated, counted until this is dropped.
@@ -57,10 +60,11 @@ pub(crate) async fn listen(
     saver: Arc<Saver<Members>>,
     inputs: mpsc::Sender<Event>,
     (lobby, members): (Arc<Lobby>, watch::Receiver<BTreeSet<NodeId>>),
+    pulls: Arc<Pulls>,
     mut closing: watch::Receiver<()>,
 ) {
     let (strangers, bulk) = (Arc::default(), Arc::new(Semaphore::new(BULK_MAX)));
-    let admission = Admission { net, saver, inputs, lobby, strangers, bulk, members };
+    let admission = Admission { net, saver, inputs, lobby, strangers, bulk, members, pulls };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -117,6 +121,7 @@ impl Admission {
             Purpose::Join => self.join(connection).await,
             Purpose::Leave => self.leave(connection).await,
             Purpose::Probe => self.probe(connection).await,
+            Purpose::Share => self.share(connection, stranger).await,
             Purpose::Bulk { digest } => {
                 let (reply, answer) = oneshot::channel();
                 self.tell(Event::BulkAsked { peer: connection.peer, digest, reply }).await?;
@@ -166,11 +171,34 @@ impl Admission {
         let _ = members.wait_for(|members| !members.contains(&peer)).await;
     }
 
-    /// A member measures the way to this node.
-    async fn probe(&self, mut connection: Connection) -> Result<(), DialError> {
+    /// A member asks for a model that it is about to fetch.
+    async fn share(&self, mut connection: Connection, stranger: Stranger) -> Result<(), DialError> {
+        if !self.is_member(&connection).await? {
+            connection.refuse("only members share models".to_owned()).await;
+            return Ok(());
+        }
+        drop(stranger);
+        let Ok(_permit) = self.bulk.try_acquire() else {
+            connection.refuse(format!("{BULK_MAX} others are reading models")).await;
+            return Ok(());
+        };
+        connection.welcome(self.net.about()).await?;
+        let peer = connection.peer;
+        tokio::select! {
+            answered = sharing::answer(connection, self.pulls.clone()) => answered,
+            () = self.removal_of(peer) => Ok(()),
+        }
+    }
+
+    async fn is_member(&self, connection: &Connection) -> Result<bool, DialError> {
         let (reply, answer) = oneshot::channel();
         self.tell(Event::ProbeAsked { peer: connection.peer, reply }).await?;
-        if !answer.await.map_err(io::Error::other)? {
+        Ok(answer.await.map_err(io::Error::other)?)
+    }
+
+    /// A member measures the way to this node.
+    async fn probe(&self, mut connection: Connection) -> Result<(), DialError> {
+        if !self.is_member(&connection).await? {
             connection.refuse("only members measure links".to_owned()).await;
             return Ok(());
         }

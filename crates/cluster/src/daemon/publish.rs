@@ -36,6 +36,7 @@ impl Daemon {
             instances: self.instance_statuses(),
             notices: self.notices(),
             unsettled: self.unsettled(),
+            downloads: Vec::new(),
         };
         self.status.send_replace(Arc::new(status));
     }

@@ -42,6 +42,8 @@ pub(super) fn config(data_dir: &Path) -> NodeConfig {
             };
             Speed::alone(rates, 0.0)
         },
+        places: Default::default(),
+        hub: Default::default(),
     }
 }
 

@@ -47,6 +47,8 @@ pub fn config(data_dir: &Path, name: &str, listen: SocketAddr) -> NodeConfig {
         threads: 1,
         cpus: Vec::new(),
         measure: slow,
+        places: Default::default(),
+        hub: Default::default(),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::http::error::ApiError;
 
 mod members;
+mod models;
 mod serve;
 
 /// An invitation is for now, not for later: a day is the most.
@@ -36,6 +37,9 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/leave", post(members::leave))
         .route("/sinew/v1/plan", post(plan))
         .route("/sinew/v1/serve", post(serve::serve))
+        .route("/sinew/v1/models", get(models::list))
+        .route("/sinew/v1/pull", post(models::pull))
+        .route("/sinew/v1/models/remove", post(models::remove))
         .route("/sinew/v1/stop", post(stop))
         .route("/sinew/v1/shutdown", post(shutdown))
         .route("/sinew/v1/trace", get(trace))

@@ -7,20 +7,25 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use cluster::{ClusterStatus, InstanceSpec, InstanceState};
-use futures_util::{Stream, stream};
+use cluster::{ClusterStatus, InstanceSpec, InstanceState, PullStage, PullStatus};
+use futures_util::{Stream, StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::models::failed;
 
 use crate::app::App;
 use crate::http::error::{ApiError, Retry};
 use crate::http::stream::{Framing, Item, respond};
-use crate::node::Cluster;
+use crate::node::{Cluster, PullStream, RefusalKind};
 
 /// How often progress is looked at: a bar moves smoothly at four steps a second.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often a line is sent although nothing has changed.
 const REPEAT_EVERY: Duration = Duration::from_secs(5);
+/// Lines of progress on their way to a client.
+const LINES_MAX: usize = 16;
 
 #[derive(Deserialize)]
 struct ServeBody {
@@ -33,7 +38,8 @@ struct ServeBody {
 /// A line of progress.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Progress {
-    /// `loading`, `recovering` or `ready`; the last line of all is `ready`, or an error.
+    /// `pulling`, `verifying`, `loading`, `recovering` or `ready`; the last line of all is `ready`,
+    /// or an error.
     status: &'static str,
     instance: String,
     done_bytes: u64,
@@ -47,21 +53,78 @@ pub(super) async fn serve(
     request: Request,
 ) -> Result<Response, ApiError> {
     let body: ServeBody = app.intake.read_json(request).await?;
-    let instance = app.cluster.serve(body.request).await?;
+    let instance = match app.cluster.serve(body.request.clone()).await {
+        Ok(instance) => instance,
+        Err(refusal) if refusal.kind == RefusalKind::NotFound => {
+            let pull = app.cluster.pull(&body.request.model).await?;
+            return Ok(pull_and_serve(&app, pull, body));
+        }
+        Err(refusal) => return Err(refusal.into()),
+    };
     if body.wait == Some(false) {
         return Ok(Json(json!({ "status": "loading", "instance": instance })).into_response());
     }
     let limits = &app.config.limits;
-    let watch = Watch {
-        cluster: Arc::clone(&app.cluster),
-        instance,
-        stall: limits.load_stall,
-        last: None,
-        sent: Instant::now(),
-        moved: Instant::now(),
-        ended: false,
-    };
+    let watch = Watch::new(&app, instance);
     Ok(respond(Framing::JsonLines, watch.into_stream(), limits.keep_alive))
+}
+
+/// Fetches a model that no node has, and serves it then; all of it in the answer's lines, or
+/// behind its back for who does not wait.
+fn pull_and_serve(app: &Arc<App>, pull: PullStream, body: ServeBody) -> Response {
+    let (sender, lines) = mpsc::channel(LINES_MAX);
+    let waits = body.wait != Some(false);
+    let task = Arc::clone(app);
+    tokio::spawn(async move {
+        fetch_then_load(&task, pull, body.request, Teller { sender, waits }).await;
+    });
+    if !waits {
+        return Json(json!({ "status": "pulling" })).into_response();
+    }
+    let items = stream::unfold(lines, |mut lines| async move {
+        let item = lines.recv().await?;
+        Some((item, lines))
+    });
+    respond(Framing::JsonLines, items, app.config.limits.keep_alive)
+}
+
+/// Whoever hears of it.
+struct Teller {
+    sender: mpsc::Sender<Item>,
+    waits: bool,
+}
+
+impl Teller {
+    /// Whether to go on: who waits and goes away gives it up, and who does not wait leaves it to
+    /// the node.
+    async fn tell(&self, item: Item) -> bool {
+        !self.waits || self.sender.send(item).await.is_ok()
+    }
+}
+
+async fn fetch_then_load(app: &App, mut pull: PullStream, request: InstanceSpec, teller: Teller) {
+    while let Some(status) = pull.next().await {
+        let item = match status.stage {
+            PullStage::Failed => Item::Fail(failed(&status).body().to_string()),
+            _ => Item::json(&Progress::of_pull(&status)),
+        };
+        if !teller.tell(item).await || status.stage == PullStage::Failed {
+            return;
+        }
+    }
+    match app.cluster.serve(request).await {
+        Err(refusal) => {
+            teller.tell(Item::Fail(ApiError::from(refusal).body().to_string())).await;
+        }
+        Ok(instance) => {
+            let mut watch = Watch::new(app, instance);
+            while let Some(item) = watch.next().await {
+                if !teller.tell(item).await {
+                    return;
+                }
+            }
+        }
+    }
 }
 
 /// One instance on its way to being ready.
@@ -76,7 +139,34 @@ struct Watch {
     ended: bool,
 }
 
+impl Progress {
+    fn of_pull(status: &PullStatus) -> Self {
+        Self {
+            status: match status.stage {
+                PullStage::Hashing | PullStage::Verifying => "verifying",
+                _ => "pulling",
+            },
+            instance: String::new(),
+            done_bytes: status.done_bytes,
+            total_bytes: status.total_bytes,
+            reason: Some(status.note.clone()).filter(|note| !note.is_empty()),
+        }
+    }
+}
+
 impl Watch {
+    fn new(app: &App, instance: String) -> Self {
+        Self {
+            cluster: Arc::clone(&app.cluster),
+            instance,
+            stall: app.config.limits.load_stall,
+            last: None,
+            sent: Instant::now(),
+            moved: Instant::now(),
+            ended: false,
+        }
+    }
+
     fn into_stream(self) -> impl Stream<Item = Item> + Send {
         stream::unfold(self, |mut watch| async move {
             let item = watch.next().await?;

@@ -90,7 +90,7 @@ pub(crate) async fn require_admin(
 }
 
 /// Whether a request was made on this machine. A proxy on this machine that says so is not.
-fn is_local(ends: Ends, headers: &HeaderMap) -> bool {
+pub(crate) fn is_local(ends: Ends, headers: &HeaderMap) -> bool {
     let forwarded = ["forwarded", "x-forwarded-for"].iter().any(|name| headers.contains_key(*name));
     ends.is_same_machine() && !forwarded
 }

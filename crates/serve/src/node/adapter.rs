@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, Error, GenerateRequest, InstanceSpec, Invite, Joined, Node, Parted, Plan,
+    ClusterStatus, Error, GenerateRequest, InstanceSpec, Invite, Joined, Listed, Node, Parted, Plan,
 };
+use futures_util::stream;
 
-use super::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
+use super::{BoxFuture, Cluster, EventStream, PullStream, Refusal, RefusalKind};
 
 impl Cluster for Node {
     fn status(&self) -> ClusterStatus {
@@ -38,6 +39,35 @@ impl Cluster for Node {
         Box::pin(async move { Ok(Node::serve(self, request).await?) })
     }
 
+    fn pull<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<PullStream, Refusal>> {
+        Box::pin(async move {
+            let receiver = Node::pull(self, model).await?;
+            let told: PullStream = Box::pin(stream::unfold(Some(receiver), |state| async {
+                let mut receiver = state?;
+                let status = receiver.borrow_and_update().clone();
+                if status.stage.is_last() {
+                    return Some((status, None));
+                }
+                // An error means that the thread that fetched has died; the last status stands.
+                let next = receiver.changed().await.ok().map(|()| receiver);
+                Some((status, next))
+            }));
+            Ok(told)
+        })
+    }
+
+    fn has_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, bool> {
+        Box::pin(Node::has_model(self, model))
+    }
+
+    fn models(&self) -> BoxFuture<'_, Vec<Listed>> {
+        Box::pin(Node::models(self))
+    }
+
+    fn remove_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<u64, Refusal>> {
+        Box::pin(async move { Ok(Node::remove_model(self, model).await?) })
+    }
+
     fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(async move { Ok(Node::stop(self, name).await?) })
     }
@@ -64,7 +94,9 @@ impl Cluster for Node {
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let kind = match &error {
-            Error::NotServed { .. } | Error::NoMember { .. } => RefusalKind::NotFound,
+            Error::NotServed { .. } | Error::NoMember { .. } | Error::NotHere(_) => {
+                RefusalKind::NotFound
+            }
             Error::Failed { .. } => RefusalKind::Failed,
             Error::QueueFull { .. } => RefusalKind::Busy,
             Error::AlreadyServed { .. } | Error::AlreadyMember { .. } | Error::Alone => {

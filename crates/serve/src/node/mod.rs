@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Invite, Joined, Parted, Plan,
+    ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Invite, Joined, Listed, Parted,
+    Plan, PullStatus,
 };
 use futures_util::Stream;
 
@@ -17,6 +18,9 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The events of one request; dropping it cancels the request on every node.
 pub type EventStream = Pin<Box<dyn Stream<Item = GenerateEvent> + Send>>;
+
+/// Where the fetching of a model is, whenever that changes.
+pub type PullStream = Pin<Box<dyn Stream<Item = PullStatus> + Send>>;
 
 /// One node of a cluster, as seen from its HTTP API. `name` is an instance's id or its model's
 /// name.
@@ -41,6 +45,19 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// Places a model and starts its workers; returns the instance's id while it is loading.
     fn serve(&self, request: InstanceSpec) -> BoxFuture<'_, Result<String, Refusal>>;
+
+    /// Fetches a model to this node's disk, unless it is there; `model` is a name or a path. The
+    /// last status is of a last stage. Dropping the stream leaves the rest to others who wait.
+    fn pull<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<PullStream, Refusal>>;
+
+    /// Whether a model is on this node's disk.
+    fn has_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, bool>;
+
+    /// The models on this machine's disk, wherever they lie.
+    fn models(&self) -> BoxFuture<'_, Vec<Listed>>;
+
+    /// Deletes a model of this node's own folder; returns the bytes that this freed.
+    fn remove_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<u64, Refusal>>;
 
     /// Stops an instance.
     fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>>;

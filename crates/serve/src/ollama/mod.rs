@@ -15,6 +15,7 @@ mod generate;
 mod message;
 mod models;
 mod options;
+mod pull;
 mod refuse;
 mod request;
 mod show;
@@ -39,8 +40,8 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/api/generate", post(generate::generate))
         .route("/api/embed", post(embed::embed))
         .route("/api/embeddings", post(embed::embed_one))
-        .route("/api/pull", post(refuse::pull))
-        .route("/api/delete", delete(refuse::delete));
+        .route("/api/pull", post(pull::pull))
+        .route("/api/delete", delete(pull::delete));
     for path in ["/api/create", "/api/copy", "/api/push"] {
         routes = routes.route(path, post(refuse::store));
     }

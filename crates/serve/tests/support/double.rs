@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use cluster::{
     ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, InstanceSpec, InstanceState,
-    InstanceStatus, Invite, Joined, NodeId, NodeState, NodeStatus, Parted, Plan, RankStatus,
+    InstanceStatus, Invite, Joined, Listed, NodeId, NodeState, NodeStatus, Parted, Plan,
+    PullStatus, RankStatus,
 };
 use futures_util::stream;
 use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Token, Transport};
-use serve::{BoxFuture, Cluster, EventStream, Refusal, RefusalKind};
+use serve::{BoxFuture, Cluster, EventStream, PullStream, Refusal, RefusalKind};
 
 /// One thing that a scripted answer does.
 #[derive(Debug, Clone)]
@@ -54,6 +55,8 @@ pub struct Double {
     pub refusal: Mutex<Option<Refusal>>,
     /// Every prompt that came.
     pub asked: Mutex<Vec<GenerateRequest>>,
+    /// What a pull tells; without any, every model is on the disk.
+    pub pulls: Mutex<Vec<PullStatus>>,
     /// Answers that are being given.
     pub running: Arc<AtomicUsize>,
     /// Every administrative call, as text.
@@ -74,6 +77,7 @@ impl Double {
             writer: Mutex::default(),
             refusal: Mutex::default(),
             asked: Mutex::default(),
+            pulls: Mutex::default(),
             running: Arc::default(),
             calls: Mutex::default(),
         }
@@ -242,6 +246,26 @@ impl Cluster for Double {
         Box::pin(async move { called.map(|()| id) })
     }
 
+    fn pull<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<PullStream, Refusal>> {
+        let called = self.call(format!("pull {model}"));
+        let pulls: PullStream = Box::pin(stream::iter(self.pulls.lock().unwrap().clone()));
+        Box::pin(async move { called.map(|()| pulls) })
+    }
+
+    fn has_model<'a>(&'a self, _model: &'a str) -> BoxFuture<'a, bool> {
+        let has = self.pulls.lock().unwrap().is_empty();
+        Box::pin(async move { has })
+    }
+
+    fn models(&self) -> BoxFuture<'_, Vec<Listed>> {
+        Box::pin(async { Vec::new() })
+    }
+
+    fn remove_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<u64, Refusal>> {
+        let called = self.call(format!("remove {model}"));
+        Box::pin(async move { called.map(|()| 1 << 20) })
+    }
+
     fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
         let called = self.call(format!("stop {name}"));
         Box::pin(async move { called })
@@ -355,5 +379,6 @@ fn two_nodes() -> ClusterStatus {
             notes: Vec::new(),
         }],
         notices: vec![],
+        downloads: vec![],
     }
 }

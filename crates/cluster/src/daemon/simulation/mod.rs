@@ -234,6 +234,8 @@ impl World {
             threads: 1,
             cpus: Vec::new(),
             measure: slow,
+            places: Default::default(),
+            hub: Default::default(),
         };
         let me = (id(node), self.random.u64(..), address(node));
         let empty = ClusterStatus {
@@ -242,6 +244,7 @@ impl World {
             instances: vec![],
             notices: vec![],
             unsettled: None,
+            downloads: vec![],
         };
         let (status, _) = watch::channel(Arc::new(empty));
         let outside = Box::new(Believed::new(machine.shared.clone()));

@@ -1,0 +1,318 @@
+//! `sinew pull`, `list`, `show`, `rm`: the models on this machine's disk.
+
+use std::path::Path;
+
+use cluster::{PullStage, PullStatus};
+use gguf::Directory;
+use hub::catalogue;
+use serde::Serialize;
+use store::{Listed, Shelf};
+
+use crate::args::{ListArgs, PullArgs, RmArgs, ShowArgs};
+use crate::client::Client;
+use crate::commands::query::print_json;
+use crate::data_dir::DataDir;
+use crate::error::CliError;
+use crate::progress::ProgressLine;
+use crate::{models, table};
+
+/// By the node if one is up, which others may ask for the same; else by this process.
+pub fn pull(args: &PullArgs) -> Result<(), CliError> {
+    let data_dir = DataDir::find(&args.query.data_dir)?;
+    match Client::find(&data_dir) {
+        Ok(client) => pull_by_node(&client, args),
+        Err(CliError::NoNode { .. }) => pull_here(&data_dir, args),
+        Err(error) => Err(error),
+    }
+}
+
+fn pull_by_node(client: &Client, args: &PullArgs) -> Result<(), CliError> {
+    let bar = ProgressLine::new();
+    let mut said = String::new();
+    let done = client.pull(&models::for_node(&args.model), |status| {
+        if args.query.json {
+            return say!("{}", serde_json::json!(status));
+        }
+        let is_news = matches!(status.stage, PullStage::Pulling | PullStage::Done);
+        if is_news && !status.note.is_empty() && status.note != said {
+            said.clone_from(&status.note);
+            bar.clear();
+            tell!("{}: {}", args.model, table::tame(&said));
+        }
+        bar.show_at(word(status), status.done_bytes, status.total_bytes, status.bytes_per_sec);
+    });
+    bar.clear();
+    let done = done?;
+    if !args.query.json {
+        say!("{} is on this machine's disk ({})", args.model, table::bytes(done.total_bytes));
+    }
+    Ok(())
+}
+
+fn pull_here(data_dir: &DataDir, args: &PullArgs) -> Result<(), CliError> {
+    let store = models::store(data_dir)?;
+    let settings = models::hub_settings(args.offline);
+    let path = match models::find(&store, &args.model)? {
+        Some(path) => path,
+        None if args.query.json => {
+            let mut tell = |progress: &hub::Progress, _: &str| say!("{}", progress_json(progress));
+            models::fetch(&store, &args.model, settings, &mut tell)?
+        }
+        None => models::fetch(&store, &args.model, settings, &mut models::show())?,
+    };
+    if args.query.json {
+        return print_json(&serde_json::json!({ "stage": "done", "path": path }));
+    }
+    say!("{} is at {}", args.model, table::tame(&path.to_string_lossy()));
+    Ok(())
+}
+
+fn word(status: &PullStatus) -> &str {
+    match status.stage {
+        PullStage::Looking => "asking the hub",
+        PullStage::Waiting => &status.note,
+        PullStage::Verifying | PullStage::Hashing => "verifying",
+        PullStage::Pulling | PullStage::Done | PullStage::Failed => "pulling",
+    }
+}
+
+/// The same fields as a node tells.
+fn progress_json(progress: &hub::Progress) -> serde_json::Value {
+    let (stage, note) = match &progress.stage {
+        hub::Stage::Manifest => ("looking", ""),
+        hub::Stage::Waiting(why) => ("waiting", why.as_str()),
+        hub::Stage::Pulling | hub::Stage::Done => ("pulling", ""),
+        hub::Stage::Verifying => ("verifying", ""),
+    };
+    serde_json::json!({
+        "stage": stage, "note": note, "file": progress.file, "sha256": progress.sha256,
+        "file_done_bytes": progress.done, "file_total_bytes": progress.total,
+        "done_bytes": progress.all_done, "total_bytes": progress.all_total,
+    })
+}
+
+pub fn list(args: &ListArgs) -> Result<(), CliError> {
+    if args.catalogue {
+        return list_catalogue(args.query.json);
+    }
+    let data_dir = DataDir::find(&args.query.data_dir)?;
+    let store = models::store(&data_dir)?;
+    let found = match Client::find(&data_dir) {
+        // It may know folders that this command was not told of.
+        Ok(client) => client.models()?,
+        Err(_) => store.list(),
+    };
+    if args.query.json {
+        return print_json(&found);
+    }
+    let rows: Vec<[String; 4]> = found.iter().map(row).collect();
+    table::print(["NAME", "ID", "SIZE", "WHERE"], &rows);
+    let own = found.iter().filter(|listed| listed.model.shelf == Shelf::Own);
+    let (count, bytes) = own.fold((0, 0), |sum, one| (sum.0 + 1, sum.1 + one.model.bytes));
+    let dir = table::tame(&store.models_dir().to_string_lossy());
+    say!("{dir} holds {} in {count} models{}", table::bytes(bytes), free(store.models_dir()));
+    if found.is_empty() {
+        say!(
+            "put .gguf files there, or fetch a model: sinew pull llama3.2 (sinew list --catalogue)"
+        );
+    }
+    Ok(())
+}
+
+fn row(listed: &Listed) -> [String; 4] {
+    let digest = listed.digest.map_or("-".to_owned(), |digest| digest.to_string()[..12].to_owned());
+    let model = &listed.model;
+    let place = match model.shelf {
+        Shelf::Own => String::new(),
+        _ => format!("{}: ", model.shelf),
+    };
+    let place = format!("{place}{}", model.path.display());
+    [model.name.clone(), digest, table::bytes(model.bytes), place]
+}
+
+fn free(dir: &Path) -> String {
+    let stat = rustix::fs::statvfs(dir).ok();
+    let free = stat.map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    free.map_or(String::new(), |free| format!("; its disk has {} free", table::bytes(free)))
+}
+
+#[derive(Serialize)]
+struct Offer<'a> {
+    #[serde(flatten)]
+    entry: &'a catalogue::Entry,
+    /// Of the default file, made of the number of parameters.
+    about_bytes: u64,
+    fits_this_machine: bool,
+}
+
+fn list_catalogue(json: bool) -> Result<(), CliError> {
+    let room = models::memory_bytes();
+    let offers = catalogue::entries().iter().map(|entry| {
+        let about_bytes = entry.about_bytes();
+        Offer { entry, about_bytes, fits_this_machine: hub::need_bytes(about_bytes) <= room }
+    });
+    let offers: Vec<Offer<'_>> = offers.collect();
+    if json {
+        return print_json(&offers);
+    }
+    let rows = offers.iter().map(|offer| {
+        let billions = offer.entry.parameters as f64 / 1e9;
+        let fits = if offer.fits_this_machine { "this machine" } else { "several machines" };
+        [
+            offer.entry.short_name(),
+            format!("{billions:.1}B"),
+            format!("about {}", table::bytes(offer.about_bytes)),
+            fits.to_owned(),
+            offer.entry.repo.clone(),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    table::print(["NAME", "PARAMETERS", "SIZE", "FITS", "FROM"], &rows);
+    say!("a name without its size is the first of its family; other repositories: org/repo");
+    Ok(())
+}
+
+pub fn remove(args: &RmArgs) -> Result<(), CliError> {
+    let data_dir = DataDir::find(&args.query.data_dir)?;
+    for model in &args.models {
+        let freed = match Client::find(&data_dir) {
+            Ok(client) => client.remove_model(model)?,
+            Err(CliError::NoNode { .. }) => {
+                let store = models::store(&data_dir)?;
+                let path = models::find(&store, model)?;
+                let path = path.map(|path| path.to_string_lossy().into_owned());
+                store.remove(path.as_deref().unwrap_or(model))?
+            }
+            Err(error) => return Err(error),
+        };
+        if args.query.json {
+            let said = serde_json::json!({ "removed": model, "freed_bytes": freed });
+            print_json(&said)?;
+        } else {
+            say!("removed {model}: {} are free again", table::bytes(freed));
+        }
+    }
+    Ok(())
+}
+
+/// What a model is, from its header.
+#[derive(Serialize)]
+struct Shown {
+    name: String,
+    path: String,
+    bytes: u64,
+    parts: usize,
+    architecture: String,
+    title: String,
+    parameters: u64,
+    quantisation: String,
+    layers: Option<u64>,
+    width: Option<u64>,
+    heads: Option<u64>,
+    kv_heads: Option<u64>,
+    experts: Option<u64>,
+    context_tokens: Option<u64>,
+    vocabulary: Option<usize>,
+    licence: String,
+    /// Absent if this version can run it.
+    cannot_run: Option<String>,
+    needs_about_bytes: u64,
+    fits_this_machine: bool,
+    template: String,
+}
+
+pub fn show(args: &ShowArgs) -> Result<(), CliError> {
+    let data_dir = DataDir::find(&args.query.data_dir)?;
+    let store = models::store(&data_dir)?;
+    let path = match models::find(&store, &args.model)? {
+        Some(path) => path,
+        None => store.path_of(&args.model)?,
+    };
+    let shown = describe(&args.model, &path)?;
+    if args.template {
+        say!("{}", table::tame(&shown.template));
+        return Ok(());
+    }
+    if args.query.json { print_json(&shown) } else { print_shown(&shown) }
+}
+
+fn describe(name: &str, path: &Path) -> Result<Shown, CliError> {
+    let file = gguf::File::open(path)?;
+    let header: &Directory = gguf::Source::directory(&file);
+    let text = |key: &str| header.find_str(key).ok().flatten().unwrap_or_default().to_owned();
+    let architecture = text("general.architecture");
+    let number = |key: &str| header.find_u64(&format!("{architecture}.{key}")).ok().flatten();
+    let parts = gguf::parts_of(path);
+    let lens = parts.iter().filter_map(|part| std::fs::metadata(part).ok());
+    let bytes = lens.map(|metadata| metadata.len()).sum();
+    let parameters = |dims: &[u64]| dims.iter().product::<u64>();
+    let needs_about_bytes = hub::need_bytes(bytes);
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    Ok(Shown {
+        name: name.to_owned(),
+        path: path.to_string_lossy().into_owned(),
+        bytes,
+        parts: parts.len(),
+        title: text("general.name"),
+        parameters: header.tensors().iter().map(|tensor| parameters(&tensor.dims)).sum(),
+        quantisation: store::quant_of(&stem).unwrap_or_else(|| main_type(header)),
+        layers: number("block_count"),
+        width: number("embedding_length"),
+        heads: number("attention.head_count"),
+        kv_heads: number("attention.head_count_kv"),
+        experts: number("expert_count"),
+        context_tokens: number("context_length"),
+        vocabulary: header.find_array("tokenizer.ggml.tokens").ok().flatten().map(gguf::Array::len),
+        licence: text("general.license"),
+        cannot_run: layout::Outline::read(header).err().map(|error| error.to_string()),
+        needs_about_bytes,
+        fits_this_machine: needs_about_bytes <= models::memory_bytes(),
+        template: text("tokenizer.chat_template"),
+        architecture,
+    })
+}
+
+/// The format of most of a file's bytes.
+fn main_type(header: &Directory) -> String {
+    let mut bytes = std::collections::BTreeMap::new();
+    for tensor in header.tensors() {
+        let name = format!("{:?}", tensor.ty);
+        *bytes.entry(name).or_insert(0) += tensor.range.end - tensor.range.start;
+    }
+    bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map_or_else(String::new, |(name, _)| name)
+}
+
+fn print_shown(shown: &Shown) -> Result<(), CliError> {
+    let number = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
+    let parts = if shown.parts > 1 { format!(" in {} files", shown.parts) } else { String::new() };
+    let heads = format!("{}, of keys and values {}", number(shown.heads), number(shown.kv_heads));
+    let fits = if shown.fits_this_machine { "this machine alone" } else { "several machines" };
+    let template = if shown.template.is_empty() { "none" } else { "yes (--template prints it)" };
+    let mut rows = vec![
+        ("name", shown.name.clone()),
+        ("title", shown.title.clone()),
+        ("file", shown.path.clone()),
+        ("size", format!("{}{parts}", table::bytes(shown.bytes))),
+        ("architecture", shown.architecture.clone()),
+        ("parameters", format!("{:.2}B", shown.parameters as f64 / 1e9)),
+        ("quantisation", shown.quantisation.clone()),
+        ("layers", number(shown.layers)),
+        ("width", number(shown.width)),
+        ("heads", heads),
+        ("context", format!("{} tokens", number(shown.context_tokens))),
+        ("vocabulary", number(shown.vocabulary.map(|count| count as u64))),
+        ("chat template", template.to_owned()),
+        ("licence", shown.licence.clone()),
+        ("fits", format!("{fits}, with about {}", table::bytes(shown.needs_about_bytes))),
+    ];
+    if let Some(experts) = shown.experts.filter(|experts| *experts > 0) {
+        rows.insert(10, ("experts", experts.to_string()));
+    }
+    if let Some(why) = &shown.cannot_run {
+        rows.push(("cannot be run", why.clone()));
+    }
+    for (what, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
+        say!("{what:<14} {}", table::tame(value));
+    }
+    Ok(())
+}

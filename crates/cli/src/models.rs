@@ -1,0 +1,129 @@
+//! Models by name for commands: where they may lie, from where they may come, and fetching one
+//! where no node runs.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use cluster::InstanceSpec;
+use hub::{Hub, HubError, Name, Progress, Room, Settings, Stage};
+use store::{Places, Store, StoreError};
+
+use crate::data_dir::DataDir;
+use crate::error::CliError;
+use crate::machine;
+use crate::progress::ProgressLine;
+
+/// The usual places, and folders that the user named.
+pub fn places(folders: &[PathBuf]) -> Places {
+    let mut places = Places::from_env();
+    let absolute = |dir: &PathBuf| std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+    places.folders.extend(folders.iter().map(absolute));
+    places
+}
+
+pub fn hub_settings(offline: bool) -> Settings {
+    let mut settings = Settings::from_env();
+    if offline {
+        settings.offline = Some("--offline was given");
+    }
+    settings
+}
+
+/// What models may take of this machine's memory by default.
+pub fn memory_bytes() -> u64 {
+    machine::share_for_models(machine::memory_bytes().bytes)
+}
+
+/// The models on this machine, as a command sees them by itself.
+pub fn store(data_dir: &DataDir) -> Result<Store, CliError> {
+    data_dir.create()?;
+    Ok(Store::open_with(data_dir.path(), places(&[]))?)
+}
+
+/// What a node is to read: a file by its whole path, since a node has another working directory,
+/// and everything else by the name that it was given.
+pub fn for_node(model: &str) -> String {
+    let path = Path::new(model);
+    // A folder of the same name must not hide a model's name.
+    let is_path = path.is_file() || model.contains('/') && path.exists();
+    let absolute = is_path.then(|| std::path::absolute(path).ok()).flatten();
+    absolute.map_or_else(|| model.to_owned(), |path| path.to_string_lossy().into_owned())
+}
+
+/// Makes sure that a model is on this machine's disk, where no node runs that could see to it; the
+/// model's path takes the place of its name, which stays the one to ask it by.
+pub fn fetch_for(request: &mut InstanceSpec, data_dir: &DataDir) -> Result<(), CliError> {
+    if Path::new(&request.model).is_file() {
+        return Ok(());
+    }
+    let store = store(data_dir)?;
+    let name = request.model.clone();
+    let path = match find(&store, &name)? {
+        Some(path) => path,
+        None => fetch(&store, &name, hub_settings(false), &mut show())?,
+    };
+    request.model = path.to_string_lossy().into_owned();
+    let bare = name.strip_suffix(":latest").unwrap_or(&name).to_owned();
+    request.name.get_or_insert(bare);
+    Ok(())
+}
+
+/// Where a model is on this machine, by its name or by that of the repository that it stands for.
+///
+/// # Errors
+/// It is something that is no model.
+pub fn find(store: &Store, name: &str) -> Result<Option<PathBuf>, CliError> {
+    match store.path_of(name) {
+        Ok(path) => return Ok(Some(path)),
+        Err(StoreError::Unknown { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let Ok(Name::Repo(repo)) = Name::parse(name) else { return Ok(None) };
+    Ok(store.path_of(&repo.to_string()).ok())
+}
+
+/// Fetches a model into the node's folder, telling `on_progress`.
+pub fn fetch(
+    store: &Store,
+    name: &str,
+    settings: Settings,
+    on_progress: &mut (dyn FnMut(&Progress, &str) + Send),
+) -> Result<PathBuf, CliError> {
+    let parsed = Name::parse(name).map_err(|error| match (store.path_of(name), error) {
+        // What looks like a path is told as one.
+        (Err(missing), HubError::Name { .. }) => CliError::Store(missing),
+        (_, error) => CliError::Hub(error),
+    })?;
+    if let Some(why) = settings.offline {
+        let (name, models) = (name.to_owned(), store.models_dir().to_path_buf());
+        return Err(HubError::Offline { name, why, models }.into());
+    }
+    let room = Room { bytes: memory_bytes(), whose: "this machine has".to_owned() };
+    let hub = Hub::new(settings);
+    let teller = std::sync::Mutex::new((on_progress, String::new()));
+    let watch = |progress: &Progress| {
+        let mut teller = teller.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (on_progress, why) = &mut *teller;
+        on_progress(progress, why);
+        ControlFlow::Continue(())
+    };
+    let plan = hub.plan(&parsed, Some(&room), &watch)?;
+    if let Some(path) = find(store, &plan.name)? {
+        return Ok(path);
+    }
+    tell!("{name}: {}", plan.why);
+    let pulled = hub.fetch(&plan, store.models_dir(), &watch)?;
+    Ok(pulled.path)
+}
+
+/// Shows progress as a line on a terminal.
+pub fn show() -> impl FnMut(&Progress, &str) + Send {
+    let bar = ProgressLine::new();
+    move |progress, _| match &progress.stage {
+        Stage::Manifest => bar.say("asking the hub"),
+        Stage::Waiting(why) => bar.say(why),
+        Stage::Pulling => bar.show("pulling", progress.all_done, progress.all_total),
+        Stage::Verifying => bar.show("verifying", progress.done, progress.total),
+        Stage::Done => bar.clear(),
+    }
+}

@@ -1,0 +1,234 @@
+//! Models by name, as a person types them, from a hub on loopback.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use common::{Node, SINEW, demo_model};
+use fakehub::{FakeHub, Fault};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const REPO: &str = "org/Demo-GGUF";
+
+struct World {
+    hub: FakeHub,
+    home: TempDir,
+    size: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let (hub, bytes) = (FakeHub::start(), std::fs::read(demo_model()).unwrap());
+        let size = bytes.len() as u64;
+        hub.add(REPO, "demo-Q4_K_M.gguf", bytes);
+        Self { hub, home: tempfile::tempdir().unwrap(), size }
+    }
+
+    /// Nothing of the machine that runs the tests is seen.
+    fn isolate<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        for name in ["HF_HOME", "HF_HUB_CACHE", "HF_TOKEN", "LLAMA_CACHE", "XDG_CACHE_HOME"] {
+            command.env_remove(name);
+        }
+        command.env("HOME", self.home.path()).env("HF_ENDPOINT", self.hub.endpoint())
+    }
+
+    fn data_dir(&self) -> std::path::PathBuf {
+        self.home.path().join("data")
+    }
+
+    fn sinew(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(SINEW);
+        command.args(args).arg("--data-dir").arg(self.data_dir()).stdin(Stdio::null());
+        self.isolate(&mut command).output().unwrap()
+    }
+
+    fn stdout(&self, args: &[&str]) -> String {
+        let output = self.sinew(args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn refused(&self, args: &[&str]) -> String {
+        let output = self.sinew(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn node(&self, name: &str) -> Node {
+        let dir = tempfile::tempdir().unwrap();
+        Node::start_with(name, dir, "127.0.0.1:0", |command| {
+            self.isolate(command);
+        })
+    }
+}
+
+/// The lines of a request's answer.
+fn lines(node: &Node, path: &str, body: &Value) -> Vec<Value> {
+    let response = ureq::post(format!("{}{path}", node.api)).send_json(body).unwrap();
+    let lines = BufReader::new(response.into_body().into_reader()).lines();
+    // A connection that is cut after an error's line has said all.
+    lines.map_while(Result::ok).map(|line| serde_json::from_str(&line).unwrap()).collect()
+}
+
+#[test]
+fn a_model_is_run_by_name_without_a_node_and_stays_on_the_disk() {
+    let world = World::new();
+    let answer = world.sinew(&["run", REPO, "Hello", "--temperature", "0", "--max-tokens", "8"]);
+    let stderr = String::from_utf8_lossy(&answer.stderr);
+    assert!(answer.status.success() && !answer.stdout.is_empty(), "{stderr}");
+    assert!(stderr.contains("Q4_K_M") && stderr.contains("this machine has"), "{stderr}");
+    assert_eq!(world.hub.bytes_sent(), world.size);
+    // The second time it is here, and its folder is not a temporary one.
+    let again = world.stdout(&["run", REPO, "Hello", "--temperature", "0", "--max-tokens", "8"]);
+    assert_eq!(again.as_bytes(), answer.stdout);
+    assert_eq!(world.hub.bytes_sent(), world.size);
+
+    let list: Value = serde_json::from_str(&world.stdout(&["list", "--json"])).unwrap();
+    assert_eq!(
+        (&list[0]["name"], &list[0]["shelf"]),
+        (&json!("org/Demo-GGUF:Q4_K_M"), &json!("own"))
+    );
+    let path = list[0]["path"].as_str().unwrap();
+    assert!(Path::new(path).starts_with(world.data_dir().join("models")));
+    let show: Value = serde_json::from_str(&world.stdout(&["show", REPO, "--json"])).unwrap();
+    assert_eq!(show["bytes"], world.size);
+    assert!(show["parameters"].as_u64().unwrap() > 1000 && show["cannot_run"].is_null());
+    assert!(world.stdout(&["show", REPO]).contains("chat template"));
+    assert!(world.stdout(&["rm", REPO]).contains("are free again"));
+    assert_eq!(world.stdout(&["list", "--json"]).trim(), "[]");
+    let gone = world.refused(&["rm", REPO]);
+    assert!(gone.contains("there is no model"), "{gone}");
+}
+
+#[test]
+fn what_is_on_the_disk_is_used_where_it_lies() {
+    let world = World::new();
+    let studio = world.home.path().join(".lmstudio/models/org/Demo-GGUF");
+    std::fs::create_dir_all(&studio).unwrap();
+    std::fs::copy(demo_model(), studio.join("demo-Q4_K_M.gguf")).unwrap();
+    let pulled = world.stdout(&["pull", REPO]);
+    assert!(pulled.contains(".lmstudio"), "{pulled}");
+    world.stdout(&["run", "org/demo-gguf", "Hello", "--max-tokens", "2"]);
+    assert!(world.hub.seen().is_empty(), "nobody asked the hub");
+    let refused = world.refused(&["rm", REPO]);
+    assert!(refused.contains("belongs to LM Studio"), "{refused}");
+    assert!(world.stdout(&["list"]).contains("LM Studio: "));
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let world = World::new();
+    let near = world.refused(&["pull", "llama-3"]);
+    assert!(near.contains("llama3.2") && near.contains("sinew list --catalogue"), "{near}");
+    assert!(world.stdout(&["list", "--catalogue"]).contains("llama3.2:3b"));
+    let offline = world.refused(&["pull", REPO, "--offline"]);
+    assert!(offline.contains("--offline was given"), "{offline}");
+    let missing = world.refused(&["run", "/no/such/file.gguf", "x"]);
+    assert!(missing.contains("no file at that path"), "{missing}");
+    let folder = world.refused(&["run", world.home.path().to_str().unwrap(), "x"]);
+    assert!(folder.contains("is a folder"), "{folder}");
+    let short = world.home.path().join("short.gguf");
+    std::fs::write(&short, &std::fs::read(demo_model()).unwrap()[..100]).unwrap();
+    let cut = world.refused(&["run", short.to_str().unwrap(), "x"]);
+    assert!(cut.contains("download is probably incomplete"), "{cut}");
+    world.hub.fail(Fault::Expires { after: 0 });
+    let expired = world.refused(&["pull", REPO]);
+    assert!(expired.contains("403") && expired.contains("kept"), "{expired}");
+}
+
+#[test]
+fn a_node_pulls_once_for_all_who_ask_and_serves_by_name() {
+    let world = World::new();
+    let node = world.node("a");
+    world.hub.fail(Fault::Drips { bytes: 256 << 10, pause_ms: 5 });
+    let pull = || lines(&node, "/api/pull", &json!({ "model": REPO }));
+    let (first, second) = std::thread::scope(|scope| {
+        let other = scope.spawn(pull);
+        (pull(), other.join().unwrap())
+    });
+    for told in [&first, &second] {
+        assert_eq!(told[0]["status"], "pulling manifest");
+        assert_eq!(told.last().unwrap()["status"], "success");
+    }
+    let layer = first.iter().chain(&second).find(|line| line["completed"].is_u64()).unwrap();
+    assert_eq!(layer["total"], world.size);
+    assert!(layer["digest"].as_str().unwrap().starts_with("sha256:"));
+    assert_eq!(world.hub.bytes_sent(), world.size, "two asked, and it was fetched once");
+
+    let ready = node.run(&["serve", REPO]);
+    assert!(ready.contains(REPO), "{ready}");
+    assert!(node.chat(REPO, "Hello", 4)["choices"][0].is_object());
+    let refused = node.refused(&["rm", REPO]);
+    assert!(refused.contains("is served") && refused.contains("sinew stop"), "{refused}");
+    node.run(&["stop", REPO]);
+    node.run(&["rm", REPO]);
+    // Serving fetches what is missing by itself.
+    node.run(&["serve", REPO]);
+    assert_eq!(world.hub.bytes_sent(), 2 * world.size);
+}
+
+#[test]
+fn nodes_that_want_the_same_model_fetch_it_once_from_the_hub() {
+    let world = World::new();
+    let (a, b) = (world.node("a"), world.node("b"));
+    a.admit(&b);
+    world.hub.fail(Fault::Drips { bytes: 128 << 10, pause_ms: 10 });
+    let pull = |node: &Node| lines(node, "/api/pull", &json!({ "model": REPO }));
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| pull(&b));
+        assert_eq!(pull(&a).last().unwrap()["status"], "success");
+        assert_eq!(other.join().unwrap().last().unwrap()["status"], "success");
+    });
+    assert_eq!(world.hub.bytes_sent(), world.size, "one copy, whatever the number of nodes");
+    let c = world.node("c");
+    a.admit(&c);
+    assert_eq!(pull(&c).last().unwrap()["status"], "success");
+    assert_eq!(world.hub.bytes_sent(), world.size);
+    for node in [&a, &b, &c] {
+        let path = node.dir.path().join("models/org/Demo-GGUF/demo-Q4_K_M.gguf");
+        assert_eq!(std::fs::read(path).unwrap(), std::fs::read(demo_model()).unwrap());
+    }
+    // A bit that has flipped on a member's disk is found on arrival, and the hub's bytes are taken.
+    for node in [&a, &b] {
+        let path = node.dir.path().join("models/org/Demo-GGUF/demo-Q4_K_M.gguf");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    c.run(&["rm", REPO]);
+    assert_eq!(pull(&c).last().unwrap()["status"], "success");
+    let path = c.dir.path().join("models/org/Demo-GGUF/demo-Q4_K_M.gguf");
+    assert_eq!(std::fs::read(path).unwrap(), std::fs::read(demo_model()).unwrap());
+    assert_eq!(world.hub.bytes_sent(), 2 * world.size);
+}
+
+#[test]
+fn ollama_s_pull_and_delete_and_who_may_not() {
+    let world = World::new();
+    let node = world.node("a");
+    let failed = lines(&node, "/api/pull", &json!({ "model": "org/none" }));
+    let error = failed.last().unwrap()["error"].as_str().unwrap();
+    assert!(error.contains("was not found"), "{error}");
+    let done = lines(&node, "/api/pull", &json!({ "model": REPO, "stream": false }));
+    assert_eq!(done, [json!({ "status": "success" })]);
+    let delete = |more: &str| {
+        let body = format!("{{\"model\": \"{REPO}\"}}");
+        let host = node.api.trim_start_matches("http://");
+        node.request(&format!(
+            "DELETE /api/delete HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{more}\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    };
+    assert!(delete("").starts_with("HTTP/1.1 200"));
+    assert!(delete("").starts_with("HTTP/1.1 404"));
+    // OpenAI's clients fetch nothing.
+    let sent = world.hub.bytes_sent();
+    assert!(node.chat(REPO, "Hello", 4)["error"].is_object());
+    assert_eq!(world.hub.bytes_sent(), sent);
+}

@@ -1,0 +1,428 @@
+//! Models on their way to this node's disk. Each is fetched once, however many ask for it, on a
+//! thread of its own, and for as long as somebody waits for it; what was fetched is kept.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hub::{Hub, HubError, Name, Nearby, Plan, Progress, Room, Settings, Stage};
+use serde::{Deserialize, Serialize};
+use store::{ModelFile, Store, StoreError};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::net::Net;
+use crate::sharing::{self, Holders, Neighbour, Told};
+use crate::{ClusterStatus, Error, NodeState, Result};
+
+/// Models that are fetched at a time: more would only share the same wire.
+const PULLS_MAX: usize = 8;
+/// How often a node that another one fetches for asks whether that is done.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Over which a rate is taken.
+const RATE_OVER: Duration = Duration::from_secs(3);
+
+/// Where the fetching of a model is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PullStatus {
+    /// As it was asked for.
+    pub model: String,
+    pub stage: PullStage,
+    /// What a person should know: which quantisation it is and why, what it waits for, why it
+    /// failed.
+    pub note: String,
+    /// The file that is being fetched, and its SHA-256 as the hub announced it.
+    pub file: String,
+    pub sha256: Option<String>,
+    pub file_done_bytes: u64,
+    pub file_total_bytes: u64,
+    /// Of all the model's files.
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+    pub bytes_per_sec: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PullStage {
+    /// The hub is asked what there is.
+    Looking,
+    Pulling,
+    /// The hub asked for patience, or does not answer; `note` says which.
+    Waiting,
+    /// The SHA-256 is compared with what the hub announced.
+    Verifying,
+    /// This node's own hash of it is computed.
+    Hashing,
+    Done,
+    Failed,
+}
+
+impl PullStage {
+    pub fn is_last(self) -> bool {
+        matches!(self, Self::Done | Self::Failed)
+    }
+}
+
+/// A model by name or path. Names are looked up as they are and, if that finds nothing, by the
+/// repository that they stand for.
+///
+/// # Errors
+/// It is not on this machine.
+pub(crate) fn find(
+    store: &Store,
+    name: &str,
+    watch: &store::HashWatch<'_>,
+) -> std::result::Result<ModelFile, StoreError> {
+    let first = match store.resolve_watched(name, watch) {
+        Err(error @ StoreError::Unknown { .. }) => error,
+        outcome => return outcome,
+    };
+    let Ok(Name::Repo(repo)) = Name::parse(name) else { return Err(first) };
+    match store.resolve_watched(&repo.to_string(), watch) {
+        Ok(found) => Ok(ModelFile { name: served_as(name), ..found }),
+        Err(StoreError::Unknown { .. }) => Err(first),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a model is on this machine, without reading it.
+pub(crate) fn is_here(store: &Store, name: &str) -> bool {
+    let by_repo = || match Name::parse(name) {
+        Ok(Name::Repo(repo)) => store.path_of(&repo.to_string()).is_ok(),
+        _ => false,
+    };
+    !matches!(store.path_of(name), Err(StoreError::Unknown { .. })) || by_repo()
+}
+
+/// Deletes a model of the node's own folder; returns the bytes that this freed.
+pub(crate) fn remove(store: &Store, name: &str) -> Result<u64> {
+    let by_repo = |first: StoreError| match Name::parse(name) {
+        Ok(Name::Repo(repo)) => store.remove(&repo.to_string()).map_err(|_| first),
+        _ => Err(first),
+    };
+    let removed = store.remove(name).or_else(|error| match error {
+        StoreError::Unknown { .. } => by_repo(error),
+        other => Err(other),
+    });
+    removed.map_err(refuse)
+}
+
+pub(crate) fn refuse(error: StoreError) -> Error {
+    match error {
+        StoreError::Unknown { .. } => Error::NotHere(error.to_string()),
+        other => Error::Unusable(other.to_string()),
+    }
+}
+
+/// The name under which clients ask for a model that was asked for by this one.
+fn served_as(name: &str) -> String {
+    name.strip_suffix(":latest").unwrap_or(name).to_owned()
+}
+
+/// All models that this node is fetching.
+pub(crate) struct Pulls {
+    settings: Settings,
+    store: Arc<Store>,
+    net: Arc<Net>,
+    cluster: watch::Receiver<Arc<ClusterStatus>>,
+    /// By their names on the hub, what is wanted and what is being fetched.
+    towards: Mutex<BTreeMap<String, Told>>,
+    running: Mutex<BTreeMap<String, Arc<watch::Sender<PullStatus>>>>,
+}
+
+/// A model among those that are fetched, until this is dropped, be it by a panic.
+struct Running<'a> {
+    pulls: &'a Pulls,
+    key: String,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.pulls.lock().remove(&self.key);
+    }
+}
+
+/// What members are told of a model, until this is dropped.
+struct Wanted<'a> {
+    pulls: &'a Pulls,
+    name: &'a str,
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        self.pulls.set_towards(self.name, None);
+    }
+}
+
+impl fmt::Debug for Pulls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pulls").field("running", &self.list()).finish_non_exhaustive()
+    }
+}
+
+impl Pulls {
+    pub fn new(
+        settings: Settings,
+        store: Arc<Store>,
+        net: Arc<Net>,
+        cluster: watch::Receiver<Arc<ClusterStatus>>,
+    ) -> Arc<Self> {
+        let (running, towards) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { settings, store, net, cluster, towards, running })
+    }
+
+    pub fn store(&self) -> Arc<Store> {
+        self.store.clone()
+    }
+
+    /// What members are told of a model, by its name on the hub, that is not here.
+    pub fn told(&self, name: &str) -> Told {
+        let towards = self.towards.lock().unwrap_or_else(PoisonError::into_inner);
+        towards.get(name).copied().unwrap_or(Told::No)
+    }
+
+    /// The other members that live.
+    fn neighbours(&self) -> Vec<Neighbour> {
+        let status = self.cluster.borrow();
+        let others = status.nodes.iter().filter(|node| node.id != status.node);
+        let live = others.filter(|node| node.state == NodeState::Live);
+        live.map(|node| Neighbour { id: node.id, name: node.name.clone(), address: node.address })
+            .collect()
+    }
+
+    /// Waits until nobody else fetches a plan; then those who have it, or none and this node is the
+    /// one to fetch it.
+    fn agree(
+        &self,
+        plan: &Plan,
+        sender: &watch::Sender<PullStatus>,
+    ) -> std::result::Result<Option<Holders>, HubError> {
+        let runtime = Handle::current();
+        let mut mine = Told::Wanting;
+        loop {
+            self.set_towards(&plan.name, Some(mine));
+            let asked = sharing::survey(&self.net, self.neighbours(), &plan.name, &plan.files[0]);
+            let survey = runtime.block_on(asked);
+            if !survey.holders.is_empty() {
+                let net = self.net.clone();
+                return Ok(Some(Holders::new(net, &plan.name, survey.holders, runtime)));
+            }
+            match survey.ahead {
+                // Nobody is ahead, also after this node has said that it fetches.
+                None if mine == Told::Fetching => return Ok(None),
+                None => mine = Told::Fetching,
+                // Both say that they fetch: the lower id does.
+                Some(other) if mine == Told::Fetching && other.id > self.net.id() => {
+                    return Ok(None);
+                }
+                Some(other) => {
+                    mine = Told::Wanting;
+                    self.set_towards(&plan.name, Some(mine));
+                    sender.send_modify(|status| {
+                        status.stage = PullStage::Waiting;
+                        status.note =
+                            format!("node {} fetches it; it comes from there", other.name);
+                    });
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+            }
+            if sender.receiver_count() == 0 {
+                return Err(HubError::Cancelled);
+            }
+        }
+    }
+
+    fn set_towards(&self, name: &str, told: Option<Told>) {
+        let mut towards = self.towards.lock().unwrap_or_else(PoisonError::into_inner);
+        match told {
+            Some(told) => towards.insert(name.to_owned(), told),
+            None => towards.remove(name),
+        };
+    }
+
+    /// Fetches a model, or joins those who wait for it already. `room` is what it should fit into.
+    ///
+    /// # Errors
+    /// It is no name, or too many are being fetched.
+    pub fn start(
+        self: &Arc<Self>,
+        model: &str,
+        room: Option<Room>,
+    ) -> Result<watch::Receiver<PullStatus>> {
+        let name = match self.store.path_of(model) {
+            // It is here: all that is left is to hash it.
+            Ok(_) => None,
+            Err(error @ StoreError::NotAFile { .. }) => {
+                return Err(Error::Unusable(error.to_string()));
+            }
+            Err(missing) => Some(Name::parse(model).map_err(|error| no_name(&missing, &error))?),
+        };
+        let key = name.as_ref().map_or_else(|| model.to_owned(), Name::to_string);
+        let mut running = self.lock();
+        if let Some(sender) = running.get(&key) {
+            return Ok(sender.subscribe());
+        }
+        if running.len() >= PULLS_MAX {
+            let text = format!("{PULLS_MAX} models are being fetched already. Try again later");
+            return Err(Error::Unusable(text));
+        }
+        let (sender, receiver) = watch::channel(begin(model));
+        let sender = Arc::new(sender);
+        running.insert(key.clone(), sender.clone());
+        drop(running);
+        let (pulls, model) = (self.clone(), model.to_owned());
+        tokio::task::spawn_blocking(move || {
+            let running = Running { pulls: &pulls, key };
+            let outcome = pulls.run(&model, name, room.as_ref(), &sender);
+            // Nobody may join what has ended.
+            drop(running);
+            match &outcome {
+                Ok(note) => info!(model, note, "a model is on this node's disk"),
+                Err(why) => warn!(model, why, "a model could not be fetched"),
+            }
+            sender.send_modify(|status| match outcome {
+                Ok(note) => {
+                    (status.stage, status.note) = (PullStage::Done, note);
+                    status.done_bytes = status.total_bytes;
+                }
+                Err(why) => (status.stage, status.note) = (PullStage::Failed, why),
+            });
+        });
+        Ok(receiver)
+    }
+
+    /// Where all of them are.
+    pub fn list(&self) -> Vec<PullStatus> {
+        self.lock().values().map(|sender| sender.borrow().clone()).collect()
+    }
+
+    /// Fetches and hashes; returns what there is to say about it, or why it failed.
+    fn run(
+        &self,
+        model: &str,
+        name: Option<Name>,
+        room: Option<&Room>,
+        sender: &watch::Sender<PullStatus>,
+    ) -> std::result::Result<String, String> {
+        let hashed = |done: u64| {
+            sender.send_modify(|status| {
+                status.stage = PullStage::Hashing;
+                status.done_bytes = status.done_bytes.max(done);
+            });
+        };
+        let here = |found: ModelFile| {
+            let path = found.path.display();
+            Ok(format!("it is on this machine already: {path}"))
+        };
+        let Some(name) = name else {
+            return find(&self.store, model, &hashed).map_or_else(|e| Err(e.to_string()), here);
+        };
+        if let Ok(found) = find(&self.store, model, &hashed) {
+            return here(found);
+        }
+        let models = self.store.models_dir();
+        if let Some(why) = self.settings.offline {
+            let (name, models) = (model.to_owned(), models.to_path_buf());
+            return Err(HubError::Offline { name, why, models }.to_string());
+        }
+        let hub = Hub::new(self.settings.clone());
+        let (rate, why) = (Mutex::new(Rate::new()), Mutex::new(String::new()));
+        let watch = |progress: &Progress| {
+            if sender.receiver_count() == 0 {
+                return ControlFlow::Break(());
+            }
+            let rate = rate.lock().unwrap_or_else(PoisonError::into_inner).of(progress.all_done);
+            let why = why.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            sender.send_modify(|status| note(status, progress, rate, &why));
+            ControlFlow::Continue(())
+        };
+        let text = |error: HubError| error.to_string();
+        let plan = hub.plan(&name, room, &watch).map_err(text)?;
+        if let Ok(found) = self.store.resolve_watched(&plan.name, &hashed) {
+            return here(found);
+        }
+        plan.why.clone_into(&mut why.lock().unwrap_or_else(PoisonError::into_inner));
+        let _wanted = Wanted { pulls: self, name: &plan.name };
+        let pulled = self.agree(&plan, sender).and_then(|holders| {
+            let nearby = holders.as_ref().map(|holders| holders as &dyn Nearby);
+            hub.fetch_near(&plan, models, nearby, &watch)
+        });
+        let pulled = pulled.map_err(text)?;
+        sender.send_modify(|status| status.done_bytes = 0);
+        let path = pulled.path.to_string_lossy();
+        self.store.resolve_watched(&path, &hashed).map_err(|error| error.to_string())?;
+        Ok(pulled.why)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<watch::Sender<PullStatus>>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is neither on the disk nor the name of something that could be.
+fn no_name(missing: &StoreError, error: &HubError) -> Error {
+    match error {
+        HubError::Unknown { near, .. } => Error::NotHere(format!(
+            "{missing}. Or give a name to download: org/repo, or a short one from: sinew list \
+             --catalogue{near}"
+        )),
+        _ => Error::NotHere(missing.to_string()),
+    }
+}
+
+fn begin(model: &str) -> PullStatus {
+    PullStatus {
+        model: model.to_owned(),
+        stage: PullStage::Looking,
+        note: String::new(),
+        file: String::new(),
+        sha256: None,
+        file_done_bytes: 0,
+        file_total_bytes: 0,
+        done_bytes: 0,
+        total_bytes: 0,
+        bytes_per_sec: 0.0,
+    }
+}
+
+fn note(status: &mut PullStatus, progress: &Progress, rate: f64, why: &str) {
+    (status.stage, status.note) = match &progress.stage {
+        Stage::Manifest => (PullStage::Looking, String::new()),
+        Stage::Waiting(what) => (PullStage::Waiting, what.clone()),
+        Stage::Pulling | Stage::Done => (PullStage::Pulling, why.to_owned()),
+        Stage::Verifying => (PullStage::Verifying, why.to_owned()),
+    };
+    status.file.clone_from(&progress.file);
+    status.sha256.clone_from(&progress.sha256);
+    (status.file_done_bytes, status.file_total_bytes) = (progress.done, progress.total);
+    (status.done_bytes, status.total_bytes) = (progress.all_done, progress.all_total);
+    status.bytes_per_sec = rate;
+}
+
+/// Bytes a second over the last moments.
+#[derive(Debug)]
+struct Rate {
+    since: Instant,
+    from: Option<u64>,
+    last: f64,
+}
+
+impl Rate {
+    fn new() -> Self {
+        Self { since: Instant::now(), from: None, last: 0.0 }
+    }
+
+    fn of(&mut self, done: u64) -> f64 {
+        let elapsed = self.since.elapsed();
+        let from = *self.from.get_or_insert(done);
+        let now = done.saturating_sub(from) as f64 / elapsed.as_secs_f64().max(1e-3);
+        if elapsed >= RATE_OVER {
+            (self.since, self.from, self.last) = (Instant::now(), Some(done), now);
+        }
+        if self.last > 0.0 { self.last } else { now }
+    }
+}

@@ -1,0 +1,256 @@
+//! Models that another member has fetched already, or is fetching: a file comes from the hub once,
+//! whatever the number of nodes that want it.
+//!
+//! A node that is about to fetch asks all live members. Who has the model gives its bytes, every
+//! such member some of them; their SHA-256 must be the one that the hub announced, so nobody is
+//! believed.
+//! While another one fetches, it waits for that one. Of two that begin at once, the one with the
+//! lower id goes on: each says first that it wants to, then looks whether another does, says that
+//! it fetches, and looks once more.
+//!
+//! ```text
+//! dialer      Ask::About, or Ask::Bytes
+//! listener    a frame with Told, or so many plain bytes as were asked for
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hub::{Nearby, RemoteFile};
+use protocol::frame::FrameError;
+use serde::{Deserialize, Serialize};
+use store::Store;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use crate::net::{Connection, DialError, Net};
+use crate::pulls::Pulls;
+use crate::tls::Pin;
+use crate::wire::Purpose;
+use crate::{NodeId, frames};
+
+/// Bytes of one answer.
+const BYTES_MAX: u64 = 4 << 20;
+const ASK_BYTES_MAX: usize = 8 << 10;
+/// A member that is silent for so long is passed over.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Ask {
+    /// What the listener knows of a model's file.
+    About { model: String, file: String, size: u64 },
+    /// Bytes of the file that was asked about last.
+    Bytes { start: u64, len: u64 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Told {
+    Here,
+    /// It comes from the hub.
+    Fetching,
+    /// It is wanted, and nothing was fetched yet.
+    Wanting,
+    No,
+}
+
+/// A member and where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Neighbour {
+    pub id: NodeId,
+    pub name: String,
+    pub address: SocketAddr,
+}
+
+/// What the others say of a model.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub holders: Vec<Neighbour>,
+    /// One to wait for.
+    pub ahead: Option<Neighbour>,
+}
+
+/// Answers a member until it is done.
+pub(crate) async fn answer(mut connection: Connection, pulls: Arc<Pulls>) -> Result<(), DialError> {
+    let mut open: Option<Arc<File>> = None;
+    loop {
+        let ask = match frames::read::<Ask>(&mut connection.stream, ASK_BYTES_MAX).await {
+            Err(FrameError::Closed) => return Ok(()),
+            ask => ask?,
+        };
+        match ask {
+            Ask::About { model, file, size } => {
+                let (store, asked) = (pulls.store(), model.clone());
+                let find = move || held(&store, &asked, &file, size);
+                let found = tokio::task::spawn_blocking(find).await.map_err(io::Error::other)?;
+                let told = match &found {
+                    Some(_) => Told::Here,
+                    None => pulls.told(&model),
+                };
+                open = found.map(Arc::new);
+                frames::write(&mut connection.stream, &told).await?;
+            }
+            Ask::Bytes { start, len } => {
+                let Some(file) = open.clone().filter(|_| len <= BYTES_MAX) else {
+                    return Err(io::Error::other("bytes of no file were asked for").into());
+                };
+                let read = move || {
+                    let mut bytes = vec![0; len as usize];
+                    file.read_exact_at(&mut bytes, start).map(|()| bytes)
+                };
+                let bytes = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)??;
+                connection.stream.write_all(&bytes).await?;
+                connection.stream.flush().await?;
+            }
+        }
+    }
+}
+
+/// The file of a model of this node, by the name that the hub gives it.
+fn held(store: &Store, model: &str, file: &str, size: u64) -> Option<File> {
+    // A peer's words name models, never paths.
+    hub::Name::parse(model).ok()?;
+    let path = store.path_of(model).ok()?;
+    let wanted = Path::new(file).file_name()?;
+    let parts = gguf::parts_of(&path);
+    // Ollama's blobs and hub caches have other names for the only file of a model.
+    let part = match &parts[..] {
+        [only] => only,
+        several => several.iter().find(|part| part.file_name() == Some(wanted))?,
+    };
+    let file = File::open(part).ok()?;
+    (file.metadata().ok()?.len() == size).then_some(file)
+}
+
+/// Asks all members about a model's first file.
+pub(crate) async fn survey(
+    net: &Arc<Net>,
+    neighbours: Vec<Neighbour>,
+    model: &str,
+    file: &RemoteFile,
+) -> Survey {
+    let asks = neighbours.into_iter().map(async |neighbour| {
+        let told = timeout(SILENCE_MAX, ask(net, &neighbour, model, file)).await;
+        match told {
+            Ok(Ok((told, _))) => Some((neighbour, told)),
+            Ok(Err(error)) => {
+                debug!(node = %neighbour.name, %error, "cannot be asked for a model");
+                None
+            }
+            Err(_) => None,
+        }
+    });
+    let mut survey = Survey::default();
+    for (neighbour, told) in futures_util::future::join_all(asks).await.into_iter().flatten() {
+        let is_ahead = match told {
+            Told::Here => {
+                survey.holders.push(neighbour);
+                continue;
+            }
+            Told::Fetching => true,
+            Told::Wanting => neighbour.id < net.id(),
+            Told::No => false,
+        };
+        if is_ahead {
+            survey.ahead.get_or_insert(neighbour);
+        }
+    }
+    survey
+}
+
+async fn ask(
+    net: &Arc<Net>,
+    neighbour: &Neighbour,
+    model: &str,
+    file: &RemoteFile,
+) -> Result<(Told, Connection), DialError> {
+    let addresses = vec![neighbour.address];
+    let mut connection = net.dial(addresses, Pin::Node(neighbour.id), Purpose::Share).await?;
+    let (model, file, size) = (model.to_owned(), file.path.clone(), file.size);
+    frames::write(&mut connection.stream, &Ask::About { model, file, size }).await?;
+    let told = frames::read::<Told>(&mut connection.stream, ASK_BYTES_MAX).await?;
+    Ok((told, connection))
+}
+
+/// Members that have a model, as the hub's client asks them.
+pub(crate) struct Holders {
+    net: Arc<Net>,
+    model: String,
+    holders: Vec<Neighbour>,
+    runtime: Handle,
+    /// One connection for each of the client's, to the file that it is fetching.
+    open: Mutex<Vec<Open>>,
+}
+
+struct Open {
+    slot: usize,
+    file: String,
+    connection: Connection,
+}
+
+impl Holders {
+    pub fn new(net: Arc<Net>, model: &str, holders: Vec<Neighbour>, runtime: Handle) -> Self {
+        let names: Vec<&str> = holders.iter().map(|holder| holder.name.as_str()).collect();
+        info!(model, nodes = names.join(", "), "a model comes from members that have it");
+        Self { net, model: model.to_owned(), holders, runtime, open: Mutex::default() }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn fill(
+        &self,
+        slot: usize,
+        file: &RemoteFile,
+        start: u64,
+        out: &mut [u8],
+    ) -> Result<(), DialError> {
+        let kept = {
+            let mut open = self.lock();
+            let at = open.iter().position(|open| open.slot == slot && open.file == file.path);
+            at.map(|at| open.swap_remove(at).connection)
+        };
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => {
+                let holder = &self.holders[slot % self.holders.len()];
+                match ask(&self.net, holder, &self.model, file).await? {
+                    (Told::Here, connection) => connection,
+                    _ => return Err(io::Error::other("it no longer has the model").into()),
+                }
+            }
+        };
+        for (at, part) in out.chunks_mut(BYTES_MAX as usize).enumerate() {
+            let start = start + at as u64 * BYTES_MAX;
+            let ask = Ask::Bytes { start, len: part.len() as u64 };
+            frames::write(&mut connection.stream, &ask).await?;
+            connection.stream.read_exact(part).await?;
+        }
+        self.lock().push(Open { slot, file: file.path.clone(), connection });
+        Ok(())
+    }
+}
+
+impl Nearby for Holders {
+    fn read(&self, slot: usize, file: &RemoteFile, start: u64, out: &mut [u8]) -> bool {
+        // A clock belongs to a runtime, so it is asked for inside of it.
+        let fill = async { timeout(SILENCE_MAX, self.fill(slot, file, start, out)).await };
+        match self.runtime.block_on(fill) {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                info!(model = self.model, %error, "a member gives no more of a model");
+                false
+            }
+            Err(_) => false,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Models on this machine's disk: which there are, fetching one, deleting one.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use cluster::{Listed, PullStage, PullStatus};
+use futures_util::StreamExt;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::http::error::ApiError;
+use crate::http::stream::{Framing, Item, respond};
+
+#[derive(Deserialize)]
+struct Named {
+    model: String,
+}
+
+/// Every model on this machine, the node's own first.
+pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Vec<Listed>> {
+    Json(app.cluster.models().await)
+}
+
+/// Fetches a model; the lines of the answer are [`PullStatus`], the last one done, or an error.
+pub(super) async fn pull(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let named: Named = app.intake.read_json(request).await?;
+    let told = app.cluster.pull(&named.model).await?;
+    let items = told.map(|status| match status.stage {
+        PullStage::Failed => Item::Fail(failed(&status).body().to_string()),
+        _ => Item::json(&status),
+    });
+    Ok(respond(Framing::JsonLines, items, app.config.limits.keep_alive))
+}
+
+/// Deletes a model of the node's own folder.
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Json<Value>, ApiError> {
+    let named: Named = app.intake.read_json(request).await?;
+    let freed = app.cluster.remove_model(&named.model).await?;
+    Ok(Json(json!({ "removed": named.model, "freed_bytes": freed })))
+}
+
+pub(super) fn failed(status: &PullStatus) -> ApiError {
+    let code = axum::http::StatusCode::BAD_GATEWAY;
+    ApiError::server(code, "pull_failed", status.note.clone())
+}

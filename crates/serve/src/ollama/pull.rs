@@ -1,0 +1,127 @@
+//! `POST /api/pull` and `DELETE /api/delete`: models on their way to this machine's disk, and away.
+//!
+//! Both are for this machine alone: whose models lie on whose disk is not for everybody to say who
+//! may ask them questions.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use cluster::{PullStage, PullStatus};
+use futures_util::{StreamExt, stream};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::request::served_name;
+use crate::app::App;
+use crate::http::Ends;
+use crate::http::error::ApiError;
+use crate::http::guard::is_local;
+use crate::http::stream::{Framing, Item, respond_with};
+
+/// Of a digest, as Ollama shows it.
+const SHORT_DIGITS: usize = 12;
+
+#[derive(Debug, Deserialize)]
+struct Named {
+    model: Option<String>,
+    /// The field's older name.
+    name: Option<String>,
+    /// On unless it is switched off.
+    stream: Option<bool>,
+}
+
+impl Named {
+    async fn read(app: &App, ends: Ends, request: Request) -> Result<(String, bool), ApiError> {
+        if !is_local(ends, request.headers()) {
+            let message = "models are fetched and deleted from the node's own machine only: use \
+                           \"sinew pull\" and \"sinew rm\" there";
+            return Err(ApiError::forbidden("not_local", message));
+        }
+        let named: Self = app.intake.read_json(request).await?;
+        let streams = named.stream.unwrap_or(true);
+        match named.model.or(named.name).filter(|name| !name.is_empty()) {
+            Some(name) => Ok((name, streams)),
+            None => Err(ApiError::invalid_value("model", "model must name a model")),
+        }
+    }
+}
+
+pub(super) async fn pull(
+    State(app): State<Arc<App>>,
+    Extension(ends): Extension<Ends>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (asked, streams) = Named::read(&app, ends, request).await?;
+    let name = served_name(&app, &asked);
+    if app.completer.find(&name).await.is_ok() {
+        return Ok(Json(json!({ "status": "success" })).into_response());
+    }
+    let mut told = app.cluster.pull(&name).await?;
+    if !streams {
+        let mut last = None;
+        while let Some(status) = told.next().await {
+            last = Some(status);
+        }
+        return match last {
+            Some(last) if last.stage == PullStage::Done => {
+                Ok(Json(json!({ "status": "success" })).into_response())
+            }
+            Some(last) if last.stage == PullStage::Failed => Err(failed(last.note)),
+            _ => Err(failed("it ended before the model was there")),
+        };
+    }
+    let items = told.flat_map(|status| stream::iter(lines(&status)));
+    // An empty line of the same kind says that it is not over.
+    let beat = || Item::json(&json!({ "status": "pulling manifest" }));
+    Ok(respond_with(Framing::JsonLines, items, app.config.limits.keep_alive, beat))
+}
+
+/// What Ollama tells at this point.
+fn lines(status: &PullStatus) -> Vec<Item> {
+    let line = |value: Value| Item::json(&value);
+    match status.stage {
+        PullStage::Looking => vec![line(json!({ "status": "pulling manifest" }))],
+        PullStage::Waiting => vec![line(json!({ "status": status.note }))],
+        PullStage::Pulling => vec![line(layer(status))],
+        PullStage::Verifying | PullStage::Hashing => {
+            vec![line(json!({ "status": "verifying sha256 digest" }))]
+        }
+        PullStage::Done => ["writing manifest", "success"]
+            .into_iter()
+            .map(|text| line(json!({ "status": text })))
+            .collect(),
+        PullStage::Failed => vec![Item::Fail(json!({ "error": status.note }).to_string())],
+    }
+}
+
+fn layer(status: &PullStatus) -> Value {
+    // A file without a digest goes by its name, which must not be longer.
+    let sha256 = status.sha256.as_deref().unwrap_or_default();
+    let short = sha256.get(..SHORT_DIGITS).unwrap_or(&status.file);
+    let mut line = json!({
+        "status": format!("pulling {short}"),
+        "digest": format!("sha256:{sha256}"),
+        "total": status.file_total_bytes,
+    });
+    if status.file_done_bytes > 0 {
+        line["completed"] = status.file_done_bytes.into();
+    }
+    line
+}
+
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    Extension(ends): Extension<Ends>,
+    request: Request,
+) -> Result<StatusCode, ApiError> {
+    let (asked, _) = Named::read(&app, ends, request).await?;
+    app.cluster.remove_model(&served_name(&app, &asked)).await?;
+    Ok(StatusCode::OK)
+}
+
+fn failed(message: impl Into<String>) -> ApiError {
+    ApiError::server(StatusCode::BAD_GATEWAY, "pull_failed", message)
+}

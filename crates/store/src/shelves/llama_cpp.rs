@@ -1,0 +1,38 @@
+//! llama.cpp's older cache: one folder of `USER_REPO_FILE.gguf`, and a
+//! `manifest=USER=REPO=TAG.json` beside for each repository that a file came from.
+
+use std::path::Path;
+
+use super::{Shelf, Shelved, models_below, repo_name, shelved};
+
+pub(super) fn scan(dir: &Path) -> Vec<Shelved> {
+    let repos = repos(dir);
+    let flat = models_below(dir).into_iter().filter(|path| path.parent() == Some(dir));
+    flat.filter_map(|path| {
+        let file = path.file_name()?.to_string_lossy().into_owned();
+        let repo = repos.iter().find(|(prefix, _)| file.starts_with(prefix));
+        let name = match repo {
+            Some((_, repo)) => repo_name(repo, &path),
+            None => crate::store::name_of(&path),
+        };
+        shelved(path, name, &Shelf::LlamaCpp)
+    })
+    .collect()
+}
+
+/// The beginning of its files' names, and the name, of each repository; the longest first, since
+/// one may begin with another.
+fn repos(dir: &Path) -> Vec<(String, String)> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut found: Vec<(String, String)> = names
+        .filter_map(|name| {
+            let mut parts = name.strip_prefix("manifest=")?.split('=');
+            let (user, repo) = (parts.next()?, parts.next()?);
+            Some((format!("{user}_{repo}_"), format!("{user}/{repo}")))
+        })
+        .collect();
+    found.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+    found.dedup();
+    found
+}

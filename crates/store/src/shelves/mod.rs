@@ -1,0 +1,148 @@
+//! Models that other programs have put on this machine's disk. They are used where they lie: read,
+//! never moved, changed or copied.
+//!
+//! Each program has its own order; [`Shelf`] says which one it is. A file counts if it begins as
+//! GGUF, whatever its name says, because programs leave files behind that were never whole.
+
+mod folder;
+mod hugging_face;
+mod llama_cpp;
+mod ollama;
+mod places;
+
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use places::Places;
+
+/// Files looked at on one shelf: a folder that was named by mistake (a whole disk) must end.
+const FILES_MAX: usize = 10_000;
+/// Folders below a shelf: publisher, repository, snapshot, and some of the repository's own.
+const DEPTH_MAX: usize = 8;
+
+/// Whose order a model lies in.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shelf {
+    /// This node's models folder.
+    Own,
+    /// A folder that the user named.
+    Folder,
+    HuggingFace,
+    LlamaCpp,
+    LmStudio,
+    Ollama,
+}
+
+/// A model on a shelf.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shelved {
+    /// `org/repo:QUANT` where the shelf tells it, as Ollama calls it, or the file's name without
+    /// its extension.
+    pub name: String,
+    /// Its first part, by the name under which its other parts are beside it.
+    pub path: PathBuf,
+    /// Of all parts.
+    pub bytes: u64,
+    pub shelf: Shelf,
+}
+
+impl fmt::Display for Shelf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Own => "sinew",
+            Self::Folder => "folder",
+            Self::HuggingFace => "Hugging Face",
+            Self::LlamaCpp => "llama.cpp",
+            Self::LmStudio => "LM Studio",
+            Self::Ollama => "Ollama",
+        })
+    }
+}
+
+/// All models on the shelves, the node's own first.
+pub(crate) fn scan(own: &Path, places: &Places) -> Vec<Shelved> {
+    let mut found = folder::scan(own, &Shelf::Own);
+    for dir in &places.folders {
+        found.extend(folder::scan(dir, &Shelf::Folder));
+    }
+    for dir in &places.hugging_face {
+        found.extend(hugging_face::scan(dir));
+    }
+    for dir in &places.llama_cpp {
+        found.extend(llama_cpp::scan(dir));
+    }
+    for dir in &places.lm_studio {
+        found.extend(folder::scan(dir, &Shelf::LmStudio));
+    }
+    for dir in &places.ollama {
+        found.extend(ollama::scan(dir));
+    }
+    found
+}
+
+/// A file as a model on a shelf, if it is the first part of one and all parts are there.
+fn shelved(path: PathBuf, name: String, shelf: &Shelf) -> Option<Shelved> {
+    let mut bytes = 0;
+    for part in gguf::parts_of(&path) {
+        let metadata = std::fs::metadata(part).ok().filter(std::fs::Metadata::is_file)?;
+        bytes += metadata.len();
+    }
+    begins_as_gguf(&path).then(|| Shelved {
+        name: crate::store::clean(&name),
+        path,
+        bytes,
+        shelf: shelf.clone(),
+    })
+}
+
+fn begins_as_gguf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && magic == *b"GGUF"
+}
+
+/// The `.gguf` files below a folder that are models or first parts, in order. Links are followed,
+/// and hidden and partial files are not looked at.
+fn models_below(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    descend(dir, 0, &mut found);
+    found.sort();
+    found
+}
+
+fn descend(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        if found.len() >= FILES_MAX {
+            return;
+        }
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().to_ascii_lowercase();
+        if name.starts_with('.') {
+            continue;
+        }
+        // What a link leads to counts.
+        let Ok(metadata) = std::fs::metadata(&path) else { continue };
+        if metadata.is_dir() && depth < DEPTH_MAX {
+            descend(&path, depth + 1, found);
+        } else if metadata.is_file() && is_model_name(&path, &name) {
+            found.push(path);
+        }
+    }
+}
+
+fn is_model_name(path: &Path, lower: &str) -> bool {
+    let is_first = gguf::part_name(path).is_none_or(|(_, number, _)| number == 1);
+    is_first && lower.ends_with(".gguf") && !lower.contains("mmproj") && !lower.contains("imatrix")
+}
+
+/// `org/repo:QUANT` of a file in a repository; its stem stands for a quantisation that is not told.
+fn repo_name(repo: &str, path: &Path) -> String {
+    let stem = crate::store::name_of(path);
+    let quant = crate::quant_of(&stem);
+    format!("{repo}:{}", quant.unwrap_or(stem))
+}

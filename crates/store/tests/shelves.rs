@@ -1,0 +1,197 @@
+//! Models where other programs have put them, in the orders that those programs have.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use store::{Places, Shelf, Store};
+
+struct Disk {
+    home: tempfile::TempDir,
+}
+
+impl Disk {
+    fn new() -> Self {
+        Self { home: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.home.path().join(path)
+    }
+
+    fn write(&self, path: &str, content: &str) -> PathBuf {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn store(&self, more: &[(&str, &str)]) -> Store {
+        let home = self.home.path().to_str().unwrap().to_owned();
+        let var = |name: &str| {
+            let found = more.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| value.replace('~', &home)).or(match name {
+                "HOME" => Some(home.clone()),
+                // The machine that tests may have one.
+                "OLLAMA_MODELS" => Some(format!("{home}/.ollama/models")),
+                _ => None,
+            })
+        };
+        Store::open_with(&self.path("data"), Places::read(&var)).unwrap()
+    }
+}
+
+fn names(store: &Store) -> Vec<(String, Shelf)> {
+    store.list().into_iter().map(|listed| (listed.model.name, listed.model.shelf)).collect()
+}
+
+fn found(store: &Store, name: &str) -> PathBuf {
+    store.resolve(name).unwrap_or_else(|error| panic!("{name}: {error}")).path
+}
+
+/// The hub's cache, with a link as Python makes it.
+fn hub_cache(disk: &Disk, root: &str, repo: &str, file: &str, content: &str) -> PathBuf {
+    let dir = format!("{root}/models--{}", repo.replace('/', "--"));
+    let blob = disk.write(&format!("{dir}/blobs/{file}-etag"), content);
+    disk.write(&format!("{dir}/refs/main"), "c0ffee");
+    let link = disk.path(&format!("{dir}/snapshots/c0ffee/{file}"));
+    fs::create_dir_all(link.parent().unwrap()).unwrap();
+    symlink(blob, &link).unwrap();
+    link
+}
+
+#[test]
+fn the_hub_s_cache_is_used_where_it_lies() {
+    let disk = Disk::new();
+    let link = hub_cache(&disk, ".cache/huggingface/hub", "org/M-GGUF", "M-Q4_K_M.gguf", "GGUF4");
+    hub_cache(&disk, ".cache/huggingface/hub", "org/M-GGUF", "M-Q8_0.gguf", "GGUF8");
+    hub_cache(&disk, ".cache/huggingface/hub", "org/M-GGUF", "mmproj-F16.gguf", "GGUFm");
+    hub_cache(&disk, ".cache/huggingface/hub", "org/M-GGUF", "M-Q2_K.gguf", "<html> no model");
+    disk.write(".cache/huggingface/hub/models--org--M-GGUF/blobs/x.incomplete", "GGUF");
+    let store = disk.store(&[]);
+    let of_hub = |name: &str| (name.to_owned(), Shelf::HuggingFace);
+    assert_eq!(names(&store), [of_hub("org/M-GGUF:Q4_K_M"), of_hub("org/M-GGUF:Q8_0")]);
+    let asked = store.resolve("org/m-gguf").unwrap();
+    assert_eq!((asked.path, asked.name.as_str()), (link.clone(), "org/m-gguf"));
+    assert_eq!(found(&store, "M-Q4_K_M"), link);
+    assert!(store.resolve("org/M-GGUF:Q6_K").is_err());
+    // What is named by HF_HOME and HF_HUB_CACHE counts, and only that.
+    hub_cache(&disk, "elsewhere", "org/N-GGUF", "N-Q8_0.gguf", "GGUFn");
+    let store = disk.store(&[("HF_HUB_CACHE", "~/elsewhere"), ("HF_HOME", "~/nowhere")]);
+    assert_eq!(names(&store), [of_hub("org/N-GGUF:Q8_0")]);
+}
+
+#[test]
+fn parts_in_the_hub_s_cache_are_one_model() {
+    let disk = Disk::new();
+    let part = |number, content: &str| {
+        let file = format!("B-Q8_0-0000{number}-of-00002.gguf");
+        hub_cache(&disk, "hf/hub", "org/B", &file, content)
+    };
+    let first = part(1, "GGUF-one");
+    part(2, "GGUF-two!");
+    let store = disk.store(&[("HF_HOME", "~/hf")]);
+    let model = store.resolve("org/B:Q8_0").unwrap();
+    assert_eq!((model.path, model.bytes), (first, 17));
+}
+
+#[test]
+fn ollama_s_blobs_go_by_ollama_s_names() {
+    let disk = Disk::new();
+    let blob = |hex: char| format!(".ollama/models/blobs/sha256-{}", hex.to_string().repeat(64));
+    let manifest = |path: &str, hex: char| {
+        let digest = hex.to_string().repeat(64);
+        disk.write(
+            &format!(".ollama/models/manifests/{path}"),
+            &format!(
+                r#"{{"layers": [
+                    {{"mediaType": "application/vnd.ollama.image.template", "digest": "sha256:00"}},
+                    {{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:{digest}"}}
+                ]}}"#
+            ),
+        );
+    };
+    disk.write(&blob('a'), "GGUF-a");
+    disk.write(&blob('b'), "GGUF-b");
+    manifest("registry.ollama.ai/library/llama3.2/latest", 'a');
+    manifest("registry.ollama.ai/library/llama3.2/1b", 'b');
+    manifest("registry.ollama.ai/someone/own/v1", 'b');
+    manifest("hf.co/org/repo/Q4_K_M", 'a');
+    manifest("registry.ollama.ai/library/gone/latest", 'c');
+    manifest("registry.ollama.ai/library/evil/latest", '/');
+    let store = disk.store(&[]);
+    let all: Vec<String> = names(&store).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(all, ["hf.co/org/repo:Q4_K_M", "llama3.2:1b", "llama3.2:latest", "someone/own:v1"]);
+    assert_eq!(found(&store, "llama3.2"), disk.path(&blob('a')));
+    assert_eq!(store.resolve("llama3.2:1b").unwrap().name, "llama3.2:1b");
+    assert_eq!(found(&store, "llama3.2:1b"), disk.path(&blob('b')));
+    assert!(store.resolve("someone/own").is_err(), "no tag stands for another");
+    let refused = store.remove("llama3.2:1b").unwrap_err().to_string();
+    assert!(refused.contains("belongs to Ollama"), "{refused}");
+    assert!(disk.path(&blob('b')).exists());
+}
+
+#[test]
+fn lm_studio_llama_cpp_and_folders_of_the_user_s() {
+    let disk = Disk::new();
+    disk.write("studio/models/pub/repo-GGUF/x-Q5_K_M.gguf", "GGUF-studio");
+    disk.write(".lmstudio-home-pointer", disk.path("studio").to_str().unwrap());
+    disk.write(".cache/llama.cpp/ggml-org_tiny_tiny-Q8_0.gguf", "GGUF-llama");
+    disk.write(".cache/llama.cpp/manifest=ggml-org=tiny=latest.json", "{}");
+    disk.write(".cache/llama.cpp/other.gguf", "GGUF-other");
+    disk.write("nas/deep/er/still/z-Q4_0.gguf", "GGUF-nas");
+    disk.write("nas/.hidden/y.gguf", "GGUF-hidden");
+    disk.write("nas/flat.gguf.part", "GGUF-partial");
+    let store = disk.store(&[("SINEW_MODELS", "~/nas:~/not-there")]);
+    let mut all = names(&store);
+    all.sort();
+    let name = |text: &str, shelf| (text.to_owned(), shelf);
+    assert_eq!(
+        all,
+        [
+            name("deep/er:Q4_0", Shelf::Folder),
+            name("ggml-org/tiny:Q8_0", Shelf::LlamaCpp),
+            name("other", Shelf::LlamaCpp),
+            name("pub/repo-GGUF:Q5_K_M", Shelf::LmStudio),
+        ]
+    );
+    assert_eq!(found(&store, "z-Q4_0"), disk.path("nas/deep/er/still/z-Q4_0.gguf"));
+    // A model is found by its content wherever it lies.
+    let digest = store.resolve("other").unwrap().digest;
+    assert_eq!(disk.store(&[]).find(&digest, 10), Some(disk.path(".cache/llama.cpp/other.gguf")));
+}
+
+#[test]
+fn own_models_are_removed_with_their_parts_and_empty_folders() {
+    let disk = Disk::new();
+    let store = disk.store(&[]);
+    disk.write("data/models/org/repo/m-Q8_0-00001-of-00002.gguf", "GGUF-1");
+    disk.write("data/models/org/repo/m-Q8_0-00002-of-00002.gguf", "GGUF-2");
+    disk.write("data/models/org/other/n-Q4_0.gguf", "GGUF-n");
+    assert_eq!(store.remove("org/repo").unwrap(), 12);
+    assert!(!disk.path("data/models/org/repo").exists());
+    assert!(disk.path("data/models/org/other").exists());
+    assert_eq!(names(&store), [("org/other:Q4_0".to_owned(), Shelf::Own)]);
+    assert!(store.remove("org/repo").is_err());
+}
+
+#[test]
+fn what_is_no_file_is_called_what_it_is() {
+    let disk = Disk::new();
+    let store = disk.store(&[]);
+    disk.write("folder/inside.gguf", "GGUF");
+    let folder = disk.path("folder");
+    let error = store.resolve(folder.to_str().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("is a folder") && error.contains("inside.gguf"), "{error}");
+    let pipe = disk.path("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let error = store.resolve(pipe.to_str().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("a device or a pipe"), "{error}");
+    // A name that a terminal would obey is told without that.
+    fs::write(store.models_dir().join("red\u{1b}[31m.gguf"), "GGUF").unwrap();
+    assert!(names(&store).iter().all(|(name, _)| !name.contains('\u{1b}')));
+    let error = store.resolve("no\u{1b}[31m").unwrap_err().to_string();
+    assert!(!error.contains('\u{1b}'), "{error:?}");
+    assert!(store.resolve(Path::new("red\u{fffd}[31m").to_str().unwrap()).is_ok());
+}
