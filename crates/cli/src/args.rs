@@ -153,6 +153,10 @@ pub struct UpArgs {
     /// them in this order before the one of --listen
     #[arg(long, value_name = "IP,IP", value_delimiter = ',')]
     pub link_addresses: Vec<IpAddr>,
+    /// Whether to announce this node on its networks (by multicast DNS: its name, its key, how many
+    /// nodes it is with) and to look for others there: auto leaves it where --listen is loopback
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub announce: Announce,
     /// Address of a member to try besides the remembered ones
     #[arg(long, value_name = "ADDR")]
     pub peer: Vec<SocketAddr>,
@@ -175,6 +179,14 @@ pub struct UpArgs {
     /// End when standard input ends
     #[arg(long, hide = true)]
     pub with_parent: bool,
+}
+
+/// When a node announces itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Announce {
+    Auto,
+    Always,
+    Never,
 }
 
 #[derive(Debug, Args)]

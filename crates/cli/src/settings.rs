@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use cluster::{LINK_ADDRESSES_MAX, NodeConfig};
 
-use crate::args::UpArgs;
+use crate::args::{Announce, UpArgs};
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::{machine, table};
@@ -23,6 +23,11 @@ pub fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliE
         name: args.name.clone().unwrap_or_else(machine::host_name),
         listen: args.listen,
         link_addresses: link_addresses(&args.link_addresses)?,
+        announce: match args.announce {
+            Announce::Auto => !args.listen.ip().is_loopback(),
+            Announce::Always => true,
+            Announce::Never => false,
+        },
         peers: args.peer.clone(),
         worker_command: vec![program.to_string_lossy().into_owned(), "worker".to_owned()],
         memory_bytes: memory_bytes(args.memory, machine::memory_bytes())?,

@@ -24,6 +24,8 @@ pub struct NodeConfig {
     /// Further addresses of this machine at which ranks of other machines try to reach its ranks
     /// first, as of faster cables: at most [`LINK_ADDRESSES_MAX`].
     pub link_addresses: Vec<IpAddr>,
+    /// Whether it announces itself on its networks, and looks for others there.
+    pub announce: bool,
     /// Members' addresses to try besides the remembered ones.
     pub peers: Vec<SocketAddr>,
     /// Program and first arguments that start a worker.
@@ -62,6 +64,22 @@ pub struct ClusterStatus {
     /// The models that the asked node is fetching.
     #[serde(default)]
     pub downloads: Vec<PullStatus>,
+    /// Nodes that announce themselves nearby and are no members. Anybody on the network can
+    /// announce anything.
+    #[serde(default)]
+    pub nearby: Vec<NearbyNode>,
+}
+
+/// What a node that is no member announces of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NearbyNode {
+    pub id: NodeId,
+    pub name: String,
+    pub address: SocketAddr,
+    /// Members of its cluster, itself included.
+    pub nodes: usize,
+    /// The same for all nodes of one cluster.
+    pub cluster: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -10,6 +10,7 @@
 //!
 //! It knows tokens but no text, and carries no activations: those go from worker to worker.
 
+mod announcer;
 mod api;
 mod daemon;
 mod desired;
@@ -25,6 +26,7 @@ mod leave;
 mod members;
 mod membership;
 mod model_file;
+mod nearby;
 mod net;
 mod node;
 mod probe;
@@ -37,7 +39,7 @@ mod worker;
 
 pub use api::{
     ClusterStatus, GenerateDone, GenerateEvent, InstanceState, InstanceStatus, Invite, Joined,
-    LINK_ADDRESSES_MAX, NodeConfig, NodeState, NodeStatus, Parted, RankStatus,
+    LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState, NodeStatus, Parted, RankStatus,
 };
 pub use error::{Error, Result};
 pub use id::{NodeId, NodeIdError};

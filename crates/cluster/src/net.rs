@@ -86,6 +86,11 @@ impl Net {
         self.identity.sign(bytes)
     }
 
+    /// Where this node listens, as it was asked to.
+    pub(crate) fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
     /// How this node introduces itself now; addresses change as cables and networks do.
     pub(crate) fn about(&self) -> About {
         About {

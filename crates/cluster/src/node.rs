@@ -87,9 +87,15 @@ impl Node {
         let (id, name) = (net.id(), config.name.clone());
         info!(node = %id, name, %address, members = remembered.members.len(), "node starts");
 
-        let (nodes, instances, notices, downloads) = Default::default();
-        let unsettled = None;
-        let empty = ClusterStatus { node: id, nodes, instances, notices, unsettled, downloads };
+        let empty = ClusterStatus {
+            node: id,
+            nodes: vec![],
+            instances: vec![],
+            notices: vec![],
+            unsettled: None,
+            downloads: vec![],
+            nearby: vec![],
+        };
         let (publisher, status) = watch::channel(Arc::new(empty));
         let (calls, inbox) = mpsc::channel(CALLS_MAX);
         let pulls = Pulls::new(config.hub.clone(), store.clone(), net.clone(), status.clone());

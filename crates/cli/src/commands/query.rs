@@ -37,6 +37,14 @@ pub fn nodes(args: &QueryArgs) -> Result<(), CliError> {
     let rows: Vec<_> = status.nodes.iter().map(|node| node_row(&status, node)).collect();
     let heading = ["NAME", "ID", "STATE", "ADDRESS", "MEMORY", "USED", "THREADS", "RTT"];
     table::print(heading, &rows);
+    if !status.nearby.is_empty() {
+        say!("\nNearby, and not in this cluster (anybody can announce anything):");
+        let near = status.nearby.iter().map(|node| {
+            let id = node.id.to_string().chars().take(12).collect();
+            [node.name.clone(), id, node.address.to_string(), node.nodes.to_string()]
+        });
+        table::print(["NAME", "ID", "ADDRESS", "NODES"], &near.collect::<Vec<_>>());
+    }
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster::Node;
 use serve::{ApiKeys, ServeConfig, Tls};
@@ -18,6 +19,9 @@ use crate::signals::StopSignals;
 
 /// More addresses than these help nobody.
 const ADDRESSES_SHOWN: usize = 3;
+
+/// Nodes that announce themselves are found within two seconds.
+const ALONE_MAX: Duration = Duration::from_secs(10);
 
 /// Runs the node to its end.
 pub fn up(args: UpArgs) -> Result<(), CliError> {
@@ -50,10 +54,12 @@ async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
     if args.with_parent {
         end_with_parent(stop.clone());
     }
+    let hinting = tokio::spawn(hint_when_alone(node.clone(), data_dir.option()));
     tokio::select! {
         () = signals.recv() => {}
         () = stop.notified() => {}
     }
+    hinting.abort();
     data_dir.withdraw();
     served.stop().await;
     node.shutdown().await;
@@ -112,6 +118,24 @@ fn greet(args: &UpArgs, node: &Node, data_dir: &DataDir, api: SocketAddr) -> Res
     say!("  serve a model         sinew serve FILE.gguf{option}");
     say!("  add a machine         sinew invite{option}");
     output::finish()
+}
+
+/// Says what to type if this node is still alone after a while.
+async fn hint_when_alone(node: Node, option: String) {
+    tokio::time::sleep(ALONE_MAX).await;
+    let status = node.status();
+    if status.nodes.len() > 1 {
+        return;
+    }
+    let near: Vec<String> =
+        status.nearby.iter().map(|node| format!("{} ({})", node.name, node.address.ip())).collect();
+    match near.as_slice() {
+        [] => say!("this node is alone, and no other announces itself nearby"),
+        near => say!("this node is alone; nearby are {}", near.join(", ")),
+    }
+    say!("  to join another one   type there: sinew invite   and here: sinew join CODE{option}");
+    // Whoever closed the output does not want to know.
+    let _ = output::finish();
 }
 
 /// Where clients can call an API that listens there: nobody can call 0.0.0.0.

@@ -44,6 +44,7 @@ use crate::kept::Saver;
 use crate::members::{Member, Members};
 use crate::membership::{self, ConnId, HEARTBEAT, Membership};
 use crate::model_file::ServedFile;
+use crate::nearby::{Nearby, Sighting};
 use crate::net::DialError;
 use crate::wire::{JoinAnswer, Message};
 use crate::worker::WorkerNews;
@@ -137,6 +138,10 @@ pub(crate) enum Event {
         conn: ConnId,
         reason: String,
     },
+    /// Somebody announces a node on a network of this machine.
+    Sighted(Sighting),
+    /// It does so no more; the beginning of its id.
+    Vanished(String),
     /// A stranger shows a code's secret.
     JoinAsked {
         member: Member,
@@ -227,6 +232,7 @@ pub(crate) struct Daemon {
     /// Why members do not let this node in, in their words.
     refusals: BTreeMap<NodeId, peers::Refusal>,
     joining: Vec<joining::Joining>,
+    nearby: Nearby,
     /// Why this node belongs to no cluster any more, if it did.
     parted: Option<String>,
 
@@ -269,6 +275,7 @@ impl Daemon {
             views: BTreeMap::new(),
             refusals: BTreeMap::new(),
             joining: Vec::new(),
+            nearby: Nearby::default(),
             parted: None,
             duties: desiring::Duties::default(),
             told,
@@ -283,6 +290,7 @@ impl Daemon {
     /// Begins to look for the members that it remembers.
     fn start(&mut self, remembered: Members) {
         self.step_membership(membership::Input::Learned { members: remembered, by: None });
+        self.announce();
         self.outside.measure_reading();
     }
 
@@ -339,6 +347,8 @@ impl Daemon {
             Event::Closed { conn, reason } => {
                 self.step_membership(membership::Input::Closed { conn, reason })
             }
+            Event::Sighted(sighting) => self.sighted(sighting),
+            Event::Vanished(id) => self.dirty |= self.nearby.forget(&id),
             Event::JoinAsked { member, secret, reply } => self.join_asked(member, &secret, reply),
             Event::JoinDone { by, members, reply } => self.join_done(by, members, reply),
             Event::LeaveAsked { peer, reply } => self.leave_asked(peer, reply),

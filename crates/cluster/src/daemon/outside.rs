@@ -22,6 +22,7 @@ use crate::invite::JoinCode;
 use crate::members::Members;
 use crate::membership::ConnId;
 use crate::model_file::ServedFile;
+use crate::nearby::Announcement;
 use crate::relay::Source;
 use crate::wire::{Message, Verdict, WorkerOrder};
 use crate::{Joined, NodeId, Result};
@@ -81,6 +82,9 @@ pub(crate) trait Outside: Send {
     fn close(&mut self, conn: ConnId);
     /// Puts a message on its way. A peer that does not take its messages is cut off: `Closed`.
     fn send(&mut self, conn: ConnId, message: Message);
+
+    /// Lets this be announced on the networks; who else is there: `Sighted`, `Vanished`.
+    fn announce(&mut self, announcement: Announcement);
 
     /// Writes the members to disk, later ones instead of earlier ones.
     fn keep_members(&mut self, members: Members);

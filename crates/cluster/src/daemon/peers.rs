@@ -10,6 +10,7 @@ use crate::NodeId;
 use crate::instance;
 use crate::members::{Member, Members};
 use crate::membership::{self, CloseReason, ConnId, Effect};
+use crate::nearby::{Announcement, Sighting};
 use crate::net::DialError;
 use crate::wire::{Heartbeat, Message, VERSION, Verdict};
 
@@ -218,9 +219,27 @@ impl Daemon {
     /// Saves who belongs to the cluster, and lets go of what was known of others.
     pub(super) fn keep_members(&mut self) {
         self.outside.keep_members(self.all_members());
+        self.announce();
         let membership = &self.membership;
         self.views.retain(|id, _| membership.is_member(*id));
         self.refusals.retain(|id, _| membership.is_member(*id));
+    }
+
+    pub(super) fn announce(&mut self) {
+        let members = self.all_members().members;
+        let announcement = Announcement::of(self.me, &self.config.name, &members);
+        self.outside.announce(announcement);
+    }
+
+    /// Where a member is said to be it is called; who is none is shown.
+    pub(super) fn sighted(&mut self, sighting: Sighting) {
+        let peer = sighting.announced.id;
+        if peer == self.me {
+            return;
+        }
+        let addresses = sighting.addresses.clone();
+        self.dirty |= self.nearby.see(sighting);
+        self.step_membership(membership::Input::Sighted { peer, addresses });
     }
 
     pub(super) fn tell_all(&mut self, message: &Message) {

@@ -37,6 +37,7 @@ impl Daemon {
             notices: self.notices(),
             unsettled: self.unsettled(),
             downloads: Vec::new(),
+            nearby: self.nearby.strangers(|id| id == self.me || self.membership.is_member(id)),
         };
         self.status.send_replace(Arc::new(status));
     }

@@ -20,12 +20,14 @@ use super::hosting::WorkerKey;
 use super::outside::{Done, HeaderOf, Outside, Start};
 use super::processes::{Processes, run_worker};
 use super::{Event, Kept, Prepared, Reply, draft_bytes, joining};
+use crate::announcer::Announcer;
 use crate::desired::{Document, Signer, Wanted};
 use crate::invite::JoinCode;
 use crate::kept::Saver;
 use crate::members::Members;
 use crate::membership::ConnId;
 use crate::model_file::ServedFile;
+use crate::nearby::Announcement;
 use crate::net::Net;
 use crate::relay::{Source, fetch_header};
 use crate::tls::Pin as Key;
@@ -47,6 +49,7 @@ pub(crate) struct System {
     lobby: Arc<Lobby>,
     lines: HashMap<ConnId, Line>,
     processes: Processes,
+    announcer: Option<Announcer>,
     /// All members, for who serves them.
     belonging: watch::Sender<BTreeSet<NodeId>>,
     /// Never changes; tasks end when it is dropped.
@@ -61,7 +64,9 @@ impl System {
         kept: &Kept,
         inputs: mpsc::Sender<Event>,
     ) -> Self {
+        let announces = config.announce.then(|| Announcer::start(net.listen(), inputs.clone()));
         Self {
+            announcer: announces.flatten(),
             config,
             net,
             store,
@@ -170,6 +175,12 @@ impl Outside for System {
             self.lines.remove(&conn);
             let reason = "it does not take its messages".to_owned();
             self.report(async move { Some(Event::Closed { conn, reason }) });
+        }
+    }
+
+    fn announce(&mut self, announcement: Announcement) {
+        if let Some(announcer) = &mut self.announcer {
+            announcer.announce(announcement);
         }
     }
 

@@ -56,7 +56,6 @@ pub(crate) enum Input {
     /// A connection ended.
     Closed { conn: ConnId, reason: String },
     /// Somebody announces a member at these addresses; only its key will tell whether it is there.
-    #[cfg_attr(not(test), expect(dead_code, reason = "nothing is announced yet"))]
     Sighted { peer: NodeId, addresses: Vec<SocketAddr> },
     /// No address of a member answered.
     DialFailed { peer: NodeId },

@@ -4,6 +4,7 @@
 //! standard output belongs to their protocol. `cargo test -p cluster --test nodes NAME` runs
 //! the tests whose name contains NAME.
 
+mod announcing;
 mod desired;
 mod hostile;
 mod instances;
@@ -42,6 +43,8 @@ const TESTS: &[Test] = tests![
     leaving::a_removal_reaches_who_was_away,
     leaving::a_node_leaves_while_it_runs_and_while_it_does_not,
     leaving::a_model_goes_on_without_a_node_that_was_removed,
+    announcing::who_is_near_is_shown_and_members_are_found_at_new_addresses,
+    announcing::members_tell_each_other_where_a_third_has_gone,
     hostile::strangers_and_garbage_are_turned_away,
     hostile::many_silent_strangers_do_not_block_members,
     instances::tokens_flow_from_a_model_on_two_nodes,

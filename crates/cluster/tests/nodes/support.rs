@@ -45,6 +45,7 @@ pub fn config(data_dir: &Path, name: &str, listen: SocketAddr) -> NodeConfig {
         worker_command: vec![program(), "worker".to_owned(), MODE_WELL.to_owned()],
         memory_bytes: 1 << 30,
         threads: 1,
+        announce: false,
         cpus: Vec::new(),
         measure: slow,
         places: Default::default(),
@@ -77,18 +78,7 @@ impl Home {
         // Shutting down twice does nothing.
         self.node.shutdown().await;
         let config = config(self.dir.path(), &self.name, self.node.listen_addr());
-        // A worker that another test is just starting holds what this program had open.
-        let start = async {
-            loop {
-                match Node::start(config.clone()).await {
-                    Err(cluster::Error::DataDirInUse { .. }) => {
-                        tokio::time::sleep(Duration::from_millis(10)).await;
-                    }
-                    started => return started.unwrap(),
-                }
-            }
-        };
-        self.node = timeout(TIMEOUT, start).await.unwrap();
+        self.node = started(config).await;
     }
 
     pub async fn join(&self, other: &Node) {
@@ -99,6 +89,22 @@ impl Home {
         let joined = status.nodes.iter().find(|node| node.id == self.node.id()).unwrap();
         assert_eq!((joined.state, joined.threads), (NodeState::Live, 1));
     }
+}
+
+/// Starts a node in a directory that another one has just left.
+pub async fn started(config: NodeConfig) -> Node {
+    // A worker that another test is just starting holds what this program had open.
+    let start = async {
+        loop {
+            match Node::start(config.clone()).await {
+                Err(cluster::Error::DataDirInUse { .. }) => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                started => return started.unwrap(),
+            }
+        }
+    };
+    timeout(TIMEOUT, start).await.unwrap()
 }
 
 /// A cluster of nodes of this process, the first one asked.

@@ -380,5 +380,6 @@ fn two_nodes() -> ClusterStatus {
         }],
         notices: vec![],
         downloads: vec![],
+        nearby: Vec::new(),
     }
 }

@@ -20,6 +20,7 @@ use crate::desired::{Document, Signer, Wanted};
 use crate::invite::JoinCode;
 use crate::members::Members;
 use crate::membership::ConnId;
+use crate::nearby::Announcement;
 use crate::relay::Source;
 use crate::wire::{Message, Verdict};
 use crate::{GenerateEvent, Joined, NodeId};
@@ -116,6 +117,8 @@ impl Outside for Believed {
     fn send(&mut self, conn: ConnId, message: Message) {
         self.0.push(Act::Send(conn, message));
     }
+
+    fn announce(&mut self, _: Announcement) {}
 
     fn keep_members(&mut self, _: Members) {}
 

@@ -232,6 +232,7 @@ impl World {
             worker_command: Vec::new(),
             memory_bytes: machine.memory_bytes,
             threads: 1,
+            announce: false,
             cpus: Vec::new(),
             measure: slow,
             places: Default::default(),
@@ -245,6 +246,7 @@ impl World {
             notices: vec![],
             unsettled: None,
             downloads: vec![],
+            nearby: vec![],
         };
         let (status, _) = watch::channel(Arc::new(empty));
         let outside = Box::new(Believed::new(machine.shared.clone()));

@@ -1,0 +1,142 @@
+//! What nodes announce of themselves on their networks, and who is near: nothing of it is secret,
+//! and nothing of it is believed. A member's announced address is only called, where its key must
+//! answer; other nodes are shown to a person.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use crate::members::{ADDRESSES_MAX, Member, clean_name};
+use crate::{NearbyNode, NodeId};
+
+/// Nodes that are remembered; anybody on the network can announce any number.
+const NEARBY_MAX: usize = 64;
+/// An announced property has at most 255 bytes, and a letter up to four.
+const NAME_CHARS_MAX: usize = 48;
+
+/// What a node says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Announcement {
+    pub id: NodeId,
+    pub name: String,
+    /// Members of its cluster, itself included.
+    pub nodes: usize,
+    /// The same for all members of a cluster that know each other: a hash of their keys.
+    pub cluster: String,
+}
+
+impl Announcement {
+    pub(crate) fn of(id: NodeId, name: &str, members: &[Member]) -> Self {
+        let mut ids: Vec<NodeId> = members.iter().map(|member| member.id).collect();
+        ids.sort_unstable();
+        let mut hasher = blake3::Hasher::new();
+        for id in &ids {
+            hasher.update(&id.0);
+        }
+        let cluster = hasher.finalize().to_hex()[..16].to_owned();
+        let name = name.chars().take(NAME_CHARS_MAX).collect();
+        Self { id, name, nodes: ids.len(), cluster }
+    }
+}
+
+/// An announcement that was heard, and where its maker is said to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sighting {
+    pub announced: Announcement,
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// Who was seen last, of those who are no members.
+#[derive(Debug, Default)]
+pub(crate) struct Nearby {
+    seen: BTreeMap<NodeId, Sighting>,
+}
+
+impl Nearby {
+    /// Whether anything changed.
+    pub(crate) fn see(&mut self, mut sighting: Sighting) -> bool {
+        let id = sighting.announced.id;
+        let is_new = !self.seen.contains_key(&id);
+        if is_new && self.seen.len() >= NEARBY_MAX {
+            return false;
+        }
+        sighting.announced.name = clean_name(&sighting.announced.name);
+        sighting.addresses.truncate(ADDRESSES_MAX);
+        let known = self.seen.insert(id, sighting);
+        known.as_ref() != self.seen.get(&id)
+    }
+
+    /// Forgets who announces itself no more, by the beginning of its id.
+    pub(crate) fn forget(&mut self, id: &str) -> bool {
+        let before = self.seen.len();
+        self.seen.retain(|known, _| !known.to_string().starts_with(id));
+        self.seen.len() < before
+    }
+
+    /// Those who are no members.
+    pub(crate) fn strangers(&self, is_member: impl Fn(NodeId) -> bool) -> Vec<NearbyNode> {
+        let strangers = self.seen.values().filter(|seen| !is_member(seen.announced.id));
+        let shown = strangers.map(|Sighting { announced, addresses }| NearbyNode {
+            id: announced.id,
+            name: announced.name.clone(),
+            address: addresses.first().copied().unwrap_or_else(|| ([0, 0, 0, 0], 0).into()),
+            nodes: announced.nodes,
+            cluster: announced.cluster.clone(),
+        });
+        shown.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sighting(id: u8, name: &str, port: u16) -> Sighting {
+        let member = |id| Member {
+            id: NodeId([id; 32]),
+            name: String::new(),
+            addresses: Vec::new(),
+            admitted: 0,
+        };
+        let announced = Announcement::of(NodeId([id; 32]), name, &[member(id), member(200)]);
+        Sighting { announced, addresses: vec![SocketAddr::from(([10, 0, 0, id], port))] }
+    }
+
+    #[test]
+    fn who_is_near_is_shown_until_it_is_a_member_or_gone() {
+        let mut nearby = Nearby::default();
+        assert!(nearby.see(sighting(1, "desk\x1b[2J", 1)));
+        assert!(!nearby.see(sighting(1, "desk\x1b[2J", 1)), "nothing new");
+        assert!(nearby.see(sighting(1, "desk\x1b[2J", 2)));
+        let shown = nearby.strangers(|_| false);
+        assert_eq!((shown.len(), &*shown[0].name, shown[0].nodes), (1, "desk[2J", 2));
+        assert_eq!(shown[0].address.port(), 2);
+        assert_eq!(nearby.strangers(|id| id == NodeId([1; 32])).len(), 0);
+        assert!(nearby.forget(&"01".repeat(16)));
+        assert_eq!(nearby.strangers(|_| false).len(), 0);
+    }
+
+    #[test]
+    fn a_flood_of_announcements_is_bounded() {
+        let mut nearby = Nearby::default();
+        for id in 0..=255 {
+            nearby.see(sighting(id, "flood", 1));
+        }
+        assert_eq!(nearby.strangers(|_| false).len(), NEARBY_MAX);
+        assert!(nearby.see(sighting(0, "known", 1)), "who is known already may still change");
+    }
+
+    #[test]
+    fn members_of_one_cluster_announce_the_same_one() {
+        let of = |me: u8, ids: [u8; 2]| {
+            let member = |id| Member {
+                id: NodeId([id; 32]),
+                name: id.to_string(),
+                addresses: Vec::new(),
+                admitted: u64::from(me),
+            };
+            Announcement::of(NodeId([me; 32]), "n", &ids.map(member)).cluster
+        };
+        assert_eq!(of(1, [1, 2]), of(2, [2, 1]));
+        assert_ne!(of(1, [1, 2]), of(1, [1, 3]));
+    }
+}
