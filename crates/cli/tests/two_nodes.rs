@@ -109,6 +109,25 @@ fn a_stream_goes_on_over_the_death_of_the_node_that_was_asked_to_serve() {
 }
 
 #[test]
+fn a_restarted_node_goes_on_with_the_shards_that_others_hold() {
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    a.admit(&b);
+    let listen = a.listen_addr();
+    a.run(&["serve", &demo_model()]);
+    let before = a.chat("sinew-demo", "Who are you?", 60);
+    let workers = a.worker_pids("sinew-demo");
+    let a = Node::start_in("a", a.kill(), &listen);
+    let is_ready = || (a.instance("sinew-demo")?["state"]["state"] == "ready").then_some(());
+    wait_for("the model to be back", is_ready);
+    let now = a.worker_pids("sinew-demo");
+    assert_ne!(now[0], workers[0], "its own worker ended with it");
+    assert_eq!(now[1], workers[1], "the other one is taken up");
+    let after = a.chat("sinew-demo", "Who are you?", 60);
+    assert_eq!(before["choices"], after["choices"]);
+    drop(b);
+}
+
+#[test]
 fn a_lost_node_is_named_and_what_is_left_goes_on() {
     let (a, b) = (Node::start("a"), Node::start("b"));
     a.admit(&b);

@@ -12,7 +12,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use protocol::{InstanceSpec, Secret, Split, WorkerCommand, WorkerEvent};
+use protocol::{InstanceSpec, Split, WorkerCommand, WorkerEvent};
 use serde::{Deserialize, Serialize};
 use store::Digest;
 
@@ -22,8 +22,8 @@ use crate::{GenerateEvent, GenerateRequest, InstanceStatus, NodeId};
 
 /// Counts changes of this protocol that the version before does not understand.
 pub(crate) const PROTOCOL: u32 = 12;
-/// The oldest one that this build still speaks. Version 11 does not sign what is to be served;
-/// version 10 knows no document of what is
+/// The oldest one that this build still speaks. Version 11 does not sign what is to be served, and
+/// keys links once for all epochs; version 10 knows no document of what is
 /// to be served; version 9 would ignore most of what a request asks
 /// for, such as penalties and grammars; version 8 describes an instance in another form,
 /// and calls a ring otherwise; version 7 rounds activations before the output head
@@ -177,6 +177,8 @@ pub(crate) enum Message {
         stream: u64,
         name: String,
         request: GenerateRequest,
+        /// How many more nodes may pass it on: the owner may be reached only through another one.
+        relays: u32,
     },
     CancelGenerate {
         stream: u64,
@@ -209,6 +211,25 @@ pub(crate) struct Heartbeat {
     pub document: u64,
     /// Which files of what is to be served the sender has.
     pub files: Files,
+    /// Ranks whose owner is gone, for the next one to go on with.
+    pub kept: Vec<KeptRank>,
+}
+
+/// A rank whose worker has outlived its owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptRank {
+    pub instance: String,
+    pub rank: usize,
+    pub split: Split,
+}
+
+impl WorkerOrder {
+    /// Whether a worker that was started for one of the two holds what the other one asks for.
+    pub(crate) fn is_of_one_rank(&self, other: &Self) -> bool {
+        let what = |order: &Self| (order.rank, order.digest, order.model_bytes, order.bind);
+        let how = |order: &Self| (order.instance.clone(), order.spec.clone(), order.split.clone());
+        what(self) == what(other) && how(self) == how(other)
+    }
 }
 
 /// A worker as its owner orders it; the node that runs it adds what only it knows (threads, where
@@ -227,7 +248,6 @@ pub(crate) struct WorkerOrder {
     /// What the plan sets aside for this rank.
     pub memory_bytes: u64,
     pub bind: IpAddr,
-    pub secret: Secret,
 }
 
 #[cfg(test)]

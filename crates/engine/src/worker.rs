@@ -16,7 +16,9 @@ use gguf::{File, Source};
 use layout::{Holding, Outline};
 use link::Listener;
 use protocol::frame::{self, FrameError};
-use protocol::{FailureKind, ModelSource, WorkerCommand, WorkerEvent, WorkerSpec, ring_peers};
+use protocol::{
+    FailureKind, ModelSource, Secret, WorkerCommand, WorkerEvent, WorkerSpec, ring_peers,
+};
 use store::PeerFile;
 
 use crate::comm::{Comm, Meeting};
@@ -107,7 +109,7 @@ impl<'a, B: Backend> Worker<'a, B> {
         let mut next = orders.recv().ok();
         while let Some(order) = next {
             next = match order.command {
-                WorkerCommand::Connect { epoch, endpoints, ring } => {
+                WorkerCommand::Connect { epoch, endpoints, ring, secret } => {
                     let peers = ring.then(|| {
                         ring_peers(
                             self.spec.split.shares.len(),
@@ -115,7 +117,7 @@ impl<'a, B: Backend> Worker<'a, B> {
                             self.spec.rank,
                         )
                     });
-                    let meeting = self.meeting(epoch, endpoints, peers);
+                    let meeting = self.meeting(epoch, endpoints, peers, secret);
                     match self.epoch(&meeting, order.abort.clone(), orders) {
                         Ok(order) => order,
                         Err(error) if error.ends_epoch_only() => {
@@ -147,6 +149,7 @@ impl<'a, B: Backend> Worker<'a, B> {
         epoch: u64,
         endpoints: Vec<Vec<SocketAddr>>,
         peers: Option<Vec<usize>>,
+        secret: Secret,
     ) -> Meeting {
         Meeting {
             instance: self.spec.instance.clone(),
@@ -155,7 +158,7 @@ impl<'a, B: Backend> Worker<'a, B> {
             stage: self.rank.stage(),
             endpoints,
             peers,
-            secret: self.spec.secret.0,
+            secret: secret.0,
             options: self.spec.spec.options.clone(),
             latency: Duration::from_micros(self.spec.link_latency_us),
             is_pinned: !self.spec.cpus.is_empty(),

@@ -23,6 +23,8 @@ pub enum WorkerCommand {
         /// Not every two ranks can link: only those of [`crate::ring_pairs`] do.
         #[serde(default)]
         ring: bool,
+        /// From which this epoch's links are keyed: whoever owns the instance now has drawn it.
+        secret: Secret,
     },
     /// End the current epoch: running requests are dropped, weights are kept.
     Disconnect,
@@ -122,7 +124,6 @@ pub struct WorkerSpec {
     /// Further addresses on which to listen, as of faster cables: the others try them first.
     #[serde(default)]
     pub bind_more: Vec<IpAddr>,
-    pub secret: Secret,
 }
 
 /// Where a worker reads its slices of the model from.

@@ -145,7 +145,7 @@ impl Daemon {
             };
             self.release(&id, &reason);
         }
-        self.end_workers_if(|daemon, instance, claim| !daemon.is_current(instance, claim));
+        self.leave_former_owners();
     }
 
     /// Whether an instance is to be served, and its owner is still the one of that claim.
@@ -296,6 +296,9 @@ impl Daemon {
 
     fn why_without_owner(&self, entry: &Entry, wanted: &Wanted) -> String {
         let owner = self.node_name(entry.owner());
+        if self.way_round(entry.owner()).is_some() {
+            return format!("node {owner}, which owns it, is reached only through another node");
+        }
         if self.has_heir(wanted) {
             return format!("node {owner}, which owns it, is gone; another one takes it over");
         }

@@ -3,6 +3,7 @@
 //! knows no sockets, processes, files and clocks, and never waits, so that [`driver`] can run it on
 //! a real [`system`], and a simulation whole clusters of it.
 
+mod adopting;
 mod conn;
 mod desiring;
 mod driver;
@@ -55,7 +56,7 @@ use crate::{
 
 pub(crate) use driver::{INPUTS_MAX, run};
 pub(crate) use listening::listen;
-use outside::{Opened, Outside};
+use outside::{Opened, Outside, ProcessId};
 pub(crate) use system::System;
 
 /// Half a heartbeat, so that silence is noticed in time.
@@ -178,11 +179,11 @@ pub(crate) enum Event {
         reply: oneshot::Sender<Option<Arc<ServedFile>>>,
     },
     WorkerStarted {
-        key: hosting::WorkerKey,
+        process: ProcessId,
         started: std::io::Result<u32>,
     },
     Worker {
-        key: hosting::WorkerKey,
+        process: ProcessId,
         news: WorkerNews,
     },
     /// The file of what is to be served was looked for.
@@ -245,6 +246,7 @@ pub(crate) struct Daemon {
     owned: BTreeMap<String, Owned>,
     instances_made: u64,
     workers: BTreeMap<hosting::WorkerKey, hosting::Hosted>,
+    next_process: ProcessId,
     /// Of this node's clients.
     streams: BTreeMap<u64, streams::Stream>,
     next_stream: u64,
@@ -282,6 +284,7 @@ impl Daemon {
             owned: BTreeMap::new(),
             instances_made: 0,
             workers: BTreeMap::new(),
+            next_process: 0,
             streams: BTreeMap::new(),
             next_stream: 0,
         }
@@ -361,8 +364,8 @@ impl Daemon {
             Event::BulkAsked { peer, digest, reply } => {
                 drop(reply.send(self.file_for(peer, digest)));
             }
-            Event::WorkerStarted { key, started } => self.worker_started(key, started),
-            Event::Worker { key, news } => self.worker_news(key, news),
+            Event::WorkerStarted { process, started } => self.worker_started(process, started),
+            Event::Worker { process, news } => self.worker_news(process, news),
             Event::Located { digest, path } => self.located(digest, path),
             Event::Opened { id, opened } => self.opened(&id, opened),
             Event::Abandoned { stream } => self.abandoned(stream),

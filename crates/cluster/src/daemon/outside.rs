@@ -14,7 +14,6 @@ use protocol::WorkerCommand;
 use store::Digest;
 use tokio::sync::mpsc;
 
-use super::hosting::WorkerKey;
 use super::{GenerateEvent, Reply};
 use crate::desired::{Document, Signer, Wanted};
 use crate::instance::Path;
@@ -26,6 +25,9 @@ use crate::nearby::Announcement;
 use crate::relay::Source;
 use crate::wire::{Message, Verdict, WorkerOrder};
 use crate::{Joined, NodeId, Result};
+
+/// A worker of this node, by a number that is never used twice.
+pub(crate) type ProcessId = u64;
 
 /// What is to be done once something is on disk, or could not be written.
 pub(crate) type Done = Box<dyn FnOnce(Result<()>) + Send>;
@@ -46,7 +48,7 @@ pub(crate) struct Opened {
 
 /// A worker to be started, and where its model's bytes are.
 pub(crate) struct Start {
-    pub key: WorkerKey,
+    pub process: ProcessId,
     pub order: WorkerOrder,
     /// Who has the file if this machine does not.
     pub source: Source,
@@ -101,9 +103,9 @@ pub(crate) trait Outside: Send {
 
     /// Starts a worker: `WorkerStarted`, then `Worker` with all that it says, its end the last.
     fn start_worker(&mut self, start: Start);
-    fn command(&mut self, key: WorkerKey, command: WorkerCommand);
+    fn command(&mut self, process: ProcessId, command: WorkerCommand);
     /// Ends a worker: with a moment to clean up, or at once.
-    fn end_worker(&mut self, key: WorkerKey, at_once: bool);
+    fn end_worker(&mut self, process: ProcessId, at_once: bool);
 
     /// Tells when the client of a stream has left: `Abandoned`.
     fn watch_client(&mut self, stream: u64, events: mpsc::UnboundedSender<GenerateEvent>);

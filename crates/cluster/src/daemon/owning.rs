@@ -74,9 +74,14 @@ impl Daemon {
         let plan_for = |candidates: Vec<Candidate>, spec: &InstanceSpec| {
             plan(&prepared, &candidates, spec, false).map(|plan| (plan, candidates))
         };
-        let as_asked = named(all(), &prepared.spec);
-        let placed = as_asked.and_then(|candidates| plan_for(candidates, &prepared.spec));
-        let placed = placed.or_else(|_| plan_for(all(), &relaxed(&prepared.spec)));
+        let placed = match self.plan_with_kept(id, &prepared, &all()) {
+            Some(placed) => Ok(placed),
+            None => {
+                let as_asked = named(all(), &prepared.spec);
+                let as_asked = as_asked.and_then(|some| plan_for(some, &prepared.spec));
+                as_asked.or_else(|_| plan_for(all(), &relaxed(&prepared.spec)))
+            }
+        };
         self.own(id, entry, prepared, placed);
     }
 

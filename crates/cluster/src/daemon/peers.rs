@@ -175,7 +175,6 @@ impl Daemon {
         info!(peer = %peer.short(), name = self.node_name(peer), "a member is here");
         self.refusals.remove(&peer);
         self.views.insert(peer, View { boot, ..View::default() });
-        self.owner_returned(peer, boot);
         self.send(conn, Message::Members(self.all_members()));
         self.send_heartbeat(peer, conn);
     }
@@ -271,8 +270,8 @@ impl Daemon {
             Message::Exited { worker, how } => {
                 self.step_owner(peer, worker, instance::Input::Exited { worker, how });
             }
-            Message::Generate { stream, name, request } => {
-                self.generate_for(conn, stream, &name, request);
+            Message::Generate { stream, name, request, relays } => {
+                self.generate_for(conn, stream, &name, request, relays.min(1));
             }
             Message::CancelGenerate { stream } => self.cancel_for(conn, stream),
             Message::Generated { stream, event } => self.generated(conn, stream, event),
@@ -331,6 +330,7 @@ impl Daemon {
             sees: self.membership.reachable().collect(),
             document: self.desired.fingerprint(),
             files: self.files(),
+            kept: self.kept_ranks(),
         };
         let now = self.now();
         if let Some(view) = self.views.get_mut(&peer) {

@@ -11,8 +11,9 @@ use crate::instance::{Effect, Path, Rank};
 use crate::{NodeId, NodeState};
 
 /// A node that could take a rank.
+#[derive(Clone)]
 pub(super) struct Candidate {
-    node: NodeId,
+    pub node: NodeId,
     name: String,
     path: Path,
     memory_free_bytes: u64,

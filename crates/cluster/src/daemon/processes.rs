@@ -9,8 +9,7 @@ use store::Store;
 use tokio::sync::{mpsc, watch};
 
 use super::Event;
-use super::hosting::WorkerKey;
-use super::outside::Start;
+use super::outside::{ProcessId, Start};
 use crate::NodeConfig;
 use crate::model_file::OVERWRITTEN;
 use crate::net::Net;
@@ -22,7 +21,7 @@ const NEWS_MAX: usize = 1024;
 
 /// All worker processes; those that are being started come in as soon as they run.
 #[derive(Clone, Default)]
-pub(super) struct Processes(Arc<Mutex<HashMap<WorkerKey, Running>>>);
+pub(super) struct Processes(Arc<Mutex<HashMap<ProcessId, Running>>>);
 
 struct Running {
     process: WorkerProcess,
@@ -31,19 +30,19 @@ struct Running {
 }
 
 impl Processes {
-    fn all(&self) -> MutexGuard<'_, HashMap<WorkerKey, Running>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<ProcessId, Running>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn send(&self, key: WorkerKey, command: WorkerCommand) {
-        if let Some(running) = self.all().get_mut(&key) {
+    pub(super) fn send(&self, process: ProcessId, command: WorkerCommand) {
+        if let Some(running) = self.all().get_mut(&process) {
             running.process.send(command);
         }
     }
 
     /// Dropping the handle ends the worker's input, and it leaves by itself.
-    pub(super) fn end(&self, key: WorkerKey, at_once: bool) {
-        let Some(mut running) = self.all().remove(&key) else { return };
+    pub(super) fn end(&self, process: ProcessId, at_once: bool) {
+        let Some(mut running) = self.all().remove(&process) else { return };
         if at_once {
             running.process.kill();
         }
@@ -63,24 +62,24 @@ pub(super) async fn run_worker(
     processes: Processes,
     inputs: mpsc::Sender<Event>,
 ) {
-    let key = start.key;
+    let process = start.process;
     let (sender, mut news) = mpsc::channel(NEWS_MAX);
     let spawned = spawn(start, config, net, store, sender).await;
     let started = spawned.map(|running| {
         let pid = running.process.pid();
-        processes.all().insert(key, running);
+        processes.all().insert(process, running);
         pid
     });
     // The driver is gone only if the whole node is; then the handles end the workers.
-    if inputs.send(Event::WorkerStarted { key, started }).await.is_err() {
-        return processes.end(key, false);
+    if inputs.send(Event::WorkerStarted { process, started }).await.is_err() {
+        return processes.end(process, false);
     }
     while let Some(news) = news.recv().await {
         if matches!(news, WorkerNews::Exited { .. }) {
-            processes.end(key, false);
+            processes.end(process, false);
         }
-        if inputs.send(Event::Worker { key, news }).await.is_err() {
-            return processes.end(key, false);
+        if inputs.send(Event::Worker { process, news }).await.is_err() {
+            return processes.end(process, false);
         }
     }
 }
@@ -144,6 +143,5 @@ fn spec(start: Start, config: &NodeConfig, model: ModelSource) -> WorkerSpec {
         link_latency_us: 0,
         bind: order.bind,
         bind_more: config.link_addresses.clone(),
-        secret: order.secret,
     }
 }

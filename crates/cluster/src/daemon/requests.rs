@@ -71,9 +71,11 @@ impl Daemon {
         stream: u64,
         name: &str,
         request: GenerateRequest,
+        relays: u32,
     ) {
         let outcome = match self.find_owned(name) {
             Some(id) => self.submit(&id, request, Sink::Peer { conn, stream }).map(drop),
+            None if relays > 0 => self.relay(conn, stream, name, request, relays),
             None => Err(self.runs_no_more(name)),
         };
         if let Err(error) = outcome {
@@ -95,11 +97,13 @@ impl Daemon {
 
     pub(super) fn cancel_for(&mut self, conn: ConnId, stream: u64) {
         self.cancel_peer_sinks(|on, its| on == conn && its == stream);
+        self.abandon_relayed(|on, its| on == conn && its == stream);
     }
 
     /// The clients of a node that is gone.
     pub(super) fn cancel_all_for(&mut self, conn: ConnId) {
         self.cancel_peer_sinks(|on, _| on == conn);
+        self.abandon_relayed(|on, _| on == conn);
     }
 
     fn cancel_peer_sinks(&mut self, is_it: impl Fn(ConnId, u64) -> bool) {

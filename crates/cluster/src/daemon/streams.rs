@@ -15,7 +15,7 @@ use super::{Daemon, Events};
 use crate::desired::{Entry, Wanted};
 use crate::membership::ConnId;
 use crate::wire::Message;
-use crate::{Error, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, Result};
+use crate::{Error, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, NodeId, Result};
 
 /// A request that was lost so often without a token in between is given up: it may itself be what
 /// kills the workers.
@@ -27,6 +27,8 @@ const FRUITLESS_PAUSE: Duration = Duration::from_millis(250);
 const HOMELESS_MAX: Duration = Duration::from_secs(10);
 /// How long it waits for an owner that this node does not reach, though others may.
 const OWNERLESS_MAX: Duration = Duration::from_secs(30);
+/// A request takes one node between its client's and the owner.
+const RELAYS_MAX: u32 = 1;
 /// How often a client whose request runs nowhere is told so.
 const REMINDER: Duration = Duration::from_secs(2);
 
@@ -36,7 +38,9 @@ pub(super) struct Stream {
     model: String,
     /// With the tokens that the client has.
     request: GenerateRequest,
-    events: mpsc::UnboundedSender<GenerateEvent>,
+    audience: Audience,
+    /// How many more nodes may pass it on.
+    relays: u32,
     place: Place,
     /// How often it was lost since its last token.
     fruitless: u32,
@@ -45,6 +49,16 @@ pub(super) struct Stream {
     /// Of the prompt, when it first ran.
     cached_tokens: usize,
     was_lost: bool,
+}
+
+/// Who hears what comes of a request.
+enum Audience {
+    Client(mpsc::UnboundedSender<GenerateEvent>),
+    /// The client is one of a node that does not reach the owner.
+    Peer {
+        conn: ConnId,
+        stream: u64,
+    },
 }
 
 /// Where a request runs, or waits to run.
@@ -69,28 +83,49 @@ impl Daemon {
     /// The channel is unbounded, but what goes in is not: at most one event a token, and the
     /// context limits the tokens.
     pub(super) fn generate(&mut self, name: &str, request: GenerateRequest) -> Result<Events> {
+        let (events, receiver) = mpsc::unbounded_channel();
+        let stream = self.begin(name, request, Audience::Client(events.clone()), RELAYS_MAX)?;
+        self.outside.watch_client(stream, events);
+        Ok(receiver)
+    }
+
+    /// Passes the request of a peer's client on to the owner, which that peer does not reach.
+    pub(super) fn relay(
+        &mut self,
+        conn: ConnId,
+        stream: u64,
+        name: &str,
+        request: GenerateRequest,
+        relays: u32,
+    ) -> Result<()> {
+        self.begin(name, request, Audience::Peer { conn, stream }, relays - 1).map(drop)
+    }
+
+    fn begin(
+        &mut self,
+        name: &str,
+        request: GenerateRequest,
+        audience: Audience,
+        relays: u32,
+    ) -> Result<u64> {
         let Some((entry, wanted)) = self.desired.find(name) else {
             return Err(self.not_served(name));
         };
         let (instance, model) = (wanted.id.clone(), entry.name.clone());
-        let (events, receiver) = mpsc::unbounded_channel();
         self.next_stream += 1;
         let stream = self.next_stream;
         let now = self.now();
-        let place = match self.place(stream, &instance, &request)? {
-            Some(place) => place,
-            None => {
-                let reason = self.why_nowhere(&instance);
-                let _ = events.send(GenerateEvent::Waiting { reason: reason.clone() });
-                Place::Lost { reason, since: now, told: now }
-            }
-        };
-        self.outside.watch_client(stream, events.clone());
+        let placed = self.place(stream, &instance, &request, relays)?;
+        let reason = if placed.is_none() { self.why_nowhere(&instance) } else { String::new() };
+        let waits = Place::Lost { reason: reason.clone(), since: now, told: now };
+        let is_waiting = placed.is_none();
+        let place = placed.unwrap_or(waits);
         let new = Stream {
             instance,
             model,
             request,
-            events,
+            audience,
+            relays,
             place,
             fruitless: 0,
             asked: now,
@@ -99,19 +134,50 @@ impl Daemon {
             was_lost: false,
         };
         self.streams.insert(stream, new);
-        Ok(receiver)
+        if is_waiting {
+            self.tell(stream, GenerateEvent::Waiting { reason });
+        }
+        Ok(stream)
     }
 
-    /// Hands a request to the instance's owner; `None` if there is none that can be reached.
-    fn place(&mut self, stream: u64, id: &str, request: &GenerateRequest) -> Result<Option<Place>> {
+    /// Whoever has left needs no answer; a client's leaving is noticed by its stream's closing.
+    fn tell(&mut self, stream: u64, event: GenerateEvent) {
+        match self.streams.get(&stream).map(|stream| &stream.audience) {
+            Some(Audience::Client(events)) => drop(events.send(event)),
+            Some(Audience::Peer { conn, stream }) => {
+                let (conn, stream) = (*conn, *stream);
+                self.send(conn, Message::Generated { stream, event });
+            }
+            None => {}
+        }
+    }
+
+    /// Hands a request to the instance's owner, through another node if need be; `None` if it
+    /// cannot be reached.
+    fn place(
+        &mut self,
+        stream: u64,
+        id: &str,
+        request: &GenerateRequest,
+        relays: u32,
+    ) -> Result<Option<Place>> {
         if self.owned.contains_key(id) {
             let request = self.submit(id, request.clone(), super::requests::Sink::Here(stream))?;
             return Ok(Some(Place::Here { request }));
         }
         let Some((entry, wanted)) = self.desired.find(id) else { return Err(self.not_served(id)) };
-        let Some(conn) = self.conn_to_owner(entry, wanted) else { return Ok(None) };
+        let (conn, relays) = match self.membership.conn(entry.owner()) {
+            Some(_) => match self.conn_to_owner(entry, wanted) {
+                Some(conn) => (conn, 0),
+                None => return Ok(None),
+            },
+            None => match self.way_round(entry.owner()).filter(|_| relays > 0) {
+                Some(conn) => (conn, relays),
+                None => return Ok(None),
+            },
+        };
         let (name, request) = (id.to_owned(), request.clone());
-        self.send(conn, Message::Generate { stream, name, request });
+        self.send(conn, Message::Generate { stream, name, request, relays });
         Ok(Some(Place::Peer { conn }))
     }
 
@@ -120,6 +186,16 @@ impl Daemon {
         let heartbeat = self.views.get(&entry.owner())?.heartbeat.as_ref()?;
         let runs = heartbeat.instances.iter().any(|one| one.id == wanted.id);
         self.membership.conn(entry.owner()).filter(|_| runs)
+    }
+
+    /// A peer that reaches a node which this one does not.
+    pub(super) fn way_round(&self, node: NodeId) -> Option<ConnId> {
+        let reaches = |peer: NodeId| {
+            let heartbeat = self.views.get(&peer).and_then(|view| view.heartbeat.as_ref());
+            heartbeat.is_some_and(|heartbeat| heartbeat.sees.contains(&node))
+        };
+        let peer = self.membership.reachable().find(|peer| reaches(*peer))?;
+        self.membership.conn(peer)
     }
 
     /// What an instance answers to a request of this node's client.
@@ -140,9 +216,8 @@ impl Daemon {
                 found.fruitless += u32::from(kind == FailureKind::Lost);
                 found.was_lost = true;
                 info!(stream, reason, "a request was interrupted");
-                let _ = found.events.send(GenerateEvent::Waiting { reason: reason.clone() });
-                found.place = Place::Lost { reason, since: now, told: now };
-                return;
+                found.place = Place::Lost { reason: reason.clone(), since: now, told: now };
+                return self.tell(stream, GenerateEvent::Waiting { reason });
             }
             // Only the first run tells what was cached: a later one finds what that one left.
             GenerateEvent::Began(_) if found.was_lost => return,
@@ -154,8 +229,7 @@ impl Daemon {
             event => event,
         };
         let is_last = matches!(event, GenerateEvent::Done(_) | GenerateEvent::Failed { .. });
-        // A client that has left is noticed by its stream's closing.
-        let _ = found.events.send(event);
+        self.tell(stream, event);
         if is_last {
             self.streams.remove(&stream);
         }
@@ -189,6 +263,17 @@ impl Daemon {
         }
     }
 
+    /// A peer does not want its client's requests passed on any more.
+    pub(super) fn abandon_relayed(&mut self, is_it: impl Fn(ConnId, u64) -> bool) {
+        let relayed = self.streams.iter().filter(|(_, found)| match found.audience {
+            Audience::Peer { conn, stream } => is_it(conn, stream),
+            Audience::Client(_) => false,
+        });
+        for stream in relayed.map(|(stream, _)| *stream).collect::<Vec<_>>() {
+            self.abandoned(stream);
+        }
+    }
+
     /// Lets requests that were lost go on, as soon as there is somebody to ask.
     pub(super) fn resume_streams(&mut self) {
         let is_lost = |stream: &Stream| matches!(stream.place, Place::Lost { .. });
@@ -196,10 +281,8 @@ impl Daemon {
         for stream in lost.map(|(stream, _)| *stream).collect::<Vec<_>>() {
             if let Some(event) = self.resume(stream) {
                 self.dirty = true;
-                if let Some(found) = self.streams.remove(&stream) {
-                    // A client that has left needs no answer.
-                    let _ = found.events.send(event);
-                }
+                self.tell(stream, event);
+                self.streams.remove(&stream);
             }
         }
     }
@@ -237,8 +320,8 @@ impl Daemon {
         if now.saturating_sub(since) < pause {
             return None;
         }
-        let request = found.request.clone();
-        let placed = match self.place(stream, &id, &request) {
+        let (request, relays) = (found.request.clone(), found.relays);
+        let placed = match self.place(stream, &id, &request, relays) {
             Err(Error::QueueFull { .. }) => None,
             Err(error) => return failed(error.to_string()),
             Ok(placed) => placed,
@@ -249,7 +332,7 @@ impl Daemon {
             (Some(place), was) => *was = place,
             (None, Place::Lost { told, .. }) if now.saturating_sub(*told) >= REMINDER => {
                 *told = now;
-                let _ = found.events.send(GenerateEvent::Waiting { reason: why });
+                self.tell(stream, GenerateEvent::Waiting { reason: why });
             }
             (None, _) => {}
         }
@@ -267,14 +350,20 @@ impl Daemon {
 
     /// This node shuts down, and with it the streams of its clients.
     pub(super) fn end_streams(&mut self) {
-        for (_, stream) in std::mem::take(&mut self.streams) {
+        for stream in self.streams.keys().copied().collect::<Vec<_>>() {
             let (kind, reason) = (FailureKind::Lost, "this node was shut down".to_owned());
-            let _ = stream.events.send(GenerateEvent::Failed { kind, reason });
+            self.tell(stream, GenerateEvent::Failed { kind, reason });
         }
+        self.streams.clear();
     }
 }
 
 impl Stream {
+    #[cfg(test)]
+    pub(super) fn is_of_a_client(&self) -> bool {
+        matches!(self.audience, Audience::Client(_))
+    }
+
     /// The account of a request that ran in several pieces is this node's own.
     fn account(&self, done: GenerateDone, now: Duration) -> GenerateDone {
         if !self.was_lost {

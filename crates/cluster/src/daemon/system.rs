@@ -16,8 +16,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::conn::{Line, Lobby};
-use super::hosting::WorkerKey;
-use super::outside::{Done, HeaderOf, Outside, Start};
+use super::outside::{Done, HeaderOf, Outside, ProcessId, Start};
 use super::processes::{Processes, run_worker};
 use super::{Event, Kept, Prepared, Reply, draft_bytes, joining};
 use crate::announcer::Announcer;
@@ -232,12 +231,12 @@ impl Outside for System {
         tokio::spawn(run_worker(start, config, net, store, processes, self.inputs.clone()));
     }
 
-    fn command(&mut self, key: WorkerKey, command: WorkerCommand) {
-        self.processes.send(key, command);
+    fn command(&mut self, process: ProcessId, command: WorkerCommand) {
+        self.processes.send(process, command);
     }
 
-    fn end_worker(&mut self, key: WorkerKey, at_once: bool) {
-        self.processes.end(key, at_once);
+    fn end_worker(&mut self, process: ProcessId, at_once: bool) {
+        self.processes.end(process, at_once);
     }
 
     fn watch_client(&mut self, stream: u64, events: mpsc::UnboundedSender<GenerateEvent>) {

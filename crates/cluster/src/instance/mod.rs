@@ -386,7 +386,8 @@ impl Instance {
             for at in 0..self.ranks.len() {
                 let endpoints = rank::endpoints(&self.ranks, at);
                 let (epoch, ring) = (self.epoch, self.graph.is_sparse());
-                self.send(at, WorkerCommand::Connect { epoch, endpoints, ring });
+                let secret = self.fixed.secret.clone();
+                self.send(at, WorkerCommand::Connect { epoch, endpoints, ring, secret });
                 let worker = self.ranks[at].worker.as_mut();
                 if let Some(worker) = worker.filter(|worker| worker.is_suspect) {
                     worker.must_speak_by = Some(now + SUSPECT_WAIT);

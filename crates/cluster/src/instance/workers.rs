@@ -23,7 +23,6 @@ impl Instance {
             model_bytes: fixed.model_bytes,
             memory_bytes: rank.memory_bytes,
             bind,
-            secret: fixed.secret.clone(),
         };
         self.effects.push(Effect::Spawn { node: rank.node, worker, order: Box::new(order) });
     }

@@ -151,7 +151,7 @@ impl Worker {
     fn command(&mut self, command: WorkerCommand) {
         match command {
             WorkerCommand::Open(_) => {}
-            WorkerCommand::Connect { epoch, endpoints, ring } => {
+            WorkerCommand::Connect { epoch, endpoints, ring, .. } => {
                 self.connect(epoch, &endpoints, ring);
             }
             WorkerCommand::Disconnect => self.end_epoch(),

@@ -34,7 +34,8 @@ pub(super) struct Checks {
     pub promises: Vec<Promise>,
     /// The versions that people rely on, by name.
     pub kept: Vec<(String, Version)>,
-    epochs: BTreeMap<u32, u64>,
+    /// By worker and secret.
+    epochs: BTreeMap<(u32, [u8; 32]), u64>,
 }
 
 impl std::fmt::Debug for Checks {
@@ -95,8 +96,9 @@ impl World {
             assert!(daemon.is_current(instance, claim), "seed {seed}: n{node} runs on {instance}");
         }
         for (key, hosted) in daemon.workers.iter().filter(|(_, hosted)| !hosted.ending) {
-            let known = daemon.desired.find(&hosted.instance).map(|(entry, _)| entry.claim);
-            let superseded = known.is_some_and(|claim| claim > hosted.claim);
+            let known = daemon.desired.find(&hosted.order.instance).map(|(entry, _)| entry.claim);
+            let superseded = known.is_some_and(|claim| claim > hosted.order.claim);
+            let superseded = superseded && hosted.orphaned_at.is_none();
             assert!(!superseded, "seed {seed}: n{node} keeps worker {key:?} of a former owner");
         }
     }
@@ -112,14 +114,17 @@ impl World {
     /// What a worker is told.
     pub(super) fn check_command(&mut self, pid: u32, command: &WorkerCommand) {
         let (seed, process) = (self.seed, &self.processes[&pid]);
-        if let WorkerCommand::Connect { epoch, .. } = command {
-            let last = self.checks.epochs.insert(pid, *epoch).unwrap_or(0);
+        if let WorkerCommand::Connect { epoch, secret, .. } = command {
+            let last = self.checks.epochs.insert((pid, secret.0), *epoch).unwrap_or(0);
             assert!(*epoch > last, "seed {seed}: worker {pid} goes from epoch {last} to {epoch}");
         }
         if let WorkerCommand::Connect { .. } | WorkerCommand::Generate { .. } = command {
             let Some(daemon) = &self.machines[process.node].daemon else { return };
+            let mut hosted = daemon.workers.values();
+            let hosted = hosted.find(|hosted| hosted.process == process.key);
+            let claim = hosted.expect("it is commanded").order.claim;
             let found = daemon.desired.find(&process.order.instance);
-            let superseded = found.is_some_and(|(entry, _)| entry.claim > process.order.claim);
+            let superseded = found.is_some_and(|(entry, _)| entry.claim > claim);
             assert!(!superseded, "seed {seed}: worker {pid} obeys a former owner");
         }
     }
@@ -165,13 +170,13 @@ impl World {
             }
         }
         for (key, hosted) in daemon.workers.iter().filter(|(_, hosted)| !hosted.ending) {
-            if !daemon.is_current(&hosted.instance, hosted.claim) {
+            if !daemon.is_current(&hosted.order.instance, hosted.order.claim) {
                 return Err(format!("worker {key:?} on n{node} is of no instance"));
             }
         }
         let streams = self.clients.iter().filter(|client| client.node == node).count();
-        if daemon.streams.len() != streams {
-            let told = daemon.streams.len();
+        let told = daemon.streams.values().filter(|stream| stream.is_of_a_client()).count();
+        if told != streams {
             return Err(format!("n{node} has {told} streams for {streams} clients"));
         }
         Ok(())

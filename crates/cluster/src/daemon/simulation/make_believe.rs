@@ -13,8 +13,7 @@ use store::Digest;
 use tokio::sync::mpsc;
 
 use super::super::Reply;
-use super::super::hosting::WorkerKey;
-use super::super::outside::{Done, HeaderOf, Outside, Start};
+use super::super::outside::{Done, HeaderOf, Outside, ProcessId, Start};
 use super::address;
 use crate::desired::{Document, Signer, Wanted};
 use crate::invite::JoinCode;
@@ -36,8 +35,8 @@ pub(super) enum Act {
     Locate(Digest),
     Open(Wanted),
     Start(Box<Start>),
-    Command(WorkerKey, WorkerCommand),
-    End(WorkerKey),
+    Command(ProcessId, WorkerCommand),
+    End(ProcessId),
     MeasureReading,
     MeasureWay(NodeId),
 }
@@ -146,11 +145,11 @@ impl Outside for Believed {
         self.0.push(Act::Start(Box::new(start)));
     }
 
-    fn command(&mut self, key: WorkerKey, command: WorkerCommand) {
+    fn command(&mut self, key: ProcessId, command: WorkerCommand) {
         self.0.push(Act::Command(key, command));
     }
 
-    fn end_worker(&mut self, key: WorkerKey, _: bool) {
+    fn end_worker(&mut self, key: ProcessId, _: bool) {
         self.0.push(Act::End(key));
     }
 

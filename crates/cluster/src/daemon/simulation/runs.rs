@@ -52,6 +52,29 @@ fn losing_nodes_costs_no_stream_elsewhere() {
     assert!(total.answered > 0 && total.resumed > 0, "there was nothing to see: {total:?}");
 }
 
+/// A daemon that is started again at once finds its instances' other ranks as it left them.
+#[test]
+fn a_restarted_owner_has_only_its_own_rank_to_load() {
+    let model = clients::model();
+    let mut restarted = 0;
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Losses(0));
+        world.everybody_has_all_files();
+        world.run(8000);
+        let node = world.random.usize(world.nodes());
+        let (loads, mine) = (world.checks.loads, world.ranks_on(node));
+        let owns = world.machines[node].daemon.as_ref().is_some_and(|d| !d.owned.is_empty());
+        world.crash(node, true);
+        world.start(node);
+        world.run(20_000);
+        assert_eq!(world.checks.loads - loads, mine, "seed {seed}: n{node} is restarted");
+        assert_eq!(world.checks.failures(), 0, "seed {seed}: {:?}", world.checks);
+        restarted += u64::from(owns);
+    }
+    println!("restarts, seeds {:?}: {restarted} of owners", seeds());
+    assert!(restarted > 0, "there was nothing to see");
+}
+
 /// Nothing passes from one node to another, for good. The two do without each other, and nothing is
 /// taken over again and again; where a link comes and goes each second, nobody is lost at all.
 #[test]
@@ -73,6 +96,11 @@ fn one_way_loss_and_flapping_links_move_nothing_twice() {
         let moved = world.claims() - claims;
         let most = if is_flapping { 0 } else { 2 };
         assert!(moved <= most, "seed {seed}: {moved} takeovers");
+        // Whoever does not reach an owner has another node ask for it.
+        let now = world.now;
+        world.network.cut(from, to, now..now + 120_000 * MS);
+        world.heal_nothing();
+        world.everybody_asks(33_000);
         total.add(&world.checks);
     }
     println!("one way, seeds {:?}: {total:?}", seeds());
@@ -86,7 +114,8 @@ fn everything_works_again_once_faults_end() {
         let mut world = World::new(seed, &model, Mode::Liveness);
         world.run(TROUBLE_MS);
         world.heal();
-        let mut until_ms = TROUBLE_MS;
+        let mut until_ms = TROUBLE_MS + 1000;
+        world.run(until_ms);
         while let Err(why) = world.is_whole() {
             assert!(until_ms < TROUBLE_MS + WHOLE_MAX_MS, "seed {seed}: {why}");
             until_ms += 1000;

@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 
 use protocol::{
-    FinishReason, GenerateRequest, Generation, RequestId, Token, WorkerCommand, WorkerEvent,
+    FinishReason, GenerateRequest, Generation, RequestId, Secret, Token, WorkerCommand, WorkerEvent,
 };
 
-use super::super::hosting::WorkerKey;
-use super::super::outside::Start;
+use super::super::outside::{ProcessId, Start};
 use super::*;
 use crate::wire::WorkerOrder;
 use crate::worker::WorkerNews;
@@ -28,12 +27,12 @@ pub(super) enum What {
 
 pub(super) struct Process {
     pub node: usize,
-    pub key: WorkerKey,
+    pub key: ProcessId,
     pub order: WorkerOrder,
     /// It has been started, and its daemon is told so.
     pub runs: bool,
-    /// The epoch that it was told to link in, and the ports of all ranks.
-    epoch: Option<(u64, Vec<u16>)>,
+    /// The epoch that it was told to link in, the ports of all ranks, and the secret.
+    epoch: Option<(u64, Vec<u16>, Secret)>,
     linked: bool,
     running: BTreeMap<RequestId, GenerateRequest>,
     steps: bool,
@@ -61,12 +60,12 @@ pub(super) fn answer(request: &GenerateRequest) -> (Vec<Token>, FinishReason) {
 
 impl World {
     pub(super) fn start_process(&mut self, node: usize, start: Start) {
-        let key = start.key;
+        let key = start.process;
         let fails = self.faults.workers_fail && self.random.u64(..60) == 0;
         if start.refusal.is_some() || fails {
             let started = Err(std::io::Error::other("no room"));
             let us = self.random.u64(..10 * MS);
-            return self.tell(node, us, Event::WorkerStarted { key, started });
+            return self.tell(node, us, Event::WorkerStarted { process: key, started });
         }
         self.pids += 1;
         let pid = self.pids;
@@ -87,6 +86,10 @@ impl World {
         self.after(us, Todo::Worker { pid, what: What::Runs });
     }
 
+    pub(super) fn ranks_on(&self, node: usize) -> u64 {
+        self.processes.values().filter(|process| process.node == node).count() as u64
+    }
+
     /// Passes on what a worker says, in order.
     fn say(&mut self, pid: u32, event: WorkerEvent) {
         let us = 100 + self.random.u64(..MS);
@@ -94,7 +97,7 @@ impl World {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.said_at = process.said_at.max(now) + us;
         let (node, key, us) = (process.node, process.key, process.said_at - now);
-        self.tell(node, us, Event::Worker { key, news: WorkerNews::Event(event) });
+        self.tell(node, us, Event::Worker { process: key, news: WorkerNews::Event(event) });
     }
 
     pub(super) fn worker(&mut self, pid: u32, what: What) {
@@ -108,7 +111,7 @@ impl World {
             What::Runs => {
                 let key = process.key;
                 process.runs = true;
-                self.tell(node, 0, Event::WorkerStarted { key, started: Ok(pid) });
+                self.tell(node, 0, Event::WorkerStarted { process: key, started: Ok(pid) });
                 self.say(pid, WorkerEvent::Listening { port: port(pid), more: Vec::new() });
                 let us = 20 * MS + self.random.u64(..2000 * MS);
                 self.after(us, Todo::Worker { pid, what: What::Loaded });
@@ -130,7 +133,7 @@ impl World {
         }
     }
 
-    pub(super) fn command(&mut self, node: usize, key: WorkerKey, command: WorkerCommand) {
+    pub(super) fn command(&mut self, node: usize, key: ProcessId, command: WorkerCommand) {
         let mut all = self.processes.iter();
         let is_it = |process: &Process| process.node == node && process.key == key;
         let Some(pid) = all.find(|(_, process)| is_it(process)).map(|(pid, _)| *pid) else {
@@ -139,9 +142,9 @@ impl World {
         self.check_command(pid, &command);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         match command {
-            WorkerCommand::Connect { epoch, endpoints, .. } => {
+            WorkerCommand::Connect { epoch, endpoints, secret, .. } => {
                 let port = |addresses: &Vec<SocketAddr>| addresses.last().map_or(0, |a| a.port());
-                process.epoch = Some((epoch, endpoints.iter().map(port).collect()));
+                process.epoch = Some((epoch, endpoints.iter().map(port).collect(), secret));
                 process.linked = false;
                 process.running.clear();
                 let us = MS + self.random.u64(..5 * MS);
@@ -173,13 +176,14 @@ impl World {
     /// The processes of an epoch's ranks as one of them sees them: none if it is not there.
     fn ranks(&self, pid: u32) -> Vec<Option<u32>> {
         let Some(process) = self.processes.get(&pid) else { return Vec::new() };
-        let Some((epoch, ports)) = &process.epoch else { return Vec::new() };
+        let Some((epoch, ports, secret)) = &process.epoch else { return Vec::new() };
+        let of = (&process.order.instance, &process.order.split);
         let rank = |(rank, at): (usize, &u16)| {
             let is_it = |(pid, other): &(&u32, &Process)| {
                 port(**pid) == *at
                     && other.order.rank == rank
-                    && other.order.secret == process.order.secret
-                    && other.epoch.as_ref().is_some_and(|(its, _)| its == epoch)
+                    && (&other.order.instance, &other.order.split) == of
+                    && other.epoch.as_ref().is_some_and(|(e, _, s)| (e, s) == (epoch, secret))
             };
             self.processes.iter().find(is_it).map(|(pid, _)| *pid)
         };
@@ -196,7 +200,7 @@ impl World {
 
     fn link(&mut self, pid: u32, epoch: u64, since: u64) {
         let Some(process) = self.processes.get(&pid) else { return };
-        let is_current = process.epoch.as_ref().is_some_and(|(its, _)| *its == epoch);
+        let is_current = process.epoch.as_ref().is_some_and(|(its, ..)| *its == epoch);
         if !is_current || process.linked {
             return;
         }
@@ -228,7 +232,7 @@ impl World {
             if self.is_frozen(node) {
                 continue;
             }
-            let Some((epoch, _)) = process.epoch else { continue };
+            let Some((epoch, ..)) = process.epoch else { continue };
             let is_lost = |rank: &Option<u32>| match rank.and_then(|p| self.processes.get(&p)) {
                 None => true,
                 Some(other) => self
@@ -300,7 +304,7 @@ impl World {
     }
 
     /// One that does not run yet is ended once it does.
-    pub(super) fn end_process(&mut self, node: usize, key: WorkerKey) {
+    pub(super) fn end_process(&mut self, node: usize, key: ProcessId) {
         let mut all = self.processes.iter();
         let found = all.find(|(_, p)| p.node == node && p.key == key && p.runs);
         let Some((pid, _)) = found else { return };
@@ -314,7 +318,7 @@ impl World {
         self.trace(|| format!("n{} worker {pid} ends: {how}", process.node));
         let us = us.max(process.said_at.saturating_sub(self.now) + 1);
         let (node, key, news) = (process.node, process.key, WorkerNews::Exited { how: how.into() });
-        self.tell(node, us, Event::Worker { key, news });
+        self.tell(node, us, Event::Worker { process: key, news });
     }
 
     /// The workers of a node end with its daemon.
