@@ -7,7 +7,7 @@
 use std::io::ErrorKind;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -141,16 +141,36 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
 #[derive(Debug)]
 pub(crate) struct Saver<T> {
     file: KeptFile<T>,
-    latest: Mutex<T>,
+    latest: Mutex<Latest<T>>,
+}
+
+#[derive(Debug)]
+struct Latest<T> {
+    content: T,
+    /// Another daemon may use the file.
+    is_closed: bool,
 }
 
 impl<T: Default + Serialize + DeserializeOwned + Send + 'static> Saver<T> {
     pub(crate) fn new(file: KeptFile<T>, content: T) -> Self {
-        Self { file, latest: Mutex::new(content) }
+        Self { file, latest: Mutex::new(Latest { content, is_closed: false }) }
     }
 
     pub(crate) fn set(&self, content: T) {
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = content;
+        self.latest().content = content;
+    }
+
+    /// Held while the file is touched, so that older content never replaces newer one.
+    fn latest(&self) -> MutexGuard<'_, Latest<T>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes what was set last, and nothing more after that.
+    pub(crate) async fn close(self: Arc<Self>) {
+        self.clone().save().await;
+        // Writes that still wait for a thread come too late.
+        let closed = tokio::task::spawn_blocking(move || self.latest().is_closed = true);
+        let _ = closed.await;
     }
 
     /// Writes what was set last; returns when it is on disk, or could not be written.
@@ -165,9 +185,8 @@ impl<T: Default + Serialize + DeserializeOwned + Send + 'static> Saver<T> {
     /// It is not.
     pub(crate) async fn try_save(self: Arc<Self>) -> Result<()> {
         let write = tokio::task::spawn_blocking(move || {
-            // Held while writing, so that older content never replaces newer one.
-            let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-            self.file.save(&latest)
+            let latest = self.latest();
+            if latest.is_closed { Ok(()) } else { self.file.save(&latest.content) }
         });
         let written = write.await.unwrap_or(Err(Error::ShutDown));
         written.inspect_err(|error| error!(%error, "state of the cluster is not saved"))
@@ -178,7 +197,10 @@ impl<T: Default + Serialize + DeserializeOwned + Send + 'static> Saver<T> {
     /// # Errors
     /// As there.
     pub(crate) async fn check_room(self: Arc<Self>) -> Result<()> {
-        let check = tokio::task::spawn_blocking(move || self.file.check_room());
+        let check = tokio::task::spawn_blocking(move || {
+            let _latest = self.latest();
+            self.file.check_room()
+        });
         check.await.unwrap_or(Err(Error::ShutDown))
     }
 }

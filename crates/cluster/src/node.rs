@@ -50,7 +50,7 @@ struct Shared {
     name: String,
     listen: SocketAddr,
     store: Arc<Store>,
-    desired: KeptFile<Document>,
+    desired: Arc<Saver<Document>>,
     pulls: Arc<Pulls>,
     calls: mpsc::Sender<Call>,
     status: watch::Receiver<Arc<ClusterStatus>>,
@@ -102,10 +102,11 @@ impl Node {
         let saver = Arc::new(Saver::new(members, remembered.clone()));
         let kept = Kept {
             members: saver.clone(),
-            desired: Arc::new(Saver::new(desired.clone(), document.clone())),
+            desired: Arc::new(Saver::new(desired, document.clone())),
         };
         let (inputs, events) = mpsc::channel(INPUTS_MAX);
         let system = System::new(config.clone(), net.clone(), store.clone(), &kept, inputs.clone());
+        let desired = kept.desired.clone();
         let (admission, closing) = (system.admission(), system.closing());
         let listening = listen(listener, net, saver, inputs, admission, pulls.clone(), closing);
         let (me, told) = ((id, boot, address), (document, told));
@@ -116,6 +117,8 @@ impl Node {
             let asked = run(daemon, remembered, inbox, events).await;
             // It ends when the daemon has; errors would mean that it has ended otherwise.
             let _ = listening.await;
+            kept.desired.close().await;
+            kept.members.close().await;
             // Only now may another daemon use the directory and the port.
             drop(lock);
             if let Some(reply) = asked {
@@ -201,12 +204,9 @@ impl Node {
     /// The model is unknown or unreadable, is served already, or fits on no set of nodes.
     pub async fn serve(&self, spec: InstanceSpec) -> Result<String> {
         let store = self.shared.store.clone();
-        let desired = self.shared.desired.clone();
-        let prepare = tokio::task::spawn_blocking(move || {
-            // Who is told that a model is served may rely on it, so it must be possible to save it.
-            desired.check_room()?;
-            prepare(&store, spec)
-        });
+        // Who is told that a model is served may rely on it, so it must be possible to save it.
+        self.shared.desired.clone().check_room().await?;
+        let prepare = tokio::task::spawn_blocking(move || prepare(&store, spec));
         let prepared = prepare.await.map_err(|_| Error::ShutDown)??;
         self.measured().await;
         self.call(|reply| Call::Serve { prepared: Box::new(prepared), reply }).await

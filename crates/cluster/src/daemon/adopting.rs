@@ -162,7 +162,8 @@ impl Daemon {
             let nodes: Vec<Candidate> =
                 std::iter::once(first).chain(others).collect::<Option<_>>()?;
             let plan = plan(prepared, &nodes, &spec_of(&prepared.spec, split), false).ok()?;
-            (plan.split == *split).then_some((plan, nodes))
+            let in_order = plan.ranks.iter().enumerate().all(|(at, rank)| rank.node == at);
+            (in_order && plan.split == *split).then_some((plan, nodes))
         })
     }
 }
@@ -178,7 +179,7 @@ fn spec_of(wanted: &InstanceSpec, split: &protocol::Split) -> InstanceSpec {
         ..wanted.options.clone()
     };
     InstanceSpec {
-        nodes: Some(split.shares.len()),
+        nodes: Some(split.shares.len().into()),
         options,
         context_tokens: Some(split.context_tokens),
         sequences_max: Some(split.sequences_max),

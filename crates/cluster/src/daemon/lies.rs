@@ -82,6 +82,7 @@ fn heartbeat(seq: u64) -> Message {
         sees: Vec::new(),
         document: 0,
         files: Vec::new(),
+        kept: Vec::new(),
     }))
 }
 
@@ -187,7 +188,6 @@ async fn workers_are_started_for_their_owner_alone() {
         model_bytes: 9,
         memory_bytes: 1,
         bind: [127, 0, 0, 1].into(),
-        secret: protocol::Secret([0; 32]),
     };
     liar.say(&Message::Spawn { worker: 5, order: Box::new(order) }).await;
     loop {

@@ -131,6 +131,9 @@ impl World {
 
     /// Whether all that should be is again, and if not, what is missing.
     pub(super) fn is_whole(&self) -> std::result::Result<(), String> {
+        if let Some(node) = self.nodes().find(|node| self.is_frozen(*node)) {
+            return Err(format!("n{node} is still frozen"));
+        }
         let daemons: Vec<&Daemon> =
             self.machines.iter().filter_map(|machine| machine.daemon.as_ref()).collect();
         let document = daemons[0].desired.document();
@@ -200,7 +203,7 @@ impl World {
                 entries.entries.iter().any(|e| e.name == name && e.wanted.is_some())
             })
             .collect();
-        let failures = self.checks.failed;
+        let (failures, begun) = (self.checks.failed, self.now);
         for node in self.nodes() {
             for model in &served {
                 assert!(self.ask(node, *model), "seed {}: n{node} refuses m{model}", self.seed);
@@ -210,8 +213,7 @@ impl World {
         while !self.clients.is_empty() {
             until_ms += 1000;
             self.run(until_ms);
-            let since = self.clients.iter().map(|client| client.asked_at).min().unwrap_or(self.now);
-            assert!(self.now < since + STUCK_MS * MS, "seed {}: an answer hangs", self.seed);
+            assert!(self.now < begun + STUCK_MS * MS, "seed {}: an answer hangs", self.seed);
         }
         assert_eq!(self.checks.failed, failures, "seed {}: {:?}", self.seed, self.checks);
     }

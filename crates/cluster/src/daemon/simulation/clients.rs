@@ -7,6 +7,7 @@ use store::ModelFile;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
+use super::faults::Mode;
 use super::workers::answer;
 use super::*;
 use crate::Error;
@@ -63,7 +64,10 @@ impl World {
         let mut prepared = self.model.clone();
         prepared.found.digest = digest(model);
         prepared.spec.name = Some(name.clone());
-        prepared.spec.nodes = self.random.bool().then(|| (1 + self.random.usize(..3)).into());
+        prepared.spec.nodes = match self.faults.mode {
+            Mode::Cut => Some(1.into()),
+            _ => self.random.bool().then(|| (1 + self.random.usize(..3)).into()),
+        };
         let (reply, served) = oneshot::channel();
         self.trace(|| format!("n{node} is to serve {name} on {:?}", prepared.spec.nodes));
         let prepared = Box::new(prepared);

@@ -12,10 +12,12 @@ pub(super) enum Mode {
     Liveness,
     /// So many nodes are lost, one soon after the other, and nothing else happens.
     Losses(u32),
+    /// Nothing happens by itself, and each model is on one node.
+    Cut,
 }
 
 pub(super) struct Faults {
-    mode: Mode,
+    pub mode: Mode,
     /// Workers sometimes cannot be started.
     pub workers_fail: bool,
     /// Whether clients and people still come.
@@ -27,7 +29,7 @@ pub(super) struct Faults {
 
 impl Faults {
     pub(super) fn new(mode: Mode, random: &mut Rng) -> Self {
-        let is_bad = !matches!(mode, Mode::Losses(_));
+        let is_bad = !matches!(mode, Mode::Losses(_) | Mode::Cut);
         let workers_fail = is_bad && random.u64(..4) == 0;
         let lose_at = (6000 + random.u64(..4000)) * MS;
         Self { mode, workers_fail, is_over: false, lose_at, lost: 0 }
@@ -63,6 +65,7 @@ impl World {
         match self.faults.mode {
             Mode::Safety | Mode::Liveness => self.any_fault(node),
             Mode::Losses(count) => self.lose_next(node, count),
+            Mode::Cut => {}
         }
     }
 
@@ -178,7 +181,7 @@ impl World {
         self.faults.is_over = true;
     }
 
-    /// Ends all faults: whatever is down starts, whatever is cut is joined.
+    /// Ends all faults: whatever is down starts, whatever is cut is joined. Who is frozen wakes later.
     pub(super) fn heal(&mut self) {
         self.trace(|| "the faults are over".to_owned());
         self.faults.is_over = true;
@@ -187,9 +190,6 @@ impl World {
         for node in self.nodes() {
             if !self.is_up(node) {
                 self.start(node);
-            } else if self.is_frozen(node) {
-                self.machines[node].frozen = None;
-                self.after(0, Todo::Thaw { node });
             }
         }
     }

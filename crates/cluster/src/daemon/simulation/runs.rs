@@ -82,7 +82,7 @@ fn one_way_loss_and_flapping_links_move_nothing_twice() {
     let model = clients::model();
     let mut total = checks::Checks::default();
     for seed in seeds() {
-        let mut world = World::new(seed, &model, Mode::Losses(0));
+        let mut world = World::new(seed, &model, Mode::Cut);
         world.everybody_has_all_files();
         world.run(3000);
         let (from, to) = (world.random.usize(world.nodes()), world.random.usize(world.nodes()));
