@@ -181,7 +181,8 @@ impl World {
         self.faults.is_over = true;
     }
 
-    /// Ends all faults: whatever is down starts, whatever is cut is joined. Who is frozen wakes later.
+    /// Ends all faults: whatever is down starts, whatever is cut is joined; who is frozen wakes
+    /// later.
     pub(super) fn heal(&mut self) {
         self.trace(|| "the faults are over".to_owned());
         self.faults.is_over = true;
