@@ -4,7 +4,8 @@
 //! Each has a hash of its content, and beside it lies the content before it. So bytes that a disk
 //! lost or changed are noticed, and cost no more than the last change.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
-use crate::identity::write_atomic;
+use crate::identity::{random, write_atomic};
 use crate::{Error, Result};
 
 /// What a file may grow by before somebody notices: all members of a large cluster, or a thousand
@@ -106,10 +107,14 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
     /// # Errors
     /// It would not; names the file and says why.
     pub(crate) fn check_room(&self) -> Result<()> {
-        let trial = self.path.with_extension("room");
-        let written = write_atomic(&trial, &vec![0; ROOM_BYTES]);
-        // What a full disk took of it must not stay, nor the whole of it.
-        let _ = std::fs::remove_file(trial.with_extension("partial"));
+        // A name of its own: other files are written meanwhile.
+        let number = u64::from_ne_bytes(random());
+        let trial = self.path.with_extension(format!("room-{number:016x}"));
+        let write = |mut file: File| {
+            file.write_all(&vec![0; ROOM_BYTES])?;
+            file.sync_all()
+        };
+        let written = File::create_new(&trial).and_then(write);
         let removed = std::fs::remove_file(&trial);
         written.and(removed).map_err(|source| Error::DataDir { path: self.path.clone(), source })
     }
