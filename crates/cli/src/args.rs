@@ -63,7 +63,7 @@ pub enum Command {
     /// Take this machine's node out of its cluster, whether it runs or not
     Leave(QueryArgs),
     /// List the nodes of the cluster
-    Nodes(QueryArgs),
+    Nodes(NodesArgs),
     /// Say how a model would be split, how fast that would be, and why not otherwise
     Plan(PlanArgs),
     /// Split a model over the nodes and serve it
@@ -261,6 +261,15 @@ pub struct RmArgs {
     /// Names from `sinew list`
     #[arg(required = true, value_name = "MODEL")]
     pub models: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct NodesArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// Also show what the machines are, and the ways between them as they were measured
+    #[arg(short, long)]
+    pub verbose: bool,
 }
 
 #[derive(Debug, Args)]

@@ -42,8 +42,8 @@ use tracing_subscriber::prelude::*;
 
 use crate::args::{BenchCommand, Cli, Command, DevCommand, DoctorCommand};
 use crate::commands::{
-    bench, bench_serve, demo, dev, doctor, keys, members, net, plan, query, run, serve, splits,
-    synth, up,
+    bench, bench_serve, demo, dev, doctor, keys, members, net, nodes, plan, query, run, serve,
+    splits, synth, up,
 };
 use crate::error::CliError;
 
@@ -78,7 +78,7 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Join(args) => query::join(&args),
         Command::Remove(args) => members::remove(&args),
         Command::Leave(args) => members::leave(&args),
-        Command::Nodes(args) => query::nodes(&args),
+        Command::Nodes(args) => nodes::nodes(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Ps(args) => query::ps(&args),

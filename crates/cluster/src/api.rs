@@ -10,7 +10,7 @@ use protocol::{AnswerToken, EngineStats, FailureKind, FinishReason, RankStats, T
 use serde::{Deserialize, Serialize};
 use store::Places;
 
-use crate::{NodeId, PullStatus};
+use crate::{Edge, Machine, NodeId, PullStatus, Sensors};
 
 /// How to start a node.
 #[derive(Debug, Clone)]
@@ -98,6 +98,13 @@ pub struct NodeStatus {
     /// Whether its memory and the way to it were measured, so that speeds can be predicted.
     #[serde(default)]
     pub measured: bool,
+    #[serde(default)]
+    pub machine: Machine,
+    #[serde(default)]
+    pub sensors: Sensors,
+    /// Its ways to other nodes as it measured them, the best to each first.
+    #[serde(default)]
+    pub edges: Vec<Edge>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

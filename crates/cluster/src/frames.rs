@@ -15,6 +15,17 @@ pub(crate) async fn read<T: DeserializeOwned>(
     input: &mut (impl AsyncRead + Unpin),
     limit: usize,
 ) -> Result<T, FrameError> {
+    frame::decode(&read_body(input, limit).await?)
+}
+
+/// The body of one frame, as [`read`].
+///
+/// # Errors
+/// As there, but for what the body holds.
+pub(crate) async fn read_body(
+    input: &mut (impl AsyncRead + Unpin),
+    limit: usize,
+) -> Result<Vec<u8>, FrameError> {
     let mut prefix = [0; 4];
     if input.read(&mut prefix[..1]).await? == 0 {
         return Err(FrameError::Closed);
@@ -29,7 +40,7 @@ pub(crate) async fn read<T: DeserializeOwned>(
     if input.take(len as u64).read_to_end(&mut body).await? < len {
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
     }
-    frame::decode(&body)
+    Ok(body)
 }
 
 /// Writes one frame and flushes.

@@ -17,8 +17,7 @@ use crate::identity::Identity;
 use crate::members::ADDRESSES_MAX;
 use crate::tls::{self, Pin};
 use crate::wire::{
-    About, HANDSHAKE_BYTES_MAX, HandshakeReply, Hello, PROTOCOL, PROTOCOL_OLDEST, Purpose, VERSION,
-    Verdict,
+    About, HANDSHAKE_BYTES_MAX, HandshakeReply, Hello, Purpose, VERSION, Verdict, Versions,
 };
 use crate::{NodeId, frames};
 
@@ -36,6 +35,7 @@ pub(crate) struct Net {
     name: String,
     boot: u64,
     listen: SocketAddr,
+    versions: Versions,
 }
 
 /// A connection past TLS and the handshake of [`crate::wire`].
@@ -43,6 +43,8 @@ pub(crate) struct Connection {
     pub stream: TlsStream<TcpStream>,
     pub peer: NodeId,
     pub about: About,
+    /// The version of the protocol that both ends speak.
+    pub protocol: u32,
     /// The peer's end, as it is seen here.
     pub remote: SocketAddr,
     /// This node's end.
@@ -74,7 +76,12 @@ pub(crate) enum DialError {
 impl Net {
     pub(crate) fn new(identity: Identity, name: String, boot: u64, listen: SocketAddr) -> Self {
         let server = tls::server_config(&identity);
-        Self { identity, server, name, boot, listen }
+        Self { identity, server, name, boot, listen, versions: Versions::CURRENT }
+    }
+
+    /// The same, which says that it speaks other versions.
+    pub(crate) fn speaking(self, versions: Versions) -> Self {
+        Self { versions, ..self }
     }
 
     pub(crate) fn id(&self) -> NodeId {
@@ -91,11 +98,15 @@ impl Net {
         self.listen
     }
 
+    pub(crate) fn versions(&self) -> Versions {
+        self.versions
+    }
+
     /// How this node introduces itself now; addresses change as cables and networks do.
     pub(crate) fn about(&self) -> About {
         About {
-            protocol: PROTOCOL,
-            protocol_oldest: PROTOCOL_OLDEST,
+            protocol: self.versions.newest,
+            protocol_oldest: self.versions.oldest,
             version: VERSION.to_owned(),
             name: self.name.clone(),
             boot: self.boot,
@@ -173,8 +184,8 @@ impl Net {
                 return Err(DialError::Refused { reason, verdict });
             }
         };
-        about.check().map_err(DialError::Version)?;
-        Ok(Connection::new(stream, about)?)
+        let protocol = about.agree(self.versions).map_err(DialError::Version)?;
+        Ok(Connection::new(stream, about, protocol)?)
     }
 
     /// Takes a call: TLS, then the dialer's `Hello`. The answer is the caller's to give.
@@ -186,8 +197,9 @@ impl Net {
         let mut stream = TlsStream::from(accepted);
         let hello = timeout(limit, frames::read::<Hello>(&mut stream, HANDSHAKE_BYTES_MAX)).await;
         let hello = hello.map_err(|_| DialError::Timeout(limit))??;
-        let mut connection = Connection::new(stream, hello.node)?;
-        if let Err(reason) = connection.about.check() {
+        let agreed = hello.node.agree(self.versions);
+        let mut connection = Connection::new(stream, hello.node, *agreed.as_ref().unwrap_or(&0))?;
+        if let Err(reason) = agreed {
             connection.refuse(reason.clone()).await;
             return Err(DialError::Version(reason));
         }
@@ -213,7 +225,7 @@ pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
 }
 
 impl Connection {
-    fn new(stream: TlsStream<TcpStream>, mut about: About) -> io::Result<Self> {
+    fn new(stream: TlsStream<TcpStream>, mut about: About, protocol: u32) -> io::Result<Self> {
         let (tcp, tls) = stream.get_ref();
         let peer = tls::peer_id(tls.peer_certificates())
             .ok_or_else(|| io::Error::other("the peer showed no key"))?;
@@ -221,7 +233,7 @@ impl Connection {
         let remote = SocketAddr::new(seen.ip().to_canonical(), seen.port());
         let local = tcp.local_addr()?.ip().to_canonical();
         about.addresses.truncate(ADDRESSES_MAX);
-        Ok(Self { stream, peer, about, remote, local })
+        Ok(Self { stream, peer, about, protocol, remote, local })
     }
 
     /// Where the peer can be called: at the address it called from, then where it says.

@@ -23,7 +23,7 @@ use crate::net::{Net, own_addresses};
 use crate::pulls::{self, Pulls};
 use crate::{
     ClusterStatus, Error, GenerateEvent, GenerateRequest, InstanceSpec, InstanceState, Invite,
-    Joined, NodeConfig, NodeId, NodeState, NodeStatus, Parted, PullStatus, Result,
+    Joined, NodeConfig, NodeId, NodeState, NodeStatus, Parted, PullStatus, Result, Versions,
 };
 
 /// Calls of this node's handles that wait for the driver.
@@ -61,7 +61,16 @@ impl Node {
     ///
     /// # Errors
     /// The data directory cannot be used, or the address cannot be listened on.
-    pub async fn start(mut config: NodeConfig) -> Result<Self> {
+    pub async fn start(config: NodeConfig) -> Result<Self> {
+        Self::start_as(config, Versions::CURRENT).await
+    }
+
+    /// The same for a node that says it speaks and computes in other versions, as its neighbours in
+    /// a rolling update do.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_as(mut config: NodeConfig, versions: Versions) -> Result<Self> {
         if config.worker_command.is_empty() {
             return Err(Error::NoWorkerCommand);
         }
@@ -83,7 +92,8 @@ impl Node {
         let listener = TcpListener::bind(address).await.map_err(fail)?;
         let address = listener.local_addr().map_err(fail)?;
         let boot = u64::from_le_bytes(random());
-        let net = Arc::new(Net::new(identity, config.name.clone(), boot, address));
+        let net =
+            Arc::new(Net::new(identity, config.name.clone(), boot, address).speaking(versions));
         let (id, name) = (net.id(), config.name.clone());
         info!(node = %id, name, %address, members = remembered.members.len(), "node starts");
 

@@ -5,7 +5,6 @@ use std::io;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use placement::LinkSpeed;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -60,11 +59,11 @@ fn sum(data: &[u64]) -> u64 {
     sums.into_iter().fold(0, u64::wrapping_add)
 }
 
-/// Measures the way to a peer, which must [`answer`].
+/// The round trip to a peer, which must [`answer`]: the fastest of some.
 ///
 /// # Errors
 /// The connection breaks or is too slow.
-pub(crate) async fn measure<S>(stream: &mut S) -> io::Result<LinkSpeed>
+pub(crate) async fn round_trip<S>(stream: &mut S) -> io::Result<Duration>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -73,12 +72,22 @@ where
         for _ in 0..PINGS {
             fastest = fastest.min(exchange(stream, &[0]).await?);
         }
-        let took = exchange(stream, &vec![0; BULK_BYTES]).await?;
-        let wire = took.saturating_sub(fastest).max(Duration::from_micros(1));
-        let bytes_per_sec = BULK_BYTES as f64 / wire.as_secs_f64();
-        Ok(LinkSpeed { message_secs: fastest.as_secs_f64() / 2.0, bytes_per_sec })
+        Ok(fastest)
     };
     timeout(PROBE_TIMEOUT, measuring).await?
+}
+
+/// Bytes per second to a peer whose round trip has just been measured.
+///
+/// # Errors
+/// The connection breaks or is too slow.
+pub(crate) async fn rate<S>(stream: &mut S, round_trip: Duration) -> io::Result<f64>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let took = timeout(PROBE_TIMEOUT, exchange(stream, &vec![0; BULK_BYTES])).await??;
+    let wire = took.saturating_sub(round_trip).max(Duration::from_micros(1));
+    Ok(BULK_BYTES as f64 / wire.as_secs_f64())
 }
 
 /// Sends bytes, and waits for the one that comes back for all of them.
@@ -93,7 +102,7 @@ where
     Ok(started.elapsed())
 }
 
-/// The other end of [`measure`].
+/// The other end of [`round_trip`], and of [`rate`] if that comes after it.
 ///
 /// # Errors
 /// The connection breaks or is too slow.
@@ -120,10 +129,13 @@ mod tests {
     #[tokio::test]
     async fn both_ends_of_a_probe_agree_on_what_is_sent() {
         let (mut here, mut there) = tokio::io::duplex(4096);
-        let (found, answered) = tokio::join!(measure(&mut here), answer(&mut there));
+        let measure = async {
+            let round_trip = round_trip(&mut here).await.unwrap();
+            rate(&mut here, round_trip).await.unwrap()
+        };
+        let (bytes_per_sec, answered) = tokio::join!(measure, answer(&mut there));
         answered.unwrap();
-        let link = found.unwrap();
-        assert!(link.message_secs > 0.0 && link.bytes_per_sec > 0.0, "{link:?}");
+        assert!(bytes_per_sec > 0.0, "{bytes_per_sec}");
         // Nothing is left over.
         drop(here);
         assert_eq!(there.read(&mut [0]).await.unwrap(), 0);
@@ -133,7 +145,7 @@ mod tests {
     async fn a_peer_that_leaves_ends_the_probe() {
         let (mut here, there) = tokio::io::duplex(4096);
         drop(there);
-        assert!(measure(&mut here).await.is_err());
+        assert!(round_trip(&mut here).await.is_err());
     }
 
     #[test]

@@ -10,28 +10,27 @@
 //!   purpose Probe:   bytes and their echoes, as `probe` has them
 //! ```
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use protocol::frame::{self, FrameError};
 use protocol::{InstanceSpec, Split, WorkerCommand, WorkerEvent};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use store::Digest;
 
 use crate::desired::{Entry, Files, Version};
 use crate::members::Members;
-use crate::{GenerateEvent, GenerateRequest, InstanceStatus, NodeId};
+use crate::{Edge, GenerateEvent, GenerateRequest, InstanceStatus, Machine, NodeId, Sensors};
 
-/// Counts changes of this protocol that the version before does not understand.
-pub(crate) const PROTOCOL: u32 = 12;
-/// The oldest one that this build still speaks. Version 11 does not sign what is to be served, and
-/// keys links once for all epochs; version 10 knows no document of what is
-/// to be served; version 9 would ignore most of what a request asks
-/// for, such as penalties and grammars; version 8 describes an instance in another form,
-/// and calls a ring otherwise; version 7 rounds activations before the output head
-/// in another way, so that ranks would differ; version 6 has other scales for all activations, and
-/// other rings in shared memory; version 5 tells tokens in another form; version 4 caches quantised
-/// models in half precision where this one has integers, and ranks would differ; version 3 has no
-/// part of the output head in rank 0; version 2 knows one address of each rank; version 1 would
-/// ignore the type of a cache, and ranks with other types compute something else.
+/// Counts changes of this protocol. Two nodes speak the lower one of theirs, so that nodes can be
+/// updated one after the other: what version N adds is not sent to one that speaks
+/// N - 1. Version 12 does not report on machines and ways.
+///
+/// What nodes compute is versioned by [`protocol::NUMERICS`], which binds the ranks of one instance
+/// and nobody else.
+pub(crate) const PROTOCOL: u32 = 13;
+/// The oldest one that this build still speaks.
 pub(crate) const PROTOCOL_OLDEST: u32 = 12;
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -100,16 +99,34 @@ pub(crate) struct Verdict {
     pub alone: bool,
 }
 
+/// The versions that a node speaks and computes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Versions {
+    /// Of the protocol between nodes.
+    pub newest: u32,
+    pub oldest: u32,
+    /// Ranks of one instance have the same.
+    pub numerics: u32,
+}
+
+impl Versions {
+    /// Those of this program.
+    pub const CURRENT: Self =
+        Self { newest: PROTOCOL, oldest: PROTOCOL_OLDEST, numerics: protocol::NUMERICS };
+}
+
 impl About {
-    /// Whether both ends can talk; if not, why, naming both versions.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        if self.protocol >= PROTOCOL_OLDEST && self.protocol_oldest <= PROTOCOL {
-            return Ok(());
+    /// The version that both ends speak; if there is none, why, naming both.
+    pub(crate) fn agree(&self, ours: Versions) -> Result<u32, String> {
+        let Versions { newest, oldest, .. } = ours;
+        if self.protocol >= oldest && self.protocol_oldest <= newest {
+            return Ok(self.protocol.min(newest));
         }
         let (theirs, version) = (self.protocol, &self.version);
         Err(format!(
-            "this node speaks protocol {PROTOCOL} (sinew {VERSION}), the other one {theirs} (sinew \
-             {version}). Update the older of the two"
+            "this node speaks protocol {oldest} to {newest} (sinew {VERSION}), the other one {0} to \
+             {theirs} (sinew {version}). Update the older of the two",
+            self.protocol_oldest
         ))
     }
 }
@@ -187,6 +204,46 @@ pub(crate) enum Message {
         stream: u64,
         event: GenerateEvent,
     },
+    /// From version 13 on.
+    Report(Box<Report>),
+}
+
+/// How the name of a message begins that a reader who does not know it may pass over. Any other
+/// unknown one is an error: a node that speaks an older version is not sent it.
+const OPTIONAL: &str = "optional_";
+
+impl Message {
+    /// Reads a frame's body; `None` if it may be passed over.
+    ///
+    /// # Errors
+    /// It is no message.
+    pub(crate) fn decode(body: &[u8]) -> Result<Option<Self>, FrameError> {
+        let error = match frame::decode(body) {
+            Ok(message) => return Ok(Some(message)),
+            Err(error) => error,
+        };
+        let named: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_slice(body);
+        let is_optional = |named: BTreeMap<String, IgnoredAny>| {
+            named.len() == 1 && named.keys().all(|name| name.starts_with(OPTIONAL))
+        };
+        if named.is_ok_and(is_optional) { Ok(None) } else { Err(error) }
+    }
+}
+
+/// What a node tells of its machine, and of its ways to others, every few seconds.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Report {
+    pub machine: Machine,
+    pub sensors: Sensors,
+    pub edges: Vec<Edge>,
+}
+
+impl Report {
+    /// Whether nodes tell it to each other in this version.
+    pub(crate) fn is_known_in(protocol: u32) -> bool {
+        protocol >= 13
+    }
 }
 
 /// A worker of one owner; the owner hands the numbers out and never uses one twice.
@@ -200,6 +257,9 @@ pub(crate) struct Heartbeat {
     pub memory_bytes: u64,
     pub memory_used_bytes: u64,
     pub threads: usize,
+    /// In which version it computes: only those that have the same share an instance.
+    #[serde(default = "numerics_of_12")]
+    pub numerics: u32,
     /// What its threads read and multiply, once that is measured.
     #[serde(default)]
     pub speed: Option<placement::Speed>,
@@ -232,6 +292,11 @@ impl WorkerOrder {
     }
 }
 
+/// Version 12 does not tell; it computes so.
+fn numerics_of_12() -> u32 {
+    1
+}
+
 /// A worker as its owner orders it; the node that runs it adds what only it knows (threads, where
 /// the model's bytes are).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -240,6 +305,9 @@ pub(crate) struct WorkerOrder {
     /// By which its owner owns the instance; a node that knows a higher one starts nothing.
     pub claim: Version,
     pub rank: usize,
+    /// In which version its owner computes; a node that has another one starts nothing.
+    #[serde(default = "numerics_of_12")]
+    pub numerics: u32,
     pub spec: InstanceSpec,
     pub split: Split,
     /// The model file's content and length.
@@ -264,11 +332,26 @@ mod tests {
             boot: 0,
             addresses: Vec::new(),
         };
-        assert_eq!(about(PROTOCOL, PROTOCOL_OLDEST).check(), Ok(()));
-        assert_eq!(about(PROTOCOL + 1, PROTOCOL).check(), Ok(()));
-        for (protocol, oldest) in [(PROTOCOL + 2, PROTOCOL + 1), (0, 0)] {
-            let reason = about(protocol, oldest).check().unwrap_err();
+        let ours = Versions { newest: 13, oldest: 12, numerics: 1 };
+        for (theirs, agreed) in [((13, 12), 13), ((12, 11), 12), ((12, 12), 12), ((14, 13), 13)] {
+            assert_eq!(about(theirs.0, theirs.1).agree(ours), Ok(agreed));
+        }
+        for (protocol, oldest) in [(15, 14), (11, 10), (0, 0)] {
+            let reason = about(protocol, oldest).agree(ours).unwrap_err();
             assert!(reason.contains(VERSION) && reason.contains("9.9.9"), "{reason}");
         }
+    }
+
+    #[test]
+    fn unknown_fields_are_ignored_and_unknown_messages_only_where_they_say_so() {
+        let known = br#"{"heartbeat_seen":{"seq":7,"of_the_future":[1]}}"#;
+        assert!(matches!(Message::decode(known), Ok(Some(Message::HeartbeatSeen { seq: 7 }))));
+        assert!(matches!(Message::decode(br#"{"optional_news":{"a":1}}"#), Ok(None)));
+        for wrong in [&br#"{"news":{"a":1}}"#[..], b"[]", b"\"optional_news\"", b"{"] {
+            assert!(Message::decode(wrong).is_err(), "{wrong:?}");
+        }
+        let sparse = br#"{"report":{"machine":{"chip":"c","sockets":2},"moods":[]}}"#;
+        let Ok(Some(Message::Report(report))) = Message::decode(sparse) else { panic!() };
+        assert_eq!((report.machine.chip.as_str(), report.edges.len()), ("c", 0));
     }
 }

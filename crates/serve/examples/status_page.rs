@@ -69,6 +69,9 @@ fn nodes() -> Vec<NodeStatus> {
             threads,
             round_trip_us,
             measured: true,
+            machine: cluster::Machine::default(),
+            sensors: cluster::Sensors::default(),
+            edges: Vec::new(),
         };
     vec![
         node(1, "desk", NodeState::Live, 64, 24, 16, None),

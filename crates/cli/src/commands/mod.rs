@@ -10,6 +10,7 @@ pub mod keys;
 pub mod members;
 pub mod models;
 pub mod net;
+pub mod nodes;
 pub mod plan;
 pub mod query;
 pub mod run;

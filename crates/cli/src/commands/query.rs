@@ -1,6 +1,6 @@
 //! The short commands: ask the node, print a table or JSON.
 
-use cluster::{ClusterStatus, InstanceState, InstanceStatus, NodeState, RankStatus};
+use cluster::{InstanceState, InstanceStatus, RankStatus};
 use serde::Serialize;
 
 use crate::args::{InviteArgs, JoinArgs, QueryArgs, StopArgs, TraceArgs};
@@ -27,45 +27,6 @@ pub fn join(args: &JoinArgs) -> Result<(), CliError> {
     }
     say!("joined {}: the cluster has {} nodes now", joined.by_name, joined.members);
     Ok(())
-}
-
-pub fn nodes(args: &QueryArgs) -> Result<(), CliError> {
-    let status = client(args)?.status()?;
-    if args.json {
-        return print_json(&status.nodes);
-    }
-    let rows: Vec<_> = status.nodes.iter().map(|node| node_row(&status, node)).collect();
-    let heading = ["NAME", "ID", "STATE", "ADDRESS", "MEMORY", "USED", "THREADS", "RTT"];
-    table::print(heading, &rows);
-    if !status.nearby.is_empty() {
-        say!("\nNearby, and not in this cluster (anybody can announce anything):");
-        let near = status.nearby.iter().map(|node| {
-            let id = node.id.to_string().chars().take(12).collect();
-            [node.name.clone(), id, node.address.to_string(), node.nodes.to_string()]
-        });
-        table::print(["NAME", "ID", "ADDRESS", "NODES"], &near.collect::<Vec<_>>());
-    }
-    Ok(())
-}
-
-fn node_row(status: &ClusterStatus, node: &cluster::NodeStatus) -> [String; 8] {
-    let here = if node.id == status.node { " (this one)" } else { "" };
-    let state = match node.state {
-        NodeState::Live => "live",
-        NodeState::Suspect => "silent",
-        NodeState::Lost => "lost",
-    };
-    let round_trip = node.round_trip_us.map_or("-".to_owned(), |us| format!("{us} us"));
-    [
-        format!("{}{here}", node.name),
-        node.id.to_string().chars().take(12).collect(),
-        state.to_owned(),
-        node.address.to_string(),
-        table::bytes(node.memory_bytes),
-        table::bytes(node.memory_used_bytes),
-        node.threads.to_string(),
-        round_trip,
-    ]
 }
 
 pub fn ps(args: &QueryArgs) -> Result<(), CliError> {

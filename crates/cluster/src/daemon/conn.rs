@@ -57,6 +57,7 @@ impl Lobby {
             name: connection.about.name.clone(),
             addresses,
             path: Path { ours: connection.local, theirs: connection.remote.ip() },
+            protocol: connection.protocol,
         };
         self.waiting().insert(conn, (connection, dialed));
         opened
@@ -130,8 +131,10 @@ async fn run(
     let Ends { mut outbox, stop } = ends;
     let receive = async {
         loop {
-            match frames::read::<Message>(&mut reader, FRAME_BYTES_MAX).await {
-                Ok(message) => {
+            let body = frames::read_body(&mut reader, FRAME_BYTES_MAX).await;
+            match body.and_then(|body| Message::decode(&body)) {
+                Ok(None) => {}
+                Ok(Some(message)) => {
                     if inputs.send(Event::Received { conn, message }).await.is_err() {
                         return FrameError::Closed;
                     }

@@ -8,6 +8,7 @@ use tracing::{info, warn};
 
 use super::Daemon;
 use super::outside::{ProcessId, Start};
+use crate::LINK_ADDRESSES_MAX;
 use crate::NodeId;
 use crate::instance::Input;
 use crate::relay::Source;
@@ -32,6 +33,8 @@ pub(super) struct Hosted {
     /// What an owner that returns, or another one, needs to hear again.
     listening: Option<WorkerEvent>,
     pub loaded: Option<WorkerEvent>,
+    /// What it said of its last links.
+    notes: Vec<String>,
     /// Since when it has no owner.
     pub orphaned_at: Option<Duration>,
     /// It is started once these are gone: their memory is not free before.
@@ -61,6 +64,14 @@ impl Daemon {
             let how = "was not started: it was ordered under another node's claim".to_owned();
             return self.tell_owner(key, Input::Exited { worker, how });
         }
+        if order.numerics != self.versions.numerics {
+            let (ours, theirs) = (self.versions.numerics, order.numerics);
+            let how = format!(
+                "was not started: this node computes in version {ours}, its owner in {theirs}. Update \
+                 the older of the two"
+            );
+            return self.tell_owner(key, Input::Exited { worker, how });
+        }
         let runs = self.workers.get(&key).is_some_and(|hosted| !hosted.ending);
         if runs || self.adopt(key, &order) {
             return self.tell_again(key);
@@ -84,6 +95,7 @@ impl Daemon {
             ending: false,
             listening: None,
             loaded: None,
+            notes: Vec::new(),
             orphaned_at: None,
             waits: None,
         };
@@ -170,13 +182,20 @@ impl Daemon {
         let Some(key) = self.key_of(process) else { return };
         let worker = key.worker;
         match news {
-            WorkerNews::Event(event) => {
+            WorkerNews::Event(mut event) => {
+                if let WorkerEvent::Listening { port, more } = &mut event {
+                    more.extend(self.worker_addresses(*port));
+                    more.truncate(LINK_ADDRESSES_MAX);
+                }
                 if let Some(hosted) = self.workers.get_mut(&key) {
                     match &event {
                         WorkerEvent::Listening { .. } => hosted.listening = Some(event.clone()),
                         WorkerEvent::Loaded { .. } => hosted.loaded = Some(event.clone()),
                         WorkerEvent::Linked { notes, .. } => {
-                            notes.iter().for_each(|note| warn!(worker, "{note}"));
+                            // Every epoch has them; once is enough for the log.
+                            let news = notes.iter().filter(|note| !hosted.notes.contains(note));
+                            news.for_each(|note| warn!(worker, "{note}"));
+                            hosted.notes.clone_from(notes);
                         }
                         _ => {}
                     }

@@ -12,10 +12,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::owning::WORKERS_BITS;
-use super::tests::{config, dial, join, stranger};
+use super::tests::{config, dial, join, stranger_speaking};
 use crate::desired::{Desired, Document, Entry, Signer, Wanted};
 use crate::net::{Connection, Net};
-use crate::wire::{Heartbeat, Message, Purpose, VERSION, WorkerOrder};
+use crate::wire::{Heartbeat, Message, Purpose, VERSION, Versions, WorkerOrder};
 use crate::{GenerateEvent, InstanceState, Node, NodeId, NodeState, frames};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -29,13 +29,18 @@ struct Member {
 
 impl Member {
     async fn of(node: &Node) -> Self {
-        let (home, net) = stranger();
-        join(&net, node).await;
-        let control = dial(&net, node, Purpose::Control).await.unwrap();
-        let mut member = Self { net, control, _home: home };
+        let mut member = Self::speaking(node, Versions::CURRENT).await;
         member.say(&heartbeat(1)).await;
         member.hear_seen(1).await;
         member
+    }
+
+    /// One that has not said anything yet.
+    async fn speaking(node: &Node, versions: Versions) -> Self {
+        let (home, net) = stranger_speaking(versions);
+        join(&net, node).await;
+        let control = dial(&net, node, Purpose::Control).await.unwrap();
+        Self { net, control, _home: home }
     }
 
     async fn say(&mut self, message: &Message) {
@@ -77,6 +82,7 @@ fn heartbeat(seq: u64) -> Message {
         memory_bytes: 0,
         memory_used_bytes: 0,
         threads: 1,
+        numerics: protocol::NUMERICS,
         speed: None,
         instances: Vec::new(),
         sees: Vec::new(),
@@ -182,6 +188,7 @@ async fn workers_are_started_for_their_owner_alone() {
         instance: "i-m".to_owned(),
         claim,
         rank: 0,
+        numerics: protocol::NUMERICS,
         spec: InstanceSpec::default(),
         split: Split::default(),
         digest: Digest([7; 32]),
@@ -200,6 +207,29 @@ async fn workers_are_started_for_their_owner_alone() {
         }
     }
     assert!(is_told(&node, "an instance that another node owns"));
+}
+
+/// What the newest version added is said to those that speak it.
+#[tokio::test]
+async fn each_member_is_spoken_to_in_the_version_that_it_speaks() {
+    let now = Versions::CURRENT;
+    let before = Versions { newest: now.newest - 1, oldest: now.newest - 2, ..now };
+    for (versions, is_newest) in [(before, false), (now, true)] {
+        let home = tempfile::tempdir().unwrap();
+        let node = node(home.path()).await;
+        let mut member = Member::speaking(&node, versions).await;
+        assert_eq!(member.control.protocol, versions.newest);
+        member.say(&heartbeat(1)).await;
+        let mut reports = 0;
+        loop {
+            match member.hear().await {
+                Message::Report(_) => reports += 1,
+                Message::HeartbeatSeen { seq: 1 } => break,
+                _ => {}
+            }
+        }
+        assert_eq!(reports > 0, is_newest, "{versions:?}");
+    }
 }
 
 /// A heartbeat waits behind a long message; the bytes of that are signs of life.

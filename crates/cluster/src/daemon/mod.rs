@@ -17,9 +17,9 @@ mod outside;
 mod owning;
 mod peers;
 mod placing;
-mod probing;
 mod processes;
 mod publish;
+mod reporting;
 mod requests;
 #[cfg(test)]
 mod simulation;
@@ -42,12 +42,14 @@ use crate::desired::{Desired, Document};
 use crate::instance::Instance;
 use crate::invites::Invites;
 use crate::kept::Saver;
+use crate::machine::{Machine, Sensors};
 use crate::members::{Member, Members};
 use crate::membership::{self, ConnId, HEARTBEAT, Membership};
 use crate::model_file::ServedFile;
 use crate::nearby::{Nearby, Sighting};
 use crate::net::DialError;
-use crate::wire::{JoinAnswer, Message};
+use crate::ways::{Found, Ways};
+use crate::wire::{JoinAnswer, Message, Versions};
 use crate::worker::WorkerNews;
 use crate::{
     ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Joined, NodeConfig, NodeId,
@@ -165,11 +167,14 @@ pub(crate) enum Event {
         peer: NodeId,
         reply: oneshot::Sender<bool>,
     },
-    /// The way to a peer was measured.
-    Probed {
+    /// A way to a peer was measured, or does not answer.
+    Measured {
         peer: NodeId,
-        link: placement::LinkSpeed,
+        address: SocketAddr,
+        found: Option<Found>,
     },
+    /// What the machine says of itself was read.
+    Sensed(Machine, Sensors),
     /// What this node's threads read from memory was measured.
     ReadSpeed(placement::Speed),
     /// A peer asks for slices of a model file.
@@ -219,12 +224,18 @@ pub(crate) struct Daemon {
     boot: u64,
     /// Where it listens.
     listen: SocketAddr,
+    versions: Versions,
     outside: Box<dyn Outside>,
     status: watch::Sender<Arc<ClusterStatus>>,
     dirty: bool,
     ticks: u64,
     /// Of this node's threads together, once it is measured.
     speed: Option<placement::Speed>,
+    machine: Machine,
+    sensors: Sensors,
+    ways: Ways,
+    /// Whether the others should hear at once what was measured.
+    has_news: bool,
 
     membership: Membership,
     invites: Invites,
@@ -267,11 +278,16 @@ impl Daemon {
             me,
             boot,
             listen,
+            versions: outside.versions(),
             outside,
             status,
             dirty: true,
             ticks: 0,
             speed: None,
+            machine: Machine::default(),
+            sensors: Sensors::default(),
+            ways: Ways::default(),
+            has_news: false,
             invites: Invites::default(),
             conns: BTreeMap::new(),
             views: BTreeMap::new(),
@@ -295,6 +311,7 @@ impl Daemon {
         self.step_membership(membership::Input::Learned { members: remembered, by: None });
         self.announce();
         self.outside.measure_reading();
+        self.outside.sense();
     }
 
     /// After every event: what has changed may let requests go on.
@@ -359,8 +376,9 @@ impl Daemon {
                 // A visitor that has left needs no answer.
                 let _ = reply.send(self.membership.is_member(peer));
             }
-            Event::Probed { peer, link } => self.probed(peer, link),
             Event::ReadSpeed(speed) => self.speed_measured(speed),
+            Event::Measured { peer, address, found } => self.measured(peer, address, found),
+            Event::Sensed(machine, sensors) => self.sensed(machine, sensors),
             Event::BulkAsked { peer, digest, reply } => {
                 drop(reply.send(self.file_for(peer, digest)));
             }
@@ -379,6 +397,7 @@ impl Daemon {
             self.send_heartbeats();
         }
         self.reconcile();
+        self.tick_ways();
         self.tick_instances();
         self.end_orphans();
         self.resume_streams();

@@ -23,7 +23,8 @@ use crate::membership::ConnId;
 use crate::model_file::ServedFile;
 use crate::nearby::Announcement;
 use crate::relay::Source;
-use crate::wire::{Message, Verdict, WorkerOrder};
+use crate::ways::Depth;
+use crate::wire::{Message, Verdict, Versions, WorkerOrder};
 use crate::{Joined, NodeId, Result};
 
 /// A worker of this node, by a number that is never used twice.
@@ -44,6 +45,8 @@ pub(crate) struct Opened {
     /// Where the peer can be called, the best first.
     pub addresses: Vec<SocketAddr>,
     pub path: Path,
+    /// The version of the protocol that both speak.
+    pub protocol: u32,
 }
 
 /// A worker to be started, and where its model's bytes are.
@@ -71,6 +74,8 @@ pub(crate) trait Outside: Send {
     fn random(&mut self) -> [u8; 32];
     /// By which this node's word about what is to be served is known to be its own.
     fn signer(&self) -> Signer;
+    /// In which versions this node speaks and computes.
+    fn versions(&self) -> Versions;
     /// Where others can call this node now.
     fn addresses(&self) -> Vec<SocketAddr>;
 
@@ -117,6 +122,8 @@ pub(crate) trait Outside: Send {
     fn fetch_header(&mut self, source: Source, of: HeaderOf, reply: Reply<Arc<Directory>>);
     /// Measures what this node's threads read and multiply: `ReadSpeed`.
     fn measure_reading(&mut self);
-    /// Measures the way to a peer: `Probed`.
-    fn measure_way(&mut self, peer: NodeId, addresses: Vec<SocketAddr>);
+    /// Measures the way to a peer by one of its addresses: `Measured`.
+    fn measure_way(&mut self, peer: NodeId, address: SocketAddr, depth: Depth);
+    /// Reads what the machine says of itself: `Sensed`.
+    fn sense(&mut self);
 }

@@ -44,7 +44,8 @@ impl Daemon {
         self.clear_name(&model)?;
         let all = self.candidates(None, prepared.spec.options.transport);
         let candidates = named(all, &prepared.spec).map_err(Error::Unusable)?;
-        let plan = plan(&prepared, &candidates, &prepared.spec, false).map_err(Error::Unusable)?;
+        let plan = plan(&prepared, &candidates, &prepared.spec, false);
+        let plan = plan.map_err(|why| Error::Unusable(self.with_other_versions(why)))?;
         let checked = plan.check_wire(prepared.spec.options.wire_type);
         checked.map_err(|why| Error::Unusable(why.to_string()))?;
         // Wherever it is placed later, requests that fit now must fit then.
@@ -255,11 +256,13 @@ impl Daemon {
         let mut todo = VecDeque::from(effects);
         while let Some(effect) = todo.pop_front() {
             match effect {
-                Effect::Spawn { node, worker, order } if node == self.me => {
-                    self.host(node, worker, *order);
-                }
-                Effect::Spawn { node, worker, order } => {
-                    self.send_to(node, Message::Spawn { worker, order });
+                Effect::Spawn { node, worker, mut order } => {
+                    order.numerics = self.versions.numerics;
+                    if node == self.me {
+                        self.host(node, worker, *order);
+                    } else {
+                        self.send_to(node, Message::Spawn { worker, order });
+                    }
                 }
                 Effect::Send { node, worker, command } => {
                     self.send_command(node, worker, command);

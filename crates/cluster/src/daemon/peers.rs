@@ -12,7 +12,7 @@ use crate::members::{Member, Members};
 use crate::membership::{self, CloseReason, ConnId, Effect};
 use crate::nearby::{Announcement, Sighting};
 use crate::net::DialError;
-use crate::wire::{Heartbeat, Message, VERSION, Verdict};
+use crate::wire::{Heartbeat, Message, Report, VERSION, Verdict};
 
 /// Round trips of which the median is shown: the last eight seconds.
 const ROUND_TRIPS: usize = 16;
@@ -30,6 +30,8 @@ pub(super) struct Refusal {
 pub(super) struct PeerConn {
     pub peer: NodeId,
     pub path: instance::Path,
+    /// The version of the protocol that both ends speak.
+    pub protocol: u32,
 }
 
 /// What a peer last said of itself.
@@ -39,8 +41,8 @@ pub(super) struct View {
     pub boot: u64,
     asked: Option<(u64, Duration)>,
     round_trips: VecDeque<Duration>,
-    /// The way to it over the network, once it is measured.
-    pub(super) way: Option<placement::LinkSpeed>,
+    /// What it last told of its machine and of its ways to others.
+    pub(super) report: Option<Report>,
     /// Of what it has told lately that is another's to tell.
     pub(super) spoke_of: Option<&'static str>,
 }
@@ -111,8 +113,8 @@ impl Daemon {
 
     /// A connection has passed its handshake; the membership decides whether it is kept.
     pub(super) fn connected(&mut self, opened: Opened) {
-        let Opened { conn, dialed, peer, boot, name, addresses, path } = opened;
-        self.conns.insert(conn, PeerConn { peer, path });
+        let Opened { conn, dialed, peer, boot, name, addresses, path, protocol } = opened;
+        self.conns.insert(conn, PeerConn { peer, path, protocol });
         let member = Member { id: peer, name, addresses, admitted: 0 };
         let now = self.now();
         let effects =
@@ -182,13 +184,16 @@ impl Daemon {
     /// What a peer says of itself; with its first word it can be given work.
     fn heartbeat(&mut self, peer: NodeId, conn: ConnId, heartbeat: Heartbeat) {
         self.dirty = true;
-        let (seq, document) = (heartbeat.seq, heartbeat.document);
+        let (seq, document, numerics) = (heartbeat.seq, heartbeat.document, heartbeat.numerics);
         if let (Some(view), Some(at)) = (self.views.get_mut(&peer), self.conns.get(&conn)) {
             let path = at.path;
             if view.heartbeat.replace(heartbeat).is_none() {
-                self.step_instances(|| instance::Input::NodeUp { node: peer, path });
+                if numerics == self.versions.numerics {
+                    self.step_instances(|| instance::Input::NodeUp { node: peer, path });
+                }
                 // Now the peer knows this node as a member and lets it measure.
-                self.measure_way(peer, path);
+                self.look_at_ways(peer);
+                self.send_report(conn);
                 // Whoever hears that it was seen relies on being listed.
                 self.publish();
             }
@@ -201,6 +206,7 @@ impl Daemon {
         warn!(peer = %peer.short(), name = self.node_name(peer), reason, "a member is gone");
         self.conns.remove(&conn);
         self.owner_left(peer);
+        self.look_at_ways(peer);
         let owner_lost =
             format!("node {}, which owns the model, was lost: {reason}", self.node_name(peer));
         self.lose_streams(conn, &owner_lost);
@@ -211,6 +217,8 @@ impl Daemon {
     }
 
     fn members_changed(&mut self) {
+        let reached: Vec<NodeId> = self.membership.reachable().collect();
+        reached.into_iter().for_each(|peer| self.look_at_ways(peer));
         self.keep_members();
         self.tell_all(&Message::Members(self.all_members()));
     }
@@ -222,6 +230,7 @@ impl Daemon {
         let membership = &self.membership;
         self.views.retain(|id, _| membership.is_member(*id));
         self.refusals.retain(|id, _| membership.is_member(*id));
+        self.ways.retain(|id| membership.is_member(id));
     }
 
     pub(super) fn announce(&mut self) {
@@ -275,6 +284,7 @@ impl Daemon {
             }
             Message::CancelGenerate { stream } => self.cancel_for(conn, stream),
             Message::Generated { stream, event } => self.generated(conn, stream, event),
+            Message::Report(report) => self.reported(peer, *report),
         }
     }
 
@@ -325,6 +335,7 @@ impl Daemon {
             memory_bytes: self.config.memory_bytes,
             memory_used_bytes: self.memory_used_bytes(),
             threads: self.config.threads,
+            numerics: self.versions.numerics,
             speed: self.speed,
             instances: self.owned.values().map(|owned| owned.machine.status()).collect(),
             sees: self.membership.reachable().collect(),

@@ -8,6 +8,7 @@ use tracing::warn;
 
 use super::{Daemon, Owned, Prepared};
 use crate::instance::{Effect, Path, Rank};
+use crate::wire::VERSION;
 use crate::{NodeId, NodeState};
 
 /// A node that could take a rank.
@@ -105,6 +106,9 @@ impl Daemon {
             self.membership.members().filter(|m| self.membership.state(m.id) == NodeState::Live);
         let peers = live.filter_map(|member| {
             let heartbeat = self.views.get(&member.id)?.heartbeat.as_ref()?;
+            if heartbeat.numerics != self.versions.numerics {
+                return None;
+            }
             let path = self.conn(member.id)?.path;
             Some(Candidate {
                 node: member.id,
@@ -122,6 +126,30 @@ impl Daemon {
             candidate.memory_free_bytes = candidate.memory_free_bytes.saturating_sub(used);
         }
         candidates
+    }
+
+    /// Why something cannot be placed, with the nodes that computed otherwise.
+    pub(super) fn with_other_versions(&self, why: String) -> String {
+        self.other_versions().map_or(why.clone(), |others| format!("{why}. {others}"))
+    }
+
+    /// The members that cannot share an instance with this node because they compute in another
+    /// version, in words.
+    pub(super) fn other_versions(&self) -> Option<String> {
+        let others = self.membership.members().filter_map(|member| {
+            let heartbeat = self.views.get(&member.id)?.heartbeat.as_ref()?;
+            self.membership.conn(member.id)?;
+            let differs = heartbeat.numerics != self.versions.numerics;
+            differs.then(|| format!("{} (sinew {})", member.name, heartbeat.version))
+        });
+        let others: Vec<String> = others.collect();
+        (!others.is_empty()).then(|| {
+            format!(
+                "Models of this node (sinew {VERSION}) wait for {}: they compute in another version, \
+                 and a model runs on nodes of one. Update the older ones",
+                others.join(", ")
+            )
+        })
     }
 
     /// What is taken on a node: as it says itself, but no less than this node has placed there.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use protocol::{ModelSource, WorkerCommand, WorkerSpec};
@@ -130,6 +131,12 @@ async fn model(
     Ok((model, Some(open)))
 }
 
+/// A worker listens wherever its node does, so that ranks find the best way by themselves.
+fn bind(config: &NodeConfig, ordered: IpAddr) -> IpAddr {
+    let listen = config.listen.ip();
+    if listen.is_unspecified() { listen } else { ordered }
+}
+
 fn spec(start: Start, config: &NodeConfig, model: ModelSource) -> WorkerSpec {
     let order = start.order;
     WorkerSpec {
@@ -141,7 +148,7 @@ fn spec(start: Start, config: &NodeConfig, model: ModelSource) -> WorkerSpec {
         threads: config.threads,
         cpus: config.cpus.clone(),
         link_latency_us: 0,
-        bind: order.bind,
+        bind: bind(config, order.bind),
         bind_more: config.link_addresses.clone(),
     }
 }

@@ -28,6 +28,9 @@ impl Daemon {
             threads: self.config.threads,
             round_trip_us: None,
             measured: self.speed.is_some(),
+            machine: self.machine.clone(),
+            sensors: self.sensors,
+            edges: self.ways.edges(self.now()),
         };
         let peers = self.membership.members().map(|member| self.peer_status(member));
         let status = ClusterStatus {
@@ -56,6 +59,7 @@ impl Daemon {
                 peer.short()
             )
         }));
+        notices.extend(self.other_versions());
         let others = self.membership.members().count();
         if self.is_cut_off() && notices.is_empty() && self.now() > ALONE_MAX {
             notices.push(format!(
@@ -100,6 +104,7 @@ impl Daemon {
     fn peer_status(&self, member: &Member) -> NodeStatus {
         let view = self.views.get(&member.id);
         let heartbeat = view.and_then(|view| view.heartbeat.as_ref());
+        let report = view.and_then(|view| view.report.clone()).unwrap_or_default();
         let listed = member.addresses.first().copied();
         NodeStatus {
             id: member.id,
@@ -111,8 +116,11 @@ impl Daemon {
             memory_used_bytes: heartbeat.map_or(0, |h| h.memory_used_bytes),
             threads: heartbeat.map_or(0, |h| h.threads),
             round_trip_us: view.and_then(View::round_trip_us),
-            measured: view.is_some_and(|view| view.way.is_some())
+            measured: self.ways.best(member.id, self.now()).is_some()
                 && heartbeat.is_some_and(|h| h.speed.is_some()),
+            machine: report.machine,
+            sensors: report.sensors,
+            edges: report.edges,
         }
     }
 }

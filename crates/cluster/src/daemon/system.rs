@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gguf::Directory;
@@ -23,14 +23,16 @@ use crate::announcer::Announcer;
 use crate::desired::{Document, Signer, Wanted};
 use crate::invite::JoinCode;
 use crate::kept::Saver;
+use crate::machine::{Machine, Thermometer};
 use crate::members::Members;
 use crate::membership::ConnId;
 use crate::model_file::ServedFile;
 use crate::nearby::Announcement;
-use crate::net::Net;
+use crate::net::{DialError, Net};
 use crate::relay::{Source, fetch_header};
 use crate::tls::Pin as Key;
-use crate::wire::{Message, Purpose, Verdict};
+use crate::ways::{Depth, Found};
+use crate::wire::{Message, Purpose, Verdict, Versions};
 use crate::{Error, GenerateEvent, InstanceSpec, Joined, NodeConfig, NodeId, probe};
 
 /// A header has a few megabytes; a slow network needs seconds for them.
@@ -51,6 +53,7 @@ pub(crate) struct System {
     announcer: Option<Announcer>,
     /// All members, for who serves them.
     belonging: watch::Sender<BTreeSet<NodeId>>,
+    thermometer: Arc<Mutex<Thermometer>>,
     /// Never changes; tasks end when it is dropped.
     closing: watch::Sender<()>,
 }
@@ -77,6 +80,7 @@ impl System {
             lines: HashMap::new(),
             processes: Processes::default(),
             belonging: watch::channel(BTreeSet::new()).0,
+            thermometer: Arc::new(Mutex::new(Thermometer::new())),
             closing: watch::channel(()).0,
         }
     }
@@ -131,6 +135,10 @@ impl Outside for System {
     fn signer(&self) -> Signer {
         let net = self.net.clone();
         Signer::new(move |bytes| net.sign(bytes))
+    }
+
+    fn versions(&self) -> Versions {
+        self.net.versions()
     }
 
     fn addresses(&self) -> Vec<SocketAddr> {
@@ -296,15 +304,23 @@ impl Outside for System {
         });
     }
 
-    fn measure_way(&mut self, peer: NodeId, addresses: Vec<SocketAddr>) {
+    fn measure_way(&mut self, peer: NodeId, address: SocketAddr, depth: Depth) {
         let net = self.net.clone();
         self.report(async move {
-            let dialed = net.dial(addresses, Key::Node(peer), Purpose::Probe).await;
-            let no_probe = |error| debug!(peer = %peer.short(), %error, "no probe");
-            let mut connection = dialed.map_err(no_probe).ok()?;
-            let measured = probe::measure(&mut connection.stream).await;
-            let cut = |error| debug!(peer = %peer.short(), %error, "a probe was cut short");
-            Some(Event::Probed { peer, link: measured.map_err(cut).ok()? })
+            let found = measure_way(&net, peer, address, depth).await;
+            let dead = |error: &DialError| debug!(peer = %peer.short(), %address, %error, "no way");
+            Some(Event::Measured { peer, address, found: found.inspect_err(dead).ok() })
+        });
+    }
+
+    fn sense(&mut self) {
+        let thermometer = self.thermometer.clone();
+        self.report(async move {
+            let read = tokio::task::spawn_blocking(move || {
+                let mut thermometer = thermometer.lock().unwrap_or_else(PoisonError::into_inner);
+                Event::Sensed(Machine::read(), thermometer.read())
+            });
+            read.await.ok()
         });
     }
 }
@@ -335,4 +351,21 @@ fn open(store: &Store, wanted: &Wanted) -> Result<Prepared, String> {
     let draft_bytes = draft_bytes(&wanted.spec).unwrap_or(0);
     let (spec, created_unix_s) = (InstanceSpec::clone(&wanted.spec), wanted.created_unix_s);
     Ok(Prepared { spec, found, file: file.into(), model, draft_bytes, created_unix_s })
+}
+
+/// Calls a peer at one address and measures the way there.
+async fn measure_way(
+    net: &Arc<Net>,
+    peer: NodeId,
+    address: SocketAddr,
+    depth: Depth,
+) -> Result<Found, DialError> {
+    let mut connection = net.dial(vec![address], Key::Node(peer), Purpose::Probe).await?;
+    let local = connection.local;
+    let round_trip = probe::round_trip(&mut connection.stream).await?;
+    let bytes_per_sec = match depth {
+        Depth::Look => None,
+        Depth::Full => Some(probe::rate(&mut connection.stream, round_trip).await?),
+    };
+    Ok(Found { local, round_trip, bytes_per_sec })
 }

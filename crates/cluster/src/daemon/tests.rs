@@ -17,7 +17,7 @@ use crate::net::{Connection, DialError, Net};
 use crate::tls::{Pin, client_config, fingerprint};
 use crate::wire::{
     About, HandshakeReply, Hello, JOIN_BYTES_MAX, JoinAnswer, JoinRequest, Message, PROTOCOL,
-    Purpose,
+    Purpose, Versions,
 };
 use crate::{Node, NodeConfig, Rates, Speed, frames};
 
@@ -54,10 +54,15 @@ async fn node(data_dir: &Path) -> Node {
 
 /// A key that nobody knows, and its connections.
 pub(super) fn stranger() -> (TempDir, Arc<Net>) {
+    stranger_speaking(Versions::CURRENT)
+}
+
+/// The same, in other versions.
+pub(super) fn stranger_speaking(versions: Versions) -> (TempDir, Arc<Net>) {
     let home = tempfile::tempdir().unwrap();
     let identity = Identity::load_or_create(home.path()).unwrap();
     let listen = "127.0.0.1:1".parse().unwrap();
-    (home, Arc::new(Net::new(identity, "stranger".to_owned(), 1, listen)))
+    (home, Arc::new(Net::new(identity, "stranger".to_owned(), 1, listen).speaking(versions)))
 }
 
 pub(super) async fn dial(

@@ -36,7 +36,7 @@ use crate::wire::{WorkerId, WorkerOrder};
 use crate::{Error, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus, NodeId, Result};
 
 use rank::Worker;
-pub(crate) use rank::{Path, Rank};
+pub(crate) use rank::{Path, Rank, Routes};
 use requests::Requests;
 use warm_up::{WARM_UP, warm_up};
 
@@ -121,6 +121,7 @@ pub(crate) struct Instance {
     phase: Phase,
     /// Which of its nodes can link.
     graph: ring::Graph,
+    routes: Routes,
     epoch: u64,
     /// Why it is not ready, once it has been in trouble.
     trouble: Option<String>,
@@ -174,6 +175,7 @@ impl Instance {
             split,
             phase: Phase::Gathering,
             graph: ring::Graph::default(),
+            routes: Routes::new(),
             epoch: 0,
             trouble: None,
             link_at: now,
@@ -242,6 +244,11 @@ impl Instance {
             self.emit(id, GenerateEvent::Waiting { reason });
         }
         Ok(id)
+    }
+
+    /// From the next epoch on ranks try each other's addresses in this order.
+    pub(crate) fn set_routes(&mut self, routes: Routes) {
+        self.routes = routes;
     }
 
     /// What calls made since the last [`Self::step`] led to.
@@ -384,7 +391,7 @@ impl Instance {
             self.epoch += 1;
             self.phase = Phase::Linking { until: now + LINK_DEADLINE };
             for at in 0..self.ranks.len() {
-                let endpoints = rank::endpoints(&self.ranks, at);
+                let endpoints = rank::endpoints(&self.ranks, at, &self.routes);
                 let (epoch, ring) = (self.epoch, self.graph.is_sparse());
                 let secret = self.fixed.secret.clone();
                 self.send(at, WorkerCommand::Connect { epoch, endpoints, ring, secret });

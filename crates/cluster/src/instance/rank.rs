@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -6,6 +7,9 @@ use protocol::RankStats;
 use super::failures::Recent;
 use crate::wire::WorkerId;
 use crate::{NodeId, RankStatus};
+
+/// The addresses at which one node reaches another, the fastest first, as it measured them.
+pub(crate) type Routes = BTreeMap<(NodeId, NodeId), Vec<IpAddr>>;
 
 /// A worker that dies this often without the instance being ready in between is given up.
 const FAILURES_MAX: u32 = 3;
@@ -220,14 +224,33 @@ pub(super) fn bind_address(ranks: &[Rank], at: usize) -> IpAddr {
 
 /// Where a rank dials each rank: its node's link addresses, which it tries first, then the one that
 /// everything else goes to; entries that it must not use are [`NOWHERE`].
-pub(super) fn endpoints(ranks: &[Rank], viewer: usize) -> Vec<Vec<SocketAddr>> {
+pub(super) fn endpoints(ranks: &[Rank], viewer: usize, routes: &Routes) -> Vec<Vec<SocketAddr>> {
     let addresses = |rank: &Rank| {
         let worker = rank.worker.as_ref()?;
         let ip = if worker.bind.is_unspecified() { ranks[viewer].path.ours } else { worker.bind };
         let first = SocketAddr::new(ip, worker.port?);
-        Some([&worker.more[..], &[first]].concat())
+        let by_speed = routes.get(&(ranks[viewer].node, rank.node));
+        Some(in_order(worker, first, by_speed.map_or(&[], Vec::as_slice)))
     };
     ranks.iter().map(|rank| addresses(rank).unwrap_or_else(|| vec![NOWHERE])).collect()
+}
+
+/// What a person named comes first: those addresses have sockets of their own. Then those that were
+/// measured, the fastest first; then the one of the control connection, and the others.
+fn in_order(worker: &Worker, first: SocketAddr, by_speed: &[IpAddr]) -> Vec<SocketAddr> {
+    let (own, all): (Vec<_>, Vec<_>) =
+        worker.more.iter().partition(|address| Some(address.port()) != worker.port);
+    let place = |address: &SocketAddr| {
+        let measured = by_speed.iter().position(|ip| *ip == address.ip());
+        (measured.unwrap_or(usize::MAX), *address != first)
+    };
+    let mut shared: Vec<SocketAddr> = all.into_iter().chain([first]).collect();
+    shared.sort_by_key(place);
+    let mut addresses: Vec<SocketAddr> = own;
+    addresses.extend(shared);
+    addresses.dedup();
+    addresses.truncate(crate::LINK_ADDRESSES_MAX + 1);
+    addresses
 }
 
 /// The endpoint list needs one entry a rank; a rank's own is never dialed.
@@ -241,5 +264,22 @@ pub(super) fn progress(ranks: &[Rank]) -> String {
     match (u128::from(done) * 100).checked_div(u128::from(total)) {
         Some(percent) => format!("loading: {percent} % of the weights are in memory"),
         None => "loading: workers are starting".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_addresses_come_first_then_the_fastest_then_the_one_that_all_else_takes() {
+        let at = |host: u8, port: u16| SocketAddr::from(([10, 0, host, 2], port));
+        let mut worker = Worker::new(1, at(1, 0).ip(), Duration::ZERO);
+        worker.port = Some(9);
+        worker.more = vec![at(7, 8), at(1, 9), at(2, 9), at(3, 9)];
+        let first = at(1, 9);
+        assert_eq!(in_order(&worker, first, &[]), [at(7, 8), at(1, 9), at(2, 9), at(3, 9)]);
+        let by_speed = [at(3, 0).ip(), at(2, 0).ip()];
+        assert_eq!(in_order(&worker, first, &by_speed), [at(7, 8), at(3, 9), at(2, 9), at(1, 9)]);
     }
 }

@@ -17,6 +17,7 @@ impl Instance {
             instance: fixed.id.clone(),
             claim: fixed.claim,
             rank: at,
+            numerics: protocol::NUMERICS,
             spec: fixed.spec.clone(),
             split: self.split.clone(),
             digest: fixed.digest,

@@ -11,6 +11,7 @@ mod instances;
 mod joining;
 mod leaving;
 mod support;
+mod versions;
 mod worker;
 
 use std::pin::Pin;
@@ -61,6 +62,8 @@ const TESTS: &[Test] = tests![
     instances::two_models_run_side_by_side,
     instances::requests_from_other_nodes_are_passed_on,
     instances::nothing_outlives_its_daemon,
+    versions::a_node_of_the_version_before_takes_part_in_all,
+    versions::a_rolling_update_serves_on_and_says_what_it_waits_for,
     desired::a_model_comes_back_after_restarts_and_what_was_stopped_does_not,
     desired::another_node_takes_over_and_keeps_it,
     desired::streams_go_on_over_the_loss_of_any_process,

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::agreement::Agreement;
+use super::agreement::{Agreement, Fast};
 use super::context::Context;
 use super::message::Purpose;
 use crate::liveness::{self, Liveness, ShmHeartbeats, TcpHeartbeats, TcpKeys};
@@ -63,6 +63,11 @@ pub(crate) struct Established {
 }
 
 impl Established {
+    /// Whether both ends tried RDMA, in vain.
+    pub fn fell_back(&self) -> bool {
+        matches!(self.agreement.fast, Some(Fast::Rdma { .. })) && self.rdma.is_none()
+    }
+
     /// Where the heartbeats of a pair go that shares memory; the others need a connection for them.
     pub fn shm_heartbeats(&self, context: &Context) -> Option<Box<dyn liveness::Channel>> {
         let mapping = self.mapping.clone()?;

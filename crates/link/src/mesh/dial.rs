@@ -12,8 +12,11 @@ use crate::socket::{connect_result, prepare, start_connect};
 const REDIAL_MIN: Duration = Duration::from_millis(5);
 const REDIAL_MAX: Duration = Duration::from_millis(200);
 
-/// How long one of several addresses may take to answer before the next is tried: a lost packet of
-/// a connection is sent again after a second.
+/// How long one of several addresses may take to answer before the next is tried. A machine that is
+/// there takes a connection at once, whatever it computes: its kernel does; over the slowest way
+/// that is worth a link that takes a tenth of this.
+const CONNECT_MAX: Duration = Duration::from_millis(500);
+/// The same for the rank behind it, which may have a step to end first.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct Dial {
@@ -103,7 +106,9 @@ impl Dial {
             Ok(attempt) => self.attempt = attempt,
             Err(error) => return self.retry(now, error.to_string()),
         }
-        let has_next = self.tries.len() > 1 && now >= self.since + ANSWER_MAX;
+        let is_connected = !matches!(self.attempt, Attempt::Connecting(_));
+        let limit = if is_connected { ANSWER_MAX } else { CONNECT_MAX };
+        let has_next = self.tries.len() > 1 && now >= self.since + limit;
         if let Some(silence) = self.silence().filter(|_| has_next && !self.is_answered()) {
             self.retry(now, silence.to_string());
         }

@@ -41,7 +41,8 @@ const ROUND: Duration = Duration::from_micros(500);
 pub struct Met {
     /// One to each other rank, or to each that was asked for, in order of rank.
     pub links: Vec<Box<dyn Link>>,
-    /// For a person to read: addresses of this rank's peers that do not answer.
+    /// For a person to read: addresses of this rank's peers that do not answer, and transports that
+    /// do not work.
     pub notes: Vec<String>,
 }
 
@@ -168,7 +169,20 @@ impl<'a> Mesh<'a> {
                  check the address (`sinew up --link-addresses`), the cable and the firewall"
             )
         };
-        links.filter(|dial| !dial.reasons().is_empty()).map(note).collect()
+        let addresses = links.filter(|dial| !dial.reasons().is_empty()).map(note);
+        addresses.chain(self.fallbacks()).collect()
+    }
+
+    /// Which pairs tried RDMA in vain; of two ranks the higher one says so.
+    fn fallbacks(&self) -> impl Iterator<Item = String> {
+        let own = self.config.rank;
+        let peers = self.links.iter().flatten().filter(|link| link.fell_back());
+        peers.map(|link| link.session.peer).filter(move |peer| *peer < own).map(move |peer| {
+            format!(
+                "ranks {own} and {peer} link over TCP, because RDMA did not work between them; see \
+                 `sinew doctor rdma` on both nodes"
+            )
+        })
     }
 
     fn accept(&mut self, listener: &Listener) -> Result<(), MeshError> {

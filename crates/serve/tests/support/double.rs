@@ -342,6 +342,9 @@ fn two_nodes() -> ClusterStatus {
         threads: 8,
         round_trip_us,
         measured: true,
+        machine: cluster::Machine::default(),
+        sensors: cluster::Sensors::default(),
+        edges: Vec::new(),
     };
     let rank = |rank: usize, name: &str| RankStatus {
         rank,

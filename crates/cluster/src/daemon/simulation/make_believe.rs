@@ -21,7 +21,8 @@ use crate::members::Members;
 use crate::membership::ConnId;
 use crate::nearby::Announcement;
 use crate::relay::Source;
-use crate::wire::{Message, Verdict};
+use crate::ways::Depth;
+use crate::wire::{Message, Verdict, Versions};
 use crate::{GenerateEvent, Joined, NodeId};
 
 /// What a daemon asks for.
@@ -38,7 +39,7 @@ pub(super) enum Act {
     Command(ProcessId, WorkerCommand),
     End(ProcessId),
     MeasureReading,
-    MeasureWay(NodeId),
+    MeasureWay(NodeId, SocketAddr),
 }
 
 /// What a daemon and its world share.
@@ -90,6 +91,10 @@ impl Outside for Believed {
 
     fn signer(&self) -> Signer {
         Signer::of_nobody()
+    }
+
+    fn versions(&self) -> Versions {
+        Versions::CURRENT
     }
 
     fn addresses(&self) -> Vec<SocketAddr> {
@@ -165,7 +170,9 @@ impl Outside for Believed {
         self.0.push(Act::MeasureReading);
     }
 
-    fn measure_way(&mut self, peer: NodeId, _: Vec<SocketAddr>) {
-        self.0.push(Act::MeasureWay(peer));
+    fn measure_way(&mut self, peer: NodeId, address: SocketAddr, _: Depth) {
+        self.0.push(Act::MeasureWay(peer, address));
     }
+
+    fn sense(&mut self) {}
 }

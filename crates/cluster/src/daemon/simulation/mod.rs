@@ -424,10 +424,16 @@ impl World {
             Act::Command(key, command) => self.command(node, key, command),
             Act::End(key) => self.end_process(node, key),
             Act::MeasureReading => self.tell(node, 100 * MS, Event::ReadSpeed(slow(1))),
-            Act::MeasureWay(peer) => {
-                let link = placement::LinkSpeed::LOOPBACK;
+            Act::MeasureWay(peer, way) => {
+                let placement::LinkSpeed { message_secs, bytes_per_sec } =
+                    placement::LinkSpeed::LOOPBACK;
+                let found = crate::ways::Found {
+                    local: address(node).ip(),
+                    round_trip: std::time::Duration::from_secs_f64(message_secs * 2.0),
+                    bytes_per_sec: Some(bytes_per_sec),
+                };
                 let us = self.random.u64(..300 * MS);
-                self.tell(node, us, Event::Probed { peer, link });
+                self.tell(node, us, Event::Measured { peer, address: way, found: Some(found) });
             }
         }
     }

@@ -126,6 +126,7 @@ impl World {
             name: format!("n{peer}"),
             addresses: vec![address(peer)],
             path: crate::instance::Path { ours: address(node).ip(), theirs: address(peer).ip() },
+            protocol: crate::Versions::CURRENT.newest,
         };
         self.step(node, |daemon| daemon.input(Event::Connected(opened)));
     }

@@ -1,0 +1,94 @@
+//! `sinew nodes`: the machines of the cluster, and the ways between them.
+
+use cluster::{ClusterStatus, Edge, NodeId, NodeState, NodeStatus};
+
+use crate::args::NodesArgs;
+use crate::client::Client;
+use crate::commands::query::print_json;
+use crate::data_dir::DataDir;
+use crate::error::CliError;
+use crate::table;
+
+pub fn nodes(args: &NodesArgs) -> Result<(), CliError> {
+    let status = Client::find(&DataDir::find(&args.query.data_dir)?)?.status()?;
+    if args.query.json {
+        return print_json(&status.nodes);
+    }
+    let rows: Vec<_> = status.nodes.iter().map(|node| node_row(&status, node)).collect();
+    let heading = ["NAME", "ID", "STATE", "ADDRESS", "MEMORY", "USED", "THREADS", "RTT"];
+    table::print(heading, &rows);
+    if args.verbose {
+        let rows: Vec<_> = status.nodes.iter().map(machine_row).collect();
+        say!();
+        table::print(["NAME", "CHIP", "CORES", "DEVICES", "HEAT", "POWER", "VERSION"], &rows);
+        let edges = status.nodes.iter().flat_map(|node| node.edges.iter().map(move |e| (node, e)));
+        let rows: Vec<_> = edges.map(|(node, edge)| edge_row(&status, node, edge)).collect();
+        if !rows.is_empty() {
+            say!();
+            table::print(["FROM", "TO", "BY", "STATE", "RTT", "BANDWIDTH", "AGE"], &rows);
+        }
+    }
+    if !status.nearby.is_empty() {
+        say!("\nNearby, and not in this cluster (anybody can announce anything):");
+        let near = status.nearby.iter().map(|node| {
+            let id = node.id.to_string().chars().take(12).collect();
+            [node.name.clone(), id, node.address.to_string(), node.nodes.to_string()]
+        });
+        table::print(["NAME", "ID", "ADDRESS", "NODES"], &near.collect::<Vec<_>>());
+    }
+    status.notices.iter().for_each(|notice| tell!("note: {notice}"));
+    Ok(())
+}
+
+fn node_row(status: &ClusterStatus, node: &NodeStatus) -> [String; 8] {
+    let here = if node.id == status.node { " (this one)" } else { "" };
+    let state = match node.state {
+        NodeState::Live => "live",
+        NodeState::Suspect => "silent",
+        NodeState::Lost => "lost",
+    };
+    let round_trip = node.round_trip_us.map_or("-".to_owned(), |us| format!("{us} us"));
+    let is_known = !node.address.ip().is_unspecified();
+    [
+        format!("{}{here}", node.name),
+        node.id.to_string().chars().take(12).collect(),
+        state.to_owned(),
+        if is_known { node.address.to_string() } else { "-".to_owned() },
+        table::bytes(node.memory_bytes),
+        table::bytes(node.memory_used_bytes),
+        node.threads.to_string(),
+        round_trip,
+    ]
+}
+
+fn machine_row(node: &NodeStatus) -> [String; 7] {
+    let known = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+    let figure = |value: Option<f64>, unit: &str| {
+        value.map_or("-".to_owned(), |value| format!("{value:.0} {unit}"))
+    };
+    [
+        node.name.clone(),
+        known(&node.machine.chip),
+        if node.machine.cores == 0 { "-".to_owned() } else { node.machine.cores.to_string() },
+        known(&node.machine.devices.join(", ")),
+        figure(node.sensors.temperature_celsius, "C"),
+        figure(node.sensors.power_watts, "W"),
+        known(&node.version),
+    ]
+}
+
+fn edge_row(status: &ClusterStatus, node: &NodeStatus, edge: &Edge) -> [String; 7] {
+    let name = |id: NodeId| {
+        let found = status.nodes.iter().find(|node| node.id == id);
+        found.map_or_else(|| id.short(), |node| node.name.clone())
+    };
+    [
+        node.name.clone(),
+        name(edge.peer),
+        format!("{} -> {}", edge.local, edge.address),
+        if edge.is_up { "up" } else { "down" }.to_owned(),
+        format!("{:.0} us", edge.round_trip_us),
+        format!("{}/s", table::bytes(edge.bytes_per_sec as u64)),
+        format!("{} s", edge.age_secs),
+    ]
+}

@@ -1,0 +1,132 @@
+//! What nodes tell each other of themselves and of the ways between them, beside heartbeats:
+//! seldom, because it changes slowly.
+
+use std::net::SocketAddr;
+
+use protocol::Transport;
+use tracing::{debug, info};
+
+use super::Daemon;
+use crate::NodeId;
+use crate::instance::{Path, Routes};
+use crate::machine::{Machine, Sensors};
+use crate::membership::ConnId;
+use crate::ways::{Edge, Found};
+use crate::wire::{Message, Report};
+
+/// Of ticks: 5 s.
+const REPORT_EVERY: u64 = 20;
+/// Edges of a node at most: eight addresses of each other one.
+const EDGES_MAX: usize = 512;
+
+impl Daemon {
+    pub(super) fn speed_measured(&mut self, speed: placement::Speed) {
+        info!(?speed, "this node measured");
+        self.speed = Some(speed);
+        self.dirty = true;
+        self.send_heartbeats();
+    }
+
+    /// What the machine says of itself was read.
+    pub(super) fn sensed(&mut self, machine: Machine, sensors: Sensors) {
+        self.dirty |= (&machine, &sensors) != (&self.machine, &self.sensors);
+        (self.machine, self.sensors) = (machine, sensors);
+    }
+
+    /// Measures what is due, and tells others what has become of it.
+    pub(super) fn tick_ways(&mut self) {
+        let now = self.now();
+        for (peer, address, depth) in self.ways.due(now) {
+            self.outside.measure_way(peer, address, depth);
+        }
+        let is_time = self.ticks.is_multiple_of(REPORT_EVERY);
+        if is_time {
+            self.outside.sense();
+        }
+        if is_time || std::mem::take(&mut self.has_news) {
+            let conns: Vec<_> = self.conns.keys().copied().collect();
+            conns.into_iter().for_each(|conn| self.send_report(conn));
+        }
+    }
+
+    /// Where a peer may be called has changed, or the connection to it.
+    pub(super) fn look_at_ways(&mut self, peer: NodeId) {
+        let now = self.now();
+        let addresses = self.addresses_of(peer);
+        self.ways.set(peer, &addresses, now);
+        self.ways.changed(peer, now);
+    }
+
+    /// A measurement has ended.
+    pub(super) fn measured(&mut self, peer: NodeId, address: SocketAddr, found: Option<Found>) {
+        let now = self.now();
+        debug!(peer = %peer.short(), %address, ?found, "a way was measured");
+        if self.ways.measured(peer, address, found, now) {
+            self.has_news = true;
+            self.dirty = true;
+            self.route_instances();
+        }
+    }
+
+    pub(super) fn send_report(&mut self, conn: ConnId) {
+        let Some(to) = self.conns.get(&conn).filter(|to| Report::is_known_in(to.protocol)) else {
+            return;
+        };
+        debug!(peer = %to.peer.short(), "reports");
+        let (machine, sensors) = (self.machine.clone(), self.sensors);
+        let edges = self.ways.edges(self.now());
+        self.send(conn, Message::Report(Box::new(Report { machine, sensors, edges })));
+    }
+
+    /// What a peer says of itself.
+    pub(super) fn reported(&mut self, peer: NodeId, mut report: Report) {
+        report.machine = report.machine.within_limits();
+        report.edges.truncate(EDGES_MAX);
+        let Some(view) = self.views.get_mut(&peer) else { return };
+        view.report = Some(report);
+        self.dirty = true;
+        self.route_instances();
+    }
+
+    /// Which addresses ranks should try in which order, by what all nodes have measured.
+    fn route_instances(&mut self) {
+        let mut routes = Routes::new();
+        let mut add = |from: NodeId, edges: &[Edge]| {
+            // They come in the order of speed.
+            for edge in edges.iter().filter(|edge| edge.is_up) {
+                routes.entry((from, edge.peer)).or_default().push(edge.address);
+            }
+        };
+        add(self.me, &self.ways.edges(self.now()));
+        for (peer, view) in &self.views {
+            add(*peer, view.report.as_ref().map_or(&[], |report| &report.edges));
+        }
+        for owned in self.owned.values_mut() {
+            owned.machine.set_routes(routes.clone());
+        }
+    }
+
+    /// What ranks here and on a peer can exchange: memory if they share it, else what was measured
+    /// of the best way, which RDMA may exceed.
+    pub(super) fn way_to(
+        &self,
+        peer: NodeId,
+        path: Path,
+        transport: Transport,
+    ) -> Option<placement::LinkSpeed> {
+        let same_machine = path.ours == path.theirs;
+        if same_machine && matches!(transport, Transport::Auto | Transport::Shm) {
+            return Some(placement::LinkSpeed::SHARED_MEMORY);
+        }
+        self.ways.best(peer, self.now())
+    }
+
+    /// Further addresses at which a worker of this node is reached: it listens on all.
+    pub(super) fn worker_addresses(&self, port: u16) -> Vec<SocketAddr> {
+        if !self.config.listen.ip().is_unspecified() {
+            return Vec::new();
+        }
+        let all = self.outside.addresses();
+        all.into_iter().map(|address| SocketAddr::new(address.ip(), port)).collect()
+    }
+}

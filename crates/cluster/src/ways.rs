@@ -1,0 +1,329 @@
+//! The ways from this node to each other one, by every address that it has: which are to be
+//! measured when, what was found, and which is the best. A pure state machine.
+//!
+//! A *look* measures the round trip, 6 KB each 10 s. A *full* measurement sends a mebibyte: at the
+//! first time, when the round trip has doubled or halved, when the network has changed, and each
+//! ten minutes. That is 20 kbit/s a way. With more than 16 ways all of it happens more seldom, so a
+//! node never spends more than 320 kbit/s on it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use placement::LinkSpeed;
+use serde::{Deserialize, Serialize};
+
+use crate::NodeId;
+
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+const MEASURE_EVERY: Duration = Duration::from_secs(600);
+/// A way that does not answer is tried again after [`LOOK_EVERY`], then ever more seldom.
+const RETRY_MAX: Duration = Duration::from_secs(300);
+/// More ways than these share what so many may cost.
+const WAYS_AT_FULL_RATE: u32 = 16;
+/// Measurements at a time: more would measure each other.
+const AT_ONCE: usize = 2;
+/// Bytes of a typical message: a row of activations.
+const MESSAGE_BYTES: f64 = 16384.0;
+/// Round trips below this differ by chance.
+const ROUND_TRIP_FLOOR: Duration = Duration::from_micros(200);
+
+/// A way to another node, as it was measured last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Edge {
+    pub peer: NodeId,
+    /// The other node's address, and this one's on the way there.
+    pub address: IpAddr,
+    pub local: IpAddr,
+    pub round_trip_us: f64,
+    pub bytes_per_sec: f64,
+    /// Since it was looked at last.
+    pub age_secs: u64,
+    /// Whether it answered then.
+    pub is_up: bool,
+}
+
+impl Edge {
+    /// What a typical message takes: ways are chosen by it.
+    pub(crate) fn message_secs(&self) -> f64 {
+        self.round_trip_us / 2e6 + MESSAGE_BYTES / self.bytes_per_sec.max(1.0)
+    }
+}
+
+/// What is to be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    Look,
+    Full,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Found {
+    pub local: IpAddr,
+    pub round_trip: Duration,
+    /// Of a full measurement.
+    pub bytes_per_sec: Option<f64>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Ways {
+    ways: BTreeMap<(NodeId, SocketAddr), Way>,
+}
+
+#[derive(Debug, Default)]
+struct Way {
+    /// When it is looked at next; `None` while it is.
+    due: Option<Duration>,
+    /// What it is measured for at the next time, or now.
+    wants_full: bool,
+    found: Option<(Found, Duration)>,
+    /// The round trip of the last full measurement.
+    full: Option<(Duration, Duration)>,
+    bytes_per_sec: f64,
+    failures: u32,
+}
+
+impl Ways {
+    /// The addresses at which a peer may be called now: new ones are measured at once, others are
+    /// forgotten.
+    pub(crate) fn set(&mut self, peer: NodeId, addresses: &[SocketAddr], now: Duration) {
+        self.ways.retain(|(node, at), _| *node != peer || addresses.contains(at));
+        for address in addresses {
+            let new = || Way { due: Some(now), wants_full: true, ..Way::default() };
+            self.ways.entry((peer, *address)).or_insert_with(new);
+        }
+    }
+
+    /// Forgets the ways to all others.
+    pub(crate) fn retain(&mut self, is_member: impl Fn(NodeId) -> bool) {
+        self.ways.retain(|(node, _), _| is_member(*node));
+    }
+
+    /// Something has happened between this node and a peer: all ways there are looked at again.
+    pub(crate) fn changed(&mut self, peer: NodeId, now: Duration) {
+        for (_, way) in self.ways.iter_mut().filter(|((node, _), _)| *node == peer) {
+            way.due = way.due.map(|due| due.min(now));
+        }
+    }
+
+    /// What is to be measured now.
+    pub(crate) fn due(&mut self, now: Duration) -> Vec<(NodeId, SocketAddr, Depth)> {
+        let busy = self.ways.values().filter(|way| way.due.is_none()).count();
+        let mut due: Vec<_> = self.ways.iter_mut().filter(|(_, way)| way.is_due(now)).collect();
+        due.sort_by_key(|(_, way)| way.due);
+        let chosen = due.into_iter().take(AT_ONCE.saturating_sub(busy));
+        let begin = |((peer, address), way): (&(NodeId, SocketAddr), &mut Way)| {
+            way.due = None;
+            (*peer, *address, if way.wants_full { Depth::Full } else { Depth::Look })
+        };
+        chosen.map(begin).collect()
+    }
+
+    /// How a measurement ended; `None` if the way does not answer. Says whether something is new.
+    pub(crate) fn measured(
+        &mut self,
+        peer: NodeId,
+        address: SocketAddr,
+        found: Option<Found>,
+        now: Duration,
+    ) -> bool {
+        let slower = self.pace();
+        let Some(way) = self.ways.get_mut(&(peer, address)) else { return false };
+        let was_up = way.is_up();
+        let Some(found) = found else {
+            way.failures = way.failures.saturating_add(1);
+            let wait = LOOK_EVERY * 2_u32.saturating_pow(way.failures.min(8) - 1);
+            way.due = Some(now + wait.min(RETRY_MAX) * slower);
+            // What answers again may be another network.
+            way.wants_full = true;
+            return was_up;
+        };
+        way.failures = 0;
+        if let Some(bytes_per_sec) = found.bytes_per_sec {
+            way.bytes_per_sec = bytes_per_sec;
+            way.full = Some((found.round_trip, now));
+            way.wants_full = false;
+        } else if way.full.is_none_or(|full| is_old(full, found.round_trip, now, slower)) {
+            way.wants_full = true;
+        }
+        way.found = Some((found, now));
+        way.due = Some(if way.wants_full { now } else { now + LOOK_EVERY * slower });
+        !was_up || found.bytes_per_sec.is_some()
+    }
+
+    /// All ways that have ever answered, the best to each peer first, those that do not answer now
+    /// last.
+    pub(crate) fn edges(&self, now: Duration) -> Vec<Edge> {
+        let mut edges: Vec<Edge> = self
+            .ways
+            .iter()
+            .filter_map(|((peer, address), way)| {
+                let (found, at) = way.found?;
+                way.full?;
+                Some(Edge {
+                    peer: *peer,
+                    address: address.ip(),
+                    local: found.local,
+                    round_trip_us: found.round_trip.as_secs_f64() * 1e6,
+                    bytes_per_sec: way.bytes_per_sec,
+                    age_secs: now.saturating_sub(at).as_secs(),
+                    is_up: way.is_up(),
+                })
+            })
+            .collect();
+        edges.sort_by(|a, b| {
+            let order = |edge: &Edge| (edge.peer, !edge.is_up);
+            order(a).cmp(&order(b)).then(a.message_secs().total_cmp(&b.message_secs()))
+        });
+        edges
+    }
+
+    /// What the best way to a peer can do.
+    pub(crate) fn best(&self, peer: NodeId, now: Duration) -> Option<LinkSpeed> {
+        let edges = self.edges(now);
+        let best = edges.iter().find(|edge| edge.peer == peer && edge.is_up)?;
+        let message_secs = best.round_trip_us / 2e6;
+        Some(LinkSpeed { message_secs, bytes_per_sec: best.bytes_per_sec })
+    }
+
+    /// By how much everything is more seldom.
+    fn pace(&self) -> u32 {
+        (self.ways.len() as u32).div_ceil(WAYS_AT_FULL_RATE).max(1)
+    }
+}
+
+impl Way {
+    fn is_up(&self) -> bool {
+        self.failures == 0 && self.full.is_some()
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        self.due.is_some_and(|due| now >= due)
+    }
+}
+
+/// Whether a full measurement is to be made again.
+fn is_old(full: (Duration, Duration), round_trip: Duration, now: Duration, slower: u32) -> bool {
+    let (then, at) = full;
+    let (then, round_trip) = (then.max(ROUND_TRIP_FLOOR), round_trip.max(ROUND_TRIP_FLOOR));
+    now.saturating_sub(at) >= MEASURE_EVERY * slower
+        || round_trip > then * 2
+        || round_trip * 2 < then
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: NodeId = NodeId([1; 32]);
+
+    fn at(host: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, host, 2], 8751))
+    }
+
+    fn found(us: u64, bytes_per_sec: Option<f64>) -> Option<Found> {
+        let local = [10, 0, 0, 1].into();
+        Some(Found { local, round_trip: Duration::from_micros(us), bytes_per_sec })
+    }
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn the_best_way_by_figures_comes_first_and_the_next_when_it_dies() {
+        let mut ways = Ways::default();
+        ways.set(PEER, &[at(1), at(2), at(3)], secs(0));
+        // Two at a time.
+        let first = ways.due(secs(0));
+        assert_eq!(first, [(PEER, at(1), Depth::Full), (PEER, at(2), Depth::Full)]);
+        assert_eq!(ways.due(secs(0)), []);
+        assert!(ways.measured(PEER, at(1), found(300, Some(12e6)), secs(0)), "Wi-Fi");
+        assert_eq!(ways.due(secs(0)), [(PEER, at(3), Depth::Full)]);
+        assert!(ways.measured(PEER, at(2), found(100, Some(1e9)), secs(0)), "a cable");
+        assert!(!ways.measured(PEER, at(3), None, secs(0)), "nobody there");
+        let order = |ways: &Ways| {
+            let edges = ways.edges(secs(5));
+            edges.iter().map(|edge| (edge.address, edge.is_up)).collect::<Vec<_>>()
+        };
+        assert_eq!(order(&ways), [(at(2).ip(), true), (at(1).ip(), true)]);
+        assert_eq!(ways.best(PEER, secs(5)).unwrap().bytes_per_sec, 1e9);
+
+        ways.changed(PEER, secs(6));
+        let looks = ways.due(secs(6));
+        assert_eq!(looks, [(PEER, at(1), Depth::Look), (PEER, at(2), Depth::Look)]);
+        assert!(!ways.measured(PEER, at(1), found(310, None), secs(6)));
+        assert!(ways.measured(PEER, at(2), None, secs(6)), "it is news that it died");
+        assert_eq!(order(&ways), [(at(1).ip(), true), (at(2).ip(), false)]);
+        assert_eq!(ways.best(PEER, secs(6)).unwrap().bytes_per_sec, 12e6);
+        ways.set(PEER, &[at(1)], secs(7));
+        assert_eq!(order(&ways), [(at(1).ip(), true)]);
+    }
+
+    #[test]
+    fn a_way_is_measured_fully_when_it_is_another_one() {
+        let mut ways = Ways::default();
+        ways.set(PEER, &[at(1)], secs(0));
+        ways.due(secs(0));
+        ways.measured(PEER, at(1), found(1000, Some(1e8)), secs(0));
+        let mut look = |now: u64, us: u64| {
+            assert_eq!(ways.due(secs(now)), [(PEER, at(1), Depth::Look)]);
+            ways.measured(PEER, at(1), found(us, None), secs(now));
+            let again = ways.due(secs(now));
+            if let [(.., depth)] = again[..] {
+                assert_eq!(depth, Depth::Full);
+                ways.measured(PEER, at(1), found(us, Some(1e7)), secs(now));
+            }
+            again.len()
+        };
+        assert_eq!(look(10, 1500), 0);
+        assert_eq!(look(20, 2500), 1, "slower");
+        assert_eq!(look(30, 2500), 0);
+        assert_eq!(look(40, 900), 1, "faster");
+        for now in (50..640).step_by(10) {
+            assert_eq!(look(now, 900), 0, "{now}");
+        }
+        assert_eq!(look(640, 900), 1, "ten minutes later");
+    }
+
+    #[test]
+    fn what_does_not_answer_is_tried_ever_more_seldom() {
+        let mut ways = Ways::default();
+        ways.set(PEER, &[at(1)], secs(0));
+        let mut tries = 0;
+        for now in 0..3600 {
+            for (peer, address, _) in ways.due(secs(now)) {
+                tries += 1;
+                ways.measured(peer, address, None, secs(now));
+            }
+        }
+        assert!((10..20).contains(&tries), "{tries}");
+        assert_eq!(ways.edges(secs(3600)), []);
+    }
+
+    #[test]
+    fn many_ways_cost_no_more_than_some() {
+        let mut ways = Ways::default();
+        for node in 0..63 {
+            ways.set(NodeId([node; 32]), &[at(1), at(2)], secs(0));
+        }
+        let (mut looks, mut bytes) = (0, 0_u64);
+        for now in 0..3600 {
+            for (peer, address, depth) in std::iter::repeat_with(|| ways.due(secs(now)))
+                .take_while(|due| !due.is_empty())
+                .flatten()
+                .collect::<Vec<_>>()
+            {
+                looks += 1;
+                bytes += if depth == Depth::Full { 1 << 20 } else { 6 << 10 };
+                let full = (depth == Depth::Full).then_some(1e8);
+                ways.measured(peer, address, found(500, full), secs(now));
+            }
+        }
+        assert!(
+            looks > 126 && bytes * 8 / 3600 < 700_000,
+            "{looks} looks, {bytes} bytes in an hour"
+        );
+    }
+}
