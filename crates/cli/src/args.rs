@@ -8,6 +8,7 @@ use protocol::{InstanceSpec, SplitOptions};
 
 mod bench;
 mod bench_serve;
+mod face;
 mod plan;
 mod values;
 
@@ -17,6 +18,10 @@ pub use bench::{
     Algorithm, BenchCommand, BenchModelArgs, BenchNetArgs, BenchOutput, BenchSplitsArgs, Carrier,
 };
 pub use bench_serve::{BenchServeArgs, Endpoint, Goal, GoalTime};
+pub use face::{
+    CompletionsArgs, EventsArgs, LaunchArgs, LaunchProgram, LogsArgs, ManArgs, PageArgs,
+    ServiceArgs, ServiceCommand, ServiceInstallArgs, TopArgs,
+};
 pub use plan::PlanArgs;
 
 /// One AI computer out of the machines you already own.
@@ -66,6 +71,16 @@ pub enum Command {
     Nodes(NodesArgs),
     /// Say how a model would be split, how fast that would be, and why not otherwise
     Plan(PlanArgs),
+    /// Say in a few lines how this node and its cluster are
+    Status(QueryArgs),
+    /// Show the cluster on the terminal, each second anew
+    Top(TopArgs),
+    /// Print what has happened in the cluster
+    Events(EventsArgs),
+    /// Print the end of this node's log
+    Logs(LogsArgs),
+    /// Print the address of the page, with which the node can also be steered
+    Page(PageArgs),
     /// Split a model over the nodes and serve it
     Serve(ServeArgs),
     /// List the served models
@@ -92,8 +107,16 @@ pub enum Command {
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Say what this machine is fit for, what it lacks, and what to do about it
+    Doctor(DoctorArgs),
+    /// Keep the node up: as a service of this user or machine
     #[command(subcommand)]
-    Doctor(DoctorCommand),
+    Service(ServiceCommand),
+    /// Set another program up to use the models
+    Launch(LaunchArgs),
+    /// Write completions of commands for a shell
+    Completions(CompletionsArgs),
+    /// Write the manual
+    Man(ManArgs),
     /// Tools for developers of Sinew
     #[command(subcommand)]
     Dev(DevCommand),
@@ -299,6 +322,14 @@ pub struct KeyArgs {
     pub name: String,
 }
 
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    #[command(subcommand)]
+    pub part: Option<DoctorCommand>,
+    #[command(flatten)]
+    pub query: QueryArgs,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum DoctorCommand {
     /// RDMA: the library, the devices, and whether links can use them. Status 0: usable
@@ -334,9 +365,9 @@ pub struct StopArgs {
     #[command(flatten)]
     pub query: QueryArgs,
     /// Stop the node itself, and with it every model it serves
-    #[arg(long, conflicts_with = "model", required_unless_present = "model")]
+    #[arg(long, conflicts_with = "model")]
     pub node: bool,
-    /// The model's name or the instance's id, from `sinew ps`
+    /// The model's name or the instance's id, from `sinew ps` [default: the only one]
     pub model: Option<String>,
 }
 

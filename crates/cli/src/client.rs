@@ -1,5 +1,7 @@
 //! What commands ask of a running node, over its HTTP API.
 
+mod looking;
+
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
 

@@ -88,7 +88,20 @@ impl Conversation {
             return Err(CliError::Cut("Ctrl-C".to_owned()));
         }
         tell!("{}", answer.summary());
+        self.why_cut(&answer).iter().for_each(|why| tell!("{why}"));
         Ok(())
+    }
+
+    /// Why an answer ended in mid-sentence, if it did.
+    pub fn why_cut(&self, answer: &Answer) -> Option<String> {
+        if !answer.cut_by_length {
+            return None;
+        }
+        let max_tokens = self.options["max_tokens"].as_u64().map(|max| max as usize);
+        // A node that has gone meanwhile cannot tell, and the next question says so.
+        let instances = self.client.status().ok()?.instances;
+        let model = instances.iter().find(|one| one.model == self.model)?;
+        answer.why_cut(model.context_tokens, max_tokens)
     }
 
     /// Waits for Ctrl-C.

@@ -23,6 +23,7 @@ mod data_dir;
 mod error;
 mod interrupt;
 mod local_cluster;
+mod logs;
 mod machine;
 mod models;
 mod output;
@@ -35,17 +36,20 @@ mod stream;
 mod table;
 
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
-use crate::args::{BenchCommand, Cli, Command, DevCommand, DoctorCommand};
+use crate::args::{BenchCommand, Cli, Command, DevCommand};
 use crate::commands::{
-    bench, bench_serve, demo, dev, doctor, keys, members, net, nodes, plan, query, run, serve,
-    splits, synth, up,
+    bench, bench_serve, demo, dev, docs, doctor, keys, launch, looking, members, net, nodes, plan,
+    query, run, serve, service, splits, synth, top, up,
 };
+use crate::data_dir::DataDir;
 use crate::error::CliError;
+use crate::logs::Rotating;
 
 fn main() -> ExitCode {
     let cli = match Cli::read() {
@@ -56,7 +60,7 @@ fn main() -> ExitCode {
             return ended(output::finish(), ExitCode::from(code));
         }
     };
-    log_to_stderr();
+    start_logging(log_folder(&cli.command).as_deref());
     ended(execute(cli.command).and_then(|()| output::finish()), ExitCode::SUCCESS)
 }
 
@@ -79,6 +83,11 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Remove(args) => members::remove(&args),
         Command::Leave(args) => members::leave(&args),
         Command::Nodes(args) => nodes::nodes(&args),
+        Command::Status(args) => looking::status(&args),
+        Command::Top(args) => top::top(&args),
+        Command::Events(args) => looking::events(&args),
+        Command::Logs(args) => looking::logs(&args),
+        Command::Page(args) => looking::page(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Ps(args) => query::ps(&args),
@@ -94,7 +103,11 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Bench(BenchCommand::Net(args)) => net::run(&args),
         Command::Bench(BenchCommand::Splits(args)) => splits::run(&args),
         Command::Bench(BenchCommand::Serve(args)) => bench_serve::run(&args),
-        Command::Doctor(DoctorCommand::Rdma(args)) => doctor::rdma(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Service(command) => service::run(&command),
+        Command::Launch(args) => launch::launch(&args),
+        Command::Completions(args) => docs::completions(&args),
+        Command::Man(args) => docs::man(&args),
         Command::Dev(DevCommand::Logits(args)) => dev::logits(&args),
         Command::Dev(DevCommand::Generate(args)) => dev::generate(&args),
         Command::Dev(DevCommand::Tokenize(args)) => dev::tokenize(&args),
@@ -103,22 +116,36 @@ fn execute(command: Command) -> Result<(), CliError> {
     }
 }
 
+/// Where a command writes its log beside standard error: a node does, for it runs long and often
+/// where nobody looks.
+fn log_folder(command: &Command) -> Option<PathBuf> {
+    let Command::Up(args) = command else { return None };
+    // A directory that cannot be found is told by the command itself.
+    Some(DataDir::find(&args.data_dir).ok()?.path().join(logs::FOLDER))
+}
+
 /// Logs go to standard error; `SINEW_LOG` says how much, as `RUST_LOG` does elsewhere: a level, or
-/// levels of modules too (`warn,cluster=debug`).
-fn log_to_stderr() {
-    let default = || Targets::new().with_default(LevelFilter::WARN);
+/// levels of modules too (`warn,cluster=debug`). What a node did also goes to its own file.
+fn start_logging(folder: Option<&Path>) {
+    let at_least = |level| Targets::new().with_default(level);
     let filter = match std::env::var("SINEW_LOG") {
         Ok(wanted) => wanted.parse().unwrap_or_else(|error| {
             tell!(
                 "SINEW_LOG={wanted:?} is not understood ({error}), so warnings are logged. Set it to \
                  a level, or to levels of modules too, such as warn,cluster=debug"
             );
-            default()
+            at_least(LevelFilter::WARN)
         }),
-        Err(_) => default(),
+        Err(_) => at_least(LevelFilter::WARN),
     };
     let colours = std::io::stderr().is_terminal();
-    let format = tracing_subscriber::fmt::layer().with_ansi(colours).with_target(false);
-    let format = format.with_writer(std::io::stderr).with_filter(filter);
-    tracing_subscriber::registry().with(format).init();
+    let to_stderr = tracing_subscriber::fmt::layer().with_target(false).with_ansi(colours);
+    let to_stderr = to_stderr.with_writer(std::io::stderr).with_filter(filter);
+    // A folder that cannot be written is told by what the command itself wants to write there.
+    let file = folder.and_then(|folder| Rotating::open(folder).ok());
+    let to_file = file.map(|file| {
+        let format = tracing_subscriber::fmt::layer().with_target(false).with_ansi(false);
+        format.with_writer(move || file.clone()).with_filter(at_least(LevelFilter::INFO))
+    });
+    tracing_subscriber::registry().with(to_stderr).with(to_file).init();
 }

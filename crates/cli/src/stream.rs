@@ -23,6 +23,8 @@ pub struct Answer {
     pub generated_tokens: u64,
     pub tokens_per_sec: Option<f64>,
     pub first_token_ms: Option<f64>,
+    /// Whether it ended at a limit, in the middle of what was to be said.
+    pub cut_by_length: bool,
 }
 
 /// Reads server-sent events to their end, handing each piece of text to `on_text` as it comes.
@@ -68,6 +70,7 @@ pub fn read_answer(
 impl Answer {
     fn take_figures(&mut self, event: &Value) {
         let (usage, timings) = (&event["usage"], &event["timings"]);
+        self.cut_by_length |= event["choices"][0]["finish_reason"] == "length";
         if let Some(tokens) = usage["completion_tokens"].as_u64() {
             self.generated_tokens = tokens;
             self.prompt_tokens = usage["prompt_tokens"].as_u64().unwrap_or(0);
@@ -76,6 +79,24 @@ impl Answer {
             self.tokens_per_sec = Some(rate);
             self.first_token_ms = timings["prompt_ms"].as_f64();
         }
+    }
+
+    /// Why it ended in mid-sentence, if it did, and what to do: at the end of the context, or at
+    /// the tokens that were asked for.
+    pub fn why_cut(&self, context_tokens: usize, max_tokens: Option<usize>) -> Option<String> {
+        if !self.cut_by_length {
+            return None;
+        }
+        let used = self.prompt_tokens + self.generated_tokens;
+        Some(match max_tokens {
+            Some(max) if used < context_tokens as u64 => {
+                format!("cut off at --max-tokens {max}; ask for more, or to go on")
+            }
+            _ => format!(
+                "cut off: the context of {context_tokens} tokens is full. /clear begins anew, and \
+                 sinew serve --ctx gives more where the model was trained for it"
+            ),
+        })
     }
 
     /// The figures in one line.
@@ -131,12 +152,29 @@ mod tests {
         let (answer, shown) = read(concat!(
             ": keep-alive\n\n",
             "data: {\"choices\":[{\"delta\":{\"content\":\"Hi \\u001b[31mthere\"}}]}\n\n",
+            "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n",
             "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2},",
             "\"timings\":{\"predicted_per_second\":10.0,\"prompt_ms\":5.0}}\n\n",
             "data: [DONE]\n\n",
         ));
         assert_eq!(shown, "Hi [31mthere");
         assert_eq!(answer.unwrap().summary(), "2 tokens, 10.0 tokens/s, first token after 5 ms");
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_off_says_so() {
+        let (answer, _) = read(concat!(
+            "data: {\"choices\":[{\"delta\":{\"content\":\"and th\"},\"finish_reason\":null}]}\n\n",
+            "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"length\"}]}\n\n",
+            "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":500,\"completion_tokens\":12}}\n\n",
+            "data: [DONE]\n\n",
+        ));
+        let answer = answer.unwrap();
+        assert!(answer.cut_by_length);
+        let why = answer.why_cut(512, None).unwrap();
+        assert!(why.contains("512 tokens") && why.contains("/clear"), "{why}");
+        let why = answer.why_cut(8192, Some(12)).unwrap();
+        assert!(why.contains("--max-tokens 12"), "{why}");
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod identity;
 mod instance;
 mod invite;
 mod invites;
+mod journal;
 mod kept;
 mod leave;
 mod machine;
@@ -41,11 +42,13 @@ mod worker;
 
 pub use api::{
     ClusterStatus, GenerateDone, GenerateEvent, InstanceState, InstanceStatus, Invite, Joined,
-    LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState, NodeStatus, Parted, RankStatus,
+    LINK_ADDRESSES_MAX, LinkStatus, NearbyNode, NodeConfig, NodeState, NodeStatus, Parted,
+    RankStatus,
 };
 pub use error::{Error, Result};
 pub use id::{NodeId, NodeIdError};
 pub use invite::CodeError;
+pub use journal::{ClusterEvent, EventKind, History, Tone};
 pub use leave::leave;
 pub use machine::{Machine, Sensors};
 pub use net::own_addresses;

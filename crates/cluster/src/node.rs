@@ -22,8 +22,9 @@ use crate::model_file::ServedFile;
 use crate::net::{Net, own_addresses};
 use crate::pulls::{self, Pulls};
 use crate::{
-    ClusterStatus, Error, GenerateEvent, GenerateRequest, InstanceSpec, InstanceState, Invite,
-    Joined, NodeConfig, NodeId, NodeState, NodeStatus, Parted, PullStatus, Result, Versions,
+    ClusterStatus, Error, GenerateEvent, GenerateRequest, History, InstanceSpec, InstanceState,
+    Invite, Joined, NodeConfig, NodeId, NodeState, NodeStatus, Parted, PullStatus, Result,
+    Versions,
 };
 
 /// Calls of this node's handles that wait for the driver.
@@ -54,6 +55,7 @@ struct Shared {
     pulls: Arc<Pulls>,
     calls: mpsc::Sender<Call>,
     status: watch::Receiver<Arc<ClusterStatus>>,
+    history: watch::Receiver<History>,
 }
 
 impl Node {
@@ -97,16 +99,7 @@ impl Node {
         let (id, name) = (net.id(), config.name.clone());
         info!(node = %id, name, %address, members = remembered.members.len(), "node starts");
 
-        let empty = ClusterStatus {
-            node: id,
-            nodes: vec![],
-            instances: vec![],
-            notices: vec![],
-            unsettled: None,
-            downloads: vec![],
-            nearby: vec![],
-        };
-        let (publisher, status) = watch::channel(Arc::new(empty));
+        let (publisher, status) = watch::channel(Arc::new(ClusterStatus::empty(id)));
         let (calls, inbox) = mpsc::channel(CALLS_MAX);
         let pulls = Pulls::new(config.hub.clone(), store.clone(), net.clone(), status.clone());
         let saver = Arc::new(Saver::new(members, remembered.clone()));
@@ -122,6 +115,7 @@ impl Node {
         let (me, told) = ((id, boot, address), (document, told));
         let mut daemon = Daemon::new(config, me, told, publisher, Box::new(system));
         daemon.publish();
+        let history = daemon.events();
         let listening = tokio::spawn(listening);
         tokio::spawn(async move {
             let asked = run(daemon, remembered, inbox, events).await;
@@ -136,7 +130,8 @@ impl Node {
                 let _ = reply.send(());
             }
         });
-        let shared = Shared { id, name, listen: address, store, pulls, desired, calls, status };
+        let shared =
+            Shared { id, name, listen: address, store, pulls, desired, calls, status, history };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -168,6 +163,11 @@ impl Node {
     /// The status whenever it changes.
     pub fn watch(&self) -> watch::Receiver<Arc<ClusterStatus>> {
         self.shared.status.clone()
+    }
+
+    /// What has happened, now and whenever there is more.
+    pub fn events(&self) -> watch::Receiver<History> {
+        self.shared.history.clone()
     }
 
     /// Makes a one-time code with which one machine can join until `ttl` (at most a day) has

@@ -8,22 +8,36 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{InstanceState, InstanceStatus, NodeId, NodeState, NodeStatus, RankStatus};
-use protocol::{FinishReason, Transport};
+use cluster::{
+    ClusterEvent, EventKind, InstanceState, InstanceStatus, LinkStatus, NodeId, NodeState,
+    NodeStatus, RankStatus, Tone,
+};
+use protocol::{EngineStats, FinishReason, LinkStats, PageStats, RankStats, Transport};
 use serve::{ServeConfig, start};
-use support::double::{Act, Double};
+use support::double::{Act, Double, fixture_with_template};
 use support::server::ADMIN;
 
 const GIB: u64 = 1 << 30;
 
-/// Pieces of an answer that a page must show as it is.
-const ANSWER: [&str; 6] = [
-    "Three machines share this answer: ",
-    "each holds a slice of every layer, ",
-    "and after each layer they add their parts together.\n\n",
-    "Nothing here is markup: <img src=x onerror=alert(1)> is text. ",
-    "So is [a link](javascript:alert(1)).\n\n",
-    "The more machines you add, the faster it gets, as long as the wires keep up.",
+/// Of a model that thinks before it speaks.
+const TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n\
+    {{ message.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n\
+    {% if enable_thinking is defined %}thinks{% endif %}{% if false %}<think></think>{% endif %}";
+
+/// Pieces of an answer that a page must show as it is: Markdown, and what is hostile in it.
+const ANSWER: [&str; 12] = [
+    "<think>\nI should sketch the plan first.\n</think>\n\n",
+    "### How it works\n\nThree machines share this answer: each holds **a slice of every layer**, ",
+    "and after each layer they add their parts *together*.\n\n",
+    "Nothing here is markup: <img src=x onerror=alert(1)> is text, <script>alert(2)</script> too. ",
+    "So is [a link](javascript:alert(3)), and ![a picture](https://evil.example/p.png?q=secret).\n\n",
+    "1. Read the [documents](https://example.com/docs \"there\").\n2. Ask `sinew top`.\n   - memory\n",
+    "   - links\n\n> The more machines you add, the faster it gets, as long as the wires keep up.\n\n",
+    "```rust\nfn main() {\n    println!(\"hello from {} machines\", 3);\n}\n```\n\n",
+    "| machine | share |\n|---|---:|\n| desk | 62.5 % |\n| mac-mini | 37.5 % |\n\n",
+    "- <svg onload=alert(4)>\n- [data](data:text/html,<script>alert(5)</script>)\n",
+    "- <a href=\"javascript:alert(6)\">press me</a>\n\n",
+    "That is all.",
 ];
 
 #[tokio::main]
@@ -31,13 +45,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let port = std::env::args().nth(1).map_or(Ok(8750), |port| port.parse())?;
     let mut script = Vec::new();
     for piece in ANSWER {
-        script.extend([Act::Say(piece), Act::Pause(Duration::from_millis(500))]);
+        script.extend([Act::Say(piece), Act::Pause(Duration::from_millis(120))]);
     }
     let fails = std::env::args().nth(2).is_some_and(|word| word == "fail");
     let lost = Act::Failed("node mac-mini was lost and nothing can take its place");
     script.push(if fails { lost } else { Act::Done(FinishReason::Stop) });
-    let double = Double::new(&script);
+    let template = fixture_with_template(TEMPLATE);
+    let double = Arc::new(Double::with_header(template, &script));
     fill(&double);
+    double.events.send_replace(Arc::new(happened().into()));
+    tokio::spawn(work(Arc::clone(&double)));
     let config = ServeConfig::new(([127, 0, 0, 1], port).into(), ADMIN);
     let running = start(Arc::clone(&double) as Arc<dyn serve::Cluster>, config).await?;
     println!("http://{} (admin token {ADMIN})", running.addr());
@@ -72,6 +89,10 @@ fn nodes() -> Vec<NodeStatus> {
             machine: cluster::Machine::default(),
             sensors: cluster::Sensors::default(),
             edges: Vec::new(),
+            link: round_trip_us.map(|us: u64| LinkStatus {
+                message_us: us as f64 / 2.2,
+                bytes_per_sec: 4e11 / us as f64,
+            }),
         };
     vec![
         node(1, "desk", NodeState::Live, 64, 24, 16, None),
@@ -113,7 +134,10 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             has_generated: true,
             last_decode_tokens_per_sec: rate,
             stats: None,
-            placement: vec![],
+            placement: vec![
+                "19.00 GiB of weights and 2.00 GiB of cache, for 32768 tokens".to_owned(),
+                "tensor over 2 nodes: predicted about 33 tokens/s; pipeline 21".to_owned(),
+            ],
             prediction: None,
             notes: Vec::new(),
         }
@@ -126,5 +150,60 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
         instance("tiny-1", "tiny/qwen3", ready, Some(31.94), &[(0, 5, 12, 12), (1, 3, 7, 7)]),
         instance("llama-1", llama, loading, None, &[(0, 4, 9, 20), (1, 3, 14, 15), (2, 1, 1, 5)]),
         instance("phi-1", "phi-4", recovering, Some(12.0), &[(0, 1, 4, 4), (2, 1, 0, 4)]),
+    ]
+}
+
+/// The figures of a cluster that answers, a few of them each second.
+async fn work(double: Arc<Double>) {
+    for second in 1_u64.. {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let mut status = double.status.lock().expect("no panic holds it");
+        let instance = &mut status.instances[0];
+        let generated_tokens = (second * 31 + second % 7 * 4) + second / 20 * 200;
+        let mut stats = EngineStats { running: 2, generated_tokens, ..EngineStats::default() };
+        stats.steps.count = generated_tokens;
+        stats.pages = PageStats { positions: 64, total: 512, used: 143, cached: 60 };
+        instance.stats = Some(stats);
+        let ranks = instance.ranks.len();
+        for rank in &mut instance.ranks {
+            let (compute, wait) = if rank.rank == 0 { (17_400, 9_300) } else { (25_600, 1_100) };
+            let link = LinkStats {
+                peer: (rank.rank + 1) % ranks,
+                sent_bytes: generated_tokens * 1_100_000,
+                received_bytes: generated_tokens * 1_100_000,
+            };
+            rank.stats = Some(RankStats {
+                compute_us: generated_tokens * compute,
+                exchange_wait_us: generated_tokens * wait,
+                step_wait_us: generated_tokens * 600,
+                exchange_ns: Some(190_000),
+                links: vec![link],
+            });
+        }
+    }
+}
+
+fn happened() -> Vec<ClusterEvent> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now_ms = now.map_or(0, |since| since.as_millis() as u64);
+    let event = |secs_ago: u64, kind, tone, text: &str| ClusterEvent {
+        id: now_ms - secs_ago * 1000,
+        at_ms: now_ms - secs_ago * 1000,
+        kind,
+        tone,
+        text: text.to_owned(),
+        node: None,
+        model: None,
+        times: None,
+        replaces: None,
+    };
+    use EventKind::{ModelReady, ModelRecovering, NodeJoined, NodeLost, NodeSilent, Started};
+    vec![
+        event(90_000, Started, Tone::Info, "desk was started (sinew 0.1.0)"),
+        event(89_000, NodeJoined, Tone::Good, "mac-mini is a member now"),
+        event(3_600, ModelReady, Tone::Good, "tiny/qwen3 is ready on desk 62 %, mac-mini 38 %"),
+        event(720, NodeLost, Tone::Error, "raspberry was lost"),
+        event(8, NodeSilent, Tone::Warning, "old-laptop-in-the-kitchen is silent"),
+        event(5, ModelRecovering, Tone::Warning, "phi-4 is recovering: a node has been silent"),
     ]
 }

@@ -12,7 +12,7 @@ pub(crate) fn unix_secs() -> u64 {
 /// The date comes from counting days in the proleptic Gregorian calendar with years that start in
 /// March, so that the leap day is the last of its year (Howard Hinnant, "chrono-Compatible
 /// Low-Level Date Algorithms").
-pub(crate) fn rfc3339(unix_secs: u64) -> String {
+pub fn rfc3339(unix_secs: u64) -> String {
     let (days, secs) = (unix_secs / 86_400, unix_secs % 86_400);
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

@@ -9,11 +9,12 @@
 //! openai      /v1/...: what OpenAI's clients send and expect
 //! anthropic   /v1/messages: what Anthropic's clients send and expect
 //! ollama      /api/...: what Ollama's clients send and expect
-//! admin       /sinew/v1/...: status, invite, join, serve, stop, shutdown
+//! admin       /sinew/v1/...: status, events, plan, invite, join, serve, stop, shutdown
+//! clients     settings of other programs that make them use this cluster
 //! health      /health, /ready
 //! metrics     /metrics
 //! openapi     /openapi.json: the dialects, described for programs
-//! page        /: the status page, and a plain line for clients that only knock
+//! page        /: the page, and a plain line for clients that only knock
 //! completion  messages -> template -> tokens -> node -> thoughts, text and calls
 //! node        the trait for what this crate needs of a node
 //! ```
@@ -26,6 +27,7 @@
 mod admin;
 mod anthropic;
 mod app;
+pub mod clients;
 mod clock;
 mod completion;
 mod config;
@@ -40,6 +42,7 @@ mod openapi;
 mod page;
 mod server;
 
+pub use clock::rfc3339;
 pub use config::{Limits, ServeConfig, StartError, Tls};
 pub use http::keys::{ApiKey, ApiKeys};
 pub use node::{BoxFuture, Cluster, EventStream, PullStream, Refusal, RefusalKind};

@@ -84,7 +84,7 @@ fn router(app: Arc<App>) -> Router {
     let keyed = openai::routes()
         .merge(anthropic::routes())
         .merge(ollama::routes())
-        .merge(admin::status_route())
+        .merge(admin::status_routes())
         .merge(metrics::routes());
     let keyed = keyed.route_layer(from_fn_with_state(Arc::clone(&config), require_api_key));
     let admin = admin::routes();

@@ -1,4 +1,5 @@
-//! The status page: who gets it, and that nothing foreign can run in it.
+//! The page: who gets it, and that nothing foreign can run in it. What a visitor meets is tested in a
+//! browser, by `tests/page/run`.
 
 mod support;
 
@@ -7,17 +8,26 @@ use support::client::get;
 use support::double::{Act, Double};
 use support::server::Server;
 
-const FILES: [(&str, &str); 5] = [
-    ("/", "text/html; charset=utf-8"),
-    ("/assets/status.css", "text/css; charset=utf-8"),
-    ("/assets/status.js", "text/javascript; charset=utf-8"),
-    ("/assets/chat.js", "text/javascript; charset=utf-8"),
-    ("/assets/icon.svg", "image/svg+xml"),
-];
 const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
 
 fn server() -> Server {
     Server::start(&Double::new(&[Act::Done(FinishReason::Stop)]))
+}
+
+/// Every file beside `src/page/mod.rs`, as path and type.
+fn files() -> Vec<(String, &'static str)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/page");
+    let names = std::fs::read_dir(folder).unwrap().flatten();
+    let names = names.map(|entry| entry.file_name().into_string().unwrap());
+    let file = |name: String| match name.rsplit_once('.').unwrap().1 {
+        "rs" => None,
+        "html" => Some(("/".to_owned(), "text/html; charset=utf-8")),
+        "css" => Some((format!("/assets/{name}"), "text/css; charset=utf-8")),
+        "js" => Some((format!("/assets/{name}"), "text/javascript; charset=utf-8")),
+        "svg" => Some((format!("/assets/{name}"), "image/svg+xml")),
+        other => panic!("the type of {other} is unknown"),
+    };
+    names.filter_map(file).collect()
 }
 
 #[test]
@@ -31,10 +41,12 @@ fn browsers_get_the_page_and_others_a_line() {
 }
 
 #[test]
-fn every_file_is_sealed_and_needs_nothing_from_elsewhere() {
+fn every_file_is_served_sealed_short_and_needs_nothing_from_elsewhere() {
     let server = server();
-    for (path, kind) in FILES {
-        let reply = get(server.addr, path, &[BROWSER]);
+    let files = files();
+    assert!(files.len() > 15, "{files:?}");
+    for (path, kind) in files {
+        let reply = get(server.addr, &path, &[BROWSER]);
         assert_eq!((reply.status, reply.header("content-type")), (200, Some(kind)), "{path}");
         let policy = reply.header("content-security-policy").unwrap();
         assert!(policy.contains("default-src 'self'") && policy.contains("frame-ancestors 'none'"));
@@ -45,13 +57,15 @@ fn every_file_is_sealed_and_needs_nothing_from_elsewhere() {
         for foreign in ["http://", "https://", "url(", "@import"] {
             assert!(!body.contains(foreign), "{path} contains {foreign}");
         }
+        let wide = body.lines().find(|line| line.chars().count() > 100);
+        assert!(body.lines().count() <= 500 && wide.is_none(), "{path}: {wide:?}");
     }
 }
 
 #[test]
 fn text_cannot_become_markup() {
     let server = server();
-    for path in ["/assets/status.js", "/assets/chat.js"] {
+    for (path, _) in files().iter().filter(|(path, _)| path.ends_with(".js")) {
         let body = get(server.addr, path, &[]).body;
         let gates = [
             "innerHTML",
@@ -59,6 +73,7 @@ fn text_cannot_become_markup() {
             "insertAdjacentHTML",
             "document.write",
             "eval(",
+            "new Function",
             "DOMParser",
             "createContextualFragment",
             "setHTML",

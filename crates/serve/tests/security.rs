@@ -39,7 +39,7 @@ fn only_this_nodes_names_pass_as_host() {
         ("", 400),
     ];
     for (host, status) in cases {
-        for path in ["/", "/health", MODELS, "/sinew/v1/status", "/assets/status.js"] {
+        for path in ["/", "/health", MODELS, "/sinew/v1/status", "/assets/app.js"] {
             let reply = get(server.addr, path, &[("host", host)]);
             assert_eq!(reply.status, status, "{host} {path} {reply:?}");
         }

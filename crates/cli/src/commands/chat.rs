@@ -38,8 +38,16 @@ pub fn chat(conversation: &mut Conversation) -> Result<(), CliError> {
                 let _ = editor.add_history_entry(prompt);
                 match conversation.ask(prompt) {
                     Ok(answer) if answer.interrupted => say!("(stopped)"),
-                    Ok(answer) => say!("({})", answer.summary()),
-                    Err(error) => tell!("error: {error}"),
+                    Ok(answer) => {
+                        say!("({})", answer.summary());
+                        conversation.why_cut(&answer).iter().for_each(|why| say!("({why})"));
+                    }
+                    Err(error) => {
+                        tell!("error: {error}");
+                        if error.to_string().contains("context") {
+                            tell!("/clear forgets the conversation and begins anew");
+                        }
+                    }
                 }
             }
         }

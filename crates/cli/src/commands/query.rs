@@ -1,6 +1,8 @@
 //! The short commands: ask the node, print a table or JSON.
 
-use cluster::{InstanceState, InstanceStatus, RankStatus};
+use std::io::IsTerminal;
+
+use cluster::{ClusterStatus, InstanceState, InstanceStatus, RankStatus};
 use serde::Serialize;
 
 use crate::args::{InviteArgs, JoinArgs, QueryArgs, StopArgs, TraceArgs};
@@ -110,21 +112,57 @@ fn rank_rows(instance: &InstanceStatus) -> impl Iterator<Item = [String; 6]> {
 
 pub fn stop(args: &StopArgs) -> Result<(), CliError> {
     let client = client(&args.query)?;
-    let what = match &args.model {
-        Some(model) => {
-            client.stop(model)?;
-            model.as_str()
-        }
-        None => {
-            client.shutdown()?;
-            "this machine's node"
-        }
+    let what = if args.node {
+        client.shutdown()?;
+        "this machine's node".to_owned()
+    } else {
+        let model = match &args.model {
+            Some(model) => model.clone(),
+            None => only_model(&client.status()?)?,
+        };
+        client.stop(&model)?;
+        model
     };
     if args.query.json {
         return print_json(&serde_json::json!({ "stopped": what }));
     }
     say!("stopped {what}");
     Ok(())
+}
+
+/// What is meant by stopping without a name; whoever sits at a terminal is asked where it is not
+/// clear.
+fn only_model(status: &ClusterStatus) -> Result<String, CliError> {
+    let names: Vec<&str> = status.instances.iter().map(|one| one.model.as_str()).collect();
+    match names.as_slice() {
+        [] => {
+            let text = "no model is served. To stop this machine's node: sinew stop --node";
+            Err(CliError::Usage(text.to_owned()))
+        }
+        [only] => Ok((*only).to_owned()),
+        names if std::io::stdin().is_terminal() => choose(names),
+        names => {
+            let text = format!(
+                "{} models are served; say which one to stop: {}. To stop the node: sinew stop \
+                 --node",
+                names.len(),
+                names.join(", ")
+            );
+            Err(CliError::Usage(text))
+        }
+    }
+}
+
+fn choose(names: &[&str]) -> Result<String, CliError> {
+    for (at, name) in names.iter().enumerate() {
+        tell!("{:>3}  {name}", at + 1);
+    }
+    eprint!("Which one? [1 to {}, nothing stops none] ", names.len());
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).doing("cannot read the answer")?;
+    let number = line.trim().parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+    let chosen = number.and_then(|at| names.get(at));
+    chosen.map(|name| (*name).to_owned()).ok_or(CliError::Usage("nothing was stopped".to_owned()))
 }
 
 pub fn trace(args: &TraceArgs) -> Result<(), CliError> {

@@ -16,6 +16,7 @@ use crate::local_cluster::{LocalCluster, any_api_address};
 use crate::models;
 
 pub fn run(args: &RunArgs) -> Result<(), CliError> {
+    let prompt = prompt(args)?;
     let interrupt = Interrupt::install()?;
     let mut request = serve::request(&args.model, &args.spec, None);
     // The nodes that were started for this run alone end with it.
@@ -35,15 +36,25 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
     };
     let mut conversation = Conversation::new(client, model, interrupt);
     conversation.set_options(args);
-    match (&args.prompt, std::io::stdin().is_terminal()) {
-        (Some(prompt), _) => conversation.answer_once(prompt),
-        (None, true) => chat::chat(&mut conversation),
-        (None, false) => {
-            let mut prompt = String::new();
-            std::io::stdin().read_to_string(&mut prompt).doing("cannot read the prompt")?;
-            conversation.answer_once(prompt.trim_end())
-        }
+    match prompt {
+        Some(prompt) => conversation.answer_once(&prompt),
+        None => chat::chat(&mut conversation),
     }
+}
+
+/// The question of the command line or of standard input; none for a chat.
+fn prompt(args: &RunArgs) -> Result<Option<String>, CliError> {
+    if args.prompt.is_some() || std::io::stdin().is_terminal() {
+        return Ok(args.prompt.clone());
+    }
+    let mut prompt = String::new();
+    std::io::stdin().read_to_string(&mut prompt).doing("cannot read the question")?;
+    if prompt.trim().is_empty() {
+        let text = "standard input is empty, so there is no question. Give one as the last \
+                    argument or by a pipe; a chat needs a terminal";
+        return Err(CliError::Usage(text.to_owned()));
+    }
+    Ok(Some(prompt.trim_end().to_owned()))
 }
 
 /// This machine's node if one is up, else as many nodes as the run asks for.

@@ -1,5 +1,6 @@
 //! `sinew up`: this machine's node, until Ctrl-C, `sinew stop --node` or its parent's end.
 
+use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -117,6 +118,9 @@ fn greet(args: &UpArgs, node: &Node, data_dir: &DataDir, api: SocketAddr) -> Res
     }
     say!("  serve a model         sinew serve FILE.gguf{option}");
     say!("  add a machine         sinew invite{option}");
+    if std::io::stdout().is_terminal() {
+        say!("  it ends with this terminal; to keep it up:  sinew service install");
+    }
     output::finish()
 }
 

@@ -41,6 +41,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::desired::{Desired, Document};
 use crate::instance::Instance;
 use crate::invites::Invites;
+use crate::journal::Journal;
 use crate::kept::Saver;
 use crate::machine::{Machine, Sensors};
 use crate::members::{Member, Members};
@@ -229,6 +230,7 @@ pub(crate) struct Daemon {
     status: watch::Sender<Arc<ClusterStatus>>,
     dirty: bool,
     ticks: u64,
+    journal: Journal,
     /// Of this node's threads together, once it is measured.
     speed: Option<placement::Speed>,
     machine: Machine,
@@ -283,6 +285,7 @@ impl Daemon {
             status,
             dirty: true,
             ticks: 0,
+            journal: Journal::default(),
             speed: None,
             machine: Machine::default(),
             sensors: Sensors::default(),

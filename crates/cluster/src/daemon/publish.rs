@@ -1,12 +1,15 @@
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use protocol::FailureKind;
+use tokio::sync::watch;
 
 use super::Daemon;
 use super::peers::{REFUSALS_MIN, View};
 use crate::desired::{Entry, Wanted};
 use crate::members::Member;
 use crate::wire::VERSION;
-use crate::{ClusterStatus, InstanceStatus, NodeState, NodeStatus};
+use crate::{ClusterStatus, History, InstanceStatus, LinkStatus, NodeState, NodeStatus};
 
 /// A node that has just started may still be alone; later somebody should know.
 const ALONE_MAX: Duration = Duration::from_secs(10);
@@ -31,6 +34,7 @@ impl Daemon {
             machine: self.machine.clone(),
             sensors: self.sensors,
             edges: self.ways.edges(self.now()),
+            link: None,
         };
         let peers = self.membership.members().map(|member| self.peer_status(member));
         let status = ClusterStatus {
@@ -42,7 +46,24 @@ impl Daemon {
             downloads: Vec::new(),
             nearby: self.nearby.strangers(|id| id == self.me || self.membership.is_member(id)),
         };
-        self.status.send_replace(Arc::new(status));
+        let status = Arc::new(status);
+        self.journal.observe(&status, unix_ms());
+        self.status.send_replace(status);
+    }
+
+    /// What has happened, for handles of this node.
+    pub(crate) fn events(&self) -> watch::Receiver<History> {
+        self.journal.watch()
+    }
+
+    /// A request of this node's clients ends without an answer.
+    pub(super) fn note_failure(&mut self, instance: &str, kind: FailureKind, reason: &str) {
+        // What the client did wrong, and what it may ask again, is between it and this node.
+        if kind == FailureKind::Lost {
+            let found = self.desired.find(instance);
+            let model = found.map_or(instance, |(entry, _)| &entry.name);
+            self.journal.request_failed(model, reason, unix_ms());
+        }
     }
 
     fn notices(&self) -> Vec<String> {
@@ -121,6 +142,16 @@ impl Daemon {
             machine: report.machine,
             sensors: report.sensors,
             edges: report.edges,
+            link: self.ways.best(member.id, self.now()).map(|way| LinkStatus {
+                message_us: way.message_secs * 1e6,
+                bytes_per_sec: way.bytes_per_sec,
+            }),
         }
     }
+}
+
+/// Milliseconds since 1970 by this machine's clock: for people alone, nothing is decided by it.
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

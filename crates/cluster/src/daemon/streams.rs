@@ -142,6 +142,13 @@ impl Daemon {
 
     /// Whoever has left needs no answer; a client's leaving is noticed by its stream's closing.
     fn tell(&mut self, stream: u64, event: GenerateEvent) {
+        let found = self.streams.get(&stream);
+        let is_ours = found.is_some_and(|found| matches!(found.audience, Audience::Client(_)));
+        // What a peer's client asked is told by the peer.
+        if let (true, GenerateEvent::Failed { kind, reason }) = (is_ours, &event) {
+            let instance = found.map_or_else(String::new, |found| found.instance.clone());
+            self.note_failure(&instance, *kind, reason);
+        }
         match self.streams.get(&stream).map(|stream| &stream.audience) {
             Some(Audience::Client(events)) => drop(events.send(event)),
             Some(Audience::Peer { conn, stream }) => {

@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::http::error::ApiError;
 
+mod clients;
+mod events;
 mod members;
 mod models;
 mod serve;
@@ -23,9 +25,12 @@ mod serve;
 const INVITE_SECS: std::ops::RangeInclusive<u64> = 1..=86_400;
 const INVITE_SECS_DEFAULT: u64 = 600;
 
-/// Reading the status, which is not administration.
-pub(crate) fn status_route() -> Router<Arc<App>> {
-    Router::new().route("/sinew/v1/status", get(status))
+/// Looking on, which is not administration.
+pub(crate) fn status_routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/sinew/v1/status", get(status))
+        .route("/sinew/v1/events", get(events::events))
+        .route("/sinew/v1/clients", get(clients::clients))
 }
 
 /// Everything that changes something, and what is the owner's alone to see.

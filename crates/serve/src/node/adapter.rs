@@ -4,15 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, Error, GenerateRequest, InstanceSpec, Invite, Joined, Listed, Node, Parted, Plan,
+    ClusterStatus, Error, GenerateRequest, History, InstanceSpec, Invite, Joined, Listed, Node,
+    Parted, Plan,
 };
 use futures_util::stream;
+use tokio::sync::watch;
 
 use super::{BoxFuture, Cluster, EventStream, PullStream, Refusal, RefusalKind};
 
 impl Cluster for Node {
     fn status(&self) -> ClusterStatus {
         Node::status(self)
+    }
+
+    fn events(&self) -> watch::Receiver<History> {
+        Node::events(self)
     }
 
     fn invite(&self, ttl: Duration) -> BoxFuture<'_, Result<Invite, Refusal>> {

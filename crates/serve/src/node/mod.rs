@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Invite, Joined, Listed, Parted,
-    Plan, PullStatus,
+    ClusterStatus, GenerateEvent, GenerateRequest, History, InstanceSpec, Invite, Joined, Listed,
+    Parted, Plan, PullStatus,
 };
 use futures_util::Stream;
+use tokio::sync::watch;
 
 /// A boxed future, which keeps [`Cluster`] object-safe.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -27,6 +28,9 @@ pub type PullStream = Pin<Box<dyn Stream<Item = PullStatus> + Send>>;
 pub trait Cluster: Send + Sync + 'static {
     /// Everything that is known now; from memory, at once, whatever state other nodes are in.
     fn status(&self) -> ClusterStatus;
+
+    /// What has happened, now and whenever there is more.
+    fn events(&self) -> watch::Receiver<History>;
 
     /// Makes a one-time code with which one machine can join until `ttl` has passed.
     fn invite(&self, ttl: Duration) -> BoxFuture<'_, Result<Invite, Refusal>>;

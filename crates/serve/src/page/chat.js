@@ -1,28 +1,42 @@
-// A small chat over the same API that programs use. What the model writes is a stranger's words:
-// it is shown as text, and nothing in it can become markup, a link or an image.
+// A chat over the same API that programs use.
 
-import { element, headers } from "/assets/status.js";
+import { byId, element, keyed, setText, toast } from "./dom.js";
+import { rate } from "./format.js";
+import { events, headers, refusal } from "./net.js";
+import { say } from "./said.js";
+import * as store from "./store.js";
 
-const byId = (id) => document.getElementById(id);
-const [form, prompt, log] = [byId("chat"), byId("prompt"), byId("log")];
+const [form, prompt, log] = [byId("ask"), byId("prompt"), byId("log")];
 const [select, send, stop] = [byId("chat-model"), byId("send"), byId("stop")];
+const BROKEN = "the connection broke before the answer was complete";
+const OPTIONS = "sinew-chat-options";
 
-/** What was said, as the API wants it back. */
-let messages = [];
+let talk = store.all()[0] ?? store.begin();
 /** Ends the answer in progress. */
 let running = null;
+/** By name: tokens that a conversation may have. */
+let contexts = new Map();
+
+// Which model.
 
 document.addEventListener("models", ({ detail: models }) => {
+  contexts = new Map(models.map((one) => [one.model, one.context_tokens]));
+  const names = [...contexts.keys()];
   const shown = [...select.options].map((option) => option.value);
-  if (models.length === 0) {
+  if (names.length === 0) {
     if (!select.disabled) select.replaceChildren(new Option("no model", ""));
-  } else if (select.disabled || models.join("\n") !== shown.join("\n")) {
-    const chosen = select.value;
-    select.replaceChildren(...models.map((model) => new Option(model, model)));
-    if (models.includes(chosen)) select.value = chosen;
+  } else if (select.disabled || names.join("\n") !== shown.join("\n")) {
+    const chosen = select.value || talk.model;
+    select.replaceChildren(...names.map((name) => new Option(name, name)));
+    if (names.includes(chosen)) select.value = chosen;
   }
-  select.disabled = models.length === 0;
+  select.disabled = names.length === 0;
   setRunning(running);
+});
+
+document.addEventListener("choose", ({ detail: model }) => {
+  if (contexts.has(model)) select.value = model;
+  prompt.focus();
 });
 
 function setRunning(controller) {
@@ -32,115 +46,208 @@ function setRunning(controller) {
   send.disabled = select.disabled;
 }
 
-/** Adds one bubble; returns its text and the small line below. */
-function say(role, text) {
-  log.querySelector(".empty")?.remove();
-  const body = element("p", "", text);
-  const about = element("p", "about");
-  const who = element("span", "hidden", role === "user" ? "You: " : "Model: ");
-  const bubble = element("div", `said ${role}`, who, body, about);
-  log.append(bubble);
+// Which conversation.
+
+function showTalks() {
+  const listed = store.all().includes(talk) ? store.all() : [talk, ...store.all()];
+  keyed(byId("talks"), listed, (one) => one.id, createTalk, (item, one) => {
+    const open = item.firstChild;
+    setText(open, one.title || "New conversation");
+    item.toggleAttribute("data-here", one.id === talk.id);
+    if (one.id === talk.id) open.setAttribute("aria-current", "true");
+    else open.removeAttribute("aria-current");
+    item.lastChild.setAttribute("aria-label", `Forget: ${open.textContent}`);
+  });
+}
+
+function createTalk({ id }) {
+  const open = element("button", "open");
+  const forget = element("button", "forget", "×");
+  open.type = forget.type = "button";
+  open.addEventListener("click", () => openTalk(store.find(id) ?? talk));
+  forget.addEventListener("click", () => {
+    store.forget(id);
+    if (talk.id === id) openTalk(store.all()[0] ?? store.begin());
+    else showTalks();
+  });
+  return element("li", "", open, forget);
+}
+
+function openTalk(one) {
+  running?.abort();
+  talk = one;
+  if (contexts.has(talk.model)) select.value = talk.model;
+  showTalks();
+  showLog();
+  prompt.focus();
+}
+
+function showLog() {
+  log.replaceChildren();
+  talk.messages.forEach(show);
+  if (talk.messages.length === 0) {
+    log.append(element("p", "empty", "Say something to the model. What you say goes to your own "
+      + "machines and nowhere else."));
+  }
   log.scrollTop = log.scrollHeight;
-  return { bubble, body, about };
 }
 
-/** The data of server-sent events, as they come. */
-async function* events(stream) {
-  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
-  let held = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    held += value;
-    const parts = held.split("\n\n");
-    held = parts.pop();
-    for (const part of parts) {
-      if (part.startsWith("data: ")) yield part.slice(6);
-      else if (part.startsWith(": ")) yield { comment: part.slice(2) };
-    }
-  }
+/** Adds a message's bubble. */
+function show(message) {
+  log.querySelector(".empty")?.remove();
+  const here = talk;
+  const shown = say(message, {
+    edit: (text) => askFrom(here, here.messages.indexOf(message), text),
+    retry: () => {
+      const at = here.messages.indexOf(message) - 1;
+      askFrom(here, at, here.messages[at]?.content ?? "");
+    },
+  });
+  log.append(shown.bubble);
+  return shown;
 }
 
-/** Follows one answer into its bubble; returns its text. Throws what went wrong. */
-async function follow(response, { body, about }) {
-  let text = "";
-  for await (const data of events(response.body)) {
-    if (data.comment) {
-      if (data.comment !== "keep-alive") about.textContent = data.comment;
-      continue;
-    }
-    if (data === "[DONE]") return text;
-    const chunk = JSON.parse(data);
-    if (chunk.error) throw new Error(chunk.error.message);
-    const piece = chunk.choices[0]?.delta?.content ?? "";
-    if (piece) {
-      const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
-      text += piece;
-      body.append(piece);
-      about.textContent = "";
-      if (atEnd) log.scrollTop = log.scrollHeight;
-    }
-    if (chunk.timings) about.textContent = summary(chunk.timings);
-  }
-  throw new Error(BROKEN);
+// Asking.
+
+/** Forgets what was said from message `at` on, and asks `text` there. */
+function askFrom(here, at, text) {
+  if (running || at < 0 || here !== talk) return;
+  here.messages.length = at;
+  showLog();
+  ask(text);
 }
 
-const BROKEN = "the connection broke before the answer was complete";
-
-/** Browsers call every broken connection by another name, as a TypeError. */
-function explain(error) {
-  return error instanceof TypeError ? BROKEN : error.message;
-}
-
-function summary(timings) {
-  const tokens = `${timings.predicted_n} token${timings.predicted_n === 1 ? "" : "s"}`;
-  const first = `first after ${(timings.prompt_ms / 1000).toFixed(2)} s`;
-  const rate = timings.predicted_per_second;
-  return rate > 0 ? `${tokens}, ${first}, ${rate.toFixed(1)} tokens/s` : `${tokens}, ${first}`;
+function request(messages) {
+  const system = byId("chat-system").value.trim();
+  const said = messages.filter((one) => one.content)
+    .map(({ role, content }) => ({ role, content }));
+  const body = {
+    model: select.value,
+    messages: system ? [{ role: "system", content: system }, ...said] : said,
+    stream: true,
+    stream_options: { include_usage: true },
+  };
+  const number = (id) => Number.parseFloat(byId(id).value);
+  if (Number.isFinite(number("chat-temperature"))) body.temperature = number("chat-temperature");
+  if (number("chat-tokens") >= 1) body.max_tokens = Math.floor(number("chat-tokens"));
+  return body;
 }
 
 async function ask(text) {
-  // Clearing starts another list: what is still to come then belongs to nobody.
-  const talk = messages;
-  talk.push({ role: "user", content: text });
-  say("user", text);
-  const answer = say("assistant", "");
-  answer.bubble.classList.add("writing");
-  // Screen readers speak the answer once it is whole, not token by token.
-  answer.bubble.setAttribute("aria-busy", "true");
+  // Another conversation may be opened meanwhile: what is still to come belongs to this one.
+  const here = talk;
+  here.model = select.value;
+  const question = { role: "user", content: text };
+  const answer = { role: "assistant", content: "", writing: true };
+  here.messages.push(question);
+  show(question);
+  store.keep(here);
+  showTalks();
+  const body = request(here.messages);
+  here.messages.push(answer);
+  const shown = show(answer);
+  log.scrollTop = log.scrollHeight;
   const controller = new AbortController();
   setRunning(controller);
-  let said = "";
   try {
     const response = await fetch("/v1/chat/completions", {
       method: "POST",
       headers: headers({ "Content-Type": "application/json" }),
-      body: JSON.stringify({ model: select.value, messages: talk, stream: true }),
+      body: JSON.stringify(body),
       signal: controller.signal,
     });
-    if (!response.ok) {
-      const error = await response.json().catch(() => null);
-      throw new Error(error?.error?.message ?? `error ${response.status}`);
-    }
-    said = await follow(response, answer);
+    if (!response.ok) throw await refusal(response);
+    await read(response, answer, shown);
   } catch (error) {
-    said = answer.body.textContent;
-    const stopped = controller.signal.aborted;
-    answer.about.textContent = stopped ? "stopped" : explain(error);
-    answer.bubble.classList.toggle("failed", !stopped);
+    const wasStopped = controller.signal.aborted;
+    answer.failed = !wasStopped;
+    // Browsers call every broken connection by another name, as a TypeError.
+    answer.about = wasStopped ? "stopped" : error instanceof TypeError ? BROKEN : error.message;
   }
-  answer.bubble.classList.remove("writing");
-  answer.bubble.setAttribute("aria-busy", "false");
-  // An empty turn would confuse the model's template.
-  if (said) talk.push({ role: "assistant", content: said });
-  else talk.pop();
+  answer.writing = false;
+  scrolled(() => shown.show());
+  delete answer.writing;
+  store.keep(here);
+  showTalks();
   if (running === controller) setRunning(null);
+}
+
+/** Follows one answer. Throws what went wrong. */
+async function read(response, answer, shown) {
+  const draw = drawer(shown);
+  let [timings, usage, reason] = [null, null, null];
+  for await (const { data, comment } of events(response.body)) {
+    if (comment && comment !== "keep-alive") answer.about = comment;
+    if (data === "[DONE]") {
+      answer.about = account(timings, usage, reason);
+      return;
+    }
+    if (data) {
+      const chunk = JSON.parse(data);
+      if (chunk.error) throw new Error(chunk.error.message);
+      const delta = chunk.choices?.[0]?.delta;
+      const thought = delta?.reasoning_content;
+      if (thought) answer.thoughts = (answer.thoughts ?? "") + thought;
+      if (delta?.content) answer.content += delta.content;
+      if (delta?.content || thought) answer.about = "";
+      reason = chunk.choices?.[0]?.finish_reason ?? reason;
+      timings = chunk.timings ?? timings;
+      usage = chunk.usage ?? usage;
+    }
+    draw();
+  }
+  throw new Error(BROKEN);
+}
+
+/** Draws at most once a frame: a fast model writes more tokens than a screen has frames. */
+function drawer(shown) {
+  let isDue = false;
+  return () => {
+    if (isDue) return;
+    isDue = true;
+    requestAnimationFrame(() => {
+      isDue = false;
+      scrolled(() => shown.show());
+    });
+  };
+}
+
+/** Keeps the end in sight if it was. */
+function scrolled(change) {
+  const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 48;
+  change();
+  if (isAtEnd) log.scrollTop = log.scrollHeight;
+}
+
+/** What an answer took, in a line. */
+function account(timings, usage, reason) {
+  const tokens = usage?.completion_tokens ?? timings?.predicted_n;
+  const parts = [];
+  if (tokens !== undefined) parts.push(`${tokens} token${tokens === 1 ? "" : "s"}`);
+  const perSecond = timings?.predicted_per_second;
+  if (perSecond > 0) parts.push(`${rate(perSecond)} tokens/s`);
+  if (timings) parts.push(`first after ${(timings.prompt_ms / 1000).toFixed(2)} s`);
+  if (usage) parts.push(`${usage.prompt_tokens} tokens of prompt`);
+  const cached = usage?.prompt_tokens_details?.cached_tokens;
+  if (cached > 0) parts.push(`${cached} of them remembered`);
+  const text = parts.join(" · ");
+  return reason === "length" ? `${text} · ${ended(usage)}` : text;
+}
+
+/** Why an answer ended before its end. */
+function ended(usage) {
+  const context = contexts.get(select.value);
+  const isFull = usage && context && usage.total_tokens >= context;
+  return isFull
+    ? `cut off: the context of ${context} tokens is full. Begin a new conversation`
+    : "cut off at the most tokens that were asked for";
 }
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   const text = prompt.value.trim();
-  if (!text || running || select.disabled) return;
+  if (!text || running) return;
+  if (select.disabled) return void toast("No model is served that could answer.");
   prompt.value = "";
   prompt.focus();
   ask(text);
@@ -158,9 +265,36 @@ stop.addEventListener("click", () => {
   prompt.focus();
 });
 
-byId("clear").addEventListener("click", () => {
-  running?.abort();
-  messages = [];
-  log.replaceChildren(element("p", "empty", "A new conversation."));
-  prompt.focus();
+byId("new-talk").addEventListener("click", () => openTalk(store.begin()));
+document.addEventListener("talks", showTalks);
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  if (byId("chat-options").open) {
+    byId("chat-options").open = false;
+    byId("chat-options").firstElementChild.focus();
+  } else if (running && !byId("chat").hidden) {
+    running.abort();
+  }
 });
+
+// Options stay as they are, also over visits.
+const fields = ["chat-system", "chat-temperature", "chat-tokens"].map(byId);
+try {
+  const kept = JSON.parse(localStorage.getItem(OPTIONS) ?? "{}");
+  for (const field of fields) field.value = kept[field.id] ?? "";
+} catch {
+  // Damaged or not allowed: the fields are empty.
+}
+for (const field of fields) {
+  field.addEventListener("change", () => {
+    try {
+      const kept = Object.fromEntries(fields.map((one) => [one.id, one.value]));
+      localStorage.setItem(OPTIONS, JSON.stringify(kept));
+    } catch {
+      // As for conversations.
+    }
+  });
+}
+
+showTalks();
+showLog();

@@ -1,8 +1,10 @@
-//! The status page at `/`, and a plain line for clients that only knock.
+//! The page at `/`, and a plain line for clients that only knock.
 //!
-//! The page's files are inside the binary. It works without the Internet, runs no code but its
-//! own (its content security policy sees to that), and shows what models write as text only:
-//! a model's words are a stranger's words.
+//! The page's files are inside the binary and served as they are: modules that browsers read
+//! themselves, without a tool that makes them ([why](../../../../docs/decisions/0029-page.md)). It
+//! works without the Internet and runs no code but its own (its content security policy sees to
+//! that). What models write is turned into elements one by one, never into markup: a model's words
+//! are a stranger's words.
 
 use std::sync::Arc;
 
@@ -14,23 +16,34 @@ use axum::routing::get;
 use crate::app::App;
 
 const HTML: &str = include_str!("index.html");
-const CSS: &str = include_str!("status.css");
-const STATUS_JS: &str = include_str!("status.js");
-const CHAT_JS: &str = include_str!("chat.js");
-const ICON: &str = include_str!("icon.svg");
+
+const CSS_TYPE: &str = "text/css; charset=utf-8";
+const JS_TYPE: &str = "text/javascript; charset=utf-8";
+
+macro_rules! assets {
+    ($($kind:expr => $($name:literal),+;)+) => {
+        &[$($(($name, $kind, include_str!($name))),+),+]
+    };
+}
+
+/// Name, type and content of every other file.
+const ASSETS: &[(&str, &str, &str)] = assets! {
+    CSS_TYPE => "base.css", "cluster.css", "chat.css";
+    JS_TYPE => "app.js", "admin.js", "chat.js", "connect.js", "dom.js", "events.js", "format.js",
+        "machines.js", "map.js", "markdown.js", "models.js", "net.js", "rates.js", "said.js",
+        "store.js", "totals.js";
+    "image/svg+xml" => "icon.svg";
+};
 
 /// Nothing from elsewhere, nothing inline, in no frame.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
 pub(crate) fn routes() -> Router<Arc<App>> {
-    let file = |kind, content| get(move || async move { asset(kind, content) });
-    Router::new()
-        .route("/", get(index))
-        .route("/assets/status.css", file("text/css; charset=utf-8", CSS))
-        .route("/assets/status.js", file("text/javascript; charset=utf-8", STATUS_JS))
-        .route("/assets/chat.js", file("text/javascript; charset=utf-8", CHAT_JS))
-        .route("/assets/icon.svg", file("image/svg+xml", ICON))
+    ASSETS.iter().fold(Router::new().route("/", get(index)), |router, (name, kind, content)| {
+        let file = get(move || async move { asset(kind, content) });
+        router.route(&format!("/assets/{name}"), file)
+    })
 }
 
 /// A page for browsers, a line for everything else: some clients probe `/` before they start, and

@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, InstanceSpec, InstanceState,
-    InstanceStatus, Invite, Joined, Listed, NodeId, NodeState, NodeStatus, Parted, Plan,
-    PullStatus, RankStatus,
+    ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, History, InstanceSpec,
+    InstanceState, InstanceStatus, Invite, Joined, Listed, NodeId, NodeState, NodeStatus, Parted,
+    Plan, PullStatus, RankStatus,
 };
 use futures_util::stream;
 use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Token, Transport};
 use serve::{BoxFuture, Cluster, EventStream, PullStream, Refusal, RefusalKind};
+use tokio::sync::watch;
 
 /// One thing that a scripted answer does.
 #[derive(Debug, Clone)]
@@ -61,6 +62,8 @@ pub struct Double {
     pub running: Arc<AtomicUsize>,
     /// Every administrative call, as text.
     pub calls: Mutex<Vec<String>>,
+    /// What has happened.
+    pub events: watch::Sender<History>,
 }
 
 impl Double {
@@ -80,6 +83,7 @@ impl Double {
             pulls: Mutex::default(),
             running: Arc::default(),
             calls: Mutex::default(),
+            events: watch::channel(History::default()).0,
         }
     }
 
@@ -203,6 +207,10 @@ impl Drop for Running {
 impl Cluster for Double {
     fn status(&self) -> ClusterStatus {
         self.status.lock().unwrap().clone()
+    }
+
+    fn events(&self) -> watch::Receiver<History> {
+        self.events.subscribe()
     }
 
     fn invite(&self, ttl: Duration) -> BoxFuture<'_, Result<Invite, Refusal>> {
@@ -345,6 +353,7 @@ fn two_nodes() -> ClusterStatus {
         machine: cluster::Machine::default(),
         sensors: cluster::Sensors::default(),
         edges: Vec::new(),
+        link: None,
     };
     let rank = |rank: usize, name: &str| RankStatus {
         rank,

@@ -1,8 +1,9 @@
-//! `sinew doctor`: what this machine is fit for, in words, with what to do next.
+//! `sinew doctor rdma`: whether links can use RDMA here, in words, with what to do next.
 
 use link::rdma::{Diagnosis, PortFinding, diagnose};
 use serde_json::{Value, json};
 
+use super::{Finding, Verdict};
 use crate::args::DoctorRdmaArgs;
 use crate::error::CliError;
 use crate::table;
@@ -17,6 +18,20 @@ pub fn rdma(args: &DoctorRdmaArgs) -> Result<(), CliError> {
     }
     let unfit = CliError::Unfit("RDMA is not usable on this machine; links use TCP");
     if found.is_usable() { Ok(()) } else { Err(unfit) }
+}
+
+/// RDMA among everything else: most machines have none, which is no fault.
+pub(super) fn finding() -> Finding {
+    let found = diagnose();
+    let usable = found.ports.iter().filter(|port| port.problem.is_none()).count();
+    match (found.is_usable(), found.ports.len()) {
+        (true, _) => Finding::new("rdma", Verdict::Good, format!("{usable} usable ports")),
+        (false, 0) => Finding::new("rdma", Verdict::Note, "none; links use TCP"),
+        (false, ports) => {
+            let text = format!("{ports} ports, and none is usable; links use TCP");
+            Finding::new("rdma", Verdict::Better, text).hint("sinew doctor rdma")
+        }
+    }
 }
 
 fn print(found: &Diagnosis) {

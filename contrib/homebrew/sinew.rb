@@ -1,0 +1,28 @@
+# A formula for a tap: brew install --HEAD ./contrib/homebrew/sinew.rb
+class Sinew < Formula
+  desc "One AI computer out of the machines you already own"
+  homepage "https://github.com/sinew-ai/sinew"
+  license "Apache-2.0"
+  head "https://github.com/sinew-ai/sinew.git", branch: "main"
+
+  depends_on "rust" => :build
+
+  def install
+    system "cargo", "install", *std_cargo_args(path: "crates/cli")
+    generate_completions_from_executable(bin/"sinew", "completions")
+    (buildpath/"man").mkpath
+    system bin/"sinew", "man", buildpath/"man"
+    man1.install Dir[buildpath/"man/*.1"]
+  end
+
+  service do
+    run [opt_bin/"sinew", "up"]
+    keep_alive true
+    log_path var/"log/sinew.log"
+    error_log_path var/"log/sinew.log"
+  end
+
+  test do
+    assert_match version.to_s, shell_output("#{bin}/sinew --version")
+  end
+end

@@ -1,0 +1,115 @@
+//! Commands with which people look on, and settle in.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{DataDir, QueryArgs};
+
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    #[command(flatten)]
+    pub data_dir: DataDir,
+}
+
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// Go on with what happens, until Ctrl-C or the node's end
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Problems alone
+    #[arg(long)]
+    pub problems: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    /// Go on with what is written, until Ctrl-C
+    #[arg(short, long)]
+    pub follow: bool,
+    /// How many of the last lines to print
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
+    pub lines: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct PageArgs {
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    /// Also open it in the browser of this machine
+    #[arg(long)]
+    pub open: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell to write them for
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Write a page for each command into this folder [default: print the first one]
+    pub folder: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ServiceCommand {
+    /// Start the node with this machine or login, and again whenever it ends
+    Install(ServiceInstallArgs),
+    /// Stop it, and start it no more
+    Uninstall(ServiceArgs),
+    /// Say whether it is installed, and whether it runs
+    Status(ServiceArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ServiceArgs {
+    /// The machine's service instead of this user's: it starts before anybody logs in
+    #[arg(long)]
+    pub system: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ServiceInstallArgs {
+    #[command(flatten)]
+    pub service: ServiceArgs,
+    /// Print what would be installed, and do nothing
+    #[arg(long)]
+    pub print: bool,
+    /// Options of `sinew up` for it, after `--`
+    #[arg(last = true, value_name = "OPTIONS")]
+    pub options: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct LaunchArgs {
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    /// The program
+    pub program: LaunchProgram,
+    /// The model that it is to ask for [default: the first one that is ready]
+    #[arg(long)]
+    pub model: Option<String>,
+    /// Write the settings into the program's own file, which is kept for --undo
+    #[arg(long, conflicts_with = "undo")]
+    pub write: bool,
+    /// Put the file back as it was before --write, byte for byte
+    #[arg(long)]
+    pub undo: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LaunchProgram {
+    Claude,
+    Codex,
+    Opencode,
+    OpenWebui,
+    Xcode,
+    Continue,
+    Zed,
+}

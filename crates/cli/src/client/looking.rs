@@ -1,0 +1,42 @@
+//! What looks on asks of a node: its events.
+
+use std::io::{BufRead, BufReader};
+
+use cluster::ClusterEvent;
+
+use super::{ANSWER_MAX, Client, refuse_errors};
+use crate::error::{CliError, Doing};
+
+impl Client {
+    /// Events after one, handed to `on_event` until it says no; with `follow` also what comes,
+    /// until the node ends.
+    ///
+    /// # Errors
+    /// The node does not answer, or what it sends makes no sense.
+    pub fn events(
+        &self,
+        after: u64,
+        follow: bool,
+        mut on_event: impl FnMut(ClusterEvent) -> bool,
+    ) -> Result<(), CliError> {
+        let url = format!("{}/sinew/v1/events?after={after}&follow={follow}", self.api);
+        if !follow {
+            let events: Vec<ClusterEvent> = self.get(&url)?;
+            events.into_iter().all(on_event);
+            return Ok(());
+        }
+        let response = self.agent.get(&url).call();
+        let response = response.map_err(|error| self.unreachable(error, ANSWER_MAX))?;
+        let response = refuse_errors(response)?;
+        for line in BufReader::new(response.into_body().into_reader()).lines() {
+            let line = line.doing("the node stopped telling its events")?;
+            let Some(data) = line.strip_prefix("data: ") else { continue };
+            let event = serde_json::from_str(data)
+                .map_err(|error| CliError::Refused(format!("the node sent {data:?}: {error}")))?;
+            if !on_event(event) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! `sinew doctor`: what this machine and its cluster are fit for, what they lack, and what to type.
+
+mod cluster;
+mod machine;
+mod network;
+mod rdma;
+
+use serde::Serialize;
+
+use crate::args::{DoctorArgs, DoctorCommand};
+use crate::client::Client;
+use crate::commands::query::print_json;
+use crate::data_dir::DataDir;
+use crate::error::CliError;
+
+/// How a finding should be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Good,
+    /// As it is, for what it is worth.
+    Note,
+    /// It works, and could work better.
+    Better,
+    /// Something does not work.
+    Bad,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    area: &'static str,
+    verdict: Verdict,
+    /// What was found, in numbers.
+    text: String,
+    /// What to type or do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+impl Finding {
+    fn new(area: &'static str, verdict: Verdict, text: impl Into<String>) -> Self {
+        Self { area, verdict, text: text.into(), hint: None }
+    }
+
+    fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+}
+
+pub fn run(args: &DoctorArgs) -> Result<(), CliError> {
+    match &args.part {
+        Some(DoctorCommand::Rdma(args)) => rdma::rdma(args),
+        None => whole(args),
+    }
+}
+
+fn whole(args: &DoctorArgs) -> Result<(), CliError> {
+    let data_dir = DataDir::find(&args.query.data_dir)?;
+    let client = Client::find(&data_dir).ok();
+    let status = client.as_ref().and_then(|client| client.status().ok());
+    let listen = data_dir.daemon().filter(|_| client.is_some()).map(|daemon| daemon.listen);
+    let mut findings = cluster::look(client.as_ref().map(|client| &*client.api), status.as_ref());
+    findings.extend(machine::look(data_dir.path()));
+    findings.extend(network::look(listen));
+    findings.push(rdma::finding());
+    let bad = findings.iter().filter(|one| one.verdict == Verdict::Bad).count();
+    if args.query.json {
+        print_json(&findings)?;
+    } else {
+        findings.iter().for_each(show);
+        let better = findings.iter().filter(|one| one.verdict == Verdict::Better).count();
+        say!("\n{bad} to mend, {better} to better, {} looked at", findings.len());
+    }
+    let unfit = CliError::Unfit("this machine lacks what is marked with x above");
+    if bad == 0 { Ok(()) } else { Err(unfit) }
+}
+
+fn show(finding: &Finding) {
+    let mark = match finding.verdict {
+        Verdict::Good => '+',
+        Verdict::Note => ' ',
+        Verdict::Better => '!',
+        Verdict::Bad => 'x',
+    };
+    say!("{mark} {:<10} {}", finding.area, finding.text);
+    finding.hint.iter().for_each(|hint| say!("             -> {hint}"));
+}
+
+/// What a file says, without the white space around it.
+fn read(path: impl AsRef<std::path::Path>) -> Option<String> {
+    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+}

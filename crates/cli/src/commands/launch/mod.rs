@@ -1,0 +1,111 @@
+//! `sinew launch`: settings with which another program uses this cluster; printed, or written into
+//! the program's own file and taken back.
+
+mod file;
+
+use std::path::PathBuf;
+
+use cluster::InstanceState;
+use serve::clients::{Change, Program, Target, programs};
+
+use crate::args::{LaunchArgs, LaunchProgram};
+use crate::client::Client;
+use crate::data_dir::DataDir;
+use crate::error::CliError;
+use file::{Backups, changed};
+
+/// What clients send where no key is needed.
+const ANY_KEY: &str = "none";
+
+pub fn launch(args: &LaunchArgs) -> Result<(), CliError> {
+    let data_dir = DataDir::find(&args.data_dir)?;
+    let backups = Backups::new(data_dir.path());
+    if args.undo {
+        let path = backups.undo(id(args.program))?;
+        say!("{} is as it was before", path.display());
+        return Ok(());
+    }
+    let client = Client::find(&data_dir)?;
+    let target = target(&client, args.model.as_deref())?;
+    let program = programs(&target).into_iter().find(|one| one.id == id(args.program));
+    let program = program.expect("every program of the command line has its settings");
+    if args.write { write(&program, &backups) } else { print(&program) }
+}
+
+fn id(program: LaunchProgram) -> &'static str {
+    match program {
+        LaunchProgram::Claude => "claude",
+        LaunchProgram::Codex => "codex",
+        LaunchProgram::Opencode => "opencode",
+        LaunchProgram::OpenWebui => "open-webui",
+        LaunchProgram::Xcode => "xcode",
+        LaunchProgram::Continue => "continue",
+        LaunchProgram::Zed => "zed",
+    }
+}
+
+fn target(client: &Client, model: Option<&str>) -> Result<Target, CliError> {
+    let instances = client.status()?.instances;
+    let found = match model {
+        Some(name) => instances.iter().find(|one| one.model == name),
+        None => {
+            let ready = instances.iter().find(|one| one.state == InstanceState::Ready);
+            ready.or(instances.first())
+        }
+    };
+    let Some(found) = found else {
+        let names = instances.iter().map(|one| one.model.as_str()).collect::<Vec<_>>().join(", ");
+        return Err(CliError::Refused(match (model, names.is_empty()) {
+            (Some(name), false) => {
+                format!("{name} is not served; served are: {names}. See: sinew ps")
+            }
+            _ => "no model is served that the program could use. Serve one with: sinew serve MODEL"
+                .to_owned(),
+        }));
+    };
+    Ok(Target {
+        base: client.api.clone(),
+        model: found.model.clone(),
+        context_tokens: found.context_tokens,
+        key: ANY_KEY.to_owned(),
+    })
+}
+
+fn print(program: &Program) -> Result<(), CliError> {
+    say!("# {}\n# {}", program.title, program.about);
+    if let (Some(file), Some(change)) = (program.file, &program.change) {
+        say!(
+            "\n# in ~/{file}  (sinew launch {} --write does it, --undo takes it back)",
+            program.id
+        );
+        say!("{}", change.text().trim_end());
+    }
+    if let Some(run) = &program.run {
+        say!("\n# in a terminal");
+        say!("{run}");
+    }
+    Ok(())
+}
+
+fn write(program: &Program, backups: &Backups) -> Result<(), CliError> {
+    let (Some(file), Some(change)) = (program.file, &program.change) else {
+        let text = format!(
+            "{} has no file that could be written. Leave --write out to see what to type",
+            program.title
+        );
+        return Err(CliError::Usage(text));
+    };
+    let path = home()?.join(file);
+    backups.change(program.id, &path, |text| changed(text, change))?;
+    say!("{} is set up in {}", program.title, path.display());
+    say!("to take it back:  sinew launch {} --undo", program.id);
+    if let (Change::Append(_), Some(run)) = (change, &program.run) {
+        say!("to use it:        {run}");
+    }
+    Ok(())
+}
+
+fn home() -> Result<PathBuf, CliError> {
+    let text = "HOME is not set, so the program's settings cannot be found. Set it";
+    std::env::var_os("HOME").map(PathBuf::from).ok_or_else(|| CliError::Usage(text.to_owned()))
+}

@@ -1,0 +1,214 @@
+//! `sinew service`: the node as a service of the system, so that it stays up when a terminal is
+//! closed, a person logs out, or the machine starts again.
+
+mod units;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::args::{self, ServiceArgs, ServiceCommand, ServiceInstallArgs};
+use crate::client::Client;
+use crate::data_dir::DataDir;
+use crate::error::{CliError, Doing};
+use units::{LABEL, UNIT, Wanted};
+
+/// Who looks after services on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manager {
+    Systemd,
+    Launchd,
+}
+
+pub fn run(command: &ServiceCommand) -> Result<(), CliError> {
+    match command {
+        ServiceCommand::Install(args) => install(args),
+        ServiceCommand::Uninstall(args) => uninstall(args),
+        ServiceCommand::Status(args) => status(args),
+    }
+}
+
+/// What a service is on this machine.
+struct Service {
+    manager: Manager,
+    system: bool,
+    /// Its description.
+    path: PathBuf,
+}
+
+impl Service {
+    fn new(system: bool) -> Result<Self, CliError> {
+        let home = || {
+            std::env::var_os("HOME").map(PathBuf::from).ok_or_else(|| {
+                let text = "HOME is not set, so this user's services cannot be found. Set it, or \
+                            use --system";
+                CliError::Usage(text.to_owned())
+            })
+        };
+        let (manager, path) = match (cfg!(target_os = "macos"), system) {
+            (true, true) => {
+                (Manager::Launchd, format!("/Library/LaunchDaemons/{LABEL}.plist").into())
+            }
+            (true, false) => {
+                let folder = home()?.join("Library/LaunchAgents");
+                (Manager::Launchd, folder.join(format!("{LABEL}.plist")))
+            }
+            (false, true) => (Manager::Systemd, Path::new("/etc/systemd/system").join(UNIT)),
+            (false, false) => {
+                let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+                let config =
+                    config.map_or_else(|| Ok(home()?.join(".config")), Ok::<_, CliError>)?;
+                (Manager::Systemd, config.join("systemd/user").join(UNIT))
+            }
+        };
+        Ok(Self { manager, system, path })
+    }
+
+    fn description(&self, wanted: &Wanted) -> String {
+        match self.manager {
+            Manager::Systemd => units::systemd(wanted),
+            Manager::Launchd => units::launchd(wanted),
+        }
+    }
+
+    /// Asks the system's manager, and shows what it says if it refuses.
+    fn manage(&self, args: &[&str]) -> Result<(), CliError> {
+        let (program, scope) = match (self.manager, self.system) {
+            (Manager::Systemd, true) => ("systemctl", None),
+            (Manager::Systemd, false) => ("systemctl", Some("--user")),
+            (Manager::Launchd, _) => ("launchctl", None),
+        };
+        let output = Command::new(program).args(scope).args(args).output().doing(format!(
+            "cannot run {program}. Without it this machine has no such services: keep sinew up \
+             running in a terminal multiplexer, or let your own supervisor start it"
+        ))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let line: Vec<&str> = scope.into_iter().chain(args.iter().copied()).collect();
+        Err(CliError::Refused(format!("{program} {} failed: {}", line.join(" "), said.trim())))
+    }
+
+    /// Of launchd: whose services they are.
+    fn domain(&self) -> String {
+        if self.system {
+            return "system".to_owned();
+        }
+        format!("gui/{}", rustix::process::getuid().as_raw())
+    }
+
+    fn start(&self) -> Result<(), CliError> {
+        match self.manager {
+            Manager::Systemd => {
+                self.manage(&["daemon-reload"])?;
+                self.manage(&["enable", UNIT])?;
+                // Also where an older one runs.
+                self.manage(&["restart", UNIT])
+            }
+            Manager::Launchd => {
+                let path = self.path.to_string_lossy();
+                // One that is there already must go first; an error means that there is none.
+                let _ = self.manage(&["bootout", &format!("{}/{LABEL}", self.domain())]);
+                self.manage(&["bootstrap", &self.domain(), &path])
+            }
+        }
+    }
+
+    fn stop(&self) -> Result<(), CliError> {
+        match self.manager {
+            Manager::Systemd => self.manage(&["disable", "--now", UNIT]),
+            Manager::Launchd => self.manage(&["bootout", &format!("{}/{LABEL}", self.domain())]),
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        match self.manager {
+            Manager::Systemd => self.manage(&["is-active", "--quiet", UNIT]).is_ok(),
+            Manager::Launchd => {
+                self.manage(&["print", &format!("{}/{LABEL}", self.domain())]).is_ok()
+            }
+        }
+    }
+}
+
+/// Whether a node runs where the service's would.
+fn is_up() -> bool {
+    let data_dir = DataDir::find(&args::DataDir { data_dir: None });
+    data_dir.is_ok_and(|data_dir| Client::find(&data_dir).is_ok())
+}
+
+fn install(args: &ServiceInstallArgs) -> Result<(), CliError> {
+    let service = Service::new(args.service.system)?;
+    let program = std::env::current_exe().doing("cannot find this program's own file")?;
+    let user = std::env::var("SUDO_USER").ok().filter(|_| service.system);
+    let wanted = Wanted { program, options: checked(&args.options)?, system: service.system, user };
+    let text = service.description(&wanted);
+    if args.print {
+        say!("# {}\n{}", service.path.display(), text.trim_end());
+        return Ok(());
+    }
+    if !service.system && is_up() && !service.is_running() {
+        let text = "a node already runs on this machine, outside of a service. Stop it first: \
+                    sinew stop --node";
+        return Err(CliError::Refused(text.to_owned()));
+    }
+    let folder = service.path.parent().unwrap_or(Path::new("/"));
+    let root = if service.system { ". The machine's services need root: use sudo" } else { "" };
+    fs::create_dir_all(folder).doing(format!("cannot make {}{root}", folder.display()))?;
+    let what = format!("cannot write {}{root}", service.path.display());
+    fs::write(&service.path, text).doing(what)?;
+    service.start()?;
+    say!("the node is a service now and runs: {}", service.path.display());
+    if service.manager == Manager::Systemd && !service.system {
+        say!("it starts when you log in. To start it with the machine:  loginctl enable-linger");
+    }
+    say!("its log    sinew logs -f");
+    say!("upgrade    put the new binary in place of {}, then:", wanted.program.display());
+    say!("           sinew service install{}", if service.system { " --system" } else { "" });
+    Ok(())
+}
+
+/// Options of `sinew up` are checked before they end up in a file that nobody looks at.
+fn checked(options: &[String]) -> Result<Vec<String>, CliError> {
+    use clap::Parser;
+    let line = ["sinew", "up"].into_iter().chain(options.iter().map(String::as_str));
+    crate::args::Cli::try_parse_from(line).map_err(|error| {
+        let text = error.to_string();
+        let text = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        CliError::Usage(format!("sinew up does not take these options: {text}"))
+    })?;
+    Ok(options.to_vec())
+}
+
+fn uninstall(args: &ServiceArgs) -> Result<(), CliError> {
+    let service = Service::new(args.system)?;
+    if !service.path.exists() {
+        let text =
+            format!("no such service is installed ({} is not there)", service.path.display());
+        return Err(CliError::Refused(text));
+    }
+    // A description is of no use to a manager that cannot be asked; it goes in any case.
+    let stopped = service.stop();
+    fs::remove_file(&service.path).doing(format!("cannot remove {}", service.path.display()))?;
+    stopped?;
+    if service.manager == Manager::Systemd {
+        service.manage(&["daemon-reload"])?;
+    }
+    say!(
+        "the service is gone; models, keys and members of the node are kept in its data directory"
+    );
+    Ok(())
+}
+
+fn status(args: &ServiceArgs) -> Result<(), CliError> {
+    let service = Service::new(args.system)?;
+    if !service.path.exists() {
+        say!("not installed. To keep the node up: sinew service install");
+        return Ok(());
+    }
+    let state = if service.is_running() { "running" } else { "not running; look at: sinew logs" };
+    say!("installed: {}", service.path.display());
+    say!("{state}");
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! A terminal to draw on: its size, its keys, and lines of coloured text.
+//!
+//! What it takes is old and everywhere: `stty` for the mode of the terminal, and the sequences of
+//! ECMA-48 that every terminal knows. It is left as it was, also after a panic.
+
+use std::io::{self, Read, Write};
+use std::process::{Command, Stdio};
+
+/// Another screen, so that what was there comes back; no cursor; no wrapping of long lines.
+const BEGIN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+const END: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+/// Assumed where nobody tells.
+const SIZE_USUAL: (usize, usize) = (24, 80);
+
+/// How a piece of text looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    Plain,
+    Bold,
+    Dim,
+    Accent,
+    Good,
+    Warning,
+    Error,
+}
+
+impl Style {
+    fn code(self, colours: bool) -> &'static str {
+        match (self, colours) {
+            (Self::Plain, _) | (Self::Accent | Self::Good | Self::Warning, false) => "",
+            (Self::Bold, _) | (Self::Error, false) => "\x1b[1m",
+            (Self::Dim, _) => "\x1b[2m",
+            (Self::Accent, true) => "\x1b[36m",
+            (Self::Good, true) => "\x1b[32m",
+            (Self::Warning, true) => "\x1b[33m",
+            (Self::Error, true) => "\x1b[1;31m",
+        }
+    }
+}
+
+/// One line: pieces of text that do not move the cursor.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Line(Vec<(Style, String)>);
+
+impl Line {
+    pub fn new(style: Style, text: impl AsRef<str>) -> Self {
+        Self::default().with(style, text)
+    }
+
+    /// Control characters are left out: names come from other nodes.
+    pub fn with(mut self, style: Style, text: impl AsRef<str>) -> Self {
+        self.0.push((style, plain(text.as_ref())));
+        self
+    }
+
+    /// As a terminal takes it, cut at `width` characters.
+    fn written(&self, width: usize, colours: bool) -> String {
+        let (mut text, mut room) = (String::new(), width);
+        for (style, piece) in &self.0 {
+            let shown: String = piece.chars().take(room).collect();
+            room -= shown.chars().count();
+            let code = style.code(colours);
+            text.push_str(code);
+            text.push_str(&shown);
+            if !code.is_empty() {
+                text.push_str("\x1b[0m");
+            }
+        }
+        text
+    }
+}
+
+/// Text that cannot control a terminal.
+pub fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    Quit,
+    Up,
+    Down,
+}
+
+/// The terminal, until this is dropped.
+pub struct Screen {
+    /// The mode that it had.
+    before: String,
+    colours: bool,
+}
+
+impl Screen {
+    /// # Errors
+    /// Standard input is no terminal, or there is no `stty`.
+    pub fn open() -> io::Result<Self> {
+        let before = stty(&["-g"])?;
+        // Keys come at once and unseen; a read ends after a tenth of a second without one.
+        stty(&["-icanon", "-echo", "min", "0", "time", "1"])?;
+        let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let screen = Self { before, colours };
+        print(BEGIN)?;
+        Ok(screen)
+    }
+
+    /// Rows and columns.
+    pub fn size(&self) -> (usize, usize) {
+        let told = stty(&["size"]).unwrap_or_default();
+        let mut numbers = told.split_whitespace().map(str::parse::<usize>);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(rows)), Some(Ok(columns))) if rows > 0 && columns > 0 => (rows, columns),
+            _ => SIZE_USUAL,
+        }
+    }
+
+    /// Shows these lines in place of what was there; those below the last row are not seen.
+    pub fn show(&self, lines: &[Line], (rows, columns): (usize, usize)) -> io::Result<()> {
+        let mut text = String::from("\x1b[H");
+        for (row, line) in lines.iter().take(rows).enumerate() {
+            text.push_str(if row > 0 { "\r\n" } else { "" });
+            text.push_str(&line.written(columns, self.colours));
+            text.push_str("\x1b[K");
+        }
+        text.push_str("\x1b[J");
+        print(&text)
+    }
+
+    /// Waits a tenth of a second for keys.
+    pub fn keys(&self) -> io::Result<Vec<Key>> {
+        let mut pressed = [0; 64];
+        let length = io::stdin().read(&mut pressed)?;
+        Ok(keys(&pressed[..length]))
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no mode.
+        let _ = print(END);
+        let _ = stty(&[&self.before]);
+    }
+}
+
+fn keys(mut pressed: &[u8]) -> Vec<Key> {
+    let mut keys = Vec::new();
+    while let [first, rest @ ..] = pressed {
+        let (key, after) = match (first, rest) {
+            (0x1b, [b'[' | b'O', b'A', after @ ..]) => (Some(Key::Up), after),
+            (0x1b, [b'[' | b'O', b'B', after @ ..]) => (Some(Key::Down), after),
+            // Other sequences mean nothing here.
+            (0x1b, [b'[' | b'O', _, after @ ..]) => (None, after),
+            (b'q' | 0x1b | 0x03, after) => (Some(Key::Quit), after),
+            (b'k', after) => (Some(Key::Up), after),
+            (b'j', after) => (Some(Key::Down), after),
+            (_, after) => (None, after),
+        };
+        keys.extend(key);
+        pressed = after;
+    }
+    keys
+}
+
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Reads or sets the mode of the terminal that is standard input.
+fn stty(args: &[&str]) -> io::Result<String> {
+    let output = Command::new("stty").args(args).stdin(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_coloured_and_cannot_move_the_cursor() {
+        let line = Line::new(Style::Bold, "a\x1b[2Jb").with(Style::Good, "cdef");
+        assert_eq!(line.written(80, true), "\x1b[1ma[2Jb\x1b[0m\x1b[32mcdef\x1b[0m");
+        assert_eq!(line.written(80, false), "\x1b[1ma[2Jb\x1b[0mcdef");
+        assert_eq!(line.written(6, false), "\x1b[1ma[2Jb\x1b[0mc");
+    }
+
+    #[test]
+    fn keys_are_told_apart_from_sequences() {
+        for (pressed, expected) in [
+            (&b"q"[..], &[Key::Quit][..]),
+            (b"\x1b", &[Key::Quit]),
+            (b"\x03", &[Key::Quit]),
+            (b"\x1b[A\x1b[Bjk", &[Key::Up, Key::Down, Key::Down, Key::Up]),
+            (b"\x1b[Cx", &[]),
+            (b"", &[]),
+        ] {
+            assert_eq!(keys(pressed), expected, "{pressed:?}");
+        }
+    }
+}

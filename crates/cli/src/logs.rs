@@ -1,0 +1,128 @@
+//! The node's log in its data directory: a file that gives way to the next one when it is full.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// Below the data directory.
+pub const FOLDER: &str = "logs";
+/// The one that is being written; older ones have a number.
+pub const FILE: &str = "sinew.log";
+
+/// Days of a calm node, at about 100 bytes a line.
+const BYTES_MAX: u64 = 4 << 20;
+/// Older files that are kept.
+const OLDER_MAX: usize = 4;
+
+/// A log file that is renamed when it is full, and older ones with it. Clones write to the same.
+#[derive(Debug, Clone)]
+pub struct Rotating(Arc<Mutex<Written>>);
+
+#[derive(Debug)]
+struct Written {
+    folder: PathBuf,
+    file: File,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Rotating {
+    /// Goes on with the folder's log; makes both if they are missing.
+    ///
+    /// # Errors
+    /// They cannot be made or written.
+    pub fn open(folder: &Path) -> io::Result<Self> {
+        Self::with(folder, BYTES_MAX)
+    }
+
+    fn with(folder: &Path, bytes_max: u64) -> io::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let file = open(folder)?;
+        let bytes = file.metadata()?.len();
+        let written = Written { folder: folder.to_path_buf(), file, bytes, bytes_max };
+        Ok(Self(Arc::new(Mutex::new(written))))
+    }
+}
+
+impl Write for Rotating {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        // A panic of another thread leaves a file that can be written on.
+        let mut written = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if written.bytes > 0 && written.bytes + text.len() as u64 > written.bytes_max {
+            written.rotate()?;
+        }
+        // Whole, so that no line is cut by a rotation.
+        written.file.write_all(text)?;
+        written.bytes += text.len() as u64;
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Written {
+    fn rotate(&mut self) -> io::Result<()> {
+        for number in (1..=OLDER_MAX).rev() {
+            let older = match number {
+                1 => self.folder.join(FILE),
+                _ => numbered(&self.folder, number - 1),
+            };
+            if older.exists() {
+                fs::rename(older, numbered(&self.folder, number))?;
+            }
+        }
+        self.file = open(&self.folder)?;
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
+/// For this user's eyes alone: names of machines and models are in it.
+fn open(folder: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(folder.join(FILE))
+}
+
+fn numbered(folder: &Path, number: usize) -> PathBuf {
+    folder.join(format!("{FILE}.{number}"))
+}
+
+/// The files that there are, the oldest first.
+pub fn parts(folder: &Path) -> Vec<PathBuf> {
+    let older = (1..=OLDER_MAX).rev().map(|number| numbered(folder, number));
+    older.chain([folder.join(FILE)]).filter(|path| path.exists()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_log_gives_way_and_the_oldest_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Rotating::with(dir.path(), 20).unwrap();
+        for number in 0..40 {
+            writeln!(log, "line {number:02}").unwrap();
+        }
+        let parts = parts(dir.path());
+        assert_eq!(parts.len(), 1 + OLDER_MAX);
+        let text: String = parts.iter().map(|part| fs::read_to_string(part).unwrap()).collect();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.first(), lines.last()), (Some(&"line 30"), Some(&"line 39")));
+        // Another start goes on where this one ended.
+        drop(log);
+        writeln!(Rotating::with(dir.path(), 20).unwrap(), "line 40").unwrap();
+        assert!(fs::read_to_string(dir.path().join(FILE)).unwrap().ends_with("line 40\n"));
+    }
+
+    #[test]
+    fn a_line_longer_than_a_file_is_written_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Rotating::with(dir.path(), 4).unwrap();
+        log.write_all(b"longer than four\n").unwrap();
+        assert_eq!(fs::read(dir.path().join(FILE)).unwrap(), b"longer than four\n");
+    }
+}

@@ -1,0 +1,207 @@
+//! What a person sees and sets up: status, events, logs, plans, services, other programs' settings.
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use common::{Node, SINEW, demo_model, refused, sinew, stdout, wait_for};
+use serde_json::Value;
+
+/// The texts of a node's events.
+fn events(node: &Node) -> Vec<String> {
+    let lines = node.run(&["events", "--json"]);
+    let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    events.map(|event| event["text"].as_str().unwrap().to_owned()).collect()
+}
+
+fn wait_for_event(node: &Node, text: &str) {
+    wait_for(text, || events(node).iter().any(|event| event.contains(text)).then_some(()));
+}
+
+#[test]
+fn what_happens_is_told_and_kept_in_the_log() {
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    a.admit(&b);
+    a.run(&["serve", &demo_model(), "--nodes", "2"]);
+    let status = a.run(&["status"]);
+    assert!(status.contains("2 of 2 reachable") && status.contains("sinew-demo on 2"), "{status}");
+    drop(b.kill());
+    for text in ["a was started", "b is a member now", "sinew-demo is ready on a", "b was lost"] {
+        wait_for_event(&a, text);
+    }
+    wait_for_event(&a, "moves from");
+    let problems = a.run(&["events", "--problems"]);
+    assert!(problems.contains("x b was lost") && !problems.contains("was started"), "{problems}");
+    assert!(!problems.contains('\x1b'), "colours are for terminals");
+
+    let log = a.run(&["logs", "-n", "1000"]);
+    assert!(log.contains("node starts") && log.lines().count() > 5, "{log}");
+    assert_eq!(a.run(&["logs", "-n", "2"]).lines().count(), 2);
+
+    assert_eq!(a.run(&["stop"]).trim(), "stopped sinew-demo");
+    wait_for_event(&a, "sinew-demo was stopped");
+    assert!(a.refused(&["stop"]).contains("sinew stop --node"));
+    let page = a.run(&["page"]);
+    assert!(page.starts_with(&format!("{}/#admin=", a.api)), "{page}");
+}
+
+#[test]
+fn a_question_that_is_empty_is_not_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new(SINEW)
+        .args(["run", &demo_model(), "--data-dir", dir.path().to_str().unwrap()])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("standard input is empty"), "{said}");
+}
+
+#[test]
+fn the_end_of_the_context_is_told() {
+    let node = Node::start("a");
+    node.run(&["serve", &demo_model(), "--ctx", "40"]);
+    let dir = node.dir.path().to_str().unwrap();
+    let output = sinew(&["run", "sinew-demo", "What is Sinew?", "--data-dir", dir]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("the context of 40 tokens is full. /clear begins anew"), "{said}");
+    let output =
+        sinew(&["run", "sinew-demo", "What is Sinew?", "--max-tokens", "3", "--data-dir", dir]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cut off at --max-tokens 3"), "{said}");
+}
+
+#[test]
+fn shells_and_manuals_know_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let text = stdout(&["completions", shell]);
+        assert!(text.contains("doctor") && text.contains("data-dir"), "{shell}");
+    }
+    assert!(stdout(&["man"]).contains(".TH sinew"));
+    let dir = tempfile::tempdir().unwrap();
+    stdout(&["man", dir.path().to_str().unwrap()]);
+    for page in ["sinew.1", "sinew-up.1", "sinew-service-install.1"] {
+        assert!(dir.path().join(page).exists(), "{page}");
+    }
+}
+
+/// Tools of the system that note how they were called and do nothing.
+fn pretended(dir: &std::path::Path, name: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    let script = format!("#!/bin/sh\necho \"{name} $*\" >>\"$CALLS\"\n");
+    std::fs::write(dir.join(name), script).unwrap();
+    std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_service_is_installed_and_taken_away() {
+    let home = tempfile::tempdir().unwrap();
+    let tools = home.path().join("tools");
+    std::fs::create_dir(&tools).unwrap();
+    pretended(&tools, "systemctl");
+    let run = |args: &[&str]| {
+        let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+        let output = Command::new(SINEW)
+            .args(args)
+            .envs([("HOME", home.path()), ("CALLS", &home.path().join("calls"))])
+            .env("PATH", path)
+            .env("SINEW_DATA_DIR", home.path().join("data"))
+            .env_remove("XDG_CONFIG_HOME")
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout) + &text(output.stderr))
+    };
+    let unit = home.path().join(".config/systemd/user/sinew.service");
+    assert!(run(&["service", "status"]).1.contains("sinew service install"));
+    let (code, said) = run(&["service", "install", "--", "--threads", "zork"]);
+    assert!(code == Some(1) && said.contains("zork") && !unit.exists(), "{said}");
+    let (code, said) = run(&["service", "install", "--print", "--", "--lan"]);
+    assert!(code == Some(0) && said.contains("up --lan") && !unit.exists(), "{said}");
+    let (code, said) = run(&["service", "install", "--", "--name", "my desk"]);
+    assert!(code == Some(0) && said.contains("upgrade"), "{said}");
+    let text = std::fs::read_to_string(&unit).unwrap();
+    assert!(text.contains("up --name \"my desk\"\n"), "{text}");
+    assert!(run(&["service", "status"]).1.contains("running"));
+    assert_eq!(run(&["service", "uninstall"]).0, Some(0));
+    assert!(!unit.exists());
+    assert_eq!(run(&["service", "uninstall"]).0, Some(1));
+    let calls = std::fs::read_to_string(home.path().join("calls")).unwrap();
+    for call in [
+        "--user daemon-reload",
+        "--user enable sinew",
+        "--user restart sinew",
+        "--user disable --now",
+    ] {
+        assert!(calls.contains(call), "{call}: {calls}");
+    }
+}
+
+#[test]
+fn another_programs_settings_are_written_and_taken_back() {
+    let node = Node::start("a");
+    let (home, dir) = (tempfile::tempdir().unwrap(), node.dir.path());
+    let launch = |args: &[&str]| {
+        let output = Command::new(SINEW)
+            .args(["launch", "--data-dir", dir.to_str().unwrap()])
+            .args(args)
+            .env("HOME", home.path())
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout) + &text(output.stderr))
+    };
+    assert!(launch(&["claude"]).1.contains("sinew serve MODEL"));
+    node.run(&["serve", &demo_model()]);
+    for program in ["claude", "codex", "opencode", "open-webui", "xcode", "continue", "zed"] {
+        let (code, said) = launch(&[program]);
+        assert!(code == Some(0) && said.contains("127.0.0.1"), "{program}: {said}");
+    }
+    let files = [
+        ("claude", ".claude/settings.json", "{ \"theme\":\"dark\"}\r\n"),
+        ("codex", ".codex/config.toml", "model = \"mine\"   \n"),
+        ("opencode", ".config/opencode/opencode.json", "{\n\t\"share\": \"disabled\"\n}"),
+        ("zed", ".config/zed/settings.json", "{}"),
+    ];
+    for (program, file, before) in files {
+        let path = home.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, before).unwrap();
+        let (code, said) = launch(&[program, "--write", "--model", "sinew-demo"]);
+        assert_eq!(code, Some(0), "{program}: {said}");
+        let after = std::fs::read_to_string(&path).unwrap();
+        assert!(after.contains(&node.api) && after != before, "{program}: {after}");
+        assert_eq!(launch(&[program, "--undo"]).0, Some(0));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), before, "{program}");
+    }
+    assert_eq!(launch(&["continue", "--write"]).0, Some(0));
+    assert!(home.path().join(".continue/config.yaml").exists());
+    assert_eq!(launch(&["continue", "--undo"]).0, Some(0));
+    assert!(!home.path().join(".continue").exists());
+    assert!(launch(&["xcode", "--write"]).1.contains("no file"));
+    assert!(launch(&["claude", "--model", "other"]).1.contains("sinew-demo"));
+}
+
+#[test]
+fn the_doctor_looks_at_everything_and_says_what_to_type() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().to_str().unwrap();
+    let output = sinew(&["doctor", "--json", "--data-dir", dir]);
+    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    for area in ["node", "memory", "processor", "disk", "multicast", "ports", "rdma"] {
+        assert!(findings.iter().any(|one| one["area"] == area), "{area}: {findings:?}");
+    }
+    let bad = findings.iter().any(|one| one["verdict"] == "bad");
+    assert_eq!(output.status.code(), Some(i32::from(bad)));
+    let needs_hint = |one: &&Value| ["bad", "better"].contains(&one["verdict"].as_str().unwrap());
+    let silent: Vec<_> =
+        findings.iter().filter(needs_hint).filter(|one| one["hint"].is_null()).collect();
+    assert!(silent.is_empty(), "{silent:?}");
+    let node = Node::start("a");
+    let output = sinew(&["doctor", "--data-dir", node.dir.path().to_str().unwrap()]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("a runs, sinew") && said.contains("this node is alone"), "{said}");
+    assert!(refused(&["top"]).contains("sinew status"), "top needs a terminal");
+}

@@ -1,0 +1,417 @@
+//! What has happened in the cluster, as this node saw it: a bounded history of events in words.
+//!
+//! Events are read off the difference between one published [`ClusterStatus`] and the next, so that
+//! whatever changes the status is told without being asked to. Pure: time is an argument, and
+//! whoever publishes a status hands it in. Failed requests, which no status shows, are noted by
+//! themselves.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::{ClusterStatus, InstanceState, InstanceStatus, NodeId, NodeState, NodeStatus};
+
+/// Events that are kept: days of a calm cluster, the last minutes of a troubled one.
+pub const EVENTS_MAX: usize = 500;
+/// The same failure of a request again within this time is counted, not told anew.
+const REPEAT_MS: u64 = 10_000;
+
+/// Everything that is kept, the oldest first.
+pub type History = Arc<VecDeque<ClusterEvent>>;
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterEvent {
+    /// Grows with each event, also over restarts of the node.
+    pub id: u64,
+    /// Milliseconds since 1970 by this node's clock.
+    pub at_ms: u64,
+    pub kind: EventKind,
+    pub tone: Tone,
+    /// What happened, for a person.
+    pub text: String,
+    /// The node that it happened to, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// How often it has happened within a few seconds, if more than once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<u32>,
+    /// The event that this one counts on from, which is no longer kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// This node's daemon was started.
+    Started,
+    NodeJoined,
+    NodeReachable,
+    NodeSilent,
+    NodeLost,
+    NodeRemoved,
+    /// It runs another version than before.
+    NodeUpdated,
+    ModelLoading,
+    ModelReady,
+    ModelRecovering,
+    ModelFailed,
+    /// Its ranks are on other nodes, or another node owns it.
+    ModelMoved,
+    ModelStopped,
+    RequestFailed,
+    Notice,
+}
+
+/// How an event should be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tone {
+    Good,
+    Info,
+    /// Something was lost, and is being made good.
+    Warning,
+    /// Somebody should look.
+    Error,
+}
+
+/// The history, and the status that the next one is compared with.
+pub(crate) struct Journal {
+    seen: Option<Arc<ClusterStatus>>,
+    history: watch::Sender<History>,
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self { seen: None, history: watch::channel(History::default()).0 }
+    }
+}
+
+impl Journal {
+    /// The history now and whenever it grows.
+    pub fn watch(&self) -> watch::Receiver<History> {
+        self.history.subscribe()
+    }
+
+    /// Notes what is different from the status before.
+    pub fn observe(&mut self, status: &Arc<ClusterStatus>, now_ms: u64) {
+        let found = match self.seen.replace(Arc::clone(status)) {
+            Some(before) => differences(&before, status),
+            None => started(status).into_iter().collect(),
+        };
+        for draft in found {
+            self.note(draft, now_ms);
+        }
+    }
+
+    /// Notes that a request of this node's clients failed.
+    pub fn request_failed(&mut self, model: &str, reason: &str, now_ms: u64) {
+        let text = format!("a request to {model} failed: {reason}");
+        let mut draft = Draft::new(EventKind::RequestFailed, Tone::Error, text).model(model);
+        let before = self.history.borrow().iter().rev().find(|event| draft.is(event)).cloned();
+        if let Some(before) = before.filter(|before| now_ms < before.at_ms + REPEAT_MS) {
+            draft.times = Some(before.times.unwrap_or(1).saturating_add(1));
+            draft.replaces = Some(before.id);
+        }
+        self.note(draft, now_ms);
+    }
+
+    fn note(&mut self, draft: Draft, now_ms: u64) {
+        self.history.send_modify(|history| {
+            let history = Arc::make_mut(history);
+            let last = history.back().map_or(0, |event| event.id);
+            if let Some(replaced) = draft.replaces {
+                history.retain(|event| event.id != replaced);
+            }
+            if history.len() == EVENTS_MAX {
+                history.pop_front();
+            }
+            // Begins at the present time, so that a restarted node's events come after.
+            history.push_back(draft.into_event(now_ms.max(last + 1), now_ms));
+        });
+    }
+}
+
+/// An event without its number and time.
+struct Draft {
+    kind: EventKind,
+    tone: Tone,
+    text: String,
+    node: Option<String>,
+    model: Option<String>,
+    times: Option<u32>,
+    replaces: Option<u64>,
+}
+
+impl Draft {
+    fn new(kind: EventKind, tone: Tone, text: String) -> Self {
+        Self { kind, tone, text, node: None, model: None, times: None, replaces: None }
+    }
+
+    fn node(self, name: &str) -> Self {
+        Self { node: Some(name.to_owned()), ..self }
+    }
+
+    fn model(self, name: &str) -> Self {
+        Self { model: Some(name.to_owned()), ..self }
+    }
+
+    fn is(&self, event: &ClusterEvent) -> bool {
+        self.kind == event.kind && self.text == event.text
+    }
+
+    fn into_event(self, id: u64, at_ms: u64) -> ClusterEvent {
+        let Self { kind, tone, text, node, model, times, replaces } = self;
+        ClusterEvent { id, at_ms, kind, tone, text, node, model, times, replaces }
+    }
+}
+
+fn started(status: &ClusterStatus) -> Option<Draft> {
+    let me = status.nodes.iter().find(|node| node.id == status.node)?;
+    let text = format!("{} was started (sinew {})", me.name, me.version);
+    Some(Draft::new(EventKind::Started, Tone::Info, text).node(&me.name))
+}
+
+fn differences(before: &ClusterStatus, after: &ClusterStatus) -> Vec<Draft> {
+    let mut found = nodes(before, after);
+    found.extend(models(before, after));
+    let new = after.notices.iter().filter(|notice| !before.notices.contains(notice));
+    found.extend(new.map(|text| Draft::new(EventKind::Notice, Tone::Warning, text.clone())));
+    found
+}
+
+fn nodes(before: &ClusterStatus, after: &ClusterStatus) -> Vec<Draft> {
+    let known: BTreeMap<NodeId, &NodeStatus> = before.nodes.iter().map(|n| (n.id, n)).collect();
+    let mut found = Vec::new();
+    for node in &after.nodes {
+        let draft = |kind, tone, what: &str| {
+            Draft::new(kind, tone, format!("{} {what}", node.name)).node(&node.name)
+        };
+        let Some(was) = known.get(&node.id) else {
+            found.push(draft(EventKind::NodeJoined, Tone::Good, "is a member now"));
+            continue;
+        };
+        if was.state != node.state {
+            found.push(match node.state {
+                NodeState::Live => draft(EventKind::NodeReachable, Tone::Good, "can be reached"),
+                NodeState::Suspect => draft(EventKind::NodeSilent, Tone::Warning, "is silent"),
+                NodeState::Lost => draft(EventKind::NodeLost, Tone::Error, "was lost"),
+            });
+        }
+        if !was.version.is_empty() && !node.version.is_empty() && was.version != node.version {
+            let what = format!("runs sinew {} now, {} before", node.version, was.version);
+            found.push(draft(EventKind::NodeUpdated, Tone::Info, &what));
+        }
+    }
+    let is_gone = |node: &&NodeStatus| !after.nodes.iter().any(|there| there.id == node.id);
+    found.extend(before.nodes.iter().filter(is_gone).map(|node| {
+        let text = format!("{} is no member any more", node.name);
+        Draft::new(EventKind::NodeRemoved, Tone::Info, text).node(&node.name)
+    }));
+    found
+}
+
+fn models(before: &ClusterStatus, after: &ClusterStatus) -> Vec<Draft> {
+    let known = |id: &str| before.instances.iter().find(|one| one.id == id);
+    let mut found = Vec::new();
+    for now in &after.instances {
+        let was = known(&now.id);
+        if let Some(was) = was {
+            found.extend(moved(was, now, after));
+        }
+        let epoch = was.map_or(0, |was| was.epoch);
+        if was.map(|was| &was.state) != Some(&now.state) || now.epoch > epoch.max(1) {
+            found.push(stands(now));
+        }
+    }
+    let is_gone = |one: &&InstanceStatus| !after.instances.iter().any(|now| now.id == one.id);
+    found.extend(before.instances.iter().filter(is_gone).map(|one| {
+        let text = format!("{} was stopped", one.model);
+        Draft::new(EventKind::ModelStopped, Tone::Info, text).model(&one.model)
+    }));
+    found
+}
+
+fn stands(one: &InstanceStatus) -> Draft {
+    let model = &one.model;
+    let (kind, tone, text) = match &one.state {
+        InstanceState::Loading => {
+            let on = if one.ranks.is_empty() { String::new() } else { format!(" on {}", on(one)) };
+            (EventKind::ModelLoading, Tone::Info, format!("{model} is loading{on}"))
+        }
+        InstanceState::Ready => {
+            let text = format!("{model} is ready on {} (epoch {})", on(one), one.epoch);
+            (EventKind::ModelReady, Tone::Good, text)
+        }
+        InstanceState::Recovering { reason } => {
+            let text = format!("{model} is recovering: {reason}");
+            (EventKind::ModelRecovering, Tone::Warning, text)
+        }
+        InstanceState::Failed { reason } => {
+            (EventKind::ModelFailed, Tone::Error, format!("{model} has failed: {reason}"))
+        }
+    };
+    Draft::new(kind, tone, text).model(model)
+}
+
+fn moved(was: &InstanceStatus, now: &InstanceStatus, status: &ClusterStatus) -> Vec<Draft> {
+    let model = &now.model;
+    let draft = |text| Draft::new(EventKind::ModelMoved, Tone::Info, text).model(model);
+    let holders = |one: &InstanceStatus| one.ranks.iter().map(|rank| rank.node).collect::<Vec<_>>();
+    let mut found = Vec::new();
+    if !was.ranks.is_empty() && !now.ranks.is_empty() && holders(was) != holders(now) {
+        found.push(draft(format!("{model} moves from {} to {}", on(was), on(now))));
+    }
+    if was.owner != now.owner {
+        let owner = status.nodes.iter().find(|node| node.id == now.owner);
+        let owner = owner.map_or_else(|| now.owner.short().to_string(), |node| node.name.clone());
+        found.push(draft(format!("{owner} drives {model} now")));
+    }
+    found
+}
+
+/// The nodes of an instance, with their shares where they differ from one.
+fn on(one: &InstanceStatus) -> String {
+    let total: u32 = one.ranks.iter().map(|rank| rank.share).fold(0, u32::saturating_add);
+    let named = one.ranks.iter().map(|rank| match one.ranks.len() {
+        1 => rank.node_name.clone(),
+        _ => {
+            let percent = 100.0 * f64::from(rank.share) / f64::from(total.max(1));
+            format!("{} {percent:.0} %", rank.node_name)
+        }
+    });
+    named.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RankStatus;
+    use protocol::Transport;
+
+    fn node(number: u8, name: &str, state: NodeState) -> NodeStatus {
+        serde_json::from_value(serde_json::json!({
+            "id": NodeId([number; 32]), "name": name, "address": "10.0.0.1:8751", "state": state,
+            "version": "0.1.0", "memory_bytes": 1, "memory_used_bytes": 0, "threads": 1,
+            "round_trip_us": null,
+        }))
+        .unwrap()
+    }
+
+    fn instance(state: InstanceState, epoch: u64, nodes: &[(u8, &str)]) -> InstanceStatus {
+        let ranks: Vec<RankStatus> = nodes
+            .iter()
+            .enumerate()
+            .map(|(rank, (number, name))| {
+                serde_json::from_value(serde_json::json!({
+                    "rank": rank, "node": NodeId([*number; 32]), "node_name": name, "pid": null,
+                    "share": 1, "loaded_bytes": 0, "total_bytes": 1, "kv_bytes": 0,
+                }))
+                .unwrap()
+            })
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "id": "i-1", "model": "tiny", "owner": NodeId([1; 32]), "state": state,
+            "epoch": epoch, "context_tokens": 512, "transport": Transport::Tcp, "ranks": ranks,
+            "requests_running": 0, "last_decode_tokens_per_sec": null,
+        }))
+        .unwrap()
+    }
+
+    fn status(nodes: Vec<NodeStatus>, instances: Vec<InstanceStatus>) -> Arc<ClusterStatus> {
+        let node = NodeId([1; 32]);
+        Arc::new(ClusterStatus { node, nodes, instances, ..ClusterStatus::empty(node) })
+    }
+
+    /// The texts of what is new after each status.
+    fn told(statuses: &[Arc<ClusterStatus>]) -> Vec<Vec<String>> {
+        let mut journal = Journal::default();
+        let mut count = 0;
+        let mut told = Vec::new();
+        for (at, status) in statuses.iter().enumerate() {
+            journal.observe(status, 1000 + at as u64);
+            let history = journal.watch().borrow().clone();
+            told.push(history.iter().skip(count).map(|event| event.text.clone()).collect());
+            count = history.len();
+        }
+        told
+    }
+
+    #[test]
+    fn what_happens_to_nodes_is_told_once() {
+        let me = || node(1, "desk", NodeState::Live);
+        let other = |state| node(2, "mac", state);
+        let found = told(&[
+            status(vec![me()], vec![]),
+            status(vec![me(), other(NodeState::Live)], vec![]),
+            status(vec![me(), other(NodeState::Live)], vec![]),
+            status(vec![me(), other(NodeState::Suspect)], vec![]),
+            status(vec![me(), other(NodeState::Lost)], vec![]),
+            status(vec![me(), other(NodeState::Live)], vec![]),
+            status(vec![me()], vec![]),
+        ]);
+        let expected: [&[&str]; 7] = [
+            &["desk was started (sinew 0.1.0)"],
+            &["mac is a member now"],
+            &[],
+            &["mac is silent"],
+            &["mac was lost"],
+            &["mac can be reached"],
+            &["mac is no member any more"],
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_model_is_followed_from_its_loading_to_its_stop() {
+        let both: &[(u8, &str)] = &[(1, "desk"), (2, "mac")];
+        let with = |state, epoch, nodes| {
+            status(vec![node(1, "desk", NodeState::Live)], vec![instance(state, epoch, nodes)])
+        };
+        let recovering = InstanceState::Recovering { reason: "mac was lost".to_owned() };
+        let found = told(&[
+            status(vec![node(1, "desk", NodeState::Live)], vec![]),
+            with(InstanceState::Loading, 1, both),
+            with(InstanceState::Ready, 1, both),
+            with(recovering, 1, both),
+            with(InstanceState::Ready, 2, &[(1, "desk")]),
+            // Another epoch whose beginning no status showed.
+            with(InstanceState::Ready, 3, &[(1, "desk")]),
+            status(vec![node(1, "desk", NodeState::Live)], vec![]),
+        ]);
+        let expected: [&[&str]; 7] = [
+            &["desk was started (sinew 0.1.0)"],
+            &["tiny is loading on desk 50 %, mac 50 %"],
+            &["tiny is ready on desk 50 %, mac 50 % (epoch 1)"],
+            &["tiny is recovering: mac was lost"],
+            &["tiny moves from desk 50 %, mac 50 % to desk", "tiny is ready on desk (epoch 2)"],
+            &["tiny is ready on desk (epoch 3)"],
+            &["tiny was stopped"],
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_history_is_bounded_ordered_and_counts_what_repeats() {
+        let mut journal = Journal::default();
+        for at in 0..2 * EVENTS_MAX as u64 {
+            journal.request_failed("tiny", &format!("reason {at}"), 5);
+        }
+        let history = journal.watch().borrow().clone();
+        assert_eq!(history.len(), EVENTS_MAX);
+        assert!(history.iter().zip(history.iter().skip(1)).all(|(a, b)| a.id < b.id));
+        let mut journal = Journal::default();
+        for now_ms in [0, 1, 2, REPEAT_MS + 2, 3 * REPEAT_MS] {
+            journal.request_failed("tiny", "desk was lost", now_ms);
+        }
+        let history = journal.watch().borrow().clone();
+        let times: Vec<_> = history.iter().map(|event| event.times).collect();
+        assert_eq!(times, [Some(3), None, None]);
+        assert!(history[0].replaces.is_some());
+    }
+}

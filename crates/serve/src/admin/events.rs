@@ -1,0 +1,64 @@
+//! `GET /sinew/v1/events`: what has happened in the cluster, then what happens.
+//!
+//! A stream of server-sent events, one JSON object each, that begins with what is kept after the
+//! event `after`; with `follow=false` the same as one JSON array, at once.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use cluster::{ClusterEvent, History};
+use futures_util::{Stream, StreamExt, stream};
+use serde::Deserialize;
+use tokio::sync::watch;
+
+use crate::app::App;
+use crate::http::stream::{Framing, Item, respond};
+
+#[derive(Debug, Deserialize)]
+pub(super) struct EventsQuery {
+    /// The last event that the client knows; those after it are told.
+    after: Option<u64>,
+    /// Whether to go on with what happens; by default it does.
+    follow: Option<bool>,
+}
+
+pub(super) async fn events(
+    State(app): State<Arc<App>>,
+    Query(query): Query<EventsQuery>,
+) -> Response {
+    let (after, mut history) = (query.after.unwrap_or(0), app.cluster.events());
+    if query.follow == Some(false) {
+        let known = history.borrow_and_update().clone();
+        return Json(later(&known, after)).into_response();
+    }
+    let stopping = app.stopping.subscribe();
+    let items = follow(history, after).take_until(stopped(stopping));
+    respond(Framing::Sse, items, app.config.limits.keep_alive)
+}
+
+fn later(history: &History, after: u64) -> Vec<ClusterEvent> {
+    history.iter().filter(|event| event.id > after).cloned().collect()
+}
+
+/// What is kept after one event, then each further one as it comes.
+fn follow(history: watch::Receiver<History>, after: u64) -> impl Stream<Item = Item> + Send {
+    let batches =
+        stream::unfold((history, after, true), |(mut history, after, first)| async move {
+            if !first {
+                // The node is gone, and the stream with it.
+                history.changed().await.ok()?;
+            }
+            let found = later(&history.borrow_and_update().clone(), after);
+            let last = found.last().map_or(after, |event| event.id);
+            Some((found, (history, last, false)))
+        });
+    batches.flat_map(|found| stream::iter(found).map(|event| Item::json(&event)))
+}
+
+/// Completes when the server is to end, so that nobody who looks on holds it up.
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    // An error means that the server is gone already.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}

@@ -1,0 +1,149 @@
+// Steering: what only the owner of the node may do, for pages that were opened with its token.
+
+import { button, byId, element, keyed, setText, toast } from "./dom.js";
+import { bytes, percent, plural, rate, time } from "./format.js";
+import { administer, isAdmin, lines } from "./net.js";
+
+/** Asks before something is lost. */
+async function confirmed(question, act) {
+  if (window.confirm(question)) await act();
+}
+
+export function modelActions(place, model) {
+  if (place.firstChild) return;
+  const chat = element("a", "", "Chat");
+  chat.href = "#chat";
+  chat.addEventListener("click", () => {
+    document.dispatchEvent(new CustomEvent("choose", { detail: model.model }));
+  });
+  place.append(chat);
+  if (!isAdmin()) return;
+  place.append(button("Stop", "small danger", () => confirmed(
+    `Stop ${model.model}? Its answers in progress end.`,
+    () => administer("stop", { instance: model.id }),
+  ), `Stop ${model.model}`));
+}
+
+export function machineActions(place, node, isHere) {
+  if (!isAdmin()) return;
+  const actions = [];
+  if (typeof node.drained === "boolean" && node.state !== "lost") {
+    const path = node.drained ? "undrain" : "drain";
+    const name = node.drained ? "Use again" : "Drain";
+    actions.push([path, name, "", () => administer(path, { node: node.id })]);
+  }
+  if (!isHere) {
+    actions.push(["remove", "Remove", "danger", () => confirmed(
+      `Remove ${node.name} from the cluster? It needs a new code to come back.`,
+      () => administer("remove", { node: node.id }),
+    )]);
+  }
+  const create = ([, name, tone, act]) => (
+    button(name, `small ${tone}`, act, `${name} ${node.name}`));
+  keyed(place, actions, ([path]) => path, create, () => {});
+}
+
+export function showAdmin() {}
+
+export function prepareAdmin() {
+  if (!isAdmin()) return;
+  byId("invite").addEventListener("click", invite);
+  byId("load").addEventListener("submit", (event) => {
+    event.preventDefault();
+    compare();
+  });
+}
+
+async function invite() {
+  try {
+    const made = await (await administer("invite")).json();
+    const minutes = Math.ceil(made.expires_in_secs / 60);
+    setText(byId("invite-code"), `sinew join ${made.code}`);
+    toast(`The code works once, within ${minutes} minutes.`);
+  } catch (error) {
+    toast(error.message);
+  }
+}
+
+// Plans, before anything is loaded.
+
+/** Other ways that are shown. */
+const PLANS_MAX = 6;
+
+function wanted() {
+  const body = { model: byId("load-model").value.trim() };
+  const context = Number.parseInt(byId("load-context").value, 10);
+  if (context > 0) body.context_tokens = context;
+  return body;
+}
+
+async function compare() {
+  const [state, place] = [byId("load-state"), byId("plans")];
+  setText(state, "Looking at the model…");
+  place.replaceChildren();
+  try {
+    const found = await (await administer("plan", wanted())).json();
+    const chosen = {
+      name: found.name,
+      nodes: found.ranks.map((rank) => rank.name),
+      prediction: found.prediction,
+      who: found.ranks.map((rank) => `${rank.name} ${bytes(rank.memory_bytes)}`).join(", "),
+      why: found.why,
+    };
+    const others = (found.alternatives ?? []).slice(0, PLANS_MAX).map((one) => ({
+      name: one.split, nodes: one.nodes, prediction: one.prediction, who: "", why: [one.reason],
+    }));
+    setText(state, `What Sinew would choose, and ${plural(others.length, "other way")}:`);
+    keyed(place, [chosen, ...others], (_, at) => at, createPlan, (card, plan, at) => {
+      updatePlan(card, plan, at === 0);
+    });
+  } catch (error) {
+    setText(state, error.message);
+  }
+}
+
+function createPlan() {
+  return element("article", "plan", element("div", "row", element("h3"), element("span", "rate")),
+    element("p", "who"), element("p", "time-spent"), element("ul", "why"),
+    element("div", "actions"));
+}
+
+function updatePlan(card, plan, isChosen) {
+  card.toggleAttribute("data-best", isChosen);
+  card.toggleAttribute("data-no", !isChosen && !plan.prediction);
+  const over = `${plan.name} over ${plan.nodes.join(", ")}`;
+  setText(card.querySelector("h3"), plan.nodes.length === 1 ? `on ${plan.nodes[0]} alone` : over);
+  const speed = plan.prediction?.decode_tokens_per_sec;
+  setText(card.querySelector(".rate"), speed ? `about ${rate(speed)} tokens/s` : "");
+  setText(card.querySelector(".who"), plan.who);
+  setText(card.querySelector(".time-spent"), tokenTime(plan.prediction?.token));
+  keyed(card.querySelector(".why"), plan.why, (_, at) => at, () => element("li"), setText);
+  const style = isChosen ? "small primary" : "small";
+  const act = () => load(isChosen ? {} : { nodes: plan.nodes });
+  card.querySelector(".actions").replaceChildren(...(isChosen || plan.prediction
+    ? [button(isChosen ? "Load it so" : "Load on these", style, act, `Load ${over}`)] : []));
+}
+
+/** Where the time of a token would go. */
+function tokenTime(token) {
+  if (!token) return "";
+  const parts = [["reading weights", token.read_secs], ["computing", token.multiply_secs],
+    ["starting operations", token.operation_secs],
+    ["messages", token.message_secs + token.wire_secs]];
+  const told = parts.filter(([, secs]) => secs > 1e-6);
+  return `A token: ${told.map(([name, secs]) => `${time(secs * 1e6)} ${name}`).join(", ")}`;
+}
+
+/** `how`: what is wanted beside the model; what Sinew would choose stays its own choice. */
+async function load(how) {
+  const state = byId("load-state");
+  const response = await administer("serve", { ...wanted(), ...how });
+  byId("plans").replaceChildren();
+  for await (const line of lines(response.body)) {
+    if (!line.trim()) continue;
+    const told = JSON.parse(line);
+    if (told.error) throw new Error(told.error.message ?? String(told.error));
+    const part = Math.floor(percent(told.done_bytes, told.total_bytes));
+    setText(state, told.status === "ready" ? "It is ready." : `${told.status}, ${part} %`);
+  }
+}

@@ -1,0 +1,99 @@
+// The page as a whole: which view is shown, and the status that all of them share, asked for each
+// second.
+
+import "./chat.js";
+import { byId, keyed, element, setPill, setText } from "./dom.js";
+import { clock } from "./format.js";
+import { get, isAdmin, setApiKey } from "./net.js";
+import { showTotals, showPulse } from "./totals.js";
+import { showMap } from "./map.js";
+import { showMachines } from "./machines.js";
+import { showModels } from "./models.js";
+import { follow } from "./events.js";
+import { showConnect } from "./connect.js";
+import { prepareAdmin, showAdmin } from "./admin.js";
+import { observe } from "./rates.js";
+
+const POLL_MS = 1000;
+const POLL_HIDDEN_MS = 5000;
+const VIEWS = ["cluster", "chat", "events", "connect"];
+
+function showView() {
+  const asked = location.hash.slice(1);
+  const view = VIEWS.includes(asked) ? asked : "cluster";
+  for (const name of VIEWS) byId(name).hidden = name !== view;
+  for (const link of document.querySelectorAll(".top nav a")) {
+    if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const title = view[0].toUpperCase() + view.slice(1);
+  document.title = `${title} · Sinew`;
+  document.dispatchEvent(new CustomEvent("view", { detail: view }));
+}
+
+window.addEventListener("hashchange", () => {
+  showView();
+  window.scrollTo(0, 0);
+});
+
+/** Names that can be asked for, those that answer now first. */
+function servedModels(status) {
+  const isReady = (one) => Number(one.state.state === "ready");
+  const usable = status.instances.filter((one) => one.state.state !== "failed");
+  usable.sort((a, b) => isReady(b) - isReady(a));
+  return usable;
+}
+
+function show(status) {
+  observe(status, performance.now());
+  keyed(byId("notices"), status.notices ?? [], (text) => text, () => element("p"), setText);
+  showTotals(status);
+  showPulse();
+  showMap(status);
+  showMachines(status);
+  showModels(status);
+  showAdmin(status);
+  const models = servedModels(status);
+  showConnect(models);
+  document.dispatchEvent(new CustomEvent("models", { detail: models }));
+}
+
+/** When the figures on the page were true. */
+let shownAt = null;
+
+async function poll() {
+  try {
+    const response = await get("/sinew/v1/status");
+    const isLocked = response.status === 401;
+    byId("key-form").hidden = !isLocked;
+    byId("content").hidden = isLocked;
+    if (response.ok) {
+      show(await response.json());
+      shownAt = Date.now();
+      setPill(byId("connection"), "good", "connected");
+      follow();
+    } else {
+      const word = isLocked ? "key needed" : `error ${response.status}`;
+      setPill(byId("connection"), "bad", word);
+    }
+  } catch (error) {
+    // What this page itself does wrong must not look like a silent node.
+    if (!(error instanceof TypeError) && !(error instanceof DOMException)) throw error;
+    const since = shownAt ? `; this was ${clock(shownAt)}` : "";
+    setPill(byId("connection"), "bad", `this node does not answer${since}`);
+  } finally {
+    setTimeout(poll, document.hidden ? POLL_HIDDEN_MS : POLL_MS);
+  }
+}
+
+byId("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  setApiKey(byId("key").value.trim());
+  byId("key").value = "";
+});
+
+for (const node of document.querySelectorAll("[data-admin]")) node.hidden = !isAdmin();
+for (const node of document.querySelectorAll("[data-no-admin]")) node.hidden = isAdmin();
+prepareAdmin();
+showView();
+poll();

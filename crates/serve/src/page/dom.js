@@ -1,0 +1,110 @@
+// Small tools for a page that changes in place, so that focus, selection and screen readers are
+// left in peace. Everything that comes from a node or a model is set as text, never as markup.
+
+export const byId = (id) => document.getElementById(id);
+
+/** An element with a class and children (strings become text). */
+export function element(tag, className = "", ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An element of a drawing. */
+export function shape(tag, className = "", attributes = {}) {
+  const made = document.createElementNS(SVG, tag);
+  if (className) made.setAttribute("class", className);
+  setAttributes(made, attributes);
+  return made;
+}
+
+export function setAttributes(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+  }
+}
+
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/** Makes `parent` show one child for each item, keeping children whose key stays. */
+export function keyed(parent, items, keyOf, create, update) {
+  const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  items.forEach((item, at) => {
+    const key = String(keyOf(item, at));
+    let child = old.get(key);
+    old.delete(key);
+    if (!child) {
+      child = create(item);
+      child.dataset.key = key;
+    }
+    if (parent.children[at] !== child) parent.insertBefore(child, parent.children[at] ?? null);
+    update(child, item, at);
+  });
+  old.forEach((child) => child.remove());
+}
+
+/** A figure with its name: the value stands out. */
+export function setFigures(list, figures) {
+  const shown = figures.filter(([value]) => value !== null);
+  keyed(list, shown, ([, name]) => name, () => element("span"), (span, [value, name]) => {
+    const text = `${value} ${name}`.trim();
+    if (span.textContent === text) return;
+    span.replaceChildren(element("b", "", String(value)), name ? ` ${name}` : "");
+  });
+}
+
+export function pill() {
+  return element("p", "pill", element("span"));
+}
+
+export function setPill(pill, tone, word) {
+  pill.dataset.tone = tone;
+  setText(pill.firstElementChild, word);
+}
+
+/** A button that does something, and cannot be pressed again meanwhile. */
+export function button(text, className, act, label = "") {
+  const made = element("button", className, text);
+  made.type = "button";
+  if (label) made.setAttribute("aria-label", label);
+  made.addEventListener("click", async () => {
+    made.disabled = true;
+    try {
+      await act(made);
+    } catch (error) {
+      toast(error.message);
+    }
+    made.disabled = false;
+  });
+  return made;
+}
+
+/** A button that copies what `text` gives. */
+export function copyButton(text, label) {
+  return button("Copy", "small", async (made) => {
+    try {
+      await navigator.clipboard.writeText(text());
+      setText(made, "Copied");
+    } catch {
+      // Browsers give the clipboard to https and localhost alone.
+      toast("The browser keeps its clipboard from this page: select the text and copy it.");
+    }
+    setTimeout(() => setText(made, "Copy"), 1500);
+  }, label);
+}
+
+let toasted = 0;
+
+/** Says something for a few seconds. */
+export function toast(text) {
+  const place = byId("toast");
+  place.hidden = false;
+  setText(place, text);
+  clearTimeout(toasted);
+  toasted = setTimeout(() => { place.hidden = true; }, 6000);
+}

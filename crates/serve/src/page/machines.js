@@ -1,0 +1,95 @@
+// Machines: their state, and what of their memory is held by what.
+
+import { byId, element, keyed, pill, setFigures, setPill, setText } from "./dom.js";
+import { bytes, percent, time } from "./format.js";
+import { machineActions } from "./admin.js";
+
+const TINTS = 6;
+
+/** Each machine keeps its colour, in every part of the page. */
+export function tints(status) {
+  const order = new Map(status.nodes.map((node, at) => [node.id, at]));
+  return (id) => `var(--c${(order.get(id) ?? 0) % TINTS})`;
+}
+
+const NODE_STATES = {
+  live: ["good", "live"],
+  suspect: ["busy", "not answering"],
+  lost: ["bad", "lost"],
+};
+
+/** Bytes of a machine's memory by kind; what is set aside and not yet held counts as free. */
+export function memoryOf(node, status) {
+  const kinds = { weights: 0, cache: 0, buffers: 0 };
+  if (node.state === "lost") return { ...kinds, free: 0 };
+  for (const rank of status.instances.flatMap((one) => one.ranks)) {
+    if (rank.node !== node.id) continue;
+    kinds.weights += rank.loaded_bytes;
+    kinds.cache += rank.kv_bytes;
+    kinds.buffers += rank.buffer_bytes;
+  }
+  const held = kinds.weights + kinds.cache + kinds.buffers;
+  // What workers take beside the model is theirs as well.
+  kinds.buffers += Math.max(0, node.memory_used_bytes - held);
+  const used = kinds.weights + kinds.cache + kinds.buffers;
+  return { ...kinds, free: Math.max(0, node.memory_bytes - used) };
+}
+
+export const KINDS = ["weights", "cache", "buffers"];
+
+function create() {
+  const title = element("div", "", element("h3"), element("p", "sub"));
+  const head = element("div", "card-head", title, pill());
+  const bar = element("div", "bar", ...KINDS.map((kind) => {
+    const part = element("i");
+    part.dataset.kind = kind;
+    return part;
+  }));
+  bar.setAttribute("role", "img");
+  return element("article", "card machine", head, bar, element("ul", "kinds"),
+    element("div", "figures"), element("div", "actions"));
+}
+
+function update(card, node, status, tint) {
+  const [tone, word] = NODE_STATES[node.state] ?? ["quiet", node.state];
+  const name = card.querySelector("h3");
+  if (name.dataset.name !== node.name) {
+    name.dataset.name = node.name;
+    name.replaceChildren(element("i", "swatch"), node.name);
+  }
+  card.style.setProperty("--tint", tint);
+  card.toggleAttribute("data-gone", node.state === "lost");
+  const isHere = node.id === status.node;
+  setText(card.querySelector(".sub"), isHere ? `this machine, ${node.address}` : node.address);
+  const isDrained = node.drained && node.state === "live";
+  setPill(card.querySelector(".pill"), isDrained ? "busy" : tone, isDrained ? "drained" : word);
+  const memory = memoryOf(node, status);
+  const bar = card.querySelector(".bar");
+  for (const part of bar.children) {
+    part.style.setProperty("--part", `${percent(memory[part.dataset.kind], node.memory_bytes)}%`);
+  }
+  const words = [...KINDS, "free"].map((kind) => `${bytes(memory[kind])} ${kind}`);
+  bar.setAttribute("aria-label", `Memory of ${node.name}: ${words.join(", ")}`);
+  const shown = [...KINDS, "free"].filter((kind) => memory[kind] > 0);
+  keyed(card.querySelector(".kinds"), shown, (kind) => kind, () => element("li"), (item, kind) => {
+    item.dataset.kind = kind;
+    if (item.dataset.value === bytes(memory[kind])) return;
+    item.dataset.value = bytes(memory[kind]);
+    item.replaceChildren(element("b", "", bytes(memory[kind])), ` ${kind}`);
+  });
+  const trip = node.state === "lost" ? null : node.round_trip_us ?? null;
+  setFigures(card.querySelector(".figures"), [
+    [bytes(node.memory_bytes), "for models"],
+    [node.threads, node.threads === 1 ? "thread" : "threads"],
+    [trip === null ? null : time(trip), "away"],
+    [node.version ? `sinew ${node.version}` : null, ""],
+  ]);
+  machineActions(card.querySelector(".actions"), node, isHere);
+}
+
+export function showMachines(status) {
+  const tintOf = tints(status);
+  keyed(byId("machines"), status.nodes, (node) => node.id, create, (card, node) => {
+    update(card, node, status, tintOf(node.id));
+  });
+}

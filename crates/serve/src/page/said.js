@@ -1,0 +1,72 @@
+// One turn of a conversation on the page: what was said, the thoughts before it, its account, and
+// what can be done with it.
+
+import { button, copyButton, element, setText } from "./dom.js";
+import { render } from "./markdown.js";
+
+/** Shows a message; `acts` has what can be done with it: `edit(text)`, `retry()`. */
+export function say(message, acts) {
+  const who = element("h3", "hidden", message.role === "user" ? "You" : "Model");
+  const summary = element("summary", "", "Thoughts");
+  const thoughts = element("details", "thoughts", summary, element("div"));
+  const body = element("div", "body");
+  const about = element("p", "about");
+  const tools = element("div", "tools");
+  const bubble = element("article", `said ${message.role}`, who, thoughts, body, about, tools);
+  tools.append(copyButton(() => message.content, "Copy this message"));
+  tools.lastChild.className = "quiet small";
+  if (message.role === "user") {
+    tools.append(button("Edit", "quiet small", () => edit(bubble, message, acts)));
+  } else {
+    tools.append(button("Retry", "quiet small", acts.retry, "Answer this again"));
+  }
+  const shown = { bubble, show: () => show(bubble, message) };
+  shown.show();
+  return shown;
+}
+
+function show(bubble, message) {
+  const [, thoughts, body, about] = bubble.children;
+  thoughts.hidden = !message.thoughts;
+  setText(thoughts.lastChild, message.thoughts ?? "");
+  const isThinking = Boolean(message.thoughts) && !message.content;
+  setText(thoughts.firstChild, isThinking && message.writing ? "Thinking…" : "Thoughts");
+  if (message.role === "user") setText(body, message.content);
+  else render(body, message.content);
+  setText(about, message.about ?? "");
+  bubble.classList.toggle("failed", Boolean(message.failed));
+  bubble.classList.toggle("writing", Boolean(message.writing));
+  // Screen readers speak the answer once it is whole, not token by token.
+  bubble.setAttribute("aria-busy", String(Boolean(message.writing)));
+}
+
+/** Puts the message into a field; what came after it is asked anew. */
+function edit(bubble, message, acts) {
+  const [, , body, , tools] = bubble.children;
+  const field = element("textarea");
+  field.value = message.content;
+  field.setAttribute("aria-label", "Your message");
+  const close = () => {
+    form.remove();
+    body.hidden = tools.hidden = false;
+    tools.lastChild.focus();
+  };
+  const send = element("button", "primary small", "Ask again");
+  const buttons = element("div", "row", button("Cancel", "small", close), send);
+  const form = element("form", "", field, buttons);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const text = field.value.trim();
+    if (text) acts.edit(text);
+  });
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") close();
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      form.requestSubmit();
+    }
+  });
+  body.hidden = tools.hidden = true;
+  bubble.append(form);
+  field.focus();
+}

@@ -1,0 +1,67 @@
+// Conversations, kept in this browser alone: nothing of them is on any node.
+
+const PLACE = "sinew-talks";
+/** A browser keeps about five megabytes for a page; the oldest conversations give way. */
+const BYTES_MAX = 2_000_000;
+const TALKS_MAX = 100;
+
+/** `{ id, title, at, model, system, messages: [{ role, content, thoughts?, about?, failed? }] }`,
+ * the newest first. */
+let talks = read();
+
+function read() {
+  try {
+    const found = JSON.parse(localStorage.getItem(PLACE) ?? "[]");
+    return Array.isArray(found) ? found.filter((one) => Array.isArray(one?.messages)) : [];
+  } catch {
+    // Another version's, or damaged: conversations are not worth a page that does not open.
+    return [];
+  }
+}
+
+export const all = () => talks;
+export const find = (id) => talks.find((talk) => talk.id === id);
+
+export function begin() {
+  const id = crypto.randomUUID?.() ?? String(Date.now());
+  return { id, title: "", at: Date.now(), messages: [] };
+}
+
+/** Keeps a conversation as the newest. */
+export function keep(talk) {
+  talk.at = Date.now();
+  talk.title = title(talk);
+  talks = [talk, ...talks.filter((one) => one.id !== talk.id)].slice(0, TALKS_MAX);
+  write();
+}
+
+export function forget(id) {
+  talks = talks.filter((one) => one.id !== id);
+  write();
+}
+
+function title({ messages }) {
+  const first = messages.find((message) => message.role === "user")?.content ?? "";
+  const line = first.trim().split("\n")[0];
+  return line.length > 60 ? `${line.slice(0, 59)}…` : line;
+}
+
+function write() {
+  let text = JSON.stringify(talks);
+  while (text.length > BYTES_MAX && talks.length > 1) {
+    talks.pop();
+    text = JSON.stringify(talks);
+  }
+  try {
+    localStorage.setItem(PLACE, text);
+  } catch {
+    // A private window, or one without room: the conversation lives as long as the page.
+  }
+}
+
+// What another tab of this page kept.
+window.addEventListener("storage", (event) => {
+  if (event.key !== PLACE) return;
+  talks = read();
+  document.dispatchEvent(new CustomEvent("talks"));
+});

@@ -1,0 +1,248 @@
+// What a visitor of the page meets; started by `run`, which tells where the nodes are.
+
+const assert = require("node:assert/strict");
+const { readFileSync } = require("node:fs");
+const { join } = require("node:path");
+const { chromium } = require("playwright-core");
+
+const env = process.env;
+const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const VIEWS = ["cluster", "chat", "events", "connect"];
+const WIDTHS = { phone: [390, 844], tablet: [820, 1180], desk: [1440, 900] };
+/** Long enough for a machine that is busy with other things. */
+const PATIENCE = { timeout: 60_000 };
+
+let failed = 0;
+
+async function check(name, act) {
+  try {
+    await act();
+    console.log(`    ok     ${name}`);
+  } catch (error) {
+    failed += 1;
+    console.log(`    FAILED ${name}: ${error.stack ?? error}`);
+  }
+}
+
+/** A page of its own; what it fetches from elsewhere or complains about is a failure. */
+async function open(browser, url, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE.timeout);
+  const complaints = [];
+  page.on("pageerror", (error) => complaints.push(`error: ${error.message}`));
+  page.on("console", (message) => {
+    const isOurs = !/Failed to load resource|ERR_CONNECTION|ERR_INCOMPLETE/.test(message.text());
+    if (message.type() === "error" && isOurs) complaints.push(`console: ${message.text()}`);
+  });
+  page.on("request", (request) => {
+    if (new URL(request.url()).origin !== new URL(url).origin) complaints.push(`fetched ${request.url()}`);
+  });
+  await page.goto(url);
+  return { page, context, complaints };
+}
+
+const view = (page, name) => page.locator(".top nav").getByRole("link", { name }).click();
+
+async function axe(page) {
+  // Run as a tool would, past the page's own policy.
+  await page.evaluate(AXE);
+  const found = await page.evaluate(() => window.axe.run(document, {
+    runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+  }));
+  const told = found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html.slice(0, 160)).join(" | ")}`);
+  assert.deepEqual(told, []);
+}
+
+/** Nothing is wider than the screen. */
+async function fits(page) {
+  const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  assert.ok(over <= 0, `${over} pixels too wide`);
+}
+
+async function pictures(browser, url, name) {
+  for (const colorScheme of ["light", "dark"]) {
+    for (const [size, [width, height]] of Object.entries(WIDTHS)) {
+      const options = { viewport: { width, height }, colorScheme, reducedMotion: "reduce" };
+      const { page, context, complaints } = await open(browser, url, options);
+      await page.locator("article.machine").first().waitFor();
+      for (const one of VIEWS) {
+        await view(page, one[0].toUpperCase() + one.slice(1));
+        await page.waitForTimeout(700);
+        await check(`${name}: ${one} at ${width} pixels, ${colorScheme}, is accessible and fits`, async () => {
+          await fits(page);
+          await axe(page);
+        });
+        await page.screenshot({
+          path: join(env.SINEW_PICTURES, `${name}-${one}-${size}-${colorScheme}.png`),
+          fullPage: one !== "chat",
+        });
+      }
+      await check(`${name}: nothing complains at ${width} pixels, ${colorScheme}`, () => assert.deepEqual(complaints, []));
+      await context.close();
+    }
+  }
+}
+
+const lastAnswer = (page) => page.locator(".said.assistant").last();
+const isWhole = (page) => page.locator('.said.assistant:last-child[aria-busy="false"] .about:not(:empty)').waitFor();
+
+async function chatByKeyboard(page) {
+  await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to the content");
+  for (let at = 0; at < 3; at += 1) await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate(() => document.activeElement.hash), "#events");
+  await page.keyboard.press("Shift+Tab");
+  await page.keyboard.press("Enter");
+  await page.locator("#chat").waitFor();
+  for (let at = 0; at < 40; at += 1) {
+    if (await page.evaluate(() => document.activeElement.id) === "prompt") break;
+    await page.keyboard.press("Tab");
+  }
+  await page.waitForFunction(() => !document.getElementById("send").disabled);
+  await page.keyboard.type("Who are you?");
+  await page.keyboard.press("Enter");
+  await isWhole(page);
+  assert.match(await lastAnswer(page).locator(".body").textContent(), /Sinew/);
+  assert.match(await lastAnswer(page).locator(".about").textContent(), /\d+ tokens · .*tokens\/s/);
+}
+
+async function editRetryAndKeep(page) {
+  await page.getByRole("button", { name: "Edit" }).click();
+  const field = page.locator(".said.user textarea");
+  assert.equal(await field.inputValue(), "Who are you?");
+  await field.fill("Which boat is blue?");
+  await page.keyboard.press("Enter");
+  await isWhole(page);
+  assert.equal(await page.locator(".said").count(), 2);
+  assert.match(await lastAnswer(page).textContent(), /Petrel/);
+  await page.getByRole("button", { name: "Answer this again" }).click();
+  await page.waitForFunction(() => document.querySelectorAll(".said").length === 2);
+  await isWhole(page);
+  assert.equal(await page.locator(".said").count(), 2);
+  await page.reload();
+  await lastAnswer(page).waitFor();
+  assert.equal(await page.locator(".said.user .body").textContent(), "Which boat is blue?");
+  await page.getByRole("button", { name: "New", exact: true }).click();
+  assert.equal(await page.locator(".said").count(), 0);
+  await page.getByRole("button", { name: "Which boat is blue?", exact: true }).click();
+  assert.equal(await page.locator(".said").count(), 2);
+}
+
+async function compareAndSteer(browser) {
+  const { page, context, complaints } = await open(browser, `${env.SINEW_URL}/#admin=${env.SINEW_ADMIN}`);
+  assert.ok(!page.url().includes(env.SINEW_ADMIN), "the token is out of sight");
+  await page.getByLabel("Name or path of a model").fill(env.SINEW_MODEL);
+  await page.getByRole("button", { name: "Compare plans" }).click();
+  await page.locator(".plan[data-best]").waitFor();
+  assert.match(await page.locator(".plan[data-best] .who").textContent(), /desk \d.*iB/);
+  assert.ok(await page.locator(".plan .why li").count() >= 2);
+  await page.screenshot({ path: join(env.SINEW_PICTURES, "plans.png"), fullPage: true });
+  await page.getByRole("button", { name: "Make a code" }).click();
+  await page.locator("#invite-code", { hasText: /sinew join sinew-/ }).waitFor();
+  assert.deepEqual(complaints, []);
+  await context.close();
+}
+
+async function aNodeIsKilled(page) {
+  await view(page, "Cluster");
+  await page.locator(".pill", { hasText: "ready" }).first().waitFor();
+  assert.equal(await page.locator("article.machine").count(), 2);
+  process.kill(Number(env.SINEW_VICTIM), "SIGKILL");
+  await page.locator("article.machine .pill", { hasText: "lost" }).waitFor();
+  await page.locator("#latest li", { hasText: "laptop was lost" }).first().waitFor();
+  await page.locator("article.model .pill", { hasText: "ready" }).waitFor();
+  await page.locator("article.model .sub", { hasText: "on 1 machine" }).waitFor();
+  await page.screenshot({ path: join(env.SINEW_PICTURES, "lost.png"), fullPage: true });
+  await view(page, "Events");
+  for (const text of ["laptop was lost", "moves from", "is ready on desk"]) {
+    await page.locator("#timeline li", { hasText: text }).first().waitFor();
+  }
+  await page.getByLabel("problems only").check();
+  assert.equal(await page.locator("#timeline [data-tone=good]").count(), 0);
+  await view(page, "Chat");
+  await page.getByRole("button", { name: "New", exact: true }).click();
+  await page.locator("#prompt").fill("Which boat is blue?");
+  await page.keyboard.press("Enter");
+  await isWhole(page);
+  assert.match(await lastAnswer(page).textContent(), /Petrel/);
+}
+
+async function hostile(browser) {
+  const { page, context, complaints } = await open(browser, `${env.SINEW_DOUBLE}/#chat`);
+  await page.waitForFunction(() => !document.getElementById("send").disabled);
+  await page.locator("#prompt").fill("Go on.");
+  await page.keyboard.press("Enter");
+  await isWhole(page);
+  const answer = lastAnswer(page);
+  assert.match(await answer.locator(".thoughts").textContent(), /sketch/);
+  assert.equal(await answer.locator(".thoughts").getAttribute("open"), null);
+  assert.equal(await answer.locator("img, script, iframe, form, svg, style, object, [onerror], [onclick]").count(), 0);
+  const text = await answer.locator(".body").textContent();
+  for (const part of ["<img src=x onerror=alert(1)>", "<script>alert(2)</script>", "javascript:alert(3)"]) {
+    assert.ok(text.includes(part), `${part} is shown as it is`);
+  }
+  const links = await answer.locator(".body a").evaluateAll((all) => all.map((one) => [one.protocol, one.rel, one.target]));
+  assert.ok(links.length >= 1);
+  for (const link of links) assert.deepEqual(link, ["https:", "noopener noreferrer nofollow", "_blank"]);
+  for (const tag of ["h5", "strong", "ul li", "ol li", "pre code", "table td", "blockquote"]) {
+    assert.ok(await answer.locator(`.md ${tag}`).count() > 0, tag);
+  }
+  assert.deepEqual(complaints, []);
+  await page.screenshot({ path: join(env.SINEW_PICTURES, "answer.png") });
+  await page.locator("#prompt").fill("And again.");
+  await page.keyboard.press("Enter");
+  await page.getByRole("button", { name: "Stop", exact: true }).click();
+  await page.locator(".about", { hasText: "stopped" }).waitFor();
+  await context.close();
+}
+
+/** What a parser must bear: long, deep and unclosed marks, in a blink. */
+async function markdownIsQuick(browser) {
+  const { page, context } = await open(browser, env.SINEW_DOUBLE);
+  const took = await page.evaluate(async () => {
+    const { render } = await import("/assets/markdown.js");
+    const texts = ["[".repeat(15_000), "*".repeat(15_000), "_a ".repeat(6000), "> ".repeat(5000),
+      "`".repeat(15_000), "![](".repeat(4000), `${" ".repeat(2000)}- `.repeat(50), "|".repeat(9000) + "\n|-|",
+      "**a ".repeat(4000), "https://".repeat(2000), "\\".repeat(9000), "- ".repeat(4000), "~~a".repeat(4000)];
+    const times = [];
+    for (const text of texts) {
+      const place = document.createElement("div");
+      const began = performance.now();
+      render(place, text);
+      times.push(performance.now() - began);
+    }
+    return Math.max(...times);
+  });
+  // A tenth of a second is seen; ten of them mean that something grows with the square.
+  assert.ok(took < 1000, `${took} ms`);
+  await context.close();
+}
+
+async function main() {
+  const browser = await chromium.launch({ executablePath: env.SINEW_BROWSER, args: ["--no-sandbox"] });
+  try {
+    console.log("page:");
+    await check("hostile output stays text", () => hostile(browser));
+    await check("no text makes the page slow", () => markdownIsQuick(browser));
+    await pictures(browser, env.SINEW_DOUBLE, "many");
+    const { page, context, complaints } = await open(browser, env.SINEW_URL);
+    await page.locator("article.model .pill", { hasText: "ready" }).waitFor();
+    await check("a chat by keyboard alone", () => chatByKeyboard(page));
+    await check("edit, retry, and what is kept", () => editRetryAndKeep(page));
+    await check("plans are compared, and the owner steers", () => compareAndSteer(browser));
+    await pictures(browser, env.SINEW_URL, "live");
+    await check("a node is killed while the page looks on", () => aNodeIsKilled(page));
+    await check("nothing complains", () => assert.deepEqual(complaints, []));
+    await context.close();
+  } finally {
+    await browser.close();
+  }
+  if (failed > 0) {
+    console.log(`page: ${failed} failed`);
+    process.exit(1);
+  }
+  console.log("page: all checks passed");
+}
+
+main();
