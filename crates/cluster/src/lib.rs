@@ -16,6 +16,7 @@ mod daemon;
 mod desired;
 mod error;
 mod frames;
+mod growth;
 mod id;
 mod identity;
 mod instance;
