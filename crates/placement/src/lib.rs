@@ -3,7 +3,7 @@
 //! Pure: no I/O, no clock, no randomness. The same inputs give the same plan, and a plan is data.
 //!
 //! A model is cut into stages of layers, and each stage's layers over its ranks: one stage is
-//! tensor parallelism, stages of one rank are a pipeline. [`plan`] searches nodes, their order,
+//! tensor parallelism, stages of one rank are a pipeline. [`plan()`] searches nodes, their order,
 //! stages and shares, and takes what the cost model predicts to serve the asked mix soonest. Nobody
 //! is given more memory than it has.
 
