@@ -83,10 +83,6 @@ pub enum Command {
     Logs(LogsArgs),
     /// Print the address of the page, with which the node can also be steered
     Page(PageArgs),
-    /// Empty a node, to switch it off: what it has moves to the others, without a failed request
-    Drain(DrainArgs),
-    /// Let a drained node have work again
-    Undrain(DrainArgs),
     /// Split a model over the nodes and serve it
     Serve(ServeArgs),
     /// List the served models
@@ -324,14 +320,6 @@ pub struct ServeArgs {
     /// Names, as for `sinew pull`, or paths of .gguf files; what is missing is downloaded
     #[arg(required = true, value_name = "MODEL")]
     pub models: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct DrainArgs {
-    #[command(flatten)]
-    pub query: QueryArgs,
-    /// The node's name, or the beginning of its id, from `sinew nodes`
-    pub node: String,
 }
 
 #[derive(Debug, Args)]

@@ -16,7 +16,6 @@ mod daemon;
 mod desired;
 mod error;
 mod frames;
-mod growth;
 mod id;
 mod identity;
 mod instance;

@@ -19,7 +19,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use store::Digest;
 
-use crate::desired::{Document, Files, Version};
+use crate::desired::{Entry, Files, Version};
 use crate::members::Members;
 use crate::{Edge, GenerateEvent, GenerateRequest, InstanceStatus, Machine, NodeId, Sensors};
 
@@ -156,9 +156,10 @@ pub(crate) enum Message {
         seq: u64,
     },
     Members(Members),
-    /// What is to be served and which nodes are to be empty, as far as the sender thinks that it is
-    /// news.
-    Desired(Document),
+    /// What is to be served, as far as the sender thinks that it is news.
+    Desired {
+        entries: Vec<Entry>,
+    },
 
     /// Start a worker, or go on with the one that already runs under this number.
     Spawn {

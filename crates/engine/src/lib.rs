@@ -14,7 +14,6 @@ mod error;
 mod footprint;
 mod grammars;
 mod leader;
-mod loading;
 mod local;
 mod logits;
 mod meter;

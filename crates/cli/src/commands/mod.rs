@@ -7,7 +7,6 @@ pub mod demo;
 pub mod dev;
 pub mod docs;
 pub mod doctor;
-pub mod drain;
 pub mod keys;
 pub mod launch;
 pub mod looking;

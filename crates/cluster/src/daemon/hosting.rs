@@ -86,7 +86,7 @@ impl Daemon {
         self.next_process += 1;
         let process = self.next_process;
         let source = self.source(owner, &order);
-        let served = self.file_for(self.me, order.digest);
+        let served = self.owned.get(&order.instance).map(|owned| owned.prepared.file.clone());
         let start = Start { process, order: order.clone(), source, served, refusal };
         let mut hosted = Hosted {
             order,

@@ -6,7 +6,6 @@
 mod adopting;
 mod conn;
 mod desiring;
-mod draining;
 mod driver;
 mod hosting;
 mod joining;
@@ -14,7 +13,6 @@ mod leaving;
 #[cfg(test)]
 mod lies;
 mod listening;
-mod moving;
 mod outside;
 mod owning;
 mod peers;
@@ -41,7 +39,6 @@ use store::{Digest, ModelFile};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::desired::{Desired, Document};
-use crate::growth::Growth;
 use crate::instance::Instance;
 use crate::invites::Invites;
 use crate::journal::Journal;
@@ -73,55 +70,16 @@ type Reply<T> = oneshot::Sender<Result<T>>;
 
 /// What a [`crate::Node`] handle asks.
 pub(crate) enum Call {
-    Invite {
-        ttl: Duration,
-        reply: Reply<String>,
-    },
-    Join {
-        code: String,
-        reply: Reply<Joined>,
-    },
-    Remove {
-        name: String,
-        reply: Reply<Parted>,
-    },
-    Leave {
-        reply: Reply<Parted>,
-    },
-    Serve {
-        prepared: Box<Prepared>,
-        reply: Reply<String>,
-    },
-    Plan {
-        prepared: Box<Prepared>,
-        reply: Reply<placement::Plan>,
-    },
-    Stop {
-        name: String,
-        reply: Reply<()>,
-    },
-    /// Empty a node; with what the files hold of the instances that have to leave it.
-    Drain {
-        node: NodeId,
-        models: draining::Models,
-        reply: Reply<()>,
-    },
-    Undrain {
-        node: NodeId,
-        reply: Reply<()>,
-    },
-    Generate {
-        name: String,
-        request: Box<GenerateRequest>,
-        reply: Reply<Events>,
-    },
-    Header {
-        name: String,
-        reply: Reply<Arc<gguf::Directory>>,
-    },
-    Shutdown {
-        reply: oneshot::Sender<()>,
-    },
+    Invite { ttl: Duration, reply: Reply<String> },
+    Join { code: String, reply: Reply<Joined> },
+    Remove { name: String, reply: Reply<Parted> },
+    Leave { reply: Reply<Parted> },
+    Serve { prepared: Box<Prepared>, reply: Reply<String> },
+    Plan { prepared: Box<Prepared>, reply: Reply<placement::Plan> },
+    Stop { name: String, reply: Reply<()> },
+    Generate { name: String, request: Box<GenerateRequest>, reply: Reply<Events> },
+    Header { name: String, reply: Reply<Arc<gguf::Directory>> },
+    Shutdown { reply: oneshot::Sender<()> },
 }
 
 pub(crate) type Events = mpsc::UnboundedReceiver<GenerateEvent>;
@@ -253,12 +211,11 @@ pub(crate) enum Event {
 /// A model that this node owns, and what its state machine does not know.
 struct Owned {
     machine: Instance,
-    prepared: Arc<Prepared>,
+    prepared: Prepared,
     sinks: BTreeMap<RequestId, requests::Sink>,
     /// Why it is placed as it is.
     why: Vec<String>,
     prediction: Option<placement::Prediction>,
-    reviewed: moving::Reviewed,
 }
 
 pub(crate) struct Daemon {
@@ -300,9 +257,6 @@ pub(crate) struct Daemon {
 
     /// By instance id.
     owned: BTreeMap<String, Owned>,
-    /// What is being loaded beside what runs, to take its place. By instance id.
-    successors: BTreeMap<String, Owned>,
-    growth: Growth,
     instances_made: u64,
     workers: BTreeMap<hosting::WorkerKey, hosting::Hosted>,
     next_process: ProcessId,
@@ -347,8 +301,6 @@ impl Daemon {
             duties: desiring::Duties::default(),
             told,
             owned: BTreeMap::new(),
-            successors: BTreeMap::new(),
-            growth: Growth::default(),
             instances_made: 0,
             workers: BTreeMap::new(),
             next_process: 0,
@@ -388,14 +340,6 @@ impl Daemon {
             Call::Stop { name, reply } => {
                 let outcome = self.stop(&name);
                 self.answer_when_kept(reply, outcome);
-            }
-            Call::Drain { node, models, reply } => {
-                let outcome = self.drain(node, &models);
-                self.answer_when_kept(reply, outcome);
-            }
-            Call::Undrain { node, reply } => {
-                self.set_drained(node, false);
-                self.answer_when_kept(reply, Ok(()));
             }
             Call::Generate { name, request, reply } => {
                 drop(reply.send(self.generate(&name, *request)));
@@ -458,7 +402,6 @@ impl Daemon {
         self.reconcile();
         self.tick_ways();
         self.tick_instances();
-        self.review_placements();
         self.end_orphans();
         self.resume_streams();
         self.finish_joining();
@@ -475,8 +418,7 @@ impl Daemon {
 
     /// When the next instance wants to be ticked, at the latest with the next regular tick.
     fn next_deadline(&self) -> Duration {
-        let all = self.owned.values().chain(self.successors.values());
-        let deadlines = all.filter_map(|owned| owned.machine.deadline());
+        let deadlines = self.owned.values().filter_map(|owned| owned.machine.deadline());
         deadlines.min().unwrap_or(self.now() + TICK)
     }
 

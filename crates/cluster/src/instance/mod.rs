@@ -42,11 +42,8 @@ use warm_up::{WARM_UP, warm_up};
 
 /// All links of an epoch stand within this time, or the ranks that stay silent are ended.
 const LINK_DEADLINE: Duration = Duration::from_secs(20);
-/// A worker that loads speaks twice a second; one that is silent for so long is frozen, and ended.
-const LOAD_SILENCE_MAX: Duration = Duration::from_secs(5);
-/// One that makes no progress for so long is ended as well: its disk, or the peer that it reads
-/// from, may be slow, but not this slow.
-const LOAD_STALL_MAX: Duration = Duration::from_secs(120);
+/// A worker that loads and says nothing for this long is ended.
+const LOAD_SILENCE_MAX: Duration = Duration::from_secs(120);
 /// How long a lost node may stay away before the model is placed on the others.
 const NODE_AWAY_MAX: Duration = Duration::from_secs(10);
 /// A survivor may notice a death before the dead worker's daemon tells how it died. Its requests
@@ -135,7 +132,6 @@ pub(crate) struct Instance {
     /// Requests that are lost, for a reason that may yet be told better.
     doomed: Option<Doomed>,
     next_worker: WorkerId,
-    ticked_at: Duration,
     last_decode_tokens_per_sec: Option<f64>,
     /// The last epoch in which a token was generated.
     generated_in: u64,
@@ -185,7 +181,6 @@ impl Instance {
             link_at: now,
             link_failures: failures::Recent::default(),
             doomed: None,
-            ticked_at: now,
             last_decode_tokens_per_sec: None,
             generated_in: 0,
             stats: None,
@@ -210,7 +205,7 @@ impl Instance {
             Input::Spawned { worker, pid } => {
                 if let Some((_, worker)) = self.find(worker) {
                     worker.pid = Some(pid);
-                    (worker.heard_at, worker.progressed_at) = (now, now);
+                    worker.heard_at = now;
                 }
             }
             Input::FromWorker { worker, event } => self.said(worker, event, now),
@@ -276,18 +271,6 @@ impl Instance {
         std::mem::take(&mut self.effects)
     }
 
-    /// Moves to other nodes although it works: what it does now is interrupted, for this reason.
-    pub(crate) fn move_to(
-        &mut self,
-        ranks: Vec<Rank>,
-        split: Split,
-        why: &str,
-        now: Duration,
-    ) -> Vec<Effect> {
-        self.end_epoch(why.to_owned());
-        self.replace(ranks, split, now)
-    }
-
     /// Says that there are not enough nodes, and why.
     pub(crate) fn give_up(&mut self, why: &str) -> Vec<Effect> {
         let reason = match &self.trouble {
@@ -311,21 +294,6 @@ impl Instance {
 
     pub(crate) fn fixed(&self) -> &Fixed {
         &self.fixed
-    }
-
-    /// The nodes of its ranks, in order.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        self.ranks.iter().map(|rank| rank.node)
-    }
-
-    /// Whether it has given up because nodes, or their memory, do not suffice.
-    pub(crate) fn lacks_nodes(&self) -> bool {
-        matches!(self.phase, Phase::Failed { why: GaveUp::Missing, .. })
-    }
-
-    /// Whether nobody asks it for anything.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.requests.running() == 0 && self.requests.waiting().is_empty()
     }
 
     /// What its ranks are planned to take on a node; nothing once it has given up.
@@ -463,7 +431,7 @@ impl Instance {
     }
 
     fn all_loaded(&self) -> bool {
-        !self.ranks.is_empty() && self.ranks.iter().all(Rank::is_loaded)
+        self.ranks.iter().all(Rank::is_loaded)
     }
 
     fn name(&self, at: usize) -> String {

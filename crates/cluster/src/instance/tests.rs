@@ -85,7 +85,7 @@ pub(super) fn load(instance: &mut Instance, worker: WorkerId, at: u64) -> Vec<Ef
 }
 
 /// The same, loaded and linked.
-pub(super) fn ready() -> Instance {
+fn ready() -> Instance {
     let mut instance = instance();
     load(&mut instance, 1, 1);
     load(&mut instance, 2, 2);
@@ -122,7 +122,7 @@ pub(super) fn brief(effects: &[Effect]) -> String {
     effects.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-pub(super) fn reasons(effects: &[Effect]) -> Vec<&str> {
+fn reasons(effects: &[Effect]) -> Vec<&str> {
     let reason = |effect| match effect {
         &Effect::Emit { event: GenerateEvent::Failed { ref reason, .. }, .. } => {
             Some(reason.as_str())
@@ -132,7 +132,7 @@ pub(super) fn reasons(effects: &[Effect]) -> Vec<&str> {
     effects.iter().filter_map(reason).collect()
 }
 
-pub(super) fn submit(instance: &mut Instance, at: u64) -> String {
+fn submit(instance: &mut Instance, at: u64) -> String {
     instance.submit(request(), ms(at)).unwrap();
     brief(&instance.take_effects())
 }

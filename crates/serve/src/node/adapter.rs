@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cluster::{
     ClusterStatus, Error, GenerateRequest, History, InstanceSpec, Invite, Joined, Listed, Node,
-    NodeId, Parted, Plan,
+    Parted, Plan,
 };
 use futures_util::stream;
 use tokio::sync::watch;
@@ -78,14 +78,6 @@ impl Cluster for Node {
         Box::pin(async move { Ok(Node::stop(self, name).await?) })
     }
 
-    fn drain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>> {
-        Box::pin(async move { Ok(Node::drain(self, node).await?) })
-    }
-
-    fn undrain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>> {
-        Box::pin(async move { Ok(Node::undrain(self, node).await?) })
-    }
-
     fn generate<'a>(
         &'a self,
         name: &'a str,
@@ -108,10 +100,9 @@ impl Cluster for Node {
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let kind = match &error {
-            Error::NotServed { .. }
-            | Error::NoMember { .. }
-            | Error::NotHere(_)
-            | Error::NoNode { .. } => RefusalKind::NotFound,
+            Error::NotServed { .. } | Error::NoMember { .. } | Error::NotHere(_) => {
+                RefusalKind::NotFound
+            }
             Error::Failed { .. } => RefusalKind::Failed,
             Error::QueueFull { .. } => RefusalKind::Busy,
             Error::AlreadyServed { .. } | Error::AlreadyMember { .. } | Error::Alone => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cluster::{
     ClusterStatus, GenerateEvent, GenerateRequest, History, InstanceSpec, Invite, Joined, Listed,
-    NodeId, Parted, Plan, PullStatus,
+    Parted, Plan, PullStatus,
 };
 use futures_util::Stream;
 use tokio::sync::watch;
@@ -65,13 +65,6 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// Stops an instance.
     fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>>;
-
-    /// Empties a node, given by its name or the beginning of its id; what it has is on its way to
-    /// the others when this returns.
-    fn drain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>>;
-
-    /// Lets a node have work again.
-    fn undrain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>>;
 
     /// Asks an instance for tokens.
     fn generate<'a>(

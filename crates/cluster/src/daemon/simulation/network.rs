@@ -266,7 +266,7 @@ impl World {
             *message,
             Message::Heartbeat(_)
                 | Message::HeartbeatSeen { .. }
-                | Message::Desired(_)
+                | Message::Desired { .. }
                 | Message::Members(_)
         );
         if promises_nothing && self.network.is_bad {
