@@ -1,9 +1,10 @@
 //! RDMA links through the mesh: when they are chosen, and what happens where they do not work.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use link::rdma::Fabric;
-use link::{LinkError, MeshConfig, MeshError, Preference, Transport};
+use link::{LinkError, MeshConfig, MeshError, Preference, Transport, connect_mesh};
 
 use crate::common::{Mesh, machines, meshes, rdma_pair, recv, send, wait};
 
@@ -95,6 +96,34 @@ fn what_does_not_work_is_told_to_both_ends() {
         }
         assert!(told > 0, "nobody said {word}");
     }
+}
+
+#[test]
+fn what_does_not_work_is_done_without_and_one_of_two_says_so() {
+    let fabric = Fabric::with_recv_frames(2, 3);
+    let (listeners, mut configs) = machines(&fabric, 2);
+    for config in &mut configs {
+        config.preference = Preference::Auto;
+        // Ranks on loopback alone would not try RDMA; nobody needs this address.
+        config.addrs.iter_mut().for_each(|addrs| addrs.push("192.0.2.1:9".parse().unwrap()));
+    }
+    let notes = std::thread::scope(|scope| {
+        let threads: Vec<_> = listeners
+            .iter()
+            .zip(&configs)
+            .map(|(listener, config)| {
+                scope.spawn(|| connect_mesh(listener, config, &AtomicBool::new(false)).unwrap())
+            })
+            .collect();
+        let met = threads.into_iter().map(|thread| thread.join().unwrap());
+        met.flat_map(|met| {
+            assert_eq!(met.links[0].info().transport, Transport::Tcp);
+            met.notes
+        })
+        .collect::<Vec<_>>()
+    });
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("ranks 1 and 0 link over TCP"), "{notes:?}");
 }
 
 #[test]
