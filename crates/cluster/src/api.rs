@@ -120,18 +120,6 @@ pub struct NodeStatus {
     /// Its ways to other nodes as it measured them, the best to each first.
     #[serde(default)]
     pub edges: Vec<Edge>,
-    /// What was measured of the network between it and the node that was asked.
-    #[serde(default)]
-    pub link: Option<LinkStatus>,
-}
-
-/// What a link can carry, as a probe of the control plane's network measured it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct LinkStatus {
-    /// One short message in one direction, microseconds.
-    pub message_us: f64,
-    /// In each direction.
-    pub bytes_per_sec: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -42,8 +42,7 @@ mod worker;
 
 pub use api::{
     ClusterStatus, GenerateDone, GenerateEvent, InstanceState, InstanceStatus, Invite, Joined,
-    LINK_ADDRESSES_MAX, LinkStatus, NearbyNode, NodeConfig, NodeState, NodeStatus, Parted,
-    RankStatus,
+    LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState, NodeStatus, Parted, RankStatus,
 };
 pub use error::{Error, Result};
 pub use id::{NodeId, NodeIdError};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    ClusterEvent, EventKind, InstanceState, InstanceStatus, LinkStatus, NodeId, NodeState,
-    NodeStatus, RankStatus, Tone,
+    ClusterEvent, Edge, EventKind, InstanceState, InstanceStatus, NodeId, NodeState, NodeStatus,
+    RankStatus, Tone,
 };
 use protocol::{EngineStats, FinishReason, LinkStats, PageStats, RankStats, Transport};
 use serve::{ServeConfig, start};
@@ -64,7 +64,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// A cluster in the middle of things: four nodes in three states, three instances in three.
 fn fill(double: &Double) {
-    let nodes = nodes();
+    let nodes = linked(nodes());
     let mut status = double.status.lock().expect("no panic holds it");
     status.node = nodes[0].id;
     status.instances = instances(&nodes);
@@ -89,10 +89,6 @@ fn nodes() -> Vec<NodeStatus> {
             machine: cluster::Machine::default(),
             sensors: cluster::Sensors::default(),
             edges: Vec::new(),
-            link: round_trip_us.map(|us: u64| LinkStatus {
-                message_us: us as f64 / 2.2,
-                bytes_per_sec: 4e11 / us as f64,
-            }),
         };
     vec![
         node(1, "desk", NodeState::Live, 64, 24, 16, None),
@@ -100,6 +96,24 @@ fn nodes() -> Vec<NodeStatus> {
         node(3, "old-laptop-in-the-kitchen", NodeState::Suspect, 16, 6, 8, Some(4_200)),
         node(4, "raspberry", NodeState::Lost, 8, 0, 4, Some(1_900)),
     ]
+}
+
+/// With what the first one measured of its ways to the others.
+fn linked(mut nodes: Vec<NodeStatus>) -> Vec<NodeStatus> {
+    let edge = |node: &NodeStatus| {
+        let round_trip_us = node.round_trip_us? as f64 / 1.1;
+        Some(Edge {
+            peer: node.id,
+            address: node.address.ip(),
+            local: [192, 168, 1, 11].into(),
+            round_trip_us,
+            bytes_per_sec: 4e11 / round_trip_us,
+            age_secs: 4,
+            is_up: node.state != NodeState::Lost,
+        })
+    };
+    nodes[0].edges = nodes[1..].iter().filter_map(edge).collect();
+    nodes
 }
 
 /// Each as: id, model, state, tokens per second, and its ranks as node, share, GiB loaded, GiB.

@@ -9,7 +9,7 @@ use super::peers::{REFUSALS_MIN, View};
 use crate::desired::{Entry, Wanted};
 use crate::members::Member;
 use crate::wire::VERSION;
-use crate::{ClusterStatus, History, InstanceStatus, LinkStatus, NodeState, NodeStatus};
+use crate::{ClusterStatus, History, InstanceStatus, NodeState, NodeStatus};
 
 /// A node that has just started may still be alone; later somebody should know.
 const ALONE_MAX: Duration = Duration::from_secs(10);
@@ -34,7 +34,6 @@ impl Daemon {
             machine: self.machine.clone(),
             sensors: self.sensors,
             edges: self.ways.edges(self.now()),
-            link: None,
         };
         let peers = self.membership.members().map(|member| self.peer_status(member));
         let status = ClusterStatus {
@@ -142,10 +141,6 @@ impl Daemon {
             machine: report.machine,
             sensors: report.sensors,
             edges: report.edges,
-            link: self.ways.best(member.id, self.now()).map(|way| LinkStatus {
-                message_us: way.message_secs * 1e6,
-                bytes_per_sec: way.bytes_per_sec,
-            }),
         }
     }
 }

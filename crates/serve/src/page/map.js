@@ -45,14 +45,14 @@ function linksOf(status) {
     const known = links.get(key) ?? { key, ends: key.split(" "), now: flows.get(key) ?? 0 };
     links.set(key, { ...known, ...more });
   };
+  const gone = new Set(status.nodes.filter((node) => node.state === "lost").map((node) => node.id));
   for (const node of status.nodes) {
-    if (node.id === status.node) continue;
-    const isGone = node.state === "lost";
-    add(status.node, node.id, {
-      isGone,
-      trip: isGone ? null : node.round_trip_us ?? null,
-      link: isGone ? null : node.link ?? null,
-    });
+    if (node.id !== status.node) add(status.node, node.id, {});
+    for (const edge of node.edges ?? []) {
+      // The best way to each comes first.
+      const key = [node.id, edge.peer].sort().join(" ");
+      if (edge.is_up && !links.get(key)?.link) add(node.id, edge.peer, { link: edge });
+    }
   }
   for (const { ranks } of status.instances) {
     for (const rank of ranks) {
@@ -63,14 +63,14 @@ function linksOf(status) {
     }
   }
   const known = new Set(status.nodes.map((node) => node.id));
-  return [...links.values()].filter((one) => one.ends.every((end) => known.has(end)));
+  const shown = [...links.values()].filter((one) => one.ends.every((end) => known.has(end)));
+  return shown.map((one) => ({ ...one, isGone: one.ends.some((end) => gone.has(end)) }));
 }
 
-function linkWords({ trip, link, now, isGone }) {
+function linkWords({ link, now, isGone }) {
   if (isGone) return [];
   const words = [];
-  if (link?.message_us) words.push(time(link.message_us));
-  else if (trip) words.push(time(trip));
+  if (link) words.push(time(link.round_trip_us));
   if (link?.bytes_per_sec) words.push(bandwidth(link.bytes_per_sec));
   return now > 1000 ? [words.join(" · "), `${bytes(now)}/s now`] : [words.join(" · ")];
 }
@@ -191,9 +191,9 @@ function showTable(status) {
   keyed(byId("links").tBodies[0], links, (one) => one.key, create, (row, one) => {
     const cells = [
       one.ends.map((end) => names.get(end)).join(" – "),
-      one.isGone ? "lost" : one.trip ? time(one.trip) : "–",
-      one.link?.message_us ? time(one.link.message_us) : "–",
-      one.link?.bytes_per_sec ? bandwidth(one.link.bytes_per_sec) : "–",
+      one.isGone ? "lost" : one.link ? time(one.link.round_trip_us) : "–",
+      one.link && !one.isGone ? bandwidth(one.link.bytes_per_sec) : "–",
+      one.link ? `${one.link.address}, ${one.link.age_secs} s ago` : "–",
       one.now > 1000 ? `${bytes(one.now)}/s` : "idle",
     ];
     cells.forEach((text, at) => setText(row.cells[at], text));

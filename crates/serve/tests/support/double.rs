@@ -353,7 +353,6 @@ fn two_nodes() -> ClusterStatus {
         machine: cluster::Machine::default(),
         sensors: cluster::Sensors::default(),
         edges: Vec::new(),
-        link: None,
     };
     let rank = |rank: usize, name: &str| RankStatus {
         rank,

@@ -101,7 +101,10 @@ fn machine(node: &NodeStatus, status: &ClusterStatus) -> Line {
     let memory =
         format!("{} of {}", table::bytes(node.memory_used_bytes), table::bytes(node.memory_bytes));
     let away = node.round_trip_us.map_or(String::new(), |us| micros(us as f64));
-    let link = node.link.map_or(String::new(), |link| bits(link.bytes_per_sec));
+    let me = status.nodes.iter().find(|me| me.id == status.node);
+    // The best way is the first.
+    let way = me.and_then(|me| me.edges.iter().find(|edge| edge.peer == node.id && edge.is_up));
+    let link = way.map_or(String::new(), |edge| bits(edge.bytes_per_sec));
     Line::new(Style::Plain, format!("{:<20} ", short(&format!("{}{here}", node.name), 20)))
         .with(style, format!("{state:<9} "))
         .with(Style::Accent, bar(&[(part, '█')]))
