@@ -120,6 +120,8 @@ impl Daemon {
         let effects = machine.take_effects();
         let owned = Owned { machine, prepared, sinks: BTreeMap::new(), why, prediction };
         self.owned.insert(id.to_owned(), owned);
+        // Its first epoch, too, takes the fastest ways.
+        self.route_instances();
         self.dirty = true;
         self.run_effects(id, effects);
     }

@@ -89,7 +89,7 @@ impl Daemon {
     }
 
     /// Which addresses ranks should try in which order, by what all nodes have measured.
-    fn route_instances(&mut self) {
+    pub(super) fn route_instances(&mut self) {
         let mut routes = Routes::new();
         let mut add = |from: NodeId, edges: &[Edge]| {
             // They come in the order of speed.
