@@ -9,7 +9,7 @@ pub enum HubError {
     #[error("\"{name}\" is no name of a model: {why}")]
     Name { name: String, why: String },
     #[error(
-        "\"{name}\" is not on this machine and not a short name that this version knows{near}. \
+        "there is no model \"{name}\" on this machine, and no such short name in this version{near}. \
          Give a repository as org/repo, or see the names with: sinew list --catalogue"
     )]
     Unknown { name: String, near: String },
