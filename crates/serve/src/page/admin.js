@@ -27,11 +27,6 @@ export function modelActions(place, model) {
 export function machineActions(place, node, isHere) {
   if (!isAdmin()) return;
   const actions = [];
-  if (typeof node.drained === "boolean" && node.state !== "lost") {
-    const path = node.drained ? "undrain" : "drain";
-    const name = node.drained ? "Use again" : "Drain";
-    actions.push([path, name, "", () => administer(path, { node: node.id })]);
-  }
   if (!isHere) {
     actions.push(["remove", "Remove", "danger", () => confirmed(
       `Remove ${node.name} from the cluster? It needs a new code to come back.`,

@@ -61,8 +61,7 @@ function update(card, node, status, tint) {
   card.toggleAttribute("data-gone", node.state === "lost");
   const isHere = node.id === status.node;
   setText(card.querySelector(".sub"), isHere ? `this machine, ${node.address}` : node.address);
-  const isDrained = node.drained && node.state === "live";
-  setPill(card.querySelector(".pill"), isDrained ? "busy" : tone, isDrained ? "drained" : word);
+  setPill(card.querySelector(".pill"), tone, word);
   const memory = memoryOf(node, status);
   const bar = card.querySelector(".bar");
   for (const part of bar.children) {
