@@ -1,5 +1,7 @@
 //! Tables for people: columns as wide as their widest cell.
 
+pub use hub::size as bytes;
+
 /// Prints rows under a heading.
 pub fn print<const N: usize>(heading: [&str; N], rows: &[[String; N]]) {
     say!("{}", render(heading, rows).trim_end());
@@ -26,18 +28,6 @@ fn render<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
 /// Text of others', such as a file's name, without what a terminal would obey.
 pub fn tame(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
-}
-
-/// Bytes in the largest binary unit that keeps the number above one.
-pub fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
 #[cfg(test)]

@@ -178,8 +178,8 @@ fn no_model(repo: &str, all: &[Variant]) -> HubError {
     HubError::NoModel { repo: repo.to_owned(), found }
 }
 
-/// Bytes for a person.
-pub(crate) fn size(bytes: u64) -> String {
+/// Bytes for a person, in the largest binary unit that keeps the number above one.
+pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;

@@ -25,7 +25,7 @@ mod space;
 mod transfer;
 mod wait;
 
-pub use choose::{Room, Variant, choose, need_bytes, variants};
+pub use choose::{Room, Variant, choose, need_bytes, size, variants};
 pub use download::Nearby;
 pub use error::HubError;
 pub use listing::{Listing, RemoteFile};
