@@ -25,7 +25,7 @@ pub struct InstanceSpec {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(skip))]
     pub name: Option<String>,
-    /// Nodes to split the model over: how many, or their names [default: all that are live]
+    /// Nodes to split the model over: how many, or their names [default: those that pay]
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_name = "COUNT|NAME,NAME"))]
     pub nodes: Option<Nodes>,
@@ -57,7 +57,7 @@ pub struct InstanceSpec {
 #[serde(default)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct SplitOptions {
-    /// The share of each node, such as 3,2,1 [default: by the threads they offer]
+    /// The share of each node, such as 3,2,1 [default: by their speed and memory]
     #[cfg_attr(
         feature = "clap",
         arg(long = "split", value_name = "SHARES", value_delimiter = ',')
