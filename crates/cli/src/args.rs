@@ -296,6 +296,8 @@ pub struct DoctorArgs {
 pub enum DoctorCommand {
     /// RDMA: the library, the devices, and whether links can use them. Status 0: usable
     Rdma(DoctorRdmaArgs),
+    /// GPUs: ggml's libraries, and the devices that they find. Status 0: there is one
+    Gpu(DoctorGpuArgs),
 }
 
 #[derive(Debug, Args)]
@@ -303,6 +305,22 @@ pub struct DoctorRdmaArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorGpuArgs {
+    #[command(flatten)]
+    pub libraries: GpuLibraries,
+    #[command(flatten)]
+    pub query: QueryArgs,
+}
+
+/// Where ggml's libraries lie.
+#[derive(Debug, Clone, Args)]
+pub struct GpuLibraries {
+    /// The folder of ggml's libraries [default: $SINEW_GPU_LIBRARIES, or gpu in the data directory]
+    #[arg(long, value_name = "DIR")]
+    pub gpu_libraries: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

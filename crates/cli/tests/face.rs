@@ -205,3 +205,19 @@ fn the_doctor_looks_at_everything_and_says_what_to_type() {
     assert!(said.contains("a runs, sinew") && said.contains("this node is alone"), "{said}");
     assert!(refused(&["top"]).contains("sinew status"), "top needs a terminal");
 }
+
+#[test]
+fn the_doctor_says_why_ggmls_libraries_do_not_open() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().to_str().unwrap();
+    let refused = |gpu: &str| {
+        let output = sinew(&["doctor", "gpu", "--gpu-libraries", gpu, "--data-dir", dir]);
+        assert!(!output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = refused("/nonexistent/gpu");
+    assert!(text.contains("no library libggml-base in /nonexistent/gpu"), "{text}");
+    std::fs::write(data.path().join("libggml-base.so"), "no library").unwrap();
+    let text = refused(dir);
+    assert!(text.contains("libggml-base.so cannot be opened"), "{text}");
+}

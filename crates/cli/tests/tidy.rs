@@ -17,6 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "cluster",
             "collective",
             "engine",
+            "ggml",
             "gguf",
             "hub",
             "layout",
@@ -53,6 +54,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &["backend", "gguf", "layout", "protocol"]),
     ("backend", &["gguf", "kernels", "sumtree"]),
     ("kernels", &["gguf", "sumtree"]),
+    ("ggml", &[]),
     ("collective", &["link", "sumtree"]),
     ("layout", &["gguf", "protocol", "sumtree"]),
     ("link", &[]),
@@ -63,7 +65,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// The only crates that may hold `unsafe`.
-const MAY_BE_UNSAFE: &[&str] = &["kernels", "link"];
+const MAY_BE_UNSAFE: &[&str] = &["ggml", "kernels", "link"];
 
 const LINES_MAX: usize = 500;
 const COLUMNS_MAX: usize = 100;

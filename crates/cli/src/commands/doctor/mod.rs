@@ -1,6 +1,7 @@
 //! `sinew doctor`: what this machine and its cluster are fit for, what they lack, and what to type.
 
 mod cluster;
+mod gpu;
 mod machine;
 mod network;
 mod rdma;
@@ -51,6 +52,7 @@ impl Finding {
 pub fn run(args: &DoctorArgs) -> Result<(), CliError> {
     match &args.part {
         Some(DoctorCommand::Rdma(args)) => rdma::rdma(args),
+        Some(DoctorCommand::Gpu(args)) => gpu::gpu(args),
         None => whole(args),
     }
 }
@@ -64,6 +66,7 @@ fn whole(args: &DoctorArgs) -> Result<(), CliError> {
     findings.extend(machine::look(data_dir.path()));
     findings.extend(network::look(listen));
     findings.push(rdma::finding());
+    findings.push(gpu::finding(&data_dir));
     let bad = findings.iter().filter(|one| one.verdict == Verdict::Bad).count();
     if args.query.json {
         print_json(&findings)?;

@@ -1,0 +1,121 @@
+//! `sinew doctor gpu`: whether ggml's libraries open, and which devices they find, in words.
+
+use std::path::PathBuf;
+
+use ggml::{Device, Kind, Library};
+use serde_json::{Value, json};
+
+use super::{Finding, Verdict};
+use crate::args::{DoctorGpuArgs, GpuLibraries};
+use crate::commands::query::print_json;
+use crate::data_dir::DataDir;
+use crate::error::CliError;
+use crate::table;
+
+/// Reports on the devices; an error (and so a status other than 0) if there are none.
+pub fn gpu(args: &DoctorGpuArgs) -> Result<(), CliError> {
+    let data_dir = DataDir::find(&args.query.data_dir)?;
+    let dir = folder(&args.libraries, &data_dir);
+    let library = Library::open(&dir);
+    if args.query.json {
+        print_json(&to_json(&library))?;
+    } else {
+        match &library {
+            Ok(library) => print(library),
+            Err(error) => say!("- {error}"),
+        }
+    }
+    let unfit = CliError::Unfit("no device of ggml's is usable on this machine");
+    let found = library.is_ok_and(|library| library.devices().iter().any(runs_models));
+    if found { Ok(()) } else { Err(unfit) }
+}
+
+/// Devices among everything else: most machines have none that is prepared, which is no fault.
+pub(super) fn finding(data_dir: &DataDir) -> Finding {
+    let dir = folder(&GpuLibraries { gpu_libraries: None }, data_dir);
+    if !dir.is_dir() {
+        return Finding::new(
+            "gpu",
+            Verdict::Note,
+            "ggml's libraries are not here; see docs/gpus.md",
+        );
+    }
+    let hint = "sinew doctor gpu";
+    match Library::open(&dir) {
+        Err(error) => Finding::new("gpu", Verdict::Better, error.to_string()).hint(hint),
+        Ok(library) => {
+            let gpus = library.devices().iter().filter(|device| is_gpu(device));
+            let names: Vec<_> = gpus.map(Device::description).collect();
+            match (names.is_empty(), library.problems().first()) {
+                (false, _) => Finding::new("gpu", Verdict::Good, names.join(", ")),
+                (true, Some(problem)) => {
+                    Finding::new("gpu", Verdict::Better, problem.to_string()).hint(hint)
+                }
+                (true, None) => Finding::new("gpu", Verdict::Note, "none is found").hint(hint),
+            }
+        }
+    }
+}
+
+/// The folder that was asked for, or the one where the libraries are put.
+fn folder(asked: &GpuLibraries, data_dir: &DataDir) -> PathBuf {
+    let set = || std::env::var_os("SINEW_GPU_LIBRARIES").filter(|dir| !dir.is_empty());
+    let asked = asked.gpu_libraries.clone().or_else(|| set().map(PathBuf::from));
+    asked.unwrap_or_else(|| data_dir.path().join("gpu"))
+}
+
+fn runs_models(device: &Device) -> bool {
+    device.kind().runs_models()
+}
+
+fn is_gpu(device: &Device) -> bool {
+    matches!(device.kind(), Kind::Gpu | Kind::IntegratedGpu)
+}
+
+fn print(library: &Library) {
+    say!("ggml {}", library.version());
+    if !library.devices().is_empty() {
+        say!("");
+        let rows: Vec<_> = library.devices().iter().map(row).collect();
+        table::print(["DEVICE", "KIND", "BACKEND", "FREE", "MEMORY", "NAME"], &rows);
+    }
+    for problem in library.problems() {
+        say!("\n- {problem}");
+    }
+}
+
+fn row(device: &Device) -> [String; 6] {
+    let (free, total) = device.memory();
+    let bytes = |bytes: usize| table::bytes(bytes as u64);
+    [
+        device.name().to_owned(),
+        device.kind().to_string(),
+        device.backend().to_owned(),
+        bytes(free),
+        bytes(total),
+        device.description().to_owned(),
+    ]
+}
+
+fn to_json(library: &Result<&Library, ggml::Error>) -> Value {
+    let library = match library {
+        Ok(library) => library,
+        Err(error) => return json!({ "devices": [], "problems": [error.to_string()] }),
+    };
+    let device = |device: &Device| {
+        let (free, total) = device.memory();
+        json!({
+            "name": device.name(),
+            "kind": device.kind().to_string(),
+            "backend": device.backend(),
+            "description": device.description(),
+            "memory_bytes": total,
+            "memory_free_bytes": free,
+        })
+    };
+    json!({
+        "version": library.version(),
+        "devices": library.devices().iter().map(device).collect::<Vec<_>>(),
+        "problems": library.problems().iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}

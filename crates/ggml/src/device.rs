@@ -1,0 +1,183 @@
+//! Devices as the libraries list them, and a device at work.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt;
+use std::ptr::NonNull;
+
+use crate::error::Error;
+use crate::ffi::{self, Api, SetThreads};
+use crate::words;
+
+/// What a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// ggml's own engine on this machine's processors.
+    Cpu,
+    /// A processor for graphics with memory of its own.
+    Gpu,
+    /// One that shares the machine's memory.
+    IntegratedGpu,
+    /// An addition to the CPU (BLAS, AMX), which cannot run a model by itself.
+    Accelerator,
+}
+
+impl Kind {
+    /// Whether a model can run on it.
+    pub fn runs_models(self) -> bool {
+        self != Self::Accelerator
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "CPU",
+            Self::Gpu => "GPU",
+            Self::IntegratedGpu => "integrated GPU",
+            Self::Accelerator => "accelerator",
+        })
+    }
+}
+
+/// One device of this machine.
+#[derive(Clone)]
+pub struct Device {
+    pub(crate) api: &'static Api,
+    pub(crate) raw: NonNull<ffi::Device>,
+    registry: NonNull<ffi::Registry>,
+    backend: String,
+    name: String,
+    description: String,
+    kind: Kind,
+}
+
+// SAFETY: ggml's functions that describe a device may be called from any thread.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// Those that a device library has found.
+    pub(crate) fn of(api: &'static Api, registry: *mut ffi::Registry) -> Vec<Self> {
+        let Some(of) = NonNull::new(registry) else { return Vec::new() };
+        // SAFETY: the registry is that of an opened library, and texts live as long as it does.
+        let backend = unsafe { text((api.registry_name)(registry)) };
+        // SAFETY: as above.
+        let count = unsafe { (api.registry_devices)(registry) };
+        let device = |at| {
+            // SAFETY: as above; `at` is below the count.
+            let raw = NonNull::new(unsafe { (api.registry_device)(registry, at) })?;
+            // SAFETY: the device lives as long as its registry.
+            let (name, description, kind) = unsafe {
+                let raw = raw.as_ptr();
+                let description = text((api.device_description)(raw));
+                (text((api.device_name)(raw)), description, (api.device_kind)(raw))
+            };
+            let kind = match kind {
+                0 => Kind::Cpu,
+                1 => Kind::Gpu,
+                2 => Kind::IntegratedGpu,
+                _ => Kind::Accelerator,
+            };
+            let backend = backend.clone();
+            Some(Self { api, raw, registry: of, backend, name, description, kind })
+        };
+        (0..count).filter_map(device).collect()
+    }
+
+    /// By which its library knows it, such as `CUDA0`, `Vulkan1`, `CPU`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name that its maker gave it.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// What drives it, such as `CUDA`, `Vulkan`, `Metal`, `CPU`.
+    pub fn backend(&self) -> &str {
+        &self.backend
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Bytes of its memory that are free now, and that it has.
+    pub fn memory(&self) -> (usize, usize) {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the device lives as long as its library.
+        unsafe { (self.api.device_memory)(self.raw.as_ptr(), &mut free, &mut total) };
+        (free, total)
+    }
+
+    /// Starts it; `threads`: of this machine, where it computes with them.
+    ///
+    /// # Errors
+    /// Its driver does not start it.
+    pub fn start(&self, threads: usize) -> Result<Stream, Error> {
+        let api = self.api;
+        words::take();
+        // SAFETY: the device lives as long as its library; no parameters are given.
+        let raw = unsafe { (api.device_start)(self.raw.as_ptr(), std::ptr::null()) };
+        let failed = || Error::Start { device: self.name.clone(), words: words::take() };
+        let raw = NonNull::new(raw).ok_or_else(failed)?;
+        let stream = Stream { device: self.clone(), raw };
+        let name = c"ggml_backend_set_n_threads".as_ptr();
+        // SAFETY: the registry lives as long as its library.
+        let function = unsafe { (api.registry_function)(self.registry.as_ptr(), name) };
+        if !function.is_null() {
+            // SAFETY: `ggml_backend_set_n_threads_t` of `ggml-backend.h`.
+            let set: SetThreads = unsafe { std::mem::transmute(function) };
+            let threads = c_int::try_from(threads.max(1)).unwrap_or(1);
+            // SAFETY: the stream was started by this device.
+            unsafe { set(raw.as_ptr(), threads) };
+        }
+        Ok(stream)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}, {})", self.name, self.description, self.kind)
+    }
+}
+
+/// # Safety
+/// `text` is null or a text that ends in zero.
+unsafe fn text(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// A device at work: its queue of graphs and copies.
+pub struct Stream {
+    pub(crate) device: Device,
+    pub(crate) raw: NonNull<ffi::Stream>,
+}
+
+// SAFETY: it is used by one thread at a time, as it is not `Sync`; ggml binds none to a thread.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Waits for all that it was given.
+    pub fn synchronise(&self) {
+        // SAFETY: it was started, and ends with `self`.
+        unsafe { (self.device.api.stream_synchronise)(self.raw.as_ptr()) };
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it.
+        unsafe { (self.device.api.stream_free)(self.raw.as_ptr()) };
+    }
+}

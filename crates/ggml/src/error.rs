@@ -1,0 +1,31 @@
+use std::path::PathBuf;
+
+/// Why ggml's libraries, or one of their devices, cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("no library libggml-base in {}; scripts/gpu-libraries.sh fetches it", dir.display())]
+    Missing { dir: PathBuf },
+    #[error("{} cannot be opened: {reason}", path.display())]
+    Open { path: PathBuf, reason: String },
+    #[error(
+        "the libraries in {} are of ggml {found}, and this program knows ggml {wanted}; \
+         scripts/gpu-libraries.sh fetches that one",
+        dir.display()
+    )]
+    Version { dir: PathBuf, found: String, wanted: String },
+    #[error(
+        "{} was built for interface {found} of ggml's devices, not {wanted}: it belongs to another \
+         version than the libggml-base beside it",
+        path.display()
+    )]
+    Interface { path: PathBuf, found: i32, wanted: i32 },
+    #[error("{} finds no driver, or its driver does not start{}", path.display(), said(words))]
+    Driver { path: PathBuf, words: String },
+    #[error("{device} does not start{}", said(words))]
+    Start { device: String, words: String },
+}
+
+/// What the library last said, if it said something.
+fn said(words: &str) -> String {
+    if words.is_empty() { String::new() } else { format!("; its last words: {words}") }
+}

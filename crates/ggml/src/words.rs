@@ -1,0 +1,34 @@
+//! What the libraries say: their warnings and errors, of which the last is told with a failure.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Mutex;
+
+use crate::ffi::{Api, LOG_ERROR, LOG_WARN};
+
+/// Enough for one sentence; drivers may go on for pages.
+const BYTES_MAX: usize = 300;
+
+static LAST: Mutex<String> = Mutex::new(String::new());
+
+/// Takes what the libraries say from now on; they would write it to this process's stderr.
+pub(crate) fn listen(api: &Api) {
+    // SAFETY: the callback lives as long as the process, and needs no data.
+    unsafe { (api.log_set)(Some(note), std::ptr::null_mut()) };
+}
+
+unsafe extern "C-unwind" fn note(level: c_int, text: *const c_char, _data: *mut c_void) {
+    if text.is_null() || !(level == LOG_WARN || level == LOG_ERROR) {
+        return;
+    }
+    // SAFETY: the library passes a text that ends in zero and lives for this call.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    let text: String = text.trim().chars().take(BYTES_MAX).collect();
+    if let (false, Ok(mut last)) = (text.is_empty(), LAST.lock()) {
+        *last = text;
+    }
+}
+
+/// The last of them, once.
+pub(crate) fn take() -> String {
+    LAST.lock().map(|mut last| std::mem::take(&mut *last)).unwrap_or_default()
+}
