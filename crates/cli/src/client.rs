@@ -6,7 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, InstanceSpec, Invite, Joined, Listed, Parted, Plan, PullStage, PullStatus,
+    ClusterStatus, Held, Identified, InstanceSpec, Invite, Joined, ModelAbout, Parted, Plan,
+    PullStage, PullStatus,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -106,8 +107,19 @@ impl Client {
         self.ask::<Value>("/sinew/v1/stop", &json!({ "model": model }), ANSWER_MAX).map(drop)
     }
 
-    /// The models on this machine's disk, as the node sees them.
-    pub fn models(&self) -> Result<Vec<Listed>, CliError> {
+    /// Whether a model is served, by the content of its file, and as what. A file of the length of
+    /// one that is served is hashed for it.
+    pub fn identify(&self, model: &str) -> Result<Identified, CliError> {
+        self.ask("/sinew/v1/models/identify", &json!({ "model": model }), PLAN_MAX)
+    }
+
+    /// What a model is, whichever node has it.
+    pub fn describe(&self, model: &str) -> Result<ModelAbout, CliError> {
+        self.ask("/sinew/v1/models/show", &json!({ "model": model }), LOOK_MAX)
+    }
+
+    /// The models on the nodes' disks, as the node sees them.
+    pub fn models(&self) -> Result<Vec<Held>, CliError> {
         let request = self.agent.get(format!("{}/sinew/v1/models", self.api));
         let request = request.header("authorization", self.authorization());
         let request = request.config().timeout_global(Some(LOOK_MAX)).build();

@@ -45,6 +45,13 @@ impl World {
         self.isolate(&mut command).output().unwrap()
     }
 
+    /// A command of a node, with all that it says.
+    fn sinew_of(&self, node: &Node, args: &[&str]) -> Output {
+        let mut command = Command::new(SINEW);
+        command.args(args).arg("--data-dir").arg(node.dir.path()).stdin(Stdio::null());
+        self.isolate(&mut command).output().unwrap()
+    }
+
     fn stdout(&self, args: &[&str]) -> String {
         let output = self.sinew(args);
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -231,4 +238,52 @@ fn ollama_s_pull_and_delete_and_who_may_not() {
     let sent = world.hub.bytes_sent();
     assert!(node.chat(REPO, "Hello", 4)["error"].is_object());
     assert_eq!(world.hub.bytes_sent(), sent);
+}
+
+/// A model that differs from the demo in a bit of its weights.
+fn another_model(path: &Path) {
+    let mut bytes = std::fs::read(demo_model()).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_model_of_another_node_is_listed_shown_and_run_from_here() {
+    let world = World::new();
+    let (a, b) = (world.node("a"), world.node("b"));
+    a.admit(&b);
+    std::fs::copy(demo_model(), b.dir.path().join("models/theirs.gguf")).unwrap();
+    let listed = a.run(&["list"]);
+    assert!(listed.contains("theirs") && listed.contains("node b: "), "{listed}");
+    let shown = a.json(&["show", "theirs"]);
+    assert_eq!((&shown["node"], &shown["bytes"]), (&json!("b"), &json!(world.size)));
+    let refused = a.refused(&["rm", "theirs"]);
+    assert!(refused.contains("is on node b") && refused.contains("sinew rm"), "{refused}");
+    a.run(&["plan", "theirs"]);
+    a.run(&["run", "theirs", "Hello", "--max-tokens", "2"]);
+    let instance = a.instance("theirs").unwrap();
+    assert_eq!(instance["ranks"][0]["node_name"], "b");
+    assert_eq!(instance["owner"], b.json(&["nodes"])[0]["id"]);
+    assert!(a.chat("theirs", "Hello", 4)["choices"][0].is_object());
+    let again = a.refused(&["serve", "theirs"]);
+    assert!(again.contains("is already served"), "{again}");
+    // A file of this node with the same name is another model, and one with the same content is it.
+    another_model(&a.dir.path().join("theirs.gguf"));
+    let other = a.dir.path().join("theirs.gguf");
+    let run = world.sinew_of(&a, &["run", other.to_str().unwrap(), "Hello", "--max-tokens", "2"]);
+    let told = String::from_utf8(run.stderr).unwrap();
+    assert!(told.contains("served as theirs-2"), "{told}");
+    let same = a.dir.path().join("renamed.gguf");
+    std::fs::copy(demo_model(), &same).unwrap();
+    a.run(&["run", same.to_str().unwrap(), "Hello", "--max-tokens", "2"]);
+    let served: Vec<Value> = a.json(&["ps"]).as_array().unwrap().clone();
+    assert_eq!(served.len(), 2, "the same content is served once: {served:?}");
+    // What nobody has is still told as such; different files of one name are not chosen between.
+    assert!(a.refused(&["serve", "nowhere"]).contains("there is no model"));
+    let c = world.node("c");
+    a.admit(&c);
+    std::fs::write(c.dir.path().join("models/theirs.gguf"), b"GGUF, but short").unwrap();
+    let refused = a.refused(&["show", "theirs"]);
+    assert!(refused.contains("different files of that name"), "{refused}");
 }

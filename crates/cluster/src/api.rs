@@ -8,7 +8,7 @@ use hub::Settings;
 use placement::Prediction;
 use protocol::{AnswerToken, EngineStats, FailureKind, FinishReason, RankStats, Transport};
 use serde::{Deserialize, Serialize};
-use store::Places;
+use store::{Digest, Listed, Places};
 
 use crate::{Edge, Machine, NodeId, PullStatus, Sensors};
 
@@ -136,6 +136,11 @@ pub struct InstanceStatus {
     pub id: String,
     /// The name under which clients ask for it.
     pub model: String,
+    /// The content of its file, which tells it from others of the same name.
+    #[serde(default)]
+    pub digest: Option<Digest>,
+    #[serde(default)]
+    pub model_bytes: u64,
     /// The node that placed it, drives it and answers for it.
     pub owner: NodeId,
     pub state: InstanceState,
@@ -241,6 +246,25 @@ pub struct GenerateDone {
     /// If one was asked for: `[width]`, of length one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding: Option<Vec<f32>>,
+}
+
+/// A model on the disk of a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Held {
+    #[serde(flatten)]
+    pub listed: Listed,
+    /// The node's name, if it is another one than was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// What is known of a model that somebody is about to ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identified {
+    /// The name of the instance that serves this very content.
+    pub served_as: Option<String>,
+    /// What it would be called if it was served now.
+    pub name: Option<String>,
 }
 
 /// A one-time code that lets one machine join.

@@ -10,10 +10,13 @@
 //!
 //! It knows tokens but no text, and carries no activations: those go from worker to worker.
 
+mod about;
 mod announcer;
 mod api;
 mod daemon;
 mod desired;
+mod desk;
+mod elsewhere;
 mod error;
 mod frames;
 mod id;
@@ -40,9 +43,11 @@ mod ways;
 mod wire;
 mod worker;
 
+pub use about::ModelAbout;
 pub use api::{
-    ClusterStatus, GenerateDone, GenerateEvent, InstanceState, InstanceStatus, Invite, Joined,
-    LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState, NodeStatus, Parted, RankStatus,
+    ClusterStatus, GenerateDone, GenerateEvent, Held, Identified, InstanceState, InstanceStatus,
+    Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState, NodeStatus, Parted,
+    RankStatus,
 };
 pub use error::{Error, Result};
 pub use id::{NodeId, NodeIdError};

@@ -1,37 +1,36 @@
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use futures_util::Stream;
 use hub::Room;
-use store::{Listed, Store};
+use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::info;
 
-use crate::daemon::{
-    Call, Daemon, Events, INPUTS_MAX, Kept, Prepared, System, draft_bytes, listen, run,
-};
+use crate::daemon::{Call, Daemon, Events, INPUTS_MAX, Kept, System, listen, run};
 use crate::desired::Document;
+use crate::desk::Desk;
+use crate::elsewhere::{self, Found};
 use crate::identity::{Identity, open_data_dir, random};
 use crate::kept::{KeptFile, Saver};
 use crate::members::{Members, clean_name};
-use crate::model_file::ServedFile;
 use crate::net::{Net, own_addresses};
-use crate::pulls::{self, Pulls};
+use crate::pulls::{self, Asked, Pulls};
 use crate::{
-    ClusterStatus, Error, GenerateEvent, GenerateRequest, History, InstanceSpec, InstanceState,
-    Invite, Joined, NodeConfig, NodeId, NodeState, NodeStatus, Parted, PullStatus, Result,
-    Versions,
+    ClusterStatus, Error, GenerateEvent, GenerateRequest, Held, History, Identified, InstanceSpec,
+    InstanceState, InstanceStatus, Invite, Joined, ModelAbout, NodeConfig, NodeId, NodeState,
+    NodeStatus, Parted, PullStatus, Result, Versions,
 };
 
 /// Calls of this node's handles that wait for the driver.
 const CALLS_MAX: usize = 256;
-/// Measuring a node takes some tenths of a second, and a probe less on any link worth splitting
-/// over.
-const MEASURING_MAX: Duration = Duration::from_secs(2);
+/// What a member has told before it answered arrives within a round trip or two.
+const TELLING_MAX: Duration = Duration::from_secs(5);
 /// How long a model's header is asked for: a node that takes an instance over has it within half.
 const HEADER_PATIENCE: Duration = Duration::from_secs(8);
 const HEADER_RETRY: Duration = Duration::from_millis(200);
@@ -51,7 +50,7 @@ struct Shared {
     name: String,
     listen: SocketAddr,
     store: Arc<Store>,
-    desired: Arc<Saver<Document>>,
+    desk: Desk,
     pulls: Arc<Pulls>,
     calls: mpsc::Sender<Call>,
     status: watch::Receiver<Arc<ClusterStatus>>,
@@ -109,9 +108,15 @@ impl Node {
         };
         let (inputs, events) = mpsc::channel(INPUTS_MAX);
         let system = System::new(config.clone(), net.clone(), store.clone(), &kept, inputs.clone());
-        let desired = kept.desired.clone();
+        let desk = Desk {
+            store: store.clone(),
+            desired: kept.desired.clone(),
+            calls: calls.downgrade(),
+            status: status.clone(),
+        };
         let (admission, closing) = (system.admission(), system.closing());
-        let listening = listen(listener, net, saver, inputs, admission, pulls.clone(), closing);
+        let listening =
+            listen(listener, net, saver, inputs, admission, (pulls.clone(), desk.clone()), closing);
         let (me, told) = ((id, boot, address), (document, told));
         let mut daemon = Daemon::new(config, me, told, publisher, Box::new(system));
         daemon.publish();
@@ -131,7 +136,7 @@ impl Node {
             }
         });
         let shared =
-            Shared { id, name, listen: address, store, pulls, desired, calls, status, history };
+            Shared { id, name, listen: address, store, pulls, desk, calls, status, history };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -208,30 +213,90 @@ impl Node {
         self.call(|reply| Call::Leave { reply }).await
     }
 
-    /// Places a model and starts its workers; returns the instance's id while it is loading.
+    /// Places a model and starts its workers; returns the instance's id while it is loading. A
+    /// model that only another node has is served by that node.
     ///
     /// # Errors
-    /// The model is unknown or unreadable, is served already, or fits on no set of nodes.
+    /// No node has the model, it is unreadable, is served already, or fits on no set of nodes.
     pub async fn serve(&self, spec: InstanceSpec) -> Result<String> {
-        let store = self.shared.store.clone();
-        // Who is told that a model is served may rely on it, so it must be possible to save it.
-        self.shared.desired.clone().check_room().await?;
-        let prepare = tokio::task::spawn_blocking(move || prepare(&store, spec));
-        let prepared = prepare.await.map_err(|_| Error::ShutDown)??;
-        self.measured().await;
-        self.call(|reply| Call::Serve { prepared: Box::new(prepared), reply }).await
+        let shared = &self.shared;
+        let missing = match shared.desk.serve(spec.clone(), Asked::Here).await {
+            Err(error @ Error::NotHere(_)) => error,
+            outcome => return outcome,
+        };
+        let found = self.find_elsewhere(&spec.model).await?.ok_or(missing)?;
+        let id = elsewhere::serve(shared.pulls.net(), &found, spec).await?;
+        let mut watch = self.watch();
+        let is_told = |status: &Arc<ClusterStatus>| status.instances.iter().any(|i| i.id == id);
+        // Who asks for it next must find it here; the other node has told its members by now.
+        let _ = tokio::time::timeout(TELLING_MAX, watch.wait_for(is_told)).await;
+        Ok(id)
     }
 
     /// How a model would be placed now, how fast it would be, and why not otherwise.
     ///
     /// # Errors
-    /// The model is unknown or unreadable, or fits on no set of nodes.
+    /// No node has the model, it is unreadable, or fits on no set of nodes.
     pub async fn plan(&self, spec: InstanceSpec) -> Result<placement::Plan> {
-        let store = self.shared.store.clone();
-        let prepare = tokio::task::spawn_blocking(move || prepare(&store, spec));
-        let prepared = Box::new(prepare.await.map_err(|_| Error::ShutDown)??);
-        self.measured().await;
-        self.call(|reply| Call::Plan { prepared, reply }).await
+        let missing = match self.shared.desk.plan(spec.clone(), Asked::Here).await {
+            Err(error @ Error::NotHere(_)) => error,
+            outcome => return outcome,
+        };
+        let found = self.find_elsewhere(&spec.model).await?.ok_or(missing)?;
+        elsewhere::plan(self.shared.pulls.net(), &found, spec).await
+    }
+
+    /// A model that is not on this node, on another one.
+    async fn find_elsewhere(&self, model: &str) -> Result<Option<Found>> {
+        let pulls = &self.shared.pulls;
+        elsewhere::find(pulls.net(), pulls.neighbours(), model).await
+    }
+
+    /// Whether this very model, given by name or path, is served: by the content of its file, which
+    /// is hashed if one of the same length is served.
+    ///
+    /// # Errors
+    /// Its file cannot be read.
+    pub async fn identify(&self, model: &str) -> Result<Identified> {
+        let instances = self.status().instances;
+        let by_name = instances.iter().find(|one| one.model == model || one.id == model);
+        if let Some(served) = by_name.filter(|_| !Path::new(model).is_file()) {
+            let served_as = Some(served.model.clone());
+            return Ok(Identified { served_as: served_as.clone(), name: served_as });
+        }
+        let (store, asked) = (self.shared.store.clone(), model.to_owned());
+        let lens: Vec<u64> = instances.iter().map(|one| one.model_bytes).collect();
+        let look = tokio::task::spawn_blocking(move || pulls::identify(&store, &asked, &lens));
+        let (name, digest) = match look.await.map_err(|_| Error::ShutDown)? {
+            Err(Error::NotHere(_)) => match self.find_elsewhere(model).await? {
+                Some(found) => (found.listed.model.name, found.listed.digest),
+                None => return Ok(Identified::default()),
+            },
+            identified => identified?,
+        };
+        let same = instances.iter().find(|one| digest.is_some() && one.digest == digest);
+        Ok(Identified { served_as: same.map(|one| one.model.clone()), name: Some(name) })
+    }
+
+    /// What a model is, from its header, whichever node has it.
+    ///
+    /// # Errors
+    /// No node has it, or its file cannot be read.
+    pub async fn describe(&self, model: &str) -> Result<ModelAbout> {
+        let (store, asked) = (self.shared.store.clone(), model.to_owned());
+        let room = self.shared.desk.room_bytes();
+        let read = tokio::task::spawn_blocking(move || {
+            let (_, path) = pulls::locate(&store, &asked).map_err(pulls::refuse)?;
+            let read = ModelAbout::read(&asked, &path, room);
+            read.map_err(|error| Error::Unusable(error.to_string()))
+        });
+        let missing = match read.await.map_err(|_| Error::ShutDown)? {
+            Err(error @ Error::NotHere(_)) => error,
+            read => return read,
+        };
+        let found = self.find_elsewhere(model).await?.ok_or(missing)?;
+        let about = elsewhere::describe(self.shared.pulls.net(), &found, model).await?;
+        Ok(ModelAbout { node: Some(found.holder.name), ..about })
     }
 
     /// Fetches a model to this node's disk, unless it is there; `model` is a name or a path. The
@@ -252,10 +317,19 @@ impl Node {
         look.await.unwrap_or(false)
     }
 
-    /// The models on this machine's disk, wherever they lie.
-    pub async fn models(&self) -> Vec<Listed> {
-        let store = self.shared.store.clone();
-        tokio::task::spawn_blocking(move || store.list()).await.unwrap_or_default()
+    /// The models on the nodes' disks, wherever they lie, this machine's first.
+    pub async fn models(&self) -> Vec<Held> {
+        let (store, pulls) = (self.shared.store.clone(), &self.shared.pulls);
+        let here = tokio::task::spawn_blocking(move || store.list());
+        let others = elsewhere::list(pulls.net(), pulls.neighbours());
+        let (here, others) = tokio::join!(here, others);
+        let here = here.unwrap_or_default().into_iter();
+        let here = here.map(|listed| Held { listed, node: None });
+        let others = others.into_iter().flat_map(|(node, listed)| {
+            let of = move |listed| Held { listed, node: Some(node.clone()) };
+            listed.into_iter().map(of)
+        });
+        here.chain(others).collect()
     }
 
     /// Deletes a model of this node's own folder; returns the bytes that this freed.
@@ -263,15 +337,35 @@ impl Node {
     /// # Errors
     /// It is not there, is served, belongs to another program, or cannot be deleted.
     pub async fn remove_model(&self, model: &str) -> Result<u64> {
+        let (store, asked) = (self.shared.store.clone(), model.to_owned());
+        let look =
+            move || pulls::locate(&store, &asked).ok().and_then(|(_, at)| store.known_digest(&at));
+        let digest = tokio::task::spawn_blocking(look).await.map_err(|_| Error::ShutDown)?;
         let instances = self.status().instances;
-        if let Some(served) = instances.iter().find(|one| one.model == model || one.id == model) {
+        let is_it = |one: &InstanceStatus| match digest {
+            Some(_) => one.digest == digest,
+            None => one.model == model || one.id == model,
+        };
+        if let Some(served) = instances.iter().find(|one| is_it(one)) {
             let name = &served.model;
             let text = format!("{name} is served. Stop it first: sinew stop {name}");
             return Err(Error::Unusable(text));
         }
         let (store, model) = (self.shared.store.clone(), model.to_owned());
-        let remove = tokio::task::spawn_blocking(move || pulls::remove(&store, &model));
-        remove.await.map_err(|_| Error::ShutDown)?
+        let remove = {
+            let model = model.clone();
+            tokio::task::spawn_blocking(move || pulls::remove(&store, &model))
+        };
+        match remove.await.map_err(|_| Error::ShutDown)? {
+            Err(Error::NotHere(why)) => match self.find_elsewhere(&model).await {
+                Ok(Some(found)) => Err(Error::NotHere(format!(
+                    "{model} is on node {0}, not here. Type on {0}: sinew rm {model}",
+                    found.holder.name
+                ))),
+                _ => Err(Error::NotHere(why)),
+            },
+            outcome => outcome,
+        }
     }
 
     /// The memory that is free on the nodes that live, for a choice of size.
@@ -284,15 +378,6 @@ impl Node {
             count => format!("the {count} nodes have"),
         };
         Room { bytes: live.iter().map(free).sum(), whose }
-    }
-
-    /// Waits a moment for nodes that have just met to measure what they can do.
-    async fn measured(&self) {
-        let mut watch = self.watch();
-        let is_known = |node: &NodeStatus| node.measured || node.state != NodeState::Live;
-        let all = watch.wait_for(|status| status.nodes.iter().all(is_known));
-        // What was not measured by then is planned for without.
-        let _ = tokio::time::timeout(MEASURING_MAX, all).await;
     }
 
     /// Waits until an instance, given by its id or its model's name, takes requests.
@@ -377,18 +462,6 @@ impl Node {
         self.shared.calls.send(call(reply)).await.map_err(|_| Error::ShutDown)?;
         answer.await.map_err(|_| Error::ShutDown)?
     }
-}
-
-/// Reads from disk what serving a model takes; slow the first time that a file is seen.
-fn prepare(store: &Store, spec: InstanceSpec) -> Result<Prepared> {
-    let unusable = |error: &dyn std::fmt::Display| Error::Unusable(error.to_string());
-    let found = pulls::find(store, &spec.model, &|_| {}).map_err(pulls::refuse)?;
-    let file = ServedFile::open(&found.path).map_err(|error| unusable(&error))?;
-    let model = layout::Outline::read(file.directory()).map_err(|error| unusable(&error))?;
-    let draft_bytes = draft_bytes(&spec).map_err(Error::Unusable)?;
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-    let created_unix_s = since_1970.map_or(0, |since| since.as_secs());
-    Ok(Prepared { spec, found, file: Arc::new(file), model, draft_bytes, created_unix_s })
 }
 
 /// The events of one request, in order; ends after `Done` or `Failed`. Dropping it cancels the

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hub::{Hub, HubError, Name, Nearby, Plan, Progress, Room, Settings, Stage};
 use serde::{Deserialize, Serialize};
-use store::{ModelFile, Store, StoreError};
+use store::{Digest, Listed, ModelFile, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -67,6 +68,13 @@ impl PullStage {
     }
 }
 
+/// Who asks for a model: its own user may give a path, other members give names alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Here,
+    ByMember,
+}
+
 /// A model by name or path. Names are looked up as they are and, if that finds nothing, by the
 /// repository that they stand for.
 ///
@@ -75,18 +83,69 @@ impl PullStage {
 pub(crate) fn find(
     store: &Store,
     name: &str,
+    asked: Asked,
     watch: &store::HashWatch<'_>,
 ) -> std::result::Result<ModelFile, StoreError> {
-    let first = match store.resolve_watched(name, watch) {
+    let resolve = |name: &str| match asked {
+        Asked::Here => store.resolve_watched(name, watch),
+        Asked::ByMember => store.resolve_named(name, watch),
+    };
+    let first = match resolve(name) {
         Err(error @ StoreError::Unknown { .. }) => error,
         outcome => return outcome,
     };
     let Ok(Name::Repo(repo)) = Name::parse(name) else { return Err(first) };
-    match store.resolve_watched(&repo.to_string(), watch) {
+    match resolve(&repo.to_string()) {
         Ok(found) => Ok(ModelFile { name: served_as(name), ..found }),
         Err(StoreError::Unknown { .. }) => Err(first),
         Err(error) => Err(error),
     }
+}
+
+/// A model by its name, as another member asks for it, without reading it.
+pub(crate) fn named(store: &Store, name: &str) -> Option<Listed> {
+    let by_repo = || match Name::parse(name) {
+        Ok(Name::Repo(repo)) => store.named(&repo.to_string()),
+        _ => None,
+    };
+    store.named(name).or_else(by_repo)
+}
+
+/// How a model of this machine would be called, and where it is, without reading it.
+///
+/// # Errors
+/// It is not on this machine.
+pub(crate) fn locate(
+    store: &Store,
+    name: &str,
+) -> std::result::Result<(String, PathBuf), StoreError> {
+    let first = match store.name_and_path(name) {
+        Err(error @ StoreError::Unknown { .. }) => error,
+        outcome => return outcome,
+    };
+    let Ok(Name::Repo(repo)) = Name::parse(name) else { return Err(first) };
+    let path = store.path_of(&repo.to_string()).map_err(|_| first)?;
+    Ok((served_as(name), path))
+}
+
+/// How a model of this machine would be called, and what its content is, if one of its length is
+/// among `lens`.
+///
+/// # Errors
+/// It is not here, or cannot be read.
+pub(crate) fn identify(
+    store: &Store,
+    model: &str,
+    lens: &[u64],
+) -> Result<(String, Option<Digest>)> {
+    let (name, path) = locate(store, model).map_err(refuse)?;
+    let parts = gguf::parts_of(&path);
+    let bytes = parts.iter().filter_map(|part| std::fs::metadata(part).ok()).map(|it| it.len());
+    if lens.contains(&bytes.sum()) {
+        let found = find(store, model, Asked::Here, &|_| {}).map_err(refuse)?;
+        return Ok((name, Some(found.digest)));
+    }
+    Ok((name, None))
 }
 
 /// Whether a model is on this machine, without reading it.
@@ -175,6 +234,10 @@ impl Pulls {
         Arc::new(Self { settings, store, net, cluster, towards, running })
     }
 
+    pub fn net(&self) -> &Arc<Net> {
+        &self.net
+    }
+
     pub fn store(&self) -> Arc<Store> {
         self.store.clone()
     }
@@ -186,7 +249,7 @@ impl Pulls {
     }
 
     /// The other members that live.
-    fn neighbours(&self) -> Vec<Neighbour> {
+    pub fn neighbours(&self) -> Vec<Neighbour> {
         let status = self.cluster.borrow();
         let others = status.nodes.iter().filter(|node| node.id != status.node);
         let live = others.filter(|node| node.state == NodeState::Live);
@@ -319,9 +382,10 @@ impl Pulls {
             Ok(format!("it is on this machine already: {path}"))
         };
         let Some(name) = name else {
-            return find(&self.store, model, &hashed).map_or_else(|e| Err(e.to_string()), here);
+            return find(&self.store, model, Asked::Here, &hashed)
+                .map_or_else(|e| Err(e.to_string()), here);
         };
-        if let Ok(found) = find(&self.store, model, &hashed) {
+        if let Ok(found) = find(&self.store, model, Asked::Here, &hashed) {
             return here(found);
         }
         let models = self.store.models_dir();

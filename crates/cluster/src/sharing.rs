@@ -1,5 +1,6 @@
-//! Models that another member has fetched already, or is fetching: a file comes from the hub once,
-//! whatever the number of nodes that want it.
+//! What members are asked about their models. First, who has them (the questions of
+//! [`crate::elsewhere`]). Second, files that another member has fetched already, or is fetching: a
+//! file comes from the hub once, whatever the number of nodes that want it.
 //!
 //! A node that is about to fetch asks all live members. Who has the model gives its bytes, every
 //! such member some of them; their SHA-256 must be the one that the hub announced, so nobody is
@@ -9,8 +10,9 @@
 //! it fetches, and looks once more.
 //!
 //! ```text
-//! dialer      Ask::About, or Ask::Bytes
-//! listener    a frame with Told, or so many plain bytes as were asked for
+//! dialer      Ask
+//! listener    a frame with the answer; to Bytes, so many plain bytes as were asked for; to Serve
+//!             and Plan, a frame every two seconds until there is an answer
 //! ```
 
 use std::fs::File;
@@ -24,27 +26,42 @@ use std::time::Duration;
 use hub::{Nearby, RemoteFile};
 use protocol::frame::FrameError;
 use serde::{Deserialize, Serialize};
-use store::Store;
+use store::{Listed, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
+use crate::desk::Desk;
 use crate::net::{Connection, DialError, Net};
-use crate::pulls::Pulls;
+use crate::pulls::{self, Asked, Pulls};
 use crate::tls::Pin;
 use crate::wire::Purpose;
-use crate::{NodeId, frames};
+use crate::{Error, InstanceSpec, ModelAbout, NodeId, frames};
 
 /// Bytes of one answer.
 const BYTES_MAX: u64 = 4 << 20;
-const ASK_BYTES_MAX: usize = 8 << 10;
+const ASK_BYTES_MAX: usize = 64 << 10;
+/// Models that a member hears of.
+const LISTED_MAX: usize = 1000;
+/// How often a member that waits for a decision hears that it is worked on.
+const SIGN_EVERY: Duration = Duration::from_secs(2);
 /// A member that is silent for so long is passed over.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Ask {
+pub(crate) enum Ask {
+    /// Every model on the listener's disk: `Vec<Listed>`.
+    List,
+    /// The model of that name, if the listener has it: `Option<Listed>`.
+    Find { model: String },
+    /// What it is: `Option<ModelAbout>`.
+    Describe { model: String },
+    /// The listener is to serve a model that it has: [`Outcome`].
+    Serve { spec: Box<InstanceSpec> },
+    /// How it would serve it: [`Outcome`].
+    Plan { spec: Box<InstanceSpec> },
     /// What the listener knows of a model's file.
     About { model: String, file: String, size: u64 },
     /// Bytes of the file that was asked about last.
@@ -60,6 +77,25 @@ pub(crate) enum Told {
     /// It is wanted, and nothing was fetched yet.
     Wanting,
     No,
+}
+
+/// What came of [`Ask::Serve`] and [`Ask::Plan`].
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    /// The file is being hashed; another frame follows.
+    Working,
+    Served {
+        instance: String,
+    },
+    Planned(Box<placement::Plan>),
+    AlreadyServed {
+        model: String,
+        instance: String,
+    },
+    Refused {
+        reason: String,
+    },
 }
 
 /// A member and where it is.
@@ -79,7 +115,11 @@ pub(crate) struct Survey {
 }
 
 /// Answers a member until it is done.
-pub(crate) async fn answer(mut connection: Connection, pulls: Arc<Pulls>) -> Result<(), DialError> {
+pub(crate) async fn answer(
+    mut connection: Connection,
+    pulls: Arc<Pulls>,
+    desk: Desk,
+) -> Result<(), DialError> {
     let mut open: Option<Arc<File>> = None;
     loop {
         let ask = match frames::read::<Ask>(&mut connection.stream, ASK_BYTES_MAX).await {
@@ -87,6 +127,36 @@ pub(crate) async fn answer(mut connection: Connection, pulls: Arc<Pulls>) -> Res
             ask => ask?,
         };
         match ask {
+            Ask::List => {
+                let listed = on_disk(&pulls, Store::list).await?;
+                frames::write(&mut connection.stream, &within_a_frame(listed)).await?;
+            }
+            Ask::Find { model } => {
+                let found = on_disk(&pulls, move |store| pulls::named(store, &model)).await?;
+                frames::write(&mut connection.stream, &found).await?;
+            }
+            Ask::Describe { model } => {
+                let room = desk.room_bytes();
+                let about = on_disk(&pulls, move |store| {
+                    let path = pulls::named(store, &model)?.model.path;
+                    ModelAbout::read(&model, &path, room).ok()
+                });
+                frames::write(&mut connection.stream, &about.await?).await?;
+            }
+            Ask::Serve { spec } => {
+                let serving = async {
+                    let instance = desk.serve(*spec, Asked::ByMember).await?;
+                    Ok(Outcome::Served { instance })
+                };
+                decide(&mut connection, serving).await?;
+            }
+            Ask::Plan { spec } => {
+                let planning = async {
+                    let plan = desk.plan(*spec, Asked::ByMember).await?;
+                    Ok(Outcome::Planned(Box::new(plan)))
+                };
+                decide(&mut connection, planning).await?;
+            }
             Ask::About { model, file, size } => {
                 let (store, asked) = (pulls.store(), model.clone());
                 let find = move || held(&store, &asked, &file, size);
@@ -110,6 +180,43 @@ pub(crate) async fn answer(mut connection: Connection, pulls: Arc<Pulls>) -> Res
                 connection.stream.write_all(&bytes).await?;
                 connection.stream.flush().await?;
             }
+        }
+    }
+}
+
+/// Looks at this node's disk.
+async fn on_disk<T: Send + 'static>(
+    pulls: &Arc<Pulls>,
+    look: impl FnOnce(&Store) -> T + Send + 'static,
+) -> io::Result<T> {
+    let store = pulls.store();
+    tokio::task::spawn_blocking(move || look(&store)).await.map_err(io::Error::other)
+}
+
+/// A list that a frame can hold: some kilobytes each are more than any model needs.
+fn within_a_frame(mut listed: Vec<Listed>) -> Vec<Listed> {
+    listed.truncate(LISTED_MAX);
+    listed
+}
+
+/// Answers with what comes of `deciding`, and with signs of life until then.
+async fn decide(
+    connection: &mut Connection,
+    deciding: impl Future<Output = crate::Result<Outcome>>,
+) -> Result<(), DialError> {
+    let mut deciding = std::pin::pin!(deciding);
+    loop {
+        let outcome = match timeout(SIGN_EVERY, &mut deciding).await {
+            Err(_) => Outcome::Working,
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(Error::AlreadyServed { model, instance })) => {
+                Outcome::AlreadyServed { model, instance }
+            }
+            Ok(Err(error)) => Outcome::Refused { reason: error.to_string() },
+        };
+        frames::write(&mut connection.stream, &outcome).await?;
+        if !matches!(outcome, Outcome::Working) {
+            return Ok(());
         }
     }
 }

@@ -136,6 +136,8 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
         InstanceStatus {
             id: id.to_owned(),
             model: model.to_owned(),
+            digest: None,
+            model_bytes: 0,
             owner: nodes[0].id,
             state,
             epoch: 3,

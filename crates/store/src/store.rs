@@ -119,7 +119,38 @@ impl Store {
         name_or_path: &str,
         watch: &HashWatch<'_>,
     ) -> Result<ModelFile, StoreError> {
-        let Located { name, path } = self.locate(name_or_path)?;
+        self.read(self.locate(name_or_path)?, watch)
+    }
+
+    /// The same for what somebody else asks for: a name, never a path.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn resolve_named(
+        &self,
+        name: &str,
+        watch: &HashWatch<'_>,
+    ) -> Result<ModelFile, StoreError> {
+        self.read(self.locate_name(name).ok_or_else(|| self.unknown(name))?, watch)
+    }
+
+    /// A model by its name, never by a path, as far as it is known without reading it.
+    pub fn named(&self, name: &str) -> Option<Listed> {
+        let Located { path, .. } = self.locate_name(name)?;
+        let shelved = self.look();
+        let model = shelved.iter().find(|model| model.path == path)?.clone();
+        let digest = self.known_digest(&path);
+        Some(Listed { model, digest })
+    }
+
+    /// What a file was hashed to, if that was done and it has not changed since.
+    pub fn known_digest(&self, path: &Path) -> Option<Digest> {
+        let stamp = Stamp::of(path).ok()?;
+        self.index().digest(path, stamp)
+    }
+
+    fn read(&self, located: Located, watch: &HashWatch<'_>) -> Result<ModelFile, StoreError> {
+        let Located { name, path } = located;
         let io = |source| StoreError::Io { path: path.clone(), source };
         let stamp = Stamp::of(&path).map_err(io)?;
         let digest = self.digest(&path, stamp, watch).map_err(io)?;
@@ -132,6 +163,15 @@ impl Store {
     /// There is no such model.
     pub fn path_of(&self, name_or_path: &str) -> Result<PathBuf, StoreError> {
         Ok(self.locate(name_or_path)?.path)
+    }
+
+    /// The same with the name under which clients would ask for it.
+    ///
+    /// # Errors
+    /// There is no such model.
+    pub fn name_and_path(&self, name_or_path: &str) -> Result<(String, PathBuf), StoreError> {
+        let Located { name, path } = self.locate(name_or_path)?;
+        Ok((name, path))
     }
 
     /// A file of this machine with that content, if there is one. Only files of exactly `bytes`
@@ -231,16 +271,16 @@ impl Store {
             let path = folder.join(path.file_name().unwrap_or_default());
             return Ok(Located { name: name_of(&path), path });
         }
-        let shelved = self.look();
-        let found = named(&shelved, name_or_path).or_else(|| {
-            let shelved = self.look_now();
-            named(&shelved, name_or_path)
-        });
-        match (found, metadata) {
+        match (self.locate_name(name_or_path), metadata) {
             (Some(found), _) => Ok(found),
             (None, Some(metadata)) => Err(not_a_file(path, &metadata)),
             (None, None) => Err(self.unknown(name_or_path)),
         }
+    }
+
+    fn locate_name(&self, name: &str) -> Option<Located> {
+        let shelved = self.look();
+        named(&shelved, name).or_else(|| named(&self.look_now(), name))
     }
 
     fn unknown(&self, name: &str) -> StoreError {

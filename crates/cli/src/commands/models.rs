@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use cluster::{PullStage, PullStatus};
-use gguf::Directory;
+use cluster::{Held, ModelAbout, PullStage, PullStatus};
 use hub::catalogue;
 use serde::Serialize;
-use store::{Listed, Shelf};
+use store::Shelf;
 
 use crate::args::{ListArgs, PullArgs, RmArgs, ShowArgs};
 use crate::client::Client;
@@ -100,15 +99,19 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
     let found = match Client::find(&data_dir) {
         // It may know folders that this command was not told of.
         Ok(client) => client.models()?,
-        Err(_) => store.list(),
+        Err(_) => {
+            let here = |listed| Held { listed, node: None };
+            store.list().into_iter().map(here).collect()
+        }
     };
     if args.query.json {
         return print_json(&found);
     }
     let rows: Vec<[String; 4]> = found.iter().map(row).collect();
     table::print(["NAME", "ID", "SIZE", "WHERE"], &rows);
-    let own = found.iter().filter(|listed| listed.model.shelf == Shelf::Own);
-    let (count, bytes) = own.fold((0, 0), |sum, one| (sum.0 + 1, sum.1 + one.model.bytes));
+    let own = found.iter().filter(|held| held.node.is_none());
+    let own = own.map(|held| &held.listed.model).filter(|model| model.shelf == Shelf::Own);
+    let (count, bytes) = own.fold((0, 0), |sum, one| (sum.0 + 1, sum.1 + one.bytes));
     let dir = table::tame(&store.models_dir().to_string_lossy());
     say!("{dir} holds {} in {count} models{}", table::bytes(bytes), free(store.models_dir()));
     if found.is_empty() {
@@ -119,14 +122,15 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-fn row(listed: &Listed) -> [String; 4] {
+fn row(Held { listed, node }: &Held) -> [String; 4] {
     let digest = listed.digest.map_or("-".to_owned(), |digest| digest.to_string()[..12].to_owned());
     let model = &listed.model;
     let place = match model.shelf {
         Shelf::Own => String::new(),
         _ => format!("{}: ", model.shelf),
     };
-    let place = format!("{place}{}", model.path.display());
+    let node = node.as_ref().map_or(String::new(), |node| format!("node {node}: "));
+    let place = format!("{node}{place}{}", model.path.display());
     [model.name.clone(), digest, table::bytes(model.bytes), place]
 }
 
@@ -195,40 +199,20 @@ pub fn remove(args: &RmArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What a model is, from its header.
-#[derive(Serialize)]
-struct Shown {
-    name: String,
-    path: String,
-    bytes: u64,
-    parts: usize,
-    architecture: String,
-    title: String,
-    parameters: u64,
-    quantisation: String,
-    layers: Option<u64>,
-    width: Option<u64>,
-    heads: Option<u64>,
-    kv_heads: Option<u64>,
-    experts: Option<u64>,
-    context_tokens: Option<u64>,
-    vocabulary: Option<usize>,
-    licence: String,
-    /// Absent if this version can run it.
-    cannot_run: Option<String>,
-    needs_about_bytes: u64,
-    fits_this_machine: bool,
-    template: String,
-}
-
 pub fn show(args: &ShowArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.query.data_dir)?;
-    let store = models::store(&data_dir)?;
-    let path = match models::find(&store, &args.model)? {
-        Some(path) => path,
-        None => store.path_of(&args.model)?,
+    let shown = match Client::find(&data_dir) {
+        // A name may be of a model that another node has.
+        Ok(client) => client.describe(&models::for_node(&args.model))?,
+        Err(_) => {
+            let store = models::store(&data_dir)?;
+            let path = match models::find(&store, &args.model)? {
+                Some(path) => path,
+                None => store.path_of(&args.model)?,
+            };
+            ModelAbout::read(&args.model, &path, models::memory_bytes())?
+        }
     };
-    let shown = describe(&args.model, &path)?;
     if args.template {
         say!("{}", table::tame(&shown.template));
         return Ok(());
@@ -236,61 +220,20 @@ pub fn show(args: &ShowArgs) -> Result<(), CliError> {
     if args.query.json { print_json(&shown) } else { print_shown(&shown) }
 }
 
-fn describe(name: &str, path: &Path) -> Result<Shown, CliError> {
-    let file = gguf::File::open(path)?;
-    let header: &Directory = gguf::Source::directory(&file);
-    let text = |key: &str| header.find_str(key).ok().flatten().unwrap_or_default().to_owned();
-    let architecture = text("general.architecture");
-    let number = |key: &str| header.find_u64(&format!("{architecture}.{key}")).ok().flatten();
-    let parts = gguf::parts_of(path);
-    let lens = parts.iter().filter_map(|part| std::fs::metadata(part).ok());
-    let bytes = lens.map(|metadata| metadata.len()).sum();
-    let parameters = |dims: &[u64]| dims.iter().product::<u64>();
-    let needs_about_bytes = hub::need_bytes(bytes);
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    Ok(Shown {
-        name: name.to_owned(),
-        path: path.to_string_lossy().into_owned(),
-        bytes,
-        parts: parts.len(),
-        title: text("general.name"),
-        parameters: header.tensors().iter().map(|tensor| parameters(&tensor.dims)).sum(),
-        quantisation: store::quant_of(&stem).unwrap_or_else(|| main_type(header)),
-        layers: number("block_count"),
-        width: number("embedding_length"),
-        heads: number("attention.head_count"),
-        kv_heads: number("attention.head_count_kv"),
-        experts: number("expert_count"),
-        context_tokens: number("context_length"),
-        vocabulary: header.find_array("tokenizer.ggml.tokens").ok().flatten().map(gguf::Array::len),
-        licence: text("general.license"),
-        cannot_run: layout::Outline::read(header).err().map(|error| error.to_string()),
-        needs_about_bytes,
-        fits_this_machine: needs_about_bytes <= models::memory_bytes(),
-        template: text("tokenizer.chat_template"),
-        architecture,
-    })
-}
-
-/// The format of most of a file's bytes.
-fn main_type(header: &Directory) -> String {
-    let mut bytes = std::collections::BTreeMap::new();
-    for tensor in header.tensors() {
-        let name = format!("{:?}", tensor.ty);
-        *bytes.entry(name).or_insert(0) += tensor.range.end - tensor.range.start;
-    }
-    bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map_or_else(String::new, |(name, _)| name)
-}
-
-fn print_shown(shown: &Shown) -> Result<(), CliError> {
+fn print_shown(shown: &ModelAbout) -> Result<(), CliError> {
     let number = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
     let parts = if shown.parts > 1 { format!(" in {} files", shown.parts) } else { String::new() };
     let heads = format!("{}, of keys and values {}", number(shown.heads), number(shown.kv_heads));
-    let fits = if shown.fits_this_machine { "this machine alone" } else { "several machines" };
+    let fits = match (shown.fits_this_machine, &shown.node) {
+        (true, None) => "this machine alone",
+        (true, Some(_)) => "that node alone",
+        (false, _) => "several machines",
+    };
     let template = if shown.template.is_empty() { "none" } else { "yes (--template prints it)" };
     let mut rows = vec![
         ("name", shown.name.clone()),
         ("title", shown.title.clone()),
+        ("node", shown.node.clone().unwrap_or_default()),
         ("file", shown.path.clone()),
         ("size", format!("{}{parts}", table::bytes(shown.bytes))),
         ("architecture", shown.architecture.clone()),
@@ -306,7 +249,7 @@ fn print_shown(shown: &Shown) -> Result<(), CliError> {
         ("fits", format!("{fits}, with about {}", table::bytes(shown.needs_about_bytes))),
     ];
     if let Some(experts) = shown.experts.filter(|experts| *experts > 0) {
-        rows.insert(10, ("experts", experts.to_string()));
+        rows.insert(11, ("experts", experts.to_string()));
     }
     if let Some(why) = &shown.cannot_run {
         rows.push(("cannot be run", why.clone()));

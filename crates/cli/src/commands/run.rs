@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Read};
 
-use cluster::{InstanceSpec, InstanceStatus};
+use cluster::{Identified, InstanceSpec, InstanceStatus};
 use protocol::{Mix, Nodes, SplitOptions};
 
 use crate::args::RunArgs;
@@ -21,7 +21,7 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
     let mut request = serve::request(&args.model, &args.spec, None);
     // The nodes that were started for this run alone end with it.
     let (client, local) = find_or_start(args, &mut request)?;
-    let model = match served(&client, &request)? {
+    let model = match served(&client, &mut request)? {
         Some(found) => {
             check_wishes(&request, &found)?;
             found.model
@@ -88,12 +88,21 @@ fn find_or_start(
     }
 }
 
-/// The model's instance if the cluster serves it already.
-fn served(client: &Client, request: &InstanceSpec) -> Result<Option<InstanceStatus>, CliError> {
-    let stem = std::path::Path::new(&request.model).file_stem().unwrap_or_default();
-    let wanted = stem.to_string_lossy();
-    let instances = client.status()?.instances;
-    Ok(instances.into_iter().find(|i| i.model == request.model || i.model == wanted))
+/// The model's instance if the cluster serves this very content already; else the request has a
+/// name that is free.
+fn served(client: &Client, request: &mut InstanceSpec) -> Result<Option<InstanceStatus>, CliError> {
+    let Identified { served_as, name } = client.identify(&request.model)?;
+    let mut instances = client.status()?.instances;
+    let is_taken = |name: &str| instances.iter().any(|one| one.model == name);
+    if let Some(name) = name.filter(|name| served_as.is_none() && is_taken(name)) {
+        let free = (2..).map(|n| format!("{name}-{n}")).find(|other| !is_taken(other));
+        if let Some(free) = free.filter(|_| request.name.is_none()) {
+            tell!("another model is served as {name} already; this one is served as {free}");
+            request.name = Some(free);
+        }
+    }
+    let at = instances.iter().position(|one| Some(&one.model) == served_as.as_ref());
+    Ok(at.map(|at| instances.swap_remove(at)))
 }
 
 /// Whether a model is on the nodes that were asked for.

@@ -267,6 +267,8 @@ impl Daemon {
         InstanceStatus {
             id: wanted.id.clone(),
             model: entry.name.clone(),
+            digest: Some(wanted.digest),
+            model_bytes: wanted.bytes,
             owner,
             state,
             epoch: 0,

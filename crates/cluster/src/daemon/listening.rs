@@ -12,6 +12,7 @@ use tracing::{debug, warn};
 use super::Event;
 use super::conn::Lobby;
 use crate::NodeId;
+use crate::desk::Desk;
 use crate::frames;
 use crate::kept::Saver;
 use crate::members::{Member, Members};
@@ -45,6 +46,7 @@ struct Admission {
     bulk: Arc<Semaphore>,
     members: watch::Receiver<BTreeSet<NodeId>>,
     pulls: Arc<Pulls>,
+    desk: Desk,
 }
 
 /// One connection that is not yet authenticated, counted until this is dropped.
@@ -60,11 +62,11 @@ pub(crate) async fn listen(
     saver: Arc<Saver<Members>>,
     inputs: mpsc::Sender<Event>,
     (lobby, members): (Arc<Lobby>, watch::Receiver<BTreeSet<NodeId>>),
-    pulls: Arc<Pulls>,
+    (pulls, desk): (Arc<Pulls>, Desk),
     mut closing: watch::Receiver<()>,
 ) {
     let (strangers, bulk) = (Arc::default(), Arc::new(Semaphore::new(BULK_MAX)));
-    let admission = Admission { net, saver, inputs, lobby, strangers, bulk, members, pulls };
+    let admission = Admission { net, saver, inputs, lobby, strangers, bulk, members, pulls, desk };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -185,7 +187,7 @@ impl Admission {
         connection.welcome(self.net.about()).await?;
         let peer = connection.peer;
         tokio::select! {
-            answered = sharing::answer(connection, self.pulls.clone()) => answered,
+            answered = sharing::answer(connection, self.pulls.clone(), self.desk.clone()) => answered,
             () = self.removal_of(peer) => Ok(()),
         }
     }

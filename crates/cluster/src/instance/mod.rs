@@ -338,6 +338,8 @@ impl Instance {
         InstanceStatus {
             id: fixed.id.clone(),
             model: fixed.model.clone(),
+            digest: Some(fixed.digest),
+            model_bytes: fixed.model_bytes,
             owner: fixed.claim.node,
             state: self.state(),
             epoch: self.epoch,

@@ -44,6 +44,8 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/serve", post(serve::serve))
         .route("/sinew/v1/models", get(models::list))
         .route("/sinew/v1/pull", post(models::pull))
+        .route("/sinew/v1/models/identify", post(models::identify))
+        .route("/sinew/v1/models/show", post(models::show))
         .route("/sinew/v1/models/remove", post(models::remove))
         .route("/sinew/v1/stop", post(stop))
         .route("/sinew/v1/shutdown", post(shutdown))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use cluster::{Listed, PullStage, PullStatus};
+use cluster::{Held, Identified, ModelAbout, PullStage, PullStatus};
 use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,9 +19,27 @@ struct Named {
     model: String,
 }
 
-/// Every model on this machine, the node's own first.
-pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Vec<Listed>> {
+/// Every model on the nodes' disks, this machine's first.
+pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Vec<Held>> {
     Json(app.cluster.models().await)
+}
+
+/// Whether a model is served, by its content, and as what.
+pub(super) async fn identify(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Json<Identified>, ApiError> {
+    let named: Named = app.intake.read_json(request).await?;
+    Ok(Json(app.cluster.identify(&named.model).await?))
+}
+
+/// What a model is.
+pub(super) async fn show(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Json<ModelAbout>, ApiError> {
+    let named: Named = app.intake.read_json(request).await?;
+    Ok(Json(app.cluster.describe(&named.model).await?))
 }
 
 /// Fetches a model; the lines of the answer are [`PullStatus`], the last one done, or an error.

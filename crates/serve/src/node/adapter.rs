@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, Error, GenerateRequest, History, InstanceSpec, Invite, Joined, Listed, Node,
-    Parted, Plan,
+    ClusterStatus, Error, GenerateRequest, Held, History, Identified, InstanceSpec, Invite, Joined,
+    ModelAbout, Node, Parted, Plan,
 };
 use futures_util::stream;
 use tokio::sync::watch;
@@ -66,8 +66,16 @@ impl Cluster for Node {
         Box::pin(Node::has_model(self, model))
     }
 
-    fn models(&self) -> BoxFuture<'_, Vec<Listed>> {
+    fn models(&self) -> BoxFuture<'_, Vec<Held>> {
         Box::pin(Node::models(self))
+    }
+
+    fn identify<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<Identified, Refusal>> {
+        Box::pin(async move { Ok(Node::identify(self, model).await?) })
+    }
+
+    fn describe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelAbout, Refusal>> {
+        Box::pin(async move { Ok(Node::describe(self, model).await?) })
     }
 
     fn remove_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<u64, Refusal>> {

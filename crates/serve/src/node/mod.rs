@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, GenerateEvent, GenerateRequest, History, InstanceSpec, Invite, Joined, Listed,
-    Parted, Plan, PullStatus,
+    ClusterStatus, GenerateEvent, GenerateRequest, Held, History, Identified, InstanceSpec, Invite,
+    Joined, ModelAbout, Parted, Plan, PullStatus,
 };
 use futures_util::Stream;
 use tokio::sync::watch;
@@ -57,8 +57,14 @@ pub trait Cluster: Send + Sync + 'static {
     /// Whether a model is on this node's disk.
     fn has_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, bool>;
 
-    /// The models on this machine's disk, wherever they lie.
-    fn models(&self) -> BoxFuture<'_, Vec<Listed>>;
+    /// The models on the nodes' disks, wherever they lie, this machine's first.
+    fn models(&self) -> BoxFuture<'_, Vec<Held>>;
+
+    /// Whether this very model, by name or path, is served, and as what.
+    fn identify<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<Identified, Refusal>>;
+
+    /// What a model is, whichever node has it.
+    fn describe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelAbout, Refusal>>;
 
     /// Deletes a model of this node's own folder; returns the bytes that this freed.
     fn remove_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<u64, Refusal>>;

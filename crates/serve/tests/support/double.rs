@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, History, InstanceSpec,
-    InstanceState, InstanceStatus, Invite, Joined, Listed, NodeId, NodeState, NodeStatus, Parted,
-    Plan, PullStatus, RankStatus,
+    ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, History, Identified, InstanceSpec,
+    InstanceState, InstanceStatus, Invite, Joined, ModelAbout, NodeId, NodeState, NodeStatus,
+    Parted, Plan, PullStatus, RankStatus,
 };
 use futures_util::stream;
 use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Token, Transport};
@@ -265,8 +265,18 @@ impl Cluster for Double {
         Box::pin(async move { has })
     }
 
-    fn models(&self) -> BoxFuture<'_, Vec<Listed>> {
+    fn models(&self) -> BoxFuture<'_, Vec<Held>> {
         Box::pin(async { Vec::new() })
+    }
+
+    fn identify<'a>(&'a self, _model: &'a str) -> BoxFuture<'a, Result<Identified, Refusal>> {
+        Box::pin(async { Ok(Identified::default()) })
+    }
+
+    fn describe<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<ModelAbout, Refusal>> {
+        let called = self.call(format!("describe {model}"));
+        let missing = Refusal::new(RefusalKind::NotFound, "there is no such model");
+        Box::pin(async move { called.and(Err(missing)) })
     }
 
     fn remove_model<'a>(&'a self, model: &'a str) -> BoxFuture<'a, Result<u64, Refusal>> {
@@ -373,6 +383,8 @@ fn two_nodes() -> ClusterStatus {
         instances: vec![InstanceStatus {
             id: "tiny-1".to_owned(),
             model: "tiny/qwen3".to_owned(),
+            digest: None,
+            model_bytes: 0,
             owner: NodeId([1; 32]),
             state: InstanceState::Ready,
             epoch: 1,

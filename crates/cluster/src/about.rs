@@ -1,0 +1,92 @@
+//! What a model is, by its file's header.
+
+use std::path::Path;
+
+use gguf::Directory;
+use serde::{Deserialize, Serialize};
+
+/// What a model is, from its header.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ModelAbout {
+    /// As it was asked for.
+    pub name: String,
+    /// The node that has it, if that is another one than was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    pub path: String,
+    /// Of all parts.
+    pub bytes: u64,
+    pub parts: usize,
+    pub architecture: String,
+    pub title: String,
+    pub parameters: u64,
+    pub quantisation: String,
+    pub layers: Option<u64>,
+    pub width: Option<u64>,
+    pub heads: Option<u64>,
+    pub kv_heads: Option<u64>,
+    pub experts: Option<u64>,
+    pub context_tokens: Option<u64>,
+    pub vocabulary: Option<usize>,
+    pub licence: String,
+    /// Absent if this version can run it.
+    pub cannot_run: Option<String>,
+    pub needs_about_bytes: u64,
+    /// Whether the machine that has the file can hold the model alone.
+    pub fits_this_machine: bool,
+    pub template: String,
+}
+
+impl ModelAbout {
+    /// Reads a file's header; `room_bytes` is what models may take on its machine.
+    ///
+    /// # Errors
+    /// It is no model, or cannot be read.
+    pub fn read(name: &str, path: &Path, room_bytes: u64) -> Result<Self, gguf::Error> {
+        let file = gguf::File::open(path)?;
+        let header: &Directory = gguf::Source::directory(&file);
+        let text = |key: &str| header.find_str(key).ok().flatten().unwrap_or_default().to_owned();
+        let architecture = text("general.architecture");
+        let number = |key: &str| header.find_u64(&format!("{architecture}.{key}")).ok().flatten();
+        let parts = gguf::parts_of(path);
+        let lens = parts.iter().filter_map(|part| std::fs::metadata(part).ok());
+        let bytes = lens.map(|metadata| metadata.len()).sum();
+        let parameters = |dims: &[u64]| dims.iter().product::<u64>();
+        let needs_about_bytes = hub::need_bytes(bytes);
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let tokens = header.find_array("tokenizer.ggml.tokens").ok().flatten();
+        Ok(Self {
+            name: name.to_owned(),
+            node: None,
+            path: path.to_string_lossy().into_owned(),
+            bytes,
+            parts: parts.len(),
+            title: text("general.name"),
+            parameters: header.tensors().iter().map(|tensor| parameters(&tensor.dims)).sum(),
+            quantisation: store::quant_of(&stem).unwrap_or_else(|| main_type(header)),
+            layers: number("block_count"),
+            width: number("embedding_length"),
+            heads: number("attention.head_count"),
+            kv_heads: number("attention.head_count_kv"),
+            experts: number("expert_count"),
+            context_tokens: number("context_length"),
+            vocabulary: tokens.map(gguf::Array::len),
+            licence: text("general.license"),
+            cannot_run: layout::Outline::read(header).err().map(|error| error.to_string()),
+            needs_about_bytes,
+            fits_this_machine: needs_about_bytes <= room_bytes,
+            template: text("tokenizer.chat_template"),
+            architecture,
+        })
+    }
+}
+
+/// The format of most of a file's bytes.
+fn main_type(header: &Directory) -> String {
+    let mut bytes = std::collections::BTreeMap::new();
+    for tensor in header.tensors() {
+        let name = format!("{:?}", tensor.ty);
+        *bytes.entry(name).or_insert(0) += tensor.range.end - tensor.range.start;
+    }
+    bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map_or_else(String::new, |(name, _)| name)
+}
