@@ -185,9 +185,9 @@ impl Admission {
             return Ok(());
         };
         connection.welcome(self.net.about()).await?;
-        let peer = connection.peer;
+        let (peer, pulls, desk) = (connection.peer, self.pulls.clone(), self.desk.clone());
         tokio::select! {
-            answered = sharing::answer(connection, self.pulls.clone(), self.desk.clone()) => answered,
+            answered = sharing::answer(connection, pulls, desk) => answered,
             () = self.removal_of(peer) => Ok(()),
         }
     }
