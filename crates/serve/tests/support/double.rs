@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, History, Identified, InstanceSpec,
-    InstanceState, InstanceStatus, Invite, Joined, ModelAbout, NodeId, NodeState, NodeStatus,
-    Parted, Plan, PullStatus, RankStatus,
+    ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, Held, History, Identified,
+    InstanceSpec, InstanceState, InstanceStatus, Invite, Joined, ModelAbout, NodeId, NodeState,
+    NodeStatus, Parted, Plan, PullStatus, RankStatus,
 };
 use futures_util::stream;
 use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Token, Transport};
