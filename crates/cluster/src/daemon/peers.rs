@@ -129,7 +129,7 @@ impl Daemon {
             Some(why) => {
                 let reason = self.explain(peer, why);
                 info!(peer = %peer.short(), reason, "a connection was refused");
-                let alone = self.membership.members().next().is_none();
+                let alone = self.membership.is_alone();
                 let verdict = match why {
                     CloseReason::Removed { version } => {
                         Some(Verdict { removed: Some(version), alone })

@@ -194,6 +194,12 @@ impl Membership {
         self.peers.contains_key(&id)
     }
 
+    /// Whether it belongs to nobody: it has no members, or none that does not say the same. So a
+    /// chain of nodes that each know only the next one ends at once, not link by link.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.peers.values().all(|peer| peer.disowned_since.is_some())
+    }
+
     /// All other members.
     pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
         self.peers.values().map(|peer| &peer.member)

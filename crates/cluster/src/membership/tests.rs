@@ -302,6 +302,12 @@ fn a_member_that_says_for_long_that_it_is_alone_is_none() {
     assert_eq!(membership.step(says(false), ms(19_500)), []);
     assert_eq!(membership.step(says(true), ms(20_000)), []);
     assert!(membership.is_member(LOWER));
+    assert!(!membership.is_alone(), "the other member does not say so");
+    let by = HIGHER;
+    membership.step(Input::Disowned { by, removed: None, alone: true }, ms(21_000));
+    assert!(membership.is_alone(), "nobody whom it knows belongs to anybody");
+    open(&mut membership, HIGHER, 1, true, 22_000);
+    assert!(!membership.is_alone());
     membership.step(says(true), ms(40_000));
     assert!(!membership.is_member(LOWER));
 }

@@ -281,7 +281,7 @@ impl World {
             self.later(1, Action::DialFailed { from, to });
             let (by, listener) = (id(to), &self.nodes[to].machine);
             if !listener.is_member(id(from)) {
-                let (removed, alone) = (listener.removed_under(id(from)), self.is_alone(to));
+                let (removed, alone) = (listener.removed_under(id(from)), listener.is_alone());
                 self.step(from, Input::Disowned { by, removed, alone });
             }
         }
