@@ -11,7 +11,8 @@ stop() {
     for name in one two; do
         [ ! -x "$work/$name/sinew" ] || "$work/$name/sinew" stop --node --data-dir "$work/$name/data" || :
     done
-    rm -rf "$work"
+    # A node that was told to stop saves what it has first.
+    rm -rf "$work" 2>/dev/null || { sleep 2; rm -rf "$work"; }
 }
 trap stop EXIT
 cat >"$work/inventory.yml" <<INVENTORY
@@ -23,7 +24,7 @@ sinew:
     sinew_binary: $work/new
     sinew_path: $work/{{ inventory_hostname }}/sinew
     sinew_data_dir: $work/{{ inventory_hostname }}/data
-    sinew_options: [--api, "127.0.0.1:0", --listen, "127.0.0.1:0", --threads, "1"]
+    sinew_options: [--api, "127.0.0.1:0", --listen, "127.0.0.1:0", --announce, always, --threads, "1"]
   hosts:
     one: {}
     two: {}

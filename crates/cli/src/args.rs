@@ -69,6 +69,9 @@ pub enum Command {
     Remove(RemoveArgs),
     /// Take this machine's node out of its cluster, whether it runs or not
     Leave(QueryArgs),
+    /// Make a key by which many machines become one cluster without codes
+    #[command(subcommand)]
+    FleetKey(FleetKeyCommand),
     /// List the nodes of the cluster
     Nodes(NodesArgs),
     /// Say how a model would be split, how fast that would be, and why not otherwise
@@ -182,6 +185,10 @@ pub struct UpArgs {
     /// nodes it is with) and to look for others there: auto leaves it where --listen is loopback
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub announce: Announce,
+    /// File with a key, from `sinew fleet-key new`: nodes with the same one become one cluster by
+    /// themselves, where they hear each other's announcements or by --peer
+    #[arg(long, value_name = "FILE")]
+    pub fleet_key: Option<PathBuf>,
     /// Address of a member to try besides the remembered ones
     #[arg(long, value_name = "ADDR")]
     pub peer: Vec<SocketAddr>,
@@ -204,6 +211,16 @@ pub struct UpArgs {
     /// End when standard input ends
     #[arg(long, hide = true)]
     pub with_parent: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum FleetKeyCommand {
+    /// Write a new key to a file that does not exist yet; copy it to each machine, mode 600, and
+    /// start the nodes with `sinew up --fleet-key FILE`
+    New {
+        /// The file to write
+        file: PathBuf,
+    },
 }
 
 /// When a node announces itself.

@@ -42,7 +42,7 @@ use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
-use crate::args::{BenchCommand, Cli, Command, DevCommand};
+use crate::args::{BenchCommand, Cli, Command, DevCommand, FleetKeyCommand};
 use crate::commands::{
     bench, bench_serve, demo, dev, docs, doctor, keys, launch, looking, members, net, nodes, plan,
     query, run, serve, service, splits, synth, top, up,
@@ -82,6 +82,7 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Join(args) => query::join(&args),
         Command::Remove(args) => members::remove(&args),
         Command::Leave(args) => members::leave(&args),
+        Command::FleetKey(FleetKeyCommand::New { file }) => members::new_fleet_key(&file),
         Command::Nodes(args) => nodes::nodes(&args),
         Command::Status(args) => looking::status(&args),
         Command::Top(args) => top::top(&args),

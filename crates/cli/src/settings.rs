@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use cluster::{LINK_ADDRESSES_MAX, NodeConfig};
+use cluster::{FleetKey, LINK_ADDRESSES_MAX, NodeConfig};
 
 use crate::args::{Announce, UpArgs};
 use crate::data_dir::DataDir;
@@ -28,6 +28,7 @@ pub fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliE
             Announce::Always => true,
             Announce::Never => false,
         },
+        fleet_key: args.fleet_key.as_deref().map(FleetKey::read).transpose()?,
         peers: args.peer.clone(),
         worker_command: vec![program.to_string_lossy().into_owned(), "worker".to_owned()],
         memory_bytes: memory_bytes(args.memory, machine::memory_bytes())?,

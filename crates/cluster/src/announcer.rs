@@ -71,10 +71,17 @@ impl Announcer {
     }
 
     fn service(&self, announcement: &Announcement) -> mdns_sd::Result<ServiceInfo> {
-        let Announcement { id, name, nodes, cluster } = announcement;
+        let Announcement { id, name, nodes, cluster, fleet } = announcement;
         let (full, nodes) = (id.to_string(), nodes.to_string());
-        let properties =
-            [("f", FORMAT), ("id", &full), ("name", name), ("nodes", &nodes), ("cluster", cluster)];
+        let fleet = fleet.as_deref().unwrap_or("");
+        let properties = [
+            ("f", FORMAT),
+            ("id", &full),
+            ("name", name),
+            ("nodes", &nodes),
+            ("cluster", cluster),
+            ("fleet", fleet),
+        ];
         let host = format!("sinew-{}.local.", &full[..16]);
         let port = self.listen.port();
         let ip = self.listen.ip();
@@ -121,6 +128,7 @@ fn read(service: &ResolvedService) -> Option<Sighting> {
         name: text("name")?.to_owned(),
         nodes: text("nodes")?.parse().ok()?,
         cluster: text("cluster")?.to_owned(),
+        fleet: text("fleet").filter(|tag| !tag.is_empty()).map(str::to_owned),
     };
     let mut addresses: Vec<SocketAddr> =
         service.addresses.iter().map(|ip| address(ip, service.port)).collect();

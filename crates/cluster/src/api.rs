@@ -10,7 +10,7 @@ use protocol::{AnswerToken, EngineStats, FailureKind, FinishReason, RankStats, T
 use serde::{Deserialize, Serialize};
 use store::{Digest, Listed, Places};
 
-use crate::{Edge, Machine, NodeId, PullStatus, Sensors};
+use crate::{Edge, FleetKey, Machine, NodeId, PullStatus, Sensors};
 
 /// How to start a node.
 #[derive(Debug, Clone)]
@@ -26,6 +26,8 @@ pub struct NodeConfig {
     pub link_addresses: Vec<IpAddr>,
     /// Whether it announces itself on its networks, and looks for others there.
     pub announce: bool,
+    /// Nodes with the same key become one cluster by themselves.
+    pub fleet_key: Option<FleetKey>,
     /// Members' addresses to try besides the remembered ones.
     pub peers: Vec<SocketAddr>,
     /// Program and first arguments that start a worker.

@@ -33,6 +33,10 @@ pub enum Error {
     Unreachable { addresses: String, why: String },
     #[error("joining was refused: {0}")]
     JoinRefused(String),
+    #[error("the fleet key cannot be read from {}: {source}", path.display())]
+    KeyFile { path: PathBuf, source: std::io::Error },
+    #[error("{} is not used as a fleet key: {why}", path.display())]
+    FleetKey { path: PathBuf, why: String },
     #[error(
         "this node already belongs to a cluster of {members} nodes. To move it to another one, type \
          here: sinew leave, then join again"

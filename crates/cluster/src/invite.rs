@@ -24,7 +24,7 @@ const SUM_BYTES: usize = 2;
 const GROUP: usize = 5;
 
 /// Douglas Crockford's base 32: no letter looks like a digit, and case does not matter.
-static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
+pub(crate) static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
     let mut spec = Specification::new();
     spec.symbols.push_str("0123456789abcdefghjkmnpqrstvwxyz");
     spec.translate.from.push_str("ABCDEFGHJKMNPQRSTVWXYZoOiIlL");

@@ -18,6 +18,7 @@ mod desired;
 mod desk;
 mod elsewhere;
 mod error;
+mod fleet;
 mod frames;
 mod id;
 mod identity;
@@ -50,6 +51,7 @@ pub use api::{
     RankStatus,
 };
 pub use error::{Error, Result};
+pub use fleet::FleetKey;
 pub use id::{NodeId, NodeIdError};
 pub use invite::CodeError;
 pub use journal::{ClusterEvent, EventKind, History, Tone};

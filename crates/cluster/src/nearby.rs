@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::members::{ADDRESSES_MAX, Member, clean_name};
-use crate::{NearbyNode, NodeId};
+use crate::{FleetKey, NearbyNode, NodeId};
 
 /// Nodes that are remembered; anybody on the network can announce any number.
 const NEARBY_MAX: usize = 64;
@@ -22,10 +22,12 @@ pub(crate) struct Announcement {
     pub nodes: usize,
     /// The same for all members of a cluster that know each other: a hash of their keys.
     pub cluster: String,
+    /// The same for all nodes with one fleet key.
+    pub fleet: Option<String>,
 }
 
 impl Announcement {
-    pub(crate) fn of(id: NodeId, name: &str, members: &[Member]) -> Self {
+    pub(crate) fn of(id: NodeId, name: &str, members: &[Member], fleet: Option<&FleetKey>) -> Self {
         let mut ids: Vec<NodeId> = members.iter().map(|member| member.id).collect();
         ids.sort_unstable();
         let mut hasher = blake3::Hasher::new();
@@ -34,7 +36,7 @@ impl Announcement {
         }
         let cluster = hasher.finalize().to_hex()[..16].to_owned();
         let name = name.chars().take(NAME_CHARS_MAX).collect();
-        Self { id, name, nodes: ids.len(), cluster }
+        Self { id, name, nodes: ids.len(), cluster, fleet: fleet.map(FleetKey::tag) }
     }
 }
 
@@ -72,6 +74,19 @@ impl Nearby {
         self.seen.len() < before
     }
 
+    /// Those of a fleet who are not `out` of the question, and where they are.
+    pub(crate) fn of_fleet(
+        &self,
+        tag: &str,
+        out: impl Fn(NodeId) -> bool,
+    ) -> Vec<(NodeId, Vec<SocketAddr>)> {
+        let fleet = self
+            .seen
+            .iter()
+            .filter(|(id, seen)| seen.announced.fleet.as_deref() == Some(tag) && !out(**id));
+        fleet.map(|(id, seen)| (*id, seen.addresses.clone())).collect()
+    }
+
     /// Those who are no members.
     pub(crate) fn strangers(&self, is_member: impl Fn(NodeId) -> bool) -> Vec<NearbyNode> {
         let strangers = self.seen.values().filter(|seen| !is_member(seen.announced.id));
@@ -97,7 +112,7 @@ mod tests {
             addresses: Vec::new(),
             admitted: 0,
         };
-        let announced = Announcement::of(NodeId([id; 32]), name, &[member(id), member(200)]);
+        let announced = Announcement::of(NodeId([id; 32]), name, &[member(id), member(200)], None);
         Sighting { announced, addresses: vec![SocketAddr::from(([10, 0, 0, id], port))] }
     }
 
@@ -134,7 +149,7 @@ mod tests {
                 addresses: Vec::new(),
                 admitted: u64::from(me),
             };
-            Announcement::of(NodeId([me; 32]), "n", &ids.map(member)).cluster
+            Announcement::of(NodeId([me; 32]), "n", &ids.map(member), None).cluster
         };
         assert_eq!(of(1, [1, 2]), of(2, [2, 1]));
         assert_ne!(of(1, [1, 2]), of(1, [1, 3]));

@@ -243,6 +243,17 @@ impl Connection {
         seen.into_iter().chain(self.about.addresses.iter().copied()).collect()
     }
 
+    /// A secret that the two ends of this connection have, and nobody else: proofs that name it are
+    /// worth nothing elsewhere.
+    pub(crate) fn session(&self) -> io::Result<[u8; 32]> {
+        let label = b"EXPORTER-sinew-session";
+        let exported = match &self.stream {
+            TlsStream::Client(tls) => tls.get_ref().1.export_keying_material([0; 32], label, None),
+            TlsStream::Server(tls) => tls.get_ref().1.export_keying_material([0; 32], label, None),
+        };
+        exported.map_err(io::Error::other)
+    }
+
     pub(crate) async fn welcome(&mut self, about: About) -> Result<(), FrameError> {
         frames::write(&mut self.stream, &HandshakeReply::Welcome(about)).await
     }

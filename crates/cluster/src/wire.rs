@@ -64,6 +64,8 @@ pub(crate) struct About {
 pub(crate) enum Purpose {
     Control,
     Join,
+    /// To become one cluster with the listener, which has the same fleet key.
+    Fleet,
     /// A member leaves the cluster; the listener's `Welcome` says that it has noted it.
     Leave,
     /// Slices of the model file with this content.
@@ -129,6 +131,13 @@ impl About {
             self.protocol_oldest
         ))
     }
+}
+
+/// Shows that its sender has the fleet key: first the dialer, then the listener. Then the dialer
+/// tells its members, and a [`JoinAnswer`] follows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct FleetProof {
+    pub proof: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,6 +1,11 @@
-//! Who belongs to the cluster: taking nodes out of it.
+//! Who belongs to the cluster: taking nodes out of it, and keys for fleets.
 
-use cluster::Parted;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use cluster::{FleetKey, Parted};
 
 use super::query::print_json;
 use crate::args::{QueryArgs, RemoveArgs};
@@ -52,4 +57,16 @@ fn leave_alone(data_dir: &DataDir) -> Result<Parted, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.doing("cannot start the runtime")?;
     Ok(runtime.block_on(cluster::leave(data_dir.path()))?)
+}
+
+/// A file that exists is never replaced: it may be the key of machines elsewhere.
+pub fn new_fleet_key(file: &Path) -> Result<(), CliError> {
+    let doing = || format!("cannot write {}", file.display());
+    let mut options = OpenOptions::new();
+    let mut made = options.write(true).create_new(true).mode(0o600).open(file).doing(doing())?;
+    made.write_all(FleetKey::generate().text().as_bytes()).doing(doing())?;
+    say!("wrote {}. Copy it to each machine, and on each type:", file.display());
+    say!("    sinew up --fleet-key {}", file.display());
+    say!("Whoever has this file can join: keep it as you keep a password.");
+    Ok(())
 }

@@ -11,8 +11,10 @@ use tracing::{debug, warn};
 
 use super::Event;
 use super::conn::Lobby;
+use super::system::Admitting;
 use crate::NodeId;
 use crate::desk::Desk;
+use crate::fleet::{End, FleetKey};
 use crate::frames;
 use crate::kept::Saver;
 use crate::members::{Member, Members};
@@ -22,7 +24,9 @@ use crate::probe;
 use crate::pulls::Pulls;
 use crate::relay::serve_slices;
 use crate::sharing;
-use crate::wire::{HANDSHAKE_BYTES_MAX, JoinAnswer, JoinRequest, Purpose};
+use crate::wire::{
+    FleetProof, HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, JoinAnswer, JoinRequest, Purpose,
+};
 
 /// Connections whose other end has not shown that it belongs here; a real cluster never has so
 /// many at a time.
@@ -47,6 +51,7 @@ struct Admission {
     members: watch::Receiver<BTreeSet<NodeId>>,
     pulls: Arc<Pulls>,
     desk: Desk,
+    fleet_key: Option<FleetKey>,
 }
 
 /// One connection that is not yet authenticated, counted until this is dropped.
@@ -61,12 +66,13 @@ pub(crate) async fn listen(
     net: Arc<Net>,
     saver: Arc<Saver<Members>>,
     inputs: mpsc::Sender<Event>,
-    (lobby, members): (Arc<Lobby>, watch::Receiver<BTreeSet<NodeId>>),
+    (lobby, members, fleet_key): Admitting,
     (pulls, desk): (Arc<Pulls>, Desk),
     mut closing: watch::Receiver<()>,
 ) {
     let (strangers, bulk) = (Arc::default(), Arc::new(Semaphore::new(BULK_MAX)));
-    let admission = Admission { net, saver, inputs, lobby, strangers, bulk, members, pulls, desk };
+    let admission =
+        Admission { net, saver, inputs, lobby, strangers, bulk, members, fleet_key, pulls, desk };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -121,6 +127,7 @@ impl Admission {
                 self.tell(Event::Connected(opened)).await
             }
             Purpose::Join => self.join(connection).await,
+            Purpose::Fleet => self.unite(connection).await,
             Purpose::Leave => self.leave(connection).await,
             Purpose::Probe => self.probe(connection).await,
             Purpose::Share => self.share(connection, stranger).await,
@@ -210,6 +217,36 @@ impl Admission {
             answered = probe::answer(&mut connection.stream) => Ok(answered?),
             () = self.removal_of(peer) => Ok(()),
         }
+    }
+
+    /// A node that has this node's fleet key becomes a member.
+    async fn unite(&self, mut connection: Connection) -> Result<(), DialError> {
+        let Some(key) = &self.fleet_key else {
+            connection.refuse("this node has no fleet key".to_owned()).await;
+            return Ok(());
+        };
+        let mut about = self.net.about();
+        about.addresses.clear();
+        connection.welcome(about).await?;
+        let (session, (me, peer)) = (connection.session()?, (self.net.id(), connection.peer));
+        let stream = &mut connection.stream;
+        let exchange = async {
+            let FleetProof { proof } = frames::read(stream, HANDSHAKE_BYTES_MAX).await?;
+            if !key.accepts(&proof, End::Dialer, &session, peer, me) {
+                let reason = "it does not have this node's fleet key".to_owned();
+                return Err(DialError::Refused { reason, verdict: None });
+            }
+            let proof = key.prove(End::Listener, &session, me, peer).to_vec();
+            frames::write(stream, &FleetProof { proof }).await?;
+            Ok(frames::read::<Members>(stream, JOIN_BYTES_MAX).await?)
+        };
+        let exchanged = timeout(JOIN_TIMEOUT, exchange).await;
+        let members = exchanged.map_err(|_| DialError::Timeout(JOIN_TIMEOUT))??;
+        let (reply, answer) = oneshot::channel();
+        self.tell(Event::FleetAsked { peer, members, reply }).await?;
+        let answer = answer.await.map_err(io::Error::other)?;
+        self.saver.clone().save().await;
+        Ok(frames::write(stream, &answer).await?)
     }
 
     /// A member that does not run, but for this, leaves the cluster.

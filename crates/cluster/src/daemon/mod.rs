@@ -27,6 +27,7 @@ mod streams;
 mod system;
 #[cfg(test)]
 mod tests;
+mod uniting;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -158,6 +159,17 @@ pub(crate) enum Event {
         members: Members,
         reply: oneshot::Sender<Result<Joined>>,
     },
+    /// A node has proved that it has this node's fleet key, and tells whom it belongs with.
+    FleetAsked {
+        peer: NodeId,
+        members: Members,
+        reply: oneshot::Sender<JoinAnswer>,
+    },
+    /// Another node with the same key took this one's proof, and tells the same.
+    United {
+        peer: NodeId,
+        members: Members,
+    },
     /// A node leaves; the answer is whether it was a member.
     LeaveAsked {
         peer: NodeId,
@@ -247,6 +259,7 @@ pub(crate) struct Daemon {
     refusals: BTreeMap<NodeId, peers::Refusal>,
     joining: Vec<joining::Joining>,
     nearby: Nearby,
+    uniting: uniting::Uniting,
     /// Why this node belongs to no cluster any more, if it did.
     parted: Option<String>,
 
@@ -297,6 +310,7 @@ impl Daemon {
             refusals: BTreeMap::new(),
             joining: Vec::new(),
             nearby: Nearby::default(),
+            uniting: uniting::Uniting::default(),
             parted: None,
             duties: desiring::Duties::default(),
             told,
@@ -374,6 +388,8 @@ impl Daemon {
             Event::Vanished(id) => self.dirty |= self.nearby.forget(&id),
             Event::JoinAsked { member, secret, reply } => self.join_asked(member, &secret, reply),
             Event::JoinDone { by, members, reply } => self.join_done(by, members, reply),
+            Event::FleetAsked { peer, members, reply } => self.fleet_asked(peer, members, reply),
+            Event::United { peer, members } => self.united(peer, members),
             Event::LeaveAsked { peer, reply } => self.leave_asked(peer, reply),
             Event::ProbeAsked { peer, reply } => {
                 // A visitor that has left needs no answer.
@@ -405,6 +421,7 @@ impl Daemon {
         self.end_orphans();
         self.resume_streams();
         self.finish_joining();
+        self.unite_due();
     }
 
     fn now(&self) -> Duration {

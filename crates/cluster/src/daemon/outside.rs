@@ -93,6 +93,9 @@ pub(crate) trait Outside: Send {
     /// Lets this be announced on the networks; who else is there: `Sighted`, `Vanished`.
     fn announce(&mut self, announcement: Announcement);
 
+    /// Proves to a node, or to whoever is at an address, that this one has the fleet key: `United`.
+    fn unite(&mut self, peer: Option<NodeId>, addresses: Vec<SocketAddr>, members: Members);
+
     /// Writes the members to disk, later ones instead of earlier ones.
     fn keep_members(&mut self, members: Members);
     /// Does something once the members are on disk, or could not be written.

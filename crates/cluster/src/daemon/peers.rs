@@ -235,7 +235,8 @@ impl Daemon {
 
     pub(super) fn announce(&mut self) {
         let members = self.all_members().members;
-        let announcement = Announcement::of(self.me, &self.config.name, &members);
+        let announcement =
+            Announcement::of(self.me, &self.config.name, &members, self.config.fleet_key.as_ref());
         self.outside.announce(announcement);
     }
 

@@ -18,7 +18,7 @@ use tracing::debug;
 use super::conn::{Line, Lobby};
 use super::outside::{Done, HeaderOf, Outside, ProcessId, Start};
 use super::processes::{Processes, run_worker};
-use super::{Event, Kept, Prepared, Reply, draft_bytes, joining};
+use super::{Event, Kept, Prepared, Reply, draft_bytes, joining, uniting};
 use crate::announcer::Announcer;
 use crate::desired::{Document, Signer, Wanted};
 use crate::invite::JoinCode;
@@ -33,10 +33,13 @@ use crate::relay::{Source, fetch_header};
 use crate::tls::Pin as Key;
 use crate::ways::{Depth, Found};
 use crate::wire::{Message, Purpose, Verdict, Versions};
-use crate::{Error, GenerateEvent, InstanceSpec, Joined, NodeConfig, NodeId, probe};
+use crate::{Error, FleetKey, GenerateEvent, InstanceSpec, Joined, NodeConfig, NodeId, probe};
 
 /// A header has a few megabytes; a slow network needs seconds for them.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What it takes to let somebody in.
+pub(crate) type Admitting = (Arc<Lobby>, watch::Receiver<BTreeSet<NodeId>>, Option<FleetKey>);
 
 pub(crate) struct System {
     config: NodeConfig,
@@ -85,9 +88,11 @@ impl System {
         }
     }
 
-    /// Where connections wait for the daemon's decision, and whom it takes for members.
-    pub(crate) fn admission(&self) -> (Arc<Lobby>, watch::Receiver<BTreeSet<NodeId>>) {
-        (self.lobby.clone(), self.belonging.subscribe())
+    /// Where connections wait for the daemon's decision, whom it takes for members, and what else
+    /// lets somebody in.
+    pub(crate) fn admission(&self) -> Admitting {
+        let fleet_key = self.config.fleet_key.clone();
+        (self.lobby.clone(), self.belonging.subscribe(), fleet_key)
     }
 
     /// Ends when the daemon does.
@@ -188,6 +193,12 @@ impl Outside for System {
     fn announce(&mut self, announcement: Announcement) {
         if let Some(announcer) = &mut self.announcer {
             announcer.announce(announcement);
+        }
+    }
+
+    fn unite(&mut self, peer: Option<NodeId>, addresses: Vec<SocketAddr>, members: Members) {
+        if let Some(key) = self.config.fleet_key.clone() {
+            self.report(uniting::unite(self.net.clone(), key, peer, addresses, members));
         }
     }
 

@@ -33,6 +33,7 @@ pub(super) fn config(data_dir: &Path) -> NodeConfig {
         worker_command: vec!["false".to_owned()],
         memory_bytes: 1 << 30,
         threads: 1,
+        fleet_key: None,
         announce: false,
         cpus: Vec::new(),
         measure: |_| {

@@ -147,9 +147,8 @@ impl Membership {
             return self.admitted != was;
         }
         let id = member.id;
+        let admitted = if by == Some(id) { 0 } else { member.admitted };
         if let Some(peer) = self.peers.get_mut(&id) {
-            let own_word = by == Some(id);
-            let admitted = if own_word { 0 } else { member.admitted };
             peer.hint(member.addresses.clone(), now);
             let known = &mut peer.member;
             // What a third node says of a peer adds addresses; the peer is believed more.
@@ -160,14 +159,14 @@ impl Membership {
             *known = merged;
             return changed;
         }
-        let is_out = self.removed.get(&id).is_some_and(|known| known.version >= member.admitted);
+        let is_out = self.removed.get(&id).is_some_and(|known| known.version >= admitted);
         if is_out || self.peers.len() + 1 >= MEMBERS_MAX {
             return false;
         }
         self.removed.remove(&id);
         let dial_at = now + first_call_after(self.me, id);
         let peer = Peer {
-            member: member.sanitized(),
+            member: Member { admitted, ..member.sanitized() },
             hints: Vec::new(),
             is_new: false,
             disowned_since: None,

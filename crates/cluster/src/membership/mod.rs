@@ -190,6 +190,10 @@ impl Membership {
         self.removed.get(&id).map(|removed| removed.version)
     }
 
+    pub(crate) fn was_removed(&self, id: NodeId) -> bool {
+        self.removed.contains_key(&id)
+    }
+
     pub(crate) fn is_member(&self, id: NodeId) -> bool {
         self.peers.contains_key(&id)
     }

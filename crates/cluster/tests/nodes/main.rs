@@ -6,6 +6,7 @@
 
 mod announcing;
 mod desired;
+mod fleet;
 mod hostile;
 mod instances;
 mod joining;
@@ -46,6 +47,8 @@ const TESTS: &[Test] = tests![
     leaving::a_model_goes_on_without_a_node_that_was_removed,
     announcing::who_is_near_is_shown_and_members_are_found_at_new_addresses,
     announcing::members_tell_each_other_where_a_third_has_gone,
+    fleet::sixteen_started_at_once_are_one_cluster_and_others_are_not_in_it,
+    fleet::a_fleet_without_announcements_meets_at_given_addresses,
     hostile::strangers_and_garbage_are_turned_away,
     hostile::many_silent_strangers_do_not_block_members,
     instances::tokens_flow_from_a_model_on_two_nodes,

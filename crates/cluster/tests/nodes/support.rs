@@ -45,6 +45,7 @@ pub fn config(data_dir: &Path, name: &str, listen: SocketAddr) -> NodeConfig {
         worker_command: vec![program(), "worker".to_owned(), MODE_WELL.to_owned()],
         memory_bytes: 1 << 30,
         threads: 1,
+        fleet_key: None,
         announce: false,
         cpus: Vec::new(),
         measure: slow,

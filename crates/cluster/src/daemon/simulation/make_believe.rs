@@ -124,6 +124,8 @@ impl Outside for Believed {
 
     fn announce(&mut self, _: Announcement) {}
 
+    fn unite(&mut self, _: Option<NodeId>, _: Vec<SocketAddr>, _: Members) {}
+
     fn keep_members(&mut self, _: Members) {}
 
     fn when_members_kept(&mut self, done: Done) {

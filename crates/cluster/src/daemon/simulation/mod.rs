@@ -232,6 +232,7 @@ impl World {
             worker_command: Vec::new(),
             memory_bytes: machine.memory_bytes,
             threads: 1,
+            fleet_key: None,
             announce: false,
             cpus: Vec::new(),
             measure: slow,
