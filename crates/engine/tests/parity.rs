@@ -207,6 +207,16 @@ fn every_split_gives_the_bits_of_one_node() {
     }
 }
 
+/// More ranks than share one product, and more with a part of the output head than that.
+#[test]
+fn eighteen_ranks_give_the_bits_of_one() {
+    let name = "models/llama3-tied";
+    let prompt = &prompts(name)[0];
+    let mut whole = start(name, &[1], Transport::Auto, 2);
+    let mut split = start_staged(name, &[1; 18], &[2, 16], false, Transport::Auto, 1);
+    assert_eq!(run(&mut split, &prompt.ids, 6), run(&mut whole, &prompt.ids, 6));
+}
+
 #[test]
 fn a_ring_of_ranks_that_do_not_all_link_gives_the_bits_of_one_node() {
     let splits: &[(&[u32], &[usize])] =

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use crate::{Split, SplitError};
+use crate::{STAGE_RANKS_MAX, Split, SplitError};
 
 /// How a model is cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +46,9 @@ impl Layout {
         let empty = by_ranks.contains(&0) || by_layers.contains(&0);
         if (sum(&by_ranks), sum(&by_layers)) != (shares.len(), layers) || empty {
             return Err(SplitError::Stages { by_ranks, by_layers, ranks: shares.len(), layers });
+        }
+        if let Some(&found) = by_ranks.iter().find(|&&ranks| ranks > STAGE_RANKS_MAX) {
+            return Err(SplitError::StageRanks { found });
         }
         let (mut rank, mut layer) = (0, 0);
         let stage = |&(ranks, layers): &(usize, usize)| {
@@ -147,6 +150,10 @@ mod tests {
             let refused = Layout::new(&[1, 1, 1], &stages, 9);
             assert!(matches!(refused, Err(SplitError::Stages { .. })), "{stages:?}");
         }
+        let together = Layout::new(&[1; 18], &[(1, 4), (17, 5)], 9);
+        assert_eq!(together, Err(SplitError::StageRanks { found: 17 }));
+        let apart = Layout::new(&[1; 18], &[(2, 4), (16, 5)], 9).unwrap();
+        assert_eq!((apart.ranks(), apart.output_ranks().len()), (18, 17));
         let nobody = Layout::new(&[0, 1], &[(1, 1), (1, 1)], 2);
         assert!(matches!(nobody, Err(SplitError::AllZero { .. })));
     }

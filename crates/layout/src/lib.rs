@@ -35,5 +35,5 @@ pub use layout::{Layout, Stage};
 pub use load::LayerLoad;
 pub use outline::{Outline, checked, checked_vector};
 pub use rope::{Rope, Scaling};
-pub use shard::{Leaves, RANKS_MAX, Shard, Split, SplitError};
+pub use shard::{Leaves, RANKS_MAX, STAGE_RANKS_MAX, Shard, Split, SplitError};
 pub use tensors::{Slice, Slices, Tensor};

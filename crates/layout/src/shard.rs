@@ -9,8 +9,11 @@ use std::ops::Range;
 
 use sumtree::{LEAVES_MAX, cover, leaves};
 
-/// The most ranks that a model can be split over: as many as share one product.
-pub const RANKS_MAX: usize = LEAVES_MAX;
+/// The most ranks that a model can be split over, all stages together.
+pub const RANKS_MAX: usize = 64;
+
+/// The most ranks of a stage: as many as can share one product.
+pub const STAGE_RANKS_MAX: usize = LEAVES_MAX;
 
 /// Columns of a float matrix that stay together, so that no kernel sees a ragged piece.
 const FLOAT_UNIT: usize = 32;
@@ -26,6 +29,8 @@ pub struct Split {
 pub enum SplitError {
     #[error("a model can be split over 1 to {max} ranks, not {found}", max = RANKS_MAX)]
     Ranks { found: usize },
+    #[error("a stage can have 1 to {max} ranks, not {found}", max = STAGE_RANKS_MAX)]
+    StageRanks { found: usize },
     #[error("the shares {shares:?} are no split: at least one must be above 0")]
     AllZero { shares: Vec<u32> },
     #[error(
@@ -277,7 +282,7 @@ mod tests {
     #[test]
     fn impossible_splits_are_refused() {
         assert_eq!(Split::new(&[]), Err(SplitError::Ranks { found: 0 }));
-        assert_eq!(Split::new(&[1; 17]), Err(SplitError::Ranks { found: 17 }));
+        assert_eq!(Split::new(&[1; 65]), Err(SplitError::Ranks { found: 65 }));
         assert!(matches!(Split::new(&[0, 0]), Err(SplitError::AllZero { .. })));
     }
 

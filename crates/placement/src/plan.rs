@@ -1,5 +1,6 @@
 use layout::{
-    Capacity, Footprint, Holding, Layout, Outline, PAGE_POSITIONS, RANKS_MAX, full_cache_tokens,
+    Capacity, Footprint, Holding, Layout, Outline, PAGE_POSITIONS, RANKS_MAX, STAGE_RANKS_MAX,
+    full_cache_tokens,
 };
 use protocol::{InstanceSpec, Mix, Nodes, Split, SplitOptions, Strategy};
 use serde::{Deserialize, Serialize};
@@ -70,6 +71,10 @@ pub enum Error {
     TooFewNodes { asked: usize, live: usize },
     #[error("a model can be split over 1 to {max} nodes, not {asked}")]
     TooManyRanks { asked: usize, max: usize },
+    #[error(
+        "{ranks} nodes would share the same layers, and {max} are the most. Ask for fewer, or for --strategy hybrid or pipeline"
+    )]
+    TooManyTogether { ranks: usize, max: usize },
     #[error("{shares} shares were given for {nodes} nodes. Give one number for each node")]
     Shares { shares: usize, nodes: usize },
     #[error(
@@ -213,6 +218,14 @@ fn asked_nodes(nodes: &[Node], options: &Options<'_>) -> Result<Option<usize>, E
 fn check(model: &Outline, options: &Options<'_>, asked: Option<usize>) -> Result<(), Error> {
     let SplitOptions { shares, stages, stage_layers, strategy, .. } = &options.spec.options;
     let layers = model.config.layers;
+    let together = match (stages, strategy) {
+        (Some(stages), _) => stages.iter().copied().max(),
+        (None, Strategy::Tensor) => asked,
+        (None, _) => None,
+    };
+    if let Some(ranks) = together.filter(|ranks| *ranks > STAGE_RANKS_MAX) {
+        return Err(Error::TooManyTogether { ranks, max: STAGE_RANKS_MAX });
+    }
     if let (Some(stages), Some(ranks)) = (stages, asked) {
         let sum: usize = stages.iter().fold(0, |sum, n| sum.saturating_add(*n));
         if stages.contains(&0) || sum != ranks {
@@ -326,11 +339,13 @@ fn try_all(context: &Context<'_>, options: &Options<'_>, asked: Option<usize>) -
     }
     // Nothing is known that speaks for another split, unless that one does not fit.
     limits.strategy = Strategy::Tensor;
+    let nodes = limits.nodes;
+    limits.nodes = asked.or(Some(all.min(STAGE_RANKS_MAX)));
     let tensor = search(context, &limits);
     if !tensor.found.is_empty() {
         return tensor;
     }
-    limits.strategy = Strategy::Auto;
+    (limits.strategy, limits.nodes) = (Strategy::Auto, nodes);
     search(context, &limits)
 }
 

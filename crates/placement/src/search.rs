@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use layout::RANKS_MAX;
+use layout::{RANKS_MAX, STAGE_RANKS_MAX};
 use protocol::Strategy;
 
 use crate::node::{LinkSpeed, link};
@@ -260,7 +260,9 @@ impl Search<'_, '_> {
             }
         };
         let wanted = |sizes: &Vec<usize>| {
-            sizes.len() <= layers && self.limits.stage_count.is_none_or(|n| n == sizes.len())
+            let room = sizes.iter().all(|ranks| *ranks <= STAGE_RANKS_MAX);
+            room && sizes.len() <= layers
+                && self.limits.stage_count.is_none_or(|n| n == sizes.len())
         };
         all.into_iter().filter(wanted).collect()
     }

@@ -66,8 +66,13 @@ fn what_cannot_be_had_is_refused_with_numbers() {
             InstanceSpec { nodes: Some(2.into()), ..spec() },
             "2 nodes were asked for, but 1",
         ),
-        (vec![64], InstanceSpec { nodes: Some(0.into()), ..spec() }, "1 to 16 nodes, not 0"),
-        (vec![64; 17], InstanceSpec { nodes: Some(17.into()), ..spec() }, "1 to 16 nodes, not 17"),
+        (vec![64], InstanceSpec { nodes: Some(0.into()), ..spec() }, "1 to 64 nodes, not 0"),
+        (vec![64; 65], InstanceSpec { nodes: Some(65.into()), ..spec() }, "1 to 64 nodes, not 65"),
+        (
+            vec![64; 17],
+            InstanceSpec { nodes: Some(17.into()), ..of(Strategy::Tensor) },
+            "17 nodes would share the same layers, and 16 are the most",
+        ),
         (
             vec![64; 2],
             InstanceSpec { nodes: Some(2.into()), options: shares(&[1]), ..spec() },

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use collective::{Algorithm, CollectiveError, Wire};
-use layout::RANKS_MAX;
+use layout::STAGE_RANKS_MAX;
 use link::{Encryption, Preference};
 use protocol::WireType;
 
@@ -45,8 +45,11 @@ pub fn run(args: &BenchNetArgs) -> Result<(), CliError> {
 
 fn check(args: &BenchNetArgs) -> Result<(), CliError> {
     let usage = |text: String| Err(CliError::Usage(text));
-    if !(2..=RANKS_MAX).contains(&args.local_nodes) {
-        return usage(format!("--local-nodes {}: 2 to {RANKS_MAX} are possible", args.local_nodes));
+    if !(2..=STAGE_RANKS_MAX).contains(&args.local_nodes) {
+        return usage(format!(
+            "--local-nodes {}: 2 to {STAGE_RANKS_MAX} are possible",
+            args.local_nodes
+        ));
     }
     let given = args.addresses.len();
     if ![1, args.local_nodes].contains(&given) {
