@@ -161,14 +161,51 @@ pub(crate) struct Stage<'a> {
     pub onward: LinkSpeed,
 }
 
+/// A step's way through a stage: of each rank in all its layers, the seconds of one sum and how
+/// many there are, of each rank with a part of the output head where the stage is the last, and
+/// of the message to the next stage.
+#[derive(Debug, Clone)]
+pub(crate) struct Pass {
+    pub ranks: Vec<TokenTime>,
+    pub heads: Vec<TokenTime>,
+    pub meetings: usize,
+    pub message_secs: f64,
+    pub wire_secs: f64,
+    pub onward_message_secs: f64,
+    pub onward_wire_secs: f64,
+}
+
+impl Pass {
+    /// On average: of ranks that compute at once the slowest counts.
+    fn time(&self) -> TokenTime {
+        let slowest = |times: &[TokenTime]| {
+            times.iter().copied().fold(TokenTime::default(), |slowest, time| {
+                if time.compute_secs() > slowest.compute_secs() { time } else { slowest }
+            })
+        };
+        let mut time = slowest(&self.ranks).plus(slowest(&self.heads));
+        time.message_secs += self.meetings as f64 * self.message_secs + self.onward_message_secs;
+        time.wire_secs += self.meetings as f64 * self.wire_secs + self.onward_wire_secs;
+        time
+    }
+}
+
 /// Rows of one step, and the cached positions of their sequences.
 #[derive(Debug, Clone, Copy)]
-struct Rows {
+pub(crate) struct Rows {
     rows: f64,
     sequences: f64,
     depth: f64,
     /// How much more than the average the rank has to do whose experts are visited most.
     uneven: f64,
+}
+
+impl Rows {
+    /// One of each of `batch` answers, half-way.
+    pub fn of_answers(batch: usize, load: Load) -> Self {
+        let depth = load.prompt_tokens as f64 + load.answer_tokens as f64 / 2.0;
+        Self { rows: batch as f64, sequences: batch as f64, depth, uneven: 1.0 }
+    }
 }
 
 /// Fewer have no ring that leaves out a link.
@@ -182,13 +219,12 @@ const Q8_PART: f64 = 1.125 / 4.0;
 
 impl Model {
     pub fn predict(&self, stages: &[Stage<'_>], load: Load) -> Prediction {
-        let depth = load.prompt_tokens as f64 + load.answer_tokens as f64 / 2.0;
-        let token = self.token(stages, Rows { rows: 1.0, sequences: 1.0, depth, uneven: 1.0 });
+        let token = self.token(stages, Rows::of_answers(1, load));
         let decode_tokens_per_sec = 1.0 / token.secs();
         let prefill_secs = self.prefill(stages, load.prompt_tokens);
         let total = match load.users {
             1 => decode_tokens_per_sec,
-            users => self.together(stages, users, depth),
+            _ => self.together(stages, load),
         };
         Prediction {
             decode_tokens_per_sec,
@@ -202,60 +238,63 @@ impl Model {
 
     /// One step through all stages.
     fn token(&self, stages: &[Stage<'_>], rows: Rows) -> TokenTime {
-        let times = (0..stages.len()).map(|at| self.pass(stages, at, rows));
+        let times = (0..stages.len()).map(|at| self.pass(stages, at, rows).time());
         let all = times.fold(TokenTime::default(), TokenTime::plus);
-        let last = &stages[stages.len() - 1];
-        // A single stage gathers what the sampler needs; several send it back.
-        let back = if stages.len() > 1 || last.ranks.len() > 1 {
-            if stages.len() > 1 { last.onward } else { last.within }.message_secs
-        } else {
-            0.0
-        };
-        let message_secs = all.message_secs + back;
+        let message_secs = all.message_secs + self.back_secs(stages);
         TokenTime { message_secs, ..all }
+    }
+
+    /// Of the message by which rank 0 gets what the sampler needs: a single stage gathers it,
+    /// several send it back.
+    pub fn back_secs(&self, stages: &[Stage<'_>]) -> f64 {
+        let last = &stages[stages.len() - 1];
+        match (stages.len(), last.ranks.len()) {
+            (1, 1) => 0.0,
+            (1, _) => last.within.message_secs,
+            _ => last.onward.message_secs,
+        }
     }
 
     /// A step's way through stage `at`, with the output head where it is the last, and on to the
     /// next one.
-    fn pass(&self, stages: &[Stage<'_>], at: usize, rows: Rows) -> TokenTime {
+    pub fn pass(&self, stages: &[Stage<'_>], at: usize, rows: Rows) -> Pass {
         let (stage, is_last) = (&stages[at], at + 1 == stages.len());
         let rows = self.uneven(rows, stage.ranks.len());
-        let mut time = self.compute(stage.ranks.iter().map(|rank| (rank, rank.work)), rows);
-        if is_last {
-            // The ranks that have a part of the head work on it at once.
-            let heads = stages
-                .iter()
-                .flat_map(|stage| &stage.ranks)
-                .filter(|rank| rank.head.common_bytes > 0.0);
-            let positions = Rows { depth: 0.0, ..rows };
-            time = time.plus(self.compute(heads.map(|rank| (rank, rank.head)), positions));
+        // The ranks that have a part of the head work on it at once.
+        let heads = stages.iter().filter(|_| is_last).flat_map(|stage| &stage.ranks);
+        let heads = heads.filter(|rank| rank.head.common_bytes > 0.0);
+        let positions = Rows { depth: 0.0, ..rows };
+        let (message_secs, wire_secs) = self.exchange(stage.within, stage.ranks.len(), rows.rows);
+        let (onward_message_secs, onward_wire_secs) = match is_last {
+            true => (0.0, 0.0),
+            false => {
+                (stage.onward.message_secs, self.bytes(rows.rows) / stage.onward.bytes_per_sec)
+            }
+        };
+        Pass {
+            ranks: self.compute(stage.ranks.iter().map(|rank| (rank, rank.work)), rows),
+            heads: self.compute(heads.map(|rank| (rank, rank.head)), positions),
+            // The step, and for each layer two sums, meet in the stage.
+            meetings: 2 * stage.layers + 1,
+            message_secs,
+            wire_secs,
+            onward_message_secs,
+            onward_wire_secs,
         }
-        // The step, and for each layer two sums, meet in the stage.
-        let meetings = (2 * stage.layers + 1) as f64;
-        let (message, wire) = self.exchange(stage.within, stage.ranks.len(), rows.rows);
-        time.message_secs += meetings * message;
-        time.wire_secs += meetings * wire;
-        if !is_last {
-            time.message_secs += stage.onward.message_secs;
-            time.wire_secs += self.bytes(rows.rows) / stage.onward.bytes_per_sec;
-        }
-        time
     }
 
-    /// The slowest of ranks that compute at once.
+    /// What ranks take that compute at once.
     fn compute<'a>(
         &self,
         ranks: impl Iterator<Item = (&'a Rank<'a>, Work)> + Clone,
         rows: Rows,
-    ) -> TokenTime {
+    ) -> Vec<TokenTime> {
         let all = ranks.clone();
         let times = ranks.map(|(rank, work)| {
             let slowed = slowed(rank, all.clone().map(|(other, _)| other));
             self.rank_time(rank, work, rows, slowed)
         });
-        times.fold(TokenTime::default(), |slowest, time| {
-            if time.compute_secs() > slowest.compute_secs() { time } else { slowest }
-        })
+        times.collect()
     }
 
     fn rank_time(&self, rank: &Rank<'_>, work: Work, rows: Rows, slowed: [f64; 2]) -> TokenTime {
@@ -317,12 +356,13 @@ impl Model {
         times.iter().sum::<f64>() + (steps - 1.0) * slowest
     }
 
-    /// Tokens a second of the answers of `users` users: each stage has some of them in hand.
-    fn together(&self, stages: &[Stage<'_>], users: usize, depth: f64) -> f64 {
+    /// Tokens a second of the answers of all users: each stage has some of them in hand.
+    fn together(&self, stages: &[Stage<'_>], load: Load) -> f64 {
+        let users = load.users;
         let batch = users.div_ceil(stages.len());
         let batches = users.div_ceil(batch) as f64;
-        let rows = Rows { rows: batch as f64, sequences: batch as f64, depth, uneven: 1.0 };
-        let times = (0..stages.len()).map(|at| self.pass(stages, at, rows).secs());
+        let rows = Rows::of_answers(batch, load);
+        let times = (0..stages.len()).map(|at| self.pass(stages, at, rows).time().secs());
         let slowest = times.fold(0.0, f64::max);
         let cycle = self.token(stages, rows).secs().max(batches * slowest);
         users as f64 / cycle

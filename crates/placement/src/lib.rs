@@ -18,6 +18,7 @@ mod search;
 #[cfg(test)]
 mod shapes;
 mod shares;
+mod simulate;
 #[cfg(test)]
 mod tests;
 mod trial;
@@ -29,4 +30,5 @@ pub use choice::Alternative;
 pub use cost::{Load, Prediction, TokenTime};
 pub use node::{LinkSpeed, Node, Rates, Speed};
 pub use plan::{Error, Options, Plan, PlannedRank, plan};
+pub use simulate::{Chance, Simulated, simulate};
 pub use wishes::WishError;

@@ -208,7 +208,7 @@ impl<'a> Context<'a> {
         group.iter().map(rate).collect()
     }
 
-    fn trial<'c>(&'c self, groups: &'c [Vec<usize>], shares: Vec<u32>) -> Trial<'c, 'a> {
+    pub fn trial<'c>(&'c self, groups: &'c [Vec<usize>], shares: Vec<u32>) -> Trial<'c, 'a> {
         let mut rest = &shares[..];
         let stages = groups.iter().map(|group| {
             let (own, others) = rest.split_at(group.len());
@@ -306,7 +306,7 @@ impl Trial<'_, '_> {
         Ok(Found { groups, shares, units: Vec::new(), layers, prediction, secs })
     }
 
-    fn cost_stages(&self, layers: &[usize]) -> Vec<Stage<'_>> {
+    pub fn cost_stages(&self, layers: &[usize]) -> Vec<Stage<'_>> {
         let (mut start, mut first) = (0, 0);
         let mut stages = Vec::with_capacity(layers.len());
         for (stage, count) in layers.iter().enumerate() {

@@ -1,6 +1,7 @@
 mod choices;
 mod plans;
 mod properties;
+mod simulations;
 
 use gguf::TensorType;
 use layout::{Device, Outline};
