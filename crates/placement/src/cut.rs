@@ -3,6 +3,9 @@
 
 use crate::trial::{Found, Misfit, Trial};
 
+/// Moving layers gains less: what is further behind the best of all so far stays as it is.
+const IMPROVED_MAX: f64 = 0.15;
+
 impl Trial<'_, '_> {
     /// Gives each stage its layers: as many as were asked for, or those with which it is fastest.
     pub fn cut(&self) -> Result<Found, Misfit> {
@@ -18,15 +21,21 @@ impl Trial<'_, '_> {
         let cuts = [self.cut_even(), self.cut_fast().filter(|_| is_free)];
         let found = cuts.into_iter().flatten().filter_map(|cut| self.found(cut).ok());
         match found.min_by(|a, b| a.secs.total_cmp(&b.secs)) {
-            Some(found) if is_free => Ok(self.improve(found)),
+            Some(found) if is_free && self.is_near_the_best(&found) => Ok(self.improve(found)),
             Some(found) => Ok(found),
             None => Err(self.lacking(&self.full_cut())),
         }
     }
 
+    fn is_near_the_best(&self, found: &Found) -> bool {
+        let best = self.context.best_secs.get().min(found.secs);
+        self.context.best_secs.set(best);
+        found.secs <= best * (1.0 + IMPROVED_MAX)
+    }
+
     /// So that the stage which takes longest takes as short as it can.
     fn cut_even(&self) -> Option<Vec<usize>> {
-        const HALVINGS: usize = 24;
+        const HALVINGS: usize = 14;
         let layers = self.context.model.layers;
         let all = |stage: usize| self.secs(stage, 0, layers);
         let (mut low, mut high) = (0.0, (0..self.stages.len()).map(all).fold(0.0, f64::max));
@@ -48,12 +57,13 @@ impl Trial<'_, '_> {
         let mut counts = Vec::with_capacity(stages);
         for stage in 0..stages {
             let after = stages - stage - 1;
-            let mut end = start;
-            while end + after < layers
-                && self.fits(stage, start, end + 1)
-                && self.secs(stage, start, end + 1) <= secs
-            {
-                end += 1;
+            let is_within =
+                |end| self.fits(stage, start, end) && self.secs(stage, start, end) <= secs;
+            // More layers take more memory and more time.
+            let (mut end, mut most) = (start, layers - after);
+            while end < most {
+                let middle = end + (most - end).div_ceil(2);
+                (end, most) = if is_within(middle) { (middle, most) } else { (end, middle - 1) };
             }
             if end == start {
                 return None;

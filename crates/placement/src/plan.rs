@@ -1,3 +1,5 @@
+use std::cell::Cell;
+
 use layout::{
     Capacity, Footprint, Holding, Layout, Outline, PAGE_POSITIONS, RANKS_MAX, STAGE_RANKS_MAX,
     full_cache_tokens,
@@ -318,6 +320,7 @@ pub(crate) fn context_of<'a>(
         stage_layers: spec.options.stage_layers.as_deref(),
         counts: counts(model),
         known: Default::default(),
+        best_secs: Cell::new(f64::INFINITY),
         heads: Default::default(),
     }
 }

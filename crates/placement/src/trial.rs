@@ -1,6 +1,6 @@
 //! One way to give a model to nodes: who shares which layers, and whether it fits.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -28,6 +28,8 @@ pub(crate) struct Context<'a> {
     /// Layers of each kind before each layer.
     pub counts: Vec<Vec<u32>>,
     pub known: RefCell<HashMap<Key, Rc<Vec<Member>>>>,
+    /// What serving the load takes with the best split so far, before its layers were moved.
+    pub best_secs: Cell<f64>,
     pub heads: RefCell<HashMap<(usize, Device), (u64, Work)>>,
 }
 

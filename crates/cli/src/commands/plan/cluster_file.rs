@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// No cluster has more; a file that asks for more is a mistake.
 const NODES_MAX: usize = 64;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterFile {
     /// Between any two nodes, unless `links` says otherwise.
@@ -21,7 +21,7 @@ pub struct ClusterFile {
 }
 
 /// Some equal nodes.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kind {
     name: String,
@@ -46,7 +46,7 @@ struct Link {
     gigabits: f64,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Between {
     /// Two names.
@@ -132,6 +132,21 @@ impl ClusterFile {
         Ok(chosen)
     }
 
+    /// The first `count` of the nodes, or as many more like the last as that takes.
+    pub fn scaled(&self, count: usize) -> Self {
+        let mut scaled = self.clone();
+        let mut left = count;
+        for kind in &mut scaled.node {
+            kind.count = kind.count.min(left);
+            left -= kind.count;
+        }
+        if let Some(last) = scaled.node.last_mut() {
+            last.count += left;
+        }
+        scaled.node.retain(|kind| kind.count > 0);
+        scaled
+    }
+
     /// The nodes, the first of which has the model's file.
     pub fn nodes(&self) -> Vec<Node> {
         let kinds = self.node.iter().flat_map(|kind| std::iter::repeat_n(kind, kind.count));
@@ -200,6 +215,9 @@ mod tests {
         let named = ClusterFile::parse(TWO).unwrap().named(&["pi2".to_owned()]).unwrap();
         assert_eq!((named.len(), named[0].name.as_str()), (1, "pi2"));
         assert!(ClusterFile::parse(TWO).unwrap().named(&["pi".to_owned()]).is_err());
+        let scaled = |count| ClusterFile::parse(TWO).unwrap().scaled(count).nodes();
+        assert_eq!([1, 2, 5].map(|count| scaled(count).len()), [1, 2, 5]);
+        assert_eq!(scaled(5)[4].links.len(), 4);
         let faster = "[[links]]\nbetween = [\"pi1\", \"pi2\"]\nmessage_us = 1\ngigabits = 80";
         let nodes = ClusterFile::parse(&format!("{TWO}\n{faster}")).unwrap().nodes();
         assert_eq!(nodes[1].links[0].unwrap().bytes_per_sec, 1e10);

@@ -2,6 +2,7 @@
 //! describes; how fast that would be; and why not otherwise.
 
 mod cluster_file;
+mod scale;
 
 use gguf::{File, Source};
 use layout::Outline;
@@ -26,6 +27,9 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
             let text = std::fs::read_to_string(path).doing(format!("cannot read {path_text}"))?;
             let cluster = ClusterFile::parse(&text)
                 .map_err(|why| CliError::Usage(format!("{path_text}: {why}")))?;
+            if let Some(counts) = &args.scale {
+                return scale::print(args, &request, &cluster, &counts.0);
+            }
             let nodes = match &request.nodes {
                 Some(Nodes::Named(names)) => cluster.named(names).map_err(CliError::Usage)?,
                 _ => cluster.nodes(),
