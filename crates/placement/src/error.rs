@@ -1,0 +1,64 @@
+use crate::choice::gib;
+use crate::wishes::WishError;
+
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Wish(WishError),
+    #[error(
+        "{asked} nodes were asked for, but {live} are live. Start and join more, or ask for {live}"
+    )]
+    TooFewNodes { asked: usize, live: usize },
+    #[error("a model can be split over 1 to {max} nodes, not {asked}")]
+    TooManyRanks { asked: usize, max: usize },
+    #[error(
+        "{ranks} nodes would share the same layers, and {max} are the most. Ask for fewer, or for --strategy hybrid or pipeline"
+    )]
+    TooManyTogether { ranks: usize, max: usize },
+    #[error("{shares} shares were given for {nodes} nodes. Give one number for each node")]
+    Shares { shares: usize, nodes: usize },
+    #[error(
+        "stages of {by_ranks:?} ranks do not make up {ranks} ranks. Give one number for each stage, at least 1, such as --stages 2,2 for 4 nodes"
+    )]
+    Stages { by_ranks: Vec<usize>, ranks: usize },
+    #[error(
+        "--wire-type q8 quantises the sums of nodes that share a layer, and of {nodes} nodes in {stages} stages no two do. Leave it out, or split the model with --strategy tensor"
+    )]
+    NoSums { nodes: usize, stages: usize },
+    #[error("{stages} stages cannot be made of {layers} layers. Ask for fewer stages")]
+    TooManyStages { stages: usize, layers: usize },
+    #[error(
+        "{given:?} layers do not make up {layers} layers in {stages} stages. Give each stage at least one"
+    )]
+    StageLayers { given: Vec<usize>, layers: usize, stages: usize },
+    #[error(
+        "the shares {shares:?} are no split: at least one must be above 0 and their sum below 2^31"
+    )]
+    NoShares { shares: Vec<u32> },
+    #[error(
+        "a context of {asked} tokens was asked for; this model was trained for {max}. Ask for at most {max}"
+    )]
+    Context { asked: usize, max: usize },
+    #[error(
+        "a cache of {asked} tokens does not hold one conversation of {context}. Ask for at least that many with --cache-tokens, or for shorter conversations with --ctx"
+    )]
+    Cache { asked: usize, context: usize },
+    #[error(
+        "it fits on no set of the {tried}: of what comes nearest ({split}), node {node} would need {} for its share of {share} in {shares} and has {} free, of {} on all nodes. Try a smaller context, add a node, or free memory",
+        gib(*.needed_bytes), gib(*.free_bytes), gib(*.all_bytes)
+    )]
+    Memory {
+        /// How many nodes there were to choose from, in words.
+        tried: String,
+        split: &'static str,
+        /// Its name.
+        node: String,
+        share: u32,
+        shares: u32,
+        needed_bytes: u64,
+        free_bytes: u64,
+        /// Free on all nodes together.
+        all_bytes: u64,
+    },
+}
