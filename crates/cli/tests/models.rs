@@ -287,3 +287,48 @@ fn a_model_of_another_node_is_listed_shown_and_run_from_here() {
     let refused = a.refused(&["show", "theirs"]);
     assert!(refused.contains("different files of that name"), "{refused}");
 }
+
+/// Flips a bit in every part of a file, but for its header, as a failing disk does: nobody has
+/// written to it.
+fn flip_bits(path: &Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let first = bytes.len() / 4;
+    bytes[first..].iter_mut().step_by(100_000).for_each(|byte| *byte ^= 1);
+    let modified = std::fs::metadata(path).unwrap().modified().unwrap();
+    std::fs::write(path, bytes).unwrap();
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(modified).unwrap();
+}
+
+#[test]
+fn a_damaged_copy_is_found_told_of_and_not_used() {
+    let world = World::new();
+    let (a, b, c) = (world.node("a"), world.node("b"), world.node("c"));
+    a.admit(&b);
+    a.admit(&c);
+    for node in [&a, &b] {
+        std::fs::copy(demo_model(), node.dir.path().join("models/m.gguf")).unwrap();
+        node.run(&["pull", "m"]); // hashes it
+    }
+    a.run(&["serve", "m"]);
+    let right = a.chat("m", "Once upon a time", 12)["choices"].clone();
+    a.run(&["stop", "m"]);
+    flip_bits(&b.dir.path().join("models/m.gguf"));
+    a.run(&["serve", "m", "--nodes", "a,b,c"]);
+    assert_eq!(a.chat("m", "Once upon a time", 12)["choices"], right);
+    let told = common::wait_for("the damage to be told", || {
+        let notices = b.json(&["status"])["notices"].to_string();
+        notices.contains("damaged").then_some(notices)
+    });
+    assert!(told.contains("the copy of m on node b") && told.contains("sinew rm"), "{told}");
+    // Nobody else has it: the damage is an error in words, not an answer.
+    let alone = world.node("alone");
+    std::fs::copy(demo_model(), alone.dir.path().join("models/m.gguf")).unwrap();
+    alone.run(&["pull", "m"]);
+    flip_bits(&alone.dir.path().join("models/m.gguf"));
+    let refused = alone.refused(&["serve", "m"]);
+    assert!(
+        refused.contains("alone is damaged there") && refused.contains("sinew pull"),
+        "{refused}"
+    );
+}

@@ -39,6 +39,7 @@ mod probe;
 mod pulls;
 mod relay;
 mod sharing;
+mod swarm;
 mod tls;
 mod ways;
 mod wire;

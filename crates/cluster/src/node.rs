@@ -109,9 +109,11 @@ impl Node {
         let (inputs, events) = mpsc::channel(INPUTS_MAX);
         let system = System::new(config.clone(), net.clone(), store.clone(), &kept, inputs.clone());
         let desk = Desk {
+            id,
             store: store.clone(),
             desired: kept.desired.clone(),
             calls: calls.downgrade(),
+            inputs: inputs.downgrade(),
             status: status.clone(),
         };
         let (admission, closing) = (system.admission(), system.closing());

@@ -1,5 +1,6 @@
-//! Model bytes for workers whose machine lacks the file: a loopback address for the worker, a TLS
-//! connection to the node that has it, and on that node the answers from its file.
+//! Model bytes for workers whose machine lacks the file, or has a damaged one: a loopback address
+//! for the worker, behind which this daemon reads the model from all who have it ([`Swarm`]). And a
+//! model's header from the node that has it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,17 +12,21 @@ use protocol::Secret;
 use store::Digest;
 use store::slices::{
     ANSWER_BYTES_MAX, ANSWER_HEADER_BYTES, REQUEST_BYTES, Request, Server, decode_answer_header,
+    refusal,
 };
 use subtle::ConstantTimeEq;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_bidirectional};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OnceCell, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::NodeId;
+use crate::daemon::Event;
 use crate::identity::random;
 use crate::net::{Connection, Net};
+use crate::swarm::{Swarm, Wanted};
 use crate::tls::Pin;
 use crate::wire::Purpose;
 
@@ -34,26 +39,53 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// No header of a real model comes near this.
 const HEADER_BYTES_MAX: u64 = 256 << 20;
 
-/// A loopback listener for a peer's file; closed when the task that runs [`Relay::run`] ends.
+/// A loopback listener for a model of other nodes; closed when the task that runs [`Relay::run`]
+/// ends.
 pub(crate) struct Relay {
     listener: TcpListener,
     token: Secret,
-    net: Arc<Net>,
-    source: Source,
+    model: Arc<Model>,
 }
 
-/// The node that has the file, and which file.
+/// What a relay gives, opened for the first who asks.
+struct Model {
+    net: Arc<Net>,
+    wanted: Wanted,
+    inputs: mpsc::Sender<Event>,
+    file: OnceCell<Arc<File>>,
+    /// Who is told that this machine's own file is damaged, since somebody asks here.
+    doubt: Option<(NodeId, Doubt)>,
+}
+
+type Doubt = Arc<dyn Fn() + Send + Sync>;
+
+/// A node that has a model, and which one.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub node: NodeId,
+    pub name: String,
     pub addresses: Vec<SocketAddr>,
     pub digest: Digest,
 }
 
 impl Relay {
-    pub(crate) async fn open(net: Arc<Net>, source: Source) -> io::Result<Self> {
+    pub(crate) async fn open(
+        net: Arc<Net>,
+        wanted: Wanted,
+        inputs: mpsc::Sender<Event>,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        Ok(Self { listener, token: Secret(random()), net, source })
+        let model = Model { net, wanted, inputs, file: OnceCell::new(), doubt: None };
+        Ok(Self { listener, token: Secret(random()), model: Arc::new(model) })
+    }
+
+    /// Whoever comes has read bytes of this node's own file that are wrong.
+    pub(crate) fn instead_of(mut self, me: NodeId, doubt: Doubt) -> Self {
+        if let Some(model) = Arc::get_mut(&mut self.model) {
+            model.doubt = Some((me, doubt));
+            model.wanted.sources.retain(|source| source.node != me);
+        }
+        self
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
@@ -71,10 +103,9 @@ impl Relay {
             while passing.try_join_next().is_some() {}
             match self.listener.accept().await {
                 Ok((worker, _)) if passing.len() < PASSING_MAX => {
-                    let (net, source) = (self.net.clone(), self.source.clone());
-                    let token = self.token.clone();
+                    let (token, model) = (self.token.clone(), self.model.clone());
                     passing.spawn(async move {
-                        if let Err(error) = pass(worker, &token, &net, source).await {
+                        if let Err(error) = pass(worker, &token, &model).await {
                             debug!(%error, "a model relay was cut");
                         }
                     });
@@ -89,6 +120,22 @@ impl Relay {
     }
 }
 
+impl Model {
+    async fn open(&self) -> io::Result<Arc<File>> {
+        let open = async || {
+            if let Some((node, doubt)) = &self.doubt {
+                let (doubt, node, digest) = (doubt.clone(), *node, self.wanted.digest);
+                let _ = tokio::task::spawn_blocking(move || doubt()).await;
+                // The driver is gone only if the whole node is.
+                let _ = self.inputs.send(Event::Damaged { node, digest, group: None }).await;
+            }
+            let (net, wanted) = (self.net.clone(), self.wanted.clone());
+            Swarm::new(net, wanted, self.inputs.clone()).open().await.map(Arc::new)
+        };
+        self.file.get_or_try_init(open).await.cloned()
+    }
+}
+
 impl Source {
     async fn dial(self, net: &Arc<Net>) -> io::Result<Connection> {
         let purpose = Purpose::Bulk { digest: self.digest };
@@ -97,12 +144,7 @@ impl Source {
     }
 }
 
-async fn pass(
-    mut worker: TcpStream,
-    expected: &Secret,
-    net: &Arc<Net>,
-    source: Source,
-) -> io::Result<()> {
+async fn pass(mut worker: TcpStream, expected: &Secret, model: &Model) -> io::Result<()> {
     let mut token = [0; 32];
     timeout(TOKEN_TIMEOUT, worker.read_exact(&mut token)).await??;
     if !bool::from(token.ct_eq(&expected.0)) {
@@ -110,9 +152,14 @@ async fn pass(
         return Ok(());
     }
     worker.set_nodelay(true)?;
-    let mut peer = source.dial(net).await?;
-    copy_bidirectional(&mut worker, &mut peer.stream).await?;
-    Ok(())
+    match model.open().await {
+        Ok(file) => answer_slices(&mut worker, file).await,
+        Err(error) => {
+            let mut request = [0; REQUEST_BYTES];
+            worker.read_exact(&mut request).await?;
+            worker.write_all(&refusal(&error.to_string())).await
+        }
+    }
 }
 
 /// Reads the header of a peer's model file.
@@ -159,13 +206,20 @@ async fn exchange(
     Ok(answer)
 }
 
-/// Answers slice requests from `file` until the peer is done.
+/// Answers slice requests of a peer from `file` until it is done.
 pub(crate) async fn serve_slices(mut connection: Connection, file: Arc<File>) -> io::Result<()> {
+    answer_slices(&mut connection.stream, file).await
+}
+
+async fn answer_slices(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    file: Arc<File>,
+) -> io::Result<()> {
     let server = Server::new(file);
     let mut answer = Vec::new();
     loop {
         let mut request = [0; REQUEST_BYTES];
-        match connection.stream.read_exact(&mut request).await {
+        match stream.read_exact(&mut request).await {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
@@ -176,7 +230,7 @@ pub(crate) async fn serve_slices(mut connection: Connection, file: Arc<File>) ->
             buffer
         });
         answer = filled.await.map_err(io::Error::other)?;
-        connection.stream.write_all(&answer).await?;
-        connection.stream.flush().await?;
+        stream.write_all(&answer).await?;
+        stream.flush().await?;
     }
 }

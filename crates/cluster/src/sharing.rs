@@ -26,13 +26,13 @@ use std::time::Duration;
 use hub::{Nearby, RemoteFile};
 use protocol::frame::FrameError;
 use serde::{Deserialize, Serialize};
-use store::{Listed, Store};
+use store::{Digest, Listed, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use crate::desk::Desk;
+use crate::desk::{Desk, OpenModel};
 use crate::net::{Connection, DialError, Net};
 use crate::pulls::{self, Asked, Pulls};
 use crate::tls::Pin;
@@ -64,8 +64,15 @@ pub(crate) enum Ask {
     Plan { spec: Box<InstanceSpec> },
     /// What the listener knows of a model's file.
     About { model: String, file: String, size: u64 },
-    /// Bytes of the file that was asked about last.
+    /// Bytes of what was asked about last, [`Self::About`] or [`Self::Open`].
     Bytes { start: u64, len: u64 },
+    /// The model of that content, all its files one after the other: the lengths of its files, as
+    /// `Option<Vec<u64>>`.
+    Open { digest: Digest, bytes: u64 },
+    /// The hashes of its groups: plain bytes.
+    Tree,
+    /// One of its groups is not what its hash says. The listener looks for itself; no answer.
+    Doubt { group: u64 },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,7 +127,7 @@ pub(crate) async fn answer(
     pulls: Arc<Pulls>,
     desk: Desk,
 ) -> Result<(), DialError> {
-    let mut open: Option<Arc<File>> = None;
+    let mut open: Option<Opened> = None;
     loop {
         let ask = match frames::read::<Ask>(&mut connection.stream, ASK_BYTES_MAX).await {
             Err(FrameError::Closed) => return Ok(()),
@@ -165,21 +172,55 @@ pub(crate) async fn answer(
                     Some(_) => Told::Here,
                     None => pulls.told(&model),
                 };
-                open = found.map(Arc::new);
+                open = found.map(|file| Opened::File(Arc::new(file)));
                 frames::write(&mut connection.stream, &told).await?;
             }
             Ask::Bytes { start, len } => {
-                let Some(file) = open.clone().filter(|_| len <= BYTES_MAX) else {
+                let Some(opened) = open.clone().filter(|_| len <= BYTES_MAX) else {
                     return Err(io::Error::other("bytes of no file were asked for").into());
                 };
                 let read = move || {
                     let mut bytes = vec![0; len as usize];
-                    file.read_exact_at(&mut bytes, start).map(|()| bytes)
+                    opened.read(start, &mut bytes).map(|()| bytes)
                 };
                 let bytes = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)??;
                 connection.stream.write_all(&bytes).await?;
                 connection.stream.flush().await?;
             }
+            Ask::Open { digest, bytes } => {
+                let model = desk.open(connection.peer, digest, bytes).await.map(Arc::new);
+                let lens: Option<Vec<u64>> = model.as_ref().map(|model| model.lens());
+                open = model.map(Opened::Model);
+                frames::write(&mut connection.stream, &lens).await?;
+            }
+            Ask::Tree => {
+                let Some(Opened::Model(model)) = &open else {
+                    return Err(io::Error::other("hashes of no model were asked for").into());
+                };
+                connection.stream.write_all(&model.tree.to_bytes()).await?;
+                connection.stream.flush().await?;
+            }
+            Ask::Doubt { group } => {
+                if let Some(Opened::Model(model)) = open.clone() {
+                    desk.doubt(model, group).await;
+                }
+            }
+        }
+    }
+}
+
+/// What a member reads of this node's disk.
+#[derive(Clone)]
+enum Opened {
+    File(Arc<File>),
+    Model(Arc<OpenModel>),
+}
+
+impl Opened {
+    fn read(&self, start: u64, out: &mut [u8]) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.read_exact_at(out, start),
+            Self::Model(model) => model.read(start, out),
         }
     }
 }

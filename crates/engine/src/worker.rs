@@ -19,7 +19,7 @@ use protocol::frame::{self, FrameError};
 use protocol::{
     FailureKind, ModelSource, Secret, WorkerCommand, WorkerEvent, WorkerSpec, ring_peers,
 };
-use store::PeerFile;
+use store::{CheckedFile, PeerFile};
 
 use crate::comm::{Comm, Meeting};
 use crate::leader::Leader;
@@ -246,7 +246,19 @@ fn listen(spec: &WorkerSpec) -> Result<(Listener, Vec<String>), EngineError> {
 
 fn open_source(model: &ModelSource) -> Result<Arc<dyn Source>, EngineError> {
     Ok(match model {
-        ModelSource::File { path } => Arc::new(File::open(path)?),
+        ModelSource::File { path, check: None } => Arc::new(File::open(path)?),
+        ModelSource::File { path, check: Some(check) } => {
+            let digest = check.digest.parse();
+            let digest = digest.map_err(|_| EngineError::Protocol("a digest".to_owned()))?;
+            let relay = (check.relay, check.token.0);
+            match CheckedFile::open(path, digest, &check.tree, relay) {
+                Ok(file) => Arc::new(file),
+                // Its very header is damaged.
+                Err(here) => Arc::new(PeerFile::connect(relay.0, &relay.1).map_err(|there| {
+                    EngineError::Peer(io::Error::other(format!("{there}. And here: {here}")))
+                })?),
+            }
+        }
         ModelSource::Peer { relay, token } => {
             Arc::new(PeerFile::connect(*relay, &token.0).map_err(EngineError::Peer)?)
         }

@@ -1,12 +1,14 @@
-//! A file on this machine's disk, read at positions.
+//! A file's bytes, most often on this machine's disk, read at positions.
 //!
 //! It is not mapped: mapped pages count as this process's memory for as long as they are mapped,
 //! beside the weights that were packed from them; a disk that fails or a file that was cut would
 //! end the process instead of returning an error.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::{Directory, Error};
 
@@ -16,31 +18,77 @@ const HEADER_BYTES_FIRST: u64 = 1 << 20;
 /// The longest header that is accepted. Published models stay below 20 MB, most of it vocabulary.
 const HEADER_BYTES_MAX: u64 = 256 << 20;
 
+/// The bytes of one file, wherever they lie.
+pub trait Bytes: fmt::Debug + Send + Sync {
+    /// Bytes of the whole file, which do not change.
+    fn len(&self) -> u64;
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `out` with the bytes from `start` on.
+    ///
+    /// # Errors
+    /// The file ends before, or cannot be read.
+    fn read(&self, start: u64, out: &mut [u8]) -> io::Result<()>;
+}
+
 #[derive(Debug)]
-pub(crate) struct Disk {
+struct OnDisk {
     file: File,
+    /// When it was opened.
     len: u64,
 }
+
+impl Bytes for OnDisk {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read(&self, start: u64, out: &mut [u8]) -> io::Result<()> {
+        read_exact_at(&self.file, start, out)
+    }
+}
+
+/// Opens a file of this machine.
+///
+/// # Errors
+/// It cannot be opened, or is no regular file.
+pub fn on_disk(path: &Path) -> io::Result<Arc<dyn Bytes>> {
+    // A pipe would be waited for without end.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let file = File::open(path)?;
+    let len = file.metadata()?.len();
+    Ok(Arc::new(OnDisk { file, len }))
+}
+
+/// A file with what stands in front of its tensors.
+#[derive(Debug)]
+pub(crate) struct Disk(Arc<dyn Bytes>);
 
 impl Disk {
     /// Opens a file and reads everything in front of its tensors.
     pub fn open(path: &Path) -> Result<(Self, Directory), Error> {
         let io = |source| Error::Io { path: PathBuf::from(path), source };
-        let file = File::open(path).map_err(io)?;
-        let metadata = file.metadata().map_err(io)?;
-        if !metadata.is_file() {
-            return Err(io(io::Error::other("it is not a regular file")));
-        }
-        let disk = Self { file, len: metadata.len() };
+        Self::over(on_disk(path).map_err(io)?, path)
+    }
+
+    /// The same of bytes that lie elsewhere; `path` is for errors.
+    pub fn over(bytes: Arc<dyn Bytes>, path: &Path) -> Result<(Self, Directory), Error> {
+        let io = |source| Error::Io { path: PathBuf::from(path), source };
+        let disk = Self(bytes);
         let mut wanted = HEADER_BYTES_FIRST;
         let mut header = Vec::new();
         loop {
             let have = header.len();
-            header.resize(wanted.min(disk.len) as usize, 0);
+            header.resize(wanted.min(disk.len()) as usize, 0);
             disk.read(have as u64, &mut header[have..]).map_err(io)?;
-            match Directory::parse(&header, disk.len) {
+            match Directory::parse(&header, disk.len()) {
                 // What is there may only be the beginning.
-                Err(Error::Truncated { .. } | Error::TooMany { .. }) if wanted < disk.len => {
+                Err(Error::Truncated { .. } | Error::TooMany { .. }) if wanted < disk.len() => {
                     wanted *= 4;
                 }
                 parsed => return Ok((disk, parsed?)),
@@ -53,12 +101,16 @@ impl Disk {
 
     /// Its length when it was opened, bytes.
     pub fn len(&self) -> u64 {
-        self.len
+        self.0.len()
     }
 
     /// Fills `out` with the bytes from `start` on.
     pub fn read(&self, start: u64, out: &mut [u8]) -> io::Result<()> {
-        read_exact_at(&self.file, start, out)
+        self.0.read(start, out)
+    }
+
+    pub fn bytes(&self) -> Arc<dyn Bytes> {
+        self.0.clone()
     }
 }
 

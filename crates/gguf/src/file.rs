@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::disk::Disk;
 use crate::split::{Split, is_split};
-use crate::{Directory, Error, ReadError, Source, Strided};
+use crate::{Bytes, Directory, Error, ReadError, Source, Strided};
 
 /// Pieces that lie at most this far apart are read in one go with what is between them: a disk and
 /// a page cache hand out whole pages anyway, and a read of its own costs as much as some of them.
@@ -68,16 +68,43 @@ impl File {
     /// # Errors
     /// It cannot be opened, or is not a complete GGUF file, or one of its other parts is not.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let path = path.as_ref().to_path_buf();
-        let (disk, directory) = Disk::open(&path)?;
+        Self::open_parts(path.as_ref().to_path_buf(), |_, path| Disk::open(path))
+    }
+
+    /// The same of files whose bytes lie elsewhere. `path` is the first one's, by whose name the
+    /// others are known and which errors tell.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; a part is missing.
+    pub fn over(path: &Path, parts: &[Arc<dyn Bytes>]) -> Result<Self, Error> {
+        Self::open_parts(path.to_path_buf(), |number, path| {
+            let missing =
+                || Error::Io { path: path.into(), source: io::ErrorKind::NotFound.into() };
+            Disk::over(parts.get(number).cloned().ok_or_else(missing)?, path)
+        })
+    }
+
+    fn open_parts(
+        path: PathBuf,
+        open: impl Fn(usize, &Path) -> Result<(Disk, Directory), Error>,
+    ) -> Result<Self, Error> {
+        let (disk, directory) = open(0, &path)?;
         let (data, directory) = match is_split(&directory)? {
             true => {
-                let (split, directory) = Split::open(&path, (disk, directory))?;
+                let (split, directory) = Split::open(&path, (disk, directory), open)?;
                 (Data::Split(split), directory)
             }
             false => (Data::One(disk), directory),
         };
         Ok(Self { path, data, directory: Arc::new(directory) })
+    }
+
+    /// The bytes of the files themselves, as they are on disk.
+    pub fn parts(&self) -> Vec<Arc<dyn Bytes>> {
+        match &self.data {
+            Data::One(disk) => vec![disk.bytes()],
+            Data::Split(split) => split.parts(),
+        }
     }
 
     pub fn path(&self) -> &Path {

@@ -37,6 +37,8 @@ pub enum ReadError {
     OutOfFile { end: u64, len: u64 },
     #[error("reading the model file failed: {0}. Was it changed while it was in use?")]
     File(std::io::Error),
+    #[error("{0}")]
+    Changed(String),
     #[error("reading model bytes from a peer failed: {0}")]
     Peer(#[from] std::io::Error),
 }
@@ -50,4 +52,13 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// The range lies outside the file, the disk fails, or the peer is gone.
     fn read(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError>;
+
+    /// The same of bytes that were read before. A source that checks what it reads checks here no
+    /// more than that the file has not been changed since: so it costs no more than the bytes.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    fn read_again(&self, pieces: Strided, out: &mut [u8]) -> Result<(), ReadError> {
+        self.read(pieces, out)
+    }
 }

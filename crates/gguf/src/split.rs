@@ -8,9 +8,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::disk::Disk;
-use crate::{Directory, Error, Writer};
+use crate::{Bytes, Directory, Error, Writer};
 
 /// No published model comes near this.
 const PARTS_MAX: u64 = 4096;
@@ -68,8 +69,13 @@ pub(crate) fn is_split(directory: &Directory) -> Result<bool, Error> {
 }
 
 impl Split {
-    /// Opens the parts of which `path`, already open, is the first.
-    pub fn open(path: &Path, first: (Disk, Directory)) -> Result<(Self, Directory), Error> {
+    /// Opens the parts of which `path`, already open, is the first; `open` opens one more, by its
+    /// number from 0 and its path.
+    pub fn open(
+        path: &Path,
+        first: (Disk, Directory),
+        open: impl Fn(usize, &Path) -> Result<(Disk, Directory), Error>,
+    ) -> Result<(Self, Directory), Error> {
         let broken = |why: String| Error::Split { path: path.to_path_buf(), why };
         let paths = parts_of(path);
         let count = first.1.u64(COUNT)?;
@@ -85,7 +91,7 @@ impl Split {
         }
         let mut parts = vec![first];
         for (number, path) in paths.iter().enumerate().skip(1) {
-            let (part, directory) = Disk::open(path)?;
+            let (part, directory) = open(number, path)?;
             let found = (directory.find_u64(NUMBER)?, directory.find_u64(COUNT)?);
             if found != (Some(number as u64), Some(count)) {
                 let name = path.display();
@@ -94,6 +100,11 @@ impl Split {
             parts.push((part, directory));
         }
         Self::join(parts)
+    }
+
+    /// The files themselves.
+    pub fn parts(&self) -> Vec<Arc<dyn Bytes>> {
+        self.parts.iter().map(Disk::bytes).collect()
     }
 
     fn join(parts: Vec<(Disk, Directory)>) -> Result<(Self, Directory), Error> {

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use backend::Backend;
@@ -6,7 +7,11 @@ use layout::{Config, names};
 
 use crate::ModelError;
 
-/// The token embedding, read row by row where the file lies.
+/// Bytes of rows that are kept: some thousand tokens, more than most texts use over and over.
+const KEPT_BYTES: usize = 8 << 20;
+
+/// The token embedding, read row by row where the file lies; the rows used last are kept, so that a
+/// step seldom waits for a disk.
 ///
 /// Only rank 0 has one: it looks the rows up and sends them along with the step, so no rank holds
 /// a packed copy of what is often the largest tensor of a small model.
@@ -14,8 +19,50 @@ pub struct Embedding {
     source: Arc<dyn Source>,
     tensor: TensorInfo,
     scale: f32,
+    kept: Kept,
     /// The rows of one look-up, as the file has them.
     bytes: Vec<u8>,
+}
+
+/// Rows as the file has them. The one that was read first gives way.
+struct Kept {
+    row_bytes: usize,
+    rows_max: usize,
+    /// Row after row.
+    bytes: Vec<u8>,
+    /// Whose each row is.
+    tokens: Vec<u32>,
+    places: HashMap<u32, usize>,
+    next: usize,
+}
+
+impl Kept {
+    fn new(row_bytes: usize) -> Self {
+        let rows_max = (KEPT_BYTES / row_bytes.max(1)).max(1);
+        let (bytes, tokens, places) = Default::default();
+        Self { row_bytes, rows_max, bytes, tokens, places, next: 0 }
+    }
+
+    fn get(&self, token: u32) -> Option<&[u8]> {
+        let at = *self.places.get(&token)?;
+        self.bytes.get(at * self.row_bytes..)?.get(..self.row_bytes)
+    }
+
+    fn put(&mut self, token: u32, row: &[u8]) {
+        let at = self.next % self.rows_max;
+        self.next = at + 1;
+        match self.tokens.get_mut(at) {
+            Some(old) => {
+                self.places.remove(&std::mem::replace(old, token));
+                self.bytes[at * self.row_bytes..][..self.row_bytes].copy_from_slice(row);
+            }
+            None => {
+                self.tokens.push(token);
+                self.bytes.extend(row);
+            }
+        }
+        self.places.insert(token, at);
+    }
 }
 
 impl Embedding {
@@ -24,7 +71,8 @@ impl Embedding {
     pub fn open(source: Arc<dyn Source>, config: &Config) -> Result<Self, ModelError> {
         let shape = [config.width, config.vocab];
         let tensor = layout::checked(source.directory(), names::EMBEDDING, shape)?.clone();
-        Ok(Self { source, tensor, scale: config.embedding_scale, bytes: Vec::new() })
+        let (scale, kept) = (config.embedding_scale, Kept::new(tensor.row_bytes()));
+        Ok(Self { source, tensor, scale, kept, bytes: Vec::new() })
     }
 
     /// The scaled embeddings of `tokens`: `[tokens, width]` f32, row-major, replacing what `out`
@@ -47,11 +95,16 @@ impl Embedding {
                 let what = format!("token {token} in a vocabulary of {rows}");
                 return Err(ModelError::Impossible { what });
             }
+            if let Some(row) = self.kept.get(*token) {
+                bytes.copy_from_slice(row);
+                continue;
+            }
             let piece = row_bytes as u64;
             let start = self.tensor.range.start + u64::from(*token) * piece;
             let pieces = Strided { start, piece, stride: piece, count: 1 };
-            let read = self.source.read(pieces, bytes);
+            let read = self.source.read_again(pieces, bytes);
             read.map_err(|source| ModelError::Read { name: name(), source })?;
+            self.kept.put(*token, bytes);
         }
         out.resize(tokens.len() * cols, 0.0);
         let done = backend.dequantize(self.tensor.ty, cols, &self.bytes, out);
@@ -60,5 +113,29 @@ impl Embedding {
             out.iter_mut().for_each(|value| *value *= self.scale);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_kept_and_the_oldest_gives_way() {
+        let mut kept = Kept { rows_max: 3, ..Kept::new(2) };
+        for round in 0..4u8 {
+            for token in 0..5 {
+                assert_eq!(kept.get(token), None, "{round} {token}");
+                kept.put(token, &[token as u8, round]);
+                assert_eq!(kept.get(token), Some(&[token as u8, round][..]));
+            }
+            for (token, is_kept) in [(0, false), (1, false), (2, true), (3, true), (4, true)] {
+                assert_eq!(kept.get(token).is_some(), is_kept, "{token}");
+            }
+            kept.put(7, &[7, 7]);
+            kept.put(8, &[8, 8]);
+            kept.put(9, &[9, 9]);
+            assert_eq!((kept.places.len(), kept.bytes.len()), (3, 6));
+        }
     }
 }

@@ -46,4 +46,4 @@ pub use spec::{
 pub const NUMERICS: u32 = 1;
 
 pub use stats::{EngineStats, LinkStats, PageStats, RankStats, StepStats};
-pub use worker::{ModelSource, WorkerCommand, WorkerEvent, WorkerSpec};
+pub use worker::{FileCheck, ModelSource, WorkerCommand, WorkerEvent, WorkerSpec};

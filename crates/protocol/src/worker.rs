@@ -130,9 +130,22 @@ pub struct WorkerSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "from", rename_all = "snake_case")]
 pub enum ModelSource {
-    /// This machine's file.
-    File { path: PathBuf },
+    /// This machine's file. It is checked as it is read, unless its hashes could not be kept.
+    File { path: PathBuf, check: Option<Box<FileCheck>> },
     /// A peer's file, through this machine's daemon, which listens on a loopback address and
     /// knows the caller by the token.
     Peer { relay: SocketAddr, token: Secret },
+}
+
+/// By what a worker knows that a file of this machine is still what it was when it was hashed, and
+/// where it reads what is not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FileCheck {
+    /// BLAKE3 of all parts, in hexadecimal digits.
+    pub digest: String,
+    /// The file with the hashes of its groups.
+    pub tree: PathBuf,
+    /// As in [`ModelSource::Peer`].
+    pub relay: SocketAddr,
+    pub token: Secret,
 }

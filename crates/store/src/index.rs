@@ -74,6 +74,14 @@ impl Index {
         }
     }
 
+    /// Forgets what a file was hashed to: it is hashed again before it is believed again.
+    pub fn forget(&mut self, path: &Path) {
+        self.entries.remove(path);
+        if self.save().is_err() {
+            let _ = fs::remove_file(self.temporary());
+        }
+    }
+
     /// Files that once had this length, wherever they lie.
     pub fn paths_of_len(&self, bytes: u64) -> Vec<PathBuf> {
         let same = self.entries.iter().filter(|(_, entry)| entry.stamp.bytes == bytes);

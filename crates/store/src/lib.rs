@@ -9,7 +9,9 @@
 //!
 //! This crate opens files and speaks over streams it is given; it knows no cluster, no TLS.
 
+mod checked;
 mod digest;
+mod error;
 mod index;
 mod peer;
 mod quant;
@@ -18,9 +20,11 @@ pub mod slices;
 mod store;
 mod tree;
 
+pub use checked::{Checked, CheckedFile, Groups};
 pub use digest::Digest;
+pub use error::StoreError;
 pub use peer::PeerFile;
 pub use quant::{quant_of, quant_rank, quant_runs};
 pub use shelves::{Places, Shelf, Shelved};
-pub use store::{Listed, ModelFile, Store, StoreError};
+pub use store::{Listed, ModelFile, Store};
 pub use tree::{GROUP_BYTES, HashWatch, Tree};

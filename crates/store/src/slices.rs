@@ -77,16 +77,12 @@ impl Server {
     pub fn answer(&self, request: &[u8; REQUEST_BYTES], out: &mut Vec<u8>) {
         out.clear();
         out.resize(ANSWER_HEADER_BYTES, 0);
-        let status = match self.fill(Request::decode(request), out) {
-            Ok(()) => STATUS_OK,
-            Err(reason) => {
-                out.truncate(ANSWER_HEADER_BYTES);
-                out.extend(reason.as_bytes());
-                STATUS_REFUSED
-            }
-        };
+        if let Err(reason) = self.fill(Request::decode(request), out) {
+            *out = refusal(&reason);
+            return;
+        }
         let len = (out.len() - ANSWER_HEADER_BYTES) as u64;
-        out[0] = status;
+        out[0] = STATUS_OK;
         out[1..ANSWER_HEADER_BYTES].copy_from_slice(&len.to_le_bytes());
     }
 
@@ -106,6 +102,14 @@ impl Server {
         out.resize(ANSWER_HEADER_BYTES + total as usize, 0);
         self.file.read(pieces, &mut out[ANSWER_HEADER_BYTES..]).map_err(|error| error.to_string())
     }
+}
+
+/// An answer that is none, and why.
+pub fn refusal(reason: &str) -> Vec<u8> {
+    let mut answer = vec![STATUS_REFUSED];
+    answer.extend((reason.len() as u64).to_le_bytes());
+    answer.extend(reason.as_bytes());
+    answer
 }
 
 /// Takes an answer's first bytes apart: whether it was refused, and the length of what follows.

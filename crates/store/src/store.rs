@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::index::{Index, Stamp};
 use crate::shelves::{self, Places, Shelf, Shelved};
-use crate::{Digest, HashWatch, Tree, quant_rank};
+use crate::{Digest, HashWatch, StoreError, Tree, quant_rank};
 
 /// How long a look at the shelves serves: folders on a network drive are slow, and one question
 /// makes several looks.
@@ -49,26 +49,6 @@ pub struct Listed {
     pub model: Shelved,
     /// Absent until it has been hashed.
     pub digest: Option<Digest>,
-}
-
-/// Why a model was not found or read.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    #[error("cannot use {path}: {source}", path = .path.display())]
-    Io { path: PathBuf, source: io::Error },
-    #[error("{path} is {what}, not a model. Give the path of a .gguf file{holds}",
-        path = .path.display())]
-    NotAFile { path: PathBuf, what: &'static str, holds: String },
-    #[error(
-        "there is no model \"{name}\": no file at that path, and {models} holds {known}. Give the path of a .gguf file, or put one there",
-        models = .models.display()
-    )]
-    Unknown { name: String, models: PathBuf, known: String },
-    #[error(
-        "{name} belongs to {shelf}, and is only read here: {path}. Remove it there",
-        path = .path.display()
-    )]
-    NotOurs { name: String, shelf: Shelf, path: PathBuf },
 }
 
 impl Store {
@@ -189,12 +169,29 @@ impl Store {
         })
     }
 
+    /// A file was read that is not what it was hashed to: no file of this content is believed
+    /// before it is hashed again.
+    pub fn doubt(&self, digest: &Digest, bytes: u64) {
+        let mut index = self.index();
+        for path in index.paths_of_len(bytes) {
+            let known = Stamp::of(&path).ok().and_then(|stamp| index.digest(&path, stamp));
+            if known == Some(*digest) {
+                index.forget(&path);
+            }
+        }
+    }
+
+    /// Where the hashes of a model's groups are kept.
+    pub fn tree_path(&self, digest: &Digest) -> PathBuf {
+        self.trees.join(digest.to_string())
+    }
+
     /// The hashes of a model's groups, if it was hashed here.
     pub fn tree(&self, digest: &Digest, bytes: u64) -> Option<Tree> {
         let groups = if bytes <= crate::GROUP_BYTES {
             Vec::new()
         } else {
-            fs::read(self.trees.join(digest.to_string())).ok()?
+            fs::read(self.tree_path(digest)).ok()?
         };
         Tree::from_bytes(*digest, bytes, &groups)
     }
@@ -319,7 +316,7 @@ impl Store {
             return Err(io::Error::other("it was changed while it was read. Try again"));
         }
         // What cannot be kept is hashed again.
-        let _ = fs::write(self.trees.join(tree.digest.to_string()), tree.to_bytes());
+        let _ = fs::write(self.tree_path(&tree.digest), tree.to_bytes());
         self.index().note(path, stamp, tree.digest);
         Ok(tree.digest)
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use blake3::Hasher;
 use blake3::hazmat::{
@@ -145,22 +146,42 @@ fn merge(groups: &[ChainingValue], bytes: u64) -> ChainingValue {
 }
 
 /// Files, one after the other.
+#[derive(Debug)]
 pub(crate) struct Files {
     /// Each with the offset of its first byte.
     files: Vec<(u64, File)>,
+    /// When each was last changed before it was opened.
+    modified: Vec<Option<SystemTime>>,
     pub bytes: u64,
 }
 
 impl Files {
     pub fn open(paths: &[PathBuf]) -> io::Result<Self> {
-        let (mut files, mut bytes) = (Vec::new(), 0);
+        let (mut files, mut modified, mut bytes) = (Vec::new(), Vec::new(), 0);
         for path in paths {
             let file = open_regular(path)?;
-            let len = file.metadata()?.len();
+            let metadata = file.metadata()?;
             files.push((bytes, file));
-            bytes += len;
+            modified.push(metadata.modified().ok());
+            bytes += metadata.len();
         }
-        Ok(Self { files, bytes })
+        Ok(Self { files, modified, bytes })
+    }
+
+    /// The length of each, when it was opened.
+    pub fn lens(&self) -> Vec<u64> {
+        let ends = self.files.iter().skip(1).map(|(start, _)| *start).chain([self.bytes]);
+        self.files.iter().zip(ends).map(|((start, _), end)| end - start).collect()
+    }
+
+    /// Whether any was written to since it was opened. One that was replaced or deleted was not.
+    pub fn have_changed(&self) -> bool {
+        let is_same = |((file, was), len): ((&File, &Option<SystemTime>), u64)| {
+            let now = file.metadata();
+            now.is_ok_and(|now| now.len() == len && now.modified().ok() == *was)
+        };
+        let files = self.files.iter().map(|(_, file)| file);
+        !files.zip(&self.modified).zip(self.lens()).all(is_same)
     }
 
     /// Fills `out` with the bytes from `start` on.

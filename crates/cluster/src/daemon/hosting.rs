@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use protocol::{WorkerCommand, WorkerEvent};
+use store::Digest;
 use tracing::{info, warn};
 
 use super::Daemon;
@@ -12,8 +13,12 @@ use crate::LINK_ADDRESSES_MAX;
 use crate::NodeId;
 use crate::instance::Input;
 use crate::relay::Source;
+use crate::swarm::Wanted;
 use crate::wire::{Message, WorkerId, WorkerOrder};
 use crate::worker::WorkerNews;
+
+/// Damaged copies that are told of: more would only hide the first.
+const DAMAGE_MAX: usize = 16;
 
 /// A worker of this node, whoever owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,9 +90,9 @@ impl Daemon {
         let leaving = self.leaving(order.memory_bytes);
         self.next_process += 1;
         let process = self.next_process;
-        let source = self.source(owner, &order);
+        let wanted = self.sources(owner, &order);
         let served = self.owned.get(&order.instance).map(|owned| owned.prepared.file.clone());
-        let start = Start { process, order: order.clone(), source, served, refusal };
+        let start = Start { process, order: order.clone(), wanted, served, refusal };
         let mut hosted = Hosted {
             order,
             process,
@@ -281,9 +286,54 @@ impl Daemon {
         if owner == self.me { Some(self.boot) } else { self.view_boot(owner) }
     }
 
-    /// The owner has the file.
-    fn source(&self, owner: NodeId, order: &WorkerOrder) -> Source {
-        Source { node: owner, addresses: self.addresses_of(owner), digest: order.digest }
+    /// Who has the file: the owner, which holds it open, and all members that say so.
+    fn sources(&self, owner: NodeId, order: &WorkerOrder) -> Wanted {
+        let has_it = |id: &NodeId| {
+            let heartbeat = self.views.get(id).and_then(|view| view.heartbeat.as_ref());
+            heartbeat.is_some_and(|heartbeat| heartbeat.files.contains(&(order.digest, true)))
+        };
+        let others = self.membership.reachable().filter(|id| *id != owner && has_it(id));
+        let source = |node| Source {
+            node,
+            name: self.node_name(node),
+            addresses: self.addresses_of(node),
+            digest: order.digest,
+        };
+        let sources = std::iter::once(owner).chain(others).map(source).collect();
+        Wanted { digest: order.digest, bytes: order.model_bytes, sources }
+    }
+
+    /// Bytes of a node's copy of a model are wrong. They were taken from another one, or the worker
+    /// that wanted them fails; a person should know either way.
+    pub(super) fn damaged(&mut self, node: NodeId, digest: Digest, group: Option<u64>) {
+        let name = self.node_name(node);
+        if self.damage.len() >= DAMAGE_MAX && !self.damage.contains_key(&(node, digest)) {
+            return;
+        }
+        if self.damage.insert((node, digest), group).is_none() {
+            warn!(node = name, %digest, ?group, "a copy of a model is damaged");
+            self.dirty = true;
+        }
+        if node == self.me {
+            // It is looked for again, and hashed anew.
+            self.located(digest, None);
+        }
+    }
+
+    /// What a person should know and do about damaged copies.
+    pub(super) fn damage_notices(&self) -> impl Iterator<Item = String> {
+        self.damage.iter().map(|((node, digest), group)| {
+            let name = self.node_name(*node);
+            let mut wanted = self.desired.wanted().filter(|(_, wanted)| wanted.digest == *digest);
+            let short = || digest.to_string()[..12].to_owned();
+            let model = wanted.next().map_or_else(short, |(_, wanted)| wanted.spec.model.clone());
+            let what = group.map_or("some of it".to_owned(), |group| format!("MiB {}", group + 1));
+            format!(
+                "the copy of {model} on node {name} is damaged: {what} is not what it was when it was \
+                 hashed. What is wrong there is taken from other nodes as long as they have it. On \
+                 {name}: delete the file (sinew rm), and check that disk"
+            )
+        })
     }
 }
 

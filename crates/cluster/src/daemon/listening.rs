@@ -175,6 +175,9 @@ impl Admission {
 
     /// Ends once a node is no member.
     async fn removal_of(&self, peer: NodeId) {
+        if peer == self.net.id() {
+            return std::future::pending().await;
+        }
         let mut members = self.members.clone();
         // The driver is gone only if the whole node is.
         let _ = members.wait_for(|members| !members.contains(&peer)).await;

@@ -196,6 +196,13 @@ pub(crate) enum Event {
         digest: Digest,
         reply: oneshot::Sender<Option<Arc<ServedFile>>>,
     },
+    /// Bytes of a node's model file are not what they were when it was hashed.
+    Damaged {
+        node: NodeId,
+        digest: Digest,
+        /// Which MiB, from 0, if that is known.
+        group: Option<u64>,
+    },
     WorkerStarted {
         process: ProcessId,
         started: std::io::Result<u32>,
@@ -267,6 +274,8 @@ pub(crate) struct Daemon {
     duties: desiring::Duties,
     /// What a person should know of the files that were found damaged.
     told: Vec<String>,
+    /// Models whose bytes were found damaged, on which node, and which MiB, from 0.
+    damage: BTreeMap<(NodeId, Digest), Option<u64>>,
 
     /// By instance id.
     owned: BTreeMap<String, Owned>,
@@ -314,6 +323,7 @@ impl Daemon {
             parted: None,
             duties: desiring::Duties::default(),
             told,
+            damage: BTreeMap::new(),
             owned: BTreeMap::new(),
             instances_made: 0,
             workers: BTreeMap::new(),
@@ -393,7 +403,7 @@ impl Daemon {
             Event::LeaveAsked { peer, reply } => self.leave_asked(peer, reply),
             Event::ProbeAsked { peer, reply } => {
                 // A visitor that has left needs no answer.
-                let _ = reply.send(self.membership.is_member(peer));
+                let _ = reply.send(peer == self.me || self.membership.is_member(peer));
             }
             Event::ReadSpeed(speed) => self.speed_measured(speed),
             Event::Measured { peer, address, found } => self.measured(peer, address, found),
@@ -401,6 +411,7 @@ impl Daemon {
             Event::BulkAsked { peer, digest, reply } => {
                 drop(reply.send(self.file_for(peer, digest)));
             }
+            Event::Damaged { node, digest, group } => self.damaged(node, digest, group),
             Event::WorkerStarted { process, started } => self.worker_started(process, started),
             Event::Worker { process, news } => self.worker_news(process, news),
             Event::Located { digest, path } => self.located(digest, path),

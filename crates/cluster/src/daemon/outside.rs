@@ -23,6 +23,7 @@ use crate::membership::ConnId;
 use crate::model_file::ServedFile;
 use crate::nearby::Announcement;
 use crate::relay::Source;
+use crate::swarm;
 use crate::ways::Depth;
 use crate::wire::{Message, Verdict, Versions, WorkerOrder};
 use crate::{Joined, NodeId, Result};
@@ -53,8 +54,8 @@ pub(crate) struct Opened {
 pub(crate) struct Start {
     pub process: ProcessId,
     pub order: WorkerOrder,
-    /// Who has the file if this machine does not.
-    pub source: Source,
+    /// Who else has the file: for what this machine lacks of it.
+    pub wanted: swarm::Wanted,
     /// The file that this node holds open, if it owns the instance.
     pub served: Option<Arc<ServedFile>>,
     /// Why it is not started after all; its owner hears of it as of any that cannot be.

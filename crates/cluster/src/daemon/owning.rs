@@ -187,8 +187,9 @@ impl Daemon {
             let reason = self.why_nowhere(&wanted.id);
             return drop(reply.send(Err(Error::Away { model, reason })));
         }
-        let source = Source { node, addresses: self.addresses_of(node), digest };
-        let of = HeaderOf { model, owner: self.node_name(node) };
+        let (addresses, name) = (self.addresses_of(node), self.node_name(node));
+        let source = Source { node, name: name.clone(), addresses, digest };
+        let of = HeaderOf { model, owner: name };
         self.outside.fetch_header(source, of, reply);
     }
 

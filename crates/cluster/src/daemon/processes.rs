@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use protocol::{ModelSource, WorkerCommand, WorkerSpec};
+use protocol::{FileCheck, ModelSource, WorkerCommand, WorkerSpec};
 use store::Store;
 use tokio::sync::{mpsc, watch};
 
@@ -27,7 +27,7 @@ pub(super) struct Processes(Arc<Mutex<HashMap<ProcessId, Running>>>);
 struct Running {
     process: WorkerProcess,
     /// Closes the relay when it is dropped.
-    _relay: Option<watch::Sender<()>>,
+    _relay: watch::Sender<()>,
 }
 
 impl Processes {
@@ -65,7 +65,7 @@ pub(super) async fn run_worker(
 ) {
     let process = start.process;
     let (sender, mut news) = mpsc::channel(NEWS_MAX);
-    let spawned = spawn(start, config, net, store, sender).await;
+    let spawned = spawn(start, config, net, store, (sender, inputs.clone())).await;
     let started = spawned.map(|running| {
         let pid = running.process.pid();
         processes.all().insert(process, running);
@@ -90,37 +90,48 @@ async fn spawn(
     config: NodeConfig,
     net: Arc<Net>,
     store: Arc<Store>,
-    news: mpsc::Sender<WorkerNews>,
+    (news, inputs): (mpsc::Sender<WorkerNews>, mpsc::Sender<Event>),
 ) -> io::Result<Running> {
     if let Some(refusal) = start.refusal {
         return Err(io::Error::other(refusal));
     }
     let label = format!("{}/{}", start.order.instance, start.order.rank);
-    let (model, relay) = model(&start, net, store).await?;
+    let (model, relay) = model(&start, net, store, inputs).await?;
     let mut process = WorkerProcess::spawn(&config.worker_command, label, news)?;
     process.send(WorkerCommand::Open(Box::new(spec(start, &config, model))));
     Ok(Running { process, _relay: relay })
 }
 
-/// This machine's own file if it has one with the right content now, else a relay to what the
-/// owner holds open.
+/// This machine's own file if it has one with the right content now, checked as it is read; and a
+/// relay to all who have it, for what is missing or damaged here.
 async fn model(
     start: &Start,
     net: Arc<Net>,
     store: Arc<Store>,
-) -> io::Result<(ModelSource, Option<watch::Sender<()>>)> {
+    inputs: mpsc::Sender<Event>,
+) -> io::Result<(ModelSource, watch::Sender<()>)> {
     let (digest, bytes) = (start.order.digest, start.order.model_bytes);
-    let served = start.served.clone();
+    let (served, kept) = (start.served.clone(), store.clone());
     let find = tokio::task::spawn_blocking(move || {
         let found = store.find(&digest, bytes);
         let is_lost = found.is_none() && served.is_some_and(|file| file.intact().is_none());
         if is_lost { Err(io::Error::other(OVERWRITTEN)) } else { Ok(found) }
     });
-    if let Some(path) = find.await.map_err(io::Error::other)?? {
-        return Ok((ModelSource::File { path }, None));
-    }
-    let relay = Relay::open(net, start.source.clone()).await?;
-    let model = ModelSource::Peer { relay: relay.address()?, token: relay.token() };
+    let found = find.await.map_err(io::Error::other)??;
+    let me = net.id();
+    let relay = Relay::open(net, start.wanted.clone(), inputs).await?;
+    let (address, token) = (relay.address()?, relay.token());
+    let (model, relay) = match found {
+        Some(path) => {
+            let check = kept.tree(&digest, bytes).map(|_| {
+                let (digest, tree) = (digest.to_string(), kept.tree_path(&digest));
+                Box::new(FileCheck { digest, tree, relay: address, token })
+            });
+            let doubt = move || kept.doubt(&digest, bytes);
+            (ModelSource::File { path, check }, relay.instead_of(me, Arc::new(doubt)))
+        }
+        None => (ModelSource::Peer { relay: address, token }, relay),
+    };
     let (open, mut closed) = watch::channel(());
     tokio::spawn(async move {
         tokio::select! {
@@ -128,7 +139,7 @@ async fn model(
             _ = closed.changed() => {}
         }
     });
-    Ok((model, Some(open)))
+    Ok((model, open))
 }
 
 /// A worker listens wherever its node does, so that ranks find the best way by themselves.

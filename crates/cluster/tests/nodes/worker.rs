@@ -93,7 +93,9 @@ pub fn main(mode: &str) {
 /// Reads the model's header, from this machine or from a peer, and claims to have read the rest.
 fn load(spec: &WorkerSpec) {
     let directory = match &spec.model {
-        ModelSource::File { path } => gguf::File::open(path).expect("a model").directory().clone(),
+        ModelSource::File { path, .. } => {
+            gguf::File::open(path).expect("a model").directory().clone()
+        }
         ModelSource::Peer { relay, token } => {
             let peer = store::PeerFile::connect(*relay, &token.0).expect("the relay works");
             peer.directory().clone()

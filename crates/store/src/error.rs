@@ -1,0 +1,24 @@
+use std::io;
+use std::path::PathBuf;
+
+use crate::Shelf;
+
+/// Why a model was not found or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("cannot use {path}: {source}", path = .path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{path} is {what}, not a model. Give the path of a .gguf file{holds}",
+        path = .path.display())]
+    NotAFile { path: PathBuf, what: &'static str, holds: String },
+    #[error(
+        "there is no model \"{name}\": no file at that path, and {models} holds {known}. Give the path of a .gguf file, or put one there",
+        models = .models.display()
+    )]
+    Unknown { name: String, models: PathBuf, known: String },
+    #[error(
+        "{name} belongs to {shelf}, and is only read here: {path}. Remove it there",
+        path = .path.display()
+    )]
+    NotOurs { name: String, shelf: Shelf, path: PathBuf },
+}
