@@ -349,6 +349,9 @@ pub struct ServeArgs {
     /// Requests that may run at once [default: 16]
     #[arg(long, value_name = "N")]
     pub parallel: Option<usize>,
+    /// Nodes that shall have the whole file: with 2, the model outlives the loss of either
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub copies: Option<u8>,
     /// The name under which clients ask for the model [default: the file's, without .gguf]
     #[arg(long)]
     pub name: Option<String>,

@@ -332,3 +332,38 @@ fn a_damaged_copy_is_found_told_of_and_not_used() {
         "{refused}"
     );
 }
+
+#[test]
+fn a_model_in_two_copies_outlives_the_node_that_had_its_file() {
+    let world = World::new();
+    let (a, b) = (world.node("a"), world.node("b"));
+    a.admit(&b);
+    std::fs::copy(demo_model(), a.dir.path().join("models/m.gguf")).unwrap();
+    // Offline means that nothing is fetched, also by a node.
+    assert!(a.run(&["pull", "m", "--offline"]).contains("m.gguf"));
+    let refused = a.refused(&["pull", REPO, "--offline"]);
+    assert!(refused.contains("--offline") && world.hub.seen().is_empty(), "{refused}");
+    a.run(&["serve", "m", "--copies", "2"]);
+    let has = |node: &Node| {
+        let found = std::fs::read(node.dir.path().join("models/m.gguf")).ok();
+        found.map(|bytes| assert_eq!(bytes, std::fs::read(demo_model()).unwrap()))
+    };
+    common::wait_for("the other node to have a copy", || has(&b));
+    let tokens = |events: Vec<String>| -> String {
+        let events = events.iter().filter_map(|event| serde_json::from_str::<Value>(event).ok());
+        events
+            .filter_map(|e| Some(e["choices"][0]["delta"]["content"].as_str()?.to_owned()))
+            .collect()
+    };
+    let right = tokens(b.stream("m", "Once upon a time", 60).collect());
+    let mut stream = b.stream("m", "Once upon a time", 60);
+    let mut events: Vec<String> = stream.by_ref().take(5).collect();
+    a.kill();
+    events.extend(stream);
+    assert_eq!(events.last().map(String::as_str), Some("[DONE]"));
+    assert_eq!(tokens(events), right, "the same stream, without the only original");
+    // A new node gets the copy that is missing now.
+    let c = world.node("c");
+    b.admit(&c);
+    common::wait_for("the new node to have a copy", || has(&c));
+}

@@ -11,8 +11,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::daemon::{Call, Event, Prepared, draft_bytes};
 use crate::desired::Document;
 use crate::kept::Saver;
+use crate::lookup::{self, Asked};
 use crate::model_file::ServedFile;
-use crate::pulls::{self, Asked};
 use crate::{ClusterStatus, Error, InstanceSpec, NodeId, NodeState, NodeStatus, Result};
 
 /// Measuring a node takes some tenths of a second, and a probe less on any link worth splitting
@@ -164,7 +164,7 @@ impl Desk {
 
 fn prepare(store: &Store, spec: InstanceSpec, asked: Asked) -> Result<Prepared> {
     let unusable = |error: &dyn std::fmt::Display| Error::Unusable(error.to_string());
-    let found = pulls::find(store, &spec.model, asked, &|_| {}).map_err(pulls::refuse)?;
+    let found = lookup::find(store, &spec.model, asked, &|_| {}).map_err(lookup::refuse)?;
     let file = ServedFile::open(&found.path).map_err(|error| unusable(&error))?;
     let model = layout::Outline::read(file.directory()).map_err(|error| unusable(&error))?;
     let draft_bytes = draft_bytes(&spec).map_err(Error::Unusable)?;

@@ -165,6 +165,11 @@ impl<T: Default + Serialize + DeserializeOwned + Send + 'static> Saver<T> {
         self.latest().content = content;
     }
 
+    /// Looks at what was set last.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        look(&self.latest().content)
+    }
+
     /// Held while the file is touched, so that older content never replaces newer one.
     fn latest(&self) -> MutexGuard<'_, Latest<T>> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)

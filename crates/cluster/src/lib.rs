@@ -13,6 +13,7 @@
 mod about;
 mod announcer;
 mod api;
+mod copies;
 mod daemon;
 mod desired;
 mod desk;
@@ -28,6 +29,7 @@ mod invites;
 mod journal;
 mod kept;
 mod leave;
+mod lookup;
 mod machine;
 mod members;
 mod membership;

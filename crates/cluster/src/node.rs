@@ -18,9 +18,10 @@ use crate::desk::Desk;
 use crate::elsewhere::{self, Found};
 use crate::identity::{Identity, open_data_dir, random};
 use crate::kept::{KeptFile, Saver};
+use crate::lookup::{self, Asked};
 use crate::members::{Members, clean_name};
 use crate::net::{Net, own_addresses};
-use crate::pulls::{self, Asked, Pulls};
+use crate::pulls::Pulls;
 use crate::{
     ClusterStatus, Error, GenerateEvent, GenerateRequest, Held, History, Identified, InstanceSpec,
     InstanceState, InstanceStatus, Invite, Joined, ModelAbout, NodeConfig, NodeId, NodeState,
@@ -107,7 +108,7 @@ impl Node {
             desired: Arc::new(Saver::new(desired, document.clone())),
         };
         let (inputs, events) = mpsc::channel(INPUTS_MAX);
-        let system = System::new(config.clone(), net.clone(), store.clone(), &kept, inputs.clone());
+        let system = System::new(config.clone(), net.clone(), pulls.clone(), &kept, inputs.clone());
         let desk = Desk {
             id,
             store: store.clone(),
@@ -268,7 +269,7 @@ impl Node {
         }
         let (store, asked) = (self.shared.store.clone(), model.to_owned());
         let lens: Vec<u64> = instances.iter().map(|one| one.model_bytes).collect();
-        let look = tokio::task::spawn_blocking(move || pulls::identify(&store, &asked, &lens));
+        let look = tokio::task::spawn_blocking(move || lookup::identify(&store, &asked, &lens));
         let (name, digest) = match look.await.map_err(|_| Error::ShutDown)? {
             Err(Error::NotHere(_)) => match self.find_elsewhere(model).await? {
                 Some(found) => (found.listed.model.name, found.listed.digest),
@@ -288,7 +289,7 @@ impl Node {
         let (store, asked) = (self.shared.store.clone(), model.to_owned());
         let room = self.shared.desk.room_bytes();
         let read = tokio::task::spawn_blocking(move || {
-            let (_, path) = pulls::locate(&store, &asked).map_err(pulls::refuse)?;
+            let (_, path) = lookup::locate(&store, &asked).map_err(lookup::refuse)?;
             let read = ModelAbout::read(&asked, &path, room);
             read.map_err(|error| Error::Unusable(error.to_string()))
         });
@@ -315,7 +316,7 @@ impl Node {
     /// Whether a model, given by name or path, is on this node's disk.
     pub async fn has_model(&self, model: &str) -> bool {
         let (store, model) = (self.shared.store.clone(), model.to_owned());
-        let look = tokio::task::spawn_blocking(move || pulls::is_here(&store, &model));
+        let look = tokio::task::spawn_blocking(move || lookup::is_here(&store, &model));
         look.await.unwrap_or(false)
     }
 
@@ -341,7 +342,7 @@ impl Node {
     pub async fn remove_model(&self, model: &str) -> Result<u64> {
         let (store, asked) = (self.shared.store.clone(), model.to_owned());
         let look =
-            move || pulls::locate(&store, &asked).ok().and_then(|(_, at)| store.known_digest(&at));
+            move || lookup::locate(&store, &asked).ok().and_then(|(_, at)| store.known_digest(&at));
         let digest = tokio::task::spawn_blocking(look).await.map_err(|_| Error::ShutDown)?;
         let instances = self.status().instances;
         let is_it = |one: &InstanceStatus| match digest {
@@ -356,7 +357,7 @@ impl Node {
         let (store, model) = (self.shared.store.clone(), model.to_owned());
         let remove = {
             let model = model.clone();
-            tokio::task::spawn_blocking(move || pulls::remove(&store, &model))
+            tokio::task::spawn_blocking(move || lookup::remove(&store, &model))
         };
         match remove.await.map_err(|_| Error::ShutDown)? {
             Err(Error::NotHere(why)) => match self.find_elsewhere(&model).await {

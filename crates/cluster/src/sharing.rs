@@ -33,8 +33,9 @@ use tokio::time::timeout;
 use tracing::{debug, info};
 
 use crate::desk::{Desk, OpenModel};
+use crate::lookup::{self, Asked};
 use crate::net::{Connection, DialError, Net};
-use crate::pulls::{self, Asked, Pulls};
+use crate::pulls::Pulls;
 use crate::tls::Pin;
 use crate::wire::Purpose;
 use crate::{Error, InstanceSpec, ModelAbout, NodeId, frames};
@@ -139,13 +140,13 @@ pub(crate) async fn answer(
                 frames::write(&mut connection.stream, &within_a_frame(listed)).await?;
             }
             Ask::Find { model } => {
-                let found = on_disk(&pulls, move |store| pulls::named(store, &model)).await?;
+                let found = on_disk(&pulls, move |store| lookup::named(store, &model)).await?;
                 frames::write(&mut connection.stream, &found).await?;
             }
             Ask::Describe { model } => {
                 let room = desk.room_bytes();
                 let about = on_disk(&pulls, move |store| {
-                    let path = pulls::named(store, &model)?.model.path;
+                    let path = lookup::named(store, &model)?.model.path;
                     ModelAbout::read(&model, &path, room).ok()
                 });
                 frames::write(&mut connection.stream, &about.await?).await?;

@@ -124,7 +124,10 @@ impl Swarm {
     }
 
     /// A group's bytes from whoever has the right ones.
-    async fn group(&self, tree: &Tree, group: u64) -> io::Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// Nobody has them.
+    pub async fn group(&self, tree: &Tree, group: u64) -> io::Result<Vec<u8>> {
         let mut why = Vec::new();
         for at in self.order(group as usize) {
             let asked = timeout(SILENCE_MAX, self.ask(tree, group, at)).await;

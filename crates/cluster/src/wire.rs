@@ -282,6 +282,9 @@ pub(crate) struct Heartbeat {
     pub files: Files,
     /// Ranks whose owner is gone, for the next one to go on with.
     pub kept: Vec<KeptRank>,
+    /// Files that the sender should have had a copy of and could not.
+    #[serde(default)]
+    pub cannot_copy: Vec<Digest>,
 }
 
 /// A rank whose worker has outlived its owner.

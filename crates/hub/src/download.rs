@@ -112,7 +112,7 @@ impl Call<'_> {
     ) -> Result<(), HubError> {
         let (partial, kept) = Partial::open(path, account.file)?;
         let dir = path.parent().unwrap_or(Path::new("."));
-        space::check(dir, &account.file.path, left.saturating_sub(kept.have.total()))?;
+        space::check_room(dir, &account.file.path, left.saturating_sub(kept.have.total()))?;
         let work = Work::new(self, source, account, &partial, kept);
         if let Some(nearby) = nearby {
             work.run_near(nearby);

@@ -33,3 +33,4 @@ pub use name::{Name, RepoName, Want};
 pub use plan::Plan;
 pub use pull::{Hub, Progress, Pulled, Stage, Watch};
 pub use settings::{Settings, Token};
+pub use space::check_room;

@@ -11,7 +11,7 @@ const MARGIN_BYTES: u64 = 64 << 20;
 ///
 /// # Errors
 /// They have not.
-pub(crate) fn check(dir: &Path, file: &str, needed: u64) -> Result<(), HubError> {
+pub fn check_room(dir: &Path, file: &str, needed: u64) -> Result<(), HubError> {
     // A file system that does not tell is found out by writing.
     let Ok(stat) = rustix::fs::statvfs(dir) else { return Ok(()) };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
@@ -51,8 +51,8 @@ mod tests {
         assert_eq!(missing(100, 99 + MARGIN_BYTES), Some(1));
         assert_eq!(missing(0, 0), None);
         let dir = tempfile::tempdir().unwrap();
-        check(dir.path(), "m", 1).unwrap();
-        let error = check(dir.path(), "m", u64::MAX / 2).unwrap_err().to_string();
+        check_room(dir.path(), "m", 1).unwrap();
+        let error = check_room(dir.path(), "m", u64::MAX / 2).unwrap_err().to_string();
         assert!(error.contains("it goes on where it stopped"), "{error}");
     }
 }

@@ -49,6 +49,10 @@ pub struct InstanceSpec {
     #[serde(default)]
     #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t))]
     pub mix: Mix,
+    /// Nodes that shall have the whole file, so that the model outlives any one of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub copies: Option<usize>,
 }
 
 /// How a model is split over ranks, be they nodes or threads of one process, and what all of them

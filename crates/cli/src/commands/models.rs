@@ -19,9 +19,26 @@ use crate::{models, table};
 pub fn pull(args: &PullArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.query.data_dir)?;
     match Client::find(&data_dir) {
+        Ok(client) if args.offline => find_by_node(&client, &data_dir, args),
         Ok(client) => pull_by_node(&client, args),
         Err(CliError::NoNode { .. }) => pull_here(&data_dir, args),
         Err(error) => Err(error),
+    }
+}
+
+/// Says where a model is that is not to be downloaded: the node may know other folders.
+fn find_by_node(client: &Client, data_dir: &DataDir, args: &PullArgs) -> Result<(), CliError> {
+    match client.describe(&models::for_node(&args.model)) {
+        Err(_) => pull_here(data_dir, args),
+        Ok(about) if args.query.json => {
+            let (node, path) = (about.node, about.path);
+            print_json(&serde_json::json!({ "stage": "done", "path": path, "node": node }))
+        }
+        Ok(about) => {
+            let node = about.node.map_or(String::new(), |node| format!(" on node {node}"));
+            say!("{} is at {}{node}", args.model, table::tame(&about.path));
+            Ok(())
+        }
     }
 }
 

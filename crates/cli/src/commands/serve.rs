@@ -19,11 +19,15 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
     for model in &args.models {
         let mut request = request(model, &args.spec, args.parallel);
         request.name.clone_from(&args.name);
+        request.copies = args.copies.map(usize::from);
         let ready = place(&client, &request)?;
         if args.query.json {
             print_json(&serde_json::json!({ "model": ready, "api": client.api }))?;
         } else {
             say!("{ready} is ready at {}/v1", client.api);
+            if let Some(copies) = args.copies.filter(|copies| *copies > 1) {
+                tell!("its file is being copied, until {copies} nodes have it: sinew status");
+            }
         }
     }
     Ok(())

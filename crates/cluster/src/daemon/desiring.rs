@@ -8,6 +8,7 @@ use std::time::Duration;
 use store::Digest;
 use tracing::{info, warn};
 
+use super::copying::Copying;
 use super::{Daemon, Prepared};
 use crate::desired::{Entry, Files, Seen, Version, Wanted};
 use crate::membership::ConnId;
@@ -45,6 +46,8 @@ pub(super) struct Duties {
     files: BTreeMap<Digest, Found>,
     /// By instance id.
     starting: BTreeMap<String, Starting>,
+    /// Of files that too few nodes have.
+    pub(super) copying: BTreeMap<Digest, Copying>,
 }
 
 impl Duties {
@@ -111,6 +114,7 @@ impl Daemon {
         self.end_superseded();
         if self.duties.settled {
             self.start_owned();
+            self.keep_copies();
         }
     }
 
@@ -307,7 +311,8 @@ impl Daemon {
         let gib = wanted.bytes as f64 / (1u64 << 30) as f64;
         format!(
             "node {owner}, which owns it, is gone, and no other node has its file ({}, {gib:.2} \
-             GiB). Bring {owner} back, or put the file into the models folder of another node",
+             GiB). Bring {owner} back, or put the file into the models folder of another node. \
+             With sinew serve --copies 2 another node would have it",
             wanted.spec.model
         )
     }

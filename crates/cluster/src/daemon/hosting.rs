@@ -90,7 +90,7 @@ impl Daemon {
         let leaving = self.leaving(order.memory_bytes);
         self.next_process += 1;
         let process = self.next_process;
-        let wanted = self.sources(owner, &order);
+        let wanted = self.sources(Some(owner), order.digest, order.model_bytes);
         let served = self.owned.get(&order.instance).map(|owned| owned.prepared.file.clone());
         let start = Start { process, order: order.clone(), wanted, served, refusal };
         let mut hosted = Hosted {
@@ -286,21 +286,18 @@ impl Daemon {
         if owner == self.me { Some(self.boot) } else { self.view_boot(owner) }
     }
 
-    /// Who has the file: the owner, which holds it open, and all members that say so.
-    fn sources(&self, owner: NodeId, order: &WorkerOrder) -> Wanted {
-        let has_it = |id: &NodeId| {
-            let heartbeat = self.views.get(id).and_then(|view| view.heartbeat.as_ref());
-            heartbeat.is_some_and(|heartbeat| heartbeat.files.contains(&(order.digest, true)))
-        };
-        let others = self.membership.reachable().filter(|id| *id != owner && has_it(id));
+    /// Who has a file: the owner, which holds it open, and all members that say so.
+    pub(super) fn sources(&self, owner: Option<NodeId>, digest: Digest, bytes: u64) -> Wanted {
+        let reachable = self.membership.reachable();
+        let others = reachable.filter(|id| Some(*id) != owner && self.says(*id, &digest, true));
         let source = |node| Source {
             node,
             name: self.node_name(node),
             addresses: self.addresses_of(node),
-            digest: order.digest,
+            digest,
         };
-        let sources = std::iter::once(owner).chain(others).map(source).collect();
-        Wanted { digest: order.digest, bytes: order.model_bytes, sources }
+        let sources = owner.into_iter().chain(others).map(source).collect();
+        Wanted { digest, bytes, sources }
     }
 
     /// Bytes of a node's copy of a model are wrong. They were taken from another one, or the worker

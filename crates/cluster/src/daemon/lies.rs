@@ -89,6 +89,7 @@ fn heartbeat(seq: u64) -> Message {
         document: 0,
         files: Vec::new(),
         kept: Vec::new(),
+        cannot_copy: Vec::new(),
     }))
 }
 

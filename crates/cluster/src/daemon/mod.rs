@@ -5,6 +5,7 @@
 
 mod adopting;
 mod conn;
+mod copying;
 mod desiring;
 mod driver;
 mod hosting;
@@ -202,6 +203,11 @@ pub(crate) enum Event {
         digest: Digest,
         /// Which MiB, from 0, if that is known.
         group: Option<u64>,
+    },
+    /// A model's file was copied to this node, or why not.
+    Copied {
+        digest: Digest,
+        copied: std::result::Result<PathBuf, String>,
     },
     WorkerStarted {
         process: ProcessId,
@@ -412,6 +418,7 @@ impl Daemon {
                 drop(reply.send(self.file_for(peer, digest)));
             }
             Event::Damaged { node, digest, group } => self.damaged(node, digest, group),
+            Event::Copied { digest, copied } => self.copied(digest, copied),
             Event::WorkerStarted { process, started } => self.worker_started(process, started),
             Event::Worker { process, news } => self.worker_news(process, news),
             Event::Located { digest, path } => self.located(digest, path),

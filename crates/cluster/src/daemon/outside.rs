@@ -110,6 +110,9 @@ pub(crate) trait Outside: Send {
     /// Reads what starting an instance takes: `Opened`.
     fn open(&mut self, wanted: Wanted);
 
+    /// Copies a model's file to this node: `Copied`.
+    fn copy(&mut self, wanted: Wanted, from: swarm::Wanted);
+
     /// Starts a worker: `WorkerStarted`, then `Worker` with all that it says, its end the last.
     fn start_worker(&mut self, start: Start);
     fn command(&mut self, process: ProcessId, command: WorkerCommand);

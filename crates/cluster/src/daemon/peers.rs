@@ -343,6 +343,7 @@ impl Daemon {
             document: self.desired.fingerprint(),
             files: self.files(),
             kept: self.kept_ranks(),
+            cannot_copy: self.cannot_copy(),
         };
         let now = self.now();
         if let Some(view) = self.views.get_mut(&peer) {

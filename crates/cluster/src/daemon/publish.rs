@@ -81,6 +81,7 @@ impl Daemon {
         }));
         notices.extend(self.other_versions());
         notices.extend(self.damage_notices());
+        notices.extend(self.copy_notices());
         let others = self.membership.members().count();
         if self.is_cut_off() && notices.is_empty() && self.now() > ALONE_MAX {
             notices.push(format!(

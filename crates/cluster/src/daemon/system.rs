@@ -29,7 +29,9 @@ use crate::membership::ConnId;
 use crate::model_file::ServedFile;
 use crate::nearby::Announcement;
 use crate::net::{DialError, Net};
+use crate::pulls::Pulls;
 use crate::relay::{Source, fetch_header};
+use crate::swarm::{self, Swarm};
 use crate::tls::Pin as Key;
 use crate::ways::{Depth, Found};
 use crate::wire::{Message, Purpose, Verdict, Versions};
@@ -45,6 +47,7 @@ pub(crate) struct System {
     config: NodeConfig,
     net: Arc<Net>,
     store: Arc<Store>,
+    pulls: Arc<Pulls>,
     members: Arc<Saver<Members>>,
     desired: Arc<Saver<Document>>,
     started: Instant,
@@ -65,7 +68,7 @@ impl System {
     pub(crate) fn new(
         config: NodeConfig,
         net: Arc<Net>,
-        store: Arc<Store>,
+        pulls: Arc<Pulls>,
         kept: &Kept,
         inputs: mpsc::Sender<Event>,
     ) -> Self {
@@ -74,7 +77,8 @@ impl System {
             announcer: announces.flatten(),
             config,
             net,
-            store,
+            store: pulls.store(),
+            pulls,
             members: kept.members.clone(),
             desired: kept.desired.clone(),
             started: Instant::now(),
@@ -240,6 +244,19 @@ impl Outside for System {
             let open = tokio::task::spawn_blocking(move || open(&store, &wanted));
             let opened = open.await.unwrap_or_else(|error| Err(error.to_string()));
             Some(Event::Opened { id, opened: opened.map(Box::new) })
+        });
+    }
+
+    fn copy(&mut self, wanted: Wanted, from: swarm::Wanted) {
+        let swarm = Swarm::new(self.net.clone(), from, self.inputs.clone());
+        let (pulls, digest) = (self.pulls.clone(), wanted.digest);
+        let desired = self.desired.clone();
+        let is_wanted = move || {
+            desired.look(|document| document.entries.iter().any(|entry| entry.wants(&digest)))
+        };
+        self.report(async move {
+            let copied = pulls.copy(&wanted.spec.model, &swarm, is_wanted).await;
+            Some(Event::Copied { digest, copied: copied.map_err(|error| error.to_string()) })
         });
     }
 

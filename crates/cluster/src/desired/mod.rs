@@ -102,6 +102,12 @@ impl Entry {
         }
     }
 
+    /// Whether copies of this file are wanted.
+    pub(crate) fn wants(&self, digest: &Digest) -> bool {
+        let wanted = self.wanted.as_ref().filter(|wanted| wanted.digest == *digest);
+        wanted.is_some_and(|wanted| wanted.spec.copies.is_some())
+    }
+
     pub(crate) fn owner(&self) -> NodeId {
         self.claim.node
     }

@@ -148,6 +148,9 @@ impl Outside for Believed {
         self.0.push(Act::Open(wanted));
     }
 
+    /// Nobody asks for copies here.
+    fn copy(&mut self, _: Wanted, _: crate::swarm::Wanted) {}
+
     fn start_worker(&mut self, start: Start) {
         self.0.push(Act::Start(Box::new(start)));
     }
