@@ -54,6 +54,7 @@ pub fn for_node(model: &str) -> String {
 /// model's path takes the place of its name, which stays the one to ask it by.
 pub fn fetch_for(request: &mut InstanceSpec, data_dir: &DataDir) -> Result<(), CliError> {
     if Path::new(&request.model).is_file() {
+        request.model = for_node(&request.model);
         return Ok(());
     }
     let store = store(data_dir)?;
@@ -73,7 +74,7 @@ pub fn fetch_for(request: &mut InstanceSpec, data_dir: &DataDir) -> Result<(), C
 /// # Errors
 /// It is something that is no model.
 pub fn find(store: &Store, name: &str) -> Result<Option<PathBuf>, CliError> {
-    match store.path_of(name) {
+    match store.path_of(&for_node(name)) {
         Ok(path) => return Ok(Some(path)),
         Err(StoreError::Unknown { .. }) => {}
         Err(error) => return Err(error.into()),

@@ -81,7 +81,7 @@ impl Store {
         &self.models
     }
 
-    /// Finds a model by path or by name and hashes it if that was not done before: the first time
+    /// Finds a model by whole path or by name and hashes it if that was not done before: the first time
     /// it takes as long as reading the file.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl Store {
         Ok(ModelFile { name, path, digest, bytes: stamp.bytes })
     }
 
-    /// Where a model is, by path or by name, without reading it.
+    /// Where a model is, by whole path or by name, without reading it.
     ///
     /// # Errors
     /// There is no such model.
@@ -271,12 +271,12 @@ impl Store {
 
     fn locate(&self, name_or_path: &str) -> Result<Located, StoreError> {
         let path = Path::new(name_or_path);
-        let metadata = fs::metadata(path).ok();
+        // A name must not turn into a path because of what lies in the working directory.
+        let metadata = path.is_absolute().then(|| fs::metadata(path).ok()).flatten();
         if metadata.as_ref().is_some_and(fs::Metadata::is_file) {
             // Its folder's real name and its own: a link's name tells of parts, its target may not.
             let io = |source| StoreError::Io { path: path.to_path_buf(), source };
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).map_err(io)?;
+            let folder = fs::canonicalize(path.parent().unwrap_or(path)).map_err(io)?;
             let path = folder.join(path.file_name().unwrap_or_default());
             return Ok(Located { name: name_of(&path), path });
         }
@@ -491,5 +491,23 @@ mod tests {
         fs::write(store.models_dir().join("known.gguf"), b"GGUF").unwrap();
         let error = store.resolve("../../etc/hostname2").unwrap_err().to_string();
         assert!(error.contains("known"), "{error}");
+    }
+
+    #[test]
+    fn a_name_is_no_path_from_wherever_this_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        fs::write(dir.path().join("secret.gguf"), b"GGUF").unwrap();
+        let up = "../".repeat(std::env::current_dir().unwrap().components().count());
+        let secret = dir.path().join("secret.gguf");
+        let around = format!("{up}{}", secret.to_str().unwrap().trim_start_matches('/'));
+        for name in ["Cargo.toml", "./Cargo.toml", "src/lib.rs", &around] {
+            assert!(Path::new(name).is_file(), "{name} is there to be found");
+            let found = store.resolve(name);
+            assert!(matches!(found, Err(StoreError::Unknown { .. })), "{name}: {found:?}");
+            let removed = store.remove(name);
+            assert!(matches!(removed, Err(StoreError::Unknown { .. })), "{name}: {removed:?}");
+        }
+        assert!(store.resolve(secret.to_str().unwrap()).is_ok(), "a whole path is one");
     }
 }

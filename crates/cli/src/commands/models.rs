@@ -197,7 +197,7 @@ pub fn remove(args: &RmArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.query.data_dir)?;
     for model in &args.models {
         let freed = match Client::find(&data_dir) {
-            Ok(client) => client.remove_model(model)?,
+            Ok(client) => client.remove_model(&models::for_node(model))?,
             Err(CliError::NoNode { .. }) => {
                 let store = models::store(&data_dir)?;
                 let path = models::find(&store, model)?;
@@ -225,7 +225,7 @@ pub fn show(args: &ShowArgs) -> Result<(), CliError> {
             let store = models::store(&data_dir)?;
             let path = match models::find(&store, &args.model)? {
                 Some(path) => path,
-                None => store.path_of(&args.model)?,
+                None => store.path_of(&models::for_node(&args.model))?,
             };
             ModelAbout::read(&args.model, &path, models::memory_bytes())?
         }

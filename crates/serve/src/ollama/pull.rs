@@ -3,6 +3,7 @@
 //! Both are for this machine alone: whose models lie on whose disk is not for everybody to say who
 //! may ask them questions.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -42,10 +43,14 @@ impl Named {
         }
         let named: Self = app.intake.read_json(request).await?;
         let streams = named.stream.unwrap_or(true);
-        match named.model.or(named.name).filter(|name| !name.is_empty()) {
-            Some(name) => Ok((name, streams)),
-            None => Err(ApiError::invalid_value("model", "model must name a model")),
-        }
+        // Whoever is let in here without a key is not to learn what else lies on this disk.
+        let is_path = |name: &String| Path::new(name).has_root();
+        let wrong = match named.model.or(named.name).filter(|name| !name.is_empty()) {
+            Some(name) if !is_path(&name) => return Ok((name, streams)),
+            Some(_) => "model is a path; it must be a model's name, such as org/repo:QUANT",
+            None => "model must name a model",
+        };
+        Err(ApiError::invalid_value("model", wrong))
     }
 }
 
