@@ -168,6 +168,10 @@ pub struct UpArgs {
     /// PEM file with that certificate's private key
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
+    /// Share nothing that is cached of prompts between keys: without it, times tell a client
+    /// whether another one's prompt began like its own
+    #[arg(long, requires = "lan")]
+    pub cache_per_key: bool,
     /// Name by which clients may reach the API besides localhost and this machine's addresses
     #[arg(long, value_name = "NAME", value_parser = values::host_name)]
     pub host_name: Vec<String>,

@@ -94,6 +94,8 @@ pub struct GenerateRequest {
     pub embedding: Option<Pooling>,
     /// Who asks, as a number that tells one from the other: room and time are shared between them.
     pub client: u64,
+    /// What is cached of its beginning is shared with requests of the same number alone.
+    pub cache_salt: u64,
 }
 
 /// A token of an answer.

@@ -16,6 +16,9 @@ pub struct ServeConfig {
     /// (a loopback peer address, no `Forwarded` header) need none. Without any, nobody else is let
     /// in.
     pub api_keys: Option<ApiKeys>,
+    /// Whether clients with different keys share nothing that is cached of their prompts, so that
+    /// none can tell from timing what another one's began with.
+    pub cache_per_key: bool,
     /// Names by which browsers may reach this node besides `localhost` and its addresses.
     pub host_names: Vec<String>,
     /// Origins (`https://chat.example`) whose pages may call `/v1/...` from a browser.
@@ -42,6 +45,7 @@ impl ServeConfig {
             api,
             admin_token: admin_token.into(),
             api_keys: None,
+            cache_per_key: false,
             host_names: Vec::new(),
             allowed_origins: Vec::new(),
             on_shutdown: None,

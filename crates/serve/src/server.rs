@@ -46,7 +46,12 @@ pub async fn start(cluster: Arc<dyn Cluster>, config: ServeConfig) -> Result<Run
     let metrics = Metrics::new(Arc::clone(&cluster));
     let (completions_max, requests) = (config.limits.completions_max, &metrics.requests);
     let app = Arc::new(App {
-        completer: Completer::new(Arc::clone(&cluster), completions_max, Arc::clone(requests)),
+        completer: Completer::new(
+            Arc::clone(&cluster),
+            completions_max,
+            Arc::clone(requests),
+            config.cache_per_key,
+        ),
         cluster,
         metrics,
         intake: Intake::new(config.limits.clone()),

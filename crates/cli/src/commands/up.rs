@@ -86,6 +86,7 @@ fn serve_config(
             |path: &Path| std::fs::read(path).doing(format!("cannot read {}", path.display()));
         config.tls = Some(Tls { cert_pem: read(cert)?, key_pem: read(key)? });
     }
+    config.cache_per_key = args.cache_per_key;
     config.host_names = settings::host_names(args);
     config.allowed_origins.clone_from(&args.allow_origin);
     let stop = stop.clone();

@@ -14,11 +14,18 @@ use protocol::Token;
 
 pub(super) type PageId = u32;
 
+/// What stands before a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Before {
+    /// Nothing: it begins a text of those who share what they cache under this number.
+    Start(u64),
+    Page(PageId),
+}
+
 /// What a full page holds.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Content {
-    /// The page before it; `None` at the start of a sequence.
-    parent: Option<PageId>,
+    before: Before,
     tokens: [Token; PAGE_POSITIONS],
 }
 
@@ -89,9 +96,9 @@ impl Pages {
         Some(page)
     }
 
-    /// The page that holds `tokens`, a whole page of them, after those up to the end of `parent`.
-    pub fn find(&self, parent: Option<PageId>, tokens: &[Token]) -> Option<PageId> {
-        let content = Content { parent, tokens: tokens.try_into().ok()? };
+    /// The page that holds `tokens`, a whole page of them, after what is `before`.
+    pub fn find(&self, before: Before, tokens: &[Token]) -> Option<PageId> {
+        let content = Content { before, tokens: tokens.try_into().ok()? };
         self.known.get(&content).copied()
     }
 
@@ -105,19 +112,19 @@ impl Pages {
         *holders += 1;
     }
 
-    /// Makes a full page known, whose parent is known. Returns the page to hold from now on: that
+    /// Makes a full page known, if the one before is. Returns the page to hold from now on: that
     /// one, or another that is known to hold the same already, instead of which it is let go of.
-    pub fn publish(&mut self, page: PageId, parent: Option<PageId>, tokens: &[Token]) -> PageId {
-        if let Some(known) = self.find(parent, tokens) {
+    pub fn publish(&mut self, page: PageId, before: Before, tokens: &[Token]) -> PageId {
+        if let Some(known) = self.find(before, tokens) {
             self.hold(known);
             self.release(page);
             return known;
         }
         let Ok(tokens) = tokens.try_into() else { return page };
-        let content = Arc::new(Content { parent, tokens });
+        let content = Arc::new(Content { before, tokens });
         self.pages[page as usize].content = Some(content.clone());
         self.known.insert(content, page);
-        if let Some(parent) = parent {
+        if let Before::Page(parent) = before {
             self.pages[parent as usize].children += 1;
         }
         page
@@ -152,7 +159,7 @@ impl Pages {
         self.cached -= 1;
         let content = self.pages[page as usize].content.take()?;
         self.known.remove(&content);
-        if let Some(parent) = content.parent {
+        if let Before::Page(parent) = content.before {
             let before = &mut self.pages[parent as usize];
             before.children -= 1;
             if before.children == 0 && before.holders == 0 {
@@ -169,7 +176,9 @@ impl Pages {
         tables.flatten().for_each(|page| holders[*page as usize] += 1);
         let mut children = vec![0; self.total()];
         for content in self.known.keys() {
-            content.parent.into_iter().for_each(|parent| children[parent as usize] += 1);
+            if let Before::Page(parent) = content.before {
+                children[parent as usize] += 1;
+            }
         }
         let mut free = vec![false; self.total()];
         self.free.iter().for_each(|page| free[*page as usize] = true);
@@ -199,17 +208,21 @@ mod tests {
 
     /// Holds and fills pages of these tokens one after the other, as a sequence does.
     fn fill(pages: &mut Pages, of: &[Token]) -> Vec<PageId> {
+        fill_under(0, pages, of)
+    }
+
+    fn fill_under(salt: u64, pages: &mut Pages, of: &[Token]) -> Vec<PageId> {
         let mut table: Vec<PageId> = Vec::new();
         for one in of {
-            let parent = table.last().copied();
-            match pages.find(parent, &tokens(*one)) {
+            let before = table.last().map_or(Before::Start(salt), |page| Before::Page(*page));
+            match pages.find(before, &tokens(*one)) {
                 Some(page) => {
                     pages.hold(page);
                     table.push(page);
                 }
                 None => {
                     let page = pages.take().expect("there are enough");
-                    table.push(pages.publish(page, parent, &tokens(*one)));
+                    table.push(pages.publish(page, before, &tokens(*one)));
                 }
             }
         }
@@ -225,15 +238,25 @@ mod tests {
         assert_ne!(one[2], other[2]);
         assert_eq!(fill(&mut pages, &[2, 2, 3]).iter().filter(|p| one.contains(p)).count(), 0);
         assert_eq!(pages.held(), 7);
-        assert_eq!(pages.find(None, &tokens(1)[1..]), None);
+        assert_eq!(pages.find(Before::Start(0), &tokens(1)[1..]), None);
+    }
+
+    #[test]
+    fn who_caches_under_another_number_finds_nothing_of_it() {
+        let mut pages = Pages::new(6);
+        let one = fill_under(1, &mut pages, &[1, 2]);
+        let other = fill_under(2, &mut pages, &[1, 2]);
+        assert!(one.iter().all(|page| !other.contains(page)), "{one:?} {other:?}");
+        assert_eq!(fill_under(1, &mut pages, &[1, 2]), one);
+        pages.check([&one[..], &one, &other].into_iter());
     }
 
     #[test]
     fn two_that_computed_the_same_share_it_afterwards() {
         let mut pages = Pages::new(4);
         let (a, b) = (pages.take().unwrap(), pages.take().unwrap());
-        assert_eq!(pages.publish(a, None, &tokens(7)), a);
-        assert_eq!(pages.publish(b, None, &tokens(7)), a);
+        assert_eq!(pages.publish(a, Before::Start(0), &tokens(7)), a);
+        assert_eq!(pages.publish(b, Before::Start(0), &tokens(7)), a);
         assert_eq!((pages.held(), pages.available()), (1, 3));
         pages.check([&[a][..], &[a]].into_iter());
     }

@@ -4,7 +4,7 @@ use layout::PAGE_POSITIONS;
 use protocol::{FinishReason, GenerateRequest, Generation, Pooling, RequestId, Token};
 
 use super::guess::{Drafts, GUESSES_MAX, Guesser};
-use super::pages::{PageId, Pages};
+use super::pages::{Before, PageId, Pages};
 use crate::draft::DraftJob;
 use crate::logits::Wanted;
 use crate::step::{Output, Step, StepSegment};
@@ -111,15 +111,22 @@ impl Sequence {
     /// The pages in the cache with which its tokens begin, without the last token: its logits
     /// must be computed.
     pub fn known_pages<'a>(&'a self, pages: &'a Pages) -> impl Iterator<Item = PageId> + 'a {
-        let mut parent = self.pages.last().copied();
+        let mut before = self.before(self.pages.len());
         let start = self.cached.min(self.tokens.len() - 1);
         let whole = self.tokens[start..self.tokens.len() - 1].chunks_exact(PAGE_POSITIONS);
         let is_at_border =
             self.cached == self.pages.len() * PAGE_POSITIONS && !self.wants_all_rows();
         whole.take_while(move |_| is_at_border).map_while(move |tokens| {
-            parent = Some(pages.find(parent, tokens)?);
-            parent
+            let page = pages.find(before, tokens)?;
+            before = Before::Page(page);
+            Some(page)
         })
+    }
+
+    /// What stands before its page at `at`.
+    fn before(&self, at: usize) -> Before {
+        let start = Before::Start(self.request.cache_salt);
+        at.checked_sub(1).map_or(start, |before| Before::Page(self.pages[before]))
     }
 
     /// Skips rows that are in the cache already; returns how many of the prompt are new to it.
@@ -279,9 +286,9 @@ impl Sequence {
     /// keys and values are the same, bit for bit.
     pub fn publish(&mut self, first_position: usize, pages: &mut Pages) {
         for at in first_position / PAGE_POSITIONS..self.cached / PAGE_POSITIONS {
-            let parent = at.checked_sub(1).map(|before| self.pages[before]);
+            let before = self.before(at);
             let tokens = &self.tokens[at * PAGE_POSITIONS..][..PAGE_POSITIONS];
-            let page = pages.publish(self.pages[at], parent, tokens);
+            let page = pages.publish(self.pages[at], before, tokens);
             if page != self.pages[at] {
                 self.pages[at] = page;
                 self.told = self.told.min(at);

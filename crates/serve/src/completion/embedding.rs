@@ -92,6 +92,8 @@ impl Completer {
         watch: &mut RequestWatch,
     ) -> Result<Embedding, CompletionError> {
         let prompt_tokens = request.prompt.len();
+        let cache_salt = self.cache_salt(request.client);
+        let request = GenerateRequest { cache_salt, ..request };
         let mut events = self.cluster.generate(instance, request).await?;
         while let Some(event) = events.next().await {
             match event {

@@ -58,6 +58,8 @@ pub(crate) struct Completer {
     permits_max: usize,
     renderings: Semaphore,
     metrics: Arc<RequestMetrics>,
+    /// See [`crate::ServeConfig::cache_per_key`].
+    cache_per_key: bool,
 }
 
 impl Completer {
@@ -65,11 +67,12 @@ impl Completer {
         cluster: Arc<dyn Cluster>,
         permits_max: usize,
         metrics: Arc<RequestMetrics>,
+        cache_per_key: bool,
     ) -> Self {
         let models = Models::new(Arc::clone(&cluster));
         let permits = Arc::new(Semaphore::new(permits_max));
         let renderings = Semaphore::new(RENDERINGS_MAX);
-        Self { cluster, models, permits, permits_max, renderings, metrics }
+        Self { cluster, models, permits, permits_max, renderings, metrics, cache_per_key }
     }
 
     /// Renders and tokenises the prompt and hands it to the model that it names.
@@ -114,6 +117,7 @@ impl Completer {
         for (index, permit) in permits.into_iter().enumerate() {
             let mut request = prepared.request.clone();
             request.sampling.seed = sampling::derived_seed(request.sampling.seed, index);
+            request.cache_salt = self.cache_salt(request.client);
             let prompt_tokens = request.prompt.len();
             let meter = Meter::start(prompt_tokens);
             let events = self.cluster.generate(&instance.id, request).await;
@@ -123,6 +127,11 @@ impl Completer {
             answers.push(Answer::new(events, words, field, meter, watch, permit));
         }
         Ok(answers)
+    }
+
+    /// Under which number what a client's prompts leave in the cache can be found.
+    fn cache_salt(&self, client: u64) -> u64 {
+        if self.cache_per_key { client } else { 0 }
     }
 
     fn permits(&self, count: usize) -> Result<Vec<OwnedSemaphorePermit>, CompletionError> {

@@ -113,6 +113,7 @@ impl TextModel {
             logprobs: request.logprobs,
             grammar,
             client: request.client,
+            cache_salt: 0,
             embedding: None,
         };
         generate.check(context_tokens, self.tokenizer.len())?;
