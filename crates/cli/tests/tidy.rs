@@ -193,6 +193,44 @@ fn every_dependency_has_its_reason() {
 }
 
 #[test]
+fn every_dependency_is_the_one_that_was_looked_at() {
+    let lock = read(&common::repository().join("Cargo.lock"));
+    let ours: Vec<String> = std::fs::read_dir(crates())
+        .unwrap()
+        .map(|entry| read(&entry.unwrap().path().join("Cargo.toml")))
+        .filter_map(|manifest| {
+            Some(manifest.split("name = \"").nth(1)?.split('"').next()?.to_owned())
+        })
+        .collect();
+    let mut others = 0;
+    for package in lock.split("[[package]]").skip(1) {
+        let field = |name: &str| {
+            let start = package.split(&format!("\n{name} = \"")).nth(1)?;
+            start.split('"').next()
+        };
+        let (name, source) = (field("name").unwrap(), field("source"));
+        if source.is_none() {
+            assert!(ours.iter().any(|one| one == name), "{name} comes from a folder");
+            continue;
+        }
+        others += 1;
+        assert_eq!(source, Some("registry+https://github.com/rust-lang/crates.io-index"), "{name}");
+        assert_eq!(field("checksum").map(str::len), Some(64), "{name}");
+    }
+    assert!(others > 100, "{others} packages of others");
+    // None is taken in another version than the locked one.
+    for script in ["test.sh", ".ci/run", "scripts/package.sh", "demo.sh"] {
+        let text = read(&common::repository().join(script));
+        let builds = text.lines().filter(|line| line.trim_start().starts_with("cargo "));
+        let unlocked = |line: &&str| {
+            ["cargo build", "cargo test", "cargo run"].iter().any(|build| line.contains(build))
+                && !line.contains("--locked")
+        };
+        assert_eq!(builds.clone().find(unlocked), None, "{script}");
+    }
+}
+
+#[test]
 fn every_relative_link_of_the_documents_leads_somewhere() {
     let mut wrong = Vec::new();
     for path in files(&common::repository(), &[".md"]) {

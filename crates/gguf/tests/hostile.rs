@@ -168,6 +168,16 @@ fn bad_alignment_and_duplicates() {
 }
 
 #[test]
+fn a_safetensors_file_is_refused_by_its_first_bytes() {
+    let header = br#"{"a":{"dtype":"F32","shape":[9],"data_offsets":[0,36]}}"#;
+    for len in [header.len() as u64, 1 << 63, u64::MAX, u64::from(u32::from_le_bytes(*b"GGUF"))] {
+        let bytes = [&len.to_le_bytes()[..], header, &[0; 36]].concat();
+        let error = parse(&bytes).unwrap_err();
+        assert!(matches!(error, Error::Magic { .. } | Error::Version { .. }), "{len}: {error}");
+    }
+}
+
+#[test]
 fn wrong_magic_version_types_and_text() {
     let bytes = valid();
     assert!(matches!(parse(&patch(&bytes, b"GGUF", b"GGML")), Err(Error::Magic { .. })));

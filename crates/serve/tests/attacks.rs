@@ -76,6 +76,64 @@ fn a_body_of_very_many_values_is_refused_before_it_is_read() {
     assert_eq!(chat(server.addr, long).status, 200);
 }
 
+#[test]
+fn numbers_that_cannot_be_are_refused_by_the_name_of_their_field() {
+    let server = Server::start(&Double::new(&FINE));
+    let cases: &[(&str, &[&str], &[&str])] = &[
+        (
+            CHAT,
+            &["max_tokens", "max_completion_tokens", "n", "top_logprobs", "min_tokens", "seed"],
+            &["-9223372036854775809", "18446744073709551616", "1e30", "0.5", "\"7\"", "[]"],
+        ),
+        (CHAT, &["max_tokens", "max_completion_tokens", "n", "min_tokens"], &["-1", "-9e18"]),
+        (CHAT, &["n"], &["0", "129", "1000000"]),
+        (CHAT, &["top_k"], &["-5", "9223372036854775808", "1.5"]),
+        (CHAT, &["temperature"], &["-0.1", "2.1", "1e39", "true"]),
+        (CHAT, &["top_p", "min_p"], &["-1", "1.1", "1e300"]),
+        (CHAT, &["repetition_penalty"], &["0", "-1", "1e39"]),
+        (CHAT, &["frequency_penalty", "presence_penalty"], &["-3", "3", "-1e300"]),
+        (CHAT, &["logit_bias"], &["{\"-1\":1}", "{\"1\":101}", "{\"99999999\":1}"]),
+        ("/v1/messages", &["max_tokens"], &["-1", "0", "9223372036854775808000", "1.5"]),
+        ("/v1/messages", &["temperature", "top_p"], &["-1", "7", "\"1\""]),
+        ("/v1/messages", &["top_k"], &["-5", "1e30"]),
+        ("/api/chat", &["num_predict", "num_ctx", "top_k"], &["-99", "1e30", "\"x\""]),
+        ("/api/chat", &["temperature", "top_p", "min_p"], &["-1", "1e39", "\"x\""]),
+        ("/api/chat", &["n_discard"], &["-1", "1"]),
+    ];
+    for (path, fields, values) in cases {
+        for (field, value) in fields.iter().flat_map(|f| values.iter().map(move |v| (f, v))) {
+            let asked = match *path {
+                "/api/chat" => format!("\"options\":{{\"{field}\":{value}}}"),
+                _ => format!("\"{field}\":{value}"),
+            };
+            let messages = json!([{"role": "user", "content": "x"}]);
+            let body = format!("{{\"model\":\"tiny/qwen3\",\"messages\":{messages},{asked}}}");
+            let request = client::request("POST", path, server.addr, &[], &body);
+            let reply = send(server.addr, request.as_bytes());
+            assert_eq!(reply.status, 400, "{path} {asked}: {reply:?}");
+            assert!(reply.body.contains(field), "{path} {asked}: {reply:?}");
+        }
+    }
+}
+
+#[test]
+fn very_many_and_very_long_stop_strings_are_refused() {
+    let server = Server::start(&Double::new(&FINE));
+    for (path, field) in
+        [(CHAT, "stop"), ("/v1/messages", "stop_sequences"), ("/v1/completions", "stop")]
+    {
+        for stops in [vec!["x".to_owned(); 10_000], vec!["y".repeat(1 << 20)]] {
+            let body = client::message_body(json!({ field: stops, "prompt": "x" }));
+            let reply = post(server.addr, path, &[], &body);
+            assert_eq!(reply.status, 400, "{path}: {reply:?}");
+            assert!(reply.body.contains(field), "{path}: {reply:?}");
+        }
+    }
+    let options = json!({"options": {"stop": vec!["x"; 10_000]}});
+    let reply = post(server.addr, "/api/chat", &[], &chat_body(options));
+    assert!(reply.status == 400 && reply.body.contains("options.stop"), "{reply:?}");
+}
+
 /// Speaks HTTPS with a server that has the tests' certificate.
 fn https(server: &Server, request: &str) -> client::Reply {
     let mut roots = rustls::RootCertStore::empty();

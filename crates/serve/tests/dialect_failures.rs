@@ -29,7 +29,7 @@ struct Dialect {
     ends: fn(&Value) -> bool,
 }
 
-const DIALECTS: [Dialect; 5] = [
+const DIALECTS: [Dialect; 6] = [
     Dialect {
         path: "/v1/chat/completions",
         body: chat_body,
@@ -43,6 +43,22 @@ const DIALECTS: [Dialect; 5] = [
         error: openai_error,
         text: |event| event.pointer("/choices/0/text")?.as_str(),
         ends: openai_end,
+    },
+    Dialect {
+        path: "/v1/responses",
+        body: input_body,
+        error: |body| {
+            let failed = body.pointer("/response/error/message").and_then(Value::as_str);
+            assert!(failed.is_none() || body["type"] == "response.failed", "{body}");
+            failed.or_else(|| openai_error(body))
+        },
+        text: |event| {
+            let is_text = event["type"] == "response.output_text.delta";
+            event["delta"].as_str().filter(|_| is_text)
+        },
+        ends: |event| {
+            event["type"] == "response.completed" || event["type"] == "response.incomplete"
+        },
     },
     Dialect {
         path: "/v1/messages",
@@ -76,6 +92,13 @@ fn prompt_body(extra: Value) -> Value {
     for (key, value) in extra.as_object().unwrap() {
         body[key] = value.clone();
     }
+    body
+}
+
+/// The prompt of other dialects is what this one calls its input.
+fn input_body(extra: Value) -> Value {
+    let mut body = prompt_body(extra);
+    body["input"] = body["prompt"].take();
     body
 }
 

@@ -310,6 +310,24 @@ fn whatever_refuses_does_so_with_a_plain_text() {
 }
 
 #[test]
+fn a_path_is_no_name_to_pull_or_to_delete() {
+    let double = Double::new(&FINE);
+    let server = Server::start(&double);
+    for name in ["/etc/passwd", "/etc/../etc/passwd", "//etc/passwd"] {
+        let body = json!({"model": name}).to_string();
+        let length = [("content-length", &*body.len().to_string())];
+        for (method, path) in [("POST", "/api/pull"), ("DELETE", "/api/delete")] {
+            let request = client::request(method, path, server.addr, &length, &body);
+            let reply = client::send(server.addr, request.as_bytes());
+            assert!(reply.status == 400 && error(&reply).contains("a path"), "{reply:?}");
+        }
+        let shown = post(server.addr, "/api/show", &[], &json!({"model": name}));
+        assert_eq!(shown.status, 404, "{shown:?}");
+    }
+    assert!(double.calls.lock().unwrap().is_empty());
+}
+
+#[test]
 fn a_pull_is_told_in_ollama_s_words() {
     let double = Double::new(&FINE);
     let server = Server::start(&double);

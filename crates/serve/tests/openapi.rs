@@ -2,11 +2,15 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use protocol::FinishReason;
 use serde_json::{Value, json};
+use serve::ApiKeys;
 use support::client::{self, chat_body, get, post, send};
 use support::double::{Act, Double};
-use support::server::Server;
+use support::server::{KEY, Server};
 
 fn server() -> Server {
     Server::start(&Double::new(&[Act::Say("ok"), Act::Done(FinishReason::Stop)]))
@@ -42,12 +46,107 @@ fn every_reference_leads_somewhere() {
     }
 }
 
+/// What the sources of the server route: `GET /v1/models/{}` and the like.
+fn routed() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.extension() {
+                _ if path.is_dir() => folders.push(path),
+                Some(kind) if kind == "rs" => {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    text.split(".route(").skip(1).for_each(|call| routes_of(call, &mut found));
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// What one call of `route` adds, of which `call` has all but its beginning.
+fn routes_of(call: &str, found: &mut BTreeSet<String>) {
+    let mut quoted = call.splitn(3, '"');
+    let (before, path, rest) = (quoted.next(), quoted.next(), quoted.next());
+    let (path, rest) = path.zip(rest).expect("a route's path is a text where it is added");
+    // The page's files have one handler for all; it is made in the line before.
+    if before == Some("&format!(") {
+        found.insert(format!("GET {}", without_names(path)));
+        return;
+    }
+    let until = rest.find([';', '\n']).unwrap_or(rest.len());
+    let methods = ["get", "post", "delete", "put", "patch"];
+    let is_named = |method: &&str| rest[..until].contains(&format!("{method}("));
+    let methods: Vec<&str> = methods.into_iter().filter(is_named).collect();
+    assert!(!methods.is_empty(), "{path}: its methods are to stand in the same line");
+    for method in methods {
+        found.insert(format!("{} {}", method.to_uppercase(), without_names(path)));
+    }
+}
+
+/// A path whose variables have no names.
+fn without_names(path: &str) -> String {
+    let part = |part: &str| if part.starts_with('{') { "{}" } else { part }.to_owned();
+    path.split('/').map(part).collect::<Vec<_>>().join("/")
+}
+
+#[test]
+fn what_is_routed_is_documented_and_the_other_way_round() {
+    let document = document(&server());
+    let described: BTreeSet<String> = document["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .flat_map(|(path, methods)| {
+            let methods = methods.as_object().unwrap().keys();
+            methods.map(|method| format!("{} {}", method.to_uppercase(), without_names(path)))
+        })
+        .collect();
+    assert_eq!(routed(), described);
+}
+
+#[test]
+fn administration_is_for_who_has_the_token_alone_and_looking_on_for_who_has_a_key() {
+    const ELSEWHERE: (&str, &str) = ("x-forwarded-for", "203.0.113.9");
+    let double = Double::new(&[Act::Done(FinishReason::Stop)]);
+    let server = Server::with(&double, |config| {
+        config.api_keys = Some(ApiKeys::fixed(&[KEY]));
+    });
+    let document = document(&server);
+    let paths = document["paths"].as_object().unwrap().iter();
+    let (mut administered, mut looked) = (0, 0);
+    for (path, methods) in paths.filter(|(path, _)| path.starts_with("/sinew/")) {
+        for (method, described) in methods.as_object().unwrap() {
+            let method = method.to_uppercase();
+            let ask = |headers: &[(&str, &str)]| {
+                let request = client::request(&method, path, server.addr, headers, "");
+                send(server.addr, request.as_bytes())
+            };
+            if described["security"] == json!([{"admin": []}]) {
+                administered += 1;
+                for headers in [&[][..], &[("x-api-key", KEY)], &[ELSEWHERE, ("x-api-key", KEY)]] {
+                    assert_eq!(ask(headers).status, 401, "{method} {path} {headers:?}");
+                }
+            } else {
+                looked += 1;
+                assert_eq!(ask(&[ELSEWHERE]).status, 401, "{method} {path}");
+            }
+        }
+    }
+    assert!(double.calls.lock().unwrap().is_empty());
+    assert!(administered >= 12 && looked == 3, "{administered} {looked}");
+}
+
 #[test]
 fn every_route_is_there() {
     let server = server();
     let document = document(&server);
     for (path, methods) in document["paths"].as_object().unwrap() {
-        let path = path.replace("{model}", "tiny/qwen3");
+        let path = path.replace("{model}", "tiny/qwen3").replace("{name}", "app.js");
+        // An event stream has no end.
+        let path = path.replace("/events", "/events?follow=false");
         for method in methods.as_object().unwrap().keys() {
             let method = method.to_uppercase();
             let request = client::request(&method, &path, server.addr, &[], "");

@@ -198,6 +198,30 @@ fn keys_come_and_go_while_the_node_runs() {
 }
 
 #[test]
+fn what_keys_leave_in_the_cache_can_be_parted() {
+    for cache_per_key in [true, false] {
+        let double = Double::new(&FINE);
+        let server = Server::with(&double, |config| {
+            config.api_keys = Some(ApiKeys::fixed(&["another-key-of-32-characters-000", KEY]));
+            config.cache_per_key = cache_per_key;
+        });
+        for key in [KEY, "another-key-of-32-characters-000", ""] {
+            let headers: Headers = &[ELSEWHERE, ("x-api-key", key)];
+            let headers = if key.is_empty() { &[] } else { headers };
+            assert_eq!(post(server.addr, CHAT, headers, &chat_body(json!({}))).status, 200);
+        }
+        let asked = double.asked.lock().unwrap();
+        let salts: Vec<u64> = asked.iter().map(|request| request.cache_salt).collect();
+        let [one, other, here] = salts[..] else { panic!("{salts:?}") };
+        assert_eq!(
+            (one != other, one != 0, other != 0),
+            (cache_per_key, cache_per_key, cache_per_key)
+        );
+        assert_eq!(here, 0);
+    }
+}
+
+#[test]
 fn without_a_key_nobody_else_comes_in() {
     let server = Server::start(&Double::new(&FINE));
     for headers in [&[ELSEWHERE][..], &[ELSEWHERE, ("x-api-key", "")]] {

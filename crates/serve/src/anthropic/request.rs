@@ -8,7 +8,7 @@ use super::message::{Conversation, InputMessage};
 use super::tools::{self, Choice, Tool};
 use crate::completion::{Chat, CompletionRequest, Format, Prompt, SamplingChoice};
 use crate::http::error::ApiError;
-use crate::http::fields::{EFFORTS, TOKENS_MAX, TOP_K_MAX, within};
+use crate::http::fields::{EFFORTS, TOKENS_MAX, TOP_K_MAX, check_stops, within};
 
 /// `POST /v1/messages`, and without what concerns the answer `count_tokens`. Every field may be
 /// null.
@@ -93,6 +93,7 @@ impl MessagesRequest {
             ..SamplingChoice::default()
         };
         let stops = self.stop_sequences.clone().unwrap_or_default();
+        check_stops("stop_sequences", &stops)?;
         let format = self.format()?;
         let (model, prompt) = self.into_prompt()?;
         Ok(CompletionRequest {

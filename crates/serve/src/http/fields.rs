@@ -13,6 +13,15 @@ pub(crate) const TOKENS_MAX: i64 = i32::MAX as i64;
 /// The efforts that some model or other knows.
 pub(crate) const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
+/// Whether strings can be those at which an answer ends.
+///
+/// # Errors
+/// 400 that says why not.
+pub(crate) fn check_stops(field: &str, stops: &[String]) -> Result<(), ApiError> {
+    let checked = text::StopMatcher::new(stops).map(drop);
+    checked.map_err(|error| ApiError::invalid_value(field, format!("{field}: {error}")))
+}
+
 /// A number between two others.
 ///
 /// # Errors

@@ -31,7 +31,7 @@ use crate::http::error::ApiError;
 
 /// The routes, without what guards them.
 pub(crate) fn routes() -> Router<Arc<App>> {
-    let mut routes = Router::new()
+    Router::new()
         .route("/api/version", get(models::version))
         .route("/api/tags", get(models::tags))
         .route("/api/ps", get(models::ps))
@@ -41,11 +41,10 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/api/embed", post(embed::embed))
         .route("/api/embeddings", post(embed::embed_one))
         .route("/api/pull", post(pull::pull))
-        .route("/api/delete", delete(pull::delete));
-    for path in ["/api/create", "/api/copy", "/api/push"] {
-        routes = routes.route(path, post(refuse::store));
-    }
-    routes
+        .route("/api/delete", delete(pull::delete))
+        .route("/api/create", post(refuse::store))
+        .route("/api/copy", post(refuse::store))
+        .route("/api/push", post(refuse::store))
 }
 
 /// An error as Ollama's clients read it: `{"error": "text"}`, as a body or as a line of a stream.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::completion::SamplingChoice;
 use crate::http::error::ApiError;
-use crate::http::fields::{TOKENS_MAX, TOP_K_MAX, within};
+use crate::http::fields::{TOKENS_MAX, TOP_K_MAX, check_stops, within};
 
 /// Options of loading, which is the business of whoever serves the model; and `num_keep`, which
 /// says what to keep of a conversation that is cut, where none is cut.
@@ -74,6 +74,7 @@ impl Options {
         }
         let num_ctx = given.integer("num_ctx", 1..=TOKENS_MAX)?;
         let stops = given.strings("stop")?;
+        check_stops("options.stop", &stops)?;
         given.check_rest()?;
         Ok(Self {
             sampling,
