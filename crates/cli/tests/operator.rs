@@ -215,6 +215,15 @@ fn every_rank_tells_how_it_computes_waits_and_sends() {
     a.chat("sinew-demo", "Who are you?", 20);
     let before = wait_for("both ranks to tell", counts);
     a.chat("sinew-demo", "What can you do?", 20);
+    let trace: serde_json::Value = serde_json::from_str(&a.run(&["trace"])).unwrap();
+    for name in ["prefill", "decode"] {
+        let spans = trace["traceEvents"].as_array().unwrap().iter();
+        let waits =
+            spans.filter(|span| span["name"] == name).map(|span| &span["args"]["waited_us"]);
+        let waits: Vec<_> = waits.collect();
+        assert_eq!(waits.len(), 2, "{trace}");
+        assert!(waits.iter().all(|waits| waits["rank 1"].is_u64()), "{name}: {trace}");
+    }
     // Nothing more is asked: what a rank has not told when it falls idle, it tells then.
     wait_for("all of it to grow", || {
         counts()?.iter().zip(&before).all(|(now, before)| now > before).then_some(())

@@ -245,6 +245,10 @@ pub struct GenerateDone {
     pub queue: Duration,
     pub prefill: Duration,
     pub decode: Duration,
+    /// For how long rank 0 waited for each rank, by rank, from the first step on; empty where
+    /// there is no other, or where the request ran in several pieces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<Duration>,
     /// If one was asked for: `[width]`, of length one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding: Option<Vec<f32>>,

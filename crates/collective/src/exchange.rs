@@ -31,6 +31,7 @@ impl Group {
             lane.start(payload);
         }
         let mut back_off = BackOff::new(&self.abort, self.spin);
+        let mut last: Option<usize> = None;
         loop {
             let mut moved = false;
             // Sends first: others wait for them, while our own receives wait for others.
@@ -41,25 +42,26 @@ impl Group {
                 moved |= lane.advance_recv(op, payload)?;
             }
             if lanes.iter().all(|lane| !lane.is_sending() && !lane.is_receiving()) {
-                self.waited += back_off.total();
+                // Whose message came last is whom all of it was for.
+                if let Some(last) = last {
+                    lanes[last].waited += back_off.total();
+                }
                 return Ok(());
             }
             if moved {
                 back_off.reset();
                 continue;
             }
+            last = waited_for(lanes);
             pipe::drain(pipes, options.bytes_max)?;
             let phase = back_off.pause()?;
             if phase == Phase::Spinning {
                 continue;
             }
             check_silence(lanes, pipes, options.silence_max)?;
-            if back_off.waited() >= options.wait_max {
-                return Err(CollectiveError::late(
-                    waited_for(lanes),
-                    back_off.waited(),
-                    options.wait_max,
-                ));
+            if let Some(late) = last.filter(|_| back_off.waited() >= options.wait_max) {
+                let (peer, waited) = (lanes[late].peer, back_off.waited());
+                return Err(CollectiveError::late(peer, waited, options.wait_max));
             }
             if phase == Phase::Sleeping {
                 std::thread::sleep(back_off.nap());
@@ -68,9 +70,9 @@ impl Group {
     }
 }
 
-/// The rank that is waited for: one that owes us bytes, or else one that takes none of ours.
-fn waited_for(lanes: &[Lane]) -> usize {
-    let owes = lanes.iter().find(|lane| lane.is_receiving());
-    let stuck = owes.or_else(|| lanes.iter().find(|lane| lane.is_sending()));
-    stuck.expect("a wait is for somebody").peer
+/// The lane that is waited for: of a rank that owes us bytes, or else of one that takes none of
+/// ours.
+fn waited_for(lanes: &[Lane]) -> Option<usize> {
+    let owes = lanes.iter().position(Lane::is_receiving);
+    owes.or_else(|| lanes.iter().position(Lane::is_sending))
 }

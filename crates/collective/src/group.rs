@@ -42,8 +42,6 @@ pub struct Group {
     pub(crate) quantised: [Vec<u8>; 2],
     /// What was measured of the links.
     pub(crate) speed: Option<Speed>,
-    /// In all calls together.
-    pub(crate) waited: Duration,
     failed: Option<CollectiveError>,
 }
 
@@ -112,7 +110,6 @@ impl Group {
             scratch: Vec::new(),
             quantised: [Vec::new(), Vec::new()],
             speed: None,
-            waited: Duration::ZERO,
             failed: None,
         })
     }
@@ -141,7 +138,14 @@ impl Group {
     /// How long its calls have waited for other ranks, all together, those counted that succeeded.
     /// Waits of less than a microsecond count as none.
     pub fn waited(&self) -> Duration {
-        self.waited
+        self.waits().map(|(_, waited)| waited).sum()
+    }
+
+    /// The same, of each rank that there is a link to: an exchange with several waits for the one
+    /// whose message comes last.
+    pub fn waits(&self) -> impl Iterator<Item = (usize, Duration)> + '_ {
+        let pipes = self.pipes.iter().map(|pipe| &pipe.lane);
+        self.lanes.iter().chain(pipes).map(|lane| (lane.peer, lane.waited))
     }
 
     /// What went over each link, in the order of [`Group::links`].

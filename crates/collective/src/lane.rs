@@ -23,6 +23,8 @@ pub(crate) struct Lane {
     /// Of messages, with their headers.
     pub sent_bytes: u64,
     pub received_bytes: u64,
+    /// How long this rank waited for the peer.
+    pub waited: Duration,
     send: Sending,
     recv: Receiving,
 }
@@ -55,6 +57,7 @@ impl Lane {
             peer,
             sent_bytes: 0,
             received_bytes: 0,
+            waited: Duration::ZERO,
             send: Sending::Done,
             recv: Receiving::Done,
         }

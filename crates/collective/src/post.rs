@@ -68,7 +68,7 @@ impl Group {
                 std::thread::sleep(back_off.nap());
             }
         }
-        self.waited += back_off.total();
+        pipes[at].lane.waited += back_off.total();
         Ok(())
     }
 
@@ -171,7 +171,7 @@ impl Group {
                 None => self.pipes[at].lane.link.wait_readable(IDLE_LOOK)?,
             }
         }
-        self.waited += back_off.total();
+        self.pipes[at].lane.waited += back_off.total();
         Ok(true)
     }
 }

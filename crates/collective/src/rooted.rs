@@ -137,7 +137,7 @@ impl Group {
             }
             self.lanes[at].link.wait_readable(IDLE_LOOK)?;
         }
-        self.waited += back_off.total();
+        self.lanes[at].waited += back_off.total();
         Ok(true)
     }
 

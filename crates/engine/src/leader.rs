@@ -146,6 +146,7 @@ impl<'a, B: Backend> Leader<'a, B> {
         if rank.has_draft() && pipeline.room().is_some() {
             requests.draft(rank)?;
         }
+        requests.scheduler.note_waits(comm.group.waits());
         let schedule = |step| requests.scheduler.schedule(step, Instant::now());
         let is_begun = pipeline.room().is_some_and(schedule);
         if is_begun {
@@ -153,6 +154,7 @@ impl<'a, B: Backend> Leader<'a, B> {
         }
         let mut wait = !is_begun;
         while pipeline.collect(rank, comm, wait)? {
+            requests.scheduler.note_waits(comm.group.waits());
             requests.scheduler.finish_step(pipeline.finished(), Instant::now());
             for (output, logits) in pipeline.outputs() {
                 requests.commit(output, logits, &mut report);
@@ -215,16 +217,10 @@ impl Requests {
         self.embeddings.forget(id);
         match self.grammars.forget(id) {
             Some(request) => Some(Generation {
-                request: id,
-                reason: FinishReason::Cancelled,
                 prompt_tokens: request.prompt.len(),
                 generated_tokens: request.answered.len(),
                 answered_tokens: request.answered.len(),
-                cached_tokens: 0,
-                queue_us: 0,
-                prefill_us: 0,
-                decode_us: 0,
-                embedding: None,
+                ..Generation::nothing(id, FinishReason::Cancelled)
             }),
             None => self.scheduler.cancel(id, Instant::now()),
         }

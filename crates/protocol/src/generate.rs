@@ -280,9 +280,32 @@ pub struct Generation {
     pub prefill_us: u64,
     /// From its first token to its last.
     pub decode_us: u64,
+    /// For how long rank 0 waited for each rank, by rank, from the request's first step on; empty
+    /// where there is no other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits_us: Vec<u64>,
     /// If one was asked for: `[width]`, of length one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding: Option<Vec<f32>>,
+}
+
+impl Generation {
+    /// The account of a request for which nothing was done.
+    pub fn nothing(request: RequestId, reason: FinishReason) -> Self {
+        Self {
+            request,
+            reason,
+            prompt_tokens: 0,
+            generated_tokens: 0,
+            answered_tokens: 0,
+            cached_tokens: 0,
+            queue_us: 0,
+            prefill_us: 0,
+            decode_us: 0,
+            waits_us: Vec::new(),
+            embedding: None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -81,8 +81,8 @@ impl Store {
         &self.models
     }
 
-    /// Finds a model by whole path or by name and hashes it if that was not done before: the first time
-    /// it takes as long as reading the file.
+    /// Finds a model by whole path or by name and hashes it if that was not done before: the first
+    /// time it takes as long as reading the file.
     ///
     /// # Errors
     /// There is no such model, or the file cannot be read.

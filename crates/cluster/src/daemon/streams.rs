@@ -379,7 +379,8 @@ impl Stream {
         let first_token = self.first_token.unwrap_or(now);
         let (prefill, decode) = (first_token - self.asked, now - first_token);
         let cached_tokens = self.cached_tokens;
-        GenerateDone { cached_tokens, queue: Duration::ZERO, prefill, decode, ..done }
+        let (queue, waits) = Default::default();
+        GenerateDone { cached_tokens, queue, prefill, decode, waits, ..done }
     }
 
     /// It was lost between its last token and its end.
@@ -392,6 +393,7 @@ impl Stream {
             queue: Duration::ZERO,
             prefill: Duration::ZERO,
             decode: Duration::ZERO,
+            waits: Vec::new(),
             embedding: None,
         };
         self.account(done, now)

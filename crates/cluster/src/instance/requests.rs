@@ -135,6 +135,7 @@ pub(super) fn account(generation: Generation) -> (Option<f64>, GenerateDone) {
         queue: Duration::from_micros(generation.queue_us),
         prefill: Duration::from_micros(generation.prefill_us),
         decode: Duration::from_micros(generation.decode_us),
+        waits: generation.waits_us.iter().map(|us| Duration::from_micros(*us)).collect(),
         embedding: generation.embedding,
     };
     (rate, done)

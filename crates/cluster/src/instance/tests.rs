@@ -38,16 +38,11 @@ pub(super) fn request() -> GenerateRequest {
 
 pub(super) fn done(request: RequestId) -> WorkerEvent {
     WorkerEvent::Done(Generation {
-        request,
-        reason: FinishReason::Stop,
         prompt_tokens: 1,
         generated_tokens: 5,
-        answered_tokens: 0,
-        cached_tokens: 0,
-        queue_us: 0,
         prefill_us: 1,
         decode_us: 4_000_000,
-        embedding: None,
+        ..Generation::nothing(request, FinishReason::Stop)
     })
 }
 

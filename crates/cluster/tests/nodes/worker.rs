@@ -290,6 +290,7 @@ fn finish(running: &Running, reason: FinishReason) {
         queue_us: 0,
         prefill_us: 1,
         decode_us: running.started.elapsed().as_micros() as u64,
+        waits_us: Vec::new(),
         embedding: None,
     }));
 }

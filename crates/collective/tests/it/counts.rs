@@ -23,7 +23,24 @@ fn who_waits_counts_it() {
         let waited = group.waited() - before;
         // Far less than that, so that a rank that begins late to wait does not fail.
         assert!(group.rank() == 1 || waited >= LATE / 100, "{waited:?}");
+        let of_each: Vec<_> = group.waits().map(|(peer, _)| peer).collect();
+        assert_eq!(of_each, [1 - group.rank()]);
         group.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_wait_is_for_who_comes_last() {
+    run(3, Preference::Tcp, &Options::default(), |mut group| {
+        group.barrier().unwrap();
+        let before: Vec<_> = group.waits().collect();
+        if group.rank() == 2 {
+            std::thread::sleep(LATE);
+        }
+        group.barrier().unwrap();
+        let waited = group.waits().zip(before).map(|((peer, now), (_, then))| (peer, now - then));
+        let most = waited.max_by_key(|(_, waited)| *waited).unwrap();
+        assert!(group.rank() == 2 || most.0 == 2 && most.1 >= LATE / 100, "{most:?}");
     });
 }
 

@@ -98,6 +98,8 @@ pub(crate) struct Scheduler {
     /// The running sequences in the order of their turns, and the rows that each gets.
     turn: Vec<((u64, u64), u64, RequestId)>,
     planned: Vec<(RequestId, usize)>,
+    /// How long this rank has waited for each rank, in microseconds.
+    waited_us: Vec<u64>,
     stats: EngineStats,
 }
 
@@ -117,6 +119,7 @@ impl Scheduler {
             next_order: 0,
             turn: Vec::with_capacity(limits.slots),
             planned: Vec::with_capacity(limits.slots),
+            waited_us: Vec::new(),
             stats: EngineStats::default(),
             limits,
         }
@@ -214,6 +217,16 @@ impl Scheduler {
         }
     }
 
+    /// Takes notice of how long this rank has waited for others so far, each by its rank.
+    pub fn note_waits(&mut self, waits: impl Iterator<Item = (usize, Duration)>) {
+        for (rank, waited) in waits {
+            if self.waited_us.len() <= rank {
+                self.waited_us.resize(rank + 1, 0);
+            }
+            self.waited_us[rank] = waited.as_micros() as u64;
+        }
+    }
+
     /// A step has come back, before what came of it is [committed](Self::commit).
     pub fn finish_step(&mut self, step: &Step, now: Instant) {
         let note = step.note;
@@ -241,17 +254,23 @@ impl Scheduler {
         sequence.tokens.push(token);
         let is_first = sequence.first_token.is_none();
         sequence.first_token.get_or_insert(now);
-        let began = is_first.then(|| sequence.account(FinishReason::Cancelled, now));
         let is_long = sequence.answer().len() >= sequence.request.max_tokens;
         self.stats.generated_tokens += 1;
         let is_full = output.position + 1 >= self.limits.context_tokens;
         let is_last = is_full || is_long;
-        let began = began.filter(|_| !is_last);
+        let began = (is_first && !is_last).then(|| self.began(id, now)).flatten();
         if right {
             self.publish(id, output.position);
         }
         let done = is_last.then(|| self.finish(id, FinishReason::Length, now)).flatten();
         Some(Committed { is_answer: true, began, done })
+    }
+
+    /// The account of a request so far.
+    fn began(&self, id: RequestId, now: Instant) -> Option<Generation> {
+        let mut all = self.running.iter().chain(&self.waiting);
+        let sequence = all.find(|sequence| sequence.id == id)?;
+        Some(sequence.account(FinishReason::Cancelled, now, &self.waited_us))
     }
 
     /// Whether a request is waiting or running.
@@ -305,7 +324,7 @@ impl Scheduler {
             }
         };
         self.turns.leave(sequence.request.client);
-        Some(sequence.account(reason, now))
+        Some(sequence.account(reason, now, &self.waited_us))
     }
 
     /// Takes a running sequence out of the steps, and its place and pages from it.
@@ -336,6 +355,7 @@ impl Scheduler {
             sequence.slot = slot;
             if sequence.started.is_none() {
                 sequence.started = Some(now);
+                sequence.waited_before_us.clone_from(&self.waited_us);
                 self.stats.prefix_queried_tokens += sequence.request.prompt.len() as u64;
             }
             let at = self.running.partition_point(|one| one.order < sequence.order);

@@ -45,6 +45,8 @@ pub(super) struct Sequence {
     pub cached_tokens: usize,
     added: Instant,
     pub started: Option<Instant>,
+    /// How long rank 0 had waited for each rank when it started.
+    pub waited_before_us: Vec<u64>,
     pub first_token: Option<Instant>,
 }
 
@@ -81,6 +83,7 @@ impl Sequence {
             cached_tokens: 0,
             added,
             started: None,
+            waited_before_us: Vec::new(),
             first_token: None,
         }
     }
@@ -302,7 +305,10 @@ impl Sequence {
         (self.told, self.cached) = (0, 0);
     }
 
-    pub fn account(&self, reason: FinishReason, now: Instant) -> Generation {
+    /// `waited_us`: how long rank 0 has waited for each rank by now.
+    pub fn account(&self, reason: FinishReason, now: Instant, waited_us: &[u64]) -> Generation {
+        let before = self.waited_before_us.iter().chain(std::iter::repeat(&0));
+        let waits = waited_us.iter().zip(before).map(|(now, before)| now - before);
         let started = self.started.unwrap_or(now);
         let first_token = self.first_token.unwrap_or(now);
         Generation {
@@ -315,6 +321,7 @@ impl Sequence {
             queue_us: (started - self.added).as_micros() as u64,
             prefill_us: (first_token - started).as_micros() as u64,
             decode_us: (now - first_token).as_micros() as u64,
+            waits_us: if self.started.is_some() { waits.collect() } else { Vec::new() },
             embedding: None,
         }
     }

@@ -386,6 +386,24 @@ fn after_a_wrong_guess_the_answer_goes_on_from_what_was_drawn() {
 }
 
 #[test]
+fn waits_for_others_count_from_a_request_s_first_step_on() {
+    let mut h = Harness::new(Limits { slots: 1, ..LONG });
+    let wait = |h: &mut Harness, ms: [u64; 2]| {
+        let waits = [1, 3].into_iter().zip(ms.map(Duration::from_millis));
+        h.scheduler.note_waits(waits);
+    };
+    wait(&mut h, [5, 7]);
+    h.add(1, request(3, 2));
+    h.add(2, request(3, 1));
+    h.step(1);
+    wait(&mut h, [6, 9]);
+    h.step(1);
+    h.step(1);
+    assert_eq!(h.done[0].waits_us, [0, 1000, 0, 2000]);
+    assert_eq!(h.done[1].waits_us, [0, 0, 0, 0], "it waited for a place meanwhile");
+}
+
+#[test]
 fn guesses_that_are_wrong_end_by_themselves() {
     let mut h = repeating();
     let mut texts = 0;

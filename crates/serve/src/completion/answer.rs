@@ -137,6 +137,7 @@ impl Answer {
             None if self.words.has_called() => Finish::ToolCalls,
             None => Finish::Stop,
         };
+        let (prefill_waits, decode_waits) = self.meter.waits(&done.waits);
         let outcome = Outcome {
             finish,
             prompt_tokens: done.prompt_tokens,
@@ -146,6 +147,8 @@ impl Answer {
             queue: done.queue,
             prefill: done.prefill,
             decode: done.decode,
+            prefill_waits,
+            decode_waits,
         };
         self.watch.finished(&outcome);
         self.outcome = Some(outcome);

@@ -113,6 +113,8 @@ impl Completer {
                         queue: done.queue,
                         prefill: done.prefill,
                         decode: done.decode,
+                        prefill_waits: done.waits,
+                        decode_waits: Vec::new(),
                     });
                     return Ok(Embedding { values, prompt_tokens });
                 }

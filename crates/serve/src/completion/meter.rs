@@ -18,6 +18,10 @@ pub(crate) struct Outcome {
     pub prefill: Duration,
     /// From the first token to the last.
     pub decode: Duration,
+    /// Of prefill and of decode, for how long rank 0 waited for each rank, by rank; empty where
+    /// that is not known.
+    pub prefill_waits: Vec<Duration>,
+    pub decode_waits: Vec<Duration>,
 }
 
 /// Why an answer ended.
@@ -72,8 +76,18 @@ impl Meter {
         self.generated_tokens += tokens;
     }
 
+    /// The waits of prefill and of decode, of those of the whole answer; without the latter those
+    /// of prefill, if its end was told.
+    pub fn waits(&self, whole: &[Duration]) -> (Vec<Duration>, Vec<Duration>) {
+        let Some(began) = &self.began else { return (whole.to_vec(), Vec::new()) };
+        let parted = whole.iter().zip(&began.waits);
+        let decode = parted.map(|(whole, before)| whole.saturating_sub(*before)).collect();
+        (began.waits.clone(), decode)
+    }
+
     pub fn outcome(&self, finish: Finish, reasoning_tokens: usize) -> Outcome {
         let first = self.first.unwrap_or(self.last);
+        let (prefill_waits, decode_waits) = self.waits(&[]);
         Outcome {
             finish,
             prompt_tokens: self.prompt_tokens,
@@ -83,6 +97,8 @@ impl Meter {
             queue: self.began.as_ref().map_or(Duration::ZERO, |began| began.queue),
             prefill: self.began.as_ref().map_or(first - self.start, |began| began.prefill),
             decode: self.last - first,
+            prefill_waits,
+            decode_waits,
         }
     }
 }

@@ -339,6 +339,8 @@ mod tests {
             queue: Duration::from_secs(1),
             prefill: Duration::from_secs(2),
             decode: Duration::ZERO,
+            prefill_waits: Vec::new(),
+            decode_waits: Vec::new(),
         });
         let mut registry = Registry::default();
         metrics.register(&mut registry);

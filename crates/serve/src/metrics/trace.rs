@@ -1,5 +1,6 @@
 //! The last requests as a Chrome trace (`chrome://tracing`, Perfetto): one line a request, with its
-//! time on the way to rank 0, in its queue, in prefill and in decode. No words, only numbers.
+//! time on the way to rank 0, in its queue, in prefill and in decode, and in the last two how long
+//! rank 0 waited for each of the others. No words, only numbers.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -81,13 +82,14 @@ impl Trace {
         let prefill = before(first, outcome.prefill).max(ended.arrived);
         let queue = before(prefill, outcome.queue).max(ended.arrived);
         let none = || json!({});
+        let waits = |waits: &[Duration]| json!({ "waited_us": by_rank(waits) });
         let decode = outcome.decode.min(ended.ended - first);
         vec![
             whole,
             span("arrival", ended.arrived, queue - ended.arrived, none()),
             span("queue", queue, prefill - queue, none()),
-            span("prefill", prefill, first - prefill, none()),
-            span("decode", first, decode, none()),
+            span("prefill", prefill, first - prefill, waits(&outcome.prefill_waits)),
+            span("decode", first, decode, waits(&outcome.decode_waits)),
         ]
     }
 
@@ -99,6 +101,12 @@ impl Trace {
         };
         time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
     }
+}
+
+/// For how long rank 0 waited for each of the others.
+fn by_rank(waits: &[Duration]) -> Value {
+    let others = waits.iter().enumerate().skip(1);
+    others.map(|(rank, waited)| (format!("rank {rank}"), waited.as_micros() as u64)).collect()
 }
 
 #[cfg(test)]
@@ -130,6 +138,8 @@ mod tests {
             queue: Duration::from_millis(50),
             prefill: Duration::from_millis(200),
             decode: Duration::from_millis(600),
+            prefill_waits: [0, 30].map(Duration::from_millis).to_vec(),
+            decode_waits: [0, 90].map(Duration::from_millis).to_vec(),
         }
     }
 
@@ -160,6 +170,8 @@ mod tests {
         ];
         assert_eq!(spans, expected);
         assert_eq!(events[0]["args"]["cached_tokens"], 2);
+        assert_eq!(events[3]["args"], json!({"waited_us": {"rank 1": 30_000}}));
+        assert_eq!(events[4]["args"], json!({"waited_us": {"rank 1": 90_000}}));
     }
 
     #[test]

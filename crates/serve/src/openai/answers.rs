@@ -105,7 +105,7 @@ impl Answers {
                 queue: all.queue.max(one.queue),
                 prefill: all.prefill.max(one.prefill),
                 decode: all.decode.max(one.decode),
-                finish: all.finish,
+                ..all
             },
         });
     }

@@ -262,6 +262,8 @@ mod tests {
             generated_tokens,
             prefill: Duration::from_millis(prefill),
             decode: Duration::from_millis(decode),
+            prefill_waits: Vec::new(),
+            decode_waits: Vec::new(),
         };
         for (generated, prefill_ms, decode_ms, prompt_rate, rate) in
             [(11, 500, 1000, 200.0, 10.0), (1, 500, 0, 200.0, 0.0), (0, 0, 0, 0.0, 0.0)]

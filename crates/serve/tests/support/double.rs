@@ -152,6 +152,7 @@ impl Double {
                         queue: Duration::ZERO,
                         prefill: Duration::from_millis(250),
                         decode: Duration::ZERO,
+                        waits: Vec::new(),
                         embedding: None,
                     })))
                 }
@@ -172,6 +173,7 @@ impl Double {
                         queue: Duration::ZERO,
                         prefill: Duration::from_millis(250),
                         decode: Duration::from_millis(500),
+                        waits: Vec::new(),
                         embedding: embedding.map(|_| vec![0.6, -0.8]),
                     })));
                 }

@@ -298,6 +298,7 @@ impl World {
             queue_us: 0,
             prefill_us: 1,
             decode_us: 1,
+            waits_us: Vec::new(),
             embedding: None,
         };
         self.say(pid, WorkerEvent::Done(generation));
