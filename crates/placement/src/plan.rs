@@ -270,7 +270,11 @@ fn try_all(context: &Context<'_>, options: &Options<'_>, asked: Option<usize>) -
     let strategy = spec.options.strategy;
     let mut limits = Limits {
         nodes: asked.or_else(|| (!measured || options.ring).then_some(all)),
-        least: if strategy == Strategy::Auto { 1 } else { 2.min(all) },
+        least: match strategy {
+            Strategy::Auto => 1,
+            Strategy::Tensor | Strategy::Pipeline => 2.min(all),
+            Strategy::Hybrid => wishes::HYBRID_MIN.min(all),
+        },
         strategy,
         stages: spec.options.stages.as_deref(),
         stage_count: spec.options.stage_layers.as_ref().map(Vec::len),

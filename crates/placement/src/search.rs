@@ -248,7 +248,6 @@ impl Search<'_, '_> {
             _ if count == 1 => vec![tensor],
             Strategy::Tensor => vec![tensor],
             Strategy::Pipeline => vec![pipeline],
-            Strategy::Hybrid if count < 3 => vec![tensor],
             // Without measurements nothing speaks for other groups than pairs.
             Strategy::Hybrid if self.limits.fixed_order => vec![hybrid(2)],
             Strategy::Hybrid => (2..count).map(hybrid).collect(),

@@ -9,6 +9,9 @@ use crate::plan::SEQUENCES_DEFAULT;
 /// Each has its place in every step, and buffers for its results.
 const SEQUENCES_MAX: usize = 1024;
 
+/// Fewer nodes are one group, or a pipeline.
+pub(crate) const HYBRID_MIN: usize = 3;
+
 /// Why what was asked for cannot be meant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WishError {
@@ -25,8 +28,8 @@ pub enum WishError {
     #[error("--experts says how experts are split, and this model has none. Leave it out")]
     NoExperts,
     #[error(
-        "a hybrid is groups of nodes one after the other, and {nodes} nodes make one group or a \
-         pipeline. Ask for --strategy tensor or pipeline, or add nodes"
+        "a hybrid is groups of nodes one after the other, for which there must be {HYBRID_MIN} nodes \
+         or more, not {nodes}. Ask for --strategy tensor or pipeline, or add nodes"
     )]
     NoHybrid { nodes: usize },
     #[error(
@@ -50,7 +53,7 @@ pub(crate) fn check(model: &Outline, spec: &InstanceSpec, nodes: usize) -> Resul
     }
     match &wishes.stages {
         Some(by_ranks) => check_strategy(wishes.strategy, by_ranks),
-        None if wishes.strategy == Strategy::Hybrid && nodes == 2 => {
+        None if wishes.strategy == Strategy::Hybrid && nodes < HYBRID_MIN => {
             Err(WishError::NoHybrid { nodes })
         }
         None => Ok(()),
@@ -103,7 +106,8 @@ mod tests {
             stages: (!stages.is_empty()).then(|| stages.to_vec()),
             ..plain()
         };
-        says(refused(None, of(Hybrid, &[]), 2), "2 nodes make one group or a pipeline");
+        says(refused(None, of(Hybrid, &[]), 2), "3 nodes or more, not 2");
+        says(refused(None, of(Hybrid, &[]), 1), "3 nodes or more, not 1");
         for (strategy, stages) in
             [(Tensor, &[1, 1][..]), (Pipeline, &[2, 1]), (Hybrid, &[1, 1]), (Hybrid, &[2])]
         {

@@ -141,6 +141,18 @@ fn a_wish_is_followed_and_what_was_not_measured_is_not_guessed() {
 }
 
 #[test]
+fn a_hybrid_is_one_whatever_would_be_faster() {
+    for (count, message_us) in [(3, 20.0), (3, 50_000.0), (5, 50_000.0)] {
+        let plan = plan(&llama(), &nodes(count, message_us), &of(Strategy::Hybrid)).unwrap();
+        let stages = stages_of(&plan);
+        let is_hybrid = stages.len() > 1 && stages.iter().any(|ranks| *ranks > 1);
+        assert!(is_hybrid, "{count} nodes, {message_us} us: {stages:?}");
+    }
+    let refused = plan(&llama(), &nodes(2, 20.0), &of(Strategy::Hybrid)).unwrap_err().to_string();
+    assert!(refused.contains("3 nodes or more, not 2"), "{refused}");
+}
+
+#[test]
 fn experts_that_rest_are_not_read() {
     let sparse = |experts| {
         let hidden = if experts == 1 { 8192 } else { 512 };
