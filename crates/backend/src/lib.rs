@@ -1,4 +1,5 @@
-//! [`Backend`]: the coarse operations of a transformer, and [`Cpu`], their reference.
+//! [`Backend`]: the coarse operations of a transformer; [`Cpu`], their reference; and [`Ggml`], the
+//! devices of ggml's libraries.
 //!
 //! Model code is written once over this trait and reads as if for a single device. The operations
 //! are those that a decoder is made of, not a general tensor library: a backend is free to fuse,
@@ -7,13 +8,15 @@
 //! to see it; what failed until then is told there. It knows nothing of ranks: where a partial sum
 //! leaves for the other ranks, the model hands what `host` returns to its collective.
 //!
-//! Results must not depend on how many rows a call has, on threads, or on where a shard's borders
-//! fall: that is what makes every split give the same bits as one node.
+//! [`Cpu`]'s results must not depend on how many rows a call has, on threads, or on where a shard's
+//! borders fall: that is what makes every split give the same bits as one node. [`Ggml`]'s do.
 
 mod cpu;
+mod ggml;
 mod mixture;
 mod routing;
 
+pub use self::ggml::Ggml;
 pub use cpu::Cpu;
 pub use kernels::{
     Activation, CacheKind, PAGE_POSITIONS, Parts, RopeStyle, RopeTable, Segment, isa,
@@ -31,6 +34,14 @@ use gguf::TensorType;
 pub enum BackendError {
     #[error(transparent)]
     Kernel(#[from] kernels::Error),
+    #[error(transparent)]
+    Ggml(#[from] ::ggml::Error),
+    #[error("there is no device {name} here; there is: {found} (sinew doctor gpu)")]
+    NoDevice { name: String, found: String },
+    #[error("{device} has no operation for {what}")]
+    Unsupported { device: String, what: String },
+    #[error("weights do not come as they were announced: {what}")]
+    Rows { what: String },
     #[error("the device failed: {what}; its worker has to start anew")]
     Device { what: String },
 }
@@ -141,8 +152,12 @@ pub trait Backend {
     /// Bytes that they take on the device.
     fn rows_bytes(&self, x: &Self::Rows) -> usize;
 
+    /// The kind of cache that this device takes where none was asked for, and [`Cpu`] would take
+    /// `of_cpu`, which is as exact as the weights.
+    fn cache_kind(&self, of_cpu: CacheKind) -> CacheKind;
+
     /// # Errors
-    /// There is no memory.
+    /// There is no memory, or no cache of this kind.
     fn kv(&mut self, shape: KvShape) -> Result<Self::Kv, BackendError>;
 
     /// Bytes that a cache takes on the device.

@@ -52,7 +52,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &["gguf"]),
     ("text", &["gguf"]),
     ("model", &["backend", "gguf", "layout", "protocol"]),
-    ("backend", &["gguf", "kernels", "sumtree"]),
+    ("backend", &["ggml", "gguf", "kernels", "sumtree"]),
     ("kernels", &["gguf", "sumtree"]),
     ("ggml", &[]),
     ("collective", &["link", "sumtree"]),

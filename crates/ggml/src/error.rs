@@ -23,6 +23,10 @@ pub enum Error {
     Driver { path: PathBuf, words: String },
     #[error("{device} does not start{}", said(words))]
     Start { device: String, words: String },
+    #[error("{device} has no room for {bytes} bytes{}", said(words))]
+    Memory { device: String, bytes: usize, words: String },
+    #[error("{device} failed: {what}{}", said(words))]
+    Failed { device: String, what: String, words: String },
 }
 
 /// What the library last said, if it said something.

@@ -2,12 +2,33 @@
 //! [`VERSION`](crate::VERSION).
 //!
 //! Functions are `C-unwind`: Vulkan's device throws C++ exceptions when it is lost, and those must
-//! be able to end the process in good order. Structures are only handed on by pointer.
+//! be able to end the process in good order. Structures are only handed on by pointer, but for the
+//! few here.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use libloading::Library;
 
+#[repr(C)]
+pub struct Context {
+    _opaque: [u8; 0],
+}
+#[repr(C)]
+pub struct Tensor {
+    _opaque: [u8; 0],
+}
+#[repr(C)]
+pub struct Graph {
+    _opaque: [u8; 0],
+}
+#[repr(C)]
+pub struct BufferType {
+    _opaque: [u8; 0],
+}
+#[repr(C)]
+pub struct Buffer {
+    _opaque: [u8; 0],
+}
 /// A device's queue of work, which ggml calls a backend.
 #[repr(C)]
 pub struct Stream {
@@ -24,8 +45,18 @@ pub struct Registry {
     pub api_version: c_int,
 }
 
+#[repr(C)]
+pub struct InitParams {
+    pub mem_size: usize,
+    pub mem_buffer: *mut c_void,
+    pub no_alloc: bool,
+}
+
 /// `GGML_BACKEND_API_VERSION`.
 pub const INTERFACE: c_int = 2;
+pub const STATUS_SUCCESS: c_int = 0;
+pub const USAGE_WEIGHTS: c_int = 1;
+pub const USAGE_COMPUTE: c_int = 2;
 /// `GGML_LOG_LEVEL_WARN` and `GGML_LOG_LEVEL_ERROR`.
 pub const LOG_WARN: c_int = 3;
 pub const LOG_ERROR: c_int = 4;
@@ -63,6 +94,53 @@ functions! {
     version: "ggml_version", fn() -> *const c_char;
     log_set: "ggml_log_set", fn(Option<LogCallback>, *mut c_void);
 
+    init: "ggml_init", fn(InitParams) -> *mut Context;
+    free: "ggml_free", fn(*mut Context);
+    tensor_overhead: "ggml_tensor_overhead", fn() -> usize;
+    graph_overhead: "ggml_graph_overhead_custom", fn(usize, bool) -> usize;
+    new_graph: "ggml_new_graph_custom", fn(*mut Context, usize, bool) -> *mut Graph;
+    build: "ggml_build_forward_expand", fn(*mut Graph, *mut Tensor);
+    new_tensor: "ggml_new_tensor",
+        fn(*mut Context, c_int, c_int, *const i64) -> *mut Tensor;
+    bytes: "ggml_nbytes", fn(*const Tensor) -> usize;
+    row_size: "ggml_row_size", fn(c_int, i64) -> usize;
+
+    set_output: "ggml_set_output", fn(*mut Tensor);
+    view: "ggml_view_4d",
+        fn(
+            *mut Context, *mut Tensor, i64, i64, i64, i64, usize, usize, usize, usize,
+        ) -> *mut Tensor;
+    transpose: "ggml_transpose", fn(*mut Context, *mut Tensor) -> *mut Tensor;
+    cont: "ggml_cont", fn(*mut Context, *mut Tensor) -> *mut Tensor;
+    copy: "ggml_cpy", fn(*mut Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
+    concat: "ggml_concat", fn(*mut Context, *mut Tensor, *mut Tensor, c_int) -> *mut Tensor;
+    get_rows: "ggml_get_rows", fn(*mut Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
+    set_rows: "ggml_set_rows",
+        fn(*mut Context, *mut Tensor, *mut Tensor, *mut Tensor) -> *mut Tensor;
+    add: "ggml_add", fn(*mut Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
+    mul: "ggml_mul", fn(*mut Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
+    scale: "ggml_scale", fn(*mut Context, *mut Tensor, f32) -> *mut Tensor;
+    unary: "ggml_unary", fn(*mut Context, *mut Tensor, c_int) -> *mut Tensor;
+    glu: "ggml_glu_split",
+        fn(*mut Context, *mut Tensor, *mut Tensor, c_int) -> *mut Tensor;
+    swiglu_oai: "ggml_swiglu_oai",
+        fn(*mut Context, *mut Tensor, *mut Tensor, f32, f32) -> *mut Tensor;
+    rms_norm: "ggml_rms_norm", fn(*mut Context, *mut Tensor, f32) -> *mut Tensor;
+    mul_mat: "ggml_mul_mat", fn(*mut Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
+    rope: "ggml_rope_ext",
+        fn(
+            *mut Context, *mut Tensor, *mut Tensor, *mut Tensor, c_int, c_int, c_int, f32, f32, f32,
+            f32, f32, f32,
+        ) -> *mut Tensor;
+    soft_max: "ggml_soft_max_ext",
+        fn(*mut Context, *mut Tensor, *mut Tensor, f32, f32) -> *mut Tensor;
+    soft_max_sinks: "ggml_soft_max_add_sinks", fn(*mut Tensor, *mut Tensor);
+    flash: "ggml_flash_attn_ext",
+        fn(
+            *mut Context, *mut Tensor, *mut Tensor, *mut Tensor, *mut Tensor, f32, f32, f32,
+        ) -> *mut Tensor;
+    flash_sinks: "ggml_flash_attn_ext_add_sinks", fn(*mut Tensor, *mut Tensor);
+
     registry_name: "ggml_backend_reg_name", fn(*mut Registry) -> *const c_char;
     registry_devices: "ggml_backend_reg_dev_count", fn(*mut Registry) -> usize;
     registry_device: "ggml_backend_reg_dev_get", fn(*mut Registry, usize) -> *mut Device;
@@ -74,7 +152,26 @@ functions! {
     device_memory: "ggml_backend_dev_memory", fn(*mut Device, *mut usize, *mut usize);
     device_kind: "ggml_backend_dev_type", fn(*mut Device) -> c_int;
     device_start: "ggml_backend_dev_init", fn(*mut Device, *const c_char) -> *mut Stream;
+    device_buffers: "ggml_backend_dev_buffer_type", fn(*mut Device) -> *mut BufferType;
+    device_supports: "ggml_backend_dev_supports_op", fn(*mut Device, *const Tensor) -> bool;
+
+    buffers_alloc: "ggml_backend_buft_alloc_buffer", fn(*mut BufferType, usize) -> *mut Buffer;
+    buffers_alignment: "ggml_backend_buft_get_alignment", fn(*mut BufferType) -> usize;
+    buffers_size_of: "ggml_backend_buft_get_alloc_size",
+        fn(*mut BufferType, *const Tensor) -> usize;
+    buffer_free: "ggml_backend_buffer_free", fn(*mut Buffer);
+    buffer_base: "ggml_backend_buffer_get_base", fn(*mut Buffer) -> *mut c_void;
+    buffer_clear: "ggml_backend_buffer_clear", fn(*mut Buffer, u8);
+    buffer_usage: "ggml_backend_buffer_set_usage", fn(*mut Buffer, c_int);
+
+    tensor_place: "ggml_backend_tensor_alloc",
+        fn(*mut Buffer, *mut Tensor, *mut c_void) -> c_int;
+    view_place: "ggml_backend_view_init", fn(*mut Tensor) -> c_int;
+    tensor_set: "ggml_backend_tensor_set", fn(*mut Tensor, *const c_void, usize, usize);
+    tensor_get_async: "ggml_backend_tensor_get_async",
+        fn(*mut Stream, *const Tensor, *mut c_void, usize, usize);
 
     stream_free: "ggml_backend_free", fn(*mut Stream);
     stream_synchronise: "ggml_backend_synchronize", fn(*mut Stream);
+    stream_compute: "ggml_backend_graph_compute_async", fn(*mut Stream, *mut Graph) -> c_int;
 }

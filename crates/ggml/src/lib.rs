@@ -1,7 +1,7 @@
 //! ggml's devices (CUDA, Metal, Vulkan, ROCm, its own CPU engine), opened at run time.
 //!
 //! * [`Library`] opens the shared libraries of a folder and lists the [`Device`]s that they find.
-//! * [`Stream`] is a device at work.
+//! * [`Stream`] is a device at work: it computes [`Graph`]s over [`Array`]s.
 //!
 //! No part of ggml is linked: a machine without its libraries runs the same program, and one
 //! program serves every device. Nothing is ever unloaded, because drivers do not survive that.
@@ -12,9 +12,13 @@
 mod device;
 mod error;
 mod ffi;
+mod graph;
 mod library;
+mod memory;
 mod words;
 
 pub use device::{Device, Kind, Stream};
 pub use error::Error;
+pub use graph::{Glu, Graph, Node, Recorder, Rope, Temporary, Unary};
 pub use library::{Library, VERSION};
+pub use memory::{Array, Memory, Type, Usage};

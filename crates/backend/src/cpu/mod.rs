@@ -18,8 +18,8 @@ use kernels::{
 };
 
 use crate::{
-    Activation, AttentionShape, Backend, BackendError, KvShape, Mixture, MixtureParts, Parts,
-    RopeStyle, RopeTable, Routes, RoutingRule, Segment, SegmentKey, SharedExpert,
+    Activation, AttentionShape, Backend, BackendError, CacheKind, KvShape, Mixture, MixtureParts,
+    Parts, RopeStyle, RopeTable, Routes, RoutingRule, Segment, SegmentKey, SharedExpert,
 };
 use inputs::Inputs;
 use loading::Loading;
@@ -112,6 +112,10 @@ impl Backend for Cpu {
 
     fn rows_bytes(&self, x: &Rows) -> usize {
         x.bytes()
+    }
+
+    fn cache_kind(&self, of_cpu: CacheKind) -> CacheKind {
+        of_cpu
     }
 
     fn kv(&mut self, shape: KvShape) -> Result<Option<KvCache>, BackendError> {

@@ -96,7 +96,7 @@ impl AttendShape {
 }
 
 /// A run of consecutive positions of one sequence in a batch.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
     /// The sequence's pages, in order, at least up to its last position.
     pub table: Arc<[u32]>,

@@ -38,7 +38,10 @@ impl<B: Backend> Model<B> {
         let weight_bytes = loader.device_bytes;
         let rope = rope_tables(&mut loader, config, capacity.context_tokens)?;
 
-        let kv_shape = kv_shape(&holding.cache(&capacity));
+        let mut kv_shape = kv_shape(&holding.cache(&capacity));
+        if capacity.cache_type == CacheType::Auto {
+            kv_shape.kind = backend.cache_kind(kv_shape.kind);
+        }
         let kv = (0..layers.len())
             .map(|_| backend.kv(kv_shape))
             .collect::<Result<Vec<_>, _>>()

@@ -6,8 +6,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use backend::{
-    Activation, AttentionShape, Backend, BackendError, Cpu, Expert, ExpertBias, KvShape, Mixture,
-    MixtureParts, Parts, RopeStyle, RopeTable, RoutingRule, Segment, SegmentKey, SharedExpert,
+    Activation, AttentionShape, Backend, BackendError, CacheKind, Cpu, Expert, ExpertBias, KvShape,
+    Mixture, MixtureParts, Parts, RopeStyle, RopeTable, RoutingRule, Segment, SegmentKey,
+    SharedExpert,
 };
 use gguf::TensorType;
 
@@ -150,6 +151,10 @@ impl Backend for Recording {
 
     fn rows_bytes(&self, x: &Rows) -> usize {
         self.cpu.rows_bytes(&x.memory.lock().unwrap())
+    }
+
+    fn cache_kind(&self, of_cpu: CacheKind) -> CacheKind {
+        self.cpu.cache_kind(of_cpu)
     }
 
     fn kv(&mut self, shape: KvShape) -> Result<Self::Kv, BackendError> {

@@ -1,0 +1,336 @@
+//! From operations to one graph of ggml's.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ggml::{Array, Error, Graph, Node, Recorder, Stream, Temporary, Type, Unary};
+
+use super::ops::{Attention, Kv, Matrix, Op, Operand, Ref};
+
+const F32: usize = size_of::<f32>();
+
+/// Records `ops` as one graph.
+pub(super) fn graph(
+    stream: &Stream,
+    temporary: &mut Temporary,
+    ops: &[Op],
+) -> Result<Graph, Error> {
+    let nodes_max = ops.iter().map(Op::nodes_max).sum();
+    let recorder = Recorder::new(stream, temporary, nodes_max);
+    let mut builder = Builder { recorder, stream, written: HashMap::new() };
+    for op in ops {
+        builder.recorder.forget_temporary();
+        builder.op(op)?;
+    }
+    // Another graph may read any of what this one leaves.
+    for (node, _) in builder.written.values() {
+        builder.recorder.keep(*node);
+    }
+    Ok(builder.recorder.finish())
+}
+
+struct Builder<'a> {
+    recorder: Recorder<'a>,
+    stream: &'a Stream,
+    /// The node that wrote an array last, and its shape: who reads it depends on that.
+    written: HashMap<*const Array, (Node, [usize; 2])>,
+}
+
+/// The shape of a node that has a dimension for heads, and so none of those that are asked for.
+const IN_HEADS: [usize; 2] = [0, 0];
+
+/// Which heads of the queries attend over which of the cache: `(first, count)` of each.
+type Run = ((usize, usize), (usize, usize));
+
+impl Builder<'_> {
+    fn op(&mut self, op: &Op) -> Result<(), Error> {
+        match op {
+            Op::Norm { x, gain, len, eps, out } => {
+                let shape = [*len, x.width / len * x.rows];
+                let (from, gain) = (self.shaped(x, shape), self.array(gain));
+                let normed = self.recorder.rms_norm(from, eps.0, None)?;
+                let place = self.place(out);
+                let node = self.recorder.mul(normed, gain, Some(place))?;
+                self.wrote(out, node, shape);
+            }
+            Op::Columns { x, first, out } => {
+                let from = self.operand(x);
+                let from = self.columns(from, x.width, *first, out);
+                let place = self.place(out);
+                let node = self.recorder.copy(from, place);
+                self.wrote(out, node, [out.width, out.rows]);
+            }
+            Op::Join { a, a_dim, b, b_dim, out } => {
+                let heads = a.width / a_dim * a.rows;
+                let a = self.shaped(a, [*a_dim, heads]);
+                let b = self.shaped(b, [*b_dim, heads]);
+                let place = self.place(out);
+                let node = self.recorder.concat(a, b, 0, Some(place))?;
+                self.wrote(out, node, [a_dim + b_dim, heads]);
+            }
+            Op::AddBias { x, bias } => {
+                let (from, bias, place) = (self.operand(x), self.array(bias), self.place(x));
+                let node = self.recorder.add(from, bias, Some(place))?;
+                self.wrote(x, node, [x.width, x.rows]);
+            }
+            Op::Scale { x, factor } => {
+                let (from, place) = (self.operand(x), self.place(x));
+                let node = self.recorder.scale(from, factor.0, Some(place))?;
+                self.wrote(x, node, [x.width, x.rows]);
+            }
+            Op::SoftCap { x, cap } => {
+                let (from, place) = (self.operand(x), self.place(x));
+                let part = self.recorder.scale(from, 1.0 / cap.0, None)?;
+                let part = self.recorder.unary(Unary::Tanh, part, None)?;
+                let node = self.recorder.scale(part, cap.0, Some(place))?;
+                self.wrote(x, node, [x.width, x.rows]);
+            }
+            Op::Linear { x, matrix, out } => {
+                let (matrix, from, place) = (self.matrix(matrix), self.operand(x), self.place(out));
+                let node = self.recorder.mul_mat(matrix, from, Some(place))?;
+                self.wrote(out, node, [out.width, out.rows]);
+            }
+            Op::LinearHeads { x, stack, out } => self.linear_heads(x, stack, out)?,
+            Op::Rotate { x, head_dim, rope, positions, periods } => {
+                let (heads, width) = (x.width / head_dim, x.width * F32);
+                let (from, place) = (self.operand(x), self.place(x));
+                let shape = [*head_dim, heads, x.rows, 1];
+                let strides = [head_dim * F32, width, width * x.rows];
+                let from = self.recorder.view(from, shape, strides, 0);
+                let positions = self.array(positions);
+                let flat = [4 * x.rows; 3];
+                let positions = self.recorder.view(positions, [x.rows, 1, 1, 1], flat, 0);
+                let periods = self.array(periods);
+                let node = self.recorder.rope(rope.rope(), from, positions, periods, place)?;
+                self.wrote(x, node, IN_HEADS);
+            }
+            Op::Store { kv, k, v, indices } => self.store(kv, k, v, indices),
+            Op::Attend { kv, shape, q, mask, n_kv, out } => {
+                self.attend(kv, shape, q, (mask, *n_kv), out)?;
+            }
+            Op::Gated { glu, gate, up } => {
+                let (from, up, place) = (self.operand(gate), self.operand(up), self.place(gate));
+                let node = self.recorder.glu(glu.glu(), from, up, place)?;
+                self.wrote(gate, node, [gate.width, gate.rows]);
+            }
+            Op::Add { x, y } => {
+                let (from, y, place) = (self.operand(x), self.operand(y), self.place(x));
+                let node = self.recorder.add(from, y, Some(place))?;
+                self.wrote(x, node, [x.width, x.rows]);
+            }
+            Op::Keep { x, indices, rows } => {
+                let (from, indices) = (self.operand(x), self.array(indices));
+                let indices = self.recorder.view(indices, [*rows, 1, 1, 1], [4 * rows; 3], 0);
+                let kept = self.recorder.get_rows(from, indices, None)?;
+                let out = Operand { rows: *rows, ..x.clone() };
+                let place = self.place(&out);
+                let node = self.recorder.copy(kept, place);
+                self.wrote(&out, node, [x.width, *rows]);
+            }
+        }
+        Ok(())
+    }
+
+    fn array(&mut self, array: &Ref) -> Node {
+        self.recorder.array(&array.0)
+    }
+
+    /// What an operand holds now, `[width, rows]`.
+    fn operand(&mut self, x: &Operand) -> Node {
+        self.shaped(x, [x.width, x.rows])
+    }
+
+    /// The same in another shape.
+    fn shaped(&mut self, x: &Operand, shape: [usize; 2]) -> Node {
+        let at: *const Array = Arc::as_ptr(&x.array.0);
+        match self.written.get(&at) {
+            Some((node, found)) if *found == shape => *node,
+            Some((node, _)) => self.flat(*node, shape),
+            None => {
+                let node = self.array(&x.array);
+                self.flat(node, shape)
+            }
+        }
+    }
+
+    fn flat(&mut self, node: Node, [width, rows]: [usize; 2]) -> Node {
+        let strides = [width * F32, width * rows * F32, width * rows * F32];
+        self.recorder.view(node, [width, rows, 1, 1], strides, 0)
+    }
+
+    /// Where an operand lies, as `[width, rows]`.
+    fn place(&mut self, x: &Operand) -> Node {
+        let node = self.array(&x.array);
+        self.flat(node, [x.width, x.rows])
+    }
+
+    fn wrote(&mut self, x: &Operand, node: Node, shape: [usize; 2]) {
+        self.written.insert(Arc::as_ptr(&x.array.0), (node, shape));
+    }
+
+    /// As many columns as `like` has, of a node of `width` columns.
+    fn columns(&mut self, of: Node, width: usize, first: usize, like: &Operand) -> Node {
+        let strides = [width * F32, width * like.rows * F32, width * like.rows * F32];
+        self.recorder.view(of, [like.width, like.rows, 1, 1], strides, first * F32)
+    }
+
+    fn matrix(&mut self, matrix: &Matrix) -> Node {
+        let stack = self.array(&matrix.stack);
+        if matrix.count == 1 {
+            return stack;
+        }
+        let row = self.stream.device().row_bytes(matrix.ty, matrix.cols);
+        let all = row * matrix.rows;
+        let shape = [matrix.cols, matrix.rows, 1, 1];
+        self.recorder.view(stack, shape, [row, all, all], matrix.at * all)
+    }
+
+    fn linear_heads(&mut self, x: &Operand, stack: &Matrix, out: &Operand) -> Result<(), Error> {
+        let (heads, rows) = (stack.count, x.rows);
+        let matrices = self.array(&stack.stack);
+        let from = self.operand(x);
+        let strides = [x.width * F32, stack.cols * F32, x.width * rows * F32];
+        let from = self.recorder.view(from, [stack.cols, rows, heads, 1], strides, 0);
+        let product = self.recorder.mul_mat(matrices, from, None)?;
+        // The product has a head's rows together, the operand a row's heads.
+        let (dim, width) = (stack.rows, out.width);
+        let shape = [dim, heads, rows, 1];
+        let strides = [dim * rows * F32, dim * F32, dim * rows * heads * F32];
+        let product = self.recorder.view(product, shape, strides, 0);
+        let place = self.place(out);
+        let strides = [dim * F32, width * F32, width * rows * F32];
+        let place = self.recorder.view(place, shape, strides, 0);
+        let node = self.recorder.copy(product, place);
+        self.wrote(out, node, IN_HEADS);
+        Ok(())
+    }
+
+    fn store(&mut self, kv: &Kv, k: &Operand, v: &Operand, indices: &Ref) {
+        let indices = self.array(indices);
+        let indices = self.recorder.view(indices, [k.rows, 1, 1, 1], [8 * k.rows; 3], 0);
+        for (cache, x) in [(&kv.k, k), (&kv.v, v)] {
+            let (from, to) = (self.operand(x), self.array(cache));
+            self.recorder.set_rows(to, from, indices);
+        }
+    }
+
+    fn attend(
+        &mut self,
+        kv: &Kv,
+        shape: &Attention,
+        q: &Operand,
+        (mask, n_kv): (&Ref, usize),
+        out: &Operand,
+    ) -> Result<(), Error> {
+        let rows = q.rows;
+        let mask = self.array(mask);
+        let line = n_kv * 2;
+        let strides = [line, line * rows, line * rows];
+        let mask = self.recorder.view(mask, [n_kv, rows, 1, 1], strides, 0);
+        let queries = self.operand(q);
+        let place = self.place(out);
+        let runs = runs(&shape.kv_of_head, kv.heads);
+        let mut node = place;
+        for run in &runs {
+            let ((first, heads), _) = *run;
+            let shape_of_q = [kv.k_dim, rows, heads, 1];
+            let strides = [q.width * F32, kv.k_dim * F32, q.width * rows * F32];
+            let offset = first * kv.k_dim * F32;
+            let part = self.recorder.view(queries, shape_of_q, strides, offset);
+            node = self.attend_run(kv, shape, run, [part, mask, place], (n_kv, rows, out.width))?;
+        }
+        match runs.len() {
+            1 => self.wrote(out, node, IN_HEADS),
+            // Several nodes wrote it.
+            _ => {
+                self.written.remove(&Arc::as_ptr(&out.array.0));
+            }
+        }
+        Ok(())
+    }
+
+    /// `[q, mask, place]`: this run's queries `[k_dim, rows, heads]`; where all heads' sums go.
+    fn attend_run(
+        &mut self,
+        kv: &Kv,
+        shape: &Attention,
+        run: &Run,
+        [q, mask, place]: [Node; 3],
+        (n_kv, rows, width): (usize, usize, usize),
+    ) -> Result<Node, Error> {
+        let ((first, heads), of_kv) = *run;
+        let k = self.cached(kv, (&kv.k, kv.k_dim), of_kv, n_kv);
+        let v = self.cached(kv, (&kv.v, kv.v_dim), of_kv, n_kv);
+        let sinks = shape.sinks.as_ref().map(|sinks| {
+            let sinks = self.array(sinks);
+            self.recorder.view(sinks, [heads, 1, 1, 1], [heads * F32; 3], first * F32)
+        });
+        let scale = shape.scale.0;
+        let dim = kv.v_dim;
+        let strides = [dim * F32, width * F32, width * rows * F32];
+        let to = self.recorder.view(place, [dim, heads, rows, 1], strides, first * dim * F32);
+        let whole = heads * dim == width;
+        let named = whole.then_some(to);
+        if let Some(node) = self.recorder.flash([q, k, v, mask], scale, sinks, named)? {
+            return Ok(if whole { node } else { self.recorder.copy(node, to) });
+        }
+        let scores = self.recorder.mul_mat(k, q, None)?;
+        let weights = self.recorder.soft_max(scores, mask, scale, sinks)?;
+        let v = self.recorder.transpose(v);
+        let v = self.recorder.cont(v, None)?;
+        let sums = self.recorder.mul_mat(v, weights, None)?;
+        let strides = [dim * rows * F32, dim * F32, dim * rows * heads * F32];
+        let sums = self.recorder.view(sums, [dim, heads, rows, 1], strides, 0);
+        Ok(self.recorder.copy(sums, to))
+    }
+
+    /// Keys or values of some heads of the cache, `[dim, n_kv, heads]`.
+    fn cached(
+        &mut self,
+        kv: &Kv,
+        (array, dim): (&Ref, usize),
+        (first, heads): (usize, usize),
+        n_kv: usize,
+    ) -> Node {
+        let device = self.stream.device();
+        let (head, all) = (device.row_bytes(kv.ty, dim), device.row_bytes(kv.ty, dim * kv.heads));
+        let node = self.array(array);
+        self.recorder.view(node, [dim, n_kv, heads, 1], [all, head, all * n_kv], first * head)
+    }
+}
+
+/// Heads that attend together: all, if every head of the cache has as many queries, one after the
+/// other; else those of each head of the cache for themselves, as ggml wants equal groups.
+fn runs(kv_of_head: &[u32], kv_heads: usize) -> Vec<Run> {
+    let heads = kv_of_head.len();
+    let group = heads / kv_heads;
+    let is_equal = |(head, kv): (usize, &u32)| group > 0 && head / group == *kv as usize;
+    if heads.is_multiple_of(kv_heads) && kv_of_head.iter().enumerate().all(is_equal) {
+        return vec![((0, heads), (0, kv_heads))];
+    }
+    let mut first = 0;
+    let runs = kv_of_head.chunk_by(|a, b| a == b).map(|run| {
+        let run = ((first, run.len()), (run[0] as usize, 1));
+        first += run.0.1;
+        run
+    });
+    runs.collect()
+}
+
+/// Whether values of this type can be turned for attention in several operations.
+pub(super) fn is_float(ty: Type) -> bool {
+    ty == Type::F32 || ty == Type::F16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ragged_groups_attend_one_by_one() {
+        assert_eq!(runs(&[0, 0, 1, 1], 2), [((0, 4), (0, 2))]);
+        assert_eq!(runs(&[0, 0, 0], 1), [((0, 3), (0, 1))]);
+        assert_eq!(runs(&[0, 1, 1], 2), [((0, 1), (0, 1)), ((1, 2), (1, 1))]);
+        assert_eq!(runs(&[0, 0, 0, 1], 2), [((0, 3), (0, 1)), ((3, 1), (1, 1))]);
+    }
+}

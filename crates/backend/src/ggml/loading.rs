@@ -1,0 +1,67 @@
+//! Weights on their way to a device: as they lie in the file.
+
+use std::sync::Arc;
+
+use ggml::{Array, Memory, Stream, Type};
+use gguf::TensorType;
+
+use super::ops::{Matrix, Ref};
+use crate::BackendError;
+
+/// Equal matrices that come one after the other.
+pub struct Loader {
+    /// `None` for a rank that has no part of them.
+    array: Option<Arc<Array>>,
+    count: usize,
+    rows: usize,
+    cols: usize,
+    ty: Type,
+    /// Bytes so far.
+    filled: usize,
+}
+
+impl Loader {
+    pub(super) fn start(
+        stream: &Stream,
+        memory: &mut Memory,
+        ty: TensorType,
+        [count, rows, cols]: [usize; 3],
+    ) -> Result<Self, BackendError> {
+        let own = Type::of_file(ty as u32);
+        let is_empty = count * rows * cols == 0;
+        let device = stream.device();
+        if !is_empty && !device.multiplies(own, rows, cols) {
+            let device = device.name().to_owned();
+            let what = format!("weights of type {ty:?} in matrices of {rows} by {cols}");
+            return Err(BackendError::Unsupported { device, what });
+        }
+        let array = match is_empty {
+            true => None,
+            false => Some(memory.array(own, [cols, rows, count, 1])?),
+        };
+        Ok(Self { array, count, rows, cols, ty: own, filled: 0 })
+    }
+
+    pub(super) fn push(&mut self, stream: &Stream, bytes: &[u8]) -> Result<(), BackendError> {
+        let Some(array) = &self.array else { return Ok(()) };
+        let row = array.bytes() / (self.count * self.rows);
+        if self.filled + bytes.len() > array.bytes() || !bytes.len().is_multiple_of(row) {
+            let what = format!("{} bytes of rows of {row} bytes", bytes.len());
+            return Err(BackendError::Rows { what });
+        }
+        stream.write(array, self.filled, bytes);
+        self.filled += bytes.len();
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Result<Vec<Option<Matrix>>, BackendError> {
+        let Self { array, count, rows, cols, ty, filled } = self;
+        let Some(array) = array else { return Ok(vec![None; count]) };
+        if filled != array.bytes() {
+            let what = format!("{filled} bytes of {}", array.bytes());
+            return Err(BackendError::Rows { what });
+        }
+        let matrix = |at| Matrix { stack: Ref(array.clone()), ty, at, count, rows, cols };
+        Ok((0..count).map(|at| Some(matrix(at))).collect())
+    }
+}

@@ -1,0 +1,186 @@
+//! A device of ggml's: CUDA, Metal, Vulkan, or its own engine on the CPU.
+//!
+//! What is asked for (`operations`) is noted as data (`ops`), and becomes one graph at the end of a
+//! segment or when the host wants to see numbers (`build`). A list of operations that came before
+//! has its graph already, with every operand where it was, and the device computes that again.
+//!
+//! **Results are not the CPU's bits.** The device's kernels choose their order of additions by
+//! shape, so a result may depend on how many rows a call has; sums over ranks are one part a rank,
+//! not the leaves of `sumtree`.
+
+mod build;
+mod inputs;
+mod loading;
+mod operations;
+mod ops;
+mod rows;
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+
+use ggml::{Device, Graph, Library, Memory, Stream, Temporary, Type, Usage};
+use kernels::Dequantizer;
+
+use crate::{BackendError, CacheKind, RopeTable};
+use inputs::{Input, Inputs};
+pub use loading::Loader;
+pub use ops::{Attention, Kv, Matrix, Vector};
+use ops::{Op, Ref};
+pub use rows::Rows;
+
+/// Attention reads this many positions of the cache at a time: devices have kernels for whole
+/// steps alone, and a graph serves as long as their number stays.
+const KV_STEP: usize = 256;
+
+/// Recorded graphs that are kept. A decoder of a hundred layers has two hundred for each number of
+/// rows; prompts of ever new lengths must not fill the memory.
+const GRAPHS_MAX: usize = 2048;
+
+/// A device at work.
+pub struct Ggml {
+    stream: Stream,
+    weights: Memory,
+    state: Memory,
+    temporary: Temporary,
+    /// What was asked for and is not under way yet.
+    ops: Vec<Op>,
+    /// By their operations' hash.
+    graphs: HashMap<u64, (Vec<Op>, Graph)>,
+    inputs: Inputs,
+    /// One over the frequencies of each table that was used.
+    periods: Vec<(RopeTable, Ref)>,
+    /// The step's rotations: which table each is.
+    tables: Vec<usize>,
+    positions: Vec<u32>,
+    dequantizer: Dequantizer,
+    /// What failed stays failed.
+    fault: Option<String>,
+}
+
+impl Ggml {
+    /// Starts the device that the libraries in `dir` know as `name`; `threads` as in
+    /// [`Ggml::new`].
+    ///
+    /// # Errors
+    /// The libraries do not open, there is no such device, or it does not start.
+    pub fn open(dir: &Path, name: &str, threads: usize) -> Result<Self, BackendError> {
+        let devices = Library::open(dir)?.devices();
+        let found = devices.iter().filter(|device| device.kind().runs_models());
+        match found.clone().find(|device| device.name().eq_ignore_ascii_case(name)) {
+            Some(device) => Self::new(device, threads),
+            None => {
+                let found: Vec<_> = found.map(Device::name).collect();
+                let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
+                Err(BackendError::NoDevice { name: name.to_owned(), found })
+            }
+        }
+    }
+
+    /// Starts a device; `threads`: of this machine, where it computes with them.
+    ///
+    /// # Errors
+    /// Its driver does not start it.
+    pub fn new(device: &Device, threads: usize) -> Result<Self, BackendError> {
+        Ok(Self {
+            stream: device.start(threads)?,
+            weights: Memory::new(device, Usage::Weights),
+            state: Memory::new(device, Usage::Compute),
+            temporary: Temporary::default(),
+            ops: Vec::new(),
+            graphs: HashMap::new(),
+            inputs: Inputs::default(),
+            periods: Vec::new(),
+            tables: Vec::new(),
+            positions: Vec::new(),
+            dequantizer: Dequantizer::default(),
+            fault: None,
+        })
+    }
+
+    fn fail(&mut self, error: ggml::Error) {
+        self.fault.get_or_insert(error.to_string());
+    }
+
+    fn check(&self) -> Result<(), BackendError> {
+        match &self.fault {
+            Some(what) => Err(BackendError::Device { what: what.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn note(&mut self, op: Option<Op>) {
+        self.ops.extend(op);
+    }
+
+    /// Gives the device what was asked for.
+    fn submit(&mut self) {
+        let ops = std::mem::take(&mut self.ops);
+        if ops.is_empty() || self.fault.is_some() {
+            return;
+        }
+        if let Err(error) = self.compute(ops) {
+            self.fail(error);
+        }
+    }
+
+    fn compute(&mut self, ops: Vec<Op>) -> Result<(), ggml::Error> {
+        let mut hasher = DefaultHasher::new();
+        ops.hash(&mut hasher);
+        let hash = hasher.finish();
+        if !matches!(self.graphs.get(&hash), Some((found, _)) if *found == ops) {
+            if self.graphs.len() >= GRAPHS_MAX {
+                self.stream.synchronise();
+                self.graphs.clear();
+            }
+            let graph = build::graph(&self.stream, &mut self.temporary, &ops)?;
+            self.graphs.insert(hash, (ops, graph));
+        }
+        self.stream.compute(&self.graphs[&hash].1)
+    }
+
+    /// An input's array; `None` after a failure, which is told later.
+    fn input(&mut self, input: Input) -> Option<Ref> {
+        match self.inputs.array(&self.stream, &mut self.state, input) {
+            Ok(array) => Some(array),
+            Err(error) => {
+                self.fail(error);
+                None
+            }
+        }
+    }
+
+    /// An array of `numbers` on the device.
+    fn numbers(&mut self, numbers: &[f32]) -> Option<Ref> {
+        if numbers.is_empty() {
+            return None;
+        }
+        match self.weights.array(Type::F32, [numbers.len(), 1, 1, 1]) {
+            Ok(array) => {
+                self.stream.write(&array, 0, &bytes(numbers));
+                Some(Ref(array))
+            }
+            Err(error) => {
+                self.fail(error);
+                None
+            }
+        }
+    }
+
+    fn cache_type(&self, kind: CacheKind) -> Result<Type, BackendError> {
+        match kind {
+            CacheKind::F16 => Ok(Type::F16),
+            CacheKind::F32 => Ok(Type::F32),
+            CacheKind::Q8_0 => Ok(Type::Q8_0),
+            CacheKind::I16 => Err(self.unsupported("a cache of 16-bit integers".to_owned())),
+        }
+    }
+
+    fn unsupported(&self, what: String) -> BackendError {
+        BackendError::Unsupported { device: self.stream.device().name().to_owned(), what }
+    }
+}
+
+fn bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}

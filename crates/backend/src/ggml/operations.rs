@@ -1,0 +1,362 @@
+//! A decoder's operations, noted as data for the device.
+
+use std::ops::Range;
+
+use ggml::Type;
+use gguf::TensorType;
+
+use super::inputs::{self, Input};
+use super::ops::{GluKey, Number, Op, RopeKey};
+use super::{Attention, Ggml, KV_STEP, Kv, Loader, Matrix, Ref, Rows, Vector, build, bytes};
+use crate::{
+    Activation, AttentionShape, Backend, BackendError, CacheKind, KvShape, Mixture, MixtureParts,
+    PAGE_POSITIONS, Parts, RopeStyle, RopeTable, RoutingRule, Segment, SegmentKey, SharedExpert,
+};
+
+fn glu_key(activation: Activation) -> GluKey {
+    match activation {
+        Activation::Silu => GluKey::Silu,
+        Activation::Gelu => GluKey::Gelu,
+        Activation::ClampedSwiglu { alpha, limit } => {
+            GluKey::Clamped { alpha: Number(alpha), limit: Number(limit) }
+        }
+    }
+}
+
+impl Backend for Ggml {
+    type Matrix = Option<Matrix>;
+    type Loader = Loader;
+    /// `None` if it is empty.
+    type Vector = Option<Vector>;
+    type Rows = Rows;
+    /// `None` for a rank without heads.
+    type Kv = Option<Kv>;
+    type Attention = Attention;
+    type Routes = ();
+
+    fn start_matrices(
+        &mut self,
+        ty: TensorType,
+        count: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Loader, BackendError> {
+        Loader::start(&self.stream, &mut self.weights, ty, [count, rows, cols])
+    }
+
+    fn push_rows(&mut self, loader: &mut Loader, bytes: &[u8]) -> Result<(), BackendError> {
+        loader.push(&self.stream, bytes)
+    }
+
+    fn finish_matrices(&mut self, loader: Loader) -> Result<Vec<Option<Matrix>>, BackendError> {
+        loader.finish()
+    }
+
+    fn matrix_bytes(&self, matrix: &Option<Matrix>) -> usize {
+        matrix.as_ref().map_or(0, |matrix| matrix.stack.0.room() / matrix.count)
+    }
+
+    fn vector(&mut self, values: &[f32]) -> Self::Vector {
+        Some(Vector { array: self.numbers(values)?, len: values.len() })
+    }
+
+    fn rows(&mut self, rows_max: usize, width: usize) -> Rows {
+        let array = match rows_max * width {
+            0 => None,
+            _ => match self.state.array(Type::F32, [width, rows_max, 1, 1]) {
+                Ok(array) => Some(Ref(array)),
+                Err(error) => {
+                    self.fail(error);
+                    None
+                }
+            },
+        };
+        Rows { array, width, rows_max, rows: 0, computed: 0, mirror: Vec::new() }
+    }
+
+    fn rows_bytes(&self, x: &Rows) -> usize {
+        x.array.as_ref().map_or(0, |array| array.0.room())
+    }
+
+    /// All devices have kernels for half precision, and only some for another.
+    fn cache_kind(&self, _of_cpu: CacheKind) -> CacheKind {
+        CacheKind::F16
+    }
+
+    fn kv(&mut self, shape: KvShape) -> Result<Option<Kv>, BackendError> {
+        self.check()?;
+        let KvShape { heads, k_dim, v_dim, pages, kind } = shape;
+        let ty = self.cache_type(kind)?;
+        if heads == 0 {
+            return Ok(None);
+        }
+        if !build::is_float(ty) && !self.stream.device().attends(ty, k_dim, v_dim) {
+            let what = format!("a cache of 8 bits with heads of {k_dim} and {v_dim} numbers");
+            return Err(self.unsupported(what));
+        }
+        let positions = (pages * PAGE_POSITIONS).next_multiple_of(KV_STEP);
+        let mut cache = |dim| self.state.array(ty, [heads * dim, positions, 1, 1]).map(Ref);
+        let (k, v) = (cache(k_dim)?, cache(v_dim)?);
+        Ok(Some(Kv { k, v, ty, heads, k_dim, v_dim, positions }))
+    }
+
+    fn kv_bytes(&self, shape: &KvShape) -> usize {
+        let KvShape { heads, k_dim, v_dim, pages, kind } = *shape;
+        let positions = (pages * PAGE_POSITIONS).next_multiple_of(KV_STEP);
+        let row = |ty, dim| self.stream.device().row_bytes(ty, heads * dim);
+        self.cache_type(kind).map_or(0, |ty| positions * (row(ty, k_dim) + row(ty, v_dim)))
+    }
+
+    fn attention(&mut self, shape: &AttentionShape) -> Attention {
+        Attention {
+            kv_of_head: shape.kv_of_head.as_slice().into(),
+            scale: Number(shape.scale),
+            window: shape.window,
+            sinks: shape.sinks.as_ref().and_then(|sinks| self.numbers(sinks)),
+        }
+    }
+
+    fn routes(&mut self) {}
+
+    fn dequantize(
+        &mut self,
+        ty: TensorType,
+        cols: usize,
+        bytes: &[u8],
+        out: &mut [f32],
+    ) -> Result<(), BackendError> {
+        Ok(self.dequantizer.run(ty, cols, bytes, out)?)
+    }
+
+    fn write<E>(
+        &mut self,
+        out: &mut Rows,
+        rows: usize,
+        fill: impl FnOnce(&mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        out.set_rows(rows);
+        out.mirror.resize(rows * out.width, 0.0);
+        fill(&mut out.mirror)?;
+        self.submit();
+        // What is under way may still read it.
+        self.stream.synchronise();
+        if let Some(array) = &out.array {
+            self.stream.write(&array.0, 0, &bytes(&out.mirror));
+        }
+        Ok(())
+    }
+
+    fn host<'a>(&mut self, x: &'a mut Rows) -> Result<&'a [f32], BackendError> {
+        self.synchronise()?;
+        x.mirror.clear();
+        x.mirror.resize(x.rows * x.width, 0.0);
+        if let Some(array) = &x.array {
+            self.stream.read(&array.0, &mut x.mirror[..x.computed * x.width]);
+        }
+        Ok(&x.mirror)
+    }
+
+    fn synchronise(&mut self) -> Result<(), BackendError> {
+        self.submit();
+        self.stream.synchronise();
+        self.check()
+    }
+
+    fn end_segment(&mut self, _segment: SegmentKey) {
+        self.submit();
+    }
+
+    fn set_positions(&mut self, tables: &[RopeTable], positions: &[u32]) {
+        self.submit();
+        // Inputs of the last step are written over.
+        self.stream.synchronise();
+        self.inputs.start_step();
+        self.tables.clear();
+        for table in tables {
+            let known = self.periods.iter().position(|(known, _)| known == table);
+            let at = known.unwrap_or_else(|| {
+                let periods: Vec<f32> =
+                    table.inverse_frequencies().iter().map(|turns| 1.0 / turns).collect();
+                if let Some(array) = self.numbers(&periods) {
+                    self.periods.push((table.clone(), array));
+                }
+                self.periods.len().saturating_sub(1)
+            });
+            self.tables.push(at);
+        }
+        self.positions = positions.to_vec();
+    }
+
+    fn keep(&mut self, x: &mut Rows, kept: &[usize]) {
+        let operand = x.operand();
+        x.set_rows(kept.len());
+        let Some(x) = operand else { return };
+        let kept: Vec<u32> = kept.iter().map(|row| *row as u32).collect();
+        let rows = kept.len();
+        let Some(indices) = self.input(Input::Kept(kept)) else { return };
+        self.note(Some(Op::Keep { x, indices, rows }));
+    }
+
+    fn keep_positions(&mut self, kept: &[usize]) {
+        self.positions = kept.iter().map(|row| self.positions[*row]).collect();
+    }
+
+    fn rms_norm(&mut self, x: &Rows, gain: &Self::Vector, eps: f32, out: &mut Rows) {
+        out.set_rows(x.rows);
+        let op = || {
+            let Vector { array: gain, len } = gain.clone()?;
+            Some(Op::Norm { x: x.operand()?, gain, len, eps: Number(eps), out: out.operand()? })
+        };
+        self.note(op());
+    }
+
+    fn rms_norm_in_place(&mut self, x: &mut Rows, gain: &Self::Vector, eps: f32) {
+        let op = || {
+            let (Vector { array: gain, len }, x) = (gain.clone()?, x.operand()?);
+            Some(Op::Norm { out: x.clone(), x, gain, len, eps: Number(eps) })
+        };
+        self.note(op());
+    }
+
+    fn columns(&mut self, x: &Rows, cols: Range<usize>, out: &mut Rows) {
+        out.set_rows(x.rows);
+        let op = || Some(Op::Columns { x: x.operand()?, first: cols.start, out: out.operand()? });
+        self.note(op());
+    }
+
+    fn join_heads(&mut self, (a, a_dim): (&Rows, usize), b: (&Rows, usize), out: &mut Rows) {
+        out.set_rows(a.rows);
+        let op = || {
+            let (b, b_dim) = (b.0.operand()?, b.1);
+            Some(Op::Join { a: a.operand()?, a_dim, b, b_dim, out: out.operand()? })
+        };
+        self.note(op());
+    }
+
+    fn add_bias(&mut self, x: &mut Rows, bias: &Self::Vector) {
+        let op = || Some(Op::AddBias { x: x.operand()?, bias: bias.clone()?.array });
+        self.note(op());
+    }
+
+    fn scale(&mut self, x: &mut Rows, factor: f32) {
+        let op = || Some(Op::Scale { x: x.operand()?, factor: Number(factor) });
+        self.note(op());
+    }
+
+    fn soft_cap(&mut self, x: &mut Rows, cap: f32) {
+        let op = || Some(Op::SoftCap { x: x.operand()?, cap: Number(cap) });
+        self.note(op());
+    }
+
+    fn linear(&mut self, x: &Rows, outs: &mut [(&Option<Matrix>, &mut Rows)]) {
+        for (matrix, out) in outs {
+            out.set_rows(x.rows);
+            let op = || {
+                let matrix = Option::clone(matrix)?;
+                Some(Op::Linear { x: x.operand()?, matrix, out: out.operand()? })
+            };
+            self.note(op());
+        }
+    }
+
+    fn linear_int16(&mut self, x: &Rows, matrix: &Option<Matrix>, out: &mut Rows) {
+        self.linear(x, &mut [(matrix, out)]);
+    }
+
+    fn linear_heads(&mut self, x: &Rows, matrices: &[Option<Matrix>], out: &mut Rows) {
+        out.set_rows(x.rows);
+        let op = || {
+            let stack = matrices.first()?.clone()?;
+            assert!(stack.count == matrices.len(), "the heads of one tensor");
+            Some(Op::LinearHeads { x: x.operand()?, stack, out: out.operand()? })
+        };
+        self.note(op());
+    }
+
+    /// The first part is the whole sum; further ones, which a rank has where shares are uneven,
+    /// are zero.
+    fn linear_parts(
+        &mut self,
+        x: &Rows,
+        matrix: &Option<Matrix>,
+        parts: Option<&Parts>,
+        out: &mut Rows,
+    ) {
+        let (Some(_), Some(parts)) = (matrix, parts) else {
+            out.set_rows(0);
+            return;
+        };
+        self.linear(x, &mut [(matrix, &mut *out)]);
+        out.set_rows(parts.count() * x.rows);
+        out.computed = x.rows;
+    }
+
+    fn rope(&mut self, x: &mut Rows, head_dim: usize, style: RopeStyle, table: usize) {
+        let Some(x) = x.operand() else { return };
+        let Some(positions) = self.input(Input::Positions(self.positions.clone())) else { return };
+        let Some((table, periods)) = self.periods.get(self.tables[table]).cloned() else { return };
+        let rope = RopeKey {
+            dims: 2 * table.inverse_frequencies().len(),
+            neox: style == RopeStyle::Neox,
+            magnitude: Number(table.magnitude()),
+        };
+        self.note(Some(Op::Rotate { x, head_dim, rope, positions, periods }));
+    }
+
+    fn store(&mut self, kv: &mut Option<Kv>, batch: &[Segment], k: &Rows, v: &Rows) {
+        let (Some(kv), Some(k), Some(v)) = (kv, k.operand(), v.operand()) else { return };
+        let Some(indices) = self.input(Input::Places(batch.to_vec())) else { return };
+        self.note(Some(Op::Store { kv: kv.clone(), k, v, indices }));
+    }
+
+    fn attend(
+        &mut self,
+        kv: &Option<Kv>,
+        shape: &Attention,
+        batch: &[Segment],
+        q: &Rows,
+        out: &mut Rows,
+    ) {
+        out.set_rows(q.rows);
+        let (Some(kv), Some(q), Some(out)) = (kv, q.operand(), out.operand()) else { return };
+        let n_kv = inputs::reach(batch).next_multiple_of(KV_STEP).min(kv.positions);
+        let input = Input::Mask { batch: batch.to_vec(), window: shape.window, n_kv };
+        let Some(mask) = self.input(input) else { return };
+        let shape = shape.clone();
+        self.note(Some(Op::Attend { kv: kv.clone(), shape, q, mask, n_kv, out }));
+    }
+
+    fn gated(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) {
+        let glu = glu_key(activation);
+        let op = || Some(Op::Gated { glu, gate: gate.operand()?, up: up.operand()? });
+        self.note(op());
+    }
+
+    fn route(
+        &mut self,
+        _rule: &RoutingRule,
+        _logits: &Rows,
+        _choice_bias: Option<&Self::Vector>,
+        _shared: SharedExpert<'_, Rows>,
+        _routes: &mut Self::Routes,
+    ) {
+        let what = "mixtures of experts do not run on ggml's devices yet".to_owned();
+        self.fault.get_or_insert(what);
+    }
+
+    fn mixture(
+        &mut self,
+        x: &Rows,
+        _routes: &Self::Routes,
+        _mixture: &Mixture<Self>,
+        parts: Option<&MixtureParts>,
+        out: &mut Rows,
+    ) {
+        out.set_rows(parts.map_or(0, |parts| parts.part_ends.len()) * x.rows);
+    }
+
+    fn add(&mut self, x: &mut Rows, y: &Rows) {
+        let op = || Some(Op::Add { x: x.operand()?, y: y.operand()? });
+        self.note(op());
+    }
+}

@@ -1,0 +1,214 @@
+//! What was asked for since the device last got a graph, as data: a segment is known again by it.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use ggml::{Array, Glu, Rope, Type};
+
+/// An array, told from others by its place.
+#[derive(Clone)]
+pub(super) struct Ref(pub Arc<Array>);
+
+impl PartialEq for Ref {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Ref {}
+
+impl Hash for Ref {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+/// A number, told from others by its bits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Number(pub f32);
+
+impl PartialEq for Number {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Number {}
+
+impl Hash for Number {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.to_bits().hash(state);
+    }
+}
+
+/// Activations `[rows, width]`.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Operand {
+    pub array: Ref,
+    pub width: usize,
+    pub rows: usize,
+}
+
+/// A learned vector of `len` numbers.
+#[derive(Clone)]
+pub struct Vector {
+    pub(super) array: Ref,
+    pub(super) len: usize,
+}
+
+/// Matrix number `at` of a stack of matrices `[rows, cols]`.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Matrix {
+    pub(super) stack: Ref,
+    pub(super) ty: Type,
+    pub(super) at: usize,
+    pub(super) count: usize,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+}
+
+/// One layer's keys and values: `[positions, heads, dim]` each.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Kv {
+    pub(super) k: Ref,
+    pub(super) v: Ref,
+    pub(super) ty: Type,
+    pub(super) heads: usize,
+    pub(super) k_dim: usize,
+    pub(super) v_dim: usize,
+    pub(super) positions: usize,
+}
+
+/// How heads attend.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Attention {
+    pub(super) kv_of_head: Arc<[u32]>,
+    pub(super) scale: Number,
+    pub(super) window: Option<usize>,
+    pub(super) sinks: Option<Ref>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) enum Op {
+    /// `out = x / rms(x) * gain` over each run of `len` numbers.
+    Norm {
+        x: Operand,
+        gain: Ref,
+        len: usize,
+        eps: Number,
+        out: Operand,
+    },
+    /// `out` gets the columns from number `first` on.
+    Columns {
+        x: Operand,
+        first: usize,
+        out: Operand,
+    },
+    Join {
+        a: Operand,
+        a_dim: usize,
+        b: Operand,
+        b_dim: usize,
+        out: Operand,
+    },
+    AddBias {
+        x: Operand,
+        bias: Ref,
+    },
+    Scale {
+        x: Operand,
+        factor: Number,
+    },
+    SoftCap {
+        x: Operand,
+        cap: Number,
+    },
+    Linear {
+        x: Operand,
+        matrix: Matrix,
+        out: Operand,
+    },
+    /// Head `h` of `out` is that of `x` times matrix `h` of the stack.
+    LinearHeads {
+        x: Operand,
+        stack: Matrix,
+        out: Operand,
+    },
+    Rotate {
+        x: Operand,
+        head_dim: usize,
+        rope: RopeKey,
+        positions: Ref,
+        periods: Ref,
+    },
+    Store {
+        kv: Kv,
+        k: Operand,
+        v: Operand,
+        indices: Ref,
+    },
+    /// Over the first `n_kv` positions of the cache, of which each row sees those of `mask`.
+    Attend {
+        kv: Kv,
+        shape: Attention,
+        q: Operand,
+        mask: Ref,
+        n_kv: usize,
+        out: Operand,
+    },
+    Gated {
+        glu: GluKey,
+        gate: Operand,
+        up: Operand,
+    },
+    Add {
+        x: Operand,
+        y: Operand,
+    },
+    /// The rows that `indices` names become the first ones.
+    Keep {
+        x: Operand,
+        indices: Ref,
+        rows: usize,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct RopeKey {
+    pub dims: usize,
+    pub neox: bool,
+    pub magnitude: Number,
+}
+
+impl RopeKey {
+    pub fn rope(self) -> Rope {
+        Rope { dims: self.dims, neox: self.neox, magnitude: self.magnitude.0 }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum GluKey {
+    Gelu,
+    Silu,
+    Clamped { alpha: Number, limit: Number },
+}
+
+impl GluKey {
+    pub fn glu(self) -> Glu {
+        match self {
+            Self::Gelu => Glu::Gelu,
+            Self::Silu => Glu::Silu,
+            Self::Clamped { alpha, limit } => Glu::Clamped { alpha: alpha.0, limit: limit.0 },
+        }
+    }
+}
+
+impl Op {
+    /// At most so many nodes and arrays of a graph.
+    pub fn nodes_max(&self) -> usize {
+        match self {
+            Self::Attend { shape, .. } => 16 * (1 + shape.kv_of_head.len()),
+            _ => 16,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Models on ggml's devices against the reference of another implementation.
+//!
+//! Needs ggml's libraries (`scripts/gpu-libraries.sh`) in the folder that `SINEW_GPU_LIBRARIES`
+//! names; without it nothing is tested here, and each test says so. The device is ggml's own engine
+//! on the CPU, or the one that `SINEW_TEST_DEVICE` names.
+
+// Other tests have use for more of it.
+#[allow(dead_code)]
+mod fixtures;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backend::{BackendError, Ggml};
+use engine::{Local, LocalOptions};
+use fixtures::{Prompt, Reference, path, prompts};
+use gguf::{File, Source};
+use protocol::{CacheType, Split, SplitOptions};
+
+const CONTEXT_TOKENS: usize = 256;
+
+fn libraries() -> Option<PathBuf> {
+    let dir = std::env::var_os("SINEW_GPU_LIBRARIES").filter(|dir| !dir.is_empty());
+    if dir.is_none() {
+        println!("not tested: SINEW_GPU_LIBRARIES names no folder of ggml's libraries");
+    }
+    dir.map(PathBuf::from)
+}
+
+fn open(threads: usize, _cpus: &[usize]) -> Result<Ggml, BackendError> {
+    let device = std::env::var("SINEW_TEST_DEVICE").unwrap_or_else(|_| "CPU".to_owned());
+    Ggml::open(&libraries().expect("looked for"), &device, threads)
+}
+
+fn start(name: &str, shares: &[u32], cache_type: CacheType) -> Local<Ggml> {
+    let options = LocalOptions {
+        options: SplitOptions { cache_type, ..SplitOptions::default() },
+        split: Split {
+            shares: shares.to_vec(),
+            stages: Vec::new(),
+            whole_experts: false,
+            context_tokens: CONTEXT_TOKENS,
+            sequences_max: 1,
+            cache_tokens: CONTEXT_TOKENS,
+        },
+        ring: false,
+        link_latency: Duration::ZERO,
+        threads: 1,
+    };
+    let file = File::open(path(name, "gguf")).expect("the fixture is in the repository");
+    let source: Arc<dyn Source> = Arc::new(file);
+    Local::start_on(open, source, &options).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let difference = a.iter().zip(b).map(|(a, b)| (a - b).abs());
+    difference.fold(0.0, |a, b| if b.is_nan() { f32::INFINITY } else { a.max(b) })
+}
+
+fn spread(logits: &[f32]) -> f32 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    max - logits.iter().copied().fold(f32::INFINITY, f32::min)
+}
+
+/// Which models' errors may be how large.
+enum Limit {
+    /// A fraction of the spread of the logits.
+    OfSpread(f32),
+    /// A multiple of llama.cpp's own largest error.
+    OfLlamaCpp(f32),
+}
+
+/// Compares a model's logits with the reference, and the greedy tokens up to the first step whose
+/// margin is within the limit.
+fn check(name: &str, shares: &[u32], cache: CacheType, limit: &Limit) {
+    let mut local = start(name, shares, cache);
+    let prompts = prompts(name);
+    let exact = |prompt: &Prompt| -> Reference {
+        let found = prompt.llama_cpp_dequant_f32.clone().or(prompt.hf.clone());
+        found.expect("the fixture has a reference")
+    };
+    let of_llama_cpp = prompts.iter().filter_map(|prompt| {
+        Some(largest_difference(&prompt.llama_cpp.as_ref()?.logits, &exact(prompt).logits))
+    });
+    let of_llama_cpp = of_llama_cpp.fold(0.0, f32::max);
+    for prompt in &prompts {
+        let exact = exact(prompt);
+        let limit = match limit {
+            Limit::OfSpread(part) => part * spread(&exact.logits),
+            Limit::OfLlamaCpp(factor) => factor * of_llama_cpp,
+        };
+        local.truncate(0);
+        let logits = local.feed(&prompt.ids).unwrap().to_vec();
+        let error = largest_difference(&logits, &exact.logits);
+        println!("{name} {shares:?}, {} tokens: {error:e} of {limit:e}", prompt.ids.len());
+        assert!(error <= limit, "{name}: {error} is over {limit}");
+        local.truncate(0);
+        let greedy = local.generate(&prompt.ids, exact.greedy.len()).unwrap();
+        let sure = exact.margins.iter().take_while(|margin| **margin > 2.0 * limit).count();
+        let sure = sure.min(exact.greedy.len());
+        assert_eq!(greedy[..sure], exact.greedy[..sure], "{name}");
+    }
+}
+
+/// Models whose weights are floats and that have no experts.
+const DENSE: &[&str] = &[
+    "models/llama-spm",
+    "models/llama-untied",
+    "models/llama3-tied",
+    "models/mistral",
+    "models/qwen2",
+    "models/qwen3",
+    "models/olmo2",
+    "models/phi3",
+    "models/gemma3",
+    "models/granite",
+    "models/smollm3",
+    "models/llama-odd",
+    "models/gemma3-odd",
+    "models/llama-biases",
+    "models/olmo3",
+    "models/gemma3-global",
+];
+
+/// One of each type of weights, without experts.
+const QUANTISED: &[&str] = &[
+    "quant/llama-q256-l1.Q8_0",
+    "quant/llama-q256-l1.Q4_0",
+    "quant/llama-q256-l1.Q4_1",
+    "quant/llama-q256-l1.Q5_0",
+    "quant/llama-q256-l1.Q5_1",
+    "quant/llama-q256-l1.IQ4_NL",
+    "quant/llama-q256-l1.MXFP4",
+    "quant/llama-q256.Q2_K",
+    "quant/llama-q256.Q3_K_M",
+    "quant/llama-q256.Q4_K_M",
+    "quant/llama-q256.Q5_K_M",
+    "quant/llama-q256.Q6_K",
+    "quant/llama-q256.IQ4_XS",
+];
+
+/// Half-precision weights are multiplied with half-precision activations, and keys and values are
+/// half-precision too: so ten bits, over some layers.
+const FLOAT: Limit = Limit::OfSpread(1e-2);
+/// Both round activations to eight bits; what they round to is chance.
+const ROUNDED: Limit = Limit::OfLlamaCpp(1.25);
+
+fn check_all(names: &[&str], shares: &[u32], cache: CacheType, limit: &Limit) {
+    if libraries().is_some() {
+        names.iter().for_each(|name| check(name, shares, cache, limit));
+    }
+}
+
+#[test]
+fn float_models_agree_with_the_reference() {
+    check_all(DENSE, &[1], CacheType::Auto, &FLOAT);
+}
+
+#[test]
+fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
+    check_all(QUANTISED, &[1], CacheType::Auto, &ROUNDED);
+}
+
+#[test]
+fn an_exact_cache_and_exact_weights_give_the_references_logits() {
+    let exact = Limit::OfSpread(1e-5);
+    check_all(&["models/llama-untied", "models/qwen3"], &[1], CacheType::F32, &exact);
+}
+
+#[test]
+fn several_ranks_agree_with_the_reference() {
+    let names = ["models/llama-untied", "models/qwen3", "models/llama-odd", "models/gemma3"];
+    check_all(&names, &[1, 1], CacheType::Auto, &FLOAT);
+    check_all(&["models/llama-odd", "models/qwen3"], &[2, 1], CacheType::Auto, &FLOAT);
+    check_all(&["quant/llama-q256.Q4_K_M"], &[1, 1], CacheType::Auto, &ROUNDED);
+}

@@ -1,0 +1,302 @@
+//! A device's memory, and the arrays in it.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::device::{Device, Stream};
+use crate::error::Error;
+use crate::ffi::{self, Api, InitParams};
+use crate::words;
+
+/// The type of an array's numbers, by ggml's number for it, which GGUF files use as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Type(pub(crate) i32);
+
+impl Type {
+    pub const F32: Self = Self(0);
+    pub const F16: Self = Self(1);
+    pub const Q8_0: Self = Self(8);
+    pub const I32: Self = Self(26);
+    pub const I64: Self = Self(27);
+
+    /// The type that a GGUF file means by `number`; `number` must be one of ggml's.
+    pub fn of_file(number: u32) -> Self {
+        Self(number as i32)
+    }
+
+    /// Bytes of a number of one of the types above that has no blocks.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F16 => 2,
+            Self::I64 => 8,
+            _ => 4,
+        }
+    }
+}
+
+/// What an array is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Usage {
+    /// Written once; drivers may treat it as constant.
+    Weights,
+    /// Written all the time, and zero at first.
+    Compute,
+}
+
+/// Bytes of what is allocated at a time: small arrays share it, larger ones have their own.
+const CHUNK_BYTES: usize = 16 << 20;
+
+/// Memory of a device that is handed out piece by piece and freed with the last array in it.
+pub struct Memory {
+    device: Device,
+    usage: Usage,
+    chunk: Option<Chunk>,
+}
+
+struct Chunk {
+    buffer: Arc<Buffer>,
+    used: usize,
+}
+
+pub(crate) struct Buffer {
+    api: &'static Api,
+    pub raw: NonNull<ffi::Buffer>,
+    pub base: usize,
+    pub bytes: usize,
+}
+
+// SAFETY: ggml's buffers belong to no thread; what is in them is only touched by streams.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    pub fn new(device: &Device, bytes: usize, usage: Usage) -> Result<Arc<Self>, Error> {
+        let api = device.api;
+        words::take();
+        // SAFETY: the device lives as long as its library.
+        let raw = unsafe { (api.buffers_alloc)(device.buffers(), bytes) };
+        let failed = || {
+            let (device, words) = (device.name().to_owned(), words::take());
+            Error::Memory { device, bytes, words }
+        };
+        let raw = NonNull::new(raw).ok_or_else(failed)?;
+        // SAFETY: the buffer was just made.
+        let base = unsafe { (api.buffer_base)(raw.as_ptr()) } as usize;
+        let of = match usage {
+            Usage::Weights => ffi::USAGE_WEIGHTS,
+            Usage::Compute => ffi::USAGE_COMPUTE,
+        };
+        // SAFETY: as above.
+        unsafe { (api.buffer_usage)(raw.as_ptr(), of) };
+        if usage == Usage::Compute {
+            // SAFETY: as above.
+            unsafe { (api.buffer_clear)(raw.as_ptr(), 0) };
+        }
+        Ok(Arc::new(Self { api, raw, base, bytes }))
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: no array is left in it.
+        unsafe { (self.api.buffer_free)(self.raw.as_ptr()) };
+    }
+}
+
+/// Numbers in a device's memory.
+pub struct Array {
+    /// Its description lies in it.
+    _context: Context,
+    pub(crate) raw: NonNull<ffi::Tensor>,
+    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) address: usize,
+    pub(crate) ty: Type,
+    bytes: usize,
+    /// With what the device wants behind the numbers.
+    room: usize,
+}
+
+// SAFETY: its description does not change after it was made.
+unsafe impl Send for Array {}
+// SAFETY: as above.
+unsafe impl Sync for Array {}
+
+impl Array {
+    pub fn ty(&self) -> Type {
+        self.ty
+    }
+
+    /// Bytes of its numbers.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes that it takes of the device's memory.
+    pub fn room(&self) -> usize {
+        self.room
+    }
+}
+
+impl Memory {
+    pub fn new(device: &Device, usage: Usage) -> Self {
+        Self { device: device.clone(), usage, chunk: None }
+    }
+
+    /// An array of `dims` numbers, the first of them next to each other.
+    ///
+    /// # Errors
+    /// The device has no room for it.
+    pub fn array(&mut self, ty: Type, dims: [usize; 4]) -> Result<Arc<Array>, Error> {
+        let api = self.device.api;
+        let context = Context::new(api, 1, 0);
+        let raw = context.tensor(ty, dims);
+        let buffers = self.device.buffers();
+        // SAFETY: the tensor was just made, and the device lives as long as its library.
+        let (bytes, room, alignment) = unsafe {
+            let raw = raw.as_ptr();
+            let room = (api.buffers_size_of)(buffers, raw);
+            ((api.bytes)(raw), room, (api.buffers_alignment)(buffers))
+        };
+        let (buffer, at) = self.take(room.max(1).next_multiple_of(alignment))?;
+        let address = buffer.base + at;
+        place(&self.device, raw, &buffer, address)?;
+        Ok(Arc::new(Array { _context: context, raw, buffer, address, ty, bytes, room }))
+    }
+
+    /// `bytes` of a chunk, and where in it.
+    fn take(&mut self, bytes: usize) -> Result<(Arc<Buffer>, usize), Error> {
+        if let Some(chunk) = &mut self.chunk
+            && chunk.used + bytes <= chunk.buffer.bytes
+        {
+            let at = chunk.used;
+            chunk.used += bytes;
+            return Ok((chunk.buffer.clone(), at));
+        }
+        if bytes >= CHUNK_BYTES {
+            return Ok((Buffer::new(&self.device, bytes, self.usage)?, 0));
+        }
+        let buffer = Buffer::new(&self.device, CHUNK_BYTES, self.usage)?;
+        self.chunk = Some(Chunk { buffer: buffer.clone(), used: bytes });
+        Ok((buffer, 0))
+    }
+}
+
+/// Puts a tensor at an address inside a buffer.
+pub(crate) fn place(
+    device: &Device,
+    raw: NonNull<ffi::Tensor>,
+    buffer: &Buffer,
+    address: usize,
+) -> Result<(), Error> {
+    let address = address as *mut c_void;
+    // SAFETY: the tensor is not placed yet; ggml checks that it fits where it is put.
+    let status = unsafe { (device.api.tensor_place)(buffer.raw.as_ptr(), raw.as_ptr(), address) };
+    device.check(status, "it does not take an array")
+}
+
+/// Room for descriptions of tensors and of one graph.
+pub(crate) struct Context {
+    api: &'static Api,
+    pub raw: NonNull<ffi::Context>,
+}
+
+impl Context {
+    /// Of `tensors`, and of a graph of `nodes` if there are any.
+    pub fn new(api: &'static Api, tensors: usize, nodes: usize) -> Self {
+        // SAFETY: these compute sizes.
+        let (tensor, graph) =
+            unsafe { ((api.tensor_overhead)(), (api.graph_overhead)(nodes, false)) };
+        let graph = if nodes > 0 { graph } else { 0 };
+        let mem_size = tensors * tensor + graph;
+        let params = InitParams { mem_size, mem_buffer: std::ptr::null_mut(), no_alloc: true };
+        // SAFETY: no memory is passed, so that it takes its own.
+        let raw = NonNull::new(unsafe { (api.init)(params) });
+        Self { api, raw: raw.expect("a few kilobytes") }
+    }
+
+    pub fn tensor(&self, ty: Type, dims: [usize; 4]) -> NonNull<ffi::Tensor> {
+        let dims = dims.map(|dim| dim as i64);
+        // SAFETY: the context has room, as its maker has counted.
+        let raw = unsafe { (self.api.new_tensor)(self.raw.as_ptr(), ty.0, 4, dims.as_ptr()) };
+        NonNull::new(raw).expect("ggml ends the process rather than return null")
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: its tensors are not used any more.
+        unsafe { (self.api.free)(self.raw.as_ptr()) };
+    }
+}
+
+impl Device {
+    pub(crate) fn buffers(&self) -> *mut ffi::BufferType {
+        // SAFETY: the device lives as long as its library.
+        unsafe { (self.api.device_buffers)(self.raw.as_ptr()) }
+    }
+
+    pub(crate) fn check(&self, status: i32, what: &str) -> Result<(), Error> {
+        if status == ffi::STATUS_SUCCESS {
+            return Ok(());
+        }
+        let what = format!("{what} (status {status})");
+        Err(Error::Failed { device: self.name().to_owned(), what, words: words::take() })
+    }
+
+    /// Bytes of a row of `numbers`.
+    pub fn row_bytes(&self, ty: Type, numbers: usize) -> usize {
+        // SAFETY: it computes a size.
+        unsafe { (self.api.row_size)(ty.0, numbers as i64) }
+    }
+
+    /// Whether it multiplies rows of `cols` numbers with a matrix `[rows, cols]` of this type.
+    pub fn multiplies(&self, ty: Type, rows: usize, cols: usize) -> bool {
+        let context = Context::new(self.api, 3, 0);
+        let matrix = context.tensor(ty, [cols, rows, 1, 1]);
+        let x = context.tensor(Type::F32, [cols, 1, 1, 1]);
+        // SAFETY: the tensors are of this context, which has room for the third.
+        unsafe {
+            let product = (self.api.mul_mat)(context.raw.as_ptr(), matrix.as_ptr(), x.as_ptr());
+            (self.api.device_supports)(self.raw.as_ptr(), product)
+        }
+    }
+}
+
+impl Device {
+    /// Whether it has attention in one operation over a cache of this type.
+    pub fn attends(&self, ty: Type, k_dim: usize, v_dim: usize) -> bool {
+        const POSITIONS: usize = 256;
+        let context = Context::new(self.api, 5, 0);
+        let q = context.tensor(Type::F32, [k_dim, 1, 1, 1]).as_ptr();
+        let k = context.tensor(ty, [k_dim, POSITIONS, 1, 1]).as_ptr();
+        let v = context.tensor(ty, [v_dim, POSITIONS, 1, 1]).as_ptr();
+        let mask = context.tensor(Type::F16, [POSITIONS, 1, 1, 1]).as_ptr();
+        // SAFETY: the tensors are of this context, which has room for the fifth.
+        unsafe {
+            let sums = (self.api.flash)(context.raw.as_ptr(), q, k, v, mask, 1.0, 0.0, 0.0);
+            (self.api.device_supports)(self.raw.as_ptr(), sums)
+        }
+    }
+}
+
+impl Stream {
+    /// Writes into an array, `offset` bytes from its start; done when it returns.
+    pub fn write(&self, array: &Array, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= array.bytes, "beyond an array's end");
+        let (raw, from) = (array.raw.as_ptr(), bytes.as_ptr().cast());
+        // SAFETY: the array is placed, and has room, as was just checked.
+        unsafe { (self.device.api.tensor_set)(raw, from, offset, bytes.len()) };
+    }
+
+    /// Reads an array from its start, once all is done that the stream was given.
+    pub fn read(&self, array: &Array, out: &mut [f32]) {
+        let bytes = size_of_val(out);
+        assert!(array.ty == Type::F32 && bytes <= array.bytes, "beyond an array's end");
+        let (stream, raw, to) = (self.raw.as_ptr(), array.raw.as_ptr(), out.as_mut_ptr().cast());
+        // SAFETY: the array is placed and long enough; `out` lives until the copy is done.
+        unsafe { (self.device.api.tensor_get_async)(stream, raw, to, 0, bytes) };
+        self.synchronise();
+    }
+}
