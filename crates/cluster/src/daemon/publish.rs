@@ -114,7 +114,10 @@ impl Daemon {
             let status = match self.owned.get(&wanted.id) {
                 Some(owned) => {
                     let (placement, prediction) = (owned.why.clone(), owned.prediction);
-                    InstanceStatus { placement, prediction, ..owned.machine.status() }
+                    let mut status = owned.machine.status();
+                    let pace = prediction.and_then(|found| owned.machine.pace_warning(&found));
+                    status.notes.extend(pace);
+                    InstanceStatus { placement, prediction, ..status }
                 }
                 None => self.status_of(entry, wanted),
             };

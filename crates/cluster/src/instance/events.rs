@@ -92,8 +92,7 @@ impl Instance {
             WorkerEvent::Began(generation) => {
                 let request = generation.request;
                 if at == 0 && self.requests.is_running(request) {
-                    let (_, began) = requests::account(generation);
-                    self.emit(request, GenerateEvent::Began(began));
+                    self.emit(request, GenerateEvent::Began(requests::account(generation)));
                 }
             }
             WorkerEvent::Token { request, answer } => {
@@ -107,8 +106,11 @@ impl Instance {
                     self.note_generated(at);
                 }
                 let request = generation.request;
+                let is_alone = self.requests.is_alone();
                 if at == 0 && self.requests.finish(request, generation.generated_tokens) {
-                    let (rate, done) = requests::account(generation);
+                    let rate = requests::rate(&generation);
+                    self.pace.note(&generation, rate.filter(|_| is_alone));
+                    let done = requests::account(generation);
                     self.last_decode_tokens_per_sec = rate.or(self.last_decode_tokens_per_sec);
                     if done.reason != FinishReason::Cancelled {
                         self.forgive();

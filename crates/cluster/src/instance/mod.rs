@@ -15,6 +15,7 @@
 
 mod events;
 mod failures;
+mod pace;
 mod rank;
 mod requests;
 mod ring;
@@ -28,6 +29,7 @@ mod workers;
 
 use std::time::Duration;
 
+use placement::Prediction;
 use protocol::{EngineStats, InstanceSpec, RequestId, Secret, Split, WorkerCommand, WorkerEvent};
 use store::Digest;
 
@@ -133,6 +135,7 @@ pub(crate) struct Instance {
     doomed: Option<Doomed>,
     next_worker: WorkerId,
     last_decode_tokens_per_sec: Option<f64>,
+    pace: pace::Pace,
     /// The last epoch in which a token was generated.
     generated_in: u64,
     /// What rank 0 told last in this epoch.
@@ -182,6 +185,7 @@ impl Instance {
             link_failures: failures::Recent::default(),
             doomed: None,
             last_decode_tokens_per_sec: None,
+            pace: pace::Pace::default(),
             generated_in: 0,
             stats: None,
             effects: Vec::new(),
@@ -330,6 +334,14 @@ impl Instance {
         }
     }
 
+    /// Whether answers stay away from what is predicted, in words; see [`pace`].
+    pub(crate) fn pace_warning(&self, prediction: &Prediction) -> Option<String> {
+        let all: &[Rank] = if self.split.stages.is_empty() { &self.ranks } else { &[] };
+        let guessed = self.stats.as_ref().is_some_and(|stats| stats.guessed_right_tokens > 0);
+        let ranks: Vec<_> = all.iter().map(Rank::pace).collect();
+        self.pace.warning(prediction, &ranks, guessed)
+    }
+
     pub(crate) fn status(&self) -> InstanceStatus {
         let fixed = &self.fixed;
         let workers = || self.ranks.iter().filter_map(|rank| rank.worker.as_ref());
@@ -391,6 +403,7 @@ impl Instance {
             self.effects.push(Effect::Replan);
         } else if self.all_loaded() && now >= self.link_at {
             self.epoch += 1;
+            self.pace.clear();
             self.phase = Phase::Linking { until: now + LINK_DEADLINE };
             for at in 0..self.ranks.len() {
                 let endpoints = rank::endpoints(&self.ranks, at, &self.routes);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use protocol::RankStats;
 
 use super::failures::Recent;
+use super::pace::RankPace;
 use crate::wire::WorkerId;
 use crate::{NodeId, RankStatus};
 
@@ -177,6 +178,11 @@ impl Rank {
             buffer_bytes: of(|worker| worker.buffer_bytes),
             stats: self.worker.as_ref().and_then(|worker| worker.stats.clone()),
         }
+    }
+
+    pub(super) fn pace(&self) -> RankPace<'_> {
+        let stats = self.worker.as_ref().and_then(|worker| worker.stats.as_ref());
+        RankPace { node: &self.node_name, stats }
     }
 }
 

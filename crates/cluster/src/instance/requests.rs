@@ -19,6 +19,8 @@ pub(super) struct Requests {
     /// With their clients.
     running: BTreeMap<RequestId, u64>,
     running_max: usize,
+    /// Whether two have run at once since nobody did.
+    crowded: bool,
     turns: Turns,
     last: RequestId,
     reminded_at: Duration,
@@ -35,7 +37,8 @@ struct Waiting {
 impl Requests {
     pub(super) fn new(running_max: usize) -> Self {
         let (waiting, running, turns) = Default::default();
-        Self { waiting, running, running_max, turns, last: 0, reminded_at: Duration::ZERO }
+        let (last, reminded_at) = (0, Duration::ZERO);
+        Self { waiting, running, running_max, crowded: false, turns, last, reminded_at }
     }
 
     /// Puts a request into the queue; `None` if that is full.
@@ -59,6 +62,7 @@ impl Requests {
             let Waiting { id, request, .. } = self.waiting.remove(at);
             self.turns.begin(&request);
             self.running.insert(id, request.client);
+            self.crowded |= self.running.len() > 1;
             ready.push((id, request));
         }
         ready
@@ -78,6 +82,7 @@ impl Requests {
     /// none.
     pub(super) fn finish(&mut self, request: RequestId, generated_tokens: usize) -> bool {
         let client = self.running.remove(&request);
+        self.crowded &= !self.running.is_empty();
         client.iter().for_each(|client| self.turns.end(*client, generated_tokens));
         client.is_some()
     }
@@ -110,6 +115,11 @@ impl Requests {
         self.running.len()
     }
 
+    /// Whether a running request has had no other beside it.
+    pub(super) fn is_alone(&self) -> bool {
+        !self.crowded
+    }
+
     /// Whether those who wait should hear again; true at most once each [`REMINDER`].
     pub(super) fn is_reminder_due(&mut self, now: Duration) -> bool {
         let due = !self.waiting.is_empty() && now >= self.reminded_at + REMINDER;
@@ -120,14 +130,17 @@ impl Requests {
     }
 }
 
-/// A worker's account of a request, as its client sees it, and its decode rate in tokens per
-/// second, where there is one.
-pub(super) fn account(generation: Generation) -> (Option<f64>, GenerateDone) {
+/// The decode rate of a request in tokens per second, where there is one.
+pub(super) fn rate(generation: &Generation) -> Option<f64> {
     let here_tokens = generation.generated_tokens - generation.answered_tokens;
     let steps = here_tokens.saturating_sub(1);
     let timed = steps > 0 && generation.decode_us > 0;
-    let rate = timed.then(|| steps as f64 * 1e6 / generation.decode_us as f64);
-    let done = GenerateDone {
+    timed.then(|| steps as f64 * 1e6 / generation.decode_us as f64)
+}
+
+/// A worker's account of a request, as its client sees it.
+pub(super) fn account(generation: Generation) -> GenerateDone {
+    GenerateDone {
         reason: generation.reason,
         prompt_tokens: generation.prompt_tokens,
         generated_tokens: generation.generated_tokens,
@@ -137,8 +150,7 @@ pub(super) fn account(generation: Generation) -> (Option<f64>, GenerateDone) {
         decode: Duration::from_micros(generation.decode_us),
         waits: generation.waits_us.iter().map(|us| Duration::from_micros(*us)).collect(),
         embedding: generation.embedding,
-    };
-    (rate, done)
+    }
 }
 
 #[cfg(test)]
