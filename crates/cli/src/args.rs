@@ -9,6 +9,7 @@ use protocol::{InstanceSpec, SplitOptions};
 mod bench;
 mod bench_serve;
 mod face;
+mod members;
 mod models;
 mod plan;
 mod values;
@@ -23,6 +24,7 @@ pub use face::{
     CompletionsArgs, EventsArgs, LaunchArgs, LaunchProgram, LogsArgs, ManArgs, PageArgs,
     ServiceArgs, ServiceCommand, ServiceInstallArgs, TopArgs,
 };
+pub use members::{AcceptArgs, FleetKeyCommand, InviteArgs, JoinArgs, RefuseArgs, RemoveArgs};
 pub use models::{ListArgs, PullArgs, RmArgs, ShowArgs};
 pub use plan::PlanArgs;
 
@@ -63,8 +65,12 @@ pub enum Command {
     Up(UpArgs),
     /// Print a one-time code with which one other machine can join
     Invite(InviteArgs),
-    /// Join this machine's node to the cluster that a code came from
+    /// Join this machine's node to a cluster: by a code, or by a number that it shows
     Join(JoinArgs),
+    /// Let a machine in by the number that `sinew join` shows there
+    Accept(AcceptArgs),
+    /// Send a machine away that asks to be let in
+    Refuse(RefuseArgs),
     /// Take another node out of the cluster; its key needs a new invitation to come back
     Remove(RemoveArgs),
     /// Take this machine's node out of its cluster, whether it runs or not
@@ -217,47 +223,12 @@ pub struct UpArgs {
     pub with_parent: bool,
 }
 
-#[derive(Debug, Subcommand)]
-pub enum FleetKeyCommand {
-    /// Write a new key to a file that does not exist yet; copy it to each machine, mode 600, and
-    /// start the nodes with `sinew up --fleet-key FILE`
-    New {
-        /// The file to write
-        file: PathBuf,
-    },
-}
-
 /// When a node announces itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Announce {
     Auto,
     Always,
     Never,
-}
-
-#[derive(Debug, Args)]
-pub struct InviteArgs {
-    #[command(flatten)]
-    pub query: QueryArgs,
-    /// How long the code is good for, seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
-    pub ttl: u64,
-}
-
-#[derive(Debug, Args)]
-pub struct JoinArgs {
-    #[command(flatten)]
-    pub query: QueryArgs,
-    /// What `sinew invite` printed on the other machine
-    pub code: String,
-}
-
-#[derive(Debug, Args)]
-pub struct RemoveArgs {
-    #[command(flatten)]
-    pub query: QueryArgs,
-    /// The node's name, or the beginning of its id, from `sinew nodes`
-    pub node: String,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, Held, Identified, InstanceSpec, Invite, Joined, ModelAbout, Parted, Plan,
-    PullStage, PullStatus,
+    ClusterStatus, Held, Identified, InstanceSpec, Invite, Joined, ModelAbout, PairAsking,
+    PairRequest, PairWith, Paired, Pairing, Parted, Plan, PullStage, PullStatus,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -93,6 +93,24 @@ impl Client {
 
     pub fn join(&self, code: &str) -> Result<Joined, CliError> {
         self.ask("/sinew/v1/join", &json!({ "code": code }), JOIN_MAX)
+    }
+
+    /// Asks to be let in, by a number that is shown here.
+    pub fn pair(&self, with: &PairWith) -> Result<PairAsking, CliError> {
+        self.ask("/sinew/v1/pair", with, JOIN_MAX)
+    }
+
+    pub fn pairing(&self) -> Result<Pairing, CliError> {
+        self.get(&format!("{}/sinew/v1/pairing", self.api))
+    }
+
+    pub fn accept(&self, number: &str, node: Option<&str>) -> Result<Paired, CliError> {
+        let body = json!({ "number": number, "node": node });
+        self.ask("/sinew/v1/pair/accept", &body, JOIN_MAX)
+    }
+
+    pub fn refuse(&self, node: &str) -> Result<PairRequest, CliError> {
+        self.ask("/sinew/v1/pair/refuse", &json!({ "node": node }), ANSWER_MAX)
     }
 
     pub fn remove(&self, node: &str) -> Result<Parted, CliError> {

@@ -44,8 +44,8 @@ use tracing_subscriber::prelude::*;
 
 use crate::args::{BenchCommand, Cli, Command, DevCommand, FleetKeyCommand};
 use crate::commands::{
-    bench, bench_serve, demo, dev, docs, doctor, keys, launch, looking, members, net, nodes, plan,
-    query, run, serve, service, splits, synth, top, up,
+    bench, bench_serve, demo, dev, docs, doctor, joining, keys, launch, looking, members, net,
+    nodes, plan, query, run, serve, service, splits, synth, top, up,
 };
 use crate::data_dir::DataDir;
 use crate::error::CliError;
@@ -79,7 +79,9 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Demo(args) => demo::demo(&args),
         Command::Up(args) => up::up(args),
         Command::Invite(args) => query::invite(&args),
-        Command::Join(args) => query::join(&args),
+        Command::Join(args) => joining::join(&args),
+        Command::Accept(args) => joining::accept(&args),
+        Command::Refuse(args) => joining::refuse(&args),
         Command::Remove(args) => members::remove(&args),
         Command::Leave(args) => members::leave(&args),
         Command::FleetKey(FleetKeyCommand::New { file }) => members::new_fleet_key(&file),

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
@@ -243,4 +244,26 @@ fn the_machines_own_commands_work_where_others_may_come() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{name}: {answer}");
         assert_eq!(answer.contains("--host-name"), status == 403, "{name}: {answer}");
     }
+}
+
+#[test]
+fn a_machine_joins_by_the_number_that_it_shows() {
+    let (a, b) = (Node::start("a"), Node::start("b"));
+    let at = a.listen_addr();
+    let mut joining = Command::new(SINEW)
+        .args(["join", "--peer", &at, "--data-dir", b.dir.path().to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(joining.stdout.take().unwrap()).lines();
+    let is_number = |line: &String| line.contains("    sinew accept ");
+    let shown = lines.by_ref().map(Result::unwrap).find(is_number).unwrap();
+    let number = shown.trim().strip_prefix("sinew accept ").unwrap();
+    assert!(a.run(&["accept"]).contains("b"), "who asks is listed");
+    assert!(a.refused(&["accept", "12"]).contains("six digits"));
+    assert!(a.run(&["accept", number]).contains("b is in: the cluster has 2 nodes now"));
+    assert!(joining.wait().unwrap().success());
+    let said: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(said.iter().any(|line| line == "joined a: the cluster has 2 nodes now"), "{said:?}");
+    assert!(b.refused(&["join", "--peer", &at]).contains("sinew leave"));
 }

@@ -70,6 +70,68 @@ pub struct ClusterStatus {
     /// announce anything.
     #[serde(default)]
     pub nearby: Vec<NearbyNode>,
+    /// Machines that ask the asked node to let them in.
+    #[serde(default)]
+    pub requests: Vec<PairRequest>,
+}
+
+/// A machine that asks to be let in by a number, which it shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairRequest {
+    pub id: NodeId,
+    /// As it calls itself.
+    pub name: String,
+    pub address: IpAddr,
+    pub expires_in_secs: u64,
+}
+
+/// Whom to ask to be let in: by default the one cluster that is near.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PairWith {
+    /// The name of a node nearby, or the beginning of its id.
+    pub node: Option<String>,
+    /// Where a node listens.
+    pub peer: Option<SocketAddr>,
+}
+
+/// This node's own request to be let in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairAsking {
+    /// This node, as it is listed at the other one.
+    pub me: NodeId,
+    /// Six digits to be typed at the other node. Whoever knows them can stand in for it.
+    pub number: String,
+    /// The other node, once it has answered.
+    pub node: Option<NodeId>,
+    /// What it calls itself, or its address until then.
+    pub name: String,
+    pub state: PairState,
+    pub expires_in_secs: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PairState {
+    Waiting,
+    Joined(Joined),
+    Failed { reason: String },
+}
+
+/// All of pairing at one node: for its owner alone, since it has the number.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pairing {
+    pub asking: Option<PairAsking>,
+    pub requests: Vec<PairRequest>,
+}
+
+/// A node was let in by its number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paired {
+    pub node: NodeId,
+    pub name: String,
+    /// Members now, both ends included.
+    pub members: usize,
 }
 
 /// What a node that is no member announces of itself.
@@ -95,6 +157,7 @@ impl ClusterStatus {
             unsettled: None,
             downloads: Vec::new(),
             nearby: Vec::new(),
+            requests: Vec::new(),
         }
     }
 }
@@ -293,7 +356,7 @@ pub struct Parted {
 }
 
 /// What joining led to.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
     /// The node whose code it was.
     pub by: NodeId,

@@ -37,6 +37,40 @@ pub enum Error {
     KeyFile { path: PathBuf, source: std::io::Error },
     #[error("{} is not used as a fleet key: {why}", path.display())]
     FleetKey { path: PathBuf, why: String },
+    #[error("a number to join by has six digits, as the machine that is to join shows it")]
+    NoNumber,
+    #[error(
+        "{name} shows another number, and nobody was let in. To try again type there: sinew join"
+    )]
+    WrongNumber { name: String },
+    #[error("another number was typed at {name}. To try again with a new one type: sinew join")]
+    OtherNumber { name: String },
+    #[error(
+        "{wrong} numbers were wrong of late, so none is taken for {minutes} minutes. A code works \
+         meanwhile: sinew invite on a member, sinew join CODE on the machine that is to join"
+    )]
+    PairingPaused { wrong: usize, minutes: u64 },
+    #[error(
+        "{waiting} machines wait to be let in there already. Accept or refuse them first, or use a \
+         code: sinew invite"
+    )]
+    ManyRequests { waiting: usize },
+    #[error(
+        "no such machine asks to be let in; those that do: {waiting}. On the machine that is to \
+         join type: sinew join"
+    )]
+    NoRequest { waiting: String },
+    #[error("several machines ask to be let in: {waiting}. Say which one: --node NAME")]
+    WhichRequest { waiting: String },
+    #[error(
+        "no cluster announces itself nearby. Start a node on the other machine (sinew up), or say \
+         where it listens: sinew join --peer ADDRESS:8751, or use a code: sinew invite there"
+    )]
+    NobodyNear,
+    #[error("several clusters are near: {near}. Say which one: sinew join --with NAME")]
+    ManyNear { near: String },
+    #[error("{name} does not announce itself nearby; those that do: {near}")]
+    NotNear { name: String, near: String },
     #[error(
         "this node already belongs to a cluster of {members} nodes. To move it to another one, type \
          here: sinew leave, then join again"

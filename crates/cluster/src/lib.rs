@@ -37,6 +37,8 @@ mod model_file;
 mod nearby;
 mod net;
 mod node;
+mod pairing;
+mod pake;
 mod probe;
 mod pulls;
 mod relay;
@@ -50,8 +52,8 @@ mod worker;
 pub use about::ModelAbout;
 pub use api::{
     ClusterStatus, GenerateDone, GenerateEvent, Held, Identified, InstanceState, InstanceStatus,
-    Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState, NodeStatus, Parted,
-    RankStatus,
+    Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState, NodeStatus, PairAsking,
+    PairRequest, PairState, PairWith, Paired, Pairing, Parted, RankStatus,
 };
 pub use error::{Error, Result};
 pub use fleet::FleetKey;

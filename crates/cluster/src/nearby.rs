@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::members::{ADDRESSES_MAX, Member, clean_name};
-use crate::{FleetKey, NearbyNode, NodeId};
+use crate::pairing::is_id;
+use crate::{Error, FleetKey, NearbyNode, NodeId, Result};
 
 /// Nodes that are remembered; anybody on the network can announce any number.
 const NEARBY_MAX: usize = 64;
@@ -87,6 +88,40 @@ impl Nearby {
         fleet.map(|(id, seen)| (*id, seen.addresses.clone())).collect()
     }
 
+    /// The node that a person means who wants to join: one of the only cluster that is near, or the
+    /// one with this name or beginning of an id. Asked by a node that has no members.
+    ///
+    /// # Errors
+    /// There is none, or several.
+    pub(crate) fn choose(&self, name: Option<&str>) -> Result<&Sighting> {
+        let is_meant = |announced: &Announcement| match name {
+            None => true,
+            Some(name) => announced.name == name || is_id(announced.id, name),
+        };
+        let meant: Vec<_> = self.seen.values().filter(|one| is_meant(&one.announced)).collect();
+        let near = || {
+            let name =
+                |one: &Sighting| format!("{} ({})", one.announced.name, one.announced.id.short());
+            self.seen.values().map(name).collect::<Vec<_>>().join(", ")
+        };
+        let same = |a: &Announcement, b: &Announcement| match name {
+            None => a.cluster == b.cluster,
+            Some(_) => a.id == b.id,
+        };
+        match (meant.as_slice(), name) {
+            ([first, others @ ..], _)
+                if others.iter().all(|one| same(&one.announced, &first.announced)) =>
+            {
+                Ok(first)
+            }
+            ([], Some(name)) if !self.seen.is_empty() => {
+                Err(Error::NotNear { name: name.to_owned(), near: near() })
+            }
+            ([], _) => Err(Error::NobodyNear),
+            _ => Err(Error::ManyNear { near: near() }),
+        }
+    }
+
     /// Those who are no members.
     pub(crate) fn strangers(&self, is_member: impl Fn(NodeId) -> bool) -> Vec<NearbyNode> {
         let strangers = self.seen.values().filter(|seen| !is_member(seen.announced.id));
@@ -128,6 +163,26 @@ mod tests {
         assert_eq!(nearby.strangers(|id| id == NodeId([1; 32])).len(), 0);
         assert!(nearby.forget(&"01".repeat(16)));
         assert_eq!(nearby.strangers(|_| false).len(), 0);
+    }
+
+    #[test]
+    fn whom_a_person_means_is_clear_or_asked_for() {
+        let mut nearby = Nearby::default();
+        assert!(matches!(nearby.choose(None), Err(Error::NobodyNear)));
+        let two = |id, cluster: &str| {
+            let mut one = sighting(id, "desk", 1);
+            one.announced.cluster = cluster.to_owned();
+            one
+        };
+        nearby.see(two(1, "a"));
+        nearby.see(two(2, "a"));
+        assert_eq!(nearby.choose(None).unwrap().announced.id, NodeId([1; 32]), "one cluster");
+        assert!(matches!(nearby.choose(Some("desk")), Err(Error::ManyNear { .. })));
+        assert_eq!(nearby.choose(Some("0202")).unwrap().announced.id, NodeId([2; 32]));
+        nearby.see(two(3, "b"));
+        let several = nearby.choose(None).unwrap_err().to_string();
+        assert!(several.contains("desk (03030303)"), "{several}");
+        assert!(matches!(nearby.choose(Some("sofa")), Err(Error::NotNear { .. })));
     }
 
     #[test]

@@ -1,3 +1,5 @@
+mod members;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
@@ -24,8 +26,8 @@ use crate::net::{Net, own_addresses};
 use crate::pulls::Pulls;
 use crate::{
     ClusterStatus, Error, GenerateEvent, GenerateRequest, Held, History, Identified, InstanceSpec,
-    InstanceState, InstanceStatus, Invite, Joined, ModelAbout, NodeConfig, NodeId, NodeState,
-    NodeStatus, Parted, PullStatus, Result, Versions,
+    InstanceState, InstanceStatus, ModelAbout, NodeConfig, NodeId, NodeState, NodeStatus,
+    PullStatus, Result, Versions,
 };
 
 /// Calls of this node's handles that wait for the driver.
@@ -35,8 +37,6 @@ const TELLING_MAX: Duration = Duration::from_secs(5);
 /// How long a model's header is asked for: a node that takes an instance over has it within half.
 const HEADER_PATIENCE: Duration = Duration::from_secs(8);
 const HEADER_RETRY: Duration = Duration::from_millis(200);
-/// A code that nobody has used by then was lost on the way.
-const INVITE_TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// One machine's part of the cluster. Clones are handles to the same node, which shuts down with
 /// [`Node::shutdown`] or when the last handle is dropped.
@@ -176,44 +176,6 @@ impl Node {
     /// What has happened, now and whenever there is more.
     pub fn events(&self) -> watch::Receiver<History> {
         self.shared.history.clone()
-    }
-
-    /// Makes a one-time code with which one machine can join until `ttl` (at most a day) has
-    /// passed.
-    ///
-    /// # Errors
-    /// The node has been shut down.
-    pub async fn invite(&self, ttl: Duration) -> Result<Invite> {
-        let ttl = ttl.min(INVITE_TTL_MAX);
-        let code = self.call(|reply| Call::Invite { ttl, reply }).await?;
-        Ok(Invite { code, expires_in_secs: ttl.as_secs() })
-    }
-
-    /// Joins the cluster of the node that made `code`.
-    ///
-    /// # Errors
-    /// The code is not one, the node does not answer, or it refuses.
-    pub async fn join(&self, code: &str) -> Result<Joined> {
-        let code = code.to_owned();
-        self.call(|reply| Call::Join { code, reply }).await
-    }
-
-    /// Takes a member, given by its name or the beginning of its id, out of the cluster. Its
-    /// connections end at once, and its key needs a new invitation to come back.
-    ///
-    /// # Errors
-    /// There is no such member, or several, or it is this node.
-    pub async fn remove(&self, name: &str) -> Result<Parted> {
-        let name = name.to_owned();
-        self.call(|reply| Call::Remove { name, reply }).await
-    }
-
-    /// Leaves the cluster: from now on this node is alone, and serves nothing.
-    ///
-    /// # Errors
-    /// It is alone already.
-    pub async fn leave(&self) -> Result<Parted> {
-        self.call(|reply| Call::Leave { reply }).await
     }
 
     /// Places a model and starts its workers; returns the instance's id while it is loading. A

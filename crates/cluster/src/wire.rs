@@ -6,6 +6,8 @@
 //!                      <-        Welcome | Refused(reason)
 //!   purpose Control: Message ... both ways, until either end closes
 //!   purpose Join:    JoinRequest ->   <- JoinAnswer
+//!   purpose Fleet:   FleetProof ->   <- FleetProof   Members ->   <- JoinAnswer
+//!   purpose Pair:    PairAsk ->   <- PairNews (later again)   PairProof ->   <- JoinAnswer
 //!   purpose Bulk:    raw requests and answers of `store::slices`
 //!   purpose Probe:   bytes and their echoes, as `probe` has them
 //! ```
@@ -66,6 +68,8 @@ pub(crate) enum Purpose {
     Join,
     /// To become one cluster with the listener, which has the same fleet key.
     Fleet,
+    /// To be let in once a person has typed the dialer's number at the listener.
+    Pair,
     /// A member leaves the cluster; the listener's `Welcome` says that it has noted it.
     Leave,
     /// Slices of the model file with this content.
@@ -137,6 +141,30 @@ impl About {
 /// tells its members, and a [`JoinAnswer`] follows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct FleetProof {
+    pub proof: Vec<u8>,
+}
+
+/// Asks for a person: the asker's half of the exchange of [`crate::pake`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PairAsk {
+    pub half: Vec<u8>,
+}
+
+/// How it stands with a request.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum PairNews {
+    Waiting,
+    /// A person has typed a number.
+    Answer(crate::pake::Answer),
+    Refused {
+        reason: String,
+    },
+}
+
+/// Shows that the asker has that number too. A [`JoinAnswer`] follows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PairProof {
     pub proof: Vec<u8>,
 }
 

@@ -46,7 +46,19 @@ fn everything_else_needs_the_token() {
         &[("x-api-key", ADMIN)],
         &[("api-key", ADMIN)],
     ];
-    for path in ["invite", "join", "remove", "leave", "plan", "serve", "stop", "shutdown"] {
+    for path in [
+        "invite",
+        "join",
+        "pair",
+        "pair/accept",
+        "pair/refuse",
+        "remove",
+        "leave",
+        "plan",
+        "serve",
+        "stop",
+        "shutdown",
+    ] {
         for headers in shown {
             let path = format!("/sinew/v1/{path}?token={ADMIN}");
             let reply =
@@ -58,6 +70,7 @@ fn everything_else_needs_the_token() {
     assert!(double.calls.lock().unwrap().is_empty());
     for headers in shown {
         assert_eq!(get(server.addr, "/sinew/v1/trace", headers).status, 401, "{headers:?}");
+        assert_eq!(get(server.addr, "/sinew/v1/pairing", headers).status, 401, "{headers:?}");
     }
     let bearer = format!("Bearer {ADMIN}");
     let trace = get(server.addr, "/sinew/v1/trace", &[("authorization", &bearer)]);
@@ -74,6 +87,25 @@ fn calls_reach_the_cluster() {
             json!({"code": "sinew-abc", "expires_in_secs": 60}),
         ),
         ("invite", json!({}), "invite 600", json!({"code": "sinew-abc", "expires_in_secs": 600})),
+        (
+            "pair/accept",
+            json!({"number": "048 213"}),
+            "accept 048 213 None",
+            json!({"node": "02".repeat(32), "name": "mac", "members": 2}),
+        ),
+        (
+            "pair/refuse",
+            json!({"node": "mac"}),
+            "refuse mac",
+            json!({"id": "02".repeat(32), "name": "mac", "address": "10.0.0.2", "expires_in_secs": 60}),
+        ),
+        (
+            "pair",
+            json!({"peer": "10.0.0.1:8751"}),
+            "pair None Some(10.0.0.1:8751)",
+            json!({"me": "02".repeat(32), "number": "048213", "node": "01".repeat(32), "name": "desk",
+                "state": "waiting", "expires_in_secs": 300}),
+        ),
         (
             "remove",
             json!({"node": "mac"}),
@@ -124,6 +156,10 @@ fn wrong_bodies_and_refusals_are_errors() {
         ("invite", json!({"ttl_secs": 1_000_000})),
         ("invite", json!({"ttl_secs": -1})),
         ("join", json!({})),
+        ("pair", json!({"peer": "studio"})),
+        ("pair", json!({"nod": "studio"})),
+        ("pair/accept", json!({})),
+        ("pair/refuse", json!({})),
         ("stop", json!({})),
         ("serve", json!({})),
         ("serve", json!({"model": "m", "nodes": -1})),

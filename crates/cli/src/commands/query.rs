@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use cluster::{ClusterStatus, InstanceState, InstanceStatus, RankStatus};
 use serde::Serialize;
 
-use crate::args::{InviteArgs, JoinArgs, QueryArgs, StopArgs, TraceArgs};
+use crate::args::{InviteArgs, QueryArgs, StopArgs, TraceArgs};
 use crate::client::Client;
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
@@ -19,15 +19,6 @@ pub fn invite(args: &InviteArgs) -> Result<(), CliError> {
     say!("On the other machine, with its node up (sinew up), type:\n");
     say!("    sinew join {}\n", invite.code);
     say!("The code works once, within {} minutes.", invite.expires_in_secs.div_ceil(60));
-    Ok(())
-}
-
-pub fn join(args: &JoinArgs) -> Result<(), CliError> {
-    let joined = client(&args.query)?.join(&args.code)?;
-    if args.query.json {
-        return print_json(&joined);
-    }
-    say!("joined {}: the cluster has {} nodes now", joined.by_name, joined.members);
     Ok(())
 }
 

@@ -56,11 +56,13 @@ async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
         end_with_parent(stop.clone());
     }
     let hinting = tokio::spawn(hint_when_alone(node.clone(), data_dir.option()));
+    let telling = tokio::spawn(tell_requests(node.clone(), data_dir.option()));
     tokio::select! {
         () = signals.recv() => {}
         () = stop.notified() => {}
     }
     hinting.abort();
+    telling.abort();
     data_dir.withdraw();
     served.stop().await;
     node.shutdown().await;
@@ -118,7 +120,7 @@ fn greet(args: &UpArgs, node: &Node, data_dir: &DataDir, api: SocketAddr) -> Res
         say!("  API key for others    {}", key_for_others(data_dir)?);
     }
     say!("  serve a model         sinew serve FILE.gguf{option}");
-    say!("  add a machine         sinew invite{option}");
+    say!("  add a machine         sinew join there, or sinew invite{option} here");
     if std::io::stdout().is_terminal() {
         say!("  it ends with this terminal; to keep it up:  sinew service install");
     }
@@ -135,12 +137,38 @@ async fn hint_when_alone(node: Node, option: String) {
     let near: Vec<String> =
         status.nearby.iter().map(|node| format!("{} ({})", node.name, node.address.ip())).collect();
     match near.as_slice() {
-        [] => say!("this node is alone, and no other announces itself nearby"),
-        near => say!("this node is alone; nearby are {}", near.join(", ")),
+        [] => {
+            say!("this node is alone, and no other announces itself nearby");
+            say!("  to join another one   sinew join --peer ADDRESS:8751{option}");
+            say!(
+                "  or by a code          type there: sinew invite   and here: sinew join CODE{option}"
+            );
+        }
+        near => {
+            say!("this node is alone; nearby are {}", near.join(", "));
+            say!("  to join one of them   sinew join{option}");
+        }
     }
-    say!("  to join another one   type there: sinew invite   and here: sinew join CODE{option}");
     // Whoever closed the output does not want to know.
     let _ = output::finish();
+}
+
+/// Says who asks to be let in, and what to type if that is wanted.
+async fn tell_requests(node: Node, option: String) {
+    let mut watch = node.watch();
+    let mut told = Vec::new();
+    // It ends with the node.
+    while watch.changed().await.is_ok() {
+        let requests = watch.borrow_and_update().requests.clone();
+        for one in requests.iter().filter(|one| !told.contains(&one.id)) {
+            let (name, id) = (&one.name, one.id.short());
+            say!("{name} ({id}, at {}) asks to be let in; it shows a number", one.address);
+            say!("  if you want that      sinew accept NUMBER{option}");
+            // Whoever closed the output does not want to know.
+            let _ = output::finish();
+        }
+        told = requests.into_iter().map(|one| one.id).collect();
+    }
 }
 
 /// Where clients can call an API that listens there: nobody can call 0.0.0.0.

@@ -45,25 +45,36 @@ impl Daemon {
         reply: oneshot::Sender<JoinAnswer>,
     ) {
         let now = self.now();
-        let full = self.membership.members().count() + 1 >= MEMBERS_MAX;
-        let known = self.membership.is_member(member.id);
-        let answer = if full && !known {
-            JoinAnswer::Refused { reason: format!("this cluster has {MEMBERS_MAX} nodes already") }
-        } else {
-            match self.invites.redeem(secret, now) {
+        let answer = match self.check_room_for(&member) {
+            Some(reason) => JoinAnswer::Refused { reason },
+            None => match self.invites.redeem(secret, now) {
                 Err(refusal) => JoinAnswer::Refused { reason: refusal.to_string() },
-                Ok(()) => {
-                    info!(node = %member.id.short(), name = member.name, "a node has joined");
-                    self.step_membership(membership::Input::Admit(member));
-                    JoinAnswer::Accepted(self.all_members())
-                }
-            }
+                Ok(()) => self.let_in(member),
+            },
         };
         if let JoinAnswer::Refused { reason } = &answer {
             warn!(reason, "a node was not let in");
         }
         // A stranger that has hung up keeps nobody waiting.
         let _ = reply.send(answer);
+    }
+
+    /// Why a node cannot become a member, whoever invites it.
+    fn check_room_for(&self, member: &Member) -> Option<String> {
+        let full = self.membership.members().count() + 1 >= MEMBERS_MAX;
+        let is_new = !self.membership.is_member(member.id);
+        (full && is_new).then(|| format!("this cluster has {MEMBERS_MAX} nodes already"))
+    }
+
+    /// A person wants this node to be a member.
+    pub(super) fn let_in(&mut self, member: Member) -> JoinAnswer {
+        if let Some(reason) = self.check_room_for(&member) {
+            return JoinAnswer::Refused { reason };
+        }
+        info!(node = %member.id.short(), name = member.name, "a node has joined");
+        self.stop_asking();
+        self.step_membership(membership::Input::Admit(member));
+        JoinAnswer::Accepted(self.all_members())
     }
 
     pub(super) fn join(&mut self, code: &str, reply: oneshot::Sender<Result<Joined>>) {
@@ -94,6 +105,7 @@ impl Daemon {
         members: Members,
         reply: oneshot::Sender<Result<Joined>>,
     ) {
+        self.stop_asking();
         self.step_membership(membership::Input::Joined(members));
         self.parted = None;
         let joined = Joined {

@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 
 use super::Event;
 use super::conn::Lobby;
+use super::pairing;
 use super::system::Admitting;
 use crate::NodeId;
 use crate::desk::Desk;
@@ -128,6 +129,9 @@ impl Admission {
             }
             Purpose::Join => self.join(connection).await,
             Purpose::Fleet => self.unite(connection).await,
+            Purpose::Pair => {
+                pairing::answer(&self.net, &self.saver, &self.inputs, connection).await
+            }
             Purpose::Leave => self.leave(connection).await,
             Purpose::Probe => self.probe(connection).await,
             Purpose::Share => self.share(connection, stranger).await,

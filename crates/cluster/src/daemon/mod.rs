@@ -16,6 +16,7 @@ mod lies;
 mod listening;
 mod outside;
 mod owning;
+mod pairing;
 mod peers;
 mod placing;
 mod processes;
@@ -56,7 +57,7 @@ use crate::wire::{JoinAnswer, Message, Versions};
 use crate::worker::WorkerNews;
 use crate::{
     ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Joined, NodeConfig, NodeId,
-    Parted, Result,
+    PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Result,
 };
 
 pub(crate) use driver::{INPUTS_MAX, run};
@@ -76,6 +77,10 @@ pub(crate) enum Call {
     Join { code: String, reply: Reply<Joined> },
     Remove { name: String, reply: Reply<Parted> },
     Leave { reply: Reply<Parted> },
+    Pair { with: PairWith, reply: Reply<PairAsking> },
+    Accept { number: String, node: Option<String>, reply: Reply<Paired> },
+    RefuseRequest { node: String, reply: Reply<PairRequest> },
+    Pairing { reply: Reply<Pairing> },
     Serve { prepared: Box<Prepared>, reply: Reply<String> },
     Plan { prepared: Box<Prepared>, reply: Reply<placement::Plan> },
     Stop { name: String, reply: Reply<()> },
@@ -171,6 +176,7 @@ pub(crate) enum Event {
         peer: NodeId,
         members: Members,
     },
+    Pair(pairing::PairEvent),
     /// A node leaves; the answer is whether it was a member.
     LeaveAsked {
         peer: NodeId,
@@ -273,6 +279,7 @@ pub(crate) struct Daemon {
     joining: Vec<joining::Joining>,
     nearby: Nearby,
     uniting: uniting::Uniting,
+    pairs: pairing::Pairs,
     /// Why this node belongs to no cluster any more, if it did.
     parted: Option<String>,
 
@@ -326,6 +333,7 @@ impl Daemon {
             joining: Vec::new(),
             nearby: Nearby::default(),
             uniting: uniting::Uniting::default(),
+            pairs: pairing::Pairs::default(),
             parted: None,
             duties: desiring::Duties::default(),
             told,
@@ -362,6 +370,10 @@ impl Daemon {
             Call::Join { code, reply } => self.join(&code, reply),
             Call::Remove { name, reply } => self.remove(&name, reply),
             Call::Leave { reply } => self.leave(reply),
+            Call::Pair { with, reply } => self.pair(&with, reply),
+            Call::Accept { number, node, reply } => self.accept(&number, node.as_deref(), reply),
+            Call::RefuseRequest { node, reply } => self.refuse_request(&node, reply),
+            Call::Pairing { reply } => drop(reply.send(Ok(self.pairing()))),
             Call::Serve { prepared, reply } => {
                 let outcome = self.serve(*prepared);
                 self.answer_when_kept(reply, outcome);
@@ -406,6 +418,7 @@ impl Daemon {
             Event::JoinDone { by, members, reply } => self.join_done(by, members, reply),
             Event::FleetAsked { peer, members, reply } => self.fleet_asked(peer, members, reply),
             Event::United { peer, members } => self.united(peer, members),
+            Event::Pair(event) => self.pair_event(event),
             Event::LeaveAsked { peer, reply } => self.leave_asked(peer, reply),
             Event::ProbeAsked { peer, reply } => {
                 // A visitor that has left needs no answer.
@@ -440,6 +453,7 @@ impl Daemon {
         self.resume_streams();
         self.finish_joining();
         self.unite_due();
+        self.expire_requests();
     }
 
     fn now(&self) -> Duration {

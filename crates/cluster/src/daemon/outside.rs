@@ -14,6 +14,7 @@ use protocol::WorkerCommand;
 use store::Digest;
 use tokio::sync::mpsc;
 
+use super::pairing::Attempt;
 use super::{GenerateEvent, Reply};
 use crate::desired::{Document, Signer, Wanted};
 use crate::instance::Path;
@@ -96,6 +97,9 @@ pub(crate) trait Outside: Send {
 
     /// Proves to a node, or to whoever is at an address, that this one has the fleet key: `United`.
     fn unite(&mut self, peer: Option<NodeId>, addresses: Vec<SocketAddr>, members: Members);
+
+    /// Asks a node to let this one in by a number: `Pair` with what comes of it.
+    fn pair(&mut self, attempt: Attempt);
 
     /// Writes the members to disk, later ones instead of earlier ones.
     fn keep_members(&mut self, members: Members);

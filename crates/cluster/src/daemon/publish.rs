@@ -43,6 +43,7 @@ impl Daemon {
             notices: self.notices(),
             unsettled: self.unsettled(),
             downloads: Vec::new(),
+            requests: self.pairs.requests.list(self.now()),
             nearby: self.nearby.strangers(|id| id == self.me || self.membership.is_member(id)),
         };
         let status = Arc::new(status);
@@ -79,6 +80,7 @@ impl Daemon {
                 peer.short()
             )
         }));
+        notices.extend(self.pair_notices());
         notices.extend(self.other_versions());
         notices.extend(self.damage_notices());
         notices.extend(self.copy_notices());

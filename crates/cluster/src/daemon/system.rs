@@ -17,6 +17,7 @@ use tracing::debug;
 
 use super::conn::{Line, Lobby};
 use super::outside::{Done, HeaderOf, Outside, ProcessId, Start};
+use super::pairing::{self, Attempt};
 use super::processes::{Processes, run_worker};
 use super::{Event, Kept, Prepared, Reply, draft_bytes, joining, uniting};
 use crate::announcer::Announcer;
@@ -204,6 +205,11 @@ impl Outside for System {
         if let Some(key) = self.config.fleet_key.clone() {
             self.report(uniting::unite(self.net.clone(), key, peer, addresses, members));
         }
+    }
+
+    fn pair(&mut self, attempt: Attempt) {
+        let (net, saver) = (self.net.clone(), self.members.clone());
+        self.report(pairing::ask(net, saver, self.inputs.clone(), attempt));
     }
 
     fn keep_members(&mut self, members: Members) {

@@ -112,6 +112,7 @@ impl Daemon {
         if !self.membership.is_member(peer) {
             info!(peer = %peer.short(), "a node of the fleet is a member now");
         }
+        self.stop_asking();
         self.parted = None;
         self.step_membership(Input::Learned { members: members.sanitized(), by: Some(peer) });
     }

@@ -11,6 +11,7 @@ mod hostile;
 mod instances;
 mod joining;
 mod leaving;
+mod pairing;
 mod support;
 mod versions;
 mod worker;
@@ -49,6 +50,9 @@ const TESTS: &[Test] = tests![
     announcing::members_tell_each_other_where_a_third_has_gone,
     fleet::sixteen_started_at_once_are_one_cluster_and_others_are_not_in_it,
     fleet::a_fleet_without_announcements_meets_at_given_addresses,
+    pairing::a_number_typed_at_a_member_lets_its_machine_in_and_no_other_one,
+    pairing::who_waits_is_told_is_refused_and_may_give_up,
+    pairing::the_one_cluster_nearby_is_asked_and_of_several_a_named_one,
     hostile::strangers_and_garbage_are_turned_away,
     hostile::many_silent_strangers_do_not_block_members,
     instances::tokens_flow_from_a_model_on_two_nodes,

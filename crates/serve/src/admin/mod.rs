@@ -19,6 +19,7 @@ mod clients;
 mod events;
 mod members;
 mod models;
+mod pairing;
 mod serve;
 
 /// An invitation is for now, not for later: a day is the most.
@@ -38,6 +39,10 @@ pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/sinew/v1/invite", post(invite))
         .route("/sinew/v1/join", post(join))
+        .route("/sinew/v1/pairing", get(pairing::pairing))
+        .route("/sinew/v1/pair", post(pairing::pair))
+        .route("/sinew/v1/pair/accept", post(pairing::accept))
+        .route("/sinew/v1/pair/refuse", post(pairing::refuse))
         .route("/sinew/v1/remove", post(members::remove))
         .route("/sinew/v1/leave", post(members::leave))
         .route("/sinew/v1/plan", post(plan))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cluster::{
     ClusterStatus, Error, GenerateRequest, Held, History, Identified, InstanceSpec, Invite, Joined,
-    ModelAbout, Node, Parted, Plan,
+    ModelAbout, Node, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Plan,
 };
 use futures_util::stream;
 use tokio::sync::watch;
@@ -27,6 +27,26 @@ impl Cluster for Node {
 
     fn join<'a>(&'a self, code: &'a str) -> BoxFuture<'a, Result<Joined, Refusal>> {
         Box::pin(async move { Ok(Node::join(self, code).await?) })
+    }
+
+    fn pair(&self, with: PairWith) -> BoxFuture<'_, Result<PairAsking, Refusal>> {
+        Box::pin(async move { Ok(Node::pair(self, with).await?) })
+    }
+
+    fn accept<'a>(
+        &'a self,
+        number: &'a str,
+        node: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Paired, Refusal>> {
+        Box::pin(async move { Ok(Node::accept(self, number, node).await?) })
+    }
+
+    fn refuse<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PairRequest, Refusal>> {
+        Box::pin(async move { Ok(Node::refuse(self, node).await?) })
+    }
+
+    fn pairing(&self) -> BoxFuture<'_, Result<Pairing, Refusal>> {
+        Box::pin(async move { Ok(Node::pairing(self).await?) })
     }
 
     fn remove<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Parted, Refusal>> {
@@ -108,17 +128,27 @@ impl Cluster for Node {
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let kind = match &error {
-            Error::NotServed { .. } | Error::NoMember { .. } | Error::NotHere(_) => {
-                RefusalKind::NotFound
-            }
+            Error::NotServed { .. }
+            | Error::NoMember { .. }
+            | Error::NoRequest { .. }
+            | Error::NobodyNear
+            | Error::NotNear { .. }
+            | Error::NotHere(_) => RefusalKind::NotFound,
             Error::Failed { .. } => RefusalKind::Failed,
-            Error::QueueFull { .. } => RefusalKind::Busy,
+            Error::QueueFull { .. } | Error::PairingPaused { .. } | Error::ManyRequests { .. } => {
+                RefusalKind::Busy
+            }
             Error::AlreadyServed { .. } | Error::AlreadyMember { .. } | Error::Alone => {
                 RefusalKind::Conflict
             }
             Error::ManyMembers { .. }
             | Error::OwnName { .. }
             | Error::Code(_)
+            | Error::NoNumber
+            | Error::WrongNumber { .. }
+            | Error::OtherNumber { .. }
+            | Error::WhichRequest { .. }
+            | Error::ManyNear { .. }
             | Error::JoinRefused(_)
             | Error::Unusable(_) => RefusalKind::Invalid,
             _ => RefusalKind::Unavailable,

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use cluster::{
     ClusterStatus, GenerateEvent, GenerateRequest, Held, History, Identified, InstanceSpec, Invite,
-    Joined, ModelAbout, Parted, Plan, PullStatus,
+    Joined, ModelAbout, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Plan,
+    PullStatus,
 };
 use futures_util::Stream;
 use tokio::sync::watch;
@@ -37,6 +38,22 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// Joins the cluster of the node that made `code`.
     fn join<'a>(&'a self, code: &'a str) -> BoxFuture<'a, Result<Joined, Refusal>>;
+
+    /// Asks a node nearby or at an address to let this one in; a person types the number there.
+    fn pair(&self, with: PairWith) -> BoxFuture<'_, Result<PairAsking, Refusal>>;
+
+    /// Lets in the machine that shows this number.
+    fn accept<'a>(
+        &'a self,
+        number: &'a str,
+        node: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Paired, Refusal>>;
+
+    /// Sends a machine that asks to be let in away.
+    fn refuse<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PairRequest, Refusal>>;
+
+    /// Who asks to be let in here, and what this node has asked.
+    fn pairing(&self) -> BoxFuture<'_, Result<Pairing, Refusal>>;
 
     /// Takes a member, given by its name or the beginning of its id, out of the cluster.
     fn remove<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Parted, Refusal>>;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use cluster::{
     ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, Held, History, Identified,
     InstanceSpec, InstanceState, InstanceStatus, Invite, Joined, ModelAbout, NodeId, NodeState,
-    NodeStatus, Parted, Plan, PullStatus, RankStatus,
+    NodeStatus, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing, Parted, Plan,
+    PullStatus, RankStatus,
 };
 use futures_util::stream;
 use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Token, Transport};
@@ -227,6 +228,45 @@ impl Cluster for Double {
         Box::pin(async move { called.map(|()| joined) })
     }
 
+    fn pair(&self, with: PairWith) -> BoxFuture<'_, Result<PairAsking, Refusal>> {
+        let called = self.call(format!("pair {:?} {:?}", with.node, with.peer));
+        let asking = PairAsking {
+            me: NodeId([2; 32]),
+            number: "048213".to_owned(),
+            node: Some(NodeId([1; 32])),
+            name: "desk".to_owned(),
+            state: PairState::Waiting,
+            expires_in_secs: 300,
+        };
+        Box::pin(async move { called.map(|()| asking) })
+    }
+
+    fn accept<'a>(
+        &'a self,
+        number: &'a str,
+        node: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Paired, Refusal>> {
+        let called = self.call(format!("accept {number} {node:?}"));
+        let paired = Paired { node: NodeId([2; 32]), name: "mac".to_owned(), members: 2 };
+        Box::pin(async move { called.map(|()| paired) })
+    }
+
+    fn refuse<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PairRequest, Refusal>> {
+        let called = self.call(format!("refuse {node}"));
+        let request = PairRequest {
+            id: NodeId([2; 32]),
+            name: "mac".to_owned(),
+            address: [10, 0, 0, 2].into(),
+            expires_in_secs: 60,
+        };
+        Box::pin(async move { called.map(|()| request) })
+    }
+
+    fn pairing(&self) -> BoxFuture<'_, Result<Pairing, Refusal>> {
+        let called = self.call("pairing".to_owned());
+        Box::pin(async move { called.map(|()| Pairing::default()) })
+    }
+
     fn remove<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Parted, Refusal>> {
         let called = self.call(format!("remove {node}"));
         Box::pin(async move { called.map(|()| parted()) })
@@ -405,6 +445,7 @@ fn two_nodes() -> ClusterStatus {
         }],
         notices: vec![],
         downloads: vec![],
+        requests: Vec::new(),
         nearby: Vec::new(),
     }
 }

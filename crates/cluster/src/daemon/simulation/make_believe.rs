@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use super::super::Reply;
 use super::super::outside::{Done, HeaderOf, Outside, ProcessId, Start};
+use super::super::pairing::Attempt;
 use super::address;
 use crate::desired::{Document, Signer, Wanted};
 use crate::invite::JoinCode;
@@ -123,6 +124,8 @@ impl Outside for Believed {
     }
 
     fn announce(&mut self, _: Announcement) {}
+
+    fn pair(&mut self, _: Attempt) {}
 
     fn unite(&mut self, _: Option<NodeId>, _: Vec<SocketAddr>, _: Members) {}
 

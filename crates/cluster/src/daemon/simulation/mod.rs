@@ -248,6 +248,7 @@ impl World {
             unsettled: None,
             downloads: vec![],
             nearby: vec![],
+            requests: vec![],
         };
         let (status, _) = watch::channel(Arc::new(empty));
         let outside = Box::new(Believed::new(machine.shared.clone()));

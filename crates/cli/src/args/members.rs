@@ -1,0 +1,71 @@
+//! Who belongs to the cluster.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::QueryArgs;
+
+#[derive(Debug, Args)]
+pub struct InviteArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// How long the code is good for, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub ttl: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct JoinArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// What `sinew invite` printed on the other machine; without it a number is shown here, to be
+    /// typed there: sinew accept NUMBER
+    #[arg(conflicts_with_all = ["with", "peer"])]
+    pub code: Option<String>,
+    /// Ask this node to let this machine in, by its name or the beginning of its id [default: the
+    /// one cluster that is near]
+    #[arg(long, value_name = "NODE", conflicts_with = "peer")]
+    pub with: Option<String>,
+    /// Ask the node that listens there, such as 10.0.0.5:8751: on another network, or over a VPN
+    #[arg(long, value_name = "ADDR")]
+    pub peer: Option<SocketAddr>,
+}
+
+#[derive(Debug, Args)]
+pub struct AcceptArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// The number that the other machine shows; without it, who asks is listed
+    pub number: Option<String>,
+    /// Whose it is where several ask: a name, or the beginning of an id
+    #[arg(long, value_name = "NODE", requires = "number")]
+    pub node: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct RefuseArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// The machine's name, or the beginning of its id
+    pub node: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// The node's name, or the beginning of its id, from `sinew nodes`
+    pub node: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum FleetKeyCommand {
+    /// Write a new key to a file that does not exist yet; copy it to each machine, mode 600, and
+    /// start the nodes with `sinew up --fleet-key FILE`
+    New {
+        /// The file to write
+        file: PathBuf,
+    },
+}

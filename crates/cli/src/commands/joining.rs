@@ -1,0 +1,122 @@
+//! `sinew join`, `accept` and `refuse`: how machines become members.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cluster::{PairAsking, PairState, PairWith};
+
+use super::query::print_json;
+use crate::args::{AcceptArgs, JoinArgs, RefuseArgs};
+use crate::client::Client;
+use crate::data_dir::DataDir;
+use crate::error::CliError;
+use crate::{output, table};
+
+/// Nodes that announce themselves are found within two seconds.
+const NEARBY_MAX: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+pub fn join(args: &JoinArgs) -> Result<(), CliError> {
+    let client = Client::find(&DataDir::find(&args.query.data_dir)?)?;
+    let joined = match &args.code {
+        Some(code) => client.join(code)?,
+        None => {
+            let with = PairWith { node: args.with.clone(), peer: args.peer };
+            await_nearby(&client, &with)?;
+            let asking = client.pair(&with)?;
+            if !args.query.json {
+                show(&asking)?;
+            }
+            match wait(&client, asking)? {
+                PairState::Joined(joined) => joined,
+                PairState::Failed { reason } => return Err(CliError::Refused(reason)),
+                PairState::Waiting => unreachable!("it was waited for"),
+            }
+        }
+    };
+    if args.query.json {
+        return print_json(&joined);
+    }
+    say!("joined {}: the cluster has {} nodes now", joined.by_name, joined.members);
+    Ok(())
+}
+
+/// A node that has just started may not have heard the others yet.
+fn await_nearby(client: &Client, with: &PairWith) -> Result<(), CliError> {
+    let begin = Instant::now();
+    let is_heard = |status: &cluster::ClusterStatus| match &with.node {
+        Some(name) => status
+            .nearby
+            .iter()
+            .any(|near| near.name == *name || near.id.to_string().starts_with(name.as_str())),
+        None => !status.nearby.is_empty(),
+    };
+    while with.peer.is_none() && begin.elapsed() < NEARBY_MAX && !is_heard(&client.status()?) {
+        thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+fn show(asking: &PairAsking) -> Result<(), CliError> {
+    let (first, second) = asking.number.split_at(asking.number.len() / 2);
+    say!("{} is asked to let this machine ({}) in. There, type:\n", asking.name, asking.me.short());
+    say!("    sinew accept {first}-{second}\n");
+    let minutes = asking.expires_in_secs.div_ceil(60);
+    say!("The number is good for one try, for {minutes} minutes.");
+    output::finish()
+}
+
+/// Until the request has come to an end.
+fn wait(client: &Client, mut asking: PairAsking) -> Result<PairState, CliError> {
+    let number = asking.number.clone();
+    while asking.state == PairState::Waiting {
+        thread::sleep(LOOK_EVERY);
+        match client.pairing()?.asking {
+            Some(now) if now.number == number => asking = now,
+            _ => {
+                let reason = "this node has joined in another way, or asked anew";
+                return Ok(PairState::Failed { reason: reason.to_owned() });
+            }
+        }
+    }
+    Ok(asking.state)
+}
+
+pub fn accept(args: &AcceptArgs) -> Result<(), CliError> {
+    let client = Client::find(&DataDir::find(&args.query.data_dir)?)?;
+    let Some(number) = &args.number else { return list(&client, args.query.json) };
+    let paired = client.accept(number, args.node.as_deref())?;
+    if args.query.json {
+        return print_json(&paired);
+    }
+    say!("{} is in: the cluster has {} nodes now", paired.name, paired.members);
+    Ok(())
+}
+
+fn list(client: &Client, json: bool) -> Result<(), CliError> {
+    let requests = client.pairing()?.requests;
+    if json {
+        return print_json(&requests);
+    }
+    if requests.is_empty() {
+        say!("nobody asks to be let in. On the machine that is to join type: sinew join");
+        return Ok(());
+    }
+    let rows: Vec<_> = requests
+        .iter()
+        .map(|one| [one.name.clone(), one.id.short(), one.address.to_string()])
+        .collect();
+    table::print(["NAME", "ID", "ADDRESS"], &rows);
+    say!("\nto let one in, type the number that it shows: sinew accept NUMBER");
+    Ok(())
+}
+
+pub fn refuse(args: &RefuseArgs) -> Result<(), CliError> {
+    let client = Client::find(&DataDir::find(&args.query.data_dir)?)?;
+    let refused = client.refuse(&args.node)?;
+    if args.query.json {
+        return print_json(&refused);
+    }
+    say!("sent {} away", refused.name);
+    Ok(())
+}

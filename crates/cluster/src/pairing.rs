@@ -1,0 +1,213 @@
+//! Who asks to be let in by a number, and how many wrong ones were typed. Pure: time is an
+//! argument.
+//!
+//! Each number is tried against one request, which it uses up: whoever asks has one guess for each
+//! number that a person types here.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::members::Member;
+use crate::{Error, NodeId, PairRequest, Result};
+
+/// Requests at a time: as many machines as somebody sets up at once.
+const REQUESTS_MAX: usize = 8;
+/// Of them from one address, so that one machine cannot keep the others out.
+const REQUESTS_PER_ADDRESS_MAX: usize = 2;
+/// How long a person may take to walk from one machine to the other.
+pub(crate) const REQUEST_MAX: Duration = Duration::from_secs(300);
+/// Wrong numbers in one window before none is taken until it has passed: of whoever has all those
+/// guesses, one in 200,000 gets in.
+const WRONG_MAX: usize = 5;
+const WRONG_WINDOW: Duration = Duration::from_secs(600);
+/// Fewer digits of an id would name several nodes too easily.
+const ID_DIGITS_MIN: usize = 4;
+
+/// Wrong numbers of late, at either end.
+#[derive(Debug, Default)]
+pub(crate) struct Wrong(VecDeque<Duration>);
+
+impl Wrong {
+    /// # Errors
+    /// There were too many.
+    pub(crate) fn check(&mut self, now: Duration) -> Result<()> {
+        while self.0.front().is_some_and(|at| now >= *at + WRONG_WINDOW) {
+            self.0.pop_front();
+        }
+        match self.0.front() {
+            Some(first) if self.0.len() >= WRONG_MAX => {
+                let left = (*first + WRONG_WINDOW).saturating_sub(now);
+                Err(Error::PairingPaused { wrong: WRONG_MAX, minutes: left.as_secs() / 60 + 1 })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn note(&mut self, now: Duration) {
+        self.0.push_back(now);
+    }
+}
+
+/// A node that waits at this one; `D` is how it hears what a person decides.
+#[derive(Debug)]
+pub(crate) struct Waiting<D> {
+    pub ticket: u64,
+    pub member: Member,
+    address: IpAddr,
+    until: Duration,
+    pub decide: D,
+}
+
+#[derive(Debug)]
+pub(crate) struct Requests<D> {
+    last: u64,
+    waiting: Vec<Waiting<D>>,
+    pub wrong: Wrong,
+}
+
+impl<D> Default for Requests<D> {
+    fn default() -> Self {
+        Self { last: 0, waiting: Vec::new(), wrong: Wrong::default() }
+    }
+}
+
+impl<D> Requests<D> {
+    /// Takes a request note of, instead of an earlier one of the same node; returns its ticket.
+    ///
+    /// # Errors
+    /// Too many wait, or too many numbers were wrong.
+    pub(crate) fn add(
+        &mut self,
+        member: Member,
+        address: IpAddr,
+        decide: D,
+        now: Duration,
+    ) -> Result<u64> {
+        self.wrong.check(now)?;
+        self.waiting.retain(|one| one.member.id != member.id && now < one.until);
+        let same = self.waiting.iter().filter(|one| one.address == address).count();
+        if self.waiting.len() >= REQUESTS_MAX || same >= REQUESTS_PER_ADDRESS_MAX {
+            return Err(Error::ManyRequests { waiting: self.waiting.len() });
+        }
+        self.last += 1;
+        let (ticket, until) = (self.last, now + REQUEST_MAX);
+        self.waiting.push(Waiting { ticket, member, address, until, decide });
+        Ok(ticket)
+    }
+
+    /// Lets go of those that have waited too long; returns whether there were any.
+    pub(crate) fn expire(&mut self, now: Duration) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|one| now < one.until);
+        self.waiting.len() < before
+    }
+
+    /// The node has hung up.
+    pub(crate) fn forget(&mut self, ticket: u64) {
+        self.waiting.retain(|one| one.ticket != ticket);
+    }
+
+    /// The request that a person means: the only one, or that of the node with this name or
+    /// beginning of an id. It waits no more.
+    ///
+    /// # Errors
+    /// There is none, or several.
+    pub(crate) fn take(&mut self, node: Option<&str>, now: Duration) -> Result<Waiting<D>> {
+        self.expire(now);
+        let is_meant = |one: &Waiting<D>| node.is_none_or(|name| is_named(&one.member, name));
+        let mut meant = (0..self.waiting.len()).filter(|at| is_meant(&self.waiting[*at]));
+        match (meant.next(), meant.next()) {
+            (Some(at), None) => Ok(self.waiting.remove(at)),
+            (None, _) => Err(Error::NoRequest { waiting: self.names() }),
+            (Some(_), Some(_)) => Err(Error::WhichRequest { waiting: self.names() }),
+        }
+    }
+
+    fn names(&self) -> String {
+        let name = |one: &Waiting<D>| format!("{} ({})", one.member.name, one.member.id.short());
+        let names: Vec<String> = self.waiting.iter().map(name).collect();
+        if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
+    }
+
+    pub(crate) fn list(&self, now: Duration) -> Vec<PairRequest> {
+        let shown = self.waiting.iter().map(|one| PairRequest {
+            id: one.member.id,
+            name: one.member.name.clone(),
+            address: one.address,
+            expires_in_secs: one.until.saturating_sub(now).as_secs(),
+        });
+        shown.collect()
+    }
+}
+
+fn is_named(member: &Member, name: &str) -> bool {
+    member.name == name || is_id(member.id, name)
+}
+
+/// Whether this is an id, or the beginning of one that is long enough.
+pub(crate) fn is_id(id: NodeId, text: &str) -> bool {
+    text.len() >= ID_DIGITS_MIN && id.to_string().starts_with(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn member(id: u8) -> Member {
+        let (id, name) = (NodeId([id; 32]), format!("node-{id}"));
+        Member { id, name, addresses: Vec::new(), admitted: 0 }
+    }
+
+    fn address(at: u8) -> IpAddr {
+        [10, 0, 0, at].into()
+    }
+
+    #[test]
+    fn a_request_is_taken_once_and_by_name_where_there_are_several() {
+        let mut requests = Requests::default();
+        assert!(matches!(requests.take(None, SECOND), Err(Error::NoRequest { .. })));
+        requests.add(member(1), address(1), (), SECOND).unwrap();
+        // It asks again: the earlier request is void.
+        let ticket = requests.add(member(1), address(1), (), SECOND).unwrap();
+        assert_eq!(requests.list(SECOND).len(), 1);
+        requests.add(member(2), address(2), (), SECOND).unwrap();
+        let which = requests.take(None, SECOND).unwrap_err().to_string();
+        assert!(which.contains("node-1 (01010101)") && which.contains("node-2"), "{which}");
+        assert!(requests.take(Some("node-3"), SECOND).is_err());
+        assert_eq!(requests.take(Some("0101"), SECOND).unwrap().ticket, ticket);
+        assert_eq!(requests.take(None, SECOND).unwrap().member.name, "node-2");
+        assert!(requests.take(None, SECOND).is_err());
+    }
+
+    #[test]
+    fn requests_expire_and_are_bounded() {
+        let mut requests = Requests::default();
+        for at in 0..20 {
+            // Two addresses of many requests, and as many of one each.
+            let from = if at < 10 { at % 2 } else { at };
+            drop(requests.add(member(at), address(from), (), SECOND));
+        }
+        assert_eq!(requests.list(SECOND).len(), REQUESTS_MAX);
+        let from_one = requests.list(SECOND).iter().filter(|one| one.address == address(0)).count();
+        assert_eq!(from_one, REQUESTS_PER_ADDRESS_MAX);
+        assert!(!requests.expire(REQUEST_MAX));
+        assert!(requests.expire(REQUEST_MAX + SECOND));
+        assert_eq!(requests.list(SECOND), []);
+    }
+
+    #[test]
+    fn wrong_numbers_end_pairing_for_a_while() {
+        let mut requests = Requests::default();
+        for _ in 0..WRONG_MAX {
+            requests.add(member(1), address(1), (), SECOND).unwrap();
+            requests.take(None, SECOND).unwrap();
+            requests.wrong.note(SECOND);
+        }
+        let paused = requests.add(member(1), address(1), (), 10 * SECOND).unwrap_err();
+        assert!(matches!(paused, Error::PairingPaused { minutes: 10, .. }), "{paused}");
+        requests.add(member(1), address(1), (), WRONG_WINDOW + SECOND).unwrap();
+    }
+}
