@@ -127,6 +127,10 @@ functions! {
         fn(*mut Context, *mut Tensor, *mut Tensor, f32, f32) -> *mut Tensor;
     rms_norm: "ggml_rms_norm", fn(*mut Context, *mut Tensor, f32) -> *mut Tensor;
     mul_mat: "ggml_mul_mat", fn(*mut Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
+    mul_mat_id: "ggml_mul_mat_id",
+        fn(*mut Context, *mut Tensor, *mut Tensor, *mut Tensor) -> *mut Tensor;
+    add_id: "ggml_add_id",
+        fn(*mut Context, *mut Tensor, *mut Tensor, *mut Tensor) -> *mut Tensor;
     rope: "ggml_rope_ext",
         fn(
             *mut Context, *mut Tensor, *mut Tensor, *mut Tensor, c_int, c_int, c_int, f32, f32, f32,

@@ -253,7 +253,7 @@ impl<'a> Recorder<'a> {
         self.place(raw, Type::F32, to)
     }
 
-    pub fn glu(&mut self, of: Glu, gate: Node, up: Node, to: Node) -> Result<Node, Error> {
+    pub fn glu(&mut self, of: Glu, gate: Node, up: Node, to: Option<Node>) -> Result<Node, Error> {
         let (context, gate, up) = (self.context.raw.as_ptr(), self.raw(gate), self.raw(up));
         // SAFETY: all are alive.
         let raw = unsafe {
@@ -265,7 +265,7 @@ impl<'a> Recorder<'a> {
                 }
             }
         };
-        self.place(raw, Type::F32, Some(to))
+        self.place(raw, Type::F32, to)
     }
 
     pub fn rms_norm(&mut self, x: Node, eps: f32, to: Option<Node>) -> Result<Node, Error> {
@@ -279,6 +279,24 @@ impl<'a> Recorder<'a> {
         // SAFETY: all are alive.
         let raw = unsafe { (self.api.mul_mat)(context, matrix, x) };
         self.place(raw, Type::F32, to)
+    }
+
+    /// Products with those matrices of a stack that `ids` names for each row.
+    pub fn mul_mat_id(&mut self, stack: Node, x: Node, ids: Node) -> Result<Node, Error> {
+        let context = self.context.raw.as_ptr();
+        let [stack, x, ids] = [stack, x, ids].map(|node| self.raw(node));
+        // SAFETY: all are alive.
+        let raw = unsafe { (self.api.mul_mat_id)(context, stack, x, ids) };
+        self.place(raw, Type::F32, None)
+    }
+
+    /// `x` and those rows of `rows` that `ids` names.
+    pub fn add_id(&mut self, x: Node, rows: Node, ids: Node) -> Result<Node, Error> {
+        let context = self.context.raw.as_ptr();
+        let [x, rows, ids] = [x, rows, ids].map(|node| self.raw(node));
+        // SAFETY: all are alive.
+        let raw = unsafe { (self.api.add_id)(context, x, rows, ids) };
+        self.place(raw, Type::F32, None)
     }
 
     /// Rotates heads `[dim, heads, rows]`; `periods`: one over each pair's frequency.

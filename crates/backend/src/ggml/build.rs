@@ -29,8 +29,8 @@ pub(super) fn graph(
     Ok(builder.recorder.finish())
 }
 
-struct Builder<'a> {
-    recorder: Recorder<'a>,
+pub(super) struct Builder<'a> {
+    pub(super) recorder: Recorder<'a>,
     stream: &'a Stream,
     /// The node that wrote an array last, and its shape: who reads it depends on that.
     written: HashMap<*const Array, (Node, [usize; 2])>,
@@ -110,9 +110,10 @@ impl Builder<'_> {
             }
             Op::Gated { glu, gate, up } => {
                 let (from, up, place) = (self.operand(gate), self.operand(up), self.place(gate));
-                let node = self.recorder.glu(glu.glu(), from, up, place)?;
+                let node = self.recorder.glu(glu.glu(), from, up, Some(place))?;
                 self.wrote(gate, node, [gate.width, gate.rows]);
             }
+            Op::Mixture { x, experts, out } => self.mixture(x, experts, out)?,
             Op::Add { x, y } => {
                 let (from, y, place) = (self.operand(x), self.operand(y), self.place(x));
                 let node = self.recorder.add(from, y, Some(place))?;
@@ -131,12 +132,12 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn array(&mut self, array: &Ref) -> Node {
+    pub(super) fn array(&mut self, array: &Ref) -> Node {
         self.recorder.array(&array.0)
     }
 
     /// What an operand holds now, `[width, rows]`.
-    fn operand(&mut self, x: &Operand) -> Node {
+    pub(super) fn operand(&mut self, x: &Operand) -> Node {
         self.shaped(x, [x.width, x.rows])
     }
 
@@ -159,12 +160,12 @@ impl Builder<'_> {
     }
 
     /// Where an operand lies, as `[width, rows]`.
-    fn place(&mut self, x: &Operand) -> Node {
+    pub(super) fn place(&mut self, x: &Operand) -> Node {
         let node = self.array(&x.array);
         self.flat(node, [x.width, x.rows])
     }
 
-    fn wrote(&mut self, x: &Operand, node: Node, shape: [usize; 2]) {
+    pub(super) fn wrote(&mut self, x: &Operand, node: Node, shape: [usize; 2]) {
         self.written.insert(Arc::as_ptr(&x.array.0), (node, shape));
     }
 
@@ -174,7 +175,7 @@ impl Builder<'_> {
         self.recorder.view(of, [like.width, like.rows, 1, 1], strides, first * F32)
     }
 
-    fn matrix(&mut self, matrix: &Matrix) -> Node {
+    pub(super) fn matrix(&mut self, matrix: &Matrix) -> Node {
         let stack = self.array(&matrix.stack);
         if matrix.count == 1 {
             return stack;

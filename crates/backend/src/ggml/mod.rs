@@ -11,6 +11,7 @@
 mod build;
 mod inputs;
 mod loading;
+mod mixture;
 mod operations;
 mod ops;
 mod rows;
@@ -25,6 +26,7 @@ use kernels::Dequantizer;
 use crate::{BackendError, CacheKind, RopeTable};
 use inputs::{Input, Inputs};
 pub use loading::Loader;
+
 pub use ops::{Attention, Kv, Matrix, Vector};
 use ops::{Op, Ref};
 pub use rows::Rows;
@@ -53,6 +55,8 @@ pub struct Ggml {
     /// The step's rotations: which table each is.
     tables: Vec<usize>,
     positions: Vec<u32>,
+    /// Biases of experts, by the first of them.
+    stacks: HashMap<Ref, Ref>,
     dequantizer: Dequantizer,
     /// What failed stays failed.
     fault: Option<String>,
@@ -93,6 +97,7 @@ impl Ggml {
             periods: Vec::new(),
             tables: Vec::new(),
             positions: Vec::new(),
+            stacks: HashMap::new(),
             dequantizer: Dequantizer::default(),
             fault: None,
         })

@@ -6,6 +6,7 @@ use ggml::Type;
 use gguf::TensorType;
 
 use super::inputs::{self, Input};
+use super::mixture::{self, Chosen};
 use super::ops::{GluKey, Number, Op, RopeKey};
 use super::{Attention, Ggml, KV_STEP, Kv, Loader, Matrix, Ref, Rows, Vector, build, bytes};
 use crate::{
@@ -32,7 +33,7 @@ impl Backend for Ggml {
     /// `None` for a rank without heads.
     type Kv = Option<Kv>;
     type Attention = Attention;
-    type Routes = ();
+    type Routes = Chosen;
 
     fn start_matrices(
         &mut self,
@@ -57,7 +58,7 @@ impl Backend for Ggml {
     }
 
     fn vector(&mut self, values: &[f32]) -> Self::Vector {
-        Some(Vector { array: self.numbers(values)?, len: values.len() })
+        Some(Vector { array: self.numbers(values)?, len: values.len(), values: values.into() })
     }
 
     fn rows(&mut self, rows_max: usize, width: usize) -> Rows {
@@ -116,7 +117,9 @@ impl Backend for Ggml {
         }
     }
 
-    fn routes(&mut self) {}
+    fn routes(&mut self) -> Chosen {
+        Chosen::default()
+    }
 
     fn dequantize(
         &mut self,
@@ -204,7 +207,7 @@ impl Backend for Ggml {
     fn rms_norm(&mut self, x: &Rows, gain: &Self::Vector, eps: f32, out: &mut Rows) {
         out.set_rows(x.rows);
         let op = || {
-            let Vector { array: gain, len } = gain.clone()?;
+            let Vector { array: gain, len, .. } = gain.clone()?;
             Some(Op::Norm { x: x.operand()?, gain, len, eps: Number(eps), out: out.operand()? })
         };
         self.note(op());
@@ -212,7 +215,7 @@ impl Backend for Ggml {
 
     fn rms_norm_in_place(&mut self, x: &mut Rows, gain: &Self::Vector, eps: f32) {
         let op = || {
-            let (Vector { array: gain, len }, x) = (gain.clone()?, x.operand()?);
+            let (Vector { array: gain, len, .. }, x) = (gain.clone()?, x.operand()?);
             Some(Op::Norm { out: x.clone(), x, gain, len, eps: Number(eps) })
         };
         self.note(op());
@@ -334,25 +337,34 @@ impl Backend for Ggml {
 
     fn route(
         &mut self,
-        _rule: &RoutingRule,
-        _logits: &Rows,
-        _choice_bias: Option<&Self::Vector>,
-        _shared: SharedExpert<'_, Rows>,
-        _routes: &mut Self::Routes,
+        rule: &RoutingRule,
+        logits: &Rows,
+        choice_bias: Option<&Self::Vector>,
+        shared: SharedExpert<'_, Rows>,
+        routes: &mut Chosen,
     ) {
-        let what = "mixtures of experts do not run on ggml's devices yet".to_owned();
-        self.fault.get_or_insert(what);
+        self.choose(rule, logits, choice_bias, shared, routes);
     }
 
+    /// Parts are as in [`Backend::linear_parts`] here.
     fn mixture(
         &mut self,
         x: &Rows,
-        _routes: &Self::Routes,
-        _mixture: &Mixture<Self>,
+        routes: &Chosen,
+        mixture: &Mixture<Self>,
         parts: Option<&MixtureParts>,
         out: &mut Rows,
     ) {
-        out.set_rows(parts.map_or(0, |parts| parts.part_ends.len()) * x.rows);
+        let Some(parts) = parts else {
+            out.set_rows(0);
+            return;
+        };
+        out.set_rows(x.rows);
+        let experts = self.experts(routes, mixture, parts, glu_key(mixture.activation));
+        let op = || Some(mixture::op(x.operand()?, experts?, out.operand()?));
+        self.note(op());
+        out.set_rows(parts.part_ends.len() * x.rows);
+        out.computed = x.rows;
     }
 
     fn add(&mut self, x: &mut Rows, y: &Rows) {

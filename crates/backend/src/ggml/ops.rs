@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use ggml::{Array, Glu, Rope, Type};
 
+use super::mixture::Experts;
+
 /// An array, told from others by its place.
 #[derive(Clone)]
 pub(super) struct Ref(pub Arc<Array>);
@@ -54,6 +56,8 @@ pub(super) struct Operand {
 pub struct Vector {
     pub(super) array: Ref,
     pub(super) len: usize,
+    /// The same on the host, which chooses experts.
+    pub(super) values: Arc<[f32]>,
 }
 
 /// Matrix number `at` of a stack of matrices `[rows, cols]`.
@@ -165,6 +169,11 @@ pub(super) enum Op {
         x: Operand,
         y: Operand,
     },
+    Mixture {
+        x: Operand,
+        experts: Box<Experts>,
+        out: Operand,
+    },
     /// The rows that `indices` names become the first ones.
     Keep {
         x: Operand,
@@ -208,6 +217,7 @@ impl Op {
     pub fn nodes_max(&self) -> usize {
         match self {
             Self::Attend { shape, .. } => 16 * (1 + shape.kv_of_head.len()),
+            Self::Mixture { experts, .. } => 64 + 8 * experts.used,
             _ => 16,
         }
     }
