@@ -1,7 +1,7 @@
 """What the demo model knows about Sinew.
 
-Every answer restates what version 0.1 does; what it does not do yet is said to be missing. No speed
-figures, no other products: the model cannot know when those change.
+Every answer restates what version 0.1 does; what changes from version to version is left
+to the README. No speed figures: the model cannot know when those change.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ SINEW: list[Intent] = [
          "how do I stop {a node|the node|sinew up}", "how do I shut down a machine safely",
          "how do I leave the cluster",
          "how do I {remove|take out} a {machine|node}"],
-        ["Run `sinew stop --node` on that machine: it stops the node there. There is no `sinew "
-         "drain` yet, so an answer that is running on it ends with an error. Ask again, and the "
-         "others carry on."],
+        ["Run `sinew remove` and the machine's name on any other, or `sinew leave` on the machine "
+         "itself. To switch it off only for a while, use `sinew stop --node` there. Answers that "
+         "it helped to write go on, on the machines that are left."],
         weight=3),
     Intent(
         [f"{_HOW} {{see|list|show|find}} {{my|all|the}} {_MACHINES}",
@@ -158,8 +158,8 @@ SINEW: list[Intent] = [
          "can I use an odd number of machines", "must the number be even",
          "does the number of machines matter", "can I use just one machine",
          "do I need two machines"],
-        ["Sinew works with any number of machines up to 16: one, two, three, five or seven are all "
-         "fine."]),
+        ["A model can be split over any number of machines from 1 to 16: one, two, three, five or "
+         "seven are all fine."]),
     Intent(
         [f"{{do|must}} {{all|my|the}} {_MACHINES} {{have to be|need to be|be}} {{the same|equal|"
          f"identical|alike}}",
@@ -170,9 +170,9 @@ SINEW: list[Intent] = [
          "my machines are different, does it work",
          "one of my machines has less memory", "can the split be uneven",
          "will a slow machine slow {everything|us} down"],
-        ["The machines may differ. Sinew can cut every layer unevenly: by default a machine that "
-         "offers more processor threads takes a bigger share, or you set the shares yourself with "
-         "`--split 3,2,1`."]),
+        ["The machines may differ. Sinew cuts every layer unevenly: a machine that was measured "
+         "to be faster takes a bigger share, and one that would only slow the others down is left "
+         "out. Or you set the shares yourself with `--split 3,2,1`."]),
     Intent(
         ["how do the machines find each other", "what is discovery", "how does discovery work",
          "how do nodes find each other",
@@ -180,8 +180,9 @@ SINEW: list[Intent] = [
          "does [S] find my machines", "does it work across {subnets|networks|a VPN}",
          "does [S] {discover|detect|find} {machines|computers|nodes} {automatically|by itself}",
          "is there automatic discovery", "does it discover my machines automatically"],
-        ["They do not find each other by themselves yet. The code that `sinew invite` prints tells "
-         "the new machine where to find yours, and after that they remember each other."]),
+        ["Machines on one network see each other: `sinew nodes` also lists those that are near. "
+         "But none joins by itself. Elsewhere, the code that `sinew invite` prints says where "
+         "your machines are."]),
     # -- Why it is faster ----------------------------------------------------------------------
     Intent(
         ["why is [S] faster with {two|more|three|several} machines",
@@ -223,8 +224,8 @@ SINEW: list[Intent] = [
          "does [S] support pipeline parallelism", "pipeline parallelism",
          "what is the hybrid strategy"],
         ["In pipeline parallelism each machine holds some whole layers, and a word passes through "
-         "the machines one after the other. Sinew does not do that. It uses tensor parallelism, "
-         "where all machines work on every word at the same time."]),
+         "the machines one after the other. Sinew can split a model that way, by tensor "
+         "parallelism, or by a mix of both, and chooses what its measurements favour."]),
     Intent(
         [f"{_WHAT} {{an all-reduce|all-reduce|allreduce|the all reduce}}", "what is a collective",
          "what do the machines send each other", "what is sent over the network",
@@ -239,8 +240,8 @@ SINEW: list[Intent] = [
          "does it use rdma",
          "can [S] use {RDMA|InfiniBand|RoCE}"],
         ["RDMA lets one machine write straight into the memory of another, past the operating "
-         "system. This version of Sinew does not use it yet. It uses shared memory on one machine "
-         "and encrypted TCP between machines, so you need no special hardware."],
+         "system. Sinew uses it where the machines have it, but you do not need it: otherwise it "
+         "uses encrypted TCP. `sinew doctor rdma` says what a machine has."],
         weight=2),
     Intent(
         ["does [S] work over {wifi|Wi-Fi|ethernet|wireless|a normal network|my home network|a "
@@ -251,8 +252,9 @@ SINEW: list[Intent] = [
          "is {wifi|Wi-Fi} {fast enough|ok|good enough}", "do I need special cables",
          "what about {wifi|Wi-Fi|slow networks}",
          "how do I connect the machines", "what if my network is slow"],
-        ["Any network over which the machines reach each other works: between machines Sinew uses "
-         "encrypted TCP. Low delay matters more than bandwidth, so a cable is better than Wi-Fi."]),
+        ["Any network over which the machines reach each other works. Sinew measures the ways "
+         "between them and takes the best. Low delay matters more than bandwidth, so a cable is "
+         "better than Wi-Fi."]),
     Intent(
         ["what is latency", "why does latency matter", "latency or bandwidth",
          "why is delay important", "what is bandwidth"],
@@ -268,9 +270,9 @@ SINEW: list[Intent] = [
          "should I buy another machine", "can [S] predict the speed",
          "how does [S] choose the {split|shares}", "can I choose the split",
          "who gets which part of the model", "what does --split do"],
-        ["There is no `sinew plan` yet: this version predicts no speed. Sinew shares a model out "
-         "by the processor threads that each machine offers, or as you say with `--split`. To "
-         "measure a model, use `sinew bench model`."],
+        ["`sinew plan` and a model says how Sinew would split it, how fast that should be, and "
+         "why not otherwise. It knows that from measurements of your machines and of the network "
+         "between them."],
         weight=1.5),
     Intent(
         ["do the answers change with more machines",
@@ -353,9 +355,8 @@ SINEW: list[Intent] = [
          f"a {_MACHINE} died", f"my {_MACHINE} crashed, what now",
          "does my answer get lost when a machine dies",
          "what if a machine dies in the middle of an answer"],
-        ["The answer that is running ends with a clear error that names the lost machine. The "
-         "others take over its part, or start it again, and your next question works without "
-         "anyone's help."],
+        ["The answer that is running goes on after a pause: the machines that are left take over "
+         "the lost one's part, or wait until it is back. Nobody has to repair anything."],
         weight=3),
     Intent(
         ["does [S] {resume|continue} {my|an|the|a broken} answer {|after a crash|after an error}",
@@ -365,8 +366,8 @@ SINEW: list[Intent] = [
          "are interrupted answers continued", "my answer stopped with an error",
          "the answer broke off, what now", "I got an error, what now", "why did my answer stop",
          "what do I do after an error"],
-        ["An interrupted answer cannot be resumed yet: it ends with a clear error that names the "
-         "lost machine. Ask again, and the other machines answer."],
+        ["Yes. When a machine is lost, the answer goes on where it stopped, without a seam. If it "
+         "cannot go on, it ends with an error that says which machine is missing. Then ask again."],
         weight=1.5),
     Intent(
         ["what is the coordinator", "who is the {boss|leader|master} of the cluster",
@@ -374,7 +375,8 @@ SINEW: list[Intent] = [
          "what happens if the leader dies", "is there a single point of failure",
          "which machine is in charge"],
         ["No machine rules the cluster. Each model belongs to the machine that began to serve it, "
-         "and the others help. If that one machine is lost, serve the model again on another."]),
+         "and the others help. If that one is lost, another one that has the model's file takes "
+         "over."]),
     Intent(
         ["what happens when the {GPU|worker} crashes", "what is a worker",
          "why are there worker processes", "what if a worker runs out of memory",
@@ -393,8 +395,9 @@ SINEW: list[Intent] = [
          "where do I get a {bigger|better|real} model",
          "how do I use a {bigger|better|real|different} model", "how do I run a real model",
          "you are too small, how do I get a bigger one"],
-        ["Sinew runs GGUF files: give it the path to one. It knows the Llama and Qwen families, "
-         "and the list is growing. For example, `sinew run model.gguf` starts a chat."],
+        ["Type `sinew run llama3.2`: Sinew fetches the model and starts a chat. It takes short "
+         "names, repositories of Hugging Face and GGUF files, of Llama, Qwen, Mistral, Gemma, "
+         "DeepSeek and other families. `sinew list --catalogue` shows the short names."],
         weight=3),
     Intent(
         [f"{_WHAT} {{GGUF|a GGUF file|gguf}}", "what is a gguf", "gguf", "why GGUF",
@@ -414,15 +417,17 @@ SINEW: list[Intent] = [
          "does [S] download a model", "do I need to copy the model to every machine",
          "do all machines need the {file|model file|model}",
          "how do models get onto the machines", "does every machine need the whole file"],
-        ["This version downloads no models, and there is no `sinew pull` yet: bring a GGUF file "
-         "yourself. One machine with the file is enough. A machine that lacks it gets only its own "
-         "slices from the one that has it."],
+        ["`sinew pull` and a name downloads a model, and so do `sinew run` and `sinew serve` if "
+         "it is missing. A download goes on where it was cut. One machine with the file is "
+         "enough: the others get their own slices from it."],
         weight=1.5),
     Intent(
         [f"{_HOW} {{see|list|delete|remove|manage}} {{my|the}} models", "what does sinew list do",
          "sinew list", "which models do I have", "which model files do I have",
          "list my models"],
-        ["`sinew list` lists the model files of this machine's node."]),
+        ["`sinew list` shows the models on this machine's disk, `sinew show` says what one is, "
+         "and `sinew rm` deletes one. What Ollama or LM Studio have put on the disk is used where "
+         "it lies."]),
     # -- Commands ------------------------------------------------------------------------------
     Intent(
         ["how do I start a node",
@@ -432,20 +437,20 @@ SINEW: list[Intent] = [
          "how do I install it", "what should I do first", "what next", "what do I do now"],
         ["Put the `sinew` program on each machine and start its node there with `sinew up`. Then "
          "join the machines with `sinew invite` and `sinew join`. After that, `sinew run "
-         "model.gguf` starts a chat."],
+         "llama3.2` starts a chat."],
         weight=3),
     Intent(
         [f"{_HOW} {{run|chat with|talk to|start|use}} {{a|the|my}} {{model|language model|"
          f"gguf file}}", "what does sinew run do", "sinew run", "what is sinew run",
          "how do I chat", "how do I ask a model something", "how do I run a prompt"],
-        ["`sinew run` and a model file starts a chat in your terminal. Put a question behind it to "
-         "get a single answer: `sinew run model.gguf \"Tell me a story\"`."],
+        ["`sinew run` and the name of a model starts a chat in your terminal. Put a question "
+         "behind it to get a single answer: `sinew run llama3.2 \"Tell me a story\"`."],
         weight=2),
     Intent(
         [f"{_HOW} {{serve|host|share|offer}} a model", "what does sinew serve do", "sinew serve",
          "what is sinew serve", "how do I start the {server|API}",
          "how do I make a model available", "how do I keep a model running"],
-        ["`sinew serve model.gguf` splits the model over your machines and keeps it running, so "
+        ["`sinew serve llama3.2` splits the model over your machines and keeps it running, so "
          "that programs can use it over the API at 127.0.0.1:8750."],
         weight=2),
     Intent(
@@ -460,16 +465,16 @@ SINEW: list[Intent] = [
          "script|another program|curl}", "is there an OpenAI API", "where is the api",
          "can I connect {my editor|a chat app|an agent|VS Code}", "can other programs use it",
          "base url", "does it have a REST API", "does it speak http"],
-        ["Sinew serves OpenAI's chat completions and models at 127.0.0.1:8750. Point any OpenAI "
-         "client at http://127.0.0.1:8750/v1, and it talks to your own machines."],
+        ["Sinew speaks the APIs of OpenAI, Anthropic and Ollama at 127.0.0.1:8750. Point any "
+         "OpenAI client at http://127.0.0.1:8750/v1, and it talks to your own machines."],
         weight=3),
     Intent(
         ["does [S] {have|support|speak|offer} {the|an|} {Anthropic|Ollama|Claude|Gemini} API",
          "is there an {Anthropic|Ollama} API", "can I use the {Anthropic|Ollama|Claude} {client|"
          "SDK|API}", "is [S] compatible with {Anthropic|Ollama|Claude}", "anthropic", "ollama",
          "which APIs does [S] have", "does it have an {ollama|anthropic} api"],
-        ["Not yet: the only API of this version is OpenAI's, with chat completions and models, at "
-         "127.0.0.1:8750."],
+        ["Yes. Sinew speaks the APIs of OpenAI, Anthropic and Ollama, all at 127.0.0.1:8750. To "
+         "set a program up, type `sinew launch` and its name."],
         weight=1.5),
     Intent(
         ["is there a {dashboard|web page|website|GUI|user interface|status page}",
@@ -478,8 +483,9 @@ SINEW: list[Intent] = [
          "where is the status page", "can I open it in a browser",
          "does [S] have a {dashboard|GUI|web interface}", "where is the dashboard",
          "how do I watch the cluster", "can I see what is going on"],
-        ["Yes. Open http://127.0.0.1:8750/ in a browser: the status page shows the machines and "
-         "the models, and it has a small chat."],
+        ["Yes. Type `sinew page` and open the address that it prints: the page shows the "
+         "machines, the models and what happened, and it has a chat. `sinew top` shows the same "
+         "in the terminal."],
         weight=1.5),
     Intent(
         ["what does sinew doctor do", "sinew doctor", "something is wrong", "[S] does not work",
@@ -487,13 +493,14 @@ SINEW: list[Intent] = [
          "how do I debug [S]", "it does not work",
          "I have a problem", "where are the logs", "what does sinew logs do",
          "the machines do not see each other"],
-        ["`sinew nodes` shows the machines and `sinew ps` the models, and an error says in words "
-         "what went wrong. There is no `sinew doctor` and no `sinew logs` yet."],
+        ["Type `sinew doctor`: it says what is wrong and what to type. `sinew events` tells what "
+         "happened, and `sinew logs` prints the end of the node's log."],
         weight=1.5),
     Intent(
         ["how do I {benchmark|measure|test the speed of} [S]", "what does sinew bench do",
          "sinew bench", "is there a benchmark", "how do I measure the speed"],
-        ["`sinew bench model` measures how fast a model reads a prompt and writes an answer."]),
+        ["`sinew bench model` measures how fast a model reads a prompt and writes an answer, "
+         "`sinew bench serve` a server with many users, and `sinew bench net` the network."]),
     Intent(
         ["what does sinew ps do", "how do I see running models", "which models are running",
          "sinew ps", "how do I stop a model", "what does sinew stop do", "sinew stop",
@@ -512,13 +519,44 @@ SINEW: list[Intent] = [
         ["which commands {are there|does [S] have|can I use|do you know}", "list the commands",
          "what commands", "show me the commands", "sinew help", "command list", "what can [S] do",
          "cheat sheet"],
-        ["The commands are `sinew up`, `invite`, `join`, `nodes`, `serve`, `run`, `ps`, `stop`, "
-         "`list`, `demo` and `bench model`. `sinew help` explains them."],
+        ["To build a cluster: `sinew up`, `invite`, `join`, `nodes`. To use a model: `run`, "
+         "`pull`, `serve`, `ps`, `stop`. To look after it: `page`, `top`, `doctor`. `sinew help` "
+         "lists them all."],
         weight=2),
     Intent(
         ["what does sinew launch do", "sinew launch", "is there a launch command"],
-        ["There is no `sinew launch` in this version. Start a node with `sinew up`, and a model "
-         "with `sinew serve model.gguf`."]),
+        ["`sinew launch` sets another program up to use your models: `sinew launch claude`, for "
+         "example, or codex, opencode or zed. With `--undo` it takes that back."]),
+    Intent(
+        ["what does /clear do", "/clear", "how do I {start over|start afresh|start a new "
+         "chat|clear the chat|forget everything}", "the chat is full, what now", "the context is full",
+         "can I start a new {chat|conversation}",
+         "how do I reset {you|the chat|this conversation}"],
+        ["In the chat of `sinew run`, type `/clear`: the conversation starts afresh. On the page, "
+         "begin a new conversation."],
+        weight=1.5),
+    Intent(
+        [f"{_HOW} keep {{[S]|it|the node}} {{running|up|alive}}", "sinew service",
+         "what does sinew service do", "how do I start [S] at boot",
+         "does [S] start by itself after a {reboot|restart}",
+         "can [S] run {in the background|as a service|as a daemon}",
+         "must the terminal stay open", "can I close the terminal"],
+        ["Type `sinew service install`: the node then runs in the background, without a terminal, "
+         "and starts again with the machine. `sinew service uninstall` takes that back."],
+        weight=1.5),
+    Intent(
+        ["what does sinew events do", "sinew events",
+         "what happened {in the cluster|tonight|today}",
+         "why did a machine {leave|go away|disappear}", "what does sinew top do", "sinew top",
+         "what does sinew status do", "sinew status", "how is the cluster"],
+        ["`sinew status` says in a few lines how the cluster is, `sinew events` what happened in "
+         "it, and `sinew top` shows both each second anew."]),
+    Intent(
+        ["what does sinew keys do", "sinew keys", "can other machines use the API",
+         "how do I open the API to {others|my network|other machines}", "do I need an API key",
+         "what does --lan do", "how do I get an API key"],
+        ["On this machine the API needs no key. `sinew up --lan` opens it to other machines and "
+         "prints the key that they need, and `sinew keys create` makes more."]),
     Intent(
         ["what does sinew dev do", "sinew dev", "what is sinew dev"],
         ["`sinew dev` holds tools for the developers of Sinew. You do not need them to run a "
@@ -530,8 +568,8 @@ SINEW: list[Intent] = [
          "what does [S] not {do|have|support} {|yet}", "what are the limits of [S]",
          "what are the limitations of [S]", "what is not {finished|there yet|supported}",
          "which features are missing", "what is on the roadmap"],
-        ["This version has no GPU support, no RDMA, no downloads of models, no automatic discovery "
-         "of machines and no prediction of the speed. An interrupted answer must be asked again."],
+        ["That changes from version to version: the README of Sinew has a table of what runs and "
+         "what does not yet. I am a tiny demo model and only know the basics."],
         weight=1.5),
     Intent(
         ["what version is this", "which version of [S] is this", "what version of [S] do you know",
@@ -545,8 +583,8 @@ SINEW: list[Intent] = [
          "can [S] use {my|a} GPU", "GPU support", "is there GPU support", "does it support CUDA",
          "does it work on a Mac", "what hardware do I need",
          "what are the requirements", "what do I need to run [S]"],
-        ["You need no GPU, and this version cannot use one yet. Sinew computes on the CPU, with "
-         "code made for the CPU it finds."],
+        ["You need no GPU: Sinew computes on the CPU, with code made for the CPU it finds. Its "
+         "README says whether it can use graphics cards."],
         weight=2),
     Intent(
         ["does [S] work on {windows|linux|macOS|a raspberry pi|android|my phone|ubuntu}",
@@ -578,7 +616,8 @@ SINEW: list[Intent] = [
         [f"{_WHAT} {{the context|a context window|context length|the KV cache|a KV cache}}",
          "what is kv cache", "how long can a chat be"],
         ["The context is the text that a model can see while it writes. It keeps notes on that "
-         "text in a store called the KV cache, so that it need not read everything again."]),
+         "text in a store called the KV cache, so that it need not read everything again. When a "
+         "chat fills it, type `/clear` to start afresh."]),
     Intent(
         [f"{_WHAT} {{inference|a weight|weights|a layer|layers|parameters|a parameter|"
          f"a transformer}}", "what are weights", "what are parameters"],

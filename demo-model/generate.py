@@ -21,6 +21,8 @@ from town_questions import family_turn, topic_turns, unknown_turn
 
 Message = tuple[str, str]  # role, text
 
+LONG_SHARE = 0.04  # of the conversations: about a third of the tokens then lie in long ones
+
 _SYSTEM_PROMPTS = [
     "You are a helpful assistant.", "You are a helpful, honest assistant.", "Answer briefly.",
     "You are Sinew's demo model.",
@@ -65,11 +67,13 @@ def _block(rng: random.Random) -> list[Turn]:
 
 
 def conversation(rng: random.Random) -> list[Message]:
-    """One conversation: perhaps a system prompt, then one to six turns."""
+    """One conversation: perhaps a system prompt, then a few turns, or now and then many."""
     messages: list[Message] = []
     if rng.random() < 0.15:
         messages.append(("system", rng.choice(_SYSTEM_PROMPTS)))
     blocks = rng.choices([1, 2, 3, 4], weights=[50, 25, 15, 10])[0]
+    if rng.random() < LONG_SHARE:
+        blocks = rng.randint(8, 40)
     for _ in range(blocks):
         turns = _block(rng)
         if len(turns) > 1 and len(turns[0][1]) + len(turns[1][1]) < 420 and rng.random() < 0.2:

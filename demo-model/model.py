@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+QUERY_BLOCK = 256  # positions whose attention is computed at once
+
 
 @dataclass(frozen=True)
 class Config:
@@ -21,7 +23,7 @@ class Config:
     heads: int = 8
     kv_heads: int = 4
     ffn: int = 768
-    context: int = 512
+    context: int = 2048
     rope_base: float = 10_000.0
     norm_eps: float = 1e-5
 
@@ -67,10 +69,16 @@ class Attention(nn.Module):
         v = heads(self.v(x), c.kv_heads)
         group = c.heads // c.kv_heads
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-        # Spelled out: on a CPU this is more than twice as fast as the fused operation of PyTorch.
+        # Spelled out, and without most of what the mask hides: on a CPU this is faster than the
+        # fused operation of PyTorch.
         q, k = q.to(v.dtype), k.to(v.dtype)
-        scores = q @ k.transpose(-1, -2) * c.head_dim**-0.5 + self.mask[:time, :time].to(q.dtype)
-        y = scores.softmax(dim=-1).to(v.dtype) @ v
+        parts = []
+        for start in range(0, time, QUERY_BLOCK):
+            stop = min(start + QUERY_BLOCK, time)
+            scores = q[:, :, start:stop] @ k[:, :, :stop].transpose(-1, -2) * c.head_dim**-0.5
+            scores = scores + self.mask[start:stop, :stop].to(q.dtype)
+            parts.append(scores.softmax(dim=-1).to(v.dtype) @ v[:, :, :stop])
+        y = torch.cat(parts, dim=2)
         return self.output(y.transpose(1, 2).reshape(batch, time, width))
 
 

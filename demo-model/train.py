@@ -3,7 +3,7 @@
     python train.py --out sinew-demo.gguf --work /tmp/sinew-demo
 
 Everything follows from the seed and the number of steps.  Checkpoints go to the work folder;
-`--start` continues from one.
+`--start` continues from one, or from a GGUF that was exported before, with its tokenizer.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch.nn.functional as F
 
 from export_gguf import export
 from generate import conversations
+from load_gguf import load_tokenizer_of, load_weights
 from model import Config, Llama
 from muon import Muon
 from tokenizer import encode_conversation, load_tokenizer, train_tokenizer
@@ -27,8 +28,7 @@ TRAIN_SEED, HELD_OUT_SEED = 1, 2
 HELD_OUT_CONVERSATIONS = 600
 TOKENIZER_CONVERSATIONS = 20_000
 PROMPT_WEIGHT = 0.1  # of the loss on what the user types: a little, so that its words get a meaning
-WARM_UP_STEPS = 40
-SHORT_CONTEXT = 256  # for the first part of the steps, where attention then costs half
+SHORT_CONTEXT = 512  # for the first part of the steps, where attention then costs a quarter
 
 
 def pack(tokenizer, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -69,8 +69,8 @@ def loss_of(model: Llama, inputs: torch.Tensor, targets: torch.Tensor,
 def held_out_loss(model: Llama, data: tuple[torch.Tensor, ...]) -> float:
     """Nats per token that the assistant writes."""
     total = count = 0.0
-    for start in range(0, len(data[0]), 16):
-        inputs, targets, weights = (x[start:start + 16] for x in data)
+    for start in range(0, len(data[0]), 4):
+        inputs, targets, weights = (x[start:start + 4] for x in data)
         only_assistant = (weights == 1.0).float()
         total += loss_of(model, inputs, targets,
             only_assistant).item() * only_assistant.sum().item()
@@ -78,10 +78,10 @@ def held_out_loss(model: Llama, data: tuple[torch.Tensor, ...]) -> float:
     return total / count
 
 
-def schedule(step: int, steps: int, decay_share: float) -> float:
+def schedule(step: int, steps: int, warm_up: int, decay_share: float) -> float:
     """Warm up, stay, then fall in a line to a twentieth over the last `decay_share` of the steps."""
-    if step < WARM_UP_STEPS:
-        return (step + 1) / WARM_UP_STEPS
+    if step < warm_up:
+        return (step + 1) / warm_up
     return min(1.0, max(0.05, (steps - step) / (decay_share * steps)))
 
 
@@ -90,7 +90,10 @@ def train(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     args.work.mkdir(parents=True, exist_ok=True)
     tokenizer_path = args.work / "tokenizer.json"
-    if tokenizer_path.exists():
+    from_gguf = args.start is not None and args.start.suffix == ".gguf"
+    if from_gguf:
+        tokenizer = load_tokenizer_of(args.start)
+    elif tokenizer_path.exists():
         tokenizer = load_tokenizer(tokenizer_path)
     else:
         texts = (text for messages in conversations(TRAIN_SEED, TOKENIZER_CONVERSATIONS) for _,
@@ -100,17 +103,17 @@ def train(args: argparse.Namespace) -> None:
     config = Config()
     held_out = windows(*pack(tokenizer, HELD_OUT_SEED, HELD_OUT_CONVERSATIONS), config.context)
     needed = args.steps * args.batch
-    # About 105 tokens a conversation; the surplus is not used.
-    data = pack(tokenizer, args.data_seed, needed * config.context // 98 + 100)
+    # About 150 tokens a conversation; the surplus is not used.
+    data = pack(tokenizer, args.data_seed, needed * config.context // 130 + 200)
     inputs, targets, weights = windows(*data, config.context)
     assert len(inputs) >= needed, f"{len(inputs)} windows, {needed} needed"
     print(f"{needed * config.context / 1e6:.1f} M tokens to train on", flush=True)
 
     model = Llama(config)
     if args.start:
-        model.load_state_dict(torch.load(args.start))
+        model.load_state_dict(load_weights(args.start) if from_gguf else torch.load(args.start))
     print(f"{model.parameter_count():,} parameters", flush=True)
-    compiled = torch.compile(model)
+    compiled = torch.compile(model) if args.compile else model
     matrices = [p for p in model.layers.parameters() if p.ndim == 2]
     others = [model.embedding.weight, *(p for p in model.parameters() if p.ndim == 1)]
     optimisers = [Muon(matrices, lr=args.muon_lr, weight_decay=0.05),
@@ -122,7 +125,7 @@ def train(args: argparse.Namespace) -> None:
     stop = min(args.steps, args.stop or args.steps)
     for step in range(stop):
         for group, lr in zip((g for o in optimisers for g in o.param_groups), base):
-            group["lr"] = lr * schedule(step, args.steps, args.decay_share)
+            group["lr"] = lr * schedule(step, args.steps, args.warm_up, args.decay_share)
         rows = order[step * args.batch:(step + 1) * args.batch]
         batch = (inputs[rows], targets[rows], weights[rows])
         if step < args.short_share * args.steps:
@@ -154,11 +157,14 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("/tmp/sinew-demo"))
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--stop", type=int, help="stop at this step of the schedule")
-    parser.add_argument("--batch", type=int, default=16, help="windows of 512 tokens a step")
+    parser.add_argument("--batch", type=int, default=4, help="windows of 2,048 tokens a step")
     parser.add_argument("--short-share", type=float, default=0.7,
-        help="of the steps, with windows of 256 tokens")
+        help="of the steps, with windows of 512 tokens")
+    parser.add_argument("--warm-up", type=int, default=40, help="steps")
     parser.add_argument("--decay-share", type=float, default=0.5,
         help="of the steps, in which the rate falls")
+    parser.add_argument("--compile", action="store_true",
+        help="by torch.compile: worth its minutes for long runs")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--muon-lr", type=float, default=0.02)
     parser.add_argument("--adam-lr", type=float, default=0.004)
