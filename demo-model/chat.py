@@ -32,7 +32,7 @@ def main() -> None:
         help="every question in its own conversation")
     parser.add_argument("--max-tokens", type=int, default=200)
     args = parser.parse_args()
-    llama = Llama(str(args.model), n_ctx=512, n_threads=1, verbose=False)
+    llama = Llama(str(args.model), n_ctx=2048, n_threads=1, verbose=False)
     lines = args.questions + (args.file.read_text().splitlines() if args.file else [])
     messages: list[dict[str, str]] = []
     for line in filter(None, lines):

@@ -12,42 +12,23 @@ Needs llama-cpp-python, jinja2 and minijinja beside the requirements of the trai
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import jinja2
 import minijinja
 import numpy as np
 import torch
 from gguf import GGUFReader
-from gguf.quants import dequantize
 from llama_cpp import Llama as LlamaCpp
 from tokenizers import Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
 
-from export_gguf import gguf_name
 from generate import Message, conversations
+from load_gguf import load_tokenizer_of, load_weights
 from model import Config, Llama
 from tokenizer import SPECIALS, encode_conversation
 
 _HARD_TEXTS = ["naïve café, 12345 + 678 = ?", "  two  spaces\n\nand\tlines ", "你好 привет 🙂",
     "it's `sinew join CODE`!", "<|user|"]
-
-
-def tokenizer_of(reader: GGUFReader) -> Tokenizer:
-    tokens = reader.fields["tokenizer.ggml.tokens"].contents()
-    merges = [tuple(m.split(" ")) for m in reader.fields["tokenizer.ggml.merges"].contents()]
-    tokenizer = Tokenizer(BPE({t: i for i, t in enumerate(tokens)}, merges))
-    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    tokenizer.add_special_tokens(SPECIALS)
-    return tokenizer
-
-
-def model_of(reader: GGUFReader) -> Llama:
-    model = Llama(Config())
-    tensors = {t.name: torch.from_numpy(dequantize(t.data,
-        t.tensor_type).copy()) for t in reader.tensors}
-    model.load_state_dict({name: tensors[gguf_name(name)] for name in model.state_dict()})
-    return model
 
 
 def check_template(template: str, messages: list[Message], tokenizer: Tokenizer) -> None:
@@ -62,8 +43,9 @@ def check_template(template: str, messages: list[Message], tokenizer: Tokenizer)
 def main() -> None:
     path = sys.argv[1]
     reader = GGUFReader(path)
-    tokenizer, model = tokenizer_of(reader), model_of(reader)
-    engine = LlamaCpp(path, n_ctx=512, logits_all=True, verbose=False, n_threads=1)
+    tokenizer, model = load_tokenizer_of(Path(path)), Llama(Config())
+    model.load_state_dict(load_weights(Path(path)))
+    engine = LlamaCpp(path, n_ctx=2048, logits_all=True, verbose=False, n_threads=1)
     template = reader.fields["tokenizer.chat_template"].contents()
     samples = list(conversations(seed=99, count=200))
 
@@ -78,7 +60,7 @@ def main() -> None:
 
     worst, same, total = 0.0, 0, 0
     for messages in samples[:20]:
-        ids = encode_conversation(tokenizer, messages)[0][:512]
+        ids = encode_conversation(tokenizer, messages)[0][:2048]
         engine.reset()
         engine.eval(ids)
         theirs = np.array(engine.scores[: len(ids)])
