@@ -367,3 +367,28 @@ fn a_model_in_two_copies_outlives_the_node_that_had_its_file() {
     b.admit(&c);
     common::wait_for("the new node to have a copy", || has(&c));
 }
+
+#[test]
+fn a_download_that_was_cut_is_listed_shown_and_removed() {
+    let world = World::new();
+    let folder = world.data_dir().join("models/org/Demo-GGUF");
+    std::fs::create_dir_all(&folder).unwrap();
+    let part = folder.join("demo-Q4_K_M.gguf.part");
+    std::fs::write(&part, vec![1; 300_000]).unwrap();
+    std::fs::File::options().write(true).open(&part).unwrap().set_len(world.size).unwrap();
+    let note = json!({ "size": world.size, "sha256": null, "etag": "x", "have": [[0, 300_000]] });
+    std::fs::write(folder.join("demo-Q4_K_M.gguf.part.json"), note.to_string()).unwrap();
+    let listed = world.stdout(&["list"]);
+    assert!(listed.contains("not whole: org/Demo-GGUF:Q4_K_M, 293.0 KiB of "), "{listed}");
+    assert!(listed.contains("sinew pull org/Demo-GGUF:Q4_K_M"), "{listed}");
+    let shown: Value = serde_json::from_str(&world.stdout(&["show", REPO, "--json"])).unwrap();
+    assert_eq!(
+        (&shown["done_bytes"], &shown["total_bytes"]),
+        (&json!(300_000), &json!(world.size))
+    );
+    let removed: Value = serde_json::from_str(&world.stdout(&["rm", REPO, "--json"])).unwrap();
+    let freed = removed["freed_bytes"].as_u64().unwrap();
+    assert!((300_000..world.size).contains(&freed), "the holes were never taken: {freed}");
+    assert!(!part.exists() && !world.stdout(&["list"]).contains("not whole"));
+    assert!(world.refused(&["rm", REPO]).contains("there is no model"));
+}

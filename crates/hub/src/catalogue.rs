@@ -3,6 +3,10 @@
 //! An entry says which repository a name stands for and how many parameters the model has. It says
 //! nothing of files: which quantisations there are, their lengths and hashes, the hub is asked for.
 //! Sizes that are made of the number of parameters are therefore approximate.
+//!
+//! Each repository's name was found in several public programs that fetch from it, in November
+//! 2026; no hub was asked. `Qwen/Qwen3-0.6B-GGUF` and `Qwen/Qwen3-1.7B-GGUF` have `Q8_0` alone, and
+//! those of gpt-oss their own MXFP4, so their weights have other bits than the usual.
 
 use std::sync::OnceLock;
 

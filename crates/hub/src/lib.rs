@@ -23,6 +23,7 @@ mod ranges;
 mod settings;
 mod space;
 mod transfer;
+mod unfinished;
 mod wait;
 
 pub use choose::{Room, Variant, choose, need_bytes, size, variants};
@@ -34,3 +35,4 @@ pub use plan::Plan;
 pub use pull::{Hub, Progress, Pulled, Stage, Watch};
 pub use settings::{Settings, Token};
 pub use space::check_room;
+pub use unfinished::{Unfinished, unfinished};

@@ -11,6 +11,11 @@ use serde::{Deserialize, Serialize};
 use crate::ranges::Ranges;
 use crate::{HubError, RemoteFile};
 
+/// Behind the file's name: its bytes, which of them are there, and that before it is in place.
+pub(crate) const PART: &str = ".part";
+pub(crate) const PART_NOTE: &str = ".part.json";
+const PART_NOTE_NEW: &str = ".part.json.new";
+
 /// What is known of the bytes that are there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Kept {
@@ -19,6 +24,13 @@ pub(crate) struct Kept {
     /// As the file's server said: bytes under another one do not belong to these.
     pub etag: Option<String>,
     pub have: Ranges,
+}
+
+impl Kept {
+    /// Of the whole file.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
 }
 
 /// An open file that is being filled; nobody else fills it meanwhile.
@@ -34,7 +46,7 @@ impl Partial {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(HubError::disk(folder))?;
         }
-        let part = with_suffix(path, ".part");
+        let part = with_suffix(path, PART);
         let mut options = File::options();
         let file = options.read(true).write(true).create(true).truncate(false).open(&part);
         let file = file.map_err(HubError::disk(&part))?;
@@ -46,7 +58,7 @@ impl Partial {
             // Some network drives have no locks; then two that fetch the same only do it twice.
             Err(TryLockError::Error(_)) => {}
         }
-        let found = fs::read(with_suffix(path, ".part.json")).ok();
+        let found = fs::read(with_suffix(path, PART_NOTE)).ok();
         let found = found.and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
         let is_same = |kept: &Kept| {
             (kept.size, &kept.sha256) == (remote.size, &remote.sha256)
@@ -74,7 +86,7 @@ impl Partial {
     /// Notes what is there, in one step. It is not forced to the disk: after a loss of power it may
     /// promise bytes that are not there, which the file's hash tells.
     pub fn save(&self, kept: &Kept) -> io::Result<()> {
-        let (path, new) = (self.note(), with_suffix(&self.path, ".part.json.new"));
+        let (path, new) = (self.note(), with_suffix(&self.path, PART_NOTE_NEW));
         fs::write(&new, serde_json::to_vec(kept).map_err(io::Error::other)?)?;
         fs::rename(new, path)
     }
@@ -82,7 +94,7 @@ impl Partial {
     /// Puts the file in its place.
     pub fn finish(self) -> Result<(), HubError> {
         self.file.sync_all().map_err(HubError::disk(&self.path))?;
-        fs::rename(with_suffix(&self.path, ".part"), &self.path)
+        fs::rename(with_suffix(&self.path, PART), &self.path)
             .map_err(HubError::disk(&self.path))?;
         remove(&self.note())
     }
@@ -90,7 +102,7 @@ impl Partial {
     /// Throws away what is there.
     pub fn discard(self) -> Result<(), HubError> {
         remove(&self.note())?;
-        remove(&with_suffix(&self.path, ".part"))
+        remove(&with_suffix(&self.path, PART))
     }
 
     /// Forgets which bytes are there, so that the next one begins anew.
@@ -99,7 +111,7 @@ impl Partial {
     }
 
     fn note(&self) -> PathBuf {
-        with_suffix(&self.path, ".part.json")
+        with_suffix(&self.path, PART_NOTE)
     }
 }
 

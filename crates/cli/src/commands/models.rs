@@ -11,7 +11,7 @@ use crate::args::{ListArgs, PullArgs, RmArgs, ShowArgs};
 use crate::client::Client;
 use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
-use crate::error::CliError;
+use crate::error::{CliError, Doing};
 use crate::progress::ProgressLine;
 use crate::{models, table};
 
@@ -124,6 +124,7 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
     if args.query.json {
         return print_json(&found);
     }
+    let unfinished = hub::unfinished(store.models_dir());
     let rows: Vec<[String; 4]> = found.iter().map(row).collect();
     table::print(["NAME", "ID", "SIZE", "WHERE"], &rows);
     let own = found.iter().filter(|held| held.node.is_none());
@@ -131,6 +132,11 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
     let (count, bytes) = own.fold((0, 0), |sum, one| (sum.0 + 1, sum.1 + one.bytes));
     let dir = table::tame(&store.models_dir().to_string_lossy());
     say!("{dir} holds {} in {count} models{}", table::bytes(bytes), free(store.models_dir()));
+    for part in &unfinished {
+        let (done, total) = (table::bytes(part.done_bytes), table::bytes(part.total_bytes));
+        let name = table::tame(&part.name);
+        say!("not whole: {name}, {done} of {total}. Go on: sinew pull {name}; or: sinew rm {name}");
+    }
     if found.is_empty() {
         say!(
             "put .gguf files there, or fetch a model: sinew pull llama3.2 (sinew list --catalogue)"
@@ -196,15 +202,9 @@ fn list_catalogue(json: bool) -> Result<(), CliError> {
 pub fn remove(args: &RmArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.query.data_dir)?;
     for model in &args.models {
-        let freed = match Client::find(&data_dir) {
-            Ok(client) => client.remove_model(&models::for_node(model))?,
-            Err(CliError::NoNode { .. }) => {
-                let store = models::store(&data_dir)?;
-                let path = models::find(&store, model)?;
-                let path = path.map(|path| path.to_string_lossy().into_owned());
-                store.remove(path.as_deref().unwrap_or(model))?
-            }
-            Err(error) => return Err(error),
+        let freed = match remove_one(&data_dir, model) {
+            Ok(freed) => freed,
+            Err(error) => remove_unfinished(&data_dir, model)?.ok_or(error)?,
         };
         if args.query.json {
             let said = serde_json::json!({ "removed": model, "freed_bytes": freed });
@@ -216,18 +216,47 @@ pub fn remove(args: &RmArgs) -> Result<(), CliError> {
     Ok(())
 }
 
+fn remove_one(data_dir: &DataDir, model: &str) -> Result<u64, CliError> {
+    match Client::find(data_dir) {
+        Ok(client) => client.remove_model(&models::for_node(model)),
+        Err(CliError::NoNode { .. }) => {
+            let store = models::store(data_dir)?;
+            let path = models::find(&store, model)?;
+            let path = path.map(|path| path.to_string_lossy().into_owned());
+            Ok(store.remove(path.as_deref().unwrap_or(model))?)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes what there is of a model that was not fetched to its end; nothing if there is none.
+fn remove_unfinished(data_dir: &DataDir, model: &str) -> Result<Option<u64>, CliError> {
+    let mut freed = None;
+    for part in hub::unfinished(models::store(data_dir)?.models_dir()) {
+        if part.is_called(model) {
+            let removed = part.remove().doing(format!("cannot remove {}", part.path.display()))?;
+            freed = Some(freed.unwrap_or(0) + removed);
+        }
+    }
+    Ok(freed)
+}
+
 pub fn show(args: &ShowArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.query.data_dir)?;
-    let shown = match Client::find(&data_dir) {
-        // A name may be of a model that another node has.
-        Ok(client) => client.describe(&models::for_node(&args.model))?,
-        Err(_) => {
-            let store = models::store(&data_dir)?;
-            let path = match models::find(&store, &args.model)? {
-                Some(path) => path,
-                None => store.path_of(&models::for_node(&args.model))?,
+    let shown = match describe(&data_dir, &args.model) {
+        Ok(shown) => shown,
+        Err(error) => {
+            let parts = hub::unfinished(models::store(&data_dir)?.models_dir());
+            let Some(part) = parts.into_iter().find(|part| part.is_called(&args.model)) else {
+                return Err(error);
             };
-            ModelAbout::read(&args.model, &path, models::memory_bytes())?
+            if args.query.json {
+                return print_json(&part);
+            }
+            let (done, total) = (table::bytes(part.done_bytes), table::bytes(part.total_bytes));
+            let name = table::tame(&part.name);
+            say!("{name} is not whole: {done} of {total}. Go on: sinew pull {name}");
+            return Ok(());
         }
     };
     if args.template {
@@ -235,6 +264,19 @@ pub fn show(args: &ShowArgs) -> Result<(), CliError> {
         return Ok(());
     }
     if args.query.json { print_json(&shown) } else { print_shown(&shown) }
+}
+
+fn describe(data_dir: &DataDir, model: &str) -> Result<ModelAbout, CliError> {
+    // A name may be of a model that another node has.
+    if let Ok(client) = Client::find(data_dir) {
+        return client.describe(&models::for_node(model));
+    }
+    let store = models::store(data_dir)?;
+    let path = match models::find(&store, model)? {
+        Some(path) => path,
+        None => store.path_of(&models::for_node(model))?,
+    };
+    Ok(ModelAbout::read(model, &path, models::memory_bytes())?)
 }
 
 fn print_shown(shown: &ModelAbout) -> Result<(), CliError> {

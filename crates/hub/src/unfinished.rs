@@ -1,0 +1,105 @@
+//! Downloads that were cut: what of them is on the disk, and taking it away again.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::partial::{Kept, PART, PART_NOTE};
+
+/// Folders below the models folder: organisation and repository, and some of its own.
+const DEPTH_MAX: usize = 8;
+const FILES_MAX: usize = 10_000;
+
+/// A file that is not whole yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unfinished {
+    /// What to pull to go on: `org/repo:QUANT`, or the file's name.
+    pub name: String,
+    /// Where it will be.
+    pub path: PathBuf,
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+}
+
+/// Every download below a folder for models that is not whole, whether it goes on or was cut.
+pub fn unfinished(models: &Path) -> Vec<Unfinished> {
+    let mut found = Vec::new();
+    look(models, models, 0, &mut found);
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+fn look(models: &Path, dir: &Path, depth: usize, found: &mut Vec<Unfinished>) {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    for entry in entries {
+        if found.len() >= FILES_MAX {
+            return;
+        }
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|ty| ty.is_dir()) && depth < DEPTH_MAX {
+            look(models, &path, depth + 1, found);
+        }
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(file) = name.strip_suffix(PART_NOTE) else { continue };
+        let note = fs::read(&path).ok();
+        let Some(kept) = note.and_then(|text| serde_json::from_slice::<Kept>(&text).ok()) else {
+            continue;
+        };
+        let path = path.with_file_name(file);
+        let (done_bytes, total_bytes) = (kept.have.total(), kept.size());
+        found.push(Unfinished { name: name_of(models, &path), path, done_bytes, total_bytes });
+    }
+}
+
+/// `org/repo:QUANT` of a file in a repository's folder; what else it is called.
+fn name_of(models: &Path, path: &Path) -> String {
+    let inside = path.strip_prefix(models).unwrap_or(path);
+    let folders: Vec<_> = inside.parent().into_iter().flat_map(Path::components).collect();
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let stem = gguf::part_name(path).map_or(stem, |(name, _, _)| name);
+    match (folders.as_slice(), store::quant_of(&stem)) {
+        ([org, repo, ..], Some(quant)) => {
+            let (org, repo) =
+                (org.as_os_str().to_string_lossy(), repo.as_os_str().to_string_lossy());
+            format!("{org}/{repo}:{quant}")
+        }
+        _ => stem,
+    }
+}
+
+impl Unfinished {
+    /// Whether somebody means this one by a name.
+    pub fn is_called(&self, name: &str) -> bool {
+        let repo = self.name.split(':').next().unwrap_or_default();
+        let file = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
+        let names = [self.name.as_str(), repo, &file, &stem];
+        names.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+
+    /// Deletes what is there; returns the bytes that this freed on the disk, which are never those
+    /// that were not fetched.
+    ///
+    /// # Errors
+    /// It is being fetched, or cannot be deleted.
+    pub fn remove(&self) -> io::Result<u64> {
+        let mut part = self.path.clone().into_os_string();
+        part.push(PART);
+        let mut note = self.path.clone().into_os_string();
+        note.push(PART_NOTE);
+        let mut freed = 0;
+        if let Ok(file) = File::open(&part) {
+            if matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)) {
+                return Err(io::Error::other("it is being downloaded now. Stop that first"));
+            }
+            // It has its whole length from the beginning, with holes.
+            freed = file.metadata()?.blocks() * 512;
+            fs::remove_file(&part)?;
+        }
+        fs::remove_file(&note)?;
+        Ok(freed)
+    }
+}
