@@ -27,6 +27,7 @@ mod ring;
 mod secret;
 mod spec;
 mod stats;
+mod turns;
 mod worker;
 
 pub use generate::{
@@ -46,4 +47,5 @@ pub use spec::{
 pub const NUMERICS: u32 = 1;
 
 pub use stats::{EngineStats, LinkStats, PageStats, RankStats, StepStats};
+pub use turns::Turns;
 pub use worker::{FileCheck, ModelSource, WorkerCommand, WorkerEvent, WorkerSpec};

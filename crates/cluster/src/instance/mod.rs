@@ -23,7 +23,6 @@ mod ring;
 mod simulation;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod warm_up;
 mod workers;
 

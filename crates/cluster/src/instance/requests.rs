@@ -1,9 +1,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use protocol::{Generation, RequestId};
+use protocol::{Generation, RequestId, Turns};
 
-use super::turns::Turns;
 use crate::{GenerateDone, GenerateRequest};
 
 /// Requests that wait for one instance: about a minute at a second each.
@@ -30,7 +29,7 @@ pub(super) struct Requests {
 struct Waiting {
     id: RequestId,
     request: GenerateRequest,
-    /// See [`super::turns`].
+    /// See [`Turns`].
     due: u64,
 }
 
@@ -47,7 +46,7 @@ impl Requests {
             return None;
         }
         self.last += 1;
-        let due = self.turns.arrive(&request);
+        let due = self.turns.arrive(request.client, request.prompt.len());
         self.waiting.push(Waiting { id: self.last, request, due });
         Some(self.last)
     }
@@ -60,7 +59,7 @@ impl Requests {
             let waiting = self.waiting.iter().enumerate();
             let Some((at, _)) = waiting.min_by_key(|(_, one)| (rank(one), one.id)) else { break };
             let Waiting { id, request, .. } = self.waiting.remove(at);
-            self.turns.begin(&request);
+            self.turns.serve(request.client, request.prompt.len(), 0);
             self.running.insert(id, request.client);
             self.crowded |= self.running.len() > 1;
             ready.push((id, request));
@@ -73,7 +72,7 @@ impl Requests {
     pub(super) fn cancel(&mut self, request: RequestId) -> bool {
         if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == request) {
             let client = self.waiting.remove(at).request.client;
-            self.turns.end(client, 0);
+            self.turns.leave(client);
         }
         self.running.contains_key(&request)
     }
@@ -83,19 +82,22 @@ impl Requests {
     pub(super) fn finish(&mut self, request: RequestId, generated_tokens: usize) -> bool {
         let client = self.running.remove(&request);
         self.crowded &= !self.running.is_empty();
-        client.iter().for_each(|client| self.turns.end(*client, generated_tokens));
+        if let Some(client) = client {
+            self.turns.serve(client, 0, generated_tokens);
+            self.turns.leave(client);
+        }
         client.is_some()
     }
 
     pub(super) fn take_running(&mut self) -> Vec<RequestId> {
         let running = std::mem::take(&mut self.running);
-        running.values().for_each(|client| self.turns.end(*client, 0));
+        running.values().for_each(|client| self.turns.leave(*client));
         running.into_keys().collect()
     }
 
     pub(super) fn take_waiting(&mut self) -> Vec<RequestId> {
         let waiting = std::mem::take(&mut self.waiting);
-        waiting.iter().for_each(|one| self.turns.end(one.request.client, 0));
+        waiting.iter().for_each(|one| self.turns.leave(one.request.client));
         waiting.into_iter().map(|one| one.id).collect()
     }
 
@@ -215,6 +217,8 @@ mod tests {
         next(&mut requests);
         assert!(requests.cancel(1) && !requests.cancel(2) && !requests.cancel(99));
         assert_eq!((requests.take_running(), requests.take_waiting()), (vec![1], vec![3, 4]));
-        assert_eq!(format!("{:?}", requests.turns), format!("{:?}", Turns::after(10)));
+        let mut nobody = Turns::default();
+        nobody.serve(0, 10, 0);
+        assert_eq!(requests.turns, nobody);
     }
 }

@@ -1,7 +1,7 @@
 //! Which rows the next step computes: `step = schedule -> run -> commit`, on rank 0.
 //!
 //! Every running sequence gets its next token in every step; what room is left goes to prompts, in
-//! chunks ([`pace`] says how long ones) and in turn ([`turns`] says whose). A sequence has a place
+//! chunks ([`pace`] says how long ones) and in turn ([`Turns`] says whose). A sequence has a place
 //! in the steps, and [`pages`] of the cache for as many positions as it has filled. Where pages run
 //! out, the sequence that came last gives its own back and waits, to be computed again later: its
 //! tokens are known, and how the next is drawn depends on them alone.
@@ -21,7 +21,6 @@ mod sequence;
 mod simulation;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +28,7 @@ use constrain::ConstrainError;
 use layout::PAGE_POSITIONS;
 use protocol::{
     EngineStats, FailureKind, FinishReason, GenerateRequest, Generation, InvalidRequest, PageStats,
-    RequestId, Speculation, Token,
+    RequestId, Speculation, Token, Turns,
 };
 
 use crate::draft::DraftJob;
@@ -37,7 +36,6 @@ use crate::step::{Limits, Output, Step};
 use pace::{Measured, Pace};
 use pages::Pages;
 use sequence::Sequence;
-use turns::Turns;
 
 /// Requests that may wait for a place; the daemon bounds its own queue lower.
 const WAITING_MAX: usize = 1024;

@@ -18,7 +18,7 @@ pub(super) struct Sequence {
     pub tokens: Vec<Token>,
     /// How many requests came before it.
     pub order: u64,
-    /// See [`super::turns`].
+    /// See [`protocol::Turns`].
     pub due: u64,
     pub slot: usize,
     /// The pages of its positions, in order. Those that are full are known to others.

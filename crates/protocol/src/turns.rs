@@ -1,28 +1,29 @@
-//! Whose prompt is next.
-//!
-//! Time is counted in rows of prompts that were computed. A request is *due* once as many rows have
-//! been computed since it came as its own prompt has, and the one that is due first is next. So a
-//! short prompt overtakes a long one, but none that comes once so many rows have been computed.
-//!
-//! Between clients, each counts what was computed for it, and the one that has had least goes
-//! first: the virtual token counters of Sheng et al., "Fairness in Serving Large Language Models"
-//! (OSDI 2024). Who comes back begins with the least of those who are there, so that nobody saves
-//! turns up.
-
 use std::collections::HashMap;
 
 /// What a row of an answer counts in rows of a prompt; as in the paper.
 const ANSWER_COST: u64 = 2;
 
-#[derive(Debug, Default)]
-pub(super) struct Turns {
+/// Whose prompt is next: one rule for the requests that wait at an instance's owner and for those
+/// that rank 0 has.
+///
+/// Time is counted in rows of prompts, one a token, that were computed or, at the owner, handed out
+/// to be. A request is *due* once as many rows have been computed since it came as its own prompt
+/// has, and the one that is due first is next. So a short prompt overtakes a long one, but none
+/// that comes once so many rows have been computed.
+///
+/// Between clients, each counts what was computed for it, and the one that has had least goes
+/// first: the virtual token counters of Sheng et al., "Fairness in Serving Large Language Models"
+/// (OSDI 2024). Who comes back begins with the least of those who are there, so that nobody saves
+/// turns up.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Turns {
     /// Rows of prompts that were computed.
     clock: u64,
     /// Those with requests.
     clients: HashMap<u64, Client>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Client {
     requests: usize,
     served: u64,
