@@ -225,7 +225,9 @@ fn models(before: &ClusterStatus, after: &ClusterStatus) -> Vec<Draft> {
             found.extend(moved(was, now, after));
         }
         let epoch = was.map_or(0, |was| was.epoch);
-        if was.map(|was| &was.state) != Some(&now.state) || now.epoch > epoch.max(1) {
+        // A new epoch is news once it is ready; while it recovers, why is told already.
+        let is_again = now.state == InstanceState::Ready && now.epoch > epoch.max(1);
+        if was.map(|was| &was.state) != Some(&now.state) || is_again {
             found.push(stands(now));
         }
     }
@@ -378,17 +380,19 @@ mod tests {
             status(vec![node(1, "desk", NodeState::Live)], vec![]),
             with(InstanceState::Loading, 1, both),
             with(InstanceState::Ready, 1, both),
-            with(recovering, 1, both),
+            with(recovering.clone(), 1, both),
+            with(recovering, 2, both),
             with(InstanceState::Ready, 2, &[(1, "desk")]),
             // Another epoch whose beginning no status showed.
             with(InstanceState::Ready, 3, &[(1, "desk")]),
             status(vec![node(1, "desk", NodeState::Live)], vec![]),
         ]);
-        let expected: [&[&str]; 7] = [
+        let expected: [&[&str]; 8] = [
             &["desk was started (sinew 0.1.0)"],
             &["tiny is loading on desk 50 %, mac 50 %"],
             &["tiny is ready on desk 50 %, mac 50 % (epoch 1)"],
             &["tiny is recovering: mac was lost"],
+            &[],
             &["tiny moves from desk 50 %, mac 50 % to desk", "tiny is ready on desk (epoch 2)"],
             &["tiny is ready on desk (epoch 3)"],
             &["tiny was stopped"],
