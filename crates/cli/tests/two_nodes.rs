@@ -206,7 +206,7 @@ fn bad_input_gets_a_clear_error() {
         (&["dev", "logits", "-m", broken, "--tokens", "1"], "outside the file"),
         (&["dev", "logits", "-m", &demo, "--tokens", "9999999"], "token 9999999"),
         (&["dev", "logits", "-m", &demo, "--tokens", "1", "--split", "0,0"], "are no split"),
-        (&["dev", "logits", "-m", &demo, "--tokens", "1", "--local-nodes", "17"], "not 17"),
+        (&["dev", "logits", "-m", &demo, "--tokens", "1", "--local-nodes", "65"], "not 65"),
         (&["dev", "logits", "-m", "/dev/null", "--tokens", "1"], "not a regular file"),
         (&["dev", "synth", "--shape", "x", "--quant", "q4_0", "-o", "/dev/null"], "no shape \"x\""),
     ];
