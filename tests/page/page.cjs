@@ -138,10 +138,37 @@ async function compareAndSteer(browser) {
   assert.match(await page.locator(".plan[data-best] .who").textContent(), /desk \d.*iB/);
   assert.ok(await page.locator(".plan .why li").count() >= 2);
   await page.screenshot({ path: join(env.SINEW_PICTURES, "plans.png"), fullPage: true });
+  await aDownloadIsShownAndCancelled(page);
   await page.getByRole("button", { name: "Make a code" }).click();
   await page.locator("#invite-code", { hasText: /sinew join sinew-/ }).waitFor();
   assert.deepEqual(complaints, []);
   await context.close();
+}
+
+/** The node's answer is played: nothing but the nodes is reached, and none of them downloads. */
+async function aDownloadIsShownAndCancelled(page) {
+  await page.evaluate((real) => {
+    window.realFetch = window.fetch;
+    const line = JSON.stringify({ status: "pulling", instance: "", ...real });
+    window.fetch = (path, options) => {
+      if (path !== "/sinew/v1/serve") return window.realFetch(path, options);
+      const body = new ReadableStream({
+        start(controller) {
+          controller.enqueue(new TextEncoder().encode(`${line}\n`));
+          options.signal.addEventListener("abort", () => controller.error(options.signal.reason));
+        },
+      });
+      return Promise.resolve(new Response(body));
+    };
+  }, { done_bytes: 1 << 20, total_bytes: 1 << 22, reason: "Q4_K_M fits" });
+  await page.locator(".plan[data-best] button").click();
+  const state = page.locator("#load-state");
+  await state.getByText("pulling, 1.0 MiB of 4.0 MiB. Q4_K_M fits").waitFor();
+  assert.equal(await page.getByRole("progressbar", { name: "Loaded" }).getAttribute("value"), "25");
+  await page.getByRole("button", { name: "Cancel" }).click();
+  await state.getByText("goes on from there").waitFor();
+  assert.ok(await page.locator("#load-cancel").isHidden());
+  await page.evaluate(() => { window.fetch = window.realFetch; });
 }
 
 async function aNodeIsKilled(page) {

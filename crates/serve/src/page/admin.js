@@ -1,7 +1,7 @@
 // Steering: what only the owner of the node may do, for pages that were opened with its token.
 
 import { button, byId, element, keyed, setText, toast } from "./dom.js";
-import { bytes, percent, plural, rate, time } from "./format.js";
+import { bytes, duration, percent, plural, rate, time } from "./format.js";
 import { administer, isAdmin, lines } from "./net.js";
 
 /** Asks before something is lost. */
@@ -64,6 +64,8 @@ async function invite() {
 
 /** Other ways that are shown. */
 const PLANS_MAX = 6;
+/** A rate over less time would be noise. */
+const RATE_AFTER_SECS = 1.5;
 
 function wanted() {
   const body = { model: byId("load-model").value.trim() };
@@ -131,14 +133,49 @@ function tokenTime(token) {
 
 /** `how`: what is wanted beside the model; what Sinew would choose stays its own choice. */
 async function load(how) {
-  const state = byId("load-state");
-  const response = await administer("serve", { ...wanted(), ...how });
-  byId("plans").replaceChildren();
-  for await (const line of lines(response.body)) {
-    if (!line.trim()) continue;
-    const told = JSON.parse(line);
-    if (told.error) throw new Error(told.error.message ?? String(told.error));
-    const part = Math.floor(percent(told.done_bytes, told.total_bytes));
-    setText(state, told.status === "ready" ? "It is ready." : `${told.status}, ${part} %`);
+  const [state, cancel] = [byId("load-state"), byId("load-cancel")];
+  const controller = new AbortController();
+  cancel.onclick = () => controller.abort();
+  let began = null;
+  try {
+    const response = await administer("serve", { ...wanted(), ...how }, controller.signal);
+    byId("plans").replaceChildren();
+    for await (const line of lines(response.body)) {
+      if (!line.trim()) continue;
+      const told = JSON.parse(line);
+      if (told.error) throw new Error(told.error.message ?? String(told.error));
+      // A download ends with whoever waits for it; a model that loads has a button to stop it.
+      cancel.hidden = !["pulling", "verifying"].includes(told.status);
+      if (began?.status !== told.status) began = { ...told, at: performance.now() };
+      showProgress(told, began);
+    }
+  } catch (error) {
+    if (!controller.signal.aborted) {
+      setText(state, error.message);
+      throw error;
+    }
+    setText(state, "Cancelled. What has come is kept: loading it again goes on from there.");
+  } finally {
+    cancel.hidden = byId("load-bar").hidden = true;
   }
+}
+
+/** `began`: the first that was told of the same kind of work, and when. */
+function showProgress(told, began) {
+  const [state, bar] = [byId("load-state"), byId("load-bar")];
+  bar.hidden = told.status === "ready" || !(told.total_bytes > 0);
+  if (told.status === "ready") return setText(state, "It is ready.");
+  const done = Math.floor(percent(told.done_bytes, told.total_bytes));
+  bar.value = done;
+  const parts = [told.status];
+  if (told.total_bytes > 0) {
+    parts.push(`${bytes(told.done_bytes)} of ${bytes(told.total_bytes)}`);
+  }
+  const secs = (performance.now() - began.at) / 1000;
+  const perSec = (told.done_bytes - began.done_bytes) / secs;
+  if (secs >= RATE_AFTER_SECS && perSec > 0) {
+    const left = (told.total_bytes - told.done_bytes) / perSec;
+    parts.push(`${bytes(perSec)}/s`, `${duration(left)} left`);
+  }
+  setText(state, [parts.join(", "), told.reason].filter(Boolean).join(". "));
 }

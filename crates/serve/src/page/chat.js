@@ -86,8 +86,8 @@ function showLog() {
   log.replaceChildren();
   talk.messages.forEach(show);
   if (talk.messages.length === 0) {
-    log.append(element("p", "empty", "Say something to the model. What you say goes to your own "
-      + "machines and nowhere else."));
+    log.append(element("p", "empty", "Ask anything. What you say goes to your own machines and "
+      + "nowhere else."));
   }
   log.scrollTop = log.scrollHeight;
 }

@@ -24,6 +24,12 @@ export function time(us) {
   return `${(us / 1e6).toFixed(1)} s`;
 }
 
+/** Seconds, as long as somebody waits. */
+export function duration(secs) {
+  if (secs < 90) return `${Math.ceil(secs)} s`;
+  return secs < 5400 ? `${Math.round(secs / 60)} min` : `${(secs / 3600).toFixed(1)} h`;
+}
+
 /** What a network carries is told in bits. */
 export function bandwidth(bytesPerSec) {
   const bits = bytesPerSec * 8;

@@ -116,11 +116,11 @@ function showTime(line, spent, longest, isSlowest) {
     part.style.setProperty("--part", `${percent(spent[part.dataset.kind], longest)}%`);
   }
   const texts = [
-    `${time(spent.compute)} computing`,
+    `a step: ${time(spent.compute)} computing`,
     spent.wait >= 1 ? `${time(spent.wait)} waiting for others` : null,
     spent.between >= 1 ? `${time(spent.between)} between steps` : null,
   ].filter(Boolean);
-  const text = `${texts.join(", ")}, a step${isSlowest ? " · the slowest part" : ""}`;
+  const text = `${texts.join(", ")}${isSlowest ? " · the slowest part" : ""}`;
   words.classList.toggle("slowest", Boolean(isSlowest));
   setText(words, text);
 }
