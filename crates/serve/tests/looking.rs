@@ -82,3 +82,13 @@ fn settings_name_the_address_that_was_asked_and_nothing_hostile() {
         assert_eq!(reply.status, 400, "{base}: {reply:?}");
     }
 }
+
+#[test]
+fn a_query_that_cannot_be_read_is_an_error_as_all_are() {
+    let double = Double::new(&FINE);
+    let server = Server::start(&double);
+    for path in ["/sinew/v1/events?follow=7", "/sinew/v1/events?after=-1", "/sinew/v1/clients"] {
+        let reply = get(server.addr, path, &[]);
+        assert_eq!((reply.status, reply.code().as_str()), (400, "invalid_query"), "{reply:?}");
+    }
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::Uri;
 use serde::Deserialize;
@@ -26,8 +27,9 @@ pub(super) struct ClientsQuery {
 
 pub(super) async fn clients(
     State(app): State<Arc<App>>,
-    Query(query): Query<ClientsQuery>,
+    query: Result<Query<ClientsQuery>, QueryRejection>,
 ) -> Result<Json<Vec<Value>>, ApiError> {
+    let Query(query) = query.map_err(ApiError::query)?;
     let served = app.cluster.status().instances;
     let context_tokens = served.iter().find(|one| one.model == query.model);
     let context_tokens = context_tokens.map_or(8192, |one| one.context_tokens);

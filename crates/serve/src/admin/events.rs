@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use cluster::{ClusterEvent, History};
@@ -14,6 +15,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use crate::app::App;
+use crate::http::error::ApiError;
 use crate::http::stream::{Framing, Item, respond};
 
 #[derive(Debug, Deserialize)]
@@ -26,16 +28,17 @@ pub(super) struct EventsQuery {
 
 pub(super) async fn events(
     State(app): State<Arc<App>>,
-    Query(query): Query<EventsQuery>,
-) -> Response {
+    query: Result<Query<EventsQuery>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(query) = query.map_err(ApiError::query)?;
     let (after, mut history) = (query.after.unwrap_or(0), app.cluster.events());
     if query.follow == Some(false) {
         let known = history.borrow_and_update().clone();
-        return Json(later(&known, after)).into_response();
+        return Ok(Json(later(&known, after)).into_response());
     }
     let stopping = app.stopping.subscribe();
     let items = follow(history, after).take_until(stopped(stopping));
-    respond(Framing::Sse, items, app.config.limits.keep_alive)
+    Ok(respond(Framing::Sse, items, app.config.limits.keep_alive))
 }
 
 fn later(history: &History, after: u64) -> Vec<ClusterEvent> {

@@ -1,4 +1,5 @@
 use axum::Json;
+use axum::extract::rejection::QueryRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -65,6 +66,11 @@ impl ApiError {
     /// 400: a value that cannot be.
     pub fn invalid_value(param: &str, message: impl Into<String>) -> Self {
         Self::invalid("invalid_value", message).with_param(param)
+    }
+
+    /// 400: what follows the path cannot be read.
+    pub fn query(rejection: QueryRejection) -> Self {
+        Self::invalid("invalid_query", rejection.body_text())
     }
 
     /// 400: a feature of the dialect that is not there.
