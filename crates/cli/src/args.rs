@@ -24,7 +24,9 @@ pub use face::{
     CompletionsArgs, EventsArgs, LaunchArgs, LaunchProgram, LogsArgs, ManArgs, PageArgs,
     ServiceArgs, ServiceCommand, ServiceInstallArgs, TopArgs,
 };
-pub use members::{AcceptArgs, FleetKeyCommand, InviteArgs, JoinArgs, RefuseArgs, RemoveArgs};
+pub use members::{
+    AcceptArgs, DrainArgs, FleetKeyCommand, InviteArgs, JoinArgs, RefuseArgs, RemoveArgs,
+};
 pub use models::{ListArgs, PullArgs, RmArgs, ShowArgs};
 pub use plan::PlanArgs;
 
@@ -92,6 +94,10 @@ pub enum Command {
     Logs(LogsArgs),
     /// Print the address of the page, with which the node can also be steered
     Page(PageArgs),
+    /// Empty a node, to switch it off: what it has moves to the others, without a failed request
+    Drain(DrainArgs),
+    /// Let a drained node have work again
+    Undrain(DrainArgs),
     /// Split a model over the nodes and serve it
     Serve(ServeArgs),
     /// List the served models

@@ -56,6 +56,25 @@ pub struct ServeProgress {
     pub error: Option<Value>,
 }
 
+/// Progress of emptying a node, as the node streams it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DrainProgress {
+    pub status: String,
+    pub node: String,
+    pub left: Vec<Left>,
+    pub memory_used_bytes: u64,
+    #[serde(skip_serializing)]
+    pub error: Option<Value>,
+}
+
+/// A model that is still on a node, and where it goes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Left {
+    pub model: String,
+    pub notes: Vec<String>,
+}
+
 impl Client {
     /// The node that runs with this data directory.
     ///
@@ -200,7 +219,52 @@ impl Client {
             request: &'a InstanceSpec,
             wait: bool,
         }
-        let stream = self.stream("/sinew/v1/serve", &Body { request, wait: true })?;
+        let body = Body { request, wait: true };
+        let last = self.follow("/sinew/v1/serve", &body, |progress: &ServeProgress| {
+            if progress.error.is_none() {
+                on_progress(progress);
+            }
+            progress.error.clone()
+        })?;
+        match last {
+            Some(progress) if progress.status == "ready" => Ok(progress),
+            _ => Err(CliError::Refused("the node ended before the model was ready".to_owned())),
+        }
+    }
+
+    /// Empties a node and waits until it is; returns the last progress, `drained`.
+    pub fn drain(
+        &self,
+        node: &str,
+        mut on_progress: impl FnMut(&DrainProgress),
+    ) -> Result<DrainProgress, CliError> {
+        let body = json!({ "node": node });
+        let last = self.follow("/sinew/v1/drain", &body, |progress: &DrainProgress| {
+            if progress.error.is_none() {
+                on_progress(progress);
+            }
+            progress.error.clone()
+        })?;
+        match last {
+            Some(progress) if progress.status == "drained" => Ok(progress),
+            _ => Err(CliError::Refused("the node ended before that was done".to_owned())),
+        }
+    }
+
+    pub fn undrain(&self, node: &str) -> Result<(), CliError> {
+        let body = json!({ "node": node });
+        self.ask::<Value>("/sinew/v1/undrain", &body, ANSWER_MAX).map(drop)
+    }
+
+    /// Reads lines of progress until there are no more, or `look` finds an error in one; returns
+    /// the last.
+    fn follow<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        mut look: impl FnMut(&T) -> Option<Value>,
+    ) -> Result<Option<T>, CliError> {
+        let stream = self.stream(path, body)?;
         let mut last = None;
         for line in BufReader::new(stream).lines() {
             let line = line.doing("the node stopped answering")?;
@@ -208,13 +272,12 @@ impl Client {
                 continue;
             }
             let progress = read_progress(&line)?;
-            on_progress(&progress);
+            if let Some(error) = look(&progress) {
+                return Err(CliError::Refused(error_message(&error)));
+            }
             last = Some(progress);
         }
-        match last {
-            Some(progress) if progress.status == "ready" => Ok(progress),
-            _ => Err(CliError::Refused("the node ended before the model was ready".to_owned())),
-        }
+        Ok(last)
     }
 
     /// Starts a streamed chat completion; the reader yields server-sent events.
@@ -276,14 +339,10 @@ impl Client {
     }
 }
 
-/// One line of what a node tells while a model loads: progress, or the error that ends it.
-fn read_progress(line: &str) -> Result<ServeProgress, CliError> {
-    let progress: ServeProgress = serde_json::from_str(line)
-        .map_err(|error| CliError::Refused(format!("the node sent {line:?}: {error}")))?;
-    match &progress.error {
-        Some(error) => Err(CliError::Refused(error_message(error))),
-        None => Ok(progress),
-    }
+/// One line of what a node tells while something goes on.
+fn read_progress<T: DeserializeOwned>(line: &str) -> Result<T, CliError> {
+    serde_json::from_str(line)
+        .map_err(|error| CliError::Refused(format!("the node sent {line:?}: {error}")))
 }
 
 /// One line of what a node tells while it fetches a model.
@@ -323,10 +382,12 @@ mod tests {
 
     #[test]
     fn a_line_is_progress_or_the_nodes_own_words() {
-        let ready = read_progress(r#"{"status":"ready","instance":"i-1"}"#).unwrap();
+        let read = read_progress::<ServeProgress>;
+        let ready = read(r#"{"status":"ready","instance":"i-1"}"#).unwrap();
         assert_eq!((&*ready.status, &*ready.instance), ("ready", "i-1"));
         let failed = r#"{"error":{"message":"m cannot be served","code":"model_failed"}}"#;
-        let error = read_progress(failed).unwrap_err().to_string();
-        assert!(error.ends_with("m cannot be served"), "{error}");
+        let error = error_message(&read(failed).unwrap().error.unwrap());
+        assert_eq!(error, "m cannot be served");
+        assert!(read("?").is_err());
     }
 }

@@ -44,8 +44,8 @@ use tracing_subscriber::prelude::*;
 
 use crate::args::{BenchCommand, Cli, Command, DevCommand, FleetKeyCommand};
 use crate::commands::{
-    bench, bench_serve, demo, dev, docs, doctor, joining, keys, launch, looking, members, net,
-    nodes, plan, query, run, serve, service, splits, synth, top, up,
+    bench, bench_serve, demo, dev, docs, doctor, drain, joining, keys, launch, looking, members,
+    net, nodes, plan, query, run, serve, service, splits, synth, top, up,
 };
 use crate::data_dir::DataDir;
 use crate::error::CliError;
@@ -92,6 +92,8 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Logs(args) => looking::logs(&args),
         Command::Page(args) => looking::page(&args),
         Command::Plan(args) => plan::plan(&args),
+        Command::Drain(args) => drain::drain(&args),
+        Command::Undrain(args) => drain::undrain(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Ps(args) => query::ps(&args),
         Command::Stop(args) => query::stop(&args),

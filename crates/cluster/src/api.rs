@@ -168,6 +168,9 @@ pub struct NodeStatus {
     pub name: String,
     pub address: SocketAddr,
     pub state: NodeState,
+    /// Whether it is to be empty: it gets no ranks and owns nothing new.
+    #[serde(default)]
+    pub drained: bool,
     pub version: String,
     pub memory_bytes: u64,
     /// Taken by the shards of placed instances.
@@ -264,6 +267,9 @@ pub struct RankStatus {
     /// The worker's process id on its node, while it runs.
     pub pid: Option<u32>,
     pub share: u32,
+    /// What is set aside for it on its node.
+    #[serde(default)]
+    pub memory_bytes: u64,
     /// Bytes of this rank's shard that are in memory, and that there will be.
     pub loaded_bytes: u64,
     pub total_bytes: u64,

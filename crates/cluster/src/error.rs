@@ -88,6 +88,8 @@ pub enum Error {
     OwnName { name: String },
     #[error("this node belongs to no cluster, so there is none to leave")]
     Alone,
+    #[error("{found} nodes are called {name:?}, or have an id that begins so. There are: {known}")]
+    NoNode { name: String, found: usize, known: String },
     #[error("{0}")]
     Unusable(String),
     /// There is no such model on this machine.

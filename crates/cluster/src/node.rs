@@ -422,7 +422,10 @@ impl Node {
         }
     }
 
-    async fn call<T>(&self, call: impl FnOnce(oneshot::Sender<Result<T>>) -> Call) -> Result<T> {
+    pub(crate) async fn call<T>(
+        &self,
+        call: impl FnOnce(oneshot::Sender<Result<T>>) -> Call,
+    ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         self.shared.calls.send(call(reply)).await.map_err(|_| Error::ShutDown)?;
         answer.await.map_err(|_| Error::ShutDown)?

@@ -21,7 +21,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use store::Digest;
 
-use crate::desired::{Entry, Files, Version};
+use crate::desired::{Document, Files, Version};
 use crate::members::Members;
 use crate::{Edge, GenerateEvent, GenerateRequest, InstanceStatus, Machine, NodeId, Sensors};
 
@@ -193,10 +193,9 @@ pub(crate) enum Message {
         seq: u64,
     },
     Members(Members),
-    /// What is to be served, as far as the sender thinks that it is news.
-    Desired {
-        entries: Vec<Entry>,
-    },
+    /// What is to be served and which nodes are to be empty, as far as the sender thinks that it is
+    /// news.
+    Desired(Document),
 
     /// Start a worker, or go on with the one that already runs under this number.
     Spawn {
@@ -240,6 +239,9 @@ pub(crate) enum Message {
     Generated {
         stream: u64,
         event: GenerateEvent,
+        /// The owner ends the instance, or moves it: what is asked is not why the request is lost.
+        #[serde(default)]
+        let_go: bool,
     },
     /// From version 13 on.
     Report(Box<Report>),

@@ -14,6 +14,7 @@ mod error;
 mod footprint;
 mod grammars;
 mod leader;
+mod loading;
 mod local;
 mod logits;
 mod meter;

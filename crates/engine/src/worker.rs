@@ -23,11 +23,9 @@ use store::{CheckedFile, PeerFile};
 
 use crate::comm::{Comm, Meeting};
 use crate::leader::Leader;
+use crate::loading::Loading;
 use crate::rank::RankOptions;
 use crate::{EngineError, Rank};
-
-/// Progress of loading is told at most this often.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long the ranks of a new epoch may take to find each other; all of them have loaded.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -90,8 +88,14 @@ impl<'a, B: Backend> Worker<'a, B> {
         let port = more.remove(0).port();
         report(events, WorkerEvent::Listening { port, more });
         let started = Instant::now();
+        let sender = events.sender.clone();
+        let loading = Loading::begin(move |done_bytes, total_bytes| {
+            // The writer ends the process before it ends itself.
+            let _ = sender.send(WorkerEvent::Loading { done_bytes, total_bytes });
+        });
         let source = open_source(&spec.model)?;
-        let rank = load(device(&spec)?, &spec, source, events)?;
+        let rank = load(device(&spec)?, &spec, source, &loading)?;
+        drop(loading);
         report(
             events,
             WorkerEvent::Loaded {
@@ -269,7 +273,7 @@ fn load<B: Backend>(
     device: B,
     spec: &WorkerSpec,
     source: Arc<dyn Source>,
-    events: &Events,
+    loading: &Loading,
 ) -> Result<Rank<B>, EngineError> {
     let options = RankOptions {
         rank: spec.rank,
@@ -278,17 +282,8 @@ fn load<B: Backend>(
         threads: spec.threads,
         cpus: spec.cpus.clone(),
     };
-    let total_bytes = share_of_file(&options, source.as_ref())?;
-    let mut done_bytes = 0;
-    let mut told = Instant::now();
-    Rank::load(device, source, &options, &mut |bytes| {
-        done_bytes += bytes;
-        if told.elapsed() >= PROGRESS_INTERVAL {
-            told = Instant::now();
-            let done_bytes = done_bytes.min(total_bytes);
-            report(events, WorkerEvent::Loading { done_bytes, total_bytes });
-        }
-    })
+    loading.expect(share_of_file(&options, source.as_ref())?);
+    Rank::load(device, source, &options, &mut |bytes| loading.add(bytes))
 }
 
 /// How many bytes this rank will load.

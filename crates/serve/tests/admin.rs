@@ -57,6 +57,8 @@ fn everything_else_needs_the_token() {
         "plan",
         "serve",
         "stop",
+        "drain",
+        "undrain",
         "shutdown",
     ] {
         for headers in shown {
@@ -126,6 +128,18 @@ fn calls_reach_the_cluster() {
         ),
         ("stop", json!({"instance": "tiny-1"}), "stop tiny-1", json!({"stopped": "tiny-1"})),
         (
+            "drain",
+            json!({"node": "mac-mini", "wait": false}),
+            "drain mac-mini",
+            json!({"status": "draining", "node": "mac-mini"}),
+        ),
+        (
+            "undrain",
+            json!({"node": "mac-mini"}),
+            "undrain mac-mini",
+            json!({"undrained": "mac-mini"}),
+        ),
+        (
             "serve",
             json!({"model": "/models/a.gguf", "nodes": 2, "wait": false}),
             "serve /models/a.gguf Some(Count(2))",
@@ -161,6 +175,8 @@ fn wrong_bodies_and_refusals_are_errors() {
         ("pair/accept", json!({})),
         ("pair/refuse", json!({})),
         ("stop", json!({})),
+        ("drain", json!({})),
+        ("undrain", json!({"nodes": "n"})),
         ("serve", json!({})),
         ("serve", json!({"model": "m", "nodes": -1})),
     ] {
@@ -233,6 +249,34 @@ fn serving_ends_in_an_error_when_it_cannot_be() {
         let error = &lines.last().unwrap()["error"];
         assert!(error["message"].as_str().unwrap().contains(message), "{lines:?}");
         assert!(!reply.whole, "a failed stream is cut");
+    }
+}
+
+#[test]
+fn draining_reports_what_is_left_until_the_node_is_empty() {
+    for undrained in [false, true] {
+        let double = Double::new(&FINE);
+        double.status.lock().unwrap().instances[0].notes = vec!["moves to desk".to_owned()];
+        let server = Server::start(&double);
+        let moving = Arc::clone(&double);
+        let mover = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(600));
+            moving.status.lock().unwrap().instances[0].ranks.truncate(1);
+            std::thread::sleep(Duration::from_millis(600));
+            let node = &mut moving.status.lock().unwrap().nodes[1];
+            (node.memory_used_bytes, node.drained) = (0, !undrained);
+        });
+        let reply = admin(&server, "/sinew/v1/drain", json!({"node": "mac-mini"}));
+        mover.join().unwrap();
+        let lines = lines(&reply);
+        let left = json!([{"model": "tiny/qwen3", "notes": ["moves to desk"]}]);
+        assert_eq!((&lines[0]["status"], &lines[0]["left"]), (&json!("draining"), &left));
+        let last = lines.last().unwrap();
+        match undrained {
+            false => assert_eq!((&last["status"], &last["left"]), (&json!("drained"), &json!([]))),
+            true => assert!(last["error"]["message"].as_str().unwrap().contains("undrained it")),
+        }
+        assert_eq!(reply.whole, !undrained);
     }
 }
 

@@ -69,3 +69,11 @@ pub enum FleetKeyCommand {
         file: PathBuf,
     },
 }
+
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    #[command(flatten)]
+    pub query: QueryArgs,
+    /// The node's name, or the beginning of its id, from `sinew nodes`
+    pub node: String,
+}

@@ -7,6 +7,7 @@ pub mod demo;
 pub mod dev;
 pub mod docs;
 pub mod doctor;
+pub mod drain;
 pub mod joining;
 pub mod keys;
 pub mod launch;

@@ -42,10 +42,12 @@ pub fn nodes(args: &NodesArgs) -> Result<(), CliError> {
 
 fn node_row(status: &ClusterStatus, node: &NodeStatus) -> [String; 8] {
     let here = if node.id == status.node { " (this one)" } else { "" };
-    let state = match node.state {
-        NodeState::Live => "live",
-        NodeState::Suspect => "silent",
-        NodeState::Lost => "lost",
+    let state = match (node.state, node.drained) {
+        (NodeState::Live, true) if node.memory_used_bytes > 0 => "draining",
+        (NodeState::Live, true) => "drained",
+        (NodeState::Live, false) => "live",
+        (NodeState::Suspect, _) => "silent",
+        (NodeState::Lost, _) => "lost",
     };
     let round_trip = node.round_trip_us.map_or("-".to_owned(), |us| format!("{us} us"));
     let is_known = !node.address.ip().is_unspecified();

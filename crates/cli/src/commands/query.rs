@@ -177,3 +177,11 @@ pub fn print_json(value: &impl Serialize) -> Result<(), CliError> {
     say!("{}", text.map_err(|error| CliError::Refused(error.to_string()))?);
     Ok(())
 }
+
+/// One value on one line, of which several may come.
+pub fn print_json_line(value: &impl Serialize) {
+    match serde_json::to_string(value) {
+        Ok(text) => say!("{text}"),
+        Err(error) => eprintln!("error: {error}"),
+    }
+}

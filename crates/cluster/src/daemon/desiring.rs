@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::copying::Copying;
 use super::{Daemon, Prepared};
-use crate::desired::{Entry, Files, Seen, Version, Wanted};
+use crate::desired::{Document, Drain, Entry, Files, Seen, Version, Wanted};
 use crate::membership::ConnId;
 use crate::wire::Message;
 use crate::{InstanceState, InstanceStatus, NodeId};
@@ -66,30 +66,32 @@ impl Duties {
 
 impl Daemon {
     /// Everybody shall know and keep these; `from` does already.
-    pub(super) fn desired_changed(&mut self, entries: Vec<Entry>, from: Option<ConnId>) {
-        if entries.is_empty() {
+    pub(super) fn desired_changed(&mut self, news: impl Into<Document>, from: Option<ConnId>) {
+        let news = news.into();
+        if news.is_empty() {
             return;
         }
         self.dirty = true;
         self.outside.keep_desired(self.desired.document());
         let conns: Vec<ConnId> = self.conns.keys().copied().collect();
         for conn in conns.into_iter().filter(|conn| Some(*conn) != from) {
-            self.send(conn, Message::Desired { entries: entries.clone() });
+            self.send(conn, Message::Desired(news.clone()));
         }
     }
 
     /// What a member knows.
-    pub(super) fn desired_told(&mut self, entries: Vec<Entry>, from: ConnId) {
-        let news = entries.into_iter().filter(|entry| self.desired.is_news(entry));
-        let (news, forged): (Vec<_>, Vec<_>) =
-            news.partition(|entry| self.desired.is_signed(entry));
-        if let (false, Some(teller)) = (forged.is_empty(), self.conns.get(&from)) {
+    pub(super) fn desired_told(&mut self, mut told: Document, from: ConnId) {
+        if let (true, Some(teller)) = (self.desired.strip_forged(&mut told), self.conns.get(&from))
+        {
             self.disbelieve(teller.peer, "what another node wants served");
         }
-        let news = self.desired.merge(news);
-        for Entry { name, wanted, claim, .. } in &news {
+        let news = self.desired.merge(told);
+        for Entry { name, wanted, claim, .. } in &news.entries {
             let owner = self.node_name(claim.node);
             info!(name, owner, served = wanted.is_some(), "told what is to be served");
+        }
+        for Drain { node, is_on, .. } in &news.drains {
+            info!(node = self.node_name(*node), is_on, "told whether a node is to be empty");
         }
         self.desired_changed(news, Some(from));
         self.reconcile();
@@ -98,8 +100,8 @@ impl Daemon {
     /// A member whose document differs is told this node's; it does the same.
     pub(super) fn compare_documents(&mut self, conn: ConnId, fingerprint: u64) {
         if fingerprint != self.desired.fingerprint() {
-            let entries = self.desired.document().entries;
-            self.send(conn, Message::Desired { entries });
+            let document = self.desired.document();
+            self.send(conn, Message::Desired(document));
         }
     }
 
@@ -113,6 +115,7 @@ impl Daemon {
         // Before anything is started: the memory of what ends is free to plan with.
         self.end_superseded();
         if self.duties.settled {
+            self.inherit();
             self.start_owned();
             self.keep_copies();
         }
@@ -140,6 +143,7 @@ impl Daemon {
             .filter(|(id, claim)| !self.is_current(id, *claim))
             .map(|(id, _)| id.clone())
             .collect();
+        self.abandon_superseded();
         for id in over {
             let reason = match self.desired.find(&id) {
                 Some((entry, _)) => {
@@ -192,15 +196,19 @@ impl Daemon {
         known.map(|(digest, found)| (*digest, matches!(found, Found::Here(_)))).collect()
     }
 
-    fn take_over(&mut self) {
+    /// The members that can be reached, as they last told of themselves.
+    pub(super) fn seen(&self) -> Vec<Seen> {
         let reachable = self.membership.members().filter_map(|member| {
             self.membership.conn(member.id)?;
             let heartbeat = self.views.get(&member.id)?.heartbeat.as_ref()?;
             let (sees, files) = (heartbeat.sees.clone(), heartbeat.files.clone());
             Some(Seen { node: member.id, sees, files })
         });
-        let (peers, now): (Vec<Seen>, _) = (reachable.collect(), self.now());
-        let files = self.files();
+        reachable.collect()
+    }
+
+    fn take_over(&mut self) {
+        let (peers, files, now) = (self.seen(), self.files(), self.now());
         let claims = self.desired.take_over(&files, &peers, now);
         for Entry { name, .. } in &claims {
             warn!(name, "its owner is gone; this node takes it over");
@@ -219,10 +227,17 @@ impl Daemon {
         };
         let due: Vec<Wanted> =
             mine.map(|(_, wanted)| wanted.clone()).filter(|wanted| is_due(&wanted.id)).collect();
-        for wanted in due {
-            self.duties.starting.insert(wanted.id.clone(), Starting::Opening);
-            self.outside.open(wanted);
-        }
+        due.into_iter().for_each(|wanted| self.open(wanted));
+    }
+
+    /// Reads from disk what starting an instance takes; `opened` gets it.
+    pub(super) fn open(&mut self, wanted: Wanted) {
+        self.duties.starting.insert(wanted.id.clone(), Starting::Opening);
+        self.outside.open(wanted);
+    }
+
+    pub(super) fn is_opening(&self, id: &str) -> bool {
+        self.duties.starting.contains_key(id)
     }
 
     /// Starts an instance whose file is open now, unless another node has taken it over meanwhile.
@@ -231,10 +246,13 @@ impl Daemon {
         self.duties.starting.remove(id);
         let Some((entry, _)) = self.desired.find(id) else { return };
         let entry = entry.clone();
-        if entry.owner() != self.me || self.owned.contains_key(id) {
+        if self.owned.contains_key(id) {
             return;
         }
         match opened {
+            Ok(prepared) if entry.owner() != self.me => {
+                self.prepare_to_own(id, entry, *prepared);
+            }
             Ok(prepared) => self.own_again(id, entry, *prepared),
             Err(why) => {
                 warn!(instance = id, why, "what this node owns cannot be started");
@@ -291,13 +309,21 @@ impl Daemon {
         }
     }
 
-    /// Whether this node, or one that it reaches, has the file.
+    /// Whether this node, or one that it reaches, has the file and may own the instance.
     pub(super) fn has_heir(&self, wanted: &Wanted) -> bool {
-        let has_it = |id: NodeId| {
-            let heartbeat = self.views.get(&id).and_then(|view| view.heartbeat.as_ref());
-            heartbeat.is_some_and(|heartbeat| heartbeat.files.contains(&(wanted.digest, true)))
+        self.file_holders(wanted).any(|node| !self.desired.is_drained(node))
+    }
+
+    /// This node and those that it reaches, as far as they have the file.
+    pub(super) fn file_holders(&self, wanted: &Wanted) -> impl Iterator<Item = NodeId> {
+        let digest = wanted.digest;
+        let has_it = move |id: &NodeId| {
+            let heartbeat = self.views.get(id).and_then(|view| view.heartbeat.as_ref());
+            heartbeat.is_some_and(|heartbeat| heartbeat.files.contains(&(digest, true)))
         };
-        self.duties.file_here(&wanted.digest).is_some() || self.membership.reachable().any(has_it)
+        let here = self.duties.file_here(&digest).is_some();
+        let me = here.then_some(self.me);
+        me.into_iter().chain(self.membership.reachable().filter(has_it))
     }
 
     fn why_without_owner(&self, entry: &Entry, wanted: &Wanted) -> String {
@@ -309,6 +335,14 @@ impl Daemon {
             return format!("node {owner}, which owns it, is gone; another one takes it over");
         }
         let gib = wanted.bytes as f64 / (1u64 << 30) as f64;
+        if let Some(drained) = self.file_holders(wanted).next() {
+            let name = self.node_name(drained);
+            return format!(
+                "node {owner}, which owns it, is gone, and its file ({}, {gib:.2} GiB) is only on \
+                 {name}, which is to be empty. Bring {owner} back, or type: sinew undrain {name}",
+                wanted.spec.model
+            );
+        }
         format!(
             "node {owner}, which owns it, is gone, and no other node has its file ({}, {gib:.2} \
              GiB). Bring {owner} back, or put the file into the models folder of another node. \

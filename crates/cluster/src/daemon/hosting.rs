@@ -91,7 +91,7 @@ impl Daemon {
         self.next_process += 1;
         let process = self.next_process;
         let wanted = self.sources(Some(owner), order.digest, order.model_bytes);
-        let served = self.owned.get(&order.instance).map(|owned| owned.prepared.file.clone());
+        let served = self.file_for(self.me, order.digest);
         let start = Start { process, order: order.clone(), wanted, served, refusal };
         let mut hosted = Hosted {
             order,

@@ -164,14 +164,14 @@ async fn what_is_to_be_served_is_believed_from_its_maker_alone() {
     let (me, absent) = (liar.net.id(), NodeId([9; 32]));
     let mut entries = vec![lie(node.id(), me), lie(me, node.id()), lie(absent, absent)];
     entries.push(Entry { name: "renamed".to_owned(), ..liar.entry("lie") });
-    liar.say(&Message::Desired { entries }).await;
+    liar.say(&Message::Desired(entries.into())).await;
     liar.say(&heartbeat(2)).await;
     liar.hear_seen(2).await;
     assert_eq!(node.status().instances.len(), 0);
     assert!(is_told(&node, "what another node wants served"));
     // In its own name it may.
     let entries = vec![liar.entry("mine")];
-    liar.say(&Message::Desired { entries }).await;
+    liar.say(&Message::Desired(entries.into())).await;
     liar.say(&heartbeat(3)).await;
     liar.hear_seen(3).await;
     let instances = node.status().instances;

@@ -7,18 +7,22 @@ mod adopting;
 mod conn;
 mod copying;
 mod desiring;
+mod draining;
 mod driver;
 mod hosting;
+mod inputs;
 mod joining;
 mod leaving;
 #[cfg(test)]
 mod lies;
 mod listening;
+mod moving;
 mod outside;
 mod owning;
 mod pairing;
 mod peers;
 mod placing;
+mod prepared;
 mod processes;
 mod publish;
 mod reporting;
@@ -33,63 +37,37 @@ mod uniting;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::RequestId;
-use store::{Digest, ModelFile};
-use tokio::sync::{mpsc, oneshot, watch};
+use store::Digest;
+use tokio::sync::watch;
 
 use crate::desired::{Desired, Document};
+use crate::growth::Growth;
 use crate::instance::Instance;
 use crate::invites::Invites;
 use crate::journal::Journal;
 use crate::kept::Saver;
 use crate::machine::{Machine, Sensors};
-use crate::members::{Member, Members};
+use crate::members::Members;
 use crate::membership::{self, ConnId, HEARTBEAT, Membership};
-use crate::model_file::ServedFile;
-use crate::nearby::{Nearby, Sighting};
-use crate::net::DialError;
-use crate::ways::{Found, Ways};
-use crate::wire::{JoinAnswer, Message, Versions};
-use crate::worker::WorkerNews;
-use crate::{
-    ClusterStatus, GenerateEvent, GenerateRequest, InstanceSpec, Joined, NodeConfig, NodeId,
-    PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Result,
-};
+use crate::nearby::Nearby;
+use crate::ways::Ways;
+use crate::wire::Versions;
+use crate::{ClusterStatus, GenerateEvent, NodeConfig, NodeId, Result};
 
 pub(crate) use driver::{INPUTS_MAX, run};
+use inputs::Reply;
+pub(crate) use inputs::{Call, Event, Events};
 pub(crate) use listening::listen;
-use outside::{Opened, Outside, ProcessId};
+use outside::{Outside, ProcessId};
+pub(crate) use prepared::{Prepared, draft_bytes};
 pub(crate) use system::System;
 
 /// Half a heartbeat, so that silence is noticed in time.
 const TICK: Duration = Duration::from_millis(250);
-
-/// Where an answer to a call goes.
-type Reply<T> = oneshot::Sender<Result<T>>;
-
-/// What a [`crate::Node`] handle asks.
-pub(crate) enum Call {
-    Invite { ttl: Duration, reply: Reply<String> },
-    Join { code: String, reply: Reply<Joined> },
-    Remove { name: String, reply: Reply<Parted> },
-    Leave { reply: Reply<Parted> },
-    Pair { with: PairWith, reply: Reply<PairAsking> },
-    Accept { number: String, node: Option<String>, reply: Reply<Paired> },
-    RefuseRequest { node: String, reply: Reply<PairRequest> },
-    Pairing { reply: Reply<Pairing> },
-    Serve { prepared: Box<Prepared>, reply: Reply<String> },
-    Plan { prepared: Box<Prepared>, reply: Reply<placement::Plan> },
-    Stop { name: String, reply: Reply<()> },
-    Generate { name: String, request: Box<GenerateRequest>, reply: Reply<Events> },
-    Header { name: String, reply: Reply<Arc<gguf::Directory>> },
-    Shutdown { reply: oneshot::Sender<()> },
-}
-
-pub(crate) type Events = mpsc::UnboundedReceiver<GenerateEvent>;
 
 /// What keeps the state of a node on disk.
 pub(crate) struct Kept {
@@ -97,156 +75,15 @@ pub(crate) struct Kept {
     pub desired: Arc<Saver<Document>>,
 }
 
-/// A serve request with everything that had to be read from disk for it.
-#[derive(Clone)]
-pub(crate) struct Prepared {
-    pub spec: InstanceSpec,
-    pub found: ModelFile,
-    pub file: Arc<ServedFile>,
-    pub model: layout::Outline,
-    /// What the draft model takes on the first node.
-    pub draft_bytes: u64,
-    /// When it was asked for, seconds since 1970.
-    pub created_unix_s: u64,
-}
-
-/// What an instance's draft model takes on the node that leads, if there is one.
-///
-/// # Errors
-/// It cannot be read, or is no model that can run.
-pub(crate) fn draft_bytes(spec: &InstanceSpec) -> std::result::Result<u64, String> {
-    let Some(path) = &spec.options.draft else { return Ok(0) };
-    let unusable = |error: &dyn std::fmt::Display| {
-        format!("the draft model {} cannot be used: {error}", path.display())
-    };
-    let file = gguf::File::open(path).map_err(|error| unusable(&error))?;
-    let header = gguf::Source::directory(&file);
-    let outline = layout::Outline::read(header).map_err(|error| unusable(&error))?;
-    let whole = layout::Layout::new(&[1], &[], outline.config.layers);
-    let whole = whole.map_err(|error| unusable(&error))?;
-    let context_tokens = spec.context_tokens.unwrap_or(usize::MAX);
-    let capacity = layout::Capacity::of_draft(outline.config.context_max, context_tokens);
-    let holding = layout::Holding::new(&outline, &whole, 0);
-    Ok(holding.footprint(&capacity, layout::Device::Cpu).bytes())
-}
-
-/// Whatever happens to a node besides calls.
-pub(crate) enum Event {
-    Connected(Opened),
-    DialFailed {
-        peer: NodeId,
-        error: DialError,
-    },
-    Received {
-        conn: ConnId,
-        message: Message,
-    },
-    /// Some of a message has come.
-    Heard {
-        conn: ConnId,
-    },
-    Closed {
-        conn: ConnId,
-        reason: String,
-    },
-    /// Somebody announces a node on a network of this machine.
-    Sighted(Sighting),
-    /// It does so no more; the beginning of its id.
-    Vanished(String),
-    /// A stranger shows a code's secret.
-    JoinAsked {
-        member: Member,
-        secret: Vec<u8>,
-        reply: oneshot::Sender<JoinAnswer>,
-    },
-    /// A node whose code was accepted tells whom it now belongs with.
-    JoinDone {
-        by: NodeId,
-        members: Members,
-        reply: oneshot::Sender<Result<Joined>>,
-    },
-    /// A node has proved that it has this node's fleet key, and tells whom it belongs with.
-    FleetAsked {
-        peer: NodeId,
-        members: Members,
-        reply: oneshot::Sender<JoinAnswer>,
-    },
-    /// Another node with the same key took this one's proof, and tells the same.
-    United {
-        peer: NodeId,
-        members: Members,
-    },
-    Pair(pairing::PairEvent),
-    /// A node leaves; the answer is whether it was a member.
-    LeaveAsked {
-        peer: NodeId,
-        reply: oneshot::Sender<bool>,
-    },
-    /// A peer wants to measure the way to this node; the answer is whether it may.
-    ProbeAsked {
-        peer: NodeId,
-        reply: oneshot::Sender<bool>,
-    },
-    /// A way to a peer was measured, or does not answer.
-    Measured {
-        peer: NodeId,
-        address: SocketAddr,
-        found: Option<Found>,
-    },
-    /// What the machine says of itself was read.
-    Sensed(Machine, Sensors),
-    /// What this node's threads read from memory was measured.
-    ReadSpeed(placement::Speed),
-    /// A peer asks for slices of a model file.
-    BulkAsked {
-        peer: NodeId,
-        digest: Digest,
-        reply: oneshot::Sender<Option<Arc<ServedFile>>>,
-    },
-    /// Bytes of a node's model file are not what they were when it was hashed.
-    Damaged {
-        node: NodeId,
-        digest: Digest,
-        /// Which MiB, from 0, if that is known.
-        group: Option<u64>,
-    },
-    /// A model's file was copied to this node, or why not.
-    Copied {
-        digest: Digest,
-        copied: std::result::Result<PathBuf, String>,
-    },
-    WorkerStarted {
-        process: ProcessId,
-        started: std::io::Result<u32>,
-    },
-    Worker {
-        process: ProcessId,
-        news: WorkerNews,
-    },
-    /// The file of what is to be served was looked for.
-    Located {
-        digest: Digest,
-        path: Option<PathBuf>,
-    },
-    /// What starting an instance of this node takes was read from disk.
-    Opened {
-        id: String,
-        opened: std::result::Result<Box<Prepared>, String>,
-    },
-    /// A client of this node has dropped its stream.
-    Abandoned {
-        stream: u64,
-    },
-}
-
 /// A model that this node owns, and what its state machine does not know.
 struct Owned {
     machine: Instance,
-    prepared: Prepared,
+    prepared: Arc<Prepared>,
     sinks: BTreeMap<RequestId, requests::Sink>,
     /// Why it is placed as it is.
     why: Vec<String>,
     prediction: Option<placement::Prediction>,
+    reviewed: moving::Reviewed,
 }
 
 pub(crate) struct Daemon {
@@ -269,7 +106,6 @@ pub(crate) struct Daemon {
     ways: Ways,
     /// Whether the others should hear at once what was measured.
     has_news: bool,
-
     membership: Membership,
     invites: Invites,
     conns: BTreeMap<ConnId, peers::PeerConn>,
@@ -292,6 +128,9 @@ pub(crate) struct Daemon {
 
     /// By instance id.
     owned: BTreeMap<String, Owned>,
+    /// What is being loaded beside what runs, to take its place. By instance id.
+    successors: BTreeMap<String, Owned>,
+    growth: Growth,
     instances_made: u64,
     workers: BTreeMap<hosting::WorkerKey, hosting::Hosted>,
     next_process: ProcessId,
@@ -339,6 +178,8 @@ impl Daemon {
             told,
             damage: BTreeMap::new(),
             owned: BTreeMap::new(),
+            successors: BTreeMap::new(),
+            growth: Growth::default(),
             instances_made: 0,
             workers: BTreeMap::new(),
             next_process: 0,
@@ -382,6 +223,14 @@ impl Daemon {
             Call::Stop { name, reply } => {
                 let outcome = self.stop(&name);
                 self.answer_when_kept(reply, outcome);
+            }
+            Call::Drain { node, models, reply } => {
+                let outcome = self.drain(node, &models);
+                self.answer_when_kept(reply, outcome);
+            }
+            Call::Undrain { node, reply } => {
+                self.set_drained(node, false);
+                self.answer_when_kept(reply, Ok(()));
             }
             Call::Generate { name, request, reply } => {
                 drop(reply.send(self.generate(&name, *request)));
@@ -449,6 +298,7 @@ impl Daemon {
         self.reconcile();
         self.tick_ways();
         self.tick_instances();
+        self.review_placements();
         self.end_orphans();
         self.resume_streams();
         self.finish_joining();
@@ -467,7 +317,8 @@ impl Daemon {
 
     /// When the next instance wants to be ticked, at the latest with the next regular tick.
     fn next_deadline(&self) -> Duration {
-        let deadlines = self.owned.values().filter_map(|owned| owned.machine.deadline());
+        let all = self.owned.values().chain(self.successors.values());
+        let deadlines = all.filter_map(|owned| owned.machine.deadline());
         deadlines.min().unwrap_or(self.now() + TICK)
     }
 

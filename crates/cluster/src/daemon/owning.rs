@@ -1,15 +1,15 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use gguf::Directory;
 use placement::Plan;
-use protocol::{InstanceSpec, Secret, WorkerCommand, WorkerEvent};
+use protocol::{Secret, WorkerCommand, WorkerEvent};
 use store::{Digest, ModelFile};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::outside::HeaderOf;
-use super::placing::{Candidate, named, of_size, plan, ranks, relaxed};
+use super::placing::{Candidate, named, of_size, plan, plan_somehow, ranks};
 use super::{Daemon, Owned, Prepared};
 use crate::desired::{Entry, Wanted};
 use crate::instance::{Effect, Fixed, Input, Instance};
@@ -41,6 +41,13 @@ impl Daemon {
                 return Err(Error::Unusable(text));
             }
         };
+        if self.desired.is_drained(self.me) {
+            let name = &self.config.name;
+            return Err(Error::Unusable(format!(
+                "node {name} is to be empty and serves nothing new. Serve the model from another \
+                 node, or type: sinew undrain {name}"
+            )));
+        }
         self.clear_name(&model)?;
         let all = self.candidates(None, prepared.spec.options.transport);
         let candidates = named(all, &prepared.spec).map_err(Error::Unusable)?;
@@ -71,16 +78,12 @@ impl Daemon {
     /// Starts what is to be served, after a restart or a takeover. If it cannot be placed as it was
     /// asked for, then otherwise; if not at all, it waits for nodes.
     pub(super) fn own_again(&mut self, id: &str, entry: Entry, prepared: Prepared) {
-        let all = || self.candidates(None, prepared.spec.options.transport);
-        let plan_for = |candidates: Vec<Candidate>, spec: &InstanceSpec| {
-            plan(&prepared, &candidates, spec, false).map(|plan| (plan, candidates))
-        };
-        let placed = match self.plan_with_kept(id, &prepared, &all()) {
+        let all = self.candidates(None, prepared.spec.options.transport);
+        let placed = match self.plan_with_kept(id, &prepared, &all) {
             Some(placed) => Ok(placed),
             None => {
-                let as_asked = named(all(), &prepared.spec);
-                let as_asked = as_asked.and_then(|some| plan_for(some, &prepared.spec));
-                as_asked.or_else(|_| plan_for(all(), &relaxed(&prepared.spec)))
+                let placed = plan_somehow(&prepared, all, &prepared.spec);
+                placed.map(|(plan, candidates, _)| (plan, candidates))
             }
         };
         self.own(id, entry, prepared, placed);
@@ -93,18 +96,10 @@ impl Daemon {
         prepared: Prepared,
         placed: std::result::Result<(Plan, Vec<Candidate>), String>,
     ) {
-        let Entry { name: model, claim, .. } = entry;
         self.instances_made += 1;
-        let fixed = Fixed {
-            id: id.to_owned(),
-            model,
-            claim,
-            digest: prepared.found.digest,
-            model_bytes: prepared.found.bytes,
-            spec: prepared.spec.clone(),
-            secret: Secret(self.outside.random()),
-            first_worker: self.instances_made << WORKERS_BITS,
-        };
+        let first_worker = self.instances_made << WORKERS_BITS;
+        let secret = Secret(self.outside.random());
+        let fixed = Fixed { first_worker, ..fixed(id, entry, &prepared, secret) };
         let now = self.now();
         let (mut machine, why, prediction) = match placed {
             Ok((plan, candidates)) => {
@@ -118,7 +113,7 @@ impl Daemon {
             }
         };
         let effects = machine.take_effects();
-        let owned = Owned { machine, prepared, sinks: BTreeMap::new(), why, prediction };
+        let owned = Owned::new(machine, prepared.into(), why, prediction);
         self.owned.insert(id.to_owned(), owned);
         // Its first epoch, too, takes the fastest ways.
         self.route_instances();
@@ -163,6 +158,9 @@ impl Daemon {
     }
 
     pub(super) fn release_all(&mut self, why: &str) {
+        for id in self.successors.keys().cloned().collect::<Vec<_>>() {
+            self.abandon(&id, why);
+        }
         for id in self.owned.keys().cloned().collect::<Vec<_>>() {
             self.release(&id, why);
         }
@@ -196,8 +194,8 @@ impl Daemon {
     /// The file of a placed model, for a node of the cluster that lacks it. This one may lack it
     /// as well, if the file was replaced since.
     pub(super) fn file_for(&self, peer: NodeId, digest: Digest) -> Option<Arc<ServedFile>> {
-        let mut owned = self.owned.values();
-        let found = owned.find(|owned| owned.prepared.found.digest == digest)?;
+        let mut all = self.owned.values().chain(self.successors.values());
+        let found = all.find(|owned| owned.prepared.found.digest == digest)?;
         let belongs_here = peer == self.me || self.membership.is_member(peer);
         belongs_here.then(|| found.prepared.file.clone())
     }
@@ -206,6 +204,9 @@ impl Daemon {
     pub(super) fn step_instances(&mut self, event: impl Fn() -> Input) {
         for id in self.owned.keys().cloned().collect::<Vec<_>>() {
             self.step_instance(&id, event());
+        }
+        for id in self.successors.keys().cloned().collect::<Vec<_>>() {
+            self.step_successor(&id, event());
         }
     }
 
@@ -218,13 +219,12 @@ impl Daemon {
         let is_its = |owned: &Owned| {
             owned.machine.fixed().first_worker == worker >> WORKERS_BITS << WORKERS_BITS
         };
-        let found = self.owned.iter().find(|(_, owned)| is_its(owned));
-        let Some((id, owned)) = found else { return };
+        let mut all = self.owned.iter().chain(&self.successors);
+        let Some((id, owned)) = all.find(|(_, owned)| is_its(owned)) else { return };
+        let (id, is_owned) = (id.clone(), self.owned.get(id).is_some_and(is_its));
         match owned.machine.host(worker) {
-            Some(known) if known == host => {
-                let id = id.clone();
-                self.step_instance(&id, event);
-            }
+            Some(known) if known == host && is_owned => self.step_instance(&id, event),
+            Some(known) if known == host => self.step_successor(&id, event),
             Some(_) => self.disbelieve(host, "a worker that another node runs"),
             // It has ended since.
             None => {}
@@ -277,6 +277,7 @@ impl Daemon {
                     self.send_to(node, Message::End { worker, at_once });
                 }
                 Effect::Emit { request, event } => self.emit(id, request, event),
+                Effect::LetGo { request, reason } => self.let_go(id, request, reason),
                 Effect::Reorder(order) => todo.extend(self.reorder(id, &order)),
                 Effect::Replan => todo.extend(self.replan(id)),
             }
@@ -304,5 +305,19 @@ impl Daemon {
             models => format!("served are: {}", models.join(", ")),
         };
         Error::NotServed { name: name.to_owned(), known }
+    }
+}
+
+/// What does not change of an instance, but for the numbers of its workers.
+pub(super) fn fixed(id: &str, entry: Entry, prepared: &Prepared, secret: Secret) -> Fixed {
+    Fixed {
+        id: id.to_owned(),
+        model: entry.name,
+        claim: entry.claim,
+        digest: prepared.found.digest,
+        model_bytes: prepared.found.bytes,
+        spec: prepared.spec.clone(),
+        secret,
+        first_worker: 0,
     }
 }

@@ -188,6 +188,7 @@ impl Daemon {
         if let (Some(view), Some(at)) = (self.views.get_mut(&peer), self.conns.get(&conn)) {
             let path = at.path;
             if view.heartbeat.replace(heartbeat).is_none() {
+                self.growth.node_up(peer, self.outside.now());
                 if numerics == self.versions.numerics {
                     self.step_instances(|| instance::Input::NodeUp { node: peer, path });
                 }
@@ -205,6 +206,7 @@ impl Daemon {
     fn peer_down(&mut self, peer: NodeId, conn: ConnId, reason: String) {
         warn!(peer = %peer.short(), name = self.node_name(peer), reason, "a member is gone");
         self.conns.remove(&conn);
+        self.growth.node_down(peer, self.now());
         self.owner_left(peer);
         self.look_at_ways(peer);
         let owner_lost =
@@ -267,7 +269,7 @@ impl Daemon {
                 let (members, by) = (members.sanitized(), Some(peer));
                 self.step_membership(membership::Input::Learned { members, by });
             }
-            Message::Desired { entries } => self.desired_told(entries, conn),
+            Message::Desired(told) => self.desired_told(told, conn),
             Message::Spawn { worker, order } => self.host(peer, worker, *order),
             Message::Command { worker, command } => self.command(peer, worker, command),
             Message::End { worker, at_once } => self.end_worker(peer, worker, at_once),
@@ -284,7 +286,9 @@ impl Daemon {
                 self.generate_for(conn, stream, &name, request, relays.min(1));
             }
             Message::CancelGenerate { stream } => self.cancel_for(conn, stream),
-            Message::Generated { stream, event } => self.generated(conn, stream, event),
+            Message::Generated { stream, event, let_go } => {
+                self.generated(conn, stream, event, let_go)
+            }
             Message::Report(report) => self.reported(peer, *report),
         }
     }

@@ -12,12 +12,12 @@ use crate::wire::VERSION;
 use crate::{NodeId, NodeState};
 
 /// A node that could take a rank.
-#[derive(Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Candidate {
-    pub node: NodeId,
-    name: String,
+    pub(super) node: NodeId,
+    pub(super) name: String,
     path: Path,
-    memory_free_bytes: u64,
+    pub(super) memory_free_bytes: u64,
     threads: usize,
     speed: Option<placement::Speed>,
     link: Option<placement::LinkSpeed>,
@@ -90,8 +90,8 @@ impl Daemon {
         }
     }
 
-    /// The nodes that could take a rank now, this one first. The memory of `leaving` counts as
-    /// free.
+    /// The nodes that could take a rank now, this one first: those that are not to be empty, but
+    /// for this one, which has a rank of whatever it owns. The memory of `leaving` counts as free.
     pub(super) fn candidates(&self, leaving: Option<&str>, transport: Transport) -> Vec<Candidate> {
         let me = Candidate {
             node: self.me,
@@ -102,8 +102,10 @@ impl Daemon {
             speed: self.speed,
             link: None,
         };
-        let live =
-            self.membership.members().filter(|m| self.membership.state(m.id) == NodeState::Live);
+        let live = self.membership.members().filter(|member| {
+            self.membership.state(member.id) == NodeState::Live
+                && !self.desired.is_drained(member.id)
+        });
         let peers = live.filter_map(|member| {
             let heartbeat = self.views.get(&member.id)?.heartbeat.as_ref()?;
             if heartbeat.numerics != self.versions.numerics {
@@ -155,8 +157,11 @@ impl Daemon {
     /// What is taken on a node: as it says itself, but no less than this node has placed there.
     fn memory_used_on(&self, node: NodeId, leaving: Option<&str>) -> u64 {
         let planned = |owned: &Owned| owned.machine.memory_bytes_on(node);
-        let mine: u64 = self.owned.values().map(planned).sum();
-        let leaving = leaving.and_then(|id| self.owned.get(id)).map_or(0, planned);
+        let mine: u64 = self.owned.values().chain(self.successors.values()).map(planned).sum();
+        let leaving = leaving.map_or(0, |id| match self.owned.get(id) {
+            Some(owned) => planned(owned),
+            None => self.memory_told(id, node),
+        });
         let told = if node == self.me {
             self.memory_used_bytes()
         } else {
@@ -164,6 +169,13 @@ impl Daemon {
             heartbeat.map_or(0, |heartbeat| heartbeat.memory_used_bytes)
         };
         told.max(mine).saturating_sub(leaving)
+    }
+
+    /// What the ranks of another node's instance take on a node, as its owner tells.
+    fn memory_told(&self, id: &str, node: NodeId) -> u64 {
+        let Some((entry, wanted)) = self.desired.find(id) else { return 0 };
+        let ranks = self.status_of(entry, wanted).ranks;
+        ranks.iter().filter(|rank| rank.node == node).map(|rank| rank.memory_bytes).sum()
     }
 }
 
@@ -239,12 +251,41 @@ pub(super) fn plan(
     spec: &InstanceSpec,
     ring: bool,
 ) -> std::result::Result<placement::Plan, String> {
+    plan_for(&prepared.model, prepared.draft_bytes, candidates, spec, ring)
+}
+
+/// A plan as it was asked for, or if that cannot be, for whatever nodes there are; with the nodes
+/// by whose places it names them, and whether it is as it was asked for.
+pub(super) fn plan_somehow(
+    prepared: &Prepared,
+    candidates: Vec<Candidate>,
+    wanted: &InstanceSpec,
+) -> std::result::Result<(placement::Plan, Vec<Candidate>, bool), String> {
+    let as_asked = named(candidates.clone(), wanted).and_then(|candidates| {
+        let plan = plan(prepared, &candidates, wanted, false)?;
+        Ok((plan, candidates, true))
+    });
+    as_asked.or_else(|_| {
+        let plan = plan(prepared, &candidates, &relaxed(wanted), false)?;
+        Ok((plan, candidates, false))
+    })
+}
+
+/// [`plan`] for a model of which only that is known; `draft_bytes`: what its draft takes on the
+/// first node.
+pub(super) fn plan_for(
+    model: &layout::Outline,
+    draft_bytes: u64,
+    candidates: &[Candidate],
+    spec: &InstanceSpec,
+    ring: bool,
+) -> std::result::Result<placement::Plan, String> {
     let mut nodes = nodes(candidates);
     if let Some(first) = nodes.first_mut() {
-        first.memory_free_bytes = first.memory_free_bytes.saturating_sub(prepared.draft_bytes);
+        first.memory_free_bytes = first.memory_free_bytes.saturating_sub(draft_bytes);
     }
     let options = placement::Options { spec, ring, load: None };
-    placement::plan(&prepared.model, &nodes, &options).map_err(|error| error.to_string())
+    placement::plan(model, &nodes, &options).map_err(|error| error.to_string())
 }
 
 fn nodes(candidates: &[Candidate]) -> Vec<placement::Node> {

@@ -25,6 +25,7 @@ impl Daemon {
             name: self.config.name.clone(),
             address: self.outside.addresses().first().copied().unwrap_or(self.listen),
             state: NodeState::Live,
+            drained: self.desired.is_drained(self.me),
             version: VERSION.to_owned(),
             memory_bytes: self.config.memory_bytes,
             memory_used_bytes: self.memory_used_bytes(),
@@ -112,20 +113,24 @@ impl Daemon {
     /// Everything that is to be served: this node's instances, and the others' as their owners last
     /// told.
     pub(super) fn instance_statuses(&self) -> Vec<InstanceStatus> {
-        let status = |(entry, wanted): (&Entry, &Wanted)| {
-            let status = match self.owned.get(&wanted.id) {
-                Some(owned) => {
-                    let (placement, prediction) = (owned.why.clone(), owned.prediction);
-                    let mut status = owned.machine.status();
-                    let pace = prediction.and_then(|found| owned.machine.pace_warning(&found));
-                    status.notes.extend(pace);
-                    InstanceStatus { placement, prediction, ..status }
-                }
-                None => self.status_of(entry, wanted),
-            };
-            InstanceStatus { created_unix_s: wanted.created_unix_s, ..status }
-        };
+        let status = |(entry, wanted): (&Entry, &Wanted)| self.status_now(entry, wanted);
         self.desired.wanted().map(status).collect()
+    }
+
+    pub(super) fn status_now(&self, entry: &Entry, wanted: &Wanted) -> InstanceStatus {
+        let mut status = match self.owned.get(&wanted.id) {
+            Some(owned) => {
+                let (placement, prediction) = (owned.why.clone(), owned.prediction);
+                let mut status = owned.machine.status();
+                let pace = prediction.and_then(|found| owned.machine.pace_warning(&found));
+                status.notes.extend(pace);
+                InstanceStatus { placement, prediction, ..status }
+            }
+            None => self.status_of(entry, wanted),
+        };
+        status.created_unix_s = wanted.created_unix_s;
+        status.notes.extend(self.move_note(&wanted.id));
+        status
     }
 
     fn peer_status(&self, member: &Member) -> NodeStatus {
@@ -138,6 +143,7 @@ impl Daemon {
             name: member.name.clone(),
             address: listed.unwrap_or_else(|| ([0, 0, 0, 0], 0).into()),
             state: self.membership.state(member.id),
+            drained: self.desired.is_drained(member.id),
             version: heartbeat.map(|h| h.version.clone()).unwrap_or_default(),
             memory_bytes: heartbeat.map_or(0, |h| h.memory_bytes),
             memory_used_bytes: heartbeat.map_or(0, |h| h.memory_used_bytes),

@@ -44,12 +44,26 @@ impl Daemon {
             }
             Some(Sink::Peer { conn, stream }) => {
                 let (conn, stream) = (*conn, *stream);
-                self.send(conn, Message::Generated { stream, event });
+                self.send(conn, Message::Generated { stream, event, let_go: false });
             }
             None => {}
         }
         if let (true, Some(owned)) = (is_last, self.owned.get_mut(id)) {
             owned.sinks.remove(&request);
+        }
+    }
+
+    /// Hands a request back to whoever asked, who asks again, here or elsewhere.
+    pub(super) fn let_go(&mut self, id: &str, request: RequestId, reason: String) {
+        self.dirty = true;
+        let Some(owned) = self.owned.get_mut(id) else { return };
+        match owned.sinks.remove(&request) {
+            Some(Sink::Here(stream)) => self.interrupted(stream, reason),
+            Some(Sink::Peer { conn, stream }) => {
+                let event = GenerateEvent::Failed { kind: FailureKind::Lost, reason };
+                self.send(conn, Message::Generated { stream, event, let_go: true });
+            }
+            None => {}
         }
     }
 
@@ -85,7 +99,7 @@ impl Daemon {
                 _ => FailureKind::Lost,
             };
             let event = GenerateEvent::Failed { kind, reason: error.to_string() };
-            self.send(conn, Message::Generated { stream, event });
+            self.send(conn, Message::Generated { stream, event, let_go: false });
         }
     }
 

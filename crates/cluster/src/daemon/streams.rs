@@ -153,7 +153,7 @@ impl Daemon {
             Some(Audience::Client(events)) => drop(events.send(event)),
             Some(Audience::Peer { conn, stream }) => {
                 let (conn, stream) = (*conn, *stream);
-                self.send(conn, Message::Generated { stream, event });
+                self.send(conn, Message::Generated { stream, event, let_go: false });
             }
             None => {}
         }
@@ -221,10 +221,7 @@ impl Daemon {
                 if kind == FailureKind::Lost || (kind == FailureKind::Busy && found.was_lost) =>
             {
                 found.fruitless += u32::from(kind == FailureKind::Lost);
-                found.was_lost = true;
-                info!(stream, reason, "a request was interrupted");
-                found.place = Place::Lost { reason: reason.clone(), since: now, told: now };
-                return self.tell(stream, GenerateEvent::Waiting { reason });
+                return self.interrupted(stream, reason);
             }
             // Only the first run tells what was cached: a later one finds what that one left.
             GenerateEvent::Began(_) if found.was_lost => return,
@@ -242,11 +239,32 @@ impl Daemon {
         }
     }
 
-    /// What a peer's instance answers.
-    pub(super) fn generated(&mut self, conn: ConnId, stream: u64, event: GenerateEvent) {
+    /// A request runs nowhere for now. If its owner has let it go, that is no sign that what it
+    /// asks is to blame.
+    pub(super) fn interrupted(&mut self, stream: u64, reason: String) {
+        let now = self.now();
+        let Some(found) = self.streams.get_mut(&stream) else { return };
+        info!(stream, reason, "a request was interrupted");
+        found.was_lost = true;
+        found.place = Place::Lost { reason: reason.clone(), since: now, told: now };
+        self.tell(stream, GenerateEvent::Waiting { reason });
+    }
+
+    /// What a peer's instance answers; `let_go`: its owner ends it, or moves it.
+    pub(super) fn generated(
+        &mut self,
+        conn: ConnId,
+        stream: u64,
+        event: GenerateEvent,
+        let_go: bool,
+    ) {
         let place = self.streams.get(&stream).map(|stream| &stream.place);
-        if matches!(place, Some(Place::Peer { conn: at }) if *at == conn) {
-            self.answered(stream, event);
+        if !matches!(place, Some(Place::Peer { conn: at }) if *at == conn) {
+            return;
+        }
+        match event {
+            GenerateEvent::Failed { reason, .. } if let_go => self.interrupted(stream, reason),
+            event => self.answered(stream, event),
         }
     }
 
@@ -366,6 +384,11 @@ impl Daemon {
 }
 
 impl Stream {
+    #[cfg(test)]
+    pub(super) fn instance(&self) -> &str {
+        &self.instance
+    }
+
     #[cfg(test)]
     pub(super) fn is_of_a_client(&self) -> bool {
         matches!(self.audience, Audience::Client(_))

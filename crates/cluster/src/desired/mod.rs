@@ -9,6 +9,7 @@
 //! Merging is the maximum of both, so order, repetition and loss of messages do no harm. A pure
 //! state machine; it knows no files and no connections.
 
+mod drain;
 mod owner;
 mod signature;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use store::Digest;
 use crate::NodeId;
 use crate::members::clean_name;
 
+pub(crate) use drain::Drain;
 pub(crate) use owner::{Files, Seen};
 pub(crate) use signature::{Signatures, Signer};
 pub(crate) use told::Told;
@@ -73,10 +75,25 @@ pub(crate) struct Entry {
     pub signatures: Signatures,
 }
 
-/// All entries, as they are kept on disk.
+/// What is to be served and which nodes are to be empty: all of it, as it is kept on disk, or what
+/// is news of it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Document {
     pub entries: Vec<Entry>,
+    #[serde(default)]
+    pub drains: Vec<Drain>,
+}
+
+impl Document {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.drains.is_empty()
+    }
+}
+
+impl From<Vec<Entry>> for Document {
+    fn from(entries: Vec<Entry>) -> Self {
+        Self { entries, drains: Vec::new() }
+    }
 }
 
 #[derive(Debug)]
@@ -84,6 +101,7 @@ pub(crate) struct Desired {
     me: NodeId,
     /// By name.
     entries: BTreeMap<String, Entry>,
+    drains: BTreeMap<NodeId, Drain>,
     /// Since when the owner of a name is missing.
     missing: BTreeMap<String, Duration>,
     fingerprint: u64,
@@ -116,15 +134,16 @@ impl Entry {
 impl Desired {
     /// `signer` signs in this node's name.
     pub(crate) fn new(me: NodeId, document: Document, signer: Signer) -> Self {
-        let (entries, missing) = Default::default();
-        let mut desired = Self { me, entries, missing, fingerprint: 0, signer };
-        desired.merge(document.entries);
+        let (entries, drains, missing) = Default::default();
+        let mut desired = Self { me, entries, drains, missing, fingerprint: 0, signer };
+        desired.merge(document);
         desired.changed();
         desired
     }
 
     pub(crate) fn document(&self) -> Document {
-        Document { entries: self.entries.values().cloned().collect() }
+        let drains = self.drains.values().cloned().collect();
+        Document { entries: self.entries.values().cloned().collect(), drains }
     }
 
     /// The same for equal documents, and else most likely another.
@@ -155,17 +174,19 @@ impl Desired {
     /// Forgets everything: this node belongs to another cluster now, or to none.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
+        self.drains.clear();
         self.missing.clear();
         self.changed();
     }
 
     /// Takes over what others know; returns what was news.
-    pub(crate) fn merge(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
-        let mut news = Vec::new();
-        for entry in entries {
+    pub(crate) fn merge(&mut self, told: impl Into<Document>) -> Document {
+        let told = told.into();
+        let mut news = Document { entries: Vec::new(), drains: self.merge_drains(told.drains) };
+        for entry in told.entries {
             if self.is_news(&entry) {
                 self.entries.insert(entry.name.clone(), entry.clone());
-                news.push(entry);
+                news.entries.push(entry);
             }
         }
         if !news.is_empty() {
@@ -181,13 +202,27 @@ impl Desired {
     }
 
     /// Whether the version and the claim are of the nodes that they name.
+    #[cfg(test)]
     pub(crate) fn is_signed(&self, entry: &Entry) -> bool {
         self.signer.has_signed(entry)
     }
 
+    /// Leaves of what was told only what is news and is said by the nodes that it names; whether
+    /// there was more.
+    pub(crate) fn strip_forged(&self, told: &mut Document) -> bool {
+        told.entries.retain(|entry| self.is_news(entry));
+        told.drains.retain(|drain| self.is_news_of_drain(drain));
+        let count = |told: &Document| told.entries.len() + told.drains.len();
+        let all = count(told);
+        told.entries.retain(|entry| self.signer.has_signed(entry));
+        told.drains.retain(|drain| self.signer.has_signed_drain(drain));
+        count(told) < all
+    }
+
     /// A version above all that are known, so that nothing known undoes it.
-    fn next_version(&self) -> Version {
-        let counts = self.entries.values().flat_map(|e| [e.version.count, e.claim.count]);
+    pub(crate) fn next_version(&self) -> Version {
+        let entries = self.entries.values().flat_map(|e| [e.version.count, e.claim.count]);
+        let counts = entries.chain(self.drains.values().map(|drain| drain.version.count));
         Version { count: counts.max().unwrap_or(0).saturating_add(1), node: self.me }
     }
 
@@ -203,8 +238,9 @@ impl Desired {
         entry
     }
 
-    /// Keeps the document within its limit, and notes its fingerprint.
+    /// Keeps the document within its limits, and notes its fingerprint.
     fn changed(&mut self) {
+        self.forget_drains();
         while self.entries.len() > ENTRIES_MAX {
             let stopped = self.entries.values().filter(|entry| entry.wanted.is_none());
             let oldest = stopped.min_by_key(|entry| entry.version).map(|entry| entry.name.clone());
@@ -213,7 +249,9 @@ impl Desired {
         }
         let entries = self.entries.values();
         let content: Vec<_> = entries.map(|e| (&e.name, e.version, &e.wanted, e.claim)).collect();
-        let hash = blake3::hash(&serde_json::to_vec(&content).expect("it is JSON"));
+        let drains = self.drains.values();
+        let drains: Vec<_> = drains.map(|d| (d.node, d.version, d.is_on)).collect();
+        let hash = blake3::hash(&serde_json::to_vec(&(content, drains)).expect("it is JSON"));
         self.fingerprint = u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("8 bytes"));
     }
 }

@@ -29,8 +29,8 @@ impl Desired {
     /// have; returns the changed entries.
     ///
     /// An owner is missing if neither this node nor anybody that it reaches can reach it, or if its
-    /// file is gone. Of those that have the file the lowest id takes over. An owner that is there
-    /// stays owner, whoever else comes.
+    /// file is gone. Of those that have the file, and are not to be empty, the lowest id takes
+    /// over. An owner that is there stays owner, whoever else comes.
     pub(crate) fn take_over(&mut self, files: &Files, peers: &[Seen], now: Duration) -> Vec<Entry> {
         let mut claims = Vec::new();
         let wanted: Vec<(String, NodeId, Digest)> =
@@ -60,9 +60,14 @@ impl Desired {
         }
     }
 
-    fn successor(&self, digest: &Digest, files: &Files, peers: &[Seen]) -> Option<NodeId> {
+    pub(super) fn successor(
+        &self,
+        digest: &Digest,
+        files: &Files,
+        peers: &[Seen],
+    ) -> Option<NodeId> {
         let peers = peers.iter().map(|peer| (peer.node, &peer.files));
-        let all = peers.chain([(self.me, files)]);
+        let all = peers.chain([(self.me, files)]).filter(|(node, _)| !self.is_drained(*node));
         all.filter(|(_, files)| has(files, digest) == Some(true)).map(|(node, _)| node).min()
     }
 

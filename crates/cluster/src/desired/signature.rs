@@ -9,13 +9,14 @@ use std::sync::Arc;
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::Entry;
+use super::{Drain, Entry};
 use crate::NodeId;
 use crate::identity::is_signed_by;
 
 /// Told apart, so that no signature of one kind can be taken for the other.
 const VERSION: &str = "sinew 2026 version";
 const CLAIM: &str = "sinew 2026 claim";
+const DRAIN: &str = "sinew 2026 drain";
 
 /// Bytes of a signature, in hexadecimal where people may see them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,6 +56,14 @@ impl Signer {
             && (self.check)(entry.claim.node, &entry.claim_text(), &claim.0)
     }
 
+    pub(super) fn has_signed_drain(&self, drain: &Drain) -> bool {
+        (self.check)(drain.version.node, &drain.text(), &drain.signature.0)
+    }
+
+    pub(super) fn sign_drain(&self, drain: &mut Drain) {
+        drain.signature = Signature((self.sign)(&drain.text()));
+    }
+
     pub(super) fn sign_version(&self, entry: &mut Entry) {
         entry.signatures.version = Signature((self.sign)(&entry.version_text()));
     }
@@ -72,6 +81,13 @@ impl Entry {
 
     fn claim_text(&self) -> Vec<u8> {
         let said = (CLAIM, &self.name, self.version, self.claim);
+        serde_json::to_vec(&said).expect("it is JSON")
+    }
+}
+
+impl Drain {
+    fn text(&self) -> Vec<u8> {
+        let said = (DRAIN, self.node, self.version, self.is_on);
         serde_json::to_vec(&said).expect("it is JSON")
     }
 }
@@ -133,6 +149,13 @@ mod tests {
         }
         let stopped = owner.stop("m");
         assert!(other.is_signed(&stopped));
+        let drained = owner.drain(NodeId([9; 32]), true);
+        let mut forged = drained.clone();
+        forged.drains[0].is_on = false;
+        forged.drains[0].version.count += 1;
+        assert!(other.strip_forged(&mut forged) && forged.is_empty());
+        let mut honest = drained.clone();
+        assert!(!other.strip_forged(&mut honest) && honest == drained);
     }
 
     #[test]

@@ -22,13 +22,13 @@ fn seconds(seconds: u64) -> Duration {
 fn the_later_word_stays_whatever_the_order() {
     let (mut a, mut b) = (node(0), node(1));
     let first = a.serve("m", wanted("i-1"));
-    assert_eq!(b.merge(vec![first.clone()]), std::slice::from_ref(&first));
-    assert_eq!(b.merge(vec![first.clone()]), [], "no news twice");
+    assert_eq!(b.merge(vec![first.clone()]).entries, std::slice::from_ref(&first));
+    assert!(b.merge(vec![first.clone()]).is_empty(), "no news twice");
     let stopped = b.stop("m");
-    assert_eq!(a.merge(vec![stopped.clone(), first.clone()]), [stopped]);
+    assert_eq!(a.merge(vec![stopped.clone(), first.clone()]).entries, [stopped]);
     assert!(a.find("m").is_none() && a.find("i-1").is_none());
     let again = a.serve("m", wanted("i-2"));
-    assert_eq!(b.merge(vec![first, again]).len(), 1);
+    assert_eq!(b.merge(vec![first, again]).entries.len(), 1);
     assert_eq!(b.find("i-2").unwrap().0.name, "m");
     assert_eq!((a.fingerprint(), a.document()), (b.fingerprint(), b.document()));
 }
@@ -42,7 +42,7 @@ fn a_takeover_undoes_no_stop() {
     let claims = b.take_over(&has, &[], seconds(1));
     assert_eq!(claims[0].owner(), id(1));
     let stopped = a.stop("m");
-    assert_eq!(a.merge(claims), []);
+    assert!(a.merge(claims).is_empty());
     b.merge(vec![stopped]);
     assert!(b.find("m").is_none());
 }
@@ -106,5 +106,35 @@ fn the_document_is_bounded_and_forgets_what_was_stopped_first() {
     assert_eq!(a.document().entries.len(), ENTRIES_MAX);
     assert!(a.find("kept").is_some());
     let bad = Entry { name: "\x1b[31m".to_owned(), ..a.document().entries[0].clone() };
-    assert_eq!(a.merge(vec![bad]), []);
+    assert!(a.merge(vec![bad]).is_empty());
+}
+
+#[test]
+fn a_drained_node_inherits_nothing_and_leaves_what_it_owns_to_another() {
+    let (mut a, mut b) = (node(0), node(1));
+    b.merge(vec![a.serve("m", wanted("i-1"))]);
+    let has = vec![(Digest([7; 32]), true)];
+    let seen = |at| vec![Seen { node: id(at), sees: Vec::new(), files: has.clone() }];
+    assert!(b.to_inherit(&has, &seen(0)).is_empty());
+    let drained = a.drain(id(0), true);
+    assert_eq!(b.merge(drained.clone()), drained);
+    assert!(b.merge(drained).is_empty(), "no news twice");
+    assert!(a.is_drained(id(0)) && b.is_drained(id(0)) && !b.is_drained(id(1)));
+    assert_eq!((a.fingerprint(), a.document()), (b.fingerprint(), b.document()));
+    assert!(a.to_inherit(&has, &seen(1)).is_empty());
+    assert_eq!(b.to_inherit(&has, &seen(0)).len(), 1);
+    let without = vec![(Digest([7; 32]), false)];
+    assert!(b.to_inherit(&without, &seen(0)).is_empty(), "nobody else has the file");
+    // It makes its claim before it acts on it; one that has been overtaken is void.
+    let claim = b.next_version();
+    let entry = b.claim_as("i-1", claim).expect("it is the highest");
+    assert_eq!((entry.owner(), b.claim_as("i-1", claim)), (id(1), None));
+    a.merge(vec![entry]);
+    assert_eq!(a.find("i-1").unwrap().0.owner(), id(1));
+    // A lost owner is not replaced by a drained node.
+    for at in [0, 1, 2] {
+        assert!(a.take_over(&has, &[], seconds(at)).is_empty());
+    }
+    b.merge(a.drain(id(0), false));
+    assert!(!b.is_drained(id(0)) && a.take_over(&has, &[], seconds(3)).len() == 1);
 }

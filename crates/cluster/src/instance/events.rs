@@ -7,9 +7,9 @@ use protocol::{FailureKind, FinishReason, RequestId, WorkerCommand, WorkerEvent}
 use super::rank::{Path, Rank, Verdict};
 use super::ring::Suspicion;
 use super::{
-    Doomed, Effect, GaveUp, Instance, LINK_DEADLINE, LOAD_SILENCE_MAX, Phase, REASON_WAIT,
-    SUSPICION_WAIT, requests,
+    Doomed, Effect, GaveUp, Instance, LINK_DEADLINE, Phase, REASON_WAIT, SUSPICION_WAIT, requests,
 };
+use crate::membership::CLOCK_GAP;
 use crate::wire::WorkerId;
 use crate::{GenerateEvent, LINK_ADDRESSES_MAX, NodeId};
 
@@ -80,6 +80,9 @@ impl Instance {
                 (found.port, found.more) = (Some(port), more);
             }
             WorkerEvent::Loading { done_bytes, total_bytes } => {
+                if done_bytes > found.loaded_bytes {
+                    found.progressed_at = now;
+                }
                 (found.loaded_bytes, found.total_bytes) = (done_bytes, total_bytes);
             }
             WorkerEvent::Loaded { weight_bytes, kv_bytes, buffer_bytes, .. } => {
@@ -211,11 +214,25 @@ impl Instance {
         self.ranks.iter_mut().for_each(Rank::answered);
     }
 
-    /// Ends the epoch for one reason: its requests are told, the surviving workers let go.
-    pub(super) fn end_epoch(&mut self, reason: String) {
+    /// Lets all requests go, to be asked elsewhere or again; what they ask is not why.
+    pub(super) fn let_go(&mut self, reason: &str) {
+        let mut requests = self.take_begun();
+        requests.extend(self.requests.take_waiting());
+        for request in requests {
+            self.effects.push(Effect::LetGo { request, reason: reason.to_owned() });
+        }
+    }
+
+    /// Requests that ran until now.
+    fn take_begun(&mut self) -> Vec<RequestId> {
         let mut requests = self.requests.take_running();
         requests.extend(self.doomed.take().into_iter().flat_map(|doomed| doomed.requests));
-        for request in requests {
+        requests
+    }
+
+    /// Ends the epoch for one reason: its requests are told, the surviving workers let go.
+    pub(super) fn end_epoch(&mut self, reason: String) {
+        for request in self.take_begun() {
             self.emit(request, lost(reason.clone()));
         }
         if matches!(self.phase, Phase::Linking { .. } | Phase::Ready) {
@@ -258,6 +275,11 @@ impl Instance {
     }
 
     pub(super) fn tick(&mut self, now: Duration) {
+        // Who has slept has heard nobody.
+        if now.saturating_sub(std::mem::replace(&mut self.ticked_at, now)) > CLOCK_GAP {
+            let workers = self.ranks.iter_mut().filter_map(|rank| rank.worker.as_mut());
+            workers.for_each(|worker| worker.heard_at = now);
+        }
         if self.doomed.as_ref().is_some_and(|doomed| now >= doomed.until) {
             let reason = self.doomed.as_ref().map(|doomed| doomed.reason.clone());
             self.end_epoch(reason.unwrap_or_default());
@@ -269,9 +291,8 @@ impl Instance {
             if self.ranks[at].is_overdue(now) {
                 self.last_words(at, "it did not react when links were built".to_owned());
                 self.end(at, true);
-            } else if self.ranks[at].loads_in_silence_since(now, LOAD_SILENCE_MAX) {
-                let limit = LOAD_SILENCE_MAX.as_secs();
-                self.last_words(at, format!("it made no progress for {limit} s while loading"));
+            } else if let Some(why) = self.ranks[at].fails_to_load(now) {
+                self.last_words(at, why);
                 self.end(at, true);
             }
         }

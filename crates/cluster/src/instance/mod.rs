@@ -43,8 +43,11 @@ use warm_up::{WARM_UP, warm_up};
 
 /// All links of an epoch stand within this time, or the ranks that stay silent are ended.
 const LINK_DEADLINE: Duration = Duration::from_secs(20);
-/// A worker that loads and says nothing for this long is ended.
-const LOAD_SILENCE_MAX: Duration = Duration::from_secs(120);
+/// A worker that loads speaks twice a second; one that is silent for so long is frozen, and ended.
+const LOAD_SILENCE_MAX: Duration = Duration::from_secs(5);
+/// One that makes no progress for so long is ended as well: its disk, or the peer that it reads
+/// from, may be slow, but not this slow.
+const LOAD_STALL_MAX: Duration = Duration::from_secs(120);
 /// How long a lost node may stay away before the model is placed on the others.
 const NODE_AWAY_MAX: Duration = Duration::from_secs(10);
 /// A survivor may notice a death before the dead worker's daemon tells how it died. Its requests
@@ -92,6 +95,12 @@ pub(crate) enum Effect {
         request: RequestId,
         event: GenerateEvent,
     },
+    /// A request runs here no more, for no fault of what it asks: it is to be asked again, here or
+    /// elsewhere.
+    LetGo {
+        request: RequestId,
+        reason: String,
+    },
     /// Not every two nodes can link: answer with [`Instance::reorder`], the ranks being on these
     /// nodes in this order, with these shares, or with [`Instance::give_up`].
     Reorder(Vec<(NodeId, u32)>),
@@ -133,6 +142,7 @@ pub(crate) struct Instance {
     /// Requests that are lost, for a reason that may yet be told better.
     doomed: Option<Doomed>,
     next_worker: WorkerId,
+    ticked_at: Duration,
     last_decode_tokens_per_sec: Option<f64>,
     pace: pace::Pace,
     /// The last epoch in which a token was generated.
@@ -183,6 +193,7 @@ impl Instance {
             link_at: now,
             link_failures: failures::Recent::default(),
             doomed: None,
+            ticked_at: now,
             last_decode_tokens_per_sec: None,
             pace: pace::Pace::default(),
             generated_in: 0,
@@ -208,7 +219,7 @@ impl Instance {
             Input::Spawned { worker, pid } => {
                 if let Some((_, worker)) = self.find(worker) {
                     worker.pid = Some(pid);
-                    worker.heard_at = now;
+                    (worker.heard_at, worker.progressed_at) = (now, now);
                 }
             }
             Input::FromWorker { worker, event } => self.said(worker, event, now),
@@ -259,21 +270,6 @@ impl Instance {
         std::mem::take(&mut self.effects)
     }
 
-    /// Starts over on other nodes.
-    pub(crate) fn replace(&mut self, ranks: Vec<Rank>, split: Split, now: Duration) -> Vec<Effect> {
-        self.graph = ring::Graph::default();
-        self.reorder(ranks, split, now)
-    }
-
-    /// Starts over on the same nodes in another order.
-    pub(crate) fn reorder(&mut self, ranks: Vec<Rank>, split: Split, now: Duration) -> Vec<Effect> {
-        self.end_workers();
-        (self.ranks, self.split) = (ranks, split);
-        self.phase = Phase::Gathering;
-        self.advance(now);
-        std::mem::take(&mut self.effects)
-    }
-
     /// Says that there are not enough nodes, and why.
     pub(crate) fn give_up(&mut self, why: &str) -> Vec<Effect> {
         let reason = match &self.trouble {
@@ -287,6 +283,7 @@ impl Instance {
     /// Ends all requests and workers, because of this.
     pub(crate) fn stop(&mut self, why: &str) -> Vec<Effect> {
         let reason = format!("{} ends here: {why}", self.fixed.model);
+        self.let_go(&reason);
         self.fail(reason, GaveUp::Missing);
         std::mem::take(&mut self.effects)
     }
@@ -297,6 +294,21 @@ impl Instance {
 
     pub(crate) fn fixed(&self) -> &Fixed {
         &self.fixed
+    }
+
+    /// The nodes of its ranks, in order.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.ranks.iter().map(|rank| rank.node)
+    }
+
+    /// Whether it has given up because nodes, or their memory, do not suffice.
+    pub(crate) fn lacks_nodes(&self) -> bool {
+        matches!(self.phase, Phase::Failed { why: GaveUp::Missing, .. })
+    }
+
+    /// Whether nobody asks it for anything.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.requests.running() == 0 && self.requests.waiting().is_empty()
     }
 
     /// What its ranks are planned to take on a node; nothing once it has given up.
@@ -445,7 +457,7 @@ impl Instance {
     }
 
     fn all_loaded(&self) -> bool {
-        self.ranks.iter().all(Rank::is_loaded)
+        !self.ranks.is_empty() && self.ranks.iter().all(Rank::is_loaded)
     }
 
     fn name(&self, at: usize) -> String {

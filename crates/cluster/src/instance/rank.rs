@@ -6,6 +6,7 @@ use protocol::RankStats;
 
 use super::failures::Recent;
 use super::pace::RankPace;
+use super::{LOAD_SILENCE_MAX, LOAD_STALL_MAX};
 use crate::wire::WorkerId;
 use crate::{NodeId, RankStatus};
 
@@ -66,6 +67,8 @@ pub(super) struct Worker {
     /// It has been told to end.
     pub ending: bool,
     pub heard_at: Duration,
+    /// When it was started, or last got on with loading.
+    pub progressed_at: Duration,
     /// Another rank has named it, and it has said nothing since.
     pub is_suspect: bool,
     /// It is taken for frozen if nothing was heard of it by then.
@@ -156,12 +159,24 @@ impl Rank {
         self.is_node_up() && self.worker.as_ref().is_some_and(overdue)
     }
 
-    /// Before there is a process, its node may be reading a large file to know it.
-    pub(super) fn loads_in_silence_since(&self, now: Duration, limit: Duration) -> bool {
-        let limit = |w: &Worker| if w.pid.is_some() { limit } else { limit * 8 };
-        let silence = |w: &Worker| now.saturating_sub(w.heard_at);
-        let silent = |w: &Worker| !w.loaded && !w.ending && silence(w) >= limit(w);
-        self.is_node_up() && self.worker.as_ref().is_some_and(silent)
+    /// Why its worker is to be ended while it loads, if it is. Before there is a process, its node
+    /// may be reading a large file to know it.
+    pub(super) fn fails_to_load(&self, now: Duration) -> Option<String> {
+        let worker = self.worker.as_ref().filter(|w| !w.loaded && !w.ending)?;
+        let silent = now.saturating_sub(worker.heard_at);
+        let stalled = now.saturating_sub(worker.progressed_at);
+        let limit = if worker.pid.is_some() { LOAD_STALL_MAX } else { LOAD_STALL_MAX * 8 };
+        let secs = |limit: Duration| limit.as_secs();
+        match worker.pid {
+            _ if !self.is_node_up() => None,
+            Some(_) if silent >= LOAD_SILENCE_MAX => {
+                Some(format!("it froze: it said nothing for {} s", secs(LOAD_SILENCE_MAX)))
+            }
+            _ if stalled >= limit => {
+                Some(format!("it made no progress for {} s while loading", secs(limit)))
+            }
+            _ => None,
+        }
     }
 
     pub(super) fn status(&self, rank: usize, share: u32) -> RankStatus {
@@ -172,6 +187,7 @@ impl Rank {
             node_name: self.node_name.clone(),
             pid: self.worker.as_ref().and_then(|worker| worker.pid),
             share,
+            memory_bytes: self.memory_bytes,
             loaded_bytes: of(|worker| worker.loaded_bytes),
             total_bytes: of(|worker| worker.total_bytes),
             kv_bytes: of(|worker| worker.kv_bytes),
@@ -204,6 +220,7 @@ impl Worker {
             notes: Vec::new(),
             ending: false,
             heard_at: now,
+            progressed_at: now,
             is_suspect: false,
             must_speak_by: None,
             last_words: None,

@@ -158,6 +158,7 @@ impl World {
                     self.command(number(node), worker, command)
                 }
                 Effect::Emit { request, event } => self.emitted(request, &event),
+                Effect::LetGo { .. } => unreachable!("nothing moves"),
                 Effect::Replan => todo.extend(self.replan()),
                 Effect::Reorder(_) => unreachable!("fewer nodes than a ring needs"),
             }

@@ -80,7 +80,7 @@ pub(super) fn load(instance: &mut Instance, worker: WorkerId, at: u64) -> Vec<Ef
 }
 
 /// The same, loaded and linked.
-fn ready() -> Instance {
+pub(super) fn ready() -> Instance {
     let mut instance = instance();
     load(&mut instance, 1, 1);
     load(&mut instance, 2, 2);
@@ -111,23 +111,25 @@ pub(super) fn brief(effects: &[Effect]) -> String {
             GenerateEvent::Done(_) => format!("done#{request}"),
             GenerateEvent::Failed { .. } => format!("failed#{request}"),
         },
+        Effect::LetGo { request, .. } => format!("let-go#{request}"),
         Effect::Replan => "replan".to_owned(),
         Effect::Reorder(order) => format!("reorder{}", order.len()),
     };
     effects.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-fn reasons(effects: &[Effect]) -> Vec<&str> {
+pub(super) fn reasons(effects: &[Effect]) -> Vec<&str> {
     let reason = |effect| match effect {
         &Effect::Emit { event: GenerateEvent::Failed { ref reason, .. }, .. } => {
             Some(reason.as_str())
         }
+        Effect::LetGo { reason, .. } => Some(reason.as_str()),
         _ => None,
     };
     effects.iter().filter_map(reason).collect()
 }
 
-fn submit(instance: &mut Instance, at: u64) -> String {
+pub(super) fn submit(instance: &mut Instance, at: u64) -> String {
     instance.submit(request(), ms(at)).unwrap();
     brief(&instance.take_effects())
 }
@@ -327,7 +329,7 @@ fn cancelling_frees_the_place() {
     assert_eq!(brief(&says(&mut instance, 1, done(1), 12)), "done#1 generate1#4");
     assert_eq!(
         brief(&instance.stop("it was stopped")),
-        "failed#2 failed#4 disconnect1 disconnect2 end1 end2"
+        "let-go#2 let-go#4 disconnect1 disconnect2 end1 end2"
     );
 }
 

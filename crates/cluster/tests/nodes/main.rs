@@ -11,6 +11,7 @@ mod hostile;
 mod instances;
 mod joining;
 mod leaving;
+mod moving;
 mod pairing;
 mod support;
 mod versions;
@@ -71,6 +72,10 @@ const TESTS: &[Test] = tests![
     instances::nothing_outlives_its_daemon,
     versions::a_node_of_the_version_before_takes_part_in_all,
     versions::a_rolling_update_serves_on_and_says_what_it_waits_for,
+    moving::a_model_grows_back_to_all_nodes_by_itself,
+    moving::a_drained_node_loses_its_ranks_without_a_failed_request,
+    moving::a_drained_owner_leaves_its_model_to_another_without_a_failed_request,
+    moving::a_node_that_the_others_cannot_do_without_is_not_drained,
     desired::a_model_comes_back_after_restarts_and_what_was_stopped_does_not,
     desired::another_node_takes_over_and_keeps_it,
     desired::streams_go_on_over_the_loss_of_any_process,

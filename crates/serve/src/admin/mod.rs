@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::http::error::ApiError;
 
 mod clients;
+mod drain;
 mod events;
 mod members;
 mod models;
@@ -53,6 +54,8 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/models/show", post(models::show))
         .route("/sinew/v1/models/remove", post(models::remove))
         .route("/sinew/v1/stop", post(stop))
+        .route("/sinew/v1/drain", post(drain::drain))
+        .route("/sinew/v1/undrain", post(drain::undrain))
         .route("/sinew/v1/shutdown", post(shutdown))
         .route("/sinew/v1/trace", get(trace))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cluster::{
     ClusterStatus, Error, GenerateRequest, Held, History, Identified, InstanceSpec, Invite, Joined,
-    ModelAbout, Node, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Plan,
+    ModelAbout, Node, NodeId, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Plan,
 };
 use futures_util::stream;
 use tokio::sync::watch;
@@ -106,6 +106,14 @@ impl Cluster for Node {
         Box::pin(async move { Ok(Node::stop(self, name).await?) })
     }
 
+    fn drain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>> {
+        Box::pin(async move { Ok(Node::drain(self, node).await?) })
+    }
+
+    fn undrain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>> {
+        Box::pin(async move { Ok(Node::undrain(self, node).await?) })
+    }
+
     fn generate<'a>(
         &'a self,
         name: &'a str,
@@ -133,7 +141,8 @@ impl From<Error> for Refusal {
             | Error::NoRequest { .. }
             | Error::NobodyNear
             | Error::NotNear { .. }
-            | Error::NotHere(_) => RefusalKind::NotFound,
+            | Error::NotHere(_)
+            | Error::NoNode { .. } => RefusalKind::NotFound,
             Error::Failed { .. } => RefusalKind::Failed,
             Error::QueueFull { .. } | Error::PairingPaused { .. } | Error::ManyRequests { .. } => {
                 RefusalKind::Busy

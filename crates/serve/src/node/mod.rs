@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cluster::{
     ClusterStatus, GenerateEvent, GenerateRequest, Held, History, Identified, InstanceSpec, Invite,
-    Joined, ModelAbout, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Plan,
+    Joined, ModelAbout, NodeId, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Plan,
     PullStatus,
 };
 use futures_util::Stream;
@@ -88,6 +88,13 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// Stops an instance.
     fn stop<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>>;
+
+    /// Empties a node, given by its name or the beginning of its id; what it has is on its way to
+    /// the others when this returns.
+    fn drain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>>;
+
+    /// Lets a node have work again.
+    fn undrain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>>;
 
     /// Asks an instance for tokens.
     fn generate<'a>(

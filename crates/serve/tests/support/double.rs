@@ -331,6 +331,18 @@ impl Cluster for Double {
         Box::pin(async move { called })
     }
 
+    fn drain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>> {
+        let called = self.call(format!("drain {node}"));
+        self.status.lock().unwrap().nodes[1].drained = true;
+        Box::pin(async move { called.map(|()| NodeId([2; 32])) })
+    }
+
+    fn undrain<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<NodeId, Refusal>> {
+        let called = self.call(format!("undrain {node}"));
+        self.status.lock().unwrap().nodes[1].drained = false;
+        Box::pin(async move { called.map(|()| NodeId([2; 32])) })
+    }
+
     fn generate<'a>(
         &'a self,
         _name: &'a str,
@@ -396,6 +408,7 @@ fn two_nodes() -> ClusterStatus {
         name: name.to_owned(),
         address: format!("192.168.1.{number}:8751").parse().unwrap(),
         state: NodeState::Live,
+        drained: false,
         version: "0.1.0".to_owned(),
         memory_bytes: 24 * GIB,
         memory_used_bytes: 6 * GIB,
@@ -412,6 +425,7 @@ fn two_nodes() -> ClusterStatus {
         node_name: name.to_owned(),
         pid: Some(4000 + rank as u32),
         share: 4,
+        memory_bytes: 6 * GIB,
         loaded_bytes: 5 * GIB,
         total_bytes: 5 * GIB,
         kv_bytes: GIB,

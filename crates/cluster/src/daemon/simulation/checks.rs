@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use protocol::WorkerCommand;
 
+use super::super::streams::Stream;
 use super::clients::Promise;
 use super::*;
 use crate::InstanceState;
@@ -182,7 +183,17 @@ impl World {
         if told != streams {
             return Err(format!("n{node} has {told} streams for {streams} clients"));
         }
+        let is_stopped = |stream: &Stream| daemon.desired.find(stream.instance()).is_none();
+        if daemon.streams.values().any(is_stopped) {
+            return Err(format!("a stream of n{node} has yet to hear that its model is stopped"));
+        }
         Ok(())
+    }
+
+    /// Whether a node that is to be empty is.
+    pub(super) fn is_empty(&self, node: usize) -> bool {
+        let Some(daemon) = &self.machines[node].daemon else { return true };
+        daemon.workers.values().all(|hosted| hosted.ending) && daemon.owned.is_empty()
     }
 
     /// How often anything was claimed, as far as the node knows that knows most.

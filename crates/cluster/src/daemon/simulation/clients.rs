@@ -10,9 +10,9 @@ use tokio::sync::oneshot::error::TryRecvError;
 use super::faults::Mode;
 use super::workers::answer;
 use super::*;
-use crate::Error;
 use crate::desired::Version;
 use crate::model_file::ServedFile;
+use crate::{Error, InstanceSpec};
 
 pub(super) struct Client {
     pub node: usize,
@@ -81,6 +81,20 @@ impl World {
         let asked = name.clone();
         self.step(node, |daemon| daemon.call(Call::Stop { name: asked, reply }));
         self.promise(node, name, Kept::Stopped(stopped));
+    }
+
+    /// A node is to be empty, or no longer.
+    pub(super) fn drain(&mut self, on: usize, node: usize, is_on: bool) {
+        let node = id(node);
+        self.trace(|| format!("n{on} hears that n{} is to be empty: {is_on}", number(node)));
+        // Whether it is done is seen by what happens.
+        let reply = oneshot::channel().0;
+        let call = if is_on {
+            Call::Drain { node, models: Vec::new(), reply }
+        } else {
+            Call::Undrain { node, reply }
+        };
+        self.step(on, |daemon| daemon.call(call));
     }
 
     fn promise(&mut self, node: usize, name: String, kept: Kept) {

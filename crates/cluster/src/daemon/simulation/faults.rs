@@ -42,6 +42,11 @@ impl World {
         self.hear_promises();
         let node = self.random.usize(self.nodes());
         if self.faults.is_over {
+            // The only file may be on a node that is to be empty.
+            let daemon = self.machines[node].daemon.as_ref();
+            if daemon.is_some_and(|daemon| daemon.desired.is_drained(id(node))) {
+                self.drain(node, node, false);
+            }
             // What was given up is tried again when somebody asks.
             if self.random.u64(..40) == 0 {
                 let model = self.random.usize(..2);
@@ -130,6 +135,8 @@ impl World {
                 self.stop(node, model);
             }
             162..165 => self.lose_file(node),
+            165..172 => self.drain(node, other, true),
+            172..186 => self.drain(node, other, false),
             _ => {}
         }
     }

@@ -23,6 +23,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -30,8 +31,11 @@ use store::Digest;
 use tokio::sync::watch;
 
 use self::make_believe::{Act, Believed, Shared};
-use super::outside::Done;
+use super::outside::{Done, Opened};
 use super::*;
+use crate::GenerateRequest;
+use crate::members::Member;
+use crate::wire::Message;
 
 const MS: u64 = 1000;
 /// What is going to happen.

@@ -266,7 +266,7 @@ impl World {
             *message,
             Message::Heartbeat(_)
                 | Message::HeartbeatSeen { .. }
-                | Message::Desired { .. }
+                | Message::Desired(_)
                 | Message::Members(_)
         );
         if promises_nothing && self.network.is_bad {

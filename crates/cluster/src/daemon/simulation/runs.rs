@@ -106,6 +106,33 @@ fn one_way_loss_and_flapping_links_move_nothing_twice() {
     println!("one way, seeds {:?}: {total:?}", seeds());
 }
 
+/// One node after the other is to be empty, and becomes so without an answer that fails.
+#[test]
+fn drained_nodes_become_empty_and_cost_no_stream() {
+    let model = clients::model();
+    let (mut total, mut emptied) = (checks::Checks::default(), 0);
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Losses(0));
+        world.everybody_has_all_files();
+        world.run(8000);
+        for turn in 1..=3 {
+            let node = world.random.usize(world.nodes());
+            let by = world.random.usize(world.nodes());
+            let was_empty = world.is_empty(node);
+            world.drain(by, node, true);
+            world.run(8000 + turn * 20_000 - 5000);
+            assert!(world.is_empty(node), "seed {seed}: n{node} is not empty");
+            world.drain(by, node, false);
+            world.run(8000 + turn * 20_000);
+            emptied += u64::from(!was_empty);
+        }
+        assert_eq!(world.checks.failures(), 0, "seed {seed}: {:?}", world.checks);
+        total.add(&world.checks);
+    }
+    println!("drains, seeds {:?}: {emptied} nodes, {total:?}", seeds());
+    assert!(emptied > 0, "there was nothing to see: {total:?}");
+}
+
 #[test]
 fn everything_works_again_once_faults_end() {
     let model = clients::model();

@@ -1,0 +1,87 @@
+//! Tells how far loading is, and that this process is alive while it loads: a thread of its own
+//! speaks, also while the one that loads waits for a disk.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Progress is told at most this often.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// And at least each fifth time, progress or not: a daemon takes who says nothing for frozen.
+const REPEAT: u32 = 5;
+
+/// Bytes of a shard that are in memory, and that there will be.
+#[derive(Debug, Default)]
+struct Bytes {
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+/// Speaks until it is dropped; nothing is told after that.
+pub(crate) struct Loading {
+    bytes: Arc<Bytes>,
+    speaker: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Loading {
+    /// `tell`: bytes done, and in all; 0 as long as that is unknown.
+    pub(crate) fn begin(tell: impl Fn(u64, u64) + Send + 'static) -> Self {
+        let bytes = Arc::new(Bytes::default());
+        let (stop, stopped) = channel();
+        let shared = bytes.clone();
+        let speaker = std::thread::spawn(move || {
+            let (mut told, mut silent) = (0, 0);
+            while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                let total = shared.total.load(Ordering::Relaxed);
+                let done = shared.done.load(Ordering::Relaxed).min(total);
+                silent += 1;
+                if done != told || silent == REPEAT {
+                    (told, silent) = (done, 0);
+                    tell(done, total);
+                }
+            }
+        });
+        Self { bytes, speaker: Some((stop, speaker)) }
+    }
+
+    pub(crate) fn expect(&self, total_bytes: u64) {
+        self.bytes.total.store(total_bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add(&self, bytes: u64) {
+        self.bytes.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        if let Some((stop, speaker)) = self.speaker.take() {
+            drop(stop);
+            // It only sends; there is nothing that it could report.
+            let _ = speaker.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_speaks_of_progress_and_also_without_any() {
+        let (sender, told) = channel();
+        let loading = Loading::begin(move |done, total| sender.send((done, total)).unwrap());
+        assert_eq!(told.recv().unwrap(), (0, 0), "a sign of life");
+        loading.expect(10);
+        loading.add(4);
+        let progress = told.iter().find(|told| told.0 > 0).unwrap();
+        assert_eq!(progress, (4, 10));
+        assert_eq!(told.recv().unwrap(), (4, 10), "another one");
+        loading.add(90);
+        assert_eq!(told.iter().find(|told| told.0 > 4), Some((10, 10)), "never more than all");
+        drop(loading);
+        assert_eq!(told.into_iter().find(|told| told.0 < 10), None);
+    }
+}
