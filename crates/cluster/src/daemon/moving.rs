@@ -220,6 +220,7 @@ impl Daemon {
                 Ok(_) => {
                     let Some(entry) = self.desired.claim_as(id, claim) else { return };
                     self.desired_changed(vec![entry.clone()], None);
+                    self.leave_former_owners();
                     self.own_again(id, entry, prepared);
                 }
                 Err(why) => warn!(instance = id, why, "it cannot be inherited"),
@@ -280,6 +281,8 @@ impl Daemon {
         self.desired_changed(claims.into_iter().collect::<Vec<_>>(), None);
         self.release(id, &format!("it continues on {names}"));
         self.owned.insert(id.to_owned(), next);
+        // Its former owner's workers obey it no more, from now on.
+        self.leave_former_owners();
         self.dirty = true;
         // Whoever was told that it is this node's now asks it once it is seen to run it.
         self.send_heartbeats();
