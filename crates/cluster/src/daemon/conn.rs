@@ -193,10 +193,12 @@ impl<R: AsyncRead + Unpin> AsyncRead for Listening<R> {
 }
 
 fn describe(error: &FrameError) -> String {
+    use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
     match error {
         FrameError::Closed => "its daemon closed the connection".to_owned(),
-        // A process that dies leaves its TLS session without the closing alert.
-        FrameError::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+        // A process that dies leaves its TLS session without the closing alert; where it has not
+        // read all that it was sent, its system resets the connection.
+        FrameError::Io(error) if matches!(error.kind(), UnexpectedEof | ConnectionReset) => {
             "its daemon ended".to_owned()
         }
         FrameError::Io(error) => format!("its connection broke: {error}"),
