@@ -88,7 +88,10 @@ pub enum Error {
     OwnName { name: String },
     #[error("this node belongs to no cluster, so there is none to leave")]
     Alone,
-    #[error("{found} nodes are called {name:?}, or have an id that begins so. There are: {known}")]
+    #[error(
+        "{} {name:?}, or has an id that begins so. There are: {known}",
+        if *.found == 0 { "no node is called" } else { "more than one node is called" }
+    )]
     NoNode { name: String, found: usize, known: String },
     #[error("{0}")]
     Unusable(String),

@@ -87,9 +87,13 @@ impl Daemon {
         notices.extend(self.copy_notices());
         let others = self.membership.members().count();
         if self.is_cut_off() && notices.is_empty() && self.now() > ALONE_MAX {
+            let nobody = match others {
+                1 => "the other member cannot be reached".to_owned(),
+                _ => format!("none of the {others} other members can be reached"),
+            };
             notices.push(format!(
-                "none of the {others} other members can be reached. Check that they are on, that \
-                 all are on one network, and that no firewall blocks port {}",
+                "{nobody}. Check that all are on, that they are on one network, and that no \
+                 firewall blocks port {}",
                 self.listen.port()
             ));
         }

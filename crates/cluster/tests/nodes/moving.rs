@@ -114,7 +114,7 @@ pub async fn a_drained_node_loses_its_ranks_without_a_failed_request() {
     let refused = homes[1].node.serve(serve(&path)).await.unwrap_err().to_string();
     assert!(refused.contains("sinew undrain b"), "{refused}");
     let unknown = a.drain("nobody").await.unwrap_err().to_string();
-    assert!(unknown.contains("0 nodes are called \"nobody\"") && unknown.contains("c ("));
+    assert!(unknown.contains("no node is called \"nobody\"") && unknown.contains("c ("));
     homes[1].node.undrain("b").await.unwrap();
     until(&a, "the word", |status| status.nodes.iter().all(|node| !node.drained)).await;
     let other = homes[1].node.serve(serve(&path)).await.unwrap();
