@@ -4,8 +4,7 @@
 //! names; without it nothing is tested here, and each test says so. The device is ggml's own engine
 //! on the CPU, or the one that `SINEW_TEST_DEVICE` names.
 
-// Other tests have use for more of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "other tests have use for more of it")]
 mod fixtures;
 
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use std::time::Duration;
 
 use backend::{BackendError, Ggml};
 use engine::{Local, LocalOptions};
-use fixtures::{Prompt, Reference, path, prompts};
+use fixtures::{Prompt, QUANTISED_MODELS, Reference, path, prompts};
 use gguf::{File, Source};
 use protocol::{CacheType, Split, SplitOptions};
 
@@ -141,26 +140,6 @@ const SPARSE: &[&str] = &[
     "models/kimi-k2",
 ];
 
-/// One of each type of weights, and mixtures of some.
-const QUANTISED: &[&str] = &[
-    "quant/llama-q256-l1.Q8_0",
-    "quant/llama-q256-l1.Q4_0",
-    "quant/llama-q256-l1.Q4_1",
-    "quant/llama-q256-l1.Q5_0",
-    "quant/llama-q256-l1.Q5_1",
-    "quant/llama-q256-l1.IQ4_NL",
-    "quant/llama-q256-l1.MXFP4",
-    "quant/llama-q256.Q2_K",
-    "quant/llama-q256.Q3_K_M",
-    "quant/llama-q256.Q4_K_M",
-    "quant/llama-q256.Q5_K_M",
-    "quant/llama-q256.Q6_K",
-    "quant/llama-q256.IQ4_XS",
-    "quant/deepseek-v3-q256.Q4_K_M",
-    "quant/qwen3moe-q256.Q4_K_M",
-    "models/gpt-oss",
-];
-
 /// Half-precision weights are multiplied with half-precision activations, and keys and values are
 /// half-precision too: so ten bits, over some layers.
 const FLOAT: Limit = Limit::OfSpread(1e-2);
@@ -181,7 +160,7 @@ fn float_models_agree_with_the_reference() {
 
 #[test]
 fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
-    check_all(QUANTISED, &[1], CacheType::Auto, &ROUNDED);
+    check_all(QUANTISED_MODELS, &[1], CacheType::Auto, &ROUNDED);
 }
 
 #[test]
