@@ -171,7 +171,7 @@ pub struct UpArgs {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8750")]
     pub api: SocketAddr,
     /// Let other machines use the HTTP API, with a key: the first one is made and printed, more
-    /// come from `sinew keys create`
+    /// come from `sinew keys create`. With --api 127.0.0.1 it listens on all addresses then
     #[arg(long)]
     pub lan: bool,
     /// PEM file with a certificate for the HTTP API: other machines must then speak HTTPS
@@ -190,8 +190,9 @@ pub struct UpArgs {
     /// Web site whose pages may use the models: its scheme and host, such as `https://chat.example`
     #[arg(long, value_name = "ORIGIN", value_parser = values::origin)]
     pub allow_origin: Vec<String>,
-    /// Address on which other nodes reach this one; what arrives is authenticated and encrypted
-    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8751")]
+    /// Address on which other nodes reach this one, by default on all, IPv6 and IPv4; what arrives
+    /// is authenticated and encrypted
+    #[arg(long, value_name = "ADDR", default_value = "[::]:8751")]
     pub listen: SocketAddr,
     /// Addresses of this machine for what models exchange, such as of a faster cable: others try
     /// them in this order before the one of --listen
@@ -206,7 +207,7 @@ pub struct UpArgs {
     #[arg(long, value_name = "FILE")]
     pub fleet_key: Option<PathBuf>,
     /// Address of a member to try besides the remembered ones
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = cluster::parse_address)]
     pub peer: Vec<SocketAddr>,
     /// Memory for models, such as 48GiB [default: three quarters of this machine's]
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]

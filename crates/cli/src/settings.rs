@@ -2,7 +2,7 @@
 //! what it was asked to be does not start.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use cluster::{FleetKey, LINK_ADDRESSES_MAX, NodeConfig};
 
@@ -21,7 +21,7 @@ pub fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliE
     Ok(NodeConfig {
         data_dir: data_dir.path().to_path_buf(),
         name: args.name.clone().unwrap_or_else(machine::host_name),
-        listen: args.listen,
+        listen: listen(args.listen)?,
         link_addresses: link_addresses(&args.link_addresses)?,
         announce: match args.announce {
             Announce::Auto => !args.listen.ip().is_loopback(),
@@ -38,6 +38,22 @@ pub fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliE
         places: crate::models::places(&args.models),
         hub: crate::models::hub_settings(args.offline),
     })
+}
+
+/// Where the API listens: on all addresses if others are to use it and none of them was named.
+pub fn api(given: SocketAddr, lan: bool) -> Result<SocketAddr, CliError> {
+    if !lan || !given.ip().is_loopback() {
+        return Ok(given);
+    }
+    if given.ip() != Ipv4Addr::LOCALHOST {
+        return Err(CliError::Usage(format!(
+            "--api {given} with --lan: others cannot reach {}. Give an address of this machine's \
+             network, or --api 0.0.0.0:{} for all",
+            given.ip(),
+            given.port()
+        )));
+    }
+    Ok(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), given.port()))
 }
 
 /// All names by which this machine's own people call it.
@@ -94,10 +110,33 @@ fn memory_bytes(asked: Option<u64>, there_are: machine::Memory) -> Result<u64, C
     }
 }
 
+/// A worker is told addresses without the interface, which each machine numbers for itself.
+fn listen(given: SocketAddr) -> Result<SocketAddr, CliError> {
+    if is_link_local(given.ip()) {
+        return Err(CliError::Usage(format!(
+            "--listen {given}: a node listens on link-local addresses only with all others: leave \
+             it out, or --listen [::]:{}",
+            given.port()
+        )));
+    }
+    Ok(given)
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
 fn link_addresses(given: &[IpAddr]) -> Result<Vec<IpAddr>, CliError> {
     if let Some(nowhere) = given.iter().find(|ip| ip.is_unspecified() || ip.is_multicast()) {
         let text =
             format!("--link-addresses {nowhere}: give addresses of this machine's interfaces");
+        return Err(CliError::Usage(text));
+    }
+    if let Some(local) = given.iter().find(|ip| is_link_local(**ip)) {
+        let text = format!(
+            "--link-addresses {local}: link-local addresses are tried without being named, the \
+             fastest first; leave it out"
+        );
         return Err(CliError::Usage(text));
     }
     if given.len() > LINK_ADDRESSES_MAX {

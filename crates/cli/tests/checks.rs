@@ -12,8 +12,10 @@ use common::{Node, SINEW, demo_model, refused, sinew, wait_for};
 fn up(arguments: &[&str]) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(SINEW);
-    command.args(["up", "--with-parent", "--api", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
-    command.arg("--data-dir").arg(dir.path()).args(arguments);
+    command.args(["up", "--with-parent", "--data-dir"]).arg(dir.path()).args(arguments);
+    for flag in ["--api", "--listen"].iter().filter(|flag| !arguments.contains(flag)) {
+        command.args([flag, "127.0.0.1:0"]);
+    }
     // Its input ends at once, and so does a node that should not have started.
     command.stdin(Stdio::null()).output().unwrap()
 }
@@ -39,6 +41,11 @@ fn a_node_that_cannot_be_what_it_was_asked_to_be_does_not_start() {
         (&["--name", ""], 2, "visible letters"),
         (&["--name", "a\u{1b}[31m"], 2, "visible letters"),
         (&["--link-addresses", "0.0.0.0"], 1, "addresses of this machine's interfaces"),
+        (&["--link-addresses", "fe80::1"], 1, "tried without being named"),
+        (&["--listen", "[fe80::1]:0"], 1, "--listen [::]:0"),
+        (&["--lan", "--api", "127.0.0.2:0"], 1, "others cannot reach 127.0.0.2"),
+        (&["--lan", "--api", "[::1]:0"], 1, "--api 0.0.0.0:0 for all"),
+        (&["--peer", "[fe80::1%absent0]:1"], 2, "no interface absent0"),
         (&["--tls-cert", "/no.pem", "--tls-key", "/no.pem"], 1, "/no.pem"),
     ];
     for (arguments, code, expected) in cases {

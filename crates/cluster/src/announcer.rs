@@ -1,9 +1,9 @@
 //! Announcements over multicast DNS (RFC 6762, RFC 6763): this node's, and those of others.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::SocketAddr;
 use std::thread;
 
-use mdns_sd::{IfKind, ResolvedService, ScopedIp, ServiceDaemon, ServiceEvent, ServiceInfo};
+use mdns_sd::{IfKind, ResolvedService, ServiceDaemon, ServiceEvent, ServiceInfo};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
@@ -131,19 +131,11 @@ fn read(service: &ResolvedService) -> Option<Sighting> {
         fleet: text("fleet").filter(|tag| !tag.is_empty()).map(str::to_owned),
     };
     let mut addresses: Vec<SocketAddr> =
-        service.addresses.iter().map(|ip| address(ip, service.port)).collect();
+        service.addresses.iter().map(|ip| SocketAddr::new(ip.to_ip_addr(), service.port)).collect();
     // One order for the same addresses, so that nothing seems new; IPv4 first.
     addresses.sort_unstable();
+    addresses.dedup();
     (!addresses.is_empty()).then_some(Sighting { announced, addresses })
-}
-
-fn address(ip: &ScopedIp, port: u16) -> SocketAddr {
-    match (ip, ip.to_ip_addr()) {
-        (ScopedIp::V6(scoped), IpAddr::V6(ip)) if ip.is_unicast_link_local() => {
-            SocketAddrV6::new(ip, port, 0, scoped.scope_id().index).into()
-        }
-        (_, ip) => SocketAddr::new(ip, port),
-    }
 }
 
 /// Whose a service was that has gone: its name is the beginning of a key.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use hub::Settings;
 use placement::Prediction;
 use protocol::{AnswerToken, EngineStats, FailureKind, FinishReason, RankStats, Transport};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use store::{Digest, Listed, Places};
 
-use crate::{Edge, FleetKey, Machine, NodeId, PullStatus, Sensors};
+use crate::{Edge, FleetKey, Machine, NodeId, PullStatus, Sensors, parse_address};
 
 /// How to start a node.
 #[derive(Debug, Clone)]
@@ -91,8 +92,14 @@ pub struct PairRequest {
 pub struct PairWith {
     /// The name of a node nearby, or the beginning of its id.
     pub node: Option<String>,
-    /// Where a node listens.
+    /// Where a node listens; in text also as `[fe80::1%eth0]:8751`.
+    #[serde(deserialize_with = "typed_address")]
     pub peer: Option<SocketAddr>,
+}
+
+fn typed_address<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D::Error> {
+    let typed = Option::<String>::deserialize(input)?;
+    typed.map(|text| parse_address(&text).map_err(D::Error::custom)).transpose()
 }
 
 /// This node's own request to be let in.

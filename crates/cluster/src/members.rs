@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
+use crate::link_local::unscoped;
 
 /// The design's limit on a full mesh.
 pub(crate) const MEMBERS_MAX: usize = 64;
@@ -42,7 +43,7 @@ impl Member {
     pub(crate) fn sanitized(mut self) -> Self {
         self.name = clean_name(&self.name);
         let mut addresses = Vec::new();
-        for address in self.addresses {
+        for address in self.addresses.into_iter().map(unscoped) {
             let usable = address.port() != 0 && !address.ip().is_unspecified();
             if usable && !addresses.contains(&address) && addresses.len() < ADDRESSES_MAX {
                 addresses.push(address);
@@ -103,6 +104,9 @@ mod tests {
         assert!(known.update(member(&["10.0.0.2:1", "0.0.0.0:1", "10.0.0.3:0"])));
         assert_eq!(known, member(&["10.0.0.2:1", "10.0.0.1:1"]));
         assert!(!known.update(member(&["10.0.0.2:1"])));
+        // On which of a machine's networks an address is good is nobody else's matter.
+        let mut local = member(&["[fe80::1]:1"]);
+        assert!(!local.update(member(&["[fe80::1%7]:1"])));
         for port in 1..100 {
             known.update(member(&[&format!("10.0.0.9:{port}")]));
         }

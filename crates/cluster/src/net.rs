@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 use crate::identity::Identity;
+use crate::link_local::{self, Scopes};
 use crate::members::ADDRESSES_MAX;
 use crate::tls::{self, Pin};
 use crate::wire::{
@@ -36,6 +37,7 @@ pub(crate) struct Net {
     boot: u64,
     listen: SocketAddr,
     versions: Versions,
+    scopes: Scopes,
 }
 
 /// A connection past TLS and the handshake of [`crate::wire`].
@@ -76,7 +78,8 @@ pub(crate) enum DialError {
 impl Net {
     pub(crate) fn new(identity: Identity, name: String, boot: u64, listen: SocketAddr) -> Self {
         let server = tls::server_config(&identity);
-        Self { identity, server, name, boot, listen, versions: Versions::CURRENT }
+        let (versions, scopes) = (Versions::CURRENT, Scopes::default());
+        Self { identity, server, name, boot, listen, versions, scopes }
     }
 
     /// The same, which says that it speaks other versions.
@@ -132,7 +135,7 @@ impl Net {
         purpose: Purpose,
     ) -> Result<Connection, DialError> {
         let mut calls = JoinSet::new();
-        for address in addresses {
+        for address in self.reach(addresses) {
             let net = self.clone();
             calls.spawn(async move { net.secure(address, pin).await });
         }
@@ -185,7 +188,22 @@ impl Net {
             }
         };
         let protocol = about.agree(self.versions).map_err(DialError::Version)?;
-        Ok(Connection::new(stream, about, protocol)?)
+        Ok(self.connection(stream, about, protocol)?)
+    }
+
+    fn connection(
+        &self,
+        stream: TlsStream<TcpStream>,
+        about: About,
+        protocol: u32,
+    ) -> io::Result<Connection> {
+        self.scopes.note(stream.get_ref().0.peer_addr()?);
+        Connection::new(stream, about, protocol)
+    }
+
+    /// Where this machine may reach these addresses of others.
+    pub(crate) fn reach(&self, addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+        self.scopes.reach(addresses)
     }
 
     /// Takes a call: TLS, then the dialer's `Hello`. The answer is the caller's to give.
@@ -198,7 +216,8 @@ impl Net {
         let hello = timeout(limit, frames::read::<Hello>(&mut stream, HANDSHAKE_BYTES_MAX)).await;
         let hello = hello.map_err(|_| DialError::Timeout(limit))??;
         let agreed = hello.node.agree(self.versions);
-        let mut connection = Connection::new(stream, hello.node, *agreed.as_ref().unwrap_or(&0))?;
+        let protocol = *agreed.as_ref().unwrap_or(&0);
+        let mut connection = self.connection(stream, hello.node, protocol)?;
         if let Err(reason) = agreed {
             connection.refuse(reason.clone()).await;
             return Err(DialError::Version(reason));
@@ -208,19 +227,24 @@ impl Net {
 }
 
 /// The addresses of this machine at which others reach what listens at `listen`: that one, or those
-/// of all interfaces if it is unspecified.
+/// of all interfaces if it is unspecified, those that are good on one network alone last.
 pub fn own_addresses(listen: SocketAddr) -> Vec<SocketAddr> {
     if !listen.ip().is_unspecified() {
-        return vec![listen];
+        return vec![link_local::unscoped(listen)];
     }
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
     let mut ips: Vec<IpAddr> = interfaces
         .iter()
-        .filter(|interface| !interface.is_loopback() && !interface.is_link_local())
+        .filter(|interface| !interface.is_loopback())
+        .filter(|one| !link_local::is_link_local(one.ip()) || !link_local::is_bridged(one))
         .map(|interface| interface.ip())
         .filter(|ip| ip.is_ipv4() || listen.is_ipv6())
         .collect();
-    ips.sort_by_key(|ip| ip.is_ipv6());
+    let is_local = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    ips.sort_by_key(|ip| (is_local(ip), ip.is_ipv6()));
     ips.into_iter().map(|ip| SocketAddr::new(ip, listen.port())).collect()
 }
 

@@ -1,6 +1,7 @@
 mod members;
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -91,8 +92,9 @@ impl Node {
 
         let address = config.listen;
         let fail = |source| Error::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(fail)?;
+        let listener = bind(address).await.map_err(fail)?;
         let address = listener.local_addr().map_err(fail)?;
+        config.listen = address;
         let boot = u64::from_le_bytes(random());
         let net =
             Arc::new(Net::new(identity, config.name.clone(), boot, address).speaking(versions));
@@ -429,6 +431,21 @@ impl Node {
         let (reply, answer) = oneshot::channel();
         self.shared.calls.send(call(reply)).await.map_err(|_| Error::ShutDown)?;
         answer.await.map_err(|_| Error::ShutDown)?
+    }
+}
+
+/// Listens, on IPv4 alone if all addresses are meant and this system has no IPv6.
+async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    let is_missing = |error: &io::Error| {
+        let taken = [io::ErrorKind::AddrInUse, io::ErrorKind::PermissionDenied];
+        !taken.contains(&error.kind())
+    };
+    match bound {
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_missing(&error) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
     }
 }
 

@@ -28,8 +28,9 @@ pub struct JoinArgs {
     /// one cluster that is near]
     #[arg(long, value_name = "NODE", conflicts_with = "peer")]
     pub with: Option<String>,
-    /// Ask the node that listens there, such as 10.0.0.5:8751: on another network, or over a VPN
-    #[arg(long, value_name = "ADDR")]
+    /// Ask the node that listens there, such as 10.0.0.5:8751 or [fe80::5%eth0]:8751: on another
+    /// network, or over a VPN
+    #[arg(long, value_name = "ADDR", value_parser = cluster::parse_address)]
     pub peer: Option<SocketAddr>,
 }
 

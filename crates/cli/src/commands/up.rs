@@ -45,8 +45,10 @@ pub fn up(args: UpArgs) -> Result<(), CliError> {
 async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
     let mut signals = StopSignals::new().doing("cannot handle Ctrl-C")?;
     let stop = Arc::new(Notify::new());
+    let asked = settings::api(args.api, args.lan)?;
     let node = Node::start(settings::node_config(&args, &data_dir)?).await?;
-    let served = serve::start(Arc::new(node.clone()), serve_config(&args, &data_dir, &stop)?);
+    let config = serve_config(&args, asked, &data_dir, &stop)?;
+    let served = serve::start(Arc::new(node.clone()), config);
     let served = served.await?;
     let (api, listen) = (served.addr(), node.listen_addr());
     let (pid, dir) = (std::process::id(), data_dir.id()?);
@@ -71,13 +73,10 @@ async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
 
 fn serve_config(
     args: &UpArgs,
+    api: SocketAddr,
     data_dir: &DataDir,
     stop: &Arc<Notify>,
 ) -> Result<ServeConfig, CliError> {
-    let mut api = args.api;
-    if args.lan && api.ip().is_loopback() {
-        api.set_ip([0, 0, 0, 0].into());
-    }
     let mut config = ServeConfig::new(api, data_dir.make_admin_token()?);
     if args.lan {
         let keys = KeyFile::new(data_dir.path());

@@ -36,7 +36,10 @@ use crate::swarm::{self, Swarm};
 use crate::tls::Pin as Key;
 use crate::ways::{Depth, Found};
 use crate::wire::{Message, Purpose, Verdict, Versions};
-use crate::{Error, FleetKey, GenerateEvent, InstanceSpec, Joined, NodeConfig, NodeId, probe};
+use crate::{
+    Error, FleetKey, GenerateEvent, InstanceSpec, Joined, LINK_ADDRESSES_MAX, NodeConfig, NodeId,
+    probe,
+};
 
 /// A header has a few megabytes; a slow network needs seconds for them.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -273,7 +276,13 @@ impl Outside for System {
         tokio::spawn(run_worker(start, config, net, store, processes, self.inputs.clone()));
     }
 
-    fn command(&mut self, process: ProcessId, command: WorkerCommand) {
+    fn command(&mut self, process: ProcessId, mut command: WorkerCommand) {
+        if let WorkerCommand::Connect { endpoints, .. } = &mut command {
+            for addresses in endpoints {
+                *addresses = self.net.reach(std::mem::take(addresses));
+                addresses.truncate(LINK_ADDRESSES_MAX + 1);
+            }
+        }
         self.processes.send(process, command);
     }
 

@@ -10,6 +10,7 @@ use tracing::{debug, info, warn};
 
 use super::{Daemon, Event};
 use crate::fleet::{End, FleetKey};
+use crate::link_local::unscoped;
 use crate::members::{MEMBERS_MAX, Members};
 use crate::membership::Input;
 use crate::net::{DialError, Net};
@@ -75,9 +76,9 @@ impl Daemon {
         let is_out = |id| id == me || membership.is_member(id) || membership.was_removed(id);
         let near = self.nearby.of_fleet(&key.tag(), is_out);
         let is_known = |address: &SocketAddr| {
-            let ours = self.outside.addresses();
+            let (ours, address) = (self.outside.addresses(), unscoped(*address));
             let mut members = membership.members();
-            ours.contains(address) || members.any(|member| member.addresses.contains(address))
+            ours.contains(&address) || members.any(|member| member.addresses.contains(&address))
         };
         let given = self.config.peers.iter().filter(|address| !is_known(address));
         let near = near.into_iter().map(|(id, addresses)| (Target::Node(id), addresses));
