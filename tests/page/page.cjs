@@ -1,6 +1,7 @@
 // What a visitor of the page meets; started by `run`, which tells where the nodes are.
 
 const assert = require("node:assert/strict");
+const { spawn } = require("node:child_process");
 const { readFileSync } = require("node:fs");
 const { join } = require("node:path");
 const { chromium } = require("playwright-core");
@@ -130,7 +131,7 @@ async function editRetryAndKeep(page) {
 }
 
 async function compareAndSteer(browser) {
-  const { page, context, complaints } = await open(browser, `${env.SINEW_URL}/#admin=${env.SINEW_ADMIN}`);
+  const { page, context, complaints } = await owned(browser);
   assert.ok(!page.url().includes(env.SINEW_ADMIN), "the token is out of sight");
   await page.getByLabel("Name or path of a model").fill(env.SINEW_MODEL);
   await page.getByRole("button", { name: "Compare plans" }).click();
@@ -169,6 +170,92 @@ async function aDownloadIsShownAndCancelled(page) {
   await state.getByText("goes on from there").waitFor();
   assert.ok(await page.locator("#load-cancel").isHidden());
   await page.evaluate(() => { window.fetch = window.realFetch; });
+}
+
+/** A command of one of the nodes; `told` has all that it says. */
+function sinew(node, ...args) {
+  const child = spawn(env.SINEW_PROGRAM, [...args, "--data-dir", join(env.SINEW_DATA, node)]);
+  const running = { told: "", child };
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.on("data", (data) => { running.told += data; });
+  }
+  running.ended = new Promise((resolve) => { child.on("exit", resolve); });
+  return running;
+}
+
+const owned = (browser) => open(browser, `${env.SINEW_URL}/#admin=${env.SINEW_ADMIN}`);
+const machine = (page, name) => page.locator("article.machine", { has: page.getByRole("heading", { name, exact: true }) });
+
+async function until(act) {
+  const began = Date.now();
+  for (;;) {
+    const found = act();
+    if (found) return found;
+    assert.ok(Date.now() - began < PATIENCE.timeout, "it did not come");
+    await new Promise((resolve) => { setTimeout(resolve, 100); });
+  }
+}
+
+/** Everything by keyboard: the number, Enter, and the questions that are asked back. */
+async function aMachineIsLetIn(browser) {
+  const { page, context, complaints } = await owned(browser);
+  const desk = (await (await fetch(`${env.SINEW_URL}/sinew/v1/status`)).json()).nodes[0].address;
+  const ask = () => sinew("studio", "join", "--peer", desk);
+  const refused = ask();
+  await page.getByRole("button", { name: "Refuse studio" }).focus();
+  await page.keyboard.press("Enter");
+  assert.notEqual(await refused.ended, 0, refused.told);
+  await page.locator(".asking").waitFor({ state: "detached" });
+
+  const asked = ask();
+  const number = (await until(() => /\b(\d{3})-(\d{3})\b/.exec(asked.told))).slice(1).join("");
+  const field = page.getByLabel("The number that it shows");
+  await field.focus();
+  assert.equal(await page.locator("#notices p").count(), 0, "it is told once");
+  await page.screenshot({ path: join(env.SINEW_PICTURES, "asking.png"), fullPage: true });
+  await page.keyboard.type("12345");
+  await page.keyboard.press("Enter");
+  await page.locator("#toast", { hasText: "six digits" }).waitFor();
+  await field.fill(number);
+  await page.keyboard.press("Enter");
+  await page.locator("#toast", { hasText: "studio is in: the cluster has 3 machines" }).waitFor();
+  assert.equal(await asked.ended, 0, asked.told);
+  await machine(page, "studio").locator(".pill", { hasText: "live" }).waitFor();
+
+  page.once("dialog", (dialog) => dialog.accept());
+  await page.getByRole("button", { name: "Remove studio" }).focus();
+  await page.keyboard.press("Enter");
+  await machine(page, "studio").waitFor({ state: "detached" });
+  assert.deepEqual(complaints, []);
+  await context.close();
+}
+
+async function aMachineIsDrained(browser) {
+  const { page, context, complaints } = await owned(browser);
+  await page.locator("article.model .sub", { hasText: "on 2 machines" }).waitFor();
+  page.once("dialog", (dialog) => dialog.accept());
+  await page.getByRole("button", { name: "Drain laptop" }).focus();
+  await page.keyboard.press("Enter");
+  await machine(page, "laptop").locator(".pill", { hasText: "drained" }).waitFor();
+  await page.locator("article.model .sub", { hasText: "on 1 machine" }).waitFor();
+  await page.screenshot({ path: join(env.SINEW_PICTURES, "drained.png"), fullPage: true });
+  await page.getByRole("button", { name: "Undrain laptop" }).focus();
+  await page.keyboard.press("Enter");
+  await machine(page, "laptop").locator(".pill", { hasText: "live" }).waitFor();
+  await page.locator("article.model .sub", { hasText: "on 2 machines" }).waitFor({ timeout: 180_000 });
+  assert.deepEqual(complaints, []);
+  await context.close();
+}
+
+/** Begun in a terminal, on another machine. */
+async function aDownloadElsewhereIsSeen(page) {
+  const pull = sinew("laptop", "pull", "org/Demo-GGUF");
+  const row = page.locator("#downloads li", { hasText: "org/Demo-GGUF" });
+  await row.getByText("to laptop").waitFor();
+  await row.getByText(/downloading, .* of 5\.2 MiB, .*\/s/).waitFor();
+  await page.screenshot({ path: join(env.SINEW_PICTURES, "download.png"), fullPage: true });
+  assert.equal(await pull.ended, 0, pull.told);
+  await page.locator("#downloads").waitFor({ state: "hidden" });
 }
 
 async function aNodeIsKilled(page) {
@@ -258,7 +345,14 @@ async function main() {
     await check("a chat by keyboard alone", () => chatByKeyboard(page));
     await check("edit, retry, and what is kept", () => editRetryAndKeep(page));
     await check("plans are compared, and the owner steers", () => compareAndSteer(browser));
+    await check("a machine is refused, let in and removed", () => aMachineIsLetIn(browser));
+    await check("a download elsewhere is seen", async () => {
+      await view(page, "Cluster");
+      await aDownloadElsewhereIsSeen(page);
+    });
+    await check("a machine is drained and has work again", () => aMachineIsDrained(browser));
     await pictures(browser, env.SINEW_URL, "live");
+    await pictures(browser, `${env.SINEW_URL}/#admin=${env.SINEW_ADMIN}`, "owner");
     await check("a node is killed while the page looks on", () => aNodeIsKilled(page));
     await check("nothing complains", () => assert.deepEqual(complaints, []));
     await context.close();

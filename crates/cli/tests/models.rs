@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::{Node, SINEW, demo_model};
+use common::{Node, SINEW, demo_model, wait_for};
 use fakehub::{FakeHub, Fault};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -212,6 +212,30 @@ fn nodes_that_want_the_same_model_fetch_it_once_from_the_hub() {
     let path = c.dir.path().join("models/org/Demo-GGUF/demo-Q4_K_M.gguf");
     assert_eq!(std::fs::read(path).unwrap(), std::fs::read(demo_model()).unwrap());
     assert_eq!(world.hub.bytes_sent(), 2 * world.size);
+}
+
+#[test]
+fn a_download_is_seen_from_the_other_nodes() {
+    let world = World::new();
+    let (a, b) = (world.node("a"), world.node("b"));
+    a.admit(&b);
+    world.hub.fail(Fault::Drips { bytes: 16 << 10, pause_ms: 20 });
+    let downloads = || {
+        let status = a.json(&["status"]);
+        let nodes = status["nodes"].as_array().unwrap().clone();
+        let other = nodes.into_iter().find(|node| node["name"] == "b").unwrap();
+        other["downloads"].as_array().unwrap().clone()
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| lines(&b, "/api/pull", &json!({ "model": REPO })));
+        let told = wait_for("the download", || {
+            downloads().into_iter().find(|one| one["stage"] == "pulling")
+        });
+        assert_eq!((&told["model"], &told["total_bytes"]), (&json!(REPO), &json!(world.size)));
+        wait_for("its bytes", || downloads().iter().find(|one| one["done_bytes"] != 0).cloned());
+        world.hub.heal();
+    });
+    wait_for("its end", || downloads().is_empty().then_some(()));
 }
 
 #[test]

@@ -64,9 +64,6 @@ pub struct ClusterStatus {
     /// Why the node may not know yet all that is served; absent once it has heard its members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<String>,
-    /// The models that the asked node is fetching.
-    #[serde(default)]
-    pub downloads: Vec<PullStatus>,
     /// Nodes that announce themselves nearby and are no members. Anybody on the network can
     /// announce anything.
     #[serde(default)]
@@ -162,7 +159,6 @@ impl ClusterStatus {
             instances: Vec::new(),
             notices: Vec::new(),
             unsettled: None,
-            downloads: Vec::new(),
             nearby: Vec::new(),
             requests: Vec::new(),
         }
@@ -195,6 +191,12 @@ pub struct NodeStatus {
     /// Its ways to other nodes as it measured them, the best to each first.
     #[serde(default)]
     pub edges: Vec<Edge>,
+    /// The models that it is fetching.
+    #[serde(default)]
+    pub downloads: Vec<PullStatus>,
+    /// By how much its clock is ahead of the asked node's; absent for that one itself.
+    #[serde(default)]
+    pub clock_ahead_ms: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

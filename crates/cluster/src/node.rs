@@ -166,7 +166,11 @@ impl Node {
     /// Everything that is known of the cluster now; from memory, at once.
     pub fn status(&self) -> ClusterStatus {
         let mut status = self.shared.status.borrow().as_ref().clone();
-        status.downloads = self.shared.pulls.list();
+        // Those of this node as they are now; others tell of theirs each second.
+        let own = status.nodes.iter_mut().find(|node| node.id == status.node);
+        if let Some(own) = own {
+            own.downloads = self.shared.pulls.list();
+        }
         status
     }
 

@@ -24,10 +24,31 @@ use crate::{ClusterStatus, Error, NodeState, Result};
 
 /// Models that are fetched at a time: more would only share the same wire.
 const PULLS_MAX: usize = 8;
+const SHA256_HEX: usize = 64;
 /// How often a node that another one fetches for asks whether that is done.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Over which a rate is taken.
 const RATE_OVER: Duration = Duration::from_secs(3);
+
+/// Characters of a text that another node told of a download: a reason with a path is shorter.
+const CHARS_MAX: usize = 500;
+
+/// The same, as it may be shown: another node told it.
+pub(crate) fn within_limits(mut told: Vec<PullStatus>) -> Vec<PullStatus> {
+    told.truncate(PULLS_MAX);
+    for one in &mut told {
+        for text in [&mut one.model, &mut one.note, &mut one.file] {
+            *text = text.chars().filter(|char| !char.is_control()).take(CHARS_MAX).collect();
+        }
+        one.sha256 = one.sha256.take().filter(|hash| is_hash(hash));
+        one.bytes_per_sec = if one.bytes_per_sec.is_finite() { one.bytes_per_sec } else { 0.0 };
+    }
+    told
+}
+
+fn is_hash(text: &str) -> bool {
+    text.len() == SHA256_HEX && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
 
 /// Where the fetching of a model is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -23,7 +23,9 @@ use store::Digest;
 
 use crate::desired::{Document, Files, Version};
 use crate::members::Members;
-use crate::{Edge, GenerateEvent, GenerateRequest, InstanceStatus, Machine, NodeId, Sensors};
+use crate::{
+    Edge, GenerateEvent, GenerateRequest, InstanceStatus, Machine, NodeId, PullStatus, Sensors,
+};
 
 /// Counts changes of this protocol. Two nodes speak the lower one of theirs, so that nodes can be
 /// updated one after the other: what version N adds is not sent to one that speaks
@@ -276,6 +278,11 @@ pub(crate) struct Report {
     pub machine: Machine,
     pub sensors: Sensors,
     pub edges: Vec<Edge>,
+    /// The models that it is fetching.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub downloads: Vec<PullStatus>,
+    /// Its clock, milliseconds since 1970.
+    pub unix_ms: Option<u64>,
 }
 
 impl Report {

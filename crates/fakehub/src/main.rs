@@ -1,15 +1,20 @@
-//! A fake hub to try things with: `fakehub ORG/REPO FILE...` serves the files in one repository
-//! until it is ended, and prints the address to give as `HF_ENDPOINT`.
+//! A fake hub to try things with: `fakehub [--slow] ORG/REPO FILE...` serves the files in one
+//! repository until it is ended, and prints the address to give as `HF_ENDPOINT`. A slow one sends
+//! some 300 KiB a second over each connection.
 
 use std::path::Path;
 
 fn main() {
-    let mut args = std::env::args().skip(1);
+    let mut args = std::env::args().skip(1).peekable();
+    let is_slow = args.next_if(|arg| arg == "--slow").is_some();
     let (Some(repo), files) = (args.next(), args) else {
-        eprintln!("usage: fakehub ORG/REPO FILE...");
+        eprintln!("usage: fakehub [--slow] ORG/REPO FILE...");
         std::process::exit(2);
     };
     let hub = fakehub::FakeHub::start();
+    if is_slow {
+        hub.fail(fakehub::Fault::Drips { bytes: 16 << 10, pause_ms: 50 });
+    }
     for file in files {
         let name = Path::new(&file).file_name().unwrap_or_default().to_string_lossy().into_owned();
         match std::fs::read(&file) {

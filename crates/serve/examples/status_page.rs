@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cluster::{
     ClusterEvent, Edge, EventKind, InstanceState, InstanceStatus, NodeId, NodeState, NodeStatus,
-    RankStatus, Tone,
+    PairRequest, PullStage, PullStatus, RankStatus, Tone,
 };
 use protocol::{EngineStats, FinishReason, LinkStats, PageStats, RankStats, Transport};
 use serve::{ServeConfig, start};
@@ -67,10 +67,30 @@ fn fill(double: &Double) {
     let nodes = linked(nodes());
     let mut status = double.status.lock().expect("no panic holds it");
     status.node = nodes[0].id;
+    let (id, name) = (NodeId([9; 32]), "studio".to_owned());
+    let address = [192, 168, 1, 30].into();
+    status.requests = vec![PairRequest { id, name, address, expires_in_secs: 280 }];
     status.instances = instances(&nodes);
     status.nodes = nodes;
     status.notices =
         vec!["raspberry has been away for 12 minutes. Its memory is not counted".to_owned()];
+}
+
+/// In the middle of a download from the hub.
+fn download() -> PullStatus {
+    let (done_bytes, total_bytes) = (11 * GIB / 4, 47 * GIB / 10);
+    PullStatus {
+        model: "bartowski/Qwen2.5-7B-Instruct-GGUF:Q4_K_M".to_owned(),
+        stage: PullStage::Pulling,
+        note: "Q4_K_M is the best that fits: 5.9 of 36.0 GiB".to_owned(),
+        file: "Qwen2.5-7B-Instruct-Q4_K_M.gguf".to_owned(),
+        sha256: None,
+        file_done_bytes: done_bytes,
+        file_total_bytes: total_bytes,
+        done_bytes,
+        total_bytes,
+        bytes_per_sec: 41e6,
+    }
 }
 
 fn nodes() -> Vec<NodeStatus> {
@@ -90,6 +110,8 @@ fn nodes() -> Vec<NodeStatus> {
             machine: cluster::Machine::default(),
             sensors: cluster::Sensors::default(),
             edges: Vec::new(),
+            downloads: Vec::new(),
+            clock_ahead_ms: None,
         };
     vec![
         node(1, "desk", NodeState::Live, 64, 24, 16, None),
@@ -113,6 +135,7 @@ fn linked(mut nodes: Vec<NodeStatus>) -> Vec<NodeStatus> {
             is_up: node.state != NodeState::Lost,
         })
     };
+    nodes[1].downloads = vec![download()];
     nodes[0].edges = nodes[1..].iter().filter_map(edge).collect();
     nodes
 }

@@ -233,6 +233,34 @@ async fn each_member_is_spoken_to_in_the_version_that_it_speaks() {
     }
 }
 
+/// A member's clock and downloads are shown to people, as far as they can be.
+#[tokio::test]
+async fn what_a_member_says_of_its_clock_and_downloads_is_shown_within_limits() {
+    let home = tempfile::tempdir().unwrap();
+    let node = node(home.path()).await;
+    let mut member = Member::of(&node).await;
+    let download = serde_json::json!({
+        "model": "\u{1b}[31mred", "stage": "pulling", "note": "x".repeat(9000), "file": "a\nb",
+        "sha256": "<b>", "file_done_bytes": 1, "file_total_bytes": 2, "done_bytes": 1,
+        "total_bytes": 2, "bytes_per_sec": 3.0,
+    });
+    for (seq, unix_ms) in [(2, 0), (3, u64::MAX)] {
+        let report = serde_json::json!({
+            "report": { "downloads": vec![&download; 99], "unix_ms": unix_ms },
+        });
+        member.say(&serde_json::from_value(report).unwrap()).await;
+        member.say(&heartbeat(seq)).await;
+        member.hear_seen(seq).await;
+        let told = node.status().nodes.swap_remove(1);
+        let hour_ms = 3_600_000;
+        let ahead_ms = told.clock_ahead_ms.unwrap();
+        assert!(if unix_ms == 0 { ahead_ms < -hour_ms } else { ahead_ms > hour_ms }, "{ahead_ms}");
+        let first = &told.downloads[0];
+        assert!(told.downloads.len() < 20 && first.note.len() < 1000 && first.sha256.is_none());
+        assert_eq!((first.model.as_str(), first.file.as_str()), ("[31mred", "ab"));
+    }
+}
+
 /// A heartbeat waits behind a long message; the bytes of that are signs of life.
 #[tokio::test]
 async fn a_slow_link_with_a_long_message_is_no_silence() {

@@ -56,7 +56,7 @@ use crate::membership::{self, ConnId, HEARTBEAT, Membership};
 use crate::nearby::Nearby;
 use crate::ways::Ways;
 use crate::wire::Versions;
-use crate::{ClusterStatus, GenerateEvent, NodeConfig, NodeId, Result};
+use crate::{ClusterStatus, GenerateEvent, NodeConfig, NodeId, PullStatus, Result};
 
 pub(crate) use driver::{INPUTS_MAX, run};
 use inputs::Reply;
@@ -103,8 +103,10 @@ pub(crate) struct Daemon {
     speed: Option<placement::Speed>,
     machine: Machine,
     sensors: Sensors,
+    /// The models that this node is fetching, as the others were told last.
+    downloads: Vec<PullStatus>,
     ways: Ways,
-    /// Whether the others should hear at once what was measured.
+    /// Whether the others should hear at once what was measured, or how far a download is.
     has_news: bool,
     membership: Membership,
     invites: Invites,
@@ -163,6 +165,7 @@ impl Daemon {
             speed: None,
             machine: Machine::default(),
             sensors: Sensors::default(),
+            downloads: Vec::new(),
             ways: Ways::default(),
             has_news: false,
             invites: Invites::default(),

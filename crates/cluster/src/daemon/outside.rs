@@ -27,7 +27,7 @@ use crate::relay::Source;
 use crate::swarm;
 use crate::ways::Depth;
 use crate::wire::{Message, Verdict, Versions, WorkerOrder};
-use crate::{Joined, NodeId, Result};
+use crate::{Joined, NodeId, PullStatus, Result};
 
 /// A worker of this node, by a number that is never used twice.
 pub(crate) type ProcessId = u64;
@@ -73,6 +73,8 @@ pub(crate) struct HeaderOf {
 pub(crate) trait Outside: Send {
     /// Since the daemon started. Never goes back.
     fn now(&self) -> Duration;
+    /// Milliseconds since 1970 by the machine's clock: for people, nothing is decided by it.
+    fn unix_ms(&self) -> u64;
     fn random(&mut self) -> [u8; 32];
     /// By which this node's word about what is to be served is known to be its own.
     fn signer(&self) -> Signer;
@@ -137,4 +139,6 @@ pub(crate) trait Outside: Send {
     fn measure_way(&mut self, peer: NodeId, address: SocketAddr, depth: Depth);
     /// Reads what the machine says of itself: `Sensed`.
     fn sense(&mut self);
+    /// The models that this node is fetching.
+    fn downloads(&self) -> Vec<PullStatus>;
 }

@@ -43,6 +43,8 @@ pub(super) struct View {
     round_trips: VecDeque<Duration>,
     /// What it last told of its machine and of its ways to others.
     pub(super) report: Option<Report>,
+    /// By how much its clock was ahead of this node's when it told that.
+    pub(super) clock_ahead_ms: Option<i64>,
     /// Of what it has told lately that is another's to tell.
     pub(super) spoke_of: Option<&'static str>,
 }

@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use protocol::FailureKind;
 use tokio::sync::watch;
@@ -35,6 +35,8 @@ impl Daemon {
             machine: self.machine.clone(),
             sensors: self.sensors,
             edges: self.ways.edges(self.now()),
+            downloads: self.downloads.clone(),
+            clock_ahead_ms: None,
         };
         let peers = self.membership.members().map(|member| self.peer_status(member));
         let status = ClusterStatus {
@@ -43,12 +45,11 @@ impl Daemon {
             instances: self.instance_statuses(),
             notices: self.notices(),
             unsettled: self.unsettled(),
-            downloads: Vec::new(),
             requests: self.pairs.requests.list(self.now()),
             nearby: self.nearby.strangers(|id| id == self.me || self.membership.is_member(id)),
         };
         let status = Arc::new(status);
-        self.journal.observe(&status, unix_ms());
+        self.journal.observe(&status, self.outside.unix_ms());
         self.status.send_replace(status);
     }
 
@@ -63,7 +64,7 @@ impl Daemon {
         if kind == FailureKind::Lost {
             let found = self.desired.find(instance);
             let model = found.map_or(instance, |(entry, _)| &entry.name);
-            self.journal.request_failed(model, reason, unix_ms());
+            self.journal.request_failed(model, reason, self.outside.unix_ms());
         }
     }
 
@@ -158,12 +159,8 @@ impl Daemon {
             machine: report.machine,
             sensors: report.sensors,
             edges: report.edges,
+            downloads: report.downloads,
+            clock_ahead_ms: view.and_then(|view| view.clock_ahead_ms),
         }
     }
-}
-
-/// Milliseconds since 1970 by this machine's clock: for people alone, nothing is decided by it.
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

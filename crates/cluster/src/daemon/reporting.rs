@@ -11,11 +11,14 @@ use crate::NodeId;
 use crate::instance::{Path, Routes};
 use crate::machine::{Machine, Sensors};
 use crate::membership::ConnId;
+use crate::pulls;
 use crate::ways::{Edge, Found};
 use crate::wire::{Message, Report};
 
 /// Of ticks: 5 s.
 const REPORT_EVERY: u64 = 20;
+/// Of ticks: how often others hear how far a download is.
+const DOWNLOADS_EVERY: u64 = 4;
 /// Edges of a node at most: eight addresses of each other one.
 const EDGES_MAX: usize = 512;
 
@@ -43,9 +46,20 @@ impl Daemon {
         if is_time {
             self.outside.sense();
         }
+        if self.ticks.is_multiple_of(DOWNLOADS_EVERY) {
+            self.look_at_downloads();
+        }
         if is_time || std::mem::take(&mut self.has_news) {
             let conns: Vec<_> = self.conns.keys().copied().collect();
             conns.into_iter().for_each(|conn| self.send_report(conn));
+        }
+    }
+
+    fn look_at_downloads(&mut self) {
+        let downloads = self.outside.downloads();
+        if downloads != self.downloads {
+            self.downloads = downloads;
+            (self.has_news, self.dirty) = (true, true);
         }
     }
 
@@ -75,14 +89,22 @@ impl Daemon {
         debug!(peer = %to.peer.short(), "reports");
         let (machine, sensors) = (self.machine.clone(), self.sensors);
         let edges = self.ways.edges(self.now());
-        self.send(conn, Message::Report(Box::new(Report { machine, sensors, edges })));
+        let (downloads, unix_ms) = (self.downloads.clone(), Some(self.outside.unix_ms()));
+        let report = Report { machine, sensors, edges, downloads, unix_ms };
+        self.send(conn, Message::Report(Box::new(report)));
     }
 
     /// What a peer says of itself.
     pub(super) fn reported(&mut self, peer: NodeId, mut report: Report) {
         report.machine = report.machine.within_limits();
         report.edges.truncate(EDGES_MAX);
+        report.downloads = pulls::within_limits(report.downloads);
+        let now_ms = self.outside.unix_ms();
         let Some(view) = self.views.get_mut(&peer) else { return };
+        view.clock_ahead_ms = report.unix_ms.map(|theirs| {
+            let way_ms = view.round_trip_us().unwrap_or_default() / 2000;
+            signed(theirs.saturating_add(way_ms)).saturating_sub(signed(now_ms))
+        });
         view.report = Some(report);
         self.dirty = true;
         self.route_instances();
@@ -129,4 +151,9 @@ impl Daemon {
         let all = self.outside.addresses();
         all.into_iter().map(|address| SocketAddr::new(address.ip(), port)).collect()
     }
+}
+
+/// A clock may say anything.
+fn signed(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
 }

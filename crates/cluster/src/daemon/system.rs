@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gguf::Directory;
 use protocol::WorkerCommand;
@@ -38,7 +38,7 @@ use crate::ways::{Depth, Found};
 use crate::wire::{Message, Purpose, Verdict, Versions};
 use crate::{
     Error, FleetKey, GenerateEvent, InstanceSpec, Joined, LINK_ADDRESSES_MAX, NodeConfig, NodeId,
-    probe,
+    PullStatus, probe,
 };
 
 /// A header has a few megabytes; a slow network needs seconds for them.
@@ -139,6 +139,15 @@ impl System {
 impl Outside for System {
     fn now(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn downloads(&self) -> Vec<PullStatus> {
+        self.pulls.list()
     }
 
     fn random(&mut self) -> [u8; 32] {

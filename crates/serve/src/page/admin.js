@@ -27,6 +27,15 @@ export function modelActions(place, model) {
 export function machineActions(place, node, isHere) {
   if (!isAdmin()) return;
   const actions = [];
+  if (node.drained) {
+    actions.push(["undrain", "Undrain", "", () => administer("undrain", { node: node.id })]);
+  } else if (node.state === "live") {
+    actions.push(["drain", "Drain", "", () => confirmed(
+      `Drain ${node.name}? Its models move to other machines, and their answers go on there. `
+        + "It gets no new work until it is undrained.",
+      () => administer("drain", { node: node.id, wait: false }),
+    )]);
+  }
   if (!isHere) {
     actions.push(["remove", "Remove", "danger", () => confirmed(
       `Remove ${node.name} from the cluster? It needs a new code to come back.`,
@@ -37,8 +46,6 @@ export function machineActions(place, node, isHere) {
     button(name, `small ${tone}`, act, `${name} ${node.name}`));
   keyed(place, actions, ([path]) => path, create, () => {});
 }
-
-export function showAdmin() {}
 
 export function prepareAdmin() {
   if (!isAdmin()) return;
@@ -85,7 +92,8 @@ async function compare() {
       nodes: found.ranks.map((rank) => rank.name),
       prediction: found.prediction,
       who: found.ranks.map((rank) => `${rank.name} ${bytes(rank.memory_bytes)}`).join(", "),
-      why: found.why,
+      // The next best stands below.
+      why: found.why.filter((line) => !line.startsWith("next best")),
     };
     const others = (found.alternatives ?? []).slice(0, PLANS_MAX).map((one) => ({
       name: one.split, nodes: one.nodes, prediction: one.prediction, who: "", why: [one.reason],
@@ -118,7 +126,7 @@ function updatePlan(card, plan, isChosen) {
   const style = isChosen ? "small primary" : "small";
   const act = () => load(isChosen ? {} : { nodes: plan.nodes });
   card.querySelector(".actions").replaceChildren(...(isChosen || plan.prediction
-    ? [button(isChosen ? "Load it so" : "Load on these", style, act, `Load ${over}`)] : []));
+    ? [button(isChosen ? "Load this way" : "Load on these", style, act, `Load ${over}`)] : []));
 }
 
 /** Where the time of a token would go. */
@@ -131,12 +139,17 @@ function tokenTime(token) {
   return `A token: ${told.map(([name, secs]) => `${time(secs * 1e6)} ${name}`).join(", ")}`;
 }
 
+/** The model that this page is having loaded. */
+let asked = null;
+export const loadingHere = () => asked;
+
 /** `how`: what is wanted beside the model; what Sinew would choose stays its own choice. */
 async function load(how) {
   const [state, cancel] = [byId("load-state"), byId("load-cancel")];
   const controller = new AbortController();
   cancel.onclick = () => controller.abort();
   let began = null;
+  asked = wanted().model;
   try {
     const response = await administer("serve", { ...wanted(), ...how }, controller.signal);
     byId("plans").replaceChildren();
@@ -156,6 +169,7 @@ async function load(how) {
     }
     setText(state, "Cancelled. What has come is kept: loading it again goes on from there.");
   } finally {
+    asked = null;
     cancel.hidden = byId("load-bar").hidden = true;
   }
 }

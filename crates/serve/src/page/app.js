@@ -11,7 +11,9 @@ import { showMachines } from "./machines.js";
 import { showModels } from "./models.js";
 import { follow } from "./events.js";
 import { showConnect } from "./connect.js";
-import { prepareAdmin, showAdmin } from "./admin.js";
+import { prepareAdmin } from "./admin.js";
+import { showJoining } from "./joining.js";
+import { showDownloads } from "./downloads.js";
 import { observe } from "./rates.js";
 
 const POLL_MS = 1000;
@@ -44,15 +46,23 @@ function servedModels(status) {
   return usable;
 }
 
+/** Machines that ask to be let in have a place of their own. */
+function notices(status) {
+  const asking = (status.requests ?? []).map((one) => `${one.name} (${one.id.slice(0, 8)}`);
+  const isShown = (text) => asking.some((beginning) => text.startsWith(beginning));
+  return (status.notices ?? []).filter((text) => !isShown(text));
+}
+
 function show(status) {
   observe(status, performance.now());
-  keyed(byId("notices"), status.notices ?? [], (text) => text, () => element("p"), setText);
+  keyed(byId("notices"), notices(status), (text) => text, () => element("p"), setText);
   showTotals(status);
   showPulse();
   showMap(status);
   showMachines(status);
   showModels(status);
-  showAdmin(status);
+  showJoining(status);
+  showDownloads(status);
   const models = servedModels(status);
   showConnect(models);
   document.dispatchEvent(new CustomEvent("models", { detail: models }));

@@ -50,8 +50,26 @@ function create() {
     element("div", "figures"), element("div", "actions"));
 }
 
+/** Whether anything of it is still held by a model. */
+const isHeld = (node, status) => node.memory_used_bytes > 0
+  || status.instances.some((one) => one.ranks.some((rank) => rank.node === node.id));
+
+function stateOf(node, status) {
+  if (node.drained && node.state === "live") {
+    return isHeld(node, status) ? ["busy", "draining"] : ["quiet", "drained"];
+  }
+  return NODE_STATES[node.state] ?? ["quiet", node.state];
+}
+
+/** Of the way that ranks would take, as on the map; until it is measured, that of heartbeats. */
+function roundTrip(node, status) {
+  const here = status.nodes.find((one) => one.id === status.node);
+  const way = here?.edges?.find((edge) => edge.peer === node.id && edge.is_up);
+  return way?.round_trip_us ?? node.round_trip_us ?? null;
+}
+
 function update(card, node, status, tint) {
-  const [tone, word] = NODE_STATES[node.state] ?? ["quiet", node.state];
+  const [tone, word] = stateOf(node, status);
   const name = card.querySelector("h3");
   if (name.dataset.name !== node.name) {
     name.dataset.name = node.name;
@@ -76,7 +94,7 @@ function update(card, node, status, tint) {
     item.dataset.value = bytes(memory[kind]);
     item.replaceChildren(element("b", "", bytes(memory[kind])), ` ${kind}`);
   });
-  const trip = node.state === "lost" ? null : node.round_trip_us ?? null;
+  const trip = node.state === "lost" ? null : roundTrip(node, status);
   setFigures(card.querySelector(".figures"), [
     [bytes(node.memory_bytes), "for models"],
     [node.threads, node.threads === 1 ? "thread" : "threads"],

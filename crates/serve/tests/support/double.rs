@@ -418,6 +418,8 @@ fn two_nodes() -> ClusterStatus {
         machine: cluster::Machine::default(),
         sensors: cluster::Sensors::default(),
         edges: Vec::new(),
+        downloads: Vec::new(),
+        clock_ahead_ms: None,
     };
     let rank = |rank: usize, name: &str| RankStatus {
         rank,
@@ -458,7 +460,6 @@ fn two_nodes() -> ClusterStatus {
             notes: Vec::new(),
         }],
         notices: vec![],
-        downloads: vec![],
         requests: Vec::new(),
         nearby: Vec::new(),
     }

@@ -1,4 +1,5 @@
-//! The node and its cluster: who answers, and whether all run one version.
+//! The node and its cluster: who answers, and whether all run one version and have
+//! one time.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +9,9 @@ use super::{Finding, Verdict};
 
 /// A round trip beyond this costs more than splitting layers gains, for most models.
 const ROUND_TRIP_US_MAX: u64 = 1000;
+
+/// Clocks that are further apart confuse whoever compares logs. No node decides anything by them.
+const APART_MS_MAX: u64 = 2000;
 
 pub(super) fn look(api: Option<&str>, status: Option<&ClusterStatus>) -> Vec<Finding> {
     let (Some(api), Some(status)) = (api, status) else {
@@ -22,6 +26,7 @@ pub(super) fn look(api: Option<&str>, status: Option<&ClusterStatus>) -> Vec<Fin
     found.extend(status.notices.iter().map(|text| Finding::new("node", Verdict::Bad, text)));
     found.extend(members(status));
     found.extend(versions(status));
+    found.extend(clocks(status));
     found.extend(models(status));
     found
 }
@@ -75,6 +80,30 @@ fn versions(status: &ClusterStatus) -> Option<Finding> {
     Some(Finding::new("versions", Verdict::Better, text).hint(hint))
 }
 
+/// Those whose clocks are far from this machine's, or that none is.
+fn clocks(status: &ClusterStatus) -> Vec<Finding> {
+    let known = status.nodes.iter().filter(|node| node.state == NodeState::Live);
+    let known: Vec<_> = known.filter_map(|node| Some((node, node.clock_ahead_ms?))).collect();
+    let apart = known.iter().filter(|(_, ahead_ms)| ahead_ms.unsigned_abs() > APART_MS_MAX);
+    let apart = apart.map(|(node, ahead_ms)| {
+        let secs = ahead_ms.unsigned_abs() as f64 / 1000.0;
+        let way = if *ahead_ms > 0 { "ahead of" } else { "behind" };
+        let text = format!("{} is {secs:.1} s {way} this machine", node.name);
+        Finding::new("clocks", Verdict::Better, text).hint(
+            "logs and events of the two do not line up. On the one that is wrong: timedatectl \
+             set-ntp true; on a Mac: sudo sntp -sS time.apple.com",
+        )
+    });
+    let apart: Vec<_> = apart.collect();
+    match known.iter().map(|(_, ahead_ms)| ahead_ms.unsigned_abs()).max() {
+        Some(most_ms) if apart.is_empty() => {
+            let text = format!("all nodes have one time, to {most_ms} ms");
+            vec![Finding::new("clocks", Verdict::Good, text)]
+        }
+        _ => apart,
+    }
+}
+
 fn models(status: &ClusterStatus) -> Vec<Finding> {
     let found = status.instances.iter().filter_map(|one| match &one.state {
         InstanceState::Failed { reason } => {
@@ -95,6 +124,30 @@ fn models(status: &ClusterStatus) -> Vec<Finding> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn clocks_that_are_apart_are_told_with_the_way_and_the_command() {
+        let node = |number: u8, name: &str, ahead_ms: Option<i64>| {
+            json!({
+                "id": format!("{number:02x}").repeat(32), "name": name, "address": "10.0.0.9:1",
+                "state": "live", "version": "0.2.0", "memory_bytes": 1, "memory_used_bytes": 0,
+                "threads": 1, "round_trip_us": 90, "clock_ahead_ms": ahead_ms,
+            })
+        };
+        let told = |early, late| {
+            let nodes = [node(1, "me", None), node(2, "early", early), node(3, "late", late)];
+            let status = json!({ "node": "01".repeat(32), "instances": [], "nodes": nodes });
+            let status: ClusterStatus = serde_json::from_value(status).unwrap();
+            clocks(&status).into_iter().map(|one| one.text).collect::<Vec<_>>()
+        };
+        assert_eq!(told(None, None), [""; 0]);
+        assert_eq!(told(Some(3), Some(-41)), ["all nodes have one time, to 41 ms"]);
+        assert_eq!(told(Some(2000), None), ["all nodes have one time, to 2000 ms"]);
+        assert_eq!(
+            told(Some(90_500), Some(-2001)),
+            ["early is 90.5 s ahead of this machine", "late is 2.0 s behind this machine"]
+        );
+    }
 
     #[test]
     fn each_member_that_cannot_be_reached_is_named_with_what_to_do() {

@@ -24,7 +24,7 @@ use crate::nearby::Announcement;
 use crate::relay::Source;
 use crate::ways::Depth;
 use crate::wire::{Message, Verdict, Versions};
-use crate::{GenerateEvent, Joined, NodeId};
+use crate::{GenerateEvent, Joined, NodeId, PullStatus};
 
 /// What a daemon asks for.
 pub(super) enum Act {
@@ -82,6 +82,14 @@ impl Believed {
 impl Outside for Believed {
     fn now(&self) -> Duration {
         Duration::from_micros(self.0.now_us.load(Ordering::Relaxed))
+    }
+
+    fn unix_ms(&self) -> u64 {
+        self.now().as_millis() as u64
+    }
+
+    fn downloads(&self) -> Vec<PullStatus> {
+        Vec::new()
     }
 
     fn random(&mut self) -> [u8; 32] {

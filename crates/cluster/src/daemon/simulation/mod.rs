@@ -250,7 +250,6 @@ impl World {
             instances: vec![],
             notices: vec![],
             unsettled: None,
-            downloads: vec![],
             nearby: vec![],
             requests: vec![],
         };
