@@ -68,7 +68,7 @@ pub struct ClusterStatus {
     /// announce anything.
     #[serde(default)]
     pub nearby: Vec<NearbyNode>,
-    /// Machines that ask the asked node to let them in.
+    /// Machines that ask a member to let them in, whichever it is.
     #[serde(default)]
     pub requests: Vec<PairRequest>,
 }
@@ -81,6 +81,9 @@ pub struct PairRequest {
     pub name: String,
     pub address: IpAddr,
     pub expires_in_secs: u64,
+    /// The name of the member that it has asked.
+    #[serde(default)]
+    pub at: String,
 }
 
 /// Whom to ask to be let in: by default the one cluster that is near.

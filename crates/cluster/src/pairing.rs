@@ -12,7 +12,7 @@ use crate::members::Member;
 use crate::{Error, NodeId, PairRequest, Result};
 
 /// Requests at a time: as many machines as somebody sets up at once.
-const REQUESTS_MAX: usize = 8;
+pub(crate) const REQUESTS_MAX: usize = 8;
 /// Of them from one address, so that one machine cannot keep the others out.
 const REQUESTS_PER_ADDRESS_MAX: usize = 2;
 /// How long a person may take to walk from one machine to the other.
@@ -108,26 +108,16 @@ impl<D> Requests<D> {
         self.waiting.retain(|one| one.ticket != ticket);
     }
 
-    /// The request that a person means: the only one, or that of the node with this name or
-    /// beginning of an id. It waits no more.
+    /// A node's request. It waits no more.
     ///
     /// # Errors
-    /// There is none, or several.
-    pub(crate) fn take(&mut self, node: Option<&str>, now: Duration) -> Result<Waiting<D>> {
+    /// There is none.
+    pub(crate) fn take(&mut self, node: NodeId, now: Duration) -> Result<Waiting<D>> {
         self.expire(now);
-        let is_meant = |one: &Waiting<D>| node.is_none_or(|name| is_named(&one.member, name));
-        let mut meant = (0..self.waiting.len()).filter(|at| is_meant(&self.waiting[*at]));
-        match (meant.next(), meant.next()) {
-            (Some(at), None) => Ok(self.waiting.remove(at)),
-            (None, _) => Err(Error::NoRequest { waiting: self.names() }),
-            (Some(_), Some(_)) => Err(Error::WhichRequest { waiting: self.names() }),
+        match self.waiting.iter().position(|one| one.member.id == node) {
+            Some(at) => Ok(self.waiting.remove(at)),
+            None => Err(Error::NoRequest { waiting: names(&self.list(now)) }),
         }
-    }
-
-    fn names(&self) -> String {
-        let name = |one: &Waiting<D>| format!("{} ({})", one.member.name, one.member.id.short());
-        let names: Vec<String> = self.waiting.iter().map(name).collect();
-        if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
     }
 
     pub(crate) fn list(&self, now: Duration) -> Vec<PairRequest> {
@@ -136,13 +126,35 @@ impl<D> Requests<D> {
             name: one.member.name.clone(),
             address: one.address,
             expires_in_secs: one.until.saturating_sub(now).as_secs(),
+            at: String::new(),
         });
         shown.collect()
     }
 }
 
-fn is_named(member: &Member, name: &str) -> bool {
-    member.name == name || is_id(member.id, name)
+/// The request that a person means, and at whom: the only one, or that of the machine with this
+/// name or beginning of an id.
+///
+/// # Errors
+/// There is none, or several.
+pub(crate) fn choose<T: Copy>(
+    all: &[(PairRequest, T)],
+    node: Option<&str>,
+) -> Result<(PairRequest, T)> {
+    let is_named = |one: &PairRequest, name: &str| one.name == name || is_id(one.id, name);
+    let mut meant = all.iter().filter(|(one, _)| node.is_none_or(|name| is_named(one, name)));
+    let waiting = || names(all.iter().map(|(one, _)| one));
+    match (meant.next(), meant.next()) {
+        (Some((one, at)), None) => Ok((one.clone(), *at)),
+        (None, _) => Err(Error::NoRequest { waiting: waiting() }),
+        (Some(_), Some(_)) => Err(Error::WhichRequest { waiting: waiting() }),
+    }
+}
+
+fn names<'a>(requests: impl IntoIterator<Item = &'a PairRequest>) -> String {
+    let name = |one: &PairRequest| format!("{} ({})", one.name, one.id.short());
+    let names: Vec<String> = requests.into_iter().map(name).collect();
+    if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
 }
 
 /// Whether this is an id, or the beginning of one that is long enough.
@@ -168,18 +180,22 @@ mod tests {
     #[test]
     fn a_request_is_taken_once_and_by_name_where_there_are_several() {
         let mut requests = Requests::default();
-        assert!(matches!(requests.take(None, SECOND), Err(Error::NoRequest { .. })));
+        let id = |at: u8| NodeId([at; 32]);
+        assert!(matches!(requests.take(id(1), SECOND), Err(Error::NoRequest { .. })));
         requests.add(member(1), address(1), (), SECOND).unwrap();
         // It asks again: the earlier request is void.
         let ticket = requests.add(member(1), address(1), (), SECOND).unwrap();
         assert_eq!(requests.list(SECOND).len(), 1);
         requests.add(member(2), address(2), (), SECOND).unwrap();
-        let which = requests.take(None, SECOND).unwrap_err().to_string();
+        let all: Vec<_> = requests.list(SECOND).into_iter().map(|one| (one, ())).collect();
+        let which = choose(&all, None).unwrap_err().to_string();
         assert!(which.contains("node-1 (01010101)") && which.contains("node-2"), "{which}");
-        assert!(requests.take(Some("node-3"), SECOND).is_err());
-        assert_eq!(requests.take(Some("0101"), SECOND).unwrap().ticket, ticket);
-        assert_eq!(requests.take(None, SECOND).unwrap().member.name, "node-2");
-        assert!(requests.take(None, SECOND).is_err());
+        assert!(choose(&all, Some("node-3")).is_err() && choose(&all[..0], None).is_err());
+        assert_eq!(choose(&all, Some("0101")).unwrap().0.id, id(1));
+        assert_eq!(choose(&all[1..], None).unwrap().0.name, "node-2");
+        assert_eq!(requests.take(id(1), SECOND).unwrap().ticket, ticket);
+        assert!(requests.take(id(1), SECOND).is_err());
+        assert_eq!(requests.take(id(2), SECOND).unwrap().member.name, "node-2");
     }
 
     #[test]
@@ -203,7 +219,7 @@ mod tests {
         let mut requests = Requests::default();
         for _ in 0..WRONG_MAX {
             requests.add(member(1), address(1), (), SECOND).unwrap();
-            requests.take(None, SECOND).unwrap();
+            requests.take(NodeId([1; 32]), SECOND).unwrap();
             requests.wrong.note(SECOND);
         }
         let paused = requests.add(member(1), address(1), (), 10 * SECOND).unwrap_err();

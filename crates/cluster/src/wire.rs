@@ -24,7 +24,8 @@ use store::Digest;
 use crate::desired::{Document, Files, Version};
 use crate::members::Members;
 use crate::{
-    Edge, GenerateEvent, GenerateRequest, InstanceStatus, Machine, NodeId, PullStatus, Sensors,
+    Edge, GenerateEvent, GenerateRequest, InstanceStatus, Machine, NodeId, PairRequest, Paired,
+    PullStatus, Sensors,
 };
 
 /// Counts changes of this protocol. Two nodes speak the lower one of theirs, so that nodes can be
@@ -247,6 +248,18 @@ pub(crate) enum Message {
     },
     /// From version 13 on.
     Report(Box<Report>),
+    /// A person at the sending node lets in who asks at the receiving one and shows this number, or
+    /// sends it away. Told to those alone that told of the request.
+    Decide {
+        call: u64,
+        node: NodeId,
+        number: Option<String>,
+    },
+    /// What came of it: who was let in, or in words why nobody was.
+    Decided {
+        call: u64,
+        outcome: Result<Option<Paired>, String>,
+    },
 }
 
 /// How the name of a message begins that a reader who does not know it may pass over. Any other
@@ -322,6 +335,9 @@ pub(crate) struct Heartbeat {
     /// Files that the sender should have had a copy of and could not.
     #[serde(default)]
     pub cannot_copy: Vec<Digest>,
+    /// Machines that ask the sender to let them in.
+    #[serde(default)]
+    pub requests: Vec<PairRequest>,
 }
 
 /// A rank whose worker has outlived its owner.

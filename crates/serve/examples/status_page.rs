@@ -69,7 +69,8 @@ fn fill(double: &Double) {
     status.node = nodes[0].id;
     let (id, name) = (NodeId([9; 32]), "studio".to_owned());
     let address = [192, 168, 1, 30].into();
-    status.requests = vec![PairRequest { id, name, address, expires_in_secs: 280 }];
+    let at = nodes[0].name.clone();
+    status.requests = vec![PairRequest { id, name, address, expires_in_secs: 280, at }];
     status.instances = instances(&nodes);
     status.nodes = nodes;
     status.notices =

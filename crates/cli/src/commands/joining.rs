@@ -59,7 +59,10 @@ fn await_nearby(client: &Client, with: &PairWith) -> Result<(), CliError> {
 
 fn show(asking: &PairAsking) -> Result<(), CliError> {
     let (first, second) = asking.number.split_at(asking.number.len() / 2);
-    say!("{} is asked to let this machine ({}) in. There, type:\n", asking.name, asking.me.short());
+    let (name, me) = (&asking.name, asking.me.short());
+    say!(
+        "{name} is asked to let this machine ({me}) in. There, or on a node of its cluster, type:\n"
+    );
     say!("    sinew accept {first}-{second}\n");
     let minutes = asking.expires_in_secs.div_ceil(60);
     say!("The number is good for one try, for {minutes} minutes.");
@@ -104,9 +107,9 @@ fn list(client: &Client, json: bool) -> Result<(), CliError> {
     }
     let rows: Vec<_> = requests
         .iter()
-        .map(|one| [one.name.clone(), one.id.short(), one.address.to_string()])
+        .map(|one| [one.name.clone(), one.id.short(), one.address.to_string(), one.at.clone()])
         .collect();
-    table::print(["NAME", "ID", "ADDRESS"], &rows);
+    table::print(["NAME", "ID", "ADDRESS", "ASKED"], &rows);
     say!("\nto let one in, type the number that it shows: sinew accept NUMBER");
     Ok(())
 }

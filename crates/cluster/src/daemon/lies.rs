@@ -90,6 +90,7 @@ fn heartbeat(seq: u64) -> Message {
         files: Vec::new(),
         kept: Vec::new(),
         cannot_copy: Vec::new(),
+        requests: Vec::new(),
     }))
 }
 

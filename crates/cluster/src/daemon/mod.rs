@@ -6,6 +6,7 @@
 mod adopting;
 mod conn;
 mod copying;
+mod deciding;
 mod desiring;
 mod draining;
 mod driver;
@@ -214,7 +215,7 @@ impl Daemon {
             Call::Join { code, reply } => self.join(&code, reply),
             Call::Remove { name, reply } => self.remove(&name, reply),
             Call::Leave { reply } => self.leave(reply),
-            Call::Pair { with, reply } => self.pair(&with, reply),
+            Call::Pair { with, reply } => self.pair(with, reply),
             Call::Accept { number, node, reply } => self.accept(&number, node.as_deref(), reply),
             Call::RefuseRequest { node, reply } => self.refuse_request(&node, reply),
             Call::Pairing { reply } => drop(reply.send(Ok(self.pairing()))),
@@ -307,6 +308,8 @@ impl Daemon {
         self.finish_joining();
         self.unite_due();
         self.expire_requests();
+        self.pair_undecided();
+        self.let_go_of_decisions(None);
     }
 
     fn now(&self) -> Duration {

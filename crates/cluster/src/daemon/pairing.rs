@@ -1,6 +1,7 @@
 //! Joining by a number that one machine shows and a person types at another one. The exchange that
 //! tells whether it was the right one is [`crate::pake`]; who waits, [`crate::pairing`].
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
+use super::deciding::{Decider, Passed};
 use super::{Daemon, Event, Reply};
 use crate::kept::Saver;
 use crate::members::{Member, Members};
@@ -22,17 +24,16 @@ use crate::tls::Pin;
 use crate::wire::{
     HANDSHAKE_BYTES_MAX, JOIN_BYTES_MAX, JoinAnswer, PairAsk, PairNews, PairProof, Purpose,
 };
-use crate::{
-    Error, Joined, NodeId, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing, Result,
-    frames,
-};
+use crate::{Error, Joined, NodeId, PairAsking, PairState, PairWith, Paired, Result, frames};
 
 /// Both ends answer from memory, and one writes to its disk.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// What a node announces is heard by all within a second, and once more where that was lost.
+const NEAR_SETTLES: Duration = Duration::from_secs(3);
 
 /// What a person decides about a request.
 pub(crate) enum Decision {
-    Number { number: Number, reply: Reply<Paired> },
+    Number { number: Number, decider: Decider },
     Refused,
 }
 
@@ -59,9 +60,11 @@ pub(crate) enum PairEvent {
     /// It has hung up.
     Gone { ticket: u64 },
     /// It showed the number that was typed.
-    Proved { member: Member, reply: Reply<Paired>, answer: oneshot::Sender<JoinAnswer> },
+    Proved { member: Member, decider: Decider, answer: oneshot::Sender<JoinAnswer> },
     /// It did not.
-    Unproved { name: String, reply: Reply<Paired> },
+    Unproved { name: String, decider: Decider },
+    /// This node cannot save a new member.
+    Unsaved { error: Error, decider: Decider },
     /// This node's own request waits for a person.
     Waits { attempt: u64, by: NodeId, name: String },
     /// It was let in by this node, or not.
@@ -88,13 +91,35 @@ pub(super) struct Pairs {
     asking: Option<Asking>,
     attempts: u64,
     wrong: Wrong,
+    /// Decisions that members were told, by number.
+    pub passed: BTreeMap<u64, Passed>,
+    pub calls: u64,
+    /// When somebody nearby said something new.
+    pub near_changed_at: Duration,
+    /// Requests of which it is not clear whom they mean, and until when they wait for that.
+    undecided: Vec<(PairWith, Reply<PairAsking>, Duration)>,
 }
 
 impl Daemon {
     /// Asks a node nearby, or at an address, to let this one in; answered once it waits there.
-    pub(super) fn pair(&mut self, with: &PairWith, reply: Reply<PairAsking>) {
-        let (peer, name, addresses) = match self.check_pair(with) {
+    pub(super) fn pair(&mut self, with: PairWith, reply: Reply<PairAsking>) {
+        let until = self.pairs.near_changed_at + NEAR_SETTLES;
+        self.pair_by(with, reply, until);
+    }
+
+    /// Those who have just become one cluster do not announce it at the same moment.
+    pub(super) fn pair_undecided(&mut self) {
+        for (with, reply, until) in std::mem::take(&mut self.pairs.undecided) {
+            self.pair_by(with, reply, until);
+        }
+    }
+
+    fn pair_by(&mut self, with: PairWith, reply: Reply<PairAsking>, until: Duration) {
+        let (peer, name, addresses) = match self.check_pair(&with) {
             Ok(target) => target,
+            Err(Error::ManyNear { .. }) if with.node.is_none() && self.now() < until => {
+                return self.pairs.undecided.push((with, reply, until));
+            }
             Err(error) => return drop(reply.send(Err(error))),
         };
         let [a, b, c, d, e, f, g, h, ..] = self.outside.random();
@@ -130,58 +155,9 @@ impl Daemon {
         Ok((Some(found.announced.id), name, found.addresses.clone()))
     }
 
-    /// Lets in who shows this number.
-    pub(super) fn accept(&mut self, number: &str, node: Option<&str>, reply: Reply<Paired>) {
-        let now = self.now();
-        let Some(number) = Number::parse(number) else {
-            return drop(reply.send(Err(Error::NoNumber)));
-        };
-        let taken = self.pairs.requests.wrong.check(now);
-        match taken.and_then(|()| self.pairs.requests.take(node, now)) {
-            Err(error) => drop(reply.send(Err(error))),
-            Ok(waiting) => {
-                let name = waiting.member.name;
-                // If it has just hung up, its task has dropped the other end.
-                if let Err(Decision::Number { reply, .. }) =
-                    waiting.decide.send(Decision::Number { number, reply })
-                {
-                    drop(reply.send(Err(Error::WrongNumber { name })));
-                }
-            }
-        }
-    }
-
-    /// Sends somebody who asks away.
-    pub(super) fn refuse_request(&mut self, node: &str, reply: Reply<PairRequest>) {
-        let now = self.now();
-        let listed = self.pairs.requests.list(now);
-        let refused = self.pairs.requests.take(Some(node), now).and_then(|waiting| {
-            let id = waiting.member.id;
-            // One that has hung up hears nothing.
-            let _ = waiting.decide.send(Decision::Refused);
-            let shown = listed.into_iter().find(|one| one.id == id);
-            shown.ok_or_else(|| Error::NoRequest { waiting: node.to_owned() })
-        });
-        drop(reply.send(refused));
-    }
-
-    /// Who asks here, and what this node asks.
-    pub(super) fn pairing(&self) -> Pairing {
-        let now = self.now();
-        let asking = self.pairs.asking.as_ref().map(|asking| self.shown(asking));
-        Pairing { asking, requests: self.pairs.requests.list(now) }
-    }
-
-    /// What a person should know of those who ask.
-    pub(super) fn pair_notices(&self) -> Vec<String> {
-        let tell = |one: &PairRequest| {
-            let (name, id, address) = (&one.name, one.id.short(), one.address);
-            format!(
-                "{name} ({id}, at {address}) asks to be let in. If you want that, type here the \
-                 number that it shows: sinew accept NUMBER"
-            )
-        };
-        self.pairs.requests.list(self.now()).iter().map(tell).collect()
+    /// What this node has asked.
+    pub(super) fn asking(&self) -> Option<PairAsking> {
+        self.pairs.asking.as_ref().map(|asking| self.shown(asking))
     }
 
     fn shown(&self, asking: &Asking) -> PairAsking {
@@ -217,9 +193,14 @@ impl Daemon {
                 }
                 // A stranger that has hung up is told nothing; its task lets go of the request.
                 let _ = reply.send(added);
+                // A person may decide at any member.
+                self.send_heartbeats();
             }
-            PairEvent::Gone { ticket } => self.pairs.requests.forget(ticket),
-            PairEvent::Proved { member, reply, answer } => {
+            PairEvent::Gone { ticket } => {
+                self.pairs.requests.forget(ticket);
+                self.send_heartbeats();
+            }
+            PairEvent::Proved { member, decider, answer } => {
                 let (node, name) = (member.id, member.name.clone());
                 let admitted = self.let_in(member);
                 let members = self.membership.members().count() + 1;
@@ -227,15 +208,16 @@ impl Daemon {
                     JoinAnswer::Accepted(_) => Ok(Paired { node, name, members }),
                     JoinAnswer::Refused { reason } => Err(Error::JoinRefused(reason.clone())),
                 };
-                drop(reply.send(outcome));
+                self.tell_decider(decider, outcome);
                 drop(answer.send(admitted));
             }
-            PairEvent::Unproved { name, reply } => {
+            PairEvent::Unproved { name, decider } => {
                 let now = self.now();
                 self.pairs.requests.wrong.note(now);
                 warn!(name, "a node did not show the number that was typed");
-                drop(reply.send(Err(Error::WrongNumber { name })));
+                self.tell_decider(decider, Err(Error::WrongNumber { name }));
             }
+            PairEvent::Unsaved { error, decider } => self.tell_decider(decider, Err(error)),
             PairEvent::Waits { attempt, by, name } => self.asking_waits(attempt, by, name),
             PairEvent::Ended { attempt, outcome } => self.asking_ended(attempt, outcome),
         }
@@ -320,8 +302,8 @@ pub(super) async fn answer(
         // It has nothing to say while it waits.
         _ = stream.read_u8() => return tell(inputs, PairEvent::Gone { ticket }).await,
     };
-    let (number, reply) = match decision {
-        Some(Decision::Number { number, reply }) => (number, reply),
+    let (number, decider) = match decision {
+        Some(Decision::Number { number, decider }) => (number, decider),
         Some(Decision::Refused) => {
             let reason = "a person there refused it".to_owned();
             return Ok(frames::write(stream, &PairNews::Refused { reason }).await?);
@@ -334,7 +316,7 @@ pub(super) async fn answer(
     // A node that cannot remember the new one must not let it in.
     if let Err(error) = saver.clone().check_room().await {
         let reason = format!("node {} cannot save a new member. {error}", net.about().name);
-        drop(reply.send(Err(error)));
+        tell(inputs, PairEvent::Unsaved { error, decider }).await?;
         return Ok(frames::write(stream, &PairNews::Refused { reason }).await?);
     }
     let exchange = async {
@@ -347,10 +329,10 @@ pub(super) async fn answer(
     };
     // Whoever hangs up now may have found its guess wrong: that counts as one.
     if !matches!(within(ANSWER_MAX, exchange).await, Ok(true)) {
-        return tell(inputs, PairEvent::Unproved { name: member.name, reply }).await;
+        return tell(inputs, PairEvent::Unproved { name: member.name, decider }).await;
     }
     let (answer, admitted) = oneshot::channel();
-    tell(inputs, PairEvent::Proved { member, reply, answer }).await?;
+    tell(inputs, PairEvent::Proved { member, decider, answer }).await?;
     let admitted = admitted.await.map_err(io::Error::other)?;
     // The new member may only rely on what survives a crash here.
     saver.clone().save().await;

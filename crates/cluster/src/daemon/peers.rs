@@ -215,6 +215,7 @@ impl Daemon {
             format!("node {}, which owns the model, was lost: {reason}", self.node_name(peer));
         self.lose_streams(conn, &owner_lost);
         self.cancel_all_for(conn);
+        self.let_go_of_decisions(Some(peer));
         self.step_instances(|| instance::Input::NodeDown { node: peer, reason: reason.clone() });
         // The others may have to know that nobody sees it any more.
         self.send_heartbeats();
@@ -251,7 +252,10 @@ impl Daemon {
             return;
         }
         let addresses = sighting.addresses.clone();
-        self.dirty |= self.nearby.see(sighting);
+        if self.nearby.see(sighting) {
+            self.dirty = true;
+            self.pairs.near_changed_at = self.now();
+        }
         self.step_membership(membership::Input::Sighted { peer, addresses });
     }
 
@@ -292,6 +296,10 @@ impl Daemon {
                 self.generated(conn, stream, event, let_go)
             }
             Message::Report(report) => self.reported(peer, *report),
+            Message::Decide { call, node, number } => {
+                self.decide_for(conn, call, node, number.as_deref());
+            }
+            Message::Decided { call, outcome } => self.decided(peer, call, outcome),
         }
     }
 
@@ -350,6 +358,7 @@ impl Daemon {
             files: self.files(),
             kept: self.kept_ranks(),
             cannot_copy: self.cannot_copy(),
+            requests: self.own_requests(),
         };
         let now = self.now();
         if let Some(view) = self.views.get_mut(&peer) {

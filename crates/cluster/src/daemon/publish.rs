@@ -45,7 +45,7 @@ impl Daemon {
             instances: self.instance_statuses(),
             notices: self.notices(),
             unsettled: self.unsettled(),
-            requests: self.pairs.requests.list(self.now()),
+            requests: self.requests().into_iter().map(|(request, _)| request).collect(),
             nearby: self.nearby.strangers(|id| id == self.me || self.membership.is_member(id)),
         };
         let status = Arc::new(status);

@@ -58,8 +58,8 @@ impl Node {
         self.call(|reply| Call::Pair { with, reply }).await
     }
 
-    /// Lets in the machine that shows this number: the only one that asks, or the one with this
-    /// name or beginning of an id.
+    /// Lets in the machine that shows this number: the only one that asks a member, or the one with
+    /// this name or beginning of an id.
     ///
     /// # Errors
     /// It shows another number, none or several ask, or too many numbers were wrong.
@@ -77,7 +77,7 @@ impl Node {
         self.call(|reply| Call::RefuseRequest { node, reply }).await
     }
 
-    /// Who asks to be let in here, and what this node has asked.
+    /// Who asks a member to be let in, and what this node has asked.
     ///
     /// # Errors
     /// The node has been shut down.

@@ -53,6 +53,7 @@ const TESTS: &[Test] = tests![
     fleet::a_fleet_without_announcements_meets_at_given_addresses,
     pairing::a_number_typed_at_a_member_lets_its_machine_in_and_no_other_one,
     pairing::who_waits_is_told_is_refused_and_may_give_up,
+    pairing::who_asks_is_shown_at_all_members_and_decided_about_at_any,
     pairing::the_one_cluster_nearby_is_asked_and_of_several_a_named_one,
     hostile::strangers_and_garbage_are_turned_away,
     hostile::many_silent_strangers_do_not_block_members,

@@ -103,6 +103,53 @@ pub async fn who_waits_is_told_is_refused_and_may_give_up() {
     assert!(matches!(itself, Err(Error::JoinRefused(_))), "{itself:?}");
 }
 
+pub async fn who_asks_is_shown_at_all_members_and_decided_about_at_any() {
+    let (a, b) = (Home::new("any-a").await, Home::new("any-b").await);
+    let (c, d) = (Home::new("any-c").await, Home::new("any-d").await);
+    b.join(&a.node).await;
+    live(&b.node, 2).await;
+    let shown = c.node.pair(at(&a.node)).await.unwrap();
+    until(&b.node, "a request at the other member", |status| {
+        let told = status.notices.iter().any(|notice| notice.contains("any-c"));
+        told && status.requests.len() == 1
+    })
+    .await;
+    let request = b.node.status().requests[0].clone();
+    assert_eq!((request.id, &*request.name, &*request.at), (c.node.id(), "any-c", "any-a"));
+    // The member that was asked counts wrong numbers, wherever they are typed.
+    let wrong = b.node.accept(&other_than(&shown.number), None).await.unwrap_err().to_string();
+    assert!(wrong.contains("any-c shows another number"), "{wrong}");
+    ended(&c.node).await;
+    until(&b.node, "no request", |status| status.requests.is_empty()).await;
+    let none = b.node.accept(&shown.number, None).await;
+    assert!(matches!(none, Err(Error::NoRequest { .. })), "{none:?}");
+
+    let shown = c.node.pair(at(&a.node)).await.unwrap();
+    d.node.pair(at(&b.node)).await.unwrap();
+    for member in [&a, &b] {
+        until(&member.node, "two requests", |status| status.requests.len() == 2).await;
+    }
+    let which = b.node.accept(&shown.number, None).await.unwrap_err().to_string();
+    assert!(which.contains("any-c") && which.contains("any-d"), "{which}");
+    assert_eq!(a.node.refuse("any-d").await.unwrap().id, d.node.id());
+    let PairState::Failed { reason } = ended(&d.node).await else { panic!() };
+    assert!(reason.contains("refused"), "{reason}");
+    until(&b.node, "one request", |status| status.requests.len() == 1).await;
+    let paired = b.node.accept(&shown.number, None).await.unwrap();
+    assert_eq!((paired.node, paired.members), (c.node.id(), 3));
+    for node in [&a.node, &b.node, &c.node] {
+        live(node, 3).await;
+    }
+    until(&b.node, "no request", |status| status.requests.is_empty()).await;
+
+    // Whoever decides hears of it if the member that was asked is lost meanwhile.
+    let shown = d.node.pair(at(&a.node)).await.unwrap();
+    until(&b.node, "a request", |status| status.requests.len() == 1).await;
+    a.node.shutdown().await;
+    assert!(b.node.accept(&shown.number, None).await.is_err());
+    until(&b.node, "no request", |status| status.requests.is_empty()).await;
+}
+
 pub async fn the_one_cluster_nearby_is_asked_and_of_several_a_named_one() {
     let announced = async |name: &str| Home::with(name, |config| config.announce = true).await;
     let (a, b) = (announced("choose-a").await, announced("choose-b").await);

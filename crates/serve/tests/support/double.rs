@@ -258,6 +258,7 @@ impl Cluster for Double {
             name: "mac".to_owned(),
             address: [10, 0, 0, 2].into(),
             expires_in_secs: 60,
+            at: "desk".to_owned(),
         };
         Box::pin(async move { called.map(|()| request) })
     }
