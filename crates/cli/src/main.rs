@@ -8,6 +8,11 @@ macro_rules! say {
     ($($text:tt)*) => { crate::output::line(format_args!($($text)*)) };
 }
 
+/// Prints prose to standard output, in lines that the terminal has room for.
+macro_rules! explain {
+    ($($text:tt)*) => { crate::output::prose(format_args!($($text)*)) };
+}
+
 /// Prints a line beside the answer, to standard error.
 macro_rules! tell {
     ($($text:tt)*) => { crate::output::aside(format_args!($($text)*)) };
@@ -34,6 +39,7 @@ mod signals;
 mod speed;
 mod stream;
 mod table;
+mod width;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

@@ -5,10 +5,11 @@
 //! cluster.
 
 use std::fmt::Arguments;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{CliError, Doing};
+use crate::width;
 
 /// Why something could not be written, the first time.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
@@ -16,6 +17,16 @@ static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 /// Writes a line to standard output.
 pub fn line(text: Arguments<'_>) {
     note(writeln!(io::stdout(), "{text}"));
+}
+
+/// Writes words to standard output, where that is a terminal in lines that it has room for.
+pub fn prose(text: Arguments<'_>) {
+    line(format_args!("{}", within(text, io::stdout().is_terminal())));
+}
+
+fn within(text: Arguments<'_>, is_terminal: bool) -> String {
+    let text = text.to_string();
+    if is_terminal { width::fold(&text, width::columns()) } else { text }
 }
 
 /// Writes a piece of an answer, at once.
@@ -26,6 +37,7 @@ pub fn piece(text: &str) {
 
 /// Writes a line to standard error. Nobody is left to be told of a failure.
 pub fn aside(text: Arguments<'_>) {
+    let text = within(text, io::stderr().is_terminal());
     let _ = writeln!(io::stderr(), "{text}");
 }
 

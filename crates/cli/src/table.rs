@@ -1,28 +1,59 @@
 //! Tables for people: columns as wide as their widest cell.
 
+use std::io::IsTerminal;
+
 pub use hub::size as bytes;
+
+use crate::width;
+
+/// Between columns.
+const GAP: usize = 3;
 
 /// Prints rows under a heading.
 pub fn print<const N: usize>(heading: [&str; N], rows: &[[String; N]]) {
-    say!("{}", render(heading, rows).trim_end());
+    let room = if std::io::stdout().is_terminal() { width::columns() } else { usize::MAX };
+    say!("{}", render(heading, rows, room).trim_end());
 }
 
-fn render<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
-    let mut widths = heading.map(|cell| cell.chars().count());
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
+fn render<const N: usize>(heading: [&str; N], rows: &[[String; N]], room: usize) -> String {
+    let cells = rows.iter().map(|row| std::array::from_fn(|at| row[at].as_str()));
+    let all: Vec<[&str; N]> = std::iter::once(heading).chain(cells).collect();
+    let longest = |at: usize, len: fn(&str) -> usize| all.iter().map(|row| len(row[at])).max();
+    let mut widths: [usize; N] = std::array::from_fn(|at| longest(at, chars).unwrap_or(0));
+    let least: [usize; N] = std::array::from_fn(|at| longest(at, longest_word).unwrap_or(0));
+    let is_wide = |widths: &[usize; N], gap| widths.iter().sum::<usize>() + gap * (N - 1) > room;
+    let gap = if is_wide(&widths, GAP) { GAP - 1 } else { GAP };
+    // What is too long for the terminal goes on below, in its own column.
+    while is_wide(&widths, gap) {
+        let can_give = (0..N).filter(|at| widths[*at] > least[*at]);
+        let Some(at) = can_give.max_by_key(|at| widths[*at]) else { break };
+        widths[at] -= 1;
     }
-    let line = |cells: [&str; N]| {
-        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{:width$}", tame(cell)));
-        format!("{}\n", cells.collect::<Vec<_>>().join("   ").trim_end())
+    all.into_iter().map(|row| lines(row, widths, gap)).collect()
+}
+
+/// A row: as many lines as its highest cell has.
+fn lines<const N: usize>(row: [&str; N], widths: [usize; N], gap: usize) -> String {
+    let folded: [Vec<String>; N] = std::array::from_fn(|at| {
+        width::fold(&tame(row[at]), widths[at]).split('\n').map(str::to_owned).collect()
+    });
+    let height = folded.iter().map(Vec::len).max().unwrap_or(0);
+    let line = |number: usize| {
+        let cells = folded.iter().zip(widths).map(|(cell, width)| {
+            let text = cell.get(number).map_or("", String::as_str);
+            format!("{text:width$}")
+        });
+        format!("{}\n", cells.collect::<Vec<_>>().join(&" ".repeat(gap)).trim_end())
     };
-    let mut text = line(heading);
-    for row in rows {
-        text.push_str(&line(std::array::from_fn(|at| row[at].as_str())));
-    }
-    text
+    (0..height).map(line).collect()
+}
+
+fn chars(text: &str) -> usize {
+    text.chars().count()
+}
+
+fn longest_word(text: &str) -> usize {
+    text.split(' ').map(chars).max().unwrap_or(0)
 }
 
 /// Text of others', such as a file's name, without what a terminal would obey.
@@ -37,13 +68,20 @@ mod tests {
     #[test]
     fn columns_line_up() {
         let rows = [["a".to_owned(), "1".to_owned()], ["longer".to_owned(), "2".to_owned()]];
-        assert_eq!(render(["NAME", "N"], &rows), "NAME     N\na        1\nlonger   2\n");
+        assert_eq!(render(["NAME", "N"], &rows, 80), "NAME     N\na        1\nlonger   2\n");
+    }
+
+    #[test]
+    fn what_is_too_wide_goes_on_below_in_its_column() {
+        let rows = [["desk (this one)".to_owned(), "0123456789".to_owned(), "7".to_owned()]];
+        let text = render(["NAME", "ID", "N"], &rows, 25);
+        assert_eq!(text, "NAME        ID          N\ndesk (this  0123456789  7\none)\n");
     }
 
     #[test]
     fn names_of_others_do_not_reach_the_terminal_raw() {
         let rows = [["a\u{1b}[31m\u{7}b".to_owned()]];
-        assert_eq!(render(["NAME"], &rows), "NAME\na\u{fffd}[31m\u{fffd}b\n");
+        assert_eq!(render(["NAME"], &rows, 80), "NAME\na\u{fffd}[31m\u{fffd}b\n");
     }
 
     #[test]

@@ -126,19 +126,23 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
     }
     let unfinished = hub::unfinished(store.models_dir());
     let rows: Vec<[String; 4]> = found.iter().map(row).collect();
-    table::print(["NAME", "ID", "SIZE", "WHERE"], &rows);
+    if !rows.is_empty() {
+        table::print(["NAME", "ID", "SIZE", "WHERE"], &rows);
+    }
     let own = found.iter().filter(|held| held.node.is_none());
     let own = own.map(|held| &held.listed.model).filter(|model| model.shelf == Shelf::Own);
     let (count, bytes) = own.fold((0, 0), |sum, one| (sum.0 + 1, sum.1 + one.bytes));
     let dir = table::tame(&store.models_dir().to_string_lossy());
-    say!("{dir} holds {} in {count} models{}", table::bytes(bytes), free(store.models_dir()));
+    explain!("{dir} holds {} in {count} models{}", table::bytes(bytes), free(store.models_dir()));
     for part in &unfinished {
         let (done, total) = (table::bytes(part.done_bytes), table::bytes(part.total_bytes));
         let name = table::tame(&part.name);
-        say!("not whole: {name}, {done} of {total}. Go on: sinew pull {name}; or: sinew rm {name}");
+        explain!(
+            "not whole: {name}, {done} of {total}. Go on: sinew pull {name}; or: sinew rm {name}"
+        );
     }
     if found.is_empty() {
-        say!(
+        explain!(
             "put .gguf files there, or fetch a model: sinew pull llama3.2 (sinew list --catalogue)"
         );
     }
@@ -195,7 +199,7 @@ fn list_catalogue(json: bool) -> Result<(), CliError> {
     });
     let rows: Vec<_> = rows.collect();
     table::print(["NAME", "PARAMETERS", "SIZE", "FITS", "FROM"], &rows);
-    say!("a name without its size is the first of its family; other repositories: org/repo");
+    explain!("a name without its size is the first of its family; other repositories: org/repo");
     Ok(())
 }
 
@@ -255,7 +259,7 @@ pub fn show(args: &ShowArgs) -> Result<(), CliError> {
             }
             let (done, total) = (table::bytes(part.done_bytes), table::bytes(part.total_bytes));
             let name = table::tame(&part.name);
-            say!("{name} is not whole: {done} of {total}. Go on: sinew pull {name}");
+            explain!("{name} is not whole: {done} of {total}. Go on: sinew pull {name}");
             return Ok(());
         }
     };
@@ -314,7 +318,7 @@ fn print_shown(shown: &ModelAbout) -> Result<(), CliError> {
         rows.push(("cannot be run", why.clone()));
     }
     for (what, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
-        say!("{what:<14} {}", table::tame(value));
+        explain!("{what:<14} {}", table::tame(value));
     }
     Ok(())
 }

@@ -41,7 +41,7 @@ pub fn nodes(args: &NodesArgs) -> Result<(), CliError> {
 }
 
 fn node_row(status: &ClusterStatus, node: &NodeStatus) -> [String; 8] {
-    let here = if node.id == status.node { " (this one)" } else { "" };
+    let here = if node.id == status.node { " (here)" } else { "" };
     let state = match (node.state, node.drained) {
         (NodeState::Live, true) if node.memory_used_bytes > 0 => "draining",
         (NodeState::Live, true) => "drained",

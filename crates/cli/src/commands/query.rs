@@ -27,6 +27,10 @@ pub fn ps(args: &QueryArgs) -> Result<(), CliError> {
     if args.json {
         return print_json(&status.instances);
     }
+    if status.instances.is_empty() {
+        explain!("no model is served. To serve one: sinew serve llama3.2, or a .gguf file");
+        return Ok(());
+    }
     let rows: Vec<_> = status.instances.iter().map(instance_row).collect();
     table::print(["NAME", "ID", "STATE", "SIZE", "NODES", "CONTEXT", "RUNNING", "TOKENS/S"], &rows);
     let ranks: Vec<_> = status.instances.iter().flat_map(rank_rows).collect();
@@ -38,10 +42,10 @@ pub fn ps(args: &QueryArgs) -> Result<(), CliError> {
         if let InstanceState::Recovering { reason } | InstanceState::Failed { reason } =
             &instance.state
         {
-            say!("{}: {reason}", instance.model);
+            explain!("{}: {reason}", instance.model);
         }
         for note in &instance.notes {
-            say!("{}: {note}", instance.model);
+            explain!("{}: {note}", instance.model);
         }
     }
     Ok(())

@@ -112,16 +112,16 @@ fn greet(args: &UpArgs, node: &Node, data_dir: &DataDir, api: SocketAddr) -> Res
         let shown = addresses.iter().take(ADDRESSES_SHOWN).map(|at| format!("{before}{at}"));
         shown.collect::<Vec<_>>().join("  ")
     };
-    say!("node {} is up", node.name());
-    say!("  API and status page   {}", listed(reachable(api), &format!("{scheme}://")));
-    say!("  other nodes reach it  {}", listed(node.addresses(), ""));
+    explain!("node {} is up", node.name());
+    explain!("  API and status page   {}", listed(reachable(api), &format!("{scheme}://")));
+    explain!("  other nodes reach it  {}", listed(node.addresses(), ""));
     if args.lan {
-        say!("  API key for others    {}", key_for_others(data_dir)?);
+        explain!("  API key for others    {}", key_for_others(data_dir)?);
     }
-    say!("  serve a model         sinew serve FILE.gguf{option}");
-    say!("  add a machine         sinew join there, or sinew invite{option} here");
+    explain!("  serve a model         sinew serve llama3.2{option}, or a .gguf file");
+    explain!("  add a machine         there: sinew up, then sinew join");
     if std::io::stdout().is_terminal() {
-        say!("  it ends with this terminal; to keep it up:  sinew service install");
+        explain!("  it ends with this terminal; to keep it up:  sinew service install");
     }
     output::finish()
 }
@@ -137,15 +137,15 @@ async fn hint_when_alone(node: Node, option: String) {
         status.nearby.iter().map(|node| format!("{} ({})", node.name, node.address.ip())).collect();
     match near.as_slice() {
         [] => {
-            say!("this node is alone, and no other announces itself nearby");
-            say!("  to join another one   sinew join --peer ADDRESS:8751{option}");
-            say!(
+            explain!("this node is alone, and no other announces itself nearby");
+            explain!("  to join another one   sinew join --peer ADDRESS:8751{option}");
+            explain!(
                 "  or by a code          type there: sinew invite   and here: sinew join CODE{option}"
             );
         }
         near => {
-            say!("this node is alone; nearby are {}", near.join(", "));
-            say!("  to join one of them   sinew join{option}");
+            explain!("this node is alone; nearby are {}", near.join(", "));
+            explain!("  to join one of them   sinew join{option}");
         }
     }
     // Whoever closed the output does not want to know.
@@ -161,8 +161,8 @@ async fn tell_requests(node: Node, option: String) {
         let requests = watch.borrow_and_update().requests.clone();
         for one in requests.iter().filter(|one| !told.contains(&one.id)) {
             let (name, id) = (&one.name, one.id.short());
-            say!("{name} ({id}, at {}) asks to be let in; it shows a number", one.address);
-            say!("  if you want that      sinew accept NUMBER{option}");
+            explain!("{name} ({id}, at {}) asks to be let in; it shows a number", one.address);
+            explain!("  if you want that      sinew accept NUMBER{option}");
             // Whoever closed the output does not want to know.
             let _ = output::finish();
         }

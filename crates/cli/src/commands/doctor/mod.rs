@@ -86,8 +86,8 @@ fn show(finding: &Finding) {
         Verdict::Better => '!',
         Verdict::Bad => 'x',
     };
-    say!("{mark} {:<10} {}", finding.area, finding.text);
-    finding.hint.iter().for_each(|hint| say!("             -> {hint}"));
+    explain!("{mark} {:<10} {}", finding.area, finding.text);
+    finding.hint.iter().for_each(|hint| explain!("             -> {hint}"));
 }
 
 /// What a file says, without the white space around it.

@@ -1,0 +1,83 @@
+//! How wide the terminal is, and text that keeps to it: words stay whole, and what goes on in a
+//! further line stands below the text that it belongs to. What goes elsewhere is left as it is.
+
+use std::fs::File;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Assumed where nobody tells.
+const USUAL: usize = 80;
+/// Below this, text would be a column of single words.
+const LEAST: usize = 40;
+
+/// Columns of the terminal that this program is run in, by `stty`, which every system has.
+pub fn columns() -> usize {
+    static COLUMNS: OnceLock<usize> = OnceLock::new();
+    *COLUMNS.get_or_init(|| {
+        let told = File::open("/dev/tty")
+            .and_then(|tty| Command::new("stty").arg("size").stdin(tty).output());
+        let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let columns = told.ok().and_then(|told| told.split_whitespace().nth(1)?.parse().ok());
+        columns.filter(|columns| *columns > 0).unwrap_or(USUAL).max(LEAST)
+    })
+}
+
+/// The text in lines of at most `width` characters, where words allow that.
+pub fn fold(text: &str, width: usize) -> String {
+    text.split('\n').map(|line| fold_line(line, width)).collect::<Vec<_>>().join("\n")
+}
+
+fn fold_line(line: &str, width: usize) -> String {
+    if line.chars().count() <= width {
+        return line.to_owned();
+    }
+    let indent = indent(line, width);
+    let begin = line.char_indices().nth(indent).map_or(line.len(), |(at, _)| at);
+    let (mut text, mut at) = (line[..begin].to_owned(), indent);
+    for word in line[begin..].split(' ') {
+        let len = word.chars().count();
+        let is_first = at == indent;
+        if !is_first && at + 1 + len > width {
+            text.push('\n');
+            text.push_str(&" ".repeat(indent));
+            at = indent;
+        } else if !is_first {
+            text.push(' ');
+            at += 1;
+        }
+        text.push_str(word);
+        at += len;
+    }
+    text
+}
+
+/// Where the text of a line begins, behind its name or mark.
+fn indent(line: &str, width: usize) -> usize {
+    let chars: Vec<char> = line.chars().collect();
+    let begins = |at: usize| chars[at] != ' ' && (at == 0 || chars[at - 1] == ' ');
+    let behind_gap = |at: &usize| *at < 2 || chars[at - 2] == ' ';
+    let starts = (0..chars.len().min(width / 2)).filter(|at| begins(*at)).filter(behind_gap);
+    let at = starts.max().unwrap_or(0);
+    if chars[at..].starts_with(&['-', '>', ' ']) { at + 3 } else { at }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stay_whole_and_stand_below_their_text() {
+        let cases = [
+            ("short", "short"),
+            ("one two three four five six", "one two three four\nfive six"),
+            ("+ disk   all is well with it", "+ disk   all is well\n         with it"),
+            ("     -> sudo ip link set eth0", "     -> sudo ip link\n        set eth0"),
+            ("  ab   one two three four", "  ab   one two three\n       four"),
+            ("a-word-that-is-longer-than-a-line b", "a-word-that-is-longer-than-a-line\nb"),
+            ("one\ntwo three four five six", "one\ntwo three four five\nsix"),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(fold(text, 20), wanted, "{text:?}");
+        }
+    }
+}
