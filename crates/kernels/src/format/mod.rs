@@ -62,6 +62,18 @@ pub(crate) trait Quantised: 'static {
     const ZERO: i32;
     /// Whether weights may exceed 127 (after [`Quantised::TABLE`]).
     const BIASED: bool;
+    /// What is taken off weights whose products are added in 16 bits ([`Simd::PAIR_SUMS`]): half
+    /// their range where none stands for zero, but for types with halves, whose weights are small.
+    const CENTRE: i32 =
+        if Self::OFFSETS && Self::HALVES == 1 { 1 << (Self::BITS - 1) } else { Self::ZERO };
+    /// The largest weight after that, or smallest, without its sign.
+    const REACH: i32 = {
+        let top = match Self::TABLE {
+            Some(table) => largest(&table),
+            None => (1 << Self::BITS) - 1,
+        };
+        if Self::CENTRE > top - Self::CENTRE { Self::CENTRE } else { top - Self::CENTRE }
+    };
     /// Scales per tile: 1, or 2 for one per 16 columns.
     const HALVES: usize;
     /// Whether offsets are added.
@@ -105,6 +117,17 @@ pub(crate) trait Quantised: 'static {
         head: &Self::Head<S>,
         tile: usize,
     ) -> Scales<S>;
+}
+
+const fn largest(table: &[u8; 16]) -> i32 {
+    let (mut top, mut i) = (0, 0);
+    while i < table.len() {
+        if table[i] as i32 > top {
+            top = table[i] as i32;
+        }
+        i += 1;
+    }
+    top
 }
 
 /// Packs one GGUF block of each of 16 rows.

@@ -8,21 +8,22 @@
 
 use super::access::{Access, Level};
 use super::block::{Block, Sums};
+use super::gemm_floats::{FloatSums, UnpackFloats};
 use super::gemv::FLOAT_RUN;
 use crate::format::{
-    FloatFormat, Quantised, RECORD_TILES_MAX, TILE, TILE_COLS, tile_weights, with_float,
-    with_quantised,
+    Quantised, RECORD_TILES_MAX, TILE, TILE_COLS, tile_weights, with_float, with_quantised,
 };
 use crate::input::Input;
 use crate::isa::{Isa, Kernel, run};
 use crate::simd::{LANES, Simd, VECTOR_BYTES, array_of};
 use crate::tile::GemmTile;
 use std::cell::RefCell;
+use std::hint::black_box;
 use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Panels side by side in a register tile.
-const PANELS: usize = 2;
+pub(super) const PANELS: usize = 2;
 
 /// Tiles of 32 columns between two visits of the sums. Unpacked for two panels they take about
 /// 20 KB of the first-level cache and leave room for the inputs that pass by.
@@ -30,17 +31,17 @@ const RUN_TILES: usize = 16;
 const _: () = assert!(RUN_TILES.is_multiple_of(RECORD_TILES_MAX), "runs are of whole records");
 
 /// Weights are asked for while others are unpacked, long before their turn comes.
-const ACCESS: Access = Access { streams: PANELS, ahead: 2048, level: Level::L2 };
+pub(super) const ACCESS: Access = Access { streams: PANELS, ahead: 2048, level: Level::L2 };
 
 /// Unpacked weights of two panels by up to [`RUN_TILES`] tiles, with their scales.
 #[repr(C, align(64))]
-struct Unpacked {
+pub(super) struct Unpacked {
     weights: [[[[u8; VECTOR_BYTES]; TILE]; RUN_TILES]; PANELS],
     scales: [[[[f32; LANES]; 2]; RUN_TILES]; PANELS],
     offsets: [[[[f32; LANES]; 2]; RUN_TILES]; PANELS],
     /// Where sums start, where weights are signed.
     starts: [[[[i32; LANES]; 2]; RUN_TILES]; PANELS],
-    floats: [[[f32; LANES]; FLOAT_RUN]; PANELS],
+    pub(super) floats: [[[f32; LANES]; FLOAT_RUN]; PANELS],
 }
 
 thread_local! {
@@ -79,9 +80,12 @@ pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, mut sums: Sums) {
                         assert!(!T::BIASED || T::ZERO == BIASED_ZERO);
                         assert!(!T::OFFSETS || T::ZERO == 0);
                     }
-                    run(isa, TileSums::<{ T::BIASED }, { T::HALVES }, { T::OFFSETS }> {
-                        unpacked, pair, tiles: tiles.clone(), zero: T::ZERO, x: input,
-                        rows: rows.clone(), sums: sums.reborrow(),
+                    run(isa, TileSums::<
+                        { T::BIASED }, { T::HALVES }, { T::OFFSETS }, { pair_sums(T::REACH) }
+                    > {
+                        unpacked, pair, tiles: tiles.clone(), zero: T::ZERO,
+                        centre: T::CENTRE, x: input, rows: rows.clone(), sums: sums.reborrow(),
+                        run: black_box(run_len(TILE / T::HALVES, pair_sums(T::REACH))),
                     });
                 }
                 sums.is_first = false;
@@ -109,16 +113,31 @@ pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, mut sums: Sums) {
 /// The weight that stands for zero where weights may exceed 127.
 const BIASED_ZERO: i32 = 128;
 
+/// How many sums of two products of a weight up to `reach` and an input up to 255 fit 16 bits, as
+/// a power of two, at most a tile's.
+const fn pair_sums(reach: i32) -> usize {
+    let mut count = TILE as i32;
+    while count * 2 * 255 * reach > i16::MAX as i32 {
+        count /= 2;
+    }
+    count as usize
+}
+
+/// How many of `quads` vectors of weights are met between two visits of their sums in 32 bits.
+const fn run_len(quads: usize, pairs: usize) -> usize {
+    if pairs <= 2 || pairs > quads { quads } else { pairs }
+}
+
 /// Four bytes of 128.
 const ALL_128: i32 = i32::from_ne_bytes([128; 4]);
 
 /// One or two neighbouring panels.
 #[derive(Clone, Copy)]
-struct Pair<'a> {
-    data: [&'a [u8]; PANELS],
-    count: usize,
+pub(super) struct Pair<'a> {
+    pub(super) data: [&'a [u8]; PANELS],
+    pub(super) count: usize,
     /// The first one's place among the task's panels.
-    at: usize,
+    pub(super) at: usize,
 }
 
 /// Unpacks tiles `tiles` (within one leaf) of a pair.
@@ -153,13 +172,19 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
                         let share = T::RECORD / T::TILES;
                         ACCESS.fetch(s, record.wrapping_add(tile * share), share);
                         let unpacked = tile_weights::<S, T>(s, record, tile);
+                        let centre = if S::PAIR_SUMS { T::CENTRE } else { T::ZERO };
                         let mut sums = [s.splat_i(0); 2];
                         for i in 0..TILE {
-                            let unpacked = s.gemm_weights(unpacked[i], T::ZERO);
+                            let unpacked = s.gemm_weights(unpacked[i], centre);
                             s.store_i(weights[slot][i].as_mut_ptr(), unpacked);
                             if S::SIGNED_WEIGHTS {
                                 let sum = &mut sums[i * T::HALVES / TILE];
-                                *sum = s.gemm_dot4::<false>(*sum, unpacked, s.splat_i(ALL_128));
+                                let ones = s.splat_i(ALL_128);
+                                *sum = if T::BIASED {
+                                    s.gemm_dot4::<true>(*sum, unpacked, ones)
+                                } else {
+                                    s.gemm_dot4::<false>(*sum, unpacked, ones)
+                                };
                             }
                         }
                         let found = T::scales(s, record, &head, tile);
@@ -179,20 +204,31 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
 }
 
 /// Adds the products of the unpacked tiles with the same tiles of each input row. Once unpacked,
-/// types differ by three of the constants of [`Quantised`] alone, and share their code.
-struct TileSums<'a, const BIASED: bool, const HALVES: usize, const OFFSETS: bool> {
+/// types differ by three of the constants of [`Quantised`] and by `PAIRS` alone, how many
+/// [`pair_sums`] fit, and share their code.
+struct TileSums<
+    'a,
+    const BIASED: bool,
+    const HALVES: usize,
+    const OFFSETS: bool,
+    const PAIRS: usize,
+> {
     unpacked: &'a Unpacked,
     pair: Pair<'a>,
     tiles: Range<usize>,
-    /// [`Quantised::ZERO`].
+    /// [`Quantised::ZERO`] and [`Quantised::CENTRE`].
     zero: i32,
+    centre: i32,
     x: &'a Input,
     rows: Range<usize>,
     sums: Sums<'a>,
+    /// [`run_len`]. The compiler must not know it: it would unroll that loop, and go row by row
+    /// with more weights than it has registers.
+    run: usize,
 }
 
-impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool> Kernel
-    for TileSums<'_, BIASED, HALVES, OFFSETS>
+impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool, const PAIRS: usize> Kernel
+    for TileSums<'_, BIASED, HALVES, OFFSETS, PAIRS>
 {
     type Out = ();
     const INT_DOTS: bool = true;
@@ -210,8 +246,8 @@ impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool> Kernel
     }
 }
 
-impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool>
-    TileSums<'_, BIASED, HALVES, OFFSETS>
+impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool, const PAIRS: usize>
+    TileSums<'_, BIASED, HALVES, OFFSETS, PAIRS>
 {
     /// All input rows over panels `panel..panel + P`.
     #[inline(always)]
@@ -223,6 +259,12 @@ impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool>
             while row + 6 <= rows {
                 self.register_tile::<S, P, 6>(s, panel, row);
                 row += 6;
+            }
+        }
+        if S::PAIR_SUMS {
+            while row + 4 <= rows {
+                self.register_tile::<S, P, 4>(s, panel, row);
+                row += 4;
             }
         }
         if S::ROW_TILES {
@@ -262,6 +304,101 @@ impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool>
         }
     }
 
+    /// Adds the products of the tile's vectors from `first` on, `self.run` of them.
+    ///
+    /// # Safety
+    /// As for [`Self::add_tile`].
+    #[inline(always)]
+    unsafe fn add_pairs<S: Simd, const P: usize, const R: usize>(
+        &self,
+        s: S,
+        panel: usize,
+        slot: usize,
+        first: usize,
+        x: *const GemmTile,
+        dots: &mut [[S::I; P]; R],
+    ) {
+        let zero = s.splat_i(0);
+        if PAIRS == 2 {
+            for i in (first..first + self.run).step_by(2) {
+                // SAFETY: as below.
+                unsafe {
+                    let weights = array_of!(P, [zero; 2], p => {
+                        let from = self.unpacked.weights[panel + p][slot].as_ptr().add(i);
+                        [s.load_i(from.cast()), s.load_i(from.add(1).cast())]
+                    });
+                    for r in 0..R {
+                        let from = (*x.add(r)).q.as_ptr().add(4 * i);
+                        let bytes = [s.gemm_splat_x4(from), s.gemm_splat_x4(from.add(4))];
+                        for p in 0..P {
+                            let first = s.pair_sums(weights[p][0], bytes[0]);
+                            let second = s.pair_sums(weights[p][1], bytes[1]);
+                            dots[r][p] = s.add_pair_sums(dots[r][p], s.add_i16(first, second));
+                        }
+                    }
+                }
+            }
+            return;
+        }
+        let mut pairs = [[zero; P]; R];
+        for i in first..first + self.run {
+            // SAFETY: the caller promises the input tiles; the rest is an array of the right size.
+            unsafe {
+                let weights = array_of!(P, zero, p => {
+                    s.load_i(self.unpacked.weights[panel + p][slot].as_ptr().add(i).cast())
+                });
+                for r in 0..R {
+                    let bytes = s.gemm_splat_x4((*x.add(r)).q.as_ptr().add(4 * i));
+                    for p in 0..P {
+                        if PAIRS > 0 {
+                            let sums = s.pair_sums(weights[p], bytes);
+                            pairs[r][p] = s.add_i16(pairs[r][p], sums);
+                        } else {
+                            dots[r][p] = s.gemm_dot4::<BIASED>(dots[r][p], weights[p], bytes);
+                        }
+                    }
+                }
+            }
+        }
+        if PAIRS > 0 {
+            for r in 0..R {
+                for p in 0..P {
+                    dots[r][p] = s.add_pair_sums(dots[r][p], pairs[r][p]);
+                }
+            }
+        }
+    }
+
+    /// Adds the products of vectors `run` of a tile.
+    ///
+    /// # Safety
+    /// As for [`Self::add_tile`].
+    #[inline(always)]
+    unsafe fn add_dots<S: Simd, const P: usize, const R: usize>(
+        &self,
+        s: S,
+        panel: usize,
+        slot: usize,
+        run: Range<usize>,
+        x: *const GemmTile,
+        dots: &mut [[S::I; P]; R],
+    ) {
+        for i in run {
+            // SAFETY: the caller promises the input tiles; the rest is an array of the right size.
+            unsafe {
+                let weights = array_of!(P, s.splat_i(0), p => {
+                    s.load_i(self.unpacked.weights[panel + p][slot][i].as_ptr())
+                });
+                for r in 0..R {
+                    let bytes = s.gemm_splat_x4((*x.add(r)).q.as_ptr().add(4 * i));
+                    for p in 0..P {
+                        dots[r][p] = s.gemm_dot4::<BIASED>(dots[r][p], weights[p], bytes);
+                    }
+                }
+            }
+        }
+    }
+
     /// Adds one tile's products; the twin of the one in `gemv`.
     ///
     /// # Safety
@@ -292,26 +429,26 @@ impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool>
                 for r in 0..R {
                     for p in 0..P {
                         dots[r][p] = if S::SIGNED_WEIGHTS {
-                            s.load_i(self.unpacked.starts[panel + p][slot][half].as_ptr().cast())
+                            let start = self.unpacked.starts[panel + p][slot][half].as_ptr();
+                            let start = s.load_i(start.cast());
+                            if S::PAIR_SUMS && OFFSETS && HALVES == 1 {
+                                let sum = (*x.add(r)).sums[whole];
+                                s.add_i(start, s.splat_i(self.centre * sum))
+                            } else {
+                                start
+                            }
                         } else {
                             s.splat_i(factor * (*x.add(r)).sums[whole])
                         };
                     }
                 }
-                for i in half * quads..(half + 1) * quads {
-                    let weights = array_of!(P, s.splat_i(0), p => {
-                        s.load_i(self.unpacked.weights[panel + p][slot][i].as_ptr())
-                    });
-                    for r in 0..R {
-                        let bytes = s.gemm_splat_x4((*x.add(r)).q.as_ptr().add(4 * i));
-                        for p in 0..P {
-                            dots[r][p] = if BIASED {
-                                s.gemm_dot4::<true>(dots[r][p], weights[p], bytes)
-                            } else {
-                                s.gemm_dot4::<false>(dots[r][p], weights[p], bytes)
-                            };
-                        }
+                let run = half * quads..(half + 1) * quads;
+                if S::PAIR_SUMS {
+                    for first in run.step_by(run_len(quads, PAIRS)) {
+                        self.add_pairs::<S, P, R>(s, panel, slot, first, x, &mut dots);
                     }
+                } else {
+                    self.add_dots::<S, P, R>(s, panel, slot, run, x, &mut dots);
                 }
                 for p in 0..P {
                     let scale = s.load(self.unpacked.scales[panel + p][slot][half].as_ptr());
@@ -335,121 +472,6 @@ impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool>
                     }
                 }
             }
-        }
-    }
-}
-
-/// Unpacks columns `cols` (one run) of a pair.
-struct UnpackFloats<'a, T> {
-    pair: Pair<'a>,
-    cols: Range<usize>,
-    unpacked: &'a mut Unpacked,
-    format: PhantomData<T>,
-}
-
-impl<T: FloatFormat> Kernel for UnpackFloats<'_, T> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let column_bytes = T::BYTES * LANES;
-        let Pair { data, count, .. } = self.pair;
-        for (panel, unpacked) in data[..count].iter().zip(&mut self.unpacked.floats) {
-            let columns = &panel[self.cols.start * column_bytes..self.cols.end * column_bytes];
-            for (from, to) in columns.chunks_exact(column_bytes).zip(unpacked) {
-                ACCESS.fetch(s, from.as_ptr(), column_bytes);
-                // SAFETY: both are one vector.
-                unsafe { s.store(to.as_mut_ptr(), T::load(s, from.as_ptr())) };
-            }
-        }
-    }
-}
-
-/// Adds the products of the unpacked run with the same columns of each input row.
-struct FloatSums<'a> {
-    unpacked: &'a Unpacked,
-    pair: Pair<'a>,
-    cols: Range<usize>,
-    x: &'a Input,
-    rows: Range<usize>,
-    sums: Sums<'a>,
-}
-
-impl Kernel for FloatSums<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(mut self, s: S) {
-        if S::WIDE_TILES && self.pair.count == 2 {
-            self.row_tiles::<S, 2>(s, 0);
-        } else {
-            for panel in 0..self.pair.count {
-                self.row_tiles::<S, 1>(s, panel);
-            }
-        }
-        self.sums.end(s);
-    }
-}
-
-impl FloatSums<'_> {
-    #[inline(always)]
-    fn row_tiles<S: Simd, const P: usize>(&mut self, s: S, panel: usize) {
-        let rows = self.rows.len();
-        let mut row = 0;
-        if S::WIDE_TILES && P == PANELS {
-            while row + 8 <= rows {
-                self.register_tile::<S, P, 8>(s, panel, row);
-                row += 8;
-            }
-        }
-        if S::ROW_TILES {
-            while row + 4 <= rows {
-                self.register_tile::<S, P, 4>(s, panel, row);
-                row += 4;
-            }
-        }
-        while row < rows {
-            self.register_tile::<S, P, 1>(s, panel, row);
-            row += 1;
-        }
-    }
-
-    #[inline(always)]
-    fn register_tile<S: Simd, const P: usize, const R: usize>(
-        &mut self,
-        s: S,
-        panel: usize,
-        first: usize,
-    ) {
-        let floats = self.x.floats();
-        let width = self.x.cols();
-        let row = self.rows.start + first;
-        assert!(floats.len() >= (row + R - 1) * width + self.cols.end);
-        assert!(panel + P <= self.pair.count && self.cols.len() <= FLOAT_RUN);
-        let at = self.pair.at + panel;
-        let mut sums: [[S::F; P]; R] = self.sums.load(s, first, at);
-        // SAFETY: every column of the run and every input number lies inside its slice, as asserted
-        // above; the caller of `sum_leaf` promises the output.
-        unsafe {
-            let x = floats.as_ptr().add(row * width + self.cols.start);
-            let mut acc = [[s.splat(0.0); P]; R];
-            for col in 0..self.cols.len() {
-                let weights = array_of!(P, s.splat(0.0), p => {
-                    s.load(self.unpacked.floats[panel + p].get_unchecked(col).as_ptr())
-                });
-                for r in 0..R {
-                    let x = s.splat(*x.add(r * width + col));
-                    for p in 0..P {
-                        acc[r][p] = s.fma(weights[p], x, acc[r][p]);
-                    }
-                }
-            }
-            for r in 0..R {
-                for p in 0..P {
-                    sums[r][p] = s.add(sums[r][p], acc[r][p]);
-                }
-            }
-            self.sums.store(s, first, at, sums);
         }
     }
 }

@@ -22,6 +22,7 @@
 mod access;
 mod block;
 mod gemm;
+mod gemm_floats;
 mod gemv;
 mod parts;
 mod skinny;

@@ -96,7 +96,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type F = F;
     type I = I;
     const WIDE_TILES: bool = false;
-    const SIGNED_WEIGHTS: bool = VNNI;
+    const SIGNED_WEIGHTS: bool = true;
+    const PAIR_SUMS: bool = !VNNI;
 
     memory_ops! {
         load(from: *const f32) -> F = [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))];
@@ -288,30 +289,55 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn gemm_weights(self, weights: I, zero: i32) -> I {
-        if !VNNI {
-            return weights;
-        }
         // SAFETY: `self` proves that the machine has the instructions.
-        let zero = unsafe { [_mm256_set1_epi8(zero as i8); 2] };
-        // SAFETY: as above.
-        unsafe { halves!(_mm256_sub_epi8, weights, zero) }
+        unsafe {
+            let zero = [_mm256_set1_epi8(zero as i8); 2];
+            halves!(_mm256_sub_epi8, weights, zero)
+        }
     }
 
     #[inline(always)]
     unsafe fn gemm_splat_x4(self, from: *const u8) -> I {
         // SAFETY: `self` proves the instructions, the caller the memory.
+        unsafe { self.splat_x4(from) }
+    }
+
+    /// Without VNNI, weights beyond 64 go through signs and magnitudes, and inputs are signed.
+    #[inline(always)]
+    fn gemm_dot4<const BIASED: bool>(self, acc: I, weights: I, x: I) -> I {
+        // SAFETY: `self` proves that the machine has the instructions.
         unsafe {
-            let x = _mm256_set1_epi32(from.cast::<i32>().read_unaligned());
-            if VNNI { [x; 2] } else { [_mm256_xor_si256(x, _mm256_set1_epi8(-128)); 2] }
+            if VNNI {
+                halves!(_mm256_dpbusd_avx_epi32, acc, x, weights)
+            } else if BIASED {
+                let x = halves!(_mm256_xor_si256, x, [_mm256_set1_epi8(-128); 2]);
+                let x = halves!(_mm256_sign_epi8, x, weights);
+                let weights = halves!(_mm256_abs_epi8, weights);
+                self.add_pair_sums(acc, halves!(_mm256_maddubs_epi16, weights, x))
+            } else {
+                self.add_pair_sums(acc, self.pair_sums(weights, x))
+            }
         }
     }
 
     #[inline(always)]
-    fn gemm_dot4<const BIASED: bool>(self, acc: I, weights: I, x: I) -> I {
-        if !VNNI {
-            return self.dot4::<BIASED>(acc, weights, x);
-        }
+    fn pair_sums(self, weights: I, x: I) -> I {
         // SAFETY: `self` proves that the machine has the instructions.
-        unsafe { halves!(_mm256_dpbusd_avx_epi32, acc, x, weights) }
+        unsafe { halves!(_mm256_maddubs_epi16, x, weights) }
+    }
+
+    #[inline(always)]
+    fn add_i16(self, a: I, b: I) -> I {
+        // SAFETY: `self` proves that the machine has the instructions.
+        unsafe { halves!(_mm256_add_epi16, a, b) }
+    }
+
+    #[inline(always)]
+    fn add_pair_sums(self, acc: I, pairs: I) -> I {
+        // SAFETY: `self` proves that the machine has the instructions.
+        unsafe {
+            let sums = halves!(_mm256_madd_epi16, pairs, [_mm256_set1_epi16(1); 2]);
+            halves!(_mm256_add_epi32, acc, sums)
+        }
     }
 }

@@ -176,6 +176,22 @@ pub(crate) trait Simd: Copy {
         self.dot4::<BIASED>(acc, weights, x)
     }
 
+    /// Whether products of four bytes are made of [`Simd::pair_sums`]. Then as many of those as fit
+    /// 16 bits are added before they are widened, which is most of the work.
+    const PAIR_SUMS: bool = false;
+    /// The sums of two neighbouring products of signed weights and unsigned inputs, in 16 bits.
+    fn pair_sums(self, _weights: Self::I, _x: Self::I) -> Self::I {
+        unreachable!("this instruction set has products of four bytes")
+    }
+    /// Adds 16-bit numbers.
+    fn add_i16(self, _a: Self::I, _b: Self::I) -> Self::I {
+        unreachable!("this instruction set has products of four bytes")
+    }
+    /// Adds to each lane both of its signed 16-bit numbers.
+    fn add_pair_sums(self, _acc: Self::I, _pairs: Self::I) -> Self::I {
+        unreachable!("this instruction set has products of four bytes")
+    }
+
     /// Asks for the cache line at `from`, in the first-level cache; any address will do.
     fn prefetch(self, from: *const u8);
 
