@@ -35,7 +35,9 @@ fn render<const N: usize>(heading: [&str; N], rows: &[[String; N]], room: usize)
 /// A row: as many lines as its highest cell has.
 fn lines<const N: usize>(row: [&str; N], widths: [usize; N], gap: usize) -> String {
     let folded: [Vec<String>; N] = std::array::from_fn(|at| {
-        width::fold(&tame(row[at]), widths[at]).split('\n').map(str::to_owned).collect()
+        let cell = tame(row[at]);
+        let folded = if is_figure(&cell) { cell } else { width::fold(&cell, widths[at]) };
+        folded.split('\n').map(str::to_owned).collect()
     });
     let height = folded.iter().map(Vec::len).max().unwrap_or(0);
     let line = |number: usize| {
@@ -52,7 +54,15 @@ fn chars(text: &str) -> usize {
     text.chars().count()
 }
 
+/// A number stays with its unit.
+fn is_figure(cell: &str) -> bool {
+    cell.starts_with(|c: char| c.is_ascii_digit())
+}
+
 fn longest_word(text: &str) -> usize {
+    if is_figure(text) {
+        return chars(text);
+    }
     text.split(' ').map(chars).max().unwrap_or(0)
 }
 
@@ -73,9 +83,9 @@ mod tests {
 
     #[test]
     fn what_is_too_wide_goes_on_below_in_its_column() {
-        let rows = [["desk (this one)".to_owned(), "0123456789".to_owned(), "7".to_owned()]];
-        let text = render(["NAME", "ID", "N"], &rows, 25);
-        assert_eq!(text, "NAME        ID          N\ndesk (this  0123456789  7\none)\n");
+        let rows = [["desk (this one)".to_owned(), "0123456789".to_owned(), "7 B".to_owned()]];
+        let text = render(["NAME", "ID", "N"], &rows, 27);
+        assert_eq!(text, "NAME        ID          N\ndesk (this  0123456789  7 B\none)\n");
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn await_nearby(client: &Client, with: &PairWith) -> Result<(), CliError> {
 fn show(asking: &PairAsking) -> Result<(), CliError> {
     let (first, second) = asking.number.split_at(asking.number.len() / 2);
     let (name, me) = (&asking.name, asking.me.short());
-    say!(
+    explain!(
         "{name} is asked to let this machine ({me}) in. There, or on a node of its cluster, type:\n"
     );
     say!("    sinew accept {first}-{second}\n");

@@ -31,7 +31,7 @@ pub fn nodes(args: &NodesArgs) -> Result<(), CliError> {
     if !status.nearby.is_empty() {
         say!("\nNearby, and not in this cluster (anybody can announce anything):");
         let near = status.nearby.iter().map(|node| {
-            let id = node.id.to_string().chars().take(12).collect();
+            let id = node.id.short();
             [node.name.clone(), id, node.address.to_string(), node.nodes.to_string()]
         });
         table::print(["NAME", "ID", "ADDRESS", "NODES"], &near.collect::<Vec<_>>());
@@ -41,7 +41,6 @@ pub fn nodes(args: &NodesArgs) -> Result<(), CliError> {
 }
 
 fn node_row(status: &ClusterStatus, node: &NodeStatus) -> [String; 8] {
-    let here = if node.id == status.node { " (here)" } else { "" };
     let state = match (node.state, node.drained) {
         (NodeState::Live, true) if node.memory_used_bytes > 0 => "draining",
         (NodeState::Live, true) => "drained",
@@ -49,11 +48,15 @@ fn node_row(status: &ClusterStatus, node: &NodeStatus) -> [String; 8] {
         (NodeState::Suspect, _) => "silent",
         (NodeState::Lost, _) => "lost",
     };
-    let round_trip = node.round_trip_us.map_or("-".to_owned(), |us| format!("{us} us"));
+    let round_trip = match node.round_trip_us {
+        _ if node.id == status.node => "here".to_owned(),
+        Some(us) => format!("{us} us"),
+        None => "-".to_owned(),
+    };
     let is_known = !node.address.ip().is_unspecified();
     [
-        format!("{}{here}", node.name),
-        node.id.to_string().chars().take(12).collect(),
+        node.name.clone(),
+        node.id.short(),
         state.to_owned(),
         if is_known { node.address.to_string() } else { "-".to_owned() },
         table::bytes(node.memory_bytes),
