@@ -110,6 +110,12 @@ pub(crate) fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
+/// The address to show of several: one that is good elsewhere too, if there is one.
+pub(crate) fn first(addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    let good = addresses.iter().find(|address| !is_link_local(address.ip()));
+    good.or(addresses.first()).copied()
+}
+
 /// Whether an interface's own link-local address reaches nobody, because the interface is a port of
 /// a bridge, as those of containers are: the bridge has one.
 pub(crate) fn is_bridged(interface: &Interface) -> bool {
@@ -155,5 +161,7 @@ mod tests {
         let others = vec!["10.0.0.1:1".parse().unwrap(), on(7)];
         assert_eq!(scopes.reach(others.clone()), others);
         assert_eq!(unscoped(on(7)), address.into());
+        assert_eq!(first(&[on(1), others[0]]), Some(others[0]));
+        assert_eq!(first(&[on(1), on(2)]), Some(on(1)));
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use crate::link_local;
 use crate::members::{ADDRESSES_MAX, Member, clean_name};
 use crate::pairing::is_id;
 use crate::{Error, FleetKey, NearbyNode, NodeId, Result};
@@ -128,7 +129,7 @@ impl Nearby {
         let shown = strangers.map(|Sighting { announced, addresses }| NearbyNode {
             id: announced.id,
             name: announced.name.clone(),
-            address: addresses.first().copied().unwrap_or_else(|| ([0, 0, 0, 0], 0).into()),
+            address: link_local::first(addresses).unwrap_or_else(|| ([0, 0, 0, 0], 0).into()),
             nodes: announced.nodes,
             cluster: announced.cluster.clone(),
         });

@@ -25,7 +25,16 @@ const JOIN_SETTLE_MAX: Duration = Duration::from_secs(3);
 pub(super) struct Joining {
     joined: Joined,
     until: Duration,
-    reply: oneshot::Sender<Result<Joined>>,
+    told: Told,
+}
+
+/// Who waits for a join.
+enum Told {
+    Caller(oneshot::Sender<Result<Joined>>),
+    /// Whoever looks at this node's own request to be let in.
+    Asking {
+        attempt: u64,
+    },
 }
 
 impl Daemon {
@@ -114,8 +123,17 @@ impl Daemon {
             members: self.membership.members().count() + 1,
         };
         info!(by = %by.short(), members = joined.members, "joined a cluster");
+        self.settle_joining(joined, Told::Caller(reply));
+    }
+
+    /// The same for a node that was let in by its number.
+    pub(super) fn joined_by_number(&mut self, joined: Joined, attempt: u64) {
+        self.settle_joining(joined, Told::Asking { attempt });
+    }
+
+    fn settle_joining(&mut self, joined: Joined, told: Told) {
         let until = self.now() + JOIN_SETTLE_MAX;
-        self.joining.push(Joining { joined, until, reply });
+        self.joining.push(Joining { joined, until, told });
         self.finish_joining();
     }
 
@@ -131,11 +149,14 @@ impl Daemon {
             return;
         }
         self.publish();
-        for Joining { joined, reply, .. } in done {
-            // The caller may have stopped waiting; the join stands.
-            self.outside.when_members_kept(Box::new(|kept| {
-                drop(reply.send(kept.map(|()| joined)));
-            }));
+        for Joining { joined, told, .. } in done {
+            match told {
+                // The caller may have stopped waiting; the join stands.
+                Told::Caller(reply) => self.outside.when_members_kept(Box::new(|kept| {
+                    drop(reply.send(kept.map(|()| joined)));
+                })),
+                Told::Asking { attempt } => self.asking_joined(attempt, joined),
+            }
         }
     }
 }

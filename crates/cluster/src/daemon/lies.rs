@@ -15,8 +15,9 @@ use super::owning::WORKERS_BITS;
 use super::tests::{config, dial, join, stranger_speaking};
 use crate::desired::{Desired, Document, Entry, Signer, Wanted};
 use crate::net::{Connection, Net};
+use crate::pairing::REQUESTS_MAX;
 use crate::wire::{Heartbeat, Message, Purpose, VERSION, Versions, WorkerOrder};
-use crate::{GenerateEvent, InstanceState, Node, NodeId, NodeState, frames};
+use crate::{GenerateEvent, InstanceState, Node, NodeId, NodeState, PairRequest, Paired, frames};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -209,6 +210,51 @@ async fn workers_are_started_for_their_owner_alone() {
         }
     }
     assert!(is_told(&node, "an instance that another node owns"));
+}
+
+#[tokio::test]
+async fn what_came_of_a_number_is_believed_from_the_node_that_was_told_it() {
+    let home = tempfile::tempdir().unwrap();
+    let node = node(home.path()).await;
+    let (mut asked, mut liar) = (Member::of(&node).await, Member::of(&node).await);
+    let request = PairRequest {
+        id: NodeId([9; 32]),
+        name: "laptop".to_owned(),
+        address: [10, 0, 0, 9].into(),
+        expires_in_secs: 60,
+        at: "a name of its own choice".to_owned(),
+    };
+    let Message::Heartbeat(mut told) = heartbeat(2) else { unreachable!() };
+    told.requests = vec![request; 1000];
+    asked.say(&Message::Heartbeat(told)).await;
+    asked.hear_seen(2).await;
+    let requests = node.status().requests;
+    assert_eq!((requests.len(), &*requests[0].at), (REQUESTS_MAX, "stranger"));
+    // Of so many nobody is meant before there is one.
+    assert!(node.accept("123456", None).await.is_err());
+    let Message::Heartbeat(mut told) = heartbeat(3) else { unreachable!() };
+    told.requests = vec![requests[0].clone()];
+    asked.say(&Message::Heartbeat(told)).await;
+    asked.hear_seen(3).await;
+
+    let accepting = tokio::spawn({
+        let node = node.clone();
+        async move { node.accept("123456", Some("laptop")).await }
+    });
+    let call = loop {
+        if let Message::Decide { call, number, .. } = asked.hear().await {
+            assert_eq!(number.as_deref(), Some("123456"));
+            break call;
+        }
+    };
+    let paired = Paired { node: NodeId([9; 32]), name: "laptop".to_owned(), members: 4 };
+    liar.say(&Message::Decided { call, outcome: Ok(Some(paired)) }).await;
+    liar.say(&heartbeat(2)).await;
+    liar.hear_seen(2).await;
+    assert!(!accepting.is_finished());
+    asked.say(&Message::Decided { call, outcome: Err("it shows another one".to_owned()) }).await;
+    let told = accepting.await.unwrap().unwrap_err().to_string();
+    assert_eq!(told, "it shows another one");
 }
 
 /// What the newest version added is said to those that speak it.

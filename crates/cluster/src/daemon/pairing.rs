@@ -94,8 +94,6 @@ pub(super) struct Pairs {
     /// Decisions that members were told, by number.
     pub passed: BTreeMap<u64, Passed>,
     pub calls: u64,
-    /// When somebody nearby said something new.
-    pub near_changed_at: Duration,
     /// Requests of which it is not clear whom they mean, and until when they wait for that.
     undecided: Vec<(PairWith, Reply<PairAsking>, Duration)>,
 }
@@ -103,7 +101,7 @@ pub(super) struct Pairs {
 impl Daemon {
     /// Asks a node nearby, or at an address, to let this one in; answered once it waits there.
     pub(super) fn pair(&mut self, with: PairWith, reply: Reply<PairAsking>) {
-        let until = self.pairs.near_changed_at + NEAR_SETTLES;
+        let until = self.now() + NEAR_SETTLES;
         self.pair_by(with, reply, until);
     }
 
@@ -235,6 +233,14 @@ impl Daemon {
         }
     }
 
+    /// The node that has let this one in can be reached.
+    pub(super) fn asking_joined(&mut self, attempt: u64, joined: Joined) {
+        self.dirty = true;
+        if let Some(asking) = self.pairs.asking.as_mut().filter(|one| one.attempt == attempt) {
+            asking.state = PairState::Joined(joined);
+        }
+    }
+
     fn asking_ended(&mut self, attempt: u64, outcome: Result<(NodeId, Members)>) {
         if self.pairs.asking.as_ref().is_none_or(|one| one.attempt != attempt) {
             return;
@@ -245,7 +251,8 @@ impl Daemon {
                 self.parted = None;
                 let (by_name, members) = (self.node_name(by), self.membership.members().count());
                 info!(by = %by.short(), members = members + 1, "joined a cluster by a number");
-                PairState::Joined(Joined { by, by_name, members: members + 1 })
+                let joined = Joined { by, by_name, members: members + 1 };
+                return self.joined_by_number(joined, attempt);
             }
             Err(error) => {
                 if matches!(error, Error::OtherNumber { .. }) {

@@ -252,10 +252,7 @@ impl Daemon {
             return;
         }
         let addresses = sighting.addresses.clone();
-        if self.nearby.see(sighting) {
-            self.dirty = true;
-            self.pairs.near_changed_at = self.now();
-        }
+        self.dirty |= self.nearby.see(sighting);
         self.step_membership(membership::Input::Sighted { peer, addresses });
     }
 

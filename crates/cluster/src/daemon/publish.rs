@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use super::Daemon;
 use super::peers::{REFUSALS_MIN, View};
 use crate::desired::{Entry, Wanted};
+use crate::link_local;
 use crate::members::Member;
 use crate::wire::VERSION;
 use crate::{ClusterStatus, History, InstanceStatus, NodeState, NodeStatus};
@@ -142,7 +143,7 @@ impl Daemon {
         let view = self.views.get(&member.id);
         let heartbeat = view.and_then(|view| view.heartbeat.as_ref());
         let report = view.and_then(|view| view.report.clone()).unwrap_or_default();
-        let listed = member.addresses.first().copied();
+        let listed = link_local::first(&member.addresses);
         NodeStatus {
             id: member.id,
             name: member.name.clone(),

@@ -56,13 +56,18 @@ impl Membership {
         effects
     }
 
-    /// A node that was alone brings no removals along: they were of another cluster.
+    /// A node that was alone brings no removals along: they were of another cluster. It calls all
+    /// at once.
     pub(super) fn joined(&mut self, members: Members, now: Duration) -> Vec<Effect> {
         if self.peers.is_empty() {
             self.removed.clear();
             self.admitted = 0;
         }
-        self.learn(members, None, now)
+        let mut effects = self.learn(members, None, now);
+        // Whoever let it in calls before it knows that, and calls again only after a while.
+        self.peers.values_mut().for_each(|peer| peer.dial_at = now);
+        effects.extend(self.dial_due(now));
+        effects
     }
 
     pub(super) fn admit(&mut self, member: Member, now: Duration) -> Vec<Effect> {
