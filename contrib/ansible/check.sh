@@ -39,11 +39,15 @@ live() { one nodes --json | grep -c '"state": "live"'; }
 cp "$target/release/sinew" "$work/new"
 play
 [ "$(live)" = 2 ] || { echo 'the nodes are not one cluster'; exit 1; }
-one serve demo-model/sinew-demo.gguf --nodes 2
+one serve demo-model/sinew-demo.gguf --nodes 2 --copies 2
+# The other machine must have the file, so that the model can do without the first one.
+for _ in $(seq 60); do [ ! -s "$work/two/data/models/sinew-demo.gguf" ] || break; sleep 1; done
 before=$(one events --json | tail -1)
 # Another binary, as far as Ansible can see.
 printf 'newer' >>"$work/new"
-play
+play | tee "$work/upgrade.log"
+! grep -q 'cannot be emptied' "$work/upgrade.log" || { echo 'a node was not drained'; exit 1; }
+one events --json | grep -q model_moved || { echo 'nothing has moved'; exit 1; }
 [ "$(live)" = 2 ] || { echo 'the upgrade has lost a node'; exit 1; }
 one run sinew-demo 'Who are you?' </dev/null
 echo "ansible: a fresh fleet and an upgrade; events since: $(one events --json | grep -vF "$before" | wc -l)"
