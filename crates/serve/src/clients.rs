@@ -120,7 +120,7 @@ fn opencode(target: &Target) -> Program {
         about: "It adds a provider called Sinew; choose its model with /models.".to_owned(),
         file: Some(".config/opencode/opencode.json"),
         change: Some(Change::Merge(json!({
-            // Where it is missing, OpenCode writes it, and the file is no longer what can be undone.
+            // OpenCode adds it where it is missing, and what was changed since is not undone.
             "$schema": "https://opencode.ai/config.json",
             "provider": { "sinew": {
                 "npm": "@ai-sdk/openai-compatible",
