@@ -116,6 +116,20 @@ pub trait Backend {
     /// The experts that a step's rows go to.
     type Routes: Send;
 
+    /// Whether it has products with matrices of `rows` by `cols` numbers stored as `ty`, where that
+    /// is known before anything is loaded.
+    ///
+    /// # Errors
+    /// It has none.
+    fn check_matrix(
+        &self,
+        _ty: TensorType,
+        _rows: usize,
+        _cols: usize,
+    ) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// Begins `count` matrices of `rows` by `cols` numbers stored as `ty`, which come one after the
     /// other: the experts or heads of one tensor, or its only matrix.
     ///

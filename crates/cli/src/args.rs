@@ -209,7 +209,8 @@ pub struct UpArgs {
     /// Address of a member to try besides the remembered ones
     #[arg(long, value_name = "ADDR", value_parser = cluster::parse_address)]
     pub peer: Vec<SocketAddr>,
-    /// Memory for models, such as 48GiB [default: three quarters of this machine's]
+    /// Memory for models, such as 48GiB [default: three quarters of this machine's, or nine tenths
+    /// of what its GPU has free]
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     pub memory: Option<u64>,
     /// Threads for models [default: all cores]
@@ -218,6 +219,12 @@ pub struct UpArgs {
     /// CPUs to pin those threads to, such as 0,1
     #[arg(long, value_delimiter = ',')]
     pub cpus: Vec<usize>,
+    /// Where models run: auto (the best GPU that ggml's libraries find, else the CPU), cpu, or a
+    /// name from `sinew doctor gpu`; ggml-cpu is those libraries' own engine
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub device: String,
+    #[command(flatten)]
+    pub libraries: GpuLibraries,
     /// A folder with models, read and never written, such as a network drive's [default:
     /// $SINEW_MODELS]
     #[arg(long, value_name = "DIR")]

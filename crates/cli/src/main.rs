@@ -25,6 +25,7 @@ mod client;
 mod commands;
 mod conversation;
 mod data_dir;
+mod device;
 mod error;
 mod interrupt;
 mod local_cluster;

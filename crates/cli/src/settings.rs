@@ -9,7 +9,7 @@ use cluster::{FleetKey, LINK_ADDRESSES_MAX, NodeConfig};
 use crate::args::{Announce, UpArgs};
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
-use crate::{machine, table};
+use crate::{device, machine, table};
 
 /// The node that was asked for.
 ///
@@ -18,6 +18,8 @@ use crate::{machine, table};
 pub fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliError> {
     let program = std::env::current_exe().doing("cannot find this program's own file")?;
     let cpus = cpus(&args.cpus, &engine::allowed_cpus())?;
+    let device = device::choose(args, data_dir, &program)?;
+    let memory_bytes = device::memory_bytes(&device, args.memory)?;
     Ok(NodeConfig {
         data_dir: data_dir.path().to_path_buf(),
         name: args.name.clone().unwrap_or_else(machine::host_name),
@@ -31,7 +33,11 @@ pub fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliE
         fleet_key: args.fleet_key.as_deref().map(FleetKey::read).transpose()?,
         peers: args.peer.clone(),
         worker_command: vec![program.to_string_lossy().into_owned(), "worker".to_owned()],
-        memory_bytes: memory_bytes(args.memory, machine::memory_bytes())?,
+        memory_bytes: match memory_bytes {
+            Some(bytes) => bytes,
+            None => self::memory_bytes(args.memory, machine::memory_bytes())?,
+        },
+        device,
         threads: threads(args.threads, cpus.len(), machine::threads())?,
         measure: crate::speed::measure,
         cpus,

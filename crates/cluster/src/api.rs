@@ -11,7 +11,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use store::{Digest, Listed, Places};
 
-use crate::{Edge, FleetKey, Machine, NodeId, PullStatus, Sensors, parse_address};
+use crate::{
+    DeviceConfig, Edge, FleetKey, Machine, NodeDevice, NodeId, PullStatus, Sensors, parse_address,
+};
 
 /// How to start a node.
 #[derive(Debug, Clone)]
@@ -39,6 +41,8 @@ pub struct NodeConfig {
     pub threads: usize,
     /// CPUs the workers' threads are pinned to; empty leaves it to the system.
     pub cpus: Vec<usize>,
+    /// Where workers compute; `memory_bytes` is that device's.
+    pub device: DeviceConfig,
     /// Measures what so many threads of this machine do, in a fraction of a second: by this, splits
     /// are planned. Called once, on a thread of its own.
     pub measure: fn(usize) -> placement::Speed,
@@ -182,6 +186,9 @@ pub struct NodeStatus {
     /// Taken by the shards of placed instances.
     pub memory_used_bytes: u64,
     pub threads: usize,
+    /// Where its ranks compute, and whose memory is told above; absent: its CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<NodeDevice>,
     /// Median round trip of the control plane to the node that was asked; absent for itself.
     pub round_trip_us: Option<u64>,
     /// Whether its memory and the way to it were measured, so that speeds can be predicted.

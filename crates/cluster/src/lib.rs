@@ -17,6 +17,7 @@ mod copies;
 mod daemon;
 mod desired;
 mod desk;
+mod device;
 mod drain;
 mod elsewhere;
 mod error;
@@ -58,6 +59,7 @@ pub use api::{
     Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState, NodeStatus, PairAsking,
     PairRequest, PairState, PairWith, Paired, Pairing, Parted, RankStatus,
 };
+pub use device::{DeviceConfig, NodeDevice};
 pub use error::{Error, Result};
 pub use fleet::FleetKey;
 pub use id::{NodeId, NodeIdError};

@@ -49,7 +49,7 @@ impl Machine {
     }
 }
 
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     text.chars().filter(|char| !char.is_control()).take(CHARS_MAX).collect()
 }
 

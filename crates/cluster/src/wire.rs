@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use store::Digest;
 
 use crate::desired::{Document, Files, Version};
+use crate::device::NodeDevice;
 use crate::members::Members;
 use crate::{
     Edge, GenerateEvent, GenerateRequest, InstanceStatus, Machine, NodeId, PairRequest, Paired,
@@ -322,6 +323,9 @@ pub(crate) struct Heartbeat {
     /// What its threads read and multiply, once that is measured.
     #[serde(default)]
     pub speed: Option<placement::Speed>,
+    /// Where its ranks compute; absent: its CPU.
+    #[serde(default)]
+    pub device: Option<NodeDevice>,
     /// The instances that the sender owns.
     pub instances: Vec<InstanceStatus>,
     /// The members that the sender can reach.

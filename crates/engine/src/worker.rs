@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use backend::{Backend, BackendError, Cpu};
+use backend::{Backend, BackendError, Cpu, Ggml};
 use gguf::{File, Source};
 use layout::{Holding, Outline};
 use link::Listener;
@@ -50,10 +50,7 @@ struct Order {
 pub fn run() -> Result<(), EngineError> {
     let orders = read_commands();
     let events = write_events();
-    // The only place that names a kind of device.
-    let device = |spec: &WorkerSpec| Cpu::new(spec.threads, &spec.cpus);
-    let worker = Worker::open(&orders, &events, device);
-    let result = worker.and_then(|mut worker| worker.serve(&orders));
+    let result = serve(&orders, &events);
     if let Err(error) = &result {
         report(&events, WorkerEvent::Failed { reason: error.to_string() });
     }
@@ -62,6 +59,25 @@ pub fn run() -> Result<(), EngineError> {
     drop(sender);
     let _ = written.recv_timeout(LAST_EVENTS_MAX);
     result
+}
+
+/// Takes the first command and serves on the device that it names.
+fn serve(orders: &Receiver<Order>, events: &Events) -> Result<(), EngineError> {
+    let Ok(Order { command: WorkerCommand::Open(spec), .. }) = orders.recv() else {
+        return Err(EngineError::Protocol("the first command must be open".to_owned()));
+    };
+    // The only place that names kinds of devices.
+    match spec.device.clone() {
+        None => {
+            let cpu = |spec: &WorkerSpec| Cpu::new(spec.threads, &spec.cpus);
+            Worker::open(spec, events, cpu)?.serve(orders)
+        }
+        Some(device) => {
+            let ggml =
+                |spec: &WorkerSpec| Ggml::open(&device.libraries, &device.name, spec.threads);
+            Worker::open(spec, events, ggml)?.serve(orders)
+        }
+    }
 }
 
 struct Worker<'a, B: Backend> {
@@ -74,15 +90,12 @@ struct Worker<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Worker<'a, B> {
-    /// Takes the first command: listens and loads.
+    /// Listens and loads.
     fn open(
-        orders: &Receiver<Order>,
+        spec: Box<WorkerSpec>,
         events: &'a Events,
         device: impl FnOnce(&WorkerSpec) -> Result<B, BackendError>,
     ) -> Result<Self, EngineError> {
-        let Ok(Order { command: WorkerCommand::Open(spec), .. }) = orders.recv() else {
-            return Err(EngineError::Protocol("the first command must be open".to_owned()));
-        };
         let (listener, notes) = listen(&spec)?;
         let mut more = listener.addrs();
         let port = more.remove(0).port();

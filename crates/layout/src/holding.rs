@@ -25,8 +25,10 @@ pub struct Cache {
     pub heads: usize,
     pub k_dim: usize,
     pub v_dim: usize,
-    /// Never `Auto`.
+    /// Never `Auto`: what was asked for, or else what the CPU takes.
     pub cache_type: CacheType,
+    /// None was asked for, so that each device takes its own.
+    pub is_free: bool,
     /// Of [`PAGE_POSITIONS`] positions each.
     pub pages: usize,
 }
@@ -56,6 +58,8 @@ pub struct Buffers {
     pub parts: usize,
     /// This rank's part of the vocabulary.
     pub vocab: usize,
+    /// Of the cache.
+    pub positions: u64,
 }
 
 /// What latent attention needs in addition.
@@ -151,8 +155,8 @@ impl<'a> Holding<'a> {
             CacheType::Auto => CacheType::I16,
             asked => asked,
         };
-        let pages = capacity.pages();
-        Cache { heads: self.shard.kv_heads.len(), k_dim, v_dim, cache_type, pages }
+        let (pages, is_free) = (capacity.pages(), capacity.cache_type == CacheType::Auto);
+        Cache { heads: self.shard.kv_heads.len(), k_dim, v_dim, cache_type, is_free, pages }
     }
 
     /// The activations of its steps.
@@ -186,6 +190,7 @@ impl<'a> Holding<'a> {
             experts: config.experts.map(|experts| experts.count),
             parts: parts(&shard.attention).max(parts(&shard.feed_forward)),
             vocab: shard.vocab.len(),
+            positions: (capacity.pages() as u64).saturating_mul(PAGE_POSITIONS as u64),
         }
     }
 
@@ -214,7 +219,8 @@ impl<'a> Holding<'a> {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = Slices<'_>> {
+    /// All of its slices.
+    pub fn all(&self) -> impl Iterator<Item = Slices<'_>> {
         self.layers.clone().map(|layer| self.layer(layer)).chain(self.head())
     }
 }
@@ -222,9 +228,16 @@ impl<'a> Holding<'a> {
 impl Cache {
     /// Of one layer.
     pub fn bytes(&self, device: Device) -> u64 {
-        let position = device.position_bytes(self.cache_type, self.k_dim, self.v_dim);
         let positions = (self.pages as u64).saturating_mul(PAGE_POSITIONS as u64);
-        positions.saturating_mul(self.heads as u64 * position)
+        let positions = device.positions(positions);
+        positions.saturating_mul(self.heads as u64 * self.position_bytes(device))
+    }
+
+    /// Of one position of one head.
+    pub fn position_bytes(&self, device: Device) -> u64 {
+        let own = || device.cache_type(self.cache_type);
+        let cache_type = if self.is_free { own() } else { self.cache_type };
+        device.position_bytes(cache_type, self.k_dim, self.v_dim)
     }
 }
 
@@ -242,6 +255,7 @@ impl Buffers {
         let sums = device.rows_bytes(rows.saturating_mul(self.parts), width);
         let of_rows = of_rows.map(|width| device.rows_bytes(rows, width));
         let of_outputs = of_outputs.map(|width| device.rows_bytes(outputs, width));
-        of_rows.chain(of_outputs).chain([sums]).fold(0, u64::saturating_add)
+        let step = device.step_bytes(rows, self.positions);
+        of_rows.chain(of_outputs).chain([sums, step]).fold(0, u64::saturating_add)
     }
 }

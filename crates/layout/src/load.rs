@@ -57,7 +57,7 @@ impl Holding<'_> {
     /// each position that it attends to there.
     pub fn position_load(&self, capacity: &Capacity, device: Device) -> (u64, u64) {
         let cache = self.cache(capacity);
-        let bytes = device.position_bytes(cache.cache_type, cache.k_dim, cache.v_dim);
+        let bytes = cache.position_bytes(device);
         let ops = 2 * self.shard.heads.len() * (cache.k_dim + cache.v_dim);
         (bytes * cache.heads as u64, ops as u64)
     }

@@ -23,7 +23,7 @@ pub struct Tensor {
     /// Whether each matrix is multiplied for itself; else a rank's are one, row below row.
     pub(crate) apart: bool,
     /// Whether it is numbers to add or to scale by, and not a matrix to multiply with.
-    pub(crate) is_vector: bool,
+    pub is_vector: bool,
 }
 
 /// Which part of a dimension a rank holds.

@@ -45,6 +45,10 @@ pub enum Error {
     )]
     Cache { asked: usize, context: usize },
     #[error(
+        "nodes that share a layer must compute alike, and of these some compute on the CPU and some on a device of ggml's. Leave the choice of nodes to sinew, or ask for --strategy pipeline"
+    )]
+    MixedDevices,
+    #[error(
         "it fits on no set of the {tried}: of what comes nearest ({split}), node {node} would need {} for its share of {share} in {shares} and has {} free, of {} on all nodes. Try a smaller context, add a node, or free memory",
         gib(*.needed_bytes), gib(*.free_bytes), gib(*.all_bytes)
     )]

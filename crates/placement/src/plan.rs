@@ -1,8 +1,8 @@
 use std::cell::Cell;
 
 use layout::{
-    Capacity, Footprint, Holding, Layout, Outline, PAGE_POSITIONS, RANKS_MAX, STAGE_RANKS_MAX,
-    full_cache_tokens,
+    Capacity, Device, Footprint, Holding, Layout, Outline, PAGE_POSITIONS, RANKS_MAX,
+    STAGE_RANKS_MAX, full_cache_tokens,
 };
 use protocol::{InstanceSpec, Mix, Nodes, Split, SplitOptions, Strategy};
 use serde::{Deserialize, Serialize};
@@ -102,6 +102,9 @@ pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Pl
         tried = try_all(cache_least);
     }
     let Some(chosen) = choose(&tried.found).map(|at| tried.found[at].clone()) else {
+        if tried.misfits.is_empty() && tried.mixed {
+            return Err(Error::MixedDevices);
+        }
         return Err(nothing(model, nodes, options, &tried));
     };
     let place = Placing::new(model, nodes, &chosen, whole_experts)?;
@@ -129,7 +132,21 @@ pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Pl
         why: Vec::new(),
     };
     plan.why = explain(&plan, model, nodes, &chosen, is_asked(options));
+    plan.why.extend(exactness(nodes, &chosen));
     Ok(plan)
+}
+
+/// What is not guaranteed of a plan, if some nodes compute on devices of ggml's.
+fn exactness(nodes: &[Node], chosen: &Found) -> Option<String> {
+    let on_ggml = chosen.nodes().filter(|at| nodes[*at].device == Device::Ggml);
+    let names: Vec<&str> = on_ggml.map(|at| nodes[at].name.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "{} computes with ggml: an answer's last bits depend on the split and on what else runs \
+             (docs/exactness.md)",
+            names.join(", ")
+        )
+    })
 }
 
 /// How many nodes were asked for, in one way or another.

@@ -46,6 +46,8 @@ pub(crate) struct Limits<'a> {
 pub(crate) struct Tried {
     pub found: Vec<Found>,
     pub misfits: Vec<Misfit>,
+    /// Groups were left out because their nodes compute on devices of several kinds.
+    pub mixed: bool,
 }
 
 pub(crate) fn search(context: &Context<'_>, limits: &Limits<'_>) -> Tried {
@@ -181,6 +183,12 @@ impl Search<'_, '_> {
             own.to_vec()
         };
         let groups: Vec<Vec<usize>> = sizes.into_iter().map(&mut group).collect();
+        // Ranks of one stage must choose the same experts, and numbers of two engines differ.
+        let device = |at: &usize| self.context.nodes[*at].device;
+        if groups.iter().any(|group| group.iter().any(|at| device(at) != device(&group[0]))) {
+            self.tried.mixed = true;
+            return;
+        }
         // Among ranks that share all layers no order is better than another.
         let is_again = groups.len() == 1 && !order.is_sorted() && order.len() <= ALL_ORDERS_MAX;
         if is_again && !self.limits.fixed_order {

@@ -48,4 +48,4 @@ pub const NUMERICS: u32 = 1;
 
 pub use stats::{EngineStats, LinkStats, PageStats, RankStats, StepStats};
 pub use turns::Turns;
-pub use worker::{FileCheck, ModelSource, WorkerCommand, WorkerEvent, WorkerSpec};
+pub use worker::{FileCheck, ModelSource, WorkerCommand, WorkerDevice, WorkerEvent, WorkerSpec};

@@ -116,6 +116,9 @@ pub struct WorkerSpec {
     /// CPUs to pin those threads to, one a thread; empty leaves it to the system.
     #[serde(default)]
     pub cpus: Vec<usize>,
+    /// Where it computes; absent: on this machine's processors, with Sinew's own engine.
+    #[serde(default)]
+    pub device: Option<WorkerDevice>,
     /// Added to every message of the data plane, microseconds: a slower wire, to measure with.
     #[serde(default)]
     pub link_latency_us: u64,
@@ -124,6 +127,15 @@ pub struct WorkerSpec {
     /// Further addresses on which to listen, as of faster cables: the others try them first.
     #[serde(default)]
     pub bind_more: Vec<IpAddr>,
+}
+
+/// A device of ggml's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerDevice {
+    /// The folder of the libraries that drive it.
+    pub libraries: PathBuf,
+    /// As the libraries know it, such as `CUDA0`.
+    pub name: String,
 }
 
 /// Where a worker reads its slices of the model from.

@@ -106,6 +106,7 @@ fn nodes() -> Vec<NodeStatus> {
             memory_bytes: memory_gib * GIB,
             memory_used_bytes: used_gib * GIB,
             threads,
+            device: None,
             round_trip_us,
             measured: true,
             machine: cluster::Machine::default(),

@@ -20,6 +20,21 @@ pub struct Loader {
     filled: usize,
 }
 
+/// Refuses what the device has no product for.
+pub(super) fn check(
+    stream: &Stream,
+    ty: TensorType,
+    rows: usize,
+    cols: usize,
+) -> Result<(), BackendError> {
+    let device = stream.device();
+    if rows * cols == 0 || device.multiplies(Type::of_file(ty as u32), rows, cols) {
+        return Ok(());
+    }
+    let what = format!("weights of type {ty:?} in matrices of {rows} by {cols}");
+    Err(BackendError::Unsupported { device: device.name().to_owned(), what })
+}
+
 impl Loader {
     pub(super) fn start(
         stream: &Stream,
@@ -29,12 +44,7 @@ impl Loader {
     ) -> Result<Self, BackendError> {
         let own = Type::of_file(ty as u32);
         let is_empty = count * rows * cols == 0;
-        let device = stream.device();
-        if !is_empty && !device.multiplies(own, rows, cols) {
-            let device = device.name().to_owned();
-            let what = format!("weights of type {ty:?} in matrices of {rows} by {cols}");
-            return Err(BackendError::Unsupported { device, what });
-        }
+        check(stream, ty, rows, cols)?;
         let array = match is_empty {
             true => None,
             false => Some(memory.array(own, [cols, rows, count, 1])?),

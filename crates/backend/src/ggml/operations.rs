@@ -8,7 +8,9 @@ use gguf::TensorType;
 use super::inputs::{self, Input};
 use super::mixture::{self, Chosen};
 use super::ops::{GluKey, Number, Op, RopeKey};
-use super::{Attention, Ggml, KV_STEP, Kv, Loader, Matrix, Ref, Rows, Vector, build, bytes};
+use super::{
+    Attention, Ggml, KV_STEP, Kv, Loader, Matrix, Ref, Rows, Vector, build, bytes, loading,
+};
 use crate::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, KvShape, Mixture, MixtureParts,
     PAGE_POSITIONS, Parts, RopeStyle, RopeTable, RoutingRule, Segment, SegmentKey, SharedExpert,
@@ -34,6 +36,10 @@ impl Backend for Ggml {
     type Kv = Option<Kv>;
     type Attention = Attention;
     type Routes = Chosen;
+
+    fn check_matrix(&self, ty: TensorType, rows: usize, cols: usize) -> Result<(), BackendError> {
+        loading::check(&self.stream, ty, rows, cols)
+    }
 
     fn start_matrices(
         &mut self,

@@ -17,6 +17,14 @@ pub fn nodes(args: &NodesArgs) -> Result<(), CliError> {
     let rows: Vec<_> = status.nodes.iter().map(|node| node_row(&status, node)).collect();
     let heading = ["NAME", "ID", "STATE", "ADDRESS", "MEMORY", "USED", "THREADS", "RTT"];
     table::print(heading, &rows);
+    let devices: Vec<_> = status.nodes.iter().filter_map(device_row).collect();
+    if !devices.is_empty() {
+        say!();
+        table::print(
+            ["NAME", "MODELS RUN ON", "KIND", "FREE AT START", "IN ALL", "CHIP"],
+            &devices,
+        );
+    }
     if args.verbose {
         let rows: Vec<_> = status.nodes.iter().map(machine_row).collect();
         say!();
@@ -64,6 +72,19 @@ fn node_row(status: &ClusterStatus, node: &NodeStatus) -> [String; 8] {
         node.threads.to_string(),
         round_trip,
     ]
+}
+
+/// Of a node that computes elsewhere than on its CPU.
+fn device_row(node: &NodeStatus) -> Option<[String; 6]> {
+    let device = node.device.as_ref()?;
+    Some([
+        node.name.clone(),
+        device.name.clone(),
+        device.kind.clone(),
+        table::bytes(device.memory_free_bytes),
+        table::bytes(device.memory_bytes),
+        device.description.clone(),
+    ])
 }
 
 fn machine_row(node: &NodeStatus) -> [String; 7] {

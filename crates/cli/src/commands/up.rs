@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::Node;
+use cluster::{DeviceConfig, Node};
 use serve::{ApiKeys, ServeConfig, Tls};
 use tokio::sync::Notify;
 
@@ -46,14 +46,16 @@ async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
     let mut signals = StopSignals::new().doing("cannot handle Ctrl-C")?;
     let stop = Arc::new(Notify::new());
     let asked = settings::api(args.api, args.lan)?;
-    let node = Node::start(settings::node_config(&args, &data_dir)?).await?;
+    let config = settings::node_config(&args, &data_dir)?;
+    let device = config.device.clone();
+    let node = Node::start(config).await?;
     let config = serve_config(&args, asked, &data_dir, &stop)?;
     let served = serve::start(Arc::new(node.clone()), config);
     let served = served.await?;
     let (api, listen) = (served.addr(), node.listen_addr());
     let (pid, dir) = (std::process::id(), data_dir.id()?);
     data_dir.announce(&Daemon { pid, api: from_here(api), listen, dir })?;
-    greet(&args, &node, &data_dir, api)?;
+    greet(&args, (&node, &device), &data_dir, api)?;
     if args.with_parent {
         end_with_parent(stop.clone());
     }
@@ -105,7 +107,12 @@ fn from_here(mut api: SocketAddr) -> SocketAddr {
     api
 }
 
-fn greet(args: &UpArgs, node: &Node, data_dir: &DataDir, api: SocketAddr) -> Result<(), CliError> {
+fn greet(
+    args: &UpArgs,
+    (node, config): (&Node, &DeviceConfig),
+    data_dir: &DataDir,
+    api: SocketAddr,
+) -> Result<(), CliError> {
     let option = data_dir.option();
     let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
     let listed = |addresses: Vec<SocketAddr>, before: &str| {
@@ -115,6 +122,10 @@ fn greet(args: &UpArgs, node: &Node, data_dir: &DataDir, api: SocketAddr) -> Res
     explain!("node {} is up", node.name());
     explain!("  API and status page   {}", listed(reachable(api), &format!("{scheme}://")));
     explain!("  other nodes reach it  {}", listed(node.addresses(), ""));
+    if let Some((_, device)) = &config.device {
+        explain!("  models run on         {} ({})", device.name, device.description);
+    }
+    config.problem.iter().for_each(|problem| explain!("  note                  {problem}"));
     if args.lan {
         explain!("  API key for others    {}", key_for_others(data_dir)?);
     }

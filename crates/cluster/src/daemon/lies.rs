@@ -85,6 +85,7 @@ fn heartbeat(seq: u64) -> Message {
         threads: 1,
         numerics: protocol::NUMERICS,
         speed: None,
+        device: None,
         instances: Vec::new(),
         sees: Vec::new(),
         document: 0,

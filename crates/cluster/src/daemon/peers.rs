@@ -349,6 +349,7 @@ impl Daemon {
             threads: self.config.threads,
             numerics: self.versions.numerics,
             speed: self.speed,
+            device: self.config.device.told(),
             instances: self.owned.values().map(|owned| owned.machine.status()).collect(),
             sees: self.membership.reachable().collect(),
             document: self.desired.fingerprint(),

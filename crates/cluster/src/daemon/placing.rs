@@ -7,6 +7,7 @@ use protocol::{InstanceSpec, Nodes, Split, SplitOptions, Strategy, Transport};
 use tracing::warn;
 
 use super::{Daemon, Owned, Prepared};
+use crate::device::kind_of;
 use crate::instance::{Effect, Path, Rank};
 use crate::wire::VERSION;
 use crate::{NodeId, NodeState};
@@ -20,6 +21,7 @@ pub(super) struct Candidate {
     pub(super) memory_free_bytes: u64,
     threads: usize,
     speed: Option<placement::Speed>,
+    device: layout::Device,
     link: Option<placement::LinkSpeed>,
 }
 
@@ -100,6 +102,7 @@ impl Daemon {
             memory_free_bytes: self.config.memory_bytes,
             threads: self.config.threads,
             speed: self.speed,
+            device: kind_of(self.config.device.told().as_ref()),
             link: None,
         };
         let live = self.membership.members().filter(|member| {
@@ -119,6 +122,7 @@ impl Daemon {
                 memory_free_bytes: heartbeat.memory_bytes,
                 threads: heartbeat.threads,
                 speed: heartbeat.speed,
+                device: kind_of(heartbeat.device.as_ref()),
                 link: self.way_to(member.id, path, transport),
             })
         });
@@ -302,7 +306,7 @@ fn nodes(candidates: &[Candidate]) -> Vec<placement::Node> {
     let node = |(id, candidate): (usize, &Candidate)| placement::Node {
         id,
         name: candidate.name.clone(),
-        device: layout::Device::Cpu,
+        device: candidate.device,
         memory_free_bytes: candidate.memory_free_bytes,
         threads: candidate.threads,
         speed: candidate.speed,

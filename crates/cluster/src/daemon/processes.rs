@@ -158,6 +158,7 @@ fn spec(start: Start, config: &NodeConfig, model: ModelSource) -> WorkerSpec {
         model,
         threads: config.threads,
         cpus: config.cpus.clone(),
+        device: config.device.device.as_ref().map(|(device, _)| device.clone()),
         link_latency_us: 0,
         bind: bind(config, order.bind),
         bind_more: config.link_addresses.clone(),

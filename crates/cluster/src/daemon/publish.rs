@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use super::Daemon;
 use super::peers::{REFUSALS_MIN, View};
 use crate::desired::{Entry, Wanted};
+use crate::device::NodeDevice;
 use crate::link_local;
 use crate::members::Member;
 use crate::wire::VERSION;
@@ -31,6 +32,7 @@ impl Daemon {
             memory_bytes: self.config.memory_bytes,
             memory_used_bytes: self.memory_used_bytes(),
             threads: self.config.threads,
+            device: self.config.device.told(),
             round_trip_us: None,
             measured: self.speed.is_some(),
             machine: self.machine.clone(),
@@ -83,6 +85,7 @@ impl Daemon {
                 peer.short()
             )
         }));
+        notices.extend(self.config.device.problem.clone());
         notices.extend(self.pair_notices());
         notices.extend(self.other_versions());
         notices.extend(self.damage_notices());
@@ -154,6 +157,7 @@ impl Daemon {
             memory_bytes: heartbeat.map_or(0, |h| h.memory_bytes),
             memory_used_bytes: heartbeat.map_or(0, |h| h.memory_used_bytes),
             threads: heartbeat.map_or(0, |h| h.threads),
+            device: heartbeat.and_then(|h| h.device.clone()).map(NodeDevice::within_limits),
             round_trip_us: view.and_then(View::round_trip_us),
             measured: self.ways.best(member.id, self.now()).is_some()
                 && heartbeat.is_some_and(|h| h.speed.is_some()),

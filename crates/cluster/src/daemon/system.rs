@@ -349,6 +349,10 @@ impl Outside for System {
     }
 
     fn measure_reading(&mut self) {
+        // What the CPU does says nothing of another device.
+        if self.config.device.device.is_some() {
+            return;
+        }
         let (threads, measure) = (self.config.threads, self.config.measure);
         self.report(async move {
             let measured = tokio::task::spawn_blocking(move || measure(threads)).await;

@@ -36,6 +36,7 @@ pub(super) fn config(data_dir: &Path) -> NodeConfig {
         fleet_key: None,
         announce: false,
         cpus: Vec::new(),
+        device: Default::default(),
         measure: |_| {
             let rates = Rates {
                 read_bytes_per_sec: 1.0,

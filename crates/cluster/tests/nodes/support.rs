@@ -48,6 +48,7 @@ pub fn config(data_dir: &Path, name: &str, listen: SocketAddr) -> NodeConfig {
         fleet_key: None,
         announce: false,
         cpus: Vec::new(),
+        device: Default::default(),
         measure: slow,
         places: Default::default(),
         hub: Default::default(),

@@ -31,6 +31,14 @@ impl<B: Backend> Model<B> {
         let config = &outline.config;
         let holding = Holding::new(outline, layout, rank);
         let shard = &holding.shard;
+        for slice in holding.all().flat_map(Slices::iter) {
+            let (name, [_, rows, cols]) = (&slice.tensor.name, slice.shape());
+            if !slice.tensor.is_vector {
+                backend
+                    .check_matrix(slice.tensor.ty, rows, cols)
+                    .map_err(|source| ModelError::Backend { name: name.clone(), source })?;
+            }
+        }
         let mut loader = Loader::new(backend, source.as_ref(), progress);
         let load = |layer| Layer::load(&mut loader, config, shard, &holding.layer(layer), layer);
         let layers = holding.layers.clone().map(load).collect::<Result<Vec<_>, _>>()?;
@@ -74,7 +82,7 @@ impl<B: Backend> Head<B> {
 
 fn kv_shape(cache: &Cache) -> KvShape {
     const { assert!(layout::PAGE_POSITIONS == backend::PAGE_POSITIONS) };
-    let Cache { heads, k_dim, v_dim, cache_type, pages } = *cache;
+    let Cache { heads, k_dim, v_dim, cache_type, pages, .. } = *cache;
     let kind = match cache_type {
         CacheType::Auto | CacheType::I16 => CacheKind::I16,
         CacheType::F16 => CacheKind::F16,

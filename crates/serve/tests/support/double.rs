@@ -414,6 +414,7 @@ fn two_nodes() -> ClusterStatus {
         memory_bytes: 24 * GIB,
         memory_used_bytes: 6 * GIB,
         threads: 8,
+        device: None,
         round_trip_us,
         measured: true,
         machine: cluster::Machine::default(),

@@ -1,7 +1,5 @@
 //! `sinew doctor gpu`: whether ggml's libraries open, and which devices they find, in words.
 
-use std::path::PathBuf;
-
 use ggml::{Device, Kind, Library};
 use serde_json::{Value, json};
 
@@ -9,6 +7,7 @@ use super::{Finding, Verdict};
 use crate::args::{DoctorGpuArgs, GpuLibraries};
 use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
+use crate::device::folder;
 use crate::error::CliError;
 use crate::table;
 
@@ -55,13 +54,6 @@ pub(super) fn finding(data_dir: &DataDir) -> Finding {
             }
         }
     }
-}
-
-/// The folder that was asked for, or the one where the libraries are put.
-fn folder(asked: &GpuLibraries, data_dir: &DataDir) -> PathBuf {
-    let set = || std::env::var_os("SINEW_GPU_LIBRARIES").filter(|dir| !dir.is_empty());
-    let asked = asked.gpu_libraries.clone().or_else(|| set().map(PathBuf::from));
-    asked.unwrap_or_else(|| data_dir.path().join("gpu"))
 }
 
 fn runs_models(device: &Device) -> bool {

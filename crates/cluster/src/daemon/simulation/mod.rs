@@ -239,6 +239,7 @@ impl World {
             fleet_key: None,
             announce: false,
             cpus: Vec::new(),
+            device: Default::default(),
             measure: slow,
             places: Default::default(),
             hub: Default::default(),
