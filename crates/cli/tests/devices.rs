@@ -32,6 +32,13 @@ fn answer(node: &Node) -> String {
     answer["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned()
 }
 
+/// Whether each worker has opened the libraries.
+fn opened(node: &Node) -> Vec<bool> {
+    let maps = |pid| std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let pids = node.worker_pids("sinew-demo").into_iter();
+    pids.map(|pid| maps(pid).contains("libggml-base")).collect()
+}
+
 /// The device that `node` tells of the node with this name.
 fn device(node: &Node, name: &str) -> Value {
     let nodes = node.json(&["nodes"]);
@@ -62,6 +69,7 @@ fn a_stage_on_ggmls_device_serves_beside_one_on_the_cpu() {
     assert!(instance.to_string().contains("b computes with ggml"), "{instance}");
     let before = answer(&a);
     assert!(before.contains("Sinew"), "{before}");
+    assert_eq!(opened(&a), [false, true]);
 
     // A worker that a driver takes down is another one's loss as any.
     let pids = a.worker_pids("sinew-demo");
@@ -80,6 +88,7 @@ fn ranks_on_ggmls_devices_share_layers() {
     assert_eq!(instance["ranks"].as_array().unwrap().len(), 2, "{instance}");
     let text = answer(&a);
     assert!(text.contains("Sinew"), "{text}");
+    assert_eq!(opened(&a), [true, true]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use backend::Cpu;
+use backend::{Backend, Cpu, Ggml};
 use gguf::{File, Source};
 use layout::{Capacity, Device, Footprint, Holding, Layout, Outline};
 use protocol::{CacheType, Split, SplitOptions, StageSize};
@@ -41,11 +41,55 @@ fn fixtures() -> Vec<PathBuf> {
     paths
 }
 
-fn taken(rank: &Rank<Cpu>) -> Footprint {
+fn taken<B: Backend>(rank: &Rank<B>) -> Footprint {
     Footprint {
         weight_bytes: rank.weight_bytes(),
         cache_bytes: rank.kv_bytes(),
         buffer_bytes: rank.buffer_bytes(),
+    }
+}
+
+/// On ggml's devices no less is planned than they take. Needs their libraries in
+/// `SINEW_GPU_LIBRARIES`; says so without.
+#[test]
+fn planned_bytes_are_enough_on_ggmls_devices() {
+    let Some(dir) = std::env::var_os("SINEW_GPU_LIBRARIES").filter(|dir| !dir.is_empty()) else {
+        return println!("not tested: SINEW_GPU_LIBRARIES names no folder of ggml's libraries");
+    };
+    let capacity = Capacity {
+        context_tokens: 100,
+        sequences_max: 3,
+        cache_tokens: 300,
+        cache_type: CacheType::Auto,
+    };
+    for path in fixtures() {
+        let source: Arc<dyn Source> = Arc::new(File::open(&path).unwrap());
+        let outline = Outline::read(source.directory()).unwrap();
+        for shares in [&[1][..], &[2, 1]] {
+            let layout = Layout::new(shares, &[], outline.config.layers).unwrap();
+            for rank in 0..shares.len() {
+                let split = Split {
+                    shares: shares.to_vec(),
+                    stages: Vec::new(),
+                    whole_experts: false,
+                    context_tokens: capacity.context_tokens,
+                    sequences_max: capacity.sequences_max,
+                    cache_tokens: capacity.cache_tokens,
+                };
+                let options = SplitOptions::default();
+                let options = RankOptions { rank, options, split, threads: 1, cpus: Vec::new() };
+                let ggml = Ggml::open(Path::new(&dir), "CPU", 1).unwrap();
+                let found = Rank::load(ggml, source.clone(), &options, &mut |_| {}).unwrap();
+                let (planned, taken) = (
+                    Holding::new(&outline, &layout, rank).footprint(&capacity, Device::Ggml),
+                    taken(&found),
+                );
+                let what = format!("{path:?}, rank {rank} of {shares:?}: {planned:?} {taken:?}");
+                assert!(planned.weight_bytes >= taken.weight_bytes, "{what}");
+                assert!(planned.cache_bytes >= taken.cache_bytes, "{what}");
+                assert!(planned.buffer_bytes >= taken.buffer_bytes, "{what}");
+            }
+        }
     }
 }
 
