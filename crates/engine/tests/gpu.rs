@@ -84,7 +84,9 @@ fn check(name: &str, shares: &[u32], cache: CacheType, limit: &Limit) {
         Some(largest_difference(&prompt.llama_cpp.as_ref()?.logits, &exact(prompt).logits))
     });
     let of_llama_cpp = of_llama_cpp.fold(0.0, f32::max);
-    for prompt in &prompts {
+    // The longest first: Mesa's driver in software ends the process when ggml's scratch memory grows
+    // later (docs/gpus.md).
+    for prompt in prompts.iter().rev() {
         let exact = exact(prompt);
         let limit = match limit {
             Limit::OfSpread(part) => part * spread(&exact.logits),

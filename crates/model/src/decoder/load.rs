@@ -39,6 +39,16 @@ impl<B: Backend> Model<B> {
                     .map_err(|source| ModelError::Backend { name: name.clone(), source })?;
             }
         }
+        let mut kv_shape = kv_shape(&holding.cache(&capacity));
+        if capacity.cache_type == CacheType::Auto {
+            kv_shape.kind = backend.cache_kind(kv_shape.kind);
+        }
+        let kv = holding
+            .layers
+            .clone()
+            .map(|_| backend.kv(kv_shape))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|source| ModelError::Backend { name: "key/value cache".into(), source })?;
         let mut loader = Loader::new(backend, source.as_ref(), progress);
         let load = |layer| Layer::load(&mut loader, config, shard, &holding.layer(layer), layer);
         let layers = holding.layers.clone().map(load).collect::<Result<Vec<_>, _>>()?;
@@ -46,14 +56,6 @@ impl<B: Backend> Model<B> {
         let weight_bytes = loader.device_bytes;
         let rope = rope_tables(&mut loader, config, capacity.context_tokens)?;
 
-        let mut kv_shape = kv_shape(&holding.cache(&capacity));
-        if capacity.cache_type == CacheType::Auto {
-            kv_shape.kind = backend.cache_kind(kv_shape.kind);
-        }
-        let kv = (0..layers.len())
-            .map(|_| backend.kv(kv_shape))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|source| ModelError::Backend { name: "key/value cache".into(), source })?;
         let buffers = holding.buffers(&capacity);
         let scratch = Scratch::new(backend, &buffers);
         Ok(Self {

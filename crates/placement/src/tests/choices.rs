@@ -165,3 +165,19 @@ fn experts_that_rest_are_not_read() {
     // As many weights, of which one expert of sixteen is read.
     assert!(rate(&sparse(16)) > 1.8 * rate(&sparse(1)));
 }
+
+#[test]
+fn ranks_that_share_layers_compute_alike() {
+    let mut nodes = nodes(2, 20.0);
+    let two = |strategy| InstanceSpec { nodes: Some(2.into()), ..of(strategy) };
+    assert_eq!(plan(&llama(), &nodes, &two(Strategy::Tensor)).unwrap().name, "tensor");
+    nodes[1].device = Device::Ggml;
+    let error = plan(&llama(), &nodes, &two(Strategy::Tensor)).unwrap_err();
+    assert_eq!(error, Error::MixedDevices);
+    let mixed = plan(&llama(), &nodes, &two(Strategy::Auto)).unwrap();
+    assert!(mixed.name.starts_with("pipeline"), "{}", mixed.name);
+    assert!(mixed.why.last().unwrap().contains("n1 computes with ggml"), "{:?}", mixed.why);
+    nodes[0].device = Device::Ggml;
+    let alike = plan(&llama(), &nodes, &two(Strategy::Tensor)).unwrap();
+    assert!(alike.ranks[0].memory_bytes > mixed.ranks[0].memory_bytes, "with a reserve");
+}

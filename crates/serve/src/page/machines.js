@@ -97,6 +97,7 @@ function update(card, node, status, tint) {
   const trip = node.state === "lost" ? null : roundTrip(node, status);
   setFigures(card.querySelector(".figures"), [
     [bytes(node.memory_bytes), "for models"],
+    [node.device?.name ?? null, "runs models"],
     [node.threads, node.threads === 1 ? "thread" : "threads"],
     [trip === null ? null : time(trip), "away"],
     [node.version ? `sinew ${node.version}` : null, ""],
