@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use protocol::{InstanceSpec, SplitOptions};
+use protocol::{InstanceSpec, KeepAlive, SplitOptions};
 
 mod bench;
 mod bench_serve;
@@ -341,6 +341,13 @@ pub struct ServeArgs {
     /// Nodes that shall have the whole file: with 2, the model outlives the loss of either
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub copies: Option<u8>,
+    /// Only name the models: the first request loads each
+    #[arg(long)]
+    pub on_request: bool,
+    /// Unload the models once nobody has asked for so long, as 10m: 0 at once, -1 never; the next
+    /// request loads them again [default: -1]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    pub keep_alive: Option<KeepAlive>,
     /// The name under which clients ask for the model [default: the file's, without .gguf]
     #[arg(long)]
     pub name: Option<String>,

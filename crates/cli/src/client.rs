@@ -227,7 +227,7 @@ impl Client {
             progress.error.clone()
         })?;
         match last {
-            Some(progress) if progress.status == "ready" => Ok(progress),
+            Some(progress) if ["ready", "unloaded"].contains(&&*progress.status) => Ok(progress),
             _ => Err(CliError::Refused("the node ended before the model was ready".to_owned())),
         }
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use hub::Settings;
 use placement::Prediction;
-use protocol::{AnswerToken, EngineStats, FailureKind, FinishReason, RankStats, Transport};
+use protocol::{
+    AnswerToken, EngineStats, FailureKind, FinishReason, KeepAlive, RankStats, Transport,
+};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use store::{Digest, Listed, Places};
@@ -260,6 +262,15 @@ pub struct InstanceStatus {
     /// What is not as it was asked for, though it works: addresses that do not answer.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// For how long it stays loaded while nobody asks for anything; absent: for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_alive: Option<KeepAlive>,
+    /// Since when nobody asks for anything, seconds since 1970 by its owner's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_since_unix_s: Option<u64>,
+    /// When it is unloaded if nobody asks for anything until then, by the same clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unloads_at_unix_s: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -268,6 +279,8 @@ pub enum InstanceState {
     /// Its ranks are loading their shards.
     Loading,
     Ready,
+    /// In no node's memory; the first request loads it.
+    Unloaded,
     /// A rank was lost; the others keep their shards while it comes back.
     Recovering {
         reason: String,

@@ -59,6 +59,7 @@ pub enum EventKind {
     NodeUpdated,
     ModelLoading,
     ModelReady,
+    ModelUnloaded,
     ModelRecovering,
     ModelFailed,
     /// Its ranks are on other nodes, or another node owns it.
@@ -249,6 +250,10 @@ fn stands(one: &InstanceStatus) -> Draft {
         InstanceState::Ready => {
             let text = format!("{model} is ready on {} (epoch {})", on(one), one.epoch);
             (EventKind::ModelReady, Tone::Good, text)
+        }
+        InstanceState::Unloaded => {
+            let text = format!("{model} is unloaded; the first request loads it");
+            (EventKind::ModelUnloaded, Tone::Info, text)
         }
         InstanceState::Recovering { reason } => {
             let text = format!("{model} is recovering: {reason}");

@@ -351,7 +351,8 @@ impl Node {
         Room { bytes: live.iter().map(free).sum(), whose }
     }
 
-    /// Waits until an instance, given by its id or its model's name, takes requests.
+    /// Waits until an instance, given by its id or its model's name, takes requests: one that is
+    /// unloaded does.
     ///
     /// # Errors
     /// It failed or was stopped.
@@ -365,7 +366,7 @@ impl Node {
                 found.map(|instance| (instance.model.clone(), instance.state.clone()))
             };
             match found {
-                Some((_, InstanceState::Ready)) => return Ok(()),
+                Some((_, InstanceState::Ready | InstanceState::Unloaded)) => return Ok(()),
                 Some((model, InstanceState::Failed { reason })) => {
                     return Err(Error::Failed { model, reason });
                 }

@@ -1,5 +1,7 @@
 use serde::{Deserialize, Serialize};
 
+use crate::KeepAlive;
+
 /// A token id of the model's vocabulary.
 pub type Token = u32;
 
@@ -96,6 +98,9 @@ pub struct GenerateRequest {
     pub client: u64,
     /// What is cached of its beginning is shared with requests of the same number alone.
     pub cache_salt: u64,
+    /// From now on the model stays loaded for so long while nobody asks for anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_alive: Option<KeepAlive>,
 }
 
 /// A token of an answer.

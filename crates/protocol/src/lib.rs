@@ -22,6 +22,7 @@
 
 pub mod frame;
 mod generate;
+mod keep_alive;
 mod nodes;
 mod ring;
 mod secret;
@@ -35,6 +36,7 @@ pub use generate::{
     Generation, Grammar, InvalidRequest, LOGPROBS_MAX, Logprobs, Pooling, RequestId, Sampling,
     Token,
 };
+pub use keep_alive::KeepAlive;
 pub use nodes::Nodes;
 pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Nodes;
+use crate::{KeepAlive, Nodes};
 
 /// What is wanted of an instance. Absent fields are left to the plan.
 ///
@@ -53,6 +53,14 @@ pub struct InstanceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "clap", arg(skip))]
     pub copies: Option<usize>,
+    /// Whether it is named without being loaded: the first request loads it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub on_request: bool,
+    /// For how long it stays loaded while nobody asks for anything; for good if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub keep_alive: Option<KeepAlive>,
 }
 
 /// How a model is split over ranks, be they nodes or threads of one process, and what all of them

@@ -183,6 +183,9 @@ fn instances(nodes: &[NodeStatus]) -> Vec<InstanceStatus> {
             ],
             prediction: None,
             notes: Vec::new(),
+            keep_alive: None,
+            idle_since_unix_s: None,
+            unloads_at_unix_s: None,
         }
     };
     let (loading, ready) = (InstanceState::Loading, InstanceState::Ready);

@@ -39,7 +39,8 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
 /// # Errors
 /// None; why.
 fn judge(instances: &[InstanceStatus]) -> Result<usize, String> {
-    let ready = instances.iter().filter(|one| one.has_generated).count();
+    let answers = |one: &&InstanceStatus| one.has_generated || one.state == InstanceState::Unloaded;
+    let ready = instances.iter().filter(answers).count();
     if ready > 0 {
         return Ok(ready);
     }

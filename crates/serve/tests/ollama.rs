@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{PullStage, PullStatus};
+use cluster::{InstanceState, PullStage, PullStatus};
 use protocol::{FinishReason, Grammar};
 use serde_json::{Value, json};
 use support::client::{self, Reply, get, post};
@@ -109,18 +109,32 @@ fn a_prompt_is_answered_in_the_template_or_raw() {
 }
 
 #[test]
-fn a_request_for_nothing_finds_the_model_loaded() {
+fn a_request_for_nothing_loads_the_model_or_unloads_it() {
     let double = Double::new(&FINE);
     let server = Server::start(&double);
-    for reply in [
-        chat(server.addr, json!({"messages": [], "keep_alive": "5m"})),
-        generate(server.addr, json!({"prompt": "", "keep_alive": -1})),
-        generate(server.addr, json!({"prompt": null})),
-    ] {
+    let nothing = generate(server.addr, json!({"prompt": null})).json();
+    assert_eq!(nothing["done_reason"], "load");
+    assert!(double.asked.lock().unwrap().is_empty(), "it is loaded, and stays as long as before");
+    let cases = [
+        (chat(server.addr, json!({"messages": [], "keep_alive": "5m"})), "load", 300),
+        (generate(server.addr, json!({"prompt": "", "keep_alive": -1})), "load", -1),
+        (generate(server.addr, json!({"prompt": "", "keep_alive": 0})), "unload", 0),
+    ];
+    let asked = double.asked.lock().unwrap().clone();
+    for ((reply, reason, secs), asked) in cases.into_iter().zip(&asked) {
         let body = reply.json();
-        assert_eq!((&body["done"], &body["done_reason"]), (&json!(true), &json!("load")));
+        assert_eq!((&body["done"], &body["done_reason"]), (&json!(true), &json!(reason)));
+        assert_eq!(asked.keep_alive.map(i64::from), Some(secs), "{reason}");
     }
-    assert!(double.asked.lock().unwrap().is_empty());
+    double.set_state(InstanceState::Unloaded);
+    for reply in [
+        generate(server.addr, json!({"prompt": "", "keep_alive": "0s"})),
+        generate(server.addr, json!({"prompt": "", "keep_alive": null})),
+    ] {
+        assert_eq!(reply.status, 200, "{reply:?}");
+    }
+    let count = double.asked.lock().unwrap().len();
+    assert_eq!(count, asked.len() + 1, "what is unloaded is loaded, and not unloaded again");
     assert_eq!(generate(server.addr, json!({"prompt": "", "model": "x"})).status, 404);
 }
 
@@ -230,8 +244,7 @@ fn what_cannot_be_is_refused_by_name_with_a_plain_text() {
         (json!({"options": {"unheard_of": 1}}), "options.unheard_of"),
         (json!({"options": {"repeat_last_n": 64, "repeat_penalty": 1.1}}), "repeat_last_n"),
         (json!({"options": {"stop": ""}}), "stop string"),
-        (json!({"keep_alive": 0}), "keep_alive"),
-        (json!({"keep_alive": "0s"}), "keep_alive"),
+        (json!({"keep_alive": "soon"}), "keep_alive"),
         (json!({"keep_alive": []}), "keep_alive"),
         (json!({"think": "deeply"}), "think"),
         (json!({"format": "xml"}), "format"),

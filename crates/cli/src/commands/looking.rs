@@ -64,6 +64,7 @@ fn summary(status: &ClusterStatus, api: &str) -> Vec<String> {
         let state = match &one.state {
             InstanceState::Loading => "loading".to_owned(),
             InstanceState::Ready => "ready".to_owned(),
+            InstanceState::Unloaded => "unloaded, the first request loads it".to_owned(),
             InstanceState::Recovering { reason } => format!("recovering: {reason}"),
             InstanceState::Failed { reason } => format!("failed: {reason}"),
         };

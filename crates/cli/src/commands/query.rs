@@ -1,6 +1,7 @@
 //! The short commands: ask the node, print a table or JSON.
 
 use std::io::IsTerminal;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use cluster::{ClusterStatus, InstanceState, InstanceStatus, RankStatus};
 use serde::Serialize;
@@ -44,11 +45,30 @@ pub fn ps(args: &QueryArgs) -> Result<(), CliError> {
         {
             explain!("{}: {reason}", instance.model);
         }
+        rest(instance, unix_now()).into_iter().for_each(|line| say!("{}: {line}", instance.model));
         for note in &instance.notes {
             explain!("{}: {note}", instance.model);
         }
     }
     Ok(())
+}
+
+/// How it rests, if it may be unloaded.
+fn rest(instance: &InstanceStatus, now_unix_s: u64) -> Option<String> {
+    if instance.state == InstanceState::Unloaded {
+        return Some("unloaded; the first request loads it".to_owned());
+    }
+    let keep = instance.keep_alive?;
+    let (Some(since), Some(at)) = (instance.idle_since_unix_s, instance.unloads_at_unix_s) else {
+        return Some(format!("unloaded once it was idle for {keep}"));
+    };
+    let (idle, left) = (now_unix_s.saturating_sub(since), at.saturating_sub(now_unix_s));
+    Some(format!("idle for {idle} s, unloaded in {left} s if nobody asks"))
+}
+
+fn unix_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs()
 }
 
 fn instance_row(instance: &InstanceStatus) -> [String; 8] {
@@ -60,6 +80,7 @@ fn instance_row(instance: &InstanceStatus) -> [String; 8] {
         InstanceState::Loading if total > 0 => format!("loading {} %", done * 100 / total),
         InstanceState::Loading => "loading".to_owned(),
         InstanceState::Ready => "ready".to_owned(),
+        InstanceState::Unloaded => "unloaded".to_owned(),
         InstanceState::Recovering { .. } => "recovering".to_owned(),
         InstanceState::Failed { .. } => "failed".to_owned(),
     };

@@ -20,11 +20,15 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
         let mut request = request(model, &args.spec, args.parallel);
         request.name.clone_from(&args.name);
         request.copies = args.copies.map(usize::from);
+        (request.on_request, request.keep_alive) = (args.on_request, args.keep_alive);
         let ready = place(&client, &request)?;
         if args.query.json {
             print_json(&serde_json::json!({ "model": ready, "api": client.api }))?;
         } else {
-            say!("{ready} is ready at {}/v1", client.api);
+            match args.on_request {
+                true => say!("{ready} is loaded by the first request to {}/v1", client.api),
+                false => say!("{ready} is ready at {}/v1", client.api),
+            }
             if let Some(copies) = args.copies.filter(|copies| *copies > 1) {
                 tell!("its file is being copied, until {copies} nodes have it: sinew status");
             }

@@ -34,6 +34,11 @@ pub(super) enum Found {
 #[derive(Debug)]
 pub(super) enum Starting {
     Opening,
+    /// Memory that others are about to free; since when, and when that was looked at last.
+    Waiting {
+        since: Duration,
+        looked: Duration,
+    },
     /// It could not be started, why, and when that was.
     Failed(String, Duration),
 }
@@ -53,6 +58,11 @@ pub(super) struct Duties {
 impl Duties {
     pub(super) fn has_settled(&self) -> bool {
         self.settled
+    }
+
+    /// Whether an instance waits for memory that others are about to free.
+    pub(super) fn waits_for_room(&self, id: &str) -> bool {
+        matches!(self.starting.get(id), Some(Starting::Waiting { .. }))
     }
 
     /// Where this node has the file of what is to be served, as far as it is known.
@@ -114,6 +124,7 @@ impl Daemon {
         }
         // Before anything is started: the memory of what ends is free to plan with.
         self.end_superseded();
+        self.forget_unloaded();
         if self.duties.settled {
             self.inherit();
             self.start_owned();
@@ -216,13 +227,17 @@ impl Daemon {
         self.desired_changed(claims, None);
     }
 
-    /// Opens the files of what this node owns and does not run yet.
+    /// Opens the files of what this node owns and does not run yet. Of what is unloaded it needs
+    /// the header.
     fn start_owned(&mut self) {
         let (me, now) = (self.me, self.now());
         let mine = self.desired.wanted().filter(|(entry, _)| entry.owner() == me);
         let is_due = |id: &str| match self.duties.starting.get(id) {
-            None => !self.owned.contains_key(id),
+            None => !self.owned.contains_key(id) && !self.unloaded.contains_key(id),
             Some(Starting::Opening) => false,
+            Some(Starting::Waiting { looked, .. }) => {
+                now.saturating_sub(*looked) >= super::resting::ROOM_LOOK
+            }
             Some(Starting::Failed(_, since)) => now.saturating_sub(*since) >= LOOK_AGAIN,
         };
         let due: Vec<Wanted> =
@@ -232,7 +247,15 @@ impl Daemon {
 
     /// Reads from disk what starting an instance takes; `opened` gets it.
     pub(super) fn open(&mut self, wanted: Wanted) {
-        self.duties.starting.insert(wanted.id.clone(), Starting::Opening);
+        // What waits for memory goes on waiting while it is read again.
+        let waits = matches!(self.duties.starting.get(&wanted.id), Some(Starting::Waiting { .. }));
+        if !waits {
+            self.duties.starting.insert(wanted.id.clone(), Starting::Opening);
+        } else if let Some(Starting::Waiting { looked, .. }) =
+            self.duties.starting.get_mut(&wanted.id)
+        {
+            *looked = self.outside.now();
+        }
         self.outside.open(wanted);
     }
 
@@ -243,7 +266,7 @@ impl Daemon {
     /// Starts an instance whose file is open now, unless another node has taken it over meanwhile.
     pub(super) fn opened(&mut self, id: &str, opened: Result<Box<Prepared>, String>) {
         self.dirty = true;
-        self.duties.starting.remove(id);
+        let waiting = self.duties.starting.remove(id);
         let Some((entry, _)) = self.desired.find(id) else { return };
         let entry = entry.clone();
         if self.owned.contains_key(id) {
@@ -253,7 +276,21 @@ impl Daemon {
             Ok(prepared) if entry.owner() != self.me => {
                 self.prepare_to_own(id, entry, *prepared);
             }
-            Ok(prepared) => self.own_again(id, entry, *prepared),
+            Ok(prepared) if entry.unloaded => {
+                self.unloaded.insert(id.to_owned(), prepared.into());
+            }
+            Ok(prepared) => {
+                let since = match waiting {
+                    Some(Starting::Waiting { since, .. }) => since,
+                    _ => self.now(),
+                };
+                if self.must_wait_for_room(&prepared, since) {
+                    let waiting = Starting::Waiting { since, looked: self.now() };
+                    self.duties.starting.insert(id.to_owned(), waiting);
+                } else {
+                    self.own_again(id, entry, *prepared);
+                }
+            }
             Err(why) => {
                 warn!(instance = id, why, "what this node owns cannot be started");
                 let now = self.now();
@@ -273,7 +310,8 @@ impl Daemon {
         let told = self.views.get(&owner).filter(|_| self.membership.conn(owner).is_some());
         let heartbeat = told.and_then(|view| view.heartbeat.as_ref());
         let mut instances = heartbeat.into_iter().flat_map(|heartbeat| &heartbeat.instances);
-        if let Some(status) = instances.find(|status| status.id == wanted.id) {
+        let is_told = instances.find(|status| status.id == wanted.id);
+        if let Some(status) = is_told.filter(|_| !entry.unloaded) {
             let model = entry.name.clone();
             return InstanceStatus { model, owner, ..status.clone() };
         }
@@ -283,8 +321,11 @@ impl Daemon {
                 InstanceState::Recovering { reason }
             }
             Some(Starting::Failed(reason, _)) => InstanceState::Failed { reason: reason.clone() },
-            _ if owner == self.me || heartbeat.is_some() => InstanceState::Loading,
-            _ => InstanceState::Recovering { reason: self.why_without_owner(entry, wanted) },
+            _ if owner != self.me && heartbeat.is_none() => {
+                InstanceState::Recovering { reason: self.why_without_owner(entry, wanted) }
+            }
+            _ if entry.unloaded => InstanceState::Unloaded,
+            _ => InstanceState::Loading,
         };
         InstanceStatus {
             id: wanted.id.clone(),
@@ -306,6 +347,9 @@ impl Daemon {
             placement: Vec::new(),
             prediction: None,
             notes: Vec::new(),
+            keep_alive: wanted.spec.keep_alive,
+            idle_since_unix_s: None,
+            unloads_at_unix_s: None,
         }
     }
 

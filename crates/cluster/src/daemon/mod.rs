@@ -28,6 +28,7 @@ mod processes;
 mod publish;
 mod reporting;
 mod requests;
+mod resting;
 #[cfg(test)]
 mod simulation;
 mod streams;
@@ -85,6 +86,7 @@ struct Owned {
     why: Vec<String>,
     prediction: Option<placement::Prediction>,
     reviewed: moving::Reviewed,
+    rest: resting::Rest,
 }
 
 pub(crate) struct Daemon {
@@ -133,6 +135,8 @@ pub(crate) struct Daemon {
     owned: BTreeMap<String, Owned>,
     /// What is being loaded beside what runs, to take its place. By instance id.
     successors: BTreeMap<String, Owned>,
+    /// Of this node's instances that are in nobody's memory, by id.
+    unloaded: BTreeMap<String, Arc<Prepared>>,
     growth: Growth,
     instances_made: u64,
     workers: BTreeMap<hosting::WorkerKey, hosting::Hosted>,
@@ -183,6 +187,7 @@ impl Daemon {
             damage: BTreeMap::new(),
             owned: BTreeMap::new(),
             successors: BTreeMap::new(),
+            unloaded: BTreeMap::new(),
             growth: Growth::default(),
             instances_made: 0,
             workers: BTreeMap::new(),
@@ -303,6 +308,7 @@ impl Daemon {
         self.tick_ways();
         self.tick_instances();
         self.review_placements();
+        self.unload_idle();
         self.end_orphans();
         self.resume_streams();
         self.finish_joining();

@@ -51,7 +51,8 @@ impl Owned {
         prediction: Option<Prediction>,
     ) -> Self {
         let (sinks, reviewed) = (BTreeMap::new(), Reviewed::default());
-        Self { machine, prepared, sinks, why, prediction, reviewed }
+        let rest = super::resting::Rest::default();
+        Self { machine, prepared, sinks, why, prediction, reviewed, rest }
     }
 }
 
@@ -187,6 +188,12 @@ impl Daemon {
         let now = self.now();
         for (entry, wanted) in self.desired.to_inherit(&self.files(), &self.seen()) {
             let id = &wanted.id;
+            if entry.unloaded {
+                // There is nothing to load first.
+                let claim = self.desired.claim(&entry.name);
+                self.desired_changed(claim.into_iter().collect::<Vec<_>>(), None);
+                continue;
+            }
             let begun = self.successors.contains_key(id) || self.is_opening(id);
             if !begun && self.growth.may_move(id, true, now) {
                 info!(
@@ -280,6 +287,7 @@ impl Daemon {
         let claims = self.desired.claim_as(id, next.machine.fixed().claim);
         self.desired_changed(claims.into_iter().collect::<Vec<_>>(), None);
         self.release(id, &format!("it continues on {names}"));
+        self.unloaded.remove(id);
         self.owned.insert(id.to_owned(), next);
         // Its former owner's workers obey it no more, from now on.
         self.leave_former_owners();

@@ -49,7 +49,14 @@ impl Daemon {
             )));
         }
         self.clear_name(&model)?;
-        let all = self.candidates(None, prepared.spec.options.transport);
+        if !prepared.spec.on_request {
+            self.unload_for(&prepared);
+        }
+        let mut all = self.candidates(None, prepared.spec.options.transport);
+        if prepared.spec.on_request {
+            // What is in memory now may not be when somebody asks.
+            self.count_as_empty(&mut all);
+        }
         let candidates = named(all, &prepared.spec).map_err(Error::Unusable)?;
         let plan = plan(&prepared, &candidates, &prepared.spec, false);
         let plan = plan.map_err(|why| Error::Unusable(self.with_other_versions(why)))?;
@@ -71,7 +78,11 @@ impl Daemon {
         self.located(digest, Some(path));
         // Before its workers are ordered, so that their nodes know whose order it is.
         self.desired_changed(vec![entry.clone()], None);
-        self.own(&id, entry, prepared, Ok((plan, candidates)));
+        if entry.unloaded {
+            self.unloaded.insert(id.clone(), prepared.into());
+        } else {
+            self.own(&id, entry, prepared, Ok((plan, candidates)));
+        }
         Ok(id)
     }
 
@@ -173,6 +184,10 @@ impl Daemon {
         if let Some(owned) = self.find_owned(name).and_then(|id| self.owned.get(&id)) {
             return drop(reply.send(Ok(owned.prepared.file.directory().clone())));
         }
+        let unloaded = self.desired.find(name).and_then(|(_, w)| self.unloaded.get(&w.id));
+        if let Some(prepared) = unloaded {
+            return drop(reply.send(Ok(prepared.file.directory().clone())));
+        }
         let Some((entry, wanted)) = self.desired.find(name) else {
             return drop(reply.send(Err(self.not_served(name))));
         };
@@ -194,10 +209,11 @@ impl Daemon {
     /// The file of a placed model, for a node of the cluster that lacks it. This one may lack it
     /// as well, if the file was replaced since.
     pub(super) fn file_for(&self, peer: NodeId, digest: Digest) -> Option<Arc<ServedFile>> {
-        let mut all = self.owned.values().chain(self.successors.values());
-        let found = all.find(|owned| owned.prepared.found.digest == digest)?;
+        let all = self.owned.values().chain(self.successors.values());
+        let mut all = all.map(|owned| &owned.prepared).chain(self.unloaded.values());
+        let found = all.find(|prepared| prepared.found.digest == digest)?;
         let belongs_here = peer == self.me || self.membership.is_member(peer);
-        belongs_here.then(|| found.prepared.file.clone())
+        belongs_here.then(|| found.file.clone())
     }
 
     /// Tells every instance of this node.

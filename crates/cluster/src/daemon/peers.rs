@@ -350,7 +350,7 @@ impl Daemon {
             numerics: self.versions.numerics,
             speed: self.speed,
             device: self.config.device.told(),
-            instances: self.owned.values().map(|owned| owned.machine.status()).collect(),
+            instances: self.owned.values().map(super::Owned::told).collect(),
             sees: self.membership.reachable().collect(),
             document: self.desired.fingerprint(),
             files: self.files(),

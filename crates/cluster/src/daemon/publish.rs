@@ -130,7 +130,7 @@ impl Daemon {
         let mut status = match self.owned.get(&wanted.id) {
             Some(owned) => {
                 let (placement, prediction) = (owned.why.clone(), owned.prediction);
-                let mut status = owned.machine.status();
+                let mut status = owned.told();
                 let pace = prediction.and_then(|found| owned.machine.pace_warning(&found));
                 status.notes.extend(pace);
                 InstanceStatus { placement, prediction, ..status }

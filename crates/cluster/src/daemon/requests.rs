@@ -1,6 +1,7 @@
 use protocol::{FailureKind, RequestId};
 
 use super::Daemon;
+use super::streams::Audience;
 use crate::instance::{Effect, Input};
 use crate::membership::ConnId;
 use crate::wire::Message;
@@ -25,7 +26,9 @@ impl Daemon {
         self.dirty = true;
         let now = self.now();
         let Some(owned) = self.owned.get_mut(id) else { return Err(self.not_served(id)) };
+        let keep_alive = request.keep_alive;
         let request = owned.machine.submit(request, now)?;
+        owned.rest.asked(keep_alive);
         owned.sinks.insert(request, sink);
         let effects: Vec<Effect> = owned.machine.take_effects();
         self.run_effects(id, effects);
@@ -89,6 +92,9 @@ impl Daemon {
     ) {
         let outcome = match self.find_owned(name) {
             Some(id) => self.submit(&id, request, Sink::Peer { conn, stream }).map(drop),
+            None if self.is_mine(name) => {
+                self.begin(name, request, Audience::Peer { conn, stream }, 0).map(drop)
+            }
             None if relays > 0 => self.relay(conn, stream, name, request, relays),
             None => Err(self.runs_no_more(name)),
         };

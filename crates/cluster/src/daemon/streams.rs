@@ -52,7 +52,7 @@ pub(super) struct Stream {
 }
 
 /// Who hears what comes of a request.
-enum Audience {
+pub(super) enum Audience {
     Client(mpsc::UnboundedSender<GenerateEvent>),
     /// The client is one of a node that does not reach the owner.
     Peer {
@@ -101,7 +101,7 @@ impl Daemon {
         self.begin(name, request, Audience::Peer { conn, stream }, relays - 1).map(drop)
     }
 
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         name: &str,
         request: GenerateRequest,
@@ -172,6 +172,11 @@ impl Daemon {
             let request = self.submit(id, request.clone(), super::requests::Sink::Here(stream))?;
             return Ok(Some(Place::Here { request }));
         }
+        let Some((entry, _)) = self.desired.find(id) else { return Err(self.not_served(id)) };
+        if entry.owner() == self.me {
+            self.load_on_request(id, request.keep_alive);
+            return Ok(None);
+        }
         let Some((entry, wanted)) = self.desired.find(id) else { return Err(self.not_served(id)) };
         let (conn, relays) = match self.membership.conn(entry.owner()) {
             Some(_) => match self.conn_to_owner(entry, wanted) {
@@ -188,10 +193,11 @@ impl Daemon {
         Ok(Some(Place::Peer { conn }))
     }
 
-    /// The connection to another node that owns an instance, if it says that it runs it.
+    /// The connection to another node that owns an instance, if it says that it runs it, or would
+    /// load it.
     pub(super) fn conn_to_owner(&self, entry: &Entry, wanted: &Wanted) -> Option<ConnId> {
         let heartbeat = self.views.get(&entry.owner())?.heartbeat.as_ref()?;
-        let runs = heartbeat.instances.iter().any(|one| one.id == wanted.id);
+        let runs = entry.unloaded || heartbeat.instances.iter().any(|one| one.id == wanted.id);
         self.membership.conn(entry.owner()).filter(|_| runs)
     }
 
@@ -369,7 +375,7 @@ impl Daemon {
         let status = self.desired.find(id).map(|(entry, wanted)| self.status_of(entry, wanted));
         match status.map(|status| status.state) {
             Some(InstanceState::Recovering { reason } | InstanceState::Failed { reason }) => reason,
-            _ => "the node that owns the model is starting it".to_owned(),
+            _ => self.why_not_yet(id),
         }
     }
 

@@ -48,11 +48,12 @@ impl Desired {
         due.map(|(entry, wanted)| (entry.clone(), wanted.clone())).collect()
     }
 
-    /// Owns an instance under a claim that was made before, if it is above the present one.
+    /// Owns an instance, which is loaded, under a claim that was made before, if it is above the
+    /// present one.
     pub(crate) fn claim_as(&mut self, id: &str, claim: Version) -> Option<Entry> {
         let name = self.find(id).map(|(entry, _)| entry.name.clone())?;
         let entry = self.entries.get_mut(&name).filter(|entry| entry.claim < claim)?;
-        entry.claim = claim;
+        (entry.claim, entry.unloaded) = (claim, false);
         self.signer.sign_claim(entry);
         let entry = entry.clone();
         self.missing.remove(&name);

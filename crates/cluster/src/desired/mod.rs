@@ -70,6 +70,10 @@ pub(crate) struct Entry {
     pub wanted: Option<Wanted>,
     /// The node that owns the instance, and how often it was taken over.
     pub claim: Version,
+    /// Whether its owner has it in no node's memory until somebody asks for it; goes with the
+    /// claim.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unloaded: bool,
     /// Of the nodes that made the version and the claim, so that anybody may pass them on and
     /// nobody can make them in another's name.
     pub signatures: Signatures,
@@ -113,7 +117,9 @@ impl Entry {
     /// disk; then the content decides, in the same way everywhere.
     fn replaces(&self, known: &Self) -> bool {
         let versions = |entry: &Self| (entry.version, entry.claim);
-        let content = |entry: &Self| serde_json::to_string(&entry.wanted).expect("it is JSON");
+        let content = |entry: &Self| {
+            serde_json::to_string(&(&entry.wanted, entry.unloaded)).expect("it is JSON")
+        };
         match versions(self).cmp(&versions(known)) {
             Ordering::Equal => content(self) > content(known),
             order => order == Ordering::Greater,
@@ -228,12 +234,12 @@ impl Desired {
 
     fn write(&mut self, name: &str, wanted: Option<Wanted>) -> Entry {
         let version = self.next_version();
-        let signatures = Signatures::default();
-        let mut entry =
-            Entry { name: name.to_owned(), version, wanted, claim: version, signatures };
+        let unloaded = wanted.as_ref().is_some_and(|wanted| wanted.spec.on_request);
+        let (name, signatures) = (name.to_owned(), Signatures::default());
+        let mut entry = Entry { name, version, wanted, claim: version, unloaded, signatures };
         self.signer.sign_version(&mut entry);
         self.signer.sign_claim(&mut entry);
-        self.entries.insert(name.to_owned(), entry.clone());
+        self.entries.insert(entry.name.clone(), entry.clone());
         self.changed();
         entry
     }
@@ -248,7 +254,8 @@ impl Desired {
             oldest.or(last).and_then(|name| self.entries.remove(&name));
         }
         let entries = self.entries.values();
-        let content: Vec<_> = entries.map(|e| (&e.name, e.version, &e.wanted, e.claim)).collect();
+        let content: Vec<_> =
+            entries.map(|e| (&e.name, e.version, &e.wanted, e.claim, e.unloaded)).collect();
         let drains = self.drains.values();
         let drains: Vec<_> = drains.map(|d| (d.node, d.version, d.is_on)).collect();
         let hash = blake3::hash(&serde_json::to_vec(&(content, drains)).expect("it is JSON"));

@@ -71,11 +71,26 @@ impl Desired {
         all.filter(|(_, files)| has(files, digest) == Some(true)).map(|(node, _)| node).min()
     }
 
-    fn claim(&mut self, name: &str) -> Option<Entry> {
+    /// This node owns an instance from now on, which stays loaded or unloaded.
+    pub(crate) fn claim(&mut self, name: &str) -> Option<Entry> {
+        let unloaded = self.entries.get(name)?.unloaded;
+        self.claim_with(name, unloaded)
+    }
+
+    /// Notes of an instance of this node whether it is to be in memory; `None` if it is so already,
+    /// or another node's.
+    pub(crate) fn set_unloaded(&mut self, id: &str, unloaded: bool) -> Option<Entry> {
+        let (entry, _) = self.find(id)?;
+        let name = entry.name.clone();
+        let is_news = entry.owner() == self.me && entry.unloaded != unloaded;
+        is_news.then(|| self.claim_with(&name, unloaded)).flatten()
+    }
+
+    fn claim_with(&mut self, name: &str, unloaded: bool) -> Option<Entry> {
         self.missing.remove(name);
         let claim = self.next_version();
         let entry = self.entries.get_mut(name)?;
-        entry.claim = claim;
+        (entry.claim, entry.unloaded) = (claim, unloaded);
         self.signer.sign_claim(entry);
         let entry = entry.clone();
         self.changed();

@@ -80,7 +80,7 @@ impl Entry {
     }
 
     fn claim_text(&self) -> Vec<u8> {
-        let said = (CLAIM, &self.name, self.version, self.claim);
+        let said = (CLAIM, &self.name, self.version, self.claim, self.unloaded);
         serde_json::to_vec(&said).expect("it is JSON")
     }
 }

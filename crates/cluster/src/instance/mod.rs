@@ -383,6 +383,9 @@ impl Instance {
             placement: Vec::new(),
             prediction: None,
             notes: workers().flat_map(|worker| &worker.notes).cloned().chain(ring).collect(),
+            keep_alive: None,
+            idle_since_unix_s: None,
+            unloads_at_unix_s: None,
         }
     }
 

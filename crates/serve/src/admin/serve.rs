@@ -38,8 +38,8 @@ struct ServeBody {
 /// A line of progress.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Progress {
-    /// `pulling`, `verifying`, `loading`, `recovering` or `ready`; the last line of all is `ready`,
-    /// or an error.
+    /// `pulling`, `verifying`, `loading`, `recovering`, `ready` or `unloaded`; the last line of all
+    /// is `ready`, `unloaded` if it is to be loaded on request, or an error.
     status: &'static str,
     instance: String,
     done_bytes: u64,
@@ -199,7 +199,7 @@ impl Watch {
     }
 
     fn send(&mut self, progress: Progress, now: Instant) -> Item {
-        self.ended = progress.status == "ready";
+        self.ended = ["ready", "unloaded"].contains(&progress.status);
         self.sent = now;
         let item = Item::json(&progress);
         self.last = Some(progress);
@@ -227,6 +227,7 @@ fn look(status: &ClusterStatus, instance: &str) -> Result<Progress, ApiError> {
     let (status, reason) = match &found.state {
         InstanceState::Loading => ("loading", None),
         InstanceState::Ready => ("ready", None),
+        InstanceState::Unloaded => ("unloaded", None),
         InstanceState::Recovering { reason } => ("recovering", Some(reason.clone())),
         InstanceState::Failed { reason } => {
             return Err(unavailable(format!("{} cannot be served: {reason}", found.model)));

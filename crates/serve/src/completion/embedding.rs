@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use cluster::{GenerateEvent, InstanceStatus};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use protocol::{GenerateRequest, Pooling};
+use protocol::{GenerateRequest, KeepAlive, Pooling};
 
 use super::answer::{failed, lost};
 use super::{Completer, CompletionError, Finish, Outcome, Prompt};
@@ -21,6 +21,8 @@ pub(crate) struct EmbeddingRequest {
     /// Cut a text that does not fit the model's context; else it is refused.
     pub truncates: bool,
     pub client: u64,
+    /// See [`GenerateRequest::keep_alive`].
+    pub keep_alive: Option<KeepAlive>,
 }
 
 /// One text's embedding.
@@ -63,7 +65,7 @@ impl Completer {
         &self,
         request: EmbeddingRequest,
     ) -> Result<(InstanceStatus, Vec<GenerateRequest>), CompletionError> {
-        let EmbeddingRequest { model, texts, truncates, client } = request;
+        let EmbeddingRequest { model, texts, truncates, client, keep_alive } = request;
         let instance = self.served(&model).await?;
         let context_tokens = instance.context_tokens;
         let asked = model;
@@ -77,6 +79,7 @@ impl Completer {
                     prompt.truncate(context_tokens - 1);
                 }
                 let request = request_of(prompt, pooling, client);
+                let request = GenerateRequest { keep_alive, ..request };
                 request.check(context_tokens, model.tokenizer.len())?;
                 Ok(request)
             };

@@ -21,7 +21,9 @@ mod words;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::{ClusterStatus, InstanceState, InstanceStatus};
+use cluster::{ClusterStatus, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus};
+use futures_util::StreamExt;
+use protocol::KeepAlive;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics::{RequestMetrics, RequestWatch};
@@ -178,6 +180,46 @@ impl Completer {
         tokio::task::spawn_blocking(work).await.map_err(|_| CompletionError::Crashed)
     }
 
+    /// Loads a model that is unloaded, and notes for how long it is to stay; with no time at all,
+    /// it is unloaded once nobody asks it for anything.
+    ///
+    /// # Errors
+    /// It is not served, or cannot be loaded.
+    pub async fn load(
+        &self,
+        model: &str,
+        keep_alive: Option<KeepAlive>,
+    ) -> Result<(), CompletionError> {
+        let instance = self.find(model).await?;
+        let is_unloaded = instance.state == InstanceState::Unloaded;
+        let is_done = match keep_alive {
+            Some(keep) if keep == KeepAlive::secs(0) => is_unloaded,
+            Some(_) => false,
+            None => instance.has_generated,
+        };
+        if is_done {
+            return Ok(());
+        }
+        // Whoever has one token of it knows that it works.
+        let request = GenerateRequest {
+            prompt: vec![0],
+            max_tokens: 1,
+            keep_alive,
+            ..GenerateRequest::default()
+        };
+        let mut events = self.cluster.generate(&instance.id, request).await?;
+        while let Some(event) = events.next().await {
+            match event {
+                GenerateEvent::Done(_) => return Ok(()),
+                GenerateEvent::Failed { kind, reason } => {
+                    return Err(answer::failed(kind, reason));
+                }
+                _ => {}
+            }
+        }
+        Err(CompletionError::Crashed)
+    }
+
     /// An instance that was stopped after it was found is as good as none: what a node calls it is
     /// nothing to its client.
     fn gone(&self, error: CompletionError, asked: &str) -> CompletionError {
@@ -225,7 +267,8 @@ fn find(status: &ClusterStatus, model: &str) -> Result<InstanceStatus, Completio
         InstanceState::Ready => (0, one.requests_running),
         InstanceState::Recovering { .. } => (1, one.requests_running),
         InstanceState::Loading => (2, one.requests_running),
-        InstanceState::Failed { .. } => (3, 0),
+        InstanceState::Unloaded => (3, 0),
+        InstanceState::Failed { .. } => (4, 0),
     };
     let Some(found) = named.min_by_key(rank) else { return Err(unknown(status, model)) };
     match &found.state {

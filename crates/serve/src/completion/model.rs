@@ -114,6 +114,7 @@ impl TextModel {
             grammar,
             client: request.client,
             cache_salt: 0,
+            keep_alive: request.keep_alive,
             embedding: None,
         };
         generate.check(context_tokens, self.tokenizer.len())?;

@@ -1,4 +1,4 @@
-use protocol::Token;
+use protocol::{KeepAlive, Token};
 use serde_json::{Map, Value};
 
 use super::sampling::SamplingChoice;
@@ -27,6 +27,8 @@ pub(crate) struct CompletionRequest {
     pub format_field: &'static str,
     /// Who asks, as a number that tells one from the other.
     pub client: u64,
+    /// See [`protocol::GenerateRequest::keep_alive`].
+    pub keep_alive: Option<KeepAlive>,
 }
 
 /// What the model reads.

@@ -138,6 +138,7 @@ fn states(out: &mut Out, instances: &[&InstanceStatus]) -> Encoded {
     let is = |one: &InstanceStatus| match one.state {
         InstanceState::Loading => "loading",
         InstanceState::Ready => "ready",
+        InstanceState::Unloaded => "unloaded",
         InstanceState::Recovering { .. } => "recovering",
         InstanceState::Failed { .. } => "failed",
     };

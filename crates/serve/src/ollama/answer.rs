@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use protocol::KeepAlive;
 use serde::Serialize;
 use serde_json::{Value, json};
 use text::ToolCall;
@@ -92,15 +93,25 @@ pub(super) async fn respond(
     Ok(respond_with(Framing::JsonLines, items, app.config.limits.keep_alive, beat))
 }
 
-/// What a request for nothing but a loaded model gets.
-pub(super) fn loaded(model: String, shape: Shape) -> Response {
-    let asked = Asked { model, hides_thoughts: false };
+/// Loads a model for a request that is for nothing else, or unloads it if it is to stay for no
+/// time.
+///
+/// # Errors
+/// It cannot be loaded.
+pub(super) async fn load(
+    app: &App,
+    request: &CompletionRequest,
+    asked: Asked,
+    shape: Shape,
+) -> Result<Response, ApiError> {
     let start = Instant::now();
+    app.completer.load(&request.model, request.keep_alive).await?;
     let mut teller = Teller { asked, shape, start, ready_at: start, calls: 0 };
     let mut line = teller.line(Content::default());
     line["done"] = true.into();
-    line["done_reason"] = "load".into();
-    Json(line).into_response()
+    let unloads = request.keep_alive == Some(KeepAlive::secs(0));
+    line["done_reason"] = if unloads { "unload" } else { "load" }.into();
+    Ok(Json(line).into_response())
 }
 
 async fn whole(answer: &mut Answer, teller: &mut Teller) -> Result<Value, CompletionError> {

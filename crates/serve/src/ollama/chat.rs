@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::answer::{Shape, loaded, respond};
+use super::answer::{Shape, load, respond};
 use super::message::{Message, messages};
 use super::request::Common;
 use crate::app::App;
 use crate::completion::{Chat, Prompt};
+use crate::http::Ends;
 use crate::http::error::ApiError;
+use crate::http::guard::is_local;
 use crate::http::keys::client_number;
 
 const TOOLS_MAX: usize = 512;
@@ -27,9 +30,11 @@ struct ChatRequest {
 
 pub(super) async fn chat(
     State(app): State<Arc<App>>,
+    Extension(ends): Extension<Ends>,
     request: Request,
 ) -> Result<Response, ApiError> {
     let client = client_number(request.headers(), &app.config.api_keys);
+    let client = (client, is_local(ends, request.headers()));
     let request: ChatRequest = app.intake.read_json(request).await?;
     let messages = messages(request.messages.unwrap_or_default())?;
     let wants_stream = request.common.stream != Some(false);
@@ -38,7 +43,7 @@ pub(super) async fn chat(
     let chat = Chat { messages, tools, ..Chat::default() };
     let (request, asked) = request.common.into_request(&app, Prompt::Chat(chat), client).await?;
     if is_load {
-        return Ok(loaded(asked.model, Shape::Chat));
+        return load(&app, &request, asked, Shape::Chat).await;
     }
     respond(&app, request, asked, Shape::Chat, wants_stream).await
 }

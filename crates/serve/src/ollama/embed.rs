@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::request::served_name;
+use super::request::{keep_alive, served_name};
 use crate::app::App;
 use crate::completion::{Embedding, EmbeddingRequest, Prompt};
 use crate::http::error::ApiError;
@@ -34,6 +34,7 @@ struct Body {
     truncate: Option<bool>,
     dimensions: Option<Value>,
     options: Option<Map<String, Value>>,
+    keep_alive: Option<Value>,
 }
 
 pub(super) async fn embed(
@@ -100,6 +101,7 @@ async fn run(
         texts: texts.into_iter().map(Prompt::Text).collect(),
         truncates: body.truncate != Some(false),
         client,
+        keep_alive: keep_alive(body.keep_alive.as_ref())?,
     };
     Ok((asked, app.completer.embed(request).await?))
 }

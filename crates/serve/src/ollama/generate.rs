@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::answer::{Shape, loaded, respond};
+use super::answer::{Shape, load, respond};
 use super::message::no_images;
 use super::request::Common;
 use crate::app::App;
 use crate::completion::{Chat, Prompt};
+use crate::http::Ends;
 use crate::http::error::ApiError;
+use crate::http::guard::is_local;
 use crate::http::keys::client_number;
 
 #[derive(Debug, Deserialize)]
@@ -30,9 +33,11 @@ struct GenerateRequest {
 
 pub(super) async fn generate(
     State(app): State<Arc<App>>,
+    Extension(ends): Extension<Ends>,
     request: Request,
 ) -> Result<Response, ApiError> {
     let client = client_number(request.headers(), &app.config.api_keys);
+    let client = (client, is_local(ends, request.headers()));
     let request: GenerateRequest = app.intake.read_json(request).await?;
     request.check_unsupported()?;
     let wants_stream = request.common.stream != Some(false);
@@ -48,7 +53,7 @@ pub(super) async fn generate(
     };
     let (request, asked) = request.common.into_request(&app, prompt, client).await?;
     if is_load {
-        return Ok(loaded(asked.model, Shape::Generate));
+        return load(&app, &request, asked, Shape::Generate).await;
     }
     respond(&app, request, asked, Shape::Generate, wants_stream).await
 }

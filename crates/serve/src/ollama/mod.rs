@@ -5,8 +5,9 @@
 //! are not known are ignored, because clients send more each month; options that are not known,
 //! and whatever is known and cannot be honoured, are refused by name. `docs/api.md` lists them.
 //!
-//! Models are loaded and stopped by whoever owns the cluster, not by requests: `keep_alive` is
-//! read and promises nothing but that the model stays, which it does until it is stopped.
+//! A request loads what is unloaded, and `keep_alive` says for how long a model stays that nobody
+//! asks for anything. What the models' names mean is for whoever owns the cluster to say: a name
+//! that is not served is looked for on disks only for clients on this machine.
 
 mod answer;
 mod chat;

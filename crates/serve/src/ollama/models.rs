@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use cluster::{InstanceState, InstanceStatus};
 use futures_util::future::join_all;
+use protocol::KeepAlive;
 use serde_json::{Value, json};
 
 use super::show::details;
@@ -18,7 +19,7 @@ use crate::clock::{rfc3339, unix_secs};
 const OLLAMA_VERSION: &str = "0.14.0";
 /// Menus must not wait for a node that is slow or gone: its models are listed without details.
 const DETAILS_WAIT: Duration = Duration::from_secs(1);
-/// When models leave by themselves, which they do not: clients want a date.
+/// When models leave that stay for good: clients want a date.
 const STAYS_SECS: u64 = 100 * 365 * 86_400;
 
 pub(super) async fn version() -> Json<Value> {
@@ -35,9 +36,12 @@ pub(super) async fn tags(State(app): State<Arc<App>>) -> Json<Value> {
 }
 
 pub(super) async fn ps(State(app): State<Arc<App>>) -> Json<Value> {
-    let models = served(&app).into_iter().map(async |one| {
+    let loaded = served(&app).into_iter().filter(|one| one.state != InstanceState::Unloaded);
+    let models = loaded.map(async |one| {
         let mut model = entry(&app, &one).await;
-        model["expires_at"] = rfc3339(unix_secs() + STAYS_SECS).into();
+        let keep = one.keep_alive.and_then(KeepAlive::limit).map(|keep| keep.as_secs());
+        let stays = unix_secs() + keep.unwrap_or(STAYS_SECS);
+        model["expires_at"] = rfc3339(one.unloads_at_unix_s.unwrap_or(stays)).into();
         // Shards lie in the nodes' main memory.
         model["size_vram"] = 0.into();
         model["context_length"] = one.context_tokens.into();
@@ -61,7 +65,10 @@ async fn entry(app: &App, one: &InstanceStatus) -> Value {
     json!({
         "name": one.model,
         "model": one.model,
-        "size": one.ranks.iter().map(|rank| rank.total_bytes).sum::<u64>(),
+        "size": match one.ranks.iter().map(|rank| rank.total_bytes).sum::<u64>() {
+            0 => one.model_bytes,
+            loaded => loaded,
+        },
         "digest": digest(&one.id),
         "details": details(header.as_deref()),
     })

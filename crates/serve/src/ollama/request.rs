@@ -1,7 +1,10 @@
 //! What chats and prompts have in common, and what is asked in no dialect.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use cluster::InstanceSpec;
+use protocol::KeepAlive;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -10,9 +13,12 @@ use super::options::Options;
 use crate::app::App;
 use crate::completion::{Chat, CompletionRequest, Format, Prompt};
 use crate::http::error::ApiError;
+use crate::node::RefusalKind;
 
 /// Ollama gives so many at most.
 const TOP_LOGPROBS_MAX: usize = 20;
+/// For how long Ollama keeps a model loaded that nobody asks for anything.
+const KEEP_ALIVE: KeepAlive = KeepAlive::MINUTES_5;
 
 /// Fields of `/api/chat` and `/api/generate` alike. Every field may be null.
 #[derive(Debug, Default, Deserialize)]
@@ -56,29 +62,8 @@ impl Common {
         self.model.clone().unwrap_or_default()
     }
 
-    /// Whether the request's one purpose is to have the model loaded, which it is.
-    ///
-    /// # Errors
-    /// 400: it is to be unloaded.
-    fn check_keep_alive(&self) -> Result<(), ApiError> {
-        let ends_now = match &self.keep_alive {
-            Some(Value::Number(secs)) => secs.as_f64() == Some(0.0),
-            Some(Value::String(text)) => is_zero(text),
-            None | Some(Value::Null) => false,
-            Some(other) => {
-                let message = format!("keep_alive is {other}; it must be seconds or a duration");
-                return Err(ApiError::invalid_value("keep_alive", message));
-            }
-        };
-        if ends_now {
-            let message = "keep_alive is 0, and a request cannot unload a model that others may be \
-                           using. Leave it out; \"sinew stop MODEL\" unloads the model";
-            return Err(ApiError::unsupported("keep_alive", message));
-        }
-        Ok(())
-    }
-
-    /// The request in no dialect.
+    /// The request in no dialect. A model that is on a node's disk and not served is named, to be
+    /// loaded by this request, if the client `is_local`.
     ///
     /// # Errors
     /// 400 naming the first field that is wrong or cannot be honoured; 404 for an unknown model.
@@ -86,11 +71,12 @@ impl Common {
         self,
         app: &Arc<App>,
         mut prompt: Prompt,
-        client: u64,
+        (client, is_local): (u64, bool),
     ) -> Result<(CompletionRequest, Asked), ApiError> {
-        self.check_keep_alive()?;
+        let keep_alive = keep_alive(self.keep_alive.as_ref())?;
         self.check_cuts()?;
         let model = self.model(app)?;
+        let model = if is_local { name_if_here(app, model, keep_alive).await? } else { model };
         let name = self.asked_name();
         let options = Options::read(self.options)?;
         let think = Think::read(self.think)?;
@@ -118,6 +104,7 @@ impl Common {
             format,
             format_field: "format",
             client,
+            keep_alive,
             ..CompletionRequest::default()
         };
         Ok((request, Asked { model: name, hides_thoughts: think.wanted == Some(false) }))
@@ -140,13 +127,15 @@ impl Common {
 /// The name under which a model is served: Ollama's clients put `:latest` behind names without a
 /// tag.
 pub(super) fn served_name(app: &App, asked: &str) -> String {
-    let status = app.cluster.status();
-    let is_served =
-        |name: &str| status.instances.iter().any(|one| one.model == name || one.id == name);
     match asked.strip_suffix(":latest") {
-        Some(bare) if !is_served(asked) => bare.to_owned(),
+        Some(bare) if !is_served(app, asked) => bare.to_owned(),
         _ => asked.to_owned(),
     }
+}
+
+fn is_served(app: &App, name: &str) -> bool {
+    let instances = app.cluster.status().instances;
+    instances.iter().any(|one| one.model == name || one.id == name)
 }
 
 impl Think {
@@ -216,22 +205,56 @@ fn format(format: Option<Value>) -> Result<Format, ApiError> {
     }
 }
 
-/// Whether a duration such as `5m` or `1h30m0s` is none at all.
-fn is_zero(duration: &str) -> bool {
-    let mut digits = duration.chars().filter(char::is_ascii_digit).peekable();
-    digits.peek().is_some() && digits.all(|digit| digit == '0')
+/// Seconds, or a duration such as `5m`; what is negative is for good.
+///
+/// # Errors
+/// 400: it is neither.
+pub(super) fn keep_alive(field: Option<&Value>) -> Result<Option<KeepAlive>, ApiError> {
+    let wrong = |what: String| ApiError::invalid_value("keep_alive", format!("keep_alive: {what}"));
+    match field {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Number(secs)) => {
+            let secs = secs.as_f64().unwrap_or(0.0);
+            let keep =
+                if secs < 0.0 { KeepAlive::FOR_GOOD } else { KeepAlive::secs(secs.ceil() as u64) };
+            Ok(Some(keep))
+        }
+        Some(Value::String(text)) => text.parse().map(Some).map_err(wrong),
+        Some(other) => Err(wrong(format!("{other} is neither seconds nor a duration such as 5m"))),
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_that_are_none() {
-        for (text, want) in [("0", true), ("0s", true), ("0m0s", true), ("5m", false), ("", false)]
-        {
-            assert_eq!(is_zero(text), want, "{text}");
-        }
-        assert!(!is_zero("-1"));
+/// The name of a model that is served. One that is not, and lies on a node's disk, is named, to be
+/// loaded by whoever asks for it, as Ollama does with what was pulled.
+///
+/// # Errors
+/// It fits on no set of nodes.
+async fn name_if_here(
+    app: &App,
+    name: String,
+    keep_alive: Option<KeepAlive>,
+) -> Result<String, ApiError> {
+    // Names alone: paths would tell what else lies on this disk.
+    if is_served(app, &name) || Path::new(&name).has_root() {
+        return Ok(name);
+    }
+    let found = app.cluster.identify(&name).await.unwrap_or_default();
+    if let Some(served) = found.served_as {
+        return Ok(served);
+    }
+    if found.name.is_none() {
+        return Ok(name);
+    }
+    let keep_alive = Some(keep_alive.unwrap_or(KEEP_ALIVE));
+    let spec = InstanceSpec {
+        model: name.clone(),
+        on_request: true,
+        keep_alive,
+        ..InstanceSpec::default()
+    };
+    match app.cluster.serve(spec).await {
+        // Somebody else has named it this very moment.
+        Err(refusal) if refusal.kind == RefusalKind::Conflict => Ok(name),
+        named => Ok(named?),
     }
 }

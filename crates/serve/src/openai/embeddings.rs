@@ -44,7 +44,13 @@ pub(super) async fn create(
     let texts = texts(fields.read("input")?)?;
     fields.ignore(&["user"]);
     fields.finish();
-    let request = EmbeddingRequest { model: model.clone(), texts, truncates: false, client };
+    let request = EmbeddingRequest {
+        model: model.clone(),
+        texts,
+        truncates: false,
+        client,
+        keep_alive: None,
+    };
     let embeddings = app.completer.embed(request).await?;
     let tokens: usize = embeddings.iter().map(|embedding| embedding.prompt_tokens).sum();
     let is_base64 = encoding.as_deref() == Some("base64");

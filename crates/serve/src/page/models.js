@@ -10,6 +10,7 @@ const STATES = {
   loading: ["busy", "loading"],
   ready: ["good", "ready"],
   recovering: ["busy", "recovering"],
+  unloaded: ["", "unloaded"],
   failed: ["bad", "failed"],
 };
 /** A rank that computes so much longer than the average of all is named. */

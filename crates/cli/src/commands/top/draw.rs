@@ -149,6 +149,7 @@ fn state(one: &InstanceStatus) -> (String, Style, Option<&str>) {
         }
         InstanceState::Loading => ("loading".to_owned(), Style::Warning, None),
         InstanceState::Ready => ("ready".to_owned(), Style::Good, None),
+        InstanceState::Unloaded => ("unloaded".to_owned(), Style::Plain, None),
         InstanceState::Recovering { reason } => {
             ("recovering".to_owned(), Style::Warning, Some(reason))
         }

@@ -29,6 +29,8 @@ pub(super) struct Checks {
     pub abandoned: u64,
     pub ended_with_node: u64,
     pub loads: u64,
+    /// How often a model was found unloaded that was loaded before.
+    pub unloads: u64,
     pub whole_after_ms_max: u64,
     failed: u64,
     why_failed: BTreeMap<String, u64>,
@@ -42,12 +44,12 @@ pub(super) struct Checks {
 impl std::fmt::Debug for Checks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { asked, answered, failed, abandoned, ended_with_node, .. } = self;
-        let Self { tokens, resumed, loads, whole_after_ms_max, .. } = self;
+        let Self { tokens, resumed, loads, unloads, whole_after_ms_max, .. } = self;
         write!(
             f,
             "{asked} streams: {answered} whole, {failed} failed, {abandoned} abandoned, \
              {ended_with_node} ended with their node; {tokens} tokens, {resumed} pauses, {loads} \
-             loads; whole after at most {whole_after_ms_max} ms"
+             loads, {unloads} unloads; whole after at most {whole_after_ms_max} ms"
         )?;
         for (why, times) in &self.why_failed {
             write!(f, "\n{times:>8} {why}")?;
@@ -74,6 +76,7 @@ impl Checks {
         self.abandoned += other.abandoned;
         self.ended_with_node += other.ended_with_node;
         self.loads += other.loads;
+        self.unloads += other.unloads;
         self.failed += other.failed;
         self.whole_after_ms_max = self.whole_after_ms_max.max(other.whole_after_ms_max);
         for (why, times) in &other.why_failed {
@@ -169,6 +172,7 @@ impl World {
                 continue;
             }
             match owned.map(|owned| owned.machine.state()) {
+                None if entry.unloaded => {}
                 Some(InstanceState::Ready) => {}
                 other => return Err(format!("{name} of n{node} is {other:?}")),
             }
@@ -194,6 +198,13 @@ impl World {
     pub(super) fn is_empty(&self, node: usize) -> bool {
         let Some(daemon) = &self.machines[node].daemon else { return true };
         daemon.workers.values().all(|hosted| hosted.ending) && daemon.owned.is_empty()
+    }
+
+    /// Notes what is unloaded now.
+    pub(super) fn count_unloads(&mut self) {
+        let daemons = self.machines.iter().filter_map(|machine| machine.daemon.as_ref());
+        let unloaded = daemons.flat_map(|daemon| daemon.unloaded.keys()).count();
+        self.checks.unloads += unloaded as u64;
     }
 
     /// How often anything was claimed, as far as the node knows that knows most.

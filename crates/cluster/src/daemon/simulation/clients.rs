@@ -2,7 +2,7 @@
 
 use std::path::Path as FilePath;
 
-use protocol::{FailureKind, FinishReason, Sampling, Token};
+use protocol::{FailureKind, FinishReason, KeepAlive, Sampling, Token};
 use store::ModelFile;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
@@ -68,11 +68,24 @@ impl World {
             Mode::Cut => Some(1.into()),
             _ => self.random.bool().then(|| (1 + self.random.usize(..3)).into()),
         };
+        (prepared.spec.keep_alive, prepared.spec.on_request) = self.resting();
         let (reply, served) = oneshot::channel();
         self.trace(|| format!("n{node} is to serve {name} on {:?}", prepared.spec.nodes));
         let prepared = Box::new(prepared);
         self.step(node, |daemon| daemon.call(Call::Serve { prepared, reply }));
         self.promise(node, name, Kept::Served(served));
+    }
+
+    /// How models rest in this world, which is no matter of chance: a seed's faults stay what they
+    /// are.
+    fn resting(&self) -> (Option<KeepAlive>, bool) {
+        let secs = match self.faults.mode {
+            Mode::Resting => [Some(0), Some(1), Some(2), Some(1)],
+            Mode::Safety | Mode::Liveness | Mode::Losses(2) => [None, Some(0), None, Some(2)],
+            Mode::Losses(_) | Mode::Cut => [None; 4],
+        };
+        let kind = (self.seed / 2 % 4) as usize;
+        (secs[kind].map(KeepAlive::secs), secs[kind].is_some() && kind == 3)
     }
 
     pub(super) fn stop(&mut self, node: usize, model: usize) {

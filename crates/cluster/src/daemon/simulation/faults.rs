@@ -14,6 +14,9 @@ pub(super) enum Mode {
     Losses(u32),
     /// Nothing happens by itself, and each model is on one node.
     Cut,
+    /// Nothing fails; models are unloaded when they are idle and loaded by requests, and nodes are
+    /// restarted one at a time.
+    Resting,
 }
 
 pub(super) struct Faults {
@@ -29,7 +32,7 @@ pub(super) struct Faults {
 
 impl Faults {
     pub(super) fn new(mode: Mode, random: &mut Rng) -> Self {
-        let is_bad = !matches!(mode, Mode::Losses(_) | Mode::Cut);
+        let is_bad = !matches!(mode, Mode::Losses(_) | Mode::Cut | Mode::Resting);
         let workers_fail = is_bad && random.u64(..4) == 0;
         let lose_at = (6000 + random.u64(..4000)) * MS;
         Self { mode, workers_fail, is_over: false, lose_at, lost: 0 }
@@ -48,7 +51,7 @@ impl World {
                 self.drain(node, node, false);
             }
             // What was given up is tried again when somebody asks.
-            if self.random.u64(..40) == 0 {
+            if self.faults.mode != Mode::Resting && self.random.u64(..40) == 0 {
                 let model = self.random.usize(..2);
                 self.ask(node, model);
             }
@@ -70,7 +73,7 @@ impl World {
         match self.faults.mode {
             Mode::Safety | Mode::Liveness => self.any_fault(node),
             Mode::Losses(count) => self.lose_next(node, count),
-            Mode::Cut => {}
+            Mode::Cut | Mode::Resting => {}
         }
     }
 

@@ -133,6 +133,44 @@ fn drained_nodes_become_empty_and_cost_no_stream() {
     assert!(emptied > 0, "there was nothing to see: {total:?}");
 }
 
+/// Models that rest are loaded by whoever asks, at any node, for the next request or after a
+/// restart of any node; it costs no stream, no model is loaded by two nodes, and what nobody asks
+/// for ends in nobody's memory and stays so over a restart of all.
+#[test]
+fn resting_models_are_loaded_by_requests_and_cost_no_stream() {
+    let model = clients::model();
+    let mut total = checks::Checks::default();
+    for seed in seeds() {
+        let mut world = World::new(seed, &model, Mode::Resting);
+        world.everybody_has_all_files();
+        for second in 1..=20 {
+            world.run(second * 1000);
+            world.count_unloads();
+            if second % 5 == 0 {
+                let node = world.random.usize(world.nodes());
+                world.crash(node, true);
+                world.start(node);
+            }
+        }
+        world.heal_nothing();
+        world.run(40_000);
+        assert_eq!(world.checks.failures(), 0, "seed {seed}: {:?}", world.checks);
+        for node in world.nodes() {
+            world.crash(node, true);
+            world.start(node);
+        }
+        let loads = world.checks.loads;
+        world.run(45_000);
+        assert_eq!(world.checks.loads, loads, "seed {seed}: loaded for nobody");
+        world.is_whole().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        world.everybody_asks(45_000);
+        total.add(&world.checks);
+        assert!(world.checks.loads > loads, "seed {seed}: nothing was loaded for anybody");
+    }
+    println!("resting, seeds {:?}: {total:?}", seeds());
+    assert!(total.unloads > 0 && total.answered > 0, "there was nothing to see: {total:?}");
+}
+
 #[test]
 fn everything_works_again_once_faults_end() {
     let model = clients::model();
