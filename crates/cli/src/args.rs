@@ -8,6 +8,7 @@ use protocol::{InstanceSpec, KeepAlive, SplitOptions};
 
 mod bench;
 mod bench_serve;
+mod burn;
 mod face;
 mod members;
 mod models;
@@ -20,6 +21,7 @@ pub use bench::{
     Algorithm, BenchCommand, BenchModelArgs, BenchNetArgs, BenchOutput, BenchSplitsArgs, Carrier,
 };
 pub use bench_serve::{BenchServeArgs, Endpoint, Goal, GoalTime};
+pub use burn::{BenchClusterArgs, BurnInArgs, WorkerArgs, WorkerCommand};
 pub use face::{
     CompletionsArgs, EventsArgs, LaunchArgs, LaunchProgram, LogsArgs, ManArgs, PageArgs,
     ServiceArgs, ServiceCommand, ServiceInstallArgs, TopArgs,
@@ -139,7 +141,7 @@ pub enum Command {
     Dev(DevCommand),
     /// One rank of one instance; started by a node, not by people
     #[command(hide = true)]
-    Worker,
+    Worker(WorkerArgs),
 }
 
 /// Where this machine's node keeps its identity and models.

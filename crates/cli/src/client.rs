@@ -6,8 +6,9 @@ use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, Held, Identified, InstanceSpec, Invite, Joined, ModelAbout, PairAsking,
-    PairRequest, PairWith, Paired, Pairing, Parted, Plan, PullStage, PullStatus,
+    BurnReport, BurnSpec, ClusterStatus, Held, Identified, InstanceSpec, Invite, Joined,
+    ModelAbout, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Plan, PullStage,
+    PullStatus,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ const LOOK_MAX: Duration = Duration::from_secs(30);
 const JOIN_MAX: Duration = Duration::from_secs(60);
 /// A plan waits for a large file that is seen for the first time: it is read whole.
 const PLAN_MAX: Duration = Duration::from_secs(3600);
+
+/// A node ends its last pass over its memory, which it had to fill first.
+const BURN_LATE_MAX: Duration = Duration::from_secs(180);
 
 /// A running node of this machine.
 #[derive(Debug, Clone)]
@@ -205,6 +209,11 @@ impl Client {
     /// How a model would be placed now.
     pub fn plan(&self, request: &InstanceSpec) -> Result<Plan, CliError> {
         self.ask("/sinew/v1/plan", request, PLAN_MAX)
+    }
+
+    /// Loads all nodes and links for some time.
+    pub fn burn(&self, spec: &BurnSpec) -> Result<BurnReport, CliError> {
+        self.ask("/sinew/v1/burn", spec, Duration::from_secs(spec.seconds) + BURN_LATE_MAX)
     }
 
     /// Places a model and waits until it answers; returns the last progress, `ready`.

@@ -49,10 +49,12 @@ use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
-use crate::args::{BenchCommand, Cli, Command, DevCommand, FleetKeyCommand};
+use crate::args::{
+    BenchCommand, Cli, Command, DevCommand, FleetKeyCommand, WorkerArgs, WorkerCommand,
+};
 use crate::commands::{
-    bench, bench_serve, demo, dev, docs, doctor, drain, joining, keys, launch, looking, members,
-    net, nodes, plan, query, run, serve, service, splits, synth, top, up,
+    bench, bench_cluster, bench_serve, burn_in, demo, dev, docs, doctor, drain, joining, keys,
+    launch, looking, members, net, nodes, plan, query, run, serve, service, splits, synth, top, up,
 };
 use crate::data_dir::DataDir;
 use crate::error::CliError;
@@ -114,6 +116,7 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Bench(BenchCommand::Model(args)) => bench::model(&args),
         Command::Bench(BenchCommand::Net(args)) => net::run(&args),
         Command::Bench(BenchCommand::Splits(args)) => splits::run(&args),
+        Command::Bench(BenchCommand::Cluster(args)) => bench_cluster::run(&args),
         Command::Bench(BenchCommand::Serve(args)) => bench_serve::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Service(command) => service::run(&command),
@@ -124,7 +127,10 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Dev(DevCommand::Generate(args)) => dev::generate(&args),
         Command::Dev(DevCommand::Tokenize(args)) => dev::tokenize(&args),
         Command::Dev(DevCommand::Synth(args)) => synth::synth(&args),
-        Command::Worker => Ok(engine::worker::run()?),
+        Command::Worker(WorkerArgs { command: None }) => Ok(engine::worker::run()?),
+        Command::Worker(WorkerArgs { command: Some(WorkerCommand::BurnIn(args)) }) => {
+            burn_in::run(&args)
+        }
     }
 }
 

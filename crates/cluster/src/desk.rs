@@ -8,6 +8,7 @@ use gguf::Bytes;
 use store::{Digest, Store, Tree};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::burn::Burner;
 use crate::daemon::{Call, Event, Prepared, draft_bytes};
 use crate::desired::Document;
 use crate::kept::Saver;
@@ -64,6 +65,7 @@ pub(crate) struct Desk {
     pub calls: mpsc::WeakSender<Call>,
     pub inputs: mpsc::WeakSender<Event>,
     pub status: watch::Receiver<Arc<ClusterStatus>>,
+    pub burner: Burner,
 }
 
 impl Desk {

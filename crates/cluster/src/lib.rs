@@ -13,6 +13,7 @@
 mod about;
 mod announcer;
 mod api;
+mod burn;
 mod copies;
 mod daemon;
 mod desired;
@@ -59,6 +60,7 @@ pub use api::{
     Invite, Joined, LINK_ADDRESSES_MAX, NearbyNode, NodeConfig, NodeState, NodeStatus, PairAsking,
     PairRequest, PairState, PairWith, Paired, Pairing, Parted, RankStatus,
 };
+pub use burn::{BURN_SECS, BurnReport, BurnSpec, LinkBurn, Loaded, NodeBurn};
 pub use device::{DeviceConfig, NodeDevice};
 pub use error::{Error, Result};
 pub use fleet::FleetKey;

@@ -1,3 +1,4 @@
+mod burning;
 mod members;
 
 use std::io;
@@ -15,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::info;
 
+use crate::burn::Burner;
 use crate::daemon::{Call, Daemon, Events, INPUTS_MAX, Kept, System, listen, run};
 use crate::desired::Document;
 use crate::desk::Desk;
@@ -118,6 +120,7 @@ impl Node {
             calls: calls.downgrade(),
             inputs: inputs.downgrade(),
             status: status.clone(),
+            burner: Burner::new(&config.worker_command),
         };
         let (admission, closing) = (system.admission(), system.closing());
         let listening =

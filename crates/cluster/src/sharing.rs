@@ -32,6 +32,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
+use crate::burn::{self, BurnOrder, Part};
 use crate::desk::{Desk, OpenModel};
 use crate::lookup::{self, Asked};
 use crate::net::{Connection, DialError, Net};
@@ -74,6 +75,10 @@ pub(crate) enum Ask {
     Tree,
     /// One of its groups is not what its hash says. The listener looks for itself; no answer.
     Doubt { group: u64 },
+    /// The listener is to take its part in a burn-in: [`Outcome`].
+    Burn { order: Box<BurnOrder> },
+    /// Both ends send so many blocks at once: [`crate::burn`].
+    Exchange { blocks: u32 },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +102,7 @@ pub(crate) enum Outcome {
         instance: String,
     },
     Planned(Box<placement::Plan>),
+    Burned(Box<Part>),
     AlreadyServed {
         model: String,
         instance: String,
@@ -205,6 +211,18 @@ pub(crate) async fn answer(
                 if let Some(Opened::Model(model)) = open.clone() {
                     desk.doubt(model, group).await;
                 }
+            }
+            Ask::Burn { order } => {
+                let burning = async {
+                    let status = desk.status.borrow().clone();
+                    let (net, others) = (pulls.net(), pulls.neighbours());
+                    let part = desk.burner.take_part(net, others, &status, *order).await?;
+                    Ok(Outcome::Burned(Box::new(part)))
+                };
+                decide(&mut connection, burning).await?;
+            }
+            Ask::Exchange { blocks } => {
+                burn::answer(&mut connection.stream, blocks.min(burn::BLOCKS_MAX)).await?;
             }
         }
     }

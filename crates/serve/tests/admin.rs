@@ -55,6 +55,7 @@ fn everything_else_needs_the_token() {
         "remove",
         "leave",
         "plan",
+        "burn",
         "serve",
         "stop",
         "drain",
@@ -159,6 +160,9 @@ fn calls_reach_the_cluster() {
     let reply = admin(&server, "/sinew/v1/plan", json!({"model": "m", "nodes": 2}));
     assert_eq!((reply.status, &reply.json()["why"]), (200, &json!(["a reason"])));
     assert_eq!(double.calls.lock().unwrap().pop().unwrap(), "plan m Some(Count(2))");
+    let reply = admin(&server, "/sinew/v1/burn", json!({"seconds": 3}));
+    assert_eq!((reply.status, &reply.json()["wrong"]), (200, &json!(0)));
+    assert_eq!(double.calls.lock().unwrap().pop().unwrap(), "burn 3 None");
 }
 
 #[test]
@@ -170,6 +174,8 @@ fn wrong_bodies_and_refusals_are_errors() {
         ("invite", json!({"ttl_secs": 1_000_000})),
         ("invite", json!({"ttl_secs": -1})),
         ("join", json!({})),
+        ("burn", json!({})),
+        ("burn", json!({"seconds": 3, "secs": 3})),
         ("pair", json!({"peer": "studio"})),
         ("pair", json!({"nod": "studio"})),
         ("pair/accept", json!({})),

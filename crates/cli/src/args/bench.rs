@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 use protocol::{CacheType, Strategy, Transport, WireType};
 
-use super::{BenchServeArgs, LocalArgs};
+use super::{BenchClusterArgs, BenchServeArgs, LocalArgs};
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
@@ -19,6 +19,8 @@ pub enum BenchCommand {
     Splits(BenchSplitsArgs),
     /// A server under load, ours or any that speaks OpenAI's API, in the terms of vllm bench serve
     Serve(BenchServeArgs),
+    /// A burn-in: all nodes' memory, cores and links loaded for a stated time, and checked
+    Cluster(BenchClusterArgs),
 }
 
 #[derive(Debug, Args)]

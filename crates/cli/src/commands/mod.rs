@@ -1,7 +1,9 @@
 //! One module a command; each returns what `main` turns into an exit code.
 
 pub mod bench;
+pub mod bench_cluster;
 pub mod bench_serve;
+pub mod burn_in;
 pub mod chat;
 pub mod demo;
 pub mod dev;

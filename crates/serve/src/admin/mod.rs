@@ -8,7 +8,7 @@ use axum::Json;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::routing::{get, post};
-use cluster::{ClusterStatus, InstanceSpec, Invite, Joined, Plan};
+use cluster::{BurnReport, BurnSpec, ClusterStatus, InstanceSpec, Invite, Joined, Plan};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -47,6 +47,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/sinew/v1/remove", post(members::remove))
         .route("/sinew/v1/leave", post(members::leave))
         .route("/sinew/v1/plan", post(plan))
+        .route("/sinew/v1/burn", post(burn))
         .route("/sinew/v1/serve", post(serve::serve))
         .route("/sinew/v1/models", get(models::list))
         .route("/sinew/v1/pull", post(models::pull))
@@ -94,6 +95,12 @@ async fn join(State(app): State<Arc<App>>, request: Request) -> Result<Json<Join
 async fn plan(State(app): State<Arc<App>>, request: Request) -> Result<Json<Plan>, ApiError> {
     let spec: InstanceSpec = app.intake.read_json(request).await?;
     Ok(Json(app.cluster.plan(spec).await?))
+}
+
+/// Loads all nodes and links; a client that leaves ends it.
+async fn burn(State(app): State<Arc<App>>, request: Request) -> Result<Json<BurnReport>, ApiError> {
+    let spec: BurnSpec = app.intake.read_json(request).await?;
+    Ok(Json(app.cluster.burn(spec).await?))
 }
 
 /// Either name means the same: an instance's id, or its model's name.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, Error, GenerateRequest, Held, History, Identified, InstanceSpec, Invite, Joined,
-    ModelAbout, Node, NodeId, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Plan,
+    BurnReport, BurnSpec, ClusterStatus, Error, GenerateRequest, Held, History, Identified,
+    InstanceSpec, Invite, Joined, ModelAbout, Node, NodeId, PairAsking, PairRequest, PairWith,
+    Paired, Pairing, Parted, Plan,
 };
 use futures_util::stream;
 use tokio::sync::watch;
@@ -55,6 +56,10 @@ impl Cluster for Node {
 
     fn leave(&self) -> BoxFuture<'_, Result<Parted, Refusal>> {
         Box::pin(async move { Ok(Node::leave(self).await?) })
+    }
+
+    fn burn(&self, spec: BurnSpec) -> BoxFuture<'_, Result<BurnReport, Refusal>> {
+        Box::pin(async move { Ok(Node::burn(self, spec).await?) })
     }
 
     fn plan(&self, request: InstanceSpec) -> BoxFuture<'_, Result<Plan, Refusal>> {

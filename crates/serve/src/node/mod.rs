@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, GenerateEvent, GenerateRequest, Held, History, Identified, InstanceSpec, Invite,
-    Joined, ModelAbout, NodeId, PairAsking, PairRequest, PairWith, Paired, Pairing, Parted, Plan,
-    PullStatus,
+    BurnReport, BurnSpec, ClusterStatus, GenerateEvent, GenerateRequest, Held, History, Identified,
+    InstanceSpec, Invite, Joined, ModelAbout, NodeId, PairAsking, PairRequest, PairWith, Paired,
+    Pairing, Parted, Plan, PullStatus,
 };
 use futures_util::Stream;
 use tokio::sync::watch;
@@ -63,6 +63,9 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// How a model would be placed now.
     fn plan(&self, request: InstanceSpec) -> BoxFuture<'_, Result<Plan, Refusal>>;
+
+    /// Loads all nodes and links for some time; dropping this ends it.
+    fn burn(&self, spec: BurnSpec) -> BoxFuture<'_, Result<BurnReport, Refusal>>;
 
     /// Places a model and starts its workers; returns the instance's id while it is loading.
     fn serve(&self, request: InstanceSpec) -> BoxFuture<'_, Result<String, Refusal>>;

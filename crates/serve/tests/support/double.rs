@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cluster::{
-    ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, Held, History, Identified,
-    InstanceSpec, InstanceState, InstanceStatus, Invite, Joined, ModelAbout, NodeId, NodeState,
-    NodeStatus, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing, Parted, Plan,
-    PullStatus, RankStatus,
+    BurnReport, BurnSpec, ClusterStatus, GenerateDone, GenerateEvent, GenerateRequest, Held,
+    History, Identified, InstanceSpec, InstanceState, InstanceStatus, Invite, Joined, ModelAbout,
+    NodeId, NodeState, NodeStatus, PairAsking, PairRequest, PairState, PairWith, Paired, Pairing,
+    Parted, Plan, PullStatus, RankStatus,
 };
 use futures_util::stream;
 use protocol::{AnswerToken, FailureKind, FinishReason, Logprobs, Token, Transport};
@@ -276,6 +276,19 @@ impl Cluster for Double {
     fn leave(&self) -> BoxFuture<'_, Result<Parted, Refusal>> {
         let called = self.call("leave".to_owned());
         Box::pin(async move { called.map(|()| parted()) })
+    }
+
+    fn burn(&self, spec: BurnSpec) -> BoxFuture<'_, Result<BurnReport, Refusal>> {
+        let called = self.call(format!("burn {} {:?}", spec.seconds, spec.memory_bytes));
+        let report = BurnReport {
+            seconds: spec.seconds,
+            nodes: vec![],
+            links: vec![],
+            slowest_node: None,
+            slowest_link: None,
+            wrong: 0,
+        };
+        Box::pin(async move { called.map(|()| report) })
     }
 
     fn plan(&self, request: InstanceSpec) -> BoxFuture<'_, Result<Plan, Refusal>> {
