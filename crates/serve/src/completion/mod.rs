@@ -195,7 +195,7 @@ impl Completer {
         let is_done = match keep_alive {
             Some(keep) if keep == KeepAlive::secs(0) => is_unloaded,
             Some(_) => false,
-            None => instance.has_generated,
+            None => instance.has_generated && !is_unloaded,
         };
         if is_done {
             return Ok(());
