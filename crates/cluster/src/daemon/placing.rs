@@ -44,7 +44,7 @@ impl Daemon {
             }
             Err(why) => {
                 warn!(instance = id, why, "cannot be placed again");
-                owned.machine.give_up(&why)
+                owned.machine.give_up(&why, now)
             }
         }
     }
@@ -87,7 +87,7 @@ impl Daemon {
             }
             Err(why) => {
                 warn!(instance = id, why, "cannot be placed in the order of a ring");
-                owned.machine.give_up(&format!("in the order of the only ring, {why}"))
+                owned.machine.give_up(&format!("in the order of the only ring, {why}"), now)
             }
         }
     }

@@ -48,8 +48,9 @@ const LOAD_SILENCE_MAX: Duration = Duration::from_secs(5);
 /// One that makes no progress for so long is ended as well: its disk, or the peer that it reads
 /// from, may be slow, but not this slow.
 const LOAD_STALL_MAX: Duration = Duration::from_secs(120);
-/// How long a lost node may stay away before the model is placed on the others.
-const NODE_AWAY_MAX: Duration = Duration::from_secs(10);
+/// How long a lost node may stay away before the model is placed on the others, or given up.
+const AWAY_MIN: Duration = Duration::from_secs(2);
+const AWAY_MAX: Duration = Duration::from_secs(10);
 /// A survivor may notice a death before the dead worker's daemon tells how it died. Its requests
 /// wait this long for the better reason.
 const REASON_WAIT: Duration = Duration::from_millis(50);
@@ -137,6 +138,8 @@ pub(crate) struct Instance {
     trouble: Option<String>,
     /// Not before this are links tried again.
     link_at: Duration,
+    /// Not placed again on other nodes before then: they did not suffice.
+    replan_at: Duration,
     link_failures: failures::Recent,
     requests: Requests,
     /// Requests that are lost, for a reason that may yet be told better.
@@ -191,6 +194,7 @@ impl Instance {
             epoch: 0,
             trouble: None,
             link_at: now,
+            replan_at: now,
             link_failures: failures::Recent::default(),
             doomed: None,
             ticked_at: now,
@@ -270,8 +274,16 @@ impl Instance {
         std::mem::take(&mut self.effects)
     }
 
-    /// Says that there are not enough nodes, and why.
-    pub(crate) fn give_up(&mut self, why: &str) -> Vec<Effect> {
+    /// Says that there are not enough nodes, and why. While a lost one may soon be back, requests
+    /// wait.
+    pub(crate) fn give_up(&mut self, why: &str, now: Duration) -> Vec<Effect> {
+        let is_gone = |rank: &Rank| rank.is_away_since(now, AWAY_MAX);
+        let may_return =
+            !self.ranks.iter().all(Rank::is_node_up) && !self.ranks.iter().any(is_gone);
+        if self.phase == Phase::Gathering && may_return {
+            self.replan_at = now + AWAY_MIN;
+            return std::mem::take(&mut self.effects);
+        }
         let reason = match &self.trouble {
             Some(trouble) => format!("{trouble}; the nodes that are left do not suffice: {why}"),
             None => why.to_owned(),
@@ -413,7 +425,8 @@ impl Instance {
                 self.spawn(at, self.next_worker);
             }
         }
-        if self.ranks.iter().any(|rank| rank.is_away_since(now, NODE_AWAY_MAX)) {
+        let is_due = now >= self.replan_at;
+        if is_due && self.ranks.iter().any(|rank| rank.is_away_for_long(now)) {
             self.effects.push(Effect::Replan);
         } else if self.all_loaded() && now >= self.link_at {
             self.epoch += 1;

@@ -6,7 +6,7 @@ use protocol::RankStats;
 
 use super::failures::Recent;
 use super::pace::RankPace;
-use super::{LOAD_SILENCE_MAX, LOAD_STALL_MAX};
+use super::{AWAY_MAX, AWAY_MIN, LOAD_SILENCE_MAX, LOAD_STALL_MAX};
 use crate::wire::WorkerId;
 use crate::{NodeId, RankStatus};
 
@@ -15,6 +15,9 @@ pub(crate) type Routes = BTreeMap<(NodeId, NodeId), Vec<IpAddr>>;
 
 /// A worker that dies this often without the instance being ready in between is given up.
 const FAILURES_MAX: u32 = 3;
+
+/// What a node is taken to load, from a good disk or another node: about 1 GB/s.
+const LOAD_BYTES_PER_SEC: u64 = 1 << 30;
 
 /// How the owner and a node reach each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +138,14 @@ impl Rank {
 
     pub(super) fn is_node_up(&self) -> bool {
         self.away_since.is_none()
+    }
+
+    /// Whether the model is to be placed on other nodes. If this one came back it would still hold
+    /// its share, which the others have to load: so it is waited for as long as that is taken to
+    /// last, within bounds, and a loss costs at most about twice what the better choice would.
+    pub(super) fn is_away_for_long(&self, now: Duration) -> bool {
+        let load = Duration::from_secs(self.memory_bytes / LOAD_BYTES_PER_SEC);
+        self.is_away_since(now, load.clamp(AWAY_MIN, AWAY_MAX))
     }
 
     pub(super) fn is_away_since(&self, now: Duration, limit: Duration) -> bool {
@@ -292,6 +303,8 @@ pub(super) fn progress(ranks: &[Rank]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Input;
+    use super::super::tests::{B, brief, ms, ready};
     use super::*;
 
     #[test]
@@ -304,5 +317,31 @@ mod tests {
         assert_eq!(in_order(&worker, first, &[]), [at(7, 8), at(1, 9), at(2, 9), at(3, 9)]);
         let by_speed = [at(3, 0).ip(), at(2, 0).ip()];
         assert_eq!(in_order(&worker, first, &by_speed), [at(7, 8), at(3, 9), at(2, 9), at(1, 9)]);
+    }
+
+    #[test]
+    fn a_node_that_holds_much_is_waited_for_longer() {
+        for (gib, wait_ms) in [(0, 2000), (5, 5000), (500, 10_000)] {
+            let mut instance = ready();
+            instance.ranks[1].memory_bytes = gib << 30;
+            instance.step(Input::NodeDown { node: B, reason: "power cut".to_owned() }, ms(10));
+            assert_eq!(brief(&instance.step(Input::Tick, ms(wait_ms))), "");
+            assert_eq!(brief(&instance.step(Input::Tick, ms(10 + wait_ms))), "replan");
+        }
+    }
+
+    #[test]
+    fn where_the_others_do_not_suffice_the_lost_node_has_ten_seconds() {
+        let mut instance = ready();
+        instance.step(Input::NodeDown { node: B, reason: "power cut".to_owned() }, ms(10));
+        assert_eq!(brief(&instance.step(Input::Tick, ms(2010))), "replan");
+        assert_eq!(brief(&instance.give_up("too small", ms(2011))), "");
+        assert_eq!(brief(&instance.step(Input::Tick, ms(4000))), "");
+        assert_eq!(brief(&instance.step(Input::Tick, ms(4011))), "replan");
+        instance.give_up("too small", ms(4012));
+        assert!(!instance.lacks_nodes());
+        assert_eq!(brief(&instance.step(Input::Tick, ms(10_010))), "replan");
+        instance.give_up("too small", ms(10_011));
+        assert!(instance.lacks_nodes());
     }
 }

@@ -169,7 +169,7 @@ impl World {
         let up: Vec<usize> = (0..NODES).filter(|node| self.hosts[*node].up).collect();
         let now = self.time();
         if self.needs_two && up.len() < 2 {
-            self.machine.give_up("two nodes are needed")
+            self.machine.give_up("two nodes are needed", now)
         } else {
             let split = split(up.len());
             self.machine.replace(up.into_iter().map(rank).collect(), split, now)

@@ -5,7 +5,7 @@ use protocol::{FinishReason, Generation};
 use super::*;
 
 const A: NodeId = NodeId([1; 32]);
-const B: NodeId = NodeId([2; 32]);
+pub(super) const B: NodeId = NodeId([2; 32]);
 const PATH: Path = Path { ours: IpAddr::V4(OURS), theirs: IpAddr::V4(THEIRS) };
 const OURS: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 1);
 const THEIRS: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 2);
@@ -228,11 +228,11 @@ fn a_lost_node_is_waited_for_then_done_without() {
     );
 
     instance.step(down(), ms(6000));
-    assert_eq!(brief(&instance.step(Input::Tick, ms(15_900))), "");
-    assert_eq!(brief(&instance.step(Input::Tick, ms(16_000))), "replan");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(7900))), "");
+    assert_eq!(brief(&instance.step(Input::Tick, ms(8000))), "replan");
     let alone = vec![Rank::new(A, "a".to_owned(), 20, Path::LOOPBACK)];
-    assert_eq!(brief(&instance.replace(alone, split(1), ms(16_000))), "end1 end2 spawn3");
-    assert_eq!(brief(&load(&mut instance, 3, 16_001)), "connect3@3");
+    assert_eq!(brief(&instance.replace(alone, split(1), ms(8000))), "end1 end2 spawn3");
+    assert_eq!(brief(&load(&mut instance, 3, 8001)), "connect3@3");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn missing_nodes_are_named_and_their_return_is_enough() {
     instance.step(Input::NodeDown { node: B, reason: "its daemon ended".to_owned() }, ms(11));
     submit(&mut instance, 12);
     instance.step(Input::Tick, ms(10_011));
-    let effects = instance.give_up("node a would need 9 GiB");
+    let effects = instance.give_up("node a would need 9 GiB", ms(10_011));
     assert_eq!(
         reasons(&effects),
         ["node b (rank 1) was lost: its daemon ended; the nodes that are left do not suffice: \
