@@ -100,7 +100,10 @@ fn calls_reach_the_cluster() {
             "pair/refuse",
             json!({"node": "mac"}),
             "refuse mac",
-            json!({"id": "02".repeat(32), "name": "mac", "address": "10.0.0.2", "expires_in_secs": 60}),
+            json!({
+                "id": "02".repeat(32), "name": "mac", "address": "10.0.0.2",
+                "expires_in_secs": 60, "at": "desk",
+            }),
         ),
         (
             "pair",
