@@ -296,13 +296,14 @@ pub async fn a_frozen_node_is_not_lost() {
     assert_eq!(tokens.len(), 400);
     assert_eq!(instance(&a.node, &id).epoch, 1);
 
-    // Much longer, and it is lost; when it wakes up it is back, with its worker and its shard.
+    // Longer, and it is lost; if it wakes up before it is done without, it is back, with its worker
+    // and its shard.
     let worker = crate::support::pid(&a.node, &id, 1);
     let since = Instant::now();
     kill(pid, "-STOP");
     until(&a.node, "the loss", |s| s.nodes[1].state == cluster::NodeState::Lost).await;
     println!("  {:?} until a frozen node was lost", since.elapsed());
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     kill(pid, "-CONT");
     ask(&a.node, &id, 4).await;
     assert_eq!(crate::support::pid(&a.node, &id, 1), worker);
