@@ -65,7 +65,8 @@ fn a_burn_in_asks_before_it_disturbs_and_ends_when_it_is_left() {
     let second = b.refused(&SHORT);
     assert!(second.contains("another burn-in"), "{second}");
     let pid = left.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    // Not Ctrl-C's signal, which whatever a script runs in the background ignores.
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     left.wait().unwrap();
     wait_for("the load to end", || (loads(&a) + loads(&b) == 0).then_some(()));
 

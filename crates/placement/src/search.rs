@@ -15,13 +15,15 @@ use crate::node::{LinkSpeed, link};
 use crate::trial::{Context, Found, Misfit};
 
 /// Of so many nodes every subset is tried.
-const ALL_SUBSETS_MAX: usize = 6;
+const ALL_SUBSETS_MAX: usize = 8;
 /// Of so many nodes of a subset every grouping is tried.
 const ALL_GROUPINGS_MAX: usize = 4;
 /// Of so many nodes of a subset every order is tried.
 const ALL_ORDERS_MAX: usize = 4;
 /// So many of the best are looked at for what moving a part of the work makes of them.
 const POLISHED: usize = 3;
+/// So many sets of nodes have single nodes exchanged.
+const EXCHANGED: usize = 4;
 /// Exchanges of nodes after which the best is taken for good enough.
 const EXCHANGES_MAX: usize = 4;
 
@@ -111,41 +113,64 @@ impl Search<'_, '_> {
         .into()
     }
 
-    /// Adds, leaves out and exchanges single nodes of the best, as long as that helps.
+    /// Adds, leaves out and exchanges single nodes of the best few sets, as long as that helps.
     fn exchange(&mut self, sizes: &std::ops::RangeInclusive<usize>) {
+        let mut done = HashSet::new();
         for _ in 0..EXCHANGES_MAX {
-            let Some(best) = self.best() else { return };
-            let (secs, chosen) = (best.secs, best.nodes().collect::<HashSet<usize>>());
-            let all = 1..self.context.nodes.len();
-            let (inside, outside): (Vec<_>, Vec<_>) = all.partition(|at| chosen.contains(at));
-            let mut others: Vec<Vec<usize>> = Vec::new();
-            let with = |left: Option<usize>, added: Option<usize>| {
-                let kept = chosen.iter().copied().filter(|at| Some(*at) != left);
-                kept.chain(added).collect::<Vec<usize>>()
-            };
-            others.extend(inside.iter().map(|left| with(Some(*left), None)));
-            others.extend(outside.iter().map(|added| with(None, Some(*added))));
-            for left in &inside {
-                // Like ones are as good as each other.
-                let mut kinds = Vec::new();
-                for added in &outside {
-                    if kinds.iter().all(|kind| !self.alike(*kind, *added)) {
-                        kinds.push(*added);
-                        others.push(with(Some(*left), Some(*added)));
-                    }
+            let best = self.best_sets();
+            for chosen in &best {
+                if done.insert(chosen.clone()) {
+                    self.try_neighbours(chosen, sizes);
                 }
             }
-            for chosen in others.into_iter().filter(|chosen| sizes.contains(&chosen.len())) {
-                self.try_nodes(chosen);
-            }
-            if self.best().is_none_or(|best| best.secs >= secs) {
+            if self.best_sets() == best {
                 return;
             }
         }
     }
 
-    fn best(&self) -> Option<&Found> {
-        self.tried.found.iter().min_by(|a, b| a.secs.total_cmp(&b.secs))
+    /// What is one node away from a set of nodes.
+    fn try_neighbours(&mut self, chosen: &[usize], sizes: &std::ops::RangeInclusive<usize>) {
+        let all = 1..self.context.nodes.len();
+        let (inside, outside): (Vec<_>, Vec<_>) = all.partition(|at| chosen.contains(at));
+        let with = |left: Option<usize>, added: Option<usize>| {
+            let kept = chosen.iter().copied().filter(|at| Some(*at) != left);
+            kept.chain(added).collect::<Vec<usize>>()
+        };
+        let mut others: Vec<Vec<usize>> = Vec::new();
+        others.extend(inside.iter().map(|left| with(Some(*left), None)));
+        others.extend(outside.iter().map(|added| with(None, Some(*added))));
+        for left in &inside {
+            // Like ones are as good as each other.
+            let mut kinds = Vec::new();
+            for added in &outside {
+                if kinds.iter().all(|kind| !self.alike(*kind, *added)) {
+                    kinds.push(*added);
+                    others.push(with(Some(*left), Some(*added)));
+                }
+            }
+        }
+        for chosen in others.into_iter().filter(|chosen| sizes.contains(&chosen.len())) {
+            self.try_nodes(chosen);
+        }
+    }
+
+    /// The sets of nodes of the best that was found, each in its own order of numbers.
+    fn best_sets(&self) -> Vec<Vec<usize>> {
+        let mut found: Vec<&Found> = self.tried.found.iter().collect();
+        found.sort_by(|a, b| a.secs.total_cmp(&b.secs));
+        let mut sets: Vec<Vec<usize>> = Vec::new();
+        for found in found {
+            let mut set: Vec<usize> = found.nodes().collect();
+            set.sort_unstable();
+            if !sets.contains(&set) {
+                sets.push(set);
+            }
+            if sets.len() == EXCHANGED {
+                break;
+            }
+        }
+        sets
     }
 
     fn alike(&self, a: usize, b: usize) -> bool {

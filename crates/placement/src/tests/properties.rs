@@ -10,6 +10,10 @@ use crate::trial::{Context, Found};
 /// Of so many random clusters each property is asked.
 const CLUSTERS: usize = 150;
 
+/// Clusters of ten nodes, and how near the search is to come: 1 is the best.
+const MANY: u64 = 12;
+const NEAR: f64 = 1.1;
+
 /// Six layers of 60 MB and a head of 30, or the same with sixteen experts.
 fn small(experts: bool) -> Outline {
     let dense = Dense {
@@ -116,6 +120,42 @@ fn the_search_finds_what_trying_everything_finds() {
         compared += 1;
     }
     assert!(compared > 10 && worst >= 1.0, "{compared} {worst}");
+}
+
+/// Of more nodes than [`crate::search`] tries every subset of, it comes near trying them all.
+#[test]
+fn the_search_among_many_nodes_comes_near_trying_every_subset() {
+    let (mut compared, mut worst) = (0, 1.0_f64);
+    for seed in 0..MANY {
+        let rng = &mut fastrand::Rng::with_seed(seed);
+        let model = small(rng.bool());
+        let nodes = random(rng, 10, 60..250);
+        let secs = |nodes: &[Node], count: Option<usize>| {
+            let asked = InstanceSpec { nodes: count.map(Into::into), ..spec() };
+            let prediction = plan(&model, nodes, &asked).ok()?.prediction?;
+            Some(prediction.first_token_secs + 256.0 / prediction.decode_tokens_per_sec)
+        };
+        let subsets = (1..1_u32 << nodes.len()).filter(|set| set & 1 == 1);
+        let least = subsets.filter_map(|set| {
+            let chosen: Vec<usize> = (0..nodes.len()).filter(|at| set >> at & 1 == 1).collect();
+            secs(&subset(&nodes, &chosen), Some(chosen.len()))
+        });
+        let Some(least) = least.min_by(f64::total_cmp) else { continue };
+        let ratio = secs(&nodes, None).unwrap_or(f64::INFINITY) / least;
+        worst = worst.max(ratio);
+        compared += 1;
+    }
+    assert!(compared > 5 && worst <= NEAR, "{compared} clusters, the worst {worst}");
+}
+
+/// Some of the nodes, with the links between them.
+fn subset(nodes: &[Node], chosen: &[usize]) -> Vec<Node> {
+    let one = |(place, at): (usize, &usize)| {
+        let mut node = nodes[*at].clone();
+        node.links = chosen[..place].iter().map(|other| nodes[*at].links[*other].clone()).collect();
+        node
+    };
+    chosen.iter().enumerate().map(one).collect()
 }
 
 /// The best of all subsets, orders, groupings, cuts of layers and of each group's shares.
