@@ -152,7 +152,7 @@ fn the_search_among_many_nodes_comes_near_trying_every_subset() {
 fn subset(nodes: &[Node], chosen: &[usize]) -> Vec<Node> {
     let one = |(place, at): (usize, &usize)| {
         let mut node = nodes[*at].clone();
-        node.links = chosen[..place].iter().map(|other| nodes[*at].links[*other].clone()).collect();
+        node.links = chosen[..place].iter().map(|other| nodes[*at].links[*other]).collect();
         node
     };
     chosen.iter().enumerate().map(one).collect()
