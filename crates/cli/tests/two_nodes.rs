@@ -113,7 +113,7 @@ fn a_restarted_node_goes_on_with_the_shards_that_others_hold() {
     let (a, b) = (Node::start("a"), Node::start("b"));
     a.admit(&b);
     let listen = a.listen_addr();
-    a.run(&["serve", &demo_model()]);
+    a.run(&["serve", &demo_model(), "--nodes", "2"]);
     let before = a.chat("sinew-demo", "Who are you?", 60);
     let workers = a.worker_pids("sinew-demo");
     let a = Node::start_in("a", a.kill(), &listen);
