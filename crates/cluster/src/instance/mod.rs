@@ -350,6 +350,12 @@ impl Instance {
 
     pub(crate) fn state(&self) -> InstanceState {
         match (&self.phase, &self.trouble) {
+            // Who sees a failed one does not ask it.
+            (Phase::Failed { reason, why: GaveUp::Failures { until } }, _)
+                if self.ticked_at >= *until =>
+            {
+                InstanceState::Recovering { reason: format!("{reason}; a request tries it again") }
+            }
             (Phase::Failed { reason, .. }, _) => InstanceState::Failed { reason: reason.clone() },
             (Phase::Ready, _) => InstanceState::Ready,
             (_, None) => InstanceState::Loading,

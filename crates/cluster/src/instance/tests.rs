@@ -296,6 +296,9 @@ fn a_crash_loop_is_given_up_and_tried_again_when_asked() {
     let expected = "node b (rank 1) was lost: its worker exited with status 3 (3 times in a row)";
     assert_eq!(error, format!("m cannot answer: {expected}"));
     assert_eq!(instance.deadline(), None, "a failed instance does not keep the driver busy");
+    assert!(matches!(instance.state(), InstanceState::Failed { .. }));
+    instance.step(Input::Tick, ms(now + 30_000));
+    assert!(matches!(instance.state(), InstanceState::Recovering { .. }));
     assert_eq!(submit(&mut instance, now + 30_000), "spawn5 spawn6 waiting#1");
 }
 
