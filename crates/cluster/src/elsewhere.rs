@@ -12,15 +12,13 @@ use tokio::time::timeout;
 use tracing::{debug, info};
 
 use crate::net::{DialError, Net};
-use crate::sharing::{Ask, Neighbour, Outcome};
+use crate::sharing::{Ask, Neighbour, Outcome, ask_and_wait};
 use crate::tls::Pin;
 use crate::wire::Purpose;
 use crate::{Error, InstanceSpec, ModelAbout, Result, frames};
 
 /// A folder on a network drive takes its time; who looks at a list does not wait for longer.
 const LOOK_MAX: Duration = Duration::from_secs(5);
-/// Meanwhile a member that works says so every two seconds.
-const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// A model on another member's disk.
 #[derive(Debug, Clone)]
@@ -132,21 +130,7 @@ async fn decide(net: &Arc<Net>, found: &Found, ask: Ask) -> Result<Outcome> {
         let node = &found.holder.name;
         Error::Unusable(format!("node {node}, which has the file, did not answer: {why}"))
     };
-    let asked = async {
-        let addresses = vec![found.holder.address];
-        let pin = Pin::Node(found.holder.id);
-        let mut connection = net.dial(addresses, pin, Purpose::Share).await?;
-        frames::write(&mut connection.stream, &ask).await?;
-        loop {
-            let read = frames::read::<Outcome>(&mut connection.stream, FRAME_BYTES_MAX);
-            match timeout(SILENCE_MAX, read).await {
-                Err(_) => return Err(DialError::Timeout(SILENCE_MAX)),
-                Ok(Ok(Outcome::Working)) => {}
-                Ok(outcome) => return Ok::<_, DialError>(outcome?),
-            }
-        }
-    };
-    asked.await.map_err(|error| lost(error.to_string()))
+    ask_and_wait(net, &found.holder, &ask).await.map_err(|error| lost(error.to_string()))
 }
 
 /// Asks for something that is known at once; nothing if there is no answer.

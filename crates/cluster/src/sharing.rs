@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hub::{Nearby, RemoteFile};
-use protocol::frame::FrameError;
+use protocol::frame::{FRAME_BYTES_MAX, FrameError};
 use serde::{Deserialize, Serialize};
 use store::{Digest, Listed, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -48,7 +48,7 @@ const ASK_BYTES_MAX: usize = 64 << 10;
 const LISTED_MAX: usize = 1000;
 /// How often a member that waits for a decision hears that it is worked on.
 const SIGN_EVERY: Duration = Duration::from_secs(2);
-/// A member that is silent for so long is passed over.
+/// A member that is silent for so long is passed over, or taken for lost.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -118,6 +118,28 @@ pub(crate) struct Neighbour {
     pub id: NodeId,
     pub name: String,
     pub address: SocketAddr,
+}
+
+/// Asks a member for what takes it a while, and waits as long as it says that it is at it.
+///
+/// # Errors
+/// It cannot be reached, or falls silent.
+pub(crate) async fn ask_and_wait(
+    net: &Arc<Net>,
+    other: &Neighbour,
+    ask: &Ask,
+) -> Result<Outcome, DialError> {
+    let pin = Pin::Node(other.id);
+    let mut connection = net.dial(vec![other.address], pin, Purpose::Share).await?;
+    frames::write(&mut connection.stream, ask).await?;
+    loop {
+        let read = frames::read::<Outcome>(&mut connection.stream, FRAME_BYTES_MAX);
+        match timeout(SILENCE_MAX, read).await {
+            Err(_) => return Err(DialError::Timeout(SILENCE_MAX)),
+            Ok(Ok(Outcome::Working)) => {}
+            Ok(outcome) => return Ok(outcome?),
+        }
+    }
 }
 
 /// What the others say of a model.

@@ -117,14 +117,13 @@ impl Search<'_, '_> {
     fn exchange(&mut self, sizes: &std::ops::RangeInclusive<usize>) {
         let mut done = HashSet::new();
         for _ in 0..EXCHANGES_MAX {
-            let best = self.best_sets();
-            for chosen in &best {
-                if done.insert(chosen.clone()) {
-                    self.try_neighbours(chosen, sizes);
-                }
-            }
-            if self.best_sets() == best {
+            let mut best = self.best_sets();
+            best.retain(|set| done.insert(set.clone()));
+            if best.is_empty() {
                 return;
+            }
+            for set in &best {
+                self.try_neighbours(set, sizes);
             }
         }
     }
@@ -155,7 +154,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// The sets of nodes of the best that was found, each in its own order of numbers.
+    /// The sets of nodes of the best that was found, each by its numbers.
     fn best_sets(&self) -> Vec<Vec<usize>> {
         let mut found: Vec<&Found> = self.tried.found.iter().collect();
         found.sort_by(|a, b| a.secs.total_cmp(&b.secs));

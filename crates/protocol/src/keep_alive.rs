@@ -57,39 +57,42 @@ impl FromStr for KeepAlive {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!("{text:?} is no time: give one such as 10m, 1h30m, 0, or -1 to stay for good")
-        };
         let unsigned = text.strip_prefix('-');
-        let mut rest = unsigned.unwrap_or(text);
-        let mut secs = 0.0;
-        if rest.is_empty() {
-            return Err(wrong());
-        }
-        while !rest.is_empty() {
-            let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-            let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
-            let after = &rest[digits..];
-            let unit = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
-            let is_whole = digits == unsigned.unwrap_or(text).len();
-            secs += number
-                * match &after[..unit] {
-                    "h" => 3600.0,
-                    "m" => 60.0,
-                    "s" => 1.0,
-                    "ms" => 1e-3,
-                    "us" | "µs" => 1e-6,
-                    "ns" => 1e-9,
-                    "" if is_whole => 1.0,
-                    _ => return Err(wrong()),
-                };
-            rest = &after[unit..];
-        }
+        let secs = seconds(unsigned.unwrap_or(text)).ok_or_else(|| {
+            format!("{text:?} is no time: give one such as 10m, 1h30m, 0, or -1 to stay for good")
+        })?;
         match unsigned {
             Some(_) if secs > 0.0 => Ok(Self::FOR_GOOD),
             _ => Ok(Self::secs(secs.ceil() as u64)),
         }
     }
+}
+
+/// Reads a time such as `10m`, `1h30m`, `0.5h` or `90` (seconds).
+pub fn seconds(text: &str) -> Option<f64> {
+    let (mut rest, mut secs) = (text, 0.0);
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let number: f64 = rest[..digits].parse().ok()?;
+        let after = &rest[digits..];
+        let unit = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
+        secs += number
+            * match &after[..unit] {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 1e-3,
+                "us" | "µs" => 1e-6,
+                "ns" => 1e-9,
+                "" if digits == text.len() => 1.0,
+                _ => return None,
+            };
+        rest = &after[unit..];
+    }
+    Some(secs)
 }
 
 #[cfg(test)]

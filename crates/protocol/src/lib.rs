@@ -36,7 +36,7 @@ pub use generate::{
     Generation, Grammar, InvalidRequest, LOGPROBS_MAX, Logprobs, Pooling, RequestId, Sampling,
     Token,
 };
-pub use keep_alive::KeepAlive;
+pub use keep_alive::{KeepAlive, seconds};
 pub use nodes::Nodes;
 pub use ring::{ring_pairs, ring_peers};
 pub use secret::Secret;

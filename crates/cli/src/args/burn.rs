@@ -48,24 +48,15 @@ pub struct BurnInArgs {
     pub flip_bits: bool,
 }
 
-/// Whole seconds, minutes or hours.
+/// A time that a burn-in may take.
 fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit_secs = match unit {
-        "s" | "" => Some(1),
-        "m" => Some(60),
-        "h" => Some(3600),
-        _ => None,
-    };
-    let secs = number.parse::<u64>().ok().zip(unit_secs).and_then(|(n, unit)| n.checked_mul(unit));
-    match secs {
-        Some(secs) if cluster::BURN_SECS.contains(&secs) => Ok(Duration::from_secs(secs)),
-        _ => {
+    let secs = protocol::seconds(text).map(|secs| secs.ceil() as u64);
+    secs.filter(|secs| cluster::BURN_SECS.contains(secs)).map(Duration::from_secs).ok_or_else(
+        || {
             let (low, high) = cluster::BURN_SECS.into_inner();
-            Err(format!("expected {low}s to {}h, such as 60s, 10m or 12h", high / 3600))
-        }
-    }
+            format!("expected {low}s to {}h, such as 60s, 10m or 12h", high / 3600)
+        },
+    )
 }
 
 #[cfg(test)]

@@ -9,27 +9,20 @@ mod links;
 mod load;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
-use protocol::frame::FRAME_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
 pub(crate) use links::{BLOCKS_MAX, answer};
 pub use load::Loaded;
 
-use crate::net::{DialError, Net};
-use crate::sharing::{Ask, Neighbour, Outcome};
-use crate::tls::Pin;
-use crate::wire::Purpose;
-use crate::{ClusterStatus, Error, NodeId, Result, frames};
+use crate::net::Net;
+use crate::sharing::{Ask, Neighbour, Outcome, ask_and_wait};
+use crate::{ClusterStatus, Error, NodeId, Result};
 
 /// A weekend.
 pub const BURN_SECS: std::ops::RangeInclusive<u64> = 1..=3 * 86_400;
-/// A member that takes part says every two seconds that it does.
-const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -201,21 +194,9 @@ fn check(spec: &BurnSpec) -> Result<()> {
 
 /// Another node's part.
 async fn part_of(net: &Arc<Net>, other: &Neighbour, order: BurnOrder) -> Result<Part> {
-    let asked = async {
-        let pin = Pin::Node(other.id);
-        let mut connection = net.dial(vec![other.address], pin, Purpose::Share).await?;
-        frames::write(&mut connection.stream, &Ask::Burn { order: Box::new(order) }).await?;
-        loop {
-            let read = frames::read::<Outcome>(&mut connection.stream, FRAME_BYTES_MAX);
-            match timeout(SILENCE_MAX, read).await {
-                Err(_) => return Err(DialError::Timeout(SILENCE_MAX)),
-                Ok(Ok(Outcome::Working)) => {}
-                Ok(outcome) => return Ok::<_, DialError>(outcome?),
-            }
-        }
-    };
+    let ask = Ask::Burn { order: Box::new(order) };
     let name = &other.name;
-    match asked.await {
+    match ask_and_wait(net, other, &ask).await {
         Ok(Outcome::Burned(part)) => Ok(*part),
         Ok(Outcome::Refused { reason }) => Err(Error::Unusable(format!("node {name}: {reason}"))),
         Ok(_) => Err(Error::Unusable(format!("node {name} answered something else"))),

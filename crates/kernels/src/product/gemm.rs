@@ -81,11 +81,11 @@ pub(super) unsafe fn sum_leaf(isa: Isa, block: Block, mut sums: Sums) {
                         assert!(!T::OFFSETS || T::ZERO == 0);
                     }
                     run(isa, TileSums::<
-                        { T::BIASED }, { T::HALVES }, { T::OFFSETS }, { pair_sums(T::REACH) }
+                        { T::BIASED }, { T::HALVES }, { T::OFFSETS }, { pairs_that_fit(T::REACH) }
                     > {
                         unpacked, pair, tiles: tiles.clone(), zero: T::ZERO,
                         centre: T::CENTRE, x: input, rows: rows.clone(), sums: sums.reborrow(),
-                        run: black_box(run_len(TILE / T::HALVES, pair_sums(T::REACH))),
+                        run: black_box(run_len(TILE / T::HALVES, pairs_that_fit(T::REACH))),
                     });
                 }
                 sums.is_first = false;
@@ -115,7 +115,7 @@ const BIASED_ZERO: i32 = 128;
 
 /// How many sums of two products of a weight up to `reach` and an input up to 255 fit 16 bits, as
 /// a power of two, at most a tile's.
-const fn pair_sums(reach: i32) -> usize {
+const fn pairs_that_fit(reach: i32) -> usize {
     let mut count = TILE as i32;
     while count * 2 * 255 * reach > i16::MAX as i32 {
         count /= 2;
@@ -205,7 +205,7 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
 
 /// Adds the products of the unpacked tiles with the same tiles of each input row. Once unpacked,
 /// types differ by three of the constants of [`Quantised`] and by `PAIRS` alone, how many
-/// [`pair_sums`] fit, and share their code.
+/// [`Simd::pair_sums`] fit 16 bits, and share their code.
 struct TileSums<
     'a,
     const BIASED: bool,
