@@ -113,13 +113,14 @@ pub async fn a_killed_daemon_is_named_and_waited_for() {
 
     // A request waits and is told why; the node's return serves it.
     let mut waiting = a.node.generate(&id, prompt(3, 10)).await.unwrap();
+    // At once: so small a share is waited for no longer than two seconds.
+    let _other = Elsewhere::start(dir.path(), listen, "").await;
     match waiting.recv().await {
         Some(GenerateEvent::Waiting { reason }) => {
             assert!(reason.contains("elsewhere"), "{reason}")
         }
         other => panic!("{other:?}"),
     }
-    let _other = Elsewhere::start(dir.path(), listen, "").await;
     let (tokens, ended) = collect(waiting).await;
     assert!(matches!(ended, Ended::Done(_)), "{ended:?}");
     assert_eq!(tokens.len(), 10);
