@@ -11,7 +11,7 @@ use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use serve::ApiKey;
 
-use crate::data_dir::{random_hex, write_private};
+use crate::data_dir::{random_hex, replace_private};
 use crate::error::{CliError, Doing};
 
 const FILE: &str = "api-keys.json";
@@ -141,9 +141,8 @@ impl KeyFile {
         let mut keys = self.list()?;
         change(&mut keys)?;
         let text = serde_json::to_vec_pretty(&keys).expect("names and numbers are JSON");
-        let (path, new) = (self.dir.join(FILE), self.dir.join(format!("{FILE}.new")));
-        let written = write_private(&new, &text).and_then(|()| fs::rename(&new, &path));
-        written.doing(format!("cannot write {}", path.display()))
+        let path = self.dir.join(FILE);
+        replace_private(&path, &text).doing(format!("cannot write {}", path.display()))
     }
 }
 

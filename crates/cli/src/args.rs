@@ -221,10 +221,11 @@ pub struct UpArgs {
     /// CPUs to pin those threads to, such as 0,1
     #[arg(long, value_delimiter = ',')]
     pub cpus: Vec<usize>,
-    /// Where models run: auto (the best GPU that ggml's libraries find, else the CPU), cpu, or a
-    /// name from `sinew doctor gpu`; ggml-cpu is those libraries' own engine
+    /// Where models run: auto (the best GPU that ggml's libraries find, else the CPU), all (every
+    /// GPU), cpu, or a name from `sinew doctor gpu`; ggml-cpu is those libraries' own engine. Given
+    /// several times: each device is a node with memory and ranks of its own
     #[arg(long, value_name = "NAME", default_value = "auto")]
-    pub device: String,
+    pub device: Vec<String>,
     #[command(flatten)]
     pub libraries: GpuLibraries,
     /// A folder with models, read and never written, such as a network drive's [default:

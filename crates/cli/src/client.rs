@@ -53,11 +53,22 @@ pub struct ServeProgress {
     pub done_bytes: u64,
     #[serde(default)]
     pub total_bytes: u64,
+    /// The same of each node that loads a share; empty while the file is fetched.
+    #[serde(default)]
+    pub nodes: Vec<ShareProgress>,
     /// What a person should know, such as which quantisation is fetched and why.
     #[serde(default)]
     pub reason: Option<String>,
     #[serde(default)]
     pub error: Option<Value>,
+}
+
+/// How far a node is with its share of a model.
+#[derive(Debug, Clone, Deserialize)]
+pub struct ShareProgress {
+    pub node: String,
+    pub done_bytes: u64,
+    pub total_bytes: u64,
 }
 
 /// Progress of emptying a node, as the node streams it.
@@ -220,7 +231,7 @@ impl Client {
     pub fn serve(
         &self,
         request: &InstanceSpec,
-        mut on_progress: impl FnMut(&ServeProgress),
+        mut on_progress: impl FnMut(&ServeProgress) -> Result<(), CliError>,
     ) -> Result<ServeProgress, CliError> {
         #[derive(Serialize)]
         struct Body<'a> {
@@ -230,10 +241,8 @@ impl Client {
         }
         let body = Body { request, wait: true };
         let last = self.follow("/sinew/v1/serve", &body, |progress: &ServeProgress| {
-            if progress.error.is_none() {
-                on_progress(progress);
-            }
-            progress.error.clone()
+            refused(progress.error.as_ref())?;
+            on_progress(progress)
         })?;
         match last {
             Some(progress) if ["ready", "unloaded"].contains(&&*progress.status) => Ok(progress),
@@ -249,10 +258,9 @@ impl Client {
     ) -> Result<DrainProgress, CliError> {
         let body = json!({ "node": node });
         let last = self.follow("/sinew/v1/drain", &body, |progress: &DrainProgress| {
-            if progress.error.is_none() {
-                on_progress(progress);
-            }
-            progress.error.clone()
+            refused(progress.error.as_ref())?;
+            on_progress(progress);
+            Ok(())
         })?;
         match last {
             Some(progress) if progress.status == "drained" => Ok(progress),
@@ -265,13 +273,12 @@ impl Client {
         self.ask::<Value>("/sinew/v1/undrain", &body, ANSWER_MAX).map(drop)
     }
 
-    /// Reads lines of progress until there are no more, or `look` finds an error in one; returns
-    /// the last.
+    /// Reads lines of progress until there are no more, or `look` wants none; returns the last.
     fn follow<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
-        mut look: impl FnMut(&T) -> Option<Value>,
+        mut look: impl FnMut(&T) -> Result<(), CliError>,
     ) -> Result<Option<T>, CliError> {
         let stream = self.stream(path, body)?;
         let mut last = None;
@@ -281,9 +288,7 @@ impl Client {
                 continue;
             }
             let progress = read_progress(&line)?;
-            if let Some(error) = look(&progress) {
-                return Err(CliError::Refused(error_message(&error)));
-            }
+            look(&progress)?;
             last = Some(progress);
         }
         Ok(last)
@@ -377,6 +382,11 @@ fn refuse_errors(
         Err(_) => format!("the node answered with status {status}"),
     };
     Err(CliError::Refused(message))
+}
+
+/// An error if the node told one.
+fn refused(error: Option<&Value>) -> Result<(), CliError> {
+    error.map_or(Ok(()), |error| Err(CliError::Refused(error_message(error))))
 }
 
 /// The text of an error, whichever of the usual forms it has.

@@ -1,5 +1,7 @@
 //! A conversation with one served model, for `run`, its chat and `demo`.
 
+use std::io::IsTerminal;
+
 use serde_json::{Value, json};
 
 use crate::args::RunArgs;
@@ -7,6 +9,8 @@ use crate::client::Client;
 use crate::error::CliError;
 use crate::interrupt::Interrupt;
 use crate::stream::{Answer, read_answer};
+use crate::wrap::Wrap;
+use crate::{output, width};
 
 /// A conversation with one served model.
 pub struct Conversation {
@@ -73,7 +77,13 @@ impl Conversation {
         body["stream"] = json!(true);
         body["stream_options"] = json!({ "include_usage": true });
         let stream = self.client.chat(&body)?;
-        let answer = read_answer(stream, &self.interrupt, crate::output::piece);
+        let is_terminal = std::io::stdout().is_terminal();
+        let mut wrap = is_terminal.then(|| Wrap::new(width::columns_now()));
+        let answer = read_answer(stream, &self.interrupt, |piece| match &mut wrap {
+            Some(wrap) => output::piece(&wrap.push(piece)),
+            None => output::piece(piece),
+        });
+        wrap.iter_mut().for_each(|wrap| output::piece(&wrap.finish()));
         say!();
         answer
     }

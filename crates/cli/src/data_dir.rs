@@ -85,7 +85,13 @@ impl DataDir {
     /// Makes it, for this user's eyes only.
     pub fn create(&self) -> Result<(), CliError> {
         let make = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
-        make.doing(format!("cannot make the data directory {}", self.path.display()))
+        make.map_err(|error| {
+            CliError::Usage(format!(
+                "cannot make the data directory {}: {error}. Name another one with --data-dir DIR, \
+                 or in SINEW_DATA_DIR",
+                self.path.display()
+            ))
+        })
     }
 
     /// The node that says it runs here. In a copy of its directory it does not.
@@ -98,10 +104,8 @@ impl DataDir {
     /// Tells other commands where this node is. Written in one step, so that nobody reads half.
     pub fn announce(&self, daemon: &Daemon) -> Result<(), CliError> {
         let text = serde_json::to_vec_pretty(daemon).expect("numbers and addresses are JSON");
-        let temporary = self.path.join("daemon.json.new");
-        let write = write_private(&temporary, &text);
-        let write = write.and_then(|()| fs::rename(&temporary, self.path.join(DAEMON_FILE)));
-        write.doing(format!("cannot write {}", temporary.display()))
+        let path = self.path.join(DAEMON_FILE);
+        replace_private(&path, &text).doing(format!("cannot write {}", path.display()))
     }
 
     /// Takes the announcement back.
@@ -137,6 +141,15 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     file.write_all(bytes)
 }
 
+/// The same in one step, so that nobody reads half; where it fails, the old file stays alone.
+pub fn replace_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    let written = write_private(&new, bytes).and_then(|()| fs::rename(&new, path));
+    written.inspect_err(|_| drop(fs::remove_file(&new)))
+}
+
 /// 32 random bytes in hexadecimal.
 pub fn random_hex() -> std::io::Result<String> {
     let random = ring::rand::generate::<[u8; 32]>(&ring::rand::SystemRandom::new());
@@ -161,6 +174,20 @@ fn default_dir() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_replaced_leaves_nothing_beside_it() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("keys");
+        replace_private(&path, b"one").unwrap();
+        replace_private(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        // As on a full disk, the last step fails.
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        replace_private(&path, b"three").unwrap_err();
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+    }
 
     #[test]
     fn a_copy_of_a_running_nodes_directory_is_not_where_it_runs() {

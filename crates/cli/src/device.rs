@@ -1,4 +1,4 @@
-//! On which device this machine's node computes.
+//! On which devices this machine's nodes compute: one a node.
 //!
 //! ggml's libraries are opened by another process, `sinew doctor gpu`: a driver's fault ends that
 //! one, and the node says so and computes on the CPU.
@@ -24,6 +24,9 @@ const PROBE_POLL: Duration = Duration::from_millis(20);
 /// What models may take of a device's free memory: the rest is for its driver and for displays.
 const DEVICE_SHARE: (u64, u64) = (9, 10);
 
+/// A GPU that has no other memory than the machine.
+const INTEGRATED: &str = "integrated GPU";
+
 /// By which this program and ggml's libraries know the libraries' own engine on the CPU.
 const GGML_CPU: (&str, &str) = ("ggml-cpu", "CPU");
 
@@ -39,6 +42,7 @@ struct Device {
     name: String,
     kind: String,
     description: String,
+    library: String,
     memory_bytes: u64,
     memory_free_bytes: u64,
 }
@@ -53,59 +57,98 @@ fn asked_folder(asked: &GpuLibraries) -> Option<PathBuf> {
     asked.gpu_libraries.clone().or_else(|| set().map(PathBuf::from))
 }
 
-/// The device that was asked for, or the best; `program` is this one.
+/// The devices that were asked for, or the best; `program` is this one.
 ///
 /// # Errors
-/// The libraries are well, and have no device of that name.
-pub fn choose(args: &UpArgs, data_dir: &DataDir, program: &Path) -> Result<DeviceConfig, CliError> {
-    let wanted = args.device.as_str();
+/// The libraries are well, and have no device of such a name; or one word means several.
+pub fn choose(
+    args: &UpArgs,
+    data_dir: &DataDir,
+    program: &Path,
+) -> Result<Vec<DeviceConfig>, CliError> {
+    let wanted = &args.device;
+    let is_word = |name: &String| name == "auto" || name == "all";
+    if let (2.., Some(word)) = (wanted.len(), wanted.iter().find(|name| is_word(name))) {
+        let text = format!("--device {word} beside another --device. Name each, or give it alone");
+        return Err(CliError::Usage(text));
+    }
     let dir = folder(&args.libraries, data_dir);
-    let is_asked = wanted != "auto" || asked_folder(&args.libraries).is_some();
-    if wanted == "cpu" || !(is_asked || dir.is_dir()) {
-        return Ok(DeviceConfig::default());
+    let is_asked = wanted != &["auto"] || asked_folder(&args.libraries).is_some();
+    if wanted.iter().all(|name| name == "cpu") || !(is_asked || dir.is_dir()) {
+        return Ok(vec![DeviceConfig::default(); wanted.len()]);
     }
     let found = match probe(program, &dir).doing("cannot look for devices")? {
         Ok(found) => found,
-        Err(problem) => return Ok(on_cpu(&problem)),
+        Err(problem) => return Ok(vec![on_cpu(&problem)]),
     };
-    match pick(&found, wanted) {
-        Ok(device) => Ok(configured(dir, device)),
+    let gpus = every_gpu(&found);
+    if wanted == &["all"] && !gpus.is_empty() {
+        return Ok(gpus.into_iter().map(|device| configured(dir.clone(), device)).collect());
+    }
+    let one = |wanted: &String| match pick(&found, wanted) {
+        _ if wanted == "cpu" => Ok(DeviceConfig::default()),
+        Ok(device) => Ok(configured(dir.clone(), device)),
         Err(None) => Err(CliError::Usage(format!(
             "--device {wanted}: ggml's libraries in {} know {}. Give one of these, cpu or auto",
             dir.display(),
             names(&found)
         ))),
         Err(Some(problem)) => Ok(on_cpu(&problem)),
-    }
+    };
+    let mut chosen = wanted.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+    // One node on the CPU is enough for all the devices that are not there.
+    let mut is_first = true;
+    chosen.retain(|config| config.problem.is_none() || std::mem::take(&mut is_first));
+    Ok(chosen)
 }
 
-/// What models may take on the device; nothing where that is the machine's own memory.
+/// What models may take on the device, of whose memory so many nodes have equal parts; nothing
+/// where that is the machine's own.
 ///
 /// # Errors
 /// More was asked for than the device has.
-pub fn memory_bytes(config: &DeviceConfig, asked: Option<u64>) -> Result<Option<u64>, CliError> {
+pub fn memory_bytes(
+    config: &DeviceConfig,
+    asked: Option<u64>,
+    parts: u64,
+) -> Result<Option<u64>, CliError> {
     let Some((_, device)) = &config.device else { return Ok(None) };
     if device.kind == "CPU" {
         return Ok(None);
     }
     let free = device.memory_free_bytes / DEVICE_SHARE.1 * DEVICE_SHARE.0;
     let own = match device.kind.as_str() {
-        // It has no other memory than the machine.
-        "integrated GPU" => free.min(machine::share_for_models(machine::memory_bytes().bytes)),
+        INTEGRATED => free.min(machine::share_for_models(machine::memory_bytes().bytes)),
         _ => free,
     };
     match asked {
-        None => Ok(Some(own)),
-        Some(asked) if asked <= device.memory_bytes => Ok(Some(asked)),
+        None => Ok(Some(own / parts)),
+        Some(asked) if asked <= device.memory_bytes / parts => Ok(Some(asked)),
         Some(asked) => Err(CliError::Usage(format!(
-            "--memory {}: {} has {}, of which {} are free. Give less, or leave it out for {}",
+            "--memory {}: {} has {}, of which {} are free{}. Give less, or leave it out for {}",
             table::bytes(asked),
             device.name,
             table::bytes(device.memory_bytes),
             table::bytes(device.memory_free_bytes),
-            table::bytes(own)
+            if parts > 1 { format!(", for {parts} nodes") } else { String::new() },
+            table::bytes(own / parts)
         ))),
     }
+}
+
+/// Whether its threads are the machine's.
+pub fn is_processor(config: &DeviceConfig) -> bool {
+    config.device.as_ref().is_none_or(|(_, device)| device.kind == "CPU")
+}
+
+/// Whether both take memory from the same place.
+pub fn share_memory(a: &DeviceConfig, b: &DeviceConfig) -> bool {
+    let is_machines = |config: &DeviceConfig| {
+        let integrated = |(_, device): &(_, NodeDevice)| device.kind == INTEGRATED;
+        is_processor(config) || config.device.as_ref().is_some_and(integrated)
+    };
+    let name = |config: &DeviceConfig| config.device.as_ref().map(|(_, told)| told.name.clone());
+    name(a) == name(b) || is_machines(a) && is_machines(b)
 }
 
 fn on_cpu(problem: &str) -> DeviceConfig {
@@ -114,11 +157,12 @@ fn on_cpu(problem: &str) -> DeviceConfig {
 }
 
 fn configured(libraries: PathBuf, device: &Device) -> DeviceConfig {
-    let Device { kind, description, memory_bytes, memory_free_bytes, .. } = device.clone();
+    let Device { kind, description, library, memory_bytes, memory_free_bytes, .. } = device.clone();
     let told = NodeDevice {
         name: shown(&device.name).to_owned(),
         description,
         kind,
+        library,
         memory_bytes,
         memory_free_bytes,
     };
@@ -136,22 +180,29 @@ fn names(found: &Found) -> String {
     if names.is_empty() { "no device".to_owned() } else { names.join(", ") }
 }
 
-/// The device of that name, or with `auto` the GPU with most memory free. There is none: because
-/// of a problem, or because nobody knows the name.
+/// The device of that name, or with `auto` or `all` the GPU with most memory free. There is none:
+/// because of a problem, or because nobody knows the name.
 fn pick<'f>(found: &'f Found, wanted: &str) -> Result<&'f Device, Option<String>> {
     let problem = || found.problems.first().cloned();
-    if wanted != "auto" {
+    if wanted != "auto" && wanted != "all" {
         let is_it = |device: &&Device| {
             device.kind != "accelerator" && shown(&device.name).eq_ignore_ascii_case(wanted)
         };
         return found.devices.iter().find(is_it).ok_or_else(problem);
     }
-    let best = |kind: &str| {
-        let of_kind = found.devices.iter().filter(|device| device.kind == kind);
-        of_kind.max_by_key(|device| device.memory_free_bytes)
-    };
     let none = || Some(problem().unwrap_or_else(|| "ggml's libraries find no GPU".to_owned()));
-    best("GPU").or_else(|| best("integrated GPU")).ok_or_else(none)
+    every_gpu(found).first().copied().ok_or_else(none)
+}
+
+/// Those with memory of their own, or else those without; the one with most memory free first.
+fn every_gpu(found: &Found) -> Vec<&Device> {
+    let of = |kind: &str| {
+        let mut gpus: Vec<_> = found.devices.iter().filter(|device| device.kind == kind).collect();
+        gpus.sort_by_key(|device| std::cmp::Reverse(device.memory_free_bytes));
+        gpus
+    };
+    let own = of("GPU");
+    if own.is_empty() { of(INTEGRATED) } else { own }
 }
 
 /// What the libraries in `dir` find, or what is wrong with them.
@@ -196,6 +247,7 @@ mod tests {
             name: name.to_owned(),
             kind: kind.to_owned(),
             description: String::new(),
+            library: String::new(),
             memory_bytes: 80 << 30,
             memory_free_bytes,
         }
@@ -227,12 +279,26 @@ mod tests {
     fn a_devices_memory_is_its_own() {
         let of = |kind| {
             let config = configured(PathBuf::new(), &device("CUDA0", kind, 40 << 30));
-            move |asked| memory_bytes(&config, asked)
+            move |asked| memory_bytes(&config, asked, 1)
         };
         assert_eq!(of("GPU")(None).unwrap(), Some(36 << 30));
         assert_eq!(of("GPU")(Some(50 << 30)).unwrap(), Some(50 << 30));
         let error = of("GPU")(Some(81 << 30)).unwrap_err().to_string();
         assert!(error.contains("81.0 GiB") && error.contains("40.0 GiB"), "{error}");
         assert_eq!(of("CPU")(None).unwrap(), None, "the machine's");
+        let config = configured(PathBuf::new(), &device("CUDA0", "GPU", 40 << 30));
+        assert_eq!(memory_bytes(&config, None, 2).unwrap(), Some(18 << 30));
+        let error = memory_bytes(&config, Some(41 << 30), 2).unwrap_err().to_string();
+        assert!(error.contains("for 2 nodes"), "{error}");
+    }
+
+    #[test]
+    fn devices_share_memory_if_it_is_the_machines_or_they_are_one() {
+        let of = |name, kind| configured(PathBuf::new(), &device(name, kind, 1));
+        let (gpu, other) = (of("CUDA0", "GPU"), of("CUDA1", "GPU"));
+        let (cpu, inside) = (DeviceConfig::default(), of("Vulkan0", INTEGRATED));
+        assert!(share_memory(&gpu, &gpu) && share_memory(&cpu, &inside));
+        assert!(share_memory(&cpu, &of("CPU", "CPU")));
+        assert!(!share_memory(&gpu, &other) && !share_memory(&gpu, &cpu));
     }
 }

@@ -23,6 +23,7 @@ mod args;
 mod cgroup;
 mod client;
 mod commands;
+mod companions;
 mod conversation;
 mod data_dir;
 mod device;
@@ -41,6 +42,7 @@ mod speed;
 mod stream;
 mod table;
 mod width;
+mod wrap;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

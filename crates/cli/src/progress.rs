@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use gguf::{Directory, File, ReadError, Source, Strided};
 
-use crate::table;
+use crate::{table, width};
 
 /// Often enough to look smooth, too seldom to cost anything.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -53,6 +53,68 @@ impl ProgressLine {
         if self.terminal {
             write_over("");
         }
+    }
+}
+
+/// Lines of a terminal that are written over, one for each thing that comes along by itself.
+pub struct ProgressLines {
+    terminal: bool,
+    columns: usize,
+    /// How many stand there.
+    shown: usize,
+    /// What is shown, since when, and how much of it was done then.
+    begun: Vec<(String, Instant, u64)>,
+}
+
+impl ProgressLines {
+    pub fn new() -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        // Nobody needs to be asked where nothing is shown.
+        let columns = if terminal { width::columns() } else { usize::MAX };
+        Self { terminal, columns, shown: 0, begun: Vec::new() }
+    }
+
+    /// Shows how much of so many bytes each is done, and how fast since it was first shown.
+    pub fn show(&mut self, each: &[(String, u64, u64)]) {
+        if self.terminal {
+            let lines = self.lines(each, Instant::now());
+            self.write(&lines);
+        }
+    }
+
+    pub fn clear(&mut self) {
+        if self.terminal {
+            self.write(&[]);
+        }
+    }
+
+    fn lines(&mut self, each: &[(String, u64, u64)], now: Instant) -> Vec<String> {
+        self.begun.retain(|(what, ..)| each.iter().any(|one| one.0 == *what));
+        let mut lines = Vec::new();
+        for (what, done, total) in each.iter().filter(|(.., total)| *total > 0) {
+            let done = (*done).min(*total);
+            let begun = self.begun.iter().find(|begun| begun.0 == *what);
+            let (since, first) = begun.map_or((now, done), |(_, since, first)| (*since, *first));
+            if begun.is_none() {
+                self.begun.push((what.clone(), now, done));
+            }
+            let secs = (now - since).as_secs_f64().max(1e-3);
+            let line = line_at(what, done, *total, done.saturating_sub(first) as f64 / secs);
+            // A line that wraps could not be written over.
+            lines.push(table::tame(&line).chars().take(self.columns - 1).collect());
+        }
+        lines
+    }
+
+    fn write(&mut self, lines: &[String]) {
+        const ERASE_TO_END: &str = "\x1b[J";
+        let up = if self.shown > 0 { format!("\x1b[{}F", self.shown) } else { String::new() };
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let mut stderr = std::io::stderr();
+        // A terminal that cannot be written to has nobody to tell.
+        let _ = write!(stderr, "{up}{ERASE_TO_END}{text}");
+        let _ = stderr.flush();
+        self.shown = lines.len();
     }
 }
 
@@ -152,6 +214,22 @@ impl Source for Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_line_has_its_own_rate_and_none_is_wider_than_the_terminal() {
+        let begun = Vec::new();
+        let mut bars = ProgressLines { terminal: false, columns: 100, shown: 0, begun };
+        let now = Instant::now();
+        let gib = 1 << 30;
+        let at = |a: u64, b: u64| [("on a".to_owned(), a, gib), ("on b".to_owned(), b, gib)];
+        bars.lines(&at(0, gib / 2), now);
+        let lines = bars.lines(&at(gib / 4, gib), now + Duration::from_secs(1));
+        assert!(lines[0].ends_with("256.0 MiB of 1.0 GiB  256.0 MiB/s  3 s left"), "{lines:?}");
+        assert!(lines[1].ends_with("100 %  1.0 GiB of 1.0 GiB  512.0 MiB/s"), "{lines:?}");
+        bars.columns = 40;
+        assert!(bars.lines(&at(1, 2), now).iter().all(|line| line.chars().count() == 39));
+        assert_eq!(bars.lines(&[("nothing yet".to_owned(), 0, 0)], now), [""; 0]);
+    }
 
     #[test]
     fn the_line_says_how_far_and_how_fast() {

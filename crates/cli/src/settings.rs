@@ -4,22 +4,77 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use cluster::{FleetKey, LINK_ADDRESSES_MAX, NodeConfig};
+use cluster::{DeviceConfig, FleetKey, LINK_ADDRESSES_MAX, NodeConfig};
 
 use crate::args::{Announce, UpArgs};
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::{device, machine, table};
 
-/// The node that was asked for.
+/// The nodes that were asked for, one a device. The first one is this machine's to everybody; the
+/// others' directories lie in its own, and they look for models there too.
 ///
 /// # Errors
 /// The machine has not what was asked for, in numbers.
-pub fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliError> {
+pub fn node_configs(args: &UpArgs, data_dir: &DataDir) -> Result<Vec<NodeConfig>, CliError> {
+    let program = std::env::current_exe().doing("cannot find this program's own file")?;
+    let devices = device::choose(args, data_dir, &program)?;
+    if let (2.., false) = (devices.len(), args.cpus.is_empty()) {
+        let text = format!("--cpus with {} devices: give it with one --device", devices.len());
+        return Err(CliError::Usage(text));
+    }
+    let parts = |config: &DeviceConfig| Parts {
+        of_memory: devices.iter().filter(|it| device::share_memory(it, config)).count(),
+        of_threads: match device::is_processor(config) {
+            true => devices.iter().filter(|it| device::is_processor(it)).count(),
+            false => 1,
+        },
+    };
+    let config = |config: &DeviceConfig| node_config(args, data_dir, config, &parts(config));
+    let mut configs = devices.iter().map(config).collect::<Result<Vec<_>, _>>()?;
+    let mut taken: Vec<String> = Vec::new();
+    for (at, config) in configs.iter_mut().enumerate().skip(1) {
+        let device = config.device.device.as_ref().map_or("cpu", |(_, told)| &told.name);
+        let device = device.to_lowercase();
+        let again = taken.iter().filter(|known| **known == device).count();
+        taken.push(device.clone());
+        let device = if again == 0 { device } else { format!("{device}-{}", again + 1) };
+        config.name = format!("{}-{device}", config.name);
+        config.data_dir = data_dir.path().join("devices").join(device);
+        config.places.folders.push(data_dir.path().join("models"));
+        config.listen.set_port(port(args.listen.port(), at)?);
+    }
+    let ids = configs[1..].iter().map(|config| cluster::id_in(&config.data_dir));
+    configs[0].companions = ids.collect::<Result<_, _>>()?;
+    Ok(configs)
+}
+
+/// The ports after the first node's are the others'; a free one where it takes a free one.
+fn port(first: u16, at: usize) -> Result<u16, CliError> {
+    if first == 0 {
+        return Ok(0);
+    }
+    let next = u16::try_from(at).ok().and_then(|at| first.checked_add(at));
+    next.ok_or_else(|| {
+        CliError::Usage(format!("--listen with port {first}: no {at} ports follow it"))
+    })
+}
+
+/// Into how many parts the machine is cut for a node.
+struct Parts {
+    of_memory: usize,
+    of_threads: usize,
+}
+
+fn node_config(
+    args: &UpArgs,
+    data_dir: &DataDir,
+    device: &DeviceConfig,
+    parts: &Parts,
+) -> Result<NodeConfig, CliError> {
     let program = std::env::current_exe().doing("cannot find this program's own file")?;
     let cpus = cpus(&args.cpus, &engine::allowed_cpus())?;
-    let device = device::choose(args, data_dir, &program)?;
-    let memory_bytes = device::memory_bytes(&device, args.memory)?;
+    let memory_bytes = device::memory_bytes(device, args.memory, parts.of_memory as u64)?;
     Ok(NodeConfig {
         data_dir: data_dir.path().to_path_buf(),
         name: args.name.clone().unwrap_or_else(machine::host_name),
@@ -32,13 +87,14 @@ pub fn node_config(args: &UpArgs, data_dir: &DataDir) -> Result<NodeConfig, CliE
         },
         fleet_key: args.fleet_key.as_deref().map(FleetKey::read).transpose()?,
         peers: args.peer.clone(),
+        companions: Vec::new(),
         worker_command: vec![program.to_string_lossy().into_owned(), "worker".to_owned()],
         memory_bytes: match memory_bytes {
             Some(bytes) => bytes,
-            None => self::memory_bytes(args.memory, machine::memory_bytes())?,
+            None => self::memory_bytes(args.memory, machine_part(parts.of_memory))?,
         },
-        device,
-        threads: threads(args.threads, cpus.len(), machine::threads())?,
+        device: device.clone(),
+        threads: threads(args.threads, cpus.len(), (machine::threads() / parts.of_threads).max(1))?,
         measure: crate::speed::measure,
         cpus,
         places: crate::models::places(&args.models),
@@ -69,6 +125,12 @@ pub fn host_names(args: &UpArgs) -> Vec<String> {
     // What the machine is called on the local network, by multicast DNS.
     let local = format!("{first}.local");
     [args.host_name.clone(), vec![own, first, local]].concat()
+}
+
+/// Its memory, or one of so many parts.
+fn machine_part(parts: usize) -> machine::Memory {
+    let machine::Memory { bytes, of } = machine::memory_bytes();
+    machine::Memory { bytes: bytes / parts as u64, of }
 }
 
 /// `pinned`: CPUs that were named; each gets one thread.

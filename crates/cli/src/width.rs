@@ -10,16 +10,19 @@ const USUAL: usize = 80;
 /// Below this, text would be a column of single words.
 const LEAST: usize = 40;
 
-/// Columns of the terminal that this program is run in, by `stty`, which every system has.
+/// Columns of the terminal that this program is run in, as they were when it was first asked.
 pub fn columns() -> usize {
     static COLUMNS: OnceLock<usize> = OnceLock::new();
-    *COLUMNS.get_or_init(|| {
-        let told = File::open("/dev/tty")
-            .and_then(|tty| Command::new("stty").arg("size").stdin(tty).output());
-        let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-        let columns = told.ok().and_then(|told| told.split_whitespace().nth(1)?.parse().ok());
-        columns.filter(|columns| *columns > 0).unwrap_or(USUAL).max(LEAST)
-    })
+    *COLUMNS.get_or_init(columns_now)
+}
+
+/// Columns of the terminal, by `stty`, which every system has.
+pub fn columns_now() -> usize {
+    let told =
+        File::open("/dev/tty").and_then(|tty| Command::new("stty").arg("size").stdin(tty).output());
+    let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let columns = told.ok().and_then(|told| told.split_whitespace().nth(1)?.parse().ok());
+    columns.filter(|columns| *columns > 0).unwrap_or(USUAL).max(LEAST)
 }
 
 /// The text in lines of at most `width` characters, where words allow that.

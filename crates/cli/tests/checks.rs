@@ -68,6 +68,7 @@ fn a_directory_that_cannot_hold_a_node_is_named() {
         let output = sinew(&["up", "--with-parent", "--data-dir", bad]);
         let text = stderr(&output);
         assert!(!output.status.success() && text.contains(bad), "{bad:?}: {text}");
+        assert!(bad.is_empty() || text.contains("--data-dir"), "{bad:?}: {text}");
     }
     let homeless = |arguments: &[&str]| {
         let mut command = Command::new(SINEW);
@@ -77,7 +78,13 @@ fn a_directory_that_cannot_hold_a_node_is_named() {
         }
         command.output().unwrap()
     };
-    for arguments in [&["up", "--with-parent"][..], &["nodes"], &["keys", "list"], &["list"]] {
+    for arguments in [
+        &["up", "--with-parent"][..],
+        &["nodes"],
+        &["keys", "list"],
+        &["list"],
+        &["run", "llama3.2", "Hello"],
+    ] {
         let output = homeless(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(stderr(&output).contains("HOME is not set"), "{arguments:?}");

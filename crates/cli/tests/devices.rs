@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Node, demo_model, kill_9, refused, wait_for};
+use common::{Node, demo_model, fixture, kill_9, refused, wait_for};
 use serde_json::Value;
 
 const GGML: &str = "ggml-cpu";
@@ -79,6 +79,49 @@ fn a_stage_on_ggmls_device_serves_beside_one_on_the_cpu() {
 }
 
 #[test]
+fn an_abort_in_mid_answer_takes_the_devices_worker_and_is_named() {
+    let Some(libraries) = libraries() else { return };
+    let a = start("a", &libraries, GGML);
+    a.run(&["serve", &demo_model()]);
+    let before = answer(&a);
+    // Whoever goes away leaves nothing behind.
+    let mut gone = a.stream("sinew-demo", "Tell me of ships.", 500);
+    gone.next().expect("an event");
+    drop(gone);
+    wait_for("the request to be cancelled", || {
+        (a.instance("sinew-demo")?["requests_running"] == 0).then_some(())
+    });
+
+    // What ggml does when a driver fails or memory is short; no device fails here. Stopped first, so
+    // that it has not ended its answer.
+    let [pid] = a.worker_pids("sinew-demo")[..] else { panic!("one rank") };
+    let mut events = a.stream("sinew-demo", "Tell me of ships.", 500);
+    events.next().expect("an event");
+    for signal in ["-STOP", "-ABRT", "-CONT"] {
+        let sent = std::process::Command::new("kill").args([signal, &pid.to_string()]).status();
+        assert!(sent.unwrap().success());
+    }
+    let last = events.last().expect("the stream ends in words");
+    assert!(last.contains("[DONE]"), "it goes on after the loss: {last}");
+    assert_eq!(answer(&a), before, "another worker, on the same device");
+    assert_ne!(a.worker_pids("sinew-demo"), [pid]);
+    let told = a.run(&["events", "--problems"]);
+    assert!(told.contains("signal 6"), "{told}");
+}
+
+#[test]
+fn a_model_that_does_not_fit_its_device_is_refused_with_numbers() {
+    let Some(libraries) = libraries() else { return };
+    let a = Node::start_with("a", tempfile::tempdir().unwrap(), "127.0.0.1:0", |command| {
+        command.args(["--gpu-libraries", &libraries, "--device", GGML, "--memory", "100MiB"]);
+    });
+    let why = a.refused(&["serve", &demo_model(), "--cache-tokens", "4000000"]);
+    assert!(why.contains("GiB") && why.contains("has 0.10 GiB free"), "{why}");
+    assert!(why.contains("node a (") && why.contains("by ggml 0.25"), "{why}");
+    assert_eq!(a.instance("sinew-demo"), None);
+}
+
+#[test]
 fn ranks_on_ggmls_devices_share_layers() {
     let Some(libraries) = libraries() else { return };
     let (a, b) = (start("a", &libraries, GGML), start("b", &libraries, GGML));
@@ -89,6 +132,96 @@ fn ranks_on_ggmls_devices_share_layers() {
     let text = answer(&a);
     assert!(text.contains("Sinew"), "{text}");
     assert_eq!(opened(&a), [true, true]);
+}
+
+/// A folder with ggml's base library and this one for the CPU.
+fn build_for(libraries: &str, processor: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["libggml-base.so".to_owned(), format!("libggml-cpu-{processor}.so")] {
+        let file = std::path::Path::new(libraries).join(&name);
+        std::os::unix::fs::symlink(file, dir.path().join(name)).unwrap();
+    }
+    dir
+}
+
+/// A node on each of these devices, in one process.
+fn start_on(dir: tempfile::TempDir, libraries: &str, devices: &[&str]) -> Node {
+    Node::start_with("a", dir, "127.0.0.1:0", |command| {
+        command.args(["--gpu-libraries", libraries]);
+        command.args(devices.iter().map(|device| format!("--device={device}")));
+    })
+}
+
+/// The names of so many nodes, once all of them live.
+fn live(node: &Node, count: usize) -> Vec<String> {
+    wait_for(&format!("{count} nodes to live"), || {
+        let nodes = node.json(&["nodes"]);
+        let nodes = nodes.as_array()?.iter().filter(|node| node["state"] == "live");
+        let mut names: Vec<_> =
+            nodes.map(|node| node["name"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        (names.len() == count).then_some(names)
+    })
+}
+
+#[test]
+fn two_devices_of_a_machine_are_two_ranks() {
+    let Some(libraries) = libraries() else { return };
+    let a = start_on(tempfile::tempdir().unwrap(), &libraries, &[GGML, GGML]);
+    assert_eq!(live(&a, 2), ["a", "a-ggml-cpu"]);
+    let nodes = a.json(&["nodes"]);
+    assert_eq!(nodes[0]["memory_bytes"], nodes[1]["memory_bytes"], "a half each: {nodes}");
+    a.run(&["serve", &demo_model(), "--nodes", "2", "--strategy", "tensor"]);
+    assert_eq!(opened(&a), [true, true]);
+    let before = answer(&a);
+    assert!(before.contains("Sinew"), "{before}");
+    let ids = |node: &Node| {
+        let nodes = node.json(&["nodes"]);
+        let ids = nodes.as_array().unwrap().iter().map(|node| node["id"].to_string());
+        ids.collect::<std::collections::BTreeSet<_>>()
+    };
+    let known = ids(&a);
+
+    // They are the same after a restart, and follow where the machine goes.
+    let a = start_on(a.kill(), &libraries, &[GGML, GGML]);
+    live(&a, 2);
+    assert_eq!(ids(&a), known);
+    let b = Node::start("b");
+    a.run(&["leave"]);
+    let invite = b.json(&["invite"]);
+    a.run(&["join", invite["code"].as_str().unwrap()]);
+    assert_eq!(live(&b, 3), ["a", "a-ggml-cpu", "b"]);
+}
+
+#[test]
+fn a_machines_gpu_and_its_processors_are_stages_of_one_model() {
+    let Some(libraries) = libraries() else { return };
+    let a = start_on(tempfile::tempdir().unwrap(), &libraries, &["cpu", GGML]);
+    live(&a, 2);
+    a.run(&["serve", &demo_model(), "--nodes", "2"]);
+    assert_eq!(opened(&a), [false, true]);
+    assert!(answer(&a).contains("Sinew"));
+}
+
+#[test]
+fn two_builds_of_ggml_share_no_layer_of_a_mixture_and_pass_it_on() {
+    let Some(libraries) = libraries() else { return };
+    let builds = ["x64", "sse42"].map(|processor| build_for(&libraries, processor));
+    let node = |at: usize| start(["a", "b"][at], builds[at].path().to_str().unwrap(), GGML);
+    let (a, b) = (node(0), node(1));
+    a.admit(&b);
+    let built = |name| device(&a, name)["library"].as_str().unwrap().to_owned();
+    assert!(built("a").starts_with("ggml 0.25") && built("a") != built("b"), "{}", built("b"));
+
+    let mixture = fixture("models/qwen3moe.gguf");
+    let why = a.refused(&["serve", &mixture, "--nodes", "2", "--strategy", "tensor"]);
+    assert!(why.contains("must compute alike") && why.contains(&built("a")), "{why}");
+    assert!(why.contains(&built("b")), "{why}");
+    a.run(&["serve", &mixture, "--nodes", "2"]);
+    let instance = a.instance("qwen3moe").unwrap();
+    assert_eq!(instance["ranks"].as_array().unwrap().len(), 2, "{instance}");
+    let answer = a.chat("qwen3moe", "hello", 16);
+    assert!(answer["usage"]["completion_tokens"].as_u64() > Some(0), "{answer}");
 }
 
 #[test]

@@ -59,6 +59,37 @@ fn a_question_that_is_empty_is_not_asked() {
 }
 
 #[test]
+fn what_stays_what_ends_and_what_is_no_model_is_said() {
+    // On a terminal of its own, by util-linux. In the foreground: who reads a terminal from the
+    // background is stopped, and would not hear that time is up.
+    let empty = tempfile::tempdir().unwrap();
+    let up = "up --with-parent --api 127.0.0.1:0 --listen 127.0.0.1:0 --data-dir";
+    let up = format!("timeout --foreground -k 5 60 {SINEW} {up} {}", empty.path().display());
+    let mut script = Command::new("script");
+    let up = script.args(["-qec", &up, "/dev/null"]).stdin(Stdio::null()).output();
+    let said = String::from_utf8(up.unwrap().stdout).unwrap();
+    assert!(said.contains("it ends with this terminal; to keep it up:"), "{said}");
+    assert!(said.contains("sinew service install"), "{said}");
+
+    let node = Node::start("a");
+    let dir = node.dir.path();
+    let run = |model: &str| {
+        let output = sinew(&["run", model, "Hello", "--data-dir", dir.to_str().unwrap()]);
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = run(&demo_model());
+    assert!(said.contains("stays served by the node: sinew stop sinew-demo"), "{said}");
+    let pipe = dir.join("pipe.gguf");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let said = run(pipe.to_str().unwrap());
+    assert!(said.contains("is a device or a pipe") && said.contains(".gguf file"), "{said}");
+
+    std::fs::copy(demo_model(), dir.join("models/red\x1b[31m.gguf")).unwrap();
+    let list = node.run(&["list"]);
+    assert!(list.contains("red") && !list.contains('\x1b'), "{list:?}");
+}
+
+#[test]
 fn the_end_of_the_context_is_told() {
     let node = Node::start("a");
     node.run(&["serve", &demo_model(), "--ctx", "40"]);
@@ -94,6 +125,20 @@ fn pretended(dir: &std::path::Path, name: &str) {
     std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
+/// Where systemd is, it has nothing to say against a unit.
+#[cfg(target_os = "linux")]
+fn systemd_takes(unit: &std::path::Path, whose: &str) {
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", whose]).arg(unit).env("XDG_RUNTIME_DIR", unit.parent().unwrap());
+    match verify.output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && said.is_empty(), "{said}");
+        }
+        Err(error) => eprintln!("no systemd-analyze here: {error}"),
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_service_is_installed_and_taken_away() {
@@ -124,6 +169,13 @@ fn a_service_is_installed_and_taken_away() {
     assert!(code == Some(0) && said.contains("upgrade"), "{said}");
     let text = std::fs::read_to_string(&unit).unwrap();
     assert!(text.contains("up --name \"my desk\"\n"), "{text}");
+    systemd_takes(&unit, "--user");
+    let (code, text) = run(&["service", "install", "--system", "--print", "--", "--lan"]);
+    let (_, text) = text.split_once("[Unit]").unwrap();
+    let system = home.path().join("sinew.service");
+    std::fs::write(&system, format!("[Unit]{text}")).unwrap();
+    assert_eq!(code, Some(0));
+    systemd_takes(&system, "--system");
     assert!(run(&["service", "status"]).1.contains("running"));
     assert_eq!(run(&["service", "uninstall"]).0, Some(0));
     assert!(!unit.exists());

@@ -3,9 +3,9 @@
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{Node, PATIENCE, demo_model, kill_9, stdout, wait_for};
+use common::{Node, PATIENCE, demo_model, kill_9, sinew, stdout, wait_for};
 use serde_json::json;
 
 fn get(node: &Node, path: &str) -> String {
@@ -34,6 +34,30 @@ fn a_node_is_ready_by_itself_and_again_after_a_crash() {
     wait_for("the node to be ready again", || is_ready(&a).then_some(()));
     let epochs = format!("{epochs} 2\n");
     wait_for("a second epoch", || get(&a, "/metrics").contains(&epochs).then_some(()));
+}
+
+#[test]
+fn a_node_says_that_other_programs_use_its_processors() {
+    let node = Node::start("studio");
+    let (over, deadline) = (AtomicBool::new(false), Instant::now() + PATIENCE);
+    let busy = || {
+        while !over.load(Ordering::Relaxed) && Instant::now() < deadline {
+            std::hint::spin_loop();
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(busy);
+        }
+        let told = "other programs on studio use ";
+        wait_for("the word of it", || {
+            let shown = sinew(&["nodes", "-v", "--data-dir", node.dir.path().to_str().unwrap()]);
+            let all = [shown.stdout, shown.stderr].concat();
+            let all = String::from_utf8(all).unwrap();
+            (all.contains(told) && all.contains(" cores ")).then_some(())
+        });
+        over.store(true, Ordering::Relaxed);
+    });
 }
 
 /// Requests of many clients of a node that has none of the model: what its owner's queue cannot

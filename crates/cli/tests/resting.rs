@@ -74,6 +74,48 @@ fn ollamas_clients_load_what_lies_on_the_disk() {
     assert_eq!((&one["state"]["state"], &one["keep_alive"]), (&json!("ready"), &Value::Null));
 }
 
+/// Programs that speak the other dialects do not name what they want to anybody before.
+#[test]
+fn every_dialect_loads_what_lies_on_the_disk() {
+    let a = Node::start("a");
+    let models = a.dir.path().join("models");
+    std::fs::create_dir_all(&models).unwrap();
+    // Each file differs: one content is one model, whatever its names.
+    let demo = std::fs::read(demo_model()).unwrap();
+    let put = |name: &str| {
+        let content = [&demo, name.as_bytes()].concat();
+        std::fs::write(models.join(format!("{name}.gguf")), content).unwrap();
+    };
+    let messages = json!([{ "role": "user", "content": "Who are you?" }]);
+    let chat = json!({ "messages": messages, "max_tokens": 3 });
+    for (model, path, mut body) in [
+        ("one", "/v1/chat/completions", chat.clone()),
+        ("two", "/v1/messages", chat.clone()),
+        ("three", "/v1/completions", json!({ "prompt": "Sinew is", "max_tokens": 3 })),
+        ("four", "/v1/responses", json!({ "input": "Hello", "max_output_tokens": 3 })),
+        ("five", "/v1/embeddings", json!({ "input": "Hello" })),
+        ("six", "/v1/messages/count_tokens", json!({ "messages": messages })),
+        ("eight", "/api/embed", json!({ "input": "Hello" })),
+    ] {
+        put(model);
+        body["model"] = model.into();
+        let answer = post(&a, path, &body);
+        assert!(answer.get("error").is_none_or(Value::is_null), "{path}: {answer}");
+        let one = a.instance(model).unwrap_or_else(|| panic!("{path}: {answer}"));
+        assert_eq!(one["keep_alive"], 300, "{path}");
+    }
+    // From elsewhere, as a proxy tells, a name is what is served and nothing else.
+    put("seven");
+    let body = json!({ "model": "seven", "messages": messages }).to_string();
+    let answer = a.request(&format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nx-forwarded-for: 10.0.0.9\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    ));
+    assert!(!answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(a.instance("seven").is_none());
+}
+
 /// Two models that do not fit at once take turns; what is loaded for good makes way for nobody.
 #[test]
 fn a_model_waits_until_the_memory_of_an_idle_one_is_free() {

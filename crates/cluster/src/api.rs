@@ -35,6 +35,8 @@ pub struct NodeConfig {
     pub fleet_key: Option<FleetKey>,
     /// Members' addresses to try besides the remembered ones.
     pub peers: Vec<SocketAddr>,
+    /// Nodes of this machine that go where this one goes: with them alone it is in no cluster yet.
+    pub companions: Vec<NodeId>,
     /// Program and first arguments that start a worker.
     pub worker_command: Vec<String>,
     /// Memory that workers may use in all, bytes.
@@ -209,6 +211,25 @@ pub struct NodeStatus {
     /// By how much its clock is ahead of the asked node's; absent for that one itself.
     #[serde(default)]
     pub clock_ahead_ms: Option<i64>,
+}
+
+impl NodeStatus {
+    /// In words, when other programs use at least half a processor of those that its threads need.
+    pub fn crowded(&self) -> Option<String> {
+        let (cores, threads) = (self.machine.cores, self.threads);
+        let others = self.sensors.others_processors?.min(cores as f64);
+        let is_crowded = others >= cores.saturating_sub(threads) as f64 + 0.5;
+        let threads = match threads {
+            1 => "its one thread runs".to_owned(),
+            _ => format!("its {threads} threads run"),
+        };
+        is_crowded.then(|| {
+            format!(
+                "other programs on {} use {others:.1} of its {cores} processors: {threads} slower,                  and so does every model that they take part in",
+                self.name
+            )
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,6 +14,8 @@ pub struct NodeDevice {
     pub description: String,
     /// Such as `GPU`, `integrated GPU`, `CPU`.
     pub kind: String,
+    /// The library that drives it, and of which build: ggml's name for it, version and hash.
+    pub library: String,
     /// Of its memory in all, and what of it was free when its node started.
     pub memory_bytes: u64,
     pub memory_free_bytes: u64,
@@ -22,7 +24,7 @@ pub struct NodeDevice {
 impl NodeDevice {
     /// The same, as it may be shown: another node told it.
     pub(crate) fn within_limits(mut self) -> Self {
-        for text in [&mut self.name, &mut self.description, &mut self.kind] {
+        for text in [&mut self.name, &mut self.description, &mut self.kind, &mut self.library] {
             *text = shown(text);
         }
         self
@@ -43,6 +45,14 @@ impl DeviceConfig {
     pub(crate) fn told(&self) -> Option<NodeDevice> {
         self.device.as_ref().map(|(_, told)| told.clone())
     }
+}
+
+/// What must be the same of nodes that share layers.
+pub(crate) fn class_of(told: Option<&NodeDevice>) -> String {
+    told.map_or_else(
+        || "Sinew's engine for the CPU".to_owned(),
+        |device| format!("{} by {}", device.description, device.library),
+    )
 }
 
 /// By what a plan counts a node's memory.

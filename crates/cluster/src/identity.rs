@@ -66,6 +66,15 @@ pub(crate) fn is_signed_by(id: NodeId, bytes: &[u8], signature: &[u8]) -> bool {
     UnparsedPublicKey::new(&ED25519, id.0).verify(bytes, signature).is_ok()
 }
 
+/// The id of the node with this directory, which gets one if it has none. No node may run there.
+///
+/// # Errors
+/// The directory cannot be used, or a node runs there.
+pub fn id_in(data_dir: &Path) -> Result<NodeId> {
+    let _lock = open_data_dir(data_dir)?;
+    Ok(Identity::load_or_create(data_dir)?.id())
+}
+
 /// Makes the directory if needed, closes it to other users, and locks it against a second daemon.
 /// The lock lasts as long as the returned file.
 pub(crate) fn open_data_dir(data_dir: &Path) -> Result<File> {
@@ -95,8 +104,8 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    write_new(&partial, bytes)?;
-    fs::rename(&partial, path)?;
+    let written = write_new(&partial, bytes).and_then(|()| fs::rename(&partial, path));
+    written.inspect_err(|_| drop(fs::remove_file(&partial)))?;
     // The new name itself is on disk only once its directory is.
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()

@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::others::Others;
+
 /// Longer names say nothing more.
 const CHARS_MAX: usize = 64;
 const DEVICES_MAX: usize = 16;
@@ -24,7 +26,7 @@ pub struct Machine {
     pub devices: Vec<String>,
 }
 
-/// How warm it is, and what it draws.
+/// How warm it is, what it draws, and who else uses it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sensors {
@@ -32,6 +34,8 @@ pub struct Sensors {
     pub temperature_celsius: Option<f64>,
     /// Of the processor, or of the whole machine where that is measured.
     pub power_watts: Option<f64>,
+    /// Processors that other programs used, on average over the last seconds.
+    pub others_processors: Option<f64>,
 }
 
 impl Machine {
@@ -100,16 +104,23 @@ pub(crate) struct Thermometer {
     root: PathBuf,
     /// What the energy counters said, and when.
     energy: Option<(f64, Instant)>,
+    others: Others,
 }
 
 impl Thermometer {
     pub(crate) fn new() -> Self {
-        Self { root: PathBuf::from("/sys/class"), energy: None }
+        let root = PathBuf::from("/sys/class");
+        Self { root, energy: None, others: Others::new(Path::new("/proc")) }
     }
 
-    pub(crate) fn read(&mut self) -> Sensors {
+    /// `workers` are the process ids of this node's workers, which are no others.
+    pub(crate) fn read(&mut self, workers: &[u32]) -> Sensors {
         let power_watts = self.measured_watts().or_else(|| self.counted_watts());
-        Sensors { temperature_celsius: self.celsius(), power_watts }
+        Sensors {
+            temperature_celsius: self.celsius(),
+            power_watts,
+            others_processors: self.others.processors(workers),
+        }
     }
 
     /// The hottest of the processor's sensors, or of all where none says that it is one.
@@ -214,26 +225,31 @@ mod tests {
     #[test]
     fn sensors_tell_the_hottest_part_and_all_power() {
         let root = tempfile::tempdir().unwrap();
-        let mut sensors = Thermometer { root: root.path().to_path_buf(), energy: None };
-        assert_eq!(sensors.read(), Sensors::default());
+        let others = Others::new(&root.path().join("proc"));
+        let mut sensors = Thermometer { root: root.path().to_path_buf(), energy: None, others };
+        assert_eq!(sensors.read(&[]), Sensors::default());
         write(root.path(), "thermal/thermal_zone0/temp", "45000\n");
-        assert_eq!(sensors.read().temperature_celsius, Some(45.0));
+        assert_eq!(sensors.read(&[]).temperature_celsius, Some(45.0));
         write(root.path(), "hwmon/hwmon0/name", "nvme\n");
         write(root.path(), "hwmon/hwmon0/temp1_input", "70000\n");
         write(root.path(), "hwmon/hwmon1/name", "coretemp\n");
         write(root.path(), "hwmon/hwmon1/temp1_input", "51000\n");
         write(root.path(), "hwmon/hwmon1/temp2_input", "53000\n");
         write(root.path(), "hwmon/hwmon1/temp3_input", "999000000\n");
-        assert_eq!(sensors.read().temperature_celsius, Some(53.0));
+        assert_eq!(sensors.read(&[]).temperature_celsius, Some(53.0));
 
         write(root.path(), "powercap/intel-rapl:0/energy_uj", "1000000\n");
         write(root.path(), "powercap/intel-rapl:0:0/energy_uj", "9000000\n");
-        assert_eq!(sensors.read().power_watts, None, "the first time there is nothing to compare");
+        assert_eq!(
+            sensors.read(&[]).power_watts,
+            None,
+            "the first time there is nothing to compare"
+        );
         write(root.path(), "powercap/intel-rapl:0/energy_uj", "3000000\n");
-        assert!(sensors.read().power_watts.is_some_and(|watts| watts > 0.0));
+        assert!(sensors.read(&[]).power_watts.is_some_and(|watts| watts > 0.0));
         write(root.path(), "powercap/intel-rapl:0/energy_uj", "5\n");
-        assert_eq!(sensors.read().power_watts, None, "the counter has begun anew");
+        assert_eq!(sensors.read(&[]).power_watts, None, "the counter has begun anew");
         write(root.path(), "hwmon/hwmon2/power1_average", "12500000\n");
-        assert_eq!(sensors.read().power_watts, Some(12.5));
+        assert_eq!(sensors.read(&[]).power_watts, Some(12.5));
     }
 }

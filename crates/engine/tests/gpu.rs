@@ -15,7 +15,7 @@ use backend::{BackendError, Ggml};
 use engine::{Local, LocalOptions};
 use fixtures::{Prompt, QUANTISED_MODELS, Reference, path, prompts};
 use gguf::{File, Source};
-use protocol::{CacheType, Split, SplitOptions};
+use protocol::{CacheType, GenerateRequest, Split, SplitOptions};
 
 const CONTEXT_TOKENS: usize = 256;
 
@@ -33,6 +33,16 @@ fn open(threads: usize, _cpus: &[usize]) -> Result<Ggml, BackendError> {
 }
 
 fn start(name: &str, shares: &[u32], cache_type: CacheType) -> Local<Ggml> {
+    start_for(1, name, shares, cache_type)
+}
+
+/// For so many requests at once.
+fn start_for(
+    sequences_max: usize,
+    name: &str,
+    shares: &[u32],
+    cache_type: CacheType,
+) -> Local<Ggml> {
     let options = LocalOptions {
         options: SplitOptions { cache_type, ..SplitOptions::default() },
         split: Split {
@@ -40,8 +50,8 @@ fn start(name: &str, shares: &[u32], cache_type: CacheType) -> Local<Ggml> {
             stages: Vec::new(),
             whole_experts: false,
             context_tokens: CONTEXT_TOKENS,
-            sequences_max: 1,
-            cache_tokens: CONTEXT_TOKENS,
+            sequences_max,
+            cache_tokens: sequences_max * CONTEXT_TOKENS,
         },
         ring: false,
         link_latency: Duration::ZERO,
@@ -126,7 +136,7 @@ const DENSE: &[&str] = &[
 ];
 
 /// Models whose weights are floats and that have experts; but for deepseek-v2-lite, of whose
-/// experts two are so close that half-precision products may choose the other one.
+/// experts two are so close that half-precision products choose the other one.
 const SPARSE: &[&str] = &[
     "models/mixtral",
     "models/qwen2moe",
@@ -158,6 +168,7 @@ fn check_all(names: &[&str], shares: &[u32], cache: CacheType, limit: &Limit) {
 fn float_models_agree_with_the_reference() {
     check_all(DENSE, &[1], CacheType::Auto, &FLOAT);
     check_all(SPARSE, &[1], CacheType::Auto, &FLOAT);
+    check_all(&["models/deepseek-v2-lite"], &[1], CacheType::Auto, &ROUNDED);
 }
 
 #[test]
@@ -179,4 +190,54 @@ fn several_ranks_agree_with_the_reference() {
     let uneven = ["models/llama-odd", "models/qwen3", "models/glm4moe", "models/deepseek-v3"];
     check_all(&uneven, &[2, 1], CacheType::Auto, &FLOAT);
     check_all(&["quant/llama-q256.Q4_K_M"], &[1, 1], CacheType::Auto, &ROUNDED);
+}
+
+/// Latent attention, windows and experts among them.
+const TOGETHER: &[&str] =
+    &["models/llama-untied", "models/gemma3", "models/mixtral", "models/deepseek-v3"];
+
+#[test]
+fn a_prompt_in_pieces_agrees_with_the_reference() {
+    if libraries().is_none() {
+        return;
+    }
+    for name in TOGETHER {
+        let mut local = start(name, &[1], CacheType::Auto);
+        let prompts = prompts(name);
+        let prompt = &prompts[2];
+        let exact = prompt.hf.as_ref().expect("the fixture has a reference");
+        let (most, last) = prompt.ids.split_at(prompt.ids.len() - 1);
+        for piece in most.chunks(13) {
+            local.feed(piece).unwrap();
+        }
+        let error = largest_difference(local.feed(last).unwrap(), &exact.logits);
+        assert!(error <= 1e-2 * spread(&exact.logits), "{name}: {error}");
+    }
+}
+
+#[test]
+fn requests_that_run_together_agree_with_the_reference_on_one_rank_and_two() {
+    if libraries().is_none() {
+        return;
+    }
+    for (name, shares) in TOGETHER.iter().flat_map(|name| [(name, &[1][..]), (name, &[1, 1])]) {
+        let prompts = prompts(name);
+        // Each prompt several times, so that some wait, and some begin while others go on.
+        let exact = |at: usize| prompts[1 + at % 2].hf.as_ref().expect("a reference");
+        let request = |at: usize| GenerateRequest {
+            prompt: prompts[1 + at % 2].ids.clone(),
+            max_tokens: exact(at).greedy.len(),
+            ..GenerateRequest::default()
+        };
+        let mut local = start_for(3, name, shares, CacheType::Auto);
+        let answers = local.serve((0..8).map(request).collect()).unwrap();
+        for (at, answer) in answers.iter().enumerate() {
+            let exact = exact(at);
+            let sure = |margin: &&f32| **margin > 2e-2 * spread(&exact.logits);
+            let sure = exact.margins.iter().take_while(sure).count();
+            assert_eq!(answer[..sure], exact.greedy[..sure], "{name} {shares:?}: request {at}");
+            assert_eq!(answer.len(), exact.greedy.len());
+        }
+        assert_eq!(local.stats().pages.used, 0, "{name}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
 use crate::error::Error;
@@ -45,6 +46,7 @@ pub struct Device {
     pub(crate) api: &'static Api,
     pub(crate) raw: NonNull<ffi::Device>,
     registry: NonNull<ffi::Registry>,
+    file: PathBuf,
     backend: String,
     name: String,
     description: String,
@@ -58,7 +60,7 @@ unsafe impl Sync for Device {}
 
 impl Device {
     /// Those that a device library has found.
-    pub(crate) fn of(api: &'static Api, registry: *mut ffi::Registry) -> Vec<Self> {
+    pub(crate) fn of(api: &'static Api, registry: *mut ffi::Registry, file: &Path) -> Vec<Self> {
         let Some(of) = NonNull::new(registry) else { return Vec::new() };
         // SAFETY: the registry is that of an opened library, and texts live as long as it does.
         let backend = unsafe { text((api.registry_name)(registry)) };
@@ -79,8 +81,8 @@ impl Device {
                 2 => Kind::IntegratedGpu,
                 _ => Kind::Accelerator,
             };
-            let backend = backend.clone();
-            Some(Self { api, raw, registry: of, backend, name, description, kind })
+            let (file, backend) = (file.to_owned(), backend.clone());
+            Some(Self { api, raw, registry: of, file, backend, name, description, kind })
         };
         (0..count).filter_map(device).collect()
     }
@@ -98,6 +100,11 @@ impl Device {
     /// What drives it, such as `CUDA`, `Vulkan`, `Metal`, `CPU`.
     pub fn backend(&self) -> &str {
         &self.backend
+    }
+
+    /// Of the library that found it.
+    pub fn file(&self) -> &Path {
+        &self.file
     }
 
     pub fn kind(&self) -> Kind {

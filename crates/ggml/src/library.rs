@@ -16,6 +16,7 @@ pub const VERSION: &str = "0.25";
 /// ggml's base library and those of its devices that open on this machine.
 pub struct Library {
     version: String,
+    base: PathBuf,
     devices: Vec<Device>,
     problems: Vec<Error>,
 }
@@ -61,16 +62,21 @@ impl Library {
         let (mut devices, mut problems) = (Vec::new(), Vec::new());
         for path in chosen(&files, &mut problems) {
             match registry(&path) {
-                Ok(registry) => devices.extend(Device::of(api, registry)),
+                Ok(registry) => devices.extend(Device::of(api, registry, &path)),
                 Err(problem) => problems.push(problem),
             }
         }
-        Ok(Box::leak(Box::new(Self { version, devices, problems })))
+        Ok(Box::leak(Box::new(Self { version, base: base.clone(), devices, problems })))
     }
 
     /// As the libraries tell it.
     pub fn version(&self) -> &str {
         &self.version
+    }
+
+    /// The file of the base library.
+    pub fn base(&self) -> &Path {
+        &self.base
     }
 
     /// Every device that the libraries find on this machine.

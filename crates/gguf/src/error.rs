@@ -5,7 +5,10 @@ use std::path::PathBuf;
 pub enum Error {
     #[error("cannot read {path}: {source}. Check the path and its permissions", path = .path.display())]
     Io { path: PathBuf, source: std::io::Error },
-    #[error("not a GGUF file: it starts with \"{}\" instead of \"GGUF\"", found.escape_ascii())]
+    #[error(
+        "not a GGUF file: it starts with \"{}\" instead of \"GGUF\". Give the path of a .gguf file",
+        found.escape_ascii()
+    )]
     Magic { found: [u8; 4] },
     #[error(
         "GGUF version {found} is not supported (2 and 3 are). Convert the model again with a current converter"

@@ -45,9 +45,14 @@ pub enum Error {
     )]
     Cache { asked: usize, context: usize },
     #[error(
-        "nodes that share a layer must compute alike, and of these some compute on the CPU and some on a device of ggml's. Leave the choice of nodes to sinew, or ask for --strategy pipeline"
+        "nodes that share a layer must compute alike, but {} computes on {}, and {} on {}. Leave the choice of nodes to sinew, or ask for --strategy pipeline",
+        one.0, one.1, other.0, other.1
     )]
-    MixedDevices,
+    MixedDevices {
+        /// Names of two nodes, and what computes there.
+        one: (String, String),
+        other: (String, String),
+    },
     #[error(
         "it fits on no set of the {tried}: of what comes nearest ({split}), node {node} would need {} for its share of {share} in {shares} and has {} free, of {} on all nodes. Try a smaller context, add a node, or free memory",
         gib(*.needed_bytes), gib(*.free_bytes), gib(*.all_bytes)
@@ -56,7 +61,7 @@ pub enum Error {
         /// How many nodes there were to choose from, in words.
         tried: String,
         split: &'static str,
-        /// Its name.
+        /// Its name, and its device if that is not the CPU.
         node: String,
         share: u32,
         shares: u32,

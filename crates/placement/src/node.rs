@@ -11,6 +11,9 @@ pub struct Node {
     /// What people call it.
     pub name: String,
     pub device: Device,
+    /// What computes there and in which build, for a person to read: nodes whose words differ share
+    /// no layer, because each of them chooses experts by numbers of its own.
+    pub class: String,
     pub memory_free_bytes: u64,
     /// Threads that it offers. Where speeds are not known, shares are in proportion to them.
     pub threads: usize,

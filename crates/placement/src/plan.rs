@@ -102,8 +102,8 @@ pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Pl
         tried = try_all(cache_least);
     }
     let Some(chosen) = choose(&tried.found).map(|at| tried.found[at].clone()) else {
-        if tried.misfits.is_empty() && tried.mixed {
-            return Err(Error::MixedDevices);
+        if let (true, Some(pair)) = (tried.misfits.is_empty(), tried.mixed) {
+            return Err(mixed(nodes, pair));
         }
         return Err(nothing(model, nodes, options, &tried));
     };
@@ -134,6 +134,11 @@ pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Pl
     plan.why = explain(&plan, model, nodes, &chosen, is_asked(options));
     plan.why.extend(exactness(nodes, &chosen));
     Ok(plan)
+}
+
+fn mixed(nodes: &[Node], (one, other): (usize, usize)) -> Error {
+    let [one, other] = [one, other].map(|at| (nodes[at].name.clone(), nodes[at].class.clone()));
+    Error::MixedDevices { one, other }
 }
 
 /// What is not guaranteed of a plan, if some nodes compute on devices of ggml's.
@@ -340,7 +345,10 @@ fn nothing(model: &Outline, nodes: &[Node], options: &Options<'_>, tried: &Tried
     Error::Memory {
         tried: format!("{count} node{}", if count == 1 { "" } else { "s" }),
         split: crate::choice::name(&nearest.groups),
-        node: node.name.clone(),
+        node: match node.device {
+            Device::Cpu => node.name.clone(),
+            Device::Ggml => format!("{} ({})", node.name, node.class),
+        },
         share: nearest.share,
         shares: nearest.shares,
         needed_bytes: nearest.needed_bytes,

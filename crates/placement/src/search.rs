@@ -48,8 +48,8 @@ pub(crate) struct Limits<'a> {
 pub(crate) struct Tried {
     pub found: Vec<Found>,
     pub misfits: Vec<Misfit>,
-    /// Groups were left out because their nodes compute on devices of several kinds.
-    pub mixed: bool,
+    /// Two nodes that do not compute alike, and for which a group was left out.
+    pub mixed: Option<(usize, usize)>,
 }
 
 pub(crate) fn search(context: &Context<'_>, limits: &Limits<'_>) -> Tried {
@@ -175,8 +175,8 @@ impl Search<'_, '_> {
     fn alike(&self, a: usize, b: usize) -> bool {
         let (one, other) = (&self.context.nodes[a], &self.context.nodes[b]);
         self.context.speeds[a] == self.context.speeds[b]
-            && (one.memory_free_bytes, one.device, one.machine)
-                == (other.memory_free_bytes, other.device, other.machine)
+            && (one.memory_free_bytes, &one.class, one.machine)
+                == (other.memory_free_bytes, &other.class, other.machine)
             && one.links == other.links
     }
 
@@ -208,9 +208,13 @@ impl Search<'_, '_> {
         };
         let groups: Vec<Vec<usize>> = sizes.into_iter().map(&mut group).collect();
         // Ranks of one stage must choose the same experts, and numbers of two engines differ.
-        let device = |at: &usize| self.context.nodes[*at].device;
-        if groups.iter().any(|group| group.iter().any(|at| device(at) != device(&group[0]))) {
-            self.tried.mixed = true;
+        let class = |at: usize| &self.context.nodes[at].class;
+        let odd_one = |group: &Vec<usize>| {
+            let odd = group.iter().find(|at| class(**at) != class(group[0]))?;
+            Some((group[0], *odd))
+        };
+        if let Some(pair) = groups.iter().find_map(odd_one) {
+            self.tried.mixed.get_or_insert(pair);
             return;
         }
         // Among ranks that share all layers no order is better than another.

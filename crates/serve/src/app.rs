@@ -18,3 +18,11 @@ pub(crate) struct App {
     /// Becomes true when the server is to end.
     pub stopping: watch::Sender<bool>,
 }
+
+impl App {
+    /// Whether there is an instance of this name or id.
+    pub fn is_served(&self, name: &str) -> bool {
+        let instances = self.cluster.status().instances;
+        instances.iter().any(|one| one.model == name || one.id == name)
+    }
+}

@@ -27,6 +27,7 @@
 mod admin;
 mod anthropic;
 mod app;
+mod caller;
 pub mod clients;
 mod clock;
 mod completion;

@@ -221,6 +221,10 @@ fn serving_reports_until_the_model_is_ready() {
         json!({
             "status": status, "instance": "tiny-1",
             "done_bytes": done_bytes, "total_bytes": 10u64 << 30,
+            "nodes": [
+                { "node": "desk", "done_bytes": 5u64 << 30, "total_bytes": 5u64 << 30 },
+                { "node": "mac-mini", "done_bytes": done_bytes - (5 << 30), "total_bytes": 5u64 << 30 },
+            ],
         })
     };
     let lines = lines(&reply);

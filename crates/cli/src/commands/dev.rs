@@ -102,6 +102,7 @@ pub fn plan_for(
         id,
         name: format!("rank {id}"),
         device: Device::Cpu,
+        class: String::new(),
         memory_free_bytes: u64::MAX,
         threads: 1,
         speed,

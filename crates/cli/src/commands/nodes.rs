@@ -28,7 +28,10 @@ pub fn nodes(args: &NodesArgs) -> Result<(), CliError> {
     if args.verbose {
         let rows: Vec<_> = status.nodes.iter().map(machine_row).collect();
         say!();
-        table::print(["NAME", "CHIP", "CORES", "DEVICES", "HEAT", "POWER", "VERSION"], &rows);
+        table::print(
+            ["NAME", "CHIP", "CORES", "DEVICES", "HEAT", "POWER", "OTHERS", "VERSION"],
+            &rows,
+        );
         let edges = status.nodes.iter().flat_map(|node| node.edges.iter().map(move |e| (node, e)));
         let rows: Vec<_> = edges.map(|(node, edge)| edge_row(&status, node, edge)).collect();
         if !rows.is_empty() {
@@ -44,7 +47,8 @@ pub fn nodes(args: &NodesArgs) -> Result<(), CliError> {
         });
         table::print(["NAME", "ID", "ADDRESS", "NODES"], &near.collect::<Vec<_>>());
     }
-    status.notices.iter().for_each(|notice| tell!("note: {notice}"));
+    let crowded = status.nodes.iter().filter_map(NodeStatus::crowded);
+    status.notices.iter().cloned().chain(crowded).for_each(|notice| tell!("note: {notice}"));
     Ok(())
 }
 
@@ -87,7 +91,7 @@ fn device_row(node: &NodeStatus) -> Option<[String; 6]> {
     ])
 }
 
-fn machine_row(node: &NodeStatus) -> [String; 7] {
+fn machine_row(node: &NodeStatus) -> [String; 8] {
     let known = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     let figure = |value: Option<f64>, unit: &str| {
         value.map_or("-".to_owned(), |value| format!("{value:.0} {unit}"))
@@ -99,6 +103,7 @@ fn machine_row(node: &NodeStatus) -> [String; 7] {
         known(&node.machine.devices.join(", ")),
         figure(node.sensors.temperature_celsius, "C"),
         figure(node.sensors.power_watts, "W"),
+        node.sensors.others_processors.map_or("-".to_owned(), |used| format!("{used:.1} cores")),
         known(&node.version),
     ]
 }

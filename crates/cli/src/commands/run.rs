@@ -1,6 +1,7 @@
 //! `sinew run`: one question, or a chat, with a model.
 
 use std::io::{IsTerminal, Read};
+use std::path::Path;
 
 use cluster::{Identified, InstanceSpec, InstanceStatus};
 use protocol::{Mix, Nodes, SplitOptions};
@@ -27,7 +28,7 @@ pub fn run(args: &RunArgs) -> Result<(), CliError> {
             found.model
         }
         None => {
-            let model = serve::place(&client, &request)?;
+            let model = serve::place(&client, &request, &interrupt)?;
             if local.is_none() {
                 tell!("{model} stays served by the node: sinew stop {model} ends that");
             }
@@ -68,8 +69,13 @@ fn find_or_start(
         Ok(client) => Ok((client, None)),
         Err(CliError::NoNode { .. } | CliError::NoHome) => {
             // Those nodes have a folder of their own that ends with them; models lie in this one.
-            if let Ok(data_dir) = &data_dir {
-                models::fetch_for(request, data_dir)?;
+            match data_dir {
+                Ok(data_dir) => models::fetch_for(request, &data_dir)?,
+                Err(_) if Path::new(&request.model).is_file() => {
+                    request.model = models::for_node(&request.model);
+                }
+                // What was fetched would end with the run.
+                Err(error) => return Err(error),
             }
             let by_split = args.spec.options.shares.as_ref().map(Vec::len);
             let count = match &args.spec.nodes {

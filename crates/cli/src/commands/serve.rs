@@ -3,11 +3,12 @@
 use protocol::InstanceSpec;
 
 use crate::args::ServeArgs;
-use crate::client::Client;
+use crate::client::{Client, ServeProgress, ShareProgress};
 use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
 use crate::error::CliError;
-use crate::progress::ProgressLine;
+use crate::interrupt::Interrupt;
+use crate::progress::ProgressLines;
 use crate::{models, table};
 
 pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
@@ -16,12 +17,13 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
         let text = "--name is for one model; serve the others by themselves".to_owned();
         return Err(CliError::Usage(text));
     }
+    let interrupt = Interrupt::install()?;
     for model in &args.models {
         let mut request = request(model, &args.spec, args.parallel);
         request.name.clone_from(&args.name);
         request.copies = args.copies.map(usize::from);
         (request.on_request, request.keep_alive) = (args.on_request, args.keep_alive);
-        let ready = place(&client, &request)?;
+        let ready = place(&client, &request, &interrupt)?;
         if args.query.json {
             print_json(&serde_json::json!({ "model": ready, "api": client.api }))?;
         } else {
@@ -47,20 +49,28 @@ pub fn request(model: &str, spec: &InstanceSpec, parallel: Option<usize>) -> Ins
 
 /// Places a model, showing the progress of loading and why it is split as it is; returns the name
 /// to ask for it by.
-pub fn place(client: &Client, request: &InstanceSpec) -> Result<String, CliError> {
-    let bar = ProgressLine::new();
+pub fn place(
+    client: &Client,
+    request: &InstanceSpec,
+    interrupt: &Interrupt,
+) -> Result<String, CliError> {
+    let mut bars = ProgressLines::new();
     let mut said = String::new();
     let ready = client.serve(request, |progress| {
+        if interrupt.take() {
+            return Err(CliError::Refused(left(&request.model, progress)));
+        }
         if let Some(reason) = progress.reason.as_ref().filter(|_| progress.status == "pulling")
             && *reason != said
         {
             said.clone_from(reason);
-            bar.clear();
+            bars.clear();
             tell!("{}: {}", request.model, table::tame(reason));
         }
-        bar.show(&progress.status, progress.done_bytes, progress.total_bytes);
+        bars.show(&shown(progress));
+        Ok(())
     });
-    bar.clear();
+    bars.clear();
     let ready = ready?;
     let instances = client.status()?.instances;
     let placed = instances.into_iter().find(|instance| instance.id == ready.instance);
@@ -72,4 +82,55 @@ pub fn place(client: &Client, request: &InstanceSpec) -> Result<String, CliError
     placed.placement.iter().take(2).for_each(|line| tell!("{line}"));
     placed.notes.iter().for_each(|note| tell!("note: {note}"));
     Ok(placed.model)
+}
+
+/// What is done, in how many of how many bytes: by each node, or by all together.
+fn shown(progress: &ServeProgress) -> Vec<(String, u64, u64)> {
+    let status = &progress.status;
+    if progress.nodes.is_empty() {
+        return vec![(status.clone(), progress.done_bytes, progress.total_bytes)];
+    }
+    let share = |share: &ShareProgress| {
+        (format!("{status} on {}", share.node), share.done_bytes, share.total_bytes)
+    };
+    progress.nodes.iter().map(share).collect()
+}
+
+/// What becomes of a model whose serving nobody waits for any more.
+fn left(model: &str, progress: &ServeProgress) -> String {
+    if progress.instance.is_empty() {
+        return format!(
+            "{model} is no longer fetched. What has come is kept: the same command goes on from \
+             there"
+        );
+    }
+    format!(
+        "{model} goes on loading without this command. `sinew ps` shows how far it is; \
+         `sinew stop {}` ends it",
+        progress.instance
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_has_a_line_and_who_leaves_hears_what_goes_on() {
+        let told = serde_json::json!({
+            "status": "loading", "instance": "i-7", "done_bytes": 3, "total_bytes": 10,
+            "nodes": [
+                { "node": "a", "done_bytes": 1, "total_bytes": 4 },
+                { "node": "b", "done_bytes": 2, "total_bytes": 6 },
+            ],
+        });
+        let mut progress: ServeProgress = serde_json::from_value(told).unwrap();
+        let lines = shown(&progress);
+        assert_eq!(lines, [("loading on a".to_owned(), 1, 4), ("loading on b".to_owned(), 2, 6)]);
+        assert!(left("m", &progress).contains("`sinew stop i-7` ends it"));
+        progress.nodes.clear();
+        progress.instance.clear();
+        assert_eq!(shown(&progress), [("loading".to_owned(), 3, 10)]);
+        assert!(left("m", &progress).contains("no longer fetched"));
+    }
 }

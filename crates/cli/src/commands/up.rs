@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{DeviceConfig, Node};
+use cluster::{Node, NodeConfig};
 use serve::{ApiKeys, ServeConfig, Tls};
 use tokio::sync::Notify;
 
 use crate::api_keys::KeyFile;
 use crate::args::UpArgs;
+use crate::companions::Companions;
 use crate::data_dir::{Daemon, DataDir};
 use crate::error::{CliError, Doing};
 use crate::output;
@@ -46,20 +47,21 @@ async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
     let mut signals = StopSignals::new().doing("cannot handle Ctrl-C")?;
     let stop = Arc::new(Notify::new());
     let asked = settings::api(args.api, args.lan)?;
-    let config = settings::node_config(&args, &data_dir)?;
-    let device = config.device.clone();
-    let node = Node::start(config).await?;
+    let nodes = settings::node_configs(&args, &data_dir)?;
+    let (first, others) = nodes.split_first().expect("every machine has a device");
+    let node = Node::start(first.clone()).await?;
+    let companions = Companions::start(&node, others).await?;
     let config = serve_config(&args, asked, &data_dir, &stop)?;
     let served = serve::start(Arc::new(node.clone()), config);
     let served = served.await?;
     let (api, listen) = (served.addr(), node.listen_addr());
     let (pid, dir) = (std::process::id(), data_dir.id()?);
     data_dir.announce(&Daemon { pid, api: from_here(api), listen, dir })?;
-    greet(&args, (&node, &device), &data_dir, api)?;
+    greet(&args, (&node, &nodes), &data_dir, api)?;
     if args.with_parent {
         end_with_parent(stop.clone());
     }
-    let hinting = tokio::spawn(hint_when_alone(node.clone(), data_dir.option()));
+    let hinting = tokio::spawn(hint_when_alone(node.clone(), nodes.len(), data_dir.option()));
     let telling = tokio::spawn(tell_requests(node.clone(), data_dir.option()));
     tokio::select! {
         () = signals.recv() => {}
@@ -69,6 +71,7 @@ async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
     telling.abort();
     data_dir.withdraw();
     served.stop().await;
+    companions.shutdown().await;
     node.shutdown().await;
     Ok(())
 }
@@ -109,7 +112,7 @@ fn from_here(mut api: SocketAddr) -> SocketAddr {
 
 fn greet(
     args: &UpArgs,
-    (node, config): (&Node, &DeviceConfig),
+    (node, configs): (&Node, &[NodeConfig]),
     data_dir: &DataDir,
     api: SocketAddr,
 ) -> Result<(), CliError> {
@@ -122,10 +125,17 @@ fn greet(
     explain!("node {} is up", node.name());
     explain!("  API and status page   {}", listed(reachable(api), &format!("{scheme}://")));
     explain!("  other nodes reach it  {}", listed(node.addresses(), ""));
-    if let Some((_, device)) = &config.device {
-        explain!("  models run on         {} ({})", device.name, device.description);
+    for config in configs {
+        let (device, of) = match (&config.device.device, configs.len()) {
+            (Some((_, device)), _) => (device.name.as_str(), device.description.as_str()),
+            (None, 1) => continue,
+            (None, _) => ("cpu", "Sinew's own engine"),
+        };
+        let whose = if configs.len() > 1 { format!(": {}", config.name) } else { String::new() };
+        explain!("  models run on         {device} ({of}){whose}");
     }
-    config.problem.iter().for_each(|problem| explain!("  note                  {problem}"));
+    let problems = configs.iter().filter_map(|config| config.device.problem.as_ref());
+    problems.for_each(|problem| explain!("  note                  {problem}"));
     if args.lan {
         explain!("  API key for others    {}", key_for_others(data_dir)?);
     }
@@ -137,11 +147,11 @@ fn greet(
     output::finish()
 }
 
-/// Says what to type if this node is still alone after a while.
-async fn hint_when_alone(node: Node, option: String) {
+/// Says what to type if this machine, of so many nodes, is still alone after a while.
+async fn hint_when_alone(node: Node, nodes: usize, option: String) {
     tokio::time::sleep(ALONE_MAX).await;
     let status = node.status();
-    if status.nodes.len() > 1 {
+    if status.nodes.len() > nodes {
         return;
     }
     let near: Vec<String> =

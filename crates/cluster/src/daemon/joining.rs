@@ -94,13 +94,19 @@ impl Daemon {
         self.outside.ask_to_join(code, reply);
     }
 
+    /// How many nodes of other machines are members.
+    pub(super) fn members_elsewhere(&self) -> usize {
+        let companions = &self.config.companions;
+        self.membership.members().filter(|member| !companions.contains(&member.id)).count()
+    }
+
     fn check_code(&self, code: &str) -> Result<JoinCode> {
         let code = JoinCode::decode(code)?;
         if code.fingerprint == fingerprint(self.me) {
             let why = "this is this node's own code; use it on the machine that is to join";
             return Err(Error::JoinRefused(why.to_owned()));
         }
-        let others = self.membership.members().count();
+        let others = self.members_elsewhere();
         let is_inviter = |member: &Member| fingerprint(member.id) == code.fingerprint;
         if others > 0 && !self.membership.members().any(is_inviter) {
             return Err(Error::AlreadyMember { members: others + 1 });

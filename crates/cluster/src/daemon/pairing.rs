@@ -140,7 +140,7 @@ impl Daemon {
 
     /// Whom to ask: its key if it is known, its name, and where it is.
     fn check_pair(&mut self, with: &PairWith) -> Result<(Option<NodeId>, String, Vec<SocketAddr>)> {
-        let (now, members) = (self.now(), self.membership.members().count() + 1);
+        let (now, members) = (self.now(), self.members_elsewhere() + 1);
         if members > 1 {
             return Err(Error::AlreadyMember { members });
         }

@@ -7,7 +7,7 @@ use protocol::{InstanceSpec, Nodes, Split, SplitOptions, Strategy, Transport};
 use tracing::warn;
 
 use super::{Daemon, Owned, Prepared};
-use crate::device::kind_of;
+use crate::device::{class_of, kind_of};
 use crate::instance::{Effect, Path, Rank};
 use crate::wire::VERSION;
 use crate::{NodeId, NodeState};
@@ -22,6 +22,7 @@ pub(super) struct Candidate {
     threads: usize,
     speed: Option<placement::Speed>,
     device: layout::Device,
+    class: String,
     link: Option<placement::LinkSpeed>,
 }
 
@@ -103,6 +104,7 @@ impl Daemon {
             threads: self.config.threads,
             speed: self.speed,
             device: kind_of(self.config.device.told().as_ref()),
+            class: class_of(self.config.device.told().as_ref()),
             link: None,
         };
         let live = self.membership.members().filter(|member| {
@@ -123,6 +125,7 @@ impl Daemon {
                 threads: heartbeat.threads,
                 speed: heartbeat.speed,
                 device: kind_of(heartbeat.device.as_ref()),
+                class: class_of(heartbeat.device.as_ref()),
                 link: self.way_to(member.id, path, transport),
             })
         });
@@ -307,6 +310,7 @@ fn nodes(candidates: &[Candidate]) -> Vec<placement::Node> {
         id,
         name: candidate.name.clone(),
         device: candidate.device,
+        class: candidate.class.clone(),
         memory_free_bytes: candidate.memory_free_bytes,
         threads: candidate.threads,
         speed: candidate.speed,

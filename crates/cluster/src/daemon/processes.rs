@@ -35,6 +35,11 @@ impl Processes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Process ids of all workers.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        self.all().values().map(|running| running.process.pid()).collect()
+    }
+
     pub(super) fn send(&self, process: ProcessId, command: WorkerCommand) {
         if let Some(running) = self.all().get_mut(&process) {
             running.process.send(command);

@@ -115,15 +115,11 @@ impl Daemon {
         self.next_stream += 1;
         let stream = self.next_stream;
         let now = self.now();
-        let placed = self.place(stream, &instance, &request, relays)?;
-        let reason = if placed.is_none() { self.why_nowhere(&instance) } else { String::new() };
-        let waits = Place::Lost { reason: reason.clone(), since: now, told: now };
-        let is_waiting = placed.is_none();
-        let place = placed.unwrap_or(waits);
+        let place = Place::Lost { reason: String::new(), since: now, told: now };
         let new = Stream {
-            instance,
+            instance: instance.clone(),
             model,
-            request,
+            request: request.clone(),
             audience,
             relays,
             place,
@@ -133,9 +129,23 @@ impl Daemon {
             cached_tokens: 0,
             was_lost: false,
         };
+        // Known before it is placed: an instance may tell at once that the request waits.
         self.streams.insert(stream, new);
-        if is_waiting {
-            self.tell(stream, GenerateEvent::Waiting { reason });
+        let placed = match self.place(stream, &instance, &request, relays) {
+            Ok(placed) => placed,
+            Err(error) => {
+                self.streams.remove(&stream);
+                return Err(error);
+            }
+        };
+        let why = self.why_nowhere(&instance);
+        match (placed, self.streams.get_mut(&stream).map(|found| &mut found.place)) {
+            (Some(place), Some(was)) => *was = place,
+            (None, Some(Place::Lost { reason, .. })) => {
+                reason.clone_from(&why);
+                self.tell(stream, GenerateEvent::Waiting { reason: why });
+            }
+            _ => {}
         }
         Ok(stream)
     }

@@ -370,11 +370,11 @@ impl Outside for System {
     }
 
     fn sense(&mut self) {
-        let thermometer = self.thermometer.clone();
+        let (thermometer, processes) = (self.thermometer.clone(), self.processes.clone());
         self.report(async move {
             let read = tokio::task::spawn_blocking(move || {
                 let mut thermometer = thermometer.lock().unwrap_or_else(PoisonError::into_inner);
-                Event::Sensed(Machine::read(), thermometer.read())
+                Event::Sensed(Machine::read(), thermometer.read(&processes.pids()))
             });
             read.await.ok()
         });

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use cluster::{Error, FinishReason, InstanceSpec, InstanceState, NodeConfig};
+use cluster::{Error, FinishReason, GenerateEvent, InstanceSpec, InstanceState, NodeConfig};
 
 use crate::support::{
     Elsewhere, Ended, Home, LOOPBACK, MINUTE, Streaming, TIMEOUT, ask, cluster, collect, instance,
@@ -111,9 +111,14 @@ pub async fn a_killed_daemon_is_named_and_waited_for() {
     let reason = interrupted(&mut stream, since).await;
     assert!(reason.starts_with("node elsewhere (rank 1) was lost: its daemon"), "{reason}");
 
-    // The node's return serves a request that waits. It returns at once: so small a share is waited
-    // for no longer than two seconds.
-    let waiting = a.node.generate(&id, prompt(3, 10)).await.unwrap();
+    // A request waits and is told why, at once; the node's return serves it.
+    let mut waiting = a.node.generate(&id, prompt(3, 10)).await.unwrap();
+    match waiting.recv().await {
+        Some(GenerateEvent::Waiting { reason }) => {
+            assert!(reason.contains("elsewhere"), "{reason}")
+        }
+        other => panic!("{other:?}"),
+    }
     let _other = Elsewhere::start(dir.path(), listen, "").await;
     let (tokens, ended) = collect(waiting).await;
     assert!(matches!(ended, Ended::Done(_)), "{ended:?}");

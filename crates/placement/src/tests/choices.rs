@@ -171,13 +171,17 @@ fn ranks_that_share_layers_compute_alike() {
     let mut nodes = nodes(2, 20.0);
     let two = |strategy| InstanceSpec { nodes: Some(2.into()), ..of(strategy) };
     assert_eq!(plan(&llama(), &nodes, &two(Strategy::Tensor)).unwrap().name, "tensor");
-    nodes[1].device = Device::Ggml;
+    (nodes[1].device, nodes[1].class) = (Device::Ggml, "a GPU".to_owned());
     let error = plan(&llama(), &nodes, &two(Strategy::Tensor)).unwrap_err();
-    assert_eq!(error, Error::MixedDevices);
+    let words = error.to_string();
+    assert!(matches!(error, Error::MixedDevices { .. }), "{error}");
+    assert!(words.contains("n0 computes on the CPU, and n1 on a GPU"), "{words}");
     let mixed = plan(&llama(), &nodes, &two(Strategy::Auto)).unwrap();
     assert!(mixed.name.starts_with("pipeline"), "{}", mixed.name);
     assert!(mixed.why.last().unwrap().contains("n1 computes with ggml"), "{:?}", mixed.why);
-    nodes[0].device = Device::Ggml;
+    (nodes[0].device, nodes[0].class) = (Device::Ggml, "another GPU".to_owned());
+    assert!(plan(&llama(), &nodes, &two(Strategy::Tensor)).is_err(), "two makers");
+    nodes[0].class = "a GPU".to_owned();
     let alike = plan(&llama(), &nodes, &two(Strategy::Tensor)).unwrap();
     assert!(alike.ranks[0].memory_bytes > mixed.ranks[0].memory_bytes, "with a reserve");
 }

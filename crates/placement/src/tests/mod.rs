@@ -32,6 +32,7 @@ fn node(id: usize, memory_free_bytes: u64, read_gb: f64, message_us: f64) -> Nod
         id,
         name: format!("n{id}"),
         device: Device::Cpu,
+        class: "the CPU".to_owned(),
         memory_free_bytes,
         threads: 1,
         speed: Some(speed(read_gb)),

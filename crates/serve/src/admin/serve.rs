@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use cluster::{ClusterStatus, InstanceSpec, InstanceState, PullStage, PullStatus};
+use cluster::{ClusterStatus, InstanceSpec, InstanceState, PullStage, PullStatus, RankStatus};
 use futures_util::{Stream, StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -22,8 +22,8 @@ use crate::node::{Cluster, PullStream, RefusalKind};
 
 /// How often progress is looked at: a bar moves smoothly at four steps a second.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How often a line is sent although nothing has changed.
-const REPEAT_EVERY: Duration = Duration::from_secs(5);
+/// How often a line is sent although nothing has changed; a client sees its own Ctrl-C at the next.
+const REPEAT_EVERY: Duration = Duration::from_secs(1);
 /// Lines of progress on their way to a client.
 const LINES_MAX: usize = 16;
 
@@ -44,8 +44,19 @@ struct Progress {
     instance: String,
     done_bytes: u64,
     total_bytes: u64,
+    /// The same of each node that loads a share, in the order of ranks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    nodes: Vec<Share>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+}
+
+/// How far a rank's share is loaded.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Share {
+    node: String,
+    done_bytes: u64,
+    total_bytes: u64,
 }
 
 pub(super) async fn serve(
@@ -149,6 +160,7 @@ impl Progress {
             instance: String::new(),
             done_bytes: status.done_bytes,
             total_bytes: status.total_bytes,
+            nodes: Vec::new(),
             reason: Some(status.note.clone()).filter(|note| !note.is_empty()),
         }
     }
@@ -233,11 +245,18 @@ fn look(status: &ClusterStatus, instance: &str) -> Result<Progress, ApiError> {
             return Err(unavailable(format!("{} cannot be served: {reason}", found.model)));
         }
     };
+    let share = |rank: &RankStatus| Share {
+        node: rank.node_name.clone(),
+        done_bytes: rank.loaded_bytes,
+        total_bytes: rank.total_bytes,
+    };
+    let nodes: Vec<Share> = found.ranks.iter().map(share).collect();
     Ok(Progress {
         status,
         instance: instance.to_owned(),
-        done_bytes: found.ranks.iter().map(|rank| rank.loaded_bytes).sum(),
-        total_bytes: found.ranks.iter().map(|rank| rank.total_bytes).sum(),
+        done_bytes: nodes.iter().map(|share| share.done_bytes).sum(),
+        total_bytes: nodes.iter().map(|share| share.total_bytes).sum(),
+        nodes,
         reason,
     })
 }

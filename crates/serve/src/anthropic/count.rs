@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::request::MessagesRequest;
 use crate::app::App;
+use crate::caller::Caller;
 use crate::http::error::ApiError;
 
 #[derive(Serialize)]
@@ -19,8 +20,10 @@ pub(super) async fn count(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Json<Count>, ApiError> {
+    let caller = Caller::of(&app, &request);
     let request: MessagesRequest = app.intake.read_json(request).await?;
     let (model, prompt) = request.into_prompt()?;
+    let model = caller.serve_if_on_disk(&app, model, None).await?;
     let input_tokens = app.completer.count_tokens(&model, prompt).await?;
     Ok(Json(Count { input_tokens }))
 }

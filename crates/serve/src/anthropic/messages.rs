@@ -12,9 +12,9 @@ use super::events::Events;
 use super::request::{MessagesRequest, Thoughts};
 use super::response::{Block, Ending, Event, Message, SIGNATURE};
 use crate::app::App;
-use crate::completion::{Answer, AnswerEvent, CompletionError, CompletionRequest, Part};
+use crate::caller::Caller;
+use crate::completion::{Answer, AnswerEvent, CompletionError, Part};
 use crate::http::error::ApiError;
-use crate::http::keys::client_number;
 use crate::http::stream::{Framing, respond_with};
 
 pub(super) async fn create(
@@ -22,10 +22,10 @@ pub(super) async fn create(
     Extension(id): Extension<RequestId>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let client = client_number(request.headers(), &app.config.api_keys);
+    let caller = Caller::of(&app, &request);
     let request: MessagesRequest = app.intake.read_json(request).await?;
     let (wants_stream, thoughts) = (request.stream == Some(true), request.thoughts());
-    let request = CompletionRequest { client, ..request.into_request()? };
+    let request = caller.asks(&app, request.into_request()?).await?;
     let max_tokens = request.max_tokens;
     let message = Message::new(request.model.clone());
     let mut answer = app.completer.start(request).await?;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde::Deserialize;
@@ -12,11 +11,9 @@ use super::answer::{Shape, load, respond};
 use super::message::{Message, messages};
 use super::request::Common;
 use crate::app::App;
+use crate::caller::Caller;
 use crate::completion::{Chat, Prompt};
-use crate::http::Ends;
 use crate::http::error::ApiError;
-use crate::http::guard::is_local;
-use crate::http::keys::client_number;
 
 const TOOLS_MAX: usize = 512;
 
@@ -30,18 +27,16 @@ struct ChatRequest {
 
 pub(super) async fn chat(
     State(app): State<Arc<App>>,
-    Extension(ends): Extension<Ends>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let client = client_number(request.headers(), &app.config.api_keys);
-    let client = (client, is_local(ends, request.headers()));
+    let caller = Caller::of(&app, &request);
     let request: ChatRequest = app.intake.read_json(request).await?;
     let messages = messages(request.messages.unwrap_or_default())?;
     let wants_stream = request.common.stream != Some(false);
     let is_load = messages.is_empty();
     let tools = tools(request.tools.unwrap_or_default())?;
     let chat = Chat { messages, tools, ..Chat::default() };
-    let (request, asked) = request.common.into_request(&app, Prompt::Chat(chat), client).await?;
+    let (request, asked) = request.common.into_request(&app, Prompt::Chat(chat), caller).await?;
     if is_load {
         return load(&app, &request, asked, Shape::Chat).await;
     }

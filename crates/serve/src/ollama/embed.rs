@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::request::{keep_alive, served_name};
 use crate::app::App;
+use crate::caller::Caller;
 use crate::completion::{Embedding, EmbeddingRequest, Prompt};
 use crate::http::error::ApiError;
-use crate::http::keys::client_number;
 
 /// Texts of one request.
 const TEXTS_MAX: usize = 2048;
@@ -42,14 +42,14 @@ pub(super) async fn embed(
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
     let begun = Instant::now();
-    let client = client_number(request.headers(), &app.config.api_keys);
+    let caller = Caller::of(&app, &request);
     let body: Body = app.intake.read_json(request).await?;
     let texts = match &body.input {
         Some(Input::Text(text)) => vec![text.clone()],
         Some(Input::Texts(texts)) => texts.clone(),
         None => Vec::new(),
     };
-    let (model, embeddings) = run(&app, body, texts, client).await?;
+    let (model, embeddings) = run(&app, body, texts, caller).await?;
     let tokens: usize = embeddings.iter().map(|embedding| embedding.prompt_tokens).sum();
     let values: Vec<Vec<f32>> = embeddings.into_iter().map(|embedding| embedding.values).collect();
     Ok(Json(json!({
@@ -65,10 +65,10 @@ pub(super) async fn embed_one(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
-    let client = client_number(request.headers(), &app.config.api_keys);
+    let caller = Caller::of(&app, &request);
     let body: Body = app.intake.read_json(request).await?;
     let texts = vec![body.prompt.clone().unwrap_or_default()];
-    let (_, embeddings) = run(&app, body, texts, client).await?;
+    let (_, embeddings) = run(&app, body, texts, caller).await?;
     let values: Vec<f32> = embeddings.into_iter().flat_map(|embedding| embedding.values).collect();
     Ok(Json(json!({ "embedding": values })))
 }
@@ -78,7 +78,7 @@ async fn run(
     app: &App,
     body: Body,
     texts: Vec<String>,
-    client: u64,
+    caller: Caller,
 ) -> Result<(String, Vec<Embedding>), ApiError> {
     let asked = body.model.unwrap_or_default();
     if asked.is_empty() {
@@ -96,12 +96,14 @@ async fn run(
         let message = format!("input has {} texts; up to {TEXTS_MAX} are accepted", texts.len());
         return Err(ApiError::invalid_value("input", message));
     }
+    let keep_alive = keep_alive(body.keep_alive.as_ref())?;
+    let model = caller.serve_if_on_disk(app, served_name(app, &asked), keep_alive).await?;
     let request = EmbeddingRequest {
-        model: served_name(app, &asked),
+        model,
         texts: texts.into_iter().map(Prompt::Text).collect(),
         truncates: body.truncate != Some(false),
-        client,
-        keep_alive: keep_alive(body.keep_alive.as_ref())?,
+        client: caller.number,
+        keep_alive,
     };
     Ok((asked, app.completer.embed(request).await?))
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde::Deserialize;
@@ -12,11 +11,9 @@ use super::answer::{Shape, load, respond};
 use super::message::no_images;
 use super::request::Common;
 use crate::app::App;
+use crate::caller::Caller;
 use crate::completion::{Chat, Prompt};
-use crate::http::Ends;
 use crate::http::error::ApiError;
-use crate::http::guard::is_local;
-use crate::http::keys::client_number;
 
 #[derive(Debug, Deserialize)]
 struct GenerateRequest {
@@ -33,11 +30,9 @@ struct GenerateRequest {
 
 pub(super) async fn generate(
     State(app): State<Arc<App>>,
-    Extension(ends): Extension<Ends>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let client = client_number(request.headers(), &app.config.api_keys);
-    let client = (client, is_local(ends, request.headers()));
+    let caller = Caller::of(&app, &request);
     let request: GenerateRequest = app.intake.read_json(request).await?;
     request.check_unsupported()?;
     let wants_stream = request.common.stream != Some(false);
@@ -51,7 +46,7 @@ pub(super) async fn generate(
         let messages = system.into_iter().chain([text::Message::new("user", text)]).collect();
         Prompt::Chat(Chat { messages, ..Chat::default() })
     };
-    let (request, asked) = request.common.into_request(&app, prompt, client).await?;
+    let (request, asked) = request.common.into_request(&app, prompt, caller).await?;
     if is_load {
         return load(&app, &request, asked, Shape::Generate).await;
     }

@@ -6,8 +6,7 @@
 //! and whatever is known and cannot be honoured, are refused by name. `docs/api.md` lists them.
 //!
 //! A request loads what is unloaded, and `keep_alive` says for how long a model stays that nobody
-//! asks for anything. What the models' names mean is for whoever owns the cluster to say: a name
-//! that is not served is looked for on disks only for clients on this machine.
+//! asks for anything.
 
 mod answer;
 mod chat;

@@ -1,9 +1,7 @@
 //! What chats and prompts have in common, and what is asked in no dialect.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use cluster::InstanceSpec;
 use protocol::KeepAlive;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -11,14 +9,12 @@ use serde_json::{Map, Value};
 use super::answer::Asked;
 use super::options::Options;
 use crate::app::App;
+use crate::caller::Caller;
 use crate::completion::{Chat, CompletionRequest, Format, Prompt};
 use crate::http::error::ApiError;
-use crate::node::RefusalKind;
 
 /// Ollama gives so many at most.
 const TOP_LOGPROBS_MAX: usize = 20;
-/// For how long Ollama keeps a model loaded that nobody asks for anything.
-const KEEP_ALIVE: KeepAlive = KeepAlive::MINUTES_5;
 
 /// Fields of `/api/chat` and `/api/generate` alike. Every field may be null.
 #[derive(Debug, Default, Deserialize)]
@@ -62,8 +58,7 @@ impl Common {
         self.model.clone().unwrap_or_default()
     }
 
-    /// The request in no dialect. A model that is on a node's disk and not served is named, to be
-    /// loaded by this request, if the client `is_local`.
+    /// The request in no dialect.
     ///
     /// # Errors
     /// 400 naming the first field that is wrong or cannot be honoured; 404 for an unknown model.
@@ -71,12 +66,12 @@ impl Common {
         self,
         app: &Arc<App>,
         mut prompt: Prompt,
-        (client, is_local): (u64, bool),
+        caller: Caller,
     ) -> Result<(CompletionRequest, Asked), ApiError> {
         let keep_alive = keep_alive(self.keep_alive.as_ref())?;
         self.check_cuts()?;
         let model = self.model(app)?;
-        let model = if is_local { name_if_here(app, model, keep_alive).await? } else { model };
+        let model = caller.serve_if_on_disk(app, model, keep_alive).await?;
         let name = self.asked_name();
         let options = Options::read(self.options)?;
         let think = Think::read(self.think)?;
@@ -103,7 +98,7 @@ impl Common {
             logprobs,
             format,
             format_field: "format",
-            client,
+            client: caller.number,
             keep_alive,
             ..CompletionRequest::default()
         };
@@ -128,14 +123,9 @@ impl Common {
 /// tag.
 pub(super) fn served_name(app: &App, asked: &str) -> String {
     match asked.strip_suffix(":latest") {
-        Some(bare) if !is_served(app, asked) => bare.to_owned(),
+        Some(bare) if !app.is_served(asked) => bare.to_owned(),
         _ => asked.to_owned(),
     }
-}
-
-fn is_served(app: &App, name: &str) -> bool {
-    let instances = app.cluster.status().instances;
-    instances.iter().any(|one| one.model == name || one.id == name)
 }
 
 impl Think {
@@ -221,40 +211,5 @@ pub(super) fn keep_alive(field: Option<&Value>) -> Result<Option<KeepAlive>, Api
         }
         Some(Value::String(text)) => text.parse().map(Some).map_err(wrong),
         Some(other) => Err(wrong(format!("{other} is neither seconds nor a duration such as 5m"))),
-    }
-}
-
-/// The name of a model that is served. One that is not, and lies on a node's disk, is named, to be
-/// loaded by whoever asks for it, as Ollama does with what was pulled.
-///
-/// # Errors
-/// It fits on no set of nodes.
-async fn name_if_here(
-    app: &App,
-    name: String,
-    keep_alive: Option<KeepAlive>,
-) -> Result<String, ApiError> {
-    // Names alone: paths would tell what else lies on this disk.
-    if is_served(app, &name) || Path::new(&name).has_root() {
-        return Ok(name);
-    }
-    let found = app.cluster.identify(&name).await.unwrap_or_default();
-    if let Some(served) = found.served_as {
-        return Ok(served);
-    }
-    if found.name.is_none() {
-        return Ok(name);
-    }
-    let keep_alive = Some(keep_alive.unwrap_or(KEEP_ALIVE));
-    let spec = InstanceSpec {
-        model: name.clone(),
-        on_request: true,
-        keep_alive,
-        ..InstanceSpec::default()
-    };
-    match app.cluster.serve(spec).await {
-        // Somebody else has named it this very moment.
-        Err(refusal) if refusal.kind == RefusalKind::Conflict => Ok(name),
-        named => Ok(named?),
     }
 }

@@ -17,19 +17,19 @@ use super::response::{
     Timings, Usage, arguments,
 };
 use crate::app::App;
-use crate::completion::{CompletionRequest, Outcome, Part};
+use crate::caller::Caller;
+use crate::completion::{Outcome, Part};
 use crate::http::error::ApiError;
-use crate::http::keys::client_number;
 use crate::http::stream::Item;
 
 pub(super) async fn complete(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let client = client_number(request.headers(), &app.config.api_keys);
+    let caller = Caller::of(&app, &request);
     let fields: Fields = app.intake.read_json(request).await?;
     let asked = ChatRequest::read(fields)?;
-    let completion = CompletionRequest { client, ..asked.completion };
+    let completion = caller.asks(&app, asked.completion).await?;
     let style = Style {
         logprobs: completion.logprobs.is_some(),
         as_functions: asked.as_functions,

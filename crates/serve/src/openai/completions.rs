@@ -19,11 +19,11 @@ use super::sampling::{
     Streaming, TOP_LOGPROBS_MAX, answers, bounds, model, refuse_unsupported, sampling, streaming,
 };
 use crate::app::App;
+use crate::caller::Caller;
 use crate::completion::{
     CompletionError, CompletionRequest, Outcome, Part, Prompt, TextModel, TokenLogprobs,
 };
 use crate::http::error::ApiError;
-use crate::http::keys::client_number;
 use crate::http::stream::Item;
 
 /// Prompts of one request; each takes a place in the queue.
@@ -126,16 +126,17 @@ pub(super) async fn complete(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let client = client_number(request.headers(), &app.config.api_keys);
+    let caller = Caller::of(&app, &request);
     let fields: Fields = app.intake.read_json(request).await?;
-    let asked = TextRequest::read(fields)?;
+    let mut asked = TextRequest::read(fields)?;
+    asked.completion = caller.asks(&app, asked.completion).await?;
     let head = Head::new("cmpl-", "text_completion", asked.completion.model.clone());
     let wants_logprobs = asked.completion.logprobs.is_some();
     let echoes = echoes(&app, &asked).await.map_err(at("prompt"))?;
     let per_prompt = asked.answers;
     let mut started = Vec::new();
     for prompt in asked.prompts {
-        let one = CompletionRequest { prompt, client, ..asked.completion.clone() };
+        let one = CompletionRequest { prompt, ..asked.completion.clone() };
         let answers = app.completer.start_several(one, per_prompt).await;
         started.extend(answers.map_err(|error| refusal(error, &asked.completion))?);
     }

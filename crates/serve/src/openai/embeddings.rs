@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::fields::{Fields, Refused};
 use super::sampling::model;
 use crate::app::App;
+use crate::caller::Caller;
 use crate::completion::{Embedding, EmbeddingRequest, Prompt};
 use crate::http::error::ApiError;
-use crate::http::keys::client_number;
 
 /// As many as OpenAI takes.
 const TEXTS_MAX: usize = 2048;
@@ -36,7 +36,7 @@ pub(super) async fn create(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
-    let client = client_number(request.headers(), &app.config.api_keys);
+    let caller = Caller::of(&app, &request);
     let mut fields: Fields = app.intake.read_json(request).await?;
     fields.refuse(REFUSED)?;
     let encoding = fields.word("encoding_format", &["float", "base64"])?;
@@ -44,11 +44,12 @@ pub(super) async fn create(
     let texts = texts(fields.read("input")?)?;
     fields.ignore(&["user"]);
     fields.finish();
+    let model = caller.serve_if_on_disk(&app, model, None).await?;
     let request = EmbeddingRequest {
         model: model.clone(),
         texts,
         truncates: false,
-        client,
+        client: caller.number,
         keep_alive: None,
     };
     let embeddings = app.completer.embed(request).await?;

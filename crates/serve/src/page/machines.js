@@ -98,11 +98,16 @@ function update(card, node, status, tint) {
   setFigures(card.querySelector(".figures"), [
     [bytes(node.memory_bytes), "for models"],
     [node.device?.name ?? null, "runs models"],
+    [node.device ? bytes(node.device.memory_free_bytes) : null, deviceMemory(node.device)],
     [node.threads, node.threads === 1 ? "thread" : "threads"],
     [trip === null ? null : time(trip), "away"],
     [node.version ? `sinew ${node.version}` : null, ""],
   ]);
   machineActions(card.querySelector(".actions"), node, isHere);
+}
+
+function deviceMemory(device) {
+  return device ? `of its ${bytes(device.memory_bytes)} free at the start` : "";
 }
 
 export function showMachines(status) {

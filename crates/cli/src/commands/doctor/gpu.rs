@@ -44,7 +44,7 @@ pub(super) fn finding(data_dir: &DataDir) -> Finding {
         Err(error) => Finding::new("gpu", Verdict::Better, error.to_string()).hint(hint),
         Ok(library) => {
             let gpus = library.devices().iter().filter(|device| is_gpu(device));
-            let names: Vec<_> = gpus.map(Device::description).collect();
+            let names: Vec<_> = gpus.map(in_words).collect();
             match (names.is_empty(), library.problems().first()) {
                 (false, _) => Finding::new("gpu", Verdict::Good, names.join(", ")),
                 (true, Some(problem)) => {
@@ -54,6 +54,12 @@ pub(super) fn finding(data_dir: &DataDir) -> Finding {
             }
         }
     }
+}
+
+fn in_words(device: &Device) -> String {
+    let (free, total) = device.memory();
+    let [free, total] = [free, total].map(|bytes| table::bytes(bytes as u64));
+    format!("{} {} ({free} of {total} free)", device.name(), device.description())
 }
 
 fn runs_models(device: &Device) -> bool {
@@ -89,6 +95,17 @@ fn row(device: &Device) -> [String; 6] {
     ]
 }
 
+/// Of the libraries that compute there: by name, version and content.
+fn build(library: &Library, device: &Device) -> String {
+    const SHOWN: usize = 12;
+    let files = [library.base().to_owned(), device.file().to_owned()];
+    let tree = store::Tree::of_files(&files, &|_| {});
+    // They have been opened, so that only a disk that fails keeps them from being read.
+    let hash = tree.map_or_else(|error| error.to_string(), |tree| tree.digest.to_string());
+    let hash: String = hash.chars().take(SHOWN).collect();
+    format!("ggml {} for {} {hash}", library.version(), device.backend())
+}
+
 fn to_json(library: &Result<&Library, ggml::Error>) -> Value {
     let library = match library {
         Ok(library) => library,
@@ -101,6 +118,7 @@ fn to_json(library: &Result<&Library, ggml::Error>) -> Value {
             "kind": device.kind().to_string(),
             "backend": device.backend(),
             "description": device.description(),
+            "library": build(library, device),
             "memory_bytes": total,
             "memory_free_bytes": free,
         })

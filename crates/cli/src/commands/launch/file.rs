@@ -115,11 +115,13 @@ fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".sinew-new");
     let temporary = path.with_file_name(name);
-    write_private(&temporary, text)?;
-    if let Ok(found) = fs::metadata(&path) {
-        fs::set_permissions(&temporary, found.permissions())?;
-    }
-    fs::rename(temporary, path)
+    let written = write_private(&temporary, text).and_then(|()| {
+        if let Ok(found) = fs::metadata(&path) {
+            fs::set_permissions(&temporary, found.permissions())?;
+        }
+        fs::rename(&temporary, &path)
+    });
+    written.inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
 /// What a file becomes.

@@ -161,6 +161,7 @@ impl ClusterFile {
                 id,
                 name: name.clone(),
                 device: Device::Cpu,
+                class: String::new(),
                 memory_free_bytes: crate::args::bytes(&kind.memory).unwrap_or(0),
                 threads: 1,
                 speed: Some(Speed::alone(rates, kind.operation_us * 1e-6)),

@@ -4,6 +4,7 @@
 mod units;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -154,10 +155,18 @@ fn install(args: &ServiceInstallArgs) -> Result<(), CliError> {
         return Err(CliError::Refused(text.to_owned()));
     }
     let folder = service.path.parent().unwrap_or(Path::new("/"));
-    let root = if service.system { ". The machine's services need root: use sudo" } else { "" };
-    fs::create_dir_all(folder).doing(format!("cannot make {}{root}", folder.display()))?;
-    let what = format!("cannot write {}{root}", service.path.display());
-    fs::write(&service.path, text).doing(what)?;
+    let needs = match service.system {
+        true => "The machine's services need root: use sudo",
+        false => {
+            "A service of yours lies in your home, which must be writable; one of the machine's \
+             does not: sudo sinew service install --system"
+        }
+    };
+    let cannot = |what: &str, path: &Path, error: io::Error| {
+        CliError::Refused(format!("cannot {what} {}: {error}. {needs}", path.display()))
+    };
+    fs::create_dir_all(folder).map_err(|error| cannot("make", folder, error))?;
+    fs::write(&service.path, text).map_err(|error| cannot("write", &service.path, error))?;
     service.start()?;
     say!("the node is a service now and runs: {}", service.path.display());
     if service.manager == Manager::Systemd && !service.system {

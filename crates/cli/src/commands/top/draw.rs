@@ -5,10 +5,12 @@ use cluster::{ClusterStatus, InstanceState, InstanceStatus, NodeState, NodeStatu
 use super::View;
 use super::rates::StepTime;
 use super::screen::{Line, Style, plain};
-use crate::table;
+use crate::{table, width};
 
-/// Cells of a bar.
-const BAR: usize = 16;
+/// Of a machine's name.
+const NAME: usize = 20;
+/// Below so many columns bars are shorter, and words fewer.
+const ROOMY: usize = 106;
 /// Lines of events below everything else, with their heading.
 const EVENTS: usize = 7;
 /// On a smaller screen there is no room for events.
@@ -25,24 +27,45 @@ fn style(tone: Tone) -> Style {
     }
 }
 
-/// The lines of a screen of so many rows.
-pub fn draw(view: &View, rows: usize) -> Vec<Line> {
-    let mut lines = head(view);
-    let mut body = machines(&view.status);
+/// How wide things are; with the narrow ones a screen of 80 columns shows all.
+#[derive(Debug, Clone, Copy)]
+struct Widths {
+    columns: usize,
+    /// Cells of a bar.
+    bar: usize,
+}
+
+impl Widths {
+    fn of(columns: usize) -> Self {
+        Self { columns, bar: if columns < ROOMY { 8 } else { 16 } }
+    }
+}
+
+/// The lines of a screen of so many rows and columns.
+pub fn draw(view: &View, (rows, columns): (usize, usize)) -> Vec<Line> {
+    let widths = Widths::of(columns);
+    let mut lines = head(view, widths);
+    let mut body = machines(&view.status, widths);
     body.push(Line::default());
-    body.extend(models(view));
+    body.extend(models(view, widths));
     let events = if rows >= ROWS_FOR_EVENTS { EVENTS } else { 0 };
     let room = rows.saturating_sub(lines.len() + events);
     let skipped = view.skipped.min(body.len().saturating_sub(room));
     lines.extend(body.into_iter().skip(skipped).take(room));
     if events > 0 {
         lines.resize(rows - events, Line::default());
-        lines.extend(happened(view, events));
+        lines.extend(happened(view, events, widths));
     }
     lines
 }
 
-fn head(view: &View) -> Vec<Line> {
+/// Words in as many lines as they need.
+fn words(style: Style, text: &str, widths: Widths) -> Vec<Line> {
+    let folded = width::fold(&plain(text), widths.columns);
+    folded.split('\n').map(|line| Line::new(style, line)).collect()
+}
+
+fn head(view: &View, widths: Widths) -> Vec<Line> {
     let status = &view.status;
     let live: Vec<&NodeStatus> =
         status.nodes.iter().filter(|node| node.state == NodeState::Live).collect();
@@ -64,8 +87,8 @@ fn head(view: &View) -> Vec<Line> {
             .with(Style::Bold, format!("{ready} of {}", status.instances.len()))
             .with(Style::Plain, format!(" models ready   {memory}")),
     ];
-    lines.extend(view.silent.as_ref().map(|why| Line::new(Style::Error, why)));
-    lines.extend(status.notices.iter().map(|text| Line::new(Style::Warning, text)));
+    lines.extend(view.silent.iter().flat_map(|why| words(Style::Error, why, widths)));
+    lines.extend(status.notices.iter().flat_map(|text| words(Style::Warning, text, widths)));
     lines.push(Line::default());
     lines
 }
@@ -81,16 +104,17 @@ fn curve(rates: &[f64]) -> String {
     rates.chunks(2).map(cell).collect()
 }
 
-fn machines(status: &ClusterStatus) -> Vec<Line> {
+fn machines(status: &ClusterStatus, widths: Widths) -> Vec<Line> {
+    let bar = widths.bar;
     let title = format!(
-        "{:<20} {:<9} {:<BAR$} {:>21} {:>8} {:>10}",
+        "{:<NAME$} {:<7} {:<bar$} {:>21} {:>8} {:>10}",
         "MACHINE", "STATE", "MEMORY", "", "AWAY", "LINK"
     );
-    let machines = status.nodes.iter().map(|node| machine(node, status));
+    let machines = status.nodes.iter().map(|node| machine(node, status, widths));
     std::iter::once(Line::new(Style::Dim, title)).chain(machines).collect()
 }
 
-fn machine(node: &NodeStatus, status: &ClusterStatus) -> Line {
+fn machine(node: &NodeStatus, status: &ClusterStatus, widths: Widths) -> Line {
     let (state, style) = match node.state {
         NodeState::Live => ("live", Style::Good),
         NodeState::Suspect => ("silent", Style::Warning),
@@ -105,36 +129,45 @@ fn machine(node: &NodeStatus, status: &ClusterStatus) -> Line {
     // The best way is the first.
     let way = me.and_then(|me| me.edges.iter().find(|edge| edge.peer == node.id && edge.is_up));
     let link = way.map_or(String::new(), |edge| bits(edge.bytes_per_sec));
-    Line::new(Style::Plain, format!("{:<20} ", short(&format!("{}{here}", node.name), 20)))
-        .with(style, format!("{state:<9} "))
-        .with(Style::Accent, bar(&[(part, '█')]))
+    let name = format!("{}{here}", short(&node.name, NAME - here.len()));
+    Line::new(Style::Plain, format!("{name:<NAME$} "))
+        .with(style, format!("{state:<7} "))
+        .with(Style::Accent, bar(&[(part, '█')], widths.bar))
         .with(Style::Plain, format!(" {memory:>21} {away:>8} {link:>10}"))
 }
 
-fn models(view: &View) -> Vec<Line> {
+fn models(view: &View, widths: Widths) -> Vec<Line> {
     if view.status.instances.is_empty() {
         let text = "No model is served. Start one with: sinew serve MODEL";
         return vec![Line::new(Style::Dim, text)];
     }
-    view.status.instances.iter().flat_map(|one| model(view, one)).collect()
+    view.status.instances.iter().flat_map(|one| model(view, one, widths)).collect()
 }
 
-fn model(view: &View, one: &InstanceStatus) -> Vec<Line> {
+fn model(view: &View, one: &InstanceStatus, widths: Widths) -> Vec<Line> {
     let (state, style, reason) = state(one);
     let rate = view.rates.tokens_per_sec(&one.id).filter(|rate| *rate >= 0.05);
     let rate = match (rate, one.last_decode_tokens_per_sec) {
         (Some(rate), _) => format!("{rate:.1} tokens/s   "),
-        (None, Some(last)) => format!("{last:.1} tokens/s in the last answer   "),
+        (None, Some(last)) => format!("last answer {last:.1} tokens/s   "),
         (None, None) => String::new(),
     };
     let figures = format!(
-        "   {rate}{} running, {} waiting   context {}   epoch {}",
+        "{rate}{} running, {} waiting   context {}   epoch {}",
         one.requests_running, one.requests_waiting, one.context_tokens, one.epoch
     );
+    let taken = one.model.chars().count() + state.chars().count();
     let title = Line::new(Style::Bold, &one.model).with(style, format!("  {state}"));
-    let mut lines = vec![title.with(Style::Plain, figures)];
-    lines.extend(reason.map(|text| Line::new(style, format!("  {text}"))));
-    lines.extend(ranks(view, one));
+    let gaps = "     ".len();
+    let mut lines = if taken + gaps + figures.chars().count() <= widths.columns {
+        vec![title.with(Style::Plain, format!("   {figures}"))]
+    } else {
+        let below = width::fold(&figures, widths.columns.saturating_sub(2));
+        let below = below.split('\n').map(|line| Line::new(Style::Plain, format!("  {line}")));
+        std::iter::once(title).chain(below).collect()
+    };
+    lines.extend(reason.iter().flat_map(|text| words(style, &format!("  {text}"), widths)));
+    lines.extend(ranks(view, one, widths));
     lines
 }
 
@@ -157,55 +190,72 @@ fn state(one: &InstanceStatus) -> (String, Style, Option<&str>) {
     }
 }
 
-fn ranks(view: &View, one: &InstanceStatus) -> Vec<Line> {
+fn ranks(view: &View, one: &InstanceStatus, widths: Widths) -> Vec<Line> {
     let times = view.rates.step_times(&one.id);
     let whole = times.iter().flatten().map(|t| t.compute_us + t.wait_us + t.between_us);
     let longest = whole.fold(1e-9, f64::max);
     let shares: u32 = one.ranks.iter().map(|rank| rank.share).fold(0, u32::saturating_add);
-    let rank = |(at, rank): (usize, &cluster::RankStatus)| {
+    let line = |(at, rank): (usize, &cluster::RankStatus)| {
         let percent = 100.0 * f64::from(rank.share) / f64::from(shares.max(1));
-        let (name, held) = (short(&rank.node_name, 18), table::bytes(rank.loaded_bytes));
-        let line = Line::new(Style::Plain, format!("  {name:<18} {percent:>4.0} % {held:>10}  "));
+        let line = rank_line(&rank.node_name, percent, rank.loaded_bytes);
         match times.get(at).copied().flatten() {
             None => line,
-            Some(time) => line.with(Style::Accent, time_bar(time, longest)).with(
-                Style::Dim,
-                format!(
-                    " {} computing, {} waiting for others, a step",
-                    micros(time.compute_us),
-                    micros(time.wait_us)
-                ),
-            ),
+            Some(time) => line
+                .with(Style::Accent, time_bar(time, longest, widths.bar))
+                .with(Style::Dim, step(time, widths)),
         }
     };
-    one.ranks.iter().enumerate().map(rank).collect()
+    one.ranks.iter().enumerate().map(line).collect()
 }
 
-fn time_bar(time: StepTime, longest: f64) -> String {
-    bar(&[(time.compute_us / longest, '█'), (time.wait_us / longest, '░')])
+fn rank_line(name: &str, percent: f64, held_bytes: u64) -> Line {
+    const MOST: usize = NAME - 2;
+    let (name, held) = (short(name, MOST), table::bytes(held_bytes));
+    Line::new(Style::Plain, format!("  {name:<MOST$} {percent:>3.0} % {held:>10} "))
 }
 
-fn happened(view: &View, rows: usize) -> Vec<Line> {
-    let events = view.events.iter().rev().take(rows - 1).map(|event| {
+/// Where the time of a step goes, in words.
+fn step(time: StepTime, widths: Widths) -> String {
+    let (computing, waiting) = (micros(time.compute_us), micros(time.wait_us));
+    if widths.columns < ROOMY {
+        format!(" {computing} busy, {waiting} waiting")
+    } else {
+        format!(" {computing} computing, {waiting} waiting for others, a step")
+    }
+}
+
+fn time_bar(time: StepTime, longest: f64, cells: usize) -> String {
+    bar(&[(time.compute_us / longest, '█'), (time.wait_us / longest, '░')], cells)
+}
+
+fn happened(view: &View, rows: usize, widths: Widths) -> Vec<Line> {
+    /// Of the time and the gap behind it.
+    const CLOCK: usize = 10;
+    let events = view.events.iter().rev().flat_map(|event| {
         let times = event.times.map_or(String::new(), |times| format!(" ({times} times)"));
-        let clock = serve::rfc3339(event.at_ms / 1000);
-        Line::new(Style::Dim, format!("{}  ", &clock[11..19]))
-            .with(style(event.tone), format!("{}{times}", event.text))
+        let clock = &serve::rfc3339(event.at_ms / 1000)[11..19];
+        let text = plain(&format!("{}{times}", event.text));
+        let text = width::fold(&text, widths.columns.saturating_sub(CLOCK));
+        let line = |(at, text): (usize, &str)| {
+            let clock = if at == 0 { clock } else { "" };
+            Line::new(Style::Dim, format!("{clock:<CLOCK$}")).with(style(event.tone), text)
+        };
+        text.split('\n').enumerate().map(line).collect::<Vec<_>>()
     });
-    std::iter::once(Line::new(Style::Dim, "LATELY (UTC)")).chain(events).collect()
+    std::iter::once(Line::new(Style::Dim, "LATELY (UTC)")).chain(events.take(rows - 1)).collect()
 }
 
 /// Parts of a whole, each in its own letter.
-fn bar(parts: &[(f64, char)]) -> String {
+fn bar(parts: &[(f64, char)], cells: usize) -> String {
     let mut text = String::new();
     let (mut sum, mut drawn) = (0.0, 0);
     for (part, cell) in parts {
         sum += part.clamp(0.0, 1.0);
-        let end = ((sum * BAR as f64).round() as usize).min(BAR);
+        let end = ((sum * cells as f64).round() as usize).min(cells);
         text.extend(std::iter::repeat_n(*cell, end.saturating_sub(drawn)));
         drawn = end.max(drawn);
     }
-    text.extend(std::iter::repeat_n('·', BAR - drawn));
+    text.extend(std::iter::repeat_n('·', cells - drawn));
     text
 }
 
@@ -235,7 +285,10 @@ fn bits(bytes_per_sec: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::commands::top::Rates;
 
     #[test]
     fn bars_and_curves_are_as_they_say() {
@@ -246,7 +299,7 @@ mod tests {
             (&[(2.0, '#'), (1.0, '-')], "################"),
             (&[(f64::NAN, '#')], "················"),
         ] {
-            assert_eq!(bar(parts), expected);
+            assert_eq!(bar(parts, 16), expected);
         }
         assert_eq!(curve(&[0.0, 0.0, 1.0, 1.0, 100.0, 100.0, 50.0]), " ▁█▄");
         assert_eq!(curve(&[]), "");
@@ -258,5 +311,75 @@ mod tests {
         let times = [micros(12.4), micros(1500.0), micros(2e6)];
         assert_eq!(times, ["12 us", "1.5 ms", "2.0 s"]);
         assert_eq!([bits(1.25e9), bits(12.5e6)], ["10.0 Gb/s", "100 Mb/s"]);
+    }
+
+    /// Two machines, one of which is far, and a model on both that is not well.
+    fn view() -> View {
+        let id = |letter: &str| letter.repeat(64);
+        let node = |letter: &str, name: &str, peer: &str| {
+            json!({
+                "id": id(letter), "name": name, "address": "10.0.0.1:8751", "state": "suspect",
+                "memory_bytes": 900u64 << 30, "memory_used_bytes": 100u64 << 30, "threads": 2,
+                "round_trip_us": 99_900, "measured": true, "version": "0.1.0",
+                "edges": [{
+                    "peer": id(peer), "address": "10.0.0.2", "local": "10.0.0.1",
+                    "round_trip_us": 16.6, "bytes_per_sec": 1.2e9, "age_secs": 3, "is_up": true,
+                }],
+            })
+        };
+        let rank = |rank: usize, letter: &str, name: &str| {
+            json!({
+                "rank": rank, "node": id(letter), "node_name": name, "pid": 1, "share": 131,
+                "memory_bytes": 1, "loaded_bytes": 500u64 << 30, "total_bytes": 900u64 << 30, "kv_bytes": 1, "buffer_bytes": 1, "stats": null,
+            })
+        };
+        let (here, far) = ("the-long-name-of-a-machine", "another-long-name-of-one");
+        let why = "the other member cannot be reached: nothing was heard of it for 12 s, and";
+        let status = json!({
+            "node": id("a"),
+            "nodes": [node("a", here, "b"), node("b", far, "a")],
+            "instances": [{
+                "id": "i-1", "model": "llama3.3-70b-instruct", "digest": id("0"),
+                "model_bytes": 5, "owner": id("a"), "epoch": 1000, "context_tokens": 131_072,
+                "state": { "state": "recovering", "reason": format!("{why} {why}") },
+                "created_unix_s": 1, "transport": "auto",
+                "ranks": [rank(0, "a", here), rank(1, "b", far)],
+                "requests_running": 100, "requests_waiting": 100, "has_generated": true,
+                "last_decode_tokens_per_sec": 1234.5,
+            }],
+            "notices": [format!("{why} {why}")],
+        });
+        let event = json!({
+            "id": 1, "at_ms": 1, "kind": "node_lost", "tone": "error", "text": format!("{why} {why}"),
+        });
+        View {
+            status: serde_json::from_value(status).unwrap(),
+            rates: Rates::default(),
+            events: vec![serde_json::from_value(event).unwrap()],
+            silent: Some(why.to_owned()),
+            api: "http://127.0.0.1:8750".to_owned(),
+            skipped: 0,
+        }
+    }
+
+    #[test]
+    fn a_screen_of_80_columns_shows_all() {
+        for columns in [80, 120] {
+            let lines = draw(&view(), (40, columns));
+            let text = lines.iter().map(|line| line.text() + "\n").collect::<String>();
+            let longest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(longest <= columns, "{longest}\n{text}");
+            for word in ["99.9 ms", "9.6 Gb/s", "epoch 1000", "heard of it for 12 s, and\n"] {
+                assert!(text.contains(word), "{word}\n{text}");
+            }
+        }
+        let time = StepTime { compute_us: 99_900.0, wait_us: 99_900.0, between_us: 1.0 };
+        for columns in [80, 120] {
+            let widths = Widths::of(columns);
+            let line = rank_line("the-long-name-of-a-machine", 100.0, 500 << 30)
+                .with(Style::Accent, time_bar(time, 1e5, widths.bar))
+                .with(Style::Dim, step(time, widths));
+            assert!(line.text().chars().count() <= columns, "{}", line.text());
+        }
     }
 }

@@ -81,7 +81,7 @@ fn run(
         }
         if std::mem::take(&mut due) {
             let size = screen.size();
-            screen.show(&draw::draw(view, size.0), size)?;
+            screen.show(&draw::draw(view, size), size)?;
         }
         for key in screen.keys()? {
             match key {

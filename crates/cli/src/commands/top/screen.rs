@@ -53,6 +53,12 @@ impl Line {
         self
     }
 
+    /// All of its letters.
+    #[cfg(test)]
+    pub fn text(&self) -> String {
+        self.0.iter().map(|(_, piece)| piece.as_str()).collect()
+    }
+
     /// As a terminal takes it, cut at `width` characters.
     fn written(&self, width: usize, colours: bool) -> String {
         let (mut text, mut room) = (String::new(), width);

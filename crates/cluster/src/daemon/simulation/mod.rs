@@ -233,6 +233,7 @@ impl World {
             listen: address(node),
             link_addresses: Vec::new(),
             peers: Vec::new(),
+            companions: Vec::new(),
             worker_command: Vec::new(),
             memory_bytes: machine.memory_bytes,
             threads: 1,

@@ -20,9 +20,8 @@ use super::answers::Answers;
 use super::error::at;
 use super::fields::Fields;
 use crate::app::App;
-use crate::completion::CompletionRequest;
+use crate::caller::Caller;
 use crate::http::error::ApiError;
-use crate::http::keys::client_number;
 use events::Events;
 use output::Output;
 use request::ResponseRequest;
@@ -31,10 +30,10 @@ pub(super) async fn create(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let client = client_number(request.headers(), &app.config.api_keys);
+    let caller = Caller::of(&app, &request);
     let fields: Fields = app.intake.read_json(request).await?;
     let asked = ResponseRequest::read(fields)?;
-    let completion = CompletionRequest { client, ..asked.completion };
+    let completion = caller.asks(&app, asked.completion).await?;
     let answer = app.completer.start(completion).await.map_err(at("input"))?;
     let answers = Answers::new(vec![answer], 1);
     if asked.stream {
@@ -55,8 +54,9 @@ pub(super) async fn count(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
+    let caller = Caller::of(&app, &request);
     let fields: Fields = app.intake.read_json(request).await?;
-    let asked = ResponseRequest::read(fields)?.completion;
+    let asked = caller.asks(&app, ResponseRequest::read(fields)?.completion).await?;
     let tokens = app.completer.count_tokens(&asked.model, asked.prompt).await;
     let tokens = tokens.map_err(at("input"))?;
     Ok(Json(json!({"object": "response.input_tokens", "input_tokens": tokens})))

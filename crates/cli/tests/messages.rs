@@ -1,0 +1,90 @@
+//! What messages tell a person to type can be typed: every option that stands in a text of the
+//! program is one of the program's, or one of a tool that is named here.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Options of the system's tools, which `sinew doctor` and `sinew service` call or name.
+const OF_TOOLS: &[&str] = &[
+    "--property",
+    "--value",
+    "--getglobalstate",
+    "--add",
+    "--permanent",
+    "--add-port",
+    "--reload",
+    "--user",
+    "--now",
+    "--quiet",
+];
+/// Options by which the program starts itself.
+const OF_ITSELF: &[&str] = &["--as-rank", "--with-parent", "--seconds", "--memory-bytes"];
+
+/// `--word`, wherever it stands in a text.
+fn options(text: &str) -> BTreeSet<String> {
+    let is_inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let from = |(at, _): (usize, &str)| {
+        let name = &text[at + 2..];
+        let name = &name[..name.find(|c| !is_inside(c)).unwrap_or(name.len())];
+        let begins = !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '-');
+        let is_name = name.starts_with(|c: char| c.is_ascii_lowercase());
+        (begins && is_name).then(|| format!("--{}", name.trim_end_matches('-')))
+    };
+    text.match_indices("--").filter_map(from).collect()
+}
+
+/// Code without its comments and without the tests below it.
+fn code(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn sources(dir: &Path, found: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|kind| kind == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_option_that_a_message_names_can_be_typed() {
+    let pages = tempfile::tempdir().unwrap();
+    common::stdout(&["man", pages.path().to_str().unwrap()]);
+    let pages = std::fs::read_dir(pages.path()).unwrap();
+    let pages = pages.map(|page| std::fs::read_to_string(page.unwrap().path()).unwrap());
+    let pages = pages.collect::<String>().replace("\\-", "-").replace("\\fB", " ");
+    let known = options(&pages);
+    assert!(known.contains("--data-dir") && known.contains("--ctx"), "{known:?}");
+
+    let crates = common::repository().join("crates");
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(crates).unwrap() {
+        let path = entry.unwrap().path();
+        // The hub for tests is a program of its own.
+        if path.join("src").is_dir() && !path.ends_with("fakehub") {
+            sources(&path.join("src"), &mut files);
+        }
+    }
+    assert!(files.len() > 100, "{}", files.len());
+    for file in files {
+        for option in options(&code(&file)) {
+            let is_known = known.contains(&option)
+                || [OF_TOOLS, OF_ITSELF].concat().contains(&option.as_str());
+            assert!(is_known, "{}: no command has {option}", file.display());
+        }
+    }
+}
+
+#[test]
+fn options_are_found_in_texts() {
+    let found = options("try \"--ctx 5\", --no-such-thing, a--b, ---, and --lan.");
+    assert_eq!(found, ["--ctx", "--lan", "--no-such-thing"].map(str::to_owned).into());
+}
