@@ -1,7 +1,7 @@
 //! Which instruction set the kernels use, chosen once when the program starts.
 //!
-//! `SINEW_ISA=scalar|avx2|avx2-vnni|avx512|neon|neon-dot` forces one, for tests and comparisons;
-//! all give the same bits (see [`crate::simd`]).
+//! `SINEW_ISA=scalar|avx2|avx2-vnni|avx512|neon|neon-dot|neon-i8mm` forces one, for tests and
+//! comparisons; all give the same bits (see [`crate::simd`]).
 
 use crate::error::Error;
 use crate::simd::Simd;
@@ -21,6 +21,8 @@ pub(crate) enum Isa {
     Neon,
     #[cfg(target_arch = "aarch64")]
     NeonDot,
+    #[cfg(target_arch = "aarch64")]
+    NeonI8mm,
 }
 
 impl Isa {
@@ -37,6 +39,8 @@ impl Isa {
             Isa::Neon => "neon",
             #[cfg(target_arch = "aarch64")]
             Isa::NeonDot => "neon-dot",
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonI8mm => "neon-i8mm",
         }
     }
 
@@ -69,6 +73,9 @@ impl Isa {
             available.push(Isa::Neon);
             if std::arch::is_aarch64_feature_detected!("dotprod") {
                 available.push(Isa::NeonDot);
+                if std::arch::is_aarch64_feature_detected!("i8mm") {
+                    available.push(Isa::NeonI8mm);
+                }
             }
         }
         available
@@ -86,8 +93,8 @@ impl Isa {
     }
 }
 
-/// The instruction set in use, as text: `avx512`, `avx2-vnni`, `avx2`, `neon-dot`, `neon` or
-/// `scalar`.
+/// The instruction set in use, as text: `avx512`, `avx2-vnni`, `avx2`, `neon-i8mm`, `neon-dot`,
+/// `neon` or `scalar`.
 pub fn isa() -> &'static str {
     Isa::chosen().name()
 }
@@ -114,6 +121,9 @@ pub(crate) trait Kernel {
     type Out;
     /// Whether it has integer dot products, so that sets that add only those are worth having.
     const INT_DOTS: bool = false;
+    /// Whether it has products of small integer matrices ([`Simd::gemm_dots`]).
+    #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
+    const MATRICES: bool = false;
     /// Whether it gains by vectors of 64 bytes.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     const WIDE: bool = true;
@@ -144,10 +154,13 @@ pub(crate) fn run<K: Kernel>(isa: Isa, kernel: K) -> K::Out {
         Isa::Avx2 | Isa::Avx2Vnni | Isa::Avx512 => unsafe { run_avx2(kernel) },
         #[cfg(target_arch = "aarch64")]
         // SAFETY: see above.
-        Isa::NeonDot if K::INT_DOTS => unsafe { run_neon_dot(kernel) },
+        Isa::NeonI8mm if K::MATRICES => unsafe { run_neon_i8mm(kernel) },
         #[cfg(target_arch = "aarch64")]
         // SAFETY: see above.
-        Isa::Neon | Isa::NeonDot => unsafe { run_neon(kernel) },
+        Isa::NeonDot | Isa::NeonI8mm if K::INT_DOTS => unsafe { run_neon_dot(kernel) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: see above.
+        Isa::Neon | Isa::NeonDot | Isa::NeonI8mm => unsafe { run_neon(kernel) },
     }
 }
 
@@ -185,7 +198,7 @@ unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Out {
 #[target_feature(enable = "neon")]
 unsafe fn run_neon<K: Kernel>(kernel: K) -> K::Out {
     // SAFETY: the caller promises the instructions.
-    kernel.run(unsafe { crate::simd::neon::Neon::<false>::new_unchecked() })
+    kernel.run(unsafe { crate::simd::neon::Neon::<false, false>::new_unchecked() })
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -193,5 +206,13 @@ unsafe fn run_neon<K: Kernel>(kernel: K) -> K::Out {
 #[target_feature(enable = "neon,dotprod")]
 unsafe fn run_neon_dot<K: Kernel>(kernel: K) -> K::Out {
     // SAFETY: the caller promises the instructions.
-    kernel.run(unsafe { crate::simd::neon::Neon::<true>::new_unchecked() })
+    kernel.run(unsafe { crate::simd::neon::Neon::<true, false>::new_unchecked() })
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(never)]
+#[target_feature(enable = "neon,dotprod,i8mm")]
+unsafe fn run_neon_i8mm<K: Kernel>(kernel: K) -> K::Out {
+    // SAFETY: the caller promises the instructions.
+    kernel.run(unsafe { crate::simd::neon::Neon::<true, true>::new_unchecked() })
 }

@@ -151,6 +151,7 @@ struct UnpackTiles<'a, T> {
 impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
     type Out = ();
     const INT_DOTS: bool = true;
+    const MATRICES: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -173,17 +174,20 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
                         ACCESS.fetch(s, record.wrapping_add(tile * share), share);
                         let unpacked = tile_weights::<S, T>(s, record, tile);
                         let centre = if S::PAIR_SUMS { T::CENTRE } else { T::ZERO };
+                        let unpacked = array_of!(
+                            TILE, unpacked[0], i => s.gemm_weights(unpacked[i], centre)
+                        );
+                        let arranged = s.gemm_arrange(unpacked);
                         let mut sums = [s.splat_i(0); 2];
                         for i in 0..TILE {
-                            let unpacked = s.gemm_weights(unpacked[i], centre);
-                            s.store_i(weights[slot][i].as_mut_ptr(), unpacked);
-                            if S::SIGNED_WEIGHTS {
+                            s.store_i(weights[slot][i].as_mut_ptr(), arranged[i]);
+                            if S::SIGNED_WEIGHTS && !S::SIGNED_INPUTS {
                                 let sum = &mut sums[i * T::HALVES / TILE];
                                 let ones = s.splat_i(ALL_128);
                                 *sum = if T::BIASED {
-                                    s.gemm_dot4::<true>(*sum, unpacked, ones)
+                                    s.gemm_dot4::<true>(*sum, unpacked[i], ones)
                                 } else {
-                                    s.gemm_dot4::<false>(*sum, unpacked, ones)
+                                    s.gemm_dot4::<false>(*sum, unpacked[i], ones)
                                 };
                             }
                         }
@@ -191,7 +195,7 @@ impl<T: Quantised> Kernel for UnpackTiles<'_, T> {
                         for half in 0..T::HALVES {
                             s.store(scales[slot][half].as_mut_ptr(), found.scale[half]);
                             s.store(offsets[slot][half].as_mut_ptr(), found.offset[half]);
-                            if S::SIGNED_WEIGHTS {
+                            if S::SIGNED_WEIGHTS && !S::SIGNED_INPUTS {
                                 let start = s.sub_i(s.splat_i(0), sums[half]);
                                 s.store_i(starts[slot][half].as_mut_ptr().cast(), start);
                             }
@@ -232,6 +236,7 @@ impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool, const PAIRS: 
 {
     type Out = ();
     const INT_DOTS: bool = true;
+    const MATRICES: bool = true;
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
@@ -261,13 +266,13 @@ impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool, const PAIRS: 
                 row += 6;
             }
         }
-        if S::PAIR_SUMS {
+        if S::GEMM_ROWS >= 4 {
             while row + 4 <= rows {
                 self.register_tile::<S, P, 4>(s, panel, row);
                 row += 4;
             }
         }
-        if S::ROW_TILES {
+        if S::GEMM_ROWS >= 2 {
             while row + 2 <= rows {
                 self.register_tile::<S, P, 2>(s, panel, row);
                 row += 2;
@@ -369,36 +374,6 @@ impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool, const PAIRS: 
         }
     }
 
-    /// Adds the products of vectors `run` of a tile.
-    ///
-    /// # Safety
-    /// As for [`Self::add_tile`].
-    #[inline(always)]
-    unsafe fn add_dots<S: Simd, const P: usize, const R: usize>(
-        &self,
-        s: S,
-        panel: usize,
-        slot: usize,
-        run: Range<usize>,
-        x: *const GemmTile,
-        dots: &mut [[S::I; P]; R],
-    ) {
-        for i in run {
-            // SAFETY: the caller promises the input tiles; the rest is an array of the right size.
-            unsafe {
-                let weights = array_of!(P, s.splat_i(0), p => {
-                    s.load_i(self.unpacked.weights[panel + p][slot][i].as_ptr())
-                });
-                for r in 0..R {
-                    let bytes = s.gemm_splat_x4((*x.add(r)).q.as_ptr().add(4 * i));
-                    for p in 0..P {
-                        dots[r][p] = s.gemm_dot4::<BIASED>(dots[r][p], weights[p], bytes);
-                    }
-                }
-            }
-        }
-    }
-
     /// Adds one tile's products; the twin of the one in `gemv`.
     ///
     /// # Safety
@@ -428,7 +403,9 @@ impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool, const PAIRS: 
                 let mut dots = [[s.splat_i(0); P]; R];
                 for r in 0..R {
                     for p in 0..P {
-                        dots[r][p] = if S::SIGNED_WEIGHTS {
+                        dots[r][p] = if S::SIGNED_INPUTS {
+                            s.splat_i(0)
+                        } else if S::SIGNED_WEIGHTS {
                             let start = self.unpacked.starts[panel + p][slot][half].as_ptr();
                             let start = s.load_i(start.cast());
                             if S::PAIR_SUMS && OFFSETS && HALVES == 1 {
@@ -448,7 +425,13 @@ impl<const BIASED: bool, const HALVES: usize, const OFFSETS: bool, const PAIRS: 
                         self.add_pairs::<S, P, R>(s, panel, slot, first, x, &mut dots);
                     }
                 } else {
-                    self.add_dots::<S, P, R>(s, panel, slot, run, x, &mut dots);
+                    let weights = array_of!(P, std::ptr::null(), p => {
+                        self.unpacked.weights[panel + p][slot][run.start].as_ptr()
+                    });
+                    let bytes = array_of!(R, std::ptr::null(), r => {
+                        (*x.add(r)).q.as_ptr().add(4 * run.start)
+                    });
+                    s.gemm_dots::<BIASED, P, R>(&mut dots, weights, bytes, quads);
                 }
                 for p in 0..P {
                     let scale = s.load(self.unpacked.scales[panel + p][slot][half].as_ptr());

@@ -98,6 +98,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const WIDE_TILES: bool = false;
     const SIGNED_WEIGHTS: bool = true;
     const PAIR_SUMS: bool = !VNNI;
+    const GEMM_ROWS: usize = if VNNI { 2 } else { 4 };
 
     memory_ops! {
         load(from: *const f32) -> F = [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))];

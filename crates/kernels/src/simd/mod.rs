@@ -15,6 +15,8 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neon_gemm;
 pub(crate) mod scalar;
 
 /// `[body(0), body(1), ...]` of the given length, `first` having the elements' type.
@@ -31,6 +33,8 @@ macro_rules! array_of {
     }};
 }
 pub(crate) use array_of;
+
+use crate::format::TILE;
 
 /// Lanes of a vector, and rows of a weight panel.
 pub const LANES: usize = 16;
@@ -163,6 +167,8 @@ pub(crate) trait Simd: Copy {
     /// memory, unsigned. Their sums then start at -128 times the weights' own sum, which all rows
     /// share, instead of at a number of each row.
     const SIGNED_WEIGHTS: bool = false;
+    /// Whether they take 128 off the inputs as well, so that sums start at 0.
+    const SIGNED_INPUTS: bool = false;
     /// Weights as [`Simd::gemm_dot4`] takes them.
     #[inline(always)]
     fn gemm_weights(self, weights: Self::I, _zero: i32) -> Self::I {
@@ -174,6 +180,41 @@ pub(crate) trait Simd: Copy {
     #[inline(always)]
     fn gemm_dot4<const BIASED: bool>(self, acc: Self::I, weights: Self::I, x: Self::I) -> Self::I {
         self.dot4::<BIASED>(acc, weights, x)
+    }
+
+    /// Input rows that share what is loaded of one panel, for products with many rows: as many as
+    /// the registers bear.
+    const GEMM_ROWS: usize = 2;
+    /// A tile's weights, made by [`Simd::gemm_weights`], in the order in which [`Simd::gemm_dots`]
+    /// reads them; vectors 0 to 3 stay before the others.
+    #[inline(always)]
+    fn gemm_arrange(self, weights: [Self::I; TILE]) -> [Self::I; TILE] {
+        weights
+    }
+    /// Adds to `dots[r][p]` the products of `vectors` (4 or 8) vectors of arranged weights at
+    /// `weights[p]` and the four input bytes for each at `x[r]`.
+    #[inline(always)]
+    unsafe fn gemm_dots<const BIASED: bool, const P: usize, const R: usize>(
+        self,
+        dots: &mut [[Self::I; P]; R],
+        weights: [*const u8; P],
+        x: [*const u8; R],
+        vectors: usize,
+    ) {
+        for i in 0..vectors {
+            // SAFETY: as the caller promises.
+            unsafe {
+                let weights = array_of!(P, self.splat_i(0), p => {
+                    self.load_i(weights[p].add(i * VECTOR_BYTES))
+                });
+                for r in 0..R {
+                    let bytes = self.gemm_splat_x4(x[r].add(4 * i));
+                    for p in 0..P {
+                        dots[r][p] = self.gemm_dot4::<BIASED>(dots[r][p], weights[p], bytes);
+                    }
+                }
+            }
+        }
     }
 
     /// Whether products of four bytes are made of [`Simd::pair_sums`]. Then as many of those as fit

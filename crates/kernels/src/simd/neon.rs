@@ -1,18 +1,21 @@
-//! NEON, with the dot-product extension where there is one: four registers a vector.
+//! NEON, with the extensions for products of bytes where they are: four registers a vector.
 //!
-//! Two things have no stable intrinsic and are one assembly instruction each: the 8-bit dot product
-//! and the conversions of half precision.
+//! What has no stable intrinsic is one assembly instruction: the 8-bit products (those of many rows
+//! are in [`super::neon_gemm`]) and the conversions of half precision.
 
-use super::{LANES, Simd};
+use super::neon_gemm::{arrange, dots_by_lanes, dots_by_matrices, sdot};
+use super::{LANES, Simd, VECTOR_BYTES, array_of};
+use crate::format::TILE;
 use std::arch::aarch64::*;
 use std::arch::asm;
 
 /// Proof that the machine has NEON and, if `DOT`, its dot-product extension (Arm's cores from 2017
-/// on; a Raspberry Pi 4 is older).
+/// on; a Raspberry Pi 4 is older), and if `MATRIX` that for products of small matrices as well
+/// (`i8mm`: Apple's from the M2 on, Arm's from 2021 on; a Raspberry Pi 5 is older).
 #[derive(Clone, Copy)]
-pub(crate) struct Neon<const DOT: bool>(());
+pub(crate) struct Neon<const DOT: bool, const MATRIX: bool>(());
 
-impl<const DOT: bool> Neon<DOT> {
+impl<const DOT: bool, const MATRIX: bool> Neon<DOT, MATRIX> {
     /// # Safety
     /// The machine has the instructions named above.
     #[inline(always)]
@@ -113,20 +116,7 @@ unsafe fn transpose_square(v: &[I; LANES], first: usize, quad: usize) -> [int32x
     }
 }
 
-/// # Safety
-/// The machine has the dot-product extension.
-#[inline(always)]
-unsafe fn sdot(acc: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
-    let mut out = acc;
-    // SAFETY: one instruction on registers.
-    unsafe {
-        asm!("sdot {0:v}.4s, {1:v}.16b, {2:v}.16b", inout(vreg) out, in(vreg) a, in(vreg) b,
-            options(pure, nomem, nostack, preserves_flags));
-    }
-    out
-}
-
-/// The same without the extension. Products of two bytes fit 16 bits, sums of four 32.
+/// [`sdot`] without the extension. Products of two bytes fit 16 bits, sums of four 32.
 ///
 /// # Safety
 /// The machine has NEON.
@@ -140,10 +130,13 @@ unsafe fn dot_by_parts(acc: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t 
     }
 }
 
-impl<const DOT: bool> Simd for Neon<DOT> {
+impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
     type F = F;
     type I = I;
     const WIDE_TILES: bool = false;
+    const SIGNED_WEIGHTS: bool = true;
+    const SIGNED_INPUTS: bool = true;
+    const GEMM_ROWS: usize = if DOT { 4 } else { 2 };
 
     memory_ops! {
         load(from: *const f32) -> F = quads!(i => vld1q_f32(from.add(4 * i)));
@@ -203,10 +196,8 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         };
         splat_x4(from: *const u8) -> I =
             [vdupq_n_s32(from.cast::<i32>().read_unaligned()); 4];
-        gemm_splat_x4(from: *const u8) -> I = {
-            let x = vdupq_n_s32(from.cast::<i32>().read_unaligned());
-            [veorq_s32(x, vdupq_n_s32(i32::from_ne_bytes([0x80; 4]))); 4]
-        };
+        gemm_splat_x4(from: *const u8) -> I =
+            [vdupq_n_s32(from.cast::<i32>().read_unaligned()); 4];
     }
 
     ops! {
@@ -305,6 +296,61 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     #[inline(always)]
     fn zero_factor<const BIASED: bool>(self, zero: i32) -> i32 {
         if BIASED { 128 - zero } else { -zero }
+    }
+
+    #[inline(always)]
+    fn gemm_weights(self, weights: I, zero: i32) -> I {
+        quads!(i => {
+            // SAFETY: `self` proves that the machine has the instructions.
+            unsafe {
+                let zero = vdupq_n_s8(zero as i8);
+                vreinterpretq_s32_s8(vsubq_s8(vreinterpretq_s8_s32(weights[i]), zero))
+            }
+        })
+    }
+
+    #[inline(always)]
+    fn gemm_dot4<const BIASED: bool>(self, acc: I, weights: I, x: I) -> I {
+        let x = self.xor(x, self.splat_i(i32::from_ne_bytes([0x80; 4])));
+        self.dot4::<false>(acc, weights, x)
+    }
+
+    #[inline(always)]
+    fn gemm_arrange(self, weights: [I; TILE]) -> [I; TILE] {
+        // SAFETY: `self` proves that the machine has the instructions.
+        if MATRIX { unsafe { arrange(weights) } } else { weights }
+    }
+
+    #[inline(always)]
+    unsafe fn gemm_dots<const BIASED: bool, const P: usize, const R: usize>(
+        self,
+        dots: &mut [[I; P]; R],
+        weights: [*const u8; P],
+        x: [*const u8; R],
+        vectors: usize,
+    ) {
+        for p in 0..P {
+            let mut sums = array_of!(R, dots[0][0], r => dots[r][p]);
+            // SAFETY: `self` proves the instructions, the caller the memory.
+            unsafe {
+                if MATRIX {
+                    dots_by_matrices(&mut sums, weights[p], x, vectors);
+                } else if DOT {
+                    dots_by_lanes(&mut sums, weights[p], x, vectors);
+                } else {
+                    for i in 0..vectors {
+                        let weights = self.load_i(weights[p].add(i * VECTOR_BYTES));
+                        for r in 0..R {
+                            let bytes = self.gemm_splat_x4(x[r].add(4 * i));
+                            sums[r] = self.gemm_dot4::<BIASED>(sums[r], weights, bytes);
+                        }
+                    }
+                }
+            }
+            for r in 0..R {
+                dots[r][p] = sums[r];
+            }
+        }
     }
 
     #[inline(always)]

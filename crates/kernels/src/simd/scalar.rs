@@ -40,6 +40,7 @@ impl Simd for Scalar {
     type I = I;
     const WIDE_TILES: bool = false;
     const ROW_TILES: bool = false;
+    const GEMM_ROWS: usize = 1;
 
     #[inline(always)]
     fn splat(self, x: f32) -> F {
