@@ -18,7 +18,8 @@ mod values;
 pub use values::bytes;
 
 pub use bench::{
-    Algorithm, BenchCommand, BenchModelArgs, BenchNetArgs, BenchOutput, BenchSplitsArgs, Carrier,
+    Algorithm, BenchCommand, BenchDeviceArgs, BenchModelArgs, BenchNetArgs, BenchOutput,
+    BenchSplitsArgs, Carrier,
 };
 pub use bench_serve::{BenchServeArgs, Endpoint, Goal, GoalTime};
 pub use burn::{BenchClusterArgs, BurnInArgs, WorkerArgs, WorkerCommand};

@@ -3,10 +3,9 @@
 //! ggml's libraries are opened by another process, `sinew doctor gpu`: a driver's fault ends that
 //! one, and the node says so and computes on the CPU.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use cluster::{DeviceConfig, NodeDevice};
 use protocol::WorkerDevice;
@@ -15,11 +14,10 @@ use serde::Deserialize;
 use crate::args::{GpuLibraries, UpArgs};
 use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
-use crate::{machine, table};
+use crate::{child, machine, table};
 
 /// Drivers that were not used for long take seconds to wake.
 const PROBE_MAX: Duration = Duration::from_secs(30);
-const PROBE_POLL: Duration = Duration::from_millis(20);
 
 /// What models may take of a device's free memory: the rest is for its driver and for displays.
 const DEVICE_SHARE: (u64, u64) = (9, 10);
@@ -174,6 +172,11 @@ fn shown(name: &str) -> &str {
     if name == GGML_CPU.1 { GGML_CPU.0 } else { name }
 }
 
+/// By which the libraries know what people know by `name`.
+pub fn known(name: &str) -> &str {
+    if name.eq_ignore_ascii_case(GGML_CPU.0) { GGML_CPU.1 } else { name }
+}
+
 fn names(found: &Found) -> String {
     let runs = found.devices.iter().filter(|device| device.kind != "accelerator");
     let names: Vec<&str> = runs.map(|device| shown(&device.name)).collect();
@@ -209,25 +212,10 @@ fn every_gpu(found: &Found) -> Vec<&Device> {
 fn probe(program: &Path, dir: &Path) -> std::io::Result<Result<Found, String>> {
     let mut command = Command::new(program);
     command.args(["doctor", "gpu", "--json", "--gpu-libraries"]).arg(dir);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn()?;
-    let begun = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if begun.elapsed() > PROBE_MAX {
-            child.kill()?;
-            child.wait()?;
-            let secs = PROBE_MAX.as_secs();
-            return Ok(Err(format!("the libraries in {} say nothing in {secs} s", dir.display())));
-        }
-        std::thread::sleep(PROBE_POLL);
+    let Some((status, text)) = child::told(command, PROBE_MAX)? else {
+        let secs = PROBE_MAX.as_secs();
+        return Ok(Err(format!("the libraries in {} say nothing in {secs} s", dir.display())));
     };
-    let mut text = String::new();
-    if let Some(mut stdout) = child.stdout.take() {
-        stdout.read_to_string(&mut text)?;
-    }
     let ended = || format!("opening the libraries in {} ended with {status}", dir.display());
     Ok(match serde_json::from_str::<Found>(&text) {
         Ok(found) if found.devices.is_empty() => {

@@ -21,12 +21,14 @@ macro_rules! tell {
 mod api_keys;
 mod args;
 mod cgroup;
+mod child;
 mod client;
 mod commands;
 mod companions;
 mod conversation;
 mod data_dir;
 mod device;
+mod device_speed;
 mod error;
 mod interrupt;
 mod local_cluster;
@@ -55,8 +57,9 @@ use crate::args::{
     BenchCommand, Cli, Command, DevCommand, FleetKeyCommand, WorkerArgs, WorkerCommand,
 };
 use crate::commands::{
-    bench, bench_cluster, bench_serve, burn_in, demo, dev, docs, doctor, drain, joining, keys,
-    launch, looking, members, net, nodes, plan, query, run, serve, service, splits, synth, top, up,
+    bench, bench_cluster, bench_device, bench_serve, burn_in, demo, dev, docs, doctor, drain,
+    joining, keys, launch, looking, members, net, nodes, plan, query, run, serve, service, splits,
+    synth, top, up,
 };
 use crate::data_dir::DataDir;
 use crate::error::CliError;
@@ -118,6 +121,7 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Bench(BenchCommand::Model(args)) => bench::model(&args),
         Command::Bench(BenchCommand::Net(args)) => net::run(&args),
         Command::Bench(BenchCommand::Splits(args)) => splits::run(&args),
+        Command::Bench(BenchCommand::Device(args)) => bench_device::run(&args),
         Command::Bench(BenchCommand::Cluster(args)) => bench_cluster::run(&args),
         Command::Bench(BenchCommand::Serve(args)) => bench_serve::run(&args),
         Command::Doctor(args) => doctor::run(&args),

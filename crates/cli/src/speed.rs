@@ -1,10 +1,16 @@
-//! What the threads of this machine do, measured with the very kernels that run models.
+//! What the threads of this machine do, measured with the very kernels that run models; or what a
+//! device does, which another process measures, as its driver may end that.
 
-use std::time::Instant;
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use backend::{Backend, Cpu};
-use cluster::{Rates, Speed};
+use cluster::{Rates, Speed, WorkerDevice};
 use gguf::TensorType;
+use tracing::warn;
+
+use crate::child;
 
 /// As a large model's matrices: more than a core's caches hold, less than 5 MB.
 const WIDTH: usize = 2048;
@@ -14,13 +20,43 @@ const ROUNDS: usize = 3;
 /// Operations of which one's fixed cost is taken.
 const SMALL: usize = 256;
 
+/// A driver may have to compile its kernels first.
+const DEVICE_MAX: Duration = Duration::from_secs(60);
+
+/// What so many threads of this machine do, or a device of it, if that can be measured. One at a
+/// time: nodes of one process would measure each other.
+pub fn measure_node(threads: usize, device: Option<&WorkerDevice>) -> Option<Speed> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let Some(device) = device else { return Some(measure(threads)) };
+    let found = of_device(threads, device);
+    if let Err(why) = &found {
+        warn!(device = device.name, why, "not measured: plans with this node predict nothing");
+    }
+    found.ok()
+}
+
+/// As `sinew bench device` measures it.
+fn of_device(threads: usize, device: &WorkerDevice) -> Result<Speed, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(program);
+    command.args(["bench", "device", "--output", "json", "--gpu-libraries"]);
+    command.arg(&device.libraries).args(["--device", &device.name]);
+    command.args(["--threads", &threads.to_string()]);
+    let told = child::told(command, DEVICE_MAX).map_err(|error| error.to_string())?;
+    let (status, text) =
+        told.ok_or_else(|| format!("no answer within {} s", DEVICE_MAX.as_secs()))?;
+    serde_json::from_str(&text)
+        .map_err(|_| format!("the process that measured ended with {status}"))
+}
+
 /// What so many threads do, and all of this machine's cores together; takes some tenths of a
-/// second. A device that cannot be opened has no speed worth planning with.
+/// second.
 pub fn measure(threads: usize) -> Speed {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let rates = rates(threads);
     let machine = if threads >= cores { rates } else { self::rates(cores) };
-    Speed { rates, machine, operation_secs: operation_secs(threads).unwrap_or(0.0) }
+    Speed { machine, ..Speed::alone(rates, operation_secs(threads).unwrap_or(0.0)) }
 }
 
 fn rates(threads: usize) -> Rates {
@@ -78,6 +114,14 @@ fn product_secs(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_that_cannot_be_measured_has_no_speed() {
+        // This program is that of the tests, which knows nothing of devices.
+        let nowhere = WorkerDevice { libraries: "nowhere".into(), name: "CUDA0".to_owned() };
+        assert_eq!(measure_node(1, Some(&nowhere)), None);
+        assert!(measure_node(1, None).is_some());
+    }
 
     #[test]
     fn this_machine_has_a_speed() {

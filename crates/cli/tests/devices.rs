@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Node, demo_model, fixture, kill_9, refused, wait_for};
+use common::{Node, demo_model, fixture, kill_9, refused, sinew, wait_for};
 use serde_json::Value;
 
 const GGML: &str = "ggml-cpu";
@@ -76,6 +76,31 @@ fn a_stage_on_ggmls_device_serves_beside_one_on_the_cpu() {
     kill_9(pids[1]);
     assert_eq!(answer(&a), before, "the same split on the same devices");
     wait_for("another worker", || (a.worker_pids("sinew-demo")[1] != pids[1]).then_some(()));
+}
+
+#[test]
+fn what_a_device_does_is_measured_and_predicted_beside_what_comes() {
+    let Some(libraries) = libraries() else { return };
+    let told = sinew(&["bench", "device", "--device", GGML, "--gpu-libraries", &libraries]);
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains("GB/s") && told.contains("a cut takes"), "{told}");
+    let why = refused(&["bench", "device", "--device", "CUDA9", "--gpu-libraries", &libraries]);
+    assert!(why.contains("no device CUDA9"), "{why}");
+
+    let a = start_on(tempfile::tempdir().unwrap(), &libraries, &[GGML, "cpu"]);
+    live(&a, 2);
+    wait_for("each node to be measured", || {
+        let nodes = a.json(&["nodes"]);
+        nodes.as_array()?.iter().all(|node| node["measured"] == true).then_some(())
+    });
+    let plan = a.json(&["plan", &demo_model(), "--nodes", "2"]);
+    let rate = plan["prediction"]["decode_tokens_per_sec"].as_f64();
+    assert!(rate > Some(0.0), "{plan}");
+    assert!(plan["prediction"]["token"]["cut_secs"].as_f64() >= Some(0.0), "{plan}");
+    a.run(&["serve", &demo_model(), "--nodes", "2"]);
+    assert!(answer(&a).contains("Sinew"));
+    let table = a.run(&["ps"]);
+    assert!(table.contains("predicted)"), "{table}");
 }
 
 #[test]

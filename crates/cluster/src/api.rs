@@ -8,6 +8,7 @@ use hub::Settings;
 use placement::Prediction;
 use protocol::{
     AnswerToken, EngineStats, FailureKind, FinishReason, KeepAlive, RankStats, Transport,
+    WorkerDevice,
 };
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -47,9 +48,9 @@ pub struct NodeConfig {
     pub cpus: Vec<usize>,
     /// Where workers compute; `memory_bytes` is that device's.
     pub device: DeviceConfig,
-    /// Measures what so many threads of this machine do, in a fraction of a second: by this, splits
-    /// are planned. Called once, on a thread of its own.
-    pub measure: fn(usize) -> placement::Speed,
+    /// Measures what so many threads of this machine do, or that device, in a second or so: by
+    /// this, splits are planned. Called once, on a thread of its own.
+    pub measure: fn(usize, Option<&WorkerDevice>) -> Option<placement::Speed>,
     /// Where other programs keep models on this machine.
     pub places: Places,
     /// From where models are fetched that are not on this machine.

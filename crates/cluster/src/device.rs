@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::shown;
 
+/// The kind of a GPU that does not share the machine's memory.
+const OWN_MEMORY: &str = "GPU";
+
 /// A device of ggml's, as its node tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeDevice {
@@ -53,6 +56,12 @@ pub(crate) fn class_of(told: Option<&NodeDevice>) -> String {
         || "Sinew's engine for the CPU".to_owned(),
         |device| format!("{} by {}", device.description, device.library),
     )
+}
+
+/// The device whose memory is no other node's, if that is what a node computes with: beside it the
+/// machine's processors and memory are as fast as ever.
+pub(crate) fn own_memory(told: Option<&NodeDevice>) -> Option<String> {
+    told.filter(|device| device.kind == OWN_MEMORY).map(|device| device.name.clone())
 }
 
 /// By what a plan counts a node's memory.

@@ -74,9 +74,11 @@ pub use link_local::parse_address;
 pub use machine::{Machine, Sensors};
 pub use net::own_addresses;
 pub use node::{GenerateStream, Node};
-pub use placement::{Plan, Rates, Speed};
+pub use placement::{ClassRates, Classes, Plan, Rates, Speed};
 pub use probe::read_speed;
-pub use protocol::{FinishReason, GenerateRequest, InstanceSpec, Sampling, Token, Transport};
+pub use protocol::{
+    FinishReason, GenerateRequest, InstanceSpec, Sampling, Token, Transport, WorkerDevice,
+};
 pub use pulls::{PullStage, PullStatus};
 pub use store::Listed;
 pub use ways::Edge;

@@ -32,7 +32,7 @@ pub use error::Error;
 pub use experts::Experts;
 pub use holding::{Buffers, Cache, Footprint, Holding, LatentBuffers};
 pub use layout::{Layout, Stage};
-pub use load::LayerLoad;
+pub use load::{LayerLoad, WeightClass};
 pub use outline::{Outline, checked, checked_vector};
 pub use rope::{Rope, Scaling};
 pub use shard::{Leaves, RANKS_MAX, STAGE_RANKS_MAX, Shard, Split, SplitError};

@@ -1,7 +1,9 @@
 //! What a token costs a rank in one layer: bytes that it reads, and multiplications. By these a
 //! plan predicts how long it takes.
 
-use crate::{Capacity, Device, Holding, Outline, Slice, Slices};
+use gguf::TensorType;
+
+use crate::{Capacity, Device, Holding, Outline, Slice, Slices, Tensor};
 
 /// One layer on one rank, or its part of the output head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,6 +18,25 @@ pub struct LayerLoad {
     pub common_ops: u64,
     /// and in all experts that are here.
     pub expert_ops: u64,
+}
+
+/// Types of weights for which devices have kernels that are about equally fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightClass {
+    /// Quantised with less than eight bits.
+    FewBits,
+    EightBits,
+    Floats,
+}
+
+impl WeightClass {
+    pub fn of(ty: TensorType) -> Self {
+        match ty {
+            TensorType::Q8_0 => Self::EightBits,
+            ty if ty.block_len() > 1 => Self::FewBits,
+            _ => Self::Floats,
+        }
+    }
 }
 
 impl LayerLoad {
@@ -103,14 +124,26 @@ impl Outline {
 
     /// Multiplications and additions of a row in all layers: two for each weight that it passes.
     pub fn row_ops(&self) -> f64 {
-        let experts = self.config.experts.as_ref();
+        self.layers.iter().flatten().map(|tensor| 2.0 * self.passed(tensor)).sum()
+    }
+
+    /// The weights that a row passes in the layers and the head, by their class: bytes of them,
+    /// and multiplications and additions.
+    pub fn row_loads(&self) -> impl Iterator<Item = (WeightClass, f64, f64)> {
+        let all = self.layers.iter().flatten().chain(&self.head);
+        all.map(|tensor| {
+            let (ty, weights) = (tensor.ty, self.passed(tensor));
+            let bytes = weights / ty.block_len() as f64 * ty.block_bytes() as f64;
+            (WeightClass::of(ty), bytes, 2.0 * weights)
+        })
+    }
+
+    /// How many weights of a matrix a row passes; none of a vector.
+    fn passed(&self, tensor: &Tensor) -> f64 {
+        let experts = self.config.experts.filter(|_| tensor.name.contains("_exps."));
         let used = experts.map_or(1.0, |experts| experts.used as f64 / experts.count as f64);
-        let matrices = self.layers.iter().flatten().filter(|tensor| !tensor.is_vector);
-        let ops = matrices.map(|tensor| {
-            let all = 2.0 * tensor.shape.iter().product::<usize>() as f64;
-            if tensor.name.contains("_exps.") { all * used } else { all }
-        });
-        ops.sum()
+        let all = tensor.shape.iter().product::<usize>() as f64;
+        if tensor.is_vector { 0.0 } else { all * used }
     }
 
     /// Whether most of what is multiplied is quantised.

@@ -36,6 +36,6 @@ impl Speed {
                 float_ops_per_sec: rate,
             }
         };
-        Self { rates: rates(node), machine: rates(machine), operation_secs }
+        Self { machine: rates(machine), ..Self::alone(rates(node), operation_secs) }
     }
 }

@@ -10,6 +10,9 @@ use crate::trial::{Found, Misfit};
 /// A split with more nodes has to be faster by so much, or it is not worth them.
 const WORTH_A_NODE: f64 = 0.02;
 
+/// Cuts that take less of a token are not spoken of.
+const CUTS_TOLD_SECS: f64 = 1e-4;
+
 /// Another way to place the model, and why it was not taken.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
@@ -154,12 +157,31 @@ pub(crate) fn words(prediction: &Prediction) -> String {
 
 fn parts(token: &TokenTime) -> String {
     let ms = |secs: f64| format!("{:.2}", secs * 1e3);
+    let cuts = match token.cut_secs {
+        secs if secs < CUTS_TOLD_SECS => String::new(),
+        secs => format!(", {} in cuts", ms(secs)),
+    };
     format!(
-        "{} (a token: {} ms in the nodes, {} in links)",
+        "{} (a token: {} ms in the nodes{cuts}, {} in links)",
         token.limit(),
         ms(token.compute_secs()),
         ms(token.link_secs())
     )
+}
+
+/// What sums cost the devices where nodes share layers, if they are none of the cheap ones.
+pub(crate) fn cuts(nodes: &[Node], layers: usize) -> Option<String> {
+    let dear = nodes.iter().filter_map(|node| Some((node.speed?.cut_secs, &node.name)));
+    let (secs, name) = dear.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let token = 2.0 * layers as f64 * secs;
+    (nodes.len() > 1 && token >= CUTS_TOLD_SECS).then(|| {
+        format!(
+            "where nodes share layers, the device of {name} is waited for at 2 sums a layer, {} us \
+             each: {} ms a token; stages of one node have none of these",
+            rough(secs * 1e6),
+            rough(token * 1e3)
+        )
+    })
 }
 
 /// A positive number with two digits, which is what a prediction is good for.

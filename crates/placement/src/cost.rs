@@ -3,8 +3,8 @@
 //! A step's time on a rank is that of reading its weights and its part of the cache, or of
 //! multiplying with them, whichever is longer, and half of the shorter, as the two overlap in part;
 //! and that of giving its device so many operations. The ranks of a stage wait for the slowest, and
-//! twice a layer for each other's sums. It does not know caches of processors, or messages of
-//! different stages that compete for a link.
+//! twice a layer for each other's sums, for which each device hands out numbers and gets others. It
+//! does not know caches of processors, or messages of different stages that compete for a link.
 
 use protocol::WireType;
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,9 @@ pub struct TokenTime {
     pub multiply_secs: f64,
     /// Giving the devices their operations.
     pub operation_secs: f64,
+    /// Asking the devices for their parts of sums, and giving them the totals.
+    #[serde(default)]
+    pub cut_secs: f64,
     /// Messages' latency, and their bytes.
     pub message_secs: f64,
     pub wire_secs: f64,
@@ -50,7 +53,7 @@ pub struct TokenTime {
 
 impl TokenTime {
     pub fn secs(&self) -> f64 {
-        self.compute_secs() + self.link_secs()
+        self.compute_secs() + self.cut_secs + self.link_secs()
     }
 
     pub(crate) fn compute_secs(&self) -> f64 {
@@ -67,6 +70,7 @@ impl TokenTime {
             (self.read_secs, "reading weights from memory"),
             (self.multiply_secs, "arithmetic"),
             (self.operation_secs, "the fixed cost of each operation"),
+            (self.cut_secs, "the cuts at which devices wait for each other's sums"),
             (self.message_secs, "the latency of links"),
             (self.wire_secs, "the bandwidth of links"),
         ];
@@ -78,6 +82,7 @@ impl TokenTime {
             read_secs: self.read_secs + other.read_secs,
             multiply_secs: self.multiply_secs + other.multiply_secs,
             operation_secs: self.operation_secs + other.operation_secs,
+            cut_secs: self.cut_secs + other.cut_secs,
             message_secs: self.message_secs + other.message_secs,
             wire_secs: self.wire_secs + other.wire_secs,
         }
@@ -161,6 +166,18 @@ pub(crate) struct Stage<'a> {
     pub onward: LinkSpeed,
 }
 
+impl Stage<'_> {
+    /// Numbers leave the devices at each sum of several ranks, and at the stage's end.
+    fn cuts(&self) -> usize {
+        if self.ranks.len() > 1 { 2 * self.layers + 1 } else { 1 }
+    }
+
+    /// What one cut takes: the ranks wait for the slowest device.
+    fn cut_secs(&self) -> f64 {
+        self.ranks.iter().map(|rank| rank.speed.cut_secs).fold(0.0, f64::max)
+    }
+}
+
 /// A step's way through a stage: of each rank in all its layers, the seconds of one sum and how
 /// many there are, of each rank with a part of the output head where the stage is the last, and
 /// of the message to the next stage.
@@ -169,6 +186,9 @@ pub(crate) struct Pass {
     pub ranks: Vec<TokenTime>,
     pub heads: Vec<TokenTime>,
     pub meetings: usize,
+    /// How often numbers leave the devices and others come back, and what that takes each time.
+    pub cuts: usize,
+    pub cut_secs: f64,
     pub message_secs: f64,
     pub wire_secs: f64,
     pub onward_message_secs: f64,
@@ -176,6 +196,11 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
+    /// Of all cuts together.
+    pub fn cuts_secs(&self) -> f64 {
+        self.cuts as f64 * self.cut_secs
+    }
+
     /// On average: of ranks that compute at once the slowest counts.
     fn time(&self) -> TokenTime {
         let slowest = |times: &[TokenTime]| {
@@ -184,6 +209,7 @@ impl Pass {
             })
         };
         let mut time = slowest(&self.ranks).plus(slowest(&self.heads));
+        time.cut_secs = self.cuts_secs();
         time.message_secs += self.meetings as f64 * self.message_secs + self.onward_message_secs;
         time.wire_secs += self.meetings as f64 * self.wire_secs + self.onward_wire_secs;
         time
@@ -276,6 +302,8 @@ impl Model {
             heads: self.compute(heads.map(|rank| (rank, rank.head)), positions),
             // The step, and for each layer two sums, meet in the stage.
             meetings: 2 * stage.layers + 1,
+            cuts: stage.cuts(),
+            cut_secs: stage.cut_secs(),
             message_secs,
             wire_secs,
             onward_message_secs,
@@ -348,7 +376,8 @@ impl Model {
                 let meetings = (2 * stage.layers) as f64;
                 let onward =
                     if stages.len() > 1 { stage.onward.secs(self.bytes(rows.rows)) } else { 0.0 };
-                ranks.fold(0.0, f64::max) + meetings * (message + wire) + onward
+                let cuts = stage.cuts() as f64 * stage.cut_secs();
+                ranks.fold(0.0, f64::max) + cuts + meetings * (message + wire) + onward
             })
             .collect();
         let slowest = times.iter().copied().fold(0.0, f64::max);
@@ -398,10 +427,15 @@ impl Model {
 fn slowed<'a>(rank: &Rank<'a>, others: impl Iterator<Item = &'a Rank<'a>>) -> [f64; 2] {
     let Some(machine) = rank.node.machine else { return [1.0, 1.0] };
     let (mut read, mut multiply) = (0.0, 0.0);
+    let own = rank.speed.machine;
+    let (mut all_read, mut all_multiply) = (own.read_bytes_per_sec, own.quantised_ops_per_sec);
     for other in others.filter(|other| other.node.machine == Some(machine)) {
-        read += other.speed.rates.read_bytes_per_sec;
-        multiply += other.speed.rates.quantised_ops_per_sec;
+        let (rates, all) = (other.speed.rates, other.speed.machine);
+        read += rates.read_bytes_per_sec;
+        multiply += rates.quantised_ops_per_sec;
+        // An integrated GPU may get more out of the same memory than the processors do.
+        all_read = all_read.max(all.read_bytes_per_sec);
+        all_multiply = all_multiply.max(all.quantised_ops_per_sec);
     }
-    let all = rank.speed.machine;
-    [read / all.read_bytes_per_sec, multiply / all.quantised_ops_per_sec].map(|busy| busy.max(1.0))
+    [read / all_read, multiply / all_multiply].map(|busy| busy.max(1.0))
 }

@@ -9,6 +9,7 @@
 
 mod calibrate;
 mod choice;
+mod classes;
 mod cost;
 mod cut;
 mod error;
@@ -28,6 +29,7 @@ mod wishes;
 
 pub use calibrate::Measured;
 pub use choice::Alternative;
+pub use classes::{ClassRates, Classes};
 pub use cost::{Load, Prediction, TokenTime};
 pub use error::Error;
 pub use node::{LinkSpeed, Node, Rates, Speed};

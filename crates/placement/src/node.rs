@@ -3,6 +3,8 @@
 use layout::Device;
 use serde::{Deserialize, Serialize};
 
+use crate::classes::Classes;
+
 /// A node that could take a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
@@ -20,7 +22,7 @@ pub struct Node {
     /// What it can do, if that was measured.
     pub speed: Option<Speed>,
     /// Nodes with the same number are on one machine and share its memory; `None` is a machine of
-    /// its own.
+    /// its own. A GPU with memory of its own is one, too.
     pub machine: Option<usize>,
     /// The ways to the nodes before it in the list, as far as they were measured. A missing one
     /// between two others than the first node is taken to be no worse than theirs to the first.
@@ -68,6 +70,13 @@ pub struct Speed {
     pub machine: Rates,
     /// Giving the device an operation, whatever its size, seconds: each layer has a few dozen.
     pub operation_secs: f64,
+    /// What the device takes, seconds, each time that its numbers are wanted outside and others
+    /// come back: at each sum of ranks that share layers.
+    #[serde(default)]
+    pub cut_secs: f64,
+    /// Where `rates` depend much on the type of the weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<Classes>,
 }
 
 /// How fast a device goes through weights.
@@ -84,7 +93,7 @@ pub struct Rates {
 impl Speed {
     /// A node that has its machine for itself.
     pub fn alone(rates: Rates, operation_secs: f64) -> Self {
-        Self { rates, machine: rates, operation_secs }
+        Self { rates, machine: rates, operation_secs, cut_secs: 0.0, classes: None }
     }
 
     /// In proportion to threads, where nothing was measured.
@@ -105,8 +114,12 @@ impl Speed {
                 .into_iter()
                 .all(|rate| rate.is_finite() && rate > 0.0)
         };
-        let fixed = self.operation_secs;
-        positive(&self.rates) && positive(&self.machine) && fixed.is_finite() && fixed >= 0.0
+        let fixed = |secs: f64| secs.is_finite() && secs >= 0.0;
+        positive(&self.rates)
+            && positive(&self.machine)
+            && fixed(self.operation_secs)
+            && fixed(self.cut_secs)
+            && self.classes.is_none_or(|classes| classes.is_sane())
     }
 }
 

@@ -7,7 +7,7 @@ use layout::{
 use protocol::{InstanceSpec, Mix, Nodes, Split, SplitOptions, Strategy};
 use serde::{Deserialize, Serialize};
 
-use crate::choice::{Alternative, alternatives, choose, describe, gib, names, words};
+use crate::choice::{Alternative, alternatives, choose, cuts, describe, gib, names, words};
 use crate::cost::{Load, Model, Prediction};
 use crate::error::Error;
 use crate::group::{Subject, WORKER_BYTES, counts};
@@ -132,6 +132,7 @@ pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Pl
         why: Vec::new(),
     };
     plan.why = explain(&plan, model, nodes, &chosen, is_asked(options));
+    plan.why.extend(prediction.and_then(|_| cuts(nodes, model.config.layers)));
     plan.why.extend(exactness(nodes, &chosen));
     Ok(plan)
 }
@@ -257,7 +258,7 @@ pub(crate) fn context_of<'a>(
     let (model, spec) = (subject.outline, options.spec);
     let measured = is_measured(nodes);
     let speed = |node: &Node| match node.speed {
-        Some(speed) if measured => speed,
+        Some(speed) if measured => speed.for_model(model),
         _ => Speed::of_threads(node.threads),
     };
     let experts = model.config.experts.as_ref();

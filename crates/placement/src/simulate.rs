@@ -180,7 +180,7 @@ impl Run {
             let mean = self.passes[stage].heads[rank].compute_secs();
             slowest.max(mean * self.varied())
         });
-        secs + head
+        secs + head + self.passes[stage].cuts_secs()
     }
 
     /// About 1.

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 use protocol::{CacheType, Strategy, Transport, WireType};
 
-use super::{BenchClusterArgs, BenchServeArgs, LocalArgs};
+use super::{BenchClusterArgs, BenchServeArgs, DataDir, GpuLibraries, LocalArgs};
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
@@ -19,8 +19,27 @@ pub enum BenchCommand {
     Splits(BenchSplitsArgs),
     /// A server under load, ours or any that speaks OpenAI's API, in the terms of vllm bench serve
     Serve(BenchServeArgs),
+    /// A device of ggml's: its memory, its arithmetic, and what a cut between ranks costs
+    Device(BenchDeviceArgs),
     /// A burn-in: all nodes' memory, cores and links loaded for a stated time, and checked
     Cluster(BenchClusterArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct BenchDeviceArgs {
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    #[command(flatten)]
+    pub libraries: GpuLibraries,
+    /// As `sinew doctor gpu` names it; ggml-cpu is the libraries' own engine
+    #[arg(long, value_name = "NAME")]
+    pub device: String,
+    /// Threads of this machine, for a device that computes with them [default: all]
+    #[arg(short, long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// How to print the results
+    #[arg(short, long, value_enum, default_value_t = BenchOutput::Md)]
+    pub output: BenchOutput,
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod bench_cluster;
+pub mod bench_device;
 pub mod bench_serve;
 pub mod burn_in;
 pub mod chat;

@@ -7,7 +7,7 @@ use protocol::{InstanceSpec, Nodes, Split, SplitOptions, Strategy, Transport};
 use tracing::warn;
 
 use super::{Daemon, Owned, Prepared};
-use crate::device::{class_of, kind_of};
+use crate::device::{class_of, kind_of, own_memory};
 use crate::instance::{Effect, Path, Rank};
 use crate::wire::VERSION;
 use crate::{NodeId, NodeState};
@@ -23,6 +23,7 @@ pub(super) struct Candidate {
     speed: Option<placement::Speed>,
     device: layout::Device,
     class: String,
+    own_memory: Option<String>,
     link: Option<placement::LinkSpeed>,
 }
 
@@ -105,6 +106,7 @@ impl Daemon {
             speed: self.speed,
             device: kind_of(self.config.device.told().as_ref()),
             class: class_of(self.config.device.told().as_ref()),
+            own_memory: own_memory(self.config.device.told().as_ref()),
             link: None,
         };
         let live = self.membership.members().filter(|member| {
@@ -126,6 +128,7 @@ impl Daemon {
                 speed: heartbeat.speed,
                 device: kind_of(heartbeat.device.as_ref()),
                 class: class_of(heartbeat.device.as_ref()),
+                own_memory: own_memory(heartbeat.device.as_ref()),
                 link: self.way_to(member.id, path, transport),
             })
         });
@@ -296,13 +299,14 @@ pub(super) fn plan_for(
 }
 
 fn nodes(candidates: &[Candidate]) -> Vec<placement::Node> {
-    let mut machines: Vec<IpAddr> = Vec::new();
-    let mut machine = |path: Path| {
+    let mut machines: Vec<(IpAddr, Option<String>)> = Vec::new();
+    let mut machine = |Candidate { path, own_memory, .. }: &Candidate| {
         // Nodes of one address are on one machine; those of this one have the address of both ends.
         let address = if path.ours == path.theirs { Path::LOOPBACK.theirs } else { path.theirs };
-        let known = machines.iter().position(|known| *known == address);
+        let place = (address, own_memory.clone());
+        let known = machines.iter().position(|known| *known == place);
         known.unwrap_or_else(|| {
-            machines.push(address);
+            machines.push(place);
             machines.len() - 1
         })
     };
@@ -314,7 +318,7 @@ fn nodes(candidates: &[Candidate]) -> Vec<placement::Node> {
         memory_free_bytes: candidate.memory_free_bytes,
         threads: candidate.threads,
         speed: candidate.speed,
-        machine: Some(machine(candidate.path)),
+        machine: Some(machine(candidate)),
         links: if id == 0 { Vec::new() } else { vec![candidate.link] },
     };
     candidates.iter().enumerate().map(node).collect()

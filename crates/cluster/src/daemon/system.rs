@@ -349,14 +349,12 @@ impl Outside for System {
     }
 
     fn measure_reading(&mut self) {
-        // What the CPU does says nothing of another device.
-        if self.config.device.device.is_some() {
-            return;
-        }
         let (threads, measure) = (self.config.threads, self.config.measure);
+        let device = self.config.device.device.as_ref().map(|(worker, _)| worker.clone());
         self.report(async move {
-            let measured = tokio::task::spawn_blocking(move || measure(threads)).await;
-            measured.ok().map(Event::ReadSpeed)
+            let measure = move || measure(threads, device.as_ref());
+            let measured = tokio::task::spawn_blocking(measure).await;
+            measured.ok().flatten().map(Event::ReadSpeed)
         });
     }
 

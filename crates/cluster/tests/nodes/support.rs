@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cluster::{
     ClusterStatus, GenerateEvent, GenerateRequest, GenerateStream, InstanceSpec, InstanceStatus,
-    Node, NodeConfig, NodeState, Rates, Speed,
+    Node, NodeConfig, NodeState, Rates, Speed, WorkerDevice,
 };
 use gguf::{Source, Value, Writer};
 use tempfile::TempDir;
@@ -23,12 +23,12 @@ pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub const MINUTE: Duration = Duration::from_secs(60);
 
 /// So slow that a model of a few kilobytes is worth all nodes that there are.
-fn slow(_threads: usize) -> Speed {
+fn slow(_threads: usize, _device: Option<&WorkerDevice>) -> Option<Speed> {
     let rates =
         Rates { read_bytes_per_sec: 1e4, quantised_ops_per_sec: 1e6, float_ops_per_sec: 1e6 };
     let machine =
         Rates { read_bytes_per_sec: 1e6, quantised_ops_per_sec: 1e8, float_ops_per_sec: 1e8 };
-    Speed { rates, machine, operation_secs: 0.0 }
+    Some(Speed { machine, ..Speed::alone(rates, 0.0) })
 }
 
 pub fn program() -> String {

@@ -93,6 +93,63 @@ fn machines_of_one_memory_are_no_faster_together() {
 }
 
 #[test]
+fn a_gpu_shares_no_memory_with_the_processors_and_an_integrated_one_does() {
+    let mut nodes = nodes(2, 1.5);
+    nodes[1].speed = Some(speed(270.0));
+    let rate = |nodes: &[Node]| {
+        let two = InstanceSpec { nodes: Some(2.into()), ..of(Strategy::Tensor) };
+        plan(&llama(), nodes, &two).unwrap().prediction.unwrap().decode_tokens_per_sec
+    };
+    let apart = rate(&nodes);
+    nodes.iter_mut().for_each(|node| node.machine = Some(7));
+    let together = rate(&nodes);
+    // 297 GB/s are asked of a memory that gives 270.
+    assert!(together < apart / 1.05 && together > apart / 1.2, "{together} beside {apart}");
+}
+
+#[test]
+fn where_cuts_are_dear_stages_are_preferred_and_the_plan_says_why() {
+    let two = |cut_us: f64| {
+        let mut nodes = nodes(2, 5.0);
+        let fast = Speed { cut_secs: cut_us * 1e-6, ..speed(400.0) };
+        nodes.iter_mut().for_each(|node| node.speed = Some(fast));
+        nodes[1].links = vec![Some(LinkSpeed { bytes_per_sec: 1e10, ..link(5.0) })];
+        let spec = InstanceSpec { nodes: Some(2.into()), ..spec() };
+        plan(&llama(), &nodes, &spec).unwrap()
+    };
+    let cheap = two(5.0);
+    assert_eq!(cheap.name, "tensor", "{:#?}", cheap.why);
+    let token = cheap.prediction.unwrap().token;
+    assert!((token.cut_secs - 33.0 * 5e-6).abs() < 1e-12, "two a layer and the logits: {token:?}");
+    let dear = two(200.0);
+    assert!(dear.name.starts_with("pipeline"), "{:#?}", dear.why);
+    assert!((dear.prediction.unwrap().token.cut_secs - 2.0 * 200e-6).abs() < 1e-12);
+    let told = dear.why.iter().find(|why| why.contains("2 sums a layer, 200 us each")).unwrap();
+    assert!(told.contains("6.4 ms a token"), "{told}");
+    let tensor = dear.alternatives.iter().find(|other| other.split == "tensor").unwrap();
+    assert!(tensor.reason.contains("the cuts at which devices wait"), "{}", tensor.reason);
+}
+
+#[test]
+fn a_device_is_as_fast_as_it_is_with_the_models_types() {
+    let rate = |classes: Option<Classes>, ty| {
+        let mut nodes = nodes(1, 0.0);
+        nodes[0].speed = Some(Speed { classes, ..speed(100.0) });
+        let plan = plan(&LLAMA.outline(ty, ty), &nodes, &spec()).unwrap();
+        let prediction = plan.prediction.unwrap();
+        (prediction.decode_tokens_per_sec, prediction.prefill_tokens_per_sec)
+    };
+    let same = ClassRates { read_bytes_per_sec: 1e11, ops_per_sec: 1.2e12 };
+    let slow = ClassRates { read_bytes_per_sec: 5e10, ops_per_sec: 3e11 };
+    let classes = Classes { few_bits: slow, eight_bits: same, floats: same };
+    let near = |found: f64, expected: f64| (found / expected - 1.0).abs() < 0.15;
+    let (all, few) = (rate(None, TensorType::Q4_0), rate(Some(classes), TensorType::Q4_0));
+    assert!(near(few.0, all.0 / 2.0) && near(few.1, all.1 / 4.0), "{few:?} beside {all:?}");
+    let (all, eight) = (rate(None, TensorType::Q8_0), rate(Some(classes), TensorType::Q8_0));
+    assert!(near(eight.0, all.0) && near(eight.1, all.1), "{eight:?} beside {all:?}");
+}
+
+#[test]
 fn many_users_are_served_by_a_pipeline_where_one_is_not() {
     let mut nodes = nodes(2, 5000.0);
     nodes.iter_mut().for_each(|node| node.speed = Some(speed(27.0)));

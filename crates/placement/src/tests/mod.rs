@@ -8,7 +8,7 @@ use layout::{Device, Outline};
 use protocol::{InstanceSpec, SplitOptions, Strategy};
 
 use crate::shapes::{Dense, LLAMA};
-use crate::{Error, LinkSpeed, Node, Options, Plan, Rates, Speed};
+use crate::{ClassRates, Classes, Error, LinkSpeed, Node, Options, Plan, Rates, Speed};
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;

@@ -3,7 +3,7 @@
 use protocol::{InstanceSpec, Mix, Strategy};
 
 use super::{llama, nodes, of, plan, speed, split};
-use crate::{Chance, Node, Options, Plan, Simulated, simulate};
+use crate::{Chance, Node, Options, Plan, Simulated, Speed, simulate};
 
 const SPLITS: [(Strategy, usize); 7] = [
     (Strategy::Auto, 1),
@@ -22,7 +22,7 @@ fn of_nodes(strategy: Strategy, count: usize) -> InstanceSpec {
 fn uneven(count: usize) -> Vec<Node> {
     let mut nodes = nodes(count, 20.0);
     for node in nodes.iter_mut().skip(1).step_by(2) {
-        node.speed = Some(speed(11.0));
+        node.speed = Some(Speed { cut_secs: 1e-5, ..speed(11.0) });
     }
     nodes
 }

@@ -133,7 +133,7 @@ function updatePlan(card, plan, isChosen) {
 function tokenTime(token) {
   if (!token) return "";
   const parts = [["reading weights", token.read_secs], ["computing", token.multiply_secs],
-    ["starting operations", token.operation_secs],
+    ["starting operations", token.operation_secs], ["cuts", token.cut_secs],
     ["messages", token.message_secs + token.wire_secs]];
   const told = parts.filter(([, secs]) => secs > 1e-6);
   return `A token: ${told.map(([name, secs]) => `${time(secs * 1e6)} ${name}`).join(", ")}`;

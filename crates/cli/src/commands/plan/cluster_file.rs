@@ -35,6 +35,9 @@ struct Kind {
     float_tops: f64,
     /// Giving the device one operation.
     operation_us: f64,
+    /// Of a GPU: handing out its numbers at a sum of ranks, getting others back, and the wait.
+    #[serde(default)]
+    cut_us: f64,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -79,8 +82,10 @@ impl ClusterFile {
             crate::args::bytes(&kind.memory)
                 .map_err(|why| format!("memory of {}: {why}", kind.name))?;
             let rates = [kind.read_gb_per_sec, kind.quantised_tops, kind.float_tops];
-            if !rates.into_iter().all(good) || !not_below(kind.operation_us) {
-                return Err(format!("the speeds of {} must be above 0", kind.name));
+            let fixed = [kind.operation_us, kind.cut_us];
+            if !rates.into_iter().all(good) || !fixed.into_iter().all(not_below) {
+                let name = &kind.name;
+                return Err(format!("the speeds of {name} must be above 0, its costs not below"));
             }
         }
         let links = self.links.iter().map(|link| (link.message_us, link.gigabits));
@@ -164,7 +169,10 @@ impl ClusterFile {
                 class: String::new(),
                 memory_free_bytes: crate::args::bytes(&kind.memory).unwrap_or(0),
                 threads: 1,
-                speed: Some(Speed::alone(rates, kind.operation_us * 1e-6)),
+                speed: Some(Speed {
+                    cut_secs: kind.cut_us * 1e-6,
+                    ..Speed::alone(rates, kind.operation_us * 1e-6)
+                }),
                 machine: None,
                 links: (0..id).map(|other| self.way(name, &names[other])).collect(),
             }
@@ -231,6 +239,7 @@ mod tests {
             ("count = 2", "count = 0", "0 nodes"),
             ("memory = \"4GB\"", "memory = \"4 parsecs\"", "memory of pi"),
             ("read_gb_per_sec = 10", "read_gb_per_sec = 0", "speeds of pi"),
+            ("operation_us = 2", "operation_us = 2\ncut_us = -1", "its costs not below"),
             ("gigabits = 8", "gigabits = -1", "gigabits above 0"),
             ("gigabits = 8", "gigabytes = 8", "gigabytes"),
             ("[link]\n        message_us = 10\n        gigabits = 8", "", "[link] must say"),

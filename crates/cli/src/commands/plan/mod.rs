@@ -163,6 +163,23 @@ mod tests {
     }
 
     #[test]
+    fn machines_whose_cuts_are_dear_are_stages_and_others_share_layers() {
+        let over = |file: &str| {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+            let text = std::fs::read_to_string(path.join("../../examples/clusters").join(file));
+            let cluster = ClusterFile::parse(&text.unwrap()).unwrap().nodes();
+            let spec = InstanceSpec { nodes: Some(2.into()), ..InstanceSpec::default() };
+            let options = Options { spec: &spec, ring: false, load: None };
+            placement::plan(&outline("qwen3-235b:q8_0").unwrap(), &cluster, &options).unwrap()
+        };
+        let metal = over("mac-studio-metal.toml");
+        assert!(metal.name.starts_with("pipeline"), "{:#?}", metal.why);
+        let told = metal.why.iter().any(|why| why.contains("200 us each: 38 ms a token"));
+        assert!(told, "{:#?}", metal.why);
+        assert_eq!(over("mac-studio-512.toml").name, "tensor");
+    }
+
+    #[test]
     fn what_is_no_model_is_refused() {
         for wrong in ["nothing.gguf", "qwen3-235b", "qwen3-235b:q9", "llama-900b:q8_0"] {
             assert!(outline(wrong).is_err(), "{wrong}");

@@ -241,7 +241,7 @@ impl World {
             announce: false,
             cpus: Vec::new(),
             device: Default::default(),
-            measure: slow,
+            measure: |_, _| Some(slow()),
             places: Default::default(),
             hub: Default::default(),
         };
@@ -430,7 +430,7 @@ impl World {
             Act::Start(start) => self.start_process(node, *start),
             Act::Command(key, command) => self.command(node, key, command),
             Act::End(key) => self.end_process(node, key),
-            Act::MeasureReading => self.tell(node, 100 * MS, Event::ReadSpeed(slow(1))),
+            Act::MeasureReading => self.tell(node, 100 * MS, Event::ReadSpeed(slow())),
             Act::MeasureWay(peer, way) => {
                 let placement::LinkSpeed { message_secs, bytes_per_sec } =
                     placement::LinkSpeed::LOOPBACK;
@@ -447,7 +447,7 @@ impl World {
 }
 
 /// So slow that a model of a few kilobytes is worth all nodes that there are.
-fn slow(_threads: usize) -> crate::Speed {
+fn slow() -> crate::Speed {
     let rates = crate::Rates {
         read_bytes_per_sec: 1e3,
         quantised_ops_per_sec: 1e5,

@@ -1,0 +1,39 @@
+//! `sinew bench device`: what a device of ggml's does, as nodes measure it when they start.
+
+use cluster::{ClassRates, Classes};
+
+use crate::args::{BenchDeviceArgs, BenchOutput};
+use crate::commands::query::print_json;
+use crate::data_dir::DataDir;
+use crate::error::CliError;
+use crate::{device, device_speed, machine, table};
+
+pub fn run(args: &BenchDeviceArgs) -> Result<(), CliError> {
+    let dir = device::folder(&args.libraries, &DataDir::find(&args.data_dir)?);
+    let threads = args.threads.unwrap_or_else(machine::threads);
+    let speed = device_speed::measure(&dir, device::known(&args.device), threads)
+        .map_err(|error| CliError::Refused(error.to_string()))?;
+    if args.output == BenchOutput::Json {
+        return print_json(&speed);
+    }
+    if let Some(Classes { few_bits, eight_bits, floats }) = speed.classes {
+        let rows = [("4 bits", few_bits), ("8 bits", eight_bits), ("floats", floats)].map(row);
+        table::print(["WEIGHTS", "ONE ROW", "MANY ROWS"], &rows);
+    }
+    let us = |secs: f64| format!("{:.1} us", secs * 1e6);
+    say!("an operation takes {} at least", us(speed.operation_secs));
+    say!(
+        "a cut takes {} (16 KiB in, 16 KiB out, and the wait); with 30 nodes of a graph, {}",
+        us(speed.cut_secs),
+        us(speed.cut_secs + device_speed::SEGMENT_NORMS as f64 * speed.operation_secs)
+    );
+    Ok(())
+}
+
+fn row((weights, rates): (&str, ClassRates)) -> [String; 3] {
+    [
+        weights.to_owned(),
+        format!("{:.1} GB/s", rates.read_bytes_per_sec / 1e9),
+        format!("{:.0} GOPS", rates.ops_per_sec / 1e9),
+    ]
+}
