@@ -471,6 +471,9 @@ pub struct DevSynthArgs {
     /// Every matrix has the type's main format, without a mix
     #[arg(long)]
     pub pure: bool,
+    /// Write the header alone, a few KB, without weights and tokenizer: for sinew plan --cluster
+    #[arg(long)]
+    pub header: bool,
     /// Seed of the weights
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

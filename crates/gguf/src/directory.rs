@@ -77,6 +77,7 @@ impl Directory {
         let (mut tensors, names) = read_tensors(&mut reader, n_tensors)?;
 
         let header_len = (reader.pos() as u64).next_multiple_of(alignment);
+        check_weights(&tensors, header_len, file_len)?;
         place_tensors(&mut tensors, header_len, alignment, file_len)?;
         check_overlap(&tensors)?;
         Ok(Self { version, metadata, keys, tensors, names, header_len })
@@ -285,6 +286,15 @@ fn tensor_bytes(dims: &[u64], ty: TensorType) -> Result<u64, &'static str> {
     }
     let blocks = numbers / ty.block_len() as u64;
     blocks.checked_mul(ty.block_bytes() as u64).ok_or("the size overflows 64 bits")
+}
+
+/// That a file does not end where its weights would begin.
+fn check_weights(tensors: &[TensorInfo], data_start: u64, file_len: u64) -> Result<(), Error> {
+    let end = tensors.iter().map(|tensor| tensor.range.end).max().unwrap_or(0);
+    match end > 0 && file_len == data_start {
+        true => Err(Error::NoWeights { len: file_len, needed: data_start.saturating_add(end) }),
+        false => Ok(()),
+    }
 }
 
 /// Turns relative offsets into absolute ones and checks them against the file.

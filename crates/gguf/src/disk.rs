@@ -65,6 +65,16 @@ pub fn on_disk(path: &Path) -> io::Result<Arc<dyn Bytes>> {
     Ok(Arc::new(OnDisk { file, len }))
 }
 
+/// What stands in front of the tensors of a file whose tensors may be missing: all that a plan
+/// needs. [`File`](crate::File) reads models that run.
+///
+/// # Errors
+/// It cannot be read, or is no such file.
+pub fn read_header(path: &Path) -> Result<Directory, Error> {
+    let io = |source| Error::Io { path: PathBuf::from(path), source };
+    Disk(on_disk(path).map_err(io)?).directory(path, u64::MAX)
+}
+
 /// A file with what stands in front of its tensors.
 #[derive(Debug)]
 pub(crate) struct Disk(Arc<dyn Bytes>);
@@ -78,20 +88,27 @@ impl Disk {
 
     /// The same of bytes that lie elsewhere; `path` is for errors.
     pub fn over(bytes: Arc<dyn Bytes>, path: &Path) -> Result<(Self, Directory), Error> {
-        let io = |source| Error::Io { path: PathBuf::from(path), source };
         let disk = Self(bytes);
+        let directory = disk.directory(path, disk.len())?;
+        Ok((disk, directory))
+    }
+
+    /// What stands in front of the tensors of a file of `file_len` bytes, of which more than that
+    /// need not be here.
+    fn directory(&self, path: &Path, file_len: u64) -> Result<Directory, Error> {
+        let io = |source| Error::Io { path: PathBuf::from(path), source };
         let mut wanted = HEADER_BYTES_FIRST;
         let mut header = Vec::new();
         loop {
             let have = header.len();
-            header.resize(wanted.min(disk.len()) as usize, 0);
-            disk.read(have as u64, &mut header[have..]).map_err(io)?;
-            match Directory::parse(&header, disk.len()) {
+            header.resize(wanted.min(self.len()) as usize, 0);
+            self.read(have as u64, &mut header[have..]).map_err(io)?;
+            match Directory::parse(&header, file_len) {
                 // What is there may only be the beginning.
-                Err(Error::Truncated { .. } | Error::TooMany { .. }) if wanted < disk.len() => {
+                Err(Error::Truncated { .. } | Error::TooMany { .. }) if wanted < self.len() => {
                     wanted *= 4;
                 }
-                parsed => return Ok((disk, parsed?)),
+                parsed => return parsed,
             }
             if wanted > HEADER_BYTES_MAX {
                 return Err(Error::HeaderTooLong { limit: HEADER_BYTES_MAX });

@@ -46,6 +46,10 @@ pub enum Error {
         "tensor \"{name}\" lies outside the file: bytes {start}..{end} of {len}. The download is probably incomplete; fetch it again"
     )]
     OutOfFile { name: String, start: u64, end: u64, len: u64 },
+    #[error(
+        "it is the header of a model and has no weights: {len} bytes, and {needed} belong to it. It can be planned with, and with nothing else; to run the model, fetch all of it"
+    )]
+    NoWeights { len: u64, needed: u64 },
     #[error("tensors \"{first}\" and \"{second}\" overlap in the file")]
     Overlap { first: String, second: String },
     #[error("{path} is one file of a model in several: {why}", path = .path.display())]

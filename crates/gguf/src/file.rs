@@ -244,6 +244,27 @@ mod tests {
     }
 
     #[test]
+    fn a_header_alone_tells_what_it_lacks_and_can_be_planned_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("header.gguf");
+        let mut writer = Writer::new();
+        writer.declare("a", &[8], TensorType::F32).declare("b", &[8], TensorType::F32);
+        std::fs::write(&path, writer.padded_header()).unwrap();
+        let error = File::open(&path).unwrap_err();
+        assert!(matches!(error, Error::NoWeights { .. }), "{error}");
+        assert!(error.to_string().contains("has no weights"), "{error}");
+        let names = |directory: &Directory| {
+            directory.tensors().iter().map(|tensor| tensor.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&crate::read_header(&path).unwrap()), ["a", "b"]);
+        // One that was cut elsewhere is a download that did not end.
+        let mut cut = writer.padded_header();
+        cut.extend([0; 40]);
+        std::fs::write(&path, cut).unwrap();
+        assert!(matches!(File::open(&path).unwrap_err(), Error::OutOfFile { .. }));
+    }
+
+    #[test]
     fn a_file_that_was_cut_after_it_was_opened_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let (path, whole) = counting(dir.path());

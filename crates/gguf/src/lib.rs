@@ -21,7 +21,7 @@ mod value;
 mod writer;
 
 pub use directory::{Directory, TensorInfo};
-pub use disk::{Bytes, on_disk};
+pub use disk::{Bytes, on_disk, read_header};
 pub use error::Error;
 pub use file::File;
 pub use source::{ReadError, Source, Strided};

@@ -73,8 +73,9 @@ impl Writer {
         Directory::parse(&header, header.len() as u64 + tensors)
     }
 
-    /// What stands in front of the first tensor.
-    pub(crate) fn padded_header(&self) -> Vec<u8> {
+    /// What stands in front of the first tensor: a file by which a model can be planned with, and
+    /// which has no weights.
+    pub fn padded_header(&self) -> Vec<u8> {
         let mut header = self.header();
         header.resize(Self::padded(header.len() as u64) as usize, 0);
         header

@@ -29,8 +29,14 @@ pub fn synth(args: &DevSynthArgs) -> Result<(), CliError> {
     let shape = find("shape", &args.shape, SHAPES, |shape| shape.names)?;
     let mix = find("type", &args.quant.to_ascii_lowercase(), MIXES, |mix| mix.names)?;
     let tensors = shape.tensors();
-    let writer = declared(shape, mix, args.pure, true);
     let path = args.output.display();
+    if args.header {
+        let header = declared(shape, mix, args.pure, false).padded_header();
+        std::fs::write(&args.output, &header).doing(format!("cannot write {path}"))?;
+        say!("{path}: {} of header, no weights", table::bytes(header.len() as u64));
+        return Ok(());
+    }
+    let writer = declared(shape, mix, args.pure, true);
     let file = File::create(&args.output).doing(format!("cannot write {path}"))?;
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, file);
     let mut random = Random::new(args.seed);
