@@ -35,7 +35,7 @@ impl Trial<'_, '_> {
 
     /// So that the stage which takes longest takes as short as it can.
     fn cut_even(&self) -> Option<Vec<usize>> {
-        const HALVINGS: usize = 14;
+        const HALVINGS: usize = 11;
         let layers = self.context.model.layers;
         let all = |stage: usize| self.secs(stage, 0, layers);
         let (mut low, mut high) = (0.0, (0..self.stages.len()).map(all).fold(0.0, f64::max));

@@ -4,6 +4,7 @@
 use layout::{Capacity, Device, Holding, LayerLoad, Outline, Split};
 
 use crate::cost::Work;
+use crate::shares::common_divisor;
 
 /// Memory of a worker beside what it holds of the model: code, stacks, links, and what the device
 /// works with between two operations.
@@ -28,34 +29,54 @@ pub(crate) struct Member {
     pub work: Vec<Work>,
 }
 
-/// The ranks of a stage in order, with their shares. `stages`: of all.
-pub(crate) fn members(
+/// A rank of a stage by its place in it: the shares before its own, its own, and all. What it holds
+/// depends on nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub before: u32,
+    pub share: u32,
+    pub all: u32,
+}
+
+impl Place {
+    /// Of each rank of a stage with these shares, in lowest terms.
+    pub fn of_ranks(shares: &[u32]) -> impl Iterator<Item = Self> {
+        let common = common_divisor(shares);
+        let all: u32 = shares.iter().map(|share| share / common).sum();
+        shares.iter().scan(0, move |before, share| {
+            let place = Self { before: *before, share: share / common, all };
+            *before += place.share;
+            Some(place)
+        })
+    }
+}
+
+/// One rank of a stage. `stages`: of all.
+pub(crate) fn member(
     subject: &Subject<'_>,
-    shares: &[u32],
-    devices: &[Device],
+    Place { before, share, all }: Place,
+    device: Device,
     stages: usize,
-) -> Vec<Member> {
-    let Ok(split) = Split::new(shares) else { return Vec::new() };
-    let operations = subject.outline.operations();
-    let member = |(at, device): (usize, &Device)| {
-        let held = Holding::of_stage(subject.outline, &split, at, subject.whole_experts, stages);
-        let cache_bytes = held.cache(subject.capacity).bytes(*device);
-        let (position_bytes, position_ops) = held.position_load(subject.capacity, *device);
-        let loads = held.layer_loads(*device);
-        let work = |(load, operations): (&LayerLoad, &u64)| Work {
-            position_bytes: position_bytes as f64,
-            position_ops: position_ops as f64,
-            operations: *operations as f64,
-            ..of_load(load)
-        };
-        let buffers = held.buffers(subject.capacity).bytes(*device);
-        Member {
-            fixed_bytes: buffers.saturating_add(WORKER_BYTES),
-            layer_bytes: loads.iter().map(|l| l.weight_bytes.saturating_add(cache_bytes)).collect(),
-            work: loads.iter().zip(&operations).map(work).collect(),
-        }
+) -> Member {
+    let split = Split::new(&[before, share, all - before - share]);
+    // Without shares it holds nothing, and no cut of it is taken.
+    let split = split.unwrap_or_else(|_| Split::new(&[1, 0, 0]).expect("somebody has a share"));
+    let held = Holding::of_stage(subject.outline, &split, 1, subject.whole_experts, stages);
+    let cache_bytes = held.cache(subject.capacity).bytes(device);
+    let (position_bytes, position_ops) = held.position_load(subject.capacity, device);
+    let loads = held.layer_loads(device);
+    let work = |(load, operations): (&LayerLoad, u64)| Work {
+        position_bytes: position_bytes as f64,
+        position_ops: position_ops as f64,
+        operations: operations as f64,
+        ..of_load(load)
     };
-    devices.iter().enumerate().map(member).collect()
+    let buffers = held.buffers(subject.capacity).bytes(device);
+    Member {
+        fixed_bytes: buffers.saturating_add(WORKER_BYTES),
+        layer_bytes: loads.iter().map(|l| l.weight_bytes.saturating_add(cache_bytes)).collect(),
+        work: loads.iter().zip(subject.outline.operations()).map(work).collect(),
+    }
 }
 
 fn of_load(load: &LayerLoad) -> Work {

@@ -26,6 +26,9 @@ const POLISHED: usize = 3;
 const EXCHANGED: usize = 4;
 /// Exchanges of nodes after which the best is taken for good enough.
 const EXCHANGES_MAX: usize = 4;
+/// So many sets of nodes are tried, and then what was found is good enough: sixteen unlike nodes
+/// have about 500; 64 would have 13,000, and take ten seconds.
+const SETS_MAX: usize = 1500;
 
 /// What may be tried.
 #[derive(Debug, Clone)]
@@ -150,6 +153,9 @@ impl Search<'_, '_> {
             }
         }
         for chosen in others.into_iter().filter(|chosen| sizes.contains(&chosen.len())) {
+            if self.seen.len() >= SETS_MAX {
+                return;
+            }
             self.try_nodes(chosen);
         }
     }

@@ -31,8 +31,13 @@ pub(crate) fn scaled(stages: &[(Vec<u32>, f64)]) -> Vec<u32> {
         units.iter().map(move |units| units * factor)
     });
     let shares: Vec<u32> = shares.collect();
-    let common = shares.iter().copied().fold(0, greatest_divisor).max(1);
+    let common = common_divisor(&shares);
     shares.into_iter().map(|share| share / common).collect()
+}
+
+/// The greatest number that divides all of them, at least 1.
+pub(crate) fn common_divisor(shares: &[u32]) -> u32 {
+    shares.iter().copied().fold(0, greatest_divisor).max(1)
 }
 
 fn greatest_divisor(a: u32, b: u32) -> u32 {

@@ -8,7 +8,7 @@ use layout::{Device, Split};
 use protocol::StageSize;
 
 use crate::cost::{Load, Model, Prediction, Rank, Stage, Work};
-use crate::group::{Member, Subject, WORKER_BYTES, head, members};
+use crate::group::{Member, Place, Subject, WORKER_BYTES, head, member};
 use crate::node::{LinkSpeed, Node, Speed, link};
 use crate::shares::{UNITS, scaled, units};
 
@@ -27,14 +27,14 @@ pub(crate) struct Context<'a> {
     pub stage_layers: Option<&'a [usize]>,
     /// Layers of each kind before each layer.
     pub counts: Vec<Vec<u32>>,
-    pub known: RefCell<HashMap<Key, Rc<Vec<Member>>>>,
+    pub known: RefCell<HashMap<Key, Rc<Member>>>,
     /// What serving the load takes with the best split so far, before its layers were moved.
     pub best_secs: Cell<f64>,
     pub heads: RefCell<HashMap<(usize, Device), (u64, Work)>>,
 }
 
-/// Shares of a stage, whether it is one of several, and the devices.
-pub(crate) type Key = (Vec<u32>, bool, Vec<Device>);
+/// A rank of a stage, whether that is one of several, and the device.
+pub(crate) type Key = (Place, bool, Device);
 
 /// A split that fits.
 #[derive(Debug, Clone)]
@@ -78,10 +78,21 @@ pub(crate) struct Trial<'c, 'a> {
     pub context: &'c Context<'a>,
     pub groups: &'c [Vec<usize>],
     shares: Vec<u32>,
-    pub stages: Vec<Rc<Vec<Member>>>,
+    pub stages: Vec<Vec<Rc<Member>>>,
+    /// What cuts of the layers are compared by, of each stage's ranks.
+    rates: Vec<Vec<PerLayer>>,
     /// The part of the output head of each rank, in order.
     heads: Vec<(u64, Work)>,
     links: Vec<(LinkSpeed, LinkSpeed)>,
+}
+
+/// What a rank takes for each of its layers, by kind, and without any: about the seconds of a token,
+/// or bytes for each of its stage's shares where these were asked for, and bytes of memory.
+struct PerLayer {
+    secs: Vec<f64>,
+    fixed_secs: f64,
+    bytes: Vec<u64>,
+    fixed_bytes: u64,
 }
 
 impl<'a> Context<'a> {
@@ -162,7 +173,10 @@ impl<'a> Context<'a> {
             if taken == 0 {
                 return Err(misfit);
             }
-            limits[stage][at] = taken - 1;
+            // In proportion to what is there, which is not too few: a part of what it needs is fixed.
+            let free = self.nodes[misfit.node].memory_free_bytes as f64;
+            let held = f64::from(taken) * free / misfit.needed_bytes as f64;
+            limits[stage][at] = (held as u32).max(taken / 2).min(taken - 1);
             let speeds = self.rates(&groups[stage]);
             let Some(dealt) = units(&speeds, &limits[stage]) else { return Err(misfit) };
             units_of[stage] = dealt;
@@ -217,28 +231,59 @@ impl<'a> Context<'a> {
             rest = others;
             self.members(group, own, groups.len())
         });
-        let stages = stages.collect();
-        Trial {
-            context: self,
-            heads: self.heads(groups, &shares),
-            groups,
-            stages,
-            links: self.links(groups),
-            shares,
-        }
+        let stages: Vec<Vec<Rc<Member>>> = stages.collect();
+        let heads = self.heads(groups, &shares);
+        let rates = self.per_layer(groups, &shares, &stages, &heads);
+        Trial { context: self, groups, stages, rates, heads, links: self.links(groups), shares }
     }
 
-    fn members(&self, group: &[usize], shares: &[u32], stages: usize) -> Rc<Vec<Member>> {
-        let devices: Vec<Device> = group.iter().map(|at| self.nodes[*at].device).collect();
+    fn per_layer(
+        &self,
+        groups: &[Vec<usize>],
+        shares: &[u32],
+        stages: &[Vec<Rc<Member>>],
+        heads: &[(u64, Work)],
+    ) -> Vec<Vec<PerLayer>> {
+        let used = self.model.experts_used as f64 / self.model.experts as f64;
+        let bytes = |work: &Work| work.common_bytes + work.expert_bytes * used;
+        let mut first = 0;
+        let stage = |(group, members): (&Vec<usize>, &Vec<Rc<Member>>)| {
+            let own = first..first + group.len();
+            first = own.end;
+            let share: f64 = shares[own.clone()].iter().map(|share| f64::from(*share)).sum();
+            let ranks = group.iter().zip(members.iter()).zip(&heads[own]);
+            let rank =
+                |((place, member), (head_bytes, head)): ((&usize, &Rc<Member>), &(u64, Work))| {
+                    let speed = self.speeds[*place];
+                    let secs = |work: &Work| match self.shares {
+                        Some(_) => bytes(work) / share.max(1e-9),
+                        None => {
+                            bytes(work) / speed.rates.read_bytes_per_sec
+                                + work.operations * speed.operation_secs
+                        }
+                    };
+                    PerLayer {
+                        secs: member.work.iter().map(secs).collect(),
+                        fixed_secs: secs(head),
+                        bytes: member.layer_bytes.clone(),
+                        fixed_bytes: member.fixed_bytes.saturating_add(*head_bytes),
+                    }
+                };
+            ranks.map(rank).collect()
+        };
+        groups.iter().zip(stages).map(stage).collect()
+    }
+
+    fn members(&self, group: &[usize], shares: &[u32], stages: usize) -> Vec<Rc<Member>> {
         // A rank alone has all of its stage, whatever its share is.
-        let shares = if group.len() == 1 { vec![1] } else { shares.to_vec() };
-        let key = (shares, stages > 1, devices);
-        if let Some(known) = self.known.borrow().get(&key) {
-            return known.clone();
-        }
-        let made = Rc::new(members(&self.subject, &key.0, &key.2, stages));
-        self.known.borrow_mut().insert(key, made.clone());
-        made
+        let shares = if group.len() == 1 { &[1] } else { shares };
+        let mut known = self.known.borrow_mut();
+        let one = |(at, place): (&usize, Place)| {
+            let device = self.nodes[*at].device;
+            let made = || Rc::new(member(&self.subject, place, device, stages));
+            known.entry((place, stages > 1, device)).or_insert_with(made).clone()
+        };
+        group.iter().zip(Place::of_ranks(shares)).map(one).collect()
     }
 
     /// Rank 0 and those of the last stage have a part of the output head.
@@ -339,40 +384,30 @@ impl Trial<'_, '_> {
     /// About what one token takes of these layers in a stage, and of its part of the head; or,
     /// where shares were asked for, so many bytes for each of them.
     pub fn secs(&self, stage: usize, start: usize, end: usize) -> f64 {
-        let first: usize = self.groups[..stage].iter().map(Vec::len).sum();
-        let used = self.context.model.experts_used as f64 / self.context.model.experts as f64;
-        let bytes = |work: &Work| work.common_bytes + work.expert_bytes * used;
-        let ranks = self.groups[stage].iter().zip(self.stages[stage].iter()).enumerate();
-        let ranks = ranks.map(|(at, (place, member))| {
-            let (speed, work) = (self.context.speeds[*place], self.work(member, start, end));
-            (speed, work.plus(self.heads[first + at].1))
-        });
-        if self.context.shares.is_some() {
-            let own = &self.shares[first..first + self.groups[stage].len()];
-            let share: f64 = own.iter().map(|share| f64::from(*share)).sum();
-            return ranks.map(|(_, work)| bytes(&work)).sum::<f64>() / share.max(1e-9);
+        let mut slowest = 0.0;
+        let mut sum = 0.0;
+        for rank in &self.rates[stage] {
+            let mut secs = rank.fixed_secs;
+            for (before, each) in self.context.counts.iter().zip(&rank.secs) {
+                secs += f64::from(before[end] - before[start]) * each;
+            }
+            slowest = f64::max(slowest, secs);
+            sum += secs;
         }
-        let times = ranks.map(|(speed, work)| {
-            bytes(&work) / speed.rates.read_bytes_per_sec + work.operations * speed.operation_secs
-        });
-        times.fold(0.0, f64::max)
+        if self.context.shares.is_some() { sum } else { slowest }
     }
 
     pub fn fits(&self, stage: usize, start: usize, end: usize) -> bool {
-        let needed = self.needed(stage, start, end);
-        needed
-            .zip(&self.groups[stage])
-            .all(|(needed, place)| needed <= self.context.nodes[*place].memory_free_bytes)
+        let mut ranks = self.needed(stage, start, end).zip(&self.groups[stage]);
+        ranks.all(|(needed, place)| needed <= self.context.nodes[*place].memory_free_bytes)
     }
 
     /// Bytes of each rank of a stage with these layers.
     fn needed(&self, stage: usize, start: usize, end: usize) -> impl Iterator<Item = u64> {
-        let first: usize = self.groups[..stage].iter().map(Vec::len).sum();
-        self.stages[stage].iter().enumerate().map(move |(at, member)| {
-            let kinds = self.of_kinds(start, end).zip(&member.layer_bytes);
+        self.rates[stage].iter().map(move |rank| {
+            let kinds = self.of_kinds(start, end).zip(&rank.bytes);
             let layers = kinds.map(|(count, bytes)| u64::from(count).saturating_mul(*bytes));
-            let layers = layers.fold(0, u64::saturating_add);
-            layers.saturating_add(member.fixed_bytes).saturating_add(self.heads[first + at].0)
+            layers.fold(rank.fixed_bytes, u64::saturating_add)
         })
     }
 
