@@ -20,6 +20,21 @@ pub fn own_cpus(index: usize, count: usize, threads: usize) -> Vec<usize> {
     allowed[index * threads..(index + 1) * threads].to_vec()
 }
 
+/// Keeps the calling thread, and what it starts, to these CPUs, if there are any. A thread that may
+/// not be kept is slower, and otherwise well.
+#[cfg(target_os = "linux")]
+pub fn keep_to(cpus: &[usize]) {
+    let mut set = rustix::thread::CpuSet::new();
+    cpus.iter().for_each(|cpu| set.set(*cpu));
+    if !cpus.is_empty() {
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}
+
+/// Keeps the calling thread, and what it starts, to these CPUs, where the system can do that.
+#[cfg(not(target_os = "linux"))]
+pub fn keep_to(_cpus: &[usize]) {}
+
 /// The CPUs that a thread may use, kept to be given back to it: a thread that computes is pinned,
 /// and what it starts later, or measures next, must not inherit that.
 pub(crate) struct Unpin(Vec<usize>);
@@ -33,10 +48,7 @@ impl Unpin {
 #[cfg(target_os = "linux")]
 impl Drop for Unpin {
     fn drop(&mut self) {
-        let mut set = rustix::thread::CpuSet::new();
-        self.0.iter().for_each(|cpu| set.set(*cpu));
-        // A thread that stays pinned is slower, and otherwise well.
-        let _ = rustix::thread::sched_setaffinity(None, &set);
+        keep_to(&self.0);
     }
 }
 

@@ -28,7 +28,7 @@ mod step;
 mod tables;
 pub mod worker;
 
-pub use cpus::{allowed_cpus, own_cpus};
+pub use cpus::{allowed_cpus, keep_to, own_cpus};
 pub use error::EngineError;
 pub use local::{Local, LocalOptions, OpenDevice};
 pub use rank::Rank;

@@ -1,41 +1,123 @@
 //! A node's speed, from how fast one model runs on it.
 
-use layout::Outline;
+use layout::{Device, Outline};
+use protocol::InstanceSpec;
+use serde::Serialize;
 
-use crate::node::{Rates, Speed};
+use crate::cost::{Load, Prediction};
+use crate::node::{Node, Rates, Speed};
+use crate::plan::{Options, plan};
 
-/// How fast a model runs on one node, and on all of its machine's cores together: seconds of the
-/// next token of a short sequence, and of a token of a long prompt.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// How fast a model runs on one node, tokens a second: of an answer after a prompt of one token, and
+/// of a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Measured {
-    pub decode_secs: f64,
-    pub prefill_secs: f64,
+    pub decode: f64,
+    pub prefill: f64,
 }
 
+/// Each round corrects both rates by what the cost model is off with them. Each rate is felt most in
+/// its own measurement, so that the error shrinks to a half at least.
+const ROUNDS: usize = 30;
+
 impl Speed {
-    /// What a node does, so that the cost model gives back what was measured of `model` on it, and
-    /// on its machine. `operation_secs`: of giving the device an operation.
+    /// What a node does, so that the cost model gives back what was measured of `model` on it:
+    /// `alone`, and with `nodes` equal ones that each compute all of the model on this machine at
+    /// once. `operation_secs`: of giving the device an operation.
     pub fn calibrated(
         model: &Outline,
-        node: Measured,
-        machine: Measured,
+        load: Load,
+        alone: Measured,
+        (nodes, each): (usize, Measured),
         operation_secs: f64,
     ) -> Self {
-        let operations = model.operations();
-        let operations: u64 = model.kinds.iter().map(|kind| operations[*kind]).sum();
-        let fixed = operations as f64 * operation_secs;
-        let ops = model.row_ops();
-        let rates = |measured: Measured| {
-            // Half of what is shorter, here the multiplications, is not hidden.
-            let read = (measured.decode_secs - fixed - measured.prefill_secs / 2.0)
-                .max(measured.decode_secs / 10.0);
-            let rate = ops / measured.prefill_secs;
-            Rates {
-                read_bytes_per_sec: model.read_bytes as f64 / read,
-                quantised_ops_per_sec: rate,
-                float_ops_per_sec: rate,
-            }
-        };
-        Self { machine: rates(machine), ..Self::alone(rates(node), operation_secs) }
+        let rates = rates(model, load, alone, operation_secs);
+        let together = self::rates(model, load, each, operation_secs).times(nodes as f64);
+        Self { machine: together, ..Self::alone(rates, operation_secs) }
+    }
+}
+
+fn rates(model: &Outline, load: Load, measured: Measured, operation_secs: f64) -> Rates {
+    let ops = model.row_ops() * measured.prefill;
+    let mut rates = Rates {
+        read_bytes_per_sec: model.read_bytes as f64 * measured.decode,
+        quantised_ops_per_sec: ops,
+        float_ops_per_sec: ops,
+    };
+    // What operations cost may be more than all of what was measured.
+    let most = rates.times(10.0);
+    for _ in 0..ROUNDS {
+        let speed = Speed::alone(rates, operation_secs);
+        let short = Load { prompt_tokens: 1, ..load };
+        let found = predicted(model, speed, short).zip(predicted(model, speed, load));
+        let Some((answer, prompt)) = found else { break };
+        let ops = measured.prefill / prompt.prefill_tokens_per_sec;
+        rates.read_bytes_per_sec *= measured.decode / answer.decode_tokens_per_sec;
+        rates.quantised_ops_per_sec *= ops;
+        rates.float_ops_per_sec *= ops;
+        rates = rates.at_most(most);
+    }
+    rates
+}
+
+/// Of the whole model on a node of this speed, whose memory is no limit.
+fn predicted(model: &Outline, speed: Speed, load: Load) -> Option<Prediction> {
+    let node = Node {
+        id: 0,
+        name: String::new(),
+        device: Device::Cpu,
+        class: String::new(),
+        memory_free_bytes: u64::MAX,
+        threads: 1,
+        speed: Some(speed),
+        machine: None,
+        links: Vec::new(),
+    };
+    let spec = InstanceSpec::default();
+    let options = Options { spec: &spec, ring: false, load: Some(load) };
+    plan(model, &[node], &options).ok()?.prediction
+}
+
+impl Rates {
+    fn times(self, factor: f64) -> Self {
+        Self {
+            read_bytes_per_sec: self.read_bytes_per_sec * factor,
+            quantised_ops_per_sec: self.quantised_ops_per_sec * factor,
+            float_ops_per_sec: self.float_ops_per_sec * factor,
+        }
+    }
+
+    fn at_most(self, most: Self) -> Self {
+        Self {
+            read_bytes_per_sec: self.read_bytes_per_sec.min(most.read_bytes_per_sec),
+            quantised_ops_per_sec: self.quantised_ops_per_sec.min(most.quantised_ops_per_sec),
+            float_ops_per_sec: self.float_ops_per_sec.min(most.float_ops_per_sec),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gguf::TensorType;
+
+    use super::*;
+    use crate::shapes::LLAMA;
+
+    #[test]
+    fn the_cost_model_gives_back_what_was_measured() {
+        let model = LLAMA.outline(TensorType::Q4_0, TensorType::Q6_K);
+        let load = Load { users: 1, prompt_tokens: 512, answer_tokens: 64 };
+        let alone = Measured { decode: 30.0, prefill: 250.0 };
+        let each = Measured { decode: 20.0, prefill: 230.0 };
+        let speed = Speed::calibrated(&model, load, alone, (2, each), 1e-6);
+        let short = Load { prompt_tokens: 1, ..load };
+        let [one, two] = [speed.rates, speed.machine.times(0.5)].map(|rates| {
+            let speed = Speed::alone(rates, speed.operation_secs);
+            let answer = predicted(&model, speed, short).unwrap().decode_tokens_per_sec;
+            [answer, predicted(&model, speed, load).unwrap().prefill_tokens_per_sec]
+        });
+        let near = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 1e-6;
+        assert!(near(one[0], 30.0) && near(one[1], 250.0), "{one:?}");
+        assert!(near(two[0], 20.0) && near(two[1], 230.0), "{two:?}");
     }
 }

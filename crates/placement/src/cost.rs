@@ -201,6 +201,11 @@ impl Pass {
         self.cuts as f64 * self.cut_secs
     }
 
+    /// While the stage can do nothing else: its message is on its way when the next step begins.
+    pub fn busy_secs(&self) -> f64 {
+        self.time().secs() - self.onward_message_secs
+    }
+
     /// On average: of ranks that compute at once the slowest counts.
     fn time(&self) -> TokenTime {
         let slowest = |times: &[TokenTime]| {
@@ -237,11 +242,31 @@ impl Rows {
 /// Fewer have no ring that leaves out a link.
 const RING_RANKS_MIN: usize = 4;
 
-/// Above this, an all-reduce goes in two phases, each of its share of the bytes.
-const ONE_SHOT_BYTES_MAX: f64 = 65536.0;
+/// Bytes of sums that a core adds up, as `sinew bench net` measures it; what is no longer than this
+/// stays in its first cache, and is added up as it comes.
+const ADD_BYTES_PER_SEC: f64 = 2e10;
+const CACHED_BYTES_MAX: f64 = 32768.0;
 
 /// An eight-bit sum's part of the bytes of one in f32, with its scales.
 const Q8_PART: f64 = 1.125 / 4.0;
+
+/// A rank that waits polls for so long, as `collective` does, then sleeps between looks: a part of
+/// what it has waited so far, and what the system takes to wake it. Linux adds 50 us to a sleep, and
+/// a virtual machine 20 more.
+const SPIN_SECS: f64 = 200e-6;
+const NAP_PART: f64 = 1.0 / 20.0;
+const NAP_SECS_MAX: f64 = 1e-3;
+const WAKE_SECS: f64 = 70e-6;
+
+/// How late the last of `ranks` looks, of which each waits for so many seconds: each is equally
+/// likely to look at any time of a nap.
+fn late_secs(wait_secs: f64, ranks: usize) -> f64 {
+    if wait_secs <= SPIN_SECS {
+        return 0.0;
+    }
+    let nap = (wait_secs * NAP_PART).min(NAP_SECS_MAX) + WAKE_SECS;
+    nap * ranks as f64 / (ranks + 1) as f64
+}
 
 impl Model {
     pub fn predict(&self, stages: &[Stage<'_>], load: Load) -> Prediction {
@@ -264,15 +289,34 @@ impl Model {
 
     /// One step through all stages.
     fn token(&self, stages: &[Stage<'_>], rows: Rows) -> TokenTime {
-        let times = (0..stages.len()).map(|at| self.pass(stages, at, rows).time());
-        let all = times.fold(TokenTime::default(), TokenTime::plus);
-        let message_secs = all.message_secs + self.back_secs(stages);
-        TokenTime { message_secs, ..all }
+        let (passes, back_secs) = self.passes(stages, rows, 1.0);
+        let all = passes.iter().map(Pass::time).fold(TokenTime::default(), TokenTime::plus);
+        TokenTime { message_secs: all.message_secs + back_secs, ..all }
+    }
+
+    /// A step's way through each stage, and the message by which rank 0 learns what came of it,
+    /// while so many `batches` go round: a stage that waits for long for the next one sleeps.
+    pub fn passes(&self, stages: &[Stage<'_>], rows: Rows, batches: f64) -> (Vec<Pass>, f64) {
+        let mut passes: Vec<Pass> =
+            (0..stages.len()).map(|at| self.pass(stages, at, rows)).collect();
+        let mut back_secs = self.back_secs(stages);
+        let busy: Vec<f64> = passes.iter().map(Pass::busy_secs).collect();
+        let ways: f64 = passes.iter().map(|pass| pass.onward_message_secs).sum();
+        let round = busy.iter().sum::<f64>() + ways + back_secs;
+        for at in 1..stages.len() {
+            if round - batches * busy[at] > SPIN_SECS {
+                passes[at - 1].onward_message_secs += WAKE_SECS;
+            }
+        }
+        if stages.len() > 1 {
+            back_secs += late_secs(round - batches * busy[0], 1);
+        }
+        (passes, back_secs)
     }
 
     /// Of the message by which rank 0 gets what the sampler needs: a single stage gathers it,
     /// several send it back.
-    pub fn back_secs(&self, stages: &[Stage<'_>]) -> f64 {
+    fn back_secs(&self, stages: &[Stage<'_>]) -> f64 {
         let last = &stages[stages.len() - 1];
         match (stages.len(), last.ranks.len()) {
             (1, 1) => 0.0,
@@ -283,7 +327,7 @@ impl Model {
 
     /// A step's way through stage `at`, with the output head where it is the last, and on to the
     /// next one.
-    pub fn pass(&self, stages: &[Stage<'_>], at: usize, rows: Rows) -> Pass {
+    fn pass(&self, stages: &[Stage<'_>], at: usize, rows: Rows) -> Pass {
         let (stage, is_last) = (&stages[at], at + 1 == stages.len());
         let rows = self.uneven(rows, stage.ranks.len());
         // The ranks that have a part of the head work on it at once.
@@ -362,27 +406,30 @@ impl Model {
         let steps = tokens.div_ceil(rows) as f64;
         let depth = tokens as f64 / 2.0;
         let rows = Rows { rows: tokens as f64 / steps, sequences: 1.0, depth, uneven: 1.0 };
-        // All stages compute at once, each on another step; only the last row's logits are wanted.
+        // All stages compute at once, each on another step.
         let busy = || stages.iter().flat_map(|stage| &stage.ranks);
-        let times: Vec<f64> = stages
-            .iter()
-            .map(|stage| {
-                let rows = self.uneven(rows, stage.ranks.len());
-                let ranks = stage.ranks.iter().map(|rank| {
-                    let slowed = slowed(rank, busy());
-                    self.rank_time(rank, rank.work, rows, slowed).compute_secs()
-                });
-                let (message, wire) = self.exchange(stage.within, stage.ranks.len(), rows.rows);
-                let meetings = (2 * stage.layers) as f64;
-                let onward =
-                    if stages.len() > 1 { stage.onward.secs(self.bytes(rows.rows)) } else { 0.0 };
-                let cuts = stage.cuts() as f64 * stage.cut_secs();
-                ranks.fold(0.0, f64::max) + cuts + meetings * (message + wire) + onward
-            })
-            .collect();
+        let times = stages.iter().enumerate().map(|(at, stage)| {
+            let rows = self.uneven(rows, stage.ranks.len());
+            let ranks = stage.ranks.iter().map(|rank| {
+                let slowed = slowed(rank, busy());
+                self.rank_time(rank, rank.work, rows, slowed).compute_secs()
+            });
+            let pass = Pass { ranks: Vec::new(), heads: Vec::new(), ..self.pass(stages, at, rows) };
+            (ranks.fold(0.0, f64::max) + pass.busy_secs(), pass.onward_message_secs)
+        });
+        let (times, ways): (Vec<f64>, Vec<f64>) = times.unzip();
         let slowest = times.iter().copied().fold(0.0, f64::max);
-        // The first step goes through all stages; then one ends each time the slowest is done.
-        times.iter().sum::<f64>() + (steps - 1.0) * slowest
+        // The first step goes through all stages; then one ends each time the slowest is done. Only
+        // the last row's logits are wanted.
+        let first = times.iter().chain(&ways).sum::<f64>();
+        let last = Rows { rows: 1.0, ..rows };
+        let head = Pass {
+            ranks: Vec::new(),
+            meetings: 0,
+            cuts: 0,
+            ..self.pass(stages, stages.len() - 1, last)
+        };
+        first + (steps - 1.0) * slowest + head.time().secs() + self.back_secs(stages)
     }
 
     /// Tokens a second of the answers of all users: each stage has some of them in hand.
@@ -391,9 +438,10 @@ impl Model {
         let batch = users.div_ceil(stages.len());
         let batches = users.div_ceil(batch) as f64;
         let rows = Rows::of_answers(batch, load);
-        let times = (0..stages.len()).map(|at| self.pass(stages, at, rows).time().secs());
-        let slowest = times.fold(0.0, f64::max);
-        let cycle = self.token(stages, rows).secs().max(batches * slowest);
+        let (passes, back_secs) = self.passes(stages, rows, batches);
+        let slowest = passes.iter().map(Pass::busy_secs).fold(0.0, f64::max);
+        let round = passes.iter().map(|pass| pass.time().secs()).sum::<f64>() + back_secs;
+        let cycle = round.max(batches * slowest);
         users as f64 / cycle
     }
 
@@ -413,12 +461,21 @@ impl Model {
         let wire = |bytes: f64| bytes / link.bytes_per_sec;
         if self.ring && ranks >= RING_RANKS_MIN {
             // Each rank's part of the sums goes past all others, and its total once more.
-            return (2.0 * peers * link.message_secs, 2.0 * peers * wire(bytes / ranks as f64));
+            let wire = wire(bytes / ranks as f64);
+            let message = link.message_secs + late_secs(link.message_secs + wire, ranks);
+            return (2.0 * peers * message, 2.0 * peers * wire);
         }
-        if bytes <= ONE_SHOT_BYTES_MAX {
-            return (link.message_secs, wire(peers * bytes));
-        }
-        (2.0 * link.message_secs, 2.0 * wire(peers * bytes / ranks as f64))
+        let message =
+            |bytes: f64| link.message_secs + late_secs(link.message_secs + wire(bytes), ranks);
+        // Every rank sends all it has to all others and adds all up, or each gets, adds up and sends
+        // on a part: as `collective` does, whichever is faster.
+        let (whole, part) = (peers * bytes, peers * bytes / ranks as f64);
+        let added = if bytes > CACHED_BYTES_MAX { ranks as f64 * bytes } else { 0.0 };
+        let adds = added / ADD_BYTES_PER_SEC;
+        let one_shot = (message(whole), wire(whole) + adds);
+        let two_phase = (2.0 * message(part), 2.0 * wire(part) + adds / ranks as f64);
+        let secs = |(message, wire): (f64, f64)| message + wire;
+        if secs(one_shot) <= secs(two_phase) { one_shot } else { two_phase }
     }
 }
 

@@ -99,12 +99,14 @@ struct Run {
 impl Run {
     fn new(model: &Model, stages: &[Stage<'_>], load: Load, chance: Chance) -> Self {
         let batch = load.users.div_ceil(stages.len());
+        let batches = load.users.div_ceil(batch);
         let rows = Rows::of_answers(batch, load);
+        let (passes, back_secs) = model.passes(stages, rows, batches as f64);
         Self {
-            passes: (0..stages.len()).map(|at| model.pass(stages, at, rows)).collect(),
-            back_secs: model.back_secs(stages),
+            passes,
+            back_secs,
             users: load.users,
-            batches: load.users.div_ceil(batch),
+            batches,
             jitter: chance.jitter,
             random: Random(chance.seed | 1),
         }
