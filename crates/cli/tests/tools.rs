@@ -95,6 +95,36 @@ fn bench_model_prints_a_row_for_each_test() {
     assert!(refused(&["dev", "logits", "-m", model, "--tokens", "1", "-t", "1,2"]).contains("one"));
 }
 
+#[test]
+fn bench_splits_predicts_each_split_by_what_its_nodes_do_alone_and_together() {
+    let model = fixture("models/llama3-tied.gguf");
+    let args = ["bench", "splits", "-m", &model, "-p", "8", "-n", "2", "-r", "1"];
+    let short = ["--link-latency", "0,300", "--parallel", "2", "-o", "json"];
+    let rows: Value = serde_json::from_str(&stdout(&[&args[..], &short].concat())).unwrap();
+    let rows = rows.as_array().unwrap();
+    // One node, one node with all threads, and two splits at two latencies.
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        let is_split = row["nodes"] == 2;
+        for rates in [&row["measured"], &row["predicted"]] {
+            let positive = |name: &str| rates[name].as_f64().is_some_and(|rate| rate > 0.0);
+            let are_there = ["prefill", "decode", "parallel"].into_iter().all(positive);
+            assert!(are_there || (rates.is_null() && !is_split), "{row}");
+        }
+        assert_eq!(row["whole"].is_array(), is_split, "{row}");
+    }
+}
+
+#[test]
+fn a_header_alone_is_no_model_that_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("header.gguf");
+    let path = path.to_str().unwrap();
+    stdout(&["dev", "synth", "--header", "--shape", "llama-150m", "--quant", "q4_0", "-o", path]);
+    let why = refused(&["bench", "model", "-m", path]);
+    assert!(why.contains("has no weights"), "{why}");
+}
+
 /// While it loads, a process may have its weights, its cache, and little beside them.
 fn holds_the_weights_once(row: &Value) {
     const BESIDE_BYTES: f64 = (64 << 20) as f64;

@@ -8,16 +8,16 @@ use crate::cost::{Load, Prediction};
 use crate::node::{Node, Rates, Speed};
 use crate::plan::{Options, plan};
 
-/// How fast a model runs on one node, tokens a second: of an answer after a prompt of one token, and
-/// of a prompt.
+/// How fast a model runs on one node, tokens a second: of an answer after a prompt of one token,
+/// and of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Measured {
     pub decode: f64,
     pub prefill: f64,
 }
 
-/// Each round corrects both rates by what the cost model is off with them. Each rate is felt most in
-/// its own measurement, so that the error shrinks to a half at least.
+/// Each round corrects both rates by what the cost model is off with them. Each rate is felt most
+/// in its own measurement, so that the error shrinks to a half at least.
 const ROUNDS: usize = 30;
 
 impl Speed {

@@ -251,8 +251,8 @@ const CACHED_BYTES_MAX: f64 = 32768.0;
 const Q8_PART: f64 = 1.125 / 4.0;
 
 /// A rank that waits polls for so long, as `collective` does, then sleeps between looks: a part of
-/// what it has waited so far, and what the system takes to wake it. Linux adds 50 us to a sleep, and
-/// a virtual machine 20 more.
+/// what it has waited so far, and what the system takes to wake it. Linux adds 50 us to a sleep,
+/// and a virtual machine 20 more.
 const SPIN_SECS: f64 = 200e-6;
 const NAP_PART: f64 = 1.0 / 20.0;
 const NAP_SECS_MAX: f64 = 1e-3;
@@ -467,8 +467,8 @@ impl Model {
         }
         let message =
             |bytes: f64| link.message_secs + late_secs(link.message_secs + wire(bytes), ranks);
-        // Every rank sends all it has to all others and adds all up, or each gets, adds up and sends
-        // on a part: as `collective` does, whichever is faster.
+        // Every rank sends all it has to all others and adds all up, or each gets, adds up and
+        // sends on a part: as `collective` does, whichever is faster.
         let (whole, part) = (peers * bytes, peers * bytes / ranks as f64);
         let added = if bytes > CACHED_BYTES_MAX { ranks as f64 * bytes } else { 0.0 };
         let adds = added / ADD_BYTES_PER_SEC;

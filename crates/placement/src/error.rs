@@ -54,13 +54,12 @@ pub enum Error {
         other: (String, String),
     },
     #[error(
-        "it fits on no set of the {tried}: of what comes nearest ({split}), node {node} would need {} for its share of {share} in {shares} and has {} free, of {} on all nodes. Try a smaller context, add a node, or free memory",
+        "it {tried}, node {node} would need {} for its share of {share} in {shares} and has {} free, of {} on all nodes. Try a smaller context, add a node, or free memory",
         gib(*.needed_bytes), gib(*.free_bytes), gib(*.all_bytes)
     )]
     Memory {
-        /// How many nodes there were to choose from, in words.
+        /// That it does not fit, in words, with how many nodes there were to choose from.
         tried: String,
-        split: &'static str,
         /// Its name, and its device if that is not the CPU.
         node: String,
         share: u32,

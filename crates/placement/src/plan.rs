@@ -344,8 +344,13 @@ fn nothing(model: &Outline, nodes: &[Node], options: &Options<'_>, tried: &Tried
     let node = &nodes[nearest.node];
     let count = nodes.len();
     Error::Memory {
-        tried: format!("{count} node{}", if count == 1 { "" } else { "s" }),
-        split: crate::choice::name(&nearest.groups),
+        tried: match count {
+            1 => "does not fit on the only node there is".to_owned(),
+            _ => format!(
+                "fits on no set of the {count} nodes: of what comes nearest ({})",
+                crate::choice::name(&nearest.groups)
+            ),
+        },
         node: match node.device {
             Device::Cpu => node.name.clone(),
             Device::Ggml => format!("{} ({})", node.name, node.class),

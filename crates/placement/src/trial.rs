@@ -86,8 +86,8 @@ pub(crate) struct Trial<'c, 'a> {
     links: Vec<(LinkSpeed, LinkSpeed)>,
 }
 
-/// What a rank takes for each of its layers, by kind, and without any: about the seconds of a token,
-/// or bytes for each of its stage's shares where these were asked for, and bytes of memory.
+/// What a rank takes for each of its layers, by kind, and without any: about the seconds of a
+/// token, or bytes for each of its stage's shares where these were asked for, and bytes of memory.
 struct PerLayer {
     secs: Vec<f64>,
     fixed_secs: f64,
@@ -173,7 +173,8 @@ impl<'a> Context<'a> {
             if taken == 0 {
                 return Err(misfit);
             }
-            // In proportion to what is there, which is not too few: a part of what it needs is fixed.
+            // In proportion to what is there: too many rather than too few, as a part of what it
+            // needs is fixed.
             let free = self.nodes[misfit.node].memory_free_bytes as f64;
             let held = f64::from(taken) * free / misfit.needed_bytes as f64;
             limits[stage][at] = (held as u32).max(taken / 2).min(taken - 1);

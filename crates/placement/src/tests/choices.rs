@@ -242,3 +242,16 @@ fn ranks_that_share_layers_compute_alike() {
     let alike = plan(&llama(), &nodes, &two(Strategy::Tensor)).unwrap();
     assert!(alike.ranks[0].memory_bytes > mixed.ranks[0].memory_bytes, "with a reserve");
 }
+
+#[test]
+fn what_lacks_memory_is_named_whether_there_is_a_choice_of_nodes_or_not() {
+    for (count, words) in [
+        (1, "does not fit on the only node there is, node n0 would need"),
+        (2, "fits on no set of the 2 nodes: of what comes nearest ("),
+    ] {
+        let mut nodes = nodes(count, 10.0);
+        nodes.iter_mut().for_each(|node| node.memory_free_bytes = 256 * MIB);
+        let why = plan(&llama(), &nodes, &spec()).unwrap_err().to_string();
+        assert!(why.contains(words), "{why}");
+    }
+}

@@ -4,9 +4,9 @@
 mod cluster_file;
 mod scale;
 
-use gguf::{File, Source};
+use gguf::{File, Source, read_header};
 use layout::Outline;
-use placement::{Options, Plan, Prediction};
+use placement::{Options, Plan, PlannedRank, Prediction};
 use protocol::Nodes;
 
 use crate::args::PlanArgs;
@@ -49,7 +49,11 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
 /// Of a file, or of a shape and a type.
 fn outline(model: &str) -> Result<Outline, CliError> {
     if std::path::Path::new(model).is_file() {
-        return Ok(Outline::read(File::open(model)?.directory())?);
+        return Ok(match File::open(model) {
+            // Nothing but the header is needed.
+            Err(gguf::Error::NoWeights { .. }) => Outline::read(&read_header(model.as_ref())?)?,
+            opened => Outline::read(opened?.directory())?,
+        });
     }
     Ok(Outline::read(&synth::header(model)?)?)
 }
@@ -73,12 +77,12 @@ fn print(plan: &Plan) {
     );
     say!("");
     let ranks = plan.ranks.iter().enumerate().map(|(rank, planned)| {
-        let percent = f64::from(planned.share) * 100.0
-            / plan.ranks.iter().map(|rank| f64::from(rank.share)).sum::<f64>();
         let held = planned.footprint;
+        let (layers, percent) = part(plan, rank);
         [
             rank.to_string(),
             planned.name.clone(),
+            layers.map_or("all".to_owned(), |layers| layers.to_string()),
             format!("{percent:.0} %"),
             table::bytes(held.weight_bytes),
             table::bytes(held.cache_bytes),
@@ -86,7 +90,22 @@ fn print(plan: &Plan) {
         ]
     });
     let ranks: Vec<_> = ranks.collect();
-    table::print(["RANK", "NODE", "SHARE", "WEIGHTS", "CACHE", "IN ALL"], &ranks);
+    table::print(["RANK", "NODE", "LAYERS", "SHARE", "WEIGHTS", "CACHE", "IN ALL"], &ranks);
+}
+
+/// The layers of a rank's stage, if there are several, and its share of them, per cent.
+fn part(plan: &Plan, rank: usize) -> (Option<usize>, f64) {
+    let (mut first, mut found) = (0, (0..plan.ranks.len(), None));
+    for stage in &plan.split.stages {
+        let ranks = first..first + stage.ranks;
+        first = ranks.end;
+        if ranks.contains(&rank) {
+            found = (ranks, Some(stage.layers));
+        }
+    }
+    let share = |ranks: &[PlannedRank]| ranks.iter().map(|rank| f64::from(rank.share)).sum::<f64>();
+    let (ranks, layers) = found;
+    (layers, share(&plan.ranks[rank..=rank]) * 100.0 / share(&plan.ranks[ranks]))
 }
 
 fn row(
@@ -177,6 +196,27 @@ mod tests {
         let told = metal.why.iter().any(|why| why.contains("200 us each: 38 ms a token"));
         assert!(told, "{:#?}", metal.why);
         assert_eq!(over("mac-studio-512.toml").name, "tensor");
+    }
+
+    #[test]
+    fn a_header_is_planned_as_its_name_is_and_runs_nowhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("header.gguf");
+        synth::synth(&crate::args::DevSynthArgs {
+            shape: "qwen3-235b".to_owned(),
+            quant: "q4_k_m".to_owned(),
+            pure: false,
+            header: true,
+            seed: 1,
+            output: path.clone(),
+        })
+        .unwrap();
+        assert!(std::fs::metadata(&path).unwrap().len() < 200_000);
+        let error = File::open(&path).unwrap_err().to_string();
+        assert!(error.contains("has no weights"), "{error}");
+        let path = path.to_str().unwrap();
+        let of = |model| rate("mac-studio-512.toml", model, 2, Strategy::Auto);
+        assert_eq!(of(path), of("qwen3-235b:q4_k_m"));
     }
 
     #[test]
