@@ -19,9 +19,9 @@ LONG = 300
 class Bench:
     """A cluster that serves a model, with answers to compare with."""
 
-    def __init__(self, cluster, model_file, seed, nodes=None):
+    def __init__(self, cluster, model_file, seed, nodes=None, more=()):
         self.cluster, self.random = cluster, random.Random(seed)
-        self.wholes = {}
+        self.wholes, self.more = {}, more
         for node in cluster.nodes:
             os.makedirs(os.path.join(node.home, "models"), exist_ok=True)
             shutil.copy(model_file, os.path.join(node.home, "models", f"{MODEL}.gguf"))
@@ -31,7 +31,7 @@ class Bench:
 
     def serve(self, node):
         # The nodes share a machine, whose memory a pulled cable would not cut.
-        options = ["--nodes", str(self.nodes), "--transport", "tcp"]
+        options = ["--nodes", str(self.nodes), "--transport", "tcp", *self.more]
         node.run("serve", MODEL, "--ctx", "1024", *options)
 
     def body(self, number, tokens=LONG):
