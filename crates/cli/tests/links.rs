@@ -17,9 +17,11 @@ fn ip(arguments: &str) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// Two namespaces with a cable for each network; removed when this is dropped.
+/// Two namespaces, and one between them with a switch for each network; removed when this is
+/// dropped.
 struct Machines {
     names: [String; 2],
+    switches: String,
 }
 
 impl Machines {
@@ -31,16 +33,20 @@ impl Machines {
             println!("not tested: this user may not make network namespaces");
             return None;
         }
-        let machines = Self { names };
-        let [a, b] = &machines.names;
-        assert!(ip(&format!("netns add {b}")));
+        let machines = Self { names, switches: format!("{id}s") };
+        let Self { names: [a, b], switches } = &machines;
+        assert!(ip(&format!("netns add {b}")) && ip(&format!("netns add {switches}")));
         for name in [a, b] {
             assert!(ip(&format!("-n {name} link set lo up")));
         }
         for (at, ends) in cables.iter().enumerate() {
-            let pair = format!("link add c{at} netns {a} type veth peer name c{at} netns {b}");
-            assert!(ip(&pair));
-            for (name, address) in [a, b].into_iter().zip(ends) {
+            assert!(ip(&format!("-n {switches} link add s{at} type bridge mcast_snooping 0")));
+            assert!(ip(&format!("-n {switches} link set s{at} up")));
+            for (port, (name, address)) in ["a", "b"].iter().zip([a, b].into_iter().zip(ends)) {
+                let port = format!("{port}{at}");
+                let pair = format!("link add {port} netns {switches} type veth peer name c{at}");
+                assert!(ip(&format!("{pair} netns {name}")));
+                assert!(ip(&format!("-n {switches} link set {port} master s{at} up")));
                 if !address.is_empty() {
                     assert!(ip(&format!("-n {name} addr add {address} dev c{at}")));
                 }
@@ -59,12 +65,22 @@ impl Machines {
     fn cut(&self, cable: usize) {
         assert!(ip(&format!("-n {} link set c{cable} down", self.names[0])));
     }
+
+    /// Nothing comes through any more, and neither system notices: the switch fails.
+    fn cut_silently(&self, cable: usize) {
+        assert!(ip(&format!("-n {} link set b{cable} nomaster", self.switches)));
+    }
+
+    fn mend(&self, cable: usize) {
+        assert!(ip(&format!("-n {} link set b{cable} master s{cable}", self.switches)));
+    }
 }
 
 impl Drop for Machines {
     fn drop(&mut self) {
         // One that cannot be removed is in nobody's way.
-        let _ = self.names.iter().map(|name| ip(&format!("netns del {name}"))).count();
+        let all = self.names.iter().chain([&self.switches]);
+        let _ = all.map(|name| ip(&format!("netns del {name}"))).count();
     }
 }
 
@@ -155,7 +171,9 @@ fn a_model_goes_on_over_the_next_best_cable() {
     }
 
     // The namespaces have one memory, which is no cable.
-    a.run(&["serve", &demo_model(), "--nodes", "2", "--transport", "tcp"]).expect("it is served");
+    let model = demo_model();
+    let serve = ["serve", &model, "--nodes", "2", "--transport", "tcp"];
+    a.run(&serve).expect("it is served");
     let answer = a.ask().expect("an answer");
     let sent = || {
         let path = "/sys/class/net/c1/statistics/tx_bytes";
@@ -167,15 +185,36 @@ fn a_model_goes_on_over_the_next_best_cable() {
     assert_eq!(a.ask().expect("an answer"), answer);
     assert!(sent() - before > 20_000, "activations take the better cable");
 
-    // Other ranks, or the same ones linked anew.
-    let ranks_of =
-        |instance: &Value| (instance["epoch"].clone(), instance["ranks"][0]["pid"].clone());
-    let linked = ranks_of(&a.instance().unwrap());
-    machines.cut(1);
-    let cut = Instant::now();
-    assert_eq!(a.ask().expect("an answer"), answer, "the same over the other cable");
-    println!("answered {:.1} s after the better cable was cut", cut.elapsed().as_secs_f64());
-    let instance = a.instance().unwrap();
-    assert_ne!(ranks_of(&instance), linked, "{instance}");
-    wait_for("the dead way to be known", || a.ways().filter(|ways| ways == &["10.91.1.2"]));
+    // A cut that nobody is told of, then one that both systems see.
+    for silently in [true, false] {
+        let linked = ranks_of(&a.instance().unwrap());
+        match silently {
+            true => machines.cut_silently(1),
+            false => machines.cut(1),
+        }
+        let cut = Instant::now();
+        let goes_on = |instance: &Value| {
+            ranks_of(instance) != linked && instance["state"]["state"] == "ready"
+        };
+        wait_for("the next epoch", || a.instance().filter(goes_on));
+        let secs = cut.elapsed().as_secs_f64();
+        println!("the next epoch {secs:.1} s after the better cable was cut, silently: {silently}");
+        assert_eq!(a.ask().expect("an answer"), answer, "the same over the other cable");
+        let is_known = |ways: &Vec<String>| !ways.is_empty() && !ways.contains(&both[0]);
+        wait_for("the dead way to be known", || a.ways().filter(is_known));
+        if silently {
+            machines.mend(1);
+            for (node, address) in [(&a, "10.91.2.2"), (&b, "10.91.2.1")] {
+                let is_back = |ways: &Vec<String>| ways.iter().any(|way| way == address);
+                wait_for("the better way to be back", || node.ways().filter(is_back));
+            }
+            a.run(&["stop", "sinew-demo"]).expect("it is stopped");
+            a.run(&serve).expect("it is served");
+        }
+    }
+}
+
+/// Other ranks, or the same ones linked anew.
+fn ranks_of(instance: &Value) -> (Value, Value) {
+    (instance["epoch"].clone(), instance["ranks"][0]["pid"].clone())
 }

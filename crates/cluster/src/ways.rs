@@ -18,6 +18,8 @@ use crate::link_local::is_link_local;
 
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 const MEASURE_EVERY: Duration = Duration::from_secs(600);
+/// Of ways that seem to have become slow.
+const DOUBT_EVERY: Duration = Duration::from_secs(60);
 /// A way that does not answer is tried again after [`LOOK_EVERY`], then ever more seldom.
 const RETRY_MAX: Duration = Duration::from_secs(300);
 /// More ways than these share what so many may cost.
@@ -44,6 +46,9 @@ pub struct Edge {
     pub age_secs: u64,
     /// Whether it answered then.
     pub is_up: bool,
+    /// By RDMA, as ranks found it when they were linked: then it has no address of its own.
+    #[serde(default)]
+    pub is_rdma: bool,
 }
 
 impl Edge {
@@ -113,6 +118,17 @@ impl Ways {
         }
     }
 
+    /// What was measured of a peer seems to be true no more: its ways are measured fully, unless
+    /// that has just been done.
+    pub(crate) fn doubt(&mut self, peer: NodeId, now: Duration) {
+        for (_, way) in self.ways.iter_mut().filter(|((node, _), _)| *node == peer) {
+            let is_new = way.full.is_none_or(|(_, at)| now.saturating_sub(at) < DOUBT_EVERY);
+            if let (false, Some(due)) = (is_new, way.due) {
+                (way.wants_full, way.due) = (true, Some(due.min(now)));
+            }
+        }
+    }
+
     /// What is to be measured now.
     pub(crate) fn due(&mut self, now: Duration) -> Vec<(NodeId, SocketAddr, Depth)> {
         let busy = self.ways.values().filter(|way| way.due.is_none()).count();
@@ -175,6 +191,7 @@ impl Ways {
                     bytes_per_sec: way.bytes_per_sec,
                     age_secs: now.saturating_sub(at).as_secs(),
                     is_up: way.is_up(),
+                    is_rdma: false,
                 })
             })
             .collect();
@@ -300,6 +317,25 @@ mod tests {
             assert_eq!(look(now, 900), 0, "{now}");
         }
         assert_eq!(look(640, 900), 1, "ten minutes later");
+    }
+
+    #[test]
+    fn a_way_that_is_in_doubt_is_measured_fully_once_a_minute() {
+        let mut ways = Ways::default();
+        ways.set(PEER, &[at(1)], secs(0));
+        ways.doubt(PEER, secs(0));
+        let mut full = Vec::new();
+        for now in 0..150 {
+            if now >= 20 {
+                ways.doubt(PEER, secs(now));
+            }
+            for (peer, address, depth) in ways.due(secs(now)) {
+                full.extend((depth == Depth::Full).then_some(now));
+                let rate = (depth == Depth::Full).then_some(1e6);
+                ways.measured(peer, address, found(300, rate), secs(now));
+            }
+        }
+        assert_eq!(full, [0, 60, 120]);
     }
 
     #[test]

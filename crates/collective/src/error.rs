@@ -1,5 +1,6 @@
 //! What ends a collective, with the rank that caused it.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use link::LinkError;
@@ -13,6 +14,13 @@ pub enum CollectiveError {
          process is frozen, its machine asleep or cut off; the epoch must end"
     )]
     Silent { rank: usize, silent_ms: u64, limit_ms: u64 },
+
+    #[error(
+        "the way to rank {rank} is cut: nothing that was sent to it was acknowledged for \
+         {unacknowledged_ms} ms, while its machine answers at {answers_at}; the epoch must end, \
+         and the next one takes another way"
+    )]
+    Cut { rank: usize, unacknowledged_ms: u64, answers_at: IpAddr },
 
     #[error(
         "rank {rank} is late, but alive: its message did not come for {waited_ms} ms, of \
@@ -56,6 +64,7 @@ impl CollectiveError {
     pub fn rank(&self) -> Option<usize> {
         match self {
             CollectiveError::Silent { rank, .. }
+            | CollectiveError::Cut { rank, .. }
             | CollectiveError::Late { rank, .. }
             | CollectiveError::Lost { rank, .. }
             | CollectiveError::Mismatch { rank, .. } => Some(*rank),

@@ -19,6 +19,9 @@ pub(crate) fn encode(error: &CollectiveError) -> Vec<u8> {
         CollectiveError::Silent { silent_ms, .. } => {
             format!("it gave no sign of life for {silent_ms} ms")
         }
+        CollectiveError::Cut { answers_at, .. } => {
+            format!("the way to it is cut; it answers at {answers_at}")
+        }
         CollectiveError::Late { waited_ms, .. } => {
             format!("it is alive, but sent nothing for {waited_ms} ms")
         }

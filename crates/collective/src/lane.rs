@@ -145,8 +145,13 @@ impl Lane {
         Ok(self.link.check()?)
     }
 
-    /// An error if the peer is silent.
+    /// An error if the peer is silent, or the way to it cut.
     pub fn check_silence(&self, silence_max: Duration) -> Result<(), CollectiveError> {
+        if let Some(cut) = self.link.liveness().cut() {
+            let unacknowledged_ms = cut.unacknowledged.as_millis() as u64;
+            let answers_at = cut.answers_at.ip();
+            return Err(CollectiveError::Cut { rank: self.peer, unacknowledged_ms, answers_at });
+        }
         let silence = self.link.liveness().silence();
         if silence < silence_max {
             return Ok(());

@@ -40,7 +40,7 @@ pub enum Wire {
 #[derive(Debug, Clone)]
 pub struct Options {
     /// A rank that has given no sign of life for so long is lost. Counted in steps of
-    /// 250 ms.
+    /// its heartbeats.
     pub silence_max: Duration,
     /// How long to wait for a rank that is alive, but from which nothing comes.
     pub wait_max: Duration,

@@ -21,6 +21,10 @@ const BANDWIDTH_ROUNDS: usize = 4;
 /// 2 ms over a gigabit.
 const BANDWIDTH_FLOATS: usize = 64 * 1024;
 
+/// Over links on which that takes longer the rest is not worth its time: at 20 Mbit/s it is over a
+/// second, by which an epoch would begin later.
+const SLOW_US: f64 = 20_000.0;
+
 /// What one core adds up, in bytes of sums: measured with `sinew bench net`, where 64 KiB of
 /// additions between two ranks are worth 1.5 us.
 const ADD_BYTES_PER_US: f64 = 20_000.0;
@@ -51,30 +55,40 @@ impl Group {
         if self.ranks() == 1 {
             return Ok(None);
         }
-        let latency_us = self.fastest_us(LATENCY_ROUNDS, |group| group.barrier())?;
+        let latency_us = self.fastest_us(SAMPLES, LATENCY_ROUNDS, |group| group.barrier())?;
         let (ranks, own) = (self.ranks(), vec![0.0; BANDWIDTH_FLOATS]);
         let (lens, mut all) = (vec![own.len(); ranks], vec![0.0; ranks * own.len()]);
-        let gather = |group: &mut Group| group.all_gather(&own, &lens, &mut all);
-        let gather_us = self.fastest_us(BANDWIDTH_ROUNDS, gather)?;
-        // The answer must be the same for all, and no rank is faster than the slowest.
-        let mine = [latency_us as f32, (gather_us - latency_us).max(0.01) as f32];
-        let mut both = vec![0.0; 2 * ranks];
-        self.all_gather(&mine, &vec![2; ranks], &mut both)?;
-        let slowest = |at: usize| both.iter().skip(at).step_by(2).copied().fold(0.0, f32::max);
+        let mut gather = |group: &mut Group| group.all_gather(&own, &lens, &mut all);
+        // The first one finds connections that have not reached their speed.
+        let mut gather_us = self.fastest_us(2, 1, &mut gather)?;
+        if self.slowest(gather_us)? < SLOW_US {
+            gather_us = self.fastest_us(SAMPLES, BANDWIDTH_ROUNDS, &mut gather)?;
+        }
+        let latency_max_us = self.slowest(latency_us)?;
+        let bytes_us = self.slowest((gather_us - latency_us).max(0.01))?;
         let bytes = (4 * BANDWIDTH_FLOATS * (ranks - 1)) as f64;
-        let bytes_per_us = bytes / f64::from(slowest(1));
-        let speed = Speed { latency_us: f64::from(slowest(0)), bytes_per_us };
+        let speed = Speed { latency_us: latency_max_us, bytes_per_us: bytes / bytes_us };
         self.speed = Some(speed);
         Ok(Some(speed))
     }
 
+    /// The largest of all ranks' figures: the answer must be the same for all, and no rank is
+    /// faster than the slowest.
+    fn slowest(&mut self, us: f64) -> Result<f64, CollectiveError> {
+        let ranks = self.ranks();
+        let mut all = vec![0.0; ranks];
+        self.all_gather(&[us as f32], &vec![1; ranks], &mut all)?;
+        Ok(f64::from(all.into_iter().fold(0.0, f32::max)))
+    }
+
     fn fastest_us(
         &mut self,
+        samples: usize,
         rounds: usize,
         mut act: impl FnMut(&mut Group) -> Result<(), CollectiveError>,
     ) -> Result<f64, CollectiveError> {
         let mut fastest_us = f64::INFINITY;
-        for _ in 0..SAMPLES {
+        for _ in 0..samples {
             let started = Instant::now();
             (0..rounds).try_for_each(|_| act(self))?;
             fastest_us = fastest_us.min(started.elapsed().as_secs_f64() * 1e6 / rounds as f64);

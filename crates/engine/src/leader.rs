@@ -71,7 +71,7 @@ impl<'a, B: Backend> Leader<'a, B> {
             embeddings: Embeddings::default(),
         };
         let pipeline = Pipeline::new(rank);
-        Self { rank, comm, pipeline, requests, meter: Meter::default(), told: None }
+        Self { rank, comm, pipeline, requests, meter: Meter::start(), told: None }
     }
 
     pub fn is_idle(&self) -> bool {

@@ -24,6 +24,7 @@ mod results;
 mod route;
 mod sampler;
 mod scheduler;
+mod starved;
 mod step;
 mod tables;
 pub mod worker;

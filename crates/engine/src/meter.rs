@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use collective::Group;
+use link::{LinkInfo, Transport};
 use protocol::{LinkStats, RankStats};
+
+use crate::starved::ProcessorTime;
 
 /// It is told at most this often. A rank that has had nothing to do for as long is idle, which is
 /// no wait for others.
@@ -18,9 +21,15 @@ pub(crate) struct Meter {
     step_wait: Duration,
     /// When it was told last, and of how many steps.
     told: Option<(Instant, u64)>,
+    /// What its process had of the processors before.
+    before: Option<ProcessorTime>,
 }
 
 impl Meter {
+    pub fn start() -> Self {
+        Self { before: ProcessorTime::of_this_process(), ..Self::default() }
+    }
+
     /// Counts a step that took so long, of which `waited` in collectives.
     pub fn step(&mut self, took: Duration, waited: Duration) {
         self.steps += 1;
@@ -41,18 +50,24 @@ impl Meter {
             return None;
         }
         self.told = Some((now, self.steps));
-        let link = |traffic: collective::Traffic| LinkStats {
+        let link = |(traffic, info): (collective::Traffic, LinkInfo)| LinkStats {
             peer: traffic.peer,
             sent_bytes: traffic.sent_bytes,
             received_bytes: traffic.received_bytes,
+            is_rdma: info.transport == Transport::Rdma,
         };
+        let now = self.before.and_then(|_| ProcessorTime::of_this_process());
+        let had = now.zip(self.before).map(|(now, before)| now.since(before));
         let us = |time: Duration| time.as_micros() as u64;
         Some(RankStats {
             compute_us: us(self.compute),
             exchange_wait_us: us(self.exchange_wait),
             step_wait_us: us(self.step_wait),
             exchange_ns: group.speed().map(|speed| (speed.latency_us * 1e3) as u64),
-            links: group.traffic().map(link).collect(),
+            link_bytes_per_sec: group.speed().map(|speed| (speed.bytes_per_us * 1e6) as u64),
+            ran_us: had.map_or(0, |had| us(had.ran)),
+            starved_us: had.map_or(0, |had| us(had.starved)),
+            links: group.traffic().zip(group.links()).map(link).collect(),
         })
     }
 }

@@ -272,7 +272,7 @@ impl<B: Backend> Rank<B> {
         mut tell: impl FnMut(RankStats),
     ) -> Result<Infallible, EngineError> {
         let mut step = Step::default();
-        let (mut meter, mut free_at) = (Meter::default(), Instant::now());
+        let (mut meter, mut free_at) = (Meter::start(), Instant::now());
         loop {
             let message = &mut self.buffers.message;
             let is_here = match self.route.upstream {

@@ -90,6 +90,42 @@ pub(crate) fn peek_end(stream: &TcpStream, peer: usize) -> Result<(), LinkError>
     }
 }
 
+/// What the system knows of whether bytes arrive at the other machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// Whether all that was sent is acknowledged.
+    pub is_complete: bool,
+    /// Since anything was.
+    pub acknowledged_ago: Duration,
+}
+
+/// `None` where the system does not tell.
+#[cfg(target_os = "linux")]
+pub(crate) fn arrival(stream: &TcpStream) -> Option<Arrival> {
+    use std::os::fd::AsRawFd;
+    let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let into = info.as_mut_ptr().cast();
+    let fd = stream.as_raw_fd();
+    // SAFETY: the descriptor is open, `into` has room for `len` bytes, and the kernel writes no
+    // more than that.
+    let got = unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, into, &mut len) };
+    if got != 0 {
+        return None;
+    }
+    // SAFETY: a plain structure of numbers, all zero before the call.
+    let info = unsafe { info.assume_init() };
+    Some(Arrival {
+        is_complete: info.tcpi_unacked == 0,
+        acknowledged_ago: Duration::from_millis(info.tcpi_last_ack_recv.into()),
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn arrival(_: &TcpStream) -> Option<Arrival> {
+    None
+}
+
 /// Ends a connection so that what was sent still arrives: closing a socket with unread bytes
 /// would reset it, and a reset may overtake our last message.
 pub(crate) fn close_gently(mut stream: &TcpStream) {

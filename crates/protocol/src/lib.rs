@@ -46,7 +46,7 @@ pub use spec::{
 };
 /// Counts changes after which the same model and input give other bits: ranks of one instance must
 /// agree, and so must their links. Nodes of different versions are one cluster all the same.
-pub const NUMERICS: u32 = 1;
+pub const NUMERICS: u32 = 2;
 
 pub use stats::{EngineStats, LinkStats, PageStats, RankStats, StepStats};
 pub use turns::Turns;

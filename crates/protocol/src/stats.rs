@@ -79,7 +79,27 @@ pub struct RankStats {
     /// What it took to exchange an empty message within the stage, the slowest rank's count, when
     /// the ranks were linked; absent for a stage of one rank.
     pub exchange_ns: Option<u64>,
+    /// What it sent to the stage's other ranks then, bytes a second; the slowest rank's count.
+    pub link_bytes_per_sec: Option<u64>,
+    /// What its process's threads had of the processors, and what they had to wait for; zero where
+    /// the system does not tell.
+    pub ran_us: u64,
+    pub starved_us: u64,
     pub links: Vec<LinkStats>,
+}
+
+impl RankStats {
+    /// What was added to the times since an earlier snapshot of the same epoch.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            compute_us: self.compute_us.saturating_sub(earlier.compute_us),
+            exchange_wait_us: self.exchange_wait_us.saturating_sub(earlier.exchange_wait_us),
+            step_wait_us: self.step_wait_us.saturating_sub(earlier.step_wait_us),
+            ran_us: self.ran_us.saturating_sub(earlier.ran_us),
+            starved_us: self.starved_us.saturating_sub(earlier.starved_us),
+            ..self.clone()
+        }
+    }
 }
 
 /// Messages to and from another rank: their bytes, without what a transport adds.
@@ -88,6 +108,8 @@ pub struct LinkStats {
     pub peer: usize,
     pub sent_bytes: u64,
     pub received_bytes: u64,
+    #[serde(default)]
+    pub is_rdma: bool,
 }
 
 #[cfg(test)]

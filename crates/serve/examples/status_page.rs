@@ -135,6 +135,7 @@ fn linked(mut nodes: Vec<NodeStatus>) -> Vec<NodeStatus> {
             bytes_per_sec: 4e11 / round_trip_us,
             age_secs: 4,
             is_up: node.state != NodeState::Lost,
+            is_rdma: false,
         })
     };
     nodes[1].downloads = vec![download()];
@@ -217,6 +218,7 @@ async fn work(double: Arc<Double>) {
                 peer: (rank.rank + 1) % ranks,
                 sent_bytes: generated_tokens * 1_100_000,
                 received_bytes: generated_tokens * 1_100_000,
+                is_rdma: false,
             };
             rank.stats = Some(RankStats {
                 compute_us: generated_tokens * compute,
@@ -224,6 +226,7 @@ async fn work(double: Arc<Double>) {
                 step_wait_us: generated_tokens * 600,
                 exchange_ns: Some(190_000),
                 links: vec![link],
+                ..RankStats::default()
             });
         }
     }

@@ -204,7 +204,8 @@ fn what_the_engine_told_is_shown_for_instances_of_this_node_alone() {
             exchange_wait_us: 2_500_000,
             step_wait_us: 500_000,
             exchange_ns: Some(2_000),
-            links: vec![LinkStats { peer: 0, sent_bytes: 70, received_bytes: 80 }],
+            links: vec![LinkStats { peer: 0, sent_bytes: 70, received_bytes: 80, is_rdma: false }],
+            ..RankStats::default()
         });
         (instance.stats, instance.requests_running) = (Some(stats), 5);
         (instance.requests_waiting, instance.epoch) = (7, 3);

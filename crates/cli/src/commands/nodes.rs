@@ -38,6 +38,12 @@ pub fn nodes(args: &NodesArgs) -> Result<(), CliError> {
             say!();
             table::print(["FROM", "TO", "BY", "STATE", "RTT", "BANDWIDTH", "AGE"], &rows);
         }
+        for (a, b) in untried_rdma(&status.nodes) {
+            tell!(
+                "note: RDMA between {a} and {b} is measured when a model is served over both: \
+                 devices are not opened for a measurement alone"
+            );
+        }
     }
     if !status.nearby.is_empty() {
         say!("\nNearby, and not in this cluster (anybody can announce anything):");
@@ -108,6 +114,20 @@ fn machine_row(node: &NodeStatus) -> [String; 8] {
     ]
 }
 
+/// Pairs of nodes that both have RDMA, and of which it is not known what it does.
+fn untried_rdma(nodes: &[NodeStatus]) -> Vec<(&str, &str)> {
+    let has_rdma =
+        |node: &&NodeStatus| node.machine.devices.iter().any(|it| it.starts_with("rdma "));
+    let able: Vec<&NodeStatus> = nodes.iter().filter(has_rdma).collect();
+    let is_known = |a: &NodeStatus, b: &NodeStatus| {
+        a.edges.iter().any(|edge| edge.is_rdma && edge.peer == b.id)
+    };
+    let pairs =
+        able.iter().enumerate().flat_map(|(at, a)| able[at + 1..].iter().map(move |b| (a, b)));
+    let untried = pairs.filter(|(a, b)| !is_known(a, b) && !is_known(b, a));
+    untried.map(|(a, b)| (a.name.as_str(), b.name.as_str())).collect()
+}
+
 fn edge_row(status: &ClusterStatus, node: &NodeStatus, edge: &Edge) -> [String; 7] {
     let name = |id: NodeId| {
         let found = status.nodes.iter().find(|node| node.id == id);
@@ -116,7 +136,10 @@ fn edge_row(status: &ClusterStatus, node: &NodeStatus, edge: &Edge) -> [String; 
     [
         node.name.clone(),
         name(edge.peer),
-        format!("{} -> {}", edge.local, edge.address),
+        match edge.is_rdma {
+            true => "rdma".to_owned(),
+            false => format!("{} -> {}", edge.local, edge.address),
+        },
         if edge.is_up { "up" } else { "down" }.to_owned(),
         format!("{:.0} us", edge.round_trip_us),
         format!("{}/s", table::bytes(edge.bytes_per_sec as u64)),

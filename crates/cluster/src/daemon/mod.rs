@@ -28,9 +28,11 @@ mod processes;
 mod publish;
 mod reporting;
 mod requests;
+mod rerouting;
 mod resting;
 #[cfg(test)]
 mod simulation;
+mod slow_links;
 mod streams;
 mod system;
 #[cfg(test)]
@@ -56,6 +58,8 @@ use crate::machine::{Machine, Sensors};
 use crate::members::Members;
 use crate::membership::{self, ConnId, HEARTBEAT, Membership};
 use crate::nearby::Nearby;
+use crate::rdma_ways::RdmaWays;
+use crate::remeasuring::Remeasuring;
 use crate::ways::Ways;
 use crate::wire::Versions;
 use crate::{ClusterStatus, GenerateEvent, NodeConfig, NodeId, PullStatus, Result};
@@ -86,6 +90,8 @@ struct Owned {
     why: Vec<String>,
     prediction: Option<placement::Prediction>,
     reviewed: moving::Reviewed,
+    /// What the ways to its ranks' nodes could do when those came to be.
+    links: BTreeMap<NodeId, placement::LinkSpeed>,
     rest: resting::Rest,
 }
 
@@ -104,11 +110,13 @@ pub(crate) struct Daemon {
     journal: Journal,
     /// Of this node's threads together, once it is measured.
     speed: Option<placement::Speed>,
+    remeasuring: Remeasuring,
     machine: Machine,
     sensors: Sensors,
     /// The models that this node is fetching, as the others were told last.
     downloads: Vec<PullStatus>,
     ways: Ways,
+    rdma_ways: RdmaWays,
     /// Whether the others should hear at once what was measured, or how far a download is.
     has_news: bool,
     membership: Membership,
@@ -155,6 +163,7 @@ impl Daemon {
         outside: Box<dyn Outside>,
     ) -> Self {
         Self {
+            remeasuring: Remeasuring::new(me, config.fleet_key.is_some()),
             membership: Membership::new(me, outside.now()),
             desired: Desired::new(me, document, outside.signer()),
             config,
@@ -172,6 +181,7 @@ impl Daemon {
             sensors: Sensors::default(),
             downloads: Vec::new(),
             ways: Ways::default(),
+            rdma_ways: RdmaWays::default(),
             has_news: false,
             invites: Invites::default(),
             conns: BTreeMap::new(),
@@ -201,7 +211,6 @@ impl Daemon {
     fn start(&mut self, remembered: Members) {
         self.step_membership(membership::Input::Learned { members: remembered, by: None });
         self.announce();
-        self.outside.measure_reading();
         self.outside.sense();
     }
 
@@ -303,7 +312,10 @@ impl Daemon {
         self.step_membership(membership::Input::Tick);
         if self.ticks.is_multiple_of(HEARTBEAT.as_millis() as u64 / TICK.as_millis() as u64) {
             self.send_heartbeats();
+        } else {
+            self.send_signs_of_life();
         }
+        self.look_elsewhere();
         self.reconcile();
         self.tick_ways();
         self.tick_instances();

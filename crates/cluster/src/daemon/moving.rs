@@ -51,8 +51,8 @@ impl Owned {
         prediction: Option<Prediction>,
     ) -> Self {
         let (sinks, reviewed) = (BTreeMap::new(), Reviewed::default());
-        let rest = super::resting::Rest::default();
-        Self { machine, prepared, sinks, why, prediction, reviewed, rest }
+        let (links, rest) = (BTreeMap::new(), super::resting::Rest::default());
+        Self { machine, prepared, sinks, why, prediction, reviewed, links, rest }
     }
 }
 

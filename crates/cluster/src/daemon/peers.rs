@@ -41,6 +41,8 @@ pub(super) struct View {
     pub boot: u64,
     asked: Option<(u64, Duration)>,
     round_trips: VecDeque<Duration>,
+    /// When its other addresses were looked at, because nothing came any more.
+    pub(super) looked_elsewhere: Option<Duration>,
     /// What it last told of its machine and of its ways to others.
     pub(super) report: Option<Report>,
     /// By how much its clock was ahead of this node's when it told that.

@@ -1,3 +1,4 @@
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use crate::desired::{Entry, Wanted};
 use crate::device::NodeDevice;
 use crate::link_local;
 use crate::members::Member;
+use crate::ways::Edge;
 use crate::wire::VERSION;
-use crate::{ClusterStatus, History, InstanceStatus, NodeState, NodeStatus};
+use crate::{ClusterStatus, History, InstanceStatus, NodeId, NodeState, NodeStatus};
 
 /// A node that has just started may still be alone; later somebody should know.
 const ALONE_MAX: Duration = Duration::from_secs(10);
@@ -37,7 +39,7 @@ impl Daemon {
             measured: self.speed.is_some(),
             machine: self.machine.clone(),
             sensors: self.sensors,
-            edges: self.ways.edges(self.now()),
+            edges: self.with_rdma(self.me, self.ways.edges(self.now())),
             downloads: self.downloads.clone(),
             clock_ahead_ms: None,
         };
@@ -132,7 +134,7 @@ impl Daemon {
                 let (placement, prediction) = (owned.why.clone(), owned.prediction);
                 let mut status = owned.told();
                 let pace = prediction.and_then(|found| owned.machine.pace_warning(&found));
-                status.notes.extend(pace);
+                status.notes.extend(pace.into_iter().chain(self.link_notes(owned)));
                 InstanceStatus { placement, prediction, ..status }
             }
             None => self.status_of(entry, wanted),
@@ -140,6 +142,14 @@ impl Daemon {
         status.created_unix_s = wanted.created_unix_s;
         status.notes.extend(self.move_note(&wanted.id));
         status
+    }
+
+    /// A node's ways, with those that only ranks can measure.
+    fn with_rdma(&self, node: NodeId, mut edges: Vec<Edge>) -> Vec<Edge> {
+        let first = |id| self.addresses_of(id).first().map(SocketAddr::ip);
+        let address = |id| first(id).unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+        edges.extend(self.rdma_ways.edges(node, self.now(), address));
+        edges
     }
 
     fn peer_status(&self, member: &Member) -> NodeStatus {
@@ -163,7 +173,7 @@ impl Daemon {
                 && heartbeat.is_some_and(|h| h.speed.is_some()),
             machine: report.machine,
             sensors: report.sensors,
-            edges: report.edges,
+            edges: self.with_rdma(member.id, report.edges),
             downloads: report.downloads,
             clock_ahead_ms: view.and_then(|view| view.clock_ahead_ms),
         }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use protocol::Transport;
 use tracing::{debug, info};
 
-use super::Daemon;
+use super::{Daemon, Owned};
 use crate::NodeId;
 use crate::instance::{Path, Routes};
 use crate::machine::{Machine, Sensors};
@@ -23,7 +23,9 @@ const DOWNLOADS_EVERY: u64 = 4;
 const EDGES_MAX: usize = 512;
 
 impl Daemon {
-    pub(super) fn speed_measured(&mut self, speed: placement::Speed) {
+    pub(super) fn speed_measured(&mut self, found: placement::Speed) {
+        let now = self.now();
+        let Some(speed) = self.remeasuring.found(found, self.config.threads, now) else { return };
         info!(?speed, "this node measured");
         self.speed = Some(speed);
         self.dirty = true;
@@ -39,12 +41,21 @@ impl Daemon {
     /// Measures what is due, and tells others what has become of it.
     pub(super) fn tick_ways(&mut self) {
         let now = self.now();
+        // A device is opened once for that: some drivers do not bear it again and again.
+        let may_again = self.workers.is_empty() && self.config.device.device.is_none();
+        if self.remeasuring.tick(may_again, now) {
+            self.outside.measure_reading();
+        }
         for (peer, address, depth) in self.ways.due(now) {
             self.outside.measure_way(peer, address, depth);
         }
         let is_time = self.ticks.is_multiple_of(REPORT_EVERY);
         if is_time {
             self.outside.sense();
+            let ranks = self.instance_statuses().into_iter().map(|instance| instance.ranks);
+            self.dirty |= self.rdma_ways.note(&ranks.collect::<Vec<_>>(), now);
+            self.doubt_ways();
+            self.note_links();
         }
         if self.ticks.is_multiple_of(DOWNLOADS_EVERY) {
             self.look_at_downloads();
@@ -52,6 +63,17 @@ impl Daemon {
         if is_time || std::mem::take(&mut self.has_news) {
             let conns: Vec<_> = self.conns.keys().copied().collect();
             conns.into_iter().for_each(|conn| self.send_report(conn));
+        }
+    }
+
+    /// Measures the ways of instances anew whose answers say that a link has become slow.
+    fn doubt_ways(&mut self) {
+        let now = self.now();
+        let is_slow = |owned: &&Owned| {
+            owned.prediction.is_some_and(|found| owned.machine.waits_for_links(&found))
+        };
+        for owned in self.owned.values().filter(is_slow) {
+            owned.machine.nodes().for_each(|node| self.ways.doubt(node, now));
         }
     }
 
@@ -75,6 +97,9 @@ impl Daemon {
     pub(super) fn measured(&mut self, peer: NodeId, address: SocketAddr, found: Option<Found>) {
         let now = self.now();
         debug!(peer = %peer.short(), %address, ?found, "a way was measured");
+        if found.is_some() {
+            self.answered_at(peer, address);
+        }
         if self.ways.measured(peer, address, found, now) {
             self.has_news = true;
             self.dirty = true;
@@ -128,8 +153,8 @@ impl Daemon {
         }
     }
 
-    /// What ranks here and on a peer can exchange: memory if they share it, else what was measured
-    /// of the best way, which RDMA may exceed.
+    /// What ranks here and on a peer can exchange: memory if they share it, RDMA as it was when
+    /// they last used it, else what was measured of the best way.
     pub(super) fn way_to(
         &self,
         peer: NodeId,
@@ -140,7 +165,9 @@ impl Daemon {
         if same_machine && matches!(transport, Transport::Auto | Transport::Shm) {
             return Some(placement::LinkSpeed::SHARED_MEMORY);
         }
-        self.ways.best(peer, self.now())
+        let rdma = self.rdma_ways.speed(self.me, peer);
+        let may_be_rdma = matches!(transport, Transport::Auto | Transport::Rdma);
+        rdma.filter(|_| may_be_rdma).or_else(|| self.ways.best(peer, self.now()))
     }
 
     /// Further addresses at which a worker of this node is reached: it listens on all.

@@ -112,7 +112,9 @@ impl Instance {
                 let is_alone = self.requests.is_alone();
                 if at == 0 && self.requests.finish(request, generation.generated_tokens) {
                     let rate = requests::rate(&generation);
-                    self.pace.note(&generation, rate.filter(|_| is_alone));
+                    let told =
+                        self.ranks.iter().map(|rank| rank.stats().cloned().unwrap_or_default());
+                    self.pace.note(&generation, rate.filter(|_| is_alone), told.collect());
                     let done = requests::account(generation);
                     self.last_decode_tokens_per_sec = rate.or(self.last_decode_tokens_per_sec);
                     if done.reason != FinishReason::Cancelled {

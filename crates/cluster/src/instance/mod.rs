@@ -28,7 +28,6 @@ mod workers;
 
 use std::time::Duration;
 
-use placement::Prediction;
 use protocol::{EngineStats, InstanceSpec, RequestId, Secret, Split, WorkerCommand, WorkerEvent};
 use store::Digest;
 
@@ -361,14 +360,6 @@ impl Instance {
             (_, None) => InstanceState::Loading,
             (_, Some(reason)) => InstanceState::Recovering { reason: reason.clone() },
         }
-    }
-
-    /// Whether answers stay away from what is predicted, in words; see [`pace`].
-    pub(crate) fn pace_warning(&self, prediction: &Prediction) -> Option<String> {
-        let all: &[Rank] = if self.split.stages.is_empty() { &self.ranks } else { &[] };
-        let guessed = self.stats.as_ref().is_some_and(|stats| stats.guessed_right_tokens > 0);
-        let ranks: Vec<_> = all.iter().map(Rank::pace).collect();
-        self.pace.warning(prediction, &ranks, guessed)
     }
 
     pub(crate) fn status(&self) -> InstanceStatus {

@@ -208,8 +208,12 @@ impl Rank {
     }
 
     pub(super) fn pace(&self) -> RankPace<'_> {
-        let stats = self.worker.as_ref().and_then(|worker| worker.stats.as_ref());
-        RankPace { node: &self.node_name, stats }
+        RankPace { node: &self.node_name, stats: self.stats() }
+    }
+
+    /// What its worker told last in this epoch.
+    pub(super) fn stats(&self) -> Option<&RankStats> {
+        self.worker.as_ref()?.stats.as_ref()
     }
 }
 

@@ -19,6 +19,13 @@ pub(crate) const HEARTBEAT: Duration = Duration::from_millis(500);
 pub(crate) const SUSPECT_AFTER: Duration = Duration::from_millis(2500);
 /// One heartbeat more, and a silent node is taken for lost.
 pub(crate) const LOST_AFTER: Duration = Duration::from_millis(3000);
+/// Two signs of life that did not come: reason enough to look at a member's other addresses. The
+/// higher id does so a tick later, so that not both make a connection anew.
+const QUIET_AFTER: Duration = Duration::from_millis(500);
+const QUIET_AFTER_HIGHER: Duration = Duration::from_millis(750);
+/// A connection that stood for so long is no accident of two calls at once: a new one from the same
+/// process is made because that one has failed at its end.
+const SETTLED_AFTER: Duration = Duration::from_secs(5);
 /// A gap this long between two own ticks means that this node slept: it heard nobody because it did
 /// not listen.
 pub(crate) const CLOCK_GAP: Duration = Duration::from_secs(1);
@@ -59,6 +66,8 @@ pub(crate) enum Input {
     Sighted { peer: NodeId, addresses: Vec<SocketAddr> },
     /// No address of a member answered.
     DialFailed { peer: NodeId },
+    /// A member whose connection is quiet has answered at another address.
+    OtherWay { peer: NodeId, address: SocketAddr },
     /// Time has passed.
     Tick,
 }
@@ -141,6 +150,7 @@ struct Session {
     dialed: bool,
     /// Drawn at random when a daemon starts: tells a restart from a second connection.
     boot: u64,
+    since: Duration,
     heard_at: Duration,
     suspect: bool,
 }
@@ -160,7 +170,8 @@ impl Membership {
             Input::Disowned { by, removed, alone } => self.disowned(by, removed, alone, now),
             Input::Leave => self.part(),
             Input::Opened { conn, dialed, boot, member } => {
-                let session = Session { conn, dialed, boot, heard_at: now, suspect: false };
+                let (since, heard_at, suspect) = (now, now, false);
+                let session = Session { conn, dialed, boot, since, heard_at, suspect };
                 self.opened(session, member, now)
             }
             Input::Heard { conn } => {
@@ -181,6 +192,7 @@ impl Membership {
                 self.dial_failed(peer, now);
                 Vec::new()
             }
+            Input::OtherWay { peer, address } => self.other_way(peer, address),
             Input::Tick => self.tick(now),
         }
     }
@@ -228,6 +240,16 @@ impl Membership {
         self.peers.iter().filter(|(_, peer)| peer.session.is_some()).map(|(id, _)| *id)
     }
 
+    /// The members from whom nothing has come for a while.
+    pub(crate) fn quiet(&self, now: Duration) -> Vec<NodeId> {
+        let is_quiet = |(id, peer): &(&NodeId, &Peer)| {
+            let limit = if self.me < **id { QUIET_AFTER } else { QUIET_AFTER_HIGHER };
+            let heard_at = peer.session.as_ref().map(|session| session.heard_at);
+            heard_at.is_some_and(|at| now.saturating_sub(at) >= limit)
+        };
+        self.peers.iter().filter(is_quiet).map(|(id, _)| *id).collect()
+    }
+
     /// The connection over which a member is spoken to.
     pub(crate) fn conn(&self, id: NodeId) -> Option<ConnId> {
         self.peers.get(&id)?.session.as_ref().map(|session| session.conn)
@@ -252,7 +274,9 @@ impl Membership {
                 // Two processes with one key, both alive: the second is a copy of the first.
                 return vec![Effect::Close { conn: new.conn, why: CloseReason::Duplicate }];
             }
-            if old.boot == new.boot && caller(me, id, old) < caller(me, id, &new) {
+            let is_settled = now.saturating_sub(old.since) >= SETTLED_AFTER;
+            let is_worse = !is_settled && caller(me, id, old) < caller(me, id, &new);
+            if old.boot == new.boot && is_worse {
                 return vec![Effect::Close { conn: new.conn, why: CloseReason::Redundant }];
             }
             let reason = "it connected anew".to_owned();
@@ -281,6 +305,15 @@ impl Membership {
         let mut effects = vec![Effect::Down { peer: *id, conn, reason }];
         effects.extend(self.dial_due(now));
         effects
+    }
+
+    /// The connection is made anew over another way; the old one ends when the new one stands.
+    fn other_way(&mut self, id: NodeId, address: SocketAddr) -> Vec<Effect> {
+        let Some(peer) = self.peers.get_mut(&id) else { return Vec::new() };
+        if peer.session.is_none() || std::mem::replace(&mut peer.dialing, true) {
+            return Vec::new();
+        }
+        vec![Effect::Dial { peer: id, addresses: vec![address] }]
     }
 
     fn dial_failed(&mut self, peer: NodeId, now: Duration) {

@@ -136,6 +136,30 @@ fn of_two_connections_both_ends_keep_the_lower_callers() {
 }
 
 #[test]
+fn who_is_quiet_but_answers_elsewhere_is_connected_anew() {
+    for (peer, quiet_ms, caller) in [(HIGHER, 500, true), (LOWER, 750, true), (LOWER, 750, false)] {
+        let mut membership = membership();
+        open(&mut membership, peer, 1, caller, 0);
+        for at in (0..=10_000).step_by(250) {
+            membership.step(Input::Heard { conn: 1 }, ms(at));
+            membership.step(Input::Tick, ms(at));
+        }
+        assert_eq!(membership.quiet(ms(10_000 + quiet_ms - 1)), []);
+        assert_eq!(membership.quiet(ms(10_000 + quiet_ms)), [peer]);
+        let address = "10.0.1.1:1".parse().unwrap();
+        let effects = membership.step(Input::OtherWay { peer, address }, ms(10_900));
+        assert_eq!(effects, [Effect::Dial { peer, addresses: vec![address] }]);
+        let again = membership.step(Input::OtherWay { peer, address }, ms(10_901));
+        assert_eq!(again, [], "one call at a time");
+        // The other end takes it, whoever made the first one: that has stood for long.
+        for (conn, dialed, at) in [(2, true, 11_000), (3, false, 17_000)] {
+            open(&mut membership, peer, conn, dialed, at);
+            assert_eq!(membership.conn(peer), Some(conn));
+        }
+    }
+}
+
+#[test]
 fn a_second_process_with_the_same_key_waits_until_the_first_falls_silent() {
     let mut membership = membership();
     open(&mut membership, LOWER, 1, false, 0);

@@ -8,6 +8,11 @@ pub(crate) trait Channel: Send {
     /// Says that no more will come, on purpose. Best effort.
     fn say_goodbye(&mut self);
 
+    /// Whether what was sent reaches the other machine, as far as the system knows.
+    fn has_arrived(&self) -> bool {
+        true
+    }
+
     /// What came since the last look. Never waits.
     fn recv(&mut self) -> Received;
 }

@@ -1,20 +1,23 @@
 //! Heartbeats, apart from the messages: a rank that computes for long keeps sending them, a rank
 //! that is frozen or dead stops.
 //!
-//! One thread a rank sends a heartbeat to every peer and listens for theirs, four times a second,
+//! One thread a rank sends a heartbeat to every peer and listens for theirs, eight times a second,
 //! on a [`Channel`] of its own for each pair. Silence is counted in this rank's *own* heartbeats:
 //! time in which the thread itself stood still (the process was stopped, the machine slept) is
 //! nobody else's silence, and is remembered, so that a rank which wakes up does not blame the
 //! others for having gone on without it.
+//!
+//! A rank whose way is cut is silent too, and that is known sooner: see `way`.
 //!
 //! What follows from silence is not decided here: collectives ask [`Liveness::silence`].
 
 mod channel;
 mod shm;
 mod tcp;
+mod way;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,10 +26,12 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) use channel::{Channel, Received};
 pub(crate) use shm::ShmHeartbeats;
 pub(crate) use tcp::{TcpHeartbeats, TcpKeys};
+pub use way::Cut;
+pub(crate) use way::Way;
 
-/// Between two heartbeats: a dozen fit the usual limit of 3 s, so that a lost or late one is no
-/// loss.
-const HEARTBEAT: Duration = Duration::from_millis(250);
+/// Between two heartbeats: two dozen fit the usual limit of 3 s, so that lost or late ones are no
+/// loss, and three that nobody acknowledges half a second.
+const HEARTBEAT: Duration = Duration::from_millis(125);
 
 /// A thread that comes this late to its heartbeat did not merely wait for a core.
 const STANDSTILL_MIN_MS: u64 = 1000;
@@ -43,6 +48,8 @@ pub(crate) struct Heartbeats {
 struct Shared {
     /// By rank: for how long nothing has come, as of the last heartbeat.
     silence_ms: Box<[AtomicU64]>,
+    /// By rank: that the way to it was cut.
+    cuts: Box<[OnceLock<Cut>]>,
     /// When the thread last sent, and the last standstill: its end and its length.
     sent_at_ms: AtomicU64,
     stood_until_ms: AtomicU64,
@@ -55,6 +62,8 @@ struct Peer {
     rank: usize,
     channel: Box<dyn Channel>,
     has_left: bool,
+    /// The way that the link goes, if there are others.
+    way: Option<Way>,
 }
 
 impl Heartbeats {
@@ -62,6 +71,7 @@ impl Heartbeats {
     pub fn start(ranks: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             silence_ms: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
+            cuts: (0..ranks).map(|_| OnceLock::new()).collect(),
             sent_at_ms: AtomicU64::new(now_ms()),
             stood_until_ms: AtomicU64::new(0),
             stood_ms: AtomicU64::new(0),
@@ -83,8 +93,13 @@ impl Heartbeats {
     /// Sends to `rank` too, from now on.
     pub fn add(&self, rank: usize, mut channel: Box<dyn Channel>) {
         channel.send();
-        let mut peers = self.shared.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.push(Peer { rank, channel, has_left: false });
+        self.shared.peers().push(Peer { rank, channel, has_left: false, way: None });
+    }
+
+    /// Looks after the way to `rank` too, to which there are heartbeats already.
+    pub fn watch(&self, rank: usize, mut way: Option<Way>) {
+        let mut peers = self.shared.peers();
+        peers.iter_mut().filter(|peer| peer.rank == rank).for_each(|peer| peer.way = way.take());
     }
 }
 
@@ -106,8 +121,11 @@ impl Shared {
             self.stood_ms.store(elapsed_ms, Ordering::Relaxed);
             self.stood_until_ms.store(now_ms, Ordering::Release);
         }
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        for peer in peers.iter_mut() {
+        for peer in self.peers().iter_mut() {
+            let has_arrived = peer.channel.has_arrived();
+            if let Some(cut) = peer.way.as_mut().and_then(|way| way.look(elapsed_ms, has_arrived)) {
+                let _ = self.cuts[peer.rank].set(cut);
+            }
             peer.channel.send();
             let received = peer.channel.recv();
             peer.has_left |= received == Received::Goodbye;
@@ -120,8 +138,11 @@ impl Shared {
     }
 
     fn say_goodbye(&self) {
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.iter_mut().for_each(|peer| peer.channel.say_goodbye());
+        self.peers().iter_mut().for_each(|peer| peer.channel.say_goodbye());
+    }
+
+    fn peers(&self) -> MutexGuard<'_, Vec<Peer>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn standstill(&self, now_ms: u64) -> Option<Duration> {
@@ -153,7 +174,12 @@ impl Liveness {
         Liveness { heartbeats, peer }
     }
 
-    /// For how long the peer has sent no heartbeat, in steps of 250 ms; zero for one that has
+    /// Whether the way to the peer is cut while another one is not. Costs a load.
+    pub fn cut(&self) -> Option<Cut> {
+        self.heartbeats.shared.cuts[self.peer].get().copied()
+    }
+
+    /// For how long the peer has sent no heartbeat, in steps of 125 ms; zero for one that has
     /// left on purpose. Costs a load.
     pub fn silence(&self) -> Duration {
         Duration::from_millis(self.heartbeats.shared.silence_ms[self.peer].load(Ordering::Relaxed))
@@ -205,10 +231,16 @@ mod tests {
         let channel = Script { incoming: incoming.iter().copied().collect(), sent: Arc::default() };
         Shared {
             silence_ms: (0..2).map(|_| AtomicU64::new(0)).collect(),
+            cuts: (0..2).map(|_| OnceLock::new()).collect(),
             sent_at_ms: AtomicU64::new(10_000),
             stood_until_ms: AtomicU64::new(0),
             stood_ms: AtomicU64::new(0),
-            peers: Mutex::new(vec![Peer { rank: 1, channel: Box::new(channel), has_left: false }]),
+            peers: Mutex::new(vec![Peer {
+                rank: 1,
+                channel: Box::new(channel),
+                has_left: false,
+                way: None,
+            }]),
             stop: AtomicBool::new(false),
         }
     }
@@ -222,7 +254,7 @@ mod tests {
             (&[Nothing, Nothing], &[250, 500], 500),
             (&[Nothing, Heartbeat, Nothing], &[250, 500, 750], 250),
             // An hour's sleep of our own is no hour's silence of the peer.
-            (&[Nothing, Nothing], &[250, 3_600_000], 750),
+            (&[Nothing, Nothing], &[250, 3_600_000], 500),
             (&[Goodbye, Nothing, Nothing], &[250, 500, 9000], 0),
         ] {
             let shared = shared(incoming);

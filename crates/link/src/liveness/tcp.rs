@@ -6,8 +6,9 @@
 
 use std::net::TcpStream;
 
+use super::HEARTBEAT;
 use super::channel::{Channel, Received};
-use crate::socket::{close_gently, read_some, write_some};
+use crate::socket::{arrival, close_gently, read_some, write_some};
 
 const NUMBER_BYTES: usize = 8;
 
@@ -100,6 +101,11 @@ impl Channel for TcpHeartbeats {
 
     fn say_goodbye(&mut self) {
         self.push(GOODBYE);
+    }
+
+    fn has_arrived(&self) -> bool {
+        let arrival = arrival(&self.stream).filter(|_| !self.is_broken);
+        arrival.is_none_or(|it| it.is_complete || it.acknowledged_ago < HEARTBEAT)
     }
 
     fn recv(&mut self) -> Received {

@@ -14,8 +14,8 @@ const REDIAL_MAX: Duration = Duration::from_millis(200);
 
 /// How long one of several addresses may take to answer before the next is tried. A machine that is
 /// there takes a connection at once, whatever it computes: its kernel does; over the slowest way
-/// that is worth a link that takes a tenth of this.
-const CONNECT_MAX: Duration = Duration::from_millis(500);
+/// that is worth a link that takes half of this.
+const CONNECT_MAX: Duration = Duration::from_millis(200);
 /// The same for the rank behind it, which may have a step to end first.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 

@@ -9,7 +9,7 @@ mod dial;
 mod listener;
 
 use std::io::ErrorKind;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use dial::Dial;
 use crate::config::validate;
 use crate::error::MissingRank;
 use crate::handshake::{Context, Established, Handshake, Progress, Purpose, Refused, Session};
-use crate::liveness::{Channel, Heartbeats};
+use crate::liveness::{Channel, Heartbeats, Way};
 use crate::rdma::Rdma;
 use crate::socket::prepare;
 use crate::{Link, Liveness, MeshConfig, MeshError, Preference, shm};
@@ -149,6 +149,9 @@ impl<'a> Mesh<'a> {
 
     fn into_links(self) -> Result<Met, MeshError> {
         let notes = self.notes();
+        for established in self.links.iter().flatten() {
+            self.heartbeats.watch(established.session.peer, way(established, self.config));
+        }
         let heartbeats = Arc::new(self.heartbeats);
         let link = |established: Established| {
             let liveness = Liveness::new(heartbeats.clone(), established.session.peer);
@@ -284,6 +287,16 @@ impl<'a> Mesh<'a> {
             missing: missing.collect(),
         }
     }
+}
+
+/// The way that a link goes, if the peer has other addresses.
+fn way(established: &Established, config: &MeshConfig) -> Option<Way> {
+    let goes_to = established.stream.peer_addr().ok()?.ip().to_canonical();
+    let is_other = |addr: &&SocketAddr| addr.ip() != goes_to && addr.port() != 0;
+    let others = config.addrs[established.session.peer].iter().filter(is_other);
+    let messages = established.rdma.is_none().then(|| established.stream.try_clone().ok());
+    let has_way = established.mapping.is_none();
+    has_way.then(|| Way::new(messages.flatten(), others.copied().collect())).flatten()
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -244,6 +244,20 @@ impl World {
         for (peer, conn) in self.nodes[at].believed.clone() {
             self.send(at, number(peer), Action::Heard { at: number(peer), conn });
         }
+        // Something may answer elsewhere, whatever has become of the connection.
+        let now = self.clock(at);
+        for peer in self.nodes[at].machine.quiet(now) {
+            let to = number(peer);
+            let answers = self.is_rough() && self.random.bool() && !self.is_frozen(to);
+            if answers {
+                let address = address(to, self.nodes[to].place);
+                self.step(at, Input::OtherWay { peer, address });
+            }
+        }
+    }
+
+    fn is_frozen(&self, at: usize) -> bool {
+        self.now < self.nodes[at].frozen_until
     }
 
     /// Delivers after a delay that TCP's retransmissions may stretch, or not at all.
@@ -263,7 +277,7 @@ impl World {
         if !self.nodes[from].up {
             return;
         }
-        let frozen = self.now < self.nodes[to].frozen_until;
+        let frozen = self.is_frozen(to);
         if self.is_cut(from, to) || self.walled[from][to] || frozen || !found {
             return self.later(DIAL_TIMEOUT_MS, Action::DialFailed { from, to });
         }
