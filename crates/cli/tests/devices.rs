@@ -157,6 +157,13 @@ fn ranks_on_ggmls_devices_share_layers() {
     let text = answer(&a);
     assert!(text.contains("Sinew"), "{text}");
     assert_eq!(opened(&a), [true, true]);
+    // Either rank is started again when it is lost.
+    for rank in [1, 0] {
+        let pids = a.worker_pids("sinew-demo");
+        kill_9(pids[rank]);
+        assert_eq!(answer(&a), text, "rank {rank}: the same split on the same devices");
+        assert_ne!(a.worker_pids("sinew-demo")[rank], pids[rank]);
+    }
 }
 
 /// A folder with ggml's base library and this one for the CPU.

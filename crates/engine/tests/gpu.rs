@@ -4,33 +4,20 @@
 //! names; without it nothing is tested here, and each test says so. The device is ggml's own engine
 //! on the CPU, or the one that `SINEW_TEST_DEVICE` names.
 
+mod device;
 #[allow(dead_code, reason = "other tests have use for more of it")]
 mod fixtures;
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use backend::{BackendError, Ggml};
-use engine::{Local, LocalOptions};
+use backend::Ggml;
+use device::{largest_difference, libraries, options, spread};
+use engine::Local;
 use fixtures::{Prompt, QUANTISED_MODELS, Reference, path, prompts};
-use gguf::{File, Source};
-use protocol::{CacheType, GenerateRequest, Split, SplitOptions};
+use gguf::File;
+use protocol::{CacheType, GenerateRequest};
 
 const CONTEXT_TOKENS: usize = 256;
-
-fn libraries() -> Option<PathBuf> {
-    let dir = std::env::var_os("SINEW_GPU_LIBRARIES").filter(|dir| !dir.is_empty());
-    if dir.is_none() {
-        println!("not tested: SINEW_GPU_LIBRARIES names no folder of ggml's libraries");
-    }
-    dir.map(PathBuf::from)
-}
-
-fn open(threads: usize, _cpus: &[usize]) -> Result<Ggml, BackendError> {
-    let device = std::env::var("SINEW_TEST_DEVICE").unwrap_or_else(|_| "CPU".to_owned());
-    Ggml::open(&libraries().expect("looked for"), &device, threads)
-}
 
 fn start(name: &str, shares: &[u32], cache_type: CacheType) -> Local<Ggml> {
     start_for(1, name, shares, cache_type)
@@ -43,34 +30,8 @@ fn start_for(
     shares: &[u32],
     cache_type: CacheType,
 ) -> Local<Ggml> {
-    let options = LocalOptions {
-        options: SplitOptions { cache_type, ..SplitOptions::default() },
-        split: Split {
-            shares: shares.to_vec(),
-            stages: Vec::new(),
-            whole_experts: false,
-            context_tokens: CONTEXT_TOKENS,
-            sequences_max,
-            cache_tokens: sequences_max * CONTEXT_TOKENS,
-        },
-        ring: false,
-        link_latency: Duration::ZERO,
-        threads: 1,
-    };
     let file = File::open(path(name, "gguf")).expect("the fixture is in the repository");
-    let source: Arc<dyn Source> = Arc::new(file);
-    Local::start_on(open, source, &options).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
-fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
-    assert_eq!(a.len(), b.len());
-    let difference = a.iter().zip(b).map(|(a, b)| (a - b).abs());
-    difference.fold(0.0, |a, b| if b.is_nan() { f32::INFINITY } else { a.max(b) })
-}
-
-fn spread(logits: &[f32]) -> f32 {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    max - logits.iter().copied().fold(f32::INFINITY, f32::min)
+    device::start(name, Arc::new(file), &options(sequences_max, CONTEXT_TOKENS, shares, cache_type))
 }
 
 /// Which models' errors may be how large.
@@ -189,6 +150,7 @@ fn several_ranks_agree_with_the_reference() {
     check_all(SPARSE, &[1, 1], CacheType::Auto, &FLOAT);
     let uneven = ["models/llama-odd", "models/qwen3", "models/glm4moe", "models/deepseek-v3"];
     check_all(&uneven, &[2, 1], CacheType::Auto, &FLOAT);
+    check_all(&uneven, &[3, 1, 2], CacheType::Auto, &FLOAT);
     check_all(&["quant/llama-q256.Q4_K_M"], &[1, 1], CacheType::Auto, &ROUNDED);
 }
 
@@ -216,11 +178,12 @@ fn a_prompt_in_pieces_agrees_with_the_reference() {
 }
 
 #[test]
-fn requests_that_run_together_agree_with_the_reference_on_one_rank_and_two() {
+fn requests_that_run_together_agree_with_the_reference_on_one_rank_two_and_three() {
     if libraries().is_none() {
         return;
     }
-    for (name, shares) in TOGETHER.iter().flat_map(|name| [(name, &[1][..]), (name, &[1, 1])]) {
+    let splits: [&[u32]; 3] = [&[1], &[1, 1], &[1, 3, 2]];
+    for (name, shares) in TOGETHER.iter().flat_map(|name| splits.map(|shares| (name, shares))) {
         let prompts = prompts(name);
         // Each prompt several times, so that some wait, and some begin while others go on.
         let exact = |at: usize| prompts[1 + at % 2].hf.as_ref().expect("a reference");
