@@ -10,7 +10,7 @@ use protocol::{WorkerCommand, WorkerEvent};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tracing::{debug, info};
 
@@ -41,15 +41,17 @@ pub(crate) struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts `command` in its own process group. `news` hears everything that it says, then that
-    /// it has ended. `label` marks its log lines.
+    /// Starts `command` in its own process group. Once `may_speak`, `news` hears everything that it
+    /// says, as `tell` puts it, then that it has ended. `label` marks its log lines.
     ///
     /// # Errors
     /// The program cannot be started.
-    pub(crate) fn spawn(
+    pub(crate) fn spawn<T: Send + 'static>(
         command: &[String],
         label: String,
-        news: mpsc::Sender<WorkerNews>,
+        mut may_speak: watch::Receiver<bool>,
+        news: mpsc::Sender<T>,
+        tell: impl Fn(WorkerNews) -> T + Clone + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
         let (program, arguments) =
             command.split_first().ok_or_else(|| std::io::Error::other("no program is named"))?;
@@ -69,15 +71,21 @@ impl WorkerProcess {
         let (kill, killed) = oneshot::channel();
         let last_line = Arc::new(Mutex::new(None));
         let log = tokio::spawn(log(stderr, label, last_line.clone()));
-        let said = tokio::spawn(listen(stdout, news.clone()));
+        let (to, put, mut may_say) = (news.clone(), tell.clone(), may_speak.clone());
+        let said = tokio::spawn(async move {
+            // A caller that drops its end wants to hear everything at once.
+            let _ = may_say.wait_for(|may| *may).await;
+            listen(stdout, to, put).await;
+        });
         tokio::spawn(async move {
             let status = supervise(&mut child, pid, speak(stdin, inbox), killed).await;
             // Both end by themselves unless a grandchild holds the pipes open.
             let _ = timeout(DRAIN, async { (said.await, log.await) }).await;
             let last_line = last_line.lock().unwrap_or_else(PoisonError::into_inner).take();
             let how = describe(status, last_line);
+            let _ = may_speak.wait_for(|may| *may).await;
             // Nobody listens any more once the daemon shuts down.
-            let _ = news.send(WorkerNews::Exited { how }).await;
+            let _ = news.send(tell(WorkerNews::Exited { how })).await;
         });
         Ok(Self { pid, commands, kill: Some(kill) })
     }
@@ -144,19 +152,20 @@ async fn speak(mut stdin: ChildStdin, mut inbox: mpsc::Receiver<WorkerCommand>) 
     let _ = stdin.shutdown().await;
 }
 
-async fn listen(stdout: ChildStdout, news: mpsc::Sender<WorkerNews>) {
+async fn listen<T>(stdout: ChildStdout, news: mpsc::Sender<T>, tell: impl Fn(WorkerNews) -> T) {
     let mut events = BufReader::new(stdout);
     loop {
         match frames::read(&mut events, FRAME_BYTES_MAX).await {
             Ok(event) => {
-                if news.send(WorkerNews::Event(event)).await.is_err() {
+                if news.send(tell(WorkerNews::Event(event))).await.is_err() {
                     return;
                 }
             }
             Err(protocol::frame::FrameError::Closed) => return,
             Err(error) => {
                 let reason = format!("it wrote something that is no event: {error}");
-                let _ = news.send(WorkerNews::Event(WorkerEvent::Failed { reason })).await;
+                let failed = WorkerNews::Event(WorkerEvent::Failed { reason });
+                let _ = news.send(tell(failed)).await;
                 return;
             }
         }
@@ -181,12 +190,16 @@ async fn read_line(lines: &mut (impl AsyncRead + AsyncBufReadExt + Unpin)) -> Op
     }
 }
 
+/// It may have been this daemon, because the worker did not leave; then that was told before.
+const KILLED: &str = "was killed by signal 9: by somebody, or by the system because memory ran out";
+
 fn describe(status: std::io::Result<ExitStatus>, last_line: Option<String>) -> String {
     let status = match status {
         Ok(status) => status,
         Err(error) => return format!("could not be waited for: {error}"),
     };
     match (status.signal(), status.code(), last_line) {
+        (Some(9), _, _) => KILLED.to_owned(),
         (Some(signal), _, _) => format!("was killed by signal {signal}"),
         (None, Some(code), Some(line)) => format!("exited with status {code}: {line}"),
         (None, Some(code), None) => format!("exited with status {code}"),
@@ -201,7 +214,9 @@ mod tests {
     fn spawn(script: &str) -> (WorkerProcess, mpsc::Receiver<WorkerNews>) {
         let command = ["sh", "-c", script].map(str::to_owned);
         let (sender, news) = mpsc::channel(16);
-        (WorkerProcess::spawn(&command, "test".to_owned(), sender).unwrap(), news)
+        let (may_speak, label) = (watch::channel(true).1, "test".to_owned());
+        let worker = WorkerProcess::spawn(&command, label, may_speak, sender, |news| news);
+        (worker.unwrap(), news)
     }
 
     async fn end(mut news: mpsc::Receiver<WorkerNews>) -> String {
@@ -236,13 +251,13 @@ mod tests {
         assert_eq!(end(news).await, "exited with status 7");
         let (mut worker, news) = spawn("trap '' TERM; sleep 100 & wait");
         worker.kill();
-        assert_eq!(end(news).await, "was killed by signal 9");
+        assert_eq!(end(news).await, KILLED);
     }
 
     #[tokio::test]
     async fn one_that_will_not_leave_is_killed() {
         let (worker, news) = spawn("sleep 100");
         drop(worker);
-        assert_eq!(end(news).await, "was killed by signal 9");
+        assert_eq!(end(news).await, KILLED);
     }
 }

@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use protocol::frame::{FRAME_BYTES_MAX, FrameError};
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use protocol::frame::{self, FRAME_BYTES_MAX, FrameError};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -29,6 +29,8 @@ const CLOSING_MAX: Duration = Duration::from_millis(500);
 /// Messages on their way to one peer: seconds of tokens for all its clients. A peer that
 /// is further behind is cut off.
 const OUTBOX_MAX: usize = 8192;
+/// Messages are written together up to about so many bytes: a few records of TLS.
+const WRITE_BYTES: usize = 64 << 10;
 
 /// New connections until the daemon has decided about them; numbers them.
 #[derive(Default)]
@@ -145,7 +147,7 @@ async fn run(
     };
     let send = async {
         while let Some(message) = outbox.recv().await {
-            if let Err(error) = frames::write(&mut writer, &message).await {
+            if let Err(error) = write_all(&mut writer, message, &mut outbox).await {
                 return Some(error);
             }
         }
@@ -163,6 +165,23 @@ async fn run(
         return;
     };
     let _ = inputs.send(Event::Closed { conn, reason: describe(&error) }).await;
+}
+
+/// Writes a message and those that have come meanwhile, such as all tokens of one step, as one:
+/// the peer wakes up once.
+async fn write_all(
+    writer: &mut (impl AsyncWrite + Unpin),
+    first: Message,
+    outbox: &mut mpsc::Receiver<Message>,
+) -> Result<(), FrameError> {
+    let mut bytes = frame::encode(&first)?;
+    while bytes.len() < WRITE_BYTES
+        && let Ok(message) = outbox.try_recv()
+    {
+        bytes.extend_from_slice(&frame::encode(&message)?);
+    }
+    writer.write_all(&bytes).await?;
+    Ok(writer.flush().await?)
 }
 
 /// Reads, and tells the driver that something comes while a long message does. Heartbeats wait

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Call, Daemon, Event, TICK};
 use crate::members::Members;
@@ -25,8 +25,15 @@ pub(crate) async fn run(
     daemon.start(remembered);
     let mut ticker = tokio::time::interval(TICK);
     ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // One for all deadlines, put off only where that changes: this loop turns with every token.
+    let mut alarm = std::pin::pin!(tokio::time::sleep(TICK));
+    let mut set_for = None;
     loop {
-        let wait = daemon.next_deadline().saturating_sub(daemon.now());
+        let due = daemon.next_deadline();
+        if let Some(due) = due.filter(|_| due != set_for) {
+            alarm.as_mut().reset(Instant::now() + due.saturating_sub(daemon.now()));
+        }
+        set_for = due;
         tokio::select! {
             call = calls.recv() => match call {
                 Some(Call::Shutdown { reply }) => {
@@ -47,7 +54,10 @@ pub(crate) async fn run(
                 }
             }
             _ = ticker.tick() => daemon.tick(),
-            () = tokio::time::sleep(wait) => daemon.tick_instances(),
+            () = &mut alarm, if due.is_some() => {
+                set_for = None;
+                daemon.tick_instances();
+            }
         }
         daemon.settle_streams();
         daemon.publish();

@@ -339,11 +339,10 @@ impl Daemon {
         u32::from_le_bytes([a, b, c, d])
     }
 
-    /// When the next instance wants to be ticked, at the latest with the next regular tick.
-    fn next_deadline(&self) -> Duration {
+    /// When the next instance wants to be ticked, if one does before the next regular tick.
+    fn next_deadline(&self) -> Option<Duration> {
         let all = self.owned.values().chain(self.successors.values());
-        let deadlines = all.filter_map(|owned| owned.machine.deadline());
-        deadlines.min().unwrap_or(self.now() + TICK)
+        all.filter_map(|owned| owned.machine.deadline()).min()
     }
 
     /// Ends all instances, streams and workers.

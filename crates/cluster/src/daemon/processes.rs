@@ -17,9 +17,6 @@ use crate::net::Net;
 use crate::relay::Relay;
 use crate::worker::{WorkerNews, WorkerProcess};
 
-/// Events of one worker on their way to the driver.
-const NEWS_MAX: usize = 1024;
-
 /// All worker processes; those that are being started come in as soon as they run.
 #[derive(Clone, Default)]
 pub(super) struct Processes(Arc<Mutex<HashMap<ProcessId, Running>>>);
@@ -69,8 +66,9 @@ pub(super) async fn run_worker(
     inputs: mpsc::Sender<Event>,
 ) {
     let process = start.process;
-    let (sender, mut news) = mpsc::channel(NEWS_MAX);
-    let spawned = spawn(start, config, net, store, (sender, inputs.clone())).await;
+    let (speak, may_speak) = watch::channel(false);
+    let news = (may_speak, processes.clone(), inputs.clone());
+    let spawned = spawn(start, config, net, store, news).await;
     let started = spawned.map(|running| {
         let pid = running.process.pid();
         processes.all().insert(process, running);
@@ -80,14 +78,8 @@ pub(super) async fn run_worker(
     if inputs.send(Event::WorkerStarted { process, started }).await.is_err() {
         return processes.end(process, false);
     }
-    while let Some(news) = news.recv().await {
-        if matches!(news, WorkerNews::Exited { .. }) {
-            processes.end(process, false);
-        }
-        if inputs.send(Event::Worker { process, news }).await.is_err() {
-            return processes.end(process, false);
-        }
-    }
+    // It has been heard of; one that was not started has nobody to tell.
+    let _ = speak.send(true);
 }
 
 async fn spawn(
@@ -95,14 +87,21 @@ async fn spawn(
     config: NodeConfig,
     net: Arc<Net>,
     store: Arc<Store>,
-    (news, inputs): (mpsc::Sender<WorkerNews>, mpsc::Sender<Event>),
+    (may_speak, processes, inputs): (watch::Receiver<bool>, Processes, mpsc::Sender<Event>),
 ) -> io::Result<Running> {
     if let Some(refusal) = start.refusal {
         return Err(io::Error::other(refusal));
     }
     let label = format!("{}/{}", start.order.instance, start.order.rank);
-    let (model, relay) = model(&start, net, store, inputs).await?;
-    let mut process = WorkerProcess::spawn(&config.worker_command, label, news)?;
+    let (model, relay) = model(&start, net, store, inputs.clone()).await?;
+    let number = start.process;
+    let tell = move |news| {
+        if matches!(news, WorkerNews::Exited { .. }) {
+            processes.end(number, false);
+        }
+        Event::Worker { process: number, news }
+    };
+    let mut process = WorkerProcess::spawn(&config.worker_command, label, may_speak, inputs, tell)?;
     process.send(WorkerCommand::Open(Box::new(spec(start, &config, model))));
     Ok(Running { process, _relay: relay })
 }

@@ -9,6 +9,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
+use tokio::time::{Instant, Sleep};
 
 /// From the last event of a failed stream to the cut of its connection: the time in which the
 /// event leaves the socket's queue. A client that is slower still sees that the stream broke.
@@ -70,7 +71,8 @@ pub(crate) fn respond_with(
     keep_alive: Duration,
     beat: impl Fn() -> Item + Send + 'static,
 ) -> Response {
-    let state = State { framing, source: Box::pin(source), keep_alive, beat, ended: false };
+    let (source, silence) = (Box::pin(source), Box::pin(tokio::time::sleep(keep_alive)));
+    let state = State { framing, source, keep_alive, silence, beat, ended: false };
     let body = Body::from_stream(stream::unfold(state, |mut state| async move {
         let bytes = state.next().await?;
         Some((bytes, state))
@@ -90,6 +92,9 @@ struct State<S, B> {
     framing: Framing,
     source: std::pin::Pin<Box<S>>,
     keep_alive: Duration,
+    /// Ends when the source has been silent for so long. One for all events: to put it off costs
+    /// less than to make another.
+    silence: std::pin::Pin<Box<Sleep>>,
     beat: B,
     /// The failing event was sent; only the cut is left.
     ended: bool,
@@ -102,9 +107,11 @@ impl<S: Stream<Item = Item>, B: Fn() -> Item> State<S, B> {
             return Some(Err(io::Error::other("the stream failed and has said so")));
         }
         loop {
-            let item = match tokio::time::timeout(self.keep_alive, self.source.next()).await {
-                Ok(item) => item?,
-                Err(_) => (self.beat)(),
+            self.silence.as_mut().reset(Instant::now() + self.keep_alive);
+            let item = tokio::select! {
+                biased;
+                item = self.source.next() => item?,
+                () = self.silence.as_mut() => (self.beat)(),
             };
             self.ended = matches!(item, Item::Fail(_) | Item::FailEvent(..));
             if let Some(text) = self.framing.write(&item) {

@@ -1,10 +1,12 @@
 //! The answers to one request, which come beside each other.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::response::Response;
-use futures_util::stream::{BoxStream, SelectAll};
+use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt, stream};
 use text::ToolCall;
 
@@ -19,7 +21,10 @@ type Event = (usize, Result<AnswerEvent, CompletionError>);
 
 /// Several answers; dropping them cancels the work on every node.
 pub(super) struct Answers {
-    events: SelectAll<BoxStream<'static, Event>>,
+    /// Of each answer that is not whole.
+    events: Vec<BoxStream<'static, Event>>,
+    /// Which of them is looked at first.
+    turn: usize,
     /// Answers to each prompt; those to one prompt stand together.
     per_prompt: usize,
     /// The accounts of those that ended, added up.
@@ -61,7 +66,32 @@ impl Answers {
             })
             .boxed()
         });
-        Self { events: stream::select_all(events), per_prompt, total: None, running }
+        Self { events: events.collect(), turn: 0, per_prompt, total: None, running }
+    }
+
+    /// What happens next to any of them. Dropping the future loses nothing.
+    async fn next(&mut self) -> Option<Event> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// All are looked at each time: they are few, and there is most often one.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        let mut looked = 0;
+        while looked < self.events.len() {
+            let at = (self.turn + looked) % self.events.len();
+            match self.events[at].poll_next_unpin(context) {
+                Poll::Ready(Some(event)) => {
+                    self.turn = at + 1;
+                    return Poll::Ready(Some(event));
+                }
+                Poll::Ready(None) => {
+                    drop(self.events.remove(at));
+                    (self.turn, looked) = (at, 0);
+                }
+                Poll::Pending => looked += 1,
+            }
+        }
+        if self.events.is_empty() { Poll::Ready(None) } else { Poll::Pending }
     }
 
     /// The answers, once they are whole, and the account of them all.
@@ -71,7 +101,7 @@ impl Answers {
     pub async fn gather(mut self) -> Result<(Vec<Gathered>, Outcome), CompletionError> {
         let mut parts = vec![Vec::new(); self.running];
         let mut outcomes = vec![None; self.running];
-        while let Some((index, event)) = self.events.next().await {
+        while let Some((index, event)) = self.next().await {
             match event? {
                 AnswerEvent::Waiting(_) => {}
                 AnswerEvent::Part(part) => parts[index].push(part),
@@ -119,7 +149,7 @@ impl Answers {
         writer: impl Write,
         keep_alive: Duration,
     ) -> Result<Response, CompletionError> {
-        let first = tokio::time::timeout(FIRST_EVENT_WAIT, self.events.next()).await;
+        let first = tokio::time::timeout(FIRST_EVENT_WAIT, self.next()).await;
         let first = match first.ok().flatten() {
             Some((_, Err(error))) => return Err(error),
             first => first,
@@ -193,7 +223,7 @@ impl<W: Write> Writing<W> {
             if self.ended {
                 return None;
             }
-            let event = self.answers.events.next().await?;
+            let event = self.answers.next().await?;
             self.take(event);
         }
         self.ready.pop_front()

@@ -305,7 +305,8 @@ impl World {
     fn await_deadline(&mut self, node: usize) {
         let machine = &mut self.machines[node];
         let Some(daemon) = &machine.daemon else { return };
-        let wait = daemon.next_deadline().saturating_sub(daemon.now());
+        let Some(due) = daemon.next_deadline() else { return };
+        let wait = due.saturating_sub(daemon.now());
         let at = self.now + wait.as_micros() as u64 + 1;
         if wait < TICK && (at < machine.deadline_at || machine.deadline_at <= self.now) {
             machine.deadline_at = at;
