@@ -4,6 +4,7 @@
 //! a real [`system`], and a simulation whole clusters of it.
 
 mod adopting;
+mod apart;
 mod conn;
 mod copying;
 mod deciding;
@@ -38,6 +39,7 @@ mod system;
 #[cfg(test)]
 mod tests;
 mod uniting;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -146,6 +148,7 @@ pub(crate) struct Daemon {
     /// Of this node's instances that are in nobody's memory, by id.
     unloaded: BTreeMap<String, Arc<Prepared>>,
     growth: Growth,
+    apart: apart::Pairs,
     instances_made: u64,
     workers: BTreeMap<hosting::WorkerKey, hosting::Hosted>,
     next_process: ProcessId,
@@ -199,6 +202,7 @@ impl Daemon {
             successors: BTreeMap::new(),
             unloaded: BTreeMap::new(),
             growth: Growth::default(),
+            apart: apart::Pairs::default(),
             instances_made: 0,
             workers: BTreeMap::new(),
             next_process: 0,
@@ -319,10 +323,13 @@ impl Daemon {
         self.reconcile();
         self.tick_ways();
         self.tick_instances();
+        self.look_at_late_links();
+        self.forget_apart();
         self.review_placements();
         self.unload_idle();
         self.end_orphans();
         self.resume_streams();
+        self.end_long_waits();
         self.finish_joining();
         self.unite_due();
         self.expire_requests();

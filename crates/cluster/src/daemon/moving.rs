@@ -113,7 +113,7 @@ impl Daemon {
         let Some(owned) = self.owned.get(id) else { return Vec::new() };
         let now = self.now();
         let mut candidates =
-            self.candidates(Some(id), owned.machine.fixed().spec.options.transport);
+            self.candidates_together(Some(id), owned.machine.fixed().spec.options.transport);
         let is_on = |node: NodeId| owned.machine.nodes().any(|on| on == node);
         let stays = |node| must || is_on(node) || self.growth.is_steady(node, now);
         candidates.retain(|one| one.node == self.me || stays(one.node));
@@ -214,7 +214,7 @@ impl Daemon {
         }
         self.growth.moved(id, self.now());
         let spec = prepared.spec.clone();
-        let candidates = self.candidates(None, spec.options.transport);
+        let candidates = self.candidates_together(None, spec.options.transport);
         let plan_for = |candidates| plan_somehow(&prepared, candidates, &spec);
         let claim = self.desired.next_version();
         match plan_for(candidates) {
@@ -223,7 +223,7 @@ impl Daemon {
                 let fixed = fixed(id, Entry { claim, ..entry }, &prepared, secret);
                 self.load_beside(fixed, prepared.into(), plan, &candidates);
             }
-            Err(_) => match plan_for(self.candidates(Some(id), spec.options.transport)) {
+            Err(_) => match plan_for(self.candidates_together(Some(id), spec.options.transport)) {
                 Ok(_) => {
                     let Some(entry) = self.desired.claim_as(id, claim) else { return };
                     self.desired_changed(vec![entry.clone()], None);
@@ -263,13 +263,21 @@ impl Daemon {
         let Some(next) = self.successors.get_mut(id) else { return };
         let mut effects = next.machine.step(event, now);
         // It is only there to be better: what goes wrong with it ends it.
-        let asks = |effect: &Effect| matches!(effect, Effect::Reorder(_) | Effect::Replan);
+        let asks = |effect: &Effect| {
+            matches!(effect, Effect::Reorder(_) | Effect::Replan | Effect::Part(_))
+        };
         let state = next.machine.state();
         let fails = effects.iter().any(asks)
             || matches!(state, InstanceState::Failed { .. } | InstanceState::Recovering { .. });
         let works = next.machine.has_generated();
+        let apart = effects.iter_mut().filter_map(|effect| match effect {
+            Effect::Part(pairs) => Some(std::mem::take(pairs)),
+            _ => None,
+        });
+        let apart: Vec<_> = apart.flatten().collect();
         effects.retain(|effect| !asks(effect));
         self.dirty = true;
+        self.note_apart(apart);
         self.run_effects(id, effects);
         if fails {
             self.growth.moved(id, now);
@@ -327,11 +335,11 @@ impl Daemon {
             return self.owned.get(id)?.reviewed.stuck.clone();
         };
         let ranks = next.machine.status().ranks;
-        let (done, total) = ranks.iter().fold((0, 0), |(done, total), rank| {
-            (done + rank.loaded_bytes, total + rank.total_bytes)
-        });
+        // Numbers of other nodes may be of any size.
+        let total: u128 = ranks.iter().map(|rank| u128::from(rank.total_bytes)).sum();
+        let done: u128 = ranks.iter().map(|rank| u128::from(rank.loaded_bytes)).sum();
         let names: Vec<String> = ranks.into_iter().map(|rank| rank.node_name).collect();
-        let percent = (u128::from(done) * 100).checked_div(u128::from(total)).unwrap_or(0);
+        let percent = (done * 100).checked_div(total).unwrap_or(0);
         Some(format!("moves to {}: {percent} % loaded", names.join(", ")))
     }
 }

@@ -52,7 +52,12 @@ impl Daemon {
         if !prepared.spec.on_request {
             self.unload_for(&prepared);
         }
-        let mut all = self.candidates(None, prepared.spec.options.transport);
+        let transport = prepared.spec.options.transport;
+        // Whoever asks for so many nodes, or for these, is told what is wrong with them.
+        let mut all = match prepared.spec.nodes {
+            None => self.candidates_together(None, transport),
+            Some(_) => self.candidates(None, transport),
+        };
         if prepared.spec.on_request {
             // What is in memory now may not be when somebody asks.
             self.count_as_empty(&mut all);
@@ -89,7 +94,7 @@ impl Daemon {
     /// Starts what is to be served, after a restart or a takeover. If it cannot be placed as it was
     /// asked for, then otherwise; if not at all, it waits for nodes.
     pub(super) fn own_again(&mut self, id: &str, entry: Entry, prepared: Prepared) {
-        let all = self.candidates(None, prepared.spec.options.transport);
+        let all = self.candidates_together(None, prepared.spec.options.transport);
         let placed = match self.plan_with_kept(id, &prepared, &all) {
             Some(placed) => Ok(placed),
             None => {
@@ -296,6 +301,7 @@ impl Daemon {
                 Effect::LetGo { request, reason } => self.let_go(id, request, reason),
                 Effect::Reorder(order) => todo.extend(self.reorder(id, &order)),
                 Effect::Replan => todo.extend(self.replan(id)),
+                Effect::Part(pairs) => todo.extend(self.part(id, pairs)),
             }
         }
     }

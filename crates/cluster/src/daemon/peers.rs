@@ -193,6 +193,7 @@ impl Daemon {
             let path = at.path;
             if view.heartbeat.replace(heartbeat).is_none() {
                 self.growth.node_up(peer, self.outside.now());
+                self.forget_apart_of(peer);
                 if numerics == self.versions.numerics {
                     self.step_instances(|| instance::Input::NodeUp { node: peer, path });
                 }

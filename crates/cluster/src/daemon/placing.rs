@@ -34,7 +34,8 @@ impl Daemon {
         self.dirty = true;
         let now = self.now();
         let Some(owned) = self.owned.get(id) else { return Vec::new() };
-        let candidates = self.candidates(Some(id), owned.machine.fixed().spec.options.transport);
+        let transport = owned.machine.fixed().spec.options.transport;
+        let candidates = self.candidates_together(Some(id), transport);
         let Some(owned) = self.owned.get_mut(id) else { return Vec::new() };
         let wanted = &owned.machine.fixed().spec;
         match plan(&owned.prepared, &candidates, &relaxed(wanted), false) {
@@ -185,7 +186,11 @@ impl Daemon {
     fn memory_told(&self, id: &str, node: NodeId) -> u64 {
         let Some((entry, wanted)) = self.desired.find(id) else { return 0 };
         let ranks = self.status_of(entry, wanted).ranks;
-        ranks.iter().filter(|rank| rank.node == node).map(|rank| rank.memory_bytes).sum()
+        ranks
+            .iter()
+            .filter(|rank| rank.node == node)
+            .map(|rank| rank.memory_bytes)
+            .fold(0, u64::saturating_add)
     }
 }
 

@@ -141,6 +141,7 @@ impl Daemon {
         };
         status.created_unix_s = wanted.created_unix_s;
         status.notes.extend(self.move_note(&wanted.id));
+        status.notes.extend(self.apart_notes(&wanted.id));
         status
     }
 

@@ -151,7 +151,7 @@ impl Daemon {
     }
 
     /// Whoever has left needs no answer; a client's leaving is noticed by its stream's closing.
-    fn tell(&mut self, stream: u64, event: GenerateEvent) {
+    pub(super) fn tell(&mut self, stream: u64, event: GenerateEvent) {
         let found = self.streams.get(&stream);
         let is_ours = found.is_some_and(|found| matches!(found.audience, Audience::Client(_)));
         // What a peer's client asked is told by the peer.
@@ -400,6 +400,12 @@ impl Daemon {
 }
 
 impl Stream {
+    /// Since when a client waits for the first token, and of which instance.
+    pub(super) fn waits_since(&self) -> Option<(Duration, &str)> {
+        let waits = matches!(self.audience, Audience::Client(_)) && self.first_token.is_none();
+        (waits && self.request.answered.is_empty()).then_some((self.asked, &self.instance))
+    }
+
     #[cfg(test)]
     pub(super) fn instance(&self) -> &str {
         &self.instance

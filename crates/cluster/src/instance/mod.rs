@@ -38,6 +38,7 @@ use crate::{Error, GenerateEvent, GenerateRequest, InstanceState, InstanceStatus
 use rank::Worker;
 pub(crate) use rank::{Path, Rank, Routes};
 use requests::Requests;
+pub(crate) use ring::Apart;
 use warm_up::{WARM_UP, warm_up};
 
 /// All links of an epoch stand within this time, or the ranks that stay silent are ended.
@@ -106,6 +107,9 @@ pub(crate) enum Effect {
     Reorder(Vec<(NodeId, u32)>),
     /// Nodes are missing: answer with [`Instance::replace`] or [`Instance::give_up`].
     Replan,
+    /// These have no link, and no ring leaves all of them out: answer with [`Instance::move_to`] if
+    /// it can do without some of them.
+    Part(Vec<Apart>),
 }
 
 /// What does not change over an instance's life.
@@ -283,8 +287,12 @@ impl Instance {
             self.replan_at = now + AWAY_MIN;
             return std::mem::take(&mut self.effects);
         }
+        let away = self.ranks.iter().filter(|rank| !rank.is_node_up());
+        let back = away.map(|rank| format!(". Or bring {} back", rank.node_name));
+        let back: String = back.collect();
+        let rest = "the nodes that are left do not suffice";
         let reason = match &self.trouble {
-            Some(trouble) => format!("{trouble}; the nodes that are left do not suffice: {why}"),
+            Some(trouble) => format!("{trouble}; {rest}: {why}{back}"),
             None => why.to_owned(),
         };
         self.fail(reason, GaveUp::Missing);

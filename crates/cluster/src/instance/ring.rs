@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use protocol::ring_pairs;
 
-use super::{Effect, Instance, Phase, SUSPICION_WAIT};
+use super::{Effect, Instance, LINK_DEADLINE, Phase, SUSPICION_WAIT};
 use crate::NodeId;
+
+/// Two nodes without a link, and what is said of it.
+pub(crate) type Apart = (NodeId, NodeId, String);
 
 /// Nodes for which an order is looked for: a search that finds none may try all of them.
 const NODES_MAX: usize = 16;
@@ -18,18 +21,21 @@ const NODES_MAX: usize = 16;
 /// Steps of that search, a tenth of a second: most often it needs one for each node.
 const SEARCH_STEPS_MAX: usize = 200_000;
 
-/// Fewer have no ring that leaves out a pair.
-const RING_NODES_MIN: usize = 4;
+/// Links come up within milliseconds, or after the rest of a step. When they take longer, it is
+/// looked whether the nodes reach each other at all.
+const LATE_AFTER: Duration = Duration::from_secs(2);
 
 /// What is known of an instance's nodes.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
-    /// Pairs without a link, and what the second of the two said of it.
-    apart: Vec<(NodeId, NodeId, String)>,
+    /// What the second of the two said of it.
+    apart: Vec<Apart>,
     /// What ranks have said of the links of the present epoch.
     suspicions: Vec<Suspicion>,
     /// When to decide something by that.
     decide_at: Option<Duration>,
+    /// The last epoch in which nodes were said not to reach each other.
+    unreached_in: u64,
 }
 
 #[derive(Debug)]
@@ -89,7 +95,9 @@ impl Instance {
     /// it back if nothing could come of that.
     pub(super) fn receive(&mut self, suspicion: Suspicion, now: Duration) -> Option<Suspicion> {
         let is_linking = matches!(self.phase, Phase::Linking { .. });
-        if !is_linking || !(RING_NODES_MIN..=NODES_MAX).contains(&self.ranks.len()) {
+        // Of two one only sees that the other has left; of more it may be that others have no link.
+        let tells_nothing = self.ranks.len() == 2 && suspicion.unreached.is_empty();
+        if !is_linking || tells_nothing || self.ranks.len() > NODES_MAX {
             return Some(suspicion);
         }
         self.graph.decide_at.get_or_insert(now + SUSPICION_WAIT);
@@ -97,7 +105,45 @@ impl Instance {
         None
     }
 
-    /// All have said what they had to say: goes on along a ring, or gives the epoch up.
+    /// Whether its links should have come up by now, and nobody has said yet why they have not.
+    pub(crate) fn is_late(&self, now: Duration) -> bool {
+        let Phase::Linking { until } = self.phase else { return false };
+        let began = until.saturating_sub(LINK_DEADLINE);
+        now.saturating_sub(began) >= LATE_AFTER && self.graph.unreached_in != self.epoch
+    }
+
+    /// Nodes of it do not reach each other, as they say themselves: their workers need not be
+    /// waited for.
+    pub(crate) fn unreached(&mut self, pairs: &[Apart], now: Duration) -> Vec<Effect> {
+        self.graph.unreached_in = self.epoch;
+        let known = self.graph.apart.len();
+        for (a, b, why) in pairs {
+            if !self.graph.are_apart(*a, *b) {
+                self.graph.apart.push((*a, *b, why.clone()));
+            }
+        }
+        if self.graph.apart.len() > known {
+            match self.find_order() {
+                Some(order) => self.go_along(&order, now),
+                None => self.effects.push(Effect::Part(std::mem::take(&mut self.graph.apart))),
+            }
+        }
+        self.advance(now);
+        std::mem::take(&mut self.effects)
+    }
+
+    /// It goes on trying, as the nodes that are left would not suffice.
+    pub(crate) fn cannot_part(&mut self, why: &str) {
+        let rest = format!("and without one of them the others do not suffice: {why}");
+        if let Some(trouble) = &mut self.trouble {
+            *trouble = format!("{trouble}; {rest}");
+        } else {
+            self.trouble = Some(rest);
+        }
+    }
+
+    /// All have said what they had to say: goes on along a ring, or gives the epoch up, and asks
+    /// whether it can do without some.
     pub(super) fn decide(&mut self, now: Duration) {
         let said = self.graph.mutual_suspicions();
         for (a, b, reason) in &said {
@@ -108,18 +154,27 @@ impl Instance {
         }
         let order = if said.is_empty() { None } else { self.find_order() };
         let Some(order) = order else {
-            if !said.is_empty() {
-                // What is known leads nowhere; after a while it may be otherwise.
-                self.graph.apart.clear();
-            }
+            // What is known leads nowhere; after a while it may be otherwise.
+            let apart = match said.is_empty() {
+                true => Vec::new(),
+                false => std::mem::take(&mut self.graph.apart),
+            };
             let suspicions = std::mem::take(&mut self.graph.suspicions);
             let first = suspicions.into_iter().min_by_key(|said| said.unreached.is_empty());
             if let Some(Suspicion { by, rank, reason, .. }) = first {
                 self.link_lost(by, rank, &reason, now);
             }
+            if !apart.is_empty() {
+                self.effects.push(Effect::Part(apart));
+            }
             return;
         };
-        self.end_epoch(self.notes_in(&order).join("; "));
+        self.go_along(&order, now);
+    }
+
+    /// Links its ranks in an order in which those that are apart need no link.
+    fn go_along(&mut self, order: &[usize], now: Duration) {
+        self.end_epoch(self.notes_in(order).join("; "));
         if !order.is_sorted() {
             // The ranks as they are need not try again.
             self.link_at = now + SUSPICION_WAIT;
@@ -147,7 +202,7 @@ impl Instance {
             let rank = self.ranks.iter().find(|rank| rank.node == node);
             rank.map_or("a node", |rank| rank.node_name.as_str())
         };
-        let no_link = |(a, b, why): &(NodeId, NodeId, String)| {
+        let no_link = |(a, b, why): &Apart| {
             format!("nodes {} and {} have no link: {why}", name(*a), name(*b))
         };
         let mut notes: Vec<String> = self.graph.apart.iter().map(no_link).collect();
@@ -281,14 +336,50 @@ mod tests {
         // Rank 3 says nothing, for it is frozen; or ranks 2 and 3 reach nobody but rank 0.
         let frozen: &[(u64, &[usize])] = &[(1, &[3]), (2, &[3]), (3, &[3])];
         let star: &[(u64, &[usize])] = &[(2, &[2, 3]), (3, &[1, 3]), (4, &[1, 2])];
-        for (said, why) in [(frozen, "(rank 3) cannot link: refused"), (star, "cannot link")] {
+        let cases = [(frozen, "(rank 3) cannot link: refused", ""), (star, "cannot link", " part")];
+        for (said, why, asks) in cases {
             let mut instance = linking();
             for (by, of) in said {
                 suspects(&mut instance, 1, *by, of, 10_000);
             }
-            instance.step(super::super::Input::Tick, ms(11_000));
+            let effects = brief(&instance.step(super::super::Input::Tick, ms(11_000)));
+            assert_eq!(effects.strip_prefix(DISCONNECTS), Some(asks));
             let InstanceState::Recovering { reason } = instance.status().state else { panic!() };
             assert!(reason.contains(why) && instance.status().notes.is_empty(), "{reason}");
+        }
+    }
+
+    const DISCONNECTS: &str = "disconnect1 disconnect2 disconnect3 disconnect4";
+
+    #[test]
+    fn three_of_which_two_do_not_link_do_without_one_of_them() {
+        let mut instance = Instance::new(fixed(), ranks_of(&["a", "b", "c"]), split(3), ms(0));
+        (1..=3).for_each(|worker| drop(load(&mut instance, worker, 1)));
+        suspects(&mut instance, 1, 2, &[2], 10_000);
+        suspects(&mut instance, 1, 3, &[1], 10_100);
+        let effects = instance.step(super::super::Input::Tick, ms(11_000));
+        let Some(Effect::Part(apart)) = effects.last() else { panic!("{effects:?}") };
+        let nodes: Vec<NodeId> = instance.nodes().collect();
+        assert_eq!(apart[..], [(nodes[1], nodes[2], "refused to 3".to_owned())]);
+        let effects = instance.move_to(ranks_of(&["a", "b"]), split(2), "without c", ms(11_000));
+        assert_eq!(brief(&effects), "end1 end2 end3 spawn4 spawn5");
+        let without_c = InstanceState::Recovering { reason: "without c".to_owned() };
+        assert_eq!(instance.state(), without_c);
+    }
+
+    #[test]
+    fn nodes_that_say_they_do_not_reach_each_other_are_not_waited_for() {
+        let ring = format!("{DISCONNECTS} reorder4");
+        for (count, expected) in [(3, "part"), (4, &ring)] {
+            let names = &["a", "b", "c", "d"][..count];
+            let mut instance = Instance::new(fixed(), ranks_of(names), split(count), ms(0));
+            (1..=count as u64).for_each(|worker| drop(load(&mut instance, worker, 1)));
+            assert!(!instance.is_late(ms(1900)) && instance.is_late(ms(2001)));
+            let nodes: Vec<NodeId> = instance.nodes().collect();
+            let unreached = [(nodes[1], nodes[2], "no way".to_owned())];
+            assert_eq!(brief(&instance.unreached(&unreached, ms(2001))), expected);
+            // Once an epoch: the rest may not suffice.
+            assert!(!instance.is_late(ms(9000)));
         }
     }
 

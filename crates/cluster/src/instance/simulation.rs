@@ -161,6 +161,7 @@ impl World {
                 Effect::LetGo { .. } => unreachable!("nothing moves"),
                 Effect::Replan => todo.extend(self.replan()),
                 Effect::Reorder(_) => unreachable!("fewer nodes than a ring needs"),
+                Effect::Part(_) => self.machine.cannot_part("two are all there are"),
             }
         }
     }

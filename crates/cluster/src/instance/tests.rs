@@ -114,6 +114,7 @@ pub(super) fn brief(effects: &[Effect]) -> String {
         Effect::LetGo { request, .. } => format!("let-go#{request}"),
         Effect::Replan => "replan".to_owned(),
         Effect::Reorder(order) => format!("reorder{}", order.len()),
+        Effect::Part(_) => "part".to_owned(),
     };
     effects.iter().map(word).collect::<Vec<_>>().join(" ")
 }
@@ -245,7 +246,7 @@ fn missing_nodes_are_named_and_their_return_is_enough() {
     assert_eq!(
         reasons(&effects),
         ["node b (rank 1) was lost: its daemon ended; the nodes that are left do not suffice: \
-          node a would need 9 GiB"]
+          node a would need 9 GiB. Or bring b back"]
     );
     assert!(instance.submit(request(), ms(10_012)).is_err());
     assert_eq!(instance.deadline(), None);
@@ -414,7 +415,6 @@ fn a_frozen_worker_is_killed_when_the_others_find_that_it_does_not_link() {
     let exited = Input::Exited { worker: 2, how: "was killed by signal 9".to_owned() };
     instance.step(exited, ms(11_111));
     assert_eq!(brief(&instance.step(Input::Tick, ms(11_211))), "spawn3");
-
     // One that suspects others as well is not frozen: it is the link that does not work.
     let mut instance = ready();
     says(&mut instance, 1, broken, 10);

@@ -64,10 +64,7 @@ impl World {
         let mut prepared = self.model.clone();
         prepared.found.digest = digest(model);
         prepared.spec.name = Some(name.clone());
-        prepared.spec.nodes = match self.faults.mode {
-            Mode::Cut => Some(1.into()),
-            _ => self.random.bool().then(|| (1 + self.random.usize(..3)).into()),
-        };
+        prepared.spec.nodes = self.random.bool().then(|| (1 + self.random.usize(..3)).into());
         (prepared.spec.keep_alive, prepared.spec.on_request) = self.resting();
         let (reply, served) = oneshot::channel();
         self.trace(|| format!("n{node} is to serve {name} on {:?}", prepared.spec.nodes));

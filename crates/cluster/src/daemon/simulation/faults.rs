@@ -12,7 +12,7 @@ pub(super) enum Mode {
     Liveness,
     /// So many nodes are lost, one soon after the other, and nothing else happens.
     Losses(u32),
-    /// Nothing happens by itself, and each model is on one node.
+    /// Nothing happens by itself.
     Cut,
     /// Nothing fails; models are unloaded when they are idle and loaded by requests, and nodes are
     /// restarted one at a time.
@@ -23,6 +23,8 @@ pub(super) struct Faults {
     pub mode: Mode,
     /// Workers sometimes cannot be started.
     pub workers_fail: bool,
+    /// Workers load on and on.
+    pub never_loaded: bool,
     /// Whether clients and people still come.
     is_over: bool,
     /// When the next node is lost, where that is all.
@@ -35,7 +37,7 @@ impl Faults {
         let is_bad = !matches!(mode, Mode::Losses(_) | Mode::Cut | Mode::Resting);
         let workers_fail = is_bad && random.u64(..4) == 0;
         let lose_at = (6000 + random.u64(..4000)) * MS;
-        Self { mode, workers_fail, is_over: false, lose_at, lost: 0 }
+        Self { mode, workers_fail, never_loaded: false, is_over: false, lose_at, lost: 0 }
     }
 }
 

@@ -106,6 +106,21 @@ fn one_way_loss_and_flapping_links_move_nothing_twice() {
     println!("one way, seeds {:?}: {total:?}", seeds());
 }
 
+/// Whoever asks for a model that is always about to be loaded is told so in the end.
+#[test]
+fn a_load_that_never_ends_is_not_waited_for_without_end() {
+    let model = clients::model();
+    let mut world = World::new(0, &model, Mode::Cut);
+    world.everybody_has_all_files();
+    world.faults.never_loaded = true;
+    let minutes = |minutes: u64| minutes * 60_000;
+    let is_told = |world: &World| format!("{:?}", world.checks).contains("was not loaded within");
+    world.run(minutes(30));
+    assert!(!is_told(&world), "{:?}", world.checks);
+    world.run(minutes(31));
+    assert!(is_told(&world), "{:?}", world.checks);
+}
+
 /// One node after the other is to be empty, and becomes so without an answer that fails.
 #[test]
 fn drained_nodes_become_empty_and_cost_no_stream() {

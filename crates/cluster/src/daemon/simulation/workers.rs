@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use protocol::{
-    FinishReason, GenerateRequest, Generation, RequestId, Secret, Token, WorkerCommand, WorkerEvent,
+    FinishReason, GenerateRequest, Generation, RequestId, Secret, Token, WorkerCommand,
+    WorkerEvent, ring_pairs,
 };
 
 use super::super::outside::{ProcessId, Start};
@@ -33,6 +34,8 @@ pub(super) struct Process {
     pub runs: bool,
     /// The epoch that it was told to link in, the ports of all ranks, and the secret.
     epoch: Option<(u64, Vec<u16>, Secret)>,
+    /// Whether only the links of a ring are built.
+    ring: bool,
     linked: bool,
     running: BTreeMap<RequestId, GenerateRequest>,
     steps: bool,
@@ -76,6 +79,7 @@ impl World {
             order: start.order,
             runs: false,
             epoch: None,
+            ring: false,
             linked: false,
             running: BTreeMap::new(),
             steps: false,
@@ -116,6 +120,11 @@ impl World {
                 let us = 20 * MS + self.random.u64(..2000 * MS);
                 self.after(us, Todo::Worker { pid, what: What::Loaded });
             }
+            What::Loaded if self.faults.never_loaded => {
+                let done_bytes = self.now / (1000 * MS);
+                self.say(pid, WorkerEvent::Loading { done_bytes, total_bytes: u64::MAX });
+                self.after(1000 * MS, Todo::Worker { pid, what: What::Loaded });
+            }
             What::Loaded => {
                 self.checks.loads += 1;
                 self.say(
@@ -142,10 +151,10 @@ impl World {
         self.check_command(pid, &command);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         match command {
-            WorkerCommand::Connect { epoch, endpoints, secret, .. } => {
+            WorkerCommand::Connect { epoch, endpoints, secret, ring } => {
                 let port = |addresses: &Vec<SocketAddr>| addresses.last().map_or(0, |a| a.port());
                 process.epoch = Some((epoch, endpoints.iter().map(port).collect(), secret));
-                process.linked = false;
+                (process.ring, process.linked) = (ring, false);
                 process.running.clear();
                 let us = MS + self.random.u64(..5 * MS);
                 let what = What::Link(epoch, self.now);
@@ -190,6 +199,14 @@ impl World {
         ports.iter().enumerate().map(rank).collect()
     }
 
+    /// Whether a rank of an epoch has a link to another one of its.
+    fn needs_link(&self, pid: u32, other: usize) -> bool {
+        let Some(Process { order, ring, .. }) = self.processes.get(&pid) else { return false };
+        let (ranks, pair) =
+            (order.split.shares.len(), (order.rank.min(other), order.rank.max(other)));
+        order.rank == other || !ring || ring_pairs(ranks, &order.split.stages).contains(&pair)
+    }
+
     /// Since when two nodes' workers hear nothing of each other, if so.
     fn apart_since(&self, a: usize, b: usize) -> Option<u64> {
         let cut = |from, to| self.network.is_cut(from, to, self.now).map(|cut| cut.start);
@@ -209,7 +226,9 @@ impl World {
             let other = rank.and_then(|pid| self.processes.get(&pid));
             other.is_some_and(|other| self.apart_since(node, other.node).is_none())
         };
-        let missing: Vec<usize> = (0..ranks.len()).filter(|at| !reached(&ranks[*at])).collect();
+        let missing =
+            (0..ranks.len()).filter(|at| self.needs_link(pid, *at) && !reached(&ranks[*at]));
+        let missing: Vec<usize> = missing.collect();
         if missing.is_empty() {
             self.processes.get_mut(&pid).expect("it was there").linked = true;
             self.say(pid, WorkerEvent::Linked { epoch, notes: Vec::new() });
@@ -239,7 +258,9 @@ impl World {
                     .apart_since(node, other.node)
                     .is_some_and(|since| self.now >= since + SILENCE_MS * MS),
             };
-            if let Some(rank) = self.ranks(pid).iter().position(is_lost) {
+            let ranks = self.ranks(pid);
+            let lost = |at: &usize| self.needs_link(pid, *at) && is_lost(&ranks[*at]);
+            if let Some(rank) = (0..ranks.len()).find(lost) {
                 let process = self.processes.get_mut(&pid).expect("it was there");
                 (process.epoch, process.linked) = (None, false);
                 process.running.clear();
@@ -249,6 +270,16 @@ impl World {
         }
     }
 
+    /// Whether a rank is there and reaches those that it has links to.
+    fn takes_part(&self, ranks: &[Option<u32>], at: usize) -> bool {
+        let process = |at: usize| ranks[at].and_then(|pid| self.processes.get(&pid));
+        let (Some(pid), Some(own)) = (ranks[at], process(at)) else { return false };
+        let reaches = |other: usize| {
+            process(other).is_some_and(|other| self.apart_since(own.node, other.node).is_none())
+        };
+        (0..ranks.len()).all(|other| !self.needs_link(pid, other) || reaches(other))
+    }
+
     /// One token for each request, if all ranks take part.
     fn step_worker(&mut self, pid: u32) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
@@ -256,12 +287,8 @@ impl World {
             process.steps = false;
             return;
         }
-        let (node, ranks) = (process.node, self.ranks(pid));
-        let takes_part = |rank: &Option<u32>| {
-            let other = rank.and_then(|pid| self.processes.get(&pid));
-            other.is_some_and(|other| self.apart_since(node, other.node).is_none())
-        };
-        if ranks.iter().all(takes_part) {
+        let ranks = self.ranks(pid);
+        if (0..ranks.len()).all(|at| self.takes_part(&ranks, at)) {
             let process = self.processes.get_mut(&pid).expect("it was there");
             for (request, mut generate) in std::mem::take(&mut process.running) {
                 let (tokens, reason) = answer(&generate);

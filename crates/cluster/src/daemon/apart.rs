@@ -1,0 +1,183 @@
+//! Nodes that do not reach each other although this one reaches both. A model that needs a link
+//! between the two is placed on one of them, until they are seen to reach each other again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use protocol::Transport;
+use tracing::warn;
+
+use super::Daemon;
+use super::placing::{Candidate, plan, ranks, relaxed};
+use crate::NodeId;
+use crate::instance::{Apart, Effect};
+
+/// Where only workers have no link (a firewall lets the daemons through, say), nothing tells when
+/// they have: after so long it is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(600);
+
+/// Pairs of nodes, the lower one first.
+pub(super) type Pairs = BTreeMap<(NodeId, NodeId), Known>;
+
+#[derive(Debug)]
+pub(super) struct Known {
+    why: String,
+    until: Until,
+}
+
+#[derive(Debug)]
+enum Until {
+    /// Their daemons do not reach each other either.
+    TheyMeet,
+    Then(Duration),
+}
+
+impl Daemon {
+    /// What holds for a pair no more.
+    pub(super) fn forget_apart(&mut self) {
+        let now = self.now();
+        let mut pairs = std::mem::take(&mut self.apart);
+        let known = pairs.len();
+        pairs.retain(|(a, b), known| match known.until {
+            Until::TheyMeet => self.why_apart(*a, *b).is_some(),
+            Until::Then(until) => now < until,
+        });
+        self.dirty |= pairs.len() < known;
+        self.apart = pairs;
+    }
+
+    /// A node has come back, perhaps by another way.
+    pub(super) fn forget_apart_of(&mut self, node: NodeId) {
+        self.apart.retain(|(a, b), _| *a != node && *b != node);
+    }
+
+    /// Why two nodes do not reach each other, as they say themselves.
+    fn why_apart(&self, a: NodeId, b: NodeId) -> Option<String> {
+        let misses = |by: NodeId, other: NodeId| {
+            self.membership.conn(by)?;
+            let heartbeat = self.views.get(&by)?.heartbeat.as_ref()?;
+            (!heartbeat.sees.contains(&other)).then_some((by, other))
+        };
+        let (by, other) = misses(a, b).or_else(|| misses(b, a))?;
+        let (by, other) = (self.node_name(by), self.node_name(other));
+        Some(format!("node {by} says that it does not reach node {other}"))
+    }
+
+    /// Where links do not come up, nodes that do not reach each other need not be waited for.
+    pub(super) fn look_at_late_links(&mut self) {
+        let now = self.now();
+        let late = self.owned.iter().filter(|(_, owned)| owned.machine.is_late(now));
+        for id in late.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+            let Some(owned) = self.owned.get(&id) else { continue };
+            let others: Vec<NodeId> = owned.machine.nodes().filter(|on| *on != self.me).collect();
+            let pairs = others.iter().enumerate().flat_map(|(at, a)| {
+                let later = others[at + 1..].iter();
+                later.filter_map(|b| Some((*a, *b, self.why_apart(*a, *b)?)))
+            });
+            let pairs: Vec<Apart> = pairs.collect();
+            if let (false, Some(owned)) = (pairs.is_empty(), self.owned.get_mut(&id)) {
+                let effects = owned.machine.unreached(&pairs, now);
+                self.run_effects(&id, effects);
+            }
+        }
+    }
+
+    pub(super) fn note_apart(&mut self, pairs: Vec<Apart>) {
+        let now = self.now();
+        for (a, b, why) in pairs {
+            let (a_name, b_name) = (self.node_name(a), self.node_name(b));
+            warn!(a = a_name, b = b_name, why, "two nodes have no link");
+            let until = match self.why_apart(a, b) {
+                Some(_) => Until::TheyMeet,
+                None => Until::Then(now + TRY_AGAIN),
+            };
+            self.apart.insert((a.min(b), a.max(b)), Known { why, until });
+        }
+    }
+
+    /// Places an instance without some of those that have no link, if the rest suffices.
+    pub(super) fn part(&mut self, id: &str, pairs: Vec<Apart>) -> Vec<Effect> {
+        self.dirty = true;
+        self.note_apart(pairs);
+        let now = self.now();
+        let Some(owned) = self.owned.get(id) else { return Vec::new() };
+        let wanted = &owned.machine.fixed().spec;
+        let candidates = self.candidates_together(Some(id), wanted.options.transport);
+        let Some(owned) = self.owned.get(id) else { return Vec::new() };
+        match plan(&owned.prepared, &candidates, &relaxed(wanted), false) {
+            Ok(plan) => {
+                let ranks = ranks(&plan, &candidates);
+                let names: Vec<&str> = ranks.iter().map(|rank| rank.node_name.as_str()).collect();
+                let why = format!(
+                    "it is loaded on {}, since {}",
+                    names.join(", "),
+                    self.apart_in_words().join("; ")
+                );
+                warn!(instance = id, why, "placed again");
+                let Some(owned) = self.owned.get_mut(id) else { return Vec::new() };
+                (owned.why, owned.prediction) = (plan.why, plan.prediction);
+                owned.machine.move_to(ranks, plan.split, &why, now)
+            }
+            Err(why) => {
+                warn!(instance = id, why, "cannot do without nodes that have no link");
+                let Some(owned) = self.owned.get_mut(id) else { return Vec::new() };
+                owned.machine.cannot_part(&why);
+                Vec::new()
+            }
+        }
+    }
+
+    /// The nodes that could take ranks of one instance, all of which reach each other as far as it
+    /// is known.
+    pub(super) fn candidates_together(
+        &self,
+        leaving: Option<&str>,
+        transport: Transport,
+    ) -> Vec<Candidate> {
+        let mut candidates = self.candidates(leaving, transport);
+        while let Some(node) = self.most_apart(&candidates) {
+            candidates.retain(|one| one.node != node);
+        }
+        candidates
+    }
+
+    /// The node that lacks most links to the others; of several the one with the least memory. This
+    /// node stays: it leads.
+    fn most_apart(&self, candidates: &[Candidate]) -> Option<NodeId> {
+        let here: BTreeSet<NodeId> = candidates.iter().map(|one| one.node).collect();
+        let links_missing = |node: NodeId| {
+            let both = self.apart.keys().filter(|(a, b)| here.contains(a) && here.contains(b));
+            both.filter(|(a, b)| *a == node || *b == node).count()
+        };
+        let others = candidates.iter().filter(|one| one.node != self.me);
+        let worst = others.max_by_key(|one| {
+            (links_missing(one.node), std::cmp::Reverse(one.memory_free_bytes), one.node)
+        })?;
+        (links_missing(worst.node) > 0).then_some(worst.node)
+    }
+
+    fn apart_in_words(&self) -> Vec<String> {
+        let words = |((a, b), known): (&(NodeId, NodeId), &Known)| {
+            let (a, b) = (self.node_name(*a), self.node_name(*b));
+            format!("nodes {a} and {b} have no link: {}", known.why)
+        };
+        self.apart.iter().map(words).collect()
+    }
+
+    /// Why an instance of this node is on one of two nodes alone, for a person.
+    pub(super) fn apart_notes(&self, id: &str) -> Vec<String> {
+        let Some(owned) = self.owned.get(id) else { return Vec::new() };
+        let nodes: BTreeSet<NodeId> = owned.machine.nodes().collect();
+        let asked = owned.machine.fixed().spec.nodes.as_ref().map(protocol::Nodes::count);
+        let pairs = self.apart.iter().filter(|((a, b), _)| nodes.contains(a) != nodes.contains(b));
+        let notes = pairs.map(|((a, b), known)| {
+            let (a, b, why) = (self.node_name(*a), self.node_name(*b), &known.why);
+            format!(
+                "nodes {a} and {b} have no link ({why}), so the model is not placed on both. \
+                 Look at the firewalls and addresses between them; it moves to both once they \
+                 reach each other"
+            )
+        });
+        notes.filter(|_| asked.is_none_or(|count| count > nodes.len())).collect()
+    }
+}
