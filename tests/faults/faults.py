@@ -10,6 +10,7 @@ import shutil
 import signal
 import time
 
+import pressure
 from cluster import Stream, is_alive, kill, until
 
 MODEL = "slow"
@@ -92,6 +93,9 @@ class Bench:
             node.stop()
             node.start()
         self.mend()
+
+    def is_ready(self):
+        return self.some_node().instance(MODEL)["state"]["state"] == "ready"
 
     def ready(self, seconds=120):
         """Waits until the model answers. What was given up is tried again when somebody asks."""
@@ -279,6 +283,59 @@ def kill_anything(bench):
     bench.mend()
 
 
+def followers_apart(bench):
+    """Two nodes with ranks do not reach each other; the owner reaches both."""
+    owner = bench.owner()
+    one, other = [node for node in bench.cluster.nodes if node is not owner][:2]
+    one.deafen(other)
+    epoch = owner.instance(MODEL)["epoch"]
+    goes_on = lambda: owner.instance(MODEL)["epoch"] > epoch and bench.is_ready()
+    try:
+        yield {"goes on": until("a placement without that link", 60, goes_on)[1]}
+    finally:
+        one.hear_again(other)
+    bench.mend()
+
+
+def out_of_memory_while_loading(bench):
+    """The kernel does not give what another model would take; the first one answers meanwhile."""
+    owner = bench.owner()
+    path = os.path.join(owner.home, "models", "big.gguf")
+    pressure.synth(bench.cluster.binary, "llama-3.2-1b", "q4_0", path)
+    group = pressure.Group(owner)
+    daemons = [node.process.pid for node in bench.cluster.nodes]
+    held = sum(pressure.resident(pid) for pid in owner.processes())
+    try:
+        group.limit(held + (200 << 20))
+        try:
+            owner.run("serve", "big", "--nodes", "1", "--ctx", "1024")
+            why = "it was loaded"
+        except RuntimeError as error:
+            why = str(error)
+        print(f"    {why.strip()[-300:]}")
+        alive = all(is_alive(pid) for pid in daemons)
+        yield {"daemons that died, count": int(not alive),
+               "loaded after all, count": int("signal 9" not in why)}
+    finally:
+        group.limit(1 << 40)
+        group.remove()
+        owner.run("stop", "big")
+        os.remove(path)
+    bench.mend()
+
+
+def drain_a_node(bench):
+    """A node is to be empty while answers run; it is used again after."""
+    victim = bench.random.choice(bench.cluster.nodes[1:])
+    begun = time.monotonic()
+    bench.some_node().run("drain", victim.name)
+    figures = {"empty": time.monotonic() - begun}
+    assert not victim.workers(), "a worker is left"
+    yield figures
+    bench.some_node().run("undrain", victim.name)
+    bench.mend()
+
+
 # Number in the list of faults, what to call it, the fault, how many streams, and where their
 # clients are: "any" node that lives on, or "first".
 FAULTS = [
@@ -295,6 +352,9 @@ FAULTS = [
     ("15", "a worker killed every 2 s for 30 s", worker_out_of_memory, 2, "owner"),
     ("18", "a client leaves in mid-answer", client_leaves, 2, "owner"),
     ("23", "the model's file deleted under its owner", delete_the_file, 2, "owner"),
+    ("8", "two followers do not reach each other", followers_apart, 4, "owner"),
+    ("14", "the kernel has no memory for a second model", out_of_memory_while_loading, 4, "owner"),
+    ("31", "a node is drained under 16 streams", drain_a_node, 16, "first"),
     ("32", "a worker, then the owner's daemon 0 to 1.5 s later", twice, 4, "other"),
     ("-", "`kill -9` of any process, 16 streams", kill_anything, 16, "first"),
 ]

@@ -351,7 +351,7 @@ impl Node {
             0 | 1 => "this machine has".to_owned(),
             count => format!("the {count} nodes have"),
         };
-        Room { bytes: live.iter().map(free).sum(), whose }
+        Room { bytes: live.iter().map(free).fold(0, u64::saturating_add), whose }
     }
 
     /// Waits until an instance, given by its id or its model's name, takes requests: one that is

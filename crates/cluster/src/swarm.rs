@@ -119,7 +119,7 @@ impl Swarm {
         frames::write(&mut connection.stream, &ask).await?;
         let lens: Option<Vec<u64>> = frames::read(&mut connection.stream, LENS_BYTES_MAX).await?;
         let lens = lens.filter(|lens| !lens.is_empty());
-        let lens = lens.ok_or_else(|| io::Error::other("it does not have the model"))?;
+        let lens = lens.ok_or_else(|| io::Error::other("its file is gone, or was overwritten"))?;
         Ok((connection, lens))
     }
 

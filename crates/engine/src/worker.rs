@@ -48,6 +48,7 @@ struct Order {
 /// # Errors
 /// The shard cannot be loaded or computed; the daemon has been told.
 pub fn run() -> Result<(), EngineError> {
+    offer_itself_first();
     let orders = read_commands();
     let events = write_events();
     let result = serve(&orders, &events);
@@ -59,6 +60,13 @@ pub fn run() -> Result<(), EngineError> {
     drop(sender);
     let _ = written.recv_timeout(LAST_EVENTS_MAX);
     result
+}
+
+/// Where memory runs out, Linux ends the worker that loads, and not the daemon, which starts it
+/// anew and says what happened, however small the model is.
+fn offer_itself_first() {
+    // Elsewhere there is no such file.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "500");
 }
 
 /// Takes the first command and serves on the device that it names.

@@ -54,8 +54,9 @@ pub enum Error {
         other: (String, String),
     },
     #[error(
-        "it {tried}, node {node} would need {} for its share of {share} in {shares} and has {} free, of {} on all nodes. Try a smaller context, add a node, or free memory",
-        gib(*.needed_bytes), gib(*.free_bytes), gib(*.all_bytes)
+        "it {tried}, node {node} would need {} for its share of {share} in {shares} and has {} free, which is {} too little, of {} on all nodes. Try a smaller context, add a node, or free memory",
+        gib(*.needed_bytes), gib(*.free_bytes), gib(.needed_bytes.saturating_sub(*.free_bytes)),
+        gib(*.all_bytes)
     )]
     Memory {
         /// That it does not fit, in words, with how many nodes there were to choose from.

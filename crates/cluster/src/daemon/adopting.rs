@@ -87,7 +87,8 @@ impl Daemon {
         all.sort();
         for (is_other, _, key) in all {
             let staying = self.workers.values().filter(|hosted| !hosted.ending);
-            let taken: u64 = staying.map(|hosted| hosted.order.memory_bytes).sum();
+            let taken: u64 =
+                staying.map(|hosted| hosted.order.memory_bytes).fold(0, u64::saturating_add);
             if is_other && taken.saturating_add(order.memory_bytes) <= self.config.memory_bytes {
                 return;
             }

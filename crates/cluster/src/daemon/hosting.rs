@@ -129,7 +129,11 @@ impl Daemon {
     /// The processes on whose memory a new worker must wait, since it is not free before they are
     /// gone.
     fn leaving(&self, memory_bytes: u64) -> Vec<ProcessId> {
-        let all: u64 = self.workers.values().map(|hosted| hosted.order.memory_bytes).sum();
+        let all: u64 = self
+            .workers
+            .values()
+            .map(|hosted| hosted.order.memory_bytes)
+            .fold(0, u64::saturating_add);
         let fits = all.saturating_add(memory_bytes) <= self.config.memory_bytes;
         let leaving = self.workers.values().filter(|hosted| hosted.ending && !fits);
         leaving.map(|hosted| hosted.process).collect()
@@ -257,7 +261,7 @@ impl Daemon {
     /// Set aside for the workers of this node; what those without an owner have can be had.
     pub(super) fn memory_used_bytes(&self) -> u64 {
         let staying = self.workers.values().filter(|h| !h.ending && h.orphaned_at.is_none());
-        staying.map(|hosted| hosted.order.memory_bytes).sum()
+        staying.map(|hosted| hosted.order.memory_bytes).fold(0, u64::saturating_add)
     }
 
     fn tell_owner(&mut self, key: WorkerKey, event: Input) {

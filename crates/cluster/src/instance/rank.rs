@@ -297,9 +297,10 @@ const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0
 /// How far loading is, for a person who waits.
 pub(super) fn progress(ranks: &[Rank]) -> String {
     let workers = || ranks.iter().filter_map(|rank| rank.worker.as_ref());
-    let total: u64 = workers().map(|worker| worker.total_bytes).sum();
-    let done: u64 = workers().map(|worker| worker.loaded_bytes).sum();
-    match (u128::from(done) * 100).checked_div(u128::from(total)) {
+    // Numbers of other nodes may be of any size.
+    let total: u128 = workers().map(|worker| u128::from(worker.total_bytes)).sum();
+    let done: u128 = workers().map(|worker| u128::from(worker.loaded_bytes)).sum();
+    match (done * 100).checked_div(total) {
         Some(percent) => format!("loading: {percent} % of the weights are in memory"),
         None => "loading: workers are starting".to_owned(),
     }
