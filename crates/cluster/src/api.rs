@@ -226,7 +226,8 @@ impl NodeStatus {
         };
         is_crowded.then(|| {
             format!(
-                "other programs on {} use {others:.1} of its {cores} processors: {threads} slower,                  and so does every model that they take part in",
+                "other programs on {} use {others:.1} of its {cores} processors: {threads} slower, \
+                 and so does every model that they take part in",
                 self.name
             )
         })
