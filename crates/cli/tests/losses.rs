@@ -115,7 +115,9 @@ fn what_the_rest_cannot_bear_is_told_in_every_dialect() {
 
     // It is back, and so is the model.
     let b = start("b", dir, &listen, MEMORY_OF_HALF);
-    wait_for("the model to be back", || (state(&a).contains("ready")).then_some(()));
+    wait_for("the model to be back", || state(&a).contains("ready").then_some(()));
+    let knows = || Some(b.instance("slow")?["state"].to_string().contains("ready"));
+    wait_for("b to know of it", || knows()?.then_some(()));
 
     // The file: its owner is gone, and nobody else has it.
     let answers = ask_in_all_dialects(&b);
