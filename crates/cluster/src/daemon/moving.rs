@@ -190,6 +190,7 @@ impl Daemon {
             let id = &wanted.id;
             if entry.unloaded {
                 // There is nothing to load first.
+                self.abandon(id, "the model is unloaded");
                 let claim = self.desired.claim(&entry.name);
                 self.desired_changed(claim.into_iter().collect::<Vec<_>>(), None);
                 continue;
@@ -289,11 +290,16 @@ impl Daemon {
 
     /// A successor takes the place of what ran until now, whose answers go on with it.
     fn switch(&mut self, id: &str) {
-        let Some(next) = self.successors.remove(id) else { return };
+        let Some(next) = self.successors.get(id) else { return };
+        let claim = next.machine.fixed().claim;
         let names = next.machine.status().ranks.into_iter().map(|rank| rank.node_name);
         let names = names.collect::<Vec<_>>().join(", ");
-        let claims = self.desired.claim_as(id, next.machine.fixed().claim);
+        let claims = self.desired.claim_as(id, claim);
+        if !self.is_current(id, claim) {
+            return self.abandon(id, "it was claimed anew meanwhile");
+        }
         self.desired_changed(claims.into_iter().collect::<Vec<_>>(), None);
+        let Some(next) = self.successors.remove(id) else { return };
         self.release(id, &format!("it continues on {names}"));
         self.unloaded.remove(id);
         self.owned.insert(id.to_owned(), next);

@@ -163,8 +163,9 @@ impl Daemon {
         Ok(())
     }
 
-    /// Ends an instance here, and says why to those who wait for it.
+    /// Ends an instance here and what was to replace it, and says why to those who wait for it.
     pub(super) fn release(&mut self, id: &str, why: &str) {
+        self.abandon(id, why);
         let Some(owned) = self.owned.get_mut(id) else { return };
         info!(instance = id, why, "an instance ends on this node");
         let effects = owned.machine.stop(why);

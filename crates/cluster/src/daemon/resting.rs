@@ -93,7 +93,6 @@ impl Daemon {
         let Some(entry) = self.desired.set_unloaded(id, true) else { return };
         self.unloaded.insert(id.to_owned(), prepared);
         self.desired_changed(vec![entry], None);
-        self.abandon(id, "the model is unloaded");
         self.release(id, why);
     }
 

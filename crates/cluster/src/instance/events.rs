@@ -18,8 +18,9 @@ use crate::{GenerateEvent, LINK_ADDRESSES_MAX, NodeId};
 /// nobody answers.
 const LINK_FAILURES_MAX: u32 = 5;
 /// After giving up on a worker that keeps dying, or on links: the first request after this tries
-/// once more.
+/// once more. Without one it is tried by itself, the first time as soon, then ever more slowly.
 const GIVEN_UP_FOR: Duration = Duration::from_secs(30);
+const GIVEN_UP_FOR_MAX: Duration = Duration::from_secs(600);
 
 impl Instance {
     pub(super) fn node_up(&mut self, node: NodeId, path: Path) {
@@ -61,7 +62,7 @@ impl Instance {
             Verdict::Respawn => self.end_epoch(reason),
             Verdict::GiveUp { failures } => {
                 let reason = format!("{reason} ({failures} times in a row)");
-                self.fail(reason, GaveUp::Failures { until: now + GIVEN_UP_FOR });
+                self.fail_for_now(reason, now);
             }
         }
     }
@@ -175,7 +176,7 @@ impl Instance {
         let failures = self.link_failures.in_a_row();
         if failures >= LINK_FAILURES_MAX {
             let reason = format!("{reason} ({failures} times in a row)");
-            return self.fail(reason, GaveUp::Failures { until: now + GIVEN_UP_FOR });
+            return self.fail_for_now(reason, now);
         }
         match (&self.phase, rank) {
             (Phase::Linking { until }, Some(rank)) => {
@@ -212,6 +213,7 @@ impl Instance {
 
     /// A whole answer shows that what failed before was no pattern.
     fn forgive(&mut self) {
+        self.given_up = 0;
         self.link_failures.clear();
         self.ranks.iter_mut().for_each(Rank::answered);
     }
@@ -264,6 +266,14 @@ impl Instance {
         self.phase = Phase::Failed { reason, why };
     }
 
+    /// Gives up for a while.
+    fn fail_for_now(&mut self, reason: String, now: Duration) {
+        let pause = GIVEN_UP_FOR.saturating_mul(1 << self.given_up.min(8)).min(GIVEN_UP_FOR_MAX);
+        self.given_up += 1;
+        let (until, retry_at) = (now + GIVEN_UP_FOR, now + pause);
+        self.fail(reason, GaveUp::Failures { until, retry_at });
+    }
+
     pub(super) fn try_again(&mut self, now: Duration) {
         self.phase = Phase::Gathering;
         self.link_failures.clear();
@@ -285,6 +295,11 @@ impl Instance {
         if self.doomed.as_ref().is_some_and(|doomed| now >= doomed.until) {
             let reason = self.doomed.as_ref().map(|doomed| doomed.reason.clone());
             self.end_epoch(reason.unwrap_or_default());
+        }
+        if let Phase::Failed { why: GaveUp::Failures { retry_at, .. }, .. } = self.phase
+            && now >= retry_at
+        {
+            self.try_again(now);
         }
         if self.graph.decide_at().is_some_and(|at| now >= at) {
             self.decide(now);

@@ -144,6 +144,8 @@ pub(crate) struct Instance {
     /// Not placed again on other nodes before then: they did not suffice.
     replan_at: Duration,
     link_failures: failures::Recent,
+    /// How often it gave up for a while since it answered last.
+    given_up: u32,
     requests: Requests,
     /// Requests that are lost, for a reason that may yet be told better.
     doomed: Option<Doomed>,
@@ -168,9 +170,9 @@ enum Phase {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GaveUp {
-    /// A worker kept dying, or links did not come up; the next chance comes with a request after
-    /// this time.
-    Failures { until: Duration },
+    /// A worker kept dying, or links did not come up. It is tried again by a request from `until`
+    /// on, or else at `retry_at`.
+    Failures { until: Duration, retry_at: Duration },
     /// Nodes are missing; their return is the next chance.
     Missing,
 }
@@ -199,6 +201,7 @@ impl Instance {
             link_at: now,
             replan_at: now,
             link_failures: failures::Recent::default(),
+            given_up: 0,
             doomed: None,
             ticked_at: now,
             last_decode_tokens_per_sec: None,
@@ -248,7 +251,7 @@ impl Instance {
         checked.map_err(|invalid| Error::Unusable(invalid.to_string()))?;
         if let Phase::Failed { reason, why } = &self.phase {
             match why {
-                GaveUp::Failures { until } if now >= *until => self.try_again(now),
+                GaveUp::Failures { until, .. } if now >= *until => self.try_again(now),
                 _ => {
                     let (model, reason) = (self.fixed.model.clone(), reason.clone());
                     return Err(Error::Failed { model, reason });
@@ -358,7 +361,7 @@ impl Instance {
     pub(crate) fn state(&self) -> InstanceState {
         match (&self.phase, &self.trouble) {
             // Who sees a failed one does not ask it.
-            (Phase::Failed { reason, why: GaveUp::Failures { until } }, _)
+            (Phase::Failed { reason, why: GaveUp::Failures { until, .. } }, _)
                 if self.ticked_at >= *until =>
             {
                 InstanceState::Recovering { reason: format!("{reason}; a request tries it again") }
