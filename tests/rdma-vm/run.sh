@@ -3,7 +3,7 @@
 #
 #   tests/rdma-vm/run.sh            build the tests, then all cases (about 4 minutes)
 #   tests/rdma-vm/run.sh CASE...    some of them: doctor suite engine pair pair-lossy pair-tcp
-#                                   pair-killed pair-frozen nodes fallback
+#                                   pair-killed pair-frozen nodes fallback blocked
 #
 # Needs Linux on x86-64 and: apt-get install qemu-system-x86 cpio python3
 set -euo pipefail
@@ -11,7 +11,7 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 REPOSITORY=$(cd "$HERE/../.." && pwd)
 TARGET=${CARGO_TARGET_DIR:-$REPOSITORY/target}
 CASES=("$@")
-[ $# -gt 0 ] || CASES=(doctor suite engine pair pair-lossy pair-tcp pair-killed pair-frozen nodes fallback)
+[ $# -gt 0 ] || CASES=(doctor suite engine pair pair-lossy pair-tcp pair-killed pair-frozen nodes fallback blocked)
 
 cd "$REPOSITORY"
 # The path of the last executable that a cargo command names.
@@ -21,9 +21,9 @@ print([m["executable"] for m in map(json.loads, sys.stdin) if m.get("executable"
 for tool in qemu-system-x86_64 cpio python3; do
   command -v "$tool" >/dev/null || { echo "run.sh: $tool is missing (see the head of this file)" >&2; exit 2; }
 done
-SUITE=$(built test -p link --test it --no-run)
-PAIR=$(built build -p collective --example pair)
-SINEW=$(built build -p sinew)
+SUITE=$(built test --release -p link --test it --no-run)
+PAIR=$(built build --release -p collective --example pair)
+SINEW=$(built build --release -p sinew)
 MODEL=$REPOSITORY/fixtures/models/qwen3.gguf
 vm() { "$HERE/vm.sh" "$@"; }
 share=(--share "$REPOSITORY" --share "$TARGET")
@@ -64,10 +64,10 @@ ended() { # ended SIGNAL EXPECTED
   [ "$status" = 1 ] && grep -q "rank 0 over rdma: .*$2" <<<"$out"
 }
 
-# Two nodes on two machines, a model split over them, an answer.
-nodes() {
+# Two nodes on two machines, a model split over them, an answer; see two-nodes.sh.
+nodes() { # nodes CASE
   vm pair "${share[@]}" --lib-of "$SINEW" -- "$HERE/two-nodes.sh" \
-    "$SINEW" "$REPOSITORY/demo-model/sinew-demo.gguf"
+    "$SINEW" "$REPOSITORY/demo-model/sinew-demo.gguf" "$1"
 }
 
 # Without a device: the reason in words, a status, and TCP in its place.
@@ -90,7 +90,8 @@ for name in "${CASES[@]}"; do
     pair-tcp) pair tcp tcp ;;
     pair-killed) ended KILL "rank 1 is lost" ;;
     pair-frozen) ended STOP "rank 1" ;;
-    nodes) nodes ;;
+    nodes) nodes answer ;;
+    blocked) nodes blocked ;;
     fallback) fallback ;;
     *) echo "run.sh: there is no case $name" >&2; exit 2 ;;
   esac

@@ -41,7 +41,7 @@ PKGS="busybox-static dash kmod iproute2 rdma-core ibverbs-providers ibverbs-util
 # Kernel modules; modprobe adds what they depend on. The cloud kernel has neither rdma_rxe nor 9p, so
 # it is the generic one.
 MODS="virtio_pci virtio_net 9p 9pnet_virtio ib_uverbs rdma_ucm ib_umad rdma_rxe
-      crc32_generic veth dummy sch_netem"
+      crc32_generic veth dummy sch_netem sch_ingress cls_u32 act_gact"
 
 die() { echo "vm.sh: $*" >&2; exit 2; }
 
@@ -170,7 +170,7 @@ esac; done
 case $MODE in
 build) build;;
 exec)
-  [ -e "$CACHE/initramfs.cpio" ] || build >&2
+  [ "$CACHE/initramfs.cpio" -nt "$HERE/vm.sh" ] || build >&2
   [ ${#CMD[@]} -gt 0 ] || die "no command"
   W=$(mktemp -d); trap 'rm -rf "$W"' EXIT
   prepare "$W"
@@ -178,7 +178,7 @@ exec)
   cat "$W/stdout"; console "$W" $rc
   exit $rc;;
 pair)
-  [ -e "$CACHE/initramfs.cpio" ] || build >&2
+  [ "$CACHE/initramfs.cpio" -nt "$HERE/vm.sh" ] || build >&2
   [ ${#CMD[@]} -gt 0 ] || die "no command"
   W=$(mktemp -d); trap 'rm -rf "$W"' EXIT
   NET=eth

@@ -17,10 +17,10 @@ use super::ffi::{self, Verbs};
 use super::objects::{Registered, failed};
 use super::verbs::{Completion, Depth, Endpoint, Port, QueuePair, Service};
 
-/// RoCE acknowledges within microseconds. A try is given up after 4.096 us * 2^14 = 67 ms, and the
-/// peer after seven tries more.
-const ACK_TIMEOUT: u8 = 14;
-const RETRIES: u8 = 7;
+/// RoCE acknowledges within microseconds. A try is given up after 4.096 us * 2^15 = 134 ms, and the
+/// peer after six tries more: of seven, the most that there can be, Soft-RoCE makes no end.
+const ACK_TIMEOUT: u8 = 15;
+const RETRIES: u8 = 6;
 
 /// A peer without a receive is tried again for ever, 10 us (code 1) later: being slow is no
 /// failure, and death shows on the TCP connection.
