@@ -258,10 +258,13 @@ fn ollama_s_pull_and_delete_and_who_may_not() {
     };
     assert!(delete("").starts_with("HTTP/1.1 200"));
     assert!(delete("").starts_with("HTTP/1.1 404"));
-    // OpenAI's clients fetch nothing.
+    // What is asked for an answer is fetched, in whatever dialect, and named as it was asked for.
     let sent = world.hub.bytes_sent();
-    assert!(node.chat(REPO, "Hello", 4)["error"].is_object());
-    assert_eq!(world.hub.bytes_sent(), sent);
+    assert_eq!(node.chat(REPO, "Hello", 4)["model"], REPO);
+    assert_eq!(world.hub.bytes_sent(), sent + world.size);
+    let message = |model| node.chat(model, "Hello", 4)["error"]["message"].to_string();
+    assert!(message("org/none").contains("could not be fetched: org/none was not found"));
+    assert!(message("gpt-4").contains("is not served here. Served are"), "{}", message("gpt-4"));
 }
 
 /// A model that differs from the demo in a bit of its weights.

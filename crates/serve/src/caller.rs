@@ -1,14 +1,15 @@
 //! Who asks, and what that lets a name mean: a program on this machine may also ask for a model
-//! that is not served and lies on a node's disk, in every dialect.
+//! that is not served and lies on a node's disk, or that the hub has, in every dialect.
 
 use std::path::Path;
 
 use axum::extract::Request;
-use cluster::InstanceSpec;
+use cluster::{InstanceSpec, PullStage, PullStatus};
+use futures_util::StreamExt;
 use protocol::KeepAlive;
 
 use crate::app::App;
-use crate::completion::CompletionRequest;
+use crate::completion::{CompletionError, CompletionRequest};
 use crate::http::Ends;
 use crate::http::error::ApiError;
 use crate::http::guard::is_local;
@@ -40,36 +41,38 @@ impl Caller {
     /// The request as this caller's, of a model by the name under which it is served.
     ///
     /// # Errors
-    /// As [`Self::serve_if_on_disk`].
+    /// As [`Self::serve_if_found`].
     pub async fn asks(
         self,
         app: &App,
         request: CompletionRequest,
     ) -> Result<CompletionRequest, ApiError> {
-        let model = self.serve_if_on_disk(app, request.model, request.keep_alive).await?;
+        let model = self.serve_if_found(app, request.model, request.keep_alive).await?;
         Ok(CompletionRequest { model, client: self.number, ..request })
     }
 
-    /// The name under which a model is served. One that is not served and lies on a node's disk is
-    /// named, to be loaded by this request, if it comes from this machine.
+    /// The name under which a model is served. If the request comes from this machine, one that is
+    /// not served is looked for on the nodes' disks, then fetched if it is the name of one in the
+    /// catalogue or on the hub, and named, to be loaded by this request.
     ///
     /// # Errors
-    /// It fits on no set of nodes.
-    pub async fn serve_if_on_disk(
+    /// It could not be fetched, or fits on no set of nodes.
+    pub async fn serve_if_found(
         self,
         app: &App,
         name: String,
         keep_alive: Option<KeepAlive>,
     ) -> Result<String, ApiError> {
-        // Names alone: paths would tell what else lies on this disk.
-        if !self.is_local || app.is_served(&name) || Path::new(&name).has_root() {
+        // Names alone: paths would tell what else lies on this disk, and addresses reach anywhere.
+        let is_name = !Path::new(&name).has_root() && !name.contains("://");
+        if !self.is_local || app.is_served(&name) || !is_name {
             return Ok(name);
         }
         let found = app.cluster.identify(&name).await.unwrap_or_default();
         if let Some(served) = found.served_as {
             return Ok(served);
         }
-        if found.name.is_none() {
+        if found.name.is_none() && !fetch(app, &name).await? {
             return Ok(name);
         }
         let spec = InstanceSpec {
@@ -81,7 +84,26 @@ impl Caller {
         match app.cluster.serve(spec).await {
             // Somebody else has named it this very moment.
             Err(refusal) if refusal.kind == RefusalKind::Conflict => Ok(name),
-            named => Ok(named?),
+            named => {
+                let id = named?;
+                let instances = app.cluster.status().instances;
+                let named = instances.into_iter().find(|one| one.id == id);
+                Ok(named.map_or(id, |one| one.model))
+            }
         }
+    }
+}
+
+/// Fetches a model from the hub; `false` if there is none of this name. It goes on if the client
+/// leaves: one that asks again finds more of it.
+async fn fetch(app: &App, name: &str) -> Result<bool, CompletionError> {
+    let Ok(pull) = app.cluster.pull(name).await else { return Ok(false) };
+    let end = tokio::spawn(pull.fold(None, async |_, status| Some(status)));
+    match end.await.ok().flatten() {
+        Some(PullStatus { stage: PullStage::Done, .. }) => Ok(true),
+        Some(PullStatus { stage: PullStage::Failed, note, .. }) => {
+            Err(CompletionError::Unfetched { asked: name.to_owned(), reason: note })
+        }
+        _ => Ok(false),
     }
 }

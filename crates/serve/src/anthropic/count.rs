@@ -23,7 +23,7 @@ pub(super) async fn count(
     let caller = Caller::of(&app, &request);
     let request: MessagesRequest = app.intake.read_json(request).await?;
     let (model, prompt) = request.into_prompt()?;
-    let model = caller.serve_if_on_disk(&app, model, None).await?;
+    let model = caller.serve_if_found(&app, model, None).await?;
     let input_tokens = app.completer.count_tokens(&model, prompt).await?;
     Ok(Json(Count { input_tokens }))
 }

@@ -7,6 +7,8 @@ use crate::node::Refusal;
 pub(crate) enum CompletionError {
     #[error("the model \"{asked}\" is not served here. {}", served_hint(.asked, .served))]
     UnknownModel { asked: String, served: Vec<String> },
+    #[error("the model \"{asked}\" is not served here, and could not be fetched: {reason}")]
+    Unfetched { asked: String, reason: String },
     /// There may be such a model: this node does not know all that is served.
     #[error("the model \"{asked}\" is not known here yet: {reason}. Try again in a moment")]
     Unsettled { asked: String, reason: String },

@@ -173,7 +173,7 @@ impl RequestMetrics {
 /// The word for an error in a label.
 fn failure(error: &CompletionError) -> &'static str {
     match error {
-        CompletionError::UnknownModel { .. } => "unknown_model",
+        CompletionError::UnknownModel { .. } | CompletionError::Unfetched { .. } => "unknown_model",
         CompletionError::ModelFailed { .. } => "model_failed",
         CompletionError::TooMany { .. } => "busy",
         CompletionError::Invalid(_)

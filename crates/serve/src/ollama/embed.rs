@@ -97,7 +97,7 @@ async fn run(
         return Err(ApiError::invalid_value("input", message));
     }
     let keep_alive = keep_alive(body.keep_alive.as_ref())?;
-    let model = caller.serve_if_on_disk(app, served_name(app, &asked), keep_alive).await?;
+    let model = caller.serve_if_found(app, served_name(app, &asked), keep_alive).await?;
     let request = EmbeddingRequest {
         model,
         texts: texts.into_iter().map(Prompt::Text).collect(),

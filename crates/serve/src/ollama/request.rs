@@ -71,7 +71,7 @@ impl Common {
         let keep_alive = keep_alive(self.keep_alive.as_ref())?;
         self.check_cuts()?;
         let model = self.model(app)?;
-        let model = caller.serve_if_on_disk(app, model, keep_alive).await?;
+        let model = caller.serve_if_found(app, model, keep_alive).await?;
         let name = self.asked_name();
         let options = Options::read(self.options)?;
         let think = Think::read(self.think)?;

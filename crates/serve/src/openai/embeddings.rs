@@ -44,7 +44,7 @@ pub(super) async fn create(
     let texts = texts(fields.read("input")?)?;
     fields.ignore(&["user"]);
     fields.finish();
-    let model = caller.serve_if_on_disk(&app, model, None).await?;
+    let model = caller.serve_if_found(&app, model, None).await?;
     let request = EmbeddingRequest {
         model: model.clone(),
         texts,

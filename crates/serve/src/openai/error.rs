@@ -30,7 +30,7 @@ impl ApiError {
     fn of(error: CompletionError) -> Self {
         let message = error.to_string();
         match error {
-            CompletionError::UnknownModel { .. } => {
+            CompletionError::UnknownModel { .. } | CompletionError::Unfetched { .. } => {
                 Self::request(StatusCode::NOT_FOUND, "model_not_found", message).with_param("model")
             }
             CompletionError::Invalid(InvalidRequest::TooLong { .. }) => {
