@@ -174,7 +174,8 @@ pub struct UpArgs {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8750")]
     pub api: SocketAddr,
     /// Let other machines use the HTTP API, with a key: the first one is made and printed, more
-    /// come from `sinew keys create`. With --api 127.0.0.1 it listens on all addresses then
+    /// come from `sinew keys create`. With --api 127.0.0.1 it listens on all IPv4 addresses then;
+    /// with --api [::]:8750 on those of IPv6 as well
     #[arg(long)]
     pub lan: bool,
     /// PEM file with a certificate for the HTTP API: other machines must then speak HTTPS
@@ -209,8 +210,8 @@ pub struct UpArgs {
     /// themselves, where they hear each other's announcements or by --peer
     #[arg(long, value_name = "FILE")]
     pub fleet_key: Option<PathBuf>,
-    /// Address of a member to try besides the remembered ones
-    #[arg(long, value_name = "ADDR", value_parser = cluster::parse_address)]
+    /// Address or name of a member to try besides the remembered ones
+    #[arg(long, value_name = "ADDR", value_parser = values::peer)]
     pub peer: Vec<SocketAddr>,
     /// Memory for models, such as 48GiB [default: three quarters of this machine's, or nine tenths
     /// of what its GPU has free]
@@ -219,9 +220,9 @@ pub struct UpArgs {
     /// Threads for models [default: all cores]
     #[arg(long)]
     pub threads: Option<usize>,
-    /// CPUs to pin those threads to, such as 0,1
-    #[arg(long, value_delimiter = ',')]
-    pub cpus: Vec<usize>,
+    /// CPUs to pin those threads to, such as 0,1 or 0-3
+    #[arg(long, value_delimiter = ',', value_parser = values::cpus)]
+    pub cpus: Vec<values::Cpus>,
     /// Where models run: auto (the best GPU that ggml's libraries find, else the CPU), all (every
     /// GPU), cpu, or a name from `sinew doctor gpu`; ggml-cpu is those libraries' own engine. Given
     /// several times: each device is a node with memory and ranks of its own

@@ -37,8 +37,6 @@ pub struct Client {
     pub api: String,
     token: String,
     pid: u32,
-    /// How commands find this node's data directory, if they must be told.
-    pub option: String,
 }
 
 /// Progress of placing a model, as the node streams it.
@@ -96,11 +94,7 @@ impl Client {
     /// # Errors
     /// None runs, or it is frozen.
     pub fn find(data_dir: &DataDir) -> Result<Self, CliError> {
-        let option = data_dir.option();
-        let missing = || {
-            let (data_dir, option) = (data_dir.path().to_path_buf(), option.clone());
-            CliError::NoNode { data_dir, option }
-        };
+        let missing = || CliError::NoNode { data_dir: data_dir.path().to_path_buf() };
         let daemon = data_dir.daemon().ok_or_else(missing)?;
         let token = data_dir.admin_token().ok_or_else(missing)?;
         let config = ureq::Agent::config_builder()
@@ -108,7 +102,7 @@ impl Client {
             .timeout_connect(Some(ANSWER_MAX))
             .build();
         let (agent, api, pid) = (config.into(), format!("http://{}", daemon.api), daemon.pid);
-        let client = Self { agent, api, token, pid, option: option.clone() };
+        let client = Self { agent, api, token, pid };
         // A node that was killed leaves its announcement behind.
         client.status().map(|_| client).map_err(|error| match error {
             CliError::Unreachable { .. } => missing(),
@@ -349,7 +343,7 @@ impl Client {
         if matches!(source, ureq::Error::Timeout(_)) {
             return CliError::Frozen { api, pid: self.pid, secs: limit.as_secs() };
         }
-        CliError::Unreachable { api, source: Box::new(source), option: self.option.clone() }
+        CliError::Unreachable { api, source: Box::new(source) }
     }
 }
 

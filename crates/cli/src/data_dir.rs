@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::args;
 use crate::error::{CliError, Doing};
+use crate::{args, hints};
 
 /// Says that a node runs and where; removed when it ends.
 const DAEMON_FILE: &str = "daemon.json";
@@ -36,8 +36,6 @@ pub struct DirId {
 #[derive(Debug, Clone)]
 pub struct DataDir {
     path: PathBuf,
-    /// Whether commands find it only if they are told.
-    is_given: bool,
 }
 
 impl DataDir {
@@ -47,32 +45,20 @@ impl DataDir {
     /// None was asked for, and the platform has no place.
     pub fn find(asked: &args::DataDir) -> Result<Self, CliError> {
         if let Some(path) = &asked.data_dir {
+            hints::use_directory(&path.to_string_lossy());
             return Ok(Self::at(path.clone()));
         }
         let path = set("SINEW_DATA_DIR").or_else(default_dir).ok_or(CliError::NoHome)?;
-        Ok(Self { path, is_given: false })
+        Ok(Self { path })
     }
 
     /// This very directory.
     pub fn at(path: PathBuf) -> Self {
-        Self { path, is_given: true }
+        Self { path }
     }
 
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// What commands must be given besides to find this node, with a space before it.
-    pub fn option(&self) -> String {
-        if !self.is_given {
-            return String::new();
-        }
-        let path = self.path.display().to_string();
-        let plain = |c: char| c.is_alphanumeric() || "/._-+@:,=".contains(c);
-        if path.chars().all(plain) {
-            return format!(" --data-dir {path}");
-        }
-        format!(" --data-dir '{}'", path.replace('\'', r"'\''"))
     }
 
     /// Tells this directory from its copies.
@@ -201,12 +187,5 @@ mod tests {
         fs::copy(first.path().join(DAEMON_FILE), copy.path().join(DAEMON_FILE)).unwrap();
         assert!(first.daemon().is_some());
         assert!(copy.daemon().is_none());
-    }
-
-    #[test]
-    fn hints_name_the_directory_in_use() {
-        let option = |path: &str| DataDir::at(path.into()).option();
-        assert_eq!(option("/var/lib/sinew"), " --data-dir /var/lib/sinew");
-        assert_eq!(option("/it's here"), r" --data-dir '/it'\''s here'");
     }
 }

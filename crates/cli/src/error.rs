@@ -3,17 +3,14 @@ use std::path::PathBuf;
 /// What a command failed with: what happened, why, and what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// `option`: how commands find the data directory, if they must be told.
-    #[error("no node runs on this machine (looked in {path}). Start one with: sinew up{option}", path = .data_dir.display())]
-    NoNode { data_dir: PathBuf, option: String },
+    #[error("no node runs on this machine (looked in {path}). Start one with: sinew up", path = .data_dir.display())]
+    NoNode { data_dir: PathBuf },
     #[error(
-        "a node already runs on this machine with this data directory (process {pid}, {api}). Stop it with: sinew stop --node{option}"
+        "a node already runs on this machine with this data directory (process {pid}, {api}). Stop it with: sinew stop --node"
     )]
-    Running { pid: u32, api: String, option: String },
-    #[error(
-        "the node at {api} does not answer: {source}. Is it still running? Try: sinew nodes{option}"
-    )]
-    Unreachable { api: String, source: Box<ureq::Error>, option: String },
+    Running { pid: u32, api: String },
+    #[error("the node at {api} does not answer: {source}. Is it still running? Try: sinew nodes")]
+    Unreachable { api: String, source: Box<ureq::Error> },
     #[error(
         "the node at {api} (process {pid}) has taken the call and said nothing for {secs} s: it is \
          stopped, or its machine is overloaded. If it was stopped (ps -o stat= -p {pid} shows T), \

@@ -30,6 +30,7 @@ mod data_dir;
 mod device;
 mod device_speed;
 mod error;
+mod hints;
 mod interrupt;
 mod local_cluster;
 mod logs;
@@ -43,6 +44,7 @@ mod signals;
 mod speed;
 mod stream;
 mod table;
+mod usage;
 mod width;
 mod wrap;
 
@@ -69,7 +71,7 @@ fn main() -> ExitCode {
     let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) => {
-            output::note(error.print());
+            output::note(usage::print(&error));
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
             return ended(output::finish(), ExitCode::from(code));
         }

@@ -9,23 +9,24 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{CliError, Doing};
-use crate::width;
+use crate::{hints, width};
 
 /// Why something could not be written, the first time.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// Writes a line to standard output.
 pub fn line(text: Arguments<'_>) {
-    note(writeln!(io::stdout(), "{text}"));
+    note(writeln!(io::stdout(), "{}", hints::complete(&text.to_string())));
 }
 
 /// Writes words to standard output, where that is a terminal in lines that it has room for.
 pub fn prose(text: Arguments<'_>) {
-    line(format_args!("{}", within(text, io::stdout().is_terminal())));
+    note(writeln!(io::stdout(), "{}", within(text, io::stdout().is_terminal())));
 }
 
 fn within(text: Arguments<'_>, is_terminal: bool) -> String {
     let text = text.to_string();
+    let text = hints::complete(&text).into_owned();
     if is_terminal { width::fold(&text, width::columns()) } else { text }
 }
 

@@ -29,14 +29,16 @@ impl ProgressLine {
     /// Shows how much of `total` bytes is done, and how fast.
     pub fn show(&self, what: &str, done: u64, total: u64) {
         if self.terminal && total > 0 {
-            write_over(&line(what, done.min(total), total, self.started.elapsed()));
+            let secs = self.started.elapsed().as_secs_f64().max(1e-3);
+            self.show_at(what, done, total, done as f64 / secs);
         }
     }
 
     /// The same with the rate that somebody else measured.
     pub fn show_at(&self, what: &str, done: u64, total: u64, bytes_per_sec: f64) {
         if self.terminal && total > 0 {
-            write_over(&line_at(what, done.min(total), total, bytes_per_sec));
+            let columns = width::columns();
+            write_over(&fitting(what, done.min(total), total, bytes_per_sec, columns));
         } else {
             self.say(what);
         }
@@ -45,7 +47,7 @@ impl ProgressLine {
     /// Shows words alone.
     pub fn say(&self, what: &str) {
         if self.terminal {
-            write_over(&table::tame(what));
+            write_over(what);
         }
     }
 
@@ -99,9 +101,8 @@ impl ProgressLines {
                 self.begun.push((what.clone(), now, done));
             }
             let secs = (now - since).as_secs_f64().max(1e-3);
-            let line = line_at(what, done, *total, done.saturating_sub(first) as f64 / secs);
-            // A line that wraps could not be written over.
-            lines.push(table::tame(&line).chars().take(self.columns - 1).collect());
+            let rate = done.saturating_sub(first) as f64 / secs;
+            lines.push(fitting(what, done, *total, rate, self.columns));
         }
         lines
     }
@@ -118,14 +119,18 @@ impl ProgressLines {
     }
 }
 
-fn line(what: &str, done: u64, total: u64, elapsed: Duration) -> String {
-    line_at(what, done, total, done as f64 / elapsed.as_secs_f64().max(1e-3))
+/// A line with the longest bar for which there is room: one that wraps could not be written over.
+fn fitting(what: &str, done: u64, total: u64, bytes_per_sec: f64, columns: usize) -> String {
+    let bars = [20, 10, 5, 0].map(|cells| line_at(what, done, total, bytes_per_sec, cells));
+    let last = bars[3].clone();
+    let line = bars.into_iter().find(|line| line.chars().count() < columns).unwrap_or(last);
+    table::one_line(&line).chars().take(columns - 1).collect()
 }
 
-fn line_at(what: &str, done: u64, total: u64, bytes_per_sec: f64) -> String {
-    const CELLS: u64 = 20;
-    let full = (done * CELLS / total) as usize;
-    let bar = "#".repeat(full) + &"-".repeat(CELLS as usize - full);
+fn line_at(what: &str, done: u64, total: u64, bytes_per_sec: f64, cells: u64) -> String {
+    let full = (done * cells / total) as usize;
+    let bar = "#".repeat(full) + &"-".repeat(cells as usize - full);
+    let bar = if cells == 0 { String::new() } else { format!(" [{bar}]") };
     let percent = done * 100 / total;
     let rate = table::bytes(bytes_per_sec as u64);
     let left = match bytes_per_sec {
@@ -133,7 +138,7 @@ fn line_at(what: &str, done: u64, total: u64, bytes_per_sec: f64) -> String {
         _ => String::new(),
     };
     format!(
-        "{what} [{bar}] {percent:3} %  {} of {}  {rate}/s{left}",
+        "{what}{bar} {percent:3} %  {} of {}  {rate}/s{left}",
         table::bytes(done),
         table::bytes(total)
     )
@@ -152,6 +157,8 @@ fn time_left(secs: f64) -> String {
 
 fn write_over(text: &str) {
     const ERASE_TO_END: &str = "\x1b[K";
+    // A line that wraps could not be written over.
+    let text: String = table::one_line(text).chars().take(width::columns() - 1).collect();
     let mut stderr = std::io::stderr();
     // A terminal that cannot be written to has nobody to tell.
     let _ = write!(stderr, "\r{text}{ERASE_TO_END}");
@@ -227,20 +234,26 @@ mod tests {
         assert!(lines[0].ends_with("256.0 MiB of 1.0 GiB  256.0 MiB/s  3 s left"), "{lines:?}");
         assert!(lines[1].ends_with("100 %  1.0 GiB of 1.0 GiB  512.0 MiB/s"), "{lines:?}");
         bars.columns = 40;
-        assert!(bars.lines(&at(1, 2), now).iter().all(|line| line.chars().count() == 39));
+        assert!(bars.lines(&at(1, 2), now).iter().all(|line| line.chars().count() < 40));
         assert_eq!(bars.lines(&[("nothing yet".to_owned(), 0, 0)], now), [""; 0]);
     }
 
     #[test]
     fn the_line_says_how_far_and_how_fast() {
-        let second = Duration::from_secs(1);
-        let half = line("loading", 512 << 20, 1 << 30, second);
+        let gib = 1 << 30;
+        let half = line_at("loading", gib / 2, gib, (gib / 2) as f64, 20);
         let bar = "#".repeat(10) + &"-".repeat(10);
         let rate = "512.0 MiB/s  1 s left";
         assert_eq!(half, format!("loading [{bar}]  50 %  512.0 MiB of 1.0 GiB  {rate}"));
         assert_eq!(time_left(200.0), "  3 min 20 s left");
         assert_eq!(time_left(3720.0), "  1 h 02 min left");
-        assert!(line("loading", 0, 7, Duration::ZERO).contains("  0 %"));
-        assert!(line("loading", 7, 7, second).contains("100 %"));
+        assert!(line_at("loading", 0, 7, 0.0, 20).contains("  0 %"));
+        assert!(line_at("loading", 7, 7, 7.0, 20).contains("100 %"));
+        // A usual terminal has room for the time that is left, if not for the whole bar.
+        let narrow = fitting("loading on desk", gib / 2, gib, 1e8, 80);
+        assert!(
+            narrow.len() < 80 && narrow.contains("[##") && narrow.ends_with("left"),
+            "{narrow}"
+        );
     }
 }

@@ -11,6 +11,9 @@ use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
 use crate::{device, machine, table};
 
+/// Less is a slip of whoever typed it: not even the smallest model fits.
+const MEMORY_MIN: u64 = 16 << 20;
+
 /// The nodes that were asked for, one a device. The first one is this machine's to everybody; the
 /// others' directories lie in its own, and they look for models there too.
 ///
@@ -73,7 +76,7 @@ fn node_config(
     parts: &Parts,
 ) -> Result<NodeConfig, CliError> {
     let program = std::env::current_exe().doing("cannot find this program's own file")?;
-    let cpus = cpus(&args.cpus, &engine::allowed_cpus())?;
+    let cpus = cpus(&args.cpus.concat(), &engine::allowed_cpus())?;
     let memory_bytes = device::memory_bytes(device, args.memory, parts.of_memory as u64)?;
     Ok(NodeConfig {
         data_dir: data_dir.path().to_path_buf(),
@@ -168,6 +171,11 @@ fn cpus(asked: &[usize], allowed: &[usize]) -> Result<Vec<usize>, CliError> {
 fn memory_bytes(asked: Option<u64>, there_are: machine::Memory) -> Result<u64, CliError> {
     match asked {
         None => Ok(machine::share_for_models(there_are.bytes)),
+        Some(asked) if asked < MEMORY_MIN => Err(CliError::Usage(format!(
+            "--memory {}: no model fits into less than {}. Give the unit as well, as in 8GiB",
+            table::bytes(asked),
+            table::bytes(MEMORY_MIN)
+        ))),
         Some(asked) if asked <= there_are.bytes => Ok(asked),
         Some(asked) => Err(CliError::Usage(format!(
             "--memory {}: {} {}. Give less, or leave it out for three quarters of that",

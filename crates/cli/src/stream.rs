@@ -93,8 +93,8 @@ impl Answer {
                 format!("cut off at --max-tokens {max}; ask for more, or to go on")
             }
             _ => format!(
-                "cut off: the context of {context_tokens} tokens is full. /clear begins anew, and \
-                 sinew serve --ctx gives more where the model was trained for it"
+                "cut off: the context of {context_tokens} tokens is full; --ctx gives more where \
+                 the model was trained for it"
             ),
         })
     }
@@ -172,7 +172,7 @@ mod tests {
         let answer = answer.unwrap();
         assert!(answer.cut_by_length);
         let why = answer.why_cut(512, None).unwrap();
-        assert!(why.contains("512 tokens") && why.contains("/clear"), "{why}");
+        assert!(why.contains("512 tokens") && why.contains("--ctx"), "{why}");
         let why = answer.why_cut(8192, Some(12)).unwrap();
         assert!(why.contains("--max-tokens 12"), "{why}");
     }

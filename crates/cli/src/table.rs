@@ -35,7 +35,7 @@ fn render<const N: usize>(heading: [&str; N], rows: &[[String; N]], room: usize)
 /// A row: as many lines as its highest cell has.
 fn lines<const N: usize>(row: [&str; N], widths: [usize; N], gap: usize) -> String {
     let folded: [Vec<String>; N] = std::array::from_fn(|at| {
-        let cell = tame(row[at]);
+        let cell = one_line(row[at]);
         let folded = if is_figure(&cell) { cell } else { width::fold(&cell, widths[at]) };
         folded.split('\n').map(str::to_owned).collect()
     });
@@ -66,9 +66,17 @@ fn longest_word(text: &str) -> usize {
     text.split(' ').map(chars).max().unwrap_or(0)
 }
 
-/// Text of others', such as a file's name, without what a terminal would obey.
+/// Text of others without what a terminal would obey: controls, and marks that turn the direction.
 pub fn tame(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+    let marks = ['\u{200e}'..='\u{200f}', '\u{202a}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
+    let turns = |c| marks.iter().any(|marks| marks.contains(&c));
+    let obeyed = |c: char| (c.is_control() && c != '\n') || turns(c);
+    text.chars().map(|c| if obeyed(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// The same of what is no more than a name or a path, in which a further line would be a lie.
+pub fn one_line(text: &str) -> String {
+    tame(text).replace('\n', "\u{fffd}")
 }
 
 #[cfg(test)]
@@ -90,8 +98,10 @@ mod tests {
 
     #[test]
     fn names_of_others_do_not_reach_the_terminal_raw() {
-        let rows = [["a\u{1b}[31m\u{7}b".to_owned()]];
-        assert_eq!(render(["NAME"], &rows, 80), "NAME\na\u{fffd}[31m\u{fffd}b\n");
+        let rows = [["a\u{1b}[31m\u{7}b".to_owned()], ["c\nerror: d\u{202e}".to_owned()]];
+        let shown = "NAME\na\u{fffd}[31m\u{fffd}b\nc\u{fffd}error: d\u{fffd}\n";
+        assert_eq!(render(["NAME"], &rows, 80), shown);
+        assert_eq!(tame("two\nlines\r"), "two\nlines\u{fffd}");
     }
 
     #[test]

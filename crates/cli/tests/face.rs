@@ -40,7 +40,7 @@ fn what_happens_is_told_and_kept_in_the_log() {
 
     assert_eq!(a.run(&["stop"]).trim(), "stopped sinew-demo");
     wait_for_event(&a, "sinew-demo was stopped");
-    assert!(a.refused(&["stop"]).contains("sinew stop --node"));
+    assert!(a.refused(&["stop"]).contains("sinew stop --data-dir"));
     let page = a.run(&["page"]);
     assert!(page.starts_with(&format!("{}/#admin=", a.api)), "{page}");
 }
@@ -78,7 +78,8 @@ fn what_stays_what_ends_and_what_is_no_model_is_said() {
         String::from_utf8(output.stderr).unwrap()
     };
     let said = run(&demo_model());
-    assert!(said.contains("stays served by the node: sinew stop sinew-demo"), "{said}");
+    let hint = format!("stays served by the node: sinew stop --data-dir {} s", dir.display());
+    assert!(said.contains(&hint), "{said}");
     let pipe = dir.join("pipe.gguf");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let said = run(pipe.to_str().unwrap());
@@ -96,7 +97,7 @@ fn the_end_of_the_context_is_told() {
     let dir = node.dir.path().to_str().unwrap();
     let output = sinew(&["run", "sinew-demo", "What is Sinew?", "--data-dir", dir]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("the context of 40 tokens is full. /clear begins anew"), "{said}");
+    assert!(said.contains("the context of 40 tokens is full; --ctx gives more"), "{said}");
     let output =
         sinew(&["run", "sinew-demo", "What is Sinew?", "--max-tokens", "3", "--data-dir", dir]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -205,7 +206,7 @@ fn another_programs_settings_are_written_and_taken_back() {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout) + &text(output.stderr))
     };
-    assert!(launch(&["claude"]).1.contains("sinew serve MODEL"));
+    assert!(launch(&["claude"]).1.contains("sinew serve --data-dir"));
     node.run(&["serve", &demo_model()]);
     for program in ["claude", "codex", "opencode", "open-webui", "xcode", "continue", "zed"] {
         let (code, said) = launch(&[program]);

@@ -28,7 +28,8 @@ pub enum Error {
     Code(#[from] crate::invite::CodeError),
     #[error(
         "no node answered at {addresses}: {why}. Check that the inviting machine is on, that both \
-         are on one network, and that no firewall blocks the port"
+         are on one network, that no firewall blocks the port, and that it is the one at which \
+         nodes reach it (8751 as a rule, not the API's 8750)"
     )]
     Unreachable { addresses: String, why: String },
     #[error("joining was refused: {0}")]

@@ -193,8 +193,8 @@ impl Swarm {
     fn nobody(&self, what: &str, why: &[String]) -> io::Error {
         let why = if why.is_empty() { "no other node has it".to_owned() } else { why.join("; ") };
         io::Error::other(format!(
-            "no node gives {what} of the model: {why}. Put a whole copy on one of them (sinew rm, then \
-             sinew pull) and serve the model again"
+            "no node gives {what} of the model: {why}. Put a whole copy on one of \
+             them, in the place of a damaged one, and serve the model again"
         ))
     }
 

@@ -11,30 +11,30 @@ use thiserror::Error;
 pub enum CollectiveError {
     #[error(
         "rank {rank} gave no sign of life for {silent_ms} ms, of {limit_ms} ms allowed: its \
-         process is frozen, its machine asleep or cut off; the epoch must end"
+         process is frozen, its machine asleep or cut off"
     )]
     Silent { rank: usize, silent_ms: u64, limit_ms: u64 },
 
     #[error(
         "the way to rank {rank} is cut: nothing that was sent to it was acknowledged for \
-         {unacknowledged_ms} ms, while its machine answers at {answers_at}; the epoch must end, \
-         and the next one takes another way"
+         {unacknowledged_ms} ms, while its machine answers at {answers_at}; \
+         the next links take another way"
     )]
     Cut { rank: usize, unacknowledged_ms: u64, answers_at: IpAddr },
 
     #[error(
         "rank {rank} is late, but alive: its message did not come for {waited_ms} ms, of \
-         {limit_ms} ms allowed; it is stuck or far too slow for its share; the epoch must end"
+         {limit_ms} ms allowed; it is stuck or far too slow for its share"
     )]
     Late { rank: usize, waited_ms: u64, limit_ms: u64 },
 
     #[error(
         "this rank itself stood still for {stood_ms} ms (stopped, or its machine slept), and the \
-         others went on without it: {reason}; the epoch must end"
+         others went on without it: {reason}"
     )]
     StoodStill { stood_ms: u64, reason: String },
 
-    #[error("rank {rank} is lost: {reason}; the epoch must end")]
+    #[error("rank {rank} is lost: {reason}")]
     Lost { rank: usize, reason: String },
 
     #[error("stopped, because this instance was told to")]
@@ -69,6 +69,25 @@ impl CollectiveError {
             | CollectiveError::Lost { rank, .. }
             | CollectiveError::Mismatch { rank, .. } => Some(*rank),
             _ => None,
+        }
+    }
+
+    /// What is wrong with that rank, for whoever knows which one is meant.
+    pub fn reason(&self) -> String {
+        match self {
+            CollectiveError::Silent { silent_ms, .. } => {
+                format!("it gave no sign of life for {silent_ms} ms")
+            }
+            CollectiveError::Cut { answers_at, .. } => {
+                format!("the way to it is cut; it answers at {answers_at}")
+            }
+            CollectiveError::Late { waited_ms, .. } => {
+                format!("it is alive, but sent nothing for {waited_ms} ms")
+            }
+            CollectiveError::Lost { reason, .. } => reason.clone(),
+            CollectiveError::Mismatch { .. } => "it is at another step".to_owned(),
+            CollectiveError::Aborted => "it was stopped".to_owned(),
+            other => other.to_string(),
         }
     }
 

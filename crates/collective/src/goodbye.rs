@@ -15,20 +15,7 @@ const NOBODY: u64 = u64::MAX;
 
 /// The message that tells a peer of `error`.
 pub(crate) fn encode(error: &CollectiveError) -> Vec<u8> {
-    let reason = match error {
-        CollectiveError::Silent { silent_ms, .. } => {
-            format!("it gave no sign of life for {silent_ms} ms")
-        }
-        CollectiveError::Cut { answers_at, .. } => {
-            format!("the way to it is cut; it answers at {answers_at}")
-        }
-        CollectiveError::Late { waited_ms, .. } => {
-            format!("it is alive, but sent nothing for {waited_ms} ms")
-        }
-        CollectiveError::Lost { reason, .. } => reason.clone(),
-        CollectiveError::Mismatch { .. } => "it is at another step".to_string(),
-        other => other.to_string(),
-    };
+    let reason = error.reason();
     let mut message = Header { op: Op::Goodbye, total: 0 }.encode().to_vec();
     let culprit = error.rank().map_or(NOBODY, |rank| rank as u64);
     message.extend_from_slice(&culprit.to_le_bytes());
@@ -42,7 +29,7 @@ pub(crate) fn decode(peer: usize, payload: &[u8]) -> CollectiveError {
     let reason = String::from_utf8_lossy(&reason[..reason.len().min(REASON_BYTES_MAX)]);
     match usize::try_from(u64::from_le_bytes(*culprit)) {
         Ok(rank) if rank < link::RANKS_MAX && rank != peer => {
-            CollectiveError::Lost { rank, reason: format!("rank {peer} reported: {reason}") }
+            CollectiveError::Lost { rank, reason: format!("{reason} (as rank {peer} found)") }
         }
         _ => CollectiveError::Lost { rank: peer, reason: format!("it gave up: {reason}") },
     }
@@ -65,14 +52,17 @@ mod tests {
         for (error, expected) in [
             (
                 CollectiveError::Late { rank: 2, waited_ms: 70, limit_ms: 60 },
-                "rank 2 is lost: rank 4 reported: it is alive, but sent nothing for 70 ms",
+                "rank 2 is lost: it is alive, but sent nothing for 70 ms (as rank 4 found)",
             ),
             (
                 CollectiveError::Silent { rank: 2, silent_ms: 70, limit_ms: 60 },
-                "rank 2 is lost: rank 4 reported: it gave no sign of life for 70 ms",
+                "rank 2 is lost: it gave no sign of life for 70 ms (as rank 4 found)",
             ),
-            (CollectiveError::Lost { rank: 3, reason: "reset".into() }, "rank 3 is lost: rank 4"),
-            (CollectiveError::Aborted, "rank 4 is lost: it gave up: stopped"),
+            (
+                CollectiveError::Lost { rank: 3, reason: "reset".into() },
+                "rank 3 is lost: reset (as rank 4 found)",
+            ),
+            (CollectiveError::Aborted, "rank 4 is lost: it gave up: it was stopped"),
             (CollectiveError::Lost { rank: 4, reason: "x".into() }, "rank 4 is lost: it gave up"),
         ] {
             assert!(told(error.clone()).contains(expected), "{}", told(error));

@@ -46,6 +46,14 @@ impl EngineError {
         }
     }
 
+    /// Why the epoch ended, for whoever knows which rank is to blame.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Collective(error) => error.reason(),
+            other => other.to_string(),
+        }
+    }
+
     /// The ranks with which no link came up.
     pub fn unreached(&self) -> Vec<usize> {
         match self {

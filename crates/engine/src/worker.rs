@@ -250,7 +250,7 @@ impl<'a, B: Backend> Worker<'a, B> {
         if abort.load(Ordering::Acquire) {
             return;
         }
-        let (rank, reason) = (error.rank(), error.to_string());
+        let (rank, reason) = (error.rank(), error.reason());
         let unreached = error.unreached();
         report(self.events, WorkerEvent::Lost { epoch, rank, reason, unreached });
     }

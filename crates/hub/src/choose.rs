@@ -172,7 +172,9 @@ fn no_quant(repo: &str, all: &[Variant], quant: &str) -> HubError {
 
 fn no_model(repo: &str, all: &[Variant]) -> HubError {
     let found = match all.is_empty() {
-        true => ": it has none at all. Look for one of the same name that ends in -GGUF".to_owned(),
+        true => ": none at all, only parts of one, or only projectors of pictures. Look for a \
+                 repository of the same name that ends in -GGUF"
+            .to_owned(),
         false => format!("; it has {}, in formats that this version does not run", labels(all)),
     };
     HubError::NoModel { repo: repo.to_owned(), found }

@@ -119,10 +119,12 @@ impl Call<'_> {
         }
         let outcome = work.run(dir);
         // What was fetched is noted however it ended, but for a file that turned into another.
-        if !matches!(outcome, Err(HubError::Changed { .. } | HubError::NotGguf { .. })) {
-            partial.save(&work.lock().kept).map_err(HubError::disk(path))?;
-        }
+        let saved = match outcome {
+            Err(HubError::Changed { .. } | HubError::NotGguf { .. }) => Ok(()),
+            _ => partial.save(&work.lock().kept).map_err(HubError::disk(path)),
+        };
         outcome?;
+        saved?;
         match self.verify(&partial, account) {
             Ok(()) => partial.finish(),
             Err(error @ HubError::Digest { .. }) => partial.discard().and(Err(error)),
@@ -400,6 +402,6 @@ fn check_magic(file: &RemoteFile, bytes: &[u8]) -> Result<(), HubError> {
     if bytes[..len] == MAGIC[..len] {
         return Ok(());
     }
-    let why = format!("it begins with {:02x?} instead of \"GGUF\"", &bytes[..len]);
-    Err(HubError::NotGguf { file: file.path.clone(), why })
+    let found = bytes[..len].escape_ascii();
+    Err(HubError::NotGguf { file: file.path.clone(), why: format!("it begins with \"{found}\"") })
 }

@@ -88,17 +88,31 @@ pub enum HubError {
     )]
     Length { file: String, found: u64, announced: u64 },
     #[error(
-        "{file} needs {} more on the disk of {}, which has {} free. Free {}, then type the same \
-         again: it goes on where it stopped",
+        "{file} needs {} more on the disk of {}, which has {} free, and {} are to stay so. Free {}, \
+         then type the same again: it goes on where it stopped",
         size(*needed_bytes),
         dir.display(),
         size(*free_bytes),
+        size(crate::space::MARGIN_BYTES),
         size(*missing_bytes)
     )]
     NoSpace { file: String, dir: PathBuf, needed_bytes: u64, free_bytes: u64, missing_bytes: u64 },
+    #[error(
+        "{host} did not keep to what it promised, again and again: {why}. Type the same again: \
+         what is there already is kept. If it happens each time, the file there, or a proxy on the way, is damaged"
+    )]
+    Unsteady { host: String, why: String },
+    #[error(
+        "{endpoint} is no address of a hub (HF_ENDPOINT). Set it to one as \
+             https://huggingface.co, or unset it"
+    )]
+    Endpoint { endpoint: String },
     #[error("{file} is being fetched by another process. Wait for that one, or stop it")]
     Busy { file: String },
-    #[error("{file} is no model: {why}")]
+    #[error(
+        "{file} is no model: {why}, and models begin with \"GGUF\". Look at what the repository \
+         says of it, or take another file"
+    )]
     NotGguf { file: String, why: String },
     #[error("cannot use {path}: {source}. Check its permissions and the space left",
         path = .path.display())]

@@ -101,10 +101,9 @@ impl Call<'_> {
             what: format!("the list of {repo}"),
             why,
         };
-        let start = Address::parse(address).ok_or_else(|| HubError::Unreachable {
-            host: host.clone(),
-            why: "it is no address (HF_ENDPOINT)".to_owned(),
-        })?;
+        let endpoint = || self.endpoint().to_string();
+        let start =
+            Address::parse(address).ok_or_else(|| HubError::Endpoint { endpoint: endpoint() })?;
         let (response, at) = self.settled(start, repo, what)?;
         if is_page(&response) {
             return Err(HubError::Page { host, what: format!("the list of {repo}") });

@@ -87,8 +87,10 @@ impl Partial {
     /// promise bytes that are not there, which the file's hash tells.
     pub fn save(&self, kept: &Kept) -> io::Result<()> {
         let (path, new) = (self.note(), with_suffix(&self.path, PART_NOTE_NEW));
-        fs::write(&new, serde_json::to_vec(kept).map_err(io::Error::other)?)?;
-        fs::rename(new, path)
+        let text = serde_json::to_vec(kept).map_err(io::Error::other)?;
+        let saved = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+        // On a full disk: an empty one is of no use to anybody.
+        saved.inspect_err(|_| _ = fs::remove_file(&new))
     }
 
     /// Puts the file in its place.

@@ -41,10 +41,9 @@ impl Work<'_> {
     fn resolve(&self, repo: &str, commit: &str) -> Result<Address, HubError> {
         let path = encode(&self.file.path);
         let url = format!("{}/{repo}/resolve/{}/{path}", self.call.endpoint(), encode(commit));
-        let start = Address::parse(&url).ok_or_else(|| HubError::Unreachable {
-            host: self.call.host(),
-            why: "it is no address (HF_ENDPOINT)".to_owned(),
-        })?;
+        let endpoint = || self.call.endpoint().to_string();
+        let start =
+            Address::parse(&url).ok_or_else(|| HubError::Endpoint { endpoint: endpoint() })?;
         self.follow(start, repo)
     }
 

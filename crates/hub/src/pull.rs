@@ -227,20 +227,20 @@ impl<'a> Call<'a> {
         match trouble {
             Trouble::Fatal(error) => Err(error),
             Trouble::Silent(why) if is_last => Err(HubError::Unreachable { host, why }),
-            Trouble::Silent(why) => self.wait(pause, &format!("{host}: {why}")),
+            Trouble::Short(why) if is_last => Err(HubError::Unsteady { host, why }),
+            Trouble::Silent(why) | Trouble::Short(why) => {
+                self.wait(pause, &format!("{host}: {why}"))
+            }
             Trouble::Status(status, what) if is_last => {
                 Err(HubError::Status { host, status, what })
             }
             Trouble::Status(status, _) => self.wait(pause, &format!("{host} answered {status}")),
+            Trouble::Busy(wait) if wait::is_short(wait) && !is_last => {
+                let secs = wait.as_secs();
+                self.wait(wait, &format!("{host} asks for {secs} s of patience"))
+            }
             Trouble::Busy(wait) => {
-                let said = |wait: Duration| format!(" for {} s", wait.as_secs());
-                match wait.filter(|_| !is_last) {
-                    Some(wait) => self.wait(wait, &format!("{host} asks for patience")),
-                    None => {
-                        let wait = wait.map_or_else(|| " for longer".to_owned(), said);
-                        Err(HubError::TooMany { host, wait })
-                    }
-                }
+                Err(HubError::TooMany { host, wait: format!(" for {} s", wait.as_secs()) })
             }
         }
     }
@@ -252,8 +252,10 @@ pub(crate) enum Trouble {
     /// No answer, or one that broke off.
     Silent(String),
     Status(u16, String),
-    /// Too many requests; how long to wait, unless that is too long.
-    Busy(Option<Duration>),
+    /// It sent something else than it had promised, or a part of it.
+    Short(String),
+    /// Too many requests, and how long to wait.
+    Busy(Duration),
     Fatal(HubError),
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::HubError;
 
 /// Left free: a disk that is full to the last byte stops other programs.
-const MARGIN_BYTES: u64 = 64 << 20;
+pub(crate) const MARGIN_BYTES: u64 = 64 << 20;
 
 /// Checks that `needed` more bytes have room where `dir` is, before the first of them is fetched.
 ///

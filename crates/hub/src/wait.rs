@@ -9,13 +9,17 @@ const WAIT_MAX: Duration = Duration::from_secs(330);
 /// Where a 429 says nothing.
 const WAIT_UNSAID: Duration = Duration::from_secs(10);
 
-/// What a 429 or 503 asks for, or `None` if that is longer than anybody wants to wait.
-pub(crate) fn asked(headers: &HeaderMap) -> Option<Duration> {
+/// Whether what a 429 asks for is not too long for anybody to wait.
+pub(crate) fn is_short(wait: Duration) -> bool {
+    wait <= WAIT_MAX
+}
+
+/// How long a 429 asks to wait.
+pub(crate) fn asked(headers: &HeaderMap) -> Duration {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let told = text("ratelimit").and_then(rate_limit);
     let told = told.or_else(|| text("retry-after").and_then(retry_after));
-    let wait = told.map_or(WAIT_UNSAID, Duration::from_secs);
-    (wait <= WAIT_MAX).then_some(wait)
+    told.map_or(WAIT_UNSAID, Duration::from_secs)
 }
 
 /// `"resolvers";r=0;t=55`: seconds until the window ends.
@@ -58,7 +62,7 @@ mod tests {
     fn wait(name: &'static str, value: &str) -> Option<Duration> {
         let mut headers = HeaderMap::new();
         headers.insert(name, value.parse().unwrap());
-        asked(&headers)
+        Some(asked(&headers)).filter(|wait| is_short(*wait))
     }
 
     #[test]

@@ -199,6 +199,10 @@ fn secs(secs: f64) -> String {
 }
 
 pub(crate) fn gib(bytes: u64) -> String {
+    // Two places would leave nothing of the little that somebody has.
+    if bytes < 100 << 20 {
+        return format!("{:.1} MiB", bytes as f64 / (1u64 << 20) as f64);
+    }
     format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64)
 }
 

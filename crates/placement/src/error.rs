@@ -54,9 +54,9 @@ pub enum Error {
         other: (String, String),
     },
     #[error(
-        "it {tried}, node {node} would need {} for its share of {share} in {shares} and has {} free, which is {} too little, of {} on all nodes. Try a smaller context, add a node, or free memory",
-        gib(*.needed_bytes), gib(*.free_bytes), gib(.needed_bytes.saturating_sub(*.free_bytes)),
-        gib(*.all_bytes)
+        "it {tried}, node {node} would need {}{} and has {} free for models, which is {} too little, of {} on all nodes. Try a smaller context, add a node, free memory, or give the node more with sinew up --memory",
+        gib(*.needed_bytes), of(*.share, *.shares), gib(*.free_bytes),
+        gib(.needed_bytes.saturating_sub(*.free_bytes)), gib(*.all_bytes)
     )]
     Memory {
         /// That it does not fit, in words, with how many nodes there were to choose from.
@@ -70,4 +70,9 @@ pub enum Error {
         /// Free on all nodes together.
         all_bytes: u64,
     },
+}
+
+/// Which part of a model, if it is not all of it.
+fn of(share: u32, shares: u32) -> String {
+    if share == shares { String::new() } else { format!(" for {share} of {shares} parts of it") }
 }

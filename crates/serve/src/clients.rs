@@ -157,8 +157,9 @@ fn xcode(target: &Target) -> Program {
         title: "Xcode",
         about: format!(
             "In Settings, Intelligence, choose Add a Chat Provider. On this machine: Locally \
-             Hosted, port {port}. From another one: Internet Hosted, the address {}, the key of \
-             sinew keys create, and Authorization as its header.",
+             Hosted, port {port} ({}). From another one (sinew up --lan): Internet Hosted, this \
+             machine's address with port {port}, the key of sinew keys create, and Authorization \
+             as its header.",
             target.base
         ),
         file: None,

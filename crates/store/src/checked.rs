@@ -231,7 +231,7 @@ fn neither(here: &ReadError, elsewhere: &dyn fmt::Display) -> ReadError {
     };
     ReadError::Changed(format!(
         "{here}. It could not be read from another node instead: {elsewhere}. Put the right file \
-         there (sinew rm and sinew pull), stop the model and serve it again"
+         there (of one that was pulled: sinew rm and sinew pull), stop the model and serve it again"
     ))
 }
 

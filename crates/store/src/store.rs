@@ -297,7 +297,7 @@ impl Store {
         let mut known: Vec<String> = shelved.iter().map(|model| model.name.clone()).collect();
         let more = known.len().saturating_sub(KNOWN_MAX);
         known.truncate(KNOWN_MAX);
-        let mut text = if known.is_empty() { "no models".to_owned() } else { known.join(", ") };
+        let mut text = if known.is_empty() { "none yet".to_owned() } else { known.join(", ") };
         if more > 0 {
             text.push_str(&format!(" and {more} more"));
         }

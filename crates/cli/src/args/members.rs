@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::QueryArgs;
+use super::{QueryArgs, values};
 
 #[derive(Debug, Args)]
 pub struct InviteArgs {
@@ -28,9 +28,9 @@ pub struct JoinArgs {
     /// one cluster that is near]
     #[arg(long, value_name = "NODE", conflicts_with = "peer")]
     pub with: Option<String>,
-    /// Ask the node that listens there, such as 10.0.0.5:8751 or [fe80::5%eth0]:8751: on another
-    /// network, or over a VPN
-    #[arg(long, value_name = "ADDR", value_parser = cluster::parse_address)]
+    /// Ask the node that listens there, such as 10.0.0.5, studio.local:8751 or
+    /// [fe80::5%eth0]:8751: on another network, or over a VPN
+    #[arg(long, value_name = "ADDR", value_parser = values::peer)]
     pub peer: Option<SocketAddr>,
 }
 

@@ -1,5 +1,43 @@
 //! How single values of the command line are read.
 
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+/// Where nodes listen for each other, unless they are told otherwise.
+const NODE_PORT: u16 = 8751;
+
+/// Some of a machine's CPUs, by number.
+pub type Cpus = Vec<usize>;
+
+/// A CPU, or a range of them as taskset and control groups write it.
+pub fn cpus(text: &str) -> Result<Cpus, String> {
+    let number = |text: &str| text.trim().parse::<usize>().ok().filter(|cpu| *cpu < 1 << 20);
+    let ends = match text.split_once('-') {
+        Some((first, last)) => number(first).zip(number(last)),
+        None => number(text).map(|cpu| (cpu, cpu)),
+    };
+    let ends = ends.filter(|(first, last)| first <= last);
+    let (first, last) = ends.ok_or("expected numbers of CPUs, such as 0,1 or 0-3")?;
+    Ok((first..=last).collect())
+}
+
+/// Where a node listens: an address or a name, with a port unless it is the usual one.
+pub fn peer(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, NODE_PORT));
+    }
+    let wrong = match cluster::parse_address(text) {
+        Ok(address) => return Ok(address),
+        Err(wrong) => wrong,
+    };
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) => (host, port.parse().ok()),
+        None => (text, Some(NODE_PORT)),
+    };
+    let Some(port) = port.filter(|_| host_name(host).is_ok()) else { return Err(wrong) };
+    let found = (host, port).to_socket_addrs().ok().and_then(|mut found| found.next());
+    found.ok_or_else(|| format!("no address is known for the name {host}"))
+}
+
 /// Longer ones are cut where they are shown.
 const NAME_CHARS_MAX: usize = 64;
 
@@ -63,6 +101,25 @@ pub fn origin(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpus_are_numbers_and_ranges() {
+        assert_eq!((cpus("3"), cpus("0-2")), (Ok(vec![3]), Ok(vec![0, 1, 2])));
+        for bad in ["", "a", "2-1", "-1", "0-", "99999999"] {
+            assert!(cpus(bad).unwrap_err().contains("such as 0,1"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn peers_are_addresses_and_names_with_or_without_a_port() {
+        let at = |text: &str| peer(text).map(|at| at.to_string());
+        assert_eq!(at("10.0.0.5"), Ok("10.0.0.5:8751".to_owned()));
+        assert_eq!(at("10.0.0.5:9"), Ok("10.0.0.5:9".to_owned()));
+        assert_eq!(at("[fd00::1]"), Ok("[fd00::1]:8751".to_owned()));
+        assert!(peer("localhost").is_ok_and(|at| at.ip().is_loopback() && at.port() == 8751));
+        assert!(at("no-such-name.invalid:8751").unwrap_err().contains("no-such-name.invalid"));
+        assert!(at("a b").unwrap_err().contains("expected an address"));
+    }
 
     #[test]
     fn sizes_are_read_with_their_units() {

@@ -40,7 +40,8 @@ pub fn chat(conversation: &mut Conversation) -> Result<(), CliError> {
                     Ok(answer) if answer.interrupted => say!("(stopped)"),
                     Ok(answer) => {
                         say!("({})", answer.summary());
-                        conversation.why_cut(&answer).iter().for_each(|why| say!("({why})"));
+                        let why = conversation.why_cut(&answer);
+                        why.iter().for_each(|why| say!("({why}; /clear begins anew)"));
                     }
                     Err(error) => {
                         tell!("error: {error}");

@@ -63,7 +63,8 @@ fn show(asking: &PairAsking) -> Result<(), CliError> {
     explain!(
         "{name} is asked to let this machine ({me}) in. There, or on a node of its cluster, type:\n"
     );
-    say!("    sinew accept {first}-{second}\n");
+    // As it is typed on another machine, whose directory is another one.
+    output::piece(&format!("    sinew accept {first}-{second}\n\n"));
     let minutes = asking.expires_in_secs.div_ceil(60);
     say!("The number is good for one try, for {minutes} minutes.");
     output::finish()

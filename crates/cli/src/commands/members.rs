@@ -49,10 +49,7 @@ pub fn leave(args: &QueryArgs) -> Result<(), CliError> {
 /// No node runs here: this process speaks for it.
 fn leave_alone(data_dir: &DataDir) -> Result<Parted, CliError> {
     if !data_dir.path().exists() {
-        return Err(CliError::NoNode {
-            data_dir: data_dir.path().to_path_buf(),
-            option: data_dir.option(),
-        });
+        return Err(CliError::NoNode { data_dir: data_dir.path().to_path_buf() });
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.doing("cannot start the runtime")?;

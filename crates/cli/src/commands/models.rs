@@ -32,11 +32,12 @@ fn find_by_node(client: &Client, data_dir: &DataDir, args: &PullArgs) -> Result<
         Err(_) => pull_here(data_dir, args),
         Ok(about) if args.query.json => {
             let (node, path) = (about.node, about.path);
-            print_json(&serde_json::json!({ "stage": "done", "path": path, "node": node }))
+            say!("{}", serde_json::json!({ "stage": "done", "path": path, "node": node }));
+            Ok(())
         }
         Ok(about) => {
             let node = about.node.map_or(String::new(), |node| format!(" on node {node}"));
-            say!("{} is at {}{node}", args.model, table::tame(&about.path));
+            say!("{} is at {}{node}", table::one_line(&args.model), table::one_line(&about.path));
             Ok(())
         }
     }
@@ -53,14 +54,18 @@ fn pull_by_node(client: &Client, args: &PullArgs) -> Result<(), CliError> {
         if is_news && !status.note.is_empty() && status.note != said {
             said.clone_from(&status.note);
             bar.clear();
-            tell!("{}: {}", args.model, table::tame(&said));
+            tell!("{}: {}", table::one_line(&args.model), table::tame(&said));
         }
         bar.show_at(word(status), status.done_bytes, status.total_bytes, status.bytes_per_sec);
     });
     bar.clear();
     let done = done?;
     if !args.query.json {
-        say!("{} is on this machine's disk ({})", args.model, table::bytes(done.total_bytes));
+        let model = table::one_line(&args.model);
+        match done.total_bytes {
+            0 => say!("{model} is on this machine's disk already"),
+            bytes => say!("{model} is on this machine's disk ({})", table::bytes(bytes)),
+        }
     }
     Ok(())
 }
@@ -77,9 +82,12 @@ fn pull_here(data_dir: &DataDir, args: &PullArgs) -> Result<(), CliError> {
         None => models::fetch(&store, &args.model, settings, &mut models::show())?,
     };
     if args.query.json {
-        return print_json(&serde_json::json!({ "stage": "done", "path": path }));
+        // A line as all before it.
+        say!("{}", serde_json::json!({ "stage": "done", "path": path }));
+        return Ok(());
     }
-    say!("{} is at {}", args.model, table::tame(&path.to_string_lossy()));
+    let model = table::one_line(&args.model);
+    say!("{model} is at {}", table::one_line(&path.to_string_lossy()));
     Ok(())
 }
 
@@ -132,11 +140,11 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
     let own = found.iter().filter(|held| held.node.is_none());
     let own = own.map(|held| &held.listed.model).filter(|model| model.shelf == Shelf::Own);
     let (count, bytes) = own.fold((0, 0), |sum, one| (sum.0 + 1, sum.1 + one.bytes));
-    let dir = table::tame(&store.models_dir().to_string_lossy());
+    let dir = table::one_line(&store.models_dir().to_string_lossy());
     explain!("{dir} holds {} in {count} models{}", table::bytes(bytes), free(store.models_dir()));
     for part in &unfinished {
         let (done, total) = (table::bytes(part.done_bytes), table::bytes(part.total_bytes));
-        let name = table::tame(&part.name);
+        let name = table::one_line(&part.name);
         explain!(
             "not whole: {name}, {done} of {total}. Go on: sinew pull {name}; or: sinew rm {name}"
         );
@@ -214,7 +222,7 @@ pub fn remove(args: &RmArgs) -> Result<(), CliError> {
             let said = serde_json::json!({ "removed": model, "freed_bytes": freed });
             print_json(&said)?;
         } else {
-            say!("removed {model}: {} are free again", table::bytes(freed));
+            say!("removed {}: {} are free again", table::one_line(model), table::bytes(freed));
         }
     }
     Ok(())
@@ -258,7 +266,7 @@ pub fn show(args: &ShowArgs) -> Result<(), CliError> {
                 return print_json(&part);
             }
             let (done, total) = (table::bytes(part.done_bytes), table::bytes(part.total_bytes));
-            let name = table::tame(&part.name);
+            let name = table::one_line(&part.name);
             explain!("{name} is not whole: {done} of {total}. Go on: sinew pull {name}");
             return Ok(());
         }
@@ -318,7 +326,7 @@ fn print_shown(shown: &ModelAbout) -> Result<(), CliError> {
         rows.push(("cannot be run", why.clone()));
     }
     for (what, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
-        explain!("{what:<14} {}", table::tame(value));
+        explain!("{what:<14} {}", table::one_line(value));
     }
     Ok(())
 }

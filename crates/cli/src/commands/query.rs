@@ -19,7 +19,11 @@ pub fn invite(args: &InviteArgs) -> Result<(), CliError> {
     }
     say!("On the other machine, with its node up (sinew up), type:\n");
     say!("    sinew join {}\n", invite.code);
-    say!("The code works once, within {} minutes.", invite.expires_in_secs.div_ceil(60));
+    let time = match invite.expires_in_secs {
+        secs @ ..120 => format!("{secs} s"),
+        secs => format!("{} minutes", secs.div_ceil(60)),
+    };
+    say!("The code works once, within {time}.");
     Ok(())
 }
 

@@ -32,7 +32,9 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
                 false => say!("{ready} is ready at {}/v1", client.api),
             }
             if let Some(copies) = args.copies.filter(|copies| *copies > 1) {
-                tell!("its file is being copied, until {copies} nodes have it: sinew status");
+                tell!(
+                    "its file is being copied until {copies} nodes have it: sinew list says where it lies"
+                );
             }
         }
     }

@@ -18,6 +18,7 @@ use crate::error::{CliError, Doing};
 use crate::output;
 use crate::settings;
 use crate::signals::StopSignals;
+use crate::table;
 
 /// More addresses than these help nobody.
 const ADDRESSES_SHOWN: usize = 3;
@@ -32,8 +33,8 @@ pub fn up(args: UpArgs) -> Result<(), CliError> {
     if let Some(daemon) = data_dir.daemon()
         && crate::client::Client::find(&data_dir).is_ok()
     {
-        let (api, option) = (format!("http://{}", daemon.api), data_dir.option());
-        return Err(CliError::Running { pid: daemon.pid, api, option });
+        let api = format!("http://{}", daemon.api);
+        return Err(CliError::Running { pid: daemon.pid, api });
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2) // The node waits for most of its life; the cores are the workers'.
@@ -61,8 +62,8 @@ async fn run(args: UpArgs, data_dir: DataDir) -> Result<(), CliError> {
     if args.with_parent {
         end_with_parent(stop.clone());
     }
-    let hinting = tokio::spawn(hint_when_alone(node.clone(), nodes.len(), data_dir.option()));
-    let telling = tokio::spawn(tell_requests(node.clone(), data_dir.option()));
+    let hinting = tokio::spawn(hint_when_alone(node.clone(), nodes.len()));
+    let telling = tokio::spawn(tell_requests(node.clone()));
     tokio::select! {
         () = signals.recv() => {}
         () = stop.notified() => {}
@@ -116,7 +117,6 @@ fn greet(
     data_dir: &DataDir,
     api: SocketAddr,
 ) -> Result<(), CliError> {
-    let option = data_dir.option();
     let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
     let listed = |addresses: Vec<SocketAddr>, before: &str| {
         let shown = addresses.iter().take(ADDRESSES_SHOWN).map(|at| format!("{before}{at}"));
@@ -139,16 +139,39 @@ fn greet(
     if args.lan {
         explain!("  API key for others    {}", key_for_others(data_dir)?);
     }
-    explain!("  serve a model         sinew serve llama3.2{option}, or a .gguf file");
-    explain!("  add a machine         there: sinew up, then sinew join");
+    explain!("  serve a model         sinew serve llama3.2, or a .gguf file");
+    match args.listen.ip().is_loopback() {
+        true => {
+            explain!("  add a machine         not with --listen {}: leave it out", args.listen.ip())
+        }
+        false => explain!("  add a machine         there: sinew up, then sinew join"),
+    }
     if std::io::stdout().is_terminal() {
-        explain!("  it ends with this terminal; to keep it up:  sinew service install");
+        explain!(
+            "  it ends with this terminal; to keep it up:  sinew service install{}",
+            as_typed()
+        );
+    }
+    for missing in args.models.iter().filter(|folder| !folder.is_dir()) {
+        let folder = table::one_line(&missing.to_string_lossy());
+        explain!("  note                  {folder} is no folder now: no models are found there");
     }
     output::finish()
 }
 
+/// The options of this command, for a service that is to do the same.
+fn as_typed() -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@".contains(c);
+    let quoted = |word: String| match word.chars().all(plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    let words: Vec<String> = std::env::args().skip(2).map(quoted).collect();
+    if words.is_empty() { String::new() } else { format!(" -- {}", words.join(" ")) }
+}
+
 /// Says what to type if this machine, of so many nodes, is still alone after a while.
-async fn hint_when_alone(node: Node, nodes: usize, option: String) {
+async fn hint_when_alone(node: Node, nodes: usize) {
     tokio::time::sleep(ALONE_MAX).await;
     let status = node.status();
     if status.nodes.len() > nodes {
@@ -159,14 +182,14 @@ async fn hint_when_alone(node: Node, nodes: usize, option: String) {
     match near.as_slice() {
         [] => {
             explain!("this node is alone, and no other announces itself nearby");
-            explain!("  to join another one   sinew join --peer ADDRESS:8751{option}");
+            explain!("  to join another one   sinew join --peer ADDRESS:8751");
             explain!(
-                "  or by a code          type there: sinew invite   and here: sinew join CODE{option}"
+                "  or by a code          type there: sinew invite   and here: sinew join CODE"
             );
         }
         near => {
             explain!("this node is alone; nearby are {}", near.join(", "));
-            explain!("  to join one of them   sinew join{option}");
+            explain!("  to join one of them   sinew join");
         }
     }
     // Whoever closed the output does not want to know.
@@ -174,7 +197,7 @@ async fn hint_when_alone(node: Node, nodes: usize, option: String) {
 }
 
 /// Says who asks to be let in, and what to type if that is wanted.
-async fn tell_requests(node: Node, option: String) {
+async fn tell_requests(node: Node) {
     let mut watch = node.watch();
     let mut told = Vec::new();
     // It ends with the node.
@@ -183,7 +206,7 @@ async fn tell_requests(node: Node, option: String) {
         for one in requests.iter().filter(|one| !told.contains(&one.id)) {
             let (name, id) = (&one.name, one.id.short());
             explain!("{name} ({id}, at {}) asks to be let in; it shows a number", one.address);
-            explain!("  if you want that      sinew accept NUMBER{option}");
+            explain!("  if you want that      sinew accept NUMBER");
             // Whoever closed the output does not want to know.
             let _ = output::finish();
         }
@@ -207,7 +230,7 @@ fn key_for_others(data_dir: &DataDir) -> Result<String, CliError> {
     if names.is_empty() {
         return Ok(format!("{} (shown this once)", keys.create("first")?));
     }
-    Ok(format!("{}; make one with: sinew keys create NAME{}", names.join(", "), data_dir.option()))
+    Ok(format!("{}; make one with: sinew keys create NAME", names.join(", ")))
 }
 
 /// Stops the node when the process that started it ends, however it ends.

@@ -18,6 +18,8 @@ use crate::{InstanceState, InstanceStatus, NodeId};
 /// A node that has just started listens for so long before it acts, so that it does not act on what
 /// the others know better by now: a little more than the second call takes between two nodes.
 const SETTLE_MAX: Duration = Duration::from_secs(4);
+/// After so long without its owner an instance may be said to be reached through another node.
+const ROUND_AFTER: Duration = Duration::from_secs(2);
 /// How often a file that was missing, or could not be opened, is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
@@ -372,7 +374,9 @@ impl Daemon {
 
     fn why_without_owner(&self, entry: &Entry, wanted: &Wanted) -> String {
         let owner = self.node_name(entry.owner());
-        if self.way_round(entry.owner()).is_some() {
+        // Just after a loss the others have yet to say that they have lost it as well.
+        let is_settled = self.gone_for(entry.owner()) > ROUND_AFTER;
+        if is_settled && self.way_round(entry.owner()).is_some() {
             return format!("node {owner}, which owns it, is reached only through another node");
         }
         if self.has_heir(wanted) {
@@ -387,10 +391,14 @@ impl Daemon {
                 wanted.spec.model
             );
         }
+        let copies = match wanted.spec.copies {
+            Some(2..) => "The copy that was asked for was not finished",
+            _ => "With sinew serve --copies 2 another node would have it",
+        };
         format!(
             "node {owner}, which owns it, is gone, and no other node has its file ({}, {gib:.2} \
              GiB). Bring {owner} back, or put the file into the models folder of another node. \
-             With sinew serve --copies 2 another node would have it",
+             {copies}",
             wanted.spec.model
         )
     }

@@ -41,6 +41,8 @@ pub(super) struct View {
     pub boot: u64,
     asked: Option<(u64, Duration)>,
     round_trips: VecDeque<Duration>,
+    /// When the connection to it ended.
+    gone_at: Option<Duration>,
     /// When its other addresses were looked at, because nothing came any more.
     pub(super) looked_elsewhere: Option<Duration>,
     /// What it last told of its machine and of its ways to others.
@@ -211,7 +213,11 @@ impl Daemon {
     fn peer_down(&mut self, peer: NodeId, conn: ConnId, reason: String) {
         warn!(peer = %peer.short(), name = self.node_name(peer), reason, "a member is gone");
         self.conns.remove(&conn);
-        self.growth.node_down(peer, self.now());
+        let now = self.now();
+        self.growth.node_down(peer, now);
+        if let Some(view) = self.views.get_mut(&peer) {
+            view.gone_at = Some(now);
+        }
         self.owner_left(peer);
         self.look_at_ways(peer);
         let owner_lost =
@@ -222,6 +228,12 @@ impl Daemon {
         self.step_instances(|| instance::Input::NodeDown { node: peer, reason: reason.clone() });
         // The others may have to know that nobody sees it any more.
         self.send_heartbeats();
+    }
+
+    /// For how long a member that cannot be reached could not be: since this node started, at most.
+    pub(super) fn gone_for(&self, peer: NodeId) -> Duration {
+        let gone_at = self.views.get(&peer).and_then(|view| view.gone_at);
+        self.now().saturating_sub(gone_at.unwrap_or_default())
     }
 
     fn members_changed(&mut self) {

@@ -205,7 +205,7 @@ pub(super) fn named(
     let Some(Nodes::Named(names)) = &wanted.nodes else { return Ok(candidates) };
     let mut left: Vec<Option<Candidate>> = candidates.into_iter().map(Some).collect();
     let is_called = |candidate: &Option<Candidate>, name: &str| {
-        let by_id = |id: NodeId| name.len() >= 8 && id.to_string().starts_with(name);
+        let by_id = |id: NodeId| name.len() >= 4 && id.to_string().starts_with(name);
         candidate.as_ref().is_some_and(|known| known.name == name || by_id(known.node))
     };
     let mut chosen = Vec::new();

@@ -93,7 +93,9 @@ impl Daemon {
         notices.extend(self.damage_notices());
         notices.extend(self.copy_notices());
         let others = self.membership.members().count();
-        if self.is_cut_off() && notices.is_empty() && self.now() > ALONE_MAX {
+        let is_long = |member: &Member| self.gone_for(member.id) > ALONE_MAX;
+        let is_cut_off = self.is_cut_off() && self.membership.members().all(is_long);
+        if is_cut_off && notices.is_empty() {
             let nobody = match others {
                 1 => "the other member cannot be reached".to_owned(),
                 _ => format!("none of the {others} other members can be reached"),

@@ -17,9 +17,9 @@ use crate::membership::ConnId;
 use crate::wire::Message;
 use crate::{Error, GenerateDone, GenerateEvent, GenerateRequest, InstanceState, NodeId, Result};
 
-/// A request that was lost so often without a token in between is given up: it may itself be what
+/// A request that was lost more often without a token in between is given up: it may itself be what
 /// kills the workers.
-const FRUITLESS_MAX: u32 = 3;
+const FRUITLESS_MAX: u32 = 5;
 /// Longer each time: an owner that has just lost an instance is believed by the others to have it
 /// until its next heartbeat.
 const FRUITLESS_PAUSE: Duration = Duration::from_millis(250);
@@ -294,13 +294,12 @@ impl Daemon {
         }
     }
 
-    /// A connection is gone, and with it the requests that went over it.
+    /// A connection is gone, and with it the requests that went over it, which are not why.
     pub(super) fn lose_streams(&mut self, conn: ConnId, reason: &str) {
         let over = |stream: &Stream| matches!(stream.place, Place::Peer { conn: at } if at == conn);
         let lost = self.streams.iter().filter(|(_, stream)| over(stream));
         for stream in lost.map(|(stream, _)| *stream).collect::<Vec<_>>() {
-            let (kind, reason) = (FailureKind::Lost, reason.to_owned());
-            self.answered(stream, GenerateEvent::Failed { kind, reason });
+            self.interrupted(stream, reason.to_owned());
         }
     }
 
@@ -354,7 +353,14 @@ impl Daemon {
                 let model = entry.name.clone();
                 return ended(FailureKind::Away, Error::Away { model, reason }.to_string());
             }
-            _ if found.fruitless > FRUITLESS_MAX => return failed(reason),
+            _ if found.fruitless > FRUITLESS_MAX => {
+                let times = found.fruitless;
+                return failed(format!(
+                    "{reason}. The request was lost {times} times in a row without a token, and \
+                     may itself be what ends the workers. If others fail as well, look at sinew \
+                     events, then ask again"
+                ));
+            }
             _ => {}
         }
         let pause = FRUITLESS_PAUSE * found.fruitless.saturating_sub(1);

@@ -96,8 +96,7 @@ pub(crate) enum Effect {
         request: RequestId,
         event: GenerateEvent,
     },
-    /// A request runs here no more, for no fault of what it asks: it is to be asked again, here or
-    /// elsewhere.
+    /// A request runs here no more, for no fault of what it asks: it is to be asked again.
     LetGo {
         request: RequestId,
         reason: String,
@@ -144,7 +143,7 @@ pub(crate) struct Instance {
     /// Not placed again on other nodes before then: they did not suffice.
     replan_at: Duration,
     link_failures: failures::Recent,
-    /// How often it gave up for a while since it answered last.
+    /// How often it gave up since it answered last.
     given_up: u32,
     requests: Requests,
     /// Requests that are lost, for a reason that may yet be told better.
@@ -170,8 +169,7 @@ enum Phase {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GaveUp {
-    /// A worker kept dying, or links did not come up. It is tried again by a request from `until`
-    /// on, or else at `retry_at`.
+    /// A worker kept dying, or links did not come up: a request tries again from `until` on.
     Failures { until: Duration, retry_at: Duration },
     /// Nodes are missing; their return is the next chance.
     Missing,

@@ -279,43 +279,6 @@ fn links_that_never_come_up_are_given_up_and_tried_again_when_asked() {
 }
 
 #[test]
-fn a_crash_loop_is_given_up_and_tried_again_ever_more_slowly_or_when_asked() {
-    let mut instance = instance();
-    instance.take_effects();
-    let mut now = 0;
-    for worker in [2, 3, 4] {
-        let exited = Input::Exited { worker, how: "exited with status 3".to_owned() };
-        let effects = instance.step(exited, ms(now));
-        let expected = if worker == 4 { "end1" } else { "" };
-        assert_eq!(brief(&effects), expected);
-        now += 20_000;
-        if worker < 4 {
-            assert_eq!(brief(&instance.step(Input::Tick, ms(now))), format!("spawn{}", worker + 1));
-        }
-    }
-    let error = instance.submit(request(), ms(now)).unwrap_err().to_string();
-    let expected = "node b (rank 1) was lost: its worker exited with status 3 (3 times in a row)";
-    assert_eq!(error, format!("m cannot answer: {expected}"));
-    assert_eq!(instance.deadline(), None, "a failed instance does not keep the driver busy");
-    assert!(matches!(instance.state(), InstanceState::Failed { .. }));
-    assert_eq!(brief(&instance.step(Input::Tick, ms(now + 9_999))), "");
-    assert_eq!(brief(&instance.step(Input::Tick, ms(now + 10_000))), "spawn5 spawn6");
-    assert!(matches!(instance.state(), InstanceState::Recovering { .. }));
-    now += 10_000;
-    for worker in [6, 7, 8] {
-        let exited = Input::Exited { worker, how: "exited with status 3".to_owned() };
-        instance.step(exited, ms(now));
-        instance.step(Input::Tick, ms(now + 20_000));
-        now += 20_000;
-    }
-    // The second time it waits for a minute, unless it is asked.
-    assert_eq!(brief(&instance.step(Input::Tick, ms(now + 39_999))), "");
-    let InstanceState::Recovering { reason } = instance.state() else { panic!() };
-    assert!(reason.ends_with("(3 times in a row); a request tries it again"), "{reason}");
-    assert_eq!(submit(&mut instance, now + 39_999), "spawn9 spawn10 waiting#1");
-}
-
-#[test]
 fn a_worker_that_does_not_react_is_killed() {
     let mut instance = instance();
     instance.take_effects();

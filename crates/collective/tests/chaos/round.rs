@@ -170,7 +170,7 @@ impl Arena {
             let (misnamed, false_death) = match schedule.strike {
                 // Before all are linked, who has met whom decides what each can know.
                 _ if !all_linked => (false, false),
-                Strike::Pause(_) => (false, !text.contains("stopped, because")),
+                Strike::Pause(_) => (false, !text.contains("stopped")),
                 // The victim itself, thawed, blames nobody.
                 _ if end.rank == schedule.victim => (end.words[3] != "nobody", false),
                 _ => (end.words[3] != schedule.victim.to_string(), false),

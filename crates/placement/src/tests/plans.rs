@@ -56,11 +56,7 @@ fn shares_follow_threads_and_memory_adds_up() {
 fn what_cannot_be_had_is_refused_with_numbers() {
     type Case = (Vec<u64>, InstanceSpec, &'static str);
     let cases: Vec<Case> = vec![
-        (
-            vec![8],
-            spec(),
-            "node n0 would need 43.13 GiB for its share of 1 in 1 and has 8.00 GiB free",
-        ),
+        (vec![8], spec(), "node n0 would need 43.13 GiB and has 8.00 GiB free for models"),
         (
             vec![64],
             InstanceSpec { nodes: Some(2.into()), ..spec() },

@@ -15,8 +15,9 @@ const DISK_BYTES_PER_SEC_MIN: f64 = 200e6;
 /// Less is too little for most models' files.
 const DISK_FREE_MIN: u64 = 20 * GIB;
 
-pub(super) fn look(data_dir: &Path) -> Vec<Finding> {
-    let mut found = vec![memory()];
+/// `told`: what the node that runs here has for models.
+pub(super) fn look(data_dir: &Path, told: Option<u64>) -> Vec<Finding> {
+    let mut found = vec![memory(told)];
     found.extend(limit());
     found.extend(wired());
     found.push(processor());
@@ -25,10 +26,12 @@ pub(super) fn look(data_dir: &Path) -> Vec<Finding> {
     found
 }
 
-fn memory() -> Finding {
-    let meant = machine::share_for_models(machine::memory_bytes().bytes);
-    let mut text =
-        format!("{} for models, unless sinew up --memory says more", table::bytes(meant));
+fn memory(told: Option<u64>) -> Finding {
+    let meant = told.unwrap_or_else(|| machine::share_for_models(machine::memory_bytes().bytes));
+    let mut text = match told {
+        Some(_) => format!("{} for models, as the node here was started", table::bytes(meant)),
+        None => format!("{} for models, unless sinew up --memory says more", table::bytes(meant)),
+    };
     if let Some(free) = meminfo("MemAvailable:") {
         text.push_str(&format!("; {} are free now", table::bytes(free)));
         if free < meant / 2 {
@@ -168,7 +171,7 @@ mod tests {
     #[test]
     fn what_is_looked_at_here_is_told() {
         let dir = tempfile::tempdir().unwrap();
-        let found = look(&dir.path().join("not/there/yet"));
+        let found = look(&dir.path().join("not/there/yet"), None);
         for area in ["memory", "processor", "disk"] {
             assert!(found.iter().any(|one| one.area == area), "{area}: {found:?}");
         }

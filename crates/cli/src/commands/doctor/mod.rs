@@ -59,11 +59,16 @@ pub fn run(args: &DoctorArgs) -> Result<(), CliError> {
 
 fn whole(args: &DoctorArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.query.data_dir)?;
-    let client = Client::find(&data_dir).ok();
+    let client = match Client::find(&data_dir) {
+        Err(error @ CliError::Frozen { .. }) => return Err(error),
+        found => found.ok(),
+    };
     let status = client.as_ref().and_then(|client| client.status().ok());
     let listen = data_dir.daemon().filter(|_| client.is_some()).map(|daemon| daemon.listen);
     let mut findings = cluster::look(client.as_ref().map(|client| &*client.api), status.as_ref());
-    findings.extend(machine::look(data_dir.path()));
+    let own =
+        status.as_ref().and_then(|status| status.nodes.iter().find(|node| node.id == status.node));
+    findings.extend(machine::look(data_dir.path(), own.map(|node| node.memory_bytes)));
     findings.extend(network::look(listen));
     findings.push(rdma::finding());
     findings.push(gpu::finding(&data_dir));

@@ -130,7 +130,15 @@ fn multicast() -> Finding {
 }
 
 fn echo() -> std::io::Result<()> {
-    let own = own_address().unwrap_or(Ipv4Addr::UNSPECIFIED);
+    // Machines on a cable of their own have no way to anywhere, and still reach each other.
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let cable = || {
+        cluster::own_addresses(any).into_iter().find_map(|at| match at.ip() {
+            IpAddr::V4(ip) if !ip.is_loopback() => Some(ip),
+            _ => None,
+        })
+    };
+    let own = own_address().or_else(cable).unwrap_or(Ipv4Addr::UNSPECIFIED);
     let receiver = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     receiver.join_multicast_v4(&GROUP, &own)?;
     receiver.set_read_timeout(Some(ECHO_TIME))?;

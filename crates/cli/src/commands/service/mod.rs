@@ -88,7 +88,20 @@ impl Service {
         }
         let said = String::from_utf8_lossy(&output.stderr);
         let line: Vec<&str> = scope.into_iter().chain(args.iter().copied()).collect();
-        Err(CliError::Refused(format!("{program} {} failed: {}", line.join(" "), said.trim())))
+        // Where nobody has logged in (su, a container) there is no manager of one's own services.
+        let hint = match said.contains("Failed to connect to bus") {
+            true if self.system => {
+                ". systemd does not run here (a container?): let what started \
+                                    this machine start sinew up"
+            }
+            true => {
+                ". No systemd of yours runs here (su, or a container): log in as this user, or \
+                     install it for the machine with: sudo sinew service install --system"
+            }
+            false => "",
+        };
+        let (line, said) = (line.join(" "), said.trim());
+        Err(CliError::Refused(format!("{program} {line} failed: {said}{hint}")))
     }
 
     /// Of launchd: whose services they are.

@@ -70,7 +70,7 @@ fn head(view: &View, widths: Widths) -> Vec<Line> {
     let live: Vec<&NodeStatus> =
         status.nodes.iter().filter(|node| node.state == NodeState::Live).collect();
     let sum = |bytes: fn(&NodeStatus) -> u64| live.iter().map(|node| bytes(node)).sum::<u64>();
-    let rate = view.rates.history.back().copied().unwrap_or(0.0);
+    let rate = view.rates.history.back().copied().unwrap_or(0.0).max(0.0);
     let ready = status.instances.iter().filter(|one| one.state == InstanceState::Ready).count();
     let memory = format!(
         "{} of {} in use",

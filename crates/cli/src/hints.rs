@@ -1,0 +1,118 @@
+//! What people are told to type finds the node that they have: where a data directory was given,
+//! each command of this program that takes one is shown with it, whoever wrote the sentence.
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+use clap::CommandFactory;
+
+use crate::args::Cli;
+
+/// What commands must be given besides, once it is known that they must.
+static OPTION: OnceLock<String> = OnceLock::new();
+
+/// The option that names a directory, for a shell to read.
+pub fn option(path: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@:,=".contains(c);
+    if path.chars().all(plain) {
+        return format!("--data-dir {path}");
+    }
+    format!("--data-dir '{}'", path.replace('\'', r"'\''"))
+}
+
+/// From now on commands are shown with this directory.
+pub fn use_directory(path: &str) {
+    // The first is the one that the command line names.
+    let _ = OPTION.set(option(path));
+}
+
+/// The text as a person has to type its commands.
+pub fn complete(text: &str) -> Cow<'_, str> {
+    // Programs know what they were started with.
+    let is_json = text.starts_with(['{', '[']);
+    match OPTION.get().filter(|_| !is_json && text.contains("sinew ")) {
+        Some(option) => Cow::Owned(with_option(text, option)),
+        None => Cow::Borrowed(text),
+    }
+}
+
+fn with_option(text: &str, option: &str) -> String {
+    let root = Cli::command();
+    let lines = text.split('\n').map(|line| line_with_option(&root, line, option));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn line_with_option(root: &clap::Command, line: &str, option: &str) -> String {
+    let mut done = String::new();
+    let mut rest = line;
+    while let Some(at) = rest.find("sinew ") {
+        let (before, from) = rest.split_at(at);
+        done.push_str(before);
+        let is_command =
+            done.chars().last().is_none_or(|c| !c.is_alphanumeric() && !"-_./".contains(c));
+        let end = command_end(root, from).filter(|_| is_command && is_here(&done));
+        let end = end.filter(|end| !from[*end..].trim_start().starts_with("--data-dir"));
+        let (command, after) = from.split_at(end.unwrap_or("sinew ".len()));
+        done.push_str(command);
+        if end.is_some() {
+            done.push(' ');
+            done.push_str(option);
+        }
+        rest = after;
+    }
+    done.push_str(rest);
+    done
+}
+
+/// Whether what follows is to be typed on this machine, and not on another one.
+fn is_here(before: &str) -> bool {
+    let before = format!(" {}", before.to_lowercase());
+    let last = |words: &[&str]| words.iter().filter_map(|word| before.rfind(word)).max();
+    last(&[" there", " on one of them", " on each", " on another"]) <= last(&[" here"])
+}
+
+/// How long the name of a command is that takes a data directory, if one stands at the start.
+fn command_end(root: &clap::Command, text: &str) -> Option<usize> {
+    let mut end = "sinew".len();
+    let mut command = root;
+    while let Some(rest) = text[end..].strip_prefix(' ') {
+        let word: String =
+            rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
+        let Some(found) = command.find_subcommand(&word) else { break };
+        (command, end) = (found, end + 1 + word.len());
+    }
+    command.get_arguments().any(|arg| arg.get_id() == "data_dir").then_some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_this_machine_are_shown_with_its_directory() {
+        for (said, wanted) in [
+            (
+                "type: sinew leave, then join again",
+                "type: sinew leave --data-dir d, then join again",
+            ),
+            ("`sinew stop m` ends it", "`sinew stop --data-dir d m` ends it"),
+            ("sinew keys create NAME", "sinew keys create --data-dir d NAME"),
+            ("there: sinew up, then sinew join", "there: sinew up, then sinew join"),
+            (
+                "type there: sinew invite   and here: sinew join CODE",
+                "type there: sinew invite   and here: sinew join --data-dir d CODE",
+            ),
+            ("sinew is up", "sinew is up"),
+            ("sinew up --data-dir d", "sinew up --data-dir d"),
+            ("/usr/bin/sinew stop", "/usr/bin/sinew stop"),
+            (
+                "first: sinew ps\nthen: sinew ps",
+                "first: sinew ps --data-dir d\nthen: sinew ps --data-dir d",
+            ),
+        ] {
+            assert_eq!(with_option(said, "--data-dir d"), wanted);
+        }
+        assert_eq!(option("/var/lib/sinew"), "--data-dir /var/lib/sinew");
+        assert_eq!(option("/it's here"), r"--data-dir '/it'\''s here'");
+    }
+}
