@@ -151,10 +151,15 @@ fn set(variable: &str) -> Option<PathBuf> {
 /// `None` without a home, as in some services: the current directory is nobody's place for keys.
 fn default_dir() -> Option<PathBuf> {
     if cfg!(target_os = "macos") {
-        return Some(set("HOME")?.join("Library/Application Support/Sinew"));
+        return Some(home()?.join("Library/Application Support/Sinew"));
     }
     let xdg = set("XDG_DATA_HOME").filter(|path| path.is_absolute());
-    Some(xdg.or_else(|| Some(set("HOME")?.join(".local/share")))?.join("sinew"))
+    Some(xdg.or_else(|| Some(home()?.join(".local/share")))?.join("sinew"))
+}
+
+/// A relative one would lead to another place from each directory.
+fn home() -> Option<PathBuf> {
+    set("HOME").filter(|path| path.is_absolute())
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub enum CliError {
     )]
     Frozen { api: String, pid: u32, secs: u64 },
     #[error(
-        "there is no place for the node's data: HOME is not set. Name a directory with --data-dir \
+        "there is no place for the node's data: HOME is not set, or not absolute. Name a directory with --data-dir \
          DIR, or in SINEW_DATA_DIR"
     )]
     NoHome,

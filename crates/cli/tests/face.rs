@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use common::{Node, SINEW, demo_model, refused, sinew, stdout, wait_for};
@@ -102,6 +103,33 @@ fn the_end_of_the_context_is_told() {
         sinew(&["run", "sinew-demo", "What is Sinew?", "--max-tokens", "3", "--data-dir", dir]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("cut off at --max-tokens 3"), "{said}");
+
+    // A chat, on a terminal of its own: the next turn does not fit, and says what helps.
+    let chat = format!("timeout --foreground -k 5 60 {SINEW} run sinew-demo --data-dir {dir}");
+    let mut script = Command::new("script");
+    script.args(["-qec", &chat, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut script = script.spawn().unwrap();
+    let (mut keys, mut screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+    let mut said = Vec::new();
+    for (typed, answer) in [
+        ("What is Sinew?\r", "/clear begins anew)"),
+        ("And what more of it is there to be told?\r", "/clear forgets the conversation"),
+        ("/bye\r", ""),
+    ] {
+        keys.write_all(typed.as_bytes()).unwrap();
+        let is_there = |said: &[u8]| String::from_utf8_lossy(said).contains(answer);
+        while answer.is_empty() || !is_there(&said) {
+            let mut some = [0; 4096];
+            let count = screen.read(&mut some).unwrap();
+            let so_far = String::from_utf8_lossy(&said);
+            assert!(count > 0 || answer.is_empty(), "{answer} is not in: {so_far}");
+            if count == 0 {
+                break;
+            }
+            said.extend(&some[..count]);
+        }
+    }
+    script.wait().unwrap();
 }
 
 #[test]

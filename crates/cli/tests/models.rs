@@ -109,6 +109,16 @@ fn a_model_is_run_by_name_without_a_node_and_stays_on_the_disk() {
     assert_eq!(world.stdout(&["list", "--json"]).trim(), "[]");
     let gone = world.refused(&["rm", REPO]);
     assert!(gone.contains("there is no model"), "{gone}");
+
+    // A folder that the user has named is looked through without a node as well.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(demo_model(), folder.path().join("mine.gguf")).unwrap();
+    let mut command = Command::new(SINEW);
+    command.args(["run", "mine", "Hello", "--max-tokens", "3", "--data-dir"]);
+    command.arg(world.data_dir()).env("SINEW_MODELS", folder.path()).stdin(Stdio::null());
+    let answer = world.isolate(&mut command).output().unwrap();
+    assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+    assert_eq!(world.hub.bytes_sent(), world.size);
 }
 
 #[test]
