@@ -175,7 +175,7 @@ pub struct UpArgs {
     pub api: SocketAddr,
     /// Let other machines use the HTTP API, with a key: the first one is made and printed, more
     /// come from `sinew keys create`. With --api 127.0.0.1 it listens on all IPv4 addresses then;
-    /// with --api [::]:8750 on those of IPv6 as well
+    /// with `--api [::]:8750` on those of IPv6 as well
     #[arg(long)]
     pub lan: bool,
     /// PEM file with a certificate for the HTTP API: other machines must then speak HTTPS
