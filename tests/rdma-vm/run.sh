@@ -1,7 +1,7 @@
 #!/bin/bash
 # Tests RDMA with the real verbs library over Soft-RoCE, in virtual machines (see vm.sh).
 #
-#   tests/rdma-vm/run.sh            build the tests, then all cases (about 4 minutes)
+#   tests/rdma-vm/run.sh            build the tests, then all cases (about 5 minutes)
 #   tests/rdma-vm/run.sh CASE...    some of them: doctor suite engine pair pair-lossy pair-tcp
 #                                   pair-killed pair-frozen nodes fallback blocked
 #

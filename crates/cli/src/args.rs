@@ -15,7 +15,7 @@ mod models;
 mod plan;
 mod values;
 
-pub use values::bytes;
+pub use values::{NODE_PORT, bytes};
 
 pub use bench::{
     Algorithm, BenchCommand, BenchDeviceArgs, BenchModelArgs, BenchNetArgs, BenchOutput,

@@ -122,9 +122,8 @@ impl ProgressLines {
 /// A line with the longest bar for which there is room: one that wraps could not be written over.
 fn fitting(what: &str, done: u64, total: u64, bytes_per_sec: f64, columns: usize) -> String {
     let bars = [20, 10, 5, 0].map(|cells| line_at(what, done, total, bytes_per_sec, cells));
-    let last = bars[3].clone();
-    let line = bars.into_iter().find(|line| line.chars().count() < columns).unwrap_or(last);
-    table::one_line(&line).chars().take(columns - 1).collect()
+    let line = bars.iter().find(|line| line.chars().count() < columns).unwrap_or(&bars[3]);
+    table::one_line(line).chars().take(columns - 1).collect()
 }
 
 fn line_at(what: &str, done: u64, total: u64, bytes_per_sec: f64, cells: u64) -> String {

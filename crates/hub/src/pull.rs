@@ -227,8 +227,8 @@ impl<'a> Call<'a> {
         match trouble {
             Trouble::Fatal(error) => Err(error),
             Trouble::Silent(why) if is_last => Err(HubError::Unreachable { host, why }),
-            Trouble::Short(why) if is_last => Err(HubError::Unsteady { host, why }),
-            Trouble::Silent(why) | Trouble::Short(why) => {
+            Trouble::Unsteady(why) if is_last => Err(HubError::Unsteady { host, why }),
+            Trouble::Silent(why) | Trouble::Unsteady(why) => {
                 self.wait(pause, &format!("{host}: {why}"))
             }
             Trouble::Status(status, what) if is_last => {
@@ -253,7 +253,7 @@ pub(crate) enum Trouble {
     Silent(String),
     Status(u16, String),
     /// It sent something else than it had promised, or a part of it.
-    Short(String),
+    Unsteady(String),
     /// Too many requests, and how long to wait.
     Busy(Duration),
     Fatal(HubError),

@@ -67,7 +67,7 @@ fn request(work: &Work<'_>, place: &Place, at: u64, end: u64) -> (u64, Option<St
     let stop = match failed {
         Some(stop) => Some(stop),
         None if reached == end || work.is_stopped() => None,
-        None => Some(Stop::Again(Trouble::Short("it sent less than it promised".to_owned()))),
+        None => Some(Stop::Again(Trouble::Unsteady("it sent less than it promised".to_owned()))),
     };
     (reached, stop)
 }
@@ -104,7 +104,7 @@ fn check(
     let (start, total) = parse_range(range).unwrap_or((u64::MAX, None));
     if start != at {
         let why = format!("{range} where bytes from {at} on were asked for");
-        return Err(Stop::Again(Trouble::Short(why)).into());
+        return Err(Stop::Again(Trouble::Unsteady(why)).into());
     }
     if let Some(found) = total.filter(|total| *total != work.file.size) {
         let (file, announced) = (what(), work.file.size);
@@ -141,7 +141,7 @@ fn copy(
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => {
                 let why = format!("the connection broke ({error})");
-                return (at, Some(Stop::Again(Trouble::Short(why))));
+                return (at, Some(Stop::Again(Trouble::Unsteady(why))));
             }
         };
         let next = at + len as u64;
@@ -178,7 +178,7 @@ pub(crate) fn whole(work: &Work<'_>) -> Result<(), HubError> {
                     (_, Some(Stop::Again(trouble))) => Some(trouble),
                     (_, Some(Stop::Fatal(error))) => return Err(error),
                     (reached, _) if reached < size => {
-                        Some(Trouble::Short("it sent less than it promised".to_owned()))
+                        Some(Trouble::Unsteady("it sent less than it promised".to_owned()))
                     }
                     _ => None,
                 }

@@ -72,7 +72,9 @@ impl Caller {
         if let Some(served) = found.served_as {
             return Ok(served);
         }
-        if found.name.is_none() && !fetch(app, &name).await? {
+        // A node that has yet to hear its members fetches nothing that one of them may serve.
+        let is_settled = app.cluster.status().unsettled.is_none();
+        if found.name.is_none() && (!is_settled || !fetch(app, &name).await?) {
             return Ok(name);
         }
         let spec = InstanceSpec {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 /// Where nodes listen for each other, unless they are told otherwise.
-const NODE_PORT: u16 = 8751;
+pub const NODE_PORT: u16 = 8751;
 
 /// Some of a machine's CPUs, by number.
 pub type Cpus = Vec<usize>;

@@ -332,8 +332,8 @@ impl Daemon {
             format!(
                 "the copy of {model} on node {name} is damaged: {what} is not what it was when it was \
                  hashed. What is wrong there is taken from other nodes as long as they have it. On \
-                 {name}: put a whole file in its place (of one that was \
-                 pulled: sinew rm and sinew pull), and check that disk"
+                 {name}: put a whole file in its place (of one that was pulled: sinew rm and sinew \
+                 pull), and check that disk"
             )
         })
     }

@@ -15,7 +15,7 @@ use crate::ways::Edge;
 use crate::wire::VERSION;
 use crate::{ClusterStatus, History, InstanceStatus, NodeId, NodeState, NodeStatus};
 
-/// A node that has just started may still be alone; later somebody should know.
+/// Members that start, end or join are away for a moment; later somebody should know.
 const ALONE_MAX: Duration = Duration::from_secs(10);
 
 impl Daemon {

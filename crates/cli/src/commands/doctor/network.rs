@@ -6,10 +6,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::{Finding, Verdict, read};
+use crate::args::NODE_PORT;
 
-/// Where nodes listen, unless they are told otherwise.
+/// Where the API listens, unless it is told otherwise.
 const API_PORT: u16 = 8750;
-const NODE_PORT: u16 = 8751;
 /// For tests on one's own network; nobody else listens there.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 87, 51);
 const ECHO_TIME: Duration = Duration::from_millis(500);
