@@ -55,9 +55,7 @@ fn check(name: &str, shares: &[u32], cache: CacheType, limit: &Limit) {
         Some(largest_difference(&prompt.llama_cpp.as_ref()?.logits, &exact(prompt).logits))
     });
     let of_llama_cpp = of_llama_cpp.fold(0.0, f32::max);
-    // The longest first: Mesa's driver in software ends the process when ggml's scratch memory grows
-    // later (docs/gpus.md).
-    for prompt in prompts.iter().rev() {
+    for prompt in &prompts {
         let exact = exact(prompt);
         let limit = match limit {
             Limit::OfSpread(part) => part * spread(&exact.logits),
@@ -129,7 +127,9 @@ fn check_all(names: &[&str], shares: &[u32], cache: CacheType, limit: &Limit) {
 fn float_models_agree_with_the_reference() {
     check_all(DENSE, &[1], CacheType::Auto, &FLOAT);
     check_all(SPARSE, &[1], CacheType::Auto, &FLOAT);
-    check_all(&["models/deepseek-v2-lite"], &[1], CacheType::Auto, &ROUNDED);
+    if device::is_ggml_cpu() {
+        check_all(&["models/deepseek-v2-lite"], &[1], CacheType::Auto, &ROUNDED);
+    }
 }
 
 #[test]
@@ -139,7 +139,8 @@ fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
 
 #[test]
 fn an_exact_cache_and_exact_weights_give_the_references_logits() {
-    let exact = Limit::OfSpread(1e-5);
+    // Others may multiply floats in half precision.
+    let exact = Limit::OfSpread(if device::is_ggml_cpu() { 1e-5 } else { 2e-3 });
     check_all(&["models/llama-untied", "models/qwen3"], &[1], CacheType::F32, &exact);
 }
 

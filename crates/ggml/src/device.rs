@@ -111,6 +111,13 @@ impl Device {
         self.kind
     }
 
+    /// Whether it is Mesa's driver in software. Its descriptor sets follow entries that are not used,
+    /// also to buffers that were freed, and faults there (docs/gpus.md). ggml's attention in one
+    /// operation leaves such entries behind when its scratch memory grows; other operations do not.
+    pub(crate) fn is_llvmpipe(&self) -> bool {
+        self.description.starts_with("llvmpipe")
+    }
+
     /// Bytes of its memory that are free now, and that it has.
     pub fn memory(&self) -> (usize, usize) {
         let (mut free, mut total) = (0, 0);

@@ -57,6 +57,8 @@ pub const INTERFACE: c_int = 2;
 pub const STATUS_SUCCESS: c_int = 0;
 pub const USAGE_WEIGHTS: c_int = 1;
 pub const USAGE_COMPUTE: c_int = 2;
+/// `GGML_PREC_F32`.
+pub const PRECISION_F32: c_int = 10;
 /// `GGML_LOG_LEVEL_WARN` and `GGML_LOG_LEVEL_ERROR`.
 pub const LOG_WARN: c_int = 3;
 pub const LOG_ERROR: c_int = 4;
@@ -127,6 +129,7 @@ functions! {
         fn(*mut Context, *mut Tensor, *mut Tensor, f32, f32) -> *mut Tensor;
     rms_norm: "ggml_rms_norm", fn(*mut Context, *mut Tensor, f32) -> *mut Tensor;
     mul_mat: "ggml_mul_mat", fn(*mut Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
+    mul_mat_precision: "ggml_mul_mat_set_prec", fn(*mut Tensor, c_int);
     mul_mat_id: "ggml_mul_mat_id",
         fn(*mut Context, *mut Tensor, *mut Tensor, *mut Tensor) -> *mut Tensor;
     add_id: "ggml_add_id",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::device::{Device, Stream};
 use crate::error::Error;
-use crate::ffi::{self, Api};
+use crate::ffi::{self, Api, PRECISION_F32};
 use crate::memory::{Array, Buffer, Context, Type, Usage, place};
 
 /// A recorded graph. It keeps what it reads and writes alive.
@@ -274,11 +274,27 @@ impl<'a> Recorder<'a> {
         self.place(raw, Type::F32, to)
     }
 
+    /// Where the matrix is exact, so is the sum; else devices may add up in half precision.
     pub fn mul_mat(&mut self, matrix: Node, x: Node, to: Option<Node>) -> Result<Node, Error> {
+        if self.slots[matrix.0].ty == Type::F32 {
+            return self.mul_mat_f32(matrix, x, to);
+        }
+        let raw = self.product(matrix, x);
+        self.place(raw, Type::F32, to)
+    }
+
+    /// The same, added up in single precision whatever the matrix is.
+    pub fn mul_mat_f32(&mut self, matrix: Node, x: Node, to: Option<Node>) -> Result<Node, Error> {
+        let raw = self.product(matrix, x);
+        // SAFETY: it was just made, by a product.
+        unsafe { (self.api.mul_mat_precision)(raw, PRECISION_F32) };
+        self.place(raw, Type::F32, to)
+    }
+
+    fn product(&mut self, matrix: Node, x: Node) -> *mut ffi::Tensor {
         let (context, matrix, x) = (self.context.raw.as_ptr(), self.raw(matrix), self.raw(x));
         // SAFETY: all are alive.
-        let raw = unsafe { (self.api.mul_mat)(context, matrix, x) };
-        self.place(raw, Type::F32, to)
+        unsafe { (self.api.mul_mat)(context, matrix, x) }
     }
 
     /// Products with those matrices of a stack that `ids` names for each row.
@@ -352,6 +368,9 @@ impl<'a> Recorder<'a> {
         sinks: Option<Node>,
         to: Option<Node>,
     ) -> Result<Option<Node>, Error> {
+        if self.device.is_llvmpipe() {
+            return Ok(None);
+        }
         let context = self.context.raw.as_ptr();
         let [q, k, v, mask] = [q, k, v, mask].map(|node| self.raw(node));
         // SAFETY: all are alive.

@@ -191,7 +191,11 @@ impl Builder<'_> {
         let matrices = self.array(&stack.stack);
         let from = self.operand(x);
         let strides = [x.width * F32, stack.cols * F32, x.width * rows * F32];
-        let from = self.recorder.view(from, [stack.cols, rows, heads, 1], strides, 0);
+        let mut from = self.recorder.view(from, [stack.cols, rows, heads, 1], strides, 0);
+        if rows > 1 {
+            // Vulkan multiplies weights of 2, 4, 5 and 6 bits wrongly with heads that interleave.
+            from = self.recorder.cont(from, None)?;
+        }
         let product = self.recorder.mul_mat(matrices, from, None)?;
         // The product has a head's rows together, the operand a row's heads.
         let (dim, width) = (stack.rows, out.width);
@@ -275,7 +279,7 @@ impl Builder<'_> {
         if let Some(node) = self.recorder.flash([q, k, v, mask], scale, sinks, named)? {
             return Ok(if whole { node } else { self.recorder.copy(node, to) });
         }
-        let scores = self.recorder.mul_mat(k, q, None)?;
+        let scores = self.recorder.mul_mat_f32(k, q, None)?;
         let weights = self.recorder.soft_max(scores, mask, scale, sinks)?;
         let v = self.recorder.transpose(v);
         let v = self.recorder.cont(v, None)?;

@@ -19,9 +19,17 @@ pub fn libraries() -> Option<PathBuf> {
 }
 
 /// ggml's own engine on the CPU, or the device that `SINEW_TEST_DEVICE` names.
+fn name() -> String {
+    std::env::var("SINEW_TEST_DEVICE").unwrap_or_else(|_| "CPU".to_owned())
+}
+
+#[allow(dead_code, reason = "not all tests ask")]
+pub fn is_ggml_cpu() -> bool {
+    name() == "CPU"
+}
+
 fn open(threads: usize, _cpus: &[usize]) -> Result<Ggml, BackendError> {
-    let device = std::env::var("SINEW_TEST_DEVICE").unwrap_or_else(|_| "CPU".to_owned());
-    Ggml::open(&libraries().expect("looked for"), &device, threads)
+    Ggml::open(&libraries().expect("looked for"), &name(), threads)
 }
 
 /// For so many sequences at once, each of up to `context_tokens`, with a rank for each share.
