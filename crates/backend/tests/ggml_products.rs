@@ -36,8 +36,8 @@ const HEADS: usize = 4;
 const DIM: usize = 64;
 const ROWS_MAX: usize = 70;
 
-/// Rounding of activations to eight bits is the coarsest that any device does: 1 % of a product's size,
-/// and a few times that for the worst of thousands.
+/// Rounding of activations to eight bits is the coarsest that any device does: 1 % of a product's
+/// size, and a few times that for the worst of thousands.
 const ERROR_MAX: f32 = 0.05;
 
 /// `len` bytes of whole blocks whose numbers are of moderate size.

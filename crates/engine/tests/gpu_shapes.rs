@@ -234,7 +234,6 @@ fn check(name: &str, source: &Arc<dyn Source>) {
     let mut exact = Local::start(source.clone(), &exact).unwrap();
     for shares in SPLITS {
         let mut local = device::start(name, source.clone(), &of(shares));
-        // The longest first, as in `gpu.rs`.
         for len in [300, 70, 9, 1] {
             let ids = prompt(len as u64, len);
             local.truncate(0);

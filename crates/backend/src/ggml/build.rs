@@ -190,12 +190,9 @@ impl Builder<'_> {
         let (heads, rows) = (stack.count, x.rows);
         let matrices = self.array(&stack.stack);
         let from = self.operand(x);
-        let strides = [x.width * F32, stack.cols * F32, x.width * rows * F32];
-        let mut from = self.recorder.view(from, [stack.cols, rows, heads, 1], strides, 0);
-        if rows > 1 {
-            // Vulkan multiplies weights of 2, 4, 5 and 6 bits wrongly with heads that interleave.
-            from = self.recorder.cont(from, None)?;
-        }
+        let from = self.heads(from, x, [stack.cols, rows, heads], 0);
+        // Vulkan multiplies weights of 2, 4, 5 and 6 bits wrongly with heads that interleave.
+        let from = if rows == 1 { from } else { self.recorder.cont(from, None)? };
         let product = self.recorder.mul_mat(matrices, from, None)?;
         // The product has a head's rows together, the operand a row's heads.
         let (dim, width) = (stack.rows, out.width);
@@ -208,6 +205,20 @@ impl Builder<'_> {
         let node = self.recorder.copy(product, place);
         self.wrote(out, node, IN_HEADS);
         Ok(())
+    }
+
+    /// Heads of `x`, which `of` holds, from number `first` on, as `[dim, rows, heads]`.
+    fn heads(
+        &mut self,
+        of: Node,
+        x: &Operand,
+        [dim, rows, heads]: [usize; 3],
+        first: usize,
+    ) -> Node {
+        let (head, row) = (dim * F32, x.width * F32);
+        // Of one row nothing lies between; Vulkan computes wrongly where strides say otherwise.
+        let strides = if rows == 1 { [head, head, head * heads] } else { [row, head, row * rows] };
+        self.recorder.view(of, [dim, rows, heads, 1], strides, first * head)
     }
 
     fn store(&mut self, kv: &Kv, k: &Operand, v: &Operand, indices: &Ref) {
@@ -238,10 +249,7 @@ impl Builder<'_> {
         let mut node = place;
         for run in &runs {
             let ((first, heads), _) = *run;
-            let shape_of_q = [kv.k_dim, rows, heads, 1];
-            let strides = [q.width * F32, kv.k_dim * F32, q.width * rows * F32];
-            let offset = first * kv.k_dim * F32;
-            let part = self.recorder.view(queries, shape_of_q, strides, offset);
+            let part = self.heads(queries, q, [kv.k_dim, rows, heads], first);
             node = self.attend_run(kv, shape, run, [part, mask, place], (n_kv, rows, out.width))?;
         }
         match runs.len() {
@@ -266,10 +274,7 @@ impl Builder<'_> {
         let ((first, heads), of_kv) = *run;
         let k = self.cached(kv, (&kv.k, kv.k_dim), of_kv, n_kv);
         let v = self.cached(kv, (&kv.v, kv.v_dim), of_kv, n_kv);
-        let sinks = shape.sinks.as_ref().map(|sinks| {
-            let sinks = self.array(sinks);
-            self.recorder.view(sinks, [heads, 1, 1, 1], [heads * F32; 3], first * F32)
-        });
+        let sinks = self.sinks(shape, first, heads)?;
         let scale = shape.scale.0;
         let dim = kv.v_dim;
         let strides = [dim * F32, width * F32, width * rows * F32];
@@ -287,6 +292,19 @@ impl Builder<'_> {
         let strides = [dim * rows * F32, dim * F32, dim * rows * heads * F32];
         let sums = self.recorder.view(sums, [dim, heads, rows, 1], strides, 0);
         Ok(self.recorder.copy(sums, to))
+    }
+
+    /// The sinks of some heads. Vulkan takes none that begin between its alignments.
+    fn sinks(
+        &mut self,
+        shape: &Attention,
+        first: usize,
+        heads: usize,
+    ) -> Result<Option<Node>, Error> {
+        let Some(sinks) = &shape.sinks else { return Ok(None) };
+        let sinks = self.array(sinks);
+        let own = self.recorder.view(sinks, [heads, 1, 1, 1], [heads * F32; 3], first * F32);
+        Ok(Some(if first == 0 { own } else { self.recorder.cont(own, None)? }))
     }
 
     /// Keys or values of some heads of the cache, `[dim, n_kv, heads]`.

@@ -19,13 +19,8 @@ pub fn libraries() -> Option<PathBuf> {
 }
 
 /// ggml's own engine on the CPU, or the device that `SINEW_TEST_DEVICE` names.
-fn name() -> String {
+pub fn name() -> String {
     std::env::var("SINEW_TEST_DEVICE").unwrap_or_else(|_| "CPU".to_owned())
-}
-
-#[allow(dead_code, reason = "not all tests ask")]
-pub fn is_ggml_cpu() -> bool {
-    name() == "CPU"
 }
 
 fn open(threads: usize, _cpus: &[usize]) -> Result<Ggml, BackendError> {
