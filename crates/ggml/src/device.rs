@@ -111,9 +111,9 @@ impl Device {
         self.kind
     }
 
-    /// Whether it is Mesa's driver in software. It faults where a descriptor set names a buffer that
-    /// was freed, used or not (docs/gpus.md): ggml's attention in one operation leaves such sets
-    /// behind when its scratch memory grows; other operations do not.
+    /// Whether it is Mesa's driver in software. It faults where a descriptor set names a buffer
+    /// that was freed, used or not (docs/gpus.md): ggml's attention in one operation leaves such
+    /// sets behind when its scratch memory grows; other operations do not.
     pub(crate) fn is_llvmpipe(&self) -> bool {
         self.description.starts_with("llvmpipe")
     }
