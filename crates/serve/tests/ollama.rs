@@ -381,7 +381,9 @@ fn a_pull_is_told_in_ollama_s_words() {
             json!({"status": "success"}),
         ]
     );
+    // Who joins a pull that is under way is told its beginning as well.
     let lines = told(&[(PullStage::Pulling, 60), (PullStage::Failed, 60)]);
+    assert_eq!(lines[0], json!({"status": "pulling manifest"}));
     assert_eq!(lines.last().unwrap(), &json!({"error": "the disk is full"}));
     let whole = post(server.addr, "/api/pull", &[], &json!({"model": "org/m", "stream": false}));
     assert!(whole.status == 502 && error(&whole).contains("disk is full"), "{whole:?}");

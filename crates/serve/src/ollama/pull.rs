@@ -78,17 +78,19 @@ pub(super) async fn pull(
             _ => Err(failed("it ended before the model was there")),
         };
     }
-    let items = told.flat_map(|status| stream::iter(lines(&status)));
-    // An empty line of the same kind says that it is not over.
-    let beat = || Item::json(&json!({ "status": "pulling manifest" }));
-    Ok(respond_with(Framing::JsonLines, items, app.config.limits.keep_alive, beat))
+    // Whoever joins a pull that is under way is told its beginning too, as Ollama does.
+    let manifest = || Item::json(&json!({ "status": "pulling manifest" }));
+    let told = told.flat_map(|status| stream::iter(lines(&status)));
+    let items = stream::once(std::future::ready(manifest())).chain(told);
+    // The same line says, now and then, that it is not over.
+    Ok(respond_with(Framing::JsonLines, items, app.config.limits.keep_alive, manifest))
 }
 
-/// What Ollama tells at this point.
+/// What Ollama tells at this point, after the line that every pull begins with.
 fn lines(status: &PullStatus) -> Vec<Item> {
     let line = |value: Value| Item::json(&value);
     match status.stage {
-        PullStage::Looking => vec![line(json!({ "status": "pulling manifest" }))],
+        PullStage::Looking => Vec::new(),
         PullStage::Waiting => vec![line(json!({ "status": status.note }))],
         PullStage::Pulling => vec![line(layer(status))],
         PullStage::Verifying | PullStage::Hashing => {
