@@ -106,6 +106,12 @@ impl MixtureParts {
         self.part_ends.last().copied().unwrap_or(0)
     }
 
+    /// This rank's routed experts, where it does not have a part of each: the first of them, and
+    /// how many.
+    pub(crate) fn own_experts(&self) -> Option<(usize, usize)> {
+        self.whole.as_ref().map(|whole| (whole.first, whole.leaves.len()))
+    }
+
     /// The place among this rank's experts of number `expert`; `None` if it is another rank's.
     pub(crate) fn place(&self, expert: usize) -> Option<usize> {
         let Some(whole) = &self.whole else { return Some(expert) };

@@ -6,7 +6,7 @@
 use kernels::{sigmoid_in_place, softmax, top_k};
 
 /// How router logits become scores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Gating {
     /// Softmax over all experts (Mixtral, Qwen, DeepSeek-V2).
     Softmax,
@@ -52,7 +52,7 @@ pub struct Routes {
 }
 
 /// Keeps weights finite when all scores are (as good as) zero.
-const SUM_MIN: f32 = 1e-20;
+pub(crate) const SUM_MIN: f32 = 1e-20;
 
 impl Routes {
     /// All routes, by expert, then by row.

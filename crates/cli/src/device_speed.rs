@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use backend::{Backend, BackendError, Ggml, Half, SegmentKey};
 use cluster::{ClassRates, Classes, Rates, Speed};
-use ggml::{Device, Kind, Library};
+use ggml::{Device, Kind};
 use gguf::TensorType;
 
 /// What is multiplied.
@@ -53,13 +53,7 @@ const FLOATS: [TensorType; 2] = [TensorType::F16, TensorType::F32];
 /// # Errors
 /// There is no such device, or it fails.
 pub fn measure(dir: &Path, name: &str, threads: usize) -> Result<Speed, BackendError> {
-    let library = Library::open(dir)?;
-    let devices = library.devices().iter().filter(|device| device.kind().runs_models());
-    let found = devices.clone().find(|device| device.name().eq_ignore_ascii_case(name));
-    let Some(device) = found else {
-        let found: Vec<_> = devices.map(Device::name).collect();
-        return Err(BackendError::NoDevice { name: name.to_owned(), found: found.join(", ") });
-    };
+    let device = Ggml::find(dir, name)?;
     let (operation_secs, cut_secs) = Bench::start(device, threads)?.segment()?;
     let of = |types: &[TensorType], threads| class(device, types, threads, operation_secs);
     let eight_bits = of(&EIGHT_BITS, threads)?;

@@ -1,5 +1,5 @@
-//! Nodes that compute on a device of ggml's libraries: here on its own engine for the CPU, which
-//! every machine has.
+//! Nodes that compute on a device of ggml's libraries: on its own engine for the CPU, which every
+//! machine has, or on the one that `SINEW_TEST_DEVICE` names.
 //!
 //! Needs the libraries (`scripts/gpu-libraries.sh`) in the folder that `SINEW_GPU_LIBRARIES` names;
 //! without it only what goes without them is tested, and each other test says so.
@@ -9,7 +9,18 @@ mod common;
 use common::{Node, demo_model, fixture, kill_9, refused, sinew, wait_for};
 use serde_json::Value;
 
-const GGML: &str = "ggml-cpu";
+/// ggml's engine for the CPU.
+const GGML_CPU: &str = "ggml-cpu";
+
+/// What nodes are told to compute on.
+fn ggml() -> String {
+    std::env::var("SINEW_TEST_DEVICE").unwrap_or_else(|_| GGML_CPU.to_owned())
+}
+
+/// The node of the machine's second device, which is the same as its first.
+fn second() -> String {
+    format!("a-{}", ggml().to_lowercase())
+}
 
 /// The libraries' folder, if there is one.
 fn libraries() -> Option<String> {
@@ -49,15 +60,15 @@ fn device(node: &Node, name: &str) -> Value {
 #[test]
 fn a_stage_on_ggmls_device_serves_beside_one_on_the_cpu() {
     let Some(libraries) = libraries() else { return };
-    let (a, b) = (start("a", &libraries, "cpu"), start("b", &libraries, GGML));
+    let (a, b) = (start("a", &libraries, "cpu"), start("b", &libraries, &ggml()));
     a.admit(&b);
     assert_eq!(device(&a, "a"), Value::Null);
     let told = device(&a, "b");
-    assert_eq!(told["name"], GGML);
+    assert_eq!(told["name"], ggml());
     assert!(told["memory_bytes"].as_u64() >= told["memory_free_bytes"].as_u64(), "{told}");
     assert!(told["memory_free_bytes"].as_u64() > Some(0), "{told}");
     let table = a.run(&["nodes"]);
-    assert!(table.contains("MODELS RUN ON") && table.contains(GGML), "{table}");
+    assert!(table.contains("MODELS RUN ON") && table.contains(&ggml()), "{table}");
 
     // Ranks that share layers must compute alike.
     let why = a.refused(&["serve", &demo_model(), "--nodes", "2", "--strategy", "tensor"]);
@@ -81,13 +92,13 @@ fn a_stage_on_ggmls_device_serves_beside_one_on_the_cpu() {
 #[test]
 fn what_a_device_does_is_measured_and_predicted_beside_what_comes() {
     let Some(libraries) = libraries() else { return };
-    let told = sinew(&["bench", "device", "--device", GGML, "--gpu-libraries", &libraries]);
+    let told = sinew(&["bench", "device", "--device", &ggml(), "--gpu-libraries", &libraries]);
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.contains("GB/s") && told.contains("a cut takes"), "{told}");
     let why = refused(&["bench", "device", "--device", "CUDA9", "--gpu-libraries", &libraries]);
     assert!(why.contains("no device CUDA9"), "{why}");
 
-    let a = start_on(tempfile::tempdir().unwrap(), &libraries, &[GGML, "cpu"]);
+    let a = start_on(tempfile::tempdir().unwrap(), &libraries, &[&ggml(), "cpu"]);
     live(&a, 2);
     wait_for("each node to be measured", || {
         let nodes = a.json(&["nodes"]);
@@ -106,7 +117,7 @@ fn what_a_device_does_is_measured_and_predicted_beside_what_comes() {
 #[test]
 fn an_abort_in_mid_answer_takes_the_devices_worker_and_is_named() {
     let Some(libraries) = libraries() else { return };
-    let a = start("a", &libraries, GGML);
+    let a = start("a", &libraries, &ggml());
     a.run(&["serve", &demo_model()]);
     let before = answer(&a);
     // Whoever goes away leaves nothing behind.
@@ -138,7 +149,7 @@ fn an_abort_in_mid_answer_takes_the_devices_worker_and_is_named() {
 fn a_model_that_does_not_fit_its_device_is_refused_with_numbers() {
     let Some(libraries) = libraries() else { return };
     let a = Node::start_with("a", tempfile::tempdir().unwrap(), "127.0.0.1:0", |command| {
-        command.args(["--gpu-libraries", &libraries, "--device", GGML, "--memory", "100MiB"]);
+        command.args(["--gpu-libraries", &libraries, "--device", &ggml(), "--memory", "100MiB"]);
     });
     let why = a.refused(&["serve", &demo_model(), "--cache-tokens", "4000000"]);
     assert!(why.contains("GiB") && why.contains("has 0.10 GiB free"), "{why}");
@@ -149,7 +160,7 @@ fn a_model_that_does_not_fit_its_device_is_refused_with_numbers() {
 #[test]
 fn ranks_on_ggmls_devices_share_layers() {
     let Some(libraries) = libraries() else { return };
-    let (a, b) = (start("a", &libraries, GGML), start("b", &libraries, GGML));
+    let (a, b) = (start("a", &libraries, &ggml()), start("b", &libraries, &ggml()));
     a.admit(&b);
     a.run(&["serve", &demo_model(), "--nodes", "2", "--strategy", "tensor"]);
     let instance = a.instance("sinew-demo").unwrap();
@@ -199,8 +210,8 @@ fn live(node: &Node, count: usize) -> Vec<String> {
 #[test]
 fn two_devices_of_a_machine_are_two_ranks() {
     let Some(libraries) = libraries() else { return };
-    let a = start_on(tempfile::tempdir().unwrap(), &libraries, &[GGML, GGML]);
-    assert_eq!(live(&a, 2), ["a", "a-ggml-cpu"]);
+    let a = start_on(tempfile::tempdir().unwrap(), &libraries, &[&ggml(), &ggml()]);
+    assert_eq!(live(&a, 2), ["a".to_owned(), second()]);
     let nodes = a.json(&["nodes"]);
     assert_eq!(nodes[0]["memory_bytes"], nodes[1]["memory_bytes"], "a half each: {nodes}");
     a.run(&["serve", &demo_model(), "--nodes", "2", "--strategy", "tensor"]);
@@ -215,20 +226,20 @@ fn two_devices_of_a_machine_are_two_ranks() {
     let known = ids(&a);
 
     // They are the same after a restart, and follow where the machine goes.
-    let a = start_on(a.kill(), &libraries, &[GGML, GGML]);
+    let a = start_on(a.kill(), &libraries, &[&ggml(), &ggml()]);
     live(&a, 2);
     assert_eq!(ids(&a), known);
     let b = Node::start("b");
     a.run(&["leave"]);
     let invite = b.json(&["invite"]);
     a.run(&["join", invite["code"].as_str().unwrap()]);
-    assert_eq!(live(&b, 3), ["a", "a-ggml-cpu", "b"]);
+    assert_eq!(live(&b, 3), ["a".to_owned(), second(), "b".to_owned()]);
 }
 
 #[test]
 fn a_machines_gpu_and_its_processors_are_stages_of_one_model() {
     let Some(libraries) = libraries() else { return };
-    let a = start_on(tempfile::tempdir().unwrap(), &libraries, &["cpu", GGML]);
+    let a = start_on(tempfile::tempdir().unwrap(), &libraries, &["cpu", &ggml()]);
     live(&a, 2);
     a.run(&["serve", &demo_model(), "--nodes", "2"]);
     assert_eq!(opened(&a), [false, true]);
@@ -239,7 +250,7 @@ fn a_machines_gpu_and_its_processors_are_stages_of_one_model() {
 fn two_builds_of_ggml_share_no_layer_of_a_mixture_and_pass_it_on() {
     let Some(libraries) = libraries() else { return };
     let builds = ["x64", "sse42"].map(|processor| build_for(&libraries, processor));
-    let node = |at: usize| start(["a", "b"][at], builds[at].path().to_str().unwrap(), GGML);
+    let node = |at: usize| start(["a", "b"][at], builds[at].path().to_str().unwrap(), GGML_CPU);
     let (a, b) = (node(0), node(1));
     a.admit(&b);
     let built = |name| device(&a, name)["library"].as_str().unwrap().to_owned();
@@ -263,7 +274,7 @@ fn a_name_that_the_libraries_do_not_know_is_refused() {
     let dir = dir.path().to_str().unwrap();
     let args = ["up", "--gpu-libraries", &libraries, "--device", "CUDA99", "--data-dir", dir];
     let why = refused(&args);
-    assert!(why.contains("--device CUDA99") && why.contains(GGML), "{why}");
+    assert!(why.contains("--device CUDA99") && why.contains(GGML_CPU), "{why}");
 }
 
 #[test]

@@ -63,7 +63,7 @@ pub struct Local<B: Backend = Cpu> {
 }
 
 /// Opens the device of a rank, of so many threads, pinned to these CPUs if there are any.
-pub type OpenDevice<B> = fn(usize, &[usize]) -> Result<B, BackendError>;
+pub type OpenDevice<B> = Arc<dyn Fn(usize, &[usize]) -> Result<B, BackendError> + Send + Sync>;
 
 impl Local {
     /// Loads all ranks and links them.
@@ -71,7 +71,7 @@ impl Local {
     /// # Errors
     /// A rank cannot be loaded or linked.
     pub fn start(source: Arc<dyn Source>, options: &LocalOptions) -> Result<Self, EngineError> {
-        Self::start_on(Cpu::new, source, options)
+        Self::start_on(Arc::new(Cpu::new), source, options)
     }
 }
 
@@ -95,7 +95,7 @@ impl<B: Backend + 'static> Local<B> {
         let count = INSTANCES.fetch_add(1, Ordering::Relaxed);
         let instance = format!("local {} {count}", std::process::id());
         let mut starts = listeners.into_iter().enumerate().map(|(rank, listener)| Start {
-            open,
+            open: open.clone(),
             instance: instance.clone(),
             rank,
             listener,

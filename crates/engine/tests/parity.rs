@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use backend::{Backend, Cpu};
 use device::Recording;
-use engine::{Local, LocalOptions};
+use engine::{Local, LocalOptions, OpenDevice};
 use fixtures::{
     FLOAT_MODELS, Prompt, QUANTISED_MODELS, QUANTISED_TIES, ROUTED_BY_TIES, Reference, layers,
     path, prompts,
@@ -152,14 +152,15 @@ fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
 fn a_device_that_records_gives_the_bits_of_the_cpu() {
     let splits: &[(&[u32], &[usize])] =
         &[(&[1], &[]), (&[1, 1], &[]), (&[5, 0, 1, 2], &[]), (&[1, 1, 1], &[2, 1])];
-    let open = |threads, cpus: &[usize]| Ok(Recording::new(Cpu::new(threads, cpus)?));
+    let open: OpenDevice<_> =
+        Arc::new(|threads, cpus: &[usize]| Ok(Recording::new(Cpu::new(threads, cpus)?)));
     for name in FLOAT_MODELS.iter().chain(QUANTISED_MODELS) {
         let prompts = prompts(name);
         let mut whole = start(name, &[1], Transport::Auto, 1);
         for (shares, stages) in splits.iter().filter(|(_, stages)| stages.len() <= layers(name)) {
             let file = File::open(path(name, "gguf")).expect("the fixture is in the repository");
             let options = options(name, shares, stages);
-            let mut split = Local::start_on(open, Arc::new(file), &options).unwrap();
+            let mut split = Local::start_on(open.clone(), Arc::new(file), &options).unwrap();
             for prompt in &prompts {
                 let (found, expected) =
                     (run(&mut split, &prompt.ids, 12), run(&mut whole, &prompt.ids, 12));

@@ -4,10 +4,14 @@ use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::Error;
 use crate::ffi::{self, Api, SetThreads};
 use crate::words;
+
+/// Devices are started one at a time.
+static STARTING: Mutex<()> = Mutex::new(());
 
 /// What a device is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,6 +136,8 @@ impl Device {
     /// Its driver does not start it.
     pub fn start(&self, threads: usize) -> Result<Stream, Error> {
         let api = self.api;
+        // Vulkan makes a device at its first start, and aborts where a second one overtakes that.
+        let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         words::take();
         // SAFETY: the device lives as long as its library; no parameters are given.
         let raw = unsafe { (api.device_start)(self.raw.as_ptr(), std::ptr::null()) };

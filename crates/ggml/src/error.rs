@@ -25,6 +25,8 @@ pub enum Error {
     Start { device: String, words: String },
     #[error("{device} has no room for {bytes} bytes{}", said(words))]
     Memory { device: String, bytes: usize, words: String },
+    #[error("{device} has no operation for {operation} in the shapes that the model needs")]
+    Operation { device: String, operation: String },
     #[error("{device} failed: {what}{}", said(words))]
     Failed { device: String, what: String, words: String },
 }

@@ -59,6 +59,8 @@ pub const USAGE_WEIGHTS: c_int = 1;
 pub const USAGE_COMPUTE: c_int = 2;
 /// `GGML_PREC_F32`.
 pub const PRECISION_F32: c_int = 10;
+/// `GGML_SORT_ORDER_DESC`.
+pub const SORT_DESCENDING: c_int = 1;
 /// `GGML_LOG_LEVEL_WARN` and `GGML_LOG_LEVEL_ERROR`.
 pub const LOG_WARN: c_int = 3;
 pub const LOG_ERROR: c_int = 4;
@@ -112,6 +114,8 @@ functions! {
         fn(
             *mut Context, *mut Tensor, i64, i64, i64, i64, usize, usize, usize, usize,
         ) -> *mut Tensor;
+    reshape: "ggml_reshape_4d",
+        fn(*mut Context, *mut Tensor, i64, i64, i64, i64) -> *mut Tensor;
     transpose: "ggml_transpose", fn(*mut Context, *mut Tensor) -> *mut Tensor;
     cont: "ggml_cont", fn(*mut Context, *mut Tensor) -> *mut Tensor;
     copy: "ggml_cpy", fn(*mut Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
@@ -121,6 +125,11 @@ functions! {
         fn(*mut Context, *mut Tensor, *mut Tensor, *mut Tensor) -> *mut Tensor;
     add: "ggml_add", fn(*mut Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
     mul: "ggml_mul", fn(*mut Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
+    div: "ggml_div", fn(*mut Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
+    sum_rows: "ggml_sum_rows", fn(*mut Context, *mut Tensor) -> *mut Tensor;
+    clamp: "ggml_clamp", fn(*mut Context, *mut Tensor, f32, f32) -> *mut Tensor;
+    fill: "ggml_fill", fn(*mut Context, *mut Tensor, f32) -> *mut Tensor;
+    argsort: "ggml_argsort", fn(*mut Context, *mut Tensor, c_int) -> *mut Tensor;
     scale: "ggml_scale", fn(*mut Context, *mut Tensor, f32) -> *mut Tensor;
     unary: "ggml_unary", fn(*mut Context, *mut Tensor, c_int) -> *mut Tensor;
     glu: "ggml_glu_split",
@@ -160,6 +169,7 @@ functions! {
     device_kind: "ggml_backend_dev_type", fn(*mut Device) -> c_int;
     device_start: "ggml_backend_dev_init", fn(*mut Device, *const c_char) -> *mut Stream;
     device_buffers: "ggml_backend_dev_buffer_type", fn(*mut Device) -> *mut BufferType;
+    operation: "ggml_op_desc", fn(*const Tensor) -> *const c_char;
     device_supports: "ggml_backend_dev_supports_op", fn(*mut Device, *const Tensor) -> bool;
 
     buffers_alloc: "ggml_backend_buft_alloc_buffer", fn(*mut BufferType, usize) -> *mut Buffer;

@@ -1,15 +1,14 @@
 //! Graphs: recorded once, with every result at a place of its own, and computed as often as wanted.
 //!
-//! The operations have ggml's names and meanings; their shapes are in `ggml.h`. A shape has its
-//! fastest dimension first: rows of activations `[rows, width]` are `[width, rows]` here.
+//! A shape has its fastest dimension first: rows of activations `[rows, width]` are `[width, rows]`
+//! here.
 
-use std::ffi::c_int;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::device::{Device, Stream};
 use crate::error::Error;
-use crate::ffi::{self, Api, PRECISION_F32};
+use crate::ffi::{self, Api};
 use crate::memory::{Array, Buffer, Context, Type, Usage, place};
 
 /// A recorded graph. It keeps what it reads and writes alive.
@@ -41,54 +40,24 @@ const TEMPORARY_BYTES: usize = 1 << 20;
 
 /// A graph while it is recorded.
 pub struct Recorder<'a> {
-    device: Device,
-    api: &'static Api,
+    pub(crate) device: Device,
+    pub(crate) api: &'static Api,
     temporary: &'a mut Temporary,
-    context: Context,
+    pub(crate) context: Context,
     graph: NonNull<ffi::Graph>,
     slots: Vec<Slot>,
     slots_max: usize,
     arrays: Vec<Arc<Array>>,
+    pub(crate) adds_up_exactly: bool,
 }
 
-struct Slot {
+pub(crate) struct Slot {
     raw: NonNull<ffi::Tensor>,
     ty: Type,
     buffer: Arc<Buffer>,
     address: usize,
     /// Bytes from the address to the end of what may be read or written there.
     room: usize,
-}
-
-/// The two functions of one number that models need beside [`Glu`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Unary {
-    Tanh = 4,
-    Sigmoid = 7,
-}
-
-/// `activation(gate) * up`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Glu {
-    /// With the hyperbolic tangent.
-    Gelu,
-    Silu,
-    /// gpt-oss's.
-    Clamped {
-        alpha: f32,
-        limit: f32,
-    },
-}
-
-/// How heads are rotated.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rope {
-    /// Rotated numbers of each head.
-    pub dims: usize,
-    /// Halves are pairs, not neighbours.
-    pub neox: bool,
-    /// Multiplies sine and cosine.
-    pub magnitude: f32,
 }
 
 impl Temporary {
@@ -126,7 +95,13 @@ impl<'a> Recorder<'a> {
         let graph = NonNull::new(graph).expect("ggml ends the process rather than return null");
         let (slots, arrays) = (Vec::new(), Vec::new());
         temporary.at = (0, 0);
-        Self { device, api, temporary, context, graph, slots, slots_max: nodes_max, arrays }
+        let (slots_max, adds_up_exactly) = (nodes_max, false);
+        Self { device, api, temporary, context, graph, slots, slots_max, arrays, adds_up_exactly }
+    }
+
+    /// From here on all of [`Recorder::mul_mat`] is added up in single precision.
+    pub fn add_up_exactly(&mut self) {
+        self.adds_up_exactly = true;
     }
 
     /// What was recorded.
@@ -172,219 +147,23 @@ impl<'a> Recorder<'a> {
         self.place_view(view, of, offset)
     }
 
+    /// The same numbers, which lie together, in another shape. It stands in the graph here: where
+    /// it is expected, devices do the choice of experts in one operation.
+    pub fn reshape(&mut self, of: Node, dims: [usize; 4]) -> Node {
+        let [ne0, ne1, ne2, ne3] = dims.map(|dim| dim as i64);
+        let (context, raw) = (self.context.raw.as_ptr(), self.raw(of));
+        // SAFETY: all are alive; ggml checks that there are as many numbers.
+        let shaped = unsafe { (self.api.reshape)(context, raw, ne0, ne1, ne2, ne3) };
+        let node = self.place_view(shaped, of, 0);
+        self.build(node);
+        node
+    }
+
     /// Swaps the first two dimensions of a view.
     pub fn transpose(&mut self, of: Node) -> Node {
         // SAFETY: both are alive.
         let view = unsafe { (self.api.transpose)(self.context.raw.as_ptr(), self.raw(of)) };
         self.place_view(view, of, 0)
-    }
-
-    /// `to = from`, of as many numbers, in their order.
-    pub fn copy(&mut self, from: Node, to: Node) -> Node {
-        let (context, from) = (self.context.raw.as_ptr(), self.raw(from));
-        // SAFETY: all are alive.
-        let copy = unsafe { (self.api.copy)(context, from, self.raw(to)) };
-        let node = self.place_view(copy, to, 0);
-        self.build(node);
-        node
-    }
-
-    /// Rows of `from` go to where `indices` says in `to`.
-    pub fn set_rows(&mut self, to: Node, from: Node, indices: Node) -> Node {
-        let context = self.context.raw.as_ptr();
-        let [raw, from, indices] = [to, from, indices].map(|node| self.raw(node));
-        // SAFETY: all are alive.
-        let written = unsafe { (self.api.set_rows)(context, raw, from, indices) };
-        let node = self.place_view(written, to, 0);
-        self.build(node);
-        node
-    }
-
-    pub fn cont(&mut self, x: Node, to: Option<Node>) -> Result<Node, Error> {
-        // SAFETY: all are alive.
-        let raw = unsafe { (self.api.cont)(self.context.raw.as_ptr(), self.raw(x)) };
-        self.place(raw, self.slots[x.0].ty, to)
-    }
-
-    pub fn concat(
-        &mut self,
-        a: Node,
-        b: Node,
-        dim: usize,
-        to: Option<Node>,
-    ) -> Result<Node, Error> {
-        let (context, a, b) = (self.context.raw.as_ptr(), self.raw(a), self.raw(b));
-        // SAFETY: all are alive.
-        let raw = unsafe { (self.api.concat)(context, a, b, dim as c_int) };
-        self.place(raw, Type::F32, to)
-    }
-
-    pub fn get_rows(&mut self, x: Node, rows: Node, to: Option<Node>) -> Result<Node, Error> {
-        let (context, x, rows) = (self.context.raw.as_ptr(), self.raw(x), self.raw(rows));
-        // SAFETY: all are alive.
-        let raw = unsafe { (self.api.get_rows)(context, x, rows) };
-        self.place(raw, Type::F32, to)
-    }
-
-    pub fn add(&mut self, a: Node, b: Node, to: Option<Node>) -> Result<Node, Error> {
-        let (context, a, b) = (self.context.raw.as_ptr(), self.raw(a), self.raw(b));
-        // SAFETY: all are alive.
-        let raw = unsafe { (self.api.add)(context, a, b) };
-        self.place(raw, Type::F32, to)
-    }
-
-    pub fn mul(&mut self, a: Node, b: Node, to: Option<Node>) -> Result<Node, Error> {
-        let (context, a, b) = (self.context.raw.as_ptr(), self.raw(a), self.raw(b));
-        // SAFETY: all are alive.
-        let raw = unsafe { (self.api.mul)(context, a, b) };
-        self.place(raw, Type::F32, to)
-    }
-
-    pub fn scale(&mut self, x: Node, factor: f32, to: Option<Node>) -> Result<Node, Error> {
-        // SAFETY: all are alive.
-        let raw = unsafe { (self.api.scale)(self.context.raw.as_ptr(), self.raw(x), factor) };
-        self.place(raw, Type::F32, to)
-    }
-
-    pub fn unary(&mut self, of: Unary, x: Node, to: Option<Node>) -> Result<Node, Error> {
-        let (context, x) = (self.context.raw.as_ptr(), self.raw(x));
-        // SAFETY: all are alive.
-        let raw = unsafe { (self.api.unary)(context, x, of as c_int) };
-        self.place(raw, Type::F32, to)
-    }
-
-    pub fn glu(&mut self, of: Glu, gate: Node, up: Node, to: Option<Node>) -> Result<Node, Error> {
-        let (context, gate, up) = (self.context.raw.as_ptr(), self.raw(gate), self.raw(up));
-        // SAFETY: all are alive.
-        let raw = unsafe {
-            match of {
-                Glu::Gelu => (self.api.glu)(context, gate, up, 1),
-                Glu::Silu => (self.api.glu)(context, gate, up, 2),
-                Glu::Clamped { alpha, limit } => {
-                    (self.api.swiglu_oai)(context, gate, up, alpha, limit)
-                }
-            }
-        };
-        self.place(raw, Type::F32, to)
-    }
-
-    pub fn rms_norm(&mut self, x: Node, eps: f32, to: Option<Node>) -> Result<Node, Error> {
-        // SAFETY: all are alive.
-        let raw = unsafe { (self.api.rms_norm)(self.context.raw.as_ptr(), self.raw(x), eps) };
-        self.place(raw, Type::F32, to)
-    }
-
-    /// Where the matrix is exact, so is the sum; else devices may add up in half precision.
-    pub fn mul_mat(&mut self, matrix: Node, x: Node, to: Option<Node>) -> Result<Node, Error> {
-        if self.slots[matrix.0].ty == Type::F32 {
-            return self.mul_mat_f32(matrix, x, to);
-        }
-        let raw = self.product(matrix, x);
-        self.place(raw, Type::F32, to)
-    }
-
-    /// The same, added up in single precision whatever the matrix is.
-    pub fn mul_mat_f32(&mut self, matrix: Node, x: Node, to: Option<Node>) -> Result<Node, Error> {
-        let raw = self.product(matrix, x);
-        // SAFETY: it was just made, by a product.
-        unsafe { (self.api.mul_mat_precision)(raw, PRECISION_F32) };
-        self.place(raw, Type::F32, to)
-    }
-
-    fn product(&mut self, matrix: Node, x: Node) -> *mut ffi::Tensor {
-        let (context, matrix, x) = (self.context.raw.as_ptr(), self.raw(matrix), self.raw(x));
-        // SAFETY: all are alive.
-        unsafe { (self.api.mul_mat)(context, matrix, x) }
-    }
-
-    /// Products with those matrices of a stack that `ids` names for each row.
-    pub fn mul_mat_id(&mut self, stack: Node, x: Node, ids: Node) -> Result<Node, Error> {
-        let context = self.context.raw.as_ptr();
-        let [stack, x, ids] = [stack, x, ids].map(|node| self.raw(node));
-        // SAFETY: all are alive.
-        let raw = unsafe { (self.api.mul_mat_id)(context, stack, x, ids) };
-        self.place(raw, Type::F32, None)
-    }
-
-    /// `x` and those rows of `rows` that `ids` names.
-    pub fn add_id(&mut self, x: Node, rows: Node, ids: Node) -> Result<Node, Error> {
-        let context = self.context.raw.as_ptr();
-        let [x, rows, ids] = [x, rows, ids].map(|node| self.raw(node));
-        // SAFETY: all are alive.
-        let raw = unsafe { (self.api.add_id)(context, x, rows, ids) };
-        self.place(raw, Type::F32, None)
-    }
-
-    /// Rotates heads `[dim, heads, rows]`; `periods`: one over each pair's frequency.
-    pub fn rope(
-        &mut self,
-        of: Rope,
-        x: Node,
-        positions: Node,
-        periods: Node,
-        to: Node,
-    ) -> Result<Node, Error> {
-        let context = self.context.raw.as_ptr();
-        let [x, positions, periods] = [x, positions, periods].map(|node| self.raw(node));
-        let (dims, mode) = (of.dims as c_int, if of.neox { 2 } else { 0 });
-        // With base 1 the angle is the position over the period, whatever the schedule was; with
-        // an extension of 0 the last two numbers mean nothing.
-        // SAFETY: all are alive.
-        let raw = unsafe {
-            let (base, scale, extension) = (1.0, 1.0, 0.0);
-            let magnitude = of.magnitude;
-            (self.api.rope)(
-                context, x, positions, periods, dims, mode, 0, base, scale, extension, magnitude,
-                32.0, 1.0,
-            )
-        };
-        self.place(raw, Type::F32, Some(to))
-    }
-
-    pub fn soft_max(
-        &mut self,
-        x: Node,
-        mask: Node,
-        scale: f32,
-        sinks: Option<Node>,
-    ) -> Result<Node, Error> {
-        let (context, x, mask) = (self.context.raw.as_ptr(), self.raw(x), self.raw(mask));
-        // SAFETY: all are alive.
-        let raw = unsafe { (self.api.soft_max)(context, x, mask, scale, 0.0) };
-        if let Some(sinks) = sinks {
-            // SAFETY: as above.
-            unsafe { (self.api.soft_max_sinks)(raw, self.raw(sinks)) };
-        }
-        self.place(raw, Type::F32, None)
-    }
-
-    /// Attention in one operation, or `None` where the device has none for these shapes.
-    /// `[q, k, v, mask]`: `[dim, rows, heads]`, twice `[dim, n_kv, kv_heads]`, `[n_kv, rows]`; the
-    /// result is `[dim, heads, rows]`.
-    pub fn flash(
-        &mut self,
-        [q, k, v, mask]: [Node; 4],
-        scale: f32,
-        sinks: Option<Node>,
-        to: Option<Node>,
-    ) -> Result<Option<Node>, Error> {
-        if self.device.is_llvmpipe() {
-            return Ok(None);
-        }
-        let context = self.context.raw.as_ptr();
-        let [q, k, v, mask] = [q, k, v, mask].map(|node| self.raw(node));
-        // SAFETY: all are alive.
-        let raw = unsafe { (self.api.flash)(context, q, k, v, mask, scale, 0.0, 0.0) };
-        if let Some(sinks) = sinks {
-            // SAFETY: as above.
-            unsafe { (self.api.flash_sinks)(raw, self.raw(sinks)) };
-        }
-        // SAFETY: as above.
-        if !unsafe { (self.api.device_supports)(self.device.raw.as_ptr(), raw) } {
-            self.slots_max -= 1;
-            return Ok(None);
-        }
-        self.place(raw, Type::F32, to).map(Some)
     }
 
     /// A later graph reads what is at this node's place.
@@ -393,22 +172,31 @@ impl<'a> Recorder<'a> {
         unsafe { (self.api.set_output)(self.raw(node)) };
     }
 
-    fn raw(&self, node: Node) -> *mut ffi::Tensor {
+    pub(crate) fn ty(&self, node: Node) -> Type {
+        self.slots[node.0].ty
+    }
+
+    /// A tensor was made that is no node.
+    pub(crate) fn give_up_slot(&mut self) {
+        self.slots_max -= 1;
+    }
+
+    pub(crate) fn raw(&self, node: Node) -> *mut ffi::Tensor {
         self.slots[node.0].raw.as_ptr()
     }
 
-    fn push(&mut self, slot: Slot) -> Node {
+    pub(crate) fn push(&mut self, slot: Slot) -> Node {
         assert!(self.slots.len() < self.slots_max, "more than {} nodes", self.slots_max);
         self.slots.push(slot);
         Node(self.slots.len() - 1)
     }
 
-    fn build(&mut self, node: Node) {
+    pub(crate) fn build(&mut self, node: Node) {
         // SAFETY: the graph is of this context, and has room, as `push` has counted.
         unsafe { (self.api.build)(self.graph.as_ptr(), self.raw(node)) };
     }
 
-    fn place_view(&mut self, raw: *mut ffi::Tensor, of: Node, offset: usize) -> Node {
+    pub(crate) fn place_view(&mut self, raw: *mut ffi::Tensor, of: Node, offset: usize) -> Node {
         let raw = NonNull::new(raw).expect("ggml ends the process rather than return null");
         // SAFETY: its source is placed.
         unsafe { (self.api.view_place)(raw.as_ptr()) };
@@ -418,7 +206,12 @@ impl<'a> Recorder<'a> {
     }
 
     /// Puts a result where it should go, or among the temporary ones.
-    fn place(&mut self, raw: *mut ffi::Tensor, ty: Type, to: Option<Node>) -> Result<Node, Error> {
+    pub(crate) fn place(
+        &mut self,
+        raw: *mut ffi::Tensor,
+        ty: Type,
+        to: Option<Node>,
+    ) -> Result<Node, Error> {
         let raw = NonNull::new(raw).expect("ggml ends the process rather than return null");
         let buffers = self.device.buffers();
         // SAFETY: the tensor was just made, and the device lives as long as its library.
@@ -435,6 +228,7 @@ impl<'a> Recorder<'a> {
         };
         let is_named = named.is_some();
         place(&self.device, raw, &buffer, address)?;
+        self.device.check_operation(raw)?;
         let node = self.push(Slot { raw, ty, buffer, address, room: bytes });
         self.build(node);
         match to {

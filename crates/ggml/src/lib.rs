@@ -15,10 +15,12 @@ mod ffi;
 mod graph;
 mod library;
 mod memory;
+mod operations;
 mod words;
 
 pub use device::{Device, Kind, Stream};
 pub use error::Error;
-pub use graph::{Glu, Graph, Node, Recorder, Rope, Temporary, Unary};
+pub use graph::{Graph, Node, Recorder, Temporary};
 pub use library::{Library, VERSION};
 pub use memory::{Array, Memory, Type, Usage};
+pub use operations::{Glu, Rope, Unary};

@@ -1,6 +1,6 @@
 //! A device's memory, and the arrays in it.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -243,6 +243,18 @@ impl Device {
         }
         let what = format!("{what} (status {status})");
         Err(Error::Failed { device: self.name().to_owned(), what, words: words::take() })
+    }
+
+    /// Whether it can compute what it is to: else it would end the process.
+    pub(crate) fn check_operation(&self, raw: NonNull<ffi::Tensor>) -> Result<(), Error> {
+        // SAFETY: the tensor is whole, and the device lives as long as its library.
+        if unsafe { (self.api.device_supports)(self.raw.as_ptr(), raw.as_ptr()) } {
+            return Ok(());
+        }
+        // SAFETY: as above; the text is a constant.
+        let operation = unsafe { CStr::from_ptr((self.api.operation)(raw.as_ptr())) };
+        let operation = operation.to_string_lossy().into_owned();
+        Err(Error::Operation { device: self.name().to_owned(), operation })
     }
 
     /// Bytes of a row of `numbers`.

@@ -9,14 +9,18 @@ use super::ops::{Attention, Kv, Matrix, Op, Operand, Ref};
 
 const F32: usize = size_of::<f32>();
 
-/// Records `ops` as one graph.
+/// Records `ops` as one graph; `exact`: products are added up in single precision.
 pub(super) fn graph(
     stream: &Stream,
     temporary: &mut Temporary,
+    exact: bool,
     ops: &[Op],
 ) -> Result<Graph, Error> {
     let nodes_max = ops.iter().map(Op::nodes_max).sum();
-    let recorder = Recorder::new(stream, temporary, nodes_max);
+    let mut recorder = Recorder::new(stream, temporary, nodes_max);
+    if exact {
+        recorder.add_up_exactly();
+    }
     let mut builder = Builder { recorder, stream, written: HashMap::new() };
     for op in ops {
         builder.recorder.forget_temporary();
@@ -285,7 +289,7 @@ impl Builder<'_> {
             return Ok(if whole { node } else { self.recorder.copy(node, to) });
         }
         let scores = self.recorder.mul_mat_f32(k, q, None)?;
-        let weights = self.recorder.soft_max(scores, mask, scale, sinks)?;
+        let weights = self.recorder.soft_max(scores, Some(mask), scale, sinks)?;
         let v = self.recorder.transpose(v);
         let v = self.recorder.cont(v, None)?;
         let sums = self.recorder.mul_mat(v, weights, None)?;

@@ -17,17 +17,10 @@ pub(super) enum Input {
     Positions(Vec<u32>),
     /// Which rows go on.
     Kept(Vec<u32>),
-    /// The experts of each row, and the weight of each.
-    Experts(Vec<u32>),
-    Weights(Vec<f32>),
     /// Where in the cache each row's key and value go.
     Places(Vec<Segment>),
     /// Which of `n_kv` positions of the cache each row sees.
-    Mask {
-        batch: Vec<Segment>,
-        window: Option<usize>,
-        n_kv: usize,
-    },
+    Mask { batch: Vec<Segment>, window: Option<usize>, n_kv: usize },
 }
 
 struct Slot {
@@ -60,9 +53,7 @@ impl Inputs {
         input: Input,
     ) -> Result<Ref, Error> {
         let filled = &self.slots[..self.filled];
-        // Each layer has experts of its own, though they be the same by chance.
-        let is_own = matches!(input, Input::Experts(_) | Input::Weights(_));
-        if let Some(slot) = filled.iter().find(|slot| !is_own && slot.input == input) {
+        if let Some(slot) = filled.iter().find(|slot| slot.input == input) {
             return Ok(Ref(slot.array.clone()));
         }
         let (ty, bytes) = input.bytes();
@@ -90,10 +81,7 @@ impl Input {
     /// Its numbers, as the device wants them.
     fn bytes(&self) -> (Type, Vec<u8>) {
         match self {
-            Self::Weights(numbers) => {
-                (Type::F32, numbers.iter().flat_map(|n| n.to_le_bytes()).collect())
-            }
-            Self::Positions(numbers) | Self::Kept(numbers) | Self::Experts(numbers) => {
+            Self::Positions(numbers) | Self::Kept(numbers) => {
                 (Type::I32, numbers.iter().flat_map(|n| (*n as i32).to_le_bytes()).collect())
             }
             Self::Places(batch) => {

@@ -9,6 +9,7 @@
 //! not the leaves of `sumtree`.
 
 mod build;
+mod choice;
 mod inputs;
 mod loading;
 mod mixture;
@@ -57,6 +58,8 @@ pub struct Ggml {
     positions: Vec<u32>,
     /// Biases of experts, by the first of them.
     stacks: HashMap<Ref, Ref>,
+    /// The model has experts: half-precision sums would choose others where two nearly tie.
+    has_experts: bool,
     dequantizer: Dequantizer,
     /// What failed stays failed.
     fault: Option<String>,
@@ -69,10 +72,18 @@ impl Ggml {
     /// # Errors
     /// The libraries do not open, there is no such device, or it does not start.
     pub fn open(dir: &Path, name: &str, threads: usize) -> Result<Self, BackendError> {
+        Self::new(Self::find(dir, name)?, threads)
+    }
+
+    /// The device that the libraries in `dir` know as `name`.
+    ///
+    /// # Errors
+    /// The libraries do not open, or there is no such device.
+    pub fn find(dir: &Path, name: &str) -> Result<&'static Device, BackendError> {
         let devices = Library::open(dir)?.devices();
         let found = devices.iter().filter(|device| device.kind().runs_models());
         match found.clone().find(|device| device.name().eq_ignore_ascii_case(name)) {
-            Some(device) => Self::new(device, threads),
+            Some(device) => Ok(device),
             None => {
                 let found: Vec<_> = found.map(Device::name).collect();
                 let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
@@ -98,6 +109,7 @@ impl Ggml {
             tables: Vec::new(),
             positions: Vec::new(),
             stacks: HashMap::new(),
+            has_experts: false,
             dequantizer: Dequantizer::default(),
             fault: None,
         })
@@ -138,7 +150,7 @@ impl Ggml {
                 self.stream.synchronise();
                 self.graphs.clear();
             }
-            let graph = build::graph(&self.stream, &mut self.temporary, &ops)?;
+            let graph = build::graph(&self.stream, &mut self.temporary, self.has_experts, &ops)?;
             self.graphs.insert(hash, (ops, graph));
         }
         self.stream.compute(&self.graphs[&hash].1)

@@ -5,8 +5,9 @@ use std::ops::Range;
 use ggml::Type;
 use gguf::TensorType;
 
+use super::choice::Chosen;
 use super::inputs::{self, Input};
-use super::mixture::{self, Chosen};
+use super::mixture;
 use super::ops::{GluKey, Number, Op, RopeKey};
 use super::{
     Attention, Ggml, KV_STEP, Kv, Loader, Matrix, Ref, Rows, Vector, build, bytes, loading,
@@ -124,6 +125,7 @@ impl Backend for Ggml {
     }
 
     fn routes(&mut self) -> Chosen {
+        self.has_experts = true;
         Chosen::default()
     }
 
@@ -349,7 +351,7 @@ impl Backend for Ggml {
         shared: SharedExpert<'_, Rows>,
         routes: &mut Chosen,
     ) {
-        self.choose(rule, logits, choice_bias, shared, routes);
+        *routes = Chosen::by(rule, logits, choice_bias.and_then(Option::as_ref), shared);
     }
 
     /// Parts are as in [`Backend::linear_parts`] here.

@@ -56,7 +56,7 @@ pub(super) struct Operand {
 pub struct Vector {
     pub(super) array: Ref,
     pub(super) len: usize,
-    /// The same on the host, which chooses experts.
+    /// The same on the host, where biases of experts become one array.
     pub(super) values: Arc<[f32]>,
 }
 
@@ -217,7 +217,7 @@ impl Op {
     pub fn nodes_max(&self) -> usize {
         match self {
             Self::Attend { shape, .. } => 16 * (1 + shape.kv_of_head.len()),
-            Self::Mixture { experts, .. } => 64 + 8 * experts.used,
+            Self::Mixture { experts, .. } => 128 + 8 * experts.used(),
             _ => 16,
         }
     }

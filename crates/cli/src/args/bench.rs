@@ -49,6 +49,14 @@ pub struct BenchModelArgs {
     /// Path of a .gguf file
     #[arg(short, long)]
     pub model: PathBuf,
+    /// A device of ggml's libraries, as `sinew doctor gpu` names it; cpu is Sinew's own engine
+    /// [default: cpu]
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    #[command(flatten)]
+    pub libraries: GpuLibraries,
+    #[command(flatten)]
+    pub data_dir: DataDir,
     /// Tokens of the prompt, one test for each number; 0 leaves this test out
     #[arg(short = 'p', long, value_delimiter = ',', default_value = "512")]
     pub n_prompt: Vec<usize>,

@@ -1,10 +1,11 @@
 //! `sinew bench model`: prefill and decode speed, in the rows and under the keys of llama-bench, so
 //! that scripts which read one read the other; and what loading took, in time and in memory.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use backend::CacheKind;
-use engine::Local;
+use backend::{Backend, CacheKind, Cpu, Ggml};
+use engine::{EngineError, Local, OpenDevice};
 use gguf::{Directory, File, ReadError, Source, Strided};
 use placement::Plan;
 use protocol::Transport;
@@ -12,13 +13,16 @@ use serde::Serialize;
 
 use crate::args::{BenchModelArgs, BenchOutput, LocalArgs};
 use crate::commands::{dev, query};
+use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
+use crate::{device, device_speed};
 
 /// One measured test. The first keys are llama-bench's own.
 #[derive(Debug, Serialize)]
 struct Row {
     build_number: &'static str,
     backends: String,
+    gpu_info: String,
     model_filename: String,
     model_type: String,
     model_size: u64,
@@ -59,6 +63,13 @@ struct Load {
     peak_bytes: Option<u64>,
 }
 
+/// On what is computed, under llama-bench's keys.
+struct Device<B> {
+    backends: String,
+    gpu_info: String,
+    open: OpenDevice<B>,
+}
+
 /// What the tests of one loaded model have in common.
 #[derive(Debug, Clone, Copy)]
 struct Setup {
@@ -83,16 +94,42 @@ enum Kind {
 
 pub fn model(args: &BenchModelArgs) -> Result<(), CliError> {
     let file = File::open(&args.model)?;
+    let name = args.device.as_ref().filter(|name| !name.eq_ignore_ascii_case("cpu"));
+    let Some(name) = name else {
+        let plan = dev::plan(file.directory(), &args.local)?;
+        let backends = format!("CPU {}", backend::isa());
+        let (gpu_info, open) = (String::new(), Arc::new(Cpu::new));
+        return on(args, &file, plan, &Device { backends, gpu_info, open });
+    };
+    let dir = device::folder(&args.libraries, &DataDir::find(&args.data_dir)?);
+    let name = device::known(name).to_owned();
+    let found = Ggml::find(&dir, &name).map_err(EngineError::from)?;
+    let (backends, gpu_info) =
+        (format!("ggml {}", found.backend()), found.description().to_owned());
+    let speed = || device_speed::measure(&dir, &name, args.local.threads[0]);
+    let speed = dev::weighs(&args.local).then(speed).transpose().map_err(EngineError::from)?;
+    let plan = dev::plan_for(file.directory(), &args.local, speed, None)?;
+    let open = Arc::new(move |threads, _: &[usize]| Ggml::open(&dir, &name, threads));
+    on(args, &file, plan, &Device { backends, gpu_info, open })
+}
+
+fn on<B: Backend + 'static>(
+    args: &BenchModelArgs,
+    file: &File,
+    plan: Plan,
+    device: &Device<B>,
+) -> Result<(), CliError> {
     let tests = tests(args);
     let context = tests.iter().map(|test| test.depth + test.tokens + 1).max().unwrap_or(1);
-    let plan = dev::plan(file.directory(), &args.local)?;
+    let directory = file.directory();
     let mut rows = Vec::new();
     for threads in &args.local.threads {
-        let read_ns = args.read.then(|| read(&file)).transpose();
+        let read_ns = args.read.then(|| read(file)).transpose();
         let read_ns = read_ns.doing(format!("cannot read {}", args.model.display()))?;
         let local_args = LocalArgs { threads: vec![*threads], ..args.local.clone() };
         let started = Instant::now();
-        let mut local = dev::start(&args.model, &local_args, context)?;
+        let (file, open) = (File::open(&args.model)?, device.open.clone());
+        let mut local = dev::start_on(open, file, plan.clone(), &local_args, (context, 1))?;
         let load = Load {
             load_ns: started.elapsed().as_nanos() as u64,
             read_ns,
@@ -103,7 +140,7 @@ pub fn model(args: &BenchModelArgs) -> Result<(), CliError> {
         let setup = Setup { threads: *threads, cache: local.rank().cache_kind(), load };
         for test in &tests {
             let times = measure(&mut local, *test, args.repetitions)?;
-            rows.push(row(args, file.directory(), &plan, *test, times, setup));
+            rows.push(row(args, directory, device, &plan, *test, times, setup));
         }
     }
     match args.output {
@@ -153,7 +190,11 @@ fn peak_bytes() -> Option<u64> {
 }
 
 /// The time of every counted run; one run before them warms caches and pages.
-fn measure(local: &mut Local, test: Test, repetitions: usize) -> Result<Vec<Duration>, CliError> {
+fn measure<B: Backend + 'static>(
+    local: &mut Local<B>,
+    test: Test,
+    repetitions: usize,
+) -> Result<Vec<Duration>, CliError> {
     let vocab = local.rank().config().vocab as u32;
     let tokens = |count: usize| -> Vec<u32> {
         // Any tokens will do; neighbours should differ.
@@ -183,9 +224,10 @@ fn measure(local: &mut Local, test: Test, repetitions: usize) -> Result<Vec<Dura
     Ok(times)
 }
 
-fn row(
+fn row<B>(
     args: &BenchModelArgs,
     directory: &Directory,
+    device: &Device<B>,
     plan: &Plan,
     test: Test,
     times: Vec<Duration>,
@@ -206,7 +248,8 @@ fn row(
     let (avg_ts, stddev_ts, median_ts) = statistics(&samples_ts);
     Row {
         build_number: env!("CARGO_PKG_VERSION"),
-        backends: format!("CPU {}", backend::isa()),
+        backends: device.backends.clone(),
+        gpu_info: device.gpu_info.clone(),
         model_filename: args.model.display().to_string(),
         model_type: name.unwrap_or(stem),
         model_size: tensors.iter().map(|tensor| tensor.range.end - tensor.range.start).sum(),

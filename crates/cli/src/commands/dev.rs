@@ -2,9 +2,11 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Local, LocalOptions};
+use backend::{Backend, Cpu};
+use engine::{Local, LocalOptions, OpenDevice};
 use gguf::{Directory, File, Source};
 use layout::{Device, Outline};
 use placement::{LinkSpeed, Load, Node, Options, Plan, Speed};
@@ -51,8 +53,21 @@ pub fn start_for(
     context: usize,
     sequences_max: usize,
 ) -> Result<Local, CliError> {
-    let (source, _bar) = progress::watch(File::open(model)?);
-    let plan = plan(source.directory(), args)?;
+    let file = File::open(model)?;
+    let plan = plan(file.directory(), args)?;
+    start_on(Arc::new(Cpu::new), file, plan, args, (context, sequences_max))
+}
+
+/// Loads a model as planned on devices of one kind, for `sequences_max` requests at once that have
+/// a context each.
+pub fn start_on<B: Backend + 'static>(
+    open: OpenDevice<B>,
+    file: File,
+    plan: Plan,
+    args: &LocalArgs,
+    (context, sequences_max): (usize, usize),
+) -> Result<Local<B>, CliError> {
+    let (source, _bar) = progress::watch(file);
     let wire = plan.check_wire(args.options.wire_type);
     wire.map_err(|error| CliError::Usage(error.to_string()))?;
     let [threads] = args.threads[..] else {
@@ -70,14 +85,17 @@ pub fn start_for(
         link_latency: Duration::from_micros(args.link_latency),
         threads,
     };
-    Ok(Local::start(source, &options)?)
+    Ok(Local::start_on(open, source, &options)?)
 }
 
 /// Which rank gets what: as a cluster of equal nodes would plan it, whose memory is no limit.
 pub fn plan(directory: &Directory, args: &LocalArgs) -> Result<Plan, CliError> {
-    // What is asked for needs no measurement.
-    let weighs = args.local_nodes > 1 && args.options.strategy == Strategy::Auto;
-    plan_for(directory, args, weighs.then(|| crate::speed::measure(1)), None)
+    plan_for(directory, args, weighs(args).then(|| crate::speed::measure(1)), None)
+}
+
+/// Whether there is a choice between splits: what is asked for needs no measurement.
+pub fn weighs(args: &LocalArgs) -> bool {
+    args.local_nodes > 1 && args.options.strategy == Strategy::Auto
 }
 
 /// As [`plan`], for nodes of this speed, with the load that is to be predicted.

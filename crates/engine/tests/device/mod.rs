@@ -51,7 +51,8 @@ pub fn options(
 }
 
 pub fn start(name: &str, source: Arc<dyn Source>, options: &LocalOptions) -> Local<Ggml> {
-    Local::start_on(open, source, options).unwrap_or_else(|error| panic!("{name}: {error}"))
+    Local::start_on(Arc::new(open), source, options)
+        .unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 pub fn largest_difference(a: &[f32], b: &[f32]) -> f32 {

@@ -1,0 +1,194 @@
+//! Which experts rows go to. The device chooses, by the same rule as the CPU: softmax, sigmoid or
+//! neither, the largest few, their weights; so nobody waits for the router's logits. Of scores that
+//! are equal it may take either expert.
+
+use ggml::{Error, Node, Unary};
+
+use super::build::Builder;
+use super::ops::{Number, Operand, Ref};
+use super::{Rows, Vector};
+use crate::routing::{Gating, SUM_MIN};
+use crate::{RoutingRule, SharedExpert};
+
+const F32: usize = size_of::<f32>();
+const I32: usize = size_of::<i32>();
+
+/// What the rows of a step are routed by; `None` after a failure, which is told later.
+#[derive(Default)]
+pub struct Chosen(pub(super) Option<Router>);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Router {
+    rule: RuleKey,
+    /// `[rows, experts]`.
+    logits: Operand,
+    /// Counts for the choice alone.
+    bias: Option<Ref>,
+    pub shared: Option<SharedWeight>,
+}
+
+/// A rank's own experts, where it does not have a part of each: the first of them, and how many.
+pub(super) type Own = Option<(usize, usize)>;
+
+/// The weight of the expert that every row goes to.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) enum SharedWeight {
+    One,
+    /// The sigmoid of these, `[rows, 1]`.
+    Gate(Operand),
+}
+
+/// [`RoutingRule`], told from others by its bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct RuleKey {
+    experts: usize,
+    used: usize,
+    gating: Gating,
+    groups: usize,
+    groups_used: usize,
+    normalised: bool,
+    scale: Number,
+}
+
+impl RuleKey {
+    fn of(rule: &RoutingRule) -> Self {
+        let RoutingRule { experts, used, gating, groups, groups_used, normalised, scale } = *rule;
+        Self { experts, used, gating, groups, groups_used, normalised, scale: Number(scale) }
+    }
+}
+
+impl Chosen {
+    pub(super) fn by(
+        rule: &RoutingRule,
+        logits: &Rows,
+        bias: Option<&Vector>,
+        shared: SharedExpert<'_, Rows>,
+    ) -> Self {
+        let shared = match shared {
+            SharedExpert::Absent => None,
+            SharedExpert::Full => Some(SharedWeight::One),
+            SharedExpert::Gated(gate) => gate.operand().map(SharedWeight::Gate),
+        };
+        let (rule, bias) = (RuleKey::of(rule), bias.map(|bias| bias.array.clone()));
+        Self(logits.operand().map(|logits| Router { rule, logits, bias, shared }))
+    }
+}
+
+impl Router {
+    /// How many experts of this rank each row goes to. It may be more than were chosen of them:
+    /// further ones count for nothing then.
+    pub fn used(&self, own: Own) -> usize {
+        own.map_or(self.rule.used, |(_, count)| count.min(self.rule.used))
+    }
+}
+
+impl Builder<'_> {
+    /// The experts of each row `[used, rows]`, numbered as this rank has them, and their weights
+    /// `[1, used, rows]`.
+    pub(super) fn chosen(&mut self, router: &Router, own: Own) -> Result<(Node, Node), Error> {
+        let Router { rule, logits, bias, .. } = router;
+        let (experts, used, rows) = (rule.experts, rule.used, logits.rows);
+        let logits = self.operand(logits);
+        let scores = match rule.gating {
+            Gating::Softmax => self.recorder.soft_max(logits, None, 1.0, None)?,
+            Gating::Sigmoid => self.recorder.unary(Unary::Sigmoid, logits, None)?,
+            Gating::SoftmaxOfChosen => logits,
+        };
+        let apart = self.recorder.reshape(scores, [1, experts, rows, 1]);
+        let mut choice = scores;
+        if let Some(bias) = bias {
+            let bias = self.array(bias);
+            choice = self.recorder.add(scores, bias, None)?;
+        }
+        if rule.groups > 1 {
+            choice = self.close_groups(rule, choice, rows)?;
+        }
+        let ids = self.largest(choice, [experts, used], [rows, 1])?;
+        let mut weights = self.recorder.get_rows(apart, ids, None)?;
+        let each = [1, used, rows, 1];
+        if rule.gating == Gating::SoftmaxOfChosen {
+            weights = self.recorder.reshape(weights, [used, rows, 1, 1]);
+            weights = self.recorder.soft_max(weights, None, 1.0, None)?;
+            weights = self.recorder.reshape(weights, each);
+        }
+        if rule.normalised {
+            weights = self.recorder.reshape(weights, [used, rows, 1, 1]);
+            let sum = self.recorder.sum_rows(weights)?;
+            let sum = self.recorder.at_least(sum, SUM_MIN)?;
+            weights = self.recorder.div(weights, sum)?;
+            weights = self.recorder.reshape(weights, each);
+        }
+        if rule.scale.0 != 1.0 {
+            weights = self.recorder.scale(weights, rule.scale.0, None)?;
+        }
+        match own {
+            None => Ok((ids, weights)),
+            Some(own) => self.own(router, [apart, ids, weights], own),
+        }
+    }
+
+    /// Of the chosen experts, this rank's: those of its own that weigh most. No row goes to one of
+    /// them twice, as devices count on that.
+    fn own(
+        &mut self,
+        router: &Router,
+        [apart, ids, weights]: [Node; 3],
+        (first, count): (usize, usize),
+    ) -> Result<(Node, Node), Error> {
+        let (experts, rows, used) =
+            (router.rule.experts, router.logits.rows, router.used(Some((first, count))));
+        let none = self.recorder.fill(apart, 0.0)?;
+        let of_all = self.recorder.set_rows(none, weights, ids);
+        let line = experts * F32;
+        let strides = [line, line * rows, line * rows];
+        let of_own = self.recorder.view(of_all, [count, rows, 1, 1], strides, first * F32);
+        let of_own = self.recorder.cont(of_own, None)?;
+        let ids = self.largest(of_own, [count, used], [rows, 1])?;
+        let apart = self.recorder.reshape(of_own, [1, count, rows, 1]);
+        Ok((ids, self.recorder.get_rows(apart, ids, None)?))
+    }
+
+    /// Where the `count` largest of each row of `len` numbers are.
+    fn largest(
+        &mut self,
+        x: Node,
+        [len, count]: [usize; 2],
+        [rows, more]: [usize; 2],
+    ) -> Result<Node, Error> {
+        let sorted = self.recorder.argsort(x)?;
+        let line = len * I32;
+        let strides = [line, line * rows, line * rows * more];
+        Ok(self.recorder.view(sorted, [count, rows, more, 1], strides, 0))
+    }
+
+    /// `scores`, `[experts, rows]`, of the best groups alone: what [`Routes::route`] does.
+    fn close_groups(&mut self, rule: &RuleKey, scores: Node, rows: usize) -> Result<Node, Error> {
+        let RuleKey { experts, groups, .. } = *rule;
+        let size = experts / groups;
+        let best = if rule.gating == Gating::Sigmoid { 2.min(size) } else { 1 };
+        let grouped = self.recorder.reshape(scores, [size, groups, rows, 1]);
+        let ids = self.largest(grouped, [size, best], [groups, rows])?;
+        let apart = self.recorder.reshape(grouped, [1, size, groups, rows]);
+        let of_group = self.recorder.get_rows(apart, ids, None)?;
+        let of_group = self.recorder.reshape(of_group, [best, groups, rows, 1]);
+        let of_group = self.recorder.sum_rows(of_group)?;
+        let of_group = self.recorder.reshape(of_group, [groups, rows, 1, 1]);
+        let open = self.largest(of_group, [groups, rule.groups_used], [rows, 1])?;
+        let kept = self.recorder.get_rows(grouped, open, None)?;
+        let closed = self.recorder.fill(grouped, f32::NEG_INFINITY)?;
+        let all = self.recorder.set_rows(closed, kept, open);
+        Ok(self.recorder.reshape(all, [experts, rows, 1, 1]))
+    }
+
+    /// What the shared expert's sums are multiplied with, `[1, rows]`; `None`: 1.
+    pub(super) fn weights(
+        &mut self,
+        weight: &SharedWeight,
+        rows: usize,
+    ) -> Result<Option<Node>, Error> {
+        let SharedWeight::Gate(gate) = weight else { return Ok(None) };
+        let gate = self.operand(gate);
+        let weights = self.recorder.unary(Unary::Sigmoid, gate, None)?;
+        Ok(Some(self.recorder.reshape(weights, [1, rows, 1, 1])))
+    }
+}
