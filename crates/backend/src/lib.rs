@@ -101,6 +101,10 @@ pub struct SegmentKey {
 
 /// A device that can run a decoder. All activations are f32, row-major `[rows, width]`.
 pub trait Backend {
+    /// Whether it takes memory and compiles kernels at the first step of a kind: then a rank tries
+    /// itself before it serves.
+    const COMPILES: bool = false;
+
     /// A weight matrix `[rows, cols]` in the device's own layout.
     type Matrix: Send;
     /// Matrices that are being loaded.

@@ -177,7 +177,10 @@ async fn log(stderr: ChildStderr, label: String, last_line: Arc<Mutex<Option<Str
     let mut lines = BufReader::new(stderr);
     while let Some(line) = read_line(&mut lines).await {
         info!(worker = %label, "{line}");
-        *last_line.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+        // What Rust writes below a panic's reason.
+        if !line.starts_with("note: run with") {
+            *last_line.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+        }
     }
 }
 
@@ -200,7 +203,10 @@ fn describe(status: std::io::Result<ExitStatus>, last_line: Option<String>) -> S
     };
     match (status.signal(), status.code(), last_line) {
         (Some(9), _, _) => KILLED.to_owned(),
-        (Some(signal), _, _) => format!("was killed by signal {signal}"),
+        (Some(signal), _, Some(line)) => {
+            format!("was killed by signal {signal}; the last that it said: {line}")
+        }
+        (Some(signal), _, None) => format!("was killed by signal {signal}"),
         (None, Some(code), Some(line)) => format!("exited with status {code}: {line}"),
         (None, Some(code), None) => format!("exited with status {code}"),
         (None, None, _) => "ended".to_owned(),
@@ -234,7 +240,13 @@ mod tests {
         let cases = [
             ("exit 3", "exited with status 3"),
             ("echo no memory >&2; exit 1", "exited with status 1: no memory"),
+            ("printf 'no\\nnote: run with\\n' >&2; exit 101", "exited with status 101: no"),
             ("kill -9 $$", "was killed by signal 9"),
+            ("kill -6 $$", "was killed by signal 6"),
+            (
+                "echo no driver >&2; kill -6 $$",
+                "was killed by signal 6; the last that it said: no d",
+            ),
             ("printf 'garbage'; sleep 1", "it wrote something that is no event"),
         ];
         for (script, expected) in cases {

@@ -124,3 +124,18 @@ impl Reduce for Comm {
         Ok(self.group.all_reduce(plan, sums, total)?)
     }
 }
+
+/// One rank's partial sums are everybody's.
+pub(crate) struct Alone;
+
+impl Reduce for Alone {
+    type Error = EngineError;
+
+    fn has_others(&self) -> bool {
+        false
+    }
+
+    fn all_reduce(&mut self, _: Product, _: &[f32], _: &mut [f32]) -> Result<(), EngineError> {
+        Err(EngineError::Protocol("there are no other ranks".to_owned()))
+    }
+}

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use backend::{Backend, Segment};
 use gguf::{Directory, Source};
 use layout::{Capacity, Config, DRAFTS_MAX, Layout, Outline, PAGE_POSITIONS};
-use model::{Batch, Embedding, Model, Outputs, Product, Reduce};
+use model::{Batch, Embedding, Model, Outputs};
 use protocol::{GenerateRequest, RequestId, Token};
 
 use crate::EngineError;
+use crate::comm::Alone;
 use crate::logits::Logits;
 use crate::sampler::{Draw, Sampler};
 
@@ -50,21 +51,6 @@ pub(crate) struct DraftJob<'a> {
     /// Prompt and answer.
     pub text: &'a [Token],
     pub count: usize,
-}
-
-/// One rank's partial sums are everybody's.
-struct Alone;
-
-impl Reduce for Alone {
-    type Error = EngineError;
-
-    fn has_others(&self) -> bool {
-        false
-    }
-
-    fn all_reduce(&mut self, _: Product, _: &[f32], _: &mut [f32]) -> Result<(), EngineError> {
-        Err(EngineError::Protocol("a draft model has no other ranks".to_owned()))
-    }
 }
 
 impl<B: Backend> Draft<B> {

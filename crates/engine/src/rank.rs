@@ -1,5 +1,7 @@
 //! One rank of a model: loading its slice, and running steps on it.
 
+mod trial;
+
 use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;

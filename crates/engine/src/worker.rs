@@ -304,7 +304,11 @@ fn load<B: Backend>(
         cpus: spec.cpus.clone(),
     };
     loading.expect(share_of_file(&options, source.as_ref())?);
-    Rank::load(device, source, &options, &mut |bytes| loading.add(bytes))
+    let mut rank = Rank::load(device, source, &options, &mut |bytes| loading.add(bytes))?;
+    if B::COMPILES {
+        rank.try_out()?;
+    }
+    Ok(rank)
 }
 
 /// How many bytes this rank will load.

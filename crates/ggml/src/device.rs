@@ -1,10 +1,12 @@
 //! Devices as the libraries list them, and a device at work.
 
+use std::any::Any;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Error;
 use crate::ffi::{self, Api, SetThreads};
@@ -143,7 +145,12 @@ impl Device {
         let raw = unsafe { (api.device_start)(self.raw.as_ptr(), std::ptr::null()) };
         let failed = || Error::Start { device: self.name.clone(), words: words::take() };
         let raw = NonNull::new(raw).ok_or_else(failed)?;
-        let stream = Stream { device: self.clone(), raw };
+        let stream = Stream {
+            device: self.clone(),
+            raw,
+            is_busy: Cell::new(true),
+            kept: RefCell::default(),
+        };
         let name = c"ggml_backend_set_n_threads".as_ptr();
         // SAFETY: the registry lives as long as its library.
         let function = unsafe { (api.registry_function)(self.registry.as_ptr(), name) };
@@ -178,6 +185,10 @@ unsafe fn text(text: *const c_char) -> String {
 pub struct Stream {
     pub(crate) device: Device,
     pub(crate) raw: NonNull<ffi::Stream>,
+    /// Whether it was given something since it was last waited for.
+    pub(crate) is_busy: Cell<bool>,
+    /// What it was given to read, until that is done.
+    kept: RefCell<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 // SAFETY: it is used by one thread at a time, as it is not `Sync`; ggml binds none to a thread.
@@ -190,13 +201,22 @@ impl Stream {
 
     /// Waits for all that it was given.
     pub fn synchronise(&self) {
-        // SAFETY: it was started, and ends with `self`.
-        unsafe { (self.device.api.stream_synchronise)(self.raw.as_ptr()) };
+        if self.is_busy.replace(false) {
+            // SAFETY: it was started, and ends with `self`.
+            unsafe { (self.device.api.stream_synchronise)(self.raw.as_ptr()) };
+        }
+        self.kept.borrow_mut().clear();
+    }
+
+    /// Keeps what it reads until it was waited for.
+    pub(crate) fn keep(&self, what: Arc<dyn Any + Send + Sync>) {
+        self.kept.borrow_mut().push(what);
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        self.synchronise();
         // SAFETY: nobody else has it.
         unsafe { (self.device.api.stream_free)(self.raw.as_ptr()) };
     }

@@ -68,6 +68,7 @@ pub const LOG_ERROR: c_int = 4;
 pub type Init = unsafe extern "C-unwind" fn() -> *mut Registry;
 pub type Score = unsafe extern "C-unwind" fn() -> c_int;
 pub type SetThreads = unsafe extern "C-unwind" fn(*mut Stream, c_int);
+pub type AbortCallback = unsafe extern "C-unwind" fn(*const c_char);
 pub type LogCallback = unsafe extern "C-unwind" fn(c_int, *const c_char, *mut c_void);
 
 /// Declares the table of loaded functions and how to fill it.
@@ -96,6 +97,7 @@ macro_rules! functions {
 
 functions! {
     version: "ggml_version", fn() -> *const c_char;
+    abort_set: "ggml_set_abort_callback", fn(Option<AbortCallback>) -> Option<AbortCallback>;
     log_set: "ggml_log_set", fn(Option<LogCallback>, *mut c_void);
 
     init: "ggml_init", fn(InitParams) -> *mut Context;
@@ -170,6 +172,7 @@ functions! {
     device_start: "ggml_backend_dev_init", fn(*mut Device, *const c_char) -> *mut Stream;
     device_buffers: "ggml_backend_dev_buffer_type", fn(*mut Device) -> *mut BufferType;
     operation: "ggml_op_desc", fn(*const Tensor) -> *const c_char;
+    device_host_buffers: "ggml_backend_dev_host_buffer_type", fn(*mut Device) -> *mut BufferType;
     device_supports: "ggml_backend_dev_supports_op", fn(*mut Device, *const Tensor) -> bool;
 
     buffers_alloc: "ggml_backend_buft_alloc_buffer", fn(*mut BufferType, usize) -> *mut Buffer;
@@ -185,6 +188,8 @@ functions! {
         fn(*mut Buffer, *mut Tensor, *mut c_void) -> c_int;
     view_place: "ggml_backend_view_init", fn(*mut Tensor) -> c_int;
     tensor_set: "ggml_backend_tensor_set", fn(*mut Tensor, *const c_void, usize, usize);
+    tensor_set_async: "ggml_backend_tensor_set_async",
+        fn(*mut Stream, *mut Tensor, *const c_void, usize, usize);
     tensor_get_async: "ggml_backend_tensor_get_async",
         fn(*mut Stream, *const Tensor, *mut c_void, usize, usize);
 

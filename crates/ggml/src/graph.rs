@@ -246,6 +246,7 @@ impl Stream {
     /// The device failed.
     pub fn compute(&self, graph: &Graph) -> Result<(), Error> {
         let api = self.device.api;
+        self.is_busy.set(true);
         // SAFETY: the graph is whole, and every tensor in it is placed.
         let status = unsafe { (api.stream_compute)(self.raw.as_ptr(), graph.raw.as_ptr()) };
         self.device.check(status, "a graph could not be computed")

@@ -9,6 +9,7 @@
 //! This crate knows nothing of models. A wrong shape is a bug of the caller and ends the process,
 //! as most faults of CUDA do: whoever uses a device does so in a process that may die.
 
+mod crossing;
 mod device;
 mod error;
 mod ffi;
@@ -18,6 +19,7 @@ mod memory;
 mod operations;
 mod words;
 
+pub use crossing::HostNumbers;
 pub use device::{Device, Kind, Stream};
 pub use error::Error;
 pub use graph::{Graph, Node, Recorder, Temporary};

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::device::{Device, Stream};
+use crate::device::Device;
 use crate::error::Error;
 use crate::ffi::{self, Api, InitParams};
 use crate::words;
@@ -293,25 +293,5 @@ impl Device {
             let sums = (self.api.flash)(context.raw.as_ptr(), q, k, v, mask, 1.0, 0.0, 0.0);
             (self.api.device_supports)(self.raw.as_ptr(), sums)
         }
-    }
-}
-
-impl Stream {
-    /// Writes into an array, `offset` bytes from its start; done when it returns.
-    pub fn write(&self, array: &Array, offset: usize, bytes: &[u8]) {
-        assert!(offset + bytes.len() <= array.bytes, "beyond an array's end");
-        let (raw, from) = (array.raw.as_ptr(), bytes.as_ptr().cast());
-        // SAFETY: the array is placed, and has room, as was just checked.
-        unsafe { (self.device.api.tensor_set)(raw, from, offset, bytes.len()) };
-    }
-
-    /// Reads an array from its start, once all is done that the stream was given.
-    pub fn read(&self, array: &Array, out: &mut [f32]) {
-        let bytes = size_of_val(out);
-        assert!(array.ty == Type::F32 && bytes <= array.bytes, "beyond an array's end");
-        let (stream, raw, to) = (self.raw.as_ptr(), array.raw.as_ptr(), out.as_mut_ptr().cast());
-        // SAFETY: the array is placed and long enough; `out` lives until the copy is done.
-        unsafe { (self.device.api.tensor_get_async)(stream, raw, to, 0, bytes) };
-        self.synchronise();
     }
 }

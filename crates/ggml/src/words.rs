@@ -1,6 +1,8 @@
-//! What the libraries say: their warnings and errors, of which the last is told with a failure.
+//! What the libraries say: their warnings and errors, of which the last is told with a failure, and
+//! why they end the process.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io::Write;
 use std::sync::Mutex;
 
 use crate::ffi::{Api, LOG_ERROR, LOG_WARN};
@@ -12,8 +14,24 @@ static LAST: Mutex<String> = Mutex::new(String::new());
 
 /// Takes what the libraries say from now on; they would write it to this process's stderr.
 pub(crate) fn listen(api: &Api) {
-    // SAFETY: the callback lives as long as the process, and needs no data.
-    unsafe { (api.log_set)(Some(note), std::ptr::null_mut()) };
+    // SAFETY: the callbacks live as long as the process, and need no data.
+    unsafe {
+        (api.log_set)(Some(note), std::ptr::null_mut());
+        (api.abort_set)(Some(tell));
+    }
+}
+
+/// One line on stderr, of which whoever started this process tells; the libraries would write
+/// pages, and start a debugger.
+unsafe extern "C-unwind" fn tell(why: *const c_char) {
+    if why.is_null() {
+        return;
+    }
+    // SAFETY: the library passes a text that ends in zero and lives for this call.
+    let why = unsafe { CStr::from_ptr(why) }.to_string_lossy();
+    let line = [why.trim(), &take()].join(" ").replace('\n', " ");
+    // There is nobody else to tell.
+    let _ = writeln!(std::io::stderr(), "{}", line.trim_end());
 }
 
 unsafe extern "C-unwind" fn note(level: c_int, text: *const c_char, _data: *mut c_void) {

@@ -9,9 +9,7 @@ use super::choice::Chosen;
 use super::inputs::{self, Input};
 use super::mixture;
 use super::ops::{GluKey, Number, Op, RopeKey};
-use super::{
-    Attention, Ggml, KV_STEP, Kv, Loader, Matrix, Ref, Rows, Vector, build, bytes, loading,
-};
+use super::{Attention, Ggml, KV_STEP, Kv, Loader, Matrix, Ref, Rows, Vector, build, loading};
 use crate::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, KvShape, Mixture, MixtureParts,
     PAGE_POSITIONS, Parts, RopeStyle, RopeTable, RoutingRule, Segment, SegmentKey, SharedExpert,
@@ -28,6 +26,8 @@ fn glu_key(activation: Activation) -> GluKey {
 }
 
 impl Backend for Ggml {
+    const COMPILES: bool = true;
+
     type Matrix = Option<Matrix>;
     type Loader = Loader;
     /// `None` if it is empty.
@@ -79,7 +79,7 @@ impl Backend for Ggml {
                 }
             },
         };
-        Rows { array, width, rows_max, rows: 0, computed: 0, mirror: Vec::new() }
+        Rows::new(array, width, rows_max)
     }
 
     fn rows_bytes(&self, x: &Rows) -> usize {
@@ -146,25 +146,33 @@ impl Backend for Ggml {
         fill: impl FnOnce(&mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
         out.set_rows(rows);
-        out.mirror.resize(rows * out.width, 0.0);
-        fill(&mut out.mirror)?;
         self.submit();
         // What is under way may still read it.
         self.stream.synchronise();
-        if let Some(array) = &out.array {
-            self.stream.write(&array.0, 0, &bytes(&out.mirror));
+        let (array, len) = (out.array.clone(), rows * out.width);
+        let mirror = out.mirror(&self.stream);
+        fill(&mut mirror.numbers_mut()[..len])?;
+        if let Some(array) = array {
+            self.stream.send(&array.0, mirror, len);
         }
         Ok(())
     }
 
     fn host<'a>(&mut self, x: &'a mut Rows) -> Result<&'a [f32], BackendError> {
-        self.synchronise()?;
-        x.mirror.clear();
-        x.mirror.resize(x.rows * x.width, 0.0);
-        if let Some(array) = &x.array {
-            self.stream.read(&array.0, &mut x.mirror[..x.computed * x.width]);
+        self.submit();
+        self.check()?;
+        let (array, computed, len) = (x.array.clone(), x.computed * x.width, x.rows * x.width);
+        let mirror = x.mirror(&self.stream);
+        if !mirror.is_free() {
+            self.stream.synchronise();
         }
-        Ok(&x.mirror)
+        mirror.numbers_mut()[computed..len].fill(0.0);
+        match array {
+            // One wait is for what computes them and for the copy.
+            Some(array) => self.stream.read(&array.0, &mut mirror.numbers_mut()[..computed]),
+            None => self.stream.synchronise(),
+        }
+        Ok(&mirror[..len])
     }
 
     fn synchronise(&mut self) -> Result<(), BackendError> {

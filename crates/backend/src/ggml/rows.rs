@@ -1,5 +1,7 @@
 //! Activations in a device's memory.
 
+use ggml::{HostNumbers, Stream};
+
 use super::ops::{Operand, Ref};
 
 /// Activations `[rows, width]`.
@@ -12,11 +14,21 @@ pub struct Rows {
     pub(super) rows: usize,
     /// Of those, the first ones that the device computes; the others are zero.
     pub(super) computed: usize,
-    /// What the host last saw, or wrote.
-    pub(super) mirror: Vec<f32>,
+    /// What the host last saw, or wrote; none before that.
+    mirror: Option<HostNumbers>,
 }
 
 impl Rows {
+    pub(super) fn new(array: Option<Ref>, width: usize, rows_max: usize) -> Self {
+        Self { array, width, rows_max, rows: 0, computed: 0, mirror: None }
+    }
+
+    /// All of them in the host's memory.
+    pub(super) fn mirror(&mut self, stream: &Stream) -> &mut HostNumbers {
+        let len = self.rows_max * self.width;
+        self.mirror.get_or_insert_with(|| HostNumbers::new(stream, len))
+    }
+
     /// Makes `rows` rows the ones in use.
     pub(super) fn set_rows(&mut self, rows: usize) {
         assert!(rows <= self.rows_max, "{rows} rows where {} fit", self.rows_max);

@@ -1,0 +1,143 @@
+//! Numbers on their way between the host and a device.
+
+use std::ffi::c_void;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::device::{Device, Stream};
+use crate::ffi::{self, Api};
+use crate::memory::{Array, Type};
+
+/// Numbers in the host's memory, of a kind that a device reads and writes by itself if it has such:
+/// then nothing is copied on the way.
+pub struct HostNumbers(Arc<Kept>);
+
+enum Kept {
+    Own(Box<[f32]>),
+    OfDriver(Pinned),
+}
+
+struct Pinned {
+    api: &'static Api,
+    buffer: NonNull<ffi::Buffer>,
+    base: NonNull<f32>,
+    len: usize,
+}
+
+// SAFETY: the memory belongs to no thread, and is only changed by who has it alone.
+unsafe impl Send for Pinned {}
+// SAFETY: as above.
+unsafe impl Sync for Pinned {}
+
+impl HostNumbers {
+    /// Whether [`Self::numbers_mut`] gives them now.
+    pub fn is_free(&mut self) -> bool {
+        Arc::get_mut(&mut self.0).is_some()
+    }
+
+    /// So many zeros.
+    pub fn new(stream: &Stream, len: usize) -> Self {
+        let pinned = Pinned::new(stream.device(), len).map(Kept::OfDriver);
+        Self(Arc::new(pinned.unwrap_or_else(|| Kept::Own(vec![0.0; len].into()))))
+    }
+
+    /// # Panics
+    /// They are on their way to a device: [`Stream::synchronise`] comes first.
+    pub fn numbers_mut(&mut self) -> &mut [f32] {
+        match Arc::get_mut(&mut self.0).expect("nothing of them is on its way") {
+            Kept::Own(numbers) => numbers,
+            // SAFETY: so many numbers are there, and `self` has them alone.
+            Kept::OfDriver(Pinned { base, len, .. }) => unsafe {
+                std::slice::from_raw_parts_mut(base.as_ptr(), *len)
+            },
+        }
+    }
+}
+
+impl Deref for HostNumbers {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match &*self.0 {
+            Kept::Own(numbers) => numbers,
+            // SAFETY: so many numbers are there, and nobody changes them now.
+            Kept::OfDriver(Pinned { base, len, .. }) => unsafe {
+                std::slice::from_raw_parts(base.as_ptr(), *len)
+            },
+        }
+    }
+}
+
+impl Pinned {
+    /// `None` where the device has no such memory.
+    fn new(device: &Device, len: usize) -> Option<Self> {
+        let api = device.api;
+        // SAFETY: the device lives as long as its library.
+        let buffers = unsafe { (api.device_host_buffers)(device.raw.as_ptr()) };
+        if buffers.is_null() || len == 0 {
+            return None;
+        }
+        // SAFETY: as above.
+        let buffer = NonNull::new(unsafe { (api.buffers_alloc)(buffers, len * size_of::<f32>()) })?;
+        // SAFETY: the buffer was just made.
+        let base = NonNull::new(unsafe { (api.buffer_base)(buffer.as_ptr()) }.cast::<f32>());
+        let base = base.expect("a buffer that is not empty lies somewhere");
+        // SAFETY: it has room for so many, and such memory begins at a page.
+        unsafe { base.as_ptr().write_bytes(0, len) };
+        Some(Self { api, buffer, base, len })
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it, and no copy is under way: streams keep what they were given.
+        unsafe { (self.api.buffer_free)(self.buffer.as_ptr()) };
+    }
+}
+
+impl Stream {
+    /// Writes into an array, `offset` bytes from its start; done when it returns, but not in turn
+    /// with what the stream was given.
+    pub fn write(&self, array: &Array, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= array.bytes(), "beyond an array's end");
+        let (raw, from) = (array.raw.as_ptr(), bytes.as_ptr().cast());
+        // SAFETY: the array is placed, and has room, as was just checked.
+        unsafe { (self.device.api.tensor_set)(raw, from, offset, bytes.len()) };
+    }
+
+    /// Writes the first `len` of these numbers to an array's start, after all that the stream was
+    /// given before.
+    pub fn send(&self, array: &Array, numbers: &HostNumbers, len: usize) {
+        let from = numbers[..len].as_ptr().cast();
+        self.set(array, from, len * size_of::<f32>());
+        self.keep(numbers.0.clone());
+    }
+
+    /// The same with bytes.
+    pub fn send_bytes(&self, array: &Array, bytes: Arc<[u8]>) {
+        self.set(array, bytes.as_ptr().cast(), bytes.len());
+        self.keep(Arc::new(bytes));
+    }
+
+    /// Whoever calls it keeps what `from` points to.
+    fn set(&self, array: &Array, from: *const c_void, bytes: usize) {
+        assert!(bytes <= array.bytes(), "beyond an array's end");
+        self.is_busy.set(true);
+        let (stream, raw) = (self.raw.as_ptr(), array.raw.as_ptr());
+        // SAFETY: the array is placed and long enough; `from` is kept, unchanged, until the stream
+        // was waited for.
+        unsafe { (self.device.api.tensor_set_async)(stream, raw, from, 0, bytes) };
+    }
+
+    /// Reads an array from its start, once all is done that the stream was given.
+    pub fn read(&self, array: &Array, out: &mut [f32]) {
+        let bytes = size_of_val(out);
+        assert!(array.ty() == Type::F32 && bytes <= array.bytes(), "beyond an array's end");
+        self.is_busy.set(true);
+        let (stream, raw, to) = (self.raw.as_ptr(), array.raw.as_ptr(), out.as_mut_ptr().cast());
+        // SAFETY: the array is placed and long enough; `out` lives until the copy is done.
+        unsafe { (self.device.api.tensor_get_async)(stream, raw, to, 0, bytes) };
+        self.synchronise();
+    }
+}
