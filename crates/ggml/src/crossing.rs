@@ -114,12 +114,6 @@ impl Stream {
         self.keep(numbers.0.clone());
     }
 
-    /// The same with bytes.
-    pub fn send_bytes(&self, array: &Array, bytes: Arc<[u8]>) {
-        self.set(array, bytes.as_ptr().cast(), bytes.len());
-        self.keep(Arc::new(bytes));
-    }
-
     /// Whoever calls it keeps what `from` points to.
     fn set(&self, array: &Array, from: *const c_void, bytes: usize) {
         assert!(bytes <= array.bytes(), "beyond an array's end");

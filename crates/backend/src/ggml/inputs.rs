@@ -66,7 +66,7 @@ impl Inputs {
                 memory.array(ty, [numbers.next_power_of_two(), 1, 1, 1])?
             }
         };
-        stream.send_bytes(&array, bytes.into());
+        stream.write(&array, 0, &bytes);
         let slot = Slot { input, array: array.clone() };
         match self.slots.get_mut(self.filled) {
             Some(old) => *old = slot,
