@@ -161,7 +161,7 @@ impl Builder<'_> {
         Ok(self.recorder.view(sorted, [count, rows, more, 1], strides, 0))
     }
 
-    /// `scores`, `[experts, rows]`, of the best groups alone: what [`Routes::route`] does.
+    /// `scores`, `[experts, rows]`, of the best groups alone, as the CPU does it.
     fn close_groups(&mut self, rule: &RuleKey, scores: Node, rows: usize) -> Result<Node, Error> {
         let RuleKey { experts, groups, .. } = *rule;
         let size = experts / groups;
