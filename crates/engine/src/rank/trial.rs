@@ -1,6 +1,8 @@
 //! Steps that nobody asked for, before a rank serves: on a device that takes memory and compiles
 //! kernels when it meets them, an answer would wait for that, or end there for want of memory.
 
+use std::time::{Duration, Instant};
+
 use backend::{Backend, PAGE_POSITIONS, Segment};
 use model::{Batch, Outputs};
 
@@ -8,19 +10,27 @@ use super::Rank;
 use crate::EngineError;
 use crate::comm::Alone;
 
+/// From one step to the next, so many times the rows.
+const GROWTH: usize = 8;
+/// After a step that takes so long none is larger: who watches the load ends a worker that makes no
+/// progress for two minutes.
+const STEP_MAX: Duration = Duration::from_secs(5);
+
 /// Any number that no norm divides by zero for.
 const INPUT: f32 = 0.01;
 
 impl<B: Backend> Rank<B> {
-    /// Computes the largest step and the smallest at the start of a sequence, as if there were no
-    /// other ranks. What they leave in the cache is written over by the first one that is asked
-    /// for.
+    /// Computes steps at the start of a sequence, from one row to the most that a step may have, as
+    /// if there were no other ranks. What they leave in the cache is written over by the first one
+    /// that is asked for.
     ///
     /// # Errors
     /// The device failed.
     pub(crate) fn try_out(&mut self) -> Result<(), EngineError> {
         let largest = self.limits.rows_max.min(self.limits.context_tokens);
-        for rows in [largest, 1] {
+        let mut rows: usize = 1;
+        loop {
+            let started = Instant::now();
             let table = (0..rows.div_ceil(PAGE_POSITIONS) as u32).collect();
             let segment = Segment { table, first_pos: 0, rows };
             let last = Segment { first_pos: rows - 1, rows: 1, ..segment.clone() };
@@ -33,7 +43,10 @@ impl<B: Backend> Rank<B> {
             self.model.set_residual(&mut self.backend, &input[..self.limits.width]);
             self.model.logits(&mut self.backend)?;
             self.backend.synchronise()?;
+            if rows == largest || started.elapsed() > STEP_MAX {
+                return Ok(());
+            }
+            rows = largest.min(rows * GROWTH);
         }
-        Ok(())
     }
 }
