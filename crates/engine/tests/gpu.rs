@@ -154,6 +154,24 @@ fn an_exact_cache_and_exact_weights_give_the_references_logits() {
 }
 
 #[test]
+fn a_cache_of_eight_bits_is_near_the_reference() {
+    let near = Limit::OfSpread(0.03);
+    let names = ["models/llama-untied", "models/qwen3", "models/gemma3", "models/qwen3moe"];
+    check_all(&names, &[1], CacheType::Q8_0, &near);
+    check_all(&names[..1], &[1, 1], CacheType::Q8_0, &near);
+    if libraries().is_none() {
+        return;
+    }
+    // A block of that type would reach over two of these heads.
+    let file =
+        File::open(path("models/mixtral", "gguf")).expect("the fixture is in the repository");
+    let options = options(1, CONTEXT_TOKENS, &[1], CacheType::Q8_0);
+    let refused = Local::start_on(Arc::new(device::open), Arc::new(file), &options);
+    let Err(refused) = refused else { panic!("heads of 16 numbers were taken") };
+    assert!(refused.to_string().contains("a cache of 8 bits with heads of 16"), "{refused}");
+}
+
+#[test]
 fn several_ranks_agree_with_the_reference() {
     let names = ["models/llama-untied", "models/qwen3", "models/llama-odd", "models/gemma3"];
     check_all(&names, &[1, 1], CacheType::Auto, &FLOAT);

@@ -118,7 +118,7 @@ impl Stream {
     fn set(&self, array: &Array, from: *const c_void, bytes: usize) {
         assert!(bytes <= array.bytes(), "beyond an array's end");
         self.is_busy.set(true);
-        let (stream, raw) = (self.raw.as_ptr(), array.raw.as_ptr());
+        let (stream, raw) = (self.raw(), array.raw.as_ptr());
         // SAFETY: the array is placed and long enough; `from` is kept, unchanged, until the stream
         // was waited for.
         unsafe { (self.device.api.tensor_set_async)(stream, raw, from, 0, bytes) };
@@ -129,7 +129,7 @@ impl Stream {
         let bytes = size_of_val(out);
         assert!(array.ty() == Type::F32 && bytes <= array.bytes(), "beyond an array's end");
         self.is_busy.set(true);
-        let (stream, raw, to) = (self.raw.as_ptr(), array.raw.as_ptr(), out.as_mut_ptr().cast());
+        let (stream, raw, to) = (self.raw(), array.raw.as_ptr(), out.as_mut_ptr().cast());
         // SAFETY: the array is placed and long enough; `out` lives until the copy is done.
         unsafe { (self.device.api.tensor_get_async)(stream, raw, to, 0, bytes) };
         self.synchronise();

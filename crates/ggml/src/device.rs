@@ -117,10 +117,10 @@ impl Device {
         self.kind
     }
 
-    /// Whether it is Mesa's driver in software. It faults where a descriptor set names a buffer
-    /// that was freed, used or not (docs/gpus.md): ggml's attention in one operation leaves such
-    /// sets behind when its scratch memory grows; other operations do not.
-    pub(crate) fn is_llvmpipe(&self) -> bool {
+    /// Whether it is Mesa's driver in software. It faults where a set of descriptors names a
+    /// buffer that was freed, used or not (docs/gpus.md); ggml leaves such sets behind for later
+    /// graphs when its scratch memory grows.
+    fn is_llvmpipe(&self) -> bool {
         self.description.starts_with("llvmpipe")
     }
 
@@ -137,6 +137,16 @@ impl Device {
     /// # Errors
     /// Its driver does not start it.
     pub fn start(&self, threads: usize) -> Result<Stream, Error> {
+        Ok(Stream {
+            device: self.clone(),
+            threads,
+            raw: Cell::new(self.begin(threads)?),
+            is_busy: Cell::new(true),
+            kept: RefCell::default(),
+        })
+    }
+
+    fn begin(&self, threads: usize) -> Result<NonNull<ffi::Stream>, Error> {
         let api = self.api;
         // Vulkan makes a device at its first start, and aborts where a second one overtakes that.
         let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,12 +155,6 @@ impl Device {
         let raw = unsafe { (api.device_start)(self.raw.as_ptr(), std::ptr::null()) };
         let failed = || Error::Start { device: self.name.clone(), words: words::take() };
         let raw = NonNull::new(raw).ok_or_else(failed)?;
-        let stream = Stream {
-            device: self.clone(),
-            raw,
-            is_busy: Cell::new(true),
-            kept: RefCell::default(),
-        };
         let name = c"ggml_backend_set_n_threads".as_ptr();
         // SAFETY: the registry lives as long as its library.
         let function = unsafe { (api.registry_function)(self.registry.as_ptr(), name) };
@@ -161,7 +165,7 @@ impl Device {
             // SAFETY: the stream was started by this device.
             unsafe { set(raw.as_ptr(), threads) };
         }
-        Ok(stream)
+        Ok(raw)
     }
 }
 
@@ -184,7 +188,8 @@ unsafe fn text(text: *const c_char) -> String {
 /// A device at work: its queue of graphs and copies.
 pub struct Stream {
     pub(crate) device: Device,
-    pub(crate) raw: NonNull<ffi::Stream>,
+    threads: usize,
+    raw: Cell<NonNull<ffi::Stream>>,
     /// Whether it was given something since it was last waited for.
     pub(crate) is_busy: Cell<bool>,
     /// What it was given to read, until that is done.
@@ -199,11 +204,27 @@ impl Stream {
         &self.device
     }
 
+    pub(crate) fn raw(&self) -> *mut ffi::Stream {
+        self.raw.get().as_ptr()
+    }
+
+    /// Before a graph: on a driver that reads what sets of descriptors have left over from earlier
+    /// ones, it goes on with new sets.
+    pub(crate) fn forget_descriptors(&self) -> Result<(), Error> {
+        if self.device.is_llvmpipe() {
+            let raw = self.device.begin(self.threads)?;
+            self.synchronise();
+            // SAFETY: it has nothing to do any more, and nobody else has it.
+            unsafe { (self.device.api.stream_free)(self.raw.replace(raw).as_ptr()) };
+        }
+        Ok(())
+    }
+
     /// Waits for all that it was given.
     pub fn synchronise(&self) {
         if self.is_busy.replace(false) {
             // SAFETY: it was started, and ends with `self`.
-            unsafe { (self.device.api.stream_synchronise)(self.raw.as_ptr()) };
+            unsafe { (self.device.api.stream_synchronise)(self.raw()) };
         }
         self.kept.borrow_mut().clear();
     }
@@ -218,6 +239,6 @@ impl Drop for Stream {
     fn drop(&mut self) {
         self.synchronise();
         // SAFETY: nobody else has it.
-        unsafe { (self.device.api.stream_free)(self.raw.as_ptr()) };
+        unsafe { (self.device.api.stream_free)(self.raw()) };
     }
 }

@@ -109,6 +109,7 @@ functions! {
     new_tensor: "ggml_new_tensor",
         fn(*mut Context, c_int, c_int, *const i64) -> *mut Tensor;
     bytes: "ggml_nbytes", fn(*const Tensor) -> usize;
+    block_numbers: "ggml_blck_size", fn(c_int) -> i64;
     row_size: "ggml_row_size", fn(c_int, i64) -> usize;
 
     set_output: "ggml_set_output", fn(*mut Tensor);
@@ -140,7 +141,7 @@ functions! {
         fn(*mut Context, *mut Tensor, *mut Tensor, f32, f32) -> *mut Tensor;
     rms_norm: "ggml_rms_norm", fn(*mut Context, *mut Tensor, f32) -> *mut Tensor;
     mul_mat: "ggml_mul_mat", fn(*mut Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
-    mul_mat_precision: "ggml_mul_mat_set_prec", fn(*mut Tensor, c_int);
+    sum_precision: "ggml_prec_set_acc", fn(*mut Tensor, c_int) -> bool;
     mul_mat_id: "ggml_mul_mat_id",
         fn(*mut Context, *mut Tensor, *mut Tensor, *mut Tensor) -> *mut Tensor;
     add_id: "ggml_add_id",

@@ -245,10 +245,11 @@ impl Stream {
     /// # Errors
     /// The device failed.
     pub fn compute(&self, graph: &Graph) -> Result<(), Error> {
+        self.forget_descriptors()?;
         let api = self.device.api;
         self.is_busy.set(true);
         // SAFETY: the graph is whole, and every tensor in it is placed.
-        let status = unsafe { (api.stream_compute)(self.raw.as_ptr(), graph.raw.as_ptr()) };
+        let status = unsafe { (api.stream_compute)(self.raw(), graph.raw.as_ptr()) };
         self.device.check(status, "a graph could not be computed")
     }
 }

@@ -277,10 +277,13 @@ impl Device {
 }
 
 impl Device {
-    /// Whether it has attention in one operation over a cache of this type.
+    /// Whether it has attention in one operation over a cache of this type, whose heads must
+    /// be whole blocks of it.
     pub fn attends(&self, ty: Type, k_dim: usize, v_dim: usize) -> bool {
         const POSITIONS: usize = 256;
-        if self.is_llvmpipe() {
+        // SAFETY: it looks a number up.
+        let block = unsafe { (self.api.block_numbers)(ty.0) } as usize;
+        if !k_dim.is_multiple_of(block) || !v_dim.is_multiple_of(block) {
             return false;
         }
         let context = Context::new(self.api, 5, 0);

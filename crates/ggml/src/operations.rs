@@ -185,7 +185,7 @@ impl Recorder<'_> {
     pub fn mul_mat_f32(&mut self, matrix: Node, x: Node, to: Option<Node>) -> Result<Node, Error> {
         let raw = self.product(matrix, x);
         // SAFETY: it was just made, by a product.
-        unsafe { (self.api.mul_mat_precision)(raw, PRECISION_F32) };
+        unsafe { (self.api.sum_precision)(raw, PRECISION_F32) };
         self.place(raw, Type::F32, to)
     }
 
@@ -257,9 +257,9 @@ impl Recorder<'_> {
         self.place(raw, Type::F32, None)
     }
 
-    /// Attention in one operation, or `None` where the device has none for these shapes.
-    /// `[q, k, v, mask]`: `[dim, rows, heads]`, twice `[dim, n_kv, kv_heads]`, `[n_kv, rows]`; the
-    /// result is `[dim, heads, rows]`.
+    /// Attention in one operation, added up in single precision, or `None` where the device has
+    /// none for these shapes. `[q, k, v, mask]`: `[dim, rows, heads]`, twice
+    /// `[dim, n_kv, kv_heads]`, `[n_kv, rows]`; the result is `[dim, heads, rows]`.
     pub fn flash(
         &mut self,
         [q, k, v, mask]: [Node; 4],
@@ -267,13 +267,13 @@ impl Recorder<'_> {
         sinks: Option<Node>,
         to: Option<Node>,
     ) -> Result<Option<Node>, Error> {
-        if self.device.is_llvmpipe() {
-            return Ok(None);
-        }
         let context = self.context.raw.as_ptr();
         let [q, k, v, mask] = [q, k, v, mask].map(|node| self.raw(node));
         // SAFETY: all are alive.
         let raw = unsafe { (self.api.flash)(context, q, k, v, mask, scale, 0.0, 0.0) };
+        // As llama.cpp does: half precision chooses other experts where two nearly tie.
+        // SAFETY: it was just made, by an operation that adds up.
+        unsafe { (self.api.sum_precision)(raw, PRECISION_F32) };
         if let Some(sinks) = sinks {
             // SAFETY: as above.
             unsafe { (self.api.flash_sinks)(raw, self.raw(sinks)) };

@@ -23,7 +23,7 @@ pub fn name() -> String {
     std::env::var("SINEW_TEST_DEVICE").unwrap_or_else(|_| "CPU".to_owned())
 }
 
-fn open(threads: usize, _cpus: &[usize]) -> Result<Ggml, BackendError> {
+pub fn open(threads: usize, _cpus: &[usize]) -> Result<Ggml, BackendError> {
     Ggml::open(&libraries().expect("looked for"), &name(), threads)
 }
 
