@@ -124,6 +124,12 @@ impl Device {
         self.description.starts_with("llvmpipe")
     }
 
+    /// Whether attention in one operation is worth it with keys of so many numbers: Mesa's driver
+    /// in software takes seconds a step where they are 576.
+    pub fn flashes(&self, k_dim: usize) -> bool {
+        !self.is_llvmpipe() || k_dim <= 256
+    }
+
     /// Bytes of its memory that are free now, and that it has.
     pub fn memory(&self) -> (usize, usize) {
         let (mut free, mut total) = (0, 0);

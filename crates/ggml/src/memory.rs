@@ -283,7 +283,8 @@ impl Device {
         const POSITIONS: usize = 256;
         // SAFETY: it looks a number up.
         let block = unsafe { (self.api.block_numbers)(ty.0) } as usize;
-        if !k_dim.is_multiple_of(block) || !v_dim.is_multiple_of(block) {
+        let is_whole = k_dim.is_multiple_of(block) && v_dim.is_multiple_of(block);
+        if !is_whole || !self.flashes(k_dim) {
             return false;
         }
         let context = Context::new(self.api, 5, 0);

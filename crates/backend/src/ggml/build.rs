@@ -285,7 +285,9 @@ impl Builder<'_> {
         let to = self.recorder.view(place, [dim, heads, rows, 1], strides, first * dim * F32);
         let whole = heads * dim == width;
         let named = whole.then_some(to);
-        if let Some(node) = self.recorder.flash([q, k, v, mask], scale, sinks, named)? {
+        if self.stream.device().flashes(kv.k_dim)
+            && let Some(node) = self.recorder.flash([q, k, v, mask], scale, sinks, named)?
+        {
             return Ok(if whole { node } else { self.recorder.copy(node, to) });
         }
         let scores = self.recorder.mul_mat_f32(k, q, None)?;
