@@ -36,11 +36,22 @@ hash_of() {
     esac
 }
 
+need() {
+    local tool lacking=()
+    for tool in "$@"; do
+        command -v "$tool" >/dev/null || lacking+=("$tool")
+    done
+    [ ${#lacking[@]} = 0 ] && return
+    echo "this needs ${lacking[*]}; on Debian and Ubuntu: apt-get install ca-certificates ${lacking[*]}" >&2
+    exit 1
+}
+
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
 fetch() {
     local name="$1" hash
+    need curl openssl tar
     hash="$(hash_of "$name")"
     echo "fetching $name $version"
     curl -fsSL --retry 3 -o "$work/$name.tgz" \
@@ -58,6 +69,7 @@ fetch() {
 }
 
 build() {
+    need cmake g++ make
     local source="${GGML_SOURCE:?GGML_SOURCE names the folder of the sources of ggml $known}"
     if ! grep -q "GGML_VERSION_MINOR ${known#*.})" "$source/CMakeLists.txt"; then
         echo "$source is not ggml $known" >&2
