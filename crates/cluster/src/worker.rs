@@ -60,6 +60,8 @@ impl WorkerProcess {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // What ggml says last is one line then, not the output of a debugger.
+            .env("GGML_NO_BACKTRACE", "1")
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;

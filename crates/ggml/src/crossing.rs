@@ -103,7 +103,7 @@ impl Stream {
         assert!(offset + bytes.len() <= array.bytes(), "beyond an array's end");
         let (raw, from) = (array.raw.as_ptr(), bytes.as_ptr().cast());
         // SAFETY: the array is placed, and has room, as was just checked.
-        unsafe { (self.device.api.tensor_set)(raw, from, offset, bytes.len()) };
+        unsafe { self.device.api.set(raw, from, offset, bytes.len()) };
     }
 
     /// Writes the first `len` of these numbers to an array's start, after all that the stream was
@@ -121,7 +121,7 @@ impl Stream {
         let (stream, raw) = (self.raw(), array.raw.as_ptr());
         // SAFETY: the array is placed and long enough; `from` is kept, unchanged, until the stream
         // was waited for.
-        unsafe { (self.device.api.tensor_set_async)(stream, raw, from, 0, bytes) };
+        unsafe { self.device.api.set_async(stream, raw, from, 0, bytes) };
     }
 
     /// Reads an array from its start, once all is done that the stream was given.
@@ -131,7 +131,7 @@ impl Stream {
         self.is_busy.set(true);
         let (stream, raw, to) = (self.raw(), array.raw.as_ptr(), out.as_mut_ptr().cast());
         // SAFETY: the array is placed and long enough; `out` lives until the copy is done.
-        unsafe { (self.device.api.tensor_get_async)(stream, raw, to, 0, bytes) };
+        unsafe { self.device.api.get_async(stream, raw, to, 0, bytes) };
         self.synchronise();
     }
 }

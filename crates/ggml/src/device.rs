@@ -158,7 +158,7 @@ impl Device {
         let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         words::take();
         // SAFETY: the device lives as long as its library; no parameters are given.
-        let raw = unsafe { (api.device_start)(self.raw.as_ptr(), std::ptr::null()) };
+        let raw = unsafe { api.start(self.raw.as_ptr(), std::ptr::null()) };
         let failed = || Error::Start { device: self.name.clone(), words: words::take() };
         let raw = NonNull::new(raw).ok_or_else(failed)?;
         let name = c"ggml_backend_set_n_threads".as_ptr();
@@ -230,7 +230,7 @@ impl Stream {
     pub fn synchronise(&self) {
         if self.is_busy.replace(false) {
             // SAFETY: it was started, and ends with `self`.
-            unsafe { (self.device.api.stream_synchronise)(self.raw()) };
+            unsafe { self.device.api.synchronise(self.raw()) };
         }
         self.kept.borrow_mut().clear();
     }

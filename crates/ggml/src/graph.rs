@@ -249,7 +249,7 @@ impl Stream {
         let api = self.device.api;
         self.is_busy.set(true);
         // SAFETY: the graph is whole, and every tensor in it is placed.
-        let status = unsafe { (api.stream_compute)(self.raw(), graph.raw.as_ptr()) };
+        let status = unsafe { api.compute(self.raw(), graph.raw.as_ptr()) };
         self.device.check(status, "a graph could not be computed")
     }
 }

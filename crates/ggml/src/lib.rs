@@ -9,6 +9,7 @@
 //! This crate knows nothing of models. A wrong shape is a bug of the caller and ends the process,
 //! as most faults of CUDA do: whoever uses a device does so in a process that may die.
 
+mod barrier;
 mod crossing;
 mod device;
 mod error;
