@@ -4,7 +4,8 @@
 #     scripts/gpu-libraries.sh [--to DIR] [cpu|vulkan|cuda|build]
 #
 # cpu: ggml's own engine alone. vulkan (the default): also GPUs of any maker with a Vulkan driver.
-# cuda: NVIDIA's, with their driver. build: what ggml's sources in $GGML_SOURCE make here (CMake
+# cuda: NVIDIA's, with their driver; CUDA 13's runtime comes with them (400 MB, from PyPI) where it is
+# not installed. build: what ggml's sources in $GGML_SOURCE make here (CMake
 # and a C++ compiler; options of theirs in $GGML_OPTIONS, such as -DGGML_METAL=ON).
 #
 # The first three are built by node-llama-cpp and come from npm's registry, checked by their hash.
@@ -68,6 +69,31 @@ fetch() {
     find "$work/$name" -name 'libggml-*.so' -exec cp {} "$to/" \;
 }
 
+# CUDA's runtime, as NVIDIA packs it for Python, where the system has none.
+fetch_runtime() {
+    local known pypi=https://files.pythonhosted.org/packages
+    known="$(ldconfig -p 2>/dev/null || /sbin/ldconfig -p 2>/dev/null || true)"
+    case "$known" in *libcublas.so.13*) case "$known" in *libcudart.so.13*) return ;; esac ;; esac
+    need unzip
+    echo "fetching CUDA 13's runtime (400 MB)"
+    unpack "$pypi/2e/24/d1558f3b68b1d26e706813b1d10aa1d785e4698c425af8db8edc3dced472/nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl" \
+        7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548 libcudart.so.13
+    unpack "$pypi/28/d4/30e630055d8e0f7058cc0d39e562c965d692f4735537d3f02f45d579a280/nvidia_cublas-13.0.2.14-py3-none-manylinux_2_27_x86_64.whl" \
+        0cf238ffdbe46c00cb9aa98e7bca745c223a5ca5a53e686ac8b3e5a08fe80d6c libcublas.so.13 libcublasLt.so.13
+}
+
+unpack() {
+    local address="$1" hash="$2" wheel="$work/wheel.zip" found
+    shift 2
+    curl -fsSL --retry 3 -o "$wheel" "$address"
+    found="$(openssl dgst -sha256 -r "$wheel" | cut -d' ' -f1)"
+    if [ "$found" != "$hash" ]; then
+        echo "$address: the hash is $found, not $hash; nothing of it was installed" >&2
+        exit 1
+    fi
+    unzip -qjo "$wheel" "${@/#/*/lib/}" -d "$to"
+}
+
 build() {
     need cmake g++ make
     local source="${GGML_SOURCE:?GGML_SOURCE names the folder of the sources of ggml $known}"
@@ -89,6 +115,7 @@ machine="$(uname | tr '[:upper:]' '[:lower:]')-$(uname -m | sed 's/x86_64/x64/;s
 case "$kind" in
     cpu) fetch "$machine" ;;
     build) build ;;
+    cuda) fetch "$machine-$kind"; fetch_runtime ;;
     *) fetch "$machine-$kind" ;;
 esac
 echo "ggml's libraries are in $to; look at them with: sinew doctor gpu"

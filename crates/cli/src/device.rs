@@ -22,27 +22,42 @@ const PROBE_MAX: Duration = Duration::from_secs(30);
 /// What models may take of a device's free memory: the rest is for its driver and for displays.
 const DEVICE_SHARE: (u64, u64) = (9, 10);
 
+const GPU: &str = "GPU";
 /// A GPU that has no other memory than the machine.
 const INTEGRATED: &str = "integrated GPU";
+const ACCELERATOR: &str = "accelerator";
 
 /// By which this program and ggml's libraries know the libraries' own engine on the CPU.
 const GGML_CPU: (&str, &str) = ("ggml-cpu", "CPU");
 
 /// As `sinew doctor gpu --json` prints it.
 #[derive(Debug, Deserialize)]
-struct Found {
-    devices: Vec<Device>,
-    problems: Vec<String>,
+pub struct Found {
+    /// Of ggml; none where its libraries do not open.
+    pub version: Option<String>,
+    pub devices: Vec<Device>,
+    pub problems: Vec<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct Device {
-    name: String,
-    kind: String,
-    description: String,
-    library: String,
-    memory_bytes: u64,
-    memory_free_bytes: u64,
+pub struct Device {
+    pub name: String,
+    pub kind: String,
+    pub backend: String,
+    pub description: String,
+    pub library: String,
+    pub memory_bytes: u64,
+    pub memory_free_bytes: u64,
+}
+
+impl Device {
+    pub fn is_gpu(&self) -> bool {
+        self.kind == GPU || self.kind == INTEGRATED
+    }
+
+    pub fn runs_models(&self) -> bool {
+        self.kind != ACCELERATOR
+    }
 }
 
 /// The folder that was asked for, or the one where the libraries are put.
@@ -75,9 +90,9 @@ pub fn choose(
     if wanted.iter().all(|name| name == "cpu") || !(is_asked || dir.is_dir()) {
         return Ok(vec![DeviceConfig::default(); wanted.len()]);
     }
-    let found = match probe(program, &dir).doing("cannot look for devices")? {
+    let found = match look(program, &dir).doing("cannot look for devices")? {
         Ok(found) => found,
-        Err(problem) => return Ok(vec![on_cpu(&problem)]),
+        Err(problem) => return Ok(vec![on_cpu(&problem, &dir)]),
     };
     let gpus = every_gpu(&found);
     if wanted == &["all"] && !gpus.is_empty() {
@@ -91,7 +106,7 @@ pub fn choose(
             dir.display(),
             names(&found)
         ))),
-        Err(Some(problem)) => Ok(on_cpu(&problem)),
+        Err(Some(problem)) => Ok(on_cpu(&problem, &dir)),
     };
     let mut chosen = wanted.iter().map(one).collect::<Result<Vec<_>, _>>()?;
     // One node on the CPU is enough for all the devices that are not there.
@@ -149,8 +164,9 @@ pub fn share_memory(a: &DeviceConfig, b: &DeviceConfig) -> bool {
     name(a) == name(b) || is_machines(a) && is_machines(b)
 }
 
-fn on_cpu(problem: &str) -> DeviceConfig {
-    let problem = format!("models of this node run on its CPU: {problem} (sinew doctor gpu)");
+fn on_cpu(problem: &str, dir: &Path) -> DeviceConfig {
+    let look = format!("sinew doctor gpu --gpu-libraries {}", dir.display());
+    let problem = format!("models of this node run on its CPU: {problem} ({look})");
     DeviceConfig { device: None, problem: Some(problem) }
 }
 
@@ -168,7 +184,8 @@ fn configured(libraries: PathBuf, device: &Device) -> DeviceConfig {
     DeviceConfig { device: Some((worker, told)), problem: None }
 }
 
-fn shown(name: &str) -> &str {
+/// By which people know what the libraries know by `name`.
+pub fn shown(name: &str) -> &str {
     if name == GGML_CPU.1 { GGML_CPU.0 } else { name }
 }
 
@@ -178,7 +195,7 @@ pub fn known(name: &str) -> &str {
 }
 
 fn names(found: &Found) -> String {
-    let runs = found.devices.iter().filter(|device| device.kind != "accelerator");
+    let runs = found.devices.iter().filter(|device| device.runs_models());
     let names: Vec<&str> = runs.map(|device| shown(&device.name)).collect();
     if names.is_empty() { "no device".to_owned() } else { names.join(", ") }
 }
@@ -189,7 +206,7 @@ fn pick<'f>(found: &'f Found, wanted: &str) -> Result<&'f Device, Option<String>
     let problem = || found.problems.first().cloned();
     if wanted != "auto" && wanted != "all" {
         let is_it = |device: &&Device| {
-            device.kind != "accelerator" && shown(&device.name).eq_ignore_ascii_case(wanted)
+            device.runs_models() && shown(&device.name).eq_ignore_ascii_case(wanted)
         };
         return found.devices.iter().find(is_it).ok_or_else(problem);
     }
@@ -204,12 +221,12 @@ fn every_gpu(found: &Found) -> Vec<&Device> {
         gpus.sort_by_key(|device| std::cmp::Reverse(device.memory_free_bytes));
         gpus
     };
-    let own = of("GPU");
+    let own = of(GPU);
     if own.is_empty() { of(INTEGRATED) } else { own }
 }
 
-/// What the libraries in `dir` find, or what is wrong with them.
-fn probe(program: &Path, dir: &Path) -> std::io::Result<Result<Found, String>> {
+/// What the libraries in `dir` find, as another process of `program` tells it, or how that ended.
+pub fn look(program: &Path, dir: &Path) -> std::io::Result<Result<Found, String>> {
     let mut command = Command::new(program);
     command.args(["doctor", "gpu", "--json", "--gpu-libraries"]).arg(dir);
     let Some((status, text)) = child::told(command, PROBE_MAX)? else {
@@ -217,13 +234,7 @@ fn probe(program: &Path, dir: &Path) -> std::io::Result<Result<Found, String>> {
         return Ok(Err(format!("the libraries in {} say nothing in {secs} s", dir.display())));
     };
     let ended = || format!("opening the libraries in {} ended with {status}", dir.display());
-    Ok(match serde_json::from_str::<Found>(&text) {
-        Ok(found) if found.devices.is_empty() => {
-            Err(found.problems.first().cloned().unwrap_or_else(ended))
-        }
-        Ok(found) => Ok(found),
-        Err(_) => Err(ended()),
-    })
+    Ok(serde_json::from_str(&text).map_err(|_| ended()))
 }
 
 #[cfg(test)]
@@ -234,6 +245,7 @@ mod tests {
         Device {
             name: name.to_owned(),
             kind: kind.to_owned(),
+            backend: String::new(),
             description: String::new(),
             library: String::new(),
             memory_bytes: 80 << 30,
@@ -244,6 +256,7 @@ mod tests {
     #[test]
     fn the_roomiest_gpu_is_the_best_and_others_go_by_name() {
         let mut found = Found {
+            version: None,
             devices: vec![
                 device("CPU", "CPU", 99),
                 device("Vulkan0", "integrated GPU", 90),

@@ -206,7 +206,7 @@ fn describe(status: std::io::Result<ExitStatus>, last_line: Option<String>) -> S
     match (status.signal(), status.code(), last_line) {
         (Some(9), _, _) => KILLED.to_owned(),
         (Some(signal), _, Some(line)) => {
-            format!("was killed by signal {signal}; the last that it said: {line}")
+            format!("was killed by signal {signal}; the last that it said: {}", line.trim_start())
         }
         (Some(signal), _, None) => format!("was killed by signal {signal}"),
         (None, Some(code), Some(line)) => format!("exited with status {code}: {line}"),

@@ -1,9 +1,9 @@
 //! Calls that no exception of C++ comes out of.
 //!
-//! ggml's Vulkan throws one when its device is lost or has no memory left. Rust cannot catch it, and
-//! would run destructors that need the device. Here the search for who catches it ends at a frame
-//! of which the unwinder knows nothing, and then C++ ends the process where it was thrown: with its
-//! text on stderr, of which whoever started this process tells.
+//! ggml's Vulkan throws one when its device is lost or has no memory left. Rust cannot catch it,
+//! and would run destructors that need the device. Here the search for who catches it ends at a
+//! frame of which the unwinder knows nothing, and then C++ ends the process where it was thrown:
+//! with its text on stderr, of which whoever started this process tells.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -3,13 +3,16 @@ use std::path::PathBuf;
 /// Why ggml's libraries, or one of their devices, cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("no library libggml-base in {}; scripts/gpu-libraries.sh fetches it", dir.display())]
+    #[error(
+        "no library libggml-base in {0}; scripts/gpu-libraries.sh --to {0} fetches it",
+        dir.display()
+    )]
     Missing { dir: PathBuf },
     #[error("{} cannot be opened: {reason}", path.display())]
     Open { path: PathBuf, reason: String },
     #[error(
-        "the libraries in {} are of ggml {found}, and this program knows ggml {wanted}; \
-         scripts/gpu-libraries.sh fetches that one",
+        "the libraries in {0} are of ggml {found}, and this program knows ggml {wanted}; \
+         scripts/gpu-libraries.sh --to {0} fetches that one",
         dir.display()
     )]
     Version { dir: PathBuf, found: String, wanted: String },

@@ -1,9 +1,9 @@
 //! What of `ggml.h`, `ggml-backend.h` and `ggml-backend-impl.h` is used, declared by hand for
 //! [`VERSION`](crate::VERSION).
 //!
-//! Functions are `C-unwind`: Vulkan's device throws C++ exceptions when it is lost. Those that may
-//! are called through [`barrier`](crate::barrier), so that none comes to Rust. Structures are only handed on by pointer, but for the
-//! few here.
+//! Functions are `C-unwind`: Vulkan's device throws C++ exceptions when it is lost. Those
+//! that may are called through [`barrier`](crate::barrier), and none comes to Rust. Structures are
+//! only handed on by pointer, but for the few here.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -118,6 +118,14 @@ impl Config {
         self.arch.no_rope_every.is_none_or(|every| !(layer + 1).is_multiple_of(every))
     }
 
+    /// How many numbers of a key and of a value the cache has, of each head that it has.
+    pub fn cached_dims(&self) -> (usize, usize) {
+        match self.latent {
+            Some(latent) => (latent.kv_rank + latent.rope_dim, latent.kv_rank),
+            None => (self.k_dim, self.v_dim),
+        }
+    }
+
     fn check(&self) -> Result<(), Error> {
         let impossible = |what: String| Err(Error::Impossible { what });
         if !self.heads.is_multiple_of(self.kv_heads) {

@@ -32,6 +32,9 @@ const GGML_RESERVE_BYTES: u64 = 64 << 20;
 /// Positions that ggml's devices round a cache to.
 const GGML_POSITIONS: u64 = 256;
 
+/// Numbers of a cache of eight bits that have a scale in common.
+const CACHE_BLOCK: usize = 32;
+
 impl Device {
     /// Of a weight matrix.
     pub fn matrix_bytes(self, ty: TensorType, rows: usize, cols: usize) -> u64 {
@@ -80,9 +83,19 @@ impl Device {
         }
     }
 
+    /// Whether it can have such a cache.
+    pub fn has_cache(self, cache_type: CacheType, (k_dim, v_dim): (usize, usize)) -> bool {
+        match (self, cache_type) {
+            (Self::Ggml, CacheType::I16) => false,
+            (Self::Ggml, CacheType::Q8_0) => {
+                k_dim.is_multiple_of(CACHE_BLOCK) && v_dim.is_multiple_of(CACHE_BLOCK)
+            }
+            _ => true,
+        }
+    }
+
     /// Of one cached position of one head; `cache_type` must not be `Auto`.
     pub fn position_bytes(self, cache_type: CacheType, k_dim: usize, v_dim: usize) -> u64 {
-        const BLOCK: usize = 32;
         let v_dim = match self {
             Self::Cpu => v_dim.next_multiple_of(CPU_LANES),
             Self::Ggml => v_dim,
@@ -94,7 +107,9 @@ impl Device {
             CacheType::I16 | CacheType::Auto => {
                 2 * (k_dim.next_multiple_of(2) + v_dim) + 2 * size_of::<f32>()
             }
-            CacheType::Q8_0 => k_dim + v_dim + 2 * (k_dim.div_ceil(BLOCK) + v_dim.div_ceil(BLOCK)),
+            CacheType::Q8_0 => {
+                k_dim + v_dim + 2 * (k_dim.div_ceil(CACHE_BLOCK) + v_dim.div_ceil(CACHE_BLOCK))
+            }
         };
         bytes as u64
     }

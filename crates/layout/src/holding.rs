@@ -145,11 +145,7 @@ impl<'a> Holding<'a> {
     /// where the file's are floats, so that such a model computes what its authors' code does, 16
     /// bits where they are quantised.
     pub fn cache(&self, capacity: &Capacity) -> Cache {
-        let config = &self.outline.config;
-        let (k_dim, v_dim) = match config.latent {
-            Some(latent) => (latent.kv_rank + latent.rope_dim, latent.kv_rank),
-            None => (config.k_dim, config.v_dim),
-        };
+        let (k_dim, v_dim) = self.outline.config.cached_dims();
         let cache_type = match capacity.cache_type {
             CacheType::Auto if self.outline.is_cache_float() => CacheType::F32,
             CacheType::Auto => CacheType::I16,

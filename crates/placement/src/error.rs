@@ -1,3 +1,5 @@
+use protocol::CacheType;
+
 use crate::choice::gib;
 use crate::wishes::WishError;
 
@@ -45,6 +47,11 @@ pub enum Error {
     )]
     Cache { asked: usize, context: usize },
     #[error(
+        "node {node} computes on {class}, which has no {} for this model. Leave --cache-type out for half precision, or ask for nodes that compute on their CPU",
+        cache(*.cache_type)
+    )]
+    CacheType { node: String, class: String, cache_type: CacheType },
+    #[error(
         "nodes that share a layer must compute alike, but {} computes on {}, and {} on {}. Leave the choice of nodes to sinew, or ask for --strategy pipeline",
         one.0, one.1, other.0, other.1
     )]
@@ -70,6 +77,16 @@ pub enum Error {
         /// Free on all nodes together.
         all_bytes: u64,
     },
+}
+
+fn cache(cache_type: CacheType) -> &'static str {
+    match cache_type {
+        CacheType::Auto => "cache",
+        CacheType::F16 => "cache of f16",
+        CacheType::F32 => "cache of f32",
+        CacheType::I16 => "cache of i16",
+        CacheType::Q8_0 => "cache of q8_0 (heads would have to be multiples of 32 numbers)",
+    }
 }
 
 /// Which part of a model, if it is not all of it.

@@ -107,6 +107,7 @@ pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Pl
         }
         return Err(nothing(model, nodes, options, &tried));
     };
+    wishes::check_cache(model, spec, chosen.nodes().map(|at| &nodes[at]))?;
     let place = Placing::new(model, nodes, &chosen, whole_experts)?;
     let cache_tokens = largest(cache_least, cache_most, |tokens| place.fits(&capacity(tokens)));
     let ranks = place.ranks(&capacity(cache_tokens));

@@ -4,6 +4,8 @@
 use layout::Outline;
 use protocol::{ExpertSplit, InstanceSpec, Speculation, Strategy};
 
+use crate::error::Error;
+use crate::node::Node;
 use crate::plan::SEQUENCES_DEFAULT;
 
 /// Each has its place in every step, and buffers for its results.
@@ -70,6 +72,21 @@ fn check_strategy(strategy: Strategy, by_ranks: &[usize]) -> Result<(), WishErro
         _ => return Ok(()),
     };
     Err(WishError::OtherStrategy { strategy, by_ranks: by_ranks.to_vec() })
+}
+
+/// That each of these nodes can have the cache that was asked for.
+pub(crate) fn check_cache<'n>(
+    model: &Outline,
+    spec: &InstanceSpec,
+    mut nodes: impl Iterator<Item = &'n Node>,
+) -> Result<(), Error> {
+    let (cache_type, dims) = (spec.options.cache_type, model.config.cached_dims());
+    match nodes.find(|node| !node.device.has_cache(cache_type, dims)) {
+        None => Ok(()),
+        Some(Node { name, class, .. }) => {
+            Err(Error::CacheType { node: name.clone(), class: class.clone(), cache_type })
+        }
+    }
 }
 
 #[cfg(test)]

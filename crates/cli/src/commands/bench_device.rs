@@ -9,6 +9,11 @@ use crate::error::CliError;
 use crate::{device, device_speed, machine, table};
 
 pub fn run(args: &BenchDeviceArgs) -> Result<(), CliError> {
+    if args.device.eq_ignore_ascii_case("cpu") {
+        let text = "--device cpu is Sinew's own engine, which `sinew bench model` measures; \
+                    ggml-cpu is that of ggml's libraries";
+        return Err(CliError::Usage(text.to_owned()));
+    }
     let dir = device::folder(&args.libraries, &DataDir::find(&args.data_dir)?);
     let threads = args.threads.unwrap_or_else(machine::threads);
     let speed = device_speed::measure(&dir, device::known(&args.device), threads)

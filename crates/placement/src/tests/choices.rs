@@ -244,6 +244,18 @@ fn ranks_that_share_layers_compute_alike() {
 }
 
 #[test]
+fn a_cache_that_a_device_does_not_have_is_refused_by_name() {
+    let mut nodes = nodes(1, 20.0);
+    let with = |cache_type| split(SplitOptions { cache_type, ..SplitOptions::default() });
+    assert!(plan(&llama(), &nodes, &with(CacheType::I16)).is_ok());
+    (nodes[0].device, nodes[0].class) = (Device::Ggml, "a GPU".to_owned());
+    let error = plan(&llama(), &nodes, &with(CacheType::I16)).unwrap_err().to_string();
+    assert!(error.contains("node n0 computes on a GPU, which has no cache of i16"), "{error}");
+    // Heads of 64.
+    assert!(plan(&llama(), &nodes, &with(CacheType::Q8_0)).is_ok());
+}
+
+#[test]
 fn what_lacks_memory_is_named_whether_there_is_a_choice_of_nodes_or_not() {
     for (count, words) in [
         (1, "does not fit on the only node there is, node n0 would need"),

@@ -5,7 +5,7 @@ mod simulations;
 
 use gguf::TensorType;
 use layout::{Device, Outline};
-use protocol::{InstanceSpec, SplitOptions, Strategy};
+use protocol::{CacheType, InstanceSpec, SplitOptions, Strategy};
 
 use crate::shapes::{Dense, LLAMA};
 use crate::{ClassRates, Classes, Error, LinkSpeed, Node, Options, Plan, Rates, Speed};

@@ -1,102 +1,99 @@
 //! `sinew doctor gpu`: whether ggml's libraries open, and which devices they find, in words.
 
-use ggml::{Device, Kind, Library};
+use std::path::Path;
+
+use ggml::Library;
 use serde_json::{Value, json};
 
 use super::{Finding, Verdict};
 use crate::args::{DoctorGpuArgs, GpuLibraries};
 use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
-use crate::device::folder;
-use crate::error::CliError;
+use crate::device::{Device, Found, folder, look, shown};
+use crate::error::{CliError, Doing};
 use crate::table;
 
 /// Reports on the devices; an error (and so a status other than 0) if there are none.
 pub fn gpu(args: &DoctorGpuArgs) -> Result<(), CliError> {
     let data_dir = DataDir::find(&args.query.data_dir)?;
     let dir = folder(&args.libraries, &data_dir);
-    let library = Library::open(&dir);
-    if args.query.json {
+    let found = if args.query.json {
+        let library = Library::open(&dir);
         print_json(&to_json(&library))?;
+        library.is_ok_and(|library| library.devices().iter().any(|it| it.kind().runs_models()))
     } else {
-        match &library {
-            Ok(library) => print(library),
-            Err(error) => say!("- {error}"),
+        let found = look_from_outside(&dir)?;
+        match &found {
+            Ok(found) => print(found),
+            Err(problem) => say!("- {problem}"),
         }
-    }
+        found.is_ok_and(|found| found.devices.iter().any(Device::runs_models))
+    };
     let unfit = CliError::Unfit("no device of ggml's is usable on this machine");
-    let found = library.is_ok_and(|library| library.devices().iter().any(runs_models));
     if found { Ok(()) } else { Err(unfit) }
 }
 
 /// Devices among everything else: most machines have none that is prepared, which is no fault.
-pub(super) fn finding(data_dir: &DataDir) -> Finding {
+pub(super) fn finding(data_dir: &DataDir) -> Result<Finding, CliError> {
     let dir = folder(&GpuLibraries { gpu_libraries: None }, data_dir);
+    let of = |verdict, text: &str| Finding::new("gpu", verdict, text);
     if !dir.is_dir() {
-        return Finding::new(
-            "gpu",
-            Verdict::Note,
-            "ggml's libraries are not here; see docs/gpus.md",
-        );
+        return Ok(of(Verdict::Note, "ggml's libraries are not here; see docs/gpus.md"));
     }
     let hint = "sinew doctor gpu";
-    match Library::open(&dir) {
-        Err(error) => Finding::new("gpu", Verdict::Better, error.to_string()).hint(hint),
-        Ok(library) => {
-            let gpus = library.devices().iter().filter(|device| is_gpu(device));
-            let names: Vec<_> = gpus.map(in_words).collect();
-            match (names.is_empty(), library.problems().first()) {
-                (false, _) => Finding::new("gpu", Verdict::Good, names.join(", ")),
-                (true, Some(problem)) => {
-                    Finding::new("gpu", Verdict::Better, problem.to_string()).hint(hint)
-                }
-                (true, None) => Finding::new("gpu", Verdict::Note, "none is found").hint(hint),
-            }
-        }
-    }
+    let found = match look_from_outside(&dir)? {
+        Err(problem) => return Ok(of(Verdict::Better, &problem).hint(hint)),
+        Ok(found) => found,
+    };
+    let names: Vec<_> = found.devices.iter().filter(|one| one.is_gpu()).map(in_words).collect();
+    Ok(match (names.is_empty(), found.problems.first()) {
+        (false, _) => of(Verdict::Good, &names.join(", ")),
+        (true, Some(problem)) => of(Verdict::Better, problem).hint(hint),
+        (true, None) => of(Verdict::Note, "none is found").hint(hint),
+    })
+}
+
+/// By another process, which a broken library or driver may end.
+fn look_from_outside(dir: &Path) -> Result<Result<Found, String>, CliError> {
+    let program = std::env::current_exe().doing("cannot find this program's own file")?;
+    look(&program, dir).doing("cannot look for devices")
 }
 
 fn in_words(device: &Device) -> String {
-    let (free, total) = device.memory();
-    let [free, total] = [free, total].map(|bytes| table::bytes(bytes as u64));
-    format!("{} {} ({free} of {total} free)", device.name(), device.description())
+    let [free, total] = [device.memory_free_bytes, device.memory_bytes].map(table::bytes);
+    format!("{} {} ({free} of {total} free)", device.name, device.description)
 }
 
-fn runs_models(device: &Device) -> bool {
-    device.kind().runs_models()
-}
-
-fn is_gpu(device: &Device) -> bool {
-    matches!(device.kind(), Kind::Gpu | Kind::IntegratedGpu)
-}
-
-fn print(library: &Library) {
-    say!("ggml {}", library.version());
-    if !library.devices().is_empty() {
+fn print(found: &Found) {
+    if let Some(version) = &found.version {
+        say!("ggml {version}");
+    }
+    if !found.devices.is_empty() {
         say!("");
-        let rows: Vec<_> = library.devices().iter().map(row).collect();
+        let rows: Vec<_> = found.devices.iter().map(row).collect();
         table::print(["DEVICE", "KIND", "BACKEND", "FREE", "MEMORY", "NAME"], &rows);
     }
-    for problem in library.problems() {
+    for problem in &found.problems {
         say!("\n- {problem}");
+    }
+    if found.problems.is_empty() && !found.devices.iter().any(Device::is_gpu) {
+        say!("\n- no GPU is found. GGML_VK_VISIBLE_DEVICES=0 lets in a Vulkan driver in software");
     }
 }
 
 fn row(device: &Device) -> [String; 6] {
-    let (free, total) = device.memory();
-    let bytes = |bytes: usize| table::bytes(bytes as u64);
     [
-        device.name().to_owned(),
-        device.kind().to_string(),
-        device.backend().to_owned(),
-        bytes(free),
-        bytes(total),
-        device.description().to_owned(),
+        shown(&device.name).to_owned(),
+        device.kind.clone(),
+        device.backend.clone(),
+        table::bytes(device.memory_free_bytes),
+        table::bytes(device.memory_bytes),
+        device.description.clone(),
     ]
 }
 
 /// Of the libraries that compute there: by name, version and content.
-fn build(library: &Library, device: &Device) -> String {
+fn build(library: &Library, device: &ggml::Device) -> String {
     const SHOWN: usize = 12;
     let files = [library.base().to_owned(), device.file().to_owned()];
     let tree = store::Tree::of_files(&files, &|_| {});
@@ -111,7 +108,7 @@ fn to_json(library: &Result<&Library, ggml::Error>) -> Value {
         Ok(library) => library,
         Err(error) => return json!({ "devices": [], "problems": [error.to_string()] }),
     };
-    let device = |device: &Device| {
+    let device = |device: &ggml::Device| {
         let (free, total) = device.memory();
         json!({
             "name": device.name(),
