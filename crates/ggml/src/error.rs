@@ -4,7 +4,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
-        "no library libggml-base in {0}; scripts/gpu-libraries.sh --to {0} fetches it",
+        "no library libggml-base in {0}; SINEW_GPU_LIBRARIES={0} scripts/gpu-libraries.sh fetches it",
         dir.display()
     )]
     Missing { dir: PathBuf },
@@ -12,7 +12,7 @@ pub enum Error {
     Open { path: PathBuf, reason: String },
     #[error(
         "the libraries in {0} are of ggml {found}, and this program knows ggml {wanted}; \
-         scripts/gpu-libraries.sh --to {0} fetches that one",
+         SINEW_GPU_LIBRARIES={0} scripts/gpu-libraries.sh fetches that one",
         dir.display()
     )]
     Version { dir: PathBuf, found: String, wanted: String },
