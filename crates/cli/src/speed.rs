@@ -10,7 +10,7 @@ use cluster::{Rates, Speed, WorkerDevice};
 use gguf::TensorType;
 use tracing::warn;
 
-use crate::child;
+use crate::{child, device as devices};
 
 /// As a large model's matrices: more than a core's caches hold, less than 5 MB.
 const WIDTH: usize = 2048;
@@ -41,7 +41,7 @@ fn of_device(threads: usize, device: &WorkerDevice) -> Result<Speed, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
     command.args(["bench", "device", "--output", "json", "--gpu-libraries"]);
-    command.arg(&device.libraries).args(["--device", &device.name]);
+    command.arg(&device.libraries).args(["--device", devices::shown(&device.name)]);
     command.args(["--threads", &threads.to_string()]);
     let told = child::told(command, DEVICE_MAX).map_err(|error| error.to_string())?;
     let (status, text) =
