@@ -237,7 +237,7 @@ fn check(name: &str, source: &Arc<dyn Source>) {
     let of = |shares| options(3, CONTEXT_TOKENS, shares, CacheType::Auto);
     let exact = options(3, CONTEXT_TOKENS, &[1], CacheType::F32);
     let mut exact = Local::start(source.clone(), &exact).unwrap();
-    let mut longest = 70;
+    let mut longest = 700;
     for shares in SPLITS {
         let mut local = device::start(name, source.clone(), &of(shares));
         let begun = Instant::now();

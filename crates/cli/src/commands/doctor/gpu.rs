@@ -10,7 +10,7 @@ use crate::args::{DoctorGpuArgs, GpuLibraries};
 use crate::commands::query::print_json;
 use crate::data_dir::DataDir;
 use crate::device::{Device, Found, folder, look, shown};
-use crate::error::{CliError, Doing};
+use crate::error::CliError;
 use crate::table;
 
 /// Reports on the devices; an error (and so a status other than 0) if there are none.
@@ -22,7 +22,7 @@ pub fn gpu(args: &DoctorGpuArgs) -> Result<(), CliError> {
         print_json(&to_json(&library))?;
         library.is_ok_and(|library| library.devices().iter().any(|it| it.kind().runs_models()))
     } else {
-        let found = look_from_outside(&dir)?;
+        let found = look_from_outside(&dir);
         match &found {
             Ok(found) => print(found),
             Err(problem) => say!("- {problem}"),
@@ -34,29 +34,29 @@ pub fn gpu(args: &DoctorGpuArgs) -> Result<(), CliError> {
 }
 
 /// Devices among everything else: most machines have none that is prepared, which is no fault.
-pub(super) fn finding(data_dir: &DataDir) -> Result<Finding, CliError> {
+pub(super) fn finding(data_dir: &DataDir) -> Finding {
     let dir = folder(&GpuLibraries { gpu_libraries: None }, data_dir);
     let of = |verdict, text: &str| Finding::new("gpu", verdict, text);
     if !dir.is_dir() {
-        return Ok(of(Verdict::Note, "ggml's libraries are not here; see docs/gpus.md"));
+        return of(Verdict::Note, "ggml's libraries are not here; see docs/gpus.md");
     }
     let hint = "sinew doctor gpu";
-    let found = match look_from_outside(&dir)? {
-        Err(problem) => return Ok(of(Verdict::Better, &problem).hint(hint)),
+    let found = match look_from_outside(&dir) {
+        Err(problem) => return of(Verdict::Better, &problem).hint(hint),
         Ok(found) => found,
     };
     let names: Vec<_> = found.devices.iter().filter(|one| one.is_gpu()).map(in_words).collect();
-    Ok(match (names.is_empty(), found.problems.first()) {
+    match (names.is_empty(), found.problems.first()) {
         (false, _) => of(Verdict::Good, &names.join(", ")),
         (true, Some(problem)) => of(Verdict::Better, problem).hint(hint),
         (true, None) => of(Verdict::Note, "none is found").hint(hint),
-    })
+    }
 }
 
 /// By another process, which a broken library or driver may end.
-fn look_from_outside(dir: &Path) -> Result<Result<Found, String>, CliError> {
-    let program = std::env::current_exe().doing("cannot find this program's own file")?;
-    look(&program, dir).doing("cannot look for devices")
+fn look_from_outside(dir: &Path) -> Result<Found, String> {
+    let found = std::env::current_exe().and_then(|program| look(&program, dir));
+    found.unwrap_or_else(|error| Err(format!("cannot look for devices: {error}")))
 }
 
 fn in_words(device: &Device) -> String {
