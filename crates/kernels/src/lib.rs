@@ -5,6 +5,7 @@
 //! * [`Packer`] makes a [`Matrix`] from rows of a GGUF tensor; [`Input`] holds activations;
 //!   [`matmul_parts`] and [`multiply`] are the products.
 //! * [`KvCache`] and [`attend`]: attention over a paged cache.
+//! * [`States`] and [`recur`]: layers that carry a state instead of a cache.
 //! * [`rms_norm`], [`rope`](fn@rope), [`gated`], [`softmax`] and others: the rest of a
 //!   layer.
 //!
@@ -34,6 +35,7 @@ mod norm;
 mod pool;
 mod product;
 mod quantise;
+mod recurrent;
 mod rope;
 mod routing;
 mod rows;
@@ -50,6 +52,10 @@ pub use matrix::{Dequantizer, Matrix, Packer};
 pub use norm::{add, add_bias, add_row, add_scaled, rms_norm, rms_norm_in_place, scale};
 pub use pool::Pool;
 pub use product::{Parts, Product, matmul_parts, multiply, tune};
+pub use recurrent::{
+    Begin, RecurrentLayer, RecurrentRows, RecurrentScratch, RecurrentShape, RecurrentWeights, Rule,
+    StateSegment, States, TAPS_MAX, recur,
+};
 pub use rope::{RopeAngles, RopeStyle, RopeTable, rope};
 pub use routing::{sigmoid_in_place, softmax, top_k};
 pub use rows::{for_each_row, keep_rows};

@@ -1,0 +1,169 @@
+//! The causal convolution over a sequence's last few inputs, channel by channel.
+
+use super::layer::TAPS_MAX;
+use super::rows::Columns;
+use crate::isa::Kernel;
+use crate::math::silu;
+use crate::norm::{load_padded, store_part};
+use crate::simd::{LANES, Simd};
+
+/// What is added to the squared length of a q or k.
+const LENGTH_EPS: f32 = 1e-6;
+
+/// One head's q, k or v of all rows of a segment: convolution, SiLU, and length one if asked.
+pub(super) struct Convolve<'a> {
+    pub x: &'a Columns,
+    /// `[blocks, taps, 16]`.
+    pub weights: &'a [f32],
+    /// `[blocks, 16]`.
+    pub bias: &'a [f32],
+    /// The length that each row gets, if any.
+    pub length: Option<f32>,
+    /// `[rows, blocks, 16]`.
+    pub out: *mut f32,
+    pub rows: usize,
+}
+
+impl Kernel for Convolve<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let taps = self.x.before_rows + 1;
+        let blocks = self.bias.len() / LANES;
+        let mut inputs = [self.x.before; TAPS_MAX];
+        for tap in 1..taps {
+            inputs[tap] = self.x.at(tap as isize - taps as isize);
+        }
+        for row in 0..self.rows {
+            inputs.copy_within(1..taps, 0);
+            inputs[taps - 1] = self.x.at(row as isize);
+            let out = self.out.wrapping_add(row * blocks * LANES);
+            let mut squares = s.splat(0.0);
+            for block in 0..blocks {
+                let weights = &self.weights[block * taps * LANES..][..taps * LANES];
+                let first = block * LANES;
+                let len = LANES.min(self.x.width - first);
+                // SAFETY: each input has `width` numbers, and the caller has room for the rows;
+                // weights and biases are whole vectors.
+                unsafe {
+                    let mut sum = s.load(self.bias[first..][..LANES].as_ptr());
+                    for tap in 0..taps {
+                        let weight = s.load(weights.as_ptr().add(tap * LANES));
+                        sum = s.fma(load(s, inputs[tap].add(first), len), weight, sum);
+                    }
+                    let y = silu(s, sum);
+                    squares = s.fma(y, y, squares);
+                    s.store(out.add(first), y);
+                }
+            }
+            let Some(length) = self.length else { continue };
+            let factor = s.splat(1.0 / (s.sum(squares) + LENGTH_EPS).sqrt() * length);
+            for block in 0..blocks {
+                // SAFETY: the row was just written.
+                unsafe {
+                    let out = out.add(block * LANES);
+                    s.store(out, s.mul(s.load(out), factor));
+                }
+            }
+        }
+    }
+}
+
+/// `len` numbers (at most 16) and zeros.
+///
+/// # Safety
+/// They are there.
+#[inline(always)]
+unsafe fn load<S: Simd>(s: S, from: *const f32, len: usize) -> S::F {
+    // SAFETY: as the caller promises.
+    load_padded(s, unsafe { std::slice::from_raw_parts(from, len) })
+}
+
+/// Channels that one task of [`Gate`] has.
+pub(super) const GATE_CHANNELS: usize = 64;
+
+const GATE_BLOCKS: usize = GATE_CHANNELS / LANES;
+
+/// LFM2's layer for up to [`GATE_CHANNELS`] channels of a run of rows: `q * conv(k * v)`.
+pub(super) struct Gate<'a> {
+    pub q: &'a Columns,
+    pub k: &'a Columns,
+    pub v: &'a Columns,
+    /// As [`Convolve`] has them.
+    pub weights: &'a [f32],
+    pub bias: &'a [f32],
+    pub taps: usize,
+    /// The last inputs of the convolution.
+    pub window: &'a mut Window,
+    pub rows: std::ops::Range<usize>,
+    /// Of row `silent`, rows `stride` apart; the rows before it have no output.
+    pub out: *mut f32,
+    pub stride: usize,
+    pub silent: usize,
+}
+
+/// k * v of the last rows, row `i` at `i % TAPS_MAX`.
+pub(super) type Window = [[f32; GATE_CHANNELS]; TAPS_MAX];
+
+impl Kernel for Gate<'_> {
+    type Out = ();
+    const WIDE: bool = false;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let width = self.q.width;
+        let taps = self.taps;
+        for row in self.rows.clone() {
+            let [q, k, v] = [self.q, self.k, self.v].map(|columns| columns.at(row as isize));
+            for block in 0..width.div_ceil(LANES).min(GATE_BLOCKS) {
+                let first = block * LANES;
+                let len = LANES.min(width - first);
+                // SAFETY: each input has `width` numbers, and a row of the output too.
+                unsafe {
+                    let u = s.mul(load(s, k.add(first), len), load(s, v.add(first), len));
+                    s.store(self.window[row % TAPS_MAX][first..].as_mut_ptr(), u);
+                    let mut sum = s.load(self.bias[first..][..LANES].as_ptr());
+                    let weights = &self.weights[block * taps * LANES..][..taps * LANES];
+                    for tap in 0..taps {
+                        let u = &self.window[(row + TAPS_MAX + 1 + tap - taps) % TAPS_MAX];
+                        let u = s.load(u[first..][..LANES].as_ptr());
+                        sum = s.fma(u, s.load(weights[tap * LANES..].as_ptr()), sum);
+                    }
+                    if row >= self.silent {
+                        let out = self.out.add((row - self.silent) * self.stride + first);
+                        let out = std::slice::from_raw_parts_mut(out, len);
+                        store_part(s, out, s.mul(load(s, q.add(first), len), sum));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reads a convolution's last inputs before row 0, `[taps - 1, width]`, into the window.
+pub(super) fn open_window(window: &mut Window, before: &[f32], width: usize) {
+    let rows = before.len() / width;
+    for (index, row) in before.chunks_exact(width).enumerate() {
+        window[TAPS_MAX - rows + index][..width].copy_from_slice(row);
+    }
+}
+
+/// Writes what the convolution remembers after `applied` rows, whose last ones the window has.
+///
+/// # Safety
+/// `to` is followed by `rows` rows of `width` numbers, `stride` apart, that nobody else uses.
+pub(super) unsafe fn keep_window(
+    window: &Window,
+    applied: usize,
+    rows: usize,
+    width: usize,
+    to: *mut f32,
+    stride: usize,
+) {
+    for index in 0..rows {
+        let from = window[(applied + TAPS_MAX + index - rows) % TAPS_MAX].as_ptr();
+        // SAFETY: as the caller promises; a row of the window is not shorter.
+        unsafe { to.add(index * stride).copy_from_nonoverlapping(from, width) };
+    }
+}
