@@ -13,13 +13,16 @@
 
 mod cpu;
 mod ggml;
+mod group_norm;
 mod mixture;
 mod routing;
 
 pub use self::ggml::Ggml;
 pub use cpu::Cpu;
+pub use group_norm::GroupNorm;
 pub use kernels::{
-    Activation, CacheKind, PAGE_POSITIONS, Parts, RopeStyle, RopeTable, Segment, isa,
+    Activation, Begin, CacheKind, PAGE_POSITIONS, Parts, RecurrentShape, RecurrentWeights,
+    RopeStyle, RopeTable, Rule, Segment, StateSegment, isa,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
 pub use routing::{Gating, RoutingRule};
@@ -55,6 +58,28 @@ pub struct KvShape {
     /// Pages of [`PAGE_POSITIONS`] positions each.
     pub pages: usize,
     pub kind: CacheKind,
+}
+
+/// How many states a layer has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateRoom {
+    /// One for each sequence that may run.
+    pub slots: usize,
+    /// Copies that sequences can go on from.
+    pub checkpoints: usize,
+    /// Rows that a slot keeps while their tokens are guesses.
+    pub kept_rows: usize,
+}
+
+/// What a layer with a state reads of a step's rows; see [`kernels::RecurrentRows`]. What a rule
+/// has no use for has no columns.
+#[derive(Debug, Clone, Copy)]
+pub struct RecurrentInputs<'a, R> {
+    pub q: &'a R,
+    pub k: &'a R,
+    pub v: &'a R,
+    pub decay: &'a R,
+    pub beta: &'a R,
 }
 
 /// How the heads of a rank attend in one layer.
@@ -119,6 +144,18 @@ pub trait Backend {
     type Attention: Send;
     /// The experts that a step's rows go to.
     type Routes: Send;
+    /// The states of one layer.
+    type States: Send;
+    /// How a layer's state goes on, prepared from a [`RecurrentShape`] and what was learned.
+    type Recurrent: Send;
+
+    /// Whether it has layers that carry a state.
+    ///
+    /// # Errors
+    /// It has none.
+    fn check_recurrence(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
 
     /// Whether it has products with matrices of `rows` by `cols` numbers stored as `ty`, where that
     /// is known before anything is loaded.
@@ -184,6 +221,19 @@ pub trait Backend {
     fn attention(&mut self, shape: &AttentionShape) -> Self::Attention;
 
     fn routes(&mut self) -> Self::Routes;
+
+    /// # Errors
+    /// There is no memory, or the device has no such layers.
+    fn states(
+        &mut self,
+        shape: &RecurrentShape,
+        room: StateRoom,
+    ) -> Result<Self::States, BackendError>;
+
+    /// Bytes that the states of a layer take on the device.
+    fn states_bytes(&self, shape: &RecurrentShape, room: StateRoom) -> usize;
+
+    fn recurrent(&mut self, shape: RecurrentShape, weights: RecurrentWeights) -> Self::Recurrent;
 
     /// Turns rows of `cols` numbers, stored as `ty` in the file's own layout, into f32.
     ///
@@ -299,6 +349,40 @@ pub trait Backend {
         q: &Self::Rows,
         out: &mut Self::Rows,
     );
+
+    /// Takes the batch's rows into the states of their sequences, and puts what comes of each row
+    /// into `out`, `[rows, v_heads * v_dim]`.
+    fn recur(
+        &mut self,
+        states: &mut Self::States,
+        layer: &Self::Recurrent,
+        batch: &[StateSegment],
+        inputs: RecurrentInputs<'_, Self::Rows>,
+        out: &mut Self::Rows,
+    );
+
+    /// The sums of squares of this rank's heads, zeros for those of others: `out` gets
+    /// `[parts * rows, heads_all]`, of which all but the first part is zeros.
+    fn group_squares(
+        &mut self,
+        x: &Self::Rows,
+        norm: &GroupNorm,
+        parts: usize,
+        out: &mut Self::Rows,
+    );
+
+    /// Scales each group by the `squares` of all heads, `[rows, heads_all]`.
+    fn group_norm(
+        &mut self,
+        x: &mut Self::Rows,
+        squares: &Self::Rows,
+        norm: &GroupNorm,
+        gain: &Self::Vector,
+        eps: f32,
+    );
+
+    /// `x = activation(x)`.
+    fn activate(&mut self, activation: Activation, x: &mut Self::Rows);
 
     /// `gate = activation(gate) * up`.
     fn gated(&mut self, activation: Activation, gate: &mut Self::Rows, up: &Self::Rows);

@@ -7,8 +7,8 @@ use crate::{Activation, Backend, BackendError};
 
 /// One gated feed-forward block of a mixture: this rank's columns of its hidden numbers.
 pub struct Expert<B: Backend + ?Sized> {
-    /// `[hidden, width]` each.
-    pub gate: B::Matrix,
+    /// `[hidden, width]` each. Without a gate, `up` alone is activated.
+    pub gate: Option<B::Matrix>,
     pub up: B::Matrix,
     /// `[width, hidden]`.
     pub down: B::Matrix,

@@ -16,6 +16,7 @@ use crate::EngineError;
 pub(crate) struct Comm {
     pub(crate) group: Group,
     attention: ReducePlan,
+    recurrence: ReducePlan,
     feed_forward: ReducePlan,
     notes: Vec<String>,
 }
@@ -95,7 +96,8 @@ impl Comm {
             ReducePlan::new(leaves.count(), leaves.spans())
         };
         let (attention, feed_forward) = (plan(Product::Attention)?, plan(Product::FeedForward)?);
-        Ok(Self { group, attention, feed_forward, notes })
+        let recurrence = plan(Product::Recurrence)?;
+        Ok(Self { group, attention, recurrence, feed_forward, notes })
     }
 
     /// Addresses of the other ranks that do not answer, for a person to read.
@@ -119,6 +121,7 @@ impl Reduce for Comm {
     ) -> Result<(), EngineError> {
         let plan = match product {
             Product::Attention => &self.attention,
+            Product::Recurrence => &self.recurrence,
             Product::FeedForward => &self.feed_forward,
         };
         Ok(self.group.all_reduce(plan, sums, total)?)

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use backend::{Backend, Segment};
+use backend::{Backend, Begin, Segment, StateSegment};
 use gguf::{Directory, Source};
 use layout::{Capacity, Config, DRAFTS_MAX, Layout, Outline, PAGE_POSITIONS};
 use model::{Batch, Embedding, Model, Outputs};
@@ -32,6 +32,7 @@ pub(crate) struct Draft<B: Backend> {
     /// Of a forward pass.
     segments: Vec<Segment>,
     positions: Vec<u32>,
+    states: Vec<StateSegment>,
     tokens: Vec<Token>,
     input: Vec<f32>,
 }
@@ -41,6 +42,42 @@ struct Place {
     table: Arc<[u32]>,
     /// The tokens whose keys and values are in it.
     text: Vec<Token>,
+    /// Of a model that carries states: how many of them are in the checkpoint of this place, the
+    /// last state behind which no token was a guess, and whether the next rows go on from there.
+    certain: usize,
+    restores: bool,
+}
+
+impl Place {
+    /// How much of its first `keep` tokens it can go on behind where a state goes with them, which
+    /// cannot be cut.
+    fn resumable(&mut self, keep: usize) -> usize {
+        if keep == self.text.len() {
+            return keep;
+        }
+        if self.certain > keep {
+            self.certain = 0;
+        }
+        self.restores = self.certain > 0;
+        self.certain
+    }
+
+    /// What `rows` rows from `first` on do with the state, of a text of which `known` tokens are
+    /// certain: where none of them is a guess, it is saved behind them.
+    fn state(&mut self, slot: usize, first: usize, rows: usize, known: usize) -> StateSegment {
+        let begin = match first {
+            0 => Begin::Zero,
+            _ if self.restores => Begin::Restore { checkpoint: slot },
+            _ => Begin::GoOn { accepted: 0 },
+        };
+        self.restores = false;
+        let is_certain = first + rows <= known;
+        if is_certain {
+            self.certain = first + rows;
+        }
+        let save = is_certain.then_some((rows, slot));
+        StateSegment { slot, rows, begin, guesses: 0, save }
+    }
 }
 
 /// A sequence whose next tokens are to be guessed.
@@ -79,6 +116,8 @@ impl<B: Backend> Draft<B> {
         let place = |at: u32| Place {
             table: (at * pages..(at + 1) * pages).collect(),
             text: Vec::with_capacity(capacity.context_tokens),
+            certain: 0,
+            restores: false,
         };
         Ok(Self {
             embedding: Embedding::open(source.clone(), model.config())?,
@@ -88,6 +127,7 @@ impl<B: Backend> Draft<B> {
             sampler: Sampler::default(),
             segments: Vec::new(),
             positions: Vec::new(),
+            states: Vec::new(),
             tokens: Vec::new(),
             input: Vec::new(),
         })
@@ -120,11 +160,12 @@ impl<B: Backend> Draft<B> {
         for round in 0..count {
             self.segments.clear();
             self.positions.clear();
+            self.states.clear();
             self.tokens.clear();
             let mut drawing = Vec::with_capacity(jobs.len());
-            for (at, (job, place)) in jobs.iter().zip(&places).enumerate() {
+            for (at, (job, slot)) in jobs.iter().zip(&places).enumerate() {
                 let known = job.text.len() + guesses[at].len();
-                let place = &mut self.places[*place];
+                let place = &mut self.places[*slot];
                 let waits = guesses[at].len() < round || round >= job.count;
                 if waits || known + 1 > context_tokens {
                     continue;
@@ -140,6 +181,9 @@ impl<B: Backend> Draft<B> {
                 place.text.extend_from_slice(&self.tokens[self.positions.len()..]);
                 self.positions.extend(first_pos as u32..(first_pos + rows) as u32);
                 self.segments.push(Segment { table: place.table.clone(), first_pos, rows });
+                if self.model.config().recurrence.is_some() {
+                    self.states.push(place.state(*slot, first_pos, rows, job.text.len()));
+                }
                 drawing.push((at, place.text.len() == known));
             }
             if drawing.is_empty() {
@@ -171,7 +215,8 @@ impl<B: Backend> Draft<B> {
             }
         }
         let outputs = Outputs { rows: &rows, segments: &ends };
-        let batch = Batch { segments: &self.segments, positions: &self.positions, outputs };
+        let (segments, positions, states) = (&self.segments, &self.positions, &self.states);
+        let batch = Batch { segments, positions, states, outputs };
         self.model.forward(backend, &mut Alone, &batch, &self.input)?;
         if rows.is_empty() {
             return Ok(());
@@ -205,7 +250,10 @@ impl<B: Backend> Draft<B> {
             let best = (0..left.len()).max_by_key(|at| known(left[*at])).unwrap_or(0);
             let place = left.swap_remove(best);
             let keep = known(place).min(job.text.len() - 1);
-            self.places[place].text.truncate(keep);
+            let has_states = self.model.config().recurrence.is_some();
+            let own = &mut self.places[place];
+            let keep = if has_states { own.resumable(keep) } else { keep };
+            own.text.truncate(keep);
             places.push(place);
         }
         places

@@ -61,10 +61,14 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
         sequences_max: 3,
         cache_tokens: 300,
         cache_type: CacheType::Auto,
+        checkpoints: 2,
     };
     for path in fixtures() {
         let source: Arc<dyn Source> = Arc::new(File::open(&path).unwrap());
         let outline = Outline::read(source.directory()).unwrap();
+        if outline.config.recurrence.is_some() {
+            continue;
+        }
         for shares in [&[1][..], &[2, 1]] {
             let layout = Layout::new(shares, &[], outline.config.layers).unwrap();
             for rank in 0..shares.len() {
@@ -76,7 +80,8 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
                     sequences_max: capacity.sequences_max,
                     cache_tokens: capacity.cache_tokens,
                 };
-                let options = SplitOptions::default();
+                let checkpoints = Some(capacity.checkpoints);
+                let options = SplitOptions { checkpoints, ..SplitOptions::default() };
                 let options = RankOptions { rank, options, split, threads: 1, cpus: Vec::new() };
                 let ggml = Ggml::open(Path::new(&dir), "CPU", 1).unwrap();
                 let mut found = Rank::load(ggml, source.clone(), &options, &mut |_| {}).unwrap();
@@ -120,6 +125,7 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                     sequences_max: 3,
                     cache_tokens: 300,
                     cache_type,
+                    checkpoints: 2,
                 };
                 for rank in 0..shares.len() {
                     let split = Split {
@@ -132,7 +138,11 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                     };
                     let options = RankOptions {
                         rank,
-                        options: SplitOptions { cache_type, ..SplitOptions::default() },
+                        options: SplitOptions {
+                            cache_type,
+                            checkpoints: Some(capacity.checkpoints),
+                            ..SplitOptions::default()
+                        },
                         split,
                         threads: 1,
                         cpus: Vec::new(),

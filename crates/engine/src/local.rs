@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use backend::{Backend, BackendError, Cpu};
+use backend::{Backend, BackendError, Begin, Cpu};
 use gguf::Source;
 use layout::PAGE_POSITIONS;
 use link::Listener;
@@ -24,7 +24,7 @@ use crate::pipeline::Pipeline;
 use crate::rank::RankOptions;
 use crate::sampler::NotFinite;
 use crate::scheduler::Refused;
-use crate::step::{Output, StepSegment};
+use crate::step::{Output, StateStep, StepSegment};
 use crate::{EngineError, Rank};
 
 /// Instances of this process so far.
@@ -265,8 +265,21 @@ impl<B: Backend + 'static> Local<B> {
             let new = first_page..(first_position + rows).div_ceil(PAGE_POSITIONS);
             let (slot, pages) = (0, new.len());
             step.pages.extend(new.map(|page| page as u32));
-            let segment =
-                StepSegment { slot, first_position, rows, outputs, wanted, first_page, pages };
+            let begin = match first_position {
+                0 => Begin::Zero,
+                _ => Begin::GoOn { accepted: 0 },
+            };
+            let segment = StepSegment {
+                slot,
+                first_position,
+                rows,
+                outputs,
+                wanted,
+                first_page,
+                pages,
+                first_rotation: first_position,
+                state: StateStep { begin, ..StateStep::default() },
+            };
             step.segments.push(segment);
             step.tokens.extend_from_slice(chunk);
             if at == last {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use backend::{Backend, CacheKind, Segment};
+use backend::{Backend, CacheKind, Segment, StateSegment};
 use gguf::{File, Source};
 use layout::{Capacity, Config, Layout, Leaves, Outline};
 use model::{Batch, Embedding, Model, Outputs, Product, Progress};
@@ -20,7 +20,7 @@ use crate::logits::{Candidate, Wanted, pick};
 use crate::meter::{Meter, TELL_INTERVAL};
 use crate::results::OutputPart;
 use crate::route::Route;
-use crate::step::{Limits, Step, StepSegment};
+use crate::step::{Limits, Save, StateStep, Step, StepSegment};
 use crate::tables::Tables;
 
 /// One rank of a model: its slice of the weights, its cache and the buffers of a step.
@@ -47,6 +47,7 @@ struct Buffers {
     input: Vec<f32>,
     segments: Vec<Segment>,
     positions: Vec<u32>,
+    states: Vec<StateSegment>,
     /// The rows whose logits are needed, and the same as segments.
     outputs: Vec<usize>,
     output_segments: Vec<Segment>,
@@ -100,6 +101,7 @@ impl<B: Backend> Rank<B> {
             sequences_max: options.split.sequences_max,
             cache_tokens: options.split.cache_tokens,
             cache_type: options.options.cache_type,
+            checkpoints: options.options.checkpoints(),
         };
         if capacity.pages() < capacity.pages_per_sequence() {
             let Capacity { context_tokens, cache_tokens, .. } = capacity;
@@ -141,6 +143,8 @@ impl<B: Backend> Rank<B> {
             rows_max: capacity.rows_max(route.stages),
             outputs_max: capacity.outputs_max(),
             width: config.width,
+            has_states: config.recurrence.is_some(),
+            checkpoints: if config.recurrence.is_some() { capacity.checkpoints } else { 0 },
         };
         let tables = Tables::new(&limits);
         let buffers = Buffers::default();
@@ -312,14 +316,19 @@ impl<B: Backend> Rank<B> {
         let b = &mut self.buffers;
         b.segments.clear();
         b.positions.clear();
+        b.states.clear();
         b.outputs.clear();
         b.output_segments.clear();
         self.tables.update(step)?;
         for segment in &step.segments {
             let StepSegment { slot, first_position: first_pos, rows, outputs, .. } = *segment;
+            let (first_rotation, state) = (segment.first_rotation, segment.state);
             let table = || self.tables.get(slot);
             b.segments.push(Segment { table: table(), first_pos, rows });
-            b.positions.extend(first_pos as u32..(first_pos + rows) as u32);
+            b.positions.extend(first_rotation as u32..(first_rotation + rows) as u32);
+            if self.limits.has_states {
+                b.states.push(state_segment(slot, rows, state));
+            }
             if outputs > 0 {
                 let first_pos = first_pos + rows - outputs;
                 b.output_segments.push(Segment { table: table(), first_pos, rows: outputs });
@@ -327,7 +336,8 @@ impl<B: Backend> Rank<B> {
             }
         }
         let outputs = Outputs { rows: &b.outputs, segments: &b.output_segments };
-        let batch = Batch { segments: &b.segments, positions: &b.positions, outputs };
+        let batch =
+            Batch { segments: &b.segments, positions: &b.positions, states: &b.states, outputs };
         self.model.forward(&mut self.backend, comm, &batch, &b.input)?;
         if !self.route.downstream.is_empty() {
             step.encode(self.model.residual(&mut self.backend)?, &mut b.message);
@@ -414,6 +424,12 @@ impl<B: Backend> Rank<B> {
         }
         Ok(())
     }
+}
+
+fn state_segment(slot: usize, rows: usize, state: StateStep) -> StateSegment {
+    let StateStep { begin, guesses, save } = state;
+    let save = save.map(|Save { after, checkpoint }| (after, checkpoint));
+    StateSegment { slot, rows, begin, guesses, save }
 }
 
 /// Replaces what `message` held by numbers, little-endian.

@@ -2,18 +2,20 @@
 //!
 //! ```text
 //! n_segments u32 | n_pages u32
-//! | { slot, first_position, rows, outputs, wanted, first_page, pages: u32 } ... | page u32 ...
-//! | input f32 ...
+//! | { slot, first_position, rows, outputs, wanted, first_page, pages: u32,
+//!     first_rotation: u32, begin, begin_at, guesses, save_after, save_to: u32 } ...
+//! | page u32 ... | token u32 ... | input f32 ...
 //! ```
 //!
 //! Little-endian. Of a sequence's table of pages, only what is new goes with a segment. The input
 //! is what the receiver's first layer reads, `[rows, width]`: in the first stage the embeddings of
-//! the segments' tokens, so that the other ranks need neither the tokens nor the embedding matrix;
-//! in later stages the residual stream.
+//! the segments' tokens, so that the other ranks need not the embedding matrix; in later stages
+//! the residual stream.
 
 use std::time::Instant;
 
-use layout::PAGE_POSITIONS;
+use backend::Begin;
+use layout::{GUESSES_MAX, PAGE_POSITIONS};
 use protocol::{RequestId, Token};
 
 use crate::logits::Wanted;
@@ -34,6 +36,77 @@ pub struct StepSegment {
     /// which each segment takes its own in turn.
     pub first_page: usize,
     pub pages: usize,
+    /// The position that the first row rotates by; the others follow.
+    pub first_rotation: usize,
+    /// What the rows do with the sequence's state, in models whose layers carry one.
+    pub state: StateStep,
+}
+
+/// How a segment's rows go into the state of their sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateStep {
+    pub begin: Begin,
+    /// So many of its last rows are guesses: kept, and applied by the next step that accepts them.
+    pub guesses: usize,
+    /// Saves the state once so many rows are applied (accepted ones first), to this checkpoint.
+    pub save: Option<Save>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Save {
+    pub after: usize,
+    pub checkpoint: usize,
+}
+
+impl Default for StateStep {
+    fn default() -> Self {
+        Self { begin: Begin::Zero, guesses: 0, save: None }
+    }
+}
+
+impl StateStep {
+    /// Guessed rows of the step before that are applied first.
+    pub fn accepted(&self) -> usize {
+        match self.begin {
+            Begin::GoOn { accepted } => accepted,
+            Begin::Zero | Begin::Restore { .. } => 0,
+        }
+    }
+
+    fn encode(&self) -> [usize; STATE_WORDS] {
+        let (begin, at) = match self.begin {
+            Begin::Zero => (0, 0),
+            Begin::Restore { checkpoint } => (1, checkpoint),
+            Begin::GoOn { accepted } => (2, accepted),
+        };
+        let save = self.save.unwrap_or(Save { after: 0, checkpoint: 0 });
+        [begin, at, self.guesses, save.after, save.checkpoint]
+    }
+
+    /// Of a segment with so many rows.
+    fn decode(
+        [begin, at, guesses, after, checkpoint]: [usize; STATE_WORDS],
+        rows: usize,
+        limits: &Limits,
+    ) -> Result<Self, BadStep> {
+        let bad = |what| Err(BadStep { what });
+        let begin = match begin {
+            0 => Begin::Zero,
+            1 if at < limits.checkpoints => Begin::Restore { checkpoint: at },
+            2 if at <= GUESSES_MAX => Begin::GoOn { accepted: at },
+            _ => return bad("a state begins nowhere"),
+        };
+        let save = (after > 0).then_some(Save { after, checkpoint });
+        let found = Self { begin, guesses, save };
+        if guesses > GUESSES_MAX.min(rows) {
+            return bad("more rows are guesses than there may be");
+        }
+        let applied = found.accepted() + rows - guesses;
+        if save.is_some_and(|save| save.after > applied || save.checkpoint >= limits.checkpoints) {
+            return bad("a state is saved after the segment, or nowhere");
+        }
+        Ok(found)
+    }
 }
 
 /// One step of the model: the next rows of some sequences.
@@ -42,7 +115,7 @@ pub struct Step {
     pub segments: Vec<StepSegment>,
     /// Pages of the cache that are new in the sequences' tables, segment by segment.
     pub pages: Vec<u32>,
-    /// The token of each row; on rank 0 alone.
+    /// The token of each row.
     pub tokens: Vec<Token>,
     /// Whom the logits are for, one for each row whose logits are needed; on rank 0 alone.
     pub outputs: Vec<Output>,
@@ -80,6 +153,9 @@ pub struct Limits {
     pub rows_max: usize,
     pub outputs_max: usize,
     pub width: usize,
+    /// Whether layers carry a state, and how many copies of states there are.
+    pub has_states: bool,
+    pub checkpoints: usize,
 }
 
 /// Why a step message is refused.
@@ -90,7 +166,8 @@ pub struct BadStep {
 }
 
 const HEADER_WORDS: usize = 2;
-const SEGMENT_WORDS: usize = 7;
+const SEGMENT_WORDS: usize = 8 + STATE_WORDS;
+const STATE_WORDS: usize = 5;
 
 impl Limits {
     /// Pages of one sequence's table.
@@ -106,7 +183,7 @@ impl Limits {
     /// Bytes of the largest step message.
     pub fn message_bytes_max(&self) -> usize {
         let tables = self.slots * SEGMENT_WORDS + self.new_pages_max();
-        let words = HEADER_WORDS + tables + self.rows_max * self.width;
+        let words = HEADER_WORDS + tables + self.rows_max * (1 + self.width);
         words * size_of::<u32>()
     }
 }
@@ -141,13 +218,14 @@ impl Step {
         put(self.segments.len() as u32);
         put(self.pages.len() as u32);
         for segment in &self.segments {
-            let StepSegment { slot, first_position, rows, outputs, wanted, first_page, pages } =
+            let StepSegment { slot, first_position, rows, outputs, wanted, first_page, .. } =
                 *segment;
             [slot, first_position, rows, outputs].iter().for_each(|word| put(*word as u32));
             put(wanted.encode());
-            [first_page, pages].iter().for_each(|word| put(*word as u32));
+            let rest = [first_page, segment.pages, segment.first_rotation];
+            rest.iter().chain(&segment.state.encode()).for_each(|word| put(*word as u32));
         }
-        self.pages.iter().for_each(|page| put(*page));
+        self.pages.iter().chain(&self.tokens).for_each(|word| put(*word));
         input.iter().for_each(|value| put(value.to_bits()));
     }
 
@@ -187,16 +265,35 @@ impl Step {
         if sum(|s| s.rows) > limits.rows_max || sum(|s| s.outputs) > limits.outputs_max {
             return bad("it has too many rows or outputs");
         }
+        if self.shares_checkpoints() {
+            return bad("a checkpoint is written while another segment reads or writes it");
+        }
         if sum(|s| s.pages) != pages || self.pages.iter().any(|page| *page as usize >= limits.pages)
         {
             return bad("a page does not exist, or is nobody's");
         }
+        self.tokens.clear();
+        self.tokens.extend(words.by_ref().take(self.rows()));
         input.clear();
         input.extend(words.map(f32::from_bits));
         if input.len() != self.rows() * limits.width {
             return bad("its input does not match its rows");
         }
         Ok(())
+    }
+
+    /// Whether a checkpoint that one segment saves is another's too: the two would race.
+    fn shares_checkpoints(&self) -> bool {
+        let saved = |s: &StepSegment| s.state.save.map(|save| save.checkpoint);
+        let read = |s: &StepSegment| match s.state.begin {
+            Begin::Restore { checkpoint } => Some(checkpoint),
+            _ => None,
+        };
+        self.segments.iter().enumerate().any(|(at, one)| {
+            let others = self.segments.iter().enumerate().filter(|(other, _)| *other != at);
+            let mut others = others.map(|(_, other)| other);
+            saved(one).is_some() && others.any(|o| saved(o) == saved(one) || read(o) == saved(one))
+        })
     }
 
     /// The next segment of a message, each number within `limits`.
@@ -206,8 +303,9 @@ impl Step {
         limits: &Limits,
     ) -> Result<StepSegment, BadStep> {
         let bad = |what| Err(BadStep { what });
-        let [slot, first_position, rows, outputs, _, first_page, pages] =
-            words.map(|word| word.unwrap_or(0) as usize);
+        let words_here = words.map(|word| word.unwrap_or(0) as usize);
+        let [slot, first_position, rows, outputs, _, first_page, pages, first_rotation, state @ ..] =
+            words_here;
         let Some(wanted) = Wanted::decode(words[4].unwrap_or(0)) else {
             return bad("it needs logits that no sampler asks for");
         };
@@ -220,14 +318,27 @@ impl Step {
         if (outputs == 0) != (wanted == Wanted::Nothing) {
             return bad("what is needed of no row, or no logits of some");
         }
-        if first_position > limits.context_tokens || first_position + rows > limits.context_tokens {
-            return bad("a segment ends after the context");
+        for first in [first_position, first_rotation] {
+            if first > limits.context_tokens || first + rows > limits.context_tokens {
+                return bad("a segment ends after the context");
+            }
         }
+        let state = StateStep::decode(state, rows, limits)?;
         let pages_max = limits.pages_per_sequence();
         if first_page > pages_max || pages > pages_max - first_page {
             return bad("a table is longer than the context");
         }
-        Ok(StepSegment { slot, first_position, rows, outputs, wanted, first_page, pages })
+        Ok(StepSegment {
+            slot,
+            first_position,
+            rows,
+            outputs,
+            wanted,
+            first_page,
+            pages,
+            first_rotation,
+            state,
+        })
     }
 }
 
@@ -235,19 +346,43 @@ impl Step {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { slots: 3, context_tokens: 100, pages: 4, rows_max: 8, outputs_max: 4, width: 2 };
+    const LIMITS: Limits = Limits {
+        slots: 3,
+        context_tokens: 100,
+        pages: 4,
+        rows_max: 8,
+        outputs_max: 4,
+        width: 2,
+        has_states: true,
+        checkpoints: 2,
+    };
 
     fn segment(slot: usize, first_position: usize, rows: usize) -> StepSegment {
         let (wanted, outputs) = (Wanted::Top(40), 1);
-        StepSegment { slot, first_position, rows, outputs, wanted, first_page: 0, pages: 0 }
+        StepSegment {
+            slot,
+            first_position,
+            rows,
+            outputs,
+            wanted,
+            first_page: 0,
+            pages: 0,
+            first_rotation: first_position,
+            state: StateStep::default(),
+        }
+    }
+
+    fn state(begin: Begin, guesses: usize, save: Option<(usize, usize)>) -> StateStep {
+        let save = save.map(|(after, checkpoint)| Save { after, checkpoint });
+        StateStep { begin, guesses, save }
     }
 
     fn message(segments: &[StepSegment], pages: &[u32]) -> Vec<u8> {
         let (segments, pages) = (segments.to_vec(), pages.to_vec());
-        let step = Step { segments, pages, ..Step::default() };
+        let mut step = Step { segments, pages, ..Step::default() };
+        step.tokens = (0..step.rows().min(100) as Token).map(|at| 7 + at).collect();
         let mut out = Vec::new();
-        step.encode(&vec![0.5; step.rows() * LIMITS.width], &mut out);
+        step.encode(&vec![0.5; step.rows().min(100) * LIMITS.width], &mut out);
         out
     }
 
@@ -255,8 +390,19 @@ mod tests {
     fn a_step_comes_back_as_it_went() {
         let pages = vec![3, 0, 1];
         let segments = vec![
-            StepSegment { pages: 2, outputs: 3, ..segment(2, 90, 5) },
-            StepSegment { first_page: 1, pages: 1, ..segment(1, 0, 1) },
+            StepSegment {
+                pages: 2,
+                outputs: 3,
+                first_rotation: 80,
+                state: state(Begin::GoOn { accepted: 2 }, 2, Some((4, 1))),
+                ..segment(2, 90, 5)
+            },
+            StepSegment {
+                first_page: 1,
+                pages: 1,
+                state: state(Begin::Restore { checkpoint: 0 }, 0, None),
+                ..segment(1, 0, 1)
+            },
             StepSegment { outputs: 0, wanted: Wanted::Nothing, ..segment(0, 0, 2) },
         ];
         let (mut found, mut input) = (Step::default(), Vec::new());
@@ -265,13 +411,14 @@ mod tests {
         found.decode(&bytes, &LIMITS, &mut input).unwrap();
         assert_eq!((found.segments.as_slice(), &found.pages), (segments.as_slice(), &pages));
         assert_eq!(found.wanted().collect::<Vec<_>>(), [Wanted::Top(40); 4]);
-        assert_eq!(input, [0.5; 16]);
+        assert_eq!((input, found.tokens), (vec![0.5; 16], (7..15).collect()));
     }
 
     #[test]
     fn impossible_steps_are_refused() {
         let huge = u32::MAX as usize;
         let one = segment(0, 0, 1);
+        let with = |begin, guesses, save| StepSegment { state: state(begin, guesses, save), ..one };
         for (segments, pages) in [
             (vec![segment(3, 0, 1)], vec![]),
             (vec![segment(huge, 0, 1)], vec![]),
@@ -292,6 +439,23 @@ mod tests {
             (vec![StepSegment { first_page: 2, pages: 1, ..one }], vec![0]),
             (vec![StepSegment { first_page: huge, ..one }], vec![]),
             (vec![StepSegment { pages: huge, ..one }], vec![]),
+            (vec![StepSegment { first_rotation: 100, ..one }], vec![]),
+            (vec![with(Begin::Restore { checkpoint: 2 }, 0, None)], vec![]),
+            (vec![with(Begin::GoOn { accepted: GUESSES_MAX + 1 }, 0, None)], vec![]),
+            (vec![with(Begin::Zero, 2, None)], vec![]),
+            (vec![with(Begin::Zero, 0, Some((1, 2)))], vec![]),
+            (vec![with(Begin::Zero, 0, Some((2, 1)))], vec![]),
+            (vec![with(Begin::GoOn { accepted: 1 }, 0, Some((3, 1)))], vec![]),
+            (
+                vec![
+                    with(Begin::Zero, 0, Some((1, 1))),
+                    StepSegment {
+                        state: state(Begin::Restore { checkpoint: 1 }, 0, None),
+                        ..segment(1, 0, 1)
+                    },
+                ],
+                vec![],
+            ),
         ] {
             let (mut step, mut input) = (Step::default(), Vec::new());
             let result = step.decode(&message(&segments, &pages), &LIMITS, &mut input);

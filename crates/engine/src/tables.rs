@@ -18,12 +18,14 @@ struct Table {
     /// As many as a sequence may have, of which the first `len` are told.
     pages: Arc<[u32]>,
     len: usize,
+    /// Rows of the last step that were guesses.
+    guesses: usize,
 }
 
 impl Tables {
     pub fn new(limits: &Limits) -> Self {
         let pages: Arc<[u32]> = vec![0; limits.pages_per_sequence()].into();
-        let table = || Table { pages: pages.to_vec().into(), len: 0 };
+        let table = || Table { pages: pages.to_vec().into(), len: 0, guesses: 0 };
         Self((0..limits.slots).map(|_| table()).collect())
     }
 
@@ -53,6 +55,10 @@ impl Tables {
                 Arc::make_mut(&mut table.pages)[first_page..][..pages].copy_from_slice(own);
             }
             table.len = first_page + pages;
+            if segment.state.accepted() > table.guesses {
+                return bad("more guesses are accepted than were made");
+            }
+            table.guesses = segment.state.guesses;
             let written = first_position / PAGE_POSITIONS..end.div_ceil(PAGE_POSITIONS);
             let written = &table.pages[written];
             let once = |(at, page)| !written[..at].contains(page);
@@ -66,11 +72,22 @@ impl Tables {
 
 #[cfg(test)]
 mod tests {
+    use backend::Begin;
+
     use super::*;
     use crate::logits::Wanted;
+    use crate::step::StateStep;
 
-    const LIMITS: Limits =
-        Limits { slots: 2, context_tokens: 300, pages: 9, rows_max: 200, outputs_max: 2, width: 1 };
+    const LIMITS: Limits = Limits {
+        slots: 2,
+        context_tokens: 300,
+        pages: 9,
+        rows_max: 200,
+        outputs_max: 2,
+        width: 1,
+        has_states: false,
+        checkpoints: 0,
+    };
 
     /// Slot, first position, rows; where new pages go, and which.
     type Given<'a> = (usize, usize, usize, usize, &'a [u32]);
@@ -79,8 +96,17 @@ mod tests {
         let (slot, first_position, rows, first_page, pages) = given;
         let (outputs, wanted) = (0, Wanted::Nothing);
         let count = pages.len();
-        let segment =
-            StepSegment { slot, first_position, rows, outputs, wanted, first_page, pages: count };
+        let segment = StepSegment {
+            slot,
+            first_position,
+            rows,
+            outputs,
+            wanted,
+            first_page,
+            pages: count,
+            first_rotation: first_position,
+            state: StateStep::default(),
+        };
         Step { segments: vec![segment], pages: pages.to_vec(), ..Step::default() }
     }
 
@@ -98,6 +124,22 @@ mod tests {
         assert_eq!(given((1, 129, 1, 1, &[3, 7])), [4, 3, 7]);
         assert_eq!(given((0, 0, 1, 0, &[2])), [2]);
         assert_eq!(given((1, 0, 1, 0, &[8])), [8]);
+    }
+
+    #[test]
+    fn no_more_guesses_are_accepted_than_were_made() {
+        let with = |first, accepted, guesses| {
+            let mut step = step((0, first, 3, 0, if first == 0 { &[1] } else { &[] }));
+            step.segments[0].first_page = usize::from(first > 0);
+            step.segments[0].state =
+                StateStep { begin: Begin::GoOn { accepted }, guesses, save: None };
+            step
+        };
+        let mut tables = Tables::new(&LIMITS);
+        tables.update(&with(0, 0, 2)).unwrap();
+        assert!(tables.update(&with(3, 3, 0)).is_err());
+        tables.update(&with(3, 2, 0)).unwrap();
+        assert!(tables.update(&with(6, 1, 0)).is_err());
     }
 
     #[test]

@@ -22,6 +22,10 @@ pub enum Activation {
     /// `g * sigmoid(alpha * g) * (u + 1)` with `g = min(gate, limit)` and
     /// `u = clamp(up, -limit, limit)`, as gpt-oss has it (alpha 1.702, limit 7).
     ClampedSwiglu { alpha: f32, limit: f32 },
+    /// `sigmoid(gate) * up`.
+    Sigmoid,
+    /// `max(gate, 0)² * up` (So et al., "Primer", 2021), as Nemotron-H has it, without an `up`.
+    SquaredRelu,
 }
 
 /// `x = cap * tanh(x / cap)`: Gemma's soft limit on logits.
@@ -64,6 +68,36 @@ pub fn gated(pool: &Pool, activation: Activation, gate: &mut [f32], up: &[f32]) 
     });
 }
 
+/// `x = activation(x)`, element by element: a feed-forward block without a gate.
+pub fn activate(pool: &Pool, activation: Activation, x: &mut [f32]) {
+    let (len, isa) = (x.len(), Isa::chosen());
+    let target = SharedMut::new(x.as_mut_ptr());
+    for_each_run(pool, len.div_ceil(RUN), RUN, |index| {
+        let range = index * RUN..len.min((index + 1) * RUN);
+        // SAFETY: the run lies inside `x`, and no other task has it.
+        let x =
+            unsafe { std::slice::from_raw_parts_mut(target.ptr().add(range.start), range.len()) };
+        run(isa, Activated { activation, x });
+    });
+}
+
+struct Activated<'a> {
+    activation: Activation,
+    x: &'a mut [f32],
+}
+
+impl Kernel for Activated<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for x in self.x.chunks_mut(LANES) {
+            let v = self.activation.of(s, load_padded(s, x), s.splat(1.0));
+            store_part(s, x, v);
+        }
+    }
+}
+
 struct Gated<'a> {
     activation: Activation,
     gate: &'a mut [f32],
@@ -89,6 +123,11 @@ impl Activation {
         match self {
             Self::Silu => s.mul(s.mul(gate, sigmoid(s, gate)), up),
             Self::Gelu => s.mul(gelu(s, gate), up),
+            Self::Sigmoid => s.mul(sigmoid(s, gate), up),
+            Self::SquaredRelu => {
+                let positive = s.max(gate, s.splat(0.0));
+                s.mul(s.mul(positive, positive), up)
+            }
             Self::ClampedSwiglu { alpha, limit } => {
                 let (top, bottom) = (s.splat(limit), s.splat(-limit));
                 let gate = s.min(gate, top);
@@ -121,6 +160,8 @@ mod tests {
                 let inner = (2.0 / std::f64::consts::PI).sqrt() * (gate + 0.044715 * gate.powi(3));
                 0.5 * gate * (1.0 + inner.tanh()) * up
             }
+            Activation::Sigmoid => sigmoid(gate) * up,
+            Activation::SquaredRelu => gate.max(0.0).powi(2) * up,
             Activation::ClampedSwiglu { alpha, limit } => {
                 let (alpha, limit) = (f64::from(alpha), f64::from(limit));
                 let gate = gate.min(limit);
@@ -134,7 +175,8 @@ mod tests {
         let gate: Vec<f32> = (-2000..2007).map(|i| i as f32 * 0.05).collect();
         let up: Vec<f32> = (0..gate.len()).map(|i| ((i % 41) as f32 - 20.0) * 0.5).collect();
         let clamped = Activation::ClampedSwiglu { alpha: 1.702, limit: 7.0 };
-        for activation in [Activation::Silu, Activation::Gelu, clamped] {
+        let others = [Activation::Sigmoid, Activation::SquaredRelu];
+        for activation in [Activation::Silu, Activation::Gelu, clamped].into_iter().chain(others) {
             let of = |isa| {
                 let mut gate = gate.clone();
                 run(isa, Gated { activation, gate: &mut gate, up: &up });

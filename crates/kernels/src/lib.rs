@@ -43,13 +43,15 @@ mod shared;
 mod simd;
 mod tile;
 
-pub use activation::{Activation, gated, soft_cap};
+pub use activation::{Activation, activate, gated, soft_cap};
 pub use attention::{AttendShape, CacheKind, KvCache, PAGE_POSITIONS, Segment, attend};
 pub use error::Error;
 pub use input::{Forms, Input};
 pub use isa::{check_isa, isa};
 pub use matrix::{Dequantizer, Matrix, Packer};
-pub use norm::{add, add_bias, add_row, add_scaled, rms_norm, rms_norm_in_place, scale};
+pub use norm::{
+    add, add_bias, add_row, add_scaled, rms_norm, rms_norm_in_place, scale, sum_of_squares,
+};
 pub use pool::Pool;
 pub use product::{Parts, Product, matmul_parts, multiply, tune};
 pub use recurrent::{

@@ -44,6 +44,24 @@ pub fn rms_norm_in_place(pool: &Pool, x: &mut [f32], gain: &[f32], eps: f32) {
     });
 }
 
+/// The sum of squares of a run of numbers, in the order of [`rms_norm`].
+pub fn sum_of_squares(x: &[f32]) -> f32 {
+    run(Isa::chosen(), SumOfSquares { x })
+}
+
+struct SumOfSquares<'a> {
+    x: &'a [f32],
+}
+
+impl Kernel for SumOfSquares<'_> {
+    type Out = f32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f32 {
+        squares(s, self.x)
+    }
+}
+
 /// `x += y`, element by element, on all threads.
 ///
 /// # Panics
@@ -134,13 +152,18 @@ impl Kernel for NormaliseInPlace<'_> {
 /// What a row is multiplied with: `1 / sqrt(mean(x²) + eps)`.
 #[inline(always)]
 fn scale_of<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
+    1.0 / (squares(s, x) / x.len() as f32 + eps).sqrt()
+}
+
+/// The sum of a row's squares.
+#[inline(always)]
+fn squares<S: Simd>(s: S, x: &[f32]) -> f32 {
     let mut sums = [s.splat(0.0); 4];
     for (index, x) in x.chunks(LANES).enumerate() {
         let v = load_padded(s, x);
         sums[index % 4] = s.fma(v, v, sums[index % 4]);
     }
-    let sum = s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])));
-    1.0 / (sum / x.len() as f32 + eps).sqrt()
+    s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
 }
 
 /// A vector of up to 16 numbers, zeros after them.

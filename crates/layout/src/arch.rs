@@ -3,7 +3,7 @@
 //! A row says what a file's metadata does not: how its published model is wired. How to add one is
 //! written in `docs/adding-a-model.md`.
 
-use crate::Error;
+use crate::{Error, names};
 
 /// What distinguishes one architecture from the others.
 #[derive(Debug)]
@@ -20,8 +20,18 @@ pub struct Arch {
     pub fused: bool,
     pub windows: Windows,
     pub local_rope: LocalRope,
-    /// One layer in so many, the last of them, does not rotate (SmolLM3).
-    pub no_rope_every: Option<usize>,
+    pub rotation: Rotation,
+    /// `attn_q` holds each head's query and then its gate: the sigmoid of the gate multiplies what
+    /// the head attended to (Qwen3-Next).
+    pub gated_attention: bool,
+    /// What the layers do that carry a state instead of attending.
+    pub recurrence: Option<RecurrenceKind>,
+    /// Each block is one half of a layer, with `attn_norm` before it (Nemotron-H).
+    pub single_halves: bool,
+    /// Feed-forward blocks multiply by a gate.
+    pub gated_feed_forward: bool,
+    /// The norm before the output matrix.
+    pub output_norm: &'static str,
     /// Embeddings are multiplied by the square root of their width (Gemma).
     pub embedding_times_sqrt_width: bool,
     pub experts: ExpertKind,
@@ -36,11 +46,46 @@ pub enum RopeStyle {
     Neox,
 }
 
+/// Which layers rotate queries and keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rotation {
+    Always,
+    /// All but one in so many, the last of them (SmolLM3).
+    AllButEvery(usize),
+    /// All, unless the file says `rope.scaling.finetuned = false` (Granite 4).
+    UnlessUntrained,
+    Never,
+}
+
+/// How layers with a state compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecurrenceKind {
+    /// Gated delta nets (arXiv 2412.06464).
+    GatedDelta(HeadOrder),
+    /// The same with a decay for each number of the key (Kimi Delta Attention, arXiv 2510.26692).
+    KimiDelta,
+    /// State space duality (Mamba-2, arXiv 2405.21060).
+    Mamba,
+    /// A short convolution between two gates (LFM2).
+    ShortConvolution,
+}
+
+/// Which key head a value head of a gated delta net belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadOrder {
+    /// Those of a key head stand together (Qwen3-Next).
+    Grouped,
+    /// Value head `j` has key head `j mod key heads` (Qwen3.5, as it is converted).
+    Tiled,
+}
+
 /// What a feed-forward block does between its two products.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     Silu,
     Gelu,
+    /// The square of what is above 0 (Nemotron-H), without a gate.
+    SquaredRelu,
     /// gpt-oss's gate, with both its inputs limited.
     ClampedSwiglu {
         alpha: f32,
@@ -144,7 +189,12 @@ const LLAMA: Arch = Arch {
     fused: false,
     windows: Windows::Always,
     local_rope: LocalRope::Same,
-    no_rope_every: None,
+    rotation: Rotation::Always,
+    gated_attention: false,
+    recurrence: None,
+    single_halves: false,
+    gated_feed_forward: true,
+    output_norm: names::OUTPUT_NORM,
     embedding_times_sqrt_width: false,
     experts: ExpertKind::IfPresent(SOFTMAX),
 };
@@ -158,6 +208,34 @@ const QWEN2: Arch = Arch {
 };
 
 const QWEN3: Arch = Arch { name: "qwen3", qk_norm: QkNorm::Heads, ..QWEN2 };
+
+const QWEN35: Arch = Arch {
+    name: "qwen35",
+    norms: PRE_NORMS_RENAMED,
+    gated_attention: true,
+    recurrence: Some(RecurrenceKind::GatedDelta(HeadOrder::Tiled)),
+    ..QWEN3
+};
+
+const NEMOTRON_H: Arch = Arch {
+    name: "nemotron_h",
+    norms: Norms { feed_forward: PRE_NORMS.attention, ..PRE_NORMS },
+    activation: Activation::SquaredRelu,
+    rotation: Rotation::Never,
+    recurrence: Some(RecurrenceKind::Mamba),
+    single_halves: true,
+    gated_feed_forward: false,
+    experts: ExpertKind::Never,
+    ..LLAMA
+};
+
+const LFM2: Arch = Arch {
+    name: "lfm2",
+    qk_norm: QkNorm::Heads,
+    recurrence: Some(RecurrenceKind::ShortConvolution),
+    output_norm: names::EMBEDDING_NORM,
+    ..QWEN2
+};
 
 const ARCHS: &[Arch] = &[
     LLAMA,
@@ -203,7 +281,12 @@ const ARCHS: &[Arch] = &[
         ..QWEN2
     },
     Arch { name: "granite", experts: ExpertKind::Never, ..LLAMA },
-    Arch { name: "smollm3", no_rope_every: Some(4), experts: ExpertKind::Never, ..LLAMA },
+    Arch {
+        name: "smollm3",
+        rotation: Rotation::AllButEvery(4),
+        experts: ExpertKind::Never,
+        ..LLAMA
+    },
     Arch {
         name: "glm4moe",
         qk_norm: QkNorm::HeadsIfPresent,
@@ -233,6 +316,36 @@ const ARCHS: &[Arch] = &[
         name: "deepseek2",
         latent: true,
         experts: ExpertKind::Always(ExpertDefaults { normalised: false, ..SOFTMAX }),
+        ..LLAMA
+    },
+    QWEN35,
+    Arch {
+        name: "qwen35moe",
+        experts: ExpertKind::Always(ExpertDefaults { shared_gate: true, ..SOFTMAX }),
+        ..QWEN35
+    },
+    Arch {
+        name: "qwen3next",
+        recurrence: Some(RecurrenceKind::GatedDelta(HeadOrder::Grouped)),
+        experts: ExpertKind::Always(ExpertDefaults { shared_gate: true, ..SOFTMAX }),
+        ..QWEN35
+    },
+    Arch {
+        name: "granitehybrid",
+        rotation: Rotation::UnlessUntrained,
+        recurrence: Some(RecurrenceKind::Mamba),
+        ..LLAMA
+    },
+    NEMOTRON_H,
+    Arch { name: "nemotron_h_moe", experts: ExpertKind::Always(SIGMOID), ..NEMOTRON_H },
+    LFM2,
+    Arch { name: "lfm2moe", experts: ExpertKind::Always(SIGMOID), ..LFM2 },
+    Arch {
+        name: "kimi-linear",
+        latent: true,
+        rotation: Rotation::Never,
+        recurrence: Some(RecurrenceKind::KimiDelta),
+        experts: ExpertKind::Always(SIGMOID),
         ..LLAMA
     },
 ];

@@ -31,6 +31,9 @@ pub struct Capacity {
     /// Positions of all sequences together; whole pages of them are kept.
     pub cache_tokens: usize,
     pub cache_type: CacheType,
+    /// Copies of states that are kept beside those of running sequences, in models whose layers
+    /// carry one.
+    pub checkpoints: usize,
 }
 
 /// The `cache_tokens` with which each of `sequences_max` sequences can fill its context.
@@ -38,6 +41,9 @@ pub fn full_cache_tokens(context_tokens: usize, sequences_max: usize) -> usize {
     let pages = context_tokens.div_ceil(PAGE_POSITIONS).saturating_mul(sequences_max);
     pages.saturating_mul(PAGE_POSITIONS)
 }
+
+/// Most rows of a sequence in one step whose tokens are guesses.
+pub const GUESSES_MAX: usize = 7;
 
 /// Sequences for which a draft model guesses at once.
 pub const DRAFTS_MAX: usize = 4;
@@ -52,6 +58,8 @@ impl Capacity {
             sequences_max: DRAFTS_MAX,
             cache_tokens: full_cache_tokens(context_tokens, DRAFTS_MAX),
             cache_type: CacheType::Auto,
+            // Of each sequence, the state behind its last certain token.
+            checkpoints: DRAFTS_MAX,
         }
     }
 

@@ -2,8 +2,9 @@
 
 use gguf::Directory;
 
-use crate::arch::{self, Arch, Windows};
+use crate::arch::{self, Arch, Rotation, Windows};
 use crate::metadata::{Metadata, in_range};
+use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
 use crate::{Error, Experts, Rope};
 
 /// No published model comes near these; a file that does is broken or hostile.
@@ -17,6 +18,8 @@ const CONTEXT_MAX: u64 = 1 << 30;
 pub struct Config {
     pub arch: &'static Arch,
     pub layers: usize,
+    /// What each layer is made of.
+    pub halves: Vec<LayerHalves>,
     /// Numbers of the residual stream.
     pub width: usize,
     pub heads: usize,
@@ -27,6 +30,8 @@ pub struct Config {
     pub v_dim: usize,
     /// Latent attention's sizes.
     pub latent: Option<Latent>,
+    /// The sizes of layers that carry a state.
+    pub recurrence: Option<Recurrence>,
     /// Hidden numbers of a dense layer's feed-forward block.
     pub feed_forward: usize,
     pub experts: Option<Experts>,
@@ -35,6 +40,7 @@ pub struct Config {
     pub context_max: usize,
     pub rms_eps: f32,
     pub rope: Rope,
+    rotation: Rotation,
     /// Attention scores are multiplied by this.
     pub attention_scale: f32,
     /// How many positions each layer sees; all of them where it is `None`.
@@ -68,35 +74,48 @@ impl Config {
         let metadata = Metadata { directory, arch };
         let width = metadata.size("embedding_length", WIDTH_MAX)?;
         let heads = metadata.size("attention.head_count", WIDTH_MAX)?;
-        let kv_heads = metadata.size_or("attention.head_count_kv", WIDTH_MAX, heads)?;
         let layers = layers(&metadata)?;
+        let kv_heads = match arch.recurrence {
+            None => metadata.size_or("attention.head_count_kv", WIDTH_MAX, heads)?,
+            Some(_) => {
+                let found = metadata.shared_size("attention.head_count_kv", WIDTH_MAX, layers)?;
+                found.unwrap_or(heads)
+            }
+        };
+        let halves = halves(&metadata, layers)?;
+        let recurrence = Recurrence::read(&metadata, &halves, (width, heads))?;
         let (k_dim, v_dim, latent) = head_sizes(&metadata, width, heads)?;
         let rotated = latent.map_or(k_dim, |latent| latent.rope_dim);
         let rope = Rope::read(&metadata, rotated)?;
         let experts = Experts::read(&metadata, layers)?;
         // Files of which every layer has experts need not say how wide dense ones would be.
-        let feed_forward = match &experts {
-            Some(experts) => metadata.size_or("feed_forward_length", WIDTH_MAX, experts.hidden)?,
-            None => metadata.size("feed_forward_length", WIDTH_MAX)?,
+        let feed_forward = metadata.shared_size("feed_forward_length", WIDTH_MAX, layers)?;
+        let feed_forward = match (feed_forward, &experts) {
+            (Some(hidden), _) => hidden,
+            (None, Some(experts)) => experts.hidden,
+            (None, None) => metadata.size("feed_forward_length", WIDTH_MAX)?,
         };
         let sqrt_width = (width as f32).sqrt();
         let embedding_scale = if arch.embedding_times_sqrt_width { sqrt_width } else { 1.0 };
         let config = Self {
             arch,
             layers,
+            halves,
             width,
             heads,
             kv_heads: if latent.is_some() { 1 } else { kv_heads },
             k_dim,
             v_dim,
             latent,
+            recurrence,
             feed_forward,
             experts,
             vocab: vocab(directory)?,
             context_max: metadata.size("context_length", CONTEXT_MAX)?,
-            rms_eps: directory.f32(&metadata.key("attention.layer_norm_rms_epsilon"))?,
+            rms_eps: rms_eps(&metadata)?,
             attention_scale: attention_scale(&metadata, &rope, width, heads, k_dim, layers)?,
             rope,
+            rotation: rotation(&metadata)?,
             windows: windows(&metadata, layers)?,
             embedding_scale: metadata.positive_or("embedding_scale", embedding_scale)?,
             residual_scale: metadata.positive_or("residual_scale", 1.0)?,
@@ -110,12 +129,28 @@ impl Config {
 
     /// The experts of layer `layer`, if it has any.
     pub fn experts_of(&self, layer: usize) -> Option<&Experts> {
-        self.experts.as_ref().filter(|experts| layer >= experts.dense_layers)
+        let sparse = |experts: &&Experts| layer >= experts.dense_layers;
+        self.experts.as_ref().filter(|_| self.halves[layer].feed_forward).filter(sparse)
     }
 
     /// Whether layer `layer` rotates queries and keys.
     pub fn rotates(&self, layer: usize) -> bool {
-        self.arch.no_rope_every.is_none_or(|every| !(layer + 1).is_multiple_of(every))
+        match self.rotation {
+            Rotation::Always | Rotation::UnlessUntrained => true,
+            Rotation::AllButEvery(every) => !(layer + 1).is_multiple_of(every),
+            Rotation::Never => false,
+        }
+    }
+
+    /// Whether layer `layer` attends over keys and values of its own.
+    pub fn attends(&self, layer: usize) -> bool {
+        self.halves[layer].mixer == Some(Mixer::Attention)
+    }
+
+    /// The sizes of layer `layer`'s state, if it carries one.
+    pub fn recurrence_of(&self, layer: usize) -> Option<&Recurrence> {
+        let recurs = self.halves[layer].mixer == Some(Mixer::Recurrence);
+        self.recurrence.as_ref().filter(|_| recurs)
     }
 
     /// How many numbers of a key and of a value the cache has, of each head that it has.
@@ -155,6 +190,23 @@ fn layers(metadata: &Metadata<'_>) -> Result<usize, Error> {
     all.checked_sub(extra)
         .filter(|layers| *layers > 0)
         .ok_or_else(|| Error::Impossible { what: what() })
+}
+
+fn rms_eps(metadata: &Metadata<'_>) -> Result<f32, Error> {
+    const KEY: &str = "attention.layer_norm_rms_epsilon";
+    // Nemotron-H's converter writes the other name, for RMS norms all the same.
+    match metadata.find_f32(KEY)?.or(metadata.find_f32("attention.layer_norm_epsilon")?) {
+        Some(eps) => Ok(eps),
+        None => Ok(metadata.directory.f32(&metadata.key(KEY))?),
+    }
+}
+
+fn rotation(metadata: &Metadata<'_>) -> Result<Rotation, Error> {
+    let untrained = || Ok::<_, Error>(metadata.find_bool("rope.scaling.finetuned")? == Some(false));
+    Ok(match metadata.arch.rotation {
+        Rotation::UnlessUntrained if untrained()? => Rotation::Never,
+        rotation => rotation,
+    })
 }
 
 /// A head's key and value numbers, and latent attention's sizes.

@@ -25,6 +25,9 @@ pub struct Experts {
     pub scale: f32,
     /// Hidden numbers of a routed expert.
     pub hidden: usize,
+    /// Routed experts read and write so many numbers, projected from and to the residual stream
+    /// (Nemotron 3 Super).
+    pub latent: Option<usize>,
     /// Hidden numbers of the expert that every token visits, if there is one.
     pub shared_hidden: Option<usize>,
     pub shared_gate: bool,
@@ -63,6 +66,11 @@ impl Experts {
                 None => shared.map(|count| count * hidden),
             };
         let dense_layers = metadata.find_size("leading_dense_block_count", LAYERS_MAX)?;
+        let latent = metadata.find_size("moe_latent_size", WIDTH_MAX)?;
+        if latent.is_some() && (shared_hidden.is_none() || dense_layers.is_some()) {
+            let what = "experts in a latent space without a shared one, or beside dense layers";
+            return Err(Error::Unsupported { what: what.to_owned() });
+        }
         // Files write 0 for "not scaled".
         let scale = metadata.find_f32("expert_weights_scale")?.filter(|scale| *scale != 0.0);
         Ok(Some(Self {
@@ -74,6 +82,7 @@ impl Experts {
             normalised: metadata.find_bool("expert_weights_norm")?.unwrap_or(defaults.normalised),
             scale: scale.unwrap_or(1.0),
             hidden,
+            latent,
             shared_hidden,
             shared_gate: defaults.shared_gate,
             dense_layers: dense_layers.unwrap_or(0).min(layers),

@@ -6,7 +6,10 @@ use protocol::CacheType;
 use serde::{Deserialize, Serialize};
 
 use crate::arch::QkNorm;
-use crate::{Capacity, Device, Layout, Leaves, Outline, PAGE_POSITIONS, Shard, Slices, Split};
+use crate::{
+    Capacity, Device, GUESSES_MAX, Layout, Leaves, Mixer, Outline, PAGE_POSITIONS, Recurrence,
+    RecurrentWidths, Shard, Slices, Split,
+};
 
 /// What one rank holds of a model.
 #[derive(Debug, Clone)]
@@ -33,6 +36,19 @@ pub struct Cache {
     pub pages: usize,
 }
 
+/// One layer's states, on one rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct States {
+    /// One for each sequence that may run, and copies.
+    pub slots: usize,
+    pub checkpoints: usize,
+    /// Rows that each sequence keeps while their tokens are guesses.
+    pub kept_rows: usize,
+    /// f32 numbers of a state, and of the rows that a sequence keeps.
+    pub numbers: u64,
+    pub kept_numbers: u64,
+}
+
 /// The widths of the activations of a step, in numbers. Latent attention's are apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {
@@ -50,10 +66,16 @@ pub struct Buffers {
     pub all_k: usize,
     pub latent: Option<LatentBuffers>,
     pub attended: usize,
+    /// Gates on what heads attended to.
+    pub attention_gate: usize,
+    /// What layers with a state read and write.
+    pub recurrent: Option<RecurrentWidths>,
     /// Hidden numbers of a dense block.
     pub hidden: usize,
     /// Experts of a layer, which each row's router has a number for.
     pub experts: Option<usize>,
+    /// What experts read and write, if that is not the residual stream.
+    pub expert_width: Option<usize>,
     /// Partial sums of the same row.
     pub parts: usize,
     /// This rank's part of the vocabulary.
@@ -155,6 +177,34 @@ impl<'a> Holding<'a> {
         Cache { heads: self.shard.kv_heads.len(), k_dim, v_dim, cache_type, is_free, pages }
     }
 
+    /// The states of a layer that carries them; `None` for models without such layers.
+    pub fn states(&self, capacity: &Capacity) -> Option<States> {
+        let sizes = self.outline.config.recurrence?;
+        let widths = self.recurrent_widths()?;
+        Some(States {
+            slots: capacity.sequences_max,
+            checkpoints: capacity.checkpoints,
+            kept_rows: GUESSES_MAX,
+            numbers: sizes.state_numbers(&widths),
+            kept_numbers: Recurrence::kept_numbers(&widths, GUESSES_MAX),
+        })
+    }
+
+    pub(crate) fn recurrent_widths(&self) -> Option<RecurrentWidths> {
+        let heads = &self.shard.recurrent_heads;
+        let sizes = self.outline.config.recurrence?;
+        Some(sizes.widths(heads.keys.len(), heads.value_heads()))
+    }
+
+    /// Bytes of what layer `layer` keeps of positions: keys and values, or states.
+    pub fn kept_bytes(&self, layer: usize, capacity: &Capacity, device: Device) -> u64 {
+        match self.outline.config.halves[layer].mixer {
+            None => 0,
+            Some(Mixer::Attention) => self.cache(capacity).bytes(device),
+            Some(Mixer::Recurrence) => self.states(capacity).map_or(0, |states| states.bytes()),
+        }
+    }
+
     /// The activations of its steps.
     pub fn buffers(&self, capacity: &Capacity) -> Buffers {
         let (config, shard) = (&self.outline.config, &self.shard);
@@ -182,9 +232,18 @@ impl<'a> Holding<'a> {
                 k_rope: latent.rope_dim,
             }),
             attended: heads * config.v_dim,
-            hidden: if dense { shard.feed_forward.columns(shard.rank).len() } else { 0 },
+            attention_gate: if config.arch.gated_attention { heads * config.v_dim } else { 0 },
+            recurrent: self.recurrent_widths(),
+            hidden: match (config.experts.and_then(|e| e.latent), &shard.shared_expert) {
+                (Some(_), Some(shared)) => shared.columns(shard.rank).len(),
+                _ if dense => shard.feed_forward.columns(shard.rank).len(),
+                _ => 0,
+            },
             experts: config.experts.map(|experts| experts.count),
-            parts: parts(&shard.attention).max(parts(&shard.feed_forward)),
+            expert_width: config.experts.and_then(|experts| experts.latent),
+            parts: parts(&shard.attention)
+                .max(parts(&shard.feed_forward))
+                .max(shard.recurrent.as_ref().map_or(0, parts)),
             vocab: shard.vocab.len(),
             positions: (capacity.pages() as u64).saturating_mul(PAGE_POSITIONS as u64),
         }
@@ -207,10 +266,10 @@ impl<'a> Holding<'a> {
         capacity: &Capacity,
         device: Device,
     ) -> Footprint {
-        let cache_bytes = self.cache(capacity).bytes(device);
+        let kept = self.layers.clone().map(|layer| self.kept_bytes(layer, capacity, device));
         Footprint {
             weight_bytes,
-            cache_bytes: cache_bytes.saturating_mul(self.layers.len() as u64),
+            cache_bytes: kept.fold(0, u64::saturating_add),
             buffer_bytes: self.buffers(capacity).bytes(device),
         }
     }
@@ -218,6 +277,18 @@ impl<'a> Holding<'a> {
     /// All of its slices.
     pub fn all(&self) -> impl Iterator<Item = Slices<'_>> {
         self.layers.clone().map(|layer| self.layer(layer)).chain(self.head())
+    }
+}
+
+impl States {
+    /// Of one layer.
+    pub fn bytes(&self) -> u64 {
+        let states = (self.slots as u64).saturating_add(self.checkpoints as u64);
+        // Each slot also counts the rows that it keeps.
+        let of_slot = self.kept_numbers + 1;
+        let kept = (self.slots as u64).saturating_mul(of_slot);
+        let numbers = states.saturating_mul(self.numbers).saturating_add(kept);
+        numbers.saturating_mul(size_of::<f32>() as u64)
     }
 }
 
@@ -245,13 +316,23 @@ impl Buffers {
             q_down.chain([l.q_plain, l.q_rope, l.q_up, l.kv, l.k_rope]).collect()
         });
         let router = self.experts.map_or(Vec::new(), |experts| vec![experts, 1]);
+        let recurrent = self.recurrent.map_or(Vec::new(), |r| {
+            let squares = (r.squares > 0).then_some(r.squares);
+            let all = [r.k, r.k, r.v, r.decay, r.beta, r.gate, r.v, r.low_rank];
+            all.into_iter().chain(squares).collect()
+        });
+        let squares = self.recurrent.map(|r| r.squares).filter(|squares| *squares > 0);
         let widths = [width, width, self.q, self.k, self.v, self.all_q, self.all_k, self.attended];
-        let of_rows = widths.into_iter().chain([self.hidden; 2]).chain(latent).chain(router);
-        let of_outputs = [width, self.vocab].into_iter();
-        let sums = device.rows_bytes(rows.saturating_mul(self.parts), width);
+        let of_rows = widths.into_iter().chain([self.attention_gate, self.hidden, self.hidden]);
+        let of_rows = of_rows.chain(latent).chain(router).chain(recurrent);
+        let of_rows = of_rows.chain(self.expert_width.iter().flat_map(|width| [*width; 2]));
         let of_rows = of_rows.map(|width| device.rows_bytes(rows, width));
-        let of_outputs = of_outputs.map(|width| device.rows_bytes(outputs, width));
+        let part_rows = rows.saturating_mul(self.parts);
+        let of_parts = [Some(width), squares, self.expert_width].into_iter().flatten();
+        let of_parts = of_parts.map(|width| device.rows_bytes(part_rows, width));
+        let of_outputs = [width, self.vocab].map(|width| device.rows_bytes(outputs, width));
         let step = device.step_bytes(rows, self.positions);
-        of_rows.chain(of_outputs).chain([sums, step]).fold(0, u64::saturating_add)
+        let all = of_rows.chain(of_parts).chain(of_outputs).chain([step]);
+        all.fold(0, u64::saturating_add)
     }
 }

@@ -20,20 +20,26 @@ mod load;
 mod metadata;
 pub mod names;
 mod outline;
+mod recurrence;
 mod rope;
 mod shard;
 mod tensors;
 
-pub use arch::{Activation, Arch, Gating, QkNorm, RopeStyle};
-pub use capacity::{Capacity, DRAFTS_MAX, PAGE_POSITIONS, full_cache_tokens, rows_max};
+pub use arch::{Activation, Arch, Gating, HeadOrder, QkNorm, RecurrenceKind, RopeStyle};
+pub use capacity::{
+    Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, full_cache_tokens, rows_max,
+};
 pub use config::{Config, Latent};
 pub use device::Device;
 pub use error::Error;
 pub use experts::Experts;
-pub use holding::{Buffers, Cache, Footprint, Holding, LatentBuffers};
+pub use holding::{Buffers, Cache, Footprint, Holding, LatentBuffers, States};
 pub use layout::{Layout, Stage};
 pub use load::{LayerLoad, WeightClass};
 pub use outline::{Outline, checked, checked_vector};
+pub use recurrence::{LayerHalves, Mixer, Recurrence, RecurrentWidths};
 pub use rope::{Rope, Scaling};
-pub use shard::{Leaves, RANKS_MAX, STAGE_RANKS_MAX, Shard, Split, SplitError};
+pub use shard::{
+    Leaves, RANKS_MAX, RecurrentCut, RecurrentHeads, STAGE_RANKS_MAX, Shard, Split, SplitError,
+};
 pub use tensors::{Slice, Slices, Tensor};

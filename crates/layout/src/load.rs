@@ -65,8 +65,29 @@ fn ops(slice: &Slice<'_>) -> u64 {
 impl Holding<'_> {
     /// What any layer costs of each kind, as [`Outline::kinds`] numbers them.
     pub fn layer_loads(&self, device: Device) -> Vec<LayerLoad> {
-        let layers = self.outline.first_of_kinds();
-        layers.map(|layer| LayerLoad::of(self.layer(layer), device)).collect()
+        let of_layer = |layer| {
+            let mut load = LayerLoad::of(self.layer(layer), device);
+            if self.outline.config.recurrence_of(layer).is_some() {
+                let (bytes, ops) = self.state_load();
+                load.common_bytes += bytes;
+                load.common_ops += ops;
+            }
+            load
+        };
+        self.outline.first_of_kinds().map(of_layer).collect()
+    }
+
+    /// What a row's state costs: bytes that are read and written, and multiplications and
+    /// additions.
+    fn state_load(&self) -> (u64, u64) {
+        /// Of each number of a state: it fades, is asked for the key, takes the value in and is
+        /// asked for the query.
+        const OPS: u64 = 7;
+        let numbers = match (self.outline.config.recurrence, self.recurrent_widths()) {
+            (Some(sizes), Some(widths)) => (sizes.k_dim * widths.v) as u64,
+            _ => 0,
+        };
+        (2 * size_of::<f32>() as u64 * numbers, OPS * numbers)
     }
 
     /// What its part of the output head costs.
@@ -74,13 +95,23 @@ impl Holding<'_> {
         self.head().map_or(LayerLoad::default(), |head| LayerLoad::of(head, device))
     }
 
-    /// Bytes of one cached position of one layer, and multiplications and additions of a token for
-    /// each position that it attends to there.
-    pub fn position_load(&self, capacity: &Capacity, device: Device) -> (u64, u64) {
+    /// Bytes of one cached position of a layer of each kind, and multiplications and additions of a
+    /// token for each position that it attends to there.
+    pub fn position_loads(&self, capacity: &Capacity, device: Device) -> Vec<(u64, u64)> {
         let cache = self.cache(capacity);
-        let bytes = cache.position_bytes(device);
+        let bytes = cache.position_bytes(device) * cache.heads as u64;
         let ops = 2 * self.shard.heads.len() * (cache.k_dim + cache.v_dim);
-        (bytes * cache.heads as u64, ops as u64)
+        let of_layer = |layer| match self.outline.config.attends(layer) {
+            true => (bytes, ops as u64),
+            false => (0, 0),
+        };
+        self.outline.first_of_kinds().map(of_layer).collect()
+    }
+
+    /// Bytes of what a layer of each kind keeps of positions: keys and values, or states.
+    pub fn kept_bytes_of_kinds(&self, capacity: &Capacity, device: Device) -> Vec<u64> {
+        let layers = self.outline.first_of_kinds();
+        layers.map(|layer| self.kept_bytes(layer, capacity, device)).collect()
     }
 }
 

@@ -59,6 +59,36 @@ impl Metadata<'_> {
         Err(Error::Impossible { what })
     }
 
+    /// A count for each layer: an array with at least as many, or one for all; `None` if the key
+    /// is absent.
+    pub fn of_layers(&self, name: &str, layers: usize) -> Result<Vec<Option<u64>>, Error> {
+        let Some(value) = self.get(name) else { return Ok(vec![None; layers]) };
+        let Some(array) = value.as_array() else {
+            return Ok(vec![self.directory.find_u64(&self.key(name))?; layers]);
+        };
+        let counts: Option<Vec<u64>> = array
+            .integers()
+            .and_then(|counts| counts.take(layers).map(|count| count.try_into().ok()).collect());
+        match counts {
+            Some(counts) if counts.len() == layers => Ok(counts.into_iter().map(Some).collect()),
+            _ => {
+                let what = format!("{} names no count for each of {layers} layers", self.key(name));
+                Err(Error::Impossible { what })
+            }
+        }
+    }
+
+    /// The one count from 1 to `max` that all layers have that have any; `None` if none has.
+    pub fn shared_size(&self, name: &str, max: u64, layers: usize) -> Result<Option<usize>, Error> {
+        let mut counts = self.of_layers(name, layers)?.into_iter().flatten().filter(|n| *n > 0);
+        let Some(first) = counts.next() else { return Ok(None) };
+        if let Some(other) = counts.find(|other| *other != first) {
+            let what = format!("{} of {first} in one layer and {other} in another", self.key(name));
+            return Err(Error::Unsupported { what });
+        }
+        in_range(&self.key(name), first, max).map(Some)
+    }
+
     pub fn find_bool(&self, name: &str) -> Result<Option<bool>, Error> {
         Ok(self.directory.find_bool(&self.key(name))?)
     }

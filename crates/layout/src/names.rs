@@ -3,6 +3,8 @@
 pub const EMBEDDING: &str = "token_embd.weight";
 pub const OUTPUT: &str = "output.weight";
 pub const OUTPUT_NORM: &str = "output_norm.weight";
+/// LFM2's norm before the output matrix is called so.
+pub const EMBEDDING_NORM: &str = "token_embd_norm.weight";
 /// Llama 3's stretched rotary frequencies: one factor for each rotated pair.
 pub const ROPE_FACTORS: &str = "rope_freqs.weight";
 
@@ -19,6 +21,11 @@ pub const REDUNDANT: [&str; 2] = ["attn_kv_b.weight", "attn_rot_embd.weight"];
 
 pub fn layer(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.weight")
+}
+
+/// A layer's tensor whose name has no ending.
+pub fn bare(layer: usize, name: &str) -> String {
+    format!("blk.{layer}.{name}")
 }
 
 /// The layer that a tensor belongs to, by its name.

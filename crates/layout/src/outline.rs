@@ -1,13 +1,16 @@
 //! What a model file holds: its configuration and its tensors, each with the way in which ranks
 //! share it. Read once; who holds what of it is arithmetic from then on.
 
+mod recurrent;
+
 use std::collections::HashSet;
 
 use gguf::{Directory, TensorInfo, TensorType};
 use protocol::ExpertSplit;
 
 use crate::arch::QkNorm;
-use crate::shard::{Cuts, Hidden};
+use crate::recurrence::LayerHalves;
+use crate::shard::{Cuts, Hidden, RecurrentCut};
 use crate::tensors::{Part, Tensor};
 use crate::{Config, Error, Experts, Latent, names};
 
@@ -41,7 +44,7 @@ impl Outline {
         let layers = layers.collect::<Result<Vec<_>, _>>()?;
         check_all_known(directory, &config, &layers)?;
         let mut head = Layer::new(directory, 0);
-        head.add_vector("norm", names::OUTPUT_NORM, 1, config.width)?;
+        head.add_vector("norm", config.arch.output_norm, 1, config.width)?;
         // A model without an output matrix uses its embedding as one.
         let tied = directory.find_tensor(names::OUTPUT).is_none();
         let output = if tied { names::EMBEDDING } else { names::OUTPUT };
@@ -91,7 +94,7 @@ impl Outline {
     /// Whether the weights that fill the cache are floats.
     pub(crate) fn is_cache_float(&self) -> bool {
         let keys = |tensor: &&Tensor| ["attn_k", "kv_down"].contains(&tensor.role);
-        let filled_by = self.layers[0].iter().find(keys);
+        let filled_by = self.layers.iter().flatten().find(keys);
         filled_by.is_some_and(|tensor| tensor.ty.block_len() == 1)
     }
 
@@ -135,6 +138,9 @@ fn cuts(config: &Config, layers: &[Vec<Tensor>], whole: bool) -> Cuts {
         kv_heads: config.kv_heads,
         v_dim: config.v_dim,
         attention_block: block("attn_output").unwrap_or(1),
+        recurrent: config
+            .recurrence
+            .map(|sizes| RecurrentCut::new(sizes, block("recurrent_output").unwrap_or(1))),
         feed_forward: hidden("ffn_down", config.feed_forward),
         experts: experts.and_then(|experts| match whole {
             true => Some(Hidden::whole(experts.count)),
@@ -199,29 +205,38 @@ impl<'a> Layer<'a> {
     fn read(directory: &'a Directory, config: &Config, layer: usize) -> Result<Vec<Tensor>, Error> {
         let mut found = Self::new(directory, layer);
         let (width, norms) = (config.width, &config.arch.norms);
-        for (role, name) in [
-            ("attention_norm", norms.attention),
-            ("after_attention_norm", norms.after_attention),
-            ("feed_forward_norm", norms.feed_forward),
-            ("after_feed_forward_norm", norms.after_feed_forward),
+        let LayerHalves { mixer, feed_forward } = config.halves[layer];
+        for (role, name, is_there) in [
+            ("attention_norm", norms.attention, mixer.is_some()),
+            ("after_attention_norm", norms.after_attention, mixer.is_some()),
+            ("feed_forward_norm", norms.feed_forward, feed_forward),
+            ("after_feed_forward_norm", norms.after_feed_forward, feed_forward),
         ] {
-            if let Some(name) = name {
+            if let Some(name) = name.filter(|_| is_there) {
                 found.vector(role, name, width)?;
             }
         }
-        match &config.latent {
-            Some(latent) => found.latent_attention(config, latent)?,
-            None => found.attention(config)?,
-        }
-        let columns = config.heads * config.v_dim;
         let all = Part::Of(0..width);
-        found.matrix("attn_output", [columns, width], all.clone(), Part::Attention)?;
-        found.find_bias("attn_output.bias", "attn_output", width, all.clone())?;
-        match config.experts_of(layer) {
-            Some(experts) => found.experts(width, experts)?,
-            None => found.feed_forward(config)?,
+        if config.attends(layer) {
+            match &config.latent {
+                Some(latent) => found.latent_attention(config, latent)?,
+                None => found.attention(config)?,
+            }
+            let columns = config.heads * config.v_dim;
+            found.matrix("attn_output", [columns, width], all.clone(), Part::Attention)?;
+            found.find_bias("attn_output.bias", "attn_output", width, all.clone())?;
         }
-        found.find_bias("ffn_down.bias", "ffn_down", width, all)?;
+        if let Some(recurrence) = config.recurrence_of(layer) {
+            found.recurrence(config, recurrence)?;
+        }
+        match config.experts_of(layer) {
+            Some(experts) => found.experts(config, experts)?,
+            None if feed_forward => found.feed_forward(config)?,
+            None => {}
+        }
+        if feed_forward {
+            found.find_bias("ffn_down.bias", "ffn_down", width, all)?;
+        }
         Ok(found.tensors)
     }
 
@@ -234,7 +249,15 @@ impl<'a> Layer<'a> {
         // rank's, so every rank has all queries and keys.
         let whole = config.arch.qk_norm == QkNorm::Whole;
         let mut first = 0;
-        for (at, role) in ["attn_q", "attn_k", "attn_v"].into_iter().enumerate() {
+        if config.arch.gated_attention {
+            for (role, rows) in [("attn_q", 0..k_dim), ("attn_gate", k_dim..k_dim + v_dim)] {
+                let of_heads = self.several(role, "attn_q", heads, [width, k_dim + v_dim])?;
+                (of_heads.matrices, of_heads.apart) = (Part::Heads { first: 0, dim: 1 }, false);
+                of_heads.rows = Part::Of(rows);
+            }
+        }
+        let skipped = usize::from(config.arch.gated_attention);
+        for (at, role) in ["attn_q", "attn_k", "attn_v"].into_iter().enumerate().skip(skipped) {
             let name = if fused { "attn_qkv" } else { role };
             let rows = match at {
                 0 | 1 if whole => Part::Of(first..first + sizes[at]),
@@ -302,8 +325,11 @@ impl<'a> Layer<'a> {
     fn feed_forward(&mut self, config: &Config) -> Result<(), Error> {
         let (width, hidden) = (config.width, config.feed_forward);
         let fused = config.arch.fused;
+        let skipped = usize::from(!config.arch.gated_feed_forward);
         for (role, bias, first) in
             [("ffn_gate", "ffn_gate.bias", 0), ("ffn_up", "ffn_up.bias", hidden)]
+                .into_iter()
+                .skip(skipped)
         {
             let (name, all) = if fused { ("ffn_up", 2 * hidden) } else { (role, hidden) };
             let rows = Part::FeedForward { first: if fused { first } else { 0 } };
@@ -316,17 +342,31 @@ impl<'a> Layer<'a> {
     }
 
     /// A mixture.
-    fn experts(&mut self, width: usize, experts: &Experts) -> Result<(), Error> {
-        let (count, hidden) = (experts.count, experts.hidden);
-        let (all, own) = (Part::Of(0..width), Part::Expert { hidden });
-        for name in ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"] {
-            let down = name == "ffn_down_exps";
-            let shape = if down { [hidden, width] } else { [width, hidden] };
-            let found = self.several(name, name, count, shape)?;
-            found.matrices = Part::Experts { count };
-            (found.rows, found.cols) =
-                if down { (all.clone(), own.clone()) } else { (own.clone(), all.clone()) };
+    fn experts(&mut self, config: &Config, experts: &Experts) -> Result<(), Error> {
+        let (width, count, hidden) = (config.width, experts.count, experts.hidden);
+        let (all, gated) = (Part::Of(0..width), config.arch.gated_feed_forward);
+        // What experts read and write: the residual stream, or something narrower.
+        let inner = experts.latent.unwrap_or(width);
+        let own = |first| Part::Expert { first, hidden };
+        if experts.latent.is_some() {
+            let (rows, cols) = (Part::Of(0..inner), all.clone());
+            self.matrix("ffn_latent_down", [width, inner], rows.clone(), cols.clone())?;
+            self.matrix("ffn_latent_up", [inner, width], cols, rows)?;
         }
+        let fused = self.has(&names::layer(self.layer, "ffn_gate_up_exps"));
+        for (role, name, first) in
+            [("ffn_gate_exps", "ffn_gate_up_exps", 0), ("ffn_up_exps", "ffn_gate_up_exps", hidden)]
+        {
+            if role == "ffn_gate_exps" && !gated {
+                continue;
+            }
+            let (name, rows, first) =
+                if fused { (name, 2 * hidden, first) } else { (role, hidden, 0) };
+            let found = self.several(role, name, count, [inner, rows])?;
+            (found.matrices, found.rows) = (Part::Experts { count }, own(first));
+        }
+        let found = self.several("ffn_down_exps", "ffn_down_exps", count, [hidden, inner])?;
+        (found.matrices, found.cols) = (Part::Experts { count }, own(0));
         if self.has(&names::bias(self.layer, "ffn_gate_exps")) {
             for (role, name) in [
                 ("ffn_gate_exps.bias", "ffn_gate_exps"),
@@ -339,7 +379,7 @@ impl<'a> Layer<'a> {
                     self.add_vector(role, &name, count, if down { width } else { hidden })?;
                 (found.matrices, found.rows) = match down {
                     true => (Part::BiasedExperts { count }, all.clone()),
-                    false => (Part::Experts { count }, own.clone()),
+                    false => (Part::Experts { count }, own(0)),
                 };
             }
         }
@@ -347,7 +387,7 @@ impl<'a> Layer<'a> {
         self.find_bias("ffn_gate_inp.bias", "ffn_gate_inp", count, Part::Of(0..count))?;
         self.find_bias(names::CHOICE_BIAS, names::CHOICE_BIAS, count, Part::Of(0..count))?;
         let Some(shared) = experts.shared_hidden else { return Ok(()) };
-        for name in ["ffn_gate_shexp", "ffn_up_shexp"] {
+        for name in ["ffn_gate_shexp", "ffn_up_shexp"].into_iter().skip(usize::from(!gated)) {
             self.matrix(name, [width, shared], Part::SharedExpert, all.clone())?;
         }
         self.matrix("ffn_down_shexp", [shared, width], all.clone(), Part::SharedExpert)?;
@@ -386,6 +426,26 @@ impl<'a> Layer<'a> {
         let tensor = self.add(role, &name, shape, Part::Of(0..rows), all)?;
         (tensor.shape, tensor.apart) = ([count, rows, cols], true);
         Ok(tensor)
+    }
+
+    /// `len` numbers of any shape, which are one vector, of which a rank holds `part`.
+    fn flat(
+        &mut self,
+        role: &'static str,
+        name: &str,
+        len: usize,
+        part: Part,
+    ) -> Result<(), Error> {
+        let found = self.directory.tensor(name)?;
+        let (cols, rows) = (found.columns(), found.rows());
+        if cols.checked_mul(rows) != Some(len) {
+            let (name, found_cols, found_rows) = (name.to_owned(), cols, rows);
+            return Err(Error::Shape { name, found_cols, found_rows, cols: len, rows: 1 });
+        }
+        check_float(found)?;
+        let tensor = self.add(role, name, [cols, rows], part, Part::Of(0..1))?;
+        (tensor.shape, tensor.apart, tensor.is_vector) = ([1, len, 1], true, true);
+        Ok(())
     }
 
     /// A vector of `len` numbers, such as a norm's gain.

@@ -9,6 +9,8 @@ use std::ops::Range;
 
 use sumtree::{LEAVES_MAX, cover, leaves};
 
+use crate::Recurrence;
+
 /// The most ranks that a model can be split over, all stages together.
 pub const RANKS_MAX: usize = 64;
 
@@ -143,6 +145,10 @@ pub struct Shard {
     pub kv_heads: Range<usize>,
     /// Columns of the attention output matrix, by leaf.
     pub attention: Leaves,
+    /// Columns of the matrix behind a layer's state, by leaf, in models that have such layers, and
+    /// the heads that they come from.
+    pub recurrent: Option<Leaves>,
+    pub recurrent_heads: RecurrentHeads,
     /// Columns of a dense layer's feed-forward down matrix, by leaf.
     pub feed_forward: Leaves,
     /// The same of a routed expert's and of the shared expert's. As many leaves as
@@ -155,6 +161,101 @@ pub struct Shard {
     pub vocab: Range<usize>,
 }
 
+/// A rank's heads of a layer with a state.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecurrentHeads {
+    /// Those whose keys (and queries) the rank's values need; ranks may share one.
+    pub keys: Range<usize>,
+    /// Runs of value heads, in the order of the rank's columns.
+    pub values: Vec<Range<usize>>,
+}
+
+impl RecurrentHeads {
+    pub fn value_heads(&self) -> usize {
+        self.values.iter().map(ExactSizeIterator::len).sum()
+    }
+}
+
+impl Shard {
+    /// Whether a group of `group_columns` of a layer's state is spread over ranks.
+    pub fn splits_groups(&self, group_columns: usize) -> bool {
+        let Some(leaves) = &self.recurrent else { return false };
+        let ends = (0..leaves.spans().len()).map(|rank| leaves.columns(rank).end);
+        ends.into_iter().any(|end| !end.is_multiple_of(group_columns))
+    }
+}
+
+/// How the heads of layers with a state hang together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecurrentCut {
+    pub sizes: Recurrence,
+    /// Value heads that stay together. Where they are tiled, so do as many of each round, and the
+    /// columns of such a unit count as neighbours.
+    unit: usize,
+}
+
+impl RecurrentCut {
+    /// `block`: the longest quantisation block of any matrix behind a state.
+    pub fn new(sizes: Recurrence, block: usize) -> Self {
+        let (group, v_dim) = (sizes.group(), sizes.v_dim);
+        let floats = if v_dim == 1 { FLOAT_UNIT } else { 1 };
+        let together = lcm(lcm(v_dim, block), floats) / v_dim;
+        let unit = match sizes.is_tiled() && group > 1 {
+            false => together,
+            // Blocks that run over the end of a round tie all heads to each other.
+            true if sizes.k_heads.is_multiple_of(together) => together,
+            true => sizes.k_heads,
+        };
+        Self { sizes, unit }
+    }
+
+    /// Whether it can be cut at all.
+    pub fn is_whole(&self) -> bool {
+        self.columns() <= self.unit_columns()
+    }
+
+    fn is_tiled(&self) -> bool {
+        self.sizes.is_tiled() && self.sizes.group() > 1
+    }
+
+    fn columns(&self) -> usize {
+        self.sizes.v_heads * self.sizes.v_dim
+    }
+
+    fn unit_columns(&self) -> usize {
+        let rounds = if self.is_tiled() { self.sizes.group() } else { 1 };
+        self.unit * rounds * self.sizes.v_dim
+    }
+
+    fn leaves(&self, split: &Split) -> Leaves {
+        Leaves::new(self.columns(), self.unit_columns(), split)
+    }
+
+    /// The heads behind these columns.
+    fn heads(&self, columns: &Range<usize>) -> RecurrentHeads {
+        let Recurrence { k_heads, v_dim, .. } = self.sizes;
+        if columns.is_empty() {
+            return RecurrentHeads::default();
+        }
+        if !self.is_tiled() {
+            let values = columns.start / v_dim..columns.end / v_dim;
+            let group = self.sizes.group();
+            let keys = values.start / group..values.end.div_ceil(group);
+            return RecurrentHeads { keys, values: vec![values] };
+        }
+        let unit_columns = self.unit_columns();
+        let units = columns.start / unit_columns..columns.end.div_ceil(unit_columns);
+        let run = |unit: usize, round: usize| {
+            let first = round * k_heads + unit * self.unit;
+            first..first + self.unit
+        };
+        let rounds = 0..self.sizes.group();
+        let of_unit = |unit| rounds.clone().map(move |round| run(unit, round));
+        let keys = units.start * self.unit..units.end * self.unit;
+        RecurrentHeads { keys, values: units.flat_map(of_unit).collect() }
+    }
+}
+
 /// The sizes that decide where a model may be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cuts {
@@ -164,6 +265,8 @@ pub struct Cuts {
     pub v_dim: usize,
     /// The longest quantisation block of any attention output matrix.
     pub attention_block: usize,
+    /// The heads of layers with a state, if there are any.
+    pub recurrent: Option<RecurrentCut>,
     /// The kinds of feed-forward blocks that the model has; at least one.
     pub feed_forward: Option<Hidden>,
     pub experts: Option<Hidden>,
@@ -215,11 +318,17 @@ impl Shard {
         let group = cuts.heads / cuts.kv_heads;
         let kv_heads = heads.start / group..heads.end.div_ceil(group);
         let whole_experts = cuts.whole_experts;
+        let recurrent = cuts.recurrent.map(|cut| cut.leaves(split));
+        let heads_behind =
+            |(cut, leaves): (RecurrentCut, &Leaves)| cut.heads(&leaves.columns(rank));
+        let recurrent_heads = cuts.recurrent.zip(recurrent.as_ref()).map(heads_behind);
         Self {
             rank,
             heads,
             kv_heads,
             attention,
+            recurrent,
+            recurrent_heads: recurrent_heads.unwrap_or_default(),
             feed_forward,
             experts,
             shared_expert,
@@ -305,6 +414,7 @@ mod tests {
             kv_heads: 2,
             v_dim: 16,
             attention_block: 1,
+            recurrent: None,
             feed_forward: Some(Hidden::columns(160, 1)),
             experts: None,
             shared_expert: None,
@@ -325,6 +435,7 @@ mod tests {
             kv_heads: 4,
             v_dim: 32,
             attention_block: 1,
+            recurrent: None,
             feed_forward: Some(Hidden::columns(1024, 32)),
             experts: Some(Hidden::columns(768, 256)),
             shared_expert: Some(Hidden::columns(1536, 1)),
@@ -347,6 +458,7 @@ mod tests {
             kv_heads: 4,
             v_dim: 32,
             attention_block: 1,
+            recurrent: None,
             feed_forward: None,
             experts: Some(Hidden::whole(6)),
             shared_expert: None,

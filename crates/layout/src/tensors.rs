@@ -37,14 +37,19 @@ pub(crate) enum Part {
     KvHeads { first: usize, dim: usize },
     /// Columns of the attention output matrix.
     Attention,
+    /// `dim` for each key head of its recurrent heads: head `k` begins at `first + k * stride`.
+    RecurrentKeys { first: usize, dim: usize, stride: usize },
+    /// `dim` for each of its recurrent value heads, in the rank's order: head `v` begins at
+    /// `first + v / group * stride + v % group * dim`.
+    RecurrentValues { first: usize, dim: usize, group: usize, stride: usize },
     /// Its hidden numbers of a dense block, from `first` on.
     FeedForward { first: usize },
     /// Its experts, if they are dealt out whole, else all `count`.
     Experts { count: usize },
     /// Those of them that it adds the bias of the whole expert to: it has the first leaf.
     BiasedExperts { count: usize },
-    /// Its hidden numbers of each expert of `hidden`.
-    Expert { hidden: usize },
+    /// Its hidden numbers of each expert of `hidden`, from `first` on.
+    Expert { first: usize, hidden: usize },
     /// Its hidden numbers of the shared expert.
     SharedExpert,
     /// Its rows of the output head.
@@ -52,40 +57,75 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    fn held_by(&self, shard: &Shard) -> Range<usize> {
+    /// `dim` numbers for each recurrent value head, one head after the other from `first` on.
+    pub fn values(first: usize, dim: usize) -> Self {
+        Self::RecurrentValues { first, dim, group: 1, stride: dim }
+    }
+
+    /// The same for each key head.
+    pub fn keys(first: usize, dim: usize) -> Self {
+        Self::RecurrentKeys { first, dim, stride: dim }
+    }
+
+    /// What `shard` holds, as runs in its order.
+    fn held_by(&self, shard: &Shard) -> Vec<Range<usize>> {
+        let one = |range: Range<usize>| if range.is_empty() { Vec::new() } else { vec![range] };
         let scaled = |heads: &Range<usize>, first: &usize, dim: &usize| {
-            first + heads.start * dim..first + heads.end * dim
+            one(first + heads.start * dim..first + heads.end * dim)
         };
+        let after = |first: &usize, own: Range<usize>| one(first + own.start..first + own.end);
         match self {
-            Self::Of(range) => range.clone(),
+            Self::Of(range) => one(range.clone()),
             Self::Heads { first, dim } => scaled(&shard.heads, first, dim),
             Self::KvHeads { first, dim } => scaled(&shard.kv_heads, first, dim),
-            Self::Attention => shard.attention.columns(shard.rank),
-            Self::FeedForward { first } => {
-                let own = shard.feed_forward.columns(shard.rank);
-                first + own.start..first + own.end
+            Self::Attention => one(shard.attention.columns(shard.rank)),
+            Self::RecurrentKeys { first, dim, stride } => {
+                let start = |head: usize| first + head * stride;
+                joined(shard.recurrent_heads.keys.clone().map(|k| start(k)..start(k) + dim))
             }
-            Self::Experts { count } => shard.experts(*count),
-            Self::BiasedExperts { count } if shard.has_first_leaf() => shard.experts(*count),
-            Self::BiasedExperts { .. } => 0..0,
-            Self::Expert { hidden } => shard.expert_columns(*hidden),
+            Self::RecurrentValues { first, dim, group, stride } => {
+                let start = |head: usize| first + head / group * stride + head % group * dim;
+                let heads = shard.recurrent_heads.values.iter().cloned().flatten();
+                joined(heads.map(|head| start(head)..start(head) + dim))
+            }
+            Self::FeedForward { first } => after(first, shard.feed_forward.columns(shard.rank)),
+            Self::Experts { count } => one(shard.experts(*count)),
+            Self::BiasedExperts { count } if shard.has_first_leaf() => one(shard.experts(*count)),
+            Self::BiasedExperts { .. } => Vec::new(),
+            Self::Expert { first, hidden } => after(first, shard.expert_columns(*hidden)),
             Self::SharedExpert => match &shard.shared_expert {
-                Some(leaves) => leaves.columns(shard.rank),
-                None => 0..0,
+                Some(leaves) => one(leaves.columns(shard.rank)),
+                None => Vec::new(),
             },
-            Self::Vocab => shard.vocab.clone(),
+            Self::Vocab => one(shard.vocab.clone()),
         }
     }
 }
 
-/// What one rank holds of one tensor.
+/// The same numbers in as few runs as possible.
+fn joined(runs: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for run in runs {
+        match found.last_mut() {
+            Some(last) if last.end == run.start => last.end = run.end,
+            _ => found.push(run),
+        }
+    }
+    found
+}
+
+fn count(runs: &[Range<usize>]) -> usize {
+    runs.iter().map(ExactSizeIterator::len).sum()
+}
+
+/// What one rank holds of one tensor: runs of its matrices, of their rows and of their columns.
 #[derive(Debug, Clone)]
 pub struct Slice<'a> {
     pub tensor: &'a Tensor,
-    matrices: Range<usize>,
-    rows: Range<usize>,
-    /// Columns, of each row.
-    pub cols: Range<usize>,
+    matrices: Vec<Range<usize>>,
+    rows: Vec<Range<usize>>,
+    /// Of each row, in the order in which the rank has them.
+    pub cols: Vec<Range<usize>>,
 }
 
 impl<'a> Slice<'a> {
@@ -97,25 +137,27 @@ impl<'a> Slice<'a> {
 
     /// How many equal matrices it becomes, and their rows and columns.
     pub fn shape(&self) -> [usize; 3] {
-        let (count, rows, cols) = (self.matrices.len(), self.rows.len(), self.cols.len());
-        if self.tensor.apart { [count, rows, cols] } else { [1, count * rows, cols] }
+        let [matrices, rows, cols] = [&self.matrices, &self.rows, &self.cols].map(|run| count(run));
+        if self.tensor.apart { [matrices, rows, cols] } else { [1, matrices * rows, cols] }
     }
 
     /// Its runs of the tensor's rows, in order.
     pub fn runs(&self) -> Vec<Range<usize>> {
         let [_, rows_all, _] = self.tensor.shape;
-        if self.rows == (0..rows_all) {
-            let all = self.matrices.start * rows_all..self.matrices.end * rows_all;
-            return std::iter::once(all).collect();
+        if matches!(self.rows.as_slice(), [rows] if *rows == (0..rows_all)) {
+            let all = |run: &Range<usize>| run.start * rows_all..run.end * rows_all;
+            return self.matrices.iter().map(all).collect();
         }
-        let run = |at: usize| at * rows_all + self.rows.start..at * rows_all + self.rows.end;
-        self.matrices.clone().map(run).collect()
+        let run =
+            |at: usize, rows: &Range<usize>| at * rows_all + rows.start..at * rows_all + rows.end;
+        let of_matrix = |at| self.rows.iter().map(move |rows| run(at, rows));
+        self.matrices.iter().cloned().flatten().flat_map(of_matrix).collect()
     }
 
     /// Bytes of it in the file.
     pub fn file_bytes(&self) -> u64 {
-        let rows = self.matrices.len() * self.rows.len();
-        rows as u64 * self.tensor.ty.row_bytes(self.cols.len()) as u64
+        let rows = count(&self.matrices) * count(&self.rows);
+        rows as u64 * self.tensor.ty.row_bytes(count(&self.cols)) as u64
     }
 
     /// Its numbers' bytes in memory on `device`.

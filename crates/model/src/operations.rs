@@ -14,6 +14,7 @@ pub(crate) fn activation(config: &Config) -> Activation {
     match config.arch.activation {
         layout::Activation::Silu => Activation::Silu,
         layout::Activation::Gelu => Activation::Gelu,
+        layout::Activation::SquaredRelu => Activation::SquaredRelu,
         layout::Activation::ClampedSwiglu { alpha, limit } => {
             Activation::ClampedSwiglu { alpha, limit }
         }

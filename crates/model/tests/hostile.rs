@@ -89,6 +89,7 @@ fn load(memory: Memory, ranks: usize) -> Result<(), ModelError> {
         sequences_max: 1,
         cache_tokens: 64,
         cache_type: CacheType::Auto,
+        checkpoints: 2,
     };
     for rank in 0..ranks {
         let mut backend = backend::Cpu::new(1, &[]).unwrap();

@@ -62,20 +62,24 @@ pub(crate) fn member(
     // Without shares it holds nothing, and no cut of it is taken.
     let split = split.unwrap_or_else(|_| Split::new(&[1, 0, 0]).expect("somebody has a share"));
     let held = Holding::of_stage(subject.outline, &split, 1, subject.whole_experts, stages);
-    let cache_bytes = held.cache(subject.capacity).bytes(device);
-    let (position_bytes, position_ops) = held.position_load(subject.capacity, device);
+    let kept = held.kept_bytes_of_kinds(subject.capacity, device);
+    let positions = held.position_loads(subject.capacity, device);
     let loads = held.layer_loads(device);
-    let work = |(load, operations): (&LayerLoad, u64)| Work {
-        position_bytes: position_bytes as f64,
-        position_ops: position_ops as f64,
+    let work = |((load, operations), (bytes, ops)): ((&LayerLoad, u64), &(u64, u64))| Work {
+        position_bytes: *bytes as f64,
+        position_ops: *ops as f64,
         operations: operations as f64,
         ..of_load(load)
     };
     let buffers = held.buffers(subject.capacity).bytes(device);
     Member {
         fixed_bytes: buffers.saturating_add(WORKER_BYTES),
-        layer_bytes: loads.iter().map(|l| l.weight_bytes.saturating_add(cache_bytes)).collect(),
-        work: loads.iter().zip(subject.outline.operations()).map(work).collect(),
+        layer_bytes: loads
+            .iter()
+            .zip(kept)
+            .map(|(load, kept)| load.weight_bytes.saturating_add(kept))
+            .collect(),
+        work: loads.iter().zip(subject.outline.operations()).zip(&positions).map(work).collect(),
     }
 }
 

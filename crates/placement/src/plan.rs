@@ -87,6 +87,7 @@ pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Pl
         sequences_max,
         cache_tokens,
         cache_type: spec.options.cache_type,
+        checkpoints: spec.options.checkpoints(),
     };
     let try_all = |cache_tokens| {
         let capacity = capacity(cache_tokens);

@@ -57,6 +57,7 @@ pub fn simulate(
         sequences_max: split.sequences_max,
         cache_tokens: split.cache_tokens,
         cache_type: options.spec.options.cache_type,
+        checkpoints: options.spec.options.checkpoints(),
     };
     let whole_experts = split.whole_experts;
     let subject = Subject { outline: model, whole_experts, capacity: &capacity };

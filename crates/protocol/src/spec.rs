@@ -102,6 +102,20 @@ pub struct SplitOptions {
     /// A small model with the same vocabulary, a file on the first node, that guesses next tokens
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
     pub draft: Option<PathBuf>,
+    /// Places in conversations from which they can go on, in models whose layers carry a state
+    /// [default: 8]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "COUNT"))]
+    pub checkpoints: Option<usize>,
+}
+
+impl SplitOptions {
+    /// States that are kept beside those of running sequences: a conversation leaves two behind,
+    /// at the end of its prompt and of its answer.
+    pub fn checkpoints(&self) -> usize {
+        const DEFAULT: usize = 8;
+        self.checkpoints.unwrap_or(DEFAULT)
+    }
 }
 
 /// The version of an [`InstanceSpec`]. Reading one that is newer than this program is an error.

@@ -7,7 +7,9 @@
 
 use std::ops::Range;
 
-use kernels::{Parts, Pool, Product, add_bias, add_scaled, for_each_row, gated, multiply};
+use kernels::{
+    Parts, Pool, Product, activate, add_bias, add_scaled, for_each_row, gated, multiply,
+};
 
 use super::inputs::{Inputs, SMALL_ROWS};
 use super::{Cpu, Rows, held};
@@ -141,10 +143,11 @@ impl Buffers {
         let same = x.rows == 1;
         let count = if same { 1 } else { wave.groups.len() };
         let prepared = inputs.several(x.width, count, wave.rows_most, x.rows_max);
-        let forms = wave
-            .groups
-            .iter()
-            .map(|group| held(&expert(group).gate).form() | held(&expert(group).up).form());
+        let forms = wave.groups.iter().map(|group| {
+            let gate = expert(group).gate.as_ref().map(|gate| held(gate).form());
+            let up = held(&expert(group).up).form();
+            gate.map_or(up, |gate| gate | up)
+        });
         let forms = forms.reduce(|a, b| a | b).expect("a wave has groups");
         for (input, group) in prepared.iter_mut().zip(wave.groups) {
             self.gathered.clear();
@@ -160,12 +163,18 @@ impl Buffers {
         let products = wave.groups.iter().zip(outs).enumerate();
         let products = products.flat_map(|(at, (group, (gate, up)))| {
             let input = &prepared[if same { 0 } else { at }];
-            [
-                Product::new(input, held(&expert(group).gate), gate),
-                Product::new(input, held(&expert(group).up), up),
-            ]
+            let own = expert(group);
+            // Without a gate, the other product goes where it would be.
+            let (first, second) = match &own.gate {
+                Some(matrix) => (matrix, Some(Product::new(input, held(&own.up), up))),
+                None => (&own.up, None),
+            };
+            std::iter::once(Product::new(input, held(first), gate)).chain(second)
         });
         multiply(pool, products);
+        if job.mixture.experts[0].gate.is_none() {
+            return activate(pool, job.mixture.activation, &mut self.gate);
+        }
         let outs = split(&mut self.gate, lens()).zip(split(&mut self.up, lens()));
         for (group, (gate, up)) in wave.groups.iter().zip(outs) {
             if let Some(bias) = &expert(group).bias {
@@ -344,7 +353,7 @@ mod tests {
             // The last one is shared and has fewer hidden numbers.
             let hidden = if expert == EXPERTS { HIDDEN - 32 } else { HIDDEN };
             Expert {
-                gate: matrix(cpu, 3 * expert, hidden, WIDTH),
+                gate: Some(matrix(cpu, 3 * expert, hidden, WIDTH)),
                 up: matrix(cpu, 3 * expert + 1, hidden, WIDTH),
                 down: matrix(cpu, 3 * expert + 2, WIDTH, hidden),
                 bias: None,

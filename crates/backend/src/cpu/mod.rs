@@ -12,14 +12,15 @@ use std::sync::Arc;
 
 use gguf::TensorType;
 use kernels::{
-    AttendShape, Dequantizer, Forms, KvCache, Matrix, Pool, Product, RopeAngles, add, add_bias,
-    attend, gated, keep_rows, matmul_parts, multiply, rms_norm, rms_norm_in_place, rope, scale,
-    soft_cap,
+    AttendShape, Dequantizer, Forms, KvCache, Matrix, Pool, Product, RecurrentLayer, RecurrentRows,
+    RecurrentScratch, RopeAngles, States, activate, add, add_bias, attend, gated, keep_rows,
+    matmul_parts, multiply, recur, rms_norm, rms_norm_in_place, rope, scale, soft_cap,
 };
 
 use crate::{
-    Activation, AttentionShape, Backend, BackendError, CacheKind, KvShape, Mixture, MixtureParts,
-    Parts, RopeStyle, RopeTable, Routes, RoutingRule, Segment, SegmentKey, SharedExpert,
+    Activation, AttentionShape, Backend, BackendError, CacheKind, GroupNorm, KvShape, Mixture,
+    MixtureParts, Parts, RecurrentInputs, RecurrentShape, RecurrentWeights, RopeStyle, RopeTable,
+    Routes, RoutingRule, Segment, SegmentKey, SharedExpert, StateRoom, StateSegment,
 };
 use inputs::Inputs;
 use loading::Loading;
@@ -35,6 +36,7 @@ pub struct Cpu {
     dequantizer: Dequantizer,
     heads: heads::Buffers,
     mixture: mixture::Buffers,
+    recurrent: RecurrentScratch,
 }
 
 impl Cpu {
@@ -53,6 +55,7 @@ impl Cpu {
             dequantizer: Dequantizer::default(),
             heads: heads::Buffers::default(),
             mixture: mixture::Buffers::default(),
+            recurrent: RecurrentScratch::default(),
         })
     }
 }
@@ -72,6 +75,8 @@ impl Backend for Cpu {
     type Kv = Option<KvCache>;
     type Attention = AttendShape;
     type Routes = Routes;
+    type States = States;
+    type Recurrent = RecurrentLayer;
 
     fn start_matrices(
         &mut self,
@@ -138,6 +143,22 @@ impl Backend for Cpu {
 
     fn routes(&mut self) -> Routes {
         Routes::default()
+    }
+
+    fn states(
+        &mut self,
+        shape: &RecurrentShape,
+        StateRoom { slots, checkpoints, kept_rows }: StateRoom,
+    ) -> Result<States, BackendError> {
+        Ok(States::new(shape, slots, checkpoints, kept_rows)?)
+    }
+
+    fn states_bytes(&self, shape: &RecurrentShape, room: StateRoom) -> usize {
+        States::bytes(shape, room.slots, room.checkpoints, room.kept_rows)
+    }
+
+    fn recurrent(&mut self, shape: RecurrentShape, weights: RecurrentWeights) -> RecurrentLayer {
+        RecurrentLayer::new(shape, weights)
     }
 
     fn dequantize(
@@ -312,6 +333,52 @@ impl Backend for Cpu {
         if let Some(kv) = kv {
             attend(&self.pool, kv, shape, batch, q.values(), out.values_mut());
         }
+    }
+
+    fn recur(
+        &mut self,
+        states: &mut States,
+        layer: &RecurrentLayer,
+        batch: &[StateSegment],
+        inputs: RecurrentInputs<'_, Rows>,
+        out: &mut Rows,
+    ) {
+        let RecurrentInputs { q, k, v, decay, beta } = inputs;
+        out.set_rows(v.rows);
+        let [q, k, v, decay, beta] = [q, k, v, decay, beta].map(Rows::values);
+        let rows = RecurrentRows { q, k, v, decay, beta };
+        recur(&self.pool, layer, states, batch, &rows, &mut self.recurrent, out.values_mut());
+    }
+
+    fn group_squares(&mut self, x: &Rows, norm: &GroupNorm, parts: usize, out: &mut Rows) {
+        out.set_rows(parts * x.rows);
+        out.values_mut().fill(0.0);
+        let rows = out.values_mut().chunks_exact_mut(norm.heads_all);
+        for (row, out) in rows.take(x.rows).enumerate() {
+            norm.squares(&x.values()[row * x.width..][..x.width], out);
+        }
+    }
+
+    fn group_norm(
+        &mut self,
+        x: &mut Rows,
+        squares: &Rows,
+        norm: &GroupNorm,
+        gain: &Vec<f32>,
+        eps: f32,
+    ) {
+        if x.width == 0 {
+            return;
+        }
+        let width = x.width;
+        let rows = x.values_mut().chunks_exact_mut(width);
+        for (x, squares) in rows.zip(squares.values().chunks_exact(norm.heads_all)) {
+            norm.normalise(x, squares, gain, eps);
+        }
+    }
+
+    fn activate(&mut self, activation: Activation, x: &mut Rows) {
+        activate(&self.pool, activation, x.values_mut());
     }
 
     fn gated(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) {

@@ -33,7 +33,8 @@ pub(super) struct Experts {
 
 impl Block {
     fn of(expert: &Expert<Ggml>) -> Option<Self> {
-        let (gate, up, down) = (expert.gate.clone()?, expert.up.clone()?, expert.down.clone()?);
+        let gate = expert.gate.clone().flatten()?;
+        let (up, down) = (expert.up.clone()?, expert.down.clone()?);
         Some(Self { gate, up, down })
     }
 }

@@ -115,6 +115,11 @@ impl Ggml {
         })
     }
 
+    /// Was asked for what it does not have.
+    fn refuse(&mut self, what: &str) {
+        self.fault.get_or_insert_with(|| format!("it has no operation for {what}"));
+    }
+
     fn fail(&mut self, error: ggml::Error) {
         self.fault.get_or_insert(error.to_string());
     }

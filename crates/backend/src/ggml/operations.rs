@@ -11,18 +11,22 @@ use super::mixture;
 use super::ops::{GluKey, Number, Op, RopeKey};
 use super::{Attention, Ggml, KV_STEP, Kv, Loader, Matrix, Ref, Rows, Vector, build, loading};
 use crate::{
-    Activation, AttentionShape, Backend, BackendError, CacheKind, KvShape, Mixture, MixtureParts,
-    PAGE_POSITIONS, Parts, RopeStyle, RopeTable, RoutingRule, Segment, SegmentKey, SharedExpert,
+    Activation, AttentionShape, Backend, BackendError, CacheKind, GroupNorm, KvShape, Mixture,
+    MixtureParts, PAGE_POSITIONS, Parts, RecurrentInputs, RecurrentShape, RecurrentWeights,
+    RopeStyle, RopeTable, RoutingRule, Segment, SegmentKey, SharedExpert, StateRoom, StateSegment,
 };
 
-fn glu_key(activation: Activation) -> GluKey {
-    match activation {
+const RECURRENCE: &str = "layers that carry a state";
+
+fn glu_key(activation: Activation) -> Option<GluKey> {
+    Some(match activation {
         Activation::Silu => GluKey::Silu,
         Activation::Gelu => GluKey::Gelu,
         Activation::ClampedSwiglu { alpha, limit } => {
             GluKey::Clamped { alpha: Number(alpha), limit: Number(limit) }
         }
-    }
+        Activation::Sigmoid | Activation::SquaredRelu => return None,
+    })
 }
 
 impl Backend for Ggml {
@@ -37,6 +41,8 @@ impl Backend for Ggml {
     type Kv = Option<Kv>;
     type Attention = Attention;
     type Routes = Chosen;
+    type States = ();
+    type Recurrent = ();
 
     fn check_matrix(&self, ty: TensorType, rows: usize, cols: usize) -> Result<(), BackendError> {
         loading::check(&self.stream, ty, rows, cols)
@@ -123,6 +129,21 @@ impl Backend for Ggml {
             sinks: shape.sinks.as_ref().and_then(|sinks| self.numbers(sinks)),
         }
     }
+
+    fn check_recurrence(&self) -> Result<(), BackendError> {
+        let (device, what) = (self.stream.device().name().to_owned(), RECURRENCE.to_owned());
+        Err(BackendError::Unsupported { device, what })
+    }
+
+    fn states(&mut self, _: &RecurrentShape, _: StateRoom) -> Result<(), BackendError> {
+        self.check_recurrence()
+    }
+
+    fn states_bytes(&self, _: &RecurrentShape, _: StateRoom) -> usize {
+        0
+    }
+
+    fn recurrent(&mut self, _: RecurrentShape, _: RecurrentWeights) {}
 
     fn routes(&mut self) -> Chosen {
         self.has_experts = true;
@@ -345,8 +366,33 @@ impl Backend for Ggml {
         self.note(Some(Op::Attend { kv: kv.clone(), shape, q, mask, n_kv, out }));
     }
 
+    fn recur(
+        &mut self,
+        (): &mut (),
+        (): &(),
+        _: &[StateSegment],
+        _: RecurrentInputs<'_, Rows>,
+        _: &mut Rows,
+    ) {
+        self.refuse(RECURRENCE);
+    }
+
+    fn group_squares(&mut self, _: &Rows, _: &GroupNorm, _: usize, _: &mut Rows) {
+        self.refuse(RECURRENCE);
+    }
+
+    fn group_norm(&mut self, _: &mut Rows, _: &Rows, _: &GroupNorm, _: &Self::Vector, _: f32) {
+        self.refuse(RECURRENCE);
+    }
+
+    fn activate(&mut self, _: Activation, _: &mut Rows) {
+        self.refuse("feed-forward blocks without a gate");
+    }
+
     fn gated(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) {
-        let glu = glu_key(activation);
+        let Some(glu) = glu_key(activation) else {
+            return self.refuse("this activation");
+        };
         let op = || Some(Op::Gated { glu, gate: gate.operand()?, up: up.operand()? });
         self.note(op());
     }
@@ -376,7 +422,10 @@ impl Backend for Ggml {
             return;
         };
         out.set_rows(x.rows);
-        let experts = self.experts(routes, mixture, parts, glu_key(mixture.activation));
+        let Some(glu) = glu_key(mixture.activation) else {
+            return self.refuse("this activation");
+        };
+        let experts = self.experts(routes, mixture, parts, glu);
         let op = || Some(mixture::op(x.operand()?, experts?, out.operand()?));
         self.note(op());
         out.set_rows(parts.part_ends.len() * x.rows);

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use backend::{Backend, PAGE_POSITIONS, Segment};
+use backend::{Backend, Begin, PAGE_POSITIONS, Segment, StateSegment};
 use model::{Batch, Outputs};
 
 use super::Rank;
@@ -36,7 +36,9 @@ impl<B: Backend> Rank<B> {
             let last = Segment { first_pos: rows - 1, rows: 1, ..segment.clone() };
             let positions: Vec<u32> = (0..rows as u32).collect();
             let outputs = Outputs { rows: &[rows - 1], segments: &[last] };
-            let batch = Batch { segments: &[segment], positions: &positions, outputs };
+            let state = StateSegment { slot: 0, rows, begin: Begin::Zero, guesses: 0, save: None };
+            let states = if self.limits.has_states { &[state][..] } else { &[] };
+            let batch = Batch { segments: &[segment], positions: &positions, states, outputs };
             let input = vec![INPUT; rows * self.limits.width];
             self.model.forward(&mut self.backend, &mut Alone, &batch, &input)?;
             // Those that have a part of the head may have other layers than the last.

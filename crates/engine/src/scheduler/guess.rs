@@ -5,10 +5,8 @@
 //! drawn without it, so guesses change nothing but time: right ones save a step each, wrong ones
 //! cost a row. How often they are right is watched even while none is made.
 
+use layout::GUESSES_MAX;
 use protocol::Token;
-
-/// Most guesses in one step.
-pub(crate) const GUESSES_MAX: usize = 7;
 
 /// So many tokens must have stood in a row before.
 const RUN: usize = 3;

@@ -13,12 +13,14 @@
 //!
 //! A pure state machine: it knows no model and no links, and time is an argument.
 
+mod checkpoints;
 mod guess;
 mod pace;
 mod pages;
 mod sequence;
 #[cfg(test)]
 mod simulation;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -106,7 +108,7 @@ impl Scheduler {
         Self {
             stages,
             speculation,
-            pages: Pages::new(limits.pages),
+            pages: Pages::new(limits.pages, limits.has_states.then_some(limits.checkpoints)),
             running: Vec::with_capacity(limits.slots),
             waiting: Vec::new(),
             free_slots: (0..limits.slots).rev().collect(),
@@ -166,6 +168,9 @@ impl Scheduler {
     /// and [`come back`](Self::finish_step).
     pub fn schedule(&mut self, step: &mut Step, now: Instant) -> bool {
         step.clear();
+        if let Some(checkpoints) = self.pages.checkpoints() {
+            checkpoints.start_step();
+        }
         self.admit(now);
         self.planned.clear();
         self.plan_answers();
@@ -343,7 +348,8 @@ impl Scheduler {
                 return;
             };
             let held = |page: &u32| self.pages.is_held(*page);
-            let shared = next.known_pages(&self.pages).filter(held).count();
+            let skipped = next.known_pages(&self.pages).take(next.skippable(&self.pages));
+            let shared = skipped.filter(held).count();
             let promised: usize = self.running.iter().map(Sequence::pages_missing).sum();
             if next.pages_missing() - shared + promised > self.pages.available() {
                 return;
@@ -470,6 +476,9 @@ impl Scheduler {
         let (is_answer, first_position) = (sequence.is_answering(), sequence.cached);
         self.stats.prompt_tokens += sequence.plan(rows, step) as u64;
         sequence.publish(first_position, &mut self.pages);
+        if let Some(segment) = step.segments.last_mut() {
+            sequence.plan_state(segment, &mut self.pages);
+        }
         let guess_rows = sequence.guesses.len();
         let (prompt_rows, answer_rows) = if is_answer { (0, 1) } else { (rows, 0) };
         self.turns.serve(sequence.request.client, prompt_rows, answer_rows + guess_rows);

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use layout::PAGE_POSITIONS;
 use protocol::Token;
 
+use super::checkpoints::{CheckpointId, Checkpoints};
+
 pub(super) type PageId = u32;
 
 /// What stands before a page.
@@ -52,11 +54,15 @@ pub(super) struct Pages {
     cached: usize,
     /// Counts releases of whole tables.
     clock: u64,
+    /// Copies of states at the ends of known pages; in models whose layers carry none, `None`.
+    checkpoints: Option<Checkpoints>,
 }
 
 impl Pages {
-    pub fn new(count: usize) -> Self {
+    /// `checkpoints`: how many copies of states there are, in models whose layers carry one.
+    pub fn new(count: usize, checkpoints: Option<usize>) -> Self {
         Self {
+            checkpoints: checkpoints.map(Checkpoints::new),
             pages: vec![Page::default(); count],
             free: (0..count as PageId).rev().collect(),
             known: HashMap::new(),
@@ -100,6 +106,40 @@ impl Pages {
     pub fn find(&self, before: Before, tokens: &[Token]) -> Option<PageId> {
         let content = Content { before, tokens: tokens.try_into().ok()? };
         self.known.get(&content).copied()
+    }
+
+    /// Copies of states, in models whose layers carry one.
+    pub fn checkpoints(&mut self) -> Option<&mut Checkpoints> {
+        self.checkpoints.as_mut()
+    }
+
+    /// Whether a sequence can go on behind `page`, because all that it needs of the text up to
+    /// there is in memory.
+    pub fn can_go_on_behind(&self, page: PageId) -> bool {
+        self.checkpoints.as_ref().is_none_or(|all| all.at(page).is_some())
+    }
+
+    /// The step that is planned goes on with the state at the end of `page`.
+    pub fn read_checkpoint(&mut self, page: PageId) -> Option<CheckpointId> {
+        let checkpoints = self.checkpoints.as_mut()?;
+        let id = checkpoints.at(page)?;
+        checkpoints.read(id);
+        Some(id)
+    }
+
+    /// A checkpoint that the step being planned saves the state at the end of `page` to, if others
+    /// can find that page and there is none yet. `last`: see [`Checkpoints::write`].
+    pub fn write_checkpoint(
+        &mut self,
+        page: PageId,
+        last: Option<(CheckpointId, PageId)>,
+    ) -> Option<CheckpointId> {
+        let checkpoints = self.checkpoints.as_mut()?;
+        let is_known = self.pages[page as usize].content.is_some();
+        if !is_known || checkpoints.at(page).is_some() {
+            return None;
+        }
+        checkpoints.write(page, last)
     }
 
     /// One sequence more has it in its table.
@@ -159,6 +199,9 @@ impl Pages {
         self.cached -= 1;
         let content = self.pages[page as usize].content.take()?;
         self.known.remove(&content);
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.forget(page);
+        }
         if let Before::Page(parent) = content.before {
             let before = &mut self.pages[parent as usize];
             before.children -= 1;
@@ -192,6 +235,9 @@ impl Pages {
             let found = page.content.as_ref().map(|content| self.known.get(content));
             assert!(found.is_none_or(|found| found == Some(&(at as PageId))), "page {at}");
             cached += usize::from(is_cached);
+        }
+        for page in self.checkpoints.iter().flat_map(Checkpoints::pages) {
+            assert!(self.pages[page as usize].content.is_some(), "page {page} has a checkpoint");
         }
         let full = self.pages.iter().filter(|page| page.content.is_some()).count();
         assert_eq!((self.cached, self.known.len()), (cached, full));
@@ -231,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_page_is_found_by_all_tokens_up_to_its_end() {
-        let mut pages = Pages::new(8);
+        let mut pages = Pages::new(8, None);
         let one = fill(&mut pages, &[1, 2, 3]);
         let other = fill(&mut pages, &[1, 2, 4]);
         assert_eq!(one[..2], other[..2]);
@@ -243,7 +289,7 @@ mod tests {
 
     #[test]
     fn who_caches_under_another_number_finds_nothing_of_it() {
-        let mut pages = Pages::new(6);
+        let mut pages = Pages::new(6, None);
         let one = fill_under(1, &mut pages, &[1, 2]);
         let other = fill_under(2, &mut pages, &[1, 2]);
         assert!(one.iter().all(|page| !other.contains(page)), "{one:?} {other:?}");
@@ -253,7 +299,7 @@ mod tests {
 
     #[test]
     fn two_that_computed_the_same_share_it_afterwards() {
-        let mut pages = Pages::new(4);
+        let mut pages = Pages::new(4, None);
         let (a, b) = (pages.take().unwrap(), pages.take().unwrap());
         assert_eq!(pages.publish(a, Before::Start(0), &tokens(7)), a);
         assert_eq!(pages.publish(b, Before::Start(0), &tokens(7)), a);
@@ -263,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_follows_goes_first_and_then_what_was_let_go_of_longest_ago() {
-        let mut pages = Pages::new(6);
+        let mut pages = Pages::new(6, None);
         let mut old = fill(&mut pages, &[1, 2, 3]);
         let mut new = fill(&mut pages, &[1, 5, 6]);
         let (first, second) = (old.clone(), new.clone());

@@ -1,13 +1,14 @@
 use std::time::Instant;
 
-use layout::PAGE_POSITIONS;
+use layout::{GUESSES_MAX, PAGE_POSITIONS};
 use protocol::{FinishReason, GenerateRequest, Generation, Pooling, RequestId, Token};
 
-use super::guess::{Drafts, GUESSES_MAX, Guesser};
+use super::guess::{Drafts, Guesser};
 use super::pages::{Before, PageId, Pages};
+use super::state::State;
 use crate::draft::DraftJob;
 use crate::logits::Wanted;
-use crate::step::{Output, Step, StepSegment};
+use crate::step::{Output, Save, StateStep, Step, StepSegment};
 
 /// A request, waiting or with a place in the steps.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(super) struct Sequence {
     /// Positions whose keys and values are in the cache, or will be once the steps in flight are
     /// done. Their tokens are certain.
     pub cached: usize,
+    pub state: State,
     /// Whether a step in flight will give its next token.
     pub awaits_token: bool,
     /// Guesses at the tokens after the last one, in the step in flight or the one being planned.
@@ -73,6 +75,7 @@ impl Sequence {
             pages: Vec::with_capacity(pages_of(tokens_max)),
             told: 0,
             cached: 0,
+            state: State::default(),
             awaits_token: false,
             guesses: Vec::with_capacity(GUESSES_MAX),
             guesser: Guesser::new(tokens_max),
@@ -112,7 +115,7 @@ impl Sequence {
     }
 
     /// The pages in the cache with which its tokens begin, without the last token: its logits
-    /// must be computed.
+    /// must be computed. Whatever else it needs of the text before may be missing behind some.
     pub fn known_pages<'a>(&'a self, pages: &'a Pages) -> impl Iterator<Item = PageId> + 'a {
         let mut before = self.before(self.pages.len());
         let start = self.cached.min(self.tokens.len() - 1);
@@ -126,6 +129,13 @@ impl Sequence {
         })
     }
 
+    /// How many of its [known pages](Self::known_pages) it can skip.
+    pub fn skippable(&self, pages: &Pages) -> usize {
+        let known = self.known_pages(pages).enumerate();
+        let ends = known.filter(|(_, page)| pages.can_go_on_behind(*page));
+        ends.map(|(at, _)| at + 1).last().unwrap_or(0)
+    }
+
     /// What stands before its page at `at`.
     fn before(&self, at: usize) -> Before {
         let start = Before::Start(self.request.cache_salt);
@@ -134,12 +144,19 @@ impl Sequence {
 
     /// Skips rows that are in the cache already; returns how many of the prompt are new to it.
     pub fn share(&mut self, pages: &mut Pages) -> usize {
-        loop {
-            let next = self.known_pages(pages).next();
-            let Some(page) = next else { break };
+        let (skipped, known) = (self.skippable(pages), self.known_pages(pages).count());
+        // Where its text leaves another's, others may follow: it leaves a checkpoint there.
+        if known > skipped {
+            self.state.branch.get_or_insert((self.pages.len() + known) * PAGE_POSITIONS);
+        }
+        for _ in 0..skipped {
+            let Some(page) = self.known_pages(pages).next() else { break };
             pages.hold(page);
             self.pages.push(page);
             self.cached += PAGE_POSITIONS;
+        }
+        if let Some(page) = self.pages.last().filter(|_| skipped > 0) {
+            self.state.jump(self.cached, pages.read_checkpoint(*page));
         }
         let rows = self.reach();
         self.cached_tokens += rows;
@@ -161,7 +178,41 @@ impl Sequence {
     /// How many rows its next chunk has, with room for so many, and for so many outputs.
     pub fn chunk(&self, room: usize, outputs_room: usize) -> usize {
         let rows = self.left().min(room);
+        let rows = rows.min(self.state.chunk_max(self.cached, self.prompt_border()));
         if self.wants_all_rows() { rows.min(outputs_room) } else { rows }
+    }
+
+    /// The last end of a page in its prompt behind which another sequence with this prompt could go
+    /// on.
+    fn prompt_border(&self) -> usize {
+        (self.request.prompt.len() - 1) / PAGE_POSITIONS * PAGE_POSITIONS
+    }
+
+    /// Says what the rows of its segment, the last one planned, do with its state, and where that is
+    /// saved: at the end of the last page of its prompt, where its text left that of others, and at
+    /// the end of each page of its answer, of which the last one stays.
+    pub fn plan_state(&mut self, segment: &mut StepSegment, pages: &mut Pages) {
+        if pages.checkpoints().is_none() {
+            return;
+        }
+        let (before, end) = (self.state.applied, self.cached);
+        segment.state = self.state.plan(segment.first_position, end, self.guesses.len());
+        let is_inside = |border: &usize| before < *border && *border <= end;
+        let prompt = [self.state.branch, Some(self.prompt_border())];
+        let prompt = prompt.into_iter().flatten().find(is_inside);
+        let answer = Some(end / PAGE_POSITIONS * PAGE_POSITIONS);
+        let answer = answer.filter(|border| is_inside(border) && end > self.request.prompt.len());
+        let (border, last) = match (prompt, answer) {
+            (Some(border), _) => (border, None),
+            (None, Some(border)) => (border, self.state.of_answer),
+            (None, None) => return,
+        };
+        let page = self.pages[border / PAGE_POSITIONS - 1];
+        let Some(checkpoint) = pages.write_checkpoint(page, last) else { return };
+        if prompt.is_none() {
+            self.state.of_answer = Some((checkpoint, page));
+        }
+        segment.state.save = Some(Save { after: border - before, checkpoint });
     }
 
     /// Takes pages for `rows` more rows; returns for how many there are some.
@@ -278,6 +329,8 @@ impl Sequence {
             wanted,
             first_page,
             pages,
+            first_rotation: first_position,
+            state: StateStep::default(),
         });
         self.told = self.pages.len();
         self.cached = end;
@@ -303,6 +356,7 @@ impl Sequence {
     pub fn give_back(&mut self, pages: &mut Pages) {
         pages.release_all(&mut self.pages);
         (self.told, self.cached) = (0, 0);
+        self.state = State::default();
     }
 
     /// `waited_us`: how long rank 0 has waited for each rank by now.

@@ -3,17 +3,20 @@
 //!
 //! A position's value is made of its token and the value before it, and a token is drawn from all
 //! values of its sequence. Values are read and written through the very tables that ranks keep, in
-//! the steps' own order, some steps late, as in a pipeline.
+//! the steps' own order, some steps late, as in a pipeline. In half of the worlds layers carry a
+//! state as well: made of the same values, it must be the value at the row before, whatever was
+//! guessed, shared or begun anew.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use backend::Begin;
 use fastrand::Rng;
 use layout::PAGE_POSITIONS;
 use protocol::{EngineStats, FinishReason, GenerateRequest, RequestId, Speculation, Token};
 
 use super::Scheduler;
-use crate::step::{Limits, Output, Step};
+use crate::step::{Limits, Output, StateStep, Step, StepSegment};
 use crate::tables::Tables;
 
 const CONTEXT_TOKENS: usize = 640;
@@ -60,6 +63,47 @@ struct Ranks {
     tables: Tables,
     /// The values in each page.
     memory: Vec<[u64; PAGE_POSITIONS]>,
+    states: Option<States>,
+}
+
+/// The states of sequences, by slot, and their copies.
+struct States {
+    slots: Vec<u64>,
+    /// The guesses that each slot keeps.
+    kept: Vec<Vec<Token>>,
+    checkpoints: Vec<u64>,
+}
+
+impl States {
+    /// Takes a segment's tokens in; the state behind each row.
+    fn run(&mut self, segment: &StepSegment, tokens: &[Token]) -> Vec<u64> {
+        let StateStep { begin, guesses, save } = segment.state;
+        let mut state = match begin {
+            Begin::Zero => 1,
+            Begin::Restore { checkpoint } => self.checkpoints[checkpoint],
+            Begin::GoOn { .. } => self.slots[segment.slot],
+        };
+        let kept = std::mem::take(&mut self.kept[segment.slot]);
+        let (certain, guessed) = tokens.split_at(tokens.len() - guesses);
+        let mut behind = Vec::new();
+        let accepted = segment.state.accepted();
+        for (at, token) in kept[..accepted].iter().chain(certain).enumerate() {
+            state = mix(state, u64::from(*token));
+            if save.is_some_and(|save| save.after == at + 1) {
+                self.checkpoints[save.unwrap().checkpoint] = state;
+            }
+            if at >= accepted {
+                behind.push(state);
+            }
+        }
+        self.slots[segment.slot] = state;
+        for token in guessed {
+            state = mix(state, u64::from(*token));
+            behind.push(state);
+        }
+        self.kept[segment.slot] = guessed.to_vec();
+        behind
+    }
 }
 
 impl Ranks {
@@ -68,6 +112,8 @@ impl Ranks {
         self.tables.update(step).unwrap();
         let (mut tokens, mut drawn) = (step.tokens.iter(), Vec::new());
         for segment in &step.segments {
+            let own = &tokens.as_slice()[..segment.rows];
+            let states = self.states.as_mut().map(|states| states.run(segment, own));
             let table = self.tables.get(segment.slot);
             let place = |at: usize| (table[at / PAGE_POSITIONS] as usize, at % PAGE_POSITIONS);
             let end = segment.first_position + segment.rows;
@@ -76,6 +122,10 @@ impl Ranks {
                 let before = before.map_or(1, |(page, at)| self.memory[page][at]);
                 let (page, at) = place(position);
                 self.memory[page][at] = mix(before, u64::from(*tokens.next().unwrap()));
+                if let Some(states) = &states {
+                    let state = states[position - segment.first_position];
+                    assert_eq!(state, self.memory[page][at], "the state at {position}");
+                }
                 if position + segment.outputs >= end {
                     let seen = (0..=position).map(place);
                     drawn.push(draw(seen.map(|(page, at)| self.memory[page][at])));
@@ -114,10 +164,21 @@ impl World {
             rows_max: [16, 64, 200][rng.usize(..3)],
             outputs_max: slots + rng.usize(..8),
             width: 1,
+            has_states: rng.bool(),
+            checkpoints: rng.usize(..9),
         };
+        let states = limits.has_states.then(|| States {
+            slots: vec![0; slots],
+            kept: vec![Vec::new(); slots],
+            checkpoints: vec![0; limits.checkpoints],
+        });
         Self {
             scheduler: Scheduler::new(limits, stages, Speculation::Prompt),
-            ranks: Ranks { tables: Tables::new(&limits), memory: vec![[0; PAGE_POSITIONS]; pages] },
+            ranks: Ranks {
+                tables: Tables::new(&limits),
+                memory: vec![[0; PAGE_POSITIONS]; pages],
+                states,
+            },
             in_flight: VecDeque::new(),
             depth: if stages == 1 { 1 } else { 2 * stages },
             requests: HashMap::new(),

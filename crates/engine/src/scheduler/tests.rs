@@ -4,8 +4,16 @@ use std::time::Duration;
 use super::*;
 
 /// No room for guesses.
-const LIMITS: Limits =
-    Limits { slots: 2, context_tokens: 32, pages: 2, rows_max: 8, outputs_max: 0, width: 1 };
+const LIMITS: Limits = Limits {
+    slots: 2,
+    context_tokens: 32,
+    pages: 2,
+    rows_max: 8,
+    outputs_max: 0,
+    width: 1,
+    has_states: false,
+    checkpoints: 0,
+};
 /// Room for longer texts.
 const LONG: Limits = Limits { context_tokens: 640, pages: 20, rows_max: 64, ..LIMITS };
 const END: Token = 99;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use backend::{AttentionShape, Backend, Parts};
+use backend::{Activation, AttentionShape, Backend, Parts};
 use layout::{Config, QkNorm, Shard, Slices};
 
 use super::context::Context;
@@ -15,6 +15,8 @@ pub(super) struct HeadAttention<B: Backend> {
     q: Heads<B>,
     k: Heads<B>,
     v: Projection<B>,
+    /// Multiplies what the heads attended to, by its sigmoid.
+    gate: Option<B::Matrix>,
     /// The table that the layer rotates by, if it does.
     rope: Option<usize>,
     attend: B::Attention,
@@ -52,6 +54,10 @@ impl<B: Backend> HeadAttention<B> {
                 own(&shard.kv_heads),
             )?,
             v: Projection::load(loader, slices, "attn_v")?,
+            gate: match slices.find("attn_gate") {
+                Some(slice) => Some(loader.matrix(&slice)?),
+                None => None,
+            },
             rope: config.rotates(layer).then_some(usize::from(local)),
             attend: {
                 let shape = attention_shape(loader, config, shard, slices, layer)?;
@@ -78,7 +84,7 @@ impl<B: Backend> HeadAttention<B> {
         if let Some(table) = self.rope {
             backend.rope(&mut s.k, config.k_dim, rope_style(config), table);
         }
-        backend.store(c.kv, c.segments, &s.k, &s.v);
+        backend.store(c.kept.keys_and_values(), c.segments, &s.k, &s.v);
     }
 
     /// `sums = attention(h)` over what is cached, this rank's part.
@@ -92,8 +98,16 @@ impl<B: Backend> HeadAttention<B> {
         if let Some(table) = self.rope {
             backend.rope(&mut s.q, config.k_dim, rope_style(config), table);
         }
-        backend.attend(c.kv, &self.attend, c.segments, &s.q, &mut s.attended);
-        backend.linear_parts(&s.attended, &self.output, self.parts.as_ref(), &mut s.sums);
+        backend.attend(c.kept.keys_and_values(), &self.attend, c.segments, &s.q, &mut s.attended);
+        let attended = match &self.gate {
+            Some(gate) => {
+                backend.linear(&s.h, &mut [(gate, &mut s.attention_gate)]);
+                backend.gated(Activation::Sigmoid, &mut s.attention_gate, &s.attended);
+                &s.attention_gate
+            }
+            None => &s.attended,
+        };
+        backend.linear_parts(attended, &self.output, self.parts.as_ref(), &mut s.sums);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a layer computes with.
 
-use backend::{Backend, Half, Segment, SegmentKey};
+use backend::{Backend, Half, Segment, SegmentKey, StateSegment};
 use layout::Config;
 
 use super::Outputs;
@@ -10,8 +10,8 @@ pub(super) struct Context<'a, B: Backend> {
     pub backend: &'a mut B,
     pub config: &'a Config,
     pub scratch: &'a mut Scratch<B>,
-    /// The layer's keys and values.
-    pub kv: &'a mut B::Kv,
+    /// What the layer keeps of positions.
+    pub kept: &'a mut Kept<B>,
     pub layer: usize,
     /// The step's rows.
     pub step_rows: usize,
@@ -19,9 +19,34 @@ pub(super) struct Context<'a, B: Backend> {
     pub rows: usize,
     /// The same as runs of consecutive positions.
     pub segments: &'a [Segment],
+    /// What the sequences of the step's rows do with their states.
+    pub states: &'a [StateSegment],
     /// In the model's last layer, the only rows that go on after their keys and values are cached;
     /// `None` where all do.
     pub outputs: Option<Outputs<'a>>,
+}
+
+/// What a layer keeps of the positions before.
+pub(super) enum Kept<B: Backend> {
+    Nothing,
+    KeysAndValues(B::Kv),
+    States(B::States),
+}
+
+impl<B: Backend> Kept<B> {
+    pub fn keys_and_values(&mut self) -> &mut B::Kv {
+        match self {
+            Self::KeysAndValues(kv) => kv,
+            _ => panic!("a layer that attends keeps keys and values"),
+        }
+    }
+
+    pub fn states(&mut self) -> &mut B::States {
+        match self {
+            Self::States(states) => states,
+            _ => panic!("a layer that carries a state keeps states"),
+        }
+    }
 }
 
 impl<B: Backend> Context<'_, B> {

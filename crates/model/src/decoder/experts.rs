@@ -9,9 +9,11 @@ use backend::{Backend, Expert, ExpertBias, Mixture, MixtureParts, RoutingRule, S
 use layout::{Config, Experts, Shard, Slices, names};
 
 use super::context::Context;
+use super::feed_forward::DenseBlock;
+use super::{Product, Reduce};
 use crate::ModelError;
 use crate::loader::Loader;
-use crate::operations::{activation, routing_rule};
+use crate::operations::{activation, parts, routing_rule};
 
 pub(super) struct SparseBlock<B: Backend> {
     rule: RoutingRule,
@@ -22,8 +24,18 @@ pub(super) struct SparseBlock<B: Backend> {
     /// How much of the shared expert a token gets: the sigmoid of this product.
     shared_gate: Option<B::Matrix>,
     shared: bool,
+    latent: Option<LatentExperts<B>>,
     mixture: Mixture<B>,
     parts: Option<MixtureParts>,
+}
+
+/// Experts that read and write fewer numbers than the residual stream has. What they give is summed
+/// over all ranks before it is projected back, so the shared expert, which has the whole width, is a
+/// block of its own.
+struct LatentExperts<B: Backend> {
+    down: B::Matrix,
+    up: B::Matrix,
+    shared: DenseBlock<B>,
 }
 
 impl<B: Backend> SparseBlock<B> {
@@ -37,12 +49,25 @@ impl<B: Backend> SparseBlock<B> {
         let (rank, leaves) = (shard.rank, shard.expert_leaves());
         let mut own = load(loader, slices, ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"])?;
         load_biases(loader, slices, &mut own)?;
-        let shared = slices.find("ffn_gate_shexp").is_some();
+        let has_shared = slices.find("ffn_up_shexp").is_some();
+        let shared = has_shared && experts.latent.is_none();
+        let roles = ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"];
         if shared {
-            let roles = ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"];
             own.extend(load(loader, slices, roles)?);
         }
-        let shared_ends = shard.shared_expert.as_ref().map(|leaves| leaves.leaf_ends(rank));
+        let shared_leaves = shard.shared_expert.as_ref();
+        let latent = match experts.latent {
+            None => None,
+            Some(_) => Some(LatentExperts {
+                down: loader.matrix(&slices.get("ffn_latent_down"))?,
+                up: loader.matrix(&slices.get("ffn_latent_up"))?,
+                shared: {
+                    let parts = shared_leaves.and_then(|leaves| parts(leaves, rank));
+                    DenseBlock::load(loader, slices, roles, parts)?
+                },
+            }),
+        };
+        let shared_ends = shared_leaves.filter(|_| shared).map(|leaves| leaves.leaf_ends(rank));
         let (leaf_ends, part_ends) = (leaves.leaf_ends(rank), leaves.part_ends(rank));
         let parts = match shard.whole_experts {
             true => {
@@ -60,6 +85,7 @@ impl<B: Backend> SparseBlock<B> {
             choice_bias: loader.find_vector(slices.find(names::CHOICE_BIAS))?,
             shared_gate: shared_gate.map(|slice| loader.matrix(&slice)).transpose()?,
             shared,
+            latent,
             mixture: Mixture { experts: own, activation: activation(config) },
             // A rank without leaves has none.
             parts: parts.ok(),
@@ -67,7 +93,11 @@ impl<B: Backend> SparseBlock<B> {
     }
 
     /// `sums = mixture(h)`, this rank's part.
-    pub fn forward(&self, c: &mut Context<'_, B>) {
+    pub fn forward<R: Reduce>(
+        &self,
+        c: &mut Context<'_, B>,
+        reduce: &mut R,
+    ) -> Result<(), R::Error> {
         let Context { backend, scratch: s, .. } = c;
         let r = s.routing.as_mut().expect("made for models with experts");
         backend.linear(&s.h, &mut [(&self.router, &mut r.logits)]);
@@ -84,7 +114,38 @@ impl<B: Backend> SparseBlock<B> {
         };
         let bias = self.choice_bias.as_ref();
         backend.route(&self.rule, &r.logits, bias, shared, &mut r.routes);
-        backend.mixture(&s.h, &r.routes, &self.mixture, self.parts.as_ref(), &mut s.sums);
+        let Some(latent) = &self.latent else {
+            backend.mixture(&s.h, &r.routes, &self.mixture, self.parts.as_ref(), &mut s.sums);
+            return Ok(());
+        };
+        let e = s.expert.as_mut().expect("made for experts in a latent space");
+        backend.linear(&s.h, &mut [(&latent.down, &mut e.input)]);
+        backend.mixture(&e.input, &r.routes, &self.mixture, self.parts.as_ref(), &mut e.sums);
+        latent.finish(c, reduce)
+    }
+}
+
+impl<B: Backend> LatentExperts<B> {
+    /// Adds up what all ranks' experts gave, and projects it back: `x += up(total)`. What is left
+    /// in `sums` is the shared expert's.
+    fn finish<R: Reduce>(&self, c: &mut Context<'_, B>, reduce: &mut R) -> Result<(), R::Error> {
+        self.shared.forward(c);
+        let rows = c.rows;
+        let Context { backend, scratch: s, .. } = c;
+        let e = s.expert.as_mut().expect("made for experts in a latent space");
+        let total = match reduce.has_others() {
+            false => &e.sums,
+            true => {
+                let sums = backend.host(&mut e.sums)?;
+                backend.write(&mut e.total, rows, |total| {
+                    reduce.all_reduce(Product::FeedForward, sums, total)
+                })?;
+                &e.total
+            }
+        };
+        backend.linear(total, &mut [(&self.up, &mut s.h)]);
+        backend.add(&mut s.x, &s.h);
+        Ok(())
     }
 }
 
@@ -94,9 +155,15 @@ fn load<B: Backend>(
     slices: &Slices<'_>,
     roles: [&str; 3],
 ) -> Result<Vec<Expert<B>>, ModelError> {
-    let [gates, ups, downs] = roles.map(|role| loader.matrices(&slices.get(role)));
-    let experts = gates?.into_iter().zip(ups?).zip(downs?);
-    Ok(experts.map(|((gate, up), down)| Expert { gate, up, down, bias: None }).collect())
+    let [gate, up, down] = roles;
+    let gates = match slices.find(gate) {
+        Some(slice) => loader.matrices(&slice)?,
+        None => Vec::new(),
+    };
+    let mut gates = gates.into_iter();
+    let (ups, downs) = (loader.matrices(&slices.get(up))?, loader.matrices(&slices.get(down))?);
+    let expert = |(up, down)| Expert { gate: gates.next(), up, down, bias: None };
+    Ok(ups.into_iter().zip(downs).map(expert).collect())
 }
 
 /// Gives the experts their biases, if the file has any. The bias of the down product belongs to

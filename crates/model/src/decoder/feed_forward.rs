@@ -3,6 +3,7 @@
 use backend::{Backend, Parts};
 use layout::{Config, Shard, Slices};
 
+use super::Reduce;
 use super::context::Context;
 use super::experts::SparseBlock;
 use super::projection::Projection;
@@ -15,9 +16,10 @@ pub(super) enum FeedForward<B: Backend> {
     Sparse(Box<SparseBlock<B>>),
 }
 
-/// `down(activation(gate(x)) * up(x))`; the bias of `down`, if there is one, joins the whole sum.
+/// `down(activation(gate(x)) * up(x))`, without a gate `down(activation(up(x)))`; the bias of
+/// `down`, if there is one, joins the whole sum.
 pub(super) struct DenseBlock<B: Backend> {
-    gate: Projection<B>,
+    gate: Option<Projection<B>>,
     up: Projection<B>,
     down: B::Matrix,
     parts: Option<Parts>,
@@ -36,40 +38,66 @@ impl<B: Backend> FeedForward<B> {
                 let block = SparseBlock::load(loader, config, experts, shard, slices)?;
                 Self::Sparse(Box::new(block))
             }
-            None => Self::Dense(DenseBlock::load(loader, shard, slices)?),
+            None => {
+                let parts = parts(&shard.feed_forward, shard.rank);
+                let roles = ["ffn_gate", "ffn_up", "ffn_down"];
+                Self::Dense(DenseBlock::load(loader, slices, roles, parts)?)
+            }
         })
     }
 
     /// `sums = feed_forward(h)`, this rank's part.
-    pub fn forward(&self, c: &mut Context<'_, B>) {
+    pub fn forward<R: Reduce>(
+        &self,
+        c: &mut Context<'_, B>,
+        reduce: &mut R,
+    ) -> Result<(), R::Error> {
         match self {
             Self::Dense(block) => block.forward(c),
-            Self::Sparse(block) => block.forward(c),
+            Self::Sparse(block) => return block.forward(c, reduce),
         }
+        Ok(())
     }
 }
 
 impl<B: Backend> DenseBlock<B> {
-    fn load(
+    /// The block whose gate, up and down have these roles.
+    pub fn load(
         loader: &mut Loader<'_, B>,
-        shard: &Shard,
         slices: &Slices<'_>,
+        [gate, up, down]: [&str; 3],
+        parts: Option<Parts>,
     ) -> Result<Self, ModelError> {
         Ok(Self {
-            gate: Projection::load(loader, slices, "ffn_gate")?,
-            up: Projection::load(loader, slices, "ffn_up")?,
-            down: loader.matrix(&slices.get("ffn_down"))?,
-            parts: parts(&shard.feed_forward, shard.rank),
+            gate: match slices.find(gate) {
+                Some(_) => Some(Projection::load(loader, slices, gate)?),
+                None => None,
+            },
+            up: Projection::load(loader, slices, up)?,
+            down: loader.matrix(&slices.get(down))?,
+            parts,
         })
     }
 
-    fn forward(&self, c: &mut Context<'_, B>) {
+    pub fn forward(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, .. } = c;
-        let (gate, up) = (&self.gate, &self.up);
-        backend.linear(&s.h, &mut [(&gate.matrix, &mut s.gate), (&up.matrix, &mut s.up)]);
-        gate.add_bias(backend, &mut s.gate);
-        up.add_bias(backend, &mut s.up);
-        backend.gated(activation(config), &mut s.gate, &s.up);
-        backend.linear_parts(&s.gate, &self.down, self.parts.as_ref(), &mut s.sums);
+        let activation = activation(config);
+        let hidden = match &self.gate {
+            Some(gate) => {
+                let up = (&self.up.matrix, &mut s.up);
+                backend.linear(&s.h, &mut [(&gate.matrix, &mut s.gate), up]);
+                gate.add_bias(backend, &mut s.gate);
+                self.up.add_bias(backend, &mut s.up);
+                backend.gated(activation, &mut s.gate, &s.up);
+                &s.gate
+            }
+            None => {
+                backend.linear(&s.h, &mut [(&self.up.matrix, &mut s.up)]);
+                self.up.add_bias(backend, &mut s.up);
+                backend.activate(activation, &mut s.up);
+                &s.up
+            }
+        };
+        backend.linear_parts(hidden, &self.down, self.parts.as_ref(), &mut s.sums);
     }
 }

@@ -35,6 +35,7 @@ pub(super) struct LatentAttention<B: Backend> {
     /// For each of this rank's heads: queries into the compressed space, values out of it.
     k_up: Vec<B::Matrix>,
     v_up: Vec<B::Matrix>,
+    rotates: bool,
     attend: B::Attention,
     output: B::Matrix,
     parts: Option<Parts>,
@@ -73,6 +74,7 @@ impl<B: Backend> LatentAttention<B> {
             k_rope: loader.matrix(&slices.get("k_rope"))?,
             k_up: loader.matrices(&slices.get("attn_k_b"))?,
             v_up: loader.matrices(&slices.get("attn_v_b"))?,
+            rotates: config.rotates(layer),
             attend: loader.backend.attention(&shape),
             output: loader.matrix(&slices.get("attn_output"))?,
             parts: parts(&shard.attention, shard.rank),
@@ -86,9 +88,11 @@ impl<B: Backend> LatentAttention<B> {
         let LatentBuffers { kv: kv_rank, k_rope: rope_dim, .. } = *l.sizes();
         backend.linear(&s.h, &mut [(&self.kv_down, &mut l.kv), (&self.k_rope, &mut l.k_rope)]);
         backend.rms_norm_in_place(&mut l.kv, &self.kv_norm, NORM_EPS);
-        backend.rope(&mut l.k_rope, rope_dim, rope_style(config), 0);
+        if self.rotates {
+            backend.rope(&mut l.k_rope, rope_dim, rope_style(config), 0);
+        }
         backend.join_heads((&l.kv, kv_rank), (&l.k_rope, rope_dim), &mut s.k);
-        backend.store(c.kv, c.segments, &s.k, &l.kv);
+        backend.store(c.kept.keys_and_values(), c.segments, &s.k, &l.kv);
     }
 
     /// `sums = attention(h)` over what is cached, this rank's part.
@@ -97,11 +101,13 @@ impl<B: Backend> LatentAttention<B> {
         let l = s.latent.as_mut().expect("made for models with latent attention");
         let LatentBuffers { kv: kv_rank, k_rope: rope_dim, .. } = *l.sizes();
         self.queries(backend, &s.h, l);
-        backend.rope(&mut l.q_rope, rope_dim, rope_style(config), 0);
+        if self.rotates {
+            backend.rope(&mut l.q_rope, rope_dim, rope_style(config), 0);
+        }
         backend.linear_heads(&l.q_plain, &self.k_up, &mut l.q_up);
         backend.join_heads((&l.q_up, kv_rank), (&l.q_rope, rope_dim), &mut s.q);
         // The queries' room serves once more: the sums are as large.
-        backend.attend(c.kv, &self.attend, c.segments, &s.q, &mut l.q_up);
+        backend.attend(c.kept.keys_and_values(), &self.attend, c.segments, &s.q, &mut l.q_up);
         backend.linear_heads(&l.q_up, &self.v_up, &mut s.attended);
         backend.linear_parts(&s.attended, &self.output, self.parts.as_ref(), &mut s.sums);
     }

@@ -7,6 +7,7 @@ use super::attention::HeadAttention;
 use super::context::Context;
 use super::feed_forward::FeedForward;
 use super::latent::LatentAttention;
+use super::recurrence::Recurrence;
 use super::residual::Residual;
 use super::{Product, Reduce};
 use crate::ModelError;
@@ -17,17 +18,27 @@ pub(super) struct Layer<B: Backend> {
     pub index: usize,
     /// Whether it is the model's last.
     pub is_last: bool,
-    attention_norm: Option<B::Vector>,
-    attention: Attention<B>,
-    attention_residual: Residual<B>,
-    feed_forward_norm: Option<B::Vector>,
-    feed_forward: FeedForward<B>,
-    feed_forward_residual: Residual<B>,
+    mixer: Option<MixerHalf<B>>,
+    feed_forward: Option<FeedForwardHalf<B>>,
 }
 
-enum Attention<B: Backend> {
+/// The half in which a row sees those before it.
+struct MixerHalf<B: Backend> {
+    norm: Option<B::Vector>,
+    mixer: Mixer<B>,
+    residual: Residual<B>,
+}
+
+struct FeedForwardHalf<B: Backend> {
+    norm: Option<B::Vector>,
+    block: FeedForward<B>,
+    residual: Residual<B>,
+}
+
+enum Mixer<B: Backend> {
     Heads(HeadAttention<B>),
     Latent(LatentAttention<B>),
+    Recurrence(Box<Recurrence<B>>),
 }
 
 impl<B: Backend> Layer<B> {
@@ -38,69 +49,118 @@ impl<B: Backend> Layer<B> {
         slices: &Slices<'_>,
         layer: usize,
     ) -> Result<Self, ModelError> {
-        let attention = match &config.latent {
-            Some(latent) => {
-                let own = LatentAttention::load(loader, config, latent, shard, slices, layer)?;
-                Attention::Latent(own)
-            }
-            None => Attention::Heads(HeadAttention::load(loader, config, shard, slices, layer)?),
+        let mixer = Mixer::load(loader, config, shard, slices, layer)?;
+        let mixer = mixer.map(|mixer| MixerHalf::load(loader, slices, mixer)).transpose()?;
+        let feed_forward = match config.halves[layer].feed_forward {
+            true => Some(FeedForwardHalf {
+                norm: loader.find_vector(slices.find("feed_forward_norm"))?,
+                residual: Residual {
+                    bias: loader.find_vector(slices.find("ffn_down.bias"))?,
+                    norm: loader.find_vector(slices.find("after_feed_forward_norm"))?,
+                },
+                block: FeedForward::load(loader, config, shard, slices, layer)?,
+            }),
+            false => None,
         };
-        let mut vector = |role| loader.find_vector(slices.find(role));
-        Ok(Self {
-            index: layer,
-            is_last: layer + 1 == config.layers,
-            attention_norm: vector("attention_norm")?,
-            attention,
-            attention_residual: Residual {
-                bias: vector("attn_output.bias")?,
-                norm: vector("after_attention_norm")?,
-            },
-            feed_forward_norm: vector("feed_forward_norm")?,
-            feed_forward_residual: Residual {
-                bias: vector("ffn_down.bias")?,
-                norm: vector("after_feed_forward_norm")?,
-            },
-            feed_forward: FeedForward::load(loader, config, shard, slices, layer)?,
-        })
+        Ok(Self { index: layer, is_last: layer + 1 == config.layers, mixer, feed_forward })
     }
 
-    /// `x += attention(norm(x))`, then `x += feed_forward(norm(x))`, with norms where the
-    /// architecture has them. The last layer caches keys and values of every row, and computes all
-    /// else for the outputs alone.
+    /// `x += mixer(norm(x))`, then `x += feed_forward(norm(x))`, with the halves and the norms that
+    /// the architecture has. The model's last layer takes every row into what it keeps of
+    /// positions, and computes all else for the outputs alone.
     pub fn forward<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,
         reduce: &mut R,
     ) -> Result<(), R::Error> {
-        c.norm(self.attention_norm.as_ref());
-        self.attention.cache(c);
-        if !c.keep_outputs() {
-            return Ok(c.backend.synchronise()?);
+        if let Some(MixerHalf { norm, mixer, residual }) = &self.mixer {
+            c.norm(norm.as_ref());
+            mixer.take_in(c);
+            if !c.keep_outputs() {
+                return Ok(c.backend.synchronise()?);
+            }
+            mixer.give_out(c, reduce)?;
+            c.end_segment(Half::Attention);
+            residual.add(c, reduce, mixer.product())?;
         }
-        self.attention.attend(c);
-        c.end_segment(Half::Attention);
-        self.attention_residual.add(c, reduce, Product::Attention)?;
-        c.norm(self.feed_forward_norm.as_ref());
-        self.feed_forward.forward(c);
-        c.end_segment(Half::FeedForward);
-        self.feed_forward_residual.add(c, reduce, Product::FeedForward)
+        if let Some(FeedForwardHalf { norm, block, residual }) = &self.feed_forward {
+            c.norm(norm.as_ref());
+            if self.mixer.is_none() && !c.keep_outputs() {
+                return Ok(c.backend.synchronise()?);
+            }
+            block.forward(c, reduce)?;
+            c.end_segment(Half::FeedForward);
+            residual.add(c, reduce, Product::FeedForward)?;
+        }
+        Ok(())
     }
 }
 
-impl<B: Backend> Attention<B> {
-    /// Caches keys and values of `h`.
-    fn cache(&self, c: &mut Context<'_, B>) {
+impl<B: Backend> MixerHalf<B> {
+    fn load(
+        loader: &mut Loader<'_, B>,
+        slices: &Slices<'_>,
+        mixer: Mixer<B>,
+    ) -> Result<Self, ModelError> {
+        Ok(Self {
+            norm: loader.find_vector(slices.find("attention_norm"))?,
+            mixer,
+            residual: Residual {
+                bias: loader.find_vector(slices.find("attn_output.bias"))?,
+                norm: loader.find_vector(slices.find("after_attention_norm"))?,
+            },
+        })
+    }
+}
+
+impl<B: Backend> Mixer<B> {
+    fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        shard: &Shard,
+        slices: &Slices<'_>,
+        layer: usize,
+    ) -> Result<Option<Self>, ModelError> {
+        if let Some(sizes) = config.recurrence_of(layer) {
+            let own = Recurrence::load(loader, sizes, shard, slices)?;
+            return Ok(Some(Self::Recurrence(Box::new(own))));
+        }
+        Ok(match &config.latent {
+            _ if !config.attends(layer) => None,
+            Some(latent) => {
+                let own = LatentAttention::load(loader, config, latent, shard, slices, layer)?;
+                Some(Self::Latent(own))
+            }
+            None => {
+                let own = HeadAttention::load(loader, config, shard, slices, layer)?;
+                Some(Self::Heads(own))
+            }
+        })
+    }
+
+    fn product(&self) -> Product {
         match self {
-            Self::Heads(attention) => attention.cache(c),
-            Self::Latent(attention) => attention.cache(c),
+            Self::Heads(_) | Self::Latent(_) => Product::Attention,
+            Self::Recurrence(_) => Product::Recurrence,
         }
     }
 
-    /// `sums = attention(h)` over what is cached, this rank's part.
-    fn attend(&self, c: &mut Context<'_, B>) {
+    /// Takes every row of `h` into what the layer keeps of positions.
+    fn take_in(&self, c: &mut Context<'_, B>) {
+        match self {
+            Self::Heads(attention) => attention.cache(c),
+            Self::Latent(attention) => attention.cache(c),
+            Self::Recurrence(recurrence) => recurrence.recur(c),
+        }
+    }
+
+    /// `sums = mixer(h)`, this rank's part.
+    fn give_out<R: Reduce>(&self, c: &mut Context<'_, B>, reduce: &mut R) -> Result<(), R::Error> {
         match self {
             Self::Heads(attention) => attention.attend(c),
             Self::Latent(attention) => attention.attend(c),
+            Self::Recurrence(recurrence) => return recurrence.give_out(c, reduce),
         }
+        Ok(())
     }
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use backend::{Backend, CacheKind, KvShape, RopeTable};
+use backend::{Backend, BackendError, CacheKind, KvShape, RopeTable, StateRoom};
 use gguf::Source;
 use layout::{Cache, Capacity, Config, Holding, Layout, Outline, Slices, names};
 use protocol::CacheType;
 
+use super::context::Kept;
 use super::layer::Layer;
+use super::recurrence::recurrent_shape;
 use super::scratch::Scratch;
 use super::{Head, Model};
 use crate::loader::{Loader, Progress};
@@ -39,16 +41,14 @@ impl<B: Backend> Model<B> {
                     .map_err(|source| ModelError::Backend { name: name.clone(), source })?;
             }
         }
+        if config.recurrence.is_some() {
+            backend.check_recurrence().map_err(failed("states"))?;
+        }
         let mut kv_shape = kv_shape(&holding.cache(&capacity));
         if capacity.cache_type == CacheType::Auto {
             kv_shape.kind = backend.cache_kind(kv_shape.kind);
         }
-        let kv = holding
-            .layers
-            .clone()
-            .map(|_| backend.kv(kv_shape))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|source| ModelError::Backend { name: "key/value cache".into(), source })?;
+        let (kept, kept_bytes) = keep(backend, config, &holding, &capacity, kv_shape)?;
         let mut loader = Loader::new(backend, source.as_ref(), progress);
         let load = |layer| Layer::load(&mut loader, config, shard, &holding.layer(layer), layer);
         let layers = holding.layers.clone().map(load).collect::<Result<Vec<_>, _>>()?;
@@ -63,12 +63,12 @@ impl<B: Backend> Model<B> {
             buffer_bytes: scratch.bytes(backend),
             scratch,
             weight_bytes,
-            kv_bytes: (layers.len() * backend.kv_bytes(&kv_shape)) as u64,
+            kv_bytes: kept_bytes,
             cache_kind: kv_shape.kind,
             rows_max: buffers.rows,
             layers,
             head,
-            kv,
+            kept,
             config: config.clone(),
             shard: holding.shard,
         })
@@ -80,6 +80,41 @@ impl<B: Backend> Head<B> {
         let norm = loader.vector(&slices.get("norm"))?;
         Ok(Self { norm, output: loader.matrix(&slices.get("output"))? })
     }
+}
+
+/// Room for what each of the rank's layers keeps of positions, and its bytes.
+fn keep<B: Backend>(
+    backend: &mut B,
+    config: &Config,
+    holding: &Holding<'_>,
+    capacity: &Capacity,
+    kv_shape: KvShape,
+) -> Result<(Vec<Kept<B>>, u64), ModelError> {
+    let mut bytes = 0;
+    let mut of_layer = |layer: usize| -> Result<Kept<B>, ModelError> {
+        let states = config.recurrence_of(layer).zip(holding.states(capacity));
+        if let Some((sizes, states)) = states {
+            let shape = recurrent_shape(sizes, &holding.shard);
+            let room = StateRoom {
+                slots: states.slots,
+                checkpoints: states.checkpoints,
+                kept_rows: states.kept_rows,
+            };
+            bytes += backend.states_bytes(&shape, room) as u64;
+            return Ok(Kept::States(backend.states(&shape, room).map_err(failed("states"))?));
+        }
+        if !config.attends(layer) {
+            return Ok(Kept::Nothing);
+        }
+        bytes += backend.kv_bytes(&kv_shape) as u64;
+        Ok(Kept::KeysAndValues(backend.kv(kv_shape).map_err(failed("key/value cache"))?))
+    };
+    let kept = holding.layers.clone().map(&mut of_layer).collect::<Result<Vec<_>, _>>()?;
+    Ok((kept, bytes))
+}
+
+fn failed(name: &'static str) -> impl Fn(BackendError) -> ModelError {
+    move |source| ModelError::Backend { name: name.into(), source }
 }
 
 fn kv_shape(cache: &Cache) -> KvShape {

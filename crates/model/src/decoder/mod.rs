@@ -1,7 +1,7 @@
 //! The decoder: one rank's weights and the forward pass.
 //!
 //! Top-down: [`Model`] runs a step layer by layer, each with a `Context`; a layer's halves are in
-//! `attention` (or `latent`) and `feed_forward` (with `experts`); `residual` is where the ranks'
+//! `attention` (or `latent`, or `recurrence`) and `feed_forward` (with `experts`); `residual` is where the ranks'
 //! partial sums meet.
 
 mod attention;
@@ -12,15 +12,16 @@ mod latent;
 mod layer;
 mod load;
 mod projection;
+mod recurrence;
 mod residual;
 mod scratch;
 
 use std::convert::Infallible;
 
-use backend::{Backend, BackendError, CacheKind, RopeTable, Segment};
+use backend::{Backend, BackendError, CacheKind, RopeTable, Segment, StateSegment};
 use layout::{Config, Leaves, Shard};
 
-use context::Context;
+use context::{Context, Kept};
 use layer::Layer;
 use scratch::Scratch;
 
@@ -28,6 +29,7 @@ use scratch::Scratch;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Product {
     Attention,
+    Recurrence,
     FeedForward,
 }
 
@@ -58,6 +60,8 @@ pub struct Batch<'a> {
     pub segments: &'a [Segment],
     /// The position of every row.
     pub positions: &'a [u32],
+    /// What each segment does with its sequence's state, in models whose layers carry one.
+    pub states: &'a [StateSegment],
     pub outputs: Outputs<'a>,
 }
 
@@ -78,7 +82,7 @@ pub struct Model<B: Backend> {
     /// Those of this rank's stage.
     layers: Vec<Layer<B>>,
     head: Option<Head<B>>,
-    kv: Vec<B::Kv>,
+    kept: Vec<Kept<B>>,
     rope: Vec<RopeTable>,
     scratch: Scratch<B>,
     weight_bytes: u64,
@@ -107,6 +111,8 @@ impl<B: Backend> Model<B> {
     pub fn leaves(&self, product: Product) -> &Leaves {
         match product {
             Product::Attention => &self.shard.attention,
+            // A model without such layers never asks for it.
+            Product::Recurrence => self.shard.recurrent.as_ref().unwrap_or(&self.shard.attention),
             Product::FeedForward => &self.shard.feed_forward,
         }
     }
@@ -121,7 +127,7 @@ impl<B: Backend> Model<B> {
         self.buffer_bytes
     }
 
-    /// Bytes of this rank's key/value cache.
+    /// Bytes of what this rank keeps of positions: keys and values, and states.
     pub fn kv_bytes(&self) -> u64 {
         self.kv_bytes
     }
@@ -149,16 +155,17 @@ impl<B: Backend> Model<B> {
         self.set_residual(backend, input);
         backend.set_positions(&self.rope, batch.positions);
         let some = batch.outputs.rows.len() < rows;
-        for (layer, kv) in self.layers.iter().zip(&mut self.kv) {
+        for (layer, kept) in self.layers.iter().zip(&mut self.kept) {
             let mut context = Context {
                 backend,
                 config: &self.config,
                 scratch: &mut self.scratch,
-                kv,
+                kept,
                 layer: layer.index,
                 step_rows: rows,
                 rows,
                 segments: batch.segments,
+                states: batch.states,
                 outputs: (layer.is_last && some).then_some(batch.outputs),
             };
             layer.forward(&mut context, reduce)?;

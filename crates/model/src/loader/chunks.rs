@@ -34,21 +34,29 @@ impl Stopped {
     }
 }
 
-/// Columns `cols` of some runs of rows, as pieces of at most [`CHUNK_BYTES`] or one row.
+/// Some whole rows of a slice: runs of their columns, each of which is read for itself.
+pub(super) struct Chunk(Vec<Strided>);
+
+/// Runs of columns `cols` of some runs of rows, as chunks of at most [`CHUNK_BYTES`] or one row.
 pub(super) fn of_runs(
     tensor: &TensorInfo,
-    cols: &Range<usize>,
+    cols: &[Range<usize>],
     runs: &[Range<usize>],
-) -> Vec<Strided> {
-    let piece = tensor.ty.row_bytes(cols.len()) as u64;
+) -> Vec<Chunk> {
+    let piece = |cols: &Range<usize>| tensor.ty.row_bytes(cols.len()) as u64;
+    let row: u64 = cols.iter().map(piece).sum();
     let stride = tensor.row_bytes() as u64;
-    let first = tensor.range.start + tensor.ty.row_bytes(cols.start) as u64;
-    let rows_max = (CHUNK_BYTES / (piece as usize).max(1)).max(1);
+    let rows_max = (CHUNK_BYTES / (row as usize).max(1)).max(1);
     let mut chunks = Vec::new();
-    for run in runs.iter().filter(|_| piece > 0) {
+    for run in runs.iter().filter(|_| row > 0) {
         for at in run.clone().step_by(rows_max) {
             let count = rows_max.min(run.end - at) as u64;
-            chunks.push(Strided { start: first + at as u64 * stride, piece, stride, count });
+            let first = tensor.range.start + at as u64 * stride;
+            let strided = |cols: &Range<usize>| {
+                let start = first + tensor.ty.row_bytes(cols.start) as u64;
+                Strided { start, piece: piece(cols), stride, count }
+            };
+            chunks.push(Chunk(cols.iter().map(strided).collect()));
         }
     }
     chunks
@@ -57,13 +65,13 @@ pub(super) fn of_runs(
 /// Reads the chunks and hands them to `take`, in order.
 pub(super) fn read(
     source: &dyn Source,
-    chunks: &[Strided],
+    chunks: &[Chunk],
     buffers: &mut Vec<Buffer>,
     mut take: impl FnMut(&[u8]) -> Result<(), ModelError>,
 ) -> Result<(), Stopped> {
     buffers.resize_with(BUFFERS, Vec::new);
     if let [chunk] = chunks {
-        let filled = fill(source, *chunk, &mut buffers[0]).map_err(Stopped::Read)?;
+        let filled = fill(source, chunk, &mut buffers[0]).map_err(Stopped::Read)?;
         return take(filled).map_err(Stopped::Taker);
     }
     let (send_empty, empty) = channel();
@@ -90,13 +98,13 @@ type Filled = Result<(Buffer, usize), ReadError>;
 /// The reader's thread: ends with the last chunk, the first error, or when nobody takes any more.
 fn read_ahead(
     source: &dyn Source,
-    chunks: &[Strided],
+    chunks: &[Chunk],
     empty: Receiver<Buffer>,
     full: Sender<Filled>,
 ) -> Vec<Buffer> {
     for chunk in chunks {
         let Ok(mut buffer) = empty.recv() else { break };
-        let filled = fill(source, *chunk, &mut buffer).map(<[u8]>::len);
+        let filled = fill(source, chunk, &mut buffer).map(<[u8]>::len);
         let failed = filled.is_err();
         if full.send(filled.map(|len| (buffer, len))).is_err() || failed {
             break;
@@ -123,13 +131,30 @@ fn take_all(
 
 fn fill<'a>(
     source: &dyn Source,
-    chunk: Strided,
+    Chunk(runs): &Chunk,
     buffer: &'a mut Buffer,
 ) -> Result<&'a [u8], ReadError> {
-    let len = (chunk.piece * chunk.count) as usize;
-    if buffer.len() < len {
-        buffer.resize(len, 0);
+    let len_of = |run: &Strided| (run.piece * run.count) as usize;
+    let len: usize = runs.iter().map(len_of).sum();
+    // Several runs are read one after the other, behind the place where their rows are put together.
+    let needed = if runs.len() > 1 { 2 * len } else { len };
+    if buffer.len() < needed {
+        buffer.resize(needed, 0);
     }
-    source.read(chunk, &mut buffer[..len])?;
+    if let [run] = runs.as_slice() {
+        source.read(*run, &mut buffer[..len])?;
+        return Ok(&buffer[..len]);
+    }
+    let (rows, apart) = buffer.split_at_mut(len);
+    let row: usize = runs.iter().map(|run| run.piece as usize).sum();
+    let mut first = 0;
+    for run in runs {
+        let (piece, apart) = (run.piece as usize, &mut apart[..len_of(run)]);
+        source.read(*run, apart)?;
+        for (row, piece_of) in rows.chunks_exact_mut(row).zip(apart.chunks_exact(piece)) {
+            row[first..first + piece].copy_from_slice(piece_of);
+        }
+        first += piece;
+    }
     Ok(&buffer[..len])
 }

@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use backend::{
-    Activation, AttentionShape, Backend, BackendError, CacheKind, Cpu, Expert, ExpertBias, KvShape,
-    Mixture, MixtureParts, Parts, RopeStyle, RopeTable, RoutingRule, Segment, SegmentKey,
-    SharedExpert,
+    Activation, AttentionShape, Backend, BackendError, CacheKind, Cpu, Expert, ExpertBias,
+    GroupNorm, KvShape, Mixture, MixtureParts, Parts, RecurrentInputs, RecurrentShape,
+    RecurrentWeights, RopeStyle, RopeTable, RoutingRule, Segment, SegmentKey, SharedExpert,
+    StateRoom, StateSegment,
 };
 use gguf::TensorType;
 
@@ -118,6 +119,8 @@ impl Backend for Recording {
     type Kv = Of<<Cpu as Backend>::Kv>;
     type Attention = Arc<<Cpu as Backend>::Attention>;
     type Routes = Of<<Cpu as Backend>::Routes>;
+    type States = Of<<Cpu as Backend>::States>;
+    type Recurrent = Arc<<Cpu as Backend>::Recurrent>;
 
     fn start_matrices(
         &mut self,
@@ -171,6 +174,22 @@ impl Backend for Recording {
 
     fn routes(&mut self) -> Self::Routes {
         of(self.cpu.routes())
+    }
+
+    fn states(
+        &mut self,
+        shape: &RecurrentShape,
+        room: StateRoom,
+    ) -> Result<Self::States, BackendError> {
+        Ok(of(self.cpu.states(shape, room)?))
+    }
+
+    fn states_bytes(&self, shape: &RecurrentShape, room: StateRoom) -> usize {
+        self.cpu.states_bytes(shape, room)
+    }
+
+    fn recurrent(&mut self, shape: RecurrentShape, weights: RecurrentWeights) -> Self::Recurrent {
+        Arc::new(self.cpu.recurrent(shape, weights))
     }
 
     fn dequantize(
@@ -323,6 +342,51 @@ impl Backend for Recording {
         self.make("attend", q, out, move |cpu, q, out| {
             cpu.attend(&kv.lock().unwrap(), &shape, &batch, q, out);
         });
+    }
+
+    fn recur(
+        &mut self,
+        states: &mut Self::States,
+        layer: &Self::Recurrent,
+        batch: &[StateSegment],
+        inputs: RecurrentInputs<'_, Rows>,
+        out: &mut Rows,
+    ) {
+        let (states, layer, batch) = (states.clone(), layer.clone(), batch.to_vec());
+        let RecurrentInputs { q, k, v, decay, beta } = inputs;
+        let memories = [q, k, v, decay, beta].map(|rows| rows.memory.clone());
+        let to = out.memory.clone();
+        self.record("recur", &[q, k, v, decay, beta, out], move |cpu| {
+            let [q, k, v, decay, beta] = memories.each_ref().map(|rows| rows.lock().unwrap());
+            let inputs = RecurrentInputs { q: &*q, k: &*k, v: &*v, decay: &*decay, beta: &*beta };
+            let (mut states, mut out) = (states.lock().unwrap(), to.lock().unwrap());
+            cpu.recur(&mut states, &layer, &batch, inputs, &mut out);
+        });
+    }
+
+    fn group_squares(&mut self, x: &Rows, norm: &GroupNorm, parts: usize, out: &mut Rows) {
+        let norm = *norm;
+        self.make("group_squares", x, out, move |cpu, x, out| {
+            cpu.group_squares(x, &norm, parts, out);
+        });
+    }
+
+    fn group_norm(
+        &mut self,
+        x: &mut Rows,
+        squares: &Rows,
+        norm: &GroupNorm,
+        gain: &Self::Vector,
+        eps: f32,
+    ) {
+        let (norm, gain) = (*norm, gain.clone());
+        self.make("group_norm", squares, x, move |cpu, squares, x| {
+            cpu.group_norm(x, squares, &norm, &gain, eps);
+        });
+    }
+
+    fn activate(&mut self, activation: Activation, x: &mut Rows) {
+        self.change("activate", x, move |cpu, x| cpu.activate(activation, x));
     }
 
     fn gated(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) {

@@ -19,6 +19,7 @@ const CAPACITY: Capacity = Capacity {
     sequences_max: SEQUENCES,
     cache_tokens: SEQUENCES * PAGE_POSITIONS,
     cache_type: CacheType::Auto,
+    checkpoints: 2,
 };
 
 /// One rank; its sums stay on the device, or cross over as if there were others.

@@ -165,6 +165,7 @@ fn everything(model: &Outline, nodes: &[Node]) -> Option<Found> {
         sequences_max: 16,
         cache_tokens: 8192,
         cache_type: protocol::CacheType::Auto,
+        checkpoints: 2,
     };
     let spec = spec();
     let options = Options { spec: &spec, ring: false, load: None };

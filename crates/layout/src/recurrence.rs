@@ -1,0 +1,215 @@
+//! Layers that carry a state from position to position instead of attending: which those are, and
+//! their sizes.
+
+use crate::arch::{HeadOrder, RecurrenceKind};
+use crate::config::{LAYERS_MAX, WIDTH_MAX};
+use crate::metadata::Metadata;
+use crate::{Arch, Error};
+
+/// No published model comes near this; it bounds what a sequence keeps of its last positions.
+const TAPS_MAX: u64 = 64;
+
+/// Columns of a state that lie side by side in memory.
+const STATE_LANES: usize = 16;
+
+/// Full attention in one layer of so many, in files that do not say (Qwen3-Next).
+const ATTENTION_EVERY: usize = 4;
+
+/// What a layer does before its feed-forward half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mixer {
+    Attention,
+    Recurrence,
+}
+
+/// The halves of one layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayerHalves {
+    pub mixer: Option<Mixer>,
+    pub feed_forward: bool,
+}
+
+/// The sizes of a model's recurrent layers. Queries, keys and values are what the rule calls so;
+/// of Mamba-2 they are C, B and x, of a short convolution its three inputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recurrence {
+    pub kind: RecurrenceKind,
+    pub k_heads: usize,
+    pub v_heads: usize,
+    /// Numbers of a head's query and key, and of its value. Its state is `[k_dim, v_dim]`.
+    pub k_dim: usize,
+    pub v_dim: usize,
+    /// Positions that the convolution sees, the row's own included.
+    pub taps: usize,
+}
+
+/// The numbers of one row that a rank's recurrent heads read and write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecurrentWidths {
+    /// Of queries and of keys, each.
+    pub k: usize,
+    /// Of values, and of what comes out.
+    pub v: usize,
+    pub decay: usize,
+    pub beta: usize,
+    /// Of the gate on what comes out.
+    pub gate: usize,
+    /// Of low-rank projections on the way to decays and gates.
+    pub low_rank: usize,
+    /// Heads whose squares the ranks tell each other, all there are, where a norm needs that.
+    pub squares: usize,
+}
+
+impl Recurrence {
+    /// The sizes of the layers with a state, if there are any among `halves`.
+    pub(crate) fn read(
+        metadata: &Metadata<'_>,
+        halves: &[LayerHalves],
+        (width, heads): (usize, usize),
+    ) -> Result<Option<Self>, Error> {
+        let Some(kind) = metadata.arch.recurrence else { return Ok(None) };
+        if halves.iter().all(|layer| layer.mixer != Some(Mixer::Recurrence)) {
+            return Ok(None);
+        }
+        let size = |name| metadata.size(name, WIDTH_MAX);
+        let taps = |name| metadata.size(name, TAPS_MAX);
+        let found = match kind {
+            RecurrenceKind::GatedDelta(_) | RecurrenceKind::Mamba => {
+                let (inner, v_heads) = (size("ssm.inner_size")?, size("ssm.time_step_rank")?);
+                if !inner.is_multiple_of(v_heads) {
+                    let what = format!("{inner} numbers (ssm.inner_size) in {v_heads} heads");
+                    return Err(Error::Impossible { what });
+                }
+                Self {
+                    kind,
+                    k_heads: size("ssm.group_count")?,
+                    v_heads,
+                    k_dim: size("ssm.state_size")?,
+                    v_dim: inner / v_heads,
+                    taps: taps("ssm.conv_kernel")?,
+                }
+            }
+            RecurrenceKind::KimiDelta => {
+                let dim = size("kda.head_dim")?;
+                let taps = taps("ssm.conv_kernel")?;
+                Self { kind, k_heads: heads, v_heads: heads, k_dim: dim, v_dim: dim, taps }
+            }
+            RecurrenceKind::ShortConvolution => {
+                let taps = taps("shortconv.l_cache")?;
+                Self { kind, k_heads: width, v_heads: width, k_dim: 1, v_dim: 1, taps }
+            }
+        };
+        found.check()?;
+        Ok(Some(found))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let Self { k_heads, v_heads, k_dim, v_dim, .. } = *self;
+        if !v_heads.is_multiple_of(k_heads) {
+            let what = format!("{v_heads} heads with a state cannot share {k_heads} keys evenly");
+            return Err(Error::Impossible { what });
+        }
+        let state = (v_heads as u128) * (k_dim as u128) * (v_dim as u128);
+        let widest = (k_heads as u128 * k_dim as u128).max(v_heads as u128 * v_dim as u128);
+        let limit = u128::from(WIDTH_MAX) * 16;
+        if widest > limit || state > limit * 16 {
+            let what = format!("a state of {state} numbers a layer; {} are possible", limit * 16);
+            return Err(Error::Impossible { what });
+        }
+        Ok(())
+    }
+
+    /// Value heads of each key head.
+    pub fn group(&self) -> usize {
+        self.v_heads / self.k_heads
+    }
+
+    pub(crate) fn is_tiled(&self) -> bool {
+        self.kind == RecurrenceKind::GatedDelta(HeadOrder::Tiled)
+    }
+
+    /// Whether what comes out is normalised over more than one head, whose squares ranks add up.
+    pub fn has_group_norm(&self) -> bool {
+        self.kind == RecurrenceKind::Mamba
+    }
+
+    /// The key head of each of `value_heads`, counted from `first`.
+    pub fn keys_of(&self, value_heads: impl Iterator<Item = usize>, first: usize) -> Vec<u32> {
+        let key = |head: usize| match self.is_tiled() {
+            true => head % self.k_heads,
+            false => head / self.group(),
+        };
+        value_heads.map(|head| (key(head) - first) as u32).collect()
+    }
+
+    /// The widths for a rank with so many heads.
+    pub(crate) fn widths(&self, k_heads: usize, v_heads: usize) -> RecurrentWidths {
+        let (k, v) = (k_heads * self.k_dim, v_heads * self.v_dim);
+        let plain = RecurrentWidths { k, v, decay: 0, beta: 0, gate: 0, low_rank: 0, squares: 0 };
+        match self.kind {
+            RecurrenceKind::GatedDelta(_) => {
+                RecurrentWidths { decay: v_heads, beta: v_heads, gate: v, ..plain }
+            }
+            RecurrenceKind::KimiDelta => {
+                let (decay, low_rank) = (v_heads * self.k_dim, self.k_dim);
+                RecurrentWidths { decay, beta: v_heads, gate: v, low_rank, ..plain }
+            }
+            RecurrenceKind::Mamba => {
+                RecurrentWidths { decay: v_heads, gate: v, squares: self.v_heads, ..plain }
+            }
+            RecurrenceKind::ShortConvolution => plain,
+        }
+    }
+
+    /// f32 numbers of a rank's state: for each head `[k_dim, v_dim]`, padded to whole vectors, and
+    /// the last positions that the convolution sees.
+    pub(crate) fn state_numbers(&self, widths: &RecurrentWidths) -> u64 {
+        let history = self.taps as u64 - 1;
+        let whole = |numbers: u64| numbers.next_multiple_of(STATE_LANES as u64);
+        if self.kind == RecurrenceKind::ShortConvolution {
+            return whole(history * widths.v as u64);
+        }
+        let heads = (widths.v / self.v_dim) as u64;
+        let state = heads * (self.k_dim * self.v_dim.next_multiple_of(STATE_LANES)) as u64;
+        state + whole(history * (2 * widths.k + widths.v) as u64)
+    }
+
+    /// f32 numbers of so many rows that a state keeps while they are guesses.
+    pub(crate) fn kept_numbers(widths: &RecurrentWidths, rows: usize) -> u64 {
+        let row = (2 * widths.k + widths.v + widths.decay + widths.beta) as u64;
+        (row * rows as u64).next_multiple_of(STATE_LANES as u64)
+    }
+}
+
+/// The halves of each layer that is run.
+pub(crate) fn halves(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<LayerHalves>, Error> {
+    let arch: &Arch = metadata.arch;
+    let kv_heads = metadata.of_layers("attention.head_count_kv", layers)?;
+    let attends: Vec<bool> = match arch.recurrence {
+        None => vec![true; layers],
+        Some(RecurrenceKind::GatedDelta(_)) => attending(metadata, layers)?,
+        Some(_) => kv_heads.iter().map(|heads| heads.is_none_or(|heads| heads > 0)).collect(),
+    };
+    let hidden = metadata.of_layers("feed_forward_length", layers)?;
+    let half = |(attends, hidden): (bool, Option<u64>)| {
+        let feed_forward = !arch.single_halves || hidden.is_some_and(|hidden| hidden > 0);
+        let mixer = match attends {
+            true => Some(Mixer::Attention),
+            false if arch.single_halves && feed_forward => None,
+            false => Some(Mixer::Recurrence),
+        };
+        LayerHalves { mixer, feed_forward: feed_forward && !(arch.single_halves && attends) }
+    };
+    Ok(attends.into_iter().zip(hidden).map(half).collect())
+}
+
+/// Which layers of a gated delta net attend: the file says it layer by layer, or as a period.
+fn attending(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<bool>, Error> {
+    const KEY: &str = "attention.recurrent_layers";
+    if metadata.get(KEY).is_some() {
+        let recurrent = metadata.of_layers(KEY, layers)?;
+        return Ok(recurrent.into_iter().map(|flag| flag == Some(0)).collect());
+    }
+    let every = metadata.size_or("full_attention_interval", LAYERS_MAX, ATTENTION_EVERY)?;
+    Ok((0..layers).map(|layer| (layer + 1).is_multiple_of(every)).collect())
+}
