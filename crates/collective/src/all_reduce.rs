@@ -20,6 +20,30 @@ impl Group {
         parts: &[f32],
         total: &mut [f32],
     ) -> Result<(), CollectiveError> {
+        self.all_reduce_by(plan, parts, total, self.is_quantised())
+    }
+
+    /// As [`Group::all_reduce`], exact whatever the wire: for numbers that everything behind them
+    /// is scaled by.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`].
+    pub fn all_reduce_exact(
+        &mut self,
+        plan: &ReducePlan,
+        parts: &[f32],
+        total: &mut [f32],
+    ) -> Result<(), CollectiveError> {
+        self.all_reduce_by(plan, parts, total, false)
+    }
+
+    fn all_reduce_by(
+        &mut self,
+        plan: &ReducePlan,
+        parts: &[f32],
+        total: &mut [f32],
+        is_quantised: bool,
+    ) -> Result<(), CollectiveError> {
         self.check_parts(plan, parts, total.len())?;
         if total.is_empty() {
             return Ok(());
@@ -28,7 +52,7 @@ impl Group {
         let scratch_here = &mut scratch;
         let done = match self.choose(plan, total.len()) {
             Algorithm::Ring => self.ring_all_reduce(plan, parts, total, scratch_here),
-            _ if self.is_quantised() => self.quantised_all_reduce(plan, parts, total, scratch_here),
+            _ if is_quantised => self.quantised_all_reduce(plan, parts, total, scratch_here),
             Algorithm::TwoPhase => self.two_phase(plan, parts, total, scratch_here),
             Algorithm::Auto | Algorithm::OneShot => self.one_shot(plan, parts, total, scratch_here),
         };

@@ -122,6 +122,10 @@ impl Reduce for Comm {
         let plan = match product {
             Product::Attention => &self.attention,
             Product::Recurrence => &self.recurrence,
+            // A norm scales all of a row by them.
+            Product::Squares => {
+                return Ok(self.group.all_reduce_exact(&self.recurrence, sums, total)?);
+            }
             Product::FeedForward => &self.feed_forward,
         };
         Ok(self.group.all_reduce(plan, sums, total)?)

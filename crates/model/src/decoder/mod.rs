@@ -31,6 +31,9 @@ pub enum Product {
     Attention,
     Recurrence,
     FeedForward,
+    /// Not a product, but the sums of squares of a norm over heads of several ranks, whose leaves
+    /// are those of `Recurrence`.
+    Squares,
 }
 
 /// What joins the ranks' partial sums.
@@ -112,7 +115,9 @@ impl<B: Backend> Model<B> {
         match product {
             Product::Attention => &self.shard.attention,
             // A model without such layers never asks for it.
-            Product::Recurrence => self.shard.recurrent.as_ref().unwrap_or(&self.shard.attention),
+            Product::Recurrence | Product::Squares => {
+                self.shard.recurrent.as_ref().unwrap_or(&self.shard.attention)
+            }
             Product::FeedForward => &self.shard.feed_forward,
         }
     }

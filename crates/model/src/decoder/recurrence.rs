@@ -137,7 +137,7 @@ impl<B: Backend> Recurrence<B> {
                     true => {
                         let own = backend.host(squares)?;
                         backend.write(total, rows, |total| {
-                            reduce.all_reduce(Product::Recurrence, own, total)
+                            reduce.all_reduce(Product::Squares, own, total)
                         })?;
                         &*total
                     }
