@@ -24,7 +24,7 @@ use crate::pipeline::Pipeline;
 use crate::rank::RankOptions;
 use crate::sampler::NotFinite;
 use crate::scheduler::Refused;
-use crate::step::{Output, StateStep, StepSegment};
+use crate::step::{Output, Save, StateStep, StepSegment};
 use crate::{EngineError, Rank};
 
 /// Instances of this process so far.
@@ -54,6 +54,10 @@ pub struct Local<B: Backend = Cpu> {
     /// Of the sequence that is fed.
     pipeline: Pipeline,
     position: usize,
+    /// Of a model that carries states: the position of the one that was kept, and whether the next
+    /// tokens go on from there.
+    kept: usize,
+    restores: bool,
     /// Of the requests that ran together last.
     stats: EngineStats,
     abort: Arc<AtomicBool>,
@@ -114,6 +118,8 @@ impl<B: Backend + 'static> Local<B> {
                 rank,
                 comm,
                 position: 0,
+                kept: 0,
+                restores: false,
                 stats: EngineStats::default(),
                 abort,
                 followers,
@@ -131,9 +137,22 @@ impl<B: Backend + 'static> Local<B> {
         &self.rank
     }
 
-    /// Forgets all but the first `len` tokens of the sequence.
+    /// Forgets all but the first `len` tokens of the sequence. Where layers carry a state, `len` must
+    /// be 0 or what was [kept](Self::feed_and_keep).
     pub fn truncate(&mut self, len: usize) {
+        let has_states = self.rank.limits().has_states;
+        self.restores = has_states && len > 0 && len < self.position;
+        assert!(!self.restores || self.kept == len, "a state cannot be cut back to {len} tokens");
         self.position = self.position.min(len);
+    }
+
+    /// As [`Self::feed`]; afterwards the sequence can be [cut back](Self::truncate) to where it is.
+    ///
+    /// # Errors
+    /// As [`Self::feed`].
+    pub fn feed_and_keep(&mut self, tokens: &[Token]) -> Result<&[f32], EngineError> {
+        self.kept = self.position + tokens.len();
+        self.feed(tokens)
     }
 
     /// Adds tokens to the sequence and returns the logits after the last, `[vocab]`.
@@ -267,8 +286,12 @@ impl<B: Backend + 'static> Local<B> {
             step.pages.extend(new.map(|page| page as u32));
             let begin = match first_position {
                 0 => Begin::Zero,
+                _ if self.restores => Begin::Restore { checkpoint: 0 },
                 _ => Begin::GoOn { accepted: 0 },
             };
+            self.restores = false;
+            let keeps = limits.has_states && first_position + rows == self.kept;
+            let save = keeps.then_some(Save { after: rows, checkpoint: 0 });
             let segment = StepSegment {
                 slot,
                 first_position,
@@ -278,7 +301,7 @@ impl<B: Backend + 'static> Local<B> {
                 first_page,
                 pages,
                 first_rotation: first_position,
-                state: StateStep { begin, ..StateStep::default() },
+                state: StateStep { begin, guesses: 0, save },
             };
             step.segments.push(segment);
             step.tokens.extend_from_slice(chunk);

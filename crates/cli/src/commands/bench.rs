@@ -202,7 +202,7 @@ fn measure<B: Backend + 'static>(
     };
     local.truncate(0);
     if test.depth > 0 {
-        local.feed(&tokens(test.depth))?;
+        local.feed_and_keep(&tokens(test.depth))?;
     }
     let mut times = Vec::new();
     for run in 0..=repetitions {

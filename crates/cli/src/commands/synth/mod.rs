@@ -6,6 +6,7 @@
 //! not grow with the model.
 
 mod blocks;
+mod delta;
 mod mix;
 mod shape;
 mod tokenizer;
@@ -96,7 +97,7 @@ fn find<T>(
 /// Norms and routers stay f32 in every file.
 fn type_of(tensor: &Tensor, shape: &Shape, mix: &Mix, pure: bool) -> TensorType {
     match tensor.role {
-        Role::Norm | Role::Router => TensorType::F32,
+        Role::Norm | Role::Router | Role::Decay => TensorType::F32,
         _ if mix.names[0] == EXPERTS_ONLY && tensor.name.contains("_exps.") => mix.ty,
         _ if mix.names[0] == EXPERTS_ONLY => TensorType::BF16,
         _ if pure => mix.ty,
@@ -104,7 +105,7 @@ fn type_of(tensor: &Tensor, shape: &Shape, mix: &Mix, pure: bool) -> TensorType 
     }
 }
 
-/// Writes one tensor: norms are 1, matrices random with a standard deviation that keeps
+/// Writes one tensor: norms are 1, decays -0.5, matrices random with a standard deviation that keeps
 /// activations at their size.
 fn fill(
     tensor: &Tensor,
@@ -113,8 +114,13 @@ fn fill(
     random: &mut Random,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    if tensor.role == Role::Norm {
-        return (0..bytes / 4).try_for_each(|_| out.write_all(&1f32.to_le_bytes()));
+    let constant = match tensor.role {
+        Role::Norm => Some(1f32),
+        Role::Decay => Some(-0.5),
+        _ => None,
+    };
+    if let Some(constant) = constant {
+        return (0..bytes / 4).try_for_each(|_| out.write_all(&constant.to_le_bytes()));
     }
     let deviation = 1.0 / (tensor.dims[0] as f32).sqrt();
     let block_bytes = ty.block_bytes();

@@ -2,6 +2,8 @@
 
 use gguf::{Value, Writer};
 
+use super::delta::{Delta, QWEN35_2B, QWEN35_MOE, QWEN36_27B, QWEN36_35B};
+
 /// What is added to each expert's score before some are chosen: a vector of its own kind of name.
 const CHOICE_BIAS: &str = "exp_probs_b";
 
@@ -18,6 +20,8 @@ pub struct Shape {
     pub feed_forward: u64,
     pub experts: Option<Experts>,
     pub latent: Option<Latent>,
+    /// Layers that carry a state, between those that attend.
+    pub delta: Option<Delta>,
     pub vocab: u64,
     /// The embedding serves as the output matrix.
     pub tied: bool,
@@ -62,6 +66,8 @@ pub enum Role {
     /// Gate or up; dense or of all experts.
     Hidden,
     Down,
+    /// How fast a state fades: a negative number for each head.
+    Decay,
 }
 
 /// One tensor of a file.
@@ -74,7 +80,7 @@ pub struct Tensor {
     pub layer: u64,
 }
 
-const LLAMA_1B: Shape = Shape {
+pub const LLAMA_1B: Shape = Shape {
     names: &["llama-3.2-1b"],
     arch: "llama",
     layers: 16,
@@ -85,6 +91,7 @@ const LLAMA_1B: Shape = Shape {
     feed_forward: 8192,
     experts: None,
     latent: None,
+    delta: None,
     vocab: 128_256,
     tied: true,
     rope_base: 500_000.0,
@@ -150,12 +157,17 @@ pub const SHAPES: &[Shape] = &[
         feed_forward: 6144,
         experts: Some(Experts { count: 32, used: 4, hidden: 768, ..PLAIN_EXPERTS }),
         latent: None,
+        delta: None,
         vocab: 151_936,
         tied: false,
         rope_base: 1_000_000.0,
         context: 40_960,
     },
+    QWEN35_2B,
+    QWEN35_MOE,
     // What follows is to plan with: few have the disk for it.
+    QWEN36_27B,
+    QWEN36_35B,
     Shape {
         names: &["llama-3.3-70b", "llama-3.1-70b"],
         layers: 80,
@@ -177,6 +189,7 @@ pub const SHAPES: &[Shape] = &[
         feed_forward: 12_288,
         experts: Some(Experts { count: 128, used: 8, hidden: 1536, ..PLAIN_EXPERTS }),
         latent: None,
+        delta: None,
         vocab: 151_936,
         tied: false,
         rope_base: 5_000_000.0,
@@ -202,7 +215,7 @@ pub const SHAPES: &[Shape] = &[
     },
 ];
 
-const PLAIN_EXPERTS: Experts =
+pub const PLAIN_EXPERTS: Experts =
     Experts { count: 0, used: 0, hidden: 0, shared: 0, dense_layers: 0, groups: 1 };
 
 const DEEPSEEK_V3: Shape = Shape {
@@ -223,6 +236,7 @@ const DEEPSEEK_V3: Shape = Shape {
         groups: 8,
     }),
     latent: Some(Latent { q_rank: 1536, kv_rank: 512, plain_dim: 128, rope_dim: 64 }),
+    delta: None,
     vocab: 129_280,
     tied: false,
     rope_base: 10_000.0,
@@ -259,12 +273,17 @@ impl Shape {
                 .set(&key("attention.kv_lora_rank"), number(kv_rank))
                 .set(&key("rope.dimension_count"), number(rope_dim)),
         };
+        if let Some(delta) = &self.delta {
+            delta.describe(self.arch, writer);
+        }
         if let Some(Experts { count, used, hidden, shared, dense_layers, groups }) = self.experts {
             writer
                 .set(&key("expert_count"), number(count))
                 .set(&key("expert_used_count"), number(used))
                 .set(&key("expert_feed_forward_length"), number(hidden));
-            if shared > 0 {
+            if shared > 0 && self.delta.is_some() {
+                writer.set(&key("expert_shared_feed_forward_length"), number(shared));
+            } else if shared > 0 {
                 writer
                     .set(&key("expert_shared_count"), number(shared / hidden))
                     .set(&key("leading_dense_block_count"), number(dense_layers))
@@ -293,13 +312,18 @@ impl Shape {
             let of_layer = |(name, dims, role): (&str, Vec<u64>, Role)| Tensor {
                 name: match name {
                     CHOICE_BIAS => format!("blk.{layer}.{name}.bias"),
+                    "ssm_a" | "ssm_dt.bias" => format!("blk.{layer}.{name}"),
                     _ => format!("blk.{layer}.{name}.weight"),
                 },
                 dims,
                 role,
                 layer,
             };
-            tensors.extend(self.attention().into_iter().map(of_layer));
+            let mixer = match self.delta.filter(|_| Delta::is_in(layer)) {
+                Some(delta) => delta.tensors(self.width),
+                None => self.attention(),
+            };
+            tensors.extend(mixer.into_iter().map(of_layer));
             tensors.extend(self.feed_forward(layer).into_iter().map(of_layer));
         }
         tensors.push(whole("output_norm", &[self.width], Role::Norm));
@@ -317,7 +341,8 @@ impl Shape {
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let mut tensors = vec![
             ("attn_norm", vec![width], Role::Norm),
-            ("attn_q", vec![width, q], Role::Query),
+            // A gate beside each query.
+            ("attn_q", vec![width, if self.delta.is_some() { 2 * q } else { q }], Role::Query),
             ("attn_k", vec![width, kv], Role::Key),
             ("attn_v", vec![width, kv], Role::Value),
             ("attn_output", vec![q, width], Role::AttentionOutput),
@@ -347,14 +372,20 @@ impl Shape {
 
     fn feed_forward(&self, layer: u64) -> Vec<(&'static str, Vec<u64>, Role)> {
         let (width, hidden) = (self.width, self.feed_forward);
-        let mut tensors = vec![("ffn_norm", vec![width], Role::Norm)];
+        let norm = if self.delta.is_some() { "post_attention_norm" } else { "ffn_norm" };
+        let mut tensors = vec![(norm, vec![width], Role::Norm)];
         let experts = self.experts.filter(|experts| layer >= experts.dense_layers);
         if let Some(shared) = experts.map(|experts| experts.shared).filter(|shared| *shared > 0) {
             tensors.extend([
                 ("ffn_gate_shexp", vec![width, shared], Role::Hidden),
                 ("ffn_up_shexp", vec![width, shared], Role::Hidden),
                 ("ffn_down_shexp", vec![shared, width], Role::Down),
-                (CHOICE_BIAS, vec![experts.map_or(0, |experts| experts.count)], Role::Norm),
+                match self.delta {
+                    Some(_) => ("ffn_gate_inp_shexp", vec![width], Role::Router),
+                    None => {
+                        (CHOICE_BIAS, vec![experts.map_or(0, |experts| experts.count)], Role::Norm)
+                    }
+                },
             ]);
         }
         match experts {
