@@ -94,6 +94,11 @@ impl Device {
         }
     }
 
+    /// Whether it has layers that carry a state.
+    pub fn has_states(self) -> bool {
+        self == Self::Cpu
+    }
+
     /// Of one cached position of one head; `cache_type` must not be `Auto`.
     pub fn position_bytes(self, cache_type: CacheType, k_dim: usize, v_dim: usize) -> u64 {
         let v_dim = match self {

@@ -120,6 +120,11 @@ impl Outline {
         }
     }
 
+    /// Whether its layers that carry a state hang together, so that no two ranks can share one.
+    pub fn has_whole_states(&self) -> bool {
+        self.cuts(false).recurrent.is_some_and(|cut| cut.is_whole())
+    }
+
     /// The sizes that decide where this model may be cut.
     pub(crate) fn cuts(&self, whole: bool) -> &Cuts {
         &self.cuts[usize::from(whole)]

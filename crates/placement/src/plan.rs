@@ -108,7 +108,8 @@ pub fn plan(model: &Outline, nodes: &[Node], options: &Options<'_>) -> Result<Pl
         }
         return Err(nothing(model, nodes, options, &tried));
     };
-    wishes::check_cache(model, spec, chosen.nodes().map(|at| &nodes[at]))?;
+    let chosen_nodes: Vec<&Node> = chosen.nodes().map(|at| &nodes[at]).collect();
+    wishes::check_devices(model, spec, &chosen_nodes)?;
     let place = Placing::new(model, nodes, &chosen, whole_experts)?;
     let cache_tokens = largest(cache_least, cache_most, |tokens| place.fits(&capacity(tokens)));
     let ranks = place.ranks(&capacity(cache_tokens));
@@ -487,5 +488,8 @@ fn explain(
         true => format!("whole experts to each node: {experts} of them, of {parts} parts each"),
         false => format!("columns of every expert to each node, which can be cut in {parts}"),
     }));
+    if plan.ranks.len() > 1 && model.has_whole_states() {
+        why.push("layers that carry a state cannot be cut: one node of each stage has them".into());
+    }
     why
 }

@@ -74,17 +74,25 @@ fn check_strategy(strategy: Strategy, by_ranks: &[usize]) -> Result<(), WishErro
     Err(WishError::OtherStrategy { strategy, by_ranks: by_ranks.to_vec() })
 }
 
-/// That each of these nodes can have the cache that was asked for.
-pub(crate) fn check_cache<'n>(
+/// That each of these nodes can keep what the model keeps of positions: states, and the cache that
+/// was asked for.
+pub(crate) fn check_devices(
     model: &Outline,
     spec: &InstanceSpec,
-    mut nodes: impl Iterator<Item = &'n Node>,
+    nodes: &[&Node],
 ) -> Result<(), Error> {
+    if model.config.recurrence.is_some()
+        && let Some(node) = nodes.iter().find(|node| !node.device.has_states())
+    {
+        let (node, class) = (node.name.clone(), node.class.clone());
+        return Err(Error::NoStates { node, class });
+    }
     let (cache_type, dims) = (spec.options.cache_type, model.config.cached_dims());
-    match nodes.find(|node| !node.device.has_cache(cache_type, dims)) {
+    match nodes.iter().find(|node| !node.device.has_cache(cache_type, dims)) {
         None => Ok(()),
-        Some(Node { name, class, .. }) => {
-            Err(Error::CacheType { node: name.clone(), class: class.clone(), cache_type })
+        Some(node) => {
+            let (node, class) = (node.name.clone(), node.class.clone());
+            Err(Error::CacheType { node, class, cache_type })
         }
     }
 }

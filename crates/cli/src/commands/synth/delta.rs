@@ -20,7 +20,7 @@ const TAPS: u64 = 4;
 const ATTENTION_EVERY: u64 = 4;
 
 /// Numbers of a head of 256 that are rotated.
-const ROTATED: u64 = 64;
+pub const ROTATED: u64 = 64;
 
 pub const QWEN35_2B: Shape = Shape {
     names: &["qwen3.5-2b"],
@@ -88,7 +88,6 @@ impl Delta {
             ("ssm.time_step_rank", v_heads),
             ("ssm.inner_size", v_heads * dim),
             ("full_attention_interval", ATTENTION_EVERY),
-            ("rope.dimension_count", ROTATED),
         ] {
             writer.set(&format!("{arch}.{name}"), Value::U32(value as u32));
         }

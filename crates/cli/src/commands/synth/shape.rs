@@ -2,7 +2,7 @@
 
 use gguf::{Value, Writer};
 
-use super::delta::{Delta, QWEN35_2B, QWEN35_MOE, QWEN36_27B, QWEN36_35B};
+use super::delta::{self, Delta, QWEN35_2B, QWEN35_MOE, QWEN36_27B, QWEN36_35B};
 
 /// What is added to each expert's score before some are chosen: a vector of its own kind of name.
 const CHOICE_BIAS: &str = "exp_probs_b";
@@ -265,7 +265,7 @@ impl Shape {
             None => writer
                 .set(&key("attention.key_length"), number(self.head_dim))
                 .set(&key("attention.value_length"), number(self.head_dim))
-                .set(&key("rope.dimension_count"), number(self.head_dim)),
+                .set(&key("rope.dimension_count"), number(self.rotated())),
             Some(Latent { q_rank, kv_rank, plain_dim, rope_dim }) => writer
                 .set(&key("attention.key_length_mla"), number(plain_dim + rope_dim))
                 .set(&key("attention.value_length_mla"), number(self.head_dim))
@@ -297,6 +297,11 @@ impl Shape {
                     .set(&key("expert_group_used_count"), number(groups / 2));
             }
         }
+    }
+
+    /// Numbers of a head that are rotated.
+    fn rotated(&self) -> u64 {
+        self.delta.map_or(self.head_dim, |_| delta::ROTATED)
     }
 
     /// All tensors, in the order of the file.
