@@ -9,6 +9,29 @@ use crate::isa::Kernel;
 use crate::norm::store_part;
 use crate::simd::{LANES, Simd};
 
+/// Runs a body for `$i` in `0..$len`; `$parity`, `$i % 2`, is a constant in it, so that sums which
+/// it chooses stay in registers.
+macro_rules! for_each_parity {
+    ($len:expr, $i:ident, $parity:ident => $body:block) => {{
+        let mut even = 0;
+        while even + 2 <= $len {
+            {
+                let ($i, $parity) = (even, 0);
+                $body
+            }
+            {
+                let ($i, $parity) = (even + 1, 1);
+                $body
+            }
+            even += 2;
+        }
+        if even < $len {
+            let ($i, $parity) = (even, 0);
+            $body
+        }
+    }};
+}
+
 /// A block's way through consecutive rows. All pointers are those of the first row.
 #[derive(Clone, Copy)]
 pub(super) struct Sweep {
@@ -38,7 +61,21 @@ pub(super) struct Sweep {
     pub silent: usize,
 }
 
+/// Rows that what misses the caches is asked for ahead.
+const AHEAD: usize = 4;
+
 impl Sweep {
+    /// Asks for a later row's v and output. Stores leave in order, so one that waits for memory holds
+    /// up those of the state.
+    #[inline(always)]
+    fn prefetch<S: Simd>(&self, s: S, row: usize) {
+        let row = row + AHEAD;
+        s.prefetch(self.v.wrapping_add(row * self.v_stride).cast());
+        let out = self.out.wrapping_add(row.saturating_sub(self.silent) * self.out_stride);
+        s.prefetch(out.cast_const().cast());
+        s.prefetch(out.wrapping_add(self.columns - 1).cast_const().cast());
+    }
+
     /// # Safety
     /// The pointers are what the fields say, and nobody else uses `to` and the output.
     #[inline(always)]
@@ -76,6 +113,7 @@ impl<const BY_CHANNEL: bool> Kernel for Delta<BY_CHANNEL> {
                     k: row.k.wrapping_add(k_stride),
                     decay: row.decay.wrapping_add(decay_stride),
                 };
+                self.0.prefetch(s, index);
                 let v = s.load(self.0.v.add(index * self.0.v_stride));
                 let beta = s.splat(*self.0.beta.add(index * self.0.gate_stride));
                 let d = s.mul(beta, s.sub(v, sum));
@@ -120,11 +158,14 @@ unsafe fn first_sum<S: Simd, const BY_CHANNEL: bool>(
     // SAFETY: as the caller promises.
     unsafe {
         let all = s.splat(*row.decay);
-        for i in 0..k_dim {
+        for_each_parity!(k_dim, i, parity => {
+            if parity == 0 {
+                s.prefetch(from.wrapping_add((k_dim + i) * LANES).cast());
+            }
             let decay = if BY_CHANNEL { s.splat(*row.decay.add(i)) } else { all };
             let x = s.mul(s.load(from.add(i * LANES)), decay);
-            sums[i % 2] = s.fma(s.splat(*row.k.add(i)), x, sums[i % 2]);
-        }
+            sums[parity] = s.fma(s.splat(*row.k.add(i)), x, sums[parity]);
+        });
     }
     s.add(sums[0], sums[1])
 }
@@ -141,26 +182,29 @@ unsafe fn apply<S: Simd, const BY_CHANNEL: bool, const FIRST: bool, const NEXT: 
     next: &Row,
     d: S::F,
 ) -> (S::F, S::F) {
-    let (mut outs, mut sums) = ([s.splat(0.0); 2], [s.splat(0.0); 2]);
+    let (mut out, mut sums) = (s.splat(0.0), [s.splat(0.0); 2]);
     // SAFETY: as the caller promises; the next row is looked at only if there is one.
     unsafe {
         let all = s.splat(*row.decay);
         let next_all = if NEXT { s.splat(*next.decay) } else { all };
-        for i in 0..k_dim {
+        for_each_parity!(k_dim, i, parity => {
             let mut x = s.load(from.add(i * LANES));
             if FIRST {
+                if parity == 1 {
+                    s.prefetch(from.wrapping_add((k_dim + i) * LANES).cast());
+                }
                 x = s.mul(x, if BY_CHANNEL { s.splat(*row.decay.add(i)) } else { all });
             }
             x = s.fma(s.splat(*row.k.add(i)), d, x);
-            outs[i % 2] = s.fma(s.splat(*row.q.add(i)), x, outs[i % 2]);
+            out = s.fma(s.splat(*row.q.add(i)), x, out);
             if NEXT {
                 x = s.mul(x, if BY_CHANNEL { s.splat(*next.decay.add(i)) } else { next_all });
-                sums[i % 2] = s.fma(s.splat(*next.k.add(i)), x, sums[i % 2]);
+                sums[parity] = s.fma(s.splat(*next.k.add(i)), x, sums[parity]);
             }
             s.store(to.add(i * LANES), x);
-        }
+        });
     }
-    (s.add(outs[0], outs[1]), s.add(sums[0], sums[1]))
+    (out, s.add(sums[0], sums[1]))
 }
 
 /// Mamba's rule. Whoever makes it promises what [`Sweep`] says of its pointers.
@@ -182,17 +226,21 @@ impl Kernel for Mamba {
             let mut outs = [s.splat(0.0); 2];
             // SAFETY: the pointers are what the fields say.
             unsafe {
+                self.sweep.prefetch(s, index);
                 let v = s.load(self.sweep.v.add(index * v_stride));
                 let d = s.mul(s.splat(*self.sweep.beta.add(index * gate_stride)), v);
                 let decay = s.splat(*self.sweep.decay.add(index * gate_stride));
                 let (q, k) =
                     (self.sweep.q.add(index * k_stride), self.sweep.k.add(index * k_stride));
-                for i in 0..k_dim {
+                for_each_parity!(k_dim, i, parity => {
+                    if rows == 1 {
+                        s.prefetch(from.wrapping_add((k_dim + i) * LANES).cast());
+                    }
                     let x = s.mul(s.load(from.add(i * LANES)), decay);
                     let x = s.fma(s.splat(*k.add(i)), d, x);
-                    outs[i % 2] = s.fma(s.splat(*q.add(i)), x, outs[i % 2]);
+                    outs[parity] = s.fma(s.splat(*q.add(i)), x, outs[parity]);
                     s.store(to.add(i * LANES), x);
-                }
+                });
                 let out = s.fma(s.splat(self.skip), v, s.add(outs[0], outs[1]));
                 self.sweep.write(s, index, out);
             }
