@@ -26,7 +26,7 @@
 //! # How it runs
 //!
 //! A first job prepares the columns of each head for all rows, a second one carries the state
-//! through them: 16 columns of S at a time, which stay in the first-level cache.
+//! through them: 16 or 32 columns of S at a time, which stay in the first-level cache.
 
 mod convolve;
 mod gates;
