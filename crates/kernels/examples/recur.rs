@@ -1,11 +1,10 @@
 //! Measures the recurrent layers:
 //! `cargo run --release -p kernels --example recur -- [threads] [what]`.
 //!
-//! `what` filters by name: `delta`, `channel`, `mamba`, `short`, and `512`, `1` or `4` rows. A line
-//! gives the best and the median of many runs; `row-vector` counts vectors of 16 numbers of the
-//! state, each of which a row multiplies, updates and reads (4 operations with the delta rules, 3
-//! with Mamba's). With one row, bytes are those of the state read and written; no cache holds the
-//! layers.
+//! `what` filters by name: `delta`, `channel`, `mamba`, `short`, and by rows: `delta 512`. A line
+//! gives the best and the median of many runs. Vector operations count 16 numbers of the state, of
+//! which each takes 4 a row with the delta rules and 3 with Mamba's. Bytes are those of the state,
+//! read and written once; with few rows, no cache holds the layers.
 
 use kernels::{
     Begin, Pool, RecurrentLayer, RecurrentRows, RecurrentScratch, RecurrentShape, RecurrentWeights,
