@@ -10,6 +10,10 @@ use crate::simd::{LANES, Simd};
 /// What is added to the squared length of a q or k.
 const LENGTH_EPS: f32 = 1e-6;
 
+/// Rows that inputs are asked for ahead: those of a head lie too far apart for the machine's own
+/// prefetching.
+const AHEAD: usize = 4;
+
 /// One head's q, k or v of all rows of a segment: convolution, SiLU, and length one if asked.
 pub(super) struct Convolve<'a> {
     pub x: &'a Columns,
@@ -29,44 +33,74 @@ impl Kernel for Convolve<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let taps = self.x.before_rows + 1;
-        let blocks = self.bias.len() / LANES;
-        let mut inputs = [self.x.before; TAPS_MAX];
+        // Of a constant number of taps, the inputs' addresses stay in registers.
+        match self.x.before_rows + 1 {
+            3 => self.rows::<S, 3>(s, 3),
+            4 => self.rows::<S, 4>(s, 4),
+            taps => self.rows::<S, TAPS_MAX>(s, taps),
+        }
+    }
+}
+
+impl Convolve<'_> {
+    /// All rows, with `taps` taps, at most `MOST`.
+    #[inline(always)]
+    fn rows<S: Simd, const MOST: usize>(&self, s: S, taps: usize) {
+        let taps = if MOST == TAPS_MAX { taps } else { MOST };
+        let padded = self.bias.len();
+        let mut inputs = [self.x.before; MOST];
         for tap in 1..taps {
             inputs[tap] = self.x.at(tap as isize - taps as isize);
         }
         for row in 0..self.rows {
-            inputs.copy_within(1..taps, 0);
-            inputs[taps - 1] = self.x.at(row as isize);
-            let out = self.out.wrapping_add(row * blocks * LANES);
-            let mut squares = s.splat(0.0);
-            for block in 0..blocks {
-                let weights = &self.weights[block * taps * LANES..][..taps * LANES];
-                let first = block * LANES;
-                let len = LANES.min(self.x.width - first);
-                // SAFETY: each input has `width` numbers, and the caller has room for the rows;
-                // weights and biases are whole vectors.
-                unsafe {
-                    let mut sum = s.load(self.bias[first..][..LANES].as_ptr());
-                    for tap in 0..taps {
-                        let weight = s.load(weights.as_ptr().add(tap * LANES));
-                        sum = s.fma(load(s, inputs[tap].add(first), len), weight, sum);
-                    }
-                    let y = silu(s, sum);
-                    squares = s.fma(y, y, squares);
-                    s.store(out.add(first), y);
-                }
+            for tap in 1..taps {
+                inputs[tap - 1] = inputs[tap];
             }
+            inputs[taps - 1] = self.x.at(row as isize);
+            let out = self.out.wrapping_add(row * padded);
+            let squares = self.row(s, &inputs, taps, out);
             let Some(length) = self.length else { continue };
             let factor = s.splat(1.0 / (s.sum(squares) + LENGTH_EPS).sqrt() * length);
-            for block in 0..blocks {
+            for first in (0..padded).step_by(LANES) {
                 // SAFETY: the row was just written.
                 unsafe {
-                    let out = out.add(block * LANES);
+                    let out = out.add(first);
                     s.store(out, s.mul(s.load(out), factor));
                 }
             }
         }
+    }
+
+    /// One row after convolution and SiLU, and the squares of its numbers by lane.
+    #[inline(always)]
+    fn row<S: Simd, const MOST: usize>(
+        &self,
+        s: S,
+        inputs: &[*const f32; MOST],
+        taps: usize,
+        out: *mut f32,
+    ) -> S::F {
+        let later = inputs[taps - 1].wrapping_add(AHEAD * self.x.new_stride);
+        let mut squares = s.splat(0.0);
+        let mut weights = self.weights.as_ptr();
+        for first in (0..self.bias.len()).step_by(LANES) {
+            s.prefetch(later.wrapping_add(first).cast());
+            let len = LANES.min(self.x.width - first);
+            // SAFETY: each input has `width` numbers, and the caller has room for the row; weights
+            // and biases are whole vectors.
+            unsafe {
+                let mut sum = s.load(self.bias.as_ptr().add(first));
+                for tap in 0..taps {
+                    let weight = s.load(weights.add(tap * LANES));
+                    sum = s.fma(load(s, inputs[tap].add(first), len), weight, sum);
+                }
+                let y = silu(s, sum);
+                squares = s.fma(y, y, squares);
+                s.store(out.add(first), y);
+            }
+            weights = weights.wrapping_add(taps * LANES);
+        }
+        squares
     }
 }
 

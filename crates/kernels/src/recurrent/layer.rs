@@ -117,8 +117,8 @@ impl RecurrentShape {
 }
 
 impl RecurrentLayer {
-    /// Takes a layer's learned numbers and lays the convolutions out for the kernels. A rank without
-    /// value heads needs none.
+    /// Takes a layer's learned numbers and lays the convolutions out for the kernels. A rank
+    /// without value heads needs none.
     ///
     /// # Panics
     /// If the shape is impossible, or the weights are not as long as it says.

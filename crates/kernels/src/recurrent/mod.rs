@@ -19,13 +19,14 @@
 //! * **A row** of the delta rules decays the state first, S\[i\] = g * S\[i\], each rounded. Then
 //!   d = beta * (v - S^T k), S\[i\] = fma(k\[i\], d, S\[i\]) and out = S^T q. Mamba's d is dt' * v,
 //!   and fma(skip, v, S^T q) its output.
-//! * **Sums over i**, the numbers of a key, are two `fma` sums from zero, over even and over odd i,
-//!   which are added.
+//! * **Sums over i**, the numbers of a key, are `fma` sums from zero: S^T q of the delta rules is
+//!   one, from the first i to the last; the others are two, over even and over odd i, which are
+//!   added. (A third and a fourth sum would not fit the registers of AVX2.)
 //!
 //! # How it runs
 //!
 //! A first job prepares the columns of each head for all rows, a second one carries the state
-//! through them: 16 columns of S at a time, which stay in the first-level cache.
+//! through them: 16 or 32 columns of S at a time, which stay in the first-level cache.
 
 mod convolve;
 mod gates;

@@ -6,7 +6,7 @@ use super::tasks::{Input, Tasks};
 use crate::isa::Isa;
 use crate::pool::Pool;
 use crate::shared::SharedMut;
-use crate::simd::LANES;
+use crate::simd::{LANES, VECTOR_BYTES};
 
 /// The rows of a step, row-major f32, before any convolution.
 #[derive(Debug, Clone, Copy)]
@@ -98,11 +98,11 @@ pub(super) fn recur_on(
             v_in: Input { x: rows.v, width: v_width, first: 2 * k_width },
             decay_in: Input { x: rows.decay, width: decays, first: gates },
             beta_in: Input { x: rows.beta, width: betas, first: gates + decays },
-            q: SharedMut::new(scratch.q.as_mut_ptr()),
-            k: SharedMut::new(scratch.k.as_mut_ptr()),
-            v: SharedMut::new(scratch.v.as_mut_ptr()),
-            decay: SharedMut::new(scratch.decay.as_mut_ptr()),
-            beta: SharedMut::new(scratch.beta.as_mut_ptr()),
+            q: lines(&mut scratch.q),
+            k: lines(&mut scratch.k),
+            v: lines(&mut scratch.v),
+            decay: lines(&mut scratch.decay),
+            beta: lines(&mut scratch.beta),
             out: SharedMut::new(out.as_mut_ptr()),
         };
         tasks.run(pool);
@@ -180,14 +180,21 @@ impl RecurrentScratch {
         if shape.rule != Rule::Convolution {
             let (k_stride, v_stride) = (whole(shape.k_dim), whole(shape.v_dim));
             let decay_stride = if shape.rule == Rule::DeltaByChannel { k_stride } else { 1 };
-            grow(&mut self.q, first * shape.k_heads * k_stride);
-            grow(&mut self.k, first * shape.k_heads * k_stride);
-            grow(&mut self.v, first * shape.v_heads * v_stride);
-            grow(&mut self.decay, first * shape.v_heads * decay_stride);
-            grow(&mut self.beta, first * shape.v_heads);
+            grow(&mut self.q, LANES + first * shape.k_heads * k_stride);
+            grow(&mut self.k, LANES + first * shape.k_heads * k_stride);
+            grow(&mut self.v, LANES + first * shape.v_heads * v_stride);
+            grow(&mut self.decay, LANES + first * shape.v_heads * decay_stride);
+            grow(&mut self.beta, LANES + first * shape.v_heads);
         }
         first
     }
+}
+
+/// The first cache line that begins in a buffer, which has [`LANES`] numbers more than it needs. A
+/// vector that is part of two lines waits for both.
+fn lines(x: &mut Vec<f32>) -> SharedMut<f32> {
+    let start = x.as_mut_ptr();
+    SharedMut::new(start.wrapping_add(start.align_offset(VECTOR_BYTES)))
 }
 
 /// Makes room for `len` numbers.

@@ -1,4 +1,4 @@
-//! The recurrence: 16 columns of a head's state through the rows of a segment.
+//! The recurrence: some columns of a head's state through the rows of a segment.
 //!
 //! Bound by arithmetic when there are many rows: a vector of S costs four operations a row with the
 //! delta rules and three with Mamba's, and is loaded and stored once: the sweep that applies a row
@@ -7,22 +7,53 @@
 
 use crate::isa::Kernel;
 use crate::norm::store_part;
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, array_of};
 
-/// A block's way through consecutive rows. All pointers are those of the first row.
+/// Blocks of 16 columns that one sweep has at most. With 32 registers it takes them side by side,
+/// because the sums of one block would wait for each other.
+pub(super) const BLOCKS: usize = 2;
+
+/// Rows that what misses the caches is asked for ahead.
+const AHEAD: usize = 4;
+
+/// Runs a body for `$i` in `0..$len`; `$parity`, `$i % 2`, is a constant in it, so that sums which
+/// it chooses stay in registers.
+macro_rules! for_each_parity {
+    ($len:expr, $i:ident, $parity:ident => $body:block) => {{
+        let mut even = 0;
+        while even + 2 <= $len {
+            {
+                let ($i, $parity) = (even, 0);
+                $body
+            }
+            {
+                let ($i, $parity) = (even + 1, 1);
+                $body
+            }
+            even += 2;
+        }
+        if even < $len {
+            let ($i, $parity) = (even, 0);
+            $body
+        }
+    }};
+}
+
+/// The way of some columns through consecutive rows. All pointers are those of the first row.
 #[derive(Clone, Copy)]
 pub(super) struct Sweep {
     pub rows: usize,
     pub k_dim: usize,
-    /// The state before the rows, `[k_dim, 16]`.
+    /// The state before the rows, `[blocks, k_dim, 16]`, for 1 to [`BLOCKS`] blocks.
     pub from: *const f32,
     /// The state after them; may be `from`.
     pub to: *mut f32,
+    pub blocks: usize,
     /// `[rows, k_dim]`, rows `k_stride` apart, as k and a decay by channel are.
     pub q: *const f32,
     pub k: *const f32,
     pub k_stride: usize,
-    /// 16 columns of `[rows, v_dim]`, rows `v_stride` apart.
+    /// The columns of `[rows, v_dim]` by whole blocks, rows `v_stride` apart.
     pub v: *const f32,
     pub v_stride: usize,
     /// The factor of S: one a row, rows `gate_stride` apart, or as k.
@@ -30,8 +61,8 @@ pub(super) struct Sweep {
     /// The factor of what is added: one a row, rows `gate_stride` apart.
     pub beta: *const f32,
     pub gate_stride: usize,
-    /// Where the columns of row `silent` go, `columns` of them (at most 16), rows `out_stride`
-    /// apart; the rows before it have no output.
+    /// Where the columns of row `silent` go, `columns` of them, rows `out_stride` apart; the rows
+    /// before it have no output.
     pub out: *mut f32,
     pub out_stride: usize,
     pub columns: usize,
@@ -39,17 +70,59 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    /// # Safety
-    /// The pointers are what the fields say, and nobody else uses `to` and the output.
+    /// Whether two blocks go side by side. Without vectors they do too, so that every machine's
+    /// tests see that they give the same.
     #[inline(always)]
-    unsafe fn write<S: Simd>(&self, s: S, row: usize, v: S::F) {
+    fn side_by_side<S: Simd>(&self) -> bool {
+        (S::WIDE_TILES || !S::ROW_TILES) && self.blocks == BLOCKS
+    }
+
+    /// The same of one block alone.
+    fn block(mut self, block: usize) -> Self {
+        self.from = self.from.wrapping_add(block * self.k_dim * LANES);
+        self.to = self.to.wrapping_add(block * self.k_dim * LANES);
+        self.v = self.v.wrapping_add(block * LANES);
+        self.out = self.out.wrapping_add(block * LANES);
+        self.columns = LANES.min(self.columns - block * LANES);
+        self.blocks = 1;
+        self
+    }
+
+    /// Asks for a later row's v and output. Stores leave in order, so one that waits for memory
+    /// holds up those of the state.
+    #[inline(always)]
+    fn prefetch<S: Simd>(&self, s: S, row: usize) {
+        let row = row + AHEAD;
+        s.prefetch(self.v.wrapping_add(row * self.v_stride).cast());
+        let out = self.out.wrapping_add(row.saturating_sub(self.silent) * self.out_stride);
+        s.prefetch(out.cast_const().cast());
+        s.prefetch(out.wrapping_add(self.columns - 1).cast_const().cast());
+    }
+
+    /// # Safety
+    /// The pointers are what the fields say, for `P` blocks, and `row` is below `rows`.
+    #[inline(always)]
+    unsafe fn v<S: Simd, const P: usize>(&self, s: S, row: usize) -> [S::F; P] {
+        let v = self.v.wrapping_add(row * self.v_stride);
+        // SAFETY: as the caller promises.
+        unsafe { array_of!(P, s.splat(0.0), p => s.load(v.add(p * LANES))) }
+    }
+
+    /// # Safety
+    /// As [`Sweep::v`], and nobody else uses the output.
+    #[inline(always)]
+    unsafe fn write<S: Simd, const P: usize>(&self, s: S, row: usize, v: [S::F; P]) {
         if row < self.silent {
             return;
         }
-        // SAFETY: as the caller promises.
-        unsafe {
-            let out = self.out.add((row - self.silent) * self.out_stride);
-            store_part(s, std::slice::from_raw_parts_mut(out, self.columns), v);
+        let out = self.out.wrapping_add((row - self.silent) * self.out_stride);
+        for p in 0..P {
+            let columns = LANES.min(self.columns - p * LANES);
+            // SAFETY: as the caller promises.
+            unsafe {
+                let out = std::slice::from_raw_parts_mut(out.add(p * LANES), columns);
+                store_part(s, out, v[p]);
+            }
         }
     }
 }
@@ -64,38 +137,13 @@ impl<const BY_CHANNEL: bool> Kernel for Delta<BY_CHANNEL> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Sweep { rows, k_dim, k_stride, .. } = self.0;
-        let decay_stride = if BY_CHANNEL { k_stride } else { self.0.gate_stride };
         // SAFETY: the pointers are what the fields say.
         unsafe {
-            let mut row = Row { q: self.0.q, k: self.0.k, decay: self.0.decay };
-            let mut sum = first_sum::<S, BY_CHANNEL>(s, self.0.from, k_dim, &row);
-            for index in 0..rows {
-                let next = Row {
-                    q: row.q.wrapping_add(k_stride),
-                    k: row.k.wrapping_add(k_stride),
-                    decay: row.decay.wrapping_add(decay_stride),
-                };
-                let v = s.load(self.0.v.add(index * self.0.v_stride));
-                let beta = s.splat(*self.0.beta.add(index * self.0.gate_stride));
-                let d = s.mul(beta, s.sub(v, sum));
-                let (from, to) = (self.0.from, self.0.to);
-                let (out, next_sum) = match (index == 0, index + 1 == rows) {
-                    (true, true) => {
-                        apply::<S, BY_CHANNEL, true, false>(s, from, to, k_dim, &row, &next, d)
-                    }
-                    (true, false) => {
-                        apply::<S, BY_CHANNEL, true, true>(s, from, to, k_dim, &row, &next, d)
-                    }
-                    (false, true) => {
-                        apply::<S, BY_CHANNEL, false, false>(s, to, to, k_dim, &row, &next, d)
-                    }
-                    (false, false) => {
-                        apply::<S, BY_CHANNEL, false, true>(s, to, to, k_dim, &row, &next, d)
-                    }
-                };
-                self.0.write(s, index, out);
-                (row, sum) = (next, next_sum);
+            if self.0.side_by_side::<S>() {
+                return Self::rows::<S, BLOCKS>(s, &self.0);
+            }
+            for block in 0..self.0.blocks {
+                Self::rows::<S, 1>(s, &self.0.block(block));
             }
         }
     }
@@ -108,59 +156,122 @@ struct Row {
     decay: *const f32,
 }
 
-/// S^T k of the decayed state, which is not written.
-#[inline(always)]
-unsafe fn first_sum<S: Simd, const BY_CHANNEL: bool>(
-    s: S,
-    from: *const f32,
-    k_dim: usize,
-    row: &Row,
-) -> S::F {
-    let mut sums = [s.splat(0.0); 2];
-    // SAFETY: as the caller promises.
-    unsafe {
-        let all = s.splat(*row.decay);
-        for i in 0..k_dim {
-            let decay = if BY_CHANNEL { s.splat(*row.decay.add(i)) } else { all };
-            let x = s.mul(s.load(from.add(i * LANES)), decay);
-            sums[i % 2] = s.fma(s.splat(*row.k.add(i)), x, sums[i % 2]);
+impl<const BY_CHANNEL: bool> Delta<BY_CHANNEL> {
+    /// # Safety
+    /// The pointers are what the fields say, for `P` blocks.
+    #[inline(always)]
+    unsafe fn rows<S: Simd, const P: usize>(s: S, sweep: &Sweep) {
+        let Sweep { rows, k_stride, from, to, .. } = *sweep;
+        let len = sweep.k_dim;
+        let decay_stride = if BY_CHANNEL { k_stride } else { sweep.gate_stride };
+        // SAFETY: as the caller promises.
+        unsafe {
+            let mut row = Row { q: sweep.q, k: sweep.k, decay: sweep.decay };
+            let mut sum = Self::first_sum::<S, P>(s, from, len, &row);
+            for index in 0..rows {
+                let next = Row {
+                    q: row.q.wrapping_add(k_stride),
+                    k: row.k.wrapping_add(k_stride),
+                    decay: row.decay.wrapping_add(decay_stride),
+                };
+                sweep.prefetch(s, index);
+                let v = sweep.v::<S, P>(s, index);
+                let beta = s.splat(*sweep.beta.add(index * sweep.gate_stride));
+                let d = array_of!(P, beta, p => s.mul(beta, s.sub(v[p], sum[p])));
+                let (out, next_sum) = match (index == 0, index + 1 == rows) {
+                    (true, true) => {
+                        Self::apply::<S, P, true, false>(s, from, to, len, &row, &next, d)
+                    }
+                    (true, false) => {
+                        Self::apply::<S, P, true, true>(s, from, to, len, &row, &next, d)
+                    }
+                    (false, true) => {
+                        Self::apply::<S, P, false, false>(s, to, to, len, &row, &next, d)
+                    }
+                    (false, false) => {
+                        Self::apply::<S, P, false, true>(s, to, to, len, &row, &next, d)
+                    }
+                };
+                sweep.write(s, index, out);
+                (row, sum) = (next, next_sum);
+            }
         }
     }
-    s.add(sums[0], sums[1])
-}
 
-/// Adds `k (x) d` to the state and gives S^T q. `FIRST` says that the state is not decayed yet;
-/// with `NEXT`, it is left decayed for the next row, and that row's S^T k is the second result.
-#[inline(always)]
-unsafe fn apply<S: Simd, const BY_CHANNEL: bool, const FIRST: bool, const NEXT: bool>(
-    s: S,
-    from: *const f32,
-    to: *mut f32,
-    k_dim: usize,
-    row: &Row,
-    next: &Row,
-    d: S::F,
-) -> (S::F, S::F) {
-    let (mut outs, mut sums) = ([s.splat(0.0); 2], [s.splat(0.0); 2]);
-    // SAFETY: as the caller promises; the next row is looked at only if there is one.
-    unsafe {
-        let all = s.splat(*row.decay);
-        let next_all = if NEXT { s.splat(*next.decay) } else { all };
-        for i in 0..k_dim {
-            let mut x = s.load(from.add(i * LANES));
-            if FIRST {
-                x = s.mul(x, if BY_CHANNEL { s.splat(*row.decay.add(i)) } else { all });
-            }
-            x = s.fma(s.splat(*row.k.add(i)), d, x);
-            outs[i % 2] = s.fma(s.splat(*row.q.add(i)), x, outs[i % 2]);
-            if NEXT {
-                x = s.mul(x, if BY_CHANNEL { s.splat(*next.decay.add(i)) } else { next_all });
-                sums[i % 2] = s.fma(s.splat(*next.k.add(i)), x, sums[i % 2]);
-            }
-            s.store(to.add(i * LANES), x);
+    /// S^T k of the decayed state, which is not written.
+    ///
+    /// # Safety
+    /// As [`Delta::rows`].
+    #[inline(always)]
+    unsafe fn first_sum<S: Simd, const P: usize>(
+        s: S,
+        from: *const f32,
+        k_dim: usize,
+        row: &Row,
+    ) -> [S::F; P] {
+        let mut sums = [[s.splat(0.0); P]; 2];
+        // SAFETY: as the caller promises.
+        unsafe {
+            let all = s.splat(*row.decay);
+            for_each_parity!(k_dim, i, parity => {
+                let k = s.splat(*row.k.add(i));
+                let decay = if BY_CHANNEL { s.splat(*row.decay.add(i)) } else { all };
+                for p in 0..P {
+                    let from = from.add((p * k_dim + i) * LANES);
+                    if parity == 0 {
+                        s.prefetch(from.wrapping_add(P * k_dim * LANES).cast());
+                    }
+                    let x = s.mul(s.load(from), decay);
+                    sums[parity][p] = s.fma(k, x, sums[parity][p]);
+                }
+            });
         }
+        array_of!(P, s.splat(0.0), p => s.add(sums[0][p], sums[1][p]))
     }
-    (s.add(outs[0], outs[1]), s.add(sums[0], sums[1]))
+
+    /// Adds `k (x) d` to the state and gives S^T q. `FIRST` says that the state is not decayed yet;
+    /// with `NEXT`, it is left decayed for the next row, and that row's S^T k is the second result.
+    ///
+    /// # Safety
+    /// As [`Delta::rows`]; the next row is looked at only if there is one.
+    #[inline(always)]
+    unsafe fn apply<S: Simd, const P: usize, const FIRST: bool, const NEXT: bool>(
+        s: S,
+        from: *const f32,
+        to: *mut f32,
+        k_dim: usize,
+        row: &Row,
+        next: &Row,
+        d: [S::F; P],
+    ) -> ([S::F; P], [S::F; P]) {
+        let (mut outs, mut sums) = ([s.splat(0.0); P], [[s.splat(0.0); P]; 2]);
+        // SAFETY: as the caller promises.
+        unsafe {
+            let all = s.splat(*row.decay);
+            let next_all = if NEXT { s.splat(*next.decay) } else { all };
+            for_each_parity!(k_dim, i, parity => {
+                for p in 0..P {
+                    let at = (p * k_dim + i) * LANES;
+                    let mut x = s.load(from.add(at));
+                    if FIRST {
+                        if parity == 1 {
+                            s.prefetch(from.wrapping_add(at + P * k_dim * LANES).cast());
+                        }
+                        x = s.mul(x, if BY_CHANNEL { s.splat(*row.decay.add(i)) } else { all });
+                    }
+                    x = s.fma(s.splat(*row.k.add(i)), d[p], x);
+                    outs[p] = s.fma(s.splat(*row.q.add(i)), x, outs[p]);
+                    if NEXT {
+                        let decay = if BY_CHANNEL { s.splat(*next.decay.add(i)) } else { next_all };
+                        x = s.mul(x, decay);
+                        sums[parity][p] = s.fma(s.splat(*next.k.add(i)), x, sums[parity][p]);
+                    }
+                    s.store(to.add(at), x);
+                }
+            });
+        }
+        (outs, array_of!(P, s.splat(0.0), p => s.add(sums[0][p], sums[1][p])))
+    }
 }
 
 /// Mamba's rule. Whoever makes it promises what [`Sweep`] says of its pointers.
@@ -175,26 +286,51 @@ impl Kernel for Mamba {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Sweep { rows, k_dim, k_stride, v_stride, gate_stride, .. } = self.sweep;
-        let mut from = self.sweep.from;
-        let to = self.sweep.to;
+        // SAFETY: the pointers are what the fields say.
+        unsafe {
+            if self.sweep.side_by_side::<S>() {
+                return self.rows::<S, BLOCKS>(s, &self.sweep);
+            }
+            for block in 0..self.sweep.blocks {
+                self.rows::<S, 1>(s, &self.sweep.block(block));
+            }
+        }
+    }
+}
+
+impl Mamba {
+    /// # Safety
+    /// The pointers are what the fields say, for `P` blocks.
+    #[inline(always)]
+    unsafe fn rows<S: Simd, const P: usize>(&self, s: S, sweep: &Sweep) {
+        let Sweep { rows, k_dim, k_stride, gate_stride, mut from, to, .. } = *sweep;
         for index in 0..rows {
-            let mut outs = [s.splat(0.0); 2];
-            // SAFETY: the pointers are what the fields say.
+            let mut outs = [[s.splat(0.0); P]; 2];
+            sweep.prefetch(s, index);
+            // SAFETY: as the caller promises.
             unsafe {
-                let v = s.load(self.sweep.v.add(index * v_stride));
-                let d = s.mul(s.splat(*self.sweep.beta.add(index * gate_stride)), v);
-                let decay = s.splat(*self.sweep.decay.add(index * gate_stride));
-                let (q, k) =
-                    (self.sweep.q.add(index * k_stride), self.sweep.k.add(index * k_stride));
-                for i in 0..k_dim {
-                    let x = s.mul(s.load(from.add(i * LANES)), decay);
-                    let x = s.fma(s.splat(*k.add(i)), d, x);
-                    outs[i % 2] = s.fma(s.splat(*q.add(i)), x, outs[i % 2]);
-                    s.store(to.add(i * LANES), x);
-                }
-                let out = s.fma(s.splat(self.skip), v, s.add(outs[0], outs[1]));
-                self.sweep.write(s, index, out);
+                let v = sweep.v::<S, P>(s, index);
+                let step = s.splat(*sweep.beta.add(index * gate_stride));
+                let d = array_of!(P, step, p => s.mul(step, v[p]));
+                let decay = s.splat(*sweep.decay.add(index * gate_stride));
+                let (q, k) = (sweep.q.add(index * k_stride), sweep.k.add(index * k_stride));
+                for_each_parity!(k_dim, i, parity => {
+                    for p in 0..P {
+                        let at = (p * k_dim + i) * LANES;
+                        if rows == 1 {
+                            s.prefetch(from.wrapping_add(at + P * k_dim * LANES).cast());
+                        }
+                        let x = s.mul(s.load(from.add(at)), decay);
+                        let x = s.fma(s.splat(*k.add(i)), d[p], x);
+                        outs[parity][p] = s.fma(s.splat(*q.add(i)), x, outs[parity][p]);
+                        s.store(to.add(at), x);
+                    }
+                });
+                let skip = s.splat(self.skip);
+                let out = array_of!(P, skip, p => {
+                    s.fma(skip, v[p], s.add(outs[0][p], outs[1][p]))
+                });
+                sweep.write(s, index, out);
             }
             from = to;
         }

@@ -1,7 +1,7 @@
 //! Which task does what for which sequence.
 //!
 //! A task of the first job has some columns of a segment's inputs, from the convolution's memory to
-//! the rows that the slot keeps. A task of the second one has 16 columns of a head's state.
+//! the rows that the slot keeps. A task of the second one has some columns of a head's state.
 
 use super::convolve::{Convolve, GATE_CHANNELS, Gate, Window, keep_window, open_window};
 use super::gates::{Betas, Decays};
@@ -9,7 +9,7 @@ use super::layer::{Filter, RecurrentLayer, Rule, TAPS_MAX};
 use super::rows::{Columns, load_history};
 use super::state::{Begin, Holder, Memory, StateSegment};
 use super::step::{Place, grow, whole};
-use super::sweep::{Delta, Mamba, Sweep};
+use super::sweep::{BLOCKS, Delta, Mamba, Sweep};
 use crate::isa::{Isa, run};
 use crate::pool::Pool;
 use crate::shared::SharedMut;
@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 thread_local! {
-    /// A task's copy of a convolution's last inputs, or of 16 columns of a state.
+    /// A task's copy of a convolution's last inputs, or of some columns of a state.
     static COPY: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -87,11 +87,11 @@ impl Tasks<'_> {
         let decays = if shape.rule == Rule::DeltaByChannel { shape.v_heads } else { 1 };
         let tasks = shape.v_heads + 2 * shape.k_heads + decays + 1;
         pool.run(segments * tasks, |task| self.prepare(task / tasks, task % tasks, decays));
-        let blocks = self.memory.layout.blocks;
-        let tasks = shape.v_heads * blocks;
+        let runs = self.memory.layout.blocks.div_ceil(BLOCKS);
+        let tasks = shape.v_heads * runs;
         pool.run(segments * tasks, |task| {
             let (segment, task) = (task / tasks, task % tasks);
-            self.carry(segment, task / blocks, task % blocks);
+            self.carry(segment, task / runs, task % runs * BLOCKS);
         });
     }
 
@@ -198,17 +198,18 @@ impl Tasks<'_> {
         beta.keep_guesses(segment);
     }
 
-    /// 16 columns of a head's state through the rows of a segment.
+    /// The columns of a head's state in up to [`BLOCKS`] blocks through the rows of a segment.
     fn carry(&self, index: usize, head: usize, block: usize) {
         let segment = &self.segments[index];
-        let len = self.memory.layout.block;
+        let blocks = BLOCKS.min(self.memory.layout.blocks - block);
+        let len = blocks * self.memory.layout.block;
         let slot = self.memory.block(Holder::Slot(segment.slot), head, block);
         let mut from: *const f32 = match segment.begin {
             Begin::Restore { checkpoint } => {
                 self.memory.block(Holder::Checkpoint(checkpoint), head, block)
             }
             Begin::Zero => {
-                // SAFETY: this task alone uses the block of the slot.
+                // SAFETY: this task alone uses the blocks of the slot.
                 unsafe { slot.write_bytes(0, len) };
                 slot
             }
@@ -238,7 +239,7 @@ impl Tasks<'_> {
         }
     }
 
-    /// Rows `rows` of a segment, from the block `from` to the block `to`.
+    /// Rows `rows` of a segment, from the blocks `from` to the blocks `to`.
     fn sweep(
         &self,
         index: usize,
@@ -268,6 +269,7 @@ impl Tasks<'_> {
             k_dim: shape.k_dim,
             from,
             to,
+            blocks: BLOCKS.min(self.memory.layout.blocks - block),
             q: self.q.ptr().wrapping_add(key),
             k: self.k.ptr().wrapping_add(key),
             k_stride,
@@ -278,7 +280,7 @@ impl Tasks<'_> {
             gate_stride: shape.v_heads,
             out: self.out.ptr().wrapping_add(out),
             out_stride: v_width,
-            columns: LANES.min(shape.v_dim - block * LANES),
+            columns: (BLOCKS * LANES).min(shape.v_dim - block * LANES),
             silent,
         };
         match shape.rule {

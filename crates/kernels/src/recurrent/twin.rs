@@ -70,11 +70,11 @@ fn head(
     out
 }
 
-/// `sum x[i] * s[i][column]`, over even and odd i.
-fn product(x: &[f32], state: &[f32], v_dim: usize, column: usize) -> f32 {
+/// `sum x[i] * s[i][column]`, as one sum or two, over even and odd i.
+fn product(x: &[f32], state: &[f32], v_dim: usize, column: usize, parts: usize) -> f32 {
     let mut sums = [0.0_f32; 2];
     for (i, x) in x.iter().enumerate() {
-        sums[i % 2] = x.mul_add(state[i * v_dim + column], sums[i % 2]);
+        sums[i % parts] = x.mul_add(state[i * v_dim + column], sums[i % parts]);
     }
     sums[0] + sums[1]
 }
@@ -134,13 +134,14 @@ fn step(
             raw_step(0) * v[column]
         } else {
             let beta = one!(sigmoid, x.beta[row * v_heads + v_head]);
-            beta * (v[column] - product(&k, state, v_dim, column))
+            beta * (v[column] - product(&k, state, v_dim, column, 2))
         };
         for i in 0..k_dim {
             let s = &mut state[i * v_dim + column];
             *s = k[i].mul_add(d, *s);
         }
-        out[column] = product(&q, state, v_dim, column);
+        let parts = if shape.rule == Rule::Mamba { 2 } else { 1 };
+        out[column] = product(&q, state, v_dim, column, parts);
         if shape.rule == Rule::Mamba {
             out[column] = skip[v_head].mul_add(v[column], out[column]);
         }
