@@ -27,6 +27,10 @@ const ERROR_MAX: f32 = 2e-5;
 const CONTEXT_TOKENS: usize = 256;
 const SEQUENCES_MAX: usize = 16;
 
+/// One of each kind of layer that carries a state.
+const RECURRENT_MODELS: [&str; 4] =
+    ["models/qwen35", "models/nemotron_h", "models/lfm2moe", "models/kimi-linear"];
+
 /// `stages`: ranks of each, which get equal runs of layers.
 fn start_staged(
     name: &str,
@@ -222,7 +226,7 @@ fn eighteen_ranks_give_the_bits_of_one() {
 fn a_ring_of_ranks_that_do_not_all_link_gives_the_bits_of_one_node() {
     let splits: &[(&[u32], &[usize])] =
         &[(&[1; 4], &[]), (&[3, 2, 1, 1, 2], &[]), (&[1, 1, 1], &[2, 1]), (&[1; 6], &[4, 2])];
-    for name in ["models/llama3-tied", "models/mixtral"] {
+    for name in ["models/llama3-tied", "models/mixtral", "models/granitehybrid"] {
         let prompts = prompts(name);
         let mut whole = start(name, &[1], Transport::Auto, 2);
         for (shares, stages) in splits {
@@ -246,6 +250,7 @@ fn whole_experts_agree_with_columns_and_give_the_same_bits_on_every_split() {
     let splits: &[(&[u32], &[usize])] =
         &[(&[1, 1], &[]), (&[3, 2, 1], &[]), (&[1; 7], &[]), (&[1, 2, 1], &[2, 1])];
     let experts = ["mixtral", "qwen2moe", "qwen3moe", "glm4moe", "gpt-oss", "deepseek-v3"];
+    let experts = experts.into_iter().chain(["qwen35moe", "nemotron_h_moe-latent"]);
     for name in experts.map(|name| format!("models/{name}")) {
         let prompts = prompts(&name);
         let run_all = |local: &mut Local| {
@@ -290,7 +295,8 @@ fn requests(prompts: &[Prompt]) -> Vec<GenerateRequest> {
 fn requests_that_run_together_get_the_answers_they_get_alone_on_any_split() {
     let splits: &[(&[u32], &[usize])] =
         &[(&[1], &[]), (&[1, 1], &[]), (&[1, 1], &[1, 1]), (&[1, 2, 1, 1], &[2, 1, 1])];
-    for name in ["models/llama3-tied", "models/mixtral", "models/kimi-k2"] {
+    let names = ["models/llama3-tied", "models/mixtral", "models/kimi-k2"];
+    for name in names.into_iter().chain(RECURRENT_MODELS) {
         let prompts = prompts(name);
         let mut one = start(name, &[1], Transport::Auto, 1);
         let alone = requests(&prompts).into_iter();

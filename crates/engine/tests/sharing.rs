@@ -12,8 +12,19 @@ use protocol::{
 
 const CONTEXT_TOKENS: usize = 448;
 
-/// Windows, sinks, latent attention, experts.
-const MODELS: [&str; 5] = ["llama3-tied", "gemma3", "gpt-oss", "kimi-k2", "mixtral"];
+/// Windows, sinks, latent attention, experts; layers that carry a state, of each kind.
+const MODELS: [&str; 9] = [
+    "llama3-tied",
+    "gemma3",
+    "gpt-oss",
+    "kimi-k2",
+    "mixtral",
+    "qwen35",
+    "granitehybrid",
+    "lfm2",
+    "kimi-linear",
+];
+const WITH_STATES: [&str; 5] = ["qwen35", "nemotron_h", "granitehybrid", "lfm2", "kimi-linear"];
 
 /// Shares of the ranks, and the ranks of each stage: tensor, pipeline, hybrid.
 const SPLITS: [(&[u32], &[usize]); 4] =
@@ -143,6 +154,42 @@ fn an_answer_goes_on_elsewhere_as_it_would_have_gone_on() {
             let rests = other.serve(resumed.collect()).unwrap();
             for (at, rest) in rests.iter().enumerate() {
                 assert_eq!(*rest, whole[at][cut(at)..], "{name} {split:?}: answer {at}");
+            }
+        }
+    }
+}
+
+/// Where layers carry a state, the next turn of a conversation goes on behind the last page of the
+/// answer, the same prompt behind its own last page, and another one where it leaves the first.
+#[test]
+fn a_state_is_gone_on_with_where_the_texts_are_alike() {
+    let tokens = |count: usize, seed: usize| -> Vec<Token> {
+        (0..count).map(|at| ((at * at * 3 + seed * 7 + at) % 250) as Token).collect()
+    };
+    let request = |prompt: &[Token]| GenerateRequest {
+        prompt: prompt.to_vec(),
+        max_tokens: 80,
+        ..GenerateRequest::default()
+    };
+    for name in WITH_STATES {
+        let mut one = start(name, SPLITS[0], 1, CONTEXT_TOKENS, Speculation::Off);
+        let first = tokens(150, 1);
+        let answer = one.serve(vec![request(&first)]).unwrap().remove(0);
+        let next = [&first[..], &answer, &tokens(20, 2)].concat();
+        // Two that leave the first prompt behind its 64th token: the second one finds a checkpoint
+        // that the first one left there.
+        let others = [3, 4].map(|seed| [&first[..70], &tokens(60, seed)].concat());
+        let turns = [first.clone(), next, first.clone(), others[0].clone(), others[1].clone()];
+        let expected = turns.iter().map(|turn| one.serve(vec![request(turn)]).unwrap().remove(0));
+        let expected: Vec<_> = expected.collect();
+        for split in SPLITS.into_iter().filter(|(_, stages)| stages.len() <= layers(name)) {
+            for speculation in [Speculation::Off, Speculation::Prompt] {
+                let mut other = start(name, split, 1, 3 * CONTEXT_TOKENS, speculation);
+                let found = other.serve(turns.iter().map(|turn| request(turn)).collect()).unwrap();
+                assert_eq!(found, expected, "{name} over {split:?}");
+                // 192 of 150 + 80 + 20, 128 of 150, none and 64 of 130.
+                let hits = other.stats().prefix_hit_tokens;
+                assert_eq!(hits, 192 + 128 + 64, "{name} over {split:?}");
             }
         }
     }

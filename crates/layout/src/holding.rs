@@ -66,8 +66,8 @@ pub struct Buffers {
     pub all_k: usize,
     pub latent: Option<LatentBuffers>,
     pub attended: usize,
-    /// Gates on what heads attended to.
-    pub attention_gate: usize,
+    /// Gates on what heads attended to, in models that have them.
+    pub attention_gate: Option<usize>,
     /// What layers with a state read and write.
     pub recurrent: Option<RecurrentWidths>,
     /// Hidden numbers of a dense block.
@@ -232,7 +232,7 @@ impl<'a> Holding<'a> {
                 k_rope: latent.rope_dim,
             }),
             attended: heads * config.v_dim,
-            attention_gate: if config.arch.gated_attention { heads * config.v_dim } else { 0 },
+            attention_gate: config.arch.gated_attention.then_some(heads * config.v_dim),
             recurrent: self.recurrent_widths(),
             hidden: match (config.experts.and_then(|e| e.latent), &shard.shared_expert) {
                 (Some(_), Some(shared)) => shared.columns(shard.rank).len(),
@@ -323,7 +323,7 @@ impl Buffers {
         });
         let squares = self.recurrent.map(|r| r.squares).filter(|squares| *squares > 0);
         let widths = [width, width, self.q, self.k, self.v, self.all_q, self.all_k, self.attended];
-        let of_rows = widths.into_iter().chain([self.attention_gate, self.hidden, self.hidden]);
+        let of_rows = widths.into_iter().chain([self.hidden; 2]).chain(self.attention_gate);
         let of_rows = of_rows.chain(latent).chain(router).chain(recurrent);
         let of_rows = of_rows.chain(self.expert_width.iter().flat_map(|width| [*width; 2]));
         let of_rows = of_rows.map(|width| device.rows_bytes(rows, width));

@@ -358,7 +358,8 @@ impl<'a> Layer<'a> {
             self.matrix("ffn_latent_down", [width, inner], rows.clone(), cols.clone())?;
             self.matrix("ffn_latent_up", [inner, width], cols, rows)?;
         }
-        let fused = self.has(&names::layer(self.layer, "ffn_gate_up_exps"));
+        let apart = self.has(&names::layer(self.layer, "ffn_up_exps"));
+        let fused = !apart && self.has(&names::layer(self.layer, "ffn_gate_up_exps"));
         for (role, name, first) in
             [("ffn_gate_exps", "ffn_gate_up_exps", 0), ("ffn_up_exps", "ffn_gate_up_exps", hidden)]
         {

@@ -6,8 +6,8 @@ use crate::config::{LAYERS_MAX, WIDTH_MAX};
 use crate::metadata::Metadata;
 use crate::{Arch, Error};
 
-/// No published model comes near this; it bounds what a sequence keeps of its last positions.
-const TAPS_MAX: u64 = 64;
+/// Published models have 3 or 4; the kernels take no more than this.
+const TAPS_MAX: u64 = 8;
 
 /// Columns of a state that lie side by side in memory.
 const STATE_LANES: usize = 16;

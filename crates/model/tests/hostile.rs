@@ -111,6 +111,12 @@ const MODELS: &[&str] = &[
     "gpt-oss",
     "deepseek-v3",
     "deepseek-v2-lite",
+    "qwen35moe",
+    "qwen3next",
+    "granitehybrid",
+    "nemotron_h_moe-latent",
+    "lfm2moe",
+    "kimi-linear",
 ];
 
 #[test]
@@ -126,7 +132,8 @@ fn a_missing_or_larger_tensor_is_named() {
             if name.starts_with("blk.") && !first_layers {
                 continue; // As the first ones, only slower.
             }
-            let optional = OPTIONAL.iter().any(|optional| name.contains(optional))
+            let optional = (OPTIONAL.iter().any(|optional| name.contains(optional))
+                && !name.contains("ssm_dt"))
                 || name == "output.weight"
                 || (model == "glm4moe" && name.contains("_norm"))
                 || (model == "phi3" && name.contains("rope_factors"));
@@ -182,6 +189,20 @@ fn impossible_metadata_is_refused() {
         ("llama3-tied", u32s("llama.rope.dimension_count", &[0, 15, 18])),
         ("llama3-tied", f32s("llama.rope.freq_base", &[0.0, -1.0, f32::NAN])),
         ("phi3", u32s("phi3.attention.head_count_kv", &[0, 2])),
+        ("qwen35", u32s("qwen35.ssm.conv_kernel", &[0, 3, 9, huge])),
+        ("qwen35", u32s("qwen35.ssm.state_size", &[0, 15, 32, huge])),
+        ("qwen35", u32s("qwen35.ssm.group_count", &[0, 1, 3, huge])),
+        ("qwen35", u32s("qwen35.ssm.time_step_rank", &[0, 2, 3, huge])),
+        ("qwen35", u32s("qwen35.ssm.inner_size", &[0, 63, 128, huge])),
+        ("qwen35", u32s("qwen35.attention.recurrent_layers", &[0, 1])),
+        ("qwen35", vec![Lie::Drop("qwen35.attention.recurrent_layers")]),
+        ("granitehybrid", u32s("granitehybrid.ssm.group_count", &[0, 4, huge])),
+        ("granitehybrid", u32s("granitehybrid.ssm.conv_kernel", &[0, 5])),
+        ("granitehybrid", u32s("granitehybrid.attention.head_count_kv", &[0, 2, huge])),
+        ("nemotron_h", u32s("nemotron_h.feed_forward_length", &[0, 96, huge])),
+        ("nemotron_h_moe-latent", u32s("nemotron_h_moe.moe_latent_size", &[16, huge])),
+        ("lfm2", u32s("lfm2.shortconv.l_cache", &[0, 4, huge])),
+        ("kimi-linear", u32s("kimi-linear.kda.head_dim", &[0, 15, huge])),
     ] {
         for lie in &lies {
             let error = load(copy(model, Some(lie)), 1).err();

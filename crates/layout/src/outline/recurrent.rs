@@ -19,13 +19,7 @@ impl Layer<'_> {
     fn gated_delta(&mut self, width: usize, sizes: &Recurrence) -> Result<(), Error> {
         let Recurrence { k_heads, v_heads, k_dim, v_dim, .. } = *sizes;
         let (k, v, group) = (k_heads * k_dim, v_heads * v_dim, sizes.group());
-        if self.has(&names::layer(self.layer, "attn_qkv")) {
-            let all = 2 * k + v;
-            self.rows("recurrent_q", "attn_qkv", [width, all], Part::keys(0, k_dim))?;
-            self.rows("recurrent_k", "attn_qkv", [width, all], Part::keys(k, k_dim))?;
-            self.rows("recurrent_v", "attn_qkv", [width, all], Part::values(2 * k, v_dim))?;
-            self.rows("recurrent_gate", "attn_gate", [width, v], Part::values(0, v_dim))?;
-        } else {
+        if self.has(&names::layer(self.layer, "ssm_in")) {
             // Older files: a key head's query, key, values and gates one after the other.
             let stride = 2 * k_dim + 2 * group * v_dim;
             let (all, first) = ([width, k_heads * stride], 2 * k_dim);
@@ -35,15 +29,22 @@ impl Layer<'_> {
             self.rows("recurrent_k", "ssm_in", all, keys(k_dim))?;
             self.rows("recurrent_v", "ssm_in", all, values(first))?;
             self.rows("recurrent_gate", "ssm_in", all, values(first + group * v_dim))?;
+        } else {
+            let all = 2 * k + v;
+            self.rows("recurrent_q", "attn_qkv", [width, all], Part::keys(0, k_dim))?;
+            self.rows("recurrent_k", "attn_qkv", [width, all], Part::keys(k, k_dim))?;
+            self.rows("recurrent_v", "attn_qkv", [width, all], Part::values(2 * k, v_dim))?;
+            self.rows("recurrent_gate", "attn_gate", [width, v], Part::values(0, v_dim))?;
         }
-        if self.has(&names::layer(self.layer, "ssm_ba")) {
+        let apart = sizes.is_tiled() || self.has(&names::layer(self.layer, "ssm_beta"));
+        if apart {
+            self.rows("recurrent_beta", "ssm_beta", [width, v_heads], Part::values(0, 1))?;
+            self.rows("recurrent_decay", "ssm_alpha", [width, v_heads], Part::values(0, 1))?;
+        } else {
             let (all, stride) = ([width, 2 * v_heads], 2 * group);
             let values = |first| Part::RecurrentValues { first, dim: 1, group, stride };
             self.rows("recurrent_beta", "ssm_ba", all, values(0))?;
             self.rows("recurrent_decay", "ssm_ba", all, values(group))?;
-        } else {
-            self.rows("recurrent_beta", "ssm_beta", [width, v_heads], Part::values(0, 1))?;
-            self.rows("recurrent_decay", "ssm_alpha", [width, v_heads], Part::values(0, 1))?;
         }
         self.convolution(sizes, [0, k, 2 * k])?;
         self.decays(v_heads, Part::values(0, 1), v_heads)?;

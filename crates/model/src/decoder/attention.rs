@@ -99,13 +99,13 @@ impl<B: Backend> HeadAttention<B> {
             backend.rope(&mut s.q, config.k_dim, rope_style(config), table);
         }
         backend.attend(c.kept.keys_and_values(), &self.attend, c.segments, &s.q, &mut s.attended);
-        let attended = match &self.gate {
-            Some(gate) => {
-                backend.linear(&s.h, &mut [(gate, &mut s.attention_gate)]);
-                backend.gated(Activation::Sigmoid, &mut s.attention_gate, &s.attended);
-                &s.attention_gate
+        let attended = match (&self.gate, &mut s.attention_gate) {
+            (Some(matrix), Some(gate)) => {
+                backend.linear(&s.h, &mut [(matrix, &mut *gate)]);
+                backend.gated(Activation::Sigmoid, gate, &s.attended);
+                &*gate
             }
-            None => &s.attended,
+            _ => &s.attended,
         };
         backend.linear_parts(attended, &self.output, self.parts.as_ref(), &mut s.sums);
     }

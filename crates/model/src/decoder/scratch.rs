@@ -19,8 +19,8 @@ pub(super) struct Scratch<B: Backend> {
     pub all_k: B::Rows,
     pub latent: Option<LatentScratch<B>>,
     pub attended: B::Rows,
-    /// Gates on what was attended to, in models that have them; else without columns.
-    pub attention_gate: B::Rows,
+    /// Gates on what was attended to, in models that have them.
+    pub attention_gate: Option<B::Rows>,
     pub recurrent: Option<RecurrentScratch<B>>,
     pub gate: B::Rows,
     pub up: B::Rows,
@@ -108,7 +108,7 @@ impl<B: Backend> Scratch<B> {
             all_k: rows(sizes.all_k),
             latent,
             attended: rows(sizes.attended),
-            attention_gate: rows(sizes.attention_gate),
+            attention_gate: sizes.attention_gate.map(&mut rows),
             recurrent,
             expert,
             gate: rows(sizes.hidden),
@@ -123,7 +123,8 @@ impl<B: Backend> Scratch<B> {
     /// Bytes of all of them.
     pub fn bytes(&self, backend: &B) -> u64 {
         let of_all = [&self.x, &self.h, &self.q, &self.k, &self.v, &self.all_q, &self.all_k];
-        let of_halves = [&self.attended, &self.attention_gate, &self.gate, &self.up, &self.sums];
+        let of_halves = [&self.attended, &self.gate, &self.up, &self.sums];
+        let of_halves = of_halves.into_iter().chain(&self.attention_gate);
         let of_outputs = [&self.normed, &self.logits];
         let latent = self.latent.iter().flat_map(|latent| {
             let LatentScratch { q_down, q_plain, q_rope, q_up, kv, k_rope, .. } = latent;

@@ -6,7 +6,7 @@ mod device;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use backend::{Backend, BackendError, Cpu, PAGE_POSITIONS, Segment};
+use backend::{Backend, BackendError, Begin, Cpu, PAGE_POSITIONS, Segment, StateSegment};
 use device::Recording;
 use gguf::{File, Source};
 use layout::{Capacity, Layout, Outline};
@@ -86,7 +86,9 @@ fn run<B: Backend>(mut backend: B, path: &Path, crosses: bool) -> Result<Vec<u32
         let tokens: Vec<u32> = positions.iter().map(|at| (at * 7 + 3) % 200).collect();
         embedding.look_up(&mut backend, &tokens, &mut input)?;
         let outputs = Outputs { rows: &rows, segments: &outputs };
-        let batch = Batch { segments: &segments, positions: &positions, outputs };
+        let states = states(config.recurrence.is_some(), &segments);
+        let (segments, positions, states) = (&segments, &positions, &states);
+        let batch = Batch { segments, positions, states, outputs };
         let failed = |source| ModelError::Backend { name: "step".into(), source };
         model.forward(&mut backend, &mut OneRank { crosses }, &batch, &input).map_err(failed)?;
         if *wanted {
@@ -117,4 +119,19 @@ fn every_model_gives_the_same_bits_on_a_device_that_records() {
             assert!(found == expected, "{}, crossing: {crosses}", path.display());
         }
     }
+}
+
+/// Each run is of the sequence of its place, and goes on where that one was.
+fn states(has_states: bool, segments: &[Segment]) -> Vec<StateSegment> {
+    let state = |(slot, segment): (usize, &Segment)| StateSegment {
+        slot,
+        rows: segment.rows,
+        begin: match segment.first_pos {
+            0 => Begin::Zero,
+            _ => Begin::GoOn { accepted: 0 },
+        },
+        guesses: 0,
+        save: None,
+    };
+    if has_states { segments.iter().enumerate().map(state).collect() } else { Vec::new() }
 }
