@@ -143,7 +143,21 @@ fn experts_that_nearly_tie_are_chosen_as_by_the_reference() {
 
 #[test]
 fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
-    check_all(QUANTISED_MODELS, &[1], CacheType::Auto, &ROUNDED);
+    let names = QUANTISED_MODELS.iter().copied().filter(|name| !name.contains("qwen35"));
+    check_all(&names.collect::<Vec<_>>(), &[1], CacheType::Auto, &ROUNDED);
+}
+
+#[test]
+fn layers_that_carry_a_state_are_refused_by_name() {
+    if device::libraries().is_none() {
+        return;
+    }
+    let file = Arc::new(File::open(path("models/qwen35", "gguf")).unwrap());
+    let options = options(1, CONTEXT_TOKENS, &[1], CacheType::Auto);
+    let started = Local::start_on(Arc::new(device::open), file, &options);
+    let Err(error) = started.map(drop) else { panic!("it was taken") };
+    let error = error.to_string();
+    assert!(error.contains("layers that carry a state"), "{error}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl<B: Backend> Model<B> {
             }
         }
         if config.recurrence.is_some() {
-            backend.check_recurrence().map_err(failed("states"))?;
+            backend.check_recurrence().map_err(ModelError::Device)?;
         }
         let mut kv_shape = kv_shape(&holding.cache(&capacity));
         if capacity.cache_type == CacheType::Auto {
