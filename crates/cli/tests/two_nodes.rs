@@ -55,13 +55,20 @@ fn said(events: impl Iterator<Item = String>) -> Vec<serde_json::Value> {
     said.collect()
 }
 
+/// A model that attends, and one whose layers carry a state.
+const SHAPES: [&str; 2] = ["llama-150m", "qwen3.5-150m"];
+
 #[test]
 fn a_stream_goes_on_over_the_death_of_any_worker() {
+    SHAPES.into_iter().for_each(check_death_of_workers);
+}
+
+fn check_death_of_workers(shape: &str) {
     let (a, b) = (Node::start("a"), Node::start("b"));
     a.admit(&b);
     let model = a.dir.path().join("models/slow.gguf");
     let model = model.to_str().unwrap();
-    stdout(&["dev", "synth", "--shape", "llama-150m", "--quant", "q4_0", "-o", model]);
+    stdout(&["dev", "synth", "--shape", shape, "--quant", "q4_0", "-o", model]);
     a.run(&["serve", "slow", "--ctx", "1024", "--nodes", "2"]);
     let whole = said(a.stream("slow", "go on", 200));
     assert!(whole.len() > 20, "{whole:?}");
@@ -80,12 +87,16 @@ fn a_stream_goes_on_over_the_death_of_any_worker() {
 
 #[test]
 fn a_stream_goes_on_over_the_death_of_the_node_that_was_asked_to_serve() {
+    SHAPES.into_iter().for_each(check_death_of_owner);
+}
+
+fn check_death_of_owner(shape: &str) {
     let (a, b, c) = (Node::start("a"), Node::start("b"), Node::start("c"));
     a.admit(&b);
     a.admit(&c);
     let model = a.dir.path().join("models/slow.gguf");
     let model = model.to_str().unwrap();
-    stdout(&["dev", "synth", "--shape", "llama-150m", "--quant", "q4_0", "-o", model]);
+    stdout(&["dev", "synth", "--shape", shape, "--quant", "q4_0", "-o", model]);
     std::fs::copy(model, b.dir.path().join("models/slow.gguf")).unwrap();
     a.run(&["serve", "slow", "--ctx", "1024", "--nodes", "2"]);
     let whole = said(c.stream("slow", "go on", 200));

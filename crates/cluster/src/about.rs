@@ -47,7 +47,7 @@ impl ModelAbout {
         let header: &Directory = gguf::Source::directory(&file);
         let text = |key: &str| header.find_str(key).ok().flatten().unwrap_or_default().to_owned();
         let architecture = text("general.architecture");
-        let number = |key: &str| header.find_u64(&format!("{architecture}.{key}")).ok().flatten();
+        let number = |key: &str| number(header, &format!("{architecture}.{key}"));
         let parts = gguf::parts_of(path);
         let lens = parts.iter().filter_map(|part| std::fs::metadata(part).ok());
         let bytes = lens.map(|metadata| metadata.len()).sum();
@@ -79,6 +79,14 @@ impl ModelAbout {
             architecture,
         })
     }
+}
+
+/// A count, of one that differs by layer the largest.
+fn number(header: &Directory, key: &str) -> Option<u64> {
+    if let Some(array) = header.find_array(key).ok().flatten() {
+        return array.integers()?.max()?.try_into().ok();
+    }
+    header.find_u64(key).ok().flatten()
 }
 
 /// The format of most of a file's bytes.

@@ -168,7 +168,8 @@ impl Config {
             return impossible(format!("{heads} heads cannot share {kv} key/value heads evenly"));
         }
         let rotated = self.latent.map_or(self.k_dim, |latent| latent.rope_dim);
-        if !self.rope.dims.is_multiple_of(2) || self.rope.dims > rotated {
+        let can_rotate = self.rope.dims.is_multiple_of(2) && self.rope.dims <= rotated;
+        if self.rotation != Rotation::Never && !can_rotate {
             let dims = self.rope.dims;
             return impossible(format!("{dims} of {rotated} numbers of a head cannot be rotated"));
         }

@@ -89,14 +89,19 @@ impl<B: Backend> Recurrence<B> {
         let Context { backend, scratch: s, .. } = c;
         let r = s.recurrent.as_mut().expect("made for models with such layers");
         let RecurrentScratch { q, k, v, decay, beta, low_rank, out, .. } = r;
-        let mut outs = vec![(&self.q, &mut *q), (&self.k, &mut *k), (&self.v, &mut *v)];
-        outs.extend(self.beta.as_ref().map(|matrix| (matrix, &mut *beta)));
-        match &self.decay {
-            Some(Gate { narrow: None, wide }) => outs.push((wide, &mut *decay)),
-            Some(Gate { narrow: Some(narrow), .. }) => outs.push((narrow, &mut *low_rank)),
-            None => {}
+        let (decays, betas) = (self.decay.as_ref(), self.beta.as_ref());
+        let decays = decays.map(|gate| match &gate.narrow {
+            None => (&gate.wide, &mut *decay),
+            Some(narrow) => (narrow, &mut *low_rank),
+        });
+        let (q_out, k_out, v_out) = ((&self.q, &mut *q), (&self.k, &mut *k), (&self.v, &mut *v));
+        match (decays, betas.map(|matrix| (matrix, &mut *beta))) {
+            (Some(decays), Some(betas)) => {
+                backend.linear(&s.h, &mut [q_out, k_out, v_out, decays, betas]);
+            }
+            (Some(decays), None) => backend.linear(&s.h, &mut [q_out, k_out, v_out, decays]),
+            _ => backend.linear(&s.h, &mut [q_out, k_out, v_out]),
         }
-        backend.linear(&s.h, &mut outs);
         if let Some(Gate { narrow: Some(_), wide }) = &self.decay {
             backend.linear(low_rank, &mut [(wide, &mut *decay)]);
         }

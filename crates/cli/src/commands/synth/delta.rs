@@ -38,6 +38,19 @@ pub const QWEN35_2B: Shape = Shape {
     ..LLAMA_1B
 };
 
+/// To test with.
+pub const QWEN35_150M: Shape = Shape {
+    names: &["qwen3.5-150m"],
+    layers: 12,
+    width: 768,
+    heads: 4,
+    feed_forward: 2304,
+    delta: Some(Delta { k_heads: 4, v_heads: 8, dim: 128 }),
+    vocab: 32_000,
+    context: 8192,
+    ..QWEN35_2B
+};
+
 /// 24 layers of Qwen3.6-35B-A3B at half its width, with a quarter of its experts at half theirs:
 /// 1.8 B parameters, of which a token reads a quarter.
 pub const QWEN35_MOE: Shape = Shape {

@@ -2,7 +2,7 @@
 
 use gguf::{Value, Writer};
 
-use super::delta::{self, Delta, QWEN35_2B, QWEN35_MOE, QWEN36_27B, QWEN36_35B};
+use super::delta::{self, Delta, QWEN35_2B, QWEN35_150M, QWEN35_MOE, QWEN36_27B, QWEN36_35B};
 
 /// What is added to each expert's score before some are chosen: a vector of its own kind of name.
 const CHOICE_BIAS: &str = "exp_probs_b";
@@ -163,6 +163,7 @@ pub const SHAPES: &[Shape] = &[
         rope_base: 1_000_000.0,
         context: 40_960,
     },
+    QWEN35_150M,
     QWEN35_2B,
     QWEN35_MOE,
     // What follows is to plan with: few have the disk for it.
