@@ -83,7 +83,7 @@ fn cases() -> Vec<(&'static str, &'static str, &'static str, Vec<ReplyPart>)> {
             QWEN,
             "",
             "a <tool_call>{oops</tool_call> b",
-            vec![text("a<tool_call>{oops</tool_call> b")],
+            vec![text("a <tool_call>{oops</tool_call> b")],
         ),
         (QWEN, "", "<tool_call>{\"name\"", vec![text("<tool_call>{\"name\"")]),
         (QWEN, "", "1 < 2 <tool", vec![text("1 < 2 <tool")]),
