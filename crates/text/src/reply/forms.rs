@@ -82,7 +82,7 @@ pub(super) enum CallStyle {
     Kimi,
     /// `<function=NAME>` and `<parameter=KEY>` (Qwen 3 Coder).
     Tagged,
-    /// `<invoke name="NAME">` (MiniMax-M2).
+    /// The same with other marks, those of the form's tags (MiniMax-M2).
     Invoke,
     /// `<arg_key>` and `<arg_value>` (GLM 4.5).
     Glm,
@@ -239,7 +239,7 @@ pub(super) const FORMS: &[Form] = &[
     },
     Form {
         signs: &["<|tool_call>"],
-        bodies: &[Body::Gemma],
+        bodies: &[Body::Gemma, Body::Json],
         ..form("<|tool_call>", "<tool_call|>", CallStyle::Json)
     },
     Form {
@@ -267,6 +267,14 @@ impl Form {
     /// The marks at which a block can begin.
     pub(super) fn starts(&self) -> impl Iterator<Item = &'static str> {
         [self.open, self.lead].into_iter().filter(|mark| !mark.is_empty())
+    }
+
+    /// The marks of tagged calls.
+    pub(super) fn tags(&self) -> Option<&'static Tags> {
+        self.bodies.iter().find_map(|body| match body {
+            Body::Tagged(tags) => Some(*tags),
+            _ => None,
+        })
     }
 
     /// All marks that may be control tokens.

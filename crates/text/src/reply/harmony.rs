@@ -55,12 +55,10 @@ impl Harmony {
         matches!(self.state, State::Body(Body::Reasoning))
     }
 
-    /// A reply that a grammar holds: its text has no end before the reply's.
+    /// A reply that a grammar holds: its text has no end before the reply's. A grammar of the
+    /// client's own has to write the headers itself, so that they are still looked for.
     pub(super) fn hold(&mut self, held: Held) {
         self.held = held;
-        if held == Held::Whole {
-            self.state = State::Body(Body::Text);
-        }
     }
 
     pub(super) fn run(&mut self, pending: &mut String, end: End, parts: &mut Vec<ReplyPart>) {
@@ -71,7 +69,7 @@ impl Harmony {
         loop {
             let next = match &self.state {
                 State::Header => header(pending, end != End::Open),
-                State::Body(Body::Text) if !matches!(self.held, Held::Free | Held::Calls) => {
+                State::Body(Body::Text) if matches!(self.held, Held::Text | Held::TextOrCalls) => {
                     if !pending.is_empty() {
                         parts.push(ReplyPart::Text(std::mem::take(pending)));
                     }

@@ -216,9 +216,13 @@ impl<'a> Lark<'a> {
                 format!("{open} {head} {fields} \"</function>\\n\" {close}")
             }
             CallStyle::Invoke => {
-                let head = quote(&format!("<invoke name=\"{name}\">\n"));
-                let fields = self.fields(schema, ["<parameter name=\"", "\">", "</parameter>\n"]);
-                format!("{head} {fields} \"</invoke>\\n\"")
+                let Some(tags) = self.format.forms.iter().find_map(|form| form.tags()) else {
+                    return object("parameters");
+                };
+                let head = quote(&format!("{}{name}{}\n", tags.open, tags.name_end));
+                let marks = [tags.field, tags.key_end, tags.exact_close];
+                let end = quote(&format!("{}\n", tags.close));
+                format!("{head} {} {end}", self.fields(schema, marks))
             }
             CallStyle::Python => {
                 let fields = self.named_values(schema);

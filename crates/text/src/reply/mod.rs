@@ -48,7 +48,7 @@ pub enum Held {
     Calls,
     /// The same with a text as its other choice.
     TextOrCalls,
-    /// A grammar of the client's own: all of it is text.
+    /// A grammar of the client's own: all of it is text, but for gpt-oss's channels.
     Whole,
 }
 
