@@ -16,6 +16,7 @@ mod schema;
 mod tagged;
 mod typed;
 mod value;
+mod write;
 
 use serde_json::Value;
 
@@ -83,6 +84,15 @@ impl ReplyParser {
         match &mut self.grammar {
             Grammar::Marked(marked) => marked.hold(held),
             Grammar::Harmony(harmony) => harmony.hold(held),
+        }
+        self
+    }
+
+    /// The same for a client that asked for thoughts: they can begin although the prompt ends with
+    /// a closed one, which otherwise means that thinking is off.
+    pub fn with_thoughts(mut self) -> Self {
+        if let Grammar::Marked(marked) = &mut self.grammar {
+            marked.want_thoughts();
         }
         self
     }
