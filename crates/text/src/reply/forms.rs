@@ -41,7 +41,7 @@ pub(super) struct Tags {
     pub(super) name_end: &'static str,
     /// Ends the call; without it the block's end does.
     pub(super) close: &'static str,
-    /// Before and after a field's name, before its value where a mark stands there too, and after it.
+    /// Before and after a field's name, before its value where a mark stands there, and after it.
     pub(super) field: &'static str,
     pub(super) key_end: &'static str,
     pub(super) value: &'static str,

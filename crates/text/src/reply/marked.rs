@@ -186,7 +186,7 @@ impl Run<'_> {
         })
     }
 
-    /// Whether what begins like this can be a call without a mark. A grammar allows it in one style.
+    /// Whether what begins so can be a call without a mark. A grammar allows it in one style.
     fn may_be_bare(&self, text: &str) -> bool {
         let format = &self.marked.format;
         let is_free = self.marked.held == Held::Free || format.style == CallStyle::Bare;
@@ -280,8 +280,8 @@ impl Run<'_> {
         forms.max_by_key(begun).filter(|form| begun(form) > 0)
     }
 
-    /// Whether a mark is spoken of rather than meant: it stands in quotes. A call only needs the one
-    /// before it, since what follows its mark is no quote in any case.
+    /// Whether a mark is spoken of rather than meant: it stands in quotes. Of a call's mark only
+    /// the quote before it counts, since none follows in any case.
     fn is_quoted(&self, pending: &str, at: usize, mark: &str, is_close: bool) -> Read<bool> {
         let before = pending[..at].chars().next_back().or(self.marked.last);
         let Some(quote) = before.filter(|ch| "`\"'".contains(*ch)) else { return Ok(false) };
