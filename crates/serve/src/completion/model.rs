@@ -88,11 +88,8 @@ impl TextModel {
             Prompt::Chat(chat) => {
                 let prompt = self.render(chat)?;
                 let tools = chat.offered_tools();
-                let mut parser =
+                let parser =
                     ReplyParser::new(reply, &prompt.text, tools).held(held(chat, &request.format));
-                if thinking(chat) == Some(true) {
-                    parser = parser.with_thoughts();
-                }
                 let calls = CallRules {
                     offered: !tools.is_empty(),
                     single: chat.single_call,

@@ -11,8 +11,6 @@ use super::{Held, ReplyFormat, ReplyPart, held_back};
 #[derive(Debug, Clone)]
 pub(super) struct Marked {
     format: ReplyFormat,
-    /// The marks of thoughts where thinking is off.
-    unwanted: Vec<(&'static str, &'static str)>,
     held: Held,
     state: State,
     /// The last character that was given out.
@@ -54,16 +52,11 @@ impl Marked {
             None => State::Start { whole: has_tools, trim: false, late: "" },
         };
         // A prompt that ends with a closed thought has switched thinking off.
-        let mut unwanted = Vec::new();
         if format.thinking.iter().any(|(_, close)| prompt.ends_with(close)) {
-            unwanted = std::mem::take(&mut format.thinking);
+            format.thinking.clear();
         }
         let waiting = Waiting::default();
-        Self { format, unwanted, held: Held::Free, state, last: None, waiting }
-    }
-
-    pub(super) fn want_thoughts(&mut self) {
-        self.format.thinking.append(&mut self.unwanted);
+        Self { format, held: Held::Free, state, last: None, waiting }
     }
 
     pub(super) fn hold(&mut self, held: Held) {

@@ -88,15 +88,6 @@ impl ReplyParser {
         self
     }
 
-    /// The same for a client that asked for thoughts: they can begin although the prompt ends with
-    /// a closed one, which otherwise means that thinking is off.
-    pub fn with_thoughts(mut self) -> Self {
-        if let Grammar::Marked(marked) = &mut self.grammar {
-            marked.want_thoughts();
-        }
-        self
-    }
-
     /// Takes the next piece of text.
     pub fn push(&mut self, piece: &str) -> Vec<ReplyPart> {
         self.pending.push_str(piece);

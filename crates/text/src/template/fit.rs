@@ -45,7 +45,7 @@ impl Shows {
             system: shows(&asked, "probe_system"),
             // A template that cannot render the probe may have asked for another kind of tool.
             tools: told.is_none() || shows(&told, "probe_tool"),
-            calls: shows(&called, "probe_call") && shows(&called, "probe_value"),
+            calls: shows(&called, "probe_call"),
             results: shows(&called, "probe_result"),
         }
     }
