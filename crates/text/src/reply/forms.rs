@@ -48,8 +48,20 @@ pub(super) struct Tags {
     pub(super) field_close: &'static str,
     /// What ends a value where a grammar held the answer.
     pub(super) exact_close: &'static str,
-    /// The line breaks next to a value's marks are no part of it.
-    pub(super) trims: bool,
+    /// Attributes stand between the key and its mark; one says that the value is a string.
+    pub(super) attributes: bool,
+    /// The line breaks next to a value's marks that are no part of it.
+    pub(super) breaks: Breaks,
+}
+
+/// The line breaks around a value that belong to its marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Breaks {
+    None,
+    /// One on each side, where all values of a call have both.
+    Pair,
+    /// One on each side.
+    Each,
 }
 
 /// The marks of calls whose arguments alone are JSON.
@@ -100,7 +112,8 @@ const FUNCTION: Tags = Tags {
     value: "",
     field_close: "</parameter>",
     exact_close: "\n</parameter>\n",
-    trims: true,
+    attributes: false,
+    breaks: Breaks::Each,
 };
 
 const INVOKE: Tags = Tags {
@@ -112,7 +125,8 @@ const INVOKE: Tags = Tags {
     value: "",
     field_close: "</parameter>",
     exact_close: "</parameter>\n",
-    trims: true,
+    attributes: false,
+    breaks: Breaks::Pair,
 };
 
 const ATEM: Tags = Tags {
@@ -121,6 +135,18 @@ const ATEM: Tags = Tags {
     field: "<atem:parameter name=\"",
     field_close: "</atem:parameter>",
     exact_close: "</atem:parameter>\n",
+    ..INVOKE
+};
+
+const DSML: Tags = Tags {
+    open: "<｜DSML｜invoke name=\"",
+    close: "</｜DSML｜invoke>",
+    field: "<｜DSML｜parameter name=\"",
+    key_end: "\"",
+    field_close: "</｜DSML｜parameter>",
+    exact_close: "</｜DSML｜parameter>\n",
+    attributes: true,
+    breaks: Breaks::None,
     ..INVOKE
 };
 
@@ -142,7 +168,8 @@ const GLM: Tags = Tags {
     value: "<arg_value>",
     field_close: "</arg_value>",
     exact_close: "</arg_value>\n",
-    trims: false,
+    attributes: false,
+    breaks: Breaks::None,
 };
 
 const DEEPSEEK: Named = Named {
@@ -248,6 +275,20 @@ pub(super) const FORMS: &[Form] = &[
         bodies: &[Body::Tagged(&ATEM)],
         ..form("<atem:function_calls>", "</atem:function_calls>", CallStyle::Invoke)
     },
+    // DeepSeek V3.2 and V4, whose templates put the marks together from pieces.
+    Form {
+        signs: &["｜DSML｜"],
+        lead: "<｜DSML｜invoke name=\"",
+        bodies: &[Body::Tagged(&DSML), Body::Json],
+        ..form("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", CallStyle::Json)
+    },
+    Form {
+        signs: &["｜DSML｜"],
+        bodies: &[Body::Tagged(&DSML), Body::Json],
+        ..form("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", CallStyle::Json)
+    },
+    // GigaChat 3.1.
+    Form { signs: &["<|function_call|>"], ..form("<|function_call|>", "", CallStyle::Json) },
     // MiniCPM 5 and functionary 3.1, without marks around their calls.
     Form {
         signs: &["<function name="],

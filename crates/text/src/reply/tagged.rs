@@ -4,10 +4,10 @@
 //! after a field: the next field, or the call's end. Examples of calls inside a value are stepped
 //! over as long as their marks come in pairs.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::calls::{NAME_BYTES_MAX, Offer, call, is_name};
-use super::forms::Tags;
+use super::forms::{Breaks, Tags};
 use super::read::{Read, Reader, Stop};
 use super::typed::{parameters, typed};
 use crate::ToolCall;
@@ -30,22 +30,45 @@ pub(super) fn call_of(
             return Ok(call("", name, arguments));
         }
     }
-    let schema = parameters(offer.tools, name);
-    let mut arguments = Map::new();
+    let mut fields = Vec::new();
     loop {
         reader.skip_space();
         if ends(tags, close, reader)? {
-            return Ok(call("", name, Value::Object(arguments)));
+            break;
         }
         reader.expect(tags.field)?;
-        let key = reader.line_until(tags.key_end, NAME_BYTES_MAX)?;
+        let key = reader.line_until(tags.key_end, NAME_BYTES_MAX)?.trim();
+        let attributes = if tags.attributes { reader.line_until(">", NAME_BYTES_MAX)? } else { "" };
         if !tags.value.is_empty() {
             reader.skip_space();
             reader.expect(tags.value)?;
         }
-        let text = value(offer, tags, close, reader)?;
-        arguments.insert(key.trim().to_owned(), typed(text, schema, key.trim()));
+        let is_string = attributes.contains("string=\"true\"");
+        fields.push((key, is_string, value(offer, tags, close, reader)?));
     }
+    // Where a template has no line breaks next to its marks, a model that writes them does so for
+    // every value.
+    let pair = |text: &'_ str| text.len() > 1 && text.starts_with('\n') && text.ends_with('\n');
+    let breaks = match tags.breaks {
+        Breaks::Pair if offer.exact || !fields.iter().all(|(.., text)| pair(text)) => Breaks::None,
+        breaks => breaks,
+    };
+    let schema = parameters(offer.tools, name);
+    let arguments = fields.into_iter().map(|(key, is_string, text)| {
+        let text = if breaks == Breaks::None { text } else { without_breaks(text) };
+        let value = match is_string {
+            true => Value::String(text.to_owned()),
+            false => typed(text, schema, key),
+        };
+        (key.to_owned(), value)
+    });
+    Ok(call("", name, Value::Object(arguments.collect())))
+}
+
+/// A value without one line break on each side.
+fn without_breaks(text: &str) -> &str {
+    let text = text.strip_prefix('\n').unwrap_or(text);
+    text.strip_suffix('\n').unwrap_or(text)
 }
 
 fn head<'t>(tags: &Tags, reader: &mut Reader<'t>) -> Read<&'t str> {
@@ -82,13 +105,7 @@ fn value<'t>(offer: &Offer, tags: &Tags, close: &str, reader: &mut Reader<'t>) -
         false => end_of_value(tags, close, *reader)?,
     };
     reader.advance(end + mark.len());
-    let text = &rest[..end];
-    if !tags.trims {
-        return Ok(text);
-    }
-    // The line breaks next to the tags are the grammar's, any others the value's.
-    let text = text.strip_prefix('\n').unwrap_or(text);
-    Ok(text.strip_suffix('\n').unwrap_or(text))
+    Ok(&rest[..end])
 }
 
 /// Where a value ends, and the mark that ends it.

@@ -119,13 +119,31 @@ impl Reader<'_> {
             self.advance(plain);
             if self.rest().starts_with('\\') {
                 self.escape(&mut text)?;
-            } else if self.take(&mark)? {
+            } else if self.ends_string(&mark)? {
                 return Ok(text);
             } else {
                 text.push(quote);
                 self.advance(1);
             }
         }
+    }
+
+    /// Steps over the mark that ends a string. A single quote only ends one in front of what can
+    /// follow a value: models write `'it's'`.
+    fn ends_string(&mut self, mark: &str) -> Read<bool> {
+        let mut ahead = *self;
+        if !ahead.take(mark)? {
+            return Ok(false);
+        }
+        if mark == "'" {
+            let mut after = ahead;
+            after.skip_space();
+            if !after.is_at_end() && !",:)]}<".contains(after.peek()?) {
+                return Ok(false);
+            }
+        }
+        *self = ahead;
+        Ok(true)
     }
 
     fn escape(&mut self, text: &mut String) -> Read<()> {
@@ -200,6 +218,7 @@ mod tests {
             (r#"{'a': True, 'b': None,}"#, json!({"a": true, "b": null})),
             ("\"\"\"a \"quoted\" word\"\"\"", json!("a \"quoted\" word")),
             ("\"\"", json!("")),
+            ("['it's', 'b']", json!(["it's", "b"])),
             ("{a:<|\"|>it's \"x\"<|\"|>,b:[1,2]}", json!({"a": "it's \"x\"", "b": [1, 2]})),
             (r#"{"a": {"b": 1}</end>"#, json!({"a": {"b": 1}})),
         ];

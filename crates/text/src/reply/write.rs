@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::ReplyFormat;
-use super::forms::{Body, HERMES};
+use super::forms::{Body, Breaks, CallStyle, HERMES, Named, Tags};
 use crate::ToolCall;
 
 impl ReplyFormat {
@@ -30,18 +30,61 @@ impl ReplyFormat {
     /// Calls as the model itself would write them.
     pub(crate) fn write_calls(&self, calls: &[ToolCall]) -> String {
         let form = self.forms.first().copied().unwrap_or(&HERMES);
-        if matches!(form.bodies.first(), Some(Body::Python)) {
-            let calls: Vec<String> = calls.iter().map(python).collect();
-            return format!("{}[{}]{}", form.open, calls.join(", "), form.close);
+        // Blocks of one call each, or one block of all of them.
+        let each = |write: &dyn Fn(&ToolCall) -> String| {
+            let blocks =
+                calls.iter().map(|call| format!("{}{}{}", form.open, write(call), form.close));
+            blocks.collect::<Vec<_>>().join("\n")
+        };
+        let all = |write: &dyn Fn((usize, &ToolCall)) -> String, between: &str| {
+            let calls: Vec<String> = calls.iter().enumerate().map(write).collect();
+            calls.join(between)
+        };
+        match (form.bodies.first(), self.style) {
+            (Some(Body::Python), _) => {
+                let calls = all(&|(_, call)| python(call), ", ");
+                format!("{}[{calls}]{}", form.open, form.close)
+            }
+            (Some(Body::Named(marks)), _) => {
+                let calls = all(&|(index, call)| named(marks, index, call), "");
+                format!("{}{calls}{}", form.open, form.close)
+            }
+            (Some(Body::Json), CallStyle::List) => {
+                format!("{}[{}]{}", form.open, all(&|(_, call)| object(call), ", "), form.close)
+            }
+            (_, CallStyle::Tagged | CallStyle::Invoke) => match form.tags() {
+                Some(tags) => each(&|call| tagged(tags, call)),
+                None => each(&object),
+            },
+            (Some(Body::Json), _) => each(&|call| format!("\n{}\n", object(call))),
+            _ => all(&|(_, call)| object(call), "\n"),
         }
-        let calls = calls.iter().map(|call| {
-            let mut fields = Map::new();
-            fields.insert("name".into(), call.name.clone().into());
-            fields.insert("arguments".into(), call.arguments.clone());
-            format!("{}\n{}\n{}", HERMES.open, Value::Object(fields), HERMES.close)
-        });
-        calls.collect::<Vec<_>>().join("\n")
     }
+}
+
+fn object(call: &ToolCall) -> String {
+    let mut fields = Map::new();
+    fields.insert("name".into(), call.name.clone().into());
+    fields.insert("arguments".into(), call.arguments.clone());
+    Value::Object(fields).to_string()
+}
+
+fn named(marks: &Named, index: usize, call: &ToolCall) -> String {
+    let name = match marks.in_id {
+        true => format!("functions.{}:{index}", call.name),
+        false => call.name.clone(),
+    };
+    format!("{}{name}{}{}{}", marks.open, marks.arguments, call.arguments, marks.close)
+}
+
+fn tagged(tags: &Tags, call: &ToolCall) -> String {
+    let fields = call.arguments.as_object().into_iter().flatten().map(|(key, value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let text = if tags.breaks == Breaks::Each { format!("\n{text}\n") } else { text };
+        format!("{}{key}{}{}{text}{}\n", tags.field, tags.key_end, tags.value, tags.field_close)
+    });
+    let fields: String = fields.collect();
+    format!("\n{}{}{}\n{fields}{}\n", tags.open, call.name, tags.name_end, tags.close)
 }
 
 fn python(call: &ToolCall) -> String {

@@ -180,6 +180,9 @@ impl ChatTemplate {
         let is_call = |message: &Message| message.role == "tool" || !message.tool_calls.is_empty();
         let needs_tools = !render.tools.is_empty() || messages.iter().any(is_call);
         let shows = if needs_tools { self.shows() } else { Shows::ALL };
+        if shows != Shows::ALL {
+            self.reply_format();
+        }
         self.render_as(guard, shows, messages, render)
     }
 
@@ -192,7 +195,9 @@ impl ChatTemplate {
     ) -> Result<String, TextError> {
         let guarded = |text: &str| guard.map_or_else(|| text.to_owned(), |g| g.guard(text));
         let messages = messages.iter().map(|message| message.map_text(&guarded)).collect();
-        let messages = shows.fit(&self.written_format, messages, render.tools, guarded);
+        // While the template is asked, there is no format yet.
+        let format = self.reply_format.get().unwrap_or(&self.written_format);
+        let messages = shows.fit(format, messages, render.tools, guarded);
         let messages = messages.as_slice();
         let first = self.render_with(guard, messages, render, false);
         // Most templates want a call's arguments as an object; some can only append text.
