@@ -6,7 +6,8 @@
 //!
 //! Each repository's name was found in several public programs that fetch from it, in November
 //! 2026; no hub was asked. `Qwen/Qwen3-0.6B-GGUF` and `Qwen/Qwen3-1.7B-GGUF` have `Q8_0` alone, and
-//! those of gpt-oss their own MXFP4, so their weights have other bits than the usual.
+//! those of gpt-oss their own MXFP4, so their weights have other bits than the usual. Rows of
+//! Nemotron 3 are no multiple of 256 weights, so that finer types stand in for those of `Q4_K_M`.
 
 use std::sync::OnceLock;
 
@@ -147,6 +148,10 @@ mod tests {
             ("llama3.2:1b-q8_0", "bartowski/Llama-3.2-1B-Instruct-GGUF:Q8_0"),
             ("qwen3:q8_0", "Qwen/Qwen3-8B-GGUF:Q8_0"),
             ("qwen3:30b-a3b", "Qwen/Qwen3-30B-A3B-GGUF"),
+            ("qwen3.6", "unsloth/Qwen3.6-35B-A3B-GGUF"),
+            ("qwen3.6:35b-a3b-ud-q4_k_xl", "unsloth/Qwen3.6-35B-A3B-GGUF:UD-Q4_K_XL"),
+            ("nemotron-3-nano", "unsloth/Nemotron-3-Nano-30B-A3B-GGUF"),
+            ("granite4:micro-h", "ibm-granite/granite-4.0-h-micro-GGUF"),
         ] {
             assert_eq!(find(typed).unwrap().to_string(), meant, "{typed}");
         }

@@ -19,7 +19,7 @@ const THINKER: &str = "{% for t in tools or [] %}[{{ t.function.name }}]{% endfo
     {% for m in messages %}<{{ m.role }}>{{ m.content }}\
     {% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}</tool_call>{% endfor %}\n\
     {% endfor %}{% if enable_thinking is defined %}thinks={{ enable_thinking }}{% endif %}\
-    {% if reasoning_effort %} effort={{ reasoning_effort }}{% endif %}<think></think>";
+    {% if reasoning_effort %} effort={{ reasoning_effort }}{% endif %}{# <think></think> #}";
 
 const WEATHER: &str = r#"{"name": "weather", "description": "d", "input_schema": {
     "type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}}"#;

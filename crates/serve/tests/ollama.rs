@@ -21,7 +21,7 @@ const THINKER: &str = "{% for t in tools or [] %}[{{ t.function.name }}]{% endfo
     {% for m in messages %}<{{ m.role }}>{{ m.name }}{{ m.content }}\
     {% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}</tool_call>{% endfor %}\n\
     {% endfor %}{% if enable_thinking is defined %}thinks={{ enable_thinking }}{% endif %}\
-    {% if reasoning_effort %} effort={{ reasoning_effort }}{% endif %}<think></think>";
+    {% if reasoning_effort %} effort={{ reasoning_effort }}{% endif %}{# <think></think> #}";
 
 fn thinker(script: &[Act]) -> Arc<Double> {
     Arc::new(Double::with_header(fixture_with_template(THINKER), script))

@@ -17,7 +17,7 @@ mod template;
 mod tokenizer;
 
 pub use error::TextError;
-pub use reply::{ReplyFormat, ReplyParser, ReplyPart, lark_json, lark_regex, tight_schema};
+pub use reply::{Held, ReplyFormat, ReplyParser, ReplyPart, lark_json, lark_regex, tight_schema};
 pub use stop::{StopMatcher, StopStep};
 pub use stream::TextStream;
 pub use template::{ChatTemplate, Message, Prompt, Render, ToolCall};

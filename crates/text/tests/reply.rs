@@ -46,6 +46,9 @@ const MISTRAL: &str = "[TOOL_CALLS]";
 const KIMI: &str = "<|tool_calls_section_begin|>";
 const DEEPSEEK: &str = "<think><｜tool▁calls▁begin｜>";
 const MINIMAX: &str = "<minimax:tool_call>";
+const LFM: &str = "<think><|tool_call_start|>";
+const OLMO: &str = "<function_calls>";
+const GEMMA: &str = "<|channel>thought <|tool_call>";
 const OSS: &str = "<|start|><|channel|><|message|>";
 
 /// (template, end of the prompt, reply, expected parts)
@@ -83,7 +86,7 @@ fn cases() -> Vec<(&'static str, &'static str, &'static str, Vec<ReplyPart>)> {
             QWEN,
             "",
             "a <tool_call>{oops</tool_call> b",
-            vec![text("a<tool_call>{oops</tool_call> b")],
+            vec![text("a <tool_call>{oops</tool_call> b")],
         ),
         (QWEN, "", "<tool_call>{\"name\"", vec![text("<tool_call>{\"name\"")]),
         (QWEN, "", "1 < 2 <tool", vec![text("1 < 2 <tool")]),
@@ -244,9 +247,11 @@ proptest! {
     fn anything_goes(pieces in prop::collection::vec(
         "(<think>|</think>|<tool_call>|</tool_call>|\\{\"name\": \"weather\"\\}|<function=|<parameter=x>|\
          <arg_key>|\\[TOOL_CALLS\\]|\\[ARGS\\]|<\\|channel\\|>|<\\|message\\|>|<\\|end\\|>|to=functions.x|\
-         <invoke name=\"|[a-z <>{}\n]{0,5})", 0..20,
+         <invoke name=\"|</function>|</parameter>|ping|weather|city=|\\(|\\)|<function_calls>|</function_calls>|\
+         <\\|tool_call_start\\|>\\[|\\]<\\|tool_call_end\\|>|<\\|tool_call>call:|<\\|\"\\|>|<tool_call\\|>|`|```|\
+         <\\|tool_call_begin\\|>|<\\|tool_call_argument_begin\\|>|<arg_value>|</arg_value>|[a-z <>{}\n]{0,5})", 0..20,
     )) {
-        for template in [QWEN, LLAMA, MISTRAL, KIMI, DEEPSEEK, MINIMAX, OSS] {
+        for template in [QWEN, LLAMA, MISTRAL, KIMI, DEEPSEEK, MINIMAX, OSS, LFM, OLMO, GEMMA] {
             let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
             let whole = pieces.concat();
             let parts = parse(template, "", &tools(), &[&whole]);

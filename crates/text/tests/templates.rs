@@ -394,3 +394,22 @@ fn fallbacks() {
         assert_eq!(template.render(&messages, &ask()).unwrap(), expected);
     }
 }
+
+/// Kimi K2 keeps the ids of calls in a list, and takes one out for each result.
+#[test]
+fn lists_change_in_their_place() {
+    let cases = [
+        (
+            "{% set l = [1] %}{% for x in [2, 3] %}{% set _ = l.append(x) %}{% endfor %}{{ l }}",
+            "[1, 2, 3]",
+        ),
+        ("{% set n = namespace(l=[1, 2, 3]) %}{{ n.l.pop(0) }}{{ n.l.pop() }}{{ n.l }}", "13[2]"),
+        ("{% set l = [1] %}{% do l.extend([2]) %}{% do l.insert(0, 3) %}{{ l }}", "[3, 1, 2]"),
+        ("{% set l = [] %}{% do l.append(l) %}{% do l.append(l) %}{{ l }}", "[[], [[]]]"),
+    ];
+    for (template, expected) in cases {
+        assert_eq!(prompt(template, &[], &ask()).unwrap(), expected, "{template}");
+    }
+    let empty = prompt("{% set l = [] %}{{ l.pop() }}", &[], &ask());
+    assert!(matches!(empty, Err(TextError::TemplateFailed { .. })));
+}

@@ -2,7 +2,7 @@
 
 use protocol::Grammar;
 use serde_json::{Value, json};
-use text::{ReplyFormat, Tokenizer, lark_json, lark_regex, tight_schema};
+use text::{Held, ReplyFormat, Tokenizer, lark_json, lark_regex, tight_schema};
 
 use super::{Chat, CompletionError, CompletionRequest, Format, Prompt, ToolChoice};
 
@@ -47,6 +47,17 @@ pub(super) fn grammar(
     let Target { tokenizer, reply, prompt } = target;
     let grammar = Grammar::Lark(reply.call_grammar(tokenizer, prompt, &tools, many, None));
     Ok(Some((grammar, "tools")))
+}
+
+/// By what [`grammar`] holds a chat's answer, for whoever takes it apart.
+pub(super) fn held(chat: &Chat, format: &Format) -> Held {
+    match (&chat.tool_choice, format) {
+        (ToolChoice::Required | ToolChoice::Named(_), _) => Held::Calls,
+        (_, Format::Text) => Held::Free,
+        (_, Format::Lark(_)) => Held::Whole,
+        _ if chat.offered_tools().is_empty() => Held::Text,
+        _ => Held::TextOrCalls,
+    }
 }
 
 /// A text of a form; where the model is free to call a tool instead, it stays so.

@@ -5,7 +5,7 @@ use protocol::{GenerateRequest, Pooling, Sampling};
 use serde_json::json;
 use text::{ReplyParser, Special, TextStream};
 
-use super::constraint::{Target, grammar};
+use super::constraint::{Target, grammar, held};
 use super::words::{CallRules, Words};
 use super::{Chat, CompletionError, CompletionRequest, Prompt, sampling};
 use crate::clock::unix_secs;
@@ -88,7 +88,8 @@ impl TextModel {
             Prompt::Chat(chat) => {
                 let prompt = self.render(chat)?;
                 let tools = chat.offered_tools();
-                let parser = ReplyParser::new(reply, &prompt.text, tools);
+                let parser =
+                    ReplyParser::new(reply, &prompt.text, tools).held(held(chat, &request.format));
                 let calls = CallRules {
                     offered: !tools.is_empty(),
                     single: chat.single_call,

@@ -1,165 +1,365 @@
-//! The grammars of tool calls, on complete blocks.
+//! The grammars of tool calls, read from the mark at which a block of them begins.
+//!
+//! A string or a field may hold the very marks that end calls. So a block is read by its grammar,
+//! one value or field after the other, and a mark counts only where the grammar expects it.
 
 use serde_json::{Map, Value};
 
+use super::forms::{Body, Form, Named};
+use super::read::{End, Read, Reader, Stop};
+use super::tagged;
+use super::typed::{name_of, parameters};
 use crate::ToolCall;
 
-/// The calls in a block, or `None` if it is not one that is understood. `tools` are those that the
-/// model was offered: their schemas tell text from numbers where the grammar does not.
-pub(super) fn parse(block: &str, tools: &[Value]) -> Option<Vec<ToolCall>> {
-    let block = block.trim();
-    let calls = if block.contains("<｜tool▁call▁begin｜>") {
-        parse_deepseek(block)
-    } else if block.contains("<|tool_call_begin|>") {
-        parse_kimi(block)
-    } else if block.starts_with("<function=") {
-        parse_tagged(block, "<function=", ">", "</function>", ["<parameter=", ">"], tools)
-    } else if block.contains("<invoke name=\"") {
-        let parameter = ["<parameter name=\"", "\">"];
-        parse_tagged(block, "<invoke name=\"", "\">", "</invoke>", parameter, tools)
-    } else if block.contains("<arg_key>") {
-        parse_glm(block, tools).map(|call| vec![call])
-    } else if let Some(calls) = parse_json(block) {
-        Some(calls)
-    } else if block.contains("[ARGS]") {
-        parse_mistral(block)
-    } else {
-        // GLM writes a call without arguments as the name alone.
-        let is_known = tools.iter().any(|tool| name_of(tool) == Some(block));
-        is_known.then(|| vec![call("", block, Value::Object(Map::new()))])
-    };
-    calls.filter(|calls| !calls.is_empty() && calls.iter().all(|call| !call.name.is_empty()))
+/// Bytes of a block of calls; a longer one is text.
+pub(super) const BLOCK_BYTES_MAX: usize = 4 << 20;
+/// Bytes of a tool's name or of a call's id.
+pub(super) const NAME_BYTES_MAX: usize = 256;
+
+/// What calls are read with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offer<'a> {
+    /// The tools that the model was offered.
+    pub(super) tools: &'a [Value],
+    /// A grammar held the answer: values end at the grammar's own marks.
+    pub(super) exact: bool,
+    pub(super) end: End,
 }
 
-/// The name of an offered tool.
-pub(super) fn name_of(tool: &Value) -> Option<&str> {
-    tool.get("function").unwrap_or(tool).get("name")?.as_str()
+/// A block of calls at the beginning of a text.
+#[derive(Debug, PartialEq)]
+pub(super) struct Block {
+    pub(super) calls: Vec<ToolCall>,
+    pub(super) bytes: usize,
+    /// No mark was missing. What lacks one is only a block if all its tools were offered.
+    pub(super) is_whole: bool,
 }
 
-fn call(id: &str, name: &str, arguments: Value) -> ToolCall {
+impl Offer<'_> {
+    /// The block of `form` with which `text` begins.
+    pub(super) fn block(&self, form: &Form, text: &str) -> Read<Block> {
+        let (text, is_too_long) = limited(text);
+        let mut start = Reader::new(text, if is_too_long { End::Cut } else { self.end });
+        let is_marked = !form.open.is_empty() && start.take(form.open)?;
+        // Without the mark before it, a block need not have the one behind it either.
+        let close = if is_marked { form.close } else { "" };
+        for body in form.bodies {
+            let mut reader = start;
+            match self.items(form, body, close, &mut reader) {
+                Ok((calls, is_closed)) => {
+                    let is_whole = is_marked && is_closed;
+                    let block = Block { calls, bytes: reader.at(), is_whole };
+                    return if self.accepts(&block, close) { Ok(block) } else { Err(Stop::Broken) };
+                }
+                Err(Stop::More) => return Err(Stop::More),
+                Err(Stop::Broken) => {}
+            }
+        }
+        Err(Stop::Broken)
+    }
+
+    /// A text that is nothing but calls of offered tools, though it has no mark.
+    pub(super) fn bare(&self, text: &str) -> Read<Block> {
+        let (text, is_too_long) = limited(text);
+        let mut reader = Reader::new(text, if is_too_long { End::Cut } else { self.end });
+        let is_fenced = reader.take("```")?;
+        if is_fenced {
+            let language = reader.word(char::is_alphanumeric)?;
+            if !["", "json", "tool_call", "python"].contains(&language) {
+                return Err(Stop::Broken);
+            }
+        }
+        reader.skip_space();
+        let mut calls = Vec::new();
+        loop {
+            calls.extend(self.bare_item(&mut reader)?);
+            reader.skip(|ch| ch.is_whitespace() || ";,".contains(ch));
+            if reader.is_at_end() || (is_fenced && reader.take("```")?) {
+                break;
+            }
+        }
+        reader.skip_space();
+        match reader.is_at_end() {
+            true if calls.iter().all(|call| self.has(&call.name)) && !calls.is_empty() => {
+                Ok(Block { calls, bytes: reader.at(), is_whole: false })
+            }
+            false if reader.rest().is_empty() => Err(Stop::More),
+            _ => Err(Stop::Broken),
+        }
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.tools.iter().any(|tool| name_of(tool) == Some(name))
+    }
+
+    fn accepts(&self, block: &Block, close: &str) -> bool {
+        let has_all = || block.calls.iter().all(|call| self.has(&call.name));
+        // A block whose end a limit cut may be half of what was meant.
+        let is_cut = !block.is_whole && self.end == End::Cut && !close.is_empty();
+        !block.calls.is_empty()
+            && block.calls.iter().all(|call| !call.name.is_empty())
+            && (block.is_whole || has_all() && !is_cut)
+    }
+
+    /// All calls up to the block's end, and whether it is where it should be.
+    fn items(
+        &self,
+        form: &Form,
+        body: &Body,
+        close: &str,
+        reader: &mut Reader,
+    ) -> Read<(Vec<ToolCall>, bool)> {
+        let mut calls = self.item(body, close, reader)?;
+        loop {
+            let after = *reader;
+            reader.skip(|ch| ch.is_whitespace() || ";,".contains(ch));
+            if !form.close.is_empty() && closes(form, body, reader)? {
+                return Ok((calls, true));
+            }
+            if reader.rest().is_empty() && !reader.is_at_end() {
+                // Where calls have no marks around them, each has an end of its own.
+                let is_done = form.open.is_empty();
+                *reader = after;
+                return if is_done { Ok((calls, true)) } else { Err(Stop::More) };
+            }
+            // Mistral writes the mark before each call.
+            if form.close.is_empty() && !form.open.is_empty() {
+                reader.take(form.open)?;
+            }
+            let more = match reader.is_at_end() {
+                true => Err(Stop::Broken),
+                false => self.item(body, close, reader),
+            };
+            match more {
+                Ok(more) => calls.extend(more),
+                Err(Stop::More) => return Err(Stop::More),
+                Err(Stop::Broken) => {
+                    *reader = after;
+                    return Ok((calls, close.is_empty()));
+                }
+            }
+        }
+    }
+
+    fn item(&self, body: &Body, close: &str, reader: &mut Reader) -> Read<Vec<ToolCall>> {
+        reader.skip_space();
+        match body {
+            Body::Json => self.json(reader, close),
+            Body::Tagged(tags) => tagged::call_of(self, tags, close, reader).map(|call| vec![call]),
+            Body::Named(named) => self.named(named, close, reader).map(|call| vec![call]),
+            Body::Python => self.python(reader),
+            Body::Gemma => gemma(reader, close).map(|call| vec![call]),
+        }
+    }
+
+    /// An object, or a list of them.
+    fn json(&self, reader: &mut Reader, close: &str) -> Read<Vec<ToolCall>> {
+        if !matches!(reader.peek()?, '{' | '[') {
+            return Err(Stop::Broken);
+        }
+        let calls = match reader.value(close)? {
+            Value::Array(items) => items.iter().map(|item| self.json_call(item)).collect(),
+            value => self.json_call(&value).map(|call| vec![call]),
+        };
+        calls.ok_or(Stop::Broken)
+    }
+
+    fn json_call(&self, value: &Value) -> Option<ToolCall> {
+        let function = value.get("function").filter(|function| function.is_object());
+        let function = function.unwrap_or(value).as_object()?;
+        let field = |keys: &[&str]| keys.iter().find_map(|key| function.get(*key));
+        let Some(name) = field(&["name", "tool_name", "function"]).and_then(Value::as_str) else {
+            return self.by_name(function);
+        };
+        let arguments = match field(&["arguments", "parameters"]) {
+            None | Some(Value::Null) => Value::Object(Map::new()),
+            Some(Value::String(text)) if text.trim().is_empty() => Value::Object(Map::new()),
+            Some(Value::String(text)) => whole_value(text)?,
+            Some(other) => other.clone(),
+        };
+        let id = ["id", "tool_call_id"].iter().find_map(|key| value.get(*key)?.as_str());
+        Some(call(id.unwrap_or(""), name, arguments))
+    }
+
+    /// `{NAME: {...}}`, as Apertus writes it.
+    fn by_name(&self, fields: &Map<String, Value>) -> Option<ToolCall> {
+        let (name, arguments) = fields.iter().next().filter(|_| fields.len() == 1)?;
+        let is_call = self.has(name) && arguments.is_object();
+        is_call.then(|| call("", name, arguments.clone()))
+    }
+
+    /// A name, marks, and arguments as JSON, which DeepSeek used to put into a fence.
+    fn named(&self, named: &Named, close: &str, reader: &mut Reader) -> Read<ToolCall> {
+        reader.expect(named.open)?;
+        reader.skip_space();
+        let mut name = reader.word(is_name)?;
+        reader.skip_space();
+        let mut id = if named.in_id { name } else { "" };
+        if !named.id.is_empty() && reader.take(named.id)? {
+            id = reader.word(is_name)?;
+        }
+        let is_marked = reader.take(named.arguments)?;
+        reader.skip_space();
+        if is_marked && !named.in_id && is_name(reader.peek()?) {
+            name = reader.word(is_name)?;
+            reader.skip_space();
+        }
+        if named.in_id {
+            name = name.rsplit_once(':').map_or(name, |(name, _)| name);
+            name = name.strip_prefix("functions.").unwrap_or(name);
+        }
+        if name.is_empty() || !is_marked && !self.has(name) {
+            return Err(Stop::Broken);
+        }
+        let is_fenced = reader.take("```")?;
+        if is_fenced {
+            reader.word(char::is_alphanumeric)?;
+            reader.skip_space();
+        }
+        let is_empty = is_marked && !named.close.is_empty() && reader.sees(named.close)?;
+        let arguments = match is_empty {
+            true => Value::Object(Map::new()),
+            false if reader.peek()? != '{' => return Err(Stop::Broken),
+            false => reader.value(if named.close.is_empty() { close } else { named.close })?,
+        };
+        if is_fenced {
+            reader.skip_space();
+            reader.take("```")?;
+        }
+        if !named.close.is_empty() {
+            reader.skip_space();
+            reader.take(named.close)?;
+        }
+        Ok(call(id, name, arguments))
+    }
+
+    /// One call, or a list of them in brackets.
+    fn python(&self, reader: &mut Reader) -> Read<Vec<ToolCall>> {
+        if !reader.take("[")? {
+            return self.python_call(reader).map(|call| vec![call]);
+        }
+        let mut calls = Vec::new();
+        loop {
+            reader.skip(|ch| ch.is_whitespace() || ch == ',');
+            if reader.take("]")? {
+                return Ok(calls);
+            }
+            calls.push(self.python_call(reader)?);
+        }
+    }
+
+    /// `NAME(KEY=VALUE, ...)`; values without a key are those of the tool's fields, in order. Llama
+    /// writes `NAME.call(...)`.
+    fn python_call(&self, reader: &mut Reader) -> Read<ToolCall> {
+        let mut name = reader.word(is_name)?;
+        if !self.has(name) {
+            name = name.strip_suffix(".call").unwrap_or(name);
+        }
+        if name.is_empty() || reader.peek()? != '(' {
+            return Err(Stop::Broken);
+        }
+        reader.advance(1);
+        let properties = parameters(self.tools, name).and_then(|schema| schema.get("properties"));
+        let mut keys = properties.and_then(Value::as_object).into_iter().flat_map(Map::keys);
+        let mut arguments = Map::new();
+        loop {
+            reader.skip(|ch| ch.is_whitespace() || ch == ',');
+            if reader.take(")")? {
+                return Ok(call("", name, Value::Object(arguments)));
+            }
+            let mut ahead = *reader;
+            let key = ahead.word(|ch| ch.is_alphanumeric() || ch == '_')?;
+            ahead.skip_space();
+            let key = if !key.is_empty() && ahead.take("=")? {
+                ahead.skip_space();
+                *reader = ahead;
+                key
+            } else {
+                keys.next().ok_or(Stop::Broken)?
+            };
+            arguments.insert(key.to_owned(), reader.value("")?);
+        }
+    }
+
+    /// A call without a mark. Whether it is one shows early, so that other text is not held back.
+    fn bare_item(&self, reader: &mut Reader) -> Read<Vec<ToolCall>> {
+        let mut ahead = *reader;
+        if ahead.take("[")? {
+            ahead.skip_space();
+        }
+        if ahead.peek()? != '{' {
+            let name = ahead.word(is_name)?;
+            let is_call = self.has(name) || self.has(name.strip_suffix(".call").unwrap_or(name));
+            return if is_call { self.python(reader) } else { Err(Stop::Broken) };
+        }
+        ahead.advance(1);
+        ahead.skip_space();
+        if ahead.peek()? != '"' {
+            return Err(Stop::Broken);
+        }
+        const KEYS: &[&str] =
+            &["type", "id", "function", "name", "arguments", "parameters", "tool_name"];
+        let key = ahead.string()?;
+        if !KEYS.contains(&key.as_str()) && !self.has(&key) {
+            return Err(Stop::Broken);
+        }
+        if key == "name" {
+            ahead.skip_space();
+            ahead.expect(":")?;
+            ahead.skip_space();
+            if ahead.peek()? != '"' || !self.has(&ahead.string()?) {
+                return Err(Stop::Broken);
+            }
+        }
+        self.json(reader, "")
+    }
+}
+
+/// As much of a text as a block can have, and whether there is more.
+fn limited(text: &str) -> (&str, bool) {
+    if text.len() <= BLOCK_BYTES_MAX {
+        return (text, false);
+    }
+    let mut end = BLOCK_BYTES_MAX;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    (&text[..end], true)
+}
+
+/// Steps over the mark that ends a block; in front of it JSON may have a brace too many.
+fn closes(form: &Form, body: &Body, reader: &mut Reader) -> Read<bool> {
+    let mut ahead = *reader;
+    if matches!(body, Body::Json) {
+        ahead.skip(|ch| ch.is_whitespace() || "]}".contains(ch));
+    }
+    let closes = ahead.take(form.close)?;
+    if closes {
+        *reader = ahead;
+    }
+    Ok(closes)
+}
+
+fn gemma(reader: &mut Reader, close: &str) -> Read<ToolCall> {
+    reader.expect("call:")?;
+    let name = reader.word(is_name)?;
+    if name.is_empty() || reader.peek()? != '{' {
+        return Err(Stop::Broken);
+    }
+    Ok(call("", name, reader.value(close)?))
+}
+
+/// A text that is one value.
+pub(super) fn whole_value(text: &str) -> Option<Value> {
+    let mut reader = Reader::new(text.trim(), End::Finished);
+    reader.value("").ok().filter(|_| reader.rest().is_empty())
+}
+
+pub(super) fn call(id: &str, name: &str, arguments: Value) -> ToolCall {
     ToolCall { id: id.trim().to_owned(), name: name.trim().to_owned(), arguments }
 }
 
-/// Hermes, Qwen, Llama 3, Mistral: objects, or a list of them, divided by white space, `;` or `,`.
-fn parse_json(block: &str) -> Option<Vec<ToolCall>> {
-    let mut calls = Vec::new();
-    let mut rest = block;
-    while !rest.is_empty() {
-        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
-        match values.next()?.ok()? {
-            Value::Array(items) => {
-                for item in &items {
-                    calls.push(json_call(item)?);
-                }
-            }
-            value => calls.push(json_call(&value)?),
-        }
-        let end = values.byte_offset();
-        rest = rest[end..].trim_start_matches(|ch: char| ch.is_whitespace() || ";,".contains(ch));
-    }
-    Some(calls)
-}
-
-fn json_call(value: &Value) -> Option<ToolCall> {
-    let function = value.get("function").filter(|function| function.is_object()).unwrap_or(value);
-    let name = function.get("name")?.as_str()?;
-    let arguments = function.get("arguments").or_else(|| function.get("parameters"));
-    let arguments = match arguments {
-        None | Some(Value::Null) => Value::Object(Map::new()),
-        Some(Value::String(text)) => serde_json::from_str(text).ok()?,
-        Some(other) => other.clone(),
-    };
-    let id = value.get("id").and_then(Value::as_str).unwrap_or("");
-    Some(call(id, name, arguments))
-}
-
-/// Mistral since Small 3.2: `NAME[ARGS]{...}`, one after the other, with `[CALL_ID]ID` in between.
-fn parse_mistral(block: &str) -> Option<Vec<ToolCall>> {
-    let calls = block.split("[TOOL_CALLS]").map(str::trim).filter(|part| !part.is_empty());
-    let parse = |part: &str| {
-        let (head, arguments) = part.split_once("[ARGS]")?;
-        let (name, id) = head.split_once("[CALL_ID]").unwrap_or((head, ""));
-        Some(call(id, name, serde_json::from_str(arguments).ok()?))
-    };
-    calls.map(parse).collect()
-}
-
-/// DeepSeek: `function<sep>NAME` and the arguments in a fence, or `NAME<sep>{...}` since V3.1.
-fn parse_deepseek(block: &str) -> Option<Vec<ToolCall>> {
-    let parts = block.split("<｜tool▁call▁begin｜>").skip(1);
-    let parse = |part: &str| {
-        let part = part.split("<｜tool▁call▁end｜>").next()?;
-        let (head, rest) = part.split_once("<｜tool▁sep｜>")?;
-        let (name, arguments) = match rest.split_once("```json") {
-            Some((name, fenced)) => (name, fenced.trim().trim_end_matches("```")),
-            None => (head, rest),
-        };
-        Some(call("", name, serde_json::from_str(arguments).ok()?))
-    };
-    parts.map(parse).collect()
-}
-
-/// Kimi K2: `functions.NAME:INDEX<|tool_call_argument_begin|>{...}`; the first part is the id.
-fn parse_kimi(block: &str) -> Option<Vec<ToolCall>> {
-    let parts = block.split("<|tool_call_begin|>").skip(1);
-    let parse = |part: &str| {
-        let part = part.split("<|tool_call_end|>").next()?;
-        let (id, arguments) = part.split_once("<|tool_call_argument_begin|>")?;
-        let name = id.trim().rsplit_once(':').map_or(id.trim(), |(name, _)| name);
-        let name = name.strip_prefix("functions.").unwrap_or(name);
-        Some(call(id, name, serde_json::from_str(arguments).ok()?))
-    };
-    parts.map(parse).collect()
-}
-
-/// Qwen 3 Coder and MiniMax-M2: a tag with the name, and one tag for each parameter.
-fn parse_tagged(
-    block: &str,
-    open: &str,
-    open_end: &str,
-    close: &str,
-    parameter: [&str; 2],
-    tools: &[Value],
-) -> Option<Vec<ToolCall>> {
-    let parse = |part: &str| {
-        let (name, body) = part.split_once(open_end)?;
-        let body = body.split(close).next()?;
-        let mut arguments = Map::new();
-        for field in body.split(parameter[0]).skip(1) {
-            let (key, value) = field.split_once(parameter[1])?;
-            let value = value.rsplit_once("</parameter>").map_or(value, |(value, _)| value);
-            // The line breaks next to the tags are the grammar's, any others the value's.
-            let value = value.strip_prefix('\n').unwrap_or(value);
-            let value = value.strip_suffix('\n').unwrap_or(value);
-            arguments.insert(key.to_owned(), typed(value, schema(tools, name, key)));
-        }
-        Some(call("", name, Value::Object(arguments)))
-    };
-    block.split(open).skip(1).map(parse).collect()
-}
-
-/// GLM 4.5: the name, then `<arg_key>` and `<arg_value>` in turn.
-fn parse_glm(block: &str, tools: &[Value]) -> Option<ToolCall> {
-    let mut fields = block.split("<arg_key>");
-    let name = fields.next()?.trim();
-    let mut arguments = Map::new();
-    for field in fields {
-        let (key, rest) = field.split_once("</arg_key>")?;
-        let (_, value) = rest.split_once("<arg_value>")?;
-        let value = value.rsplit_once("</arg_value>").map_or(value, |(value, _)| value);
-        arguments.insert(key.to_owned(), typed(value, schema(tools, name, key)));
-    }
-    Some(call("", name, Value::Object(arguments)))
-}
-
-fn schema<'t>(tools: &'t [Value], name: &str, key: &str) -> Option<&'t Value> {
-    let tool = tools.iter().find(|tool| name_of(tool) == Some(name))?;
-    tool.get("function").unwrap_or(tool).get("parameters")?.get("properties")?.get(key)
-}
-
-/// A value that was written as plain text: JSON where the schema does not say it is a string.
-fn typed(text: &str, schema: Option<&Value>) -> Value {
-    let is_string = schema.and_then(|schema| schema.get("type")).is_some_and(|ty| ty == "string");
-    let parsed = if is_string { None } else { serde_json::from_str(text.trim()).ok() };
-    parsed.unwrap_or_else(|| Value::String(text.to_owned()))
+/// What names of tools and ids are made of.
+pub(super) fn is_name(ch: char) -> bool {
+    ch.is_alphanumeric() || "_-.:/".contains(ch)
 }

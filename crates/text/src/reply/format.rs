@@ -1,5 +1,6 @@
 //! How a model writes its thoughts and its calls of tools, as its chat template shows it.
 
+use super::forms::{CallStyle, FORMS, Form, HERMES};
 use crate::Tokenizer;
 
 /// Where thoughts begin and end, by the families that write them.
@@ -8,29 +9,14 @@ const THINKING: &[(&str, &str)] = &[
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<mm:think>", "</mm:think>"),
+    ("<|channel>thought", "<channel|>"),
 ];
 
-/// Where calls of tools begin and end. A block without an end goes on to the end of the reply.
-const CALLS: &[(&str, &str)] = &[
-    ("<tool_call>", "</tool_call>"),
-    ("<minimax:tool_call>", "</minimax:tool_call>"),
-    ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
-    ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
-    ("[TOOL_CALLS]", ""),
-    ("<|python_tag|>", ""),
-];
+/// The control tokens among the marks of thoughts that are longer than a token.
+const INNER: &[&str] = &["<|channel>"];
 
-/// Control tokens inside the blocks above, and those that divide gpt-oss's messages.
-const INNER: &[&str] = &[
-    "<｜tool▁call▁begin｜>",
-    "<｜tool▁sep｜>",
-    "<｜tool▁call▁end｜>",
-    "<|tool_call_begin|>",
-    "<|tool_call_argument_begin|>",
-    "<|tool_call_end|>",
-    "[ARGS]",
-    "[CALL_ID]",
-];
+/// The control tokens that divide gpt-oss's messages.
 pub(super) const HARMONY: &[&str] = &[
     "<|start|>",
     "<|channel|>",
@@ -41,52 +27,20 @@ pub(super) const HARMONY: &[&str] = &[
     "<|return|>",
 ];
 
-/// How the calls inside the blocks above are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum CallStyle {
-    /// `{"name": ..., "arguments": ...}` in a block (Hermes, Qwen).
-    #[default]
-    Json,
-    /// `{"name": ..., "parameters": ...}` as the whole reply (Llama 3).
-    Bare,
-    /// A list of objects (Mistral), or `NAME[ARGS]{...}` since Small 3.2.
-    MistralList,
-    MistralArgs,
-    DeepSeek,
-    /// With the arguments in a fence, before V3.1.
-    DeepSeekFenced,
-    Kimi,
-    /// `<function=NAME>` and `<parameter=KEY>` (Qwen 3 Coder).
-    Tagged,
-    /// `<invoke name="NAME">` (MiniMax-M2).
-    Invoke,
-    /// `<arg_key>` and `<arg_value>` (GLM 4.5).
-    Glm,
-    Harmony,
-}
-
-/// A piece of a template that shows a style; the first one found counts.
-const STYLES: &[(&str, CallStyle)] = &[
-    ("<|channel|>", CallStyle::Harmony),
-    ("```json", CallStyle::DeepSeekFenced),
-    ("<｜tool▁call▁begin｜>", CallStyle::DeepSeek),
-    ("<|tool_call_begin|>", CallStyle::Kimi),
-    ("<function=", CallStyle::Tagged),
-    ("<invoke name=", CallStyle::Invoke),
-    ("<arg_key>", CallStyle::Glm),
-    ("[ARGS]", CallStyle::MistralArgs),
-    ("[TOOL_CALLS]", CallStyle::MistralList),
-    ("<tool_call>", CallStyle::Json),
-    ("<|python_tag|>", CallStyle::Bare),
+/// A piece of a template that shows how the calls of its form are written, where one form has
+/// several ways; the first one found counts.
+const STYLES: &[(CallStyle, &str, CallStyle)] = &[
+    (CallStyle::DeepSeek, "```json", CallStyle::DeepSeekFenced),
+    (CallStyle::Json, "<function=", CallStyle::Tagged),
+    (CallStyle::Json, "<arg_key>", CallStyle::Glm),
+    (CallStyle::List, "[ARGS]", CallStyle::MistralArgs),
 ];
 
 /// The marks in a model's replies that are not text.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct ReplyFormat {
     pub(super) thinking: Vec<(&'static str, &'static str)>,
-    pub(super) calls: Vec<(&'static str, &'static str)>,
-    /// A reply that is nothing but JSON is a call (Llama 3).
-    pub(super) bare_json: bool,
+    pub(super) forms: Vec<&'static Form>,
     /// Replies are messages on channels (gpt-oss).
     pub(super) harmony: bool,
     pub(super) style: CallStyle,
@@ -96,16 +50,26 @@ impl ReplyFormat {
     /// The format that a chat template's source shows. A template that knows no tools gets the most
     /// common form of calls, `<tool_call>{"name": ..., "arguments": ...}</tool_call>`.
     pub fn detect(template: &str) -> Self {
-        let shown = |pairs: &[(&'static str, &'static str)]| -> Vec<_> {
-            pairs.iter().copied().filter(|(open, _)| template.contains(open)).collect()
-        };
+        let shows = |mark: &&str| template.contains(*mark);
+        let thinking = THINKING.iter().filter(|(open, close)| shows(open) || shows(close));
         let harmony = template.contains("<|channel|>") && template.contains("<|message|>");
-        let mut calls = shown(CALLS);
-        let bare_json = calls.is_empty() || template.contains("<|python_tag|>");
-        if calls.is_empty() {
-            calls.push(CALLS[0]);
+        let mut forms: Vec<&Form> = Vec::new();
+        for form in FORMS.iter().filter(|form| form.signs.iter().any(shows)) {
+            // Calls without marks around them are part of the forms that have them.
+            if !form.open.is_empty() || forms.iter().all(|known| known.lead != form.lead) {
+                forms.push(form);
+            }
         }
-        Self { thinking: shown(THINKING), calls, bare_json, harmony, style: style(template) }
+        let style = forms.first().map(|form| form.style);
+        let finer = |style| {
+            let found = STYLES.iter().find(|(of, sign, _)| *of == style && shows(sign));
+            found.map_or(style, |(_, _, finer)| *finer)
+        };
+        let style = if harmony { CallStyle::Harmony } else { style.map(finer).unwrap_or_default() };
+        if forms.is_empty() {
+            forms.push(&HERMES);
+        }
+        Self { thinking: thinking.copied().collect(), forms, harmony, style }
     }
 
     /// Whether replies can hold thoughts.
@@ -121,24 +85,21 @@ impl ReplyFormat {
     /// Whether templates of this form refuse ids of calls other than nine letters and digits
     /// (Mistral).
     pub fn has_short_call_ids(&self) -> bool {
-        self.calls.iter().any(|(open, _)| *open == "[TOOL_CALLS]")
+        self.forms.iter().any(|form| form.open == "[TOOL_CALLS]")
     }
 
     /// The control tokens that a [`crate::TextStream`] must show so that replies can be parsed.
     pub fn marker_ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
-        let pairs = self.thinking.iter().chain(&self.calls);
-        let marks = pairs.flat_map(|(open, close)| [*open, *close]);
+        let pairs = self.thinking.iter().flat_map(|(open, close)| [*open, *close]);
+        let calls = self.forms.iter().flat_map(|form| form.marks());
         let rest = if self.harmony { HARMONY } else { INNER };
-        tokenizer.find_tokens(marks.chain(rest.iter().copied()))
+        tokenizer.find_tokens(pairs.chain(calls).chain(rest.iter().copied()))
     }
-}
 
-fn style(template: &str) -> CallStyle {
-    let is_deepseek = template.contains("<｜tool▁call▁begin｜>");
-    let shown = |(mark, style): &&(&str, CallStyle)| {
-        template.contains(mark) && (*style != CallStyle::DeepSeekFenced || is_deepseek)
-    };
-    STYLES.iter().find(shown).map(|(_, style)| *style).unwrap_or_default()
+    /// The marks around the calls of the style that is demanded.
+    pub(super) fn around_calls(&self) -> (&'static str, &'static str) {
+        self.forms.first().map_or(("", ""), |form| (form.open, form.close))
+    }
 }
 
 #[cfg(test)]
@@ -148,24 +109,32 @@ mod tests {
     #[test]
     fn cases() {
         let cases = [
+            ("{{ '<think>' }} <tool_call></tool_call>", "<think>", "<tool_call>", CallStyle::Json),
+            ("<tool_call>\n<function=", "", "<tool_call>", CallStyle::Tagged),
+            ("<tool_call>{{ name }}<arg_key>", "", "<tool_call>", CallStyle::Glm),
+            ("[TOOL_CALLS] [INST]", "", "[TOOL_CALLS]", CallStyle::List),
+            ("[TOOL_CALLS] [ARGS] [/THINK]", "[THINK]", "[TOOL_CALLS]", CallStyle::MistralArgs),
+            ("<|python_tag|>", "", "<|python_tag|>", CallStyle::Bare),
+            ("List of tools: <|tool_list_start|>[", "", "<|tool_call_start|>", CallStyle::Python),
             (
-                "{{ '<think>' }} <tool_call></tool_call>",
-                vec!["<think>"],
-                vec!["<tool_call>"],
-                false,
+                "<｜tool▁calls▁begin｜> ```json",
+                "",
+                "<｜tool▁calls▁begin｜>",
+                CallStyle::DeepSeekFenced,
             ),
-            ("[TOOL_CALLS] [INST]", vec![], vec!["[TOOL_CALLS]"], false),
-            ("<|python_tag|>", vec![], vec!["<|python_tag|>"], true),
-            ("plain", vec![], vec!["<tool_call>"], true),
+            ("<function=", "", "", CallStyle::Tagged),
+            ("plain", "", "<tool_call>", CallStyle::Json),
         ];
-        for (template, thinking, calls, bare_json) in cases {
+        for (template, thinking, calls, style) in cases {
             let format = ReplyFormat::detect(template);
-            let opens = |pairs: &[(&'static str, &str)]| -> Vec<&str> {
-                pairs.iter().map(|(open, _)| *open).collect()
-            };
-            assert_eq!(opens(&format.thinking), thinking, "{template}");
-            assert_eq!(opens(&format.calls), calls, "{template}");
-            assert_eq!(format.bare_json, bare_json, "{template}");
+            assert_eq!(
+                format.thinking.first().map_or("", |(open, _)| *open),
+                thinking,
+                "{template}"
+            );
+            let opens: Vec<&str> = format.forms.iter().map(|form| form.open).collect();
+            assert_eq!(opens, [calls], "{template}");
+            assert_eq!(format.style, style, "{template}");
         }
         assert!(ReplyFormat::detect("<|start|><|channel|>x<|message|>").harmony);
     }

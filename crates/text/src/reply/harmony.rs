@@ -8,8 +8,10 @@
 
 use serde_json::{Map, Value};
 
+use super::calls::BLOCK_BYTES_MAX;
 use super::format::HARMONY;
-use super::{BLOCK_BYTES_MAX, ReplyPart, held_back};
+use super::read::{End, Read, Reader, Stop, Waiting};
+use super::{Held, ReplyPart, held_back};
 use crate::ToolCall;
 
 const MESSAGE: &str = "<|message|>";
@@ -20,6 +22,8 @@ const HEADER_BYTES_MAX: usize = 1024;
 #[derive(Debug, Clone)]
 pub(super) struct Harmony {
     state: State,
+    held: Held,
+    waiting: Waiting,
 }
 
 #[derive(Debug, Clone)]
@@ -44,23 +48,42 @@ impl Harmony {
             Some(header) => State::Body(body_of(header)),
             None => State::Header,
         };
-        Self { state }
+        Self { state, held: Held::Free, waiting: Waiting::default() }
     }
 
     pub(super) fn is_reasoning(&self) -> bool {
         matches!(self.state, State::Body(Body::Reasoning))
     }
 
-    pub(super) fn run(&mut self, pending: &mut String, at_end: bool, parts: &mut Vec<ReplyPart>) {
+    /// A reply that a grammar holds: its text has no end before the reply's. A grammar of the
+    /// client's own has to write the headers itself, so that they are still looked for.
+    pub(super) fn hold(&mut self, held: Held) {
+        self.held = held;
+    }
+
+    pub(super) fn run(&mut self, pending: &mut String, end: End, parts: &mut Vec<ReplyPart>) {
+        if end == End::Open && !self.waiting.is_over(pending) {
+            return;
+        }
+        self.waiting = Waiting::default();
         loop {
             let next = match &self.state {
-                State::Header => header(pending, at_end),
-                State::Body(body) => body_step(body, pending, at_end, parts),
+                State::Header => header(pending, end != End::Open),
+                State::Body(Body::Text) if matches!(self.held, Held::Text | Held::TextOrCalls) => {
+                    if !pending.is_empty() {
+                        parts.push(ReplyPart::Text(std::mem::take(pending)));
+                    }
+                    None
+                }
+                State::Body(body) => body_step(body, pending, end, parts),
             };
             match next {
                 Some(state) => self.state = state,
-                None => return,
+                None => break,
             }
+        }
+        if matches!(self.state, State::Body(Body::Call { .. })) {
+            self.waiting = Waiting::new(pending.len(), "");
         }
     }
 }
@@ -111,43 +134,73 @@ fn body_of(header: &str) -> Body {
 fn body_step(
     body: &Body,
     pending: &mut String,
-    at_end: bool,
+    end: End,
     parts: &mut Vec<ReplyPart>,
 ) -> Option<State> {
-    let found = ENDS.iter().filter_map(|end| Some((pending.find(end)?, *end))).min();
-    let is_call = matches!(body, Body::Call { .. });
+    let part = match body {
+        Body::Call { name } => return call(name, pending, end, parts),
+        Body::Reasoning => ReplyPart::Reasoning,
+        Body::Text => ReplyPart::Text,
+    };
+    let found = ENDS.iter().filter_map(|mark| Some((pending.find(mark)?, *mark))).min();
     let held = match found {
         Some((at, _)) => pending.len() - at,
-        None if at_end || (is_call && pending.len() > BLOCK_BYTES_MAX) => 0,
-        None if is_call => pending.len(),
-        None => held_back(pending, ENDS.into_iter()),
+        None if end == End::Open => held_back(pending, ENDS.into_iter()),
+        None => 0,
     };
     let kept = pending.split_off(pending.len() - held);
     let text = std::mem::replace(pending, kept);
     if !text.is_empty() {
-        parts.push(part(body, text));
+        parts.push(part(text));
     }
-    let (_, end) = found?;
-    pending.drain(..end.len());
+    let (_, mark) = found?;
+    pending.drain(..mark.len());
     Some(State::Header)
 }
 
-fn part(body: &Body, text: String) -> ReplyPart {
-    let Body::Call { name } = body else {
-        return if *body == Body::Reasoning {
-            ReplyPart::Reasoning(text)
-        } else {
-            ReplyPart::Text(text)
-        };
-    };
-    let arguments = match text.trim() {
-        "" => Ok(Value::Object(Map::new())),
-        json => serde_json::from_str(json),
-    };
-    match arguments {
-        Ok(arguments) => {
-            ReplyPart::Call(ToolCall { id: String::new(), name: name.clone(), arguments })
+/// A call's arguments: one value, whatever marks its strings hold, and the mark behind it. Anything
+/// else is text.
+fn call(name: &str, pending: &mut String, end: End, parts: &mut Vec<ReplyPart>) -> Option<State> {
+    let is_too_long = pending.len() > BLOCK_BYTES_MAX;
+    let mut reader = Reader::new(pending, if is_too_long { End::Cut } else { end });
+    match arguments(&mut reader) {
+        Ok((arguments, is_ended)) => {
+            let bytes = reader.at();
+            pending.drain(..bytes);
+            parts.push(ReplyPart::Call(ToolCall {
+                id: String::new(),
+                name: name.to_owned(),
+                arguments,
+            }));
+            Some(if is_ended { State::Header } else { State::Body(Body::Text) })
         }
-        Err(_) => ReplyPart::Text(text),
+        Err(Stop::More) => None,
+        Err(Stop::Broken) => Some(State::Body(Body::Text)),
     }
+}
+
+/// The arguments, and whether the message's end stands behind them.
+fn arguments(reader: &mut Reader) -> Read<(Value, bool)> {
+    reader.skip_space();
+    let empty = || Value::Object(Map::new());
+    if reader.is_at_end() && !reader.is_cut() {
+        return Ok((empty(), false));
+    }
+    let is_empty = end_mark(reader)?;
+    let value = if is_empty { empty() } else { reader.value("")? };
+    let is_ended = is_empty || end_mark(reader)?;
+    Ok((value, is_ended))
+}
+
+/// Steps over a mark that ends a message.
+fn end_mark(reader: &mut Reader) -> Read<bool> {
+    let mut ahead = *reader;
+    ahead.skip_space();
+    for mark in ENDS {
+        if ahead.take(mark)? {
+            *reader = ahead;
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -11,9 +11,9 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::ReplyFormat;
-use super::calls::name_of;
-use super::format::CallStyle;
+use super::forms::CallStyle;
 use super::schema::tight_schema;
+use super::typed::name_of;
 use crate::Tokenizer;
 
 /// Any text at all.
@@ -153,10 +153,13 @@ impl<'a> Lark<'a> {
 
     /// What stands around all calls, and between two of them.
     fn around(&self, style: CallStyle) -> (String, String, String) {
-        let (open, close) = self.format.calls.first().copied().unwrap_or(("", ""));
+        let (open, close) = self.format.around_calls();
         let marks = || (self.mark(open), self.mark(close));
         match style {
-            CallStyle::MistralList => (self.mark(open) + " \"[\"", quote(", "), quote("]")),
+            CallStyle::List | CallStyle::Python => {
+                let (open, close) = marks();
+                (format!("{open} \"[\""), quote(", "), format!("\"]\" {close}"))
+            }
             CallStyle::Kimi | CallStyle::DeepSeek | CallStyle::DeepSeekFenced => {
                 let (open, close) = marks();
                 (open, String::new(), close)
@@ -172,7 +175,7 @@ impl<'a> Lark<'a> {
     }
 
     fn call(&mut self, style: CallStyle, name: &str, schema: &Value) -> String {
-        let (open, close) = self.format.calls.first().copied().unwrap_or(("", ""));
+        let (open, close) = self.format.around_calls();
         let (open, close) = (self.mark(open), self.mark(close));
         let json = lark_json(schema);
         let object = |key: &str| {
@@ -182,7 +185,7 @@ impl<'a> Lark<'a> {
         match style {
             CallStyle::Json => format!("{open} \"\\n\" {} \"\\n\" {close}", object("arguments")),
             CallStyle::Bare => object("parameters"),
-            CallStyle::MistralList => object("arguments"),
+            CallStyle::List => object("arguments"),
             CallStyle::MistralArgs => {
                 format!("{open} {} {} {json}", quote(name), self.mark("[ARGS]"))
             }
@@ -213,9 +216,17 @@ impl<'a> Lark<'a> {
                 format!("{open} {head} {fields} \"</function>\\n\" {close}")
             }
             CallStyle::Invoke => {
-                let head = quote(&format!("<invoke name=\"{name}\">\n"));
-                let fields = self.fields(schema, ["<parameter name=\"", "\">", "</parameter>\n"]);
-                format!("{head} {fields} \"</invoke>\\n\"")
+                let Some(tags) = self.format.forms.iter().find_map(|form| form.tags()) else {
+                    return object("parameters");
+                };
+                let head = quote(&format!("{}{name}{}\n", tags.open, tags.name_end));
+                let marks = [tags.field, tags.key_end, tags.exact_close];
+                let end = quote(&format!("{}\n", tags.close));
+                format!("{head} {} {end}", self.fields(schema, marks))
+            }
+            CallStyle::Python => {
+                let fields = self.named_values(schema);
+                format!("{} {fields} \")\"", quote(&format!("{name}(")))
             }
             CallStyle::Glm => {
                 let head = quote(&format!("{name}\n"));
@@ -241,6 +252,42 @@ impl<'a> Lark<'a> {
             fields.push(format!("({head} {value}){optional}"));
         }
         fields.join(" ")
+    }
+
+    /// `KEY=VALUE` for each of a schema's properties that is required, divided by commas, then for
+    /// the others.
+    fn named_values(&mut self, schema: &Value) -> String {
+        let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
+            return String::new();
+        };
+        let keys = schema.get("required").and_then(Value::as_array);
+        let is_required = |key: &str| keys.is_some_and(|keys| keys.iter().any(|one| one == key));
+        let value = |(key, property): (&String, &Value)| {
+            format!(
+                "{} {}",
+                quote(&format!("{key}=")),
+                lark_json(&with_definitions(schema, property))
+            )
+        };
+        let (required, others): (Vec<_>, Vec<_>) =
+            properties.iter().partition(|(key, _)| is_required(key));
+        let required: Vec<String> = required.into_iter().map(value).collect();
+        let others: Vec<String> = others.into_iter().map(value).collect();
+        if required.is_empty() {
+            // The first that is given has no comma before it.
+            let choices = (0..others.len()).map(|first| {
+                let rest = others[first + 1..].iter().map(|other| format!("(\", \" {other})?"));
+                format!("{} {}", others[first], rest.collect::<Vec<_>>().join(" "))
+            });
+            let choices: Vec<String> = choices.collect();
+            return if choices.is_empty() {
+                choices.concat()
+            } else {
+                format!("({})?", choices.join(" | "))
+            };
+        }
+        let others: Vec<String> = others.iter().map(|other| format!("(\", \" {other})?")).collect();
+        format!("{} {}", required.join(" \", \" "), others.join(" "))
     }
 
     /// A value and the mark behind it: strings are written as they are, anything else as JSON.

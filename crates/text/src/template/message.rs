@@ -30,6 +30,24 @@ impl Message {
         Self { role: role.into(), content: content.into(), ..Self::default() }
     }
 
+    /// The message with all its texts put through `map`.
+    pub(super) fn map_text(&self, map: &dyn Fn(&str) -> String) -> Self {
+        let maybe = |text: &Option<String>| text.as_deref().map(map);
+        let call = |call: &ToolCall| ToolCall {
+            id: map(&call.id),
+            name: map(&call.name),
+            arguments: super::map_text(call.arguments.clone(), map),
+        };
+        Self {
+            role: map(&self.role),
+            content: map(&self.content),
+            name: maybe(&self.name),
+            tool_calls: self.tool_calls.iter().map(call).collect(),
+            tool_call_id: maybe(&self.tool_call_id),
+            reasoning: maybe(&self.reasoning),
+        }
+    }
+
     /// The dictionary that templates see. Absent fields are left out, since many templates ask
     /// whether they are defined. With `text_arguments`, arguments are JSON text, not objects.
     pub(super) fn to_value(&self, text_arguments: bool) -> Value {

@@ -8,15 +8,19 @@
 
 mod date;
 mod fallback;
+mod fit;
 mod jinja;
 mod message;
 mod source;
+
+use std::sync::OnceLock;
 
 use gguf::Directory;
 use serde_json::{Map, Value, json};
 
 use crate::tokenizer::GUARD;
 use crate::{ReplyFormat, TextError, Tokenizer};
+use fit::Shows;
 pub use message::{Message, ToolCall};
 
 /// Bytes of a template; the longest published ones have about 30,000.
@@ -36,7 +40,11 @@ pub struct ChatTemplate {
     bos: String,
     eos: String,
     is_fallback: bool,
-    reply_format: ReplyFormat,
+    /// As the source shows it.
+    written_format: ReplyFormat,
+    /// What the template shows, once that was asked, and the format that follows.
+    shows: OnceLock<Shows>,
+    reply_format: OnceLock<ReplyFormat>,
 }
 
 /// What a rendering is about, apart from the messages.
@@ -74,7 +82,7 @@ impl ChatTemplate {
         let found = gguf.find_str("tokenizer.chat_template")?.filter(|text| !text.is_empty());
         let source = found.unwrap_or_else(|| fallback::template(tokenizer));
         let tool_use = gguf.find_str(TOOL_USE)?;
-        let reply_format = ReplyFormat::detect(tool_use.unwrap_or(source));
+        let written_format = ReplyFormat::detect(tool_use.unwrap_or(source));
         let text = |id: Option<u32>| {
             let bytes = id.map_or(&[][..], |id| tokenizer.token_bytes(id));
             String::from_utf8_lossy(bytes).into_owned()
@@ -85,7 +93,9 @@ impl ChatTemplate {
             bos: text(tokenizer.bos()),
             eos: text(tokenizer.eos()),
             is_fallback: found.is_none(),
-            reply_format,
+            written_format,
+            shows: OnceLock::new(),
+            reply_format: OnceLock::new(),
         })
     }
 
@@ -95,8 +105,16 @@ impl ChatTemplate {
     /// As for [`Self::from_gguf`].
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TextError> {
         let (bos, eos) = (bos.to_owned(), eos.to_owned());
-        let (chat, reply_format) = (prepare(source)?, ReplyFormat::detect(source));
-        Ok(Self { chat, tool_use: None, bos, eos, is_fallback: false, reply_format })
+        Ok(Self {
+            chat: prepare(source)?,
+            tool_use: None,
+            bos,
+            eos,
+            is_fallback: false,
+            written_format: ReplyFormat::detect(source),
+            shows: OnceLock::new(),
+            reply_format: OnceLock::new(),
+        })
     }
 
     /// Whether the file had no template of its own, so that the prompt is a guess.
@@ -106,7 +124,20 @@ impl ChatTemplate {
 
     /// How replies to this template's prompts are written.
     pub fn reply_format(&self) -> &ReplyFormat {
-        &self.reply_format
+        self.reply_format.get_or_init(|| match self.shows().tools {
+            true => self.written_format.clone(),
+            false => self.written_format.clone().told(),
+        })
+    }
+
+    /// What the template shows of a conversation with tools.
+    fn shows(&self) -> Shows {
+        *self.shows.get_or_init(|| {
+            Shows::probe(|messages, tools| {
+                let render = Render { add_generation_prompt: true, tools, ..Render::default() };
+                self.render_as(None, Shows::ALL, messages, &render).ok()
+            })
+        })
     }
 
     /// The prompt for `messages` in tokens. Control tokens are those that the template writes; what
@@ -146,6 +177,28 @@ impl ChatTemplate {
             let what = "extra template variables";
             return Err(TextError::RequestTooLarge { what, found, limit: EXTRAS_MAX });
         }
+        let is_call = |message: &Message| message.role == "tool" || !message.tool_calls.is_empty();
+        let needs_tools = !render.tools.is_empty() || messages.iter().any(is_call);
+        let shows = if needs_tools { self.shows() } else { Shows::ALL };
+        if shows != Shows::ALL {
+            self.reply_format();
+        }
+        self.render_as(guard, shows, messages, render)
+    }
+
+    fn render_as(
+        &self,
+        guard: Option<&Tokenizer>,
+        shows: Shows,
+        messages: &[Message],
+        render: &Render,
+    ) -> Result<String, TextError> {
+        let guarded = |text: &str| guard.map_or_else(|| text.to_owned(), |g| g.guard(text));
+        let messages = messages.iter().map(|message| message.map_text(&guarded)).collect();
+        // While the template is asked, there is no format yet.
+        let format = self.reply_format.get().unwrap_or(&self.written_format);
+        let messages = shows.fit(format, messages, render.tools, guarded);
+        let messages = messages.as_slice();
         let first = self.render_with(guard, messages, render, false);
         // Most templates want a call's arguments as an object; some can only append text.
         let has_calls = messages.iter().any(|message| !message.tool_calls.is_empty());
@@ -166,14 +219,15 @@ impl ChatTemplate {
     ) -> Result<String, TextError> {
         let last = messages.last().filter(|_| render.continue_last);
         let mut context = render.extra.cloned().unwrap_or_default();
-        let messages = messages.iter().map(|message| message.to_value(text_arguments));
-        context.insert("messages".into(), messages.collect());
         // Templates ask `tools is not none` as well as `tools`.
         let tools = (!render.tools.is_empty()).then_some(render.tools);
         context.insert("tools".into(), json!(tools));
         if let Some(tokenizer) = guard {
             context = guard_entries(tokenizer, context);
         }
+        // Their text was guarded before they were fitted to the template.
+        let messages = messages.iter().map(|message| message.to_value(text_arguments));
+        context.insert("messages".into(), messages.collect());
         let add_generation_prompt = render.add_generation_prompt && last.is_none();
         context.insert("add_generation_prompt".into(), json!(add_generation_prompt));
         context.insert("bos_token".into(), json!(self.bos));
@@ -184,8 +238,7 @@ impl ChatTemplate {
         let chosen = self.tool_use.as_ref().filter(|_| tools.is_some()).unwrap_or(&self.chat);
         let mut rendered = jinja::render(chosen, &context, render.now_unix_s)?;
         if let Some(last) = last {
-            let content = guard.map_or_else(|| last.content.clone(), |g| g.guard(&last.content));
-            cut_after(&mut rendered, content.trim());
+            cut_after(&mut rendered, last.content.trim());
         }
         Ok(rendered)
     }
@@ -200,16 +253,19 @@ fn cut_after(rendered: &mut String, content: &str) {
 
 /// Guards all text of a client, names of fields included.
 fn guard_entries(tokenizer: &Tokenizer, entries: Map<String, Value>) -> Map<String, Value> {
-    let guarded =
-        |(key, value): (String, Value)| (tokenizer.guard(&key), guard_value(tokenizer, value));
-    entries.into_iter().map(guarded).collect()
+    map_entries(entries, &|text| tokenizer.guard(text))
 }
 
-fn guard_value(tokenizer: &Tokenizer, value: Value) -> Value {
+fn map_entries(entries: Map<String, Value>, map: &dyn Fn(&str) -> String) -> Map<String, Value> {
+    entries.into_iter().map(|(key, value)| (map(&key), map_text(value, map))).collect()
+}
+
+/// A value with all its texts, names of fields included, put through `map`.
+fn map_text(value: Value, map: &dyn Fn(&str) -> String) -> Value {
     match value {
-        Value::String(text) => Value::String(tokenizer.guard(&text)),
-        Value::Array(items) => items.into_iter().map(|item| guard_value(tokenizer, item)).collect(),
-        Value::Object(entries) => Value::Object(guard_entries(tokenizer, entries)),
+        Value::String(text) => Value::String(map(&text)),
+        Value::Array(items) => items.into_iter().map(|item| map_text(item, map)).collect(),
+        Value::Object(entries) => Value::Object(map_entries(entries, map)),
         plain => plain,
     }
 }

@@ -9,9 +9,9 @@ use super::args::Args;
 use super::budget::Fault;
 use super::eval::optional_int;
 use super::exec::{Frame, Machine};
-use super::methods;
 use super::print::to_text;
 use super::value::{Function, Macro, Value};
+use super::{lists, methods};
 use crate::template::date;
 
 /// Items of a `range`; templates count messages with it.
@@ -36,6 +36,9 @@ impl<'t> Machine<'t> {
             };
             return match own {
                 Value::Macro(_) | Value::Function(_) => self.invoke(own, args, caller),
+                _ if matches!(value, Value::List(_)) && lists::changes(method.name) => {
+                    self.change_list(&method.expr, &value, method.name, args)
+                }
                 _ => methods::call(self, &value, method.name, args),
             };
         }

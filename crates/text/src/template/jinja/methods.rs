@@ -88,7 +88,7 @@ fn list_method<'t>(
         ("count", _) => Ok(Value::Int(places.len() as i64)),
         ("index", Some(at)) => Ok(Value::Int(*at)),
         ("index", None) => Err(Fault::failed("the value is not in the list")),
-        _ => Err(Fault::failed(format!("a list has no method `{name}`: lists cannot be changed"))),
+        _ => Err(Fault::failed(format!("a list has no method `{name}`"))),
     }
 }
 

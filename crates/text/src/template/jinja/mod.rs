@@ -13,6 +13,7 @@ mod eval;
 mod exec;
 mod filters;
 mod functions;
+mod lists;
 mod methods;
 mod ops;
 mod print;

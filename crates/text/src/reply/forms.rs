@@ -1,0 +1,343 @@
+//! How families of models write calls of tools: data, no code.
+//!
+//! Source: the families' published chat templates, which show a model its own earlier calls.
+
+/// A form of blocks of calls.
+#[derive(Debug)]
+pub(super) struct Form {
+    /// Pieces of a template that show the form; any will do.
+    pub(super) signs: &'static [&'static str],
+    /// The mark that begins a block, and the one that ends it. Either can be absent.
+    pub(super) open: &'static str,
+    pub(super) close: &'static str,
+    /// The beginning of a call, where models leave the mark before it out.
+    pub(super) lead: &'static str,
+    /// How the calls in a block can be written.
+    pub(super) bodies: &'static [Body],
+    /// How a call that is demanded is written.
+    pub(super) style: CallStyle,
+}
+
+/// How the calls in a block are written.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Body {
+    /// Objects with a name and arguments, or lists of them.
+    Json,
+    /// A tag with the name, and one for each argument.
+    Tagged(&'static Tags),
+    /// A name, then the arguments as JSON.
+    Named(&'static Named),
+    /// Python's calls, one after the other or in a list.
+    Python,
+    /// `call:NAME{...}` (Gemma 4).
+    Gemma,
+}
+
+/// The marks of tagged calls.
+#[derive(Debug)]
+pub(super) struct Tags {
+    /// Before and after the name. Without a mark after it, a name is a word.
+    pub(super) open: &'static str,
+    pub(super) name_end: &'static str,
+    /// Ends the call; without it the block's end does.
+    pub(super) close: &'static str,
+    /// Before and after a field's name, before its value where a mark stands there, and after it.
+    pub(super) field: &'static str,
+    pub(super) key_end: &'static str,
+    pub(super) value: &'static str,
+    pub(super) field_close: &'static str,
+    /// What ends a value where a grammar held the answer.
+    pub(super) exact_close: &'static str,
+    /// Attributes stand between the key and its mark; one says that the value is a string.
+    pub(super) attributes: bool,
+    /// The line breaks next to a value's marks that are no part of it.
+    pub(super) breaks: Breaks,
+}
+
+/// The line breaks around a value that belong to its marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Breaks {
+    None,
+    /// One on each side, where all values of a call have both.
+    Pair,
+    /// One on each side.
+    Each,
+}
+
+/// The marks of calls whose arguments alone are JSON.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) open: &'static str,
+    /// Between the name and the call's id.
+    pub(super) id: &'static str,
+    /// Before the arguments.
+    pub(super) arguments: &'static str,
+    pub(super) close: &'static str,
+    /// The name is the middle of an id: `functions.NAME:0`.
+    pub(super) in_id: bool,
+}
+
+/// How calls that are demanded of a model are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum CallStyle {
+    /// `{"name": ..., "arguments": ...}` in a block (Hermes, Qwen).
+    #[default]
+    Json,
+    /// `{"name": ..., "parameters": ...}` as the whole reply (Llama 3).
+    Bare,
+    /// A list of objects in a block (Mistral), or `NAME[ARGS]{...}` since Small 3.2.
+    List,
+    MistralArgs,
+    DeepSeek,
+    /// With the arguments in a fence, before V3.1.
+    DeepSeekFenced,
+    Kimi,
+    /// `<function=NAME>` and `<parameter=KEY>` (Qwen 3 Coder).
+    Tagged,
+    /// The same with other marks, those of the form's tags (MiniMax-M2).
+    Invoke,
+    /// `<arg_key>` and `<arg_value>` (GLM 4.5).
+    Glm,
+    /// `[NAME(KEY=VALUE)]` (LFM2, Olmo 3).
+    Python,
+    Harmony,
+}
+
+const FUNCTION: Tags = Tags {
+    open: "<function=",
+    name_end: ">",
+    close: "</function>",
+    field: "<parameter=",
+    key_end: ">",
+    value: "",
+    field_close: "</parameter>",
+    exact_close: "\n</parameter>\n",
+    attributes: false,
+    breaks: Breaks::Each,
+};
+
+const INVOKE: Tags = Tags {
+    open: "<invoke name=\"",
+    name_end: "\">",
+    close: "</invoke>",
+    field: "<parameter name=\"",
+    key_end: "\">",
+    value: "",
+    field_close: "</parameter>",
+    exact_close: "</parameter>\n",
+    attributes: false,
+    breaks: Breaks::Pair,
+};
+
+const ATEM: Tags = Tags {
+    open: "<atem:invoke name=\"",
+    close: "</atem:invoke>",
+    field: "<atem:parameter name=\"",
+    field_close: "</atem:parameter>",
+    exact_close: "</atem:parameter>\n",
+    ..INVOKE
+};
+
+const DSML: Tags = Tags {
+    open: "<｜DSML｜invoke name=\"",
+    close: "</｜DSML｜invoke>",
+    field: "<｜DSML｜parameter name=\"",
+    key_end: "\"",
+    field_close: "</｜DSML｜parameter>",
+    exact_close: "</｜DSML｜parameter>\n",
+    attributes: true,
+    breaks: Breaks::None,
+    ..INVOKE
+};
+
+const PARAM: Tags = Tags {
+    open: "<function name=\"",
+    close: "</function>",
+    field: "<param name=\"",
+    field_close: "</param>",
+    exact_close: "</param>\n",
+    ..INVOKE
+};
+
+const GLM: Tags = Tags {
+    open: "",
+    name_end: "",
+    close: "",
+    field: "<arg_key>",
+    key_end: "</arg_key>",
+    value: "<arg_value>",
+    field_close: "</arg_value>",
+    exact_close: "</arg_value>\n",
+    attributes: false,
+    breaks: Breaks::None,
+};
+
+const DEEPSEEK: Named = Named {
+    open: "<｜tool▁call▁begin｜>",
+    id: "",
+    arguments: "<｜tool▁sep｜>",
+    close: "<｜tool▁call▁end｜>",
+    in_id: false,
+};
+
+const KIMI: Named = Named {
+    open: "<|tool_call_begin|>",
+    id: "",
+    arguments: "<|tool_call_argument_begin|>",
+    close: "<|tool_call_end|>",
+    in_id: true,
+};
+
+const MISTRAL: Named =
+    Named { open: "", id: "[CALL_ID]", arguments: "[ARGS]", close: "", in_id: false };
+
+const fn form(open: &'static str, close: &'static str, style: CallStyle) -> Form {
+    Form { signs: &[], open, close, lead: "", bodies: &[Body::Json], style }
+}
+
+/// The most common form: that of a template which shows none.
+pub(super) const HERMES: Form = Form {
+    signs: &["<tool_call>"],
+    lead: "<function=",
+    bodies: &[Body::Json, Body::Tagged(&FUNCTION), Body::Tagged(&GLM)],
+    ..form("<tool_call>", "</tool_call>", CallStyle::Json)
+};
+
+/// All forms.
+pub(super) const FORMS: &[Form] = &[
+    HERMES,
+    Form {
+        signs: &["<minimax:tool_call>"],
+        lead: "<invoke name=\"",
+        bodies: &[Body::Tagged(&INVOKE)],
+        ..form("<minimax:tool_call>", "</minimax:tool_call>", CallStyle::Invoke)
+    },
+    Form {
+        signs: &["<seed:tool_call>"],
+        lead: "<function=",
+        bodies: &[Body::Tagged(&FUNCTION)],
+        ..form("<seed:tool_call>", "</seed:tool_call>", CallStyle::Tagged)
+    },
+    Form {
+        signs: &["<｜tool▁calls▁begin｜>"],
+        lead: "<｜tool▁call▁begin｜>",
+        bodies: &[Body::Named(&DEEPSEEK)],
+        ..form("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", CallStyle::DeepSeek)
+    },
+    Form {
+        signs: &["<|tool_calls_section_begin|>"],
+        lead: "<|tool_call_begin|>",
+        bodies: &[Body::Named(&KIMI)],
+        ..form("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", CallStyle::Kimi)
+    },
+    Form {
+        signs: &["[TOOL_CALLS]"],
+        bodies: &[Body::Json, Body::Named(&MISTRAL)],
+        ..form("[TOOL_CALLS]", "", CallStyle::List)
+    },
+    Form {
+        signs: &["<|python_tag|>"],
+        bodies: &[Body::Json, Body::Python],
+        ..form("<|python_tag|>", "", CallStyle::Bare)
+    },
+    // LFM2's template shows the tools alone, and that of LFM2.5 no mark at all.
+    Form {
+        signs: &["<|tool_call_start|>", "<|tool_list_start|>", "List of tools: ["],
+        bodies: &[Body::Python, Body::Json],
+        ..form("<|tool_call_start|>", "<|tool_call_end|>", CallStyle::Python)
+    },
+    Form {
+        signs: &["<function_calls>"],
+        bodies: &[Body::Python, Body::Json],
+        ..form("<function_calls>", "</function_calls>", CallStyle::Python)
+    },
+    // Granite 3.3, which has no mark at the end, and Phi 4 mini.
+    Form { signs: &["<|tool_call|>"], ..form("<|tool_call|>", "<|/tool_call|>", CallStyle::List) },
+    // Nemotron Nano 2; MiniMax-M1 and Apriel; Command R7B; Apertus.
+    Form { signs: &["<TOOLCALL>"], ..form("<TOOLCALL>", "</TOOLCALL>", CallStyle::List) },
+    Form { signs: &["<tool_calls>"], ..form("<tool_calls>", "</tool_calls>", CallStyle::List) },
+    Form {
+        signs: &["<|START_ACTION|>"],
+        ..form("<|START_ACTION|>", "<|END_ACTION|>", CallStyle::List)
+    },
+    Form {
+        signs: &["<|tools_prefix|>"],
+        ..form("<|tools_prefix|>", "<|tools_suffix|>", CallStyle::List)
+    },
+    Form {
+        signs: &["<|tool_call>"],
+        bodies: &[Body::Gemma, Body::Json],
+        ..form("<|tool_call>", "<tool_call|>", CallStyle::Json)
+    },
+    Form {
+        signs: &["<atem:function_calls>"],
+        lead: "<atem:invoke name=\"",
+        bodies: &[Body::Tagged(&ATEM)],
+        ..form("<atem:function_calls>", "</atem:function_calls>", CallStyle::Invoke)
+    },
+    // DeepSeek V3.2 and V4, whose templates put the marks together from pieces.
+    Form {
+        signs: &["｜DSML｜"],
+        lead: "<｜DSML｜invoke name=\"",
+        bodies: &[Body::Tagged(&DSML), Body::Json],
+        ..form("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", CallStyle::Json)
+    },
+    Form {
+        signs: &["｜DSML｜"],
+        bodies: &[Body::Tagged(&DSML), Body::Json],
+        ..form("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", CallStyle::Json)
+    },
+    // GigaChat 3.1.
+    Form { signs: &["<|function_call|>"], ..form("<|function_call|>", "", CallStyle::Json) },
+    // MiniCPM 5 and functionary 3.1, without marks around their calls.
+    Form {
+        signs: &["<function name="],
+        lead: "<function name=\"",
+        bodies: &[Body::Tagged(&PARAM)],
+        ..form("", "", CallStyle::Invoke)
+    },
+    Form {
+        signs: &["<function="],
+        lead: "<function=",
+        bodies: &[Body::Tagged(&FUNCTION)],
+        ..form("", "", CallStyle::Tagged)
+    },
+];
+
+impl Form {
+    /// The marks at which a block can begin.
+    pub(super) fn starts(&self) -> impl Iterator<Item = &'static str> {
+        [self.open, self.lead].into_iter().filter(|mark| !mark.is_empty())
+    }
+
+    /// The marks of tagged calls.
+    pub(super) fn tags(&self) -> Option<&'static Tags> {
+        self.bodies.iter().find_map(|body| match body {
+            Body::Tagged(tags) => Some(*tags),
+            _ => None,
+        })
+    }
+
+    /// All marks that may be control tokens.
+    pub(super) fn marks(&self) -> Vec<&'static str> {
+        let mut marks = vec![self.open, self.close, self.lead];
+        for body in self.bodies {
+            match body {
+                Body::Named(named) => {
+                    marks.extend([named.open, named.id, named.arguments, named.close]);
+                }
+                Body::Tagged(tags) => marks.extend([
+                    tags.open,
+                    tags.close,
+                    tags.field,
+                    tags.key_end,
+                    tags.value,
+                    tags.field_close,
+                ]),
+                Body::Gemma => marks.push("<|\"|>"),
+                Body::Json | Body::Python => {}
+            }
+        }
+        marks
+    }
+}

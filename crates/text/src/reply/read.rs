@@ -1,0 +1,178 @@
+//! A cursor over text that may still be coming.
+//!
+//! What it reads never depends on how the text was cut into pieces: a reading that succeeds or
+//! fails on the beginning of a text does the same on all of it, and one that cannot be sure yet
+//! stops with [`Stop::More`]. Once the reply has ended, there is no more to wait for.
+
+/// Why a reading did not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The text ends too early to tell.
+    More,
+    /// The text is something else.
+    Broken,
+}
+
+pub(super) type Read<T> = Result<T, Stop>;
+
+/// Whether more text can come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Open,
+    /// The model ended its reply.
+    Finished,
+    /// A limit ended the reply: what has no end is no call.
+    Cut,
+}
+
+/// The cursor.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reader<'t> {
+    text: &'t str,
+    at: usize,
+    end: End,
+}
+
+impl<'t> Reader<'t> {
+    pub(super) fn new(text: &'t str, end: End) -> Self {
+        Self { text, at: 0, end }
+    }
+
+    /// Bytes read so far.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    pub(super) fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    /// The text from `start` to the cursor.
+    pub(super) fn since(&self, start: usize) -> &'t str {
+        &self.text[start..self.at]
+    }
+
+    pub(super) fn advance(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+
+    /// Nothing follows, and nothing will.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.rest().is_empty() && self.end != End::Open
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.end == End::Cut
+    }
+
+    /// The error of a reading that came to the end of the text.
+    pub(super) fn stop(&self) -> Stop {
+        if self.end == End::Open { Stop::More } else { Stop::Broken }
+    }
+
+    /// The next character.
+    pub(super) fn peek(&self) -> Read<char> {
+        self.rest().chars().next().ok_or(self.stop())
+    }
+
+    pub(super) fn skip(&mut self, skipped: impl Fn(char) -> bool) {
+        self.at += self.rest().len() - self.rest().trim_start_matches(skipped).len();
+    }
+
+    pub(super) fn skip_space(&mut self) {
+        self.skip(char::is_whitespace);
+    }
+
+    /// Whether `mark` comes next.
+    pub(super) fn sees(&self, mark: &str) -> Read<bool> {
+        let rest = self.rest();
+        if rest.starts_with(mark) {
+            return Ok(true);
+        }
+        if self.end == End::Open && mark.starts_with(rest) { Err(Stop::More) } else { Ok(false) }
+    }
+
+    /// Steps over `mark` if it comes next.
+    pub(super) fn take(&mut self, mark: &str) -> Read<bool> {
+        let is_next = self.sees(mark)?;
+        self.at += if is_next { mark.len() } else { 0 };
+        Ok(is_next)
+    }
+
+    pub(super) fn expect(&mut self, mark: &str) -> Read<()> {
+        if self.take(mark)? { Ok(()) } else { Err(Stop::Broken) }
+    }
+
+    /// The text up to `mark`, which is stepped over; at most `max` bytes, on one line.
+    pub(super) fn line_until(&mut self, mark: &str, max: usize) -> Read<&'t str> {
+        let rest = self.rest();
+        let found = rest.find(mark);
+        let text = &rest[..found.unwrap_or(rest.len())];
+        if text.len() > max || text.contains('\n') {
+            return Err(Stop::Broken);
+        }
+        let at = found.ok_or(self.stop())?;
+        self.at += at + mark.len();
+        Ok(text)
+    }
+
+    /// Characters that all are `part` of a word; empty if there are none.
+    pub(super) fn word(&mut self, part: impl Fn(char) -> bool) -> Read<&'t str> {
+        let start = self.at;
+        self.skip(part);
+        if self.rest().is_empty() && self.end == End::Open {
+            return Err(Stop::More);
+        }
+        Ok(self.since(start))
+    }
+}
+
+/// A block of calls whose end did not come yet.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Waiting {
+    /// Bytes of the text when it was read last.
+    bytes: usize,
+    /// What may end the block.
+    close: &'static str,
+}
+
+impl Waiting {
+    pub(super) fn new(bytes: usize, close: &'static str) -> Self {
+        Self { bytes, close }
+    }
+
+    /// Whether it is worth reading again: a long block is not read for each of its tokens, but when
+    /// what may be its end has come, or 1/64 more of it.
+    pub(super) fn is_over(self, text: &str) -> bool {
+        let mut from = self.bytes.min(text.len()).saturating_sub(self.close.len());
+        while !text.is_char_boundary(from) {
+            from -= 1;
+        }
+        let fresh = &text[from..];
+        let ends = match self.close {
+            "" => fresh.contains(['}', ']', ')', '>']),
+            close => fresh.contains(close),
+        };
+        ends || (text.len() - self.bytes.min(text.len())) * 64 >= text.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks() {
+        let open = |text| Reader::new(text, End::Open);
+        assert_eq!(open("</too").sees("</tool>"), Err(Stop::More));
+        assert_eq!(open("</toy").sees("</tool>"), Ok(false));
+        assert_eq!(open("</tool>x").sees("</tool>"), Ok(true));
+        assert_eq!(Reader::new("</too", End::Cut).sees("</tool>"), Ok(false));
+        assert_eq!(open("name>x").line_until(">", 8), Ok("name"));
+        assert_eq!(open("name").line_until(">", 8), Err(Stop::More));
+        assert_eq!(open("na\nme>").line_until(">", 8), Err(Stop::Broken));
+        assert_eq!(open("much too long").line_until(">", 8), Err(Stop::Broken));
+        assert_eq!(open("ab").word(char::is_alphabetic), Err(Stop::More));
+        assert_eq!(Reader::new("ab", End::Finished).word(char::is_alphabetic), Ok("ab"));
+    }
+}

@@ -1,0 +1,157 @@
+//! Values that were written as plain text, by the schemas of their fields.
+
+use serde_json::{Map, Value};
+
+use super::read::{End, Reader};
+
+/// References that lead from one schema to the next; longer chains are loops.
+const DEPTH_MAX: usize = 32;
+
+/// The name of an offered tool.
+pub(super) fn name_of(tool: &Value) -> Option<&str> {
+    tool.get("function").unwrap_or(tool).get("name")?.as_str()
+}
+
+/// The schema of a tool's arguments.
+pub(super) fn parameters<'t>(tools: &'t [Value], name: &str) -> Option<&'t Value> {
+    let tool = tools.iter().find(|tool| name_of(tool) == Some(name))?;
+    tool.get("function").unwrap_or(tool).get("parameters")
+}
+
+/// A field's value: of another type than a string if its schema allows that type and the text is of
+/// it, else the text if a string is allowed. Without a schema, JSON is what it says.
+pub(super) fn typed(text: &str, parameters: Option<&Value>, key: &str) -> Value {
+    let strict = || serde_json::from_str(text.trim()).ok();
+    let string = || Value::String(text.to_owned());
+    let field = parameters.and_then(|root| resolve(root, root)?.get("properties")?.get(key));
+    let mut types = Types::default();
+    if let (Some(root), Some(field)) = (parameters, field) {
+        types.add(root, field, 0);
+    }
+    if types.any || types.names.is_empty() {
+        return strict().unwrap_or_else(string);
+    }
+    let mut reader = Reader::new(text.trim(), End::Finished);
+    let read = reader.value("").ok().filter(|_| reader.rest().is_empty());
+    let allowed = read.and_then(|value| types.fit(value));
+    match allowed {
+        Some(value) => value,
+        None if types.names.contains(&"string") => string(),
+        None => strict().unwrap_or_else(string),
+    }
+}
+
+/// The types that a schema allows.
+#[derive(Default)]
+struct Types<'s> {
+    any: bool,
+    names: Vec<&'s str>,
+}
+
+impl<'s> Types<'s> {
+    fn add(&mut self, root: &'s Value, schema: &'s Value, depth: usize) {
+        let schema = resolve(root, schema).filter(|_| depth < DEPTH_MAX);
+        let Some(fields) = schema.and_then(Value::as_object) else {
+            self.any = true;
+            return;
+        };
+        if let Some(values) = fields.get("enum").and_then(Value::as_array) {
+            self.names.extend(values.iter().map(|value| type_of(value)));
+        } else if let Some(value) = fields.get("const") {
+            self.names.push(type_of(value));
+        } else if let Some(name) = fields.get("type") {
+            let many = name.as_array().map_or(std::slice::from_ref(name), Vec::as_slice);
+            self.names.extend(many.iter().filter_map(Value::as_str));
+        } else if let Some(parts) = ["anyOf", "oneOf"].iter().find_map(|key| list(fields, key)) {
+            parts.iter().for_each(|part| self.add(root, part, depth + 1));
+        } else if let Some(part) = list(fields, "allOf").and_then(|parts| parts.first()) {
+            self.add(root, part, depth + 1);
+        } else if fields.contains_key("properties") {
+            self.names.push("object");
+        } else {
+            self.any = true;
+        }
+    }
+
+    /// The value, if it is of a type that is allowed and no string.
+    fn fit(&self, value: Value) -> Option<Value> {
+        let has = |name| self.names.contains(&name);
+        match &value {
+            Value::Number(number) if has("integer") && !has("number") => {
+                let whole = number.as_f64().filter(|float| float.fract() == 0.0)?;
+                let is_float = number.is_f64() && whole.abs() < (1u64 << 53) as f64;
+                Some(if is_float { Value::from(whole as i64) } else { value })
+            }
+            Value::String(_) => None,
+            _ => has(type_of(&value)).then_some(value),
+        }
+    }
+}
+
+fn list<'s>(fields: &'s Map<String, Value>, key: &str) -> Option<&'s Vec<Value>> {
+    fields.get(key).and_then(Value::as_array)
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// The schema that a reference within the tool's parameters leads to.
+fn resolve<'s>(root: &'s Value, mut schema: &'s Value) -> Option<&'s Value> {
+    for _ in 0..DEPTH_MAX {
+        let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
+            return Some(schema);
+        };
+        schema = root.pointer(reference.strip_prefix('#')?)?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn by_schema() {
+        let string_or_null = json!({"anyOf": [{"type": "string"}, {"type": "null"}]});
+        let cases = [
+            (json!({}), "12", json!(12)),
+            (json!({}), "a b", json!("a b")),
+            (json!(true), "[1]", json!([1])),
+            (json!({"type": "string"}), "12", json!("12")),
+            (json!({"type": "string"}), " null ", json!(" null ")),
+            (string_or_null.clone(), "12", json!("12")),
+            (string_or_null, "null", json!(null)),
+            (json!({"type": ["string", "integer"]}), "12", json!(12)),
+            (json!({"type": ["string", "integer"]}), "1.5", json!("1.5")),
+            (json!({"type": "integer"}), "2.0", json!(2)),
+            (json!({"type": "integer"}), "many", json!("many")),
+            (json!({"type": "boolean"}), "True", json!(true)),
+            (json!({"type": "array"}), "['a', None]", json!(["a", null])),
+            (json!({"enum": ["1", "on"]}), "1", json!("1")),
+            (json!({"enum": [1, 2]}), "1", json!(1)),
+            (json!({"const": "7"}), "7", json!("7")),
+            (json!({"$ref": "#/$defs/Name"}), "42", json!("42")),
+            (json!({"$ref": "#/$defs/Loop"}), "42", json!(42)),
+            (json!({"allOf": [{"$ref": "#/$defs/Name"}]}), "42", json!("42")),
+            (json!({"properties": {}}), "{\"a\": 1}", json!({"a": 1})),
+        ];
+        for (schema, text, expected) in cases {
+            let root = json!({
+                "properties": {"x": schema},
+                "$defs": {"Name": {"type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}},
+            });
+            assert_eq!(typed(text, Some(&root), "x"), expected, "{schema} {text}");
+        }
+        assert_eq!(typed("12", None, "x"), json!(12));
+    }
+}
