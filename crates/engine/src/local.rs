@@ -293,15 +293,12 @@ impl<B: Backend + 'static> Local<B> {
             let keeps = limits.has_states && first_position + rows == self.kept;
             let save = keeps.then_some(Save { after: rows, checkpoint: 0 });
             let segment = StepSegment {
-                slot,
-                first_position,
-                rows,
                 outputs,
                 wanted,
                 first_page,
                 pages,
-                first_rotation: first_position,
                 state: StateStep { begin, guesses: 0, save },
+                ..StepSegment::new(slot, first_position, rows)
             };
             step.segments.push(segment);
             step.tokens.extend_from_slice(chunk);

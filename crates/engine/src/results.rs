@@ -90,7 +90,7 @@ impl Results {
 mod tests {
     use super::*;
     use crate::logits::pick;
-    use crate::step::{StateStep, StepSegment};
+    use crate::step::StepSegment;
 
     #[test]
     fn parts_are_put_together_as_if_one_rank_had_all() {
@@ -101,18 +101,7 @@ mod tests {
         let mut step = Step::default();
         for wanted in [Wanted::Top(3), Wanted::Nothing, Wanted::All, Wanted::Top(1)] {
             let outputs = usize::from(wanted != Wanted::Nothing);
-            let (slot, first_position, rows, first_page, pages) = (0, 0, 1, 0, 0);
-            let segment = StepSegment {
-                slot,
-                first_position,
-                rows,
-                outputs,
-                wanted,
-                first_page,
-                pages,
-                first_rotation: first_position,
-                state: StateStep::default(),
-            };
+            let segment = StepSegment { outputs, wanted, ..StepSegment::new(0, 0, 1) };
             step.segments.push(segment);
         }
         step.outputs = (0..3).map(|request| Output { request, position: 1 }).collect();

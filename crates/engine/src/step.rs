@@ -42,6 +42,23 @@ pub struct StepSegment {
     pub state: StateStep,
 }
 
+impl StepSegment {
+    /// Rows that nothing is wanted of, on pages that are known, at the start of a state.
+    pub fn new(slot: usize, first_position: usize, rows: usize) -> Self {
+        Self {
+            slot,
+            first_position,
+            rows,
+            outputs: 0,
+            wanted: Wanted::Nothing,
+            first_page: 0,
+            pages: 0,
+            first_rotation: first_position,
+            state: StateStep::default(),
+        }
+    }
+}
+
 /// How a segment's rows go into the state of their sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateStep {
@@ -359,17 +376,7 @@ mod tests {
 
     fn segment(slot: usize, first_position: usize, rows: usize) -> StepSegment {
         let (wanted, outputs) = (Wanted::Top(40), 1);
-        StepSegment {
-            slot,
-            first_position,
-            rows,
-            outputs,
-            wanted,
-            first_page: 0,
-            pages: 0,
-            first_rotation: first_position,
-            state: StateStep::default(),
-        }
+        StepSegment { outputs, wanted, ..StepSegment::new(slot, first_position, rows) }
     }
 
     fn state(begin: Begin, guesses: usize, save: Option<(usize, usize)>) -> StateStep {

@@ -75,7 +75,6 @@ mod tests {
     use backend::Begin;
 
     use super::*;
-    use crate::logits::Wanted;
     use crate::step::StateStep;
 
     const LIMITS: Limits = Limits {
@@ -94,19 +93,8 @@ mod tests {
 
     fn step(given: Given<'_>) -> Step {
         let (slot, first_position, rows, first_page, pages) = given;
-        let (outputs, wanted) = (0, Wanted::Nothing);
-        let count = pages.len();
-        let segment = StepSegment {
-            slot,
-            first_position,
-            rows,
-            outputs,
-            wanted,
-            first_page,
-            pages: count,
-            first_rotation: first_position,
-            state: StateStep::default(),
-        };
+        let new = StepSegment::new(slot, first_position, rows);
+        let segment = StepSegment { first_page, pages: pages.len(), ..new };
         Step { segments: vec![segment], pages: pages.to_vec(), ..Step::default() }
     }
 

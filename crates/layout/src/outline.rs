@@ -1,6 +1,8 @@
 //! What a model file holds: its configuration and its tensors, each with the way in which ranks
 //! share it. Read once; who holds what of it is arithmetic from then on.
 
+mod attention;
+mod feed_forward;
 mod recurrent;
 
 use std::collections::HashSet;
@@ -8,11 +10,10 @@ use std::collections::HashSet;
 use gguf::{Directory, TensorInfo, TensorType};
 use protocol::ExpertSplit;
 
-use crate::arch::QkNorm;
 use crate::recurrence::LayerHalves;
 use crate::shard::{Cuts, Hidden, RecurrentCut};
 use crate::tensors::{Part, Tensor};
-use crate::{Config, Error, Experts, Latent, names};
+use crate::{Config, Error, names};
 
 /// A model that can be run, without its weights.
 #[derive(Debug, Clone)]
@@ -243,164 +244,6 @@ impl<'a> Layer<'a> {
             found.find_bias("ffn_down.bias", "ffn_down", width, all)?;
         }
         Ok(found.tensors)
-    }
-
-    /// Keys and values of their own for each head or group of heads.
-    fn attention(&mut self, config: &Config) -> Result<(), Error> {
-        let Config { width, heads, kv_heads, k_dim, v_dim, .. } = *config;
-        let sizes = [heads * k_dim, kv_heads * k_dim, kv_heads * v_dim];
-        let fused = config.arch.fused;
-        // Where all heads are normalised as one vector, half of the sum of squares would be another
-        // rank's, so every rank has all queries and keys.
-        let whole = config.arch.qk_norm == QkNorm::Whole;
-        let mut first = 0;
-        if config.arch.gated_attention {
-            for (role, rows) in [("attn_q", 0..k_dim), ("attn_gate", k_dim..k_dim + v_dim)] {
-                let of_heads = self.several(role, "attn_q", heads, [width, k_dim + v_dim])?;
-                (of_heads.matrices, of_heads.apart) = (Part::Heads { first: 0, dim: 1 }, false);
-                of_heads.rows = Part::Of(rows);
-            }
-        }
-        let skipped = usize::from(config.arch.gated_attention);
-        for (at, role) in ["attn_q", "attn_k", "attn_v"].into_iter().enumerate().skip(skipped) {
-            let name = if fused { "attn_qkv" } else { role };
-            let rows = match at {
-                0 | 1 if whole => Part::Of(first..first + sizes[at]),
-                0 => Part::Heads { first, dim: k_dim },
-                1 => Part::KvHeads { first, dim: k_dim },
-                _ => Part::KvHeads { first, dim: v_dim },
-            };
-            let all = if fused { sizes.iter().sum() } else { sizes[at] };
-            let bias = ["attn_q.bias", "attn_k.bias", "attn_v.bias"][at];
-            let tensor = names::layer(self.layer, name);
-            self.add(role, &tensor, [width, all], rows.clone(), Part::Of(0..width))?;
-            self.find_bias(bias, name, all, rows)?;
-            first += if fused { sizes[at] } else { 0 };
-        }
-        let present = self.has(&names::layer(self.layer, "attn_q_norm"));
-        let norms = match config.arch.qk_norm {
-            QkNorm::Never => None,
-            QkNorm::HeadsIfPresent if !present => None,
-            QkNorm::HeadsIfPresent | QkNorm::Heads => Some([k_dim; 2]),
-            QkNorm::Whole => Some([sizes[0], sizes[1]]),
-        };
-        if let Some([q, k]) = norms {
-            self.vector("attn_q_norm", "attn_q_norm", q)?;
-            self.vector("attn_k_norm", "attn_k_norm", k)?;
-        }
-        let sinks = names::layer(self.layer, "attn_sinks");
-        if self.has(&sinks) {
-            self.add_vector("attn_sinks", &sinks, 1, heads)?.rows =
-                Part::Heads { first: 0, dim: 1 };
-        }
-        Ok(())
-    }
-
-    /// Keys and values out of one compressed vector.
-    fn latent_attention(&mut self, config: &Config, latent: &Latent) -> Result<(), Error> {
-        let Config { width, heads, k_dim, v_dim, .. } = *config;
-        let Latent { q_rank, kv_rank, plain_dim, rope_dim } = *latent;
-        let (q, q_cols) = match q_rank {
-            Some(rank) => {
-                self.matrix("attn_q_a", [width, rank], Part::Of(0..rank), Part::Of(0..width))?;
-                self.vector("attn_q_a_norm", "attn_q_a_norm", rank)?;
-                ("attn_q_b", rank)
-            }
-            None => ("attn_q", width),
-        };
-        // The parts of a head's query that are not rotated, and that are.
-        for (role, rows) in [("q_plain", 0..plain_dim), ("q_rope", plain_dim..k_dim)] {
-            let of_heads = self.several(role, q, heads, [q_cols, k_dim])?;
-            (of_heads.matrices, of_heads.apart) = (Part::Heads { first: 0, dim: 1 }, false);
-            of_heads.rows = Part::Of(rows);
-        }
-        let kv_rows = kv_rank + rope_dim;
-        for (role, rows) in [("kv_down", 0..kv_rank), ("k_rope", kv_rank..kv_rows)] {
-            let name = names::layer(self.layer, "attn_kv_a_mqa");
-            self.add(role, &name, [width, kv_rows], Part::Of(rows), Part::Of(0..width))?;
-        }
-        self.vector("attn_kv_a_norm", "attn_kv_a_norm", kv_rank)?;
-        for (name, shape) in [("attn_k_b", [plain_dim, kv_rank]), ("attn_v_b", [kv_rank, v_dim])] {
-            self.several(name, name, heads, shape)?.matrices = Part::Heads { first: 0, dim: 1 };
-        }
-        Ok(())
-    }
-
-    /// One gated block.
-    fn feed_forward(&mut self, config: &Config) -> Result<(), Error> {
-        let (width, hidden) = (config.width, config.feed_forward);
-        let fused = config.arch.fused;
-        let skipped = usize::from(!config.arch.gated_feed_forward);
-        for (role, bias, first) in
-            [("ffn_gate", "ffn_gate.bias", 0), ("ffn_up", "ffn_up.bias", hidden)]
-                .into_iter()
-                .skip(skipped)
-        {
-            let (name, all) = if fused { ("ffn_up", 2 * hidden) } else { (role, hidden) };
-            let rows = Part::FeedForward { first: if fused { first } else { 0 } };
-            let tensor = names::layer(self.layer, name);
-            self.add(role, &tensor, [width, all], rows.clone(), Part::Of(0..width))?;
-            self.find_bias(bias, name, all, rows)?;
-        }
-        let cols = Part::FeedForward { first: 0 };
-        self.matrix("ffn_down", [hidden, width], Part::Of(0..width), cols)
-    }
-
-    /// A mixture.
-    fn experts(&mut self, config: &Config, experts: &Experts) -> Result<(), Error> {
-        let (width, count, hidden) = (config.width, experts.count, experts.hidden);
-        let (all, gated) = (Part::Of(0..width), config.arch.gated_feed_forward);
-        // What experts read and write: the residual stream, or something narrower.
-        let inner = experts.latent.unwrap_or(width);
-        let own = |first| Part::Expert { first, hidden };
-        if experts.latent.is_some() {
-            let (rows, cols) = (Part::Of(0..inner), all.clone());
-            self.matrix("ffn_latent_down", [width, inner], rows.clone(), cols.clone())?;
-            self.matrix("ffn_latent_up", [inner, width], cols, rows)?;
-        }
-        let apart = self.has(&names::layer(self.layer, "ffn_up_exps"));
-        let fused = !apart && self.has(&names::layer(self.layer, "ffn_gate_up_exps"));
-        for (role, name, first) in
-            [("ffn_gate_exps", "ffn_gate_up_exps", 0), ("ffn_up_exps", "ffn_gate_up_exps", hidden)]
-        {
-            if role == "ffn_gate_exps" && !gated {
-                continue;
-            }
-            let (name, rows, first) =
-                if fused { (name, 2 * hidden, first) } else { (role, hidden, 0) };
-            let found = self.several(role, name, count, [inner, rows])?;
-            (found.matrices, found.rows) = (Part::Experts { count }, own(first));
-        }
-        let found = self.several("ffn_down_exps", "ffn_down_exps", count, [hidden, inner])?;
-        (found.matrices, found.cols) = (Part::Experts { count }, own(0));
-        if self.has(&names::bias(self.layer, "ffn_gate_exps")) {
-            for (role, name) in [
-                ("ffn_gate_exps.bias", "ffn_gate_exps"),
-                ("ffn_up_exps.bias", "ffn_up_exps"),
-                ("ffn_down_exps.bias", "ffn_down_exps"),
-            ] {
-                let down = name == "ffn_down_exps";
-                let name = names::bias(self.layer, name);
-                let found =
-                    self.add_vector(role, &name, count, if down { width } else { hidden })?;
-                (found.matrices, found.rows) = match down {
-                    true => (Part::BiasedExperts { count }, all.clone()),
-                    false => (Part::Experts { count }, own(0)),
-                };
-            }
-        }
-        self.matrix("ffn_gate_inp", [width, count], Part::Of(0..count), all.clone())?;
-        self.find_bias("ffn_gate_inp.bias", "ffn_gate_inp", count, Part::Of(0..count))?;
-        self.find_bias(names::CHOICE_BIAS, names::CHOICE_BIAS, count, Part::Of(0..count))?;
-        let Some(shared) = experts.shared_hidden else { return Ok(()) };
-        for name in ["ffn_gate_shexp", "ffn_up_shexp"].into_iter().skip(usize::from(!gated)) {
-            self.matrix(name, [width, shared], Part::SharedExpert, all.clone())?;
-        }
-        self.matrix("ffn_down_shexp", [shared, width], all.clone(), Part::SharedExpert)?;
-        if experts.shared_gate {
-            self.matrix("ffn_gate_inp_shexp", [width, 1], Part::Of(0..1), all)?;
-        }
-        Ok(())
     }
 
     fn has(&self, name: &str) -> bool {

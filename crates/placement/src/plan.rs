@@ -481,7 +481,8 @@ fn explain(
     };
     let (weights, cache) = (sum(|held| held.weight_bytes), sum(|held| held.cache_bytes));
     let tokens = plan.split.cache_tokens;
-    why.push(format!("{weights} of weights and {cache} of cache, for {tokens} tokens"));
+    let kept = if model.config.recurrence.is_some() { "cache and states" } else { "cache" };
+    why.push(format!("{weights} of weights and {cache} of {kept}, for {tokens} tokens"));
     let whole = plan.split.whole_experts;
     let experts = model.config.experts.map(|experts| experts.count);
     why.extend(experts.zip(model.expert_parts()).map(|(experts, parts)| match whole {

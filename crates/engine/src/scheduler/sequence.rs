@@ -8,7 +8,7 @@ use super::pages::{Before, PageId, Pages};
 use super::state::State;
 use crate::draft::DraftJob;
 use crate::logits::Wanted;
-use crate::step::{Output, Save, StateStep, Step, StepSegment};
+use crate::step::{Output, Save, Step, StepSegment};
 
 /// A request, waiting or with a place in the steps.
 #[derive(Debug)]
@@ -321,17 +321,8 @@ impl Sequence {
         let (slot, first_page) = (self.slot, self.told);
         let pages = self.pages.len() - first_page;
         step.pages.extend(&self.pages[first_page..]);
-        step.segments.push(StepSegment {
-            slot,
-            first_position,
-            rows,
-            outputs,
-            wanted,
-            first_page,
-            pages,
-            first_rotation: first_position,
-            state: StateStep::default(),
-        });
+        let new = StepSegment::new(slot, first_position, rows);
+        step.segments.push(StepSegment { outputs, wanted, first_page, pages, ..new });
         self.told = self.pages.len();
         self.cached = end;
         self.reach()

@@ -1,0 +1,84 @@
+//! The tensors of feed-forward blocks, and of mixtures of them.
+
+use super::Layer;
+use crate::tensors::Part;
+use crate::{Config, Error, Experts, names};
+
+impl Layer<'_> {
+    /// One gated block.
+    pub(super) fn feed_forward(&mut self, config: &Config) -> Result<(), Error> {
+        let (width, hidden) = (config.width, config.feed_forward);
+        let fused = config.arch.fused;
+        let skipped = usize::from(!config.arch.gated_feed_forward);
+        for (role, bias, first) in
+            [("ffn_gate", "ffn_gate.bias", 0), ("ffn_up", "ffn_up.bias", hidden)]
+                .into_iter()
+                .skip(skipped)
+        {
+            let (name, all) = if fused { ("ffn_up", 2 * hidden) } else { (role, hidden) };
+            let rows = Part::FeedForward { first: if fused { first } else { 0 } };
+            let tensor = names::layer(self.layer, name);
+            self.add(role, &tensor, [width, all], rows.clone(), Part::Of(0..width))?;
+            self.find_bias(bias, name, all, rows)?;
+        }
+        let cols = Part::FeedForward { first: 0 };
+        self.matrix("ffn_down", [hidden, width], Part::Of(0..width), cols)
+    }
+
+    /// A mixture.
+    pub(super) fn experts(&mut self, config: &Config, experts: &Experts) -> Result<(), Error> {
+        let (width, count, hidden) = (config.width, experts.count, experts.hidden);
+        let (all, gated) = (Part::Of(0..width), config.arch.gated_feed_forward);
+        // What experts read and write: the residual stream, or something narrower.
+        let inner = experts.latent.unwrap_or(width);
+        let own = |first| Part::Expert { first, hidden };
+        if experts.latent.is_some() {
+            let (rows, cols) = (Part::Of(0..inner), all.clone());
+            self.matrix("ffn_latent_down", [width, inner], rows.clone(), cols.clone())?;
+            self.matrix("ffn_latent_up", [inner, width], cols, rows)?;
+        }
+        let apart = self.has(&names::layer(self.layer, "ffn_up_exps"));
+        let fused = !apart && self.has(&names::layer(self.layer, "ffn_gate_up_exps"));
+        for (role, name, first) in
+            [("ffn_gate_exps", "ffn_gate_up_exps", 0), ("ffn_up_exps", "ffn_gate_up_exps", hidden)]
+        {
+            if role == "ffn_gate_exps" && !gated {
+                continue;
+            }
+            let (name, rows, first) =
+                if fused { (name, 2 * hidden, first) } else { (role, hidden, 0) };
+            let found = self.several(role, name, count, [inner, rows])?;
+            (found.matrices, found.rows) = (Part::Experts { count }, own(first));
+        }
+        let found = self.several("ffn_down_exps", "ffn_down_exps", count, [hidden, inner])?;
+        (found.matrices, found.cols) = (Part::Experts { count }, own(0));
+        if self.has(&names::bias(self.layer, "ffn_gate_exps")) {
+            for (role, name) in [
+                ("ffn_gate_exps.bias", "ffn_gate_exps"),
+                ("ffn_up_exps.bias", "ffn_up_exps"),
+                ("ffn_down_exps.bias", "ffn_down_exps"),
+            ] {
+                let down = name == "ffn_down_exps";
+                let name = names::bias(self.layer, name);
+                let found =
+                    self.add_vector(role, &name, count, if down { width } else { hidden })?;
+                (found.matrices, found.rows) = match down {
+                    true => (Part::BiasedExperts { count }, all.clone()),
+                    false => (Part::Experts { count }, own(0)),
+                };
+            }
+        }
+        self.matrix("ffn_gate_inp", [width, count], Part::Of(0..count), all.clone())?;
+        self.find_bias("ffn_gate_inp.bias", "ffn_gate_inp", count, Part::Of(0..count))?;
+        self.find_bias(names::CHOICE_BIAS, names::CHOICE_BIAS, count, Part::Of(0..count))?;
+        let Some(shared) = experts.shared_hidden else { return Ok(()) };
+        for name in ["ffn_gate_shexp", "ffn_up_shexp"].into_iter().skip(usize::from(!gated)) {
+            self.matrix(name, [width, shared], Part::SharedExpert, all.clone())?;
+        }
+        self.matrix("ffn_down_shexp", [shared, width], all.clone(), Part::SharedExpert)?;
+        if experts.shared_gate {
+            self.matrix("ffn_gate_inp_shexp", [width, 1], Part::Of(0..1), all)?;
+        }
+        Ok(())
+    }
+}
