@@ -137,8 +137,8 @@ impl<B: Backend + 'static> Local<B> {
         &self.rank
     }
 
-    /// Forgets all but the first `len` tokens of the sequence. Where layers carry a state, `len` must
-    /// be 0 or what was [kept](Self::feed_and_keep).
+    /// Forgets all but the first `len` tokens of the sequence. Where layers carry a state, `len`
+    /// must be 0 or what was [kept](Self::feed_and_keep).
     pub fn truncate(&mut self, len: usize) {
         let has_states = self.rank.limits().has_states;
         self.restores = has_states && len > 0 && len < self.position;

@@ -320,9 +320,9 @@ impl Step {
         limits: &Limits,
     ) -> Result<StepSegment, BadStep> {
         let bad = |what| Err(BadStep { what });
-        let words_here = words.map(|word| word.unwrap_or(0) as usize);
-        let [slot, first_position, rows, outputs, _, first_page, pages, first_rotation, state @ ..] =
-            words_here;
+        let found = words.map(|word| word.unwrap_or(0) as usize);
+        let [slot, first_position, rows, outputs, _, first_page, pages, rest @ ..] = found;
+        let [first_rotation, state @ ..] = rest;
         let Some(wanted) = Wanted::decode(words[4].unwrap_or(0)) else {
             return bad("it needs logits that no sampler asks for");
         };

@@ -44,8 +44,9 @@ pub use spec::{
     CacheType, ExpertSplit, InstanceSpec, Mix, SpecVersion, Speculation, Split, SplitOptions,
     StageSize, Strategy, Transport, WireType,
 };
-/// Counts changes after which the same model and input give other bits, or steps have another form
-/// on the wire: ranks of one instance must agree, and so must their links. Nodes of different versions are one cluster all the same.
+/// Counts changes after which the same model and input give other bits, or steps have another
+/// form: ranks of one instance must agree, and so must their links. Nodes of different versions are
+/// one cluster all the same.
 pub const NUMERICS: u32 = 3;
 
 pub use stats::{EngineStats, LinkStats, PageStats, RankStats, StepStats};

@@ -30,8 +30,8 @@ pub(super) struct SparseBlock<B: Backend> {
 }
 
 /// Experts that read and write fewer numbers than the residual stream has. What they give is summed
-/// over all ranks before it is projected back, so the shared expert, which has the whole width, is a
-/// block of its own.
+/// over all ranks before it is projected back, so the shared expert, which has the whole width, is
+/// a block of its own.
 struct LatentExperts<B: Backend> {
     down: B::Matrix,
     up: B::Matrix,

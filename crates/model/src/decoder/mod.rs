@@ -1,8 +1,8 @@
 //! The decoder: one rank's weights and the forward pass.
 //!
 //! Top-down: [`Model`] runs a step layer by layer, each with a `Context`; a layer's halves are in
-//! `attention` (or `latent`, or `recurrence`) and `feed_forward` (with `experts`); `residual` is where the ranks'
-//! partial sums meet.
+//! `attention` (or `latent`, or `recurrence`) and `feed_forward` (with `experts`); `residual` is
+//! where the ranks' partial sums meet.
 
 mod attention;
 mod context;

@@ -136,7 +136,7 @@ fn fill<'a>(
 ) -> Result<&'a [u8], ReadError> {
     let len_of = |run: &Strided| (run.piece * run.count) as usize;
     let len: usize = runs.iter().map(len_of).sum();
-    // Several runs are read one after the other, behind the place where their rows are put together.
+    // Several runs are read one after the other, behind where their rows are put together.
     let needed = if runs.len() > 1 { 2 * len } else { len };
     if buffer.len() < needed {
         buffer.resize(needed, 0);

@@ -2,6 +2,7 @@ mod choices;
 mod plans;
 mod properties;
 mod simulations;
+mod states;
 
 use gguf::TensorType;
 use layout::{Device, Outline};

@@ -1,4 +1,4 @@
-//! Shapes of Qwen3.5 and its like: gated delta nets, and attention with a gate in each fourth layer.
+//! Shapes of Qwen3.5 and its like: gated delta nets, and gated attention in each fourth layer.
 
 use gguf::{Value, Writer};
 

@@ -105,8 +105,8 @@ fn type_of(tensor: &Tensor, shape: &Shape, mix: &Mix, pure: bool) -> TensorType 
     }
 }
 
-/// Writes one tensor: norms are 1, decays -0.5, matrices random with a standard deviation that keeps
-/// activations at their size.
+/// Writes one tensor: norms are 1, decays -0.5, matrices random with a standard deviation that
+/// keeps activations at their size.
 fn fill(
     tensor: &Tensor,
     ty: TensorType,
