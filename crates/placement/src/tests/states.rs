@@ -8,7 +8,7 @@ use super::*;
 
 fn outline(name: &str) -> Outline {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
-    let file = File::open(&root.join(format!("{name}.gguf"))).expect("it is in the repository");
+    let file = File::open(root.join(format!("{name}.gguf"))).expect("it is in the repository");
     Outline::read(file.directory()).expect("it is supported")
 }
 
