@@ -1,6 +1,6 @@
-//! A norm over groups of heads, of which ranks may have parts (Mamba-2). Each rank sums the squares
-//! of its heads; where a group is spread over ranks they tell each other; and each head's sum is
-//! added in the order of heads, so that the result does not depend on who has which.
+//! A norm over groups of heads (Mamba-2). Each rank sums the squares of its own heads. Ranks that
+//! share a group exchange these sums. Every rank adds them in the order of heads, so the result does
+//! not depend on the split.
 
 /// A rank's heads among all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -362,7 +362,7 @@ pub trait Backend {
     );
 
     /// The sums of squares of this rank's heads, zeros for those of others: `out` gets
-    /// `[parts * rows, heads_all]`, of which all but the first part is zeros.
+    /// `[parts * rows, heads_all]`; every part but the first is zeros.
     fn group_squares(
         &mut self,
         x: &Self::Rows,

@@ -62,8 +62,8 @@ impl Place {
         self.certain
     }
 
-    /// What `rows` rows from `first` on do with the state, of a text of which `known` tokens are
-    /// certain: where none of them is a guess, it is saved behind them.
+    /// The state step of `rows` rows from position `first` on. `known` tokens of the text are
+    /// certain. Rows without a guess save the state behind them.
     fn state(&mut self, slot: usize, first: usize, rows: usize, known: usize) -> StateSegment {
         let begin = match first {
             0 => Begin::Zero,

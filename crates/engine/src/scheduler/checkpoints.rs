@@ -11,7 +11,7 @@ pub(super) type CheckpointId = usize;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Checkpoint {
-    /// The page at whose end it is; `None` for a free one.
+    /// It holds the state at the end of this page; `None` for a free one.
     page: Option<PageId>,
     used: u64,
     /// The step being planned reads or writes it.

@@ -54,12 +54,12 @@ pub(super) struct Pages {
     cached: usize,
     /// Counts releases of whole tables.
     clock: u64,
-    /// Copies of states at the ends of known pages; in models whose layers carry none, `None`.
+    /// Copies of states at the ends of known pages; `None` for models without states.
     checkpoints: Option<Checkpoints>,
 }
 
 impl Pages {
-    /// `checkpoints`: how many copies of states there are, in models whose layers carry one.
+    /// `checkpoints`: the number of copies of states; `None` for models without states.
     pub fn new(count: usize, checkpoints: Option<usize>) -> Self {
         Self {
             checkpoints: checkpoints.map(Checkpoints::new),
@@ -108,7 +108,7 @@ impl Pages {
         self.known.get(&content).copied()
     }
 
-    /// Copies of states, in models whose layers carry one.
+    /// Copies of states; `None` for models without states.
     pub fn checkpoints(&mut self) -> Option<&mut Checkpoints> {
         self.checkpoints.as_mut()
     }

@@ -190,7 +190,7 @@ impl Sequence {
 
     /// Says what the rows of its segment, the last one planned, do with its state, and where that
     /// is saved: at the end of the last page of its prompt, where its text left that of others, and
-    /// at the end of each page of its answer, of which the last one stays.
+    /// at the end of each page of its answer, where each replaces the one before.
     pub fn plan_state(&mut self, segment: &mut StepSegment, pages: &mut Pages) {
         if pages.checkpoints().is_none() {
             return;

@@ -1,4 +1,4 @@
-//! How far the state of a running sequence is, in models whose layers carry one.
+//! The position of a running sequence's state.
 
 use backend::Begin;
 

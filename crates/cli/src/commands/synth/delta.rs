@@ -16,7 +16,7 @@ pub struct Delta {
 /// Positions that the convolution sees.
 const TAPS: u64 = 4;
 
-/// One layer of so many attends.
+/// Every fourth layer attends.
 const ATTENTION_EVERY: u64 = 4;
 
 /// Numbers of a head of 256 that are rotated.
@@ -52,7 +52,7 @@ pub const QWEN35_150M: Shape = Shape {
 };
 
 /// 24 layers of Qwen3.6-35B-A3B at half its width, with a quarter of its experts at half theirs:
-/// 1.8 B parameters, of which a token reads a quarter.
+/// 1.2 B weights of experts, of which a token reads an eighth.
 pub const QWEN35_MOE: Shape = Shape {
     names: &["qwen3.5-moe"],
     width: 1024,
