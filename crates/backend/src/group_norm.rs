@@ -1,6 +1,6 @@
 //! A norm over groups of heads (Mamba-2). Each rank sums the squares of its own heads. Ranks that
-//! share a group exchange these sums. Every rank adds them in the order of heads, so the result does
-//! not depend on the split.
+//! share a group exchange these sums. Every rank adds them in the order of heads, so the result
+//! does not depend on the split.
 
 /// A rank's heads among all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
