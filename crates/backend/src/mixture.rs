@@ -34,14 +34,21 @@ pub struct Mixture<B: Backend + ?Sized> {
 /// How a mixture's down products are summed: leaf by leaf over the experts, then in the tree.
 #[derive(Debug, Clone)]
 pub struct MixtureParts {
-    /// Each leaf of a routed expert's columns is a part of its own; of a whole expert, all of them
-    /// are one.
-    routed: Parts,
-    /// The same for the shared expert, whose columns may be others; as many leaves as the rank has.
-    shared: Option<Parts>,
+    routed: Cut,
+    /// The shared expert's, whose columns may be others.
+    shared: Option<Cut>,
     /// Where each of the rank's subtrees ends, in leaves.
     pub(crate) part_ends: Vec<usize>,
     whole: Option<Whole>,
+}
+
+/// How one expert's down product is cut.
+#[derive(Debug, Clone)]
+pub(crate) struct Cut {
+    /// Each leaf of the expert's columns is a part of its own.
+    pub parts: Parts,
+    /// Which of the rank's leaves each is, in order; counted from the first of a whole expert.
+    pub leaves: Vec<usize>,
 }
 
 /// A rank has some experts whole, and each leaf is the sum over some of them.
@@ -55,9 +62,20 @@ struct Whole {
     leaves: Vec<usize>,
 }
 
+impl Cut {
+    /// `ends`: where each of the rank's leaves ends, in the expert's columns; some may be empty.
+    fn new(ends: &[usize]) -> Result<Self, BackendError> {
+        let is_empty = |leaf: usize| ends[leaf] == if leaf == 0 { 0 } else { ends[leaf - 1] };
+        let leaves: Vec<usize> = (0..ends.len()).filter(|leaf| !is_empty(*leaf)).collect();
+        let own_ends = leaves.iter().map(|leaf| ends[*leaf]).collect();
+        let parts = Parts::new(own_ends, (1..=leaves.len()).collect())?;
+        Ok(Self { parts, leaves })
+    }
+}
+
 impl MixtureParts {
-    /// `routed_ends`, `shared_ends`: where each of this rank's leaves ends, in columns;
-    /// `part_ends`: where each subtree ends, in leaves.
+    /// `routed_ends`, `shared_ends`: where each of this rank's leaves ends, in columns; the shared
+    /// expert's may be empty, but not all of them; `part_ends`: where each subtree ends, in leaves.
     ///
     /// # Errors
     /// They are no partition of the same leaves.
@@ -66,17 +84,14 @@ impl MixtureParts {
         shared_ends: Option<Vec<usize>>,
         part_ends: Vec<usize>,
     ) -> Result<Self, BackendError> {
-        let single = |ends: Vec<usize>| {
-            let leaves = (1..=ends.len()).collect();
-            Parts::new(ends, leaves)
-        };
-        // Only its check is wanted: the subtrees cover exactly these leaves.
+        // Only its check is wanted: the subtrees cover exactly these leaves, and none is empty.
         Parts::new(routed_ends.clone(), part_ends.clone())?;
-        if let Some(ends) = &shared_ends {
-            Parts::new(ends.clone(), part_ends.clone())?;
+        if let Some(shared) = shared_ends.as_ref().filter(|ends| ends.len() != routed_ends.len()) {
+            let reason = format!("{shared:?} are not as many leaves as {routed_ends:?}");
+            return Err(kernels::Error::Parts { reason }.into());
         }
-        let shared = shared_ends.map(single).transpose()?;
-        Ok(Self { routed: single(routed_ends)?, shared, part_ends, whole: None })
+        let shared = shared_ends.map(|ends| Cut::new(&ends)).transpose()?;
+        Ok(Self { routed: Cut::new(&routed_ends)?, shared, part_ends, whole: None })
     }
 
     /// For a rank that has some of `all` experts whole, from number `first` on, with `hidden`
@@ -97,7 +112,7 @@ impl MixtureParts {
         let ends = expert_ends.iter().enumerate();
         let mut leaves = Vec::new();
         ends.for_each(|(leaf, end)| leaves.resize(*end, leaf));
-        let routed = Parts::new(vec![hidden], vec![1])?;
+        let routed = Cut::new(&[hidden])?;
         Ok(Self { routed, whole: Some(Whole { all, first, leaves }), ..checked })
     }
 
@@ -122,9 +137,9 @@ impl MixtureParts {
         (place < whole.leaves.len()).then_some(place)
     }
 
-    /// The leaves of expert `expert` of the `experts` that this rank has, and which of the rank's
-    /// leaves is the first of them.
-    pub(crate) fn of(&self, expert: usize, experts: usize) -> (&Parts, usize) {
+    /// How expert `expert` of the `experts` that this rank has is cut, and from which of the rank's
+    /// leaves on its leaves are counted.
+    pub(crate) fn of(&self, expert: usize, experts: usize) -> (&Cut, usize) {
         match (&self.shared, &self.whole) {
             (Some(shared), _) if expert + 1 == experts => (shared, 0),
             (_, Some(whole)) => (&self.routed, whole.leaves[expert]),
@@ -167,6 +182,10 @@ mod tests {
     #[test]
     fn leaves_that_do_not_fit_are_refused() {
         assert!(MixtureParts::new(vec![32, 64], Some(vec![16, 48]), vec![1, 2]).is_ok());
+        assert!(MixtureParts::new(vec![32, 64], Some(vec![0, 48]), vec![1, 2]).is_ok());
+        assert!(MixtureParts::new(vec![32, 64], Some(vec![0, 0]), vec![1, 2]).is_err());
+        assert!(MixtureParts::new(vec![32, 64], Some(vec![48, 16]), vec![1, 2]).is_err());
+        assert!(MixtureParts::new(vec![0, 64], None, vec![1, 2]).is_err());
         assert!(MixtureParts::new(vec![32, 64], Some(vec![16]), vec![2]).is_err());
         assert!(MixtureParts::new(vec![64, 32], None, vec![2]).is_err());
         assert!(MixtureParts::new(vec![32, 64], None, vec![1]).is_err());

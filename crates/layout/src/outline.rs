@@ -153,6 +153,7 @@ fn cuts(config: &Config, layers: &[Vec<Tensor>], whole: bool) -> Cuts {
             false => hidden("ffn_down_exps", experts.hidden),
         }),
         shared_expert: experts.and_then(|experts| hidden("ffn_down_shexp", experts.shared_hidden?)),
+        shared_apart: experts.is_some_and(|experts| experts.latent.is_some()),
         whole_experts: whole && experts.is_some(),
     }
 }

@@ -90,16 +90,16 @@ pub struct Leaves {
 impl Leaves {
     /// `columns` columns in units of `unit` that must not be cut.
     pub fn new(columns: usize, unit: usize, split: &Split) -> Self {
-        Self::of_count(columns, unit, LEAVES_MAX, split)
+        let units = columns.div_ceil(unit);
+        Self::spread(columns, unit, units.min(LEAVES_MAX), split)
     }
 
-    /// The same in no more than `count_max` leaves.
-    fn of_count(columns: usize, unit: usize, count_max: usize, split: &Split) -> Self {
+    /// The same in `count` leaves; some are empty if there are fewer units.
+    fn spread(columns: usize, unit: usize, count: usize, split: &Split) -> Self {
         let border = |units: usize| (units * unit).min(columns);
-        let leaves = leaves(columns.div_ceil(unit), count_max).into_iter();
-        let columns: Vec<_> = leaves.map(|leaf| border(leaf.start)..border(leaf.end)).collect();
-        let spans = split.cut(columns.len());
-        Self { columns, spans }
+        let leaves = leaves(columns.div_ceil(unit), count).into_iter();
+        let columns = leaves.map(|leaf| border(leaf.start)..border(leaf.end)).collect();
+        Self { columns, spans: split.cut(count) }
     }
 
     pub fn count(&self) -> usize {
@@ -152,7 +152,8 @@ pub struct Shard {
     /// Columns of a dense layer's feed-forward down matrix, by leaf.
     pub feed_forward: Leaves,
     /// The same of a routed expert's and of the shared expert's. As many leaves as
-    /// `feed_forward`, so that one reduction serves every layer.
+    /// `feed_forward`, so that one reduction serves every layer; the shared expert is narrow, and
+    /// some of its leaves may be empty.
     pub experts: Option<Leaves>,
     pub shared_expert: Option<Leaves>,
     /// Whether the columns of `experts` are experts, and not the hidden numbers of each.
@@ -271,6 +272,8 @@ pub struct Cuts {
     pub feed_forward: Option<Hidden>,
     pub experts: Option<Hidden>,
     pub shared_expert: Option<Hidden>,
+    /// Whether the shared expert is summed by itself, and not together with the routed ones.
+    pub shared_apart: bool,
     /// Whether `experts` counts whole experts.
     pub whole_experts: bool,
 }
@@ -306,10 +309,11 @@ impl Shard {
         let head_unit = lcm(cuts.v_dim, cuts.attention_block);
         let attention = Leaves::new(cuts.heads * cuts.v_dim, head_unit, split);
         let kinds = [cuts.feed_forward, cuts.experts, cuts.shared_expert];
-        let units = kinds.iter().flatten().map(Hidden::units);
+        let deciding = if cuts.shared_apart { &kinds[..] } else { &kinds[..2] };
+        let units = deciding.iter().flatten().map(Hidden::units);
         let count = units.min().unwrap_or(1).min(LEAVES_MAX);
         let [dense, experts, shared_expert] = kinds
-            .map(|kind| kind.map(|kind| Leaves::of_count(kind.columns, kind.unit, count, split)));
+            .map(|kind| kind.map(|kind| Leaves::spread(kind.columns, kind.unit, count, split)));
         let any = dense.or_else(|| experts.clone());
         let feed_forward = any.unwrap_or_else(|| Leaves::new(0, FLOAT_UNIT, split));
 
@@ -418,6 +422,7 @@ mod tests {
             feed_forward: Some(Hidden::columns(160, 1)),
             experts: None,
             shared_expert: None,
+            shared_apart: false,
             whole_experts: false,
         };
         let split = split(&[1, 1, 1]);
@@ -439,6 +444,7 @@ mod tests {
             feed_forward: Some(Hidden::columns(1024, 32)),
             experts: Some(Hidden::columns(768, 256)),
             shared_expert: Some(Hidden::columns(1536, 1)),
+            shared_apart: false,
             whole_experts: false,
         };
         let shard = Shard::new(&cuts, &split(&[2, 1]), 1);
@@ -452,6 +458,31 @@ mod tests {
     }
 
     #[test]
+    fn a_narrow_shared_expert_limits_no_others() {
+        let mut cuts = Cuts {
+            heads: 4,
+            kv_heads: 4,
+            v_dim: 32,
+            attention_block: 1,
+            recurrent: None,
+            feed_forward: None,
+            experts: Some(Hidden::whole(6)),
+            shared_expert: Some(Hidden::columns(512, 256)),
+            shared_apart: false,
+            whole_experts: true,
+        };
+        let shard = Shard::new(&cuts, &split(&[1, 1, 1]), 0);
+        let (experts, shared) = (shard.experts.unwrap(), shard.shared_expert.unwrap());
+        let of = |leaves: &Leaves| (0..3).map(|rank| leaves.columns(rank)).collect::<Vec<_>>();
+        assert_eq!(of(&experts), [0..2, 2..4, 4..6]);
+        assert_eq!(of(&shared), [0..0, 0..256, 256..512]);
+        assert_eq!(shared.leaf_ends(1), [256, 256]);
+        cuts.shared_apart = true;
+        let shard = Shard::new(&cuts, &split(&[1, 1]), 0);
+        assert_eq!(shard.experts.unwrap().spans(), [0..1, 1..2]);
+    }
+
+    #[test]
     fn whole_experts_make_leaves_where_their_columns_do_not() {
         let cuts = Cuts {
             heads: 4,
@@ -462,6 +493,7 @@ mod tests {
             feed_forward: None,
             experts: Some(Hidden::whole(6)),
             shared_expert: None,
+            shared_apart: false,
             whole_experts: true,
         };
         let shard = Shard::new(&cuts, &split(&[1, 1, 1, 1]), 1);

@@ -47,7 +47,7 @@ pub use spec::{
 /// Counts changes after which the same model and input give other bits, or steps have another
 /// form: ranks of one instance must agree, and so must their links. Nodes of different versions are
 /// one cluster all the same.
-pub const NUMERICS: u32 = 3;
+pub const NUMERICS: u32 = 4;
 
 pub use stats::{EngineStats, LinkStats, PageStats, RankStats, StepStats};
 pub use turns::Turns;

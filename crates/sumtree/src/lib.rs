@@ -20,10 +20,9 @@ use std::ops::Range;
 /// Leaves a dimension is cut into at most: the most ranks that can share one product.
 pub const LEAVES_MAX: usize = 16;
 
-/// Cuts `units` indivisible units into the leaves of the tree: at most `count_max`, as even as
-/// possible, none empty. Returns each leaf's run of units.
-pub fn leaves(units: usize, count_max: usize) -> Vec<Range<usize>> {
-    let count = units.min(count_max);
+/// Cuts `units` indivisible units into the `count` leaves of a tree, as even as possible: none is
+/// empty unless there are fewer units than leaves. Returns each leaf's run of units.
+pub fn leaves(units: usize, count: usize) -> Vec<Range<usize>> {
     (0..count).map(|leaf| leaf * units / count..(leaf + 1) * units / count).collect()
 }
 
@@ -149,9 +148,10 @@ mod tests {
 
     #[test]
     fn leaves_are_even_and_cover_every_unit() {
-        for units in 1..200 {
-            let leaves = leaves(units, LEAVES_MAX);
-            assert_eq!(leaves.len(), units.min(LEAVES_MAX));
+        let counts = 1..=LEAVES_MAX;
+        for (units, count) in (0..200).flat_map(|units| counts.clone().map(move |of| (units, of))) {
+            let leaves = leaves(units, count);
+            assert_eq!(leaves.len(), count);
             assert_eq!(leaves[0].start, 0);
             assert_eq!(leaves.last().map(|leaf| leaf.end), Some(units));
             assert!(leaves.windows(2).all(|pair| pair[0].end == pair[1].start));

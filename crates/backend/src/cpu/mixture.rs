@@ -7,13 +7,11 @@
 
 use std::ops::Range;
 
-use kernels::{
-    Parts, Pool, Product, activate, add_bias, add_scaled, for_each_row, gated, multiply,
-};
+use kernels::{Pool, Product, activate, add_bias, add_scaled, for_each_row, gated, multiply};
 
 use super::inputs::{Inputs, SMALL_ROWS};
 use super::{Cpu, Rows, held};
-use crate::mixture::fold_tree;
+use crate::mixture::{Cut, fold_tree};
 use crate::{Mixture, MixtureParts, Route};
 
 /// Bytes of one chunk's leaf sums. A prompt's experts are read again for each chunk, so it is
@@ -58,7 +56,7 @@ struct Wave<'a> {
     groups: &'a [Group],
     /// This rank's hidden numbers of each of these experts.
     hidden: usize,
-    parts: &'a Parts,
+    cut: &'a Cut,
     /// Rows of the largest group.
     rows_most: usize,
 }
@@ -67,14 +65,14 @@ struct Wave<'a> {
 struct Group {
     /// Its place among the rank's.
     expert: usize,
-    /// The first of the rank's leaves that it adds to.
+    /// From which of the rank's leaves on those that it adds to are counted.
     leaf: usize,
     routes: Range<usize>,
 }
 
 /// One route's product, and the sum that it is added to.
 struct Term {
-    /// First leaf and row of the sum.
+    /// `leaf` of its group, and row of the sum.
     place: (usize, usize),
     /// Where the product of the first leaf lies, in rows, and how many rows further the next.
     at: usize,
@@ -187,7 +185,7 @@ impl Buffers {
 
     /// `products = down(gate)` for each group, leaf by leaf.
     fn contract(&mut self, pool: &Pool, inputs: &mut Inputs, job: &Job<'_>, wave: &Wave<'_>) {
-        let (leaves, width) = (wave.parts.count(), job.x.width);
+        let (leaves, width) = (wave.cut.leaves.len(), job.x.width);
         let expert = |group: &Group| &job.mixture.experts[group.expert];
         self.products.resize(wave.routes().len() * leaves * width, 0.0);
         let count = wave.groups.len();
@@ -202,7 +200,7 @@ impl Buffers {
         let outs = split(&mut self.products, lens());
         let jobs = prepared.iter().zip(wave.groups).zip(outs);
         let products = jobs.map(|((input, group), out)| {
-            Product::in_parts(input, held(&expert(group).down), wave.parts, out)
+            Product::in_parts(input, held(&expert(group).down), &wave.cut.parts, out)
         });
         multiply(pool, products);
         for (group, out) in wave.groups.iter().zip(split(&mut self.products, lens())) {
@@ -221,7 +219,7 @@ impl Buffers {
         wave: &Wave<'_>,
         chunk: &Range<usize>,
     ) {
-        let (leaves, width) = (wave.parts.count(), job.x.width);
+        let (leaves, width) = (wave.cut.leaves.len(), job.x.width);
         let Self { terms, places, targets, products, .. } = self;
         terms.clear();
         for group in wave.groups {
@@ -235,7 +233,7 @@ impl Buffers {
         terms.sort_unstable_by_key(|term| (term.place, term.at));
         places.clear();
         targets.clear();
-        for leaf in 0..leaves {
+        for leaf in &wave.cut.leaves {
             let mut start = 0;
             for same in terms.chunk_by(|a, b| a.place == b.place) {
                 let (first, row) = same[0].place;
@@ -281,12 +279,12 @@ impl<'a> Wave<'a> {
         let start = *next;
         let index = routes[start].expert as usize;
         let hidden = held(&experts[index].down).cols();
-        let (parts, _) = job.parts.of(index, experts.len());
+        let (cut, _) = job.parts.of(index, experts.len());
         let mut rows_most = 0;
         for group in routes[start..].chunk_by(|a, b| a.expert == b.expert) {
             let expert = group[0].expert as usize;
-            let (own_parts, leaf) = job.parts.of(expert, experts.len());
-            let same_kind = std::ptr::eq(own_parts, parts);
+            let (own_cut, leaf) = job.parts.of(expert, experts.len());
+            let same_kind = std::ptr::eq(own_cut, cut);
             let few = rows_most.max(group.len()) <= SMALL_ROWS
                 && *next - start + group.len() <= WAVE_ROUTES;
             let joins = groups.is_empty() || (same_kind && few);
@@ -297,7 +295,7 @@ impl<'a> Wave<'a> {
             rows_most = rows_most.max(group.len());
             *next += group.len();
         }
-        Self { groups, hidden, parts, rows_most }
+        Self { groups, hidden, cut, rows_most }
     }
 
     fn routes(&self) -> Range<usize> {

@@ -23,6 +23,7 @@ pub(super) struct SparseBlock<B: Backend> {
     choice_bias: Option<B::Vector>,
     /// How much of the shared expert a token gets: the sigmoid of this product.
     shared_gate: Option<B::Matrix>,
+    /// Whether this rank's mixture has a part of the shared expert.
     shared: bool,
     latent: Option<LatentExperts<B>>,
     mixture: Mixture<B>,
@@ -49,13 +50,14 @@ impl<B: Backend> SparseBlock<B> {
         let (rank, leaves) = (shard.rank, shard.expert_leaves());
         let mut own = load(loader, slices, ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"])?;
         load_biases(loader, slices, &mut own)?;
-        let has_shared = slices.find("ffn_up_shexp").is_some();
-        let shared = has_shared && experts.latent.is_none();
+        let shared_leaves = shard.shared_expert.as_ref();
+        // Where it is narrow, some ranks have nothing of it.
+        let held = shared_leaves.is_some_and(|leaves| !leaves.columns(rank).is_empty());
+        let shared = held && experts.latent.is_none();
         let roles = ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"];
         if shared {
             own.extend(load(loader, slices, roles)?);
         }
-        let shared_leaves = shard.shared_expert.as_ref();
         let latent = match experts.latent {
             None => None,
             Some(_) => Some(LatentExperts {
