@@ -5,6 +5,7 @@ use super::int_tile::{AddInts, IntQueries};
 use super::ints::{Limits, Places, Round, pairs};
 use super::page::{Fetch, Page, Query, States};
 use super::quants::Quants;
+use super::rotation::Rotate;
 use super::softmax::{Finish, Merge};
 use super::tile::{AddPage, Convert, Element};
 use super::{PAGE_POSITIONS, SPAN_POSITIONS};
@@ -180,6 +181,8 @@ struct Buffers {
     /// The queries as integers, with room for all of a tile's.
     ints: Vec<i16>,
     int_scales: Vec<f32>,
+    /// The queries of a tile, rotated as the keys are.
+    rotated: Vec<f32>,
     scales: Vec<f32>,
     keys: Vec<f32>,
     values: Vec<f32>,
@@ -319,8 +322,9 @@ impl<'a> Batch<'a> {
     /// Computes one span of a tile into `buffers.span`.
     fn add_span(&self, tile: &Tile, span: usize, buffers: &mut Buffers) {
         let v_stride = self.cache.v_stride();
-        let mut queries = [Query::NONE; QUERIES_A_TASK];
-        let queries = self.queries(tile, &mut queries);
+        let (mut rotated, mut queries) =
+            (std::mem::take(&mut buffers.rotated), [Query::NONE; QUERIES_A_TASK]);
+        let queries = self.rotated_queries(tile, &mut queries, &mut rotated);
         buffers.span.reset(queries.len(), v_stride);
         let first_seen = first_visible(tile.first_pos, self.shape.window);
         let start = first_seen.max(span * SPAN_POSITIONS) / PAGE_POSITIONS;
@@ -334,6 +338,7 @@ impl<'a> Batch<'a> {
             let start = page * PAGE_POSITIONS;
             self.add_page(&Page { start, queries, v_stride, scale, soft_cap }, head, next, buffers);
         }
+        buffers.rotated = rotated;
     }
 
     /// Adds a page to `buffers.span`, and fetches what comes first of the bytes `next`.
@@ -420,11 +425,14 @@ impl<'a> Batch<'a> {
     }
 
     /// The tile's query vectors, row by row, and what each sees.
-    fn queries<'s>(
-        &'s self,
+    fn queries<'s, 'q>(
+        &self,
         tile: &Tile,
-        queries: &'s mut [Query<'a>; QUERIES_A_TASK],
-    ) -> &'s [Query<'a>] {
+        queries: &'s mut [Query<'q>; QUERIES_A_TASK],
+    ) -> &'s mut [Query<'q>]
+    where
+        'a: 'q,
+    {
         let shape = self.shape;
         let heads = &tile.group.heads;
         for (index, query) in queries.iter_mut().take(tile.queries()).enumerate() {
@@ -437,7 +445,30 @@ impl<'a> Batch<'a> {
                 end_pos: pos + 1,
             };
         }
-        &queries[..tile.queries()]
+        &mut queries[..tile.queries()]
+    }
+
+    /// The same, rotated in `rotated` if the cache's keys are.
+    fn rotated_queries<'s, 'q>(
+        &self,
+        tile: &Tile,
+        queries: &'s mut [Query<'q>; QUERIES_A_TASK],
+        rotated: &'q mut Vec<f32>,
+    ) -> &'s [Query<'q>]
+    where
+        'a: 'q,
+    {
+        let queries = self.queries(tile, queries);
+        if self.cache.kind() != CacheKind::Q8_0 {
+            return queries;
+        }
+        rotated.clear();
+        queries.iter().for_each(|query| rotated.extend_from_slice(query.q));
+        let k_dim = self.shape.k_dim;
+        rotated.chunks_exact_mut(k_dim).for_each(|query| run(self.isa, Rotate(query)));
+        let rotated = rotated.chunks_exact(k_dim);
+        queries.iter_mut().zip(rotated).for_each(|(query, rotated)| query.q = rotated);
+        queries
     }
 
     fn finish(&self, tile: &Tile, total: &States) {
@@ -451,7 +482,11 @@ impl<'a> Batch<'a> {
                 unsafe { std::slice::from_raw_parts_mut(self.out.ptr().add(at), self.shape.v_dim) };
             let sink = self.shape.sinks.as_ref().map(|sinks| sinks[head]);
             let acc = &total.acc[index * v_stride..];
-            run(self.isa, Finish { max: total.max[index], sum: total.sum[index], acc, sink, out });
+            let (max, sum) = (total.max[index], total.sum[index]);
+            run(self.isa, Finish { max, sum, acc, sink, out: &mut *out });
+            if self.cache.kind() == CacheKind::Q8_0 {
+                run(self.isa, Rotate(out));
+            }
         }
     }
 }

@@ -5,9 +5,12 @@
 //! quantised cache has the scales of both before them. Integers of 16 bits lie in pairs instead, of
 //! dimensions and of positions (`ints.rs`). A page that was never written costs no memory.
 
+use std::cell::RefCell;
+
 use super::PAGE_POSITIONS;
 use super::ints::{Ints, K_DIM_MAX, Limits, Places, Round, pairs};
 use super::quants::{Quantize, Quants, blocks};
+use super::rotation::Rotate;
 use crate::error::Error;
 use crate::isa::{Isa, Kernel, run};
 use crate::memory::Region;
@@ -25,7 +28,7 @@ pub enum CacheKind {
     F32,
     /// Integers of 16 bits and an f32 scale for each key and each value.
     I16,
-    /// Eight bits each and a half-precision scale for each 32 of a head.
+    /// Eight bits each and a half-precision scale for each 32 of a head, which is rotated first.
     Q8_0,
 }
 
@@ -71,6 +74,11 @@ const INT_SCALES_BYTES: usize = 2 * PAGE_POSITIONS * size_of::<f32>();
 
 /// The largest finite half-precision number.
 const F16_MAX: f32 = 65504.0;
+
+thread_local! {
+    /// A key or value on its way to eight bits.
+    static ROTATED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
 
 /// One layer's paged cache of keys and values.
 pub struct KvCache {
@@ -289,9 +297,17 @@ impl KvCache {
                     let scales = to.cast::<u16>().add(slot);
                     let quants = to.add(size_of::<u16>() * self.scales()).cast::<i8>();
                     let (keys, stride) = (quants.add(slot), PAGE_POSITIONS);
-                    run(isa, Quantize { x: k, scales, quants: keys, stride });
+                    let quantize = |x: &[f32], scales, quants, stride| {
+                        ROTATED.with_borrow_mut(|rotated| {
+                            rotated.clear();
+                            rotated.extend_from_slice(x);
+                            run(isa, Rotate(rotated));
+                            run(isa, Quantize { x: rotated, scales, quants, stride });
+                        });
+                    };
+                    quantize(k, scales, keys, stride);
                     let (scales, values) = (scales.add(self.key_scales()), quants.add(first_value));
-                    run(isa, Quantize { x: v, scales, quants: values, stride: 1 });
+                    quantize(v, scales, values, 1);
                 }
             }
         }

@@ -1,9 +1,10 @@
 //! Attention against a plain f64 reference, and against itself in every other way to run it.
 
 use super::attend::attend_on;
+use super::rotation::Rotate;
 use super::*;
 use crate::format::reference::floats;
-use crate::isa::Isa;
+use crate::isa::{Isa, run};
 use crate::pool::Pool;
 use fastrand::Rng;
 use half::f16;
@@ -68,8 +69,27 @@ fn stored(kind: CacheKind, x: &[f32]) -> Vec<f64> {
         CacheKind::F16 => x.iter().map(|x| f64::from(half(*x))).collect(),
         // Integers are near enough to be held against what they came from.
         CacheKind::F32 | CacheKind::I16 => x.iter().map(|x| f64::from(*x)).collect(),
-        CacheKind::Q8_0 => x.chunks(32).flat_map(block).collect(),
+        CacheKind::Q8_0 => {
+            let mut rotated = x.to_vec();
+            run(Isa::chosen(), Rotate(&mut rotated));
+            let held: Vec<f64> = rotated.chunks(32).flat_map(block).collect();
+            rotated_back(&held)
+        }
     }
+}
+
+/// The same rotation, by its definition: number `i` of a block gets `(-1)^(number of bits that i
+/// and j share)` of each number `j`.
+fn rotated_back(x: &[f64]) -> Vec<f64> {
+    let block = 1 << x.len().trailing_zeros();
+    let signed = |i: usize, (j, x): (usize, &f64)| match (i & j).count_ones() % 2 {
+        0 => *x,
+        _ => -*x,
+    };
+    let one = |x: &[f64], i| x.iter().enumerate().map(|at| signed(i, at)).sum::<f64>();
+    let of_block = |x: &[f64]| (0..block).map(|i| one(x, i)).collect::<Vec<_>>();
+    let scale = 1.0 / (block as f64).sqrt();
+    x.chunks(block).flat_map(of_block).map(|x| x * scale).collect()
 }
 
 impl Case {
