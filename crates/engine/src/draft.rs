@@ -15,6 +15,7 @@ use protocol::{GenerateRequest, RequestId, Token};
 use crate::EngineError;
 use crate::comm::Alone;
 use crate::logits::Logits;
+use crate::ring::Ring;
 use crate::sampler::{Draw, Sampler};
 
 /// More rows than this of a sequence are text that the draft did not know.
@@ -31,6 +32,7 @@ pub(crate) struct Draft<B: Backend> {
     sampler: Sampler,
     /// Of a forward pass.
     segments: Vec<Segment>,
+    windows: Vec<Segment>,
     positions: Vec<u32>,
     states: Vec<StateSegment>,
     tokens: Vec<Token>,
@@ -40,6 +42,9 @@ pub(crate) struct Draft<B: Backend> {
 /// A part of the cache, for one sequence.
 struct Place {
     table: Arc<[u32]>,
+    /// The same in layers with a window.
+    window: Arc<[u32]>,
+    ring: Option<Ring>,
     /// The tokens whose keys and values are in it.
     text: Vec<Token>,
     /// Of a model that carries states: how many of them are in the checkpoint of this place, the
@@ -112,9 +117,15 @@ impl<B: Backend> Draft<B> {
         let layout = Layout::new(&[1], &[], outline.config.layers).map_err(layout::Error::from)?;
         let capacity = Capacity::of_draft(outline.config.context_max, context_tokens);
         let model = Model::load(backend, source, &outline, &layout, 0, capacity, &mut |_| {})?;
-        let pages = capacity.pages_per_sequence() as u32;
-        let place = |at: u32| Place {
-            table: (at * pages..(at + 1) * pages).collect(),
+        let pages = capacity.pages_per_sequence();
+        let window = capacity.window(model.config().window(), 1);
+        let ring = |at| window.map(|window| Ring::new(window, at, DRAFTS_MAX));
+        let pages_of = |at| (0..pages).map(move |page| (at * pages + page) as u32);
+        let in_window = |ring: Ring| (0..pages).map(|page| ring.page(page)).collect();
+        let place = |at| Place {
+            table: pages_of(at).collect(),
+            window: ring(at).map_or_else(|| pages_of(at).collect(), in_window),
+            ring: ring(at),
             text: Vec::with_capacity(capacity.context_tokens),
             certain: 0,
             restores: false,
@@ -122,10 +133,11 @@ impl<B: Backend> Draft<B> {
         Ok(Self {
             embedding: Embedding::open(source.clone(), model.config())?,
             model,
-            rows_max: capacity.rows_max(1),
-            places: (0..DRAFTS_MAX as u32).map(place).collect(),
+            rows_max: ring(0).map_or(usize::MAX, |ring| ring.rows_max()).min(capacity.rows_max(1)),
+            places: (0..DRAFTS_MAX).map(place).collect(),
             sampler: Sampler::default(),
             segments: Vec::new(),
+            windows: Vec::new(),
             positions: Vec::new(),
             states: Vec::new(),
             tokens: Vec::new(),
@@ -159,6 +171,7 @@ impl<B: Backend> Draft<B> {
         let count = jobs.iter().map(|job| job.count).max().unwrap_or(0);
         for round in 0..count {
             self.segments.clear();
+            self.windows.clear();
             self.positions.clear();
             self.states.clear();
             self.tokens.clear();
@@ -181,6 +194,7 @@ impl<B: Backend> Draft<B> {
                 place.text.extend_from_slice(&self.tokens[self.positions.len()..]);
                 self.positions.extend(first_pos as u32..(first_pos + rows) as u32);
                 self.segments.push(Segment { table: place.table.clone(), first_pos, rows });
+                self.windows.push(Segment { table: place.window.clone(), first_pos, rows });
                 if self.model.config().recurrence.is_some() {
                     self.states.push(place.state(*slot, first_pos, rows, job.text.len()));
                 }
@@ -205,18 +219,28 @@ impl<B: Backend> Draft<B> {
         guesses: &mut [Vec<Token>],
     ) -> Result<(), EngineError> {
         self.embedding.look_up(backend, &self.tokens, &mut self.input)?;
-        let (mut rows, mut ends, mut end) = (Vec::new(), Vec::new(), 0);
+        let (mut rows, mut end) = (Vec::new(), 0);
         for (segment, (_, draws)) in self.segments.iter().zip(drawing) {
             end += segment.rows;
-            if *draws {
-                rows.push(end - 1);
-                let first_pos = segment.first_pos + segment.rows - 1;
-                ends.push(Segment { table: segment.table.clone(), first_pos, rows: 1 });
-            }
+            rows.extend(draws.then_some(end - 1));
         }
-        let outputs = Outputs { rows: &rows, segments: &ends };
-        let (segments, positions, states) = (&self.segments, &self.positions, &self.states);
-        let batch = Batch { segments, positions, states, outputs };
+        let ends = |segments: &[Segment]| -> Vec<Segment> {
+            let drawn = segments.iter().zip(drawing).filter(|(_, (_, draws))| *draws);
+            let last = |(segment, _): (&Segment, _)| {
+                let first_pos = segment.first_pos + segment.rows - 1;
+                Segment { table: segment.table.clone(), first_pos, rows: 1 }
+            };
+            drawn.map(last).collect()
+        };
+        let outputs =
+            Outputs { rows: &rows, segments: &ends(&self.segments), windows: &ends(&self.windows) };
+        let batch = Batch {
+            segments: &self.segments,
+            windows: &self.windows,
+            positions: &self.positions,
+            states: &self.states,
+            outputs,
+        };
         self.model.forward(backend, &mut Alone, &batch, &self.input)?;
         if rows.is_empty() {
             return Ok(());
@@ -252,6 +276,8 @@ impl<B: Backend> Draft<B> {
             let keep = known(place).min(job.text.len() - 1);
             let has_states = self.model.config().recurrence.is_some();
             let own = &mut self.places[place];
+            let is_in_window = own.ring.is_none_or(|ring| ring.reaches_back(own.text.len(), keep));
+            let keep = if is_in_window { keep } else { 0 };
             let keep = if has_states { own.resumable(keep) } else { keep };
             own.text.truncate(keep);
             places.push(place);

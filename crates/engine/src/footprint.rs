@@ -59,7 +59,7 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
     let capacity = Capacity {
         context_tokens: 100,
         sequences_max: 3,
-        cache_tokens: 300,
+        cache_tokens: 2000,
         cache_type: CacheType::Auto,
         checkpoints: 2,
     };
@@ -123,7 +123,7 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
                 let capacity = Capacity {
                     context_tokens: 100,
                     sequences_max: 3,
-                    cache_tokens: 300,
+                    cache_tokens: 2000,
                     cache_type,
                     checkpoints: 2,
                 };

@@ -21,6 +21,7 @@ mod meter;
 mod pipeline;
 mod rank;
 mod results;
+mod ring;
 mod route;
 mod sampler;
 mod scheduler;

@@ -22,6 +22,7 @@ use crate::leader::Leader;
 use crate::logits::{Logits, Wanted};
 use crate::pipeline::Pipeline;
 use crate::rank::RankOptions;
+use crate::ring::Ring;
 use crate::sampler::NotFinite;
 use crate::scheduler::Refused;
 use crate::step::{Output, Save, StateStep, StepSegment};
@@ -137,13 +138,23 @@ impl<B: Backend + 'static> Local<B> {
         &self.rank
     }
 
-    /// Forgets all but the first `len` tokens of the sequence. Where layers carry a state, `len`
-    /// must be 0 or what was [kept](Self::feed_and_keep).
-    pub fn truncate(&mut self, len: usize) {
-        let has_states = self.rank.limits().has_states;
-        self.restores = has_states && len > 0 && len < self.position;
-        assert!(!self.restores || self.kept == len, "a state cannot be cut back to {len} tokens");
-        self.position = self.position.min(len);
+    /// Forgets all but the first `len` tokens of the sequence; or all, where layers carry a state
+    /// and it was not [kept](Self::feed_and_keep) there, or their window does not reach back so
+    /// far. Returns how many are left.
+    pub fn truncate(&mut self, len: usize) -> usize {
+        let limits = self.rank.limits();
+        self.restores = limits.has_states && len > 0 && len < self.position;
+        let has_state = !self.restores || self.kept == len;
+        let has_window = self.ring().is_none_or(|ring| ring.reaches_back(self.position, len));
+        let left = if has_state && has_window { len } else { 0 };
+        self.restores &= left > 0;
+        self.position = self.position.min(left);
+        self.position
+    }
+
+    /// The window pages of the only sequence, if layers keep no more than those.
+    fn ring(&self) -> Option<Ring> {
+        self.rank.limits().window.map(|window| Ring::new(window, 0, 1))
     }
 
     /// As [`Self::feed`]; afterwards the sequence can be [cut back](Self::truncate) to where it is.
@@ -268,6 +279,7 @@ impl<B: Backend + 'static> Local<B> {
             let too_long = InvalidRequest::TooLong { prompt_tokens, context_tokens };
             return Err(Refused::from(too_long).into());
         }
+        let ring = self.ring();
         let Self { rank, comm, pipeline, .. } = self;
         let chunks = tokens.chunks(limits.rows_max);
         let last = chunks.len() - 1;
@@ -283,6 +295,8 @@ impl<B: Backend + 'static> Local<B> {
             let first_page = first_position / PAGE_POSITIONS;
             let new = first_page..(first_position + rows).div_ceil(PAGE_POSITIONS);
             let (slot, pages) = (0, new.len());
+            let in_window = new.clone().flat_map(|page| ring.map(|ring| ring.page(page)));
+            step.window_pages.extend(in_window);
             step.pages.extend(new.map(|page| page as u32));
             let begin = match first_position {
                 0 => Begin::Zero,

@@ -46,11 +46,14 @@ struct Buffers {
     /// Of the first layer that this rank runs, `[rows, width]`.
     input: Vec<f32>,
     segments: Vec<Segment>,
+    /// The same in layers with a window.
+    windows: Vec<Segment>,
     positions: Vec<u32>,
     states: Vec<StateSegment>,
     /// The rows whose logits are needed, and the same as segments.
     outputs: Vec<usize>,
     output_segments: Vec<Segment>,
+    output_windows: Vec<Segment>,
     /// What this rank picked out of its logits, and scratch for it.
     picked: Vec<f32>,
     candidates: Vec<Candidate>,
@@ -143,6 +146,7 @@ impl<B: Backend> Rank<B> {
             rows_max: capacity.rows_max(route.stages),
             outputs_max: capacity.outputs_max(),
             width: config.width,
+            window: capacity.window(config.window(), route.stages),
             has_states: config.recurrence.is_some(),
             checkpoints: if config.recurrence.is_some() { capacity.checkpoints } else { 0 },
         };
@@ -315,29 +319,39 @@ impl<B: Backend> Rank<B> {
     fn forward(&mut self, comm: &mut Comm, step: &Step) -> Result<(), EngineError> {
         let b = &mut self.buffers;
         b.segments.clear();
+        b.windows.clear();
         b.positions.clear();
         b.states.clear();
         b.outputs.clear();
         b.output_segments.clear();
+        b.output_windows.clear();
         self.tables.update(step)?;
         for segment in &step.segments {
             let StepSegment { slot, first_position: first_pos, rows, outputs, .. } = *segment;
             let (first_rotation, state) = (segment.first_rotation, segment.state);
-            let table = || self.tables.get(slot);
-            b.segments.push(Segment { table: table(), first_pos, rows });
+            let of = |table, first_pos, rows| Segment { table, first_pos, rows };
+            b.segments.push(of(self.tables.get(slot), first_pos, rows));
+            b.windows.push(of(self.tables.window(slot), first_pos, rows));
             b.positions.extend(first_rotation as u32..(first_rotation + rows) as u32);
             if self.limits.has_states {
                 b.states.push(state_segment(slot, rows, state));
             }
             if outputs > 0 {
                 let first_pos = first_pos + rows - outputs;
-                b.output_segments.push(Segment { table: table(), first_pos, rows: outputs });
+                b.output_segments.push(of(self.tables.get(slot), first_pos, outputs));
+                b.output_windows.push(of(self.tables.window(slot), first_pos, outputs));
                 b.outputs.extend(b.positions.len() - outputs..b.positions.len());
             }
         }
-        let outputs = Outputs { rows: &b.outputs, segments: &b.output_segments };
-        let batch =
-            Batch { segments: &b.segments, positions: &b.positions, states: &b.states, outputs };
+        let outputs =
+            Outputs { rows: &b.outputs, segments: &b.output_segments, windows: &b.output_windows };
+        let batch = Batch {
+            segments: &b.segments,
+            windows: &b.windows,
+            positions: &b.positions,
+            states: &b.states,
+            outputs,
+        };
         self.model.forward(&mut self.backend, comm, &batch, &b.input)?;
         if !self.route.downstream.is_empty() {
             step.encode(self.model.residual(&mut self.backend)?, &mut b.message);

@@ -4,10 +4,11 @@
 //! n_segments u32 | n_pages u32
 //! | { slot, first_position, rows, outputs, wanted, first_page, pages: u32,
 //!     first_rotation: u32, begin, begin_at, guesses, save_after, save_to: u32 } ...
-//! | page u32 ... | token u32 ... | input f32 ...
+//! | page u32 ... | window_page u32 ... | token u32 ... | input f32 ...
 //! ```
 //!
-//! Little-endian. Of a sequence's table of pages, only what is new goes with a segment. The input
+//! Little-endian. Of a sequence's tables of pages, only what is new goes with a segment; window
+//! pages, as many as pages, are there if layers with a window keep fewer. The input
 //! is what the receiver's first layer reads, `[rows, width]`: in the first stage the embeddings of
 //! the segments' tokens, so that the other ranks need not the embedding matrix; in later stages
 //! the residual stream.
@@ -15,7 +16,7 @@
 use std::time::Instant;
 
 use backend::Begin;
-use layout::{GUESSES_MAX, PAGE_POSITIONS};
+use layout::{GUESSES_MAX, PAGE_POSITIONS, Window};
 use protocol::{RequestId, Token};
 
 use crate::logits::Wanted;
@@ -132,6 +133,9 @@ pub struct Step {
     pub segments: Vec<StepSegment>,
     /// Pages of the cache that are new in the sequences' tables, segment by segment.
     pub pages: Vec<u32>,
+    /// The same in the cache of layers that keep their window alone, if there are any; any page
+    /// where the window does not reach.
+    pub window_pages: Vec<u32>,
     /// The token of each row.
     pub tokens: Vec<Token>,
     /// Whom the logits are for, one for each row whose logits are needed; on rank 0 alone.
@@ -170,6 +174,8 @@ pub struct Limits {
     pub rows_max: usize,
     pub outputs_max: usize,
     pub width: usize,
+    /// What layers with a window keep, if that is less.
+    pub window: Option<Window>,
     /// Whether layers carry a state, and how many copies of states there are.
     pub has_states: bool,
     pub checkpoints: usize,
@@ -199,7 +205,8 @@ impl Limits {
 
     /// Bytes of the largest step message.
     pub fn message_bytes_max(&self) -> usize {
-        let tables = self.slots * SEGMENT_WORDS + self.new_pages_max();
+        let pages = self.new_pages_max() * (1 + usize::from(self.window.is_some()));
+        let tables = self.slots * SEGMENT_WORDS + pages;
         let words = HEADER_WORDS + tables + self.rows_max * (1 + self.width);
         words * size_of::<u32>()
     }
@@ -209,6 +216,7 @@ impl Step {
     pub fn clear(&mut self) {
         self.segments.clear();
         self.pages.clear();
+        self.window_pages.clear();
         self.tokens.clear();
         self.outputs.clear();
         self.note = StepNote::default();
@@ -242,7 +250,8 @@ impl Step {
             let rest = [first_page, segment.pages, segment.first_rotation];
             rest.iter().chain(&segment.state.encode()).for_each(|word| put(*word as u32));
         }
-        self.pages.iter().chain(&self.tokens).for_each(|word| put(*word));
+        let pages = self.pages.iter().chain(&self.window_pages);
+        pages.chain(&self.tokens).for_each(|word| put(*word));
         input.iter().for_each(|value| put(value.to_bits()));
     }
 
@@ -268,7 +277,8 @@ impl Step {
         if segments > limits.slots || pages > limits.new_pages_max() {
             return bad("it has more segments than slots, or more pages than tables");
         }
-        if words.len() < segments * SEGMENT_WORDS + pages {
+        let window_pages = if limits.window.is_some() { pages } else { 0 };
+        if words.len() < segments * SEGMENT_WORDS + pages + window_pages {
             return bad("it ends early");
         }
         self.segments.clear();
@@ -278,6 +288,8 @@ impl Step {
         }
         self.pages.clear();
         self.pages.extend(words.by_ref().take(pages));
+        self.window_pages.clear();
+        self.window_pages.extend(words.by_ref().take(window_pages));
         let sum = |of: fn(&StepSegment) -> usize| self.segments.iter().map(of).sum::<usize>();
         if sum(|s| s.rows) > limits.rows_max || sum(|s| s.outputs) > limits.outputs_max {
             return bad("it has too many rows or outputs");
@@ -285,8 +297,9 @@ impl Step {
         if self.shares_checkpoints() {
             return bad("a checkpoint is written while another segment reads or writes it");
         }
-        if sum(|s| s.pages) != pages || self.pages.iter().any(|page| *page as usize >= limits.pages)
-        {
+        let exist = |all: &[u32], count| all.iter().all(|page| (*page as usize) < count);
+        let in_window = limits.window.is_none_or(|of| exist(&self.window_pages, of.pages));
+        if sum(|s| s.pages) != pages || !exist(&self.pages, limits.pages) || !in_window {
             return bad("a page does not exist, or is nobody's");
         }
         self.tokens.clear();
@@ -370,6 +383,7 @@ mod tests {
         rows_max: 8,
         outputs_max: 4,
         width: 2,
+        window: Some(Window { positions: 65, pages: 3 }),
         has_states: true,
         checkpoints: 2,
     };
@@ -386,7 +400,8 @@ mod tests {
 
     fn message(segments: &[StepSegment], pages: &[u32]) -> Vec<u8> {
         let (segments, pages) = (segments.to_vec(), pages.to_vec());
-        let mut step = Step { segments, pages, ..Step::default() };
+        let window_pages = vec![2; pages.len()];
+        let mut step = Step { segments, pages, window_pages, ..Step::default() };
         step.tokens = (0..step.rows().min(100) as Token).map(|at| 7 + at).collect();
         let mut out = Vec::new();
         step.encode(&vec![0.5; step.rows().min(100) * LIMITS.width], &mut out);
@@ -417,6 +432,7 @@ mod tests {
         assert!(bytes.len() <= LIMITS.message_bytes_max());
         found.decode(&bytes, &LIMITS, &mut input).unwrap();
         assert_eq!((found.segments.as_slice(), &found.pages), (segments.as_slice(), &pages));
+        assert_eq!(found.window_pages, [2; 3]);
         assert_eq!(found.wanted().collect::<Vec<_>>(), [Wanted::Top(40); 4]);
         assert_eq!((input, found.tokens), (vec![0.5; 16], (7..15).collect()));
     }

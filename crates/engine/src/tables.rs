@@ -17,6 +17,8 @@ pub(crate) struct Tables(Vec<Table>);
 struct Table {
     /// As many as a sequence may have, of which the first `len` are told.
     pages: Arc<[u32]>,
+    /// The same in layers that keep their window alone, if there are any.
+    window: Option<Arc<[u32]>>,
     len: usize,
     /// Rows of the last step that were guesses.
     guesses: usize,
@@ -24,14 +26,21 @@ struct Table {
 
 impl Tables {
     pub fn new(limits: &Limits) -> Self {
-        let pages: Arc<[u32]> = vec![0; limits.pages_per_sequence()].into();
-        let table = || Table { pages: pages.to_vec().into(), len: 0, guesses: 0 };
+        let pages = || Arc::from(vec![0; limits.pages_per_sequence()]);
+        let window = || limits.window.map(|_| pages());
+        let table = || Table { pages: pages(), window: window(), len: 0, guesses: 0 };
         Self((0..limits.slots).map(|_| table()).collect())
     }
 
     /// The pages of the sequence in `slot`, in order.
     pub fn get(&self, slot: usize) -> Arc<[u32]> {
         self.0[slot].pages.clone()
+    }
+
+    /// The same in layers with a window.
+    pub fn window(&self, slot: usize) -> Arc<[u32]> {
+        let Table { pages, window, .. } = &self.0[slot];
+        window.as_ref().unwrap_or(pages).clone()
     }
 
     /// Takes in what is new with a step, which is within the limits that these tables are for.
@@ -41,12 +50,13 @@ impl Tables {
     /// A segment has positions without pages, or would write to one page twice.
     pub fn update(&mut self, step: &Step) -> Result<(), BadStep> {
         let bad = |what| Err(BadStep { what });
-        let mut new = &step.pages[..];
+        let (mut new, mut new_in_window) = (&step.pages[..], &step.window_pages[..]);
         for segment in &step.segments {
             let StepSegment { slot, first_position, rows, first_page, pages, .. } = *segment;
             let table = &mut self.0[slot];
-            let own;
+            let (own, own_in_window);
             (own, new) = new.split_at(pages);
+            (own_in_window, new_in_window) = new_in_window.split_at(pages.min(new_in_window.len()));
             let end = first_position + rows;
             if first_page > table.len || end > (first_page + pages) * PAGE_POSITIONS {
                 return bad("a segment has positions without pages");
@@ -54,16 +64,21 @@ impl Tables {
             if pages > 0 {
                 Arc::make_mut(&mut table.pages)[first_page..][..pages].copy_from_slice(own);
             }
+            if let Some(window) = table.window.as_mut().filter(|_| pages > 0) {
+                Arc::make_mut(window)[first_page..][..pages].copy_from_slice(own_in_window);
+            }
             table.len = first_page + pages;
             if segment.state.accepted() > table.guesses {
                 return bad("more guesses are accepted than were made");
             }
             table.guesses = segment.state.guesses;
             let written = first_position / PAGE_POSITIONS..end.div_ceil(PAGE_POSITIONS);
-            let written = &table.pages[written];
-            let once = |(at, page)| !written[..at].contains(page);
-            if !written.iter().enumerate().all(once) {
-                return bad("a segment would write to a page twice");
+            for pages in [Some(&table.pages), table.window.as_ref()].into_iter().flatten() {
+                let written = &pages[written.clone()];
+                let once = |(at, page)| !written[..at].contains(page);
+                if !written.iter().enumerate().all(once) {
+                    return bad("a segment would write to a page twice");
+                }
             }
         }
         Ok(())
@@ -84,6 +99,7 @@ mod tests {
         rows_max: 200,
         outputs_max: 2,
         width: 1,
+        window: None,
         has_states: false,
         checkpoints: 0,
     };

@@ -7,10 +7,12 @@ use engine::{Local, LocalOptions};
 use gguf::{File, Source};
 use protocol::{GenerateRequest, Pooling, Split, SplitOptions, StageSize, Token, Transport};
 
-const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/models/llama3-tied.gguf");
+/// Plain attention, windows, states.
+const MODELS: [&str; 3] = ["llama3-tied", "gemma3", "qwen35"];
 
-fn start(shares: &[u32], stages: &[usize]) -> Local {
-    let file = File::open(MODEL).unwrap();
+fn start(model: &str, shares: &[u32], stages: &[usize]) -> Local {
+    let path = format!("{}/../../fixtures/models/{model}.gguf", env!("CARGO_MANIFEST_DIR"));
+    let file = File::open(path).unwrap();
     let layers = layout::Outline::read(file.directory()).unwrap().config.layers;
     let border = |stage: usize| layers * stage / stages.len();
     let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
@@ -22,7 +24,7 @@ fn start(shares: &[u32], stages: &[usize]) -> Local {
             whole_experts: false,
             context_tokens: 256,
             sequences_max: 4,
-            cache_tokens: 1024,
+            cache_tokens: 4096,
         },
         ring: false,
         link_latency: Duration::ZERO,
@@ -50,11 +52,15 @@ fn cosine(a: &[f32], b: &[f32]) -> f32 {
 
 #[test]
 fn embeddings_are_alike_on_every_split_and_beside_answers() {
+    MODELS.into_iter().for_each(are_alike_on_every_split_and_beside_answers);
+}
+
+fn are_alike_on_every_split_and_beside_answers(model: &str) {
     let requests: Vec<_> = [(70, Pooling::Last), (70, Pooling::Mean), (3, Pooling::Mean)]
         .into_iter()
         .map(|(len, pooling)| request(text(len, 1), pooling))
         .collect();
-    let mut whole = start(&[1], &[]);
+    let mut whole = start(model, &[1], &[]);
     let alone: Vec<Vec<f32>> =
         requests.iter().map(|request| embed(&mut whole, vec![request.clone()]).remove(0)).collect();
     for embedding in &alone {
@@ -70,14 +76,18 @@ fn embeddings_are_alike_on_every_split_and_beside_answers() {
     let mut all = requests.clone();
     all.extend(answers);
     for (shares, stages) in [(&[1][..], &[][..]), (&[2, 1], &[]), (&[1, 1], &[1, 1])] {
-        let mut split = start(shares, stages);
-        assert_eq!(embed(&mut split, all.clone()), alone, "{shares:?} in {stages:?}");
+        let mut split = start(model, shares, stages);
+        assert_eq!(embed(&mut split, all.clone()), alone, "{model}, {shares:?} in {stages:?}");
     }
 }
 
 #[test]
 fn the_mean_is_the_mean_of_what_the_last_of_every_beginning_gives() {
-    let mut local = start(&[1], &[]);
+    MODELS.into_iter().for_each(has_the_mean_of_what_the_last_of_every_beginning_gives);
+}
+
+fn has_the_mean_of_what_the_last_of_every_beginning_gives(model: &str) {
+    let mut local = start(model, &[1], &[]);
     let whole = text(9, 3);
     let mean = embed(&mut local, vec![request(whole.clone(), Pooling::Mean)]).remove(0);
     // Hidden states have about the same length after the norm, but not quite: so only nearly.

@@ -31,8 +31,8 @@ pub struct Capacity {
     /// Positions of all sequences together; whole pages of them are kept.
     pub cache_tokens: usize,
     pub cache_type: CacheType,
-    /// Copies of states that are kept beside those of running sequences, in models whose layers
-    /// carry one.
+    /// So many ends of texts that no sequence runs on keep what layers need that do not keep all
+    /// positions: copies of states, or the pages of a window.
     pub checkpoints: usize,
 }
 
@@ -47,6 +47,35 @@ pub const GUESSES_MAX: usize = 7;
 
 /// Sequences for which a draft model guesses at once.
 pub const DRAFTS_MAX: usize = 4;
+
+/// What layers with a window keep of the positions: those that running sequences may still see,
+/// and those before the ends of texts that others may go on from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// A position sees so many, itself included.
+    pub positions: usize,
+    /// Pages of their cache, of all sequences.
+    pub pages: usize,
+}
+
+impl Window {
+    /// For `sequences` that may run at once in steps of up to `rows_max` rows, or for one beside so
+    /// many ends of other texts.
+    pub fn new(positions: usize, sequences: usize, rows_max: usize, ends: usize) -> Self {
+        let mut found = Self { positions, pages: 0 };
+        let behind = found.pages_behind();
+        // Besides those behind it, a running sequence has one that it writes to and one for
+        // guesses; the rows of a step fill as many more, whosever they are.
+        let texts = sequences.max(ends.saturating_add(1)).saturating_mul(behind + 2);
+        found.pages = texts.saturating_add(rows_max.div_ceil(PAGE_POSITIONS));
+        found
+    }
+
+    /// How many pages before the end of one the positions after it still see.
+    pub fn pages_behind(&self) -> usize {
+        (self.positions - 1).div_ceil(PAGE_POSITIONS)
+    }
+}
 
 impl Capacity {
     /// Of a draft model that reads up to `context_max` tokens, for a model that is served with
@@ -71,6 +100,14 @@ impl Capacity {
     /// Pages of the cache that all sequences share.
     pub fn pages(&self) -> usize {
         self.cache_tokens.div_ceil(PAGE_POSITIONS)
+    }
+
+    /// What layers that see no more than `window` positions keep, in a model in so many stages;
+    /// `None` if that would not be less than all positions.
+    pub fn window(&self, window: Option<usize>, stages: usize) -> Option<Window> {
+        let rows_max = self.rows_max(stages);
+        let found = Window::new(window?, self.sequences_max, rows_max, self.checkpoints);
+        (found.pages < self.pages()).then_some(found)
     }
 
     /// Rows of a step whose logits may be wanted: one of each sequence, or several of a few whose

@@ -142,6 +142,11 @@ impl Config {
         }
     }
 
+    /// How many positions the layers with the widest window see; `None` if no layer has one.
+    pub fn window(&self) -> Option<usize> {
+        self.windows.iter().flatten().max().copied()
+    }
+
     /// Whether layer `layer` attends over keys and values of its own.
     pub fn attends(&self, layer: usize) -> bool {
         self.halves[layer].mixer == Some(Mixer::Attention)

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::arch::QkNorm;
 use crate::{
     Capacity, Device, GUESSES_MAX, Layout, Leaves, Mixer, Outline, PAGE_POSITIONS, Recurrence,
-    RecurrentWidths, Shard, Slices, Split,
+    RecurrentWidths, Shard, Slices, Split, Window,
 };
 
 /// What one rank holds of a model.
@@ -160,21 +160,28 @@ impl<'a> Holding<'a> {
         self.all().flat_map(Slices::iter).map(|slice| slice.file_bytes()).sum()
     }
 
-    /// Each layer's cache. Latent attention caches the compressed vector and the rotated part of
+    /// The cache of layer `layer`. Latent attention caches the compressed vector and the rotated part of
     /// the key, which all heads share, so every rank with heads has all of it.
     ///
     /// Unless something else is asked for, the cache is as exact as the weights that fill it: f32
     /// where the file's are floats, so that such a model computes what its authors' code does, 16
     /// bits where they are quantised.
-    pub fn cache(&self, capacity: &Capacity) -> Cache {
+    pub fn cache(&self, layer: usize, capacity: &Capacity) -> Cache {
         let (k_dim, v_dim) = self.outline.config.cached_dims();
         let cache_type = match capacity.cache_type {
             CacheType::Auto if self.outline.is_cache_float() => CacheType::F32,
             CacheType::Auto => CacheType::I16,
             asked => asked,
         };
-        let (pages, is_free) = (capacity.pages(), capacity.cache_type == CacheType::Auto);
+        let window = self.window(capacity).filter(|_| self.outline.config.windows[layer].is_some());
+        let pages = window.map_or(capacity.pages(), |window| window.pages);
+        let is_free = capacity.cache_type == CacheType::Auto;
         Cache { heads: self.shard.kv_heads.len(), k_dim, v_dim, cache_type, is_free, pages }
+    }
+
+    /// What layers with a window keep, if that is less than all positions.
+    pub fn window(&self, capacity: &Capacity) -> Option<Window> {
+        capacity.window(self.outline.config.window(), self.stages)
     }
 
     /// The states of a layer that carries them; `None` for models without such layers.
@@ -200,7 +207,7 @@ impl<'a> Holding<'a> {
     pub fn kept_bytes(&self, layer: usize, capacity: &Capacity, device: Device) -> u64 {
         match self.outline.config.halves[layer].mixer {
             None => 0,
-            Some(Mixer::Attention) => self.cache(capacity).bytes(device),
+            Some(Mixer::Attention) => self.cache(layer, capacity).bytes(device),
             Some(Mixer::Recurrence) => self.states(capacity).map_or(0, |states| states.bytes()),
         }
     }

@@ -27,7 +27,7 @@ mod tensors;
 
 pub use arch::{Activation, Arch, Gating, HeadOrder, QkNorm, RecurrenceKind, RopeStyle};
 pub use capacity::{
-    Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, full_cache_tokens, rows_max,
+    Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, Window, full_cache_tokens, rows_max,
 };
 pub use config::{Config, Latent};
 pub use device::Device;
@@ -35,7 +35,7 @@ pub use error::Error;
 pub use experts::Experts;
 pub use holding::{Buffers, Cache, Footprint, Holding, LatentBuffers, States};
 pub use layout::{Layout, Stage};
-pub use load::{LayerLoad, WeightClass};
+pub use load::{LayerLoad, PositionLoad, WeightClass};
 pub use outline::{Outline, checked, checked_vector};
 pub use recurrence::{LayerHalves, Mixer, Recurrence, RecurrentWidths};
 pub use rope::{Rope, Scaling};

@@ -95,15 +95,20 @@ impl Holding<'_> {
         self.head().map_or(LayerLoad::default(), |head| LayerLoad::of(head, device))
     }
 
-    /// Bytes of one cached position of a layer of each kind, and multiplications and additions of a
-    /// token for each position that it attends to there.
-    pub fn position_loads(&self, capacity: &Capacity, device: Device) -> Vec<(u64, u64)> {
-        let cache = self.cache(capacity);
-        let bytes = cache.position_bytes(device) * cache.heads as u64;
-        let ops = 2 * self.shard.heads.len() * (cache.k_dim + cache.v_dim);
-        let of_layer = |layer| match self.outline.config.attends(layer) {
-            true => (bytes, ops as u64),
-            false => (0, 0),
+    /// What a layer of each kind reads and does for each position that a token attends to there.
+    pub fn position_loads(&self, capacity: &Capacity, device: Device) -> Vec<PositionLoad> {
+        let of_layer = |layer| {
+            let config = &self.outline.config;
+            if !config.attends(layer) {
+                return PositionLoad::default();
+            }
+            let cache = self.cache(layer, capacity);
+            let ops = 2 * self.shard.heads.len() * (cache.k_dim + cache.v_dim);
+            PositionLoad {
+                bytes: cache.position_bytes(device) * cache.heads as u64,
+                ops: ops as u64,
+                in_window: config.windows[layer].is_some(),
+            }
         };
         self.outline.first_of_kinds().map(of_layer).collect()
     }
@@ -113,6 +118,17 @@ impl Holding<'_> {
         let layers = self.outline.first_of_kinds();
         layers.map(|layer| self.kept_bytes(layer, capacity, device)).collect()
     }
+}
+
+/// Of one position that a token attends to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PositionLoad {
+    /// In the cache.
+    pub bytes: u64,
+    /// Multiplications and additions.
+    pub ops: u64,
+    /// Whether a token attends to no more than its window.
+    pub in_window: bool,
 }
 
 impl Outline {

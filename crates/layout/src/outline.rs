@@ -30,7 +30,8 @@ pub struct Outline {
     pub head_bytes: u64,
     /// and of what one token reads: all layers and the head, of experts as many as are used.
     pub read_bytes: u64,
-    /// The kind of each layer: those of one kind have the same tensors, of the same types.
+    /// The kind of each layer: those of one kind have the same tensors, of the same types, and the
+    /// same window.
     pub kinds: Vec<usize>,
     /// Where it may be cut, with the columns of experts cut and with whole ones.
     cuts: [Cuts; 2],
@@ -53,7 +54,7 @@ impl Outline {
         head.add("output", output, [config.width, config.vocab], rows, Part::Of(0..config.width))?;
         let head = head.tensors;
         let mut outline = Self {
-            kinds: kinds(&layers),
+            kinds: kinds(&config, &layers),
             cuts: [false, true].map(|whole| cuts(&config, &layers, whole)),
             layers,
             head,
@@ -159,17 +160,18 @@ fn cuts(config: &Config, layers: &[Vec<Tensor>], whole: bool) -> Cuts {
 }
 
 /// The kind of each layer, counted from 0 in the order in which they come.
-fn kinds(layers: &[Vec<Tensor>]) -> Vec<usize> {
+fn kinds(config: &Config, layers: &[Vec<Tensor>]) -> Vec<usize> {
     let same = |a: &[Tensor], b: &[Tensor]| {
         let facts = |one: &Tensor| (one.role, one.ty, one.shape);
         a.iter().map(facts).eq(b.iter().map(facts))
     };
-    let (mut first, mut kinds): (Vec<&[Tensor]>, _) = (Vec::new(), Vec::new());
-    for layer in layers {
-        let known = first.iter().position(|known| same(known, layer));
+    let (mut first, mut kinds) = (Vec::new(), Vec::new());
+    for (layer, window) in layers.iter().zip(&config.windows) {
+        let is_known = |(known, of): &(&[Tensor], _)| same(known, layer) && of == window;
+        let known = first.iter().position(is_known);
         kinds.push(known.unwrap_or(first.len()));
         if known.is_none() {
-            first.push(layer);
+            first.push((layer, *window));
         }
     }
     kinds

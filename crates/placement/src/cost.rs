@@ -101,6 +101,9 @@ pub(crate) struct Work {
     /// Of each cached position: bytes of its sequence, and operations of a row.
     pub position_bytes: f64,
     pub position_ops: f64,
+    /// The same of each position inside the window, in layers that have one.
+    pub window_bytes: f64,
+    pub window_ops: f64,
     /// Operations given to the device in a step.
     pub operations: f64,
 }
@@ -114,6 +117,8 @@ impl Work {
             expert_ops: self.expert_ops + other.expert_ops,
             position_bytes: self.position_bytes + other.position_bytes,
             position_ops: self.position_ops + other.position_ops,
+            window_bytes: self.window_bytes + other.window_bytes,
+            window_ops: self.window_ops + other.window_ops,
             operations: self.operations + other.operations,
         }
     }
@@ -126,6 +131,8 @@ impl Work {
             expert_ops: self.expert_ops * count,
             position_bytes: self.position_bytes * count,
             position_ops: self.position_ops * count,
+            window_bytes: self.window_bytes * count,
+            window_ops: self.window_ops * count,
             operations: self.operations * count,
         }
     }
@@ -142,6 +149,8 @@ pub(crate) struct Model {
     pub experts: usize,
     pub experts_used: usize,
     pub whole_experts: bool,
+    /// Positions that layers with a window see.
+    pub window: usize,
     pub wire_type: WireType,
     /// Whether sums of four ranks and more go round a ring.
     pub ring: bool,
@@ -374,10 +383,13 @@ impl Model {
         let one = self.experts_used as f64 / self.experts as f64;
         let touched = (1.0 - (1.0 - one).powf(rows.rows)) * rows.uneven;
         let of_experts = one * rows.uneven;
+        let in_window = rows.depth.min(self.window as f64);
+        let of_positions = work.position_bytes * rows.depth + work.window_bytes * in_window;
         let bytes = work.common_bytes
             + work.expert_bytes * touched.min(1.0)
-            + work.position_bytes * rows.depth * rows.sequences;
-        let ops = work.common_ops + work.expert_ops * of_experts + work.position_ops * rows.depth;
+            + of_positions * rows.sequences;
+        let of_positions = work.position_ops * rows.depth + work.window_ops * in_window;
+        let ops = work.common_ops + work.expert_ops * of_experts + of_positions;
         let rate =
             if self.quantised { rates.quantised_ops_per_sec } else { rates.float_ops_per_sec };
         let read = bytes / rates.read_bytes_per_sec * slowed[0];

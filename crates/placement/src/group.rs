@@ -1,7 +1,7 @@
 //! What the ranks of one stage hold and do, so far as it does not depend on which layers are
 //! theirs: made once for each group of nodes and shares, then asked for many cuts.
 
-use layout::{Capacity, Device, Holding, LayerLoad, Outline, Split};
+use layout::{Capacity, Device, Holding, LayerLoad, Outline, PositionLoad, Split};
 
 use crate::cost::Work;
 use crate::shares::common_divisor;
@@ -65,11 +65,17 @@ pub(crate) fn member(
     let kept = held.kept_bytes_of_kinds(subject.capacity, device);
     let positions = held.position_loads(subject.capacity, device);
     let loads = held.layer_loads(device);
-    let work = |((load, operations), (bytes, ops)): ((&LayerLoad, u64), &(u64, u64))| Work {
-        position_bytes: *bytes as f64,
-        position_ops: *ops as f64,
-        operations: operations as f64,
-        ..of_load(load)
+    let work = |((load, operations), of): ((&LayerLoad, u64), &PositionLoad)| {
+        let none = PositionLoad::default();
+        let (position, window) = if of.in_window { (none, *of) } else { (*of, none) };
+        Work {
+            position_bytes: position.bytes as f64,
+            position_ops: position.ops as f64,
+            window_bytes: window.bytes as f64,
+            window_ops: window.ops as f64,
+            operations: operations as f64,
+            ..of_load(load)
+        }
     };
     let buffers = held.buffers(subject.capacity).bytes(device);
     Member {

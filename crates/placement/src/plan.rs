@@ -274,6 +274,7 @@ pub(crate) fn context_of<'a>(
             experts: experts.map_or(1, |experts| experts.count),
             experts_used: experts.map_or(1, |experts| experts.used),
             whole_experts: subject.whole_experts,
+            window: model.config.window().unwrap_or(0),
             wire_type: spec.options.wire_type,
             ring: options.ring,
         },

@@ -201,12 +201,11 @@ fn measure<B: Backend + 'static>(
         (0..count as u32).map(|at| at.wrapping_mul(2_654_435_761) % vocab).collect()
     };
     local.truncate(0);
-    if test.depth > 0 {
-        local.feed_and_keep(&tokens(test.depth))?;
-    }
     let mut times = Vec::new();
     for run in 0..=repetitions {
-        local.truncate(test.depth);
+        if local.truncate(test.depth) < test.depth {
+            local.feed_and_keep(&tokens(test.depth))?;
+        }
         let input = tokens(test.tokens);
         let started = Instant::now();
         match test.kind {

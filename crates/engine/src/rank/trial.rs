@@ -35,10 +35,12 @@ impl<B: Backend> Rank<B> {
             let segment = Segment { table, first_pos: 0, rows };
             let last = Segment { first_pos: rows - 1, rows: 1, ..segment.clone() };
             let positions: Vec<u32> = (0..rows as u32).collect();
-            let outputs = Outputs { rows: &[rows - 1], segments: &[last] };
+            let (segments, last) = (&[segment], &[last]);
+            let outputs = Outputs { rows: &[rows - 1], segments: last, windows: last };
             let state = StateSegment { slot: 0, rows, begin: Begin::Zero, guesses: 0, save: None };
             let states = if self.limits.has_states { &[state][..] } else { &[] };
-            let batch = Batch { segments: &[segment], positions: &positions, states, outputs };
+            let positions = &positions;
+            let batch = Batch { segments, windows: segments, positions, states, outputs };
             let input = vec![INPUT; rows * self.limits.width];
             self.model.forward(&mut self.backend, &mut Alone, &batch, &input)?;
             // Those that have a part of the head may have other layers than the last.

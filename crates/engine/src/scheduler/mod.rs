@@ -23,6 +23,7 @@ mod simulation;
 mod state;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::time::{Duration, Instant};
 
@@ -108,7 +109,7 @@ impl Scheduler {
         Self {
             stages,
             speculation,
-            pages: Pages::new(limits.pages, limits.has_states.then_some(limits.checkpoints)),
+            pages: Pages::new(&limits),
             running: Vec::with_capacity(limits.slots),
             waiting: Vec::new(),
             free_slots: (0..limits.slots).rev().collect(),
@@ -474,11 +475,12 @@ impl Scheduler {
         let Some(at) = self.find(id) else { return };
         let sequence = &mut self.running[at];
         let (is_answer, first_position) = (sequence.is_answering(), sequence.cached);
-        self.stats.prompt_tokens += sequence.plan(rows, step) as u64;
+        self.stats.prompt_tokens += sequence.plan(rows, step, &self.pages) as u64;
         sequence.publish(first_position, &mut self.pages);
         if let Some(segment) = step.segments.last_mut() {
             sequence.plan_state(segment, &mut self.pages);
         }
+        sequence.move_window(&mut self.pages);
         let guess_rows = sequence.guesses.len();
         let (prompt_rows, answer_rows) = if is_answer { (0, 1) } else { (rows, 0) };
         self.turns.serve(sequence.request.client, prompt_rows, answer_rows + guess_rows);

@@ -13,6 +13,8 @@ use layout::PAGE_POSITIONS;
 use protocol::Token;
 
 use super::checkpoints::{CheckpointId, Checkpoints};
+use super::windows::Windows;
+use crate::step::Limits;
 
 pub(super) type PageId = u32;
 
@@ -56,13 +58,16 @@ pub(super) struct Pages {
     clock: u64,
     /// Copies of states at the ends of known pages; `None` for models without states.
     checkpoints: Option<Checkpoints>,
+    /// Where layers keep pages that keep their window alone; `None` for models without them.
+    windows: Option<Windows>,
 }
 
 impl Pages {
-    /// `checkpoints`: the number of copies of states; `None` for models without states.
-    pub fn new(count: usize, checkpoints: Option<usize>) -> Self {
+    pub fn new(limits: &Limits) -> Self {
+        let count = limits.pages;
         Self {
-            checkpoints: checkpoints.map(Checkpoints::new),
+            checkpoints: limits.has_states.then(|| Checkpoints::new(limits.checkpoints)),
+            windows: limits.window.map(|window| Windows::new(window, count)),
             pages: vec![Page::default(); count],
             free: (0..count as PageId).rev().collect(),
             known: HashMap::new(),
@@ -98,6 +103,10 @@ impl Pages {
     /// A page to write to, held once; `None` if sequences hold all.
     pub fn take(&mut self) -> Option<PageId> {
         let page = self.free.pop().or_else(|| self.evict())?;
+        if self.windows.as_mut().is_some_and(|windows| !windows.take(page)) {
+            self.free.push(page);
+            return None;
+        }
         self.pages[page as usize].holders = 1;
         Some(page)
     }
@@ -113,10 +122,52 @@ impl Pages {
         self.checkpoints.as_mut()
     }
 
-    /// Whether a sequence can go on behind `page`, because all that it needs of the text up to
-    /// there is in memory.
-    pub fn can_go_on_behind(&self, page: PageId) -> bool {
-        self.checkpoints.as_ref().is_none_or(|all| all.at(page).is_some())
+    /// How many of `known`, pages that come after `own` ones of a sequence, it can skip, because all
+    /// that it needs of the text up to there is in memory.
+    pub fn skippable(&self, own: usize, known: impl Iterator<Item = PageId>) -> usize {
+        let behind = self.windows.as_ref().map_or(0, Windows::pages_behind);
+        // What it sees of its own is there.
+        let (mut in_window, mut most) = (own, 0);
+        for (at, page) in known.enumerate() {
+            in_window = if self.window_page(page).is_some() { in_window + 1 } else { 0 };
+            let sees_all = self.windows.is_none() || in_window >= behind.min(own + at + 1);
+            if sees_all && self.checkpoints.as_ref().is_none_or(|all| all.at(page).is_some()) {
+                most = at + 1;
+            }
+        }
+        most
+    }
+
+    /// The first page of a sequence that position `next` sees in every layer.
+    pub fn first_seen(&self, next: usize) -> usize {
+        self.windows.as_ref().map_or(0, |windows| windows.first_seen(next))
+    }
+
+    /// How many pages before a position layers with a window see.
+    pub fn pages_behind(&self) -> usize {
+        self.windows.as_ref().map_or(0, Windows::pages_behind)
+    }
+
+    /// Where layers with a window keep `page`, if they do.
+    pub fn window_page(&self, page: PageId) -> Option<u32> {
+        self.windows.as_ref()?.get(page)
+    }
+
+    /// Whether layers with a window keep other pages than the rest.
+    pub fn has_windows(&self) -> bool {
+        self.windows.is_some()
+    }
+
+    /// One running sequence more sees a known page in layers with a window.
+    pub fn see(&mut self, page: PageId) {
+        self.windows.iter_mut().for_each(|windows| windows.see(page));
+    }
+
+    /// A sequence sees `page` no more in layers with a window. `keep`: if it is known, others may go
+    /// on from behind it.
+    pub fn leave(&mut self, page: PageId, keep: bool) {
+        let is_known = self.pages[page as usize].content.is_some();
+        self.windows.iter_mut().for_each(|windows| windows.leave(page, keep && is_known));
     }
 
     /// The step that is planned goes on with the state at the end of `page`.
@@ -157,6 +208,7 @@ impl Pages {
     pub fn publish(&mut self, page: PageId, before: Before, tokens: &[Token]) -> PageId {
         if let Some(known) = self.find(before, tokens) {
             self.hold(known);
+            self.windows.iter_mut().for_each(|windows| windows.replace(page, known));
             self.release(page);
             return known;
         }
@@ -202,6 +254,7 @@ impl Pages {
         if let Some(checkpoints) = &mut self.checkpoints {
             checkpoints.forget(page);
         }
+        self.windows.iter_mut().for_each(|windows| windows.forget(page));
         if let Before::Page(parent) = content.before {
             let before = &mut self.pages[parent as usize];
             before.children -= 1;
@@ -212,7 +265,14 @@ impl Pages {
         Some(page)
     }
 
-    /// Checks what must always hold, given the tables of all sequences.
+    /// Checks what must always hold, given the tables of all sequences, and what they see.
+    #[cfg(test)]
+    pub fn check_windows(&self, seen: impl Iterator<Item = PageId>) {
+        if let Some(windows) = &self.windows {
+            windows.check(seen);
+        }
+    }
+
     #[cfg(test)]
     pub fn check<'a>(&self, tables: impl Iterator<Item = &'a [PageId]>) {
         let mut holders = vec![0; self.total()];
@@ -252,6 +312,20 @@ mod tests {
         [of; PAGE_POSITIONS]
     }
 
+    fn new(pages: usize) -> Pages {
+        Pages::new(&Limits {
+            slots: 2,
+            context_tokens: pages * PAGE_POSITIONS,
+            pages,
+            rows_max: 64,
+            outputs_max: 2,
+            width: 1,
+            window: None,
+            has_states: false,
+            checkpoints: 0,
+        })
+    }
+
     /// Holds and fills pages of these tokens one after the other, as a sequence does.
     fn fill(pages: &mut Pages, of: &[Token]) -> Vec<PageId> {
         fill_under(0, pages, of)
@@ -277,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_page_is_found_by_all_tokens_up_to_its_end() {
-        let mut pages = Pages::new(8, None);
+        let mut pages = new(8);
         let one = fill(&mut pages, &[1, 2, 3]);
         let other = fill(&mut pages, &[1, 2, 4]);
         assert_eq!(one[..2], other[..2]);
@@ -289,7 +363,7 @@ mod tests {
 
     #[test]
     fn who_caches_under_another_number_finds_nothing_of_it() {
-        let mut pages = Pages::new(6, None);
+        let mut pages = new(6);
         let one = fill_under(1, &mut pages, &[1, 2]);
         let other = fill_under(2, &mut pages, &[1, 2]);
         assert!(one.iter().all(|page| !other.contains(page)), "{one:?} {other:?}");
@@ -299,7 +373,7 @@ mod tests {
 
     #[test]
     fn two_that_computed_the_same_share_it_afterwards() {
-        let mut pages = Pages::new(4, None);
+        let mut pages = new(4);
         let (a, b) = (pages.take().unwrap(), pages.take().unwrap());
         assert_eq!(pages.publish(a, Before::Start(0), &tokens(7)), a);
         assert_eq!(pages.publish(b, Before::Start(0), &tokens(7)), a);
@@ -309,7 +383,7 @@ mod tests {
 
     #[test]
     fn what_follows_goes_first_and_then_what_was_let_go_of_longest_ago() {
-        let mut pages = Pages::new(6, None);
+        let mut pages = new(6);
         let mut old = fill(&mut pages, &[1, 2, 3]);
         let mut new = fill(&mut pages, &[1, 5, 6]);
         let (first, second) = (old.clone(), new.clone());

@@ -26,6 +26,8 @@ pub(super) struct Sequence {
     pub pages: Vec<PageId>,
     /// How many of them all ranks have been told.
     told: usize,
+    /// The first of them that its next rows see in layers with a window.
+    pub first_seen: usize,
     /// Positions whose keys and values are in the cache, or will be once the steps in flight are
     /// done. Their tokens are certain.
     pub cached: usize,
@@ -74,6 +76,7 @@ impl Sequence {
             slot: 0,
             pages: Vec::with_capacity(pages_of(tokens_max)),
             told: 0,
+            first_seen: 0,
             cached: 0,
             state: State::default(),
             awaits_token: false,
@@ -131,9 +134,7 @@ impl Sequence {
 
     /// How many of its [known pages](Self::known_pages) it can skip.
     pub fn skippable(&self, pages: &Pages) -> usize {
-        let known = self.known_pages(pages).enumerate();
-        let ends = known.filter(|(_, page)| pages.can_go_on_behind(*page));
-        ends.map(|(at, _)| at + 1).last().unwrap_or(0)
+        pages.skippable(self.pages.len(), self.known_pages(pages))
     }
 
     /// What stands before its page at `at`.
@@ -149,12 +150,17 @@ impl Sequence {
         if known > skipped {
             self.state.branch.get_or_insert((self.pages.len() + known) * PAGE_POSITIONS);
         }
+        let own = self.pages.len();
         for _ in 0..skipped {
             let Some(page) = self.known_pages(pages).next() else { break };
             pages.hold(page);
             self.pages.push(page);
             self.cached += PAGE_POSITIONS;
         }
+        let first_seen = pages.first_seen(self.cached);
+        self.pages.iter().skip(own.max(first_seen)).for_each(|page| pages.see(*page));
+        self.leave_pages(own.min(first_seen), pages);
+        self.first_seen = first_seen;
         if let Some(page) = self.pages.last().filter(|_| skipped > 0) {
             self.state.jump(self.cached, pages.read_checkpoint(*page));
         }
@@ -213,6 +219,23 @@ impl Sequence {
             self.state.of_answer = Some((checkpoint, page));
         }
         segment.state.save = Some(Save { after: border - before, checkpoint });
+    }
+
+    /// Its next rows see no pages before the one at `end` in layers with a window. Those before its
+    /// prompt's end are kept a while, and where its text left that of others.
+    fn leave_pages(&mut self, end: usize, pages: &mut Pages) {
+        let borders = [self.state.branch, Some(self.prompt_border())];
+        for at in self.first_seen..end {
+            let ends = borders.iter().flatten().map(|border| border / PAGE_POSITIONS);
+            let keep = ends.into_iter().any(|end| at < end && at + pages.pages_behind() >= end);
+            pages.leave(self.pages[at], keep);
+        }
+        self.first_seen = self.first_seen.max(end);
+    }
+
+    /// What steps after the one that is planned do not see of it can be given up.
+    pub fn move_window(&mut self, pages: &mut Pages) {
+        self.leave_pages(pages.first_seen(self.cached), pages);
     }
 
     /// Takes pages for `rows` more rows; returns for how many there are some.
@@ -304,7 +327,7 @@ impl Sequence {
 
     /// Adds the next `rows` rows, for which it has pages, to the step, the last ones those of its
     /// guesses; returns how many of the prompt it never had before.
-    pub fn plan(&mut self, rows: usize, step: &mut Step) -> usize {
+    pub fn plan(&mut self, rows: usize, step: &mut Step, pages: &Pages) -> usize {
         let (first_position, end) = (self.cached, self.cached + rows - self.guesses.len());
         step.tokens.extend(&self.tokens[first_position..end]);
         step.tokens.extend(&self.guesses);
@@ -319,9 +342,14 @@ impl Sequence {
         let positions = last + 1 - outputs..last + 1;
         step.outputs.extend(positions.map(|position| Output { request: self.id, position }));
         let (slot, first_page) = (self.slot, self.told);
-        let pages = self.pages.len() - first_page;
-        step.pages.extend(&self.pages[first_page..]);
+        let untold = &self.pages[first_page..];
+        step.pages.extend(untold);
+        if pages.has_windows() {
+            let in_window = |page: &PageId| pages.window_page(*page).unwrap_or(0);
+            step.window_pages.extend(untold.iter().map(in_window));
+        }
         let new = StepSegment::new(slot, first_position, rows);
+        let pages = untold.len();
         step.segments.push(StepSegment { outputs, wanted, first_page, pages, ..new });
         self.told = self.pages.len();
         self.cached = end;
@@ -345,8 +373,9 @@ impl Sequence {
 
     /// Gives its pages back. What it knows stays, to be computed again.
     pub fn give_back(&mut self, pages: &mut Pages) {
+        self.pages.iter().skip(self.first_seen).for_each(|page| pages.leave(*page, true));
         pages.release_all(&mut self.pages);
-        (self.told, self.cached) = (0, 0);
+        (self.told, self.first_seen, self.cached) = (0, 0, 0);
         self.state = State::default();
     }
 

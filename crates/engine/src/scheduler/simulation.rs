@@ -5,17 +5,19 @@
 //! values of its sequence. Values are read and written through the very tables that ranks keep, in
 //! the steps' own order, some steps late, as in a pipeline. In half of the worlds layers carry a
 //! state as well: made of the same values, it must be the value at the row before, whatever was
-//! guessed, shared or begun anew.
+//! guessed, shared or begun anew. In half of them some layers keep their window alone: there each
+//! row must find the same values as far as it sees.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use backend::Begin;
 use fastrand::Rng;
-use layout::PAGE_POSITIONS;
+use layout::{PAGE_POSITIONS, Window};
 use protocol::{EngineStats, FinishReason, GenerateRequest, RequestId, Speculation, Token};
 
 use super::Scheduler;
+use super::sequence::Sequence;
 use crate::step::{Limits, Output, StateStep, Step, StepSegment};
 use crate::tables::Tables;
 
@@ -63,6 +65,8 @@ struct Ranks {
     tables: Tables,
     /// The values in each page.
     memory: Vec<[u64; PAGE_POSITIONS]>,
+    /// The same in layers with a window.
+    window: Option<(Window, Vec<[u64; PAGE_POSITIONS]>)>,
     states: Option<States>,
 }
 
@@ -116,6 +120,7 @@ impl Ranks {
             let states = self.states.as_mut().map(|states| states.run(segment, own));
             let table = self.tables.get(segment.slot);
             let place = |at: usize| (table[at / PAGE_POSITIONS] as usize, at % PAGE_POSITIONS);
+            let in_window = self.tables.window(segment.slot);
             let end = segment.first_position + segment.rows;
             for position in segment.first_position..end {
                 let before = position.checked_sub(1).map(place);
@@ -125,6 +130,14 @@ impl Ranks {
                 if let Some(states) = &states {
                     let state = states[position - segment.first_position];
                     assert_eq!(state, self.memory[page][at], "the state at {position}");
+                }
+                if let Some((window, memory)) = &mut self.window {
+                    let own = |at: usize| in_window[at / PAGE_POSITIONS] as usize;
+                    memory[own(position)][at] = self.memory[page][at];
+                    for seen in (position + 1).saturating_sub(window.positions)..position {
+                        let (page, at) = place(seen);
+                        assert_eq!(memory[own(seen)][at], self.memory[page][at], "at {position}");
+                    }
                 }
                 if position + segment.outputs >= end {
                     let seen = (0..=position).map(place);
@@ -157,13 +170,16 @@ impl World {
         let stages = rng.usize(1..4);
         let pages = CONTEXT_TOKENS / PAGE_POSITIONS + rng.usize(..12);
         let slots = rng.usize(1..7);
+        let rows_max = [16, 64, 200][rng.usize(..3)];
+        let window = Window::new(1 + rng.usize(..200), slots, rows_max, rng.usize(..9));
         let limits = Limits {
             slots,
             context_tokens: CONTEXT_TOKENS,
             pages,
-            rows_max: [16, 64, 200][rng.usize(..3)],
+            rows_max,
             outputs_max: slots + rng.usize(..8),
             width: 1,
+            window: rng.bool().then_some(window),
             has_states: rng.bool(),
             checkpoints: rng.usize(..9),
         };
@@ -177,6 +193,7 @@ impl World {
             ranks: Ranks {
                 tables: Tables::new(&limits),
                 memory: vec![[0; PAGE_POSITIONS]; pages],
+                window: limits.window.map(|of| (of, vec![[0; PAGE_POSITIONS]; of.pages])),
                 states,
             },
             in_flight: VecDeque::new(),
@@ -273,6 +290,11 @@ impl World {
     fn check(&self) {
         let tables = self.scheduler.running.iter().map(|one| &one.pages[..]);
         self.scheduler.pages.check(tables);
+        let seen = |one: &'_ Sequence| one.pages[one.first_seen..].to_vec();
+        let seen: Vec<_> = self.scheduler.running.iter().map(seen).collect();
+        let most = self.scheduler.pages.pages_behind() + 2;
+        assert!(self.ranks.window.is_none() || seen.iter().all(|pages| pages.len() <= most));
+        self.scheduler.pages.check_windows(seen.into_iter().flatten());
         assert!(self.scheduler.waiting.iter().all(|one| one.pages.is_empty()));
         let stats = self.scheduler.stats();
         assert!(stats.pages.used + stats.pages.cached <= stats.pages.total);

@@ -11,6 +11,7 @@ const LIMITS: Limits = Limits {
     rows_max: 8,
     outputs_max: 0,
     width: 1,
+    window: None,
     has_states: false,
     checkpoints: 0,
 };

@@ -67,7 +67,7 @@ impl<B: Backend> Context<'_, B> {
 
     /// Drops all rows but the outputs. Returns whether there are any left.
     pub fn keep_outputs(&mut self) -> bool {
-        let Some(Outputs { rows, segments }) = self.outputs else { return true };
+        let Some(Outputs { rows, segments, .. }) = self.outputs else { return true };
         if !rows.is_empty() {
             self.backend.keep(&mut self.scratch.x, rows);
             self.backend.keep(&mut self.scratch.h, rows);

@@ -44,11 +44,7 @@ impl<B: Backend> Model<B> {
         if config.recurrence.is_some() {
             backend.check_recurrence().map_err(ModelError::Device)?;
         }
-        let mut kv_shape = kv_shape(&holding.cache(&capacity));
-        if capacity.cache_type == CacheType::Auto {
-            kv_shape.kind = backend.cache_kind(kv_shape.kind);
-        }
-        let (kept, kept_bytes) = keep(backend, config, &holding, &capacity, kv_shape)?;
+        let (kept, kept_bytes) = keep(backend, config, &holding, &capacity)?;
         let mut loader = Loader::new(backend, source.as_ref(), progress);
         let load = |layer| Layer::load(&mut loader, config, shard, &holding.layer(layer), layer);
         let layers = holding.layers.clone().map(load).collect::<Result<Vec<_>, _>>()?;
@@ -64,7 +60,7 @@ impl<B: Backend> Model<B> {
             scratch,
             weight_bytes,
             kv_bytes: kept_bytes,
-            cache_kind: kv_shape.kind,
+            cache_kind: cache_shape(backend, &holding, 0, &capacity).kind,
             rows_max: buffers.rows,
             layers,
             head,
@@ -88,7 +84,6 @@ fn keep<B: Backend>(
     config: &Config,
     holding: &Holding<'_>,
     capacity: &Capacity,
-    kv_shape: KvShape,
 ) -> Result<(Vec<Kept<B>>, u64), ModelError> {
     let mut bytes = 0;
     let mut of_layer = |layer: usize| -> Result<Kept<B>, ModelError> {
@@ -106,8 +101,9 @@ fn keep<B: Backend>(
         if !config.attends(layer) {
             return Ok(Kept::Nothing);
         }
-        bytes += backend.kv_bytes(&kv_shape) as u64;
-        Ok(Kept::KeysAndValues(backend.kv(kv_shape).map_err(failed("key/value cache"))?))
+        let shape = cache_shape(backend, holding, layer, capacity);
+        bytes += backend.kv_bytes(&shape) as u64;
+        Ok(Kept::KeysAndValues(backend.kv(shape).map_err(failed("key/value cache"))?))
     };
     let kept = holding.layers.clone().map(&mut of_layer).collect::<Result<Vec<_>, _>>()?;
     Ok((kept, bytes))
@@ -117,15 +113,22 @@ fn failed(name: &'static str) -> impl Fn(BackendError) -> ModelError {
     move |source| ModelError::Backend { name: name.into(), source }
 }
 
-fn kv_shape(cache: &Cache) -> KvShape {
+/// The cache of layer `layer`; of every layer it is of the same kind.
+fn cache_shape<B: Backend>(
+    backend: &B,
+    holding: &Holding<'_>,
+    layer: usize,
+    capacity: &Capacity,
+) -> KvShape {
     const { assert!(layout::PAGE_POSITIONS == backend::PAGE_POSITIONS) };
-    let Cache { heads, k_dim, v_dim, cache_type, pages, .. } = *cache;
+    let Cache { heads, k_dim, v_dim, cache_type, is_free, pages } = holding.cache(layer, capacity);
     let kind = match cache_type {
         CacheType::Auto | CacheType::I16 => CacheKind::I16,
         CacheType::F16 => CacheKind::F16,
         CacheType::Q8_0 => CacheKind::Q8_0,
         CacheType::F32 => CacheKind::F32,
     };
+    let kind = if is_free { backend.cache_kind(kind) } else { kind };
     KvShape { heads, k_dim, v_dim, pages, kind }
 }
 

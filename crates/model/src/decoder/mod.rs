@@ -61,6 +61,8 @@ pub trait Reduce {
 pub struct Batch<'a> {
     /// Runs of consecutive positions, each of one sequence.
     pub segments: &'a [Segment],
+    /// The same with the tables of layers with a window, which may keep fewer pages.
+    pub windows: &'a [Segment],
     /// The position of every row.
     pub positions: &'a [u32],
     /// What each segment does with its sequence's state, in models whose layers carry one.
@@ -76,6 +78,7 @@ pub struct Outputs<'a> {
     pub rows: &'a [usize],
     /// The same rows as runs of consecutive positions.
     pub segments: &'a [Segment],
+    pub windows: &'a [Segment],
 }
 
 /// One rank of a model.
@@ -161,6 +164,10 @@ impl<B: Backend> Model<B> {
         backend.set_positions(&self.rope, batch.positions);
         let some = batch.outputs.rows.len() < rows;
         for (layer, kept) in self.layers.iter().zip(&mut self.kept) {
+            let (mut segments, mut outputs) = (batch.segments, batch.outputs);
+            if self.config.windows[layer.index].is_some() {
+                (segments, outputs.segments) = (batch.windows, outputs.windows);
+            }
             let mut context = Context {
                 backend,
                 config: &self.config,
@@ -169,9 +176,9 @@ impl<B: Backend> Model<B> {
                 layer: layer.index,
                 step_rows: rows,
                 rows,
-                segments: batch.segments,
+                segments,
                 states: batch.states,
-                outputs: (layer.is_last && some).then_some(batch.outputs),
+                outputs: (layer.is_last && some).then_some(outputs),
             };
             layer.forward(&mut context, reduce)?;
         }

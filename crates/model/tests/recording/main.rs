@@ -85,10 +85,10 @@ fn run<B: Backend>(mut backend: B, path: &Path, crosses: bool) -> Result<Vec<u32
         }
         let tokens: Vec<u32> = positions.iter().map(|at| (at * 7 + 3) % 200).collect();
         embedding.look_up(&mut backend, &tokens, &mut input)?;
-        let outputs = Outputs { rows: &rows, segments: &outputs };
+        let outputs = Outputs { rows: &rows, segments: &outputs, windows: &outputs };
         let states = states(config.recurrence.is_some(), &segments);
         let (segments, positions, states) = (&segments, &positions, &states);
-        let batch = Batch { segments, positions, states, outputs };
+        let batch = Batch { segments, windows: segments, positions, states, outputs };
         let failed = |source| ModelError::Backend { name: "step".into(), source };
         model.forward(&mut backend, &mut OneRank { crosses }, &batch, &input).map_err(failed)?;
         if *wanted {
