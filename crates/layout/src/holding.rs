@@ -160,8 +160,8 @@ impl<'a> Holding<'a> {
         self.all().flat_map(Slices::iter).map(|slice| slice.file_bytes()).sum()
     }
 
-    /// The cache of layer `layer`. Latent attention caches the compressed vector and the rotated part of
-    /// the key, which all heads share, so every rank with heads has all of it.
+    /// The cache of layer `layer`. Latent attention caches the compressed vector and the rotated
+    /// part of the key, which all heads share, so every rank with heads has all of it.
     ///
     /// Unless something else is asked for, the cache is as exact as the weights that fill it: f32
     /// where the file's are floats, so that such a model computes what its authors' code does, 16
@@ -173,7 +173,8 @@ impl<'a> Holding<'a> {
             CacheType::Auto => CacheType::I16,
             asked => asked,
         };
-        let window = self.window(capacity).filter(|_| self.outline.config.windows[layer].is_some());
+        let has_window = self.outline.config.windows[layer].is_some();
+        let window = self.window(capacity).filter(|_| has_window);
         let pages = window.map_or(capacity.pages(), |window| window.pages);
         let is_free = capacity.cache_type == CacheType::Auto;
         Cache { heads: self.shard.kv_heads.len(), k_dim, v_dim, cache_type, is_free, pages }

@@ -16,6 +16,7 @@ mod error;
 mod experts;
 mod holding;
 mod layout;
+mod leaves;
 mod load;
 mod metadata;
 pub mod names;
@@ -35,11 +36,12 @@ pub use error::Error;
 pub use experts::Experts;
 pub use holding::{Buffers, Cache, Footprint, Holding, LatentBuffers, States};
 pub use layout::{Layout, Stage};
+pub use leaves::Leaves;
 pub use load::{LayerLoad, PositionLoad, WeightClass};
 pub use outline::{Outline, checked, checked_vector};
 pub use recurrence::{LayerHalves, Mixer, Recurrence, RecurrentWidths};
 pub use rope::{Rope, Scaling};
 pub use shard::{
-    Leaves, RANKS_MAX, RecurrentCut, RecurrentHeads, STAGE_RANKS_MAX, Shard, Split, SplitError,
+    RANKS_MAX, RecurrentCut, RecurrentHeads, STAGE_RANKS_MAX, Shard, Split, SplitError,
 };
 pub use tensors::{Slice, Slices, Tensor};

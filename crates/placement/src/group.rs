@@ -3,8 +3,8 @@
 
 use layout::{Capacity, Device, Holding, LayerLoad, Outline, PositionLoad, Split};
 
-use crate::cost::Work;
 use crate::shares::common_divisor;
+use crate::work::Work;
 
 /// Memory of a worker beside what it holds of the model: code, stacks, links, and what the device
 /// works with between two operations.

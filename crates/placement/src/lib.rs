@@ -26,6 +26,7 @@ mod tests;
 mod trial;
 mod wire;
 mod wishes;
+mod work;
 
 pub use calibrate::Measured;
 pub use choice::Alternative;

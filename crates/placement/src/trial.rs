@@ -7,10 +7,11 @@ use std::rc::Rc;
 use layout::{Device, Split};
 use protocol::StageSize;
 
-use crate::cost::{Load, Model, Prediction, Rank, Stage, Work};
+use crate::cost::{Load, Model, Prediction, Rank, Stage};
 use crate::group::{Member, Place, Subject, WORKER_BYTES, head, member};
 use crate::node::{LinkSpeed, Node, Speed, link};
 use crate::shares::{UNITS, scaled, units};
+use crate::work::Work;
 
 /// Everything that is the same for all trials.
 pub(crate) struct Context<'a> {

@@ -122,8 +122,8 @@ impl Pages {
         self.checkpoints.as_mut()
     }
 
-    /// How many of `known`, pages that come after `own` ones of a sequence, it can skip, because all
-    /// that it needs of the text up to there is in memory.
+    /// How many of `known`, pages that come after `own` ones of a sequence, it can skip, because
+    /// all that it needs of the text up to there is in memory.
     pub fn skippable(&self, own: usize, known: impl Iterator<Item = PageId>) -> usize {
         let behind = self.windows.as_ref().map_or(0, Windows::pages_behind);
         // What it sees of its own is there.
@@ -163,8 +163,8 @@ impl Pages {
         self.windows.iter_mut().for_each(|windows| windows.see(page));
     }
 
-    /// A sequence sees `page` no more in layers with a window. `keep`: if it is known, others may go
-    /// on from behind it.
+    /// A sequence sees `page` no more in layers with a window. `keep`: if it is known, others may
+    /// go on from behind it.
     pub fn leave(&mut self, page: PageId, keep: bool) {
         let is_known = self.pages[page as usize].content.is_some();
         self.windows.iter_mut().for_each(|windows| windows.leave(page, keep && is_known));

@@ -1,8 +1,8 @@
 //! Which pages of a text are in the cache of layers that keep their window alone.
 //!
 //! A page is there from when it is taken until no running sequence sees it any more, and longer if
-//! texts may go on from behind it: then it is *idle*, and gives way when room is wanted, those first
-//! that nobody has seen for longest. There is always room for what running sequences see.
+//! texts may go on from behind it: then it is *idle*, and gives way when room is wanted, those
+//! first that nobody has seen for longest. There is always room for what running sequences see.
 
 use std::collections::BTreeSet;
 

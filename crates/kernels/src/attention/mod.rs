@@ -11,11 +11,11 @@
 //! * Positions are taken page by page (64, at multiples of 64) in *spans* of 512. Within a span, a
 //!   running maximum, a running sum and a running output are rescaled at each page; a page's
 //!   weights are summed as four vectors of 16, and its values added one position after the other.
-//! * Quants (8-bit numbers) are of keys and values that were rotated (`rotation.rs`), as queries are
-//!   before a score and outputs at last. They take their scales in sums: within a block of 32 dimensions, a score is
-//!   summed by `fma` over the quants from zero, and times the block's scale it is added to the
-//!   blocks before it by `fma`; a value's quant is multiplied by its weight times its scale, which
-//!   is rounded.
+//! * Quants (8-bit numbers) are of keys and values that were rotated (`rotation.rs`), as queries
+//!   are before a score and outputs at last. They take their scales in sums: within a block of 32
+//!   dimensions, a score is summed by `fma` over the quants from zero, and times the block's scale
+//!   it is added to the blocks before it by `fma`; a value's quant is multiplied by its weight
+//!   times its scale, which is rounded.
 //! * Integers (16 bits) are summed exactly: a score is the sum over all dimensions of the key's and
 //!   the query's, times the key's scale, then the query's. A page's weights times the scales of
 //!   their values are rounded to integers by a step of the query and the page, the sum of their
