@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Writes llama_cpp.json beside this file: what llama.cpp says with the same files, for `run` to compare.
+"""Writes llama_cpp.json beside this file: what llama.cpp says with the same files.
 
     pip install llama-cpp-python
     tests/real/reference.py FOLDER [MODEL...]
 
-FOLDER is where `fetch.py` put the models. The file in the repository was made on an AVX2 machine with the
-bindings 0.3.36 and llama.cpp's CPU libraries 0.5.0, one thread, its own defaults for everything else
-(cache f16). Chats are rendered by Jinja2 itself from the template in the model's file, and encoded by llama.cpp.
+`run` compares it with what Sinew says. FOLDER is where `fetch.py` puts the models. The file in the
+repository is of the bindings 0.3.36 and llama.cpp's CPU libraries 0.5.0, on one thread of an x86 processor with AVX-512, with llama.cpp's own
+defaults for everything else (cache f16). Jinja2 itself renders the chats, from the template in the
+model's file, and llama.cpp encodes them.
 
-Each step of a greedy text is [token, runner-up, log-probability of the token, gap], the gap being the logit of
-the token minus that of the runner-up. A token that ends the text is null.
+Each step of a greedy text is [token, runner-up, log-probability of the token, gap]: the gap is the
+logit of the token minus that of the runner-up. A token that ends the text is null. `answer` has the
+tokens' ids.
 """
 
 import ctypes
