@@ -26,7 +26,7 @@ def is_plain(text):
 
 
 def answers(served, reference):
-    """The choice for each case of the reference, and the embeddings: every split must repeat them."""
+    """The choice for each case of the reference, and the embeddings: all splits repeat them."""
     choices = []
     for case in reference["cases"]:
         if "prompt" in case:

@@ -1,12 +1,12 @@
 """Greedy text beside llama.cpp's: equal but for near ties.
 
 Both engines round activations, each in its own way, so their logits differ a little; where
-llama.cpp's two best ones are closer than that, either token is right, and the texts part. From there
-Sinew goes on with llama.cpp's text, so that every token is compared.
+llama.cpp's two best ones are closer than that, either token is right, and the texts part. From
+there Sinew goes on with llama.cpp's text, so that every token is compared.
 
-A near tie is a gap below twice the error. The error is measured on the tokens on which both agree, so
-that a wrong token cannot excuse itself; 19 of 20 log-probabilities are within it, because single ones,
-mostly of unlikely tokens, are far off.
+A near tie is a gap below twice the error. The error is measured on the tokens on which both
+agree, so that a wrong token cannot excuse itself; 19 of 20 log-probabilities are within it,
+because single ones, mostly of unlikely tokens, are far off.
 """
 
 from typing import NamedTuple

@@ -4,10 +4,10 @@
     pip install llama-cpp-python
     tests/real/reference.py FOLDER [MODEL...]
 
-`run` compares it with what Sinew says. FOLDER is where `fetch.py` puts the models. The file in the
-repository is of the bindings 0.3.36 and llama.cpp's CPU libraries 0.5.0, on one thread of an x86 processor with AVX-512, with llama.cpp's own
-defaults for everything else (cache f16). Jinja2 itself renders the chats, from the template in the
-model's file, and llama.cpp encodes them.
+`run` compares it with what Sinew says. FOLDER is where `fetch.py` puts the models. The file in
+the repository is of the bindings 0.3.36 and llama.cpp's CPU libraries 0.5.0, on one thread of an
+x86 processor with AVX-512, with llama.cpp's own defaults for everything else (cache f16). Jinja2
+itself renders the chats, from the template in the model's file, and llama.cpp encodes them.
 
 Each step of a greedy text is [token, runner-up, log-probability of the token, gap]: the gap is the
 logit of the token minus that of the runner-up. A token that ends the text is null. `answer` has the
