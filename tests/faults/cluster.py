@@ -34,7 +34,12 @@ def has_namespaces():
 
 
 def connect(namespace, port, timeout):
-    """A connection to a port of a namespace's loopback. A socket stays where it was made."""
+    """A connection to a port of a namespace's loopback. A socket stays where it was made.
+
+    Without a namespace: of this process's own.
+    """
+    if namespace is None:
+        return socket.create_connection(("127.0.0.1", port), timeout)
     with open("/proc/thread-self/ns/net") as home, open(f"/run/netns/{namespace}") as there:
         try:
             if LIBC.setns(there.fileno(), CLONE_NEWNET) != 0:
