@@ -96,11 +96,11 @@ class Served:
 
 
 class Cluster(clusters.Cluster):
-    """Nodes a, b and c, each of which knows the others."""
+    """Nodes of these names, each of which knows the others."""
 
-    def __init__(self, binary, work):
+    def __init__(self, binary, work, names="abc"):
         self.binary, self.work, self.hub = binary, work, None
-        self.nodes = [Node(self, name) for name in "abc"]
+        self.nodes = [Node(self, name) for name in names]
         try:
             for node in self.nodes:
                 node.start()
@@ -125,13 +125,13 @@ class Cluster(clusters.Cluster):
         self.whole()
 
     @contextlib.contextmanager
-    def serving(self, path, names, strategy="auto", suffix=""):
+    def serving(self, path, names, strategy="auto", suffix="", options=()):
         """The model on the nodes of these names, the first of which is asked."""
         model = os.path.basename(path).removesuffix(".gguf") + suffix
         node = next(node for node in self.nodes if node.name == names[0])
         # Between machines it would be TCP; alone a node needs none.
         node.run("serve", path, "--name", model, "--nodes", ",".join(names), "--strategy", strategy,
-                 "--transport", "tcp", "--ctx", str(CONTEXT))
+                 "--transport", "tcp", "--ctx", str(CONTEXT), *options)
         served = Served(node, model)
         until(f"{model} to be ready on {names}", 120,
               lambda: served.instance()["state"]["state"] == "ready")
