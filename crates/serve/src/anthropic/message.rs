@@ -54,7 +54,10 @@ impl Conversation {
         }
         let mut conversation = Self::default();
         if let Some(system) = system {
-            conversation.say("system", system.into_text("system")?);
+            let text = system.into_text("system")?;
+            if !text.is_empty() {
+                conversation.say("system", text);
+            }
         }
         for (index, message) in input.into_iter().enumerate() {
             conversation.add(message, &format!("messages[{index}].content"))?;
@@ -231,6 +234,9 @@ mod tests {
                 found.iter().map(|(role, text)| (role.as_str(), text.as_str())).collect();
             assert_eq!(found, [vec![("system", "Be brief.")], want].concat(), "{messages}");
         }
+        let messages = json!([{"role": "user", "content": "y"}]);
+        let empty = read(json!(""), messages).unwrap();
+        assert!(empty.messages.iter().all(|message| message.role != "system"));
         let first = json!([{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]);
         assert_eq!(turns(first)[0].1, "Be brief.\nx");
     }

@@ -85,8 +85,15 @@ impl Options {
     }
 }
 
+/// `repeat_last_n` and `repeat_penalty` where nobody asks Ollama for anything: clients send both
+/// without meaning them.
+const OLLAMA_DEFAULT: (Option<i64>, Option<f32>) = (Some(64), Some(1.1));
+
 /// Penalties look at the whole of prompt and answer (`repeat_last_n` of -1) or are off (0).
 fn limit_penalties(sampling: &mut SamplingChoice, last_n: Option<i64>) -> Result<(), ApiError> {
+    if (last_n, sampling.repetition_penalty) == OLLAMA_DEFAULT {
+        sampling.repetition_penalty = None;
+    }
     let neutral = [
         (&mut sampling.repetition_penalty, 1.0),
         (&mut sampling.frequency_penalty, 0.0),
@@ -219,6 +226,7 @@ mod tests {
             json!({"num_predict": -1, "seed": -1, "stop": null, "mirostat": 0, "tfs_z": 1}),
             json!({"num_predict": -2, "num_gpu": 99, "use_mmap": true, "typical_p": 1.0}),
             json!({"repeat_last_n": 64, "repeat_penalty": 1.0, "penalize_newline": true}),
+            json!({"repeat_last_n": 64, "repeat_penalty": 1.1}),
         ];
         for options in cases {
             let found =
@@ -254,7 +262,7 @@ mod tests {
             assert_eq!(error.param, Some(format!("options.{name}")), "{options}");
             assert!(error.message.contains(&name), "{}", error.message);
         }
-        let penalties = read(json!({"repeat_last_n": 64, "repeat_penalty": 1.1}));
+        let penalties = read(json!({"repeat_last_n": 64, "repeat_penalty": 1.2}));
         assert!(penalties.unwrap_err().message.contains("repeat_last_n is 64"));
     }
 }

@@ -111,6 +111,15 @@ impl Fields {
         }
     }
 
+    /// Fields whose one number here asks for nothing.
+    pub fn ignore_neutral(&mut self, neutral: &[(&str, f64)]) {
+        for (name, number) in neutral {
+            if self.0.get(*name).and_then(Value::as_f64) == Some(*number) {
+                self.0.remove(*name);
+            }
+        }
+    }
+
     /// Refuses what cannot be honoured, unless its value asks for nothing.
     ///
     /// # Errors

@@ -214,7 +214,7 @@ mod tests {
             (json!({"top_k": -5}), "top_k", "invalid_value"),
             (json!({"top_k": i64::MAX}), "top_k", "invalid_value"),
             (json!({"seed": 1.5}), "seed", "invalid_value"),
-            (json!({"max_tokens": -1}), "max_tokens", "invalid_value"),
+            (json!({"max_tokens": -2}), "max_tokens", "invalid_value"),
             (json!({"max_tokens": 0}), "max_tokens", "invalid_value"),
             (json!({"max_tokens": i64::MAX}), "max_tokens", "invalid_value"),
             (json!({"max_completion_tokens": 0}), "max_completion_tokens", "invalid_value"),
@@ -223,7 +223,6 @@ mod tests {
             (json!({"ignore_eos": 1}), "ignore_eos", "invalid_value"),
             (json!({"n": 1_000_000}), "n", "invalid_value"),
             (json!({"n": 0}), "n", "invalid_value"),
-            (json!({"stop": ""}), "stop", "invalid_value"),
             (json!({"stop": [7]}), "stop", "invalid_value"),
             (json!({"stop": vec!["x"; 17]}), "stop", "invalid_value"),
             (json!({"stop": "x".repeat(1025)}), "stop", "invalid_value"),
@@ -278,6 +277,9 @@ mod tests {
             json!({"modalities": ["text"], "verbosity": "medium", "skip_special_tokens": true}),
             json!({"prediction": {"type": "content", "content": "x"}, "something_new": {"a": 1}}),
             json!({"add_generation_prompt": true, "best_of": null, "stop_token_ids": []}),
+            json!({"typical_p": 1, "repeat_penalty": 1.0, "length_penalty": 1.0, "best_of": 1}),
+            json!({"stop": "", "logit_bias": [], "max_tokens": -1}),
+            json!({"stop": ["", ""], "max_completion_tokens": -1}),
         ];
         for extra in cases {
             let chat = chat(extra.clone()).unwrap_or_else(|error| panic!("{extra}: {error:?}"));

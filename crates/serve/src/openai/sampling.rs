@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 
-use super::fields::{Fields, Refused, shown};
+use super::fields::{Fields, Refused, shaped, shown};
 use crate::completion::SamplingChoice;
 use crate::http::error::ApiError;
 use crate::http::fields::{TOKENS_MAX, TOP_K_MAX};
@@ -76,6 +76,10 @@ const IGNORED: &[&str] = &[
     "cache_salt",
 ];
 
+/// The numbers with which other samplers are off.
+const NEUTRAL: &[(&str, f64)] =
+    &[("best_of", 1.0), ("length_penalty", 1.0), ("repeat_penalty", 1.0), ("typical_p", 1.0)];
+
 /// # Errors
 /// 400 naming the first field that every kind of request has to refuse.
 pub(super) fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
@@ -88,6 +92,7 @@ pub(super) fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
         return Err(ApiError::unsupported("store", message));
     }
     fields.ignore(IGNORED);
+    fields.ignore_neutral(NEUTRAL);
     fields.refuse(REFUSED)
 }
 
@@ -121,7 +126,9 @@ fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
 }
 
 fn logit_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>, ApiError> {
-    let biases: Map<String, Value> = fields.read("logit_bias")?.unwrap_or_default();
+    let given = fields.take("logit_bias").filter(|given| *given != Value::Array(Vec::new()));
+    let biases: Map<String, Value> =
+        given.map(|given| shaped("logit_bias", given)).transpose()?.unwrap_or_default();
     if biases.len() > BIASES_MAX {
         let message = format!("logit_bias has {} tokens; {BIASES_MAX} are the most", biases.len());
         return Err(ApiError::invalid_value("logit_bias", message));
@@ -150,6 +157,8 @@ fn logit_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>, ApiError> {
 pub(super) fn bounds(fields: &mut Fields, names: &[&str]) -> Result<Bounds, ApiError> {
     let mut max_tokens = None;
     for name in names {
+        // llama.cpp's word for no limit.
+        fields.ignore_neutral(&[(name, -1.0)]);
         let found = fields.count(name, 1..=TOKENS_MAX)?;
         max_tokens = max_tokens.or(found);
     }
@@ -183,14 +192,14 @@ fn stops(stop: Option<Stop>) -> Result<Vec<String>, ApiError> {
         Some(Stop::One(stop)) => vec![stop],
         Some(Stop::Many(stops)) => stops,
     };
+    let stops: Vec<String> = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
     if stops.len() > STOPS_MAX {
         let message = format!("stop has {} strings; {STOPS_MAX} are the most", stops.len());
         return Err(ApiError::invalid_value("stop", message));
     }
-    if let Some(stop) = stops.iter().find(|stop| stop.is_empty() || stop.len() > STOP_BYTES_MAX) {
+    if let Some(stop) = stops.iter().find(|stop| stop.len() > STOP_BYTES_MAX) {
         let bytes = stop.len();
-        let message =
-            format!("a stop string has {bytes} bytes; 1 to {STOP_BYTES_MAX} are accepted");
+        let message = format!("a stop string has {bytes} bytes; {STOP_BYTES_MAX} are the most");
         return Err(ApiError::invalid_value("stop", message));
     }
     Ok(stops)

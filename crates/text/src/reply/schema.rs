@@ -1,5 +1,5 @@
 //! JSON schemas as answers are held to them: within what a client's schema allows, without the room
-//! in which a model that was never taught JSON would go astray.
+//! in which a model that was never taught JSON would go astray, and without what only annotates.
 
 use serde_json::{Map, Value, json};
 
@@ -20,18 +20,58 @@ const OPEN: &[&str] = &[
     "unevaluatedProperties",
 ];
 
+/// Formats that strings are held to. Any other is an annotation.
+const FORMATS: &[&str] =
+    &["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"];
+
+/// What an answer cannot be held to while it is written, and is not refused for: whether items are
+/// all different is for the client to see.
+const LEFT_OUT: &[&str] = &["uniqueItems"];
+
+/// Where a schema has others: in maps, and alone or in lists.
+const IN_MAPS: &[&str] =
+    &["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"];
+const IN_PLACES: &[&str] = &[
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "contains",
+    "else",
+    "if",
+    "items",
+    "oneOf",
+    "prefixItems",
+    "propertyNames",
+    "then",
+];
+
 /// The schema with a limit on white space, and with objects closed that list their properties and
-/// do not say whether there may be others.
+/// do not say whether there may be others. Of alternatives of which one alone should hold, any may.
 pub fn tight_schema(schema: &Value) -> Value {
     let mut schema = schema.clone();
+    leave_out(&mut schema);
     // Parts that are put together describe one object between them: none of them may close it.
     if !has_key(&schema, "allOf") {
         close(&mut schema);
     }
     if let Some(fields) = schema.as_object_mut() {
-        fields.insert("x-guidance".to_owned(), json!({ "whitespace_pattern": SPACE }));
+        let options = json!({ "whitespace_pattern": SPACE, "coerce_one_of": true });
+        fields.insert("x-guidance".to_owned(), options);
     }
     schema
+}
+
+/// Takes out what no answer is held to.
+fn leave_out(schema: &mut Value) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    let is_known = |format: &Value| format.as_str().is_none_or(|name| FORMATS.contains(&name));
+    fields.retain(|name, value| match name.as_str() {
+        "format" => is_known(value),
+        name => !LEFT_OUT.contains(&name),
+    });
+    IN_MAPS.iter().for_each(|name| members(fields, name).for_each(leave_out));
+    IN_PLACES.iter().for_each(|name| each(fields, name).for_each(leave_out));
 }
 
 fn has_key(value: &Value, key: &str) -> bool {
@@ -111,6 +151,29 @@ mod tests {
         let nested = json!({"properties": {"a": inner}});
         let want = json!({"properties": {"a": closed}, "additionalProperties": false});
         assert_eq!(tight(nested), want);
+    }
+
+    #[test]
+    fn what_only_annotates_is_left_out() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "format": {"type": "string", "format": "path"},
+                "uniqueItems": {"items": {"format": "uuid"}, "uniqueItems": true},
+                "a": {"enum": [{"format": "path"}], "anyOf": [{"format": "int32"}]},
+            },
+            "additionalProperties": {"format": "color"},
+        });
+        let want = json!({
+            "type": "object",
+            "properties": {
+                "format": {"type": "string"},
+                "uniqueItems": {"items": {"format": "uuid"}},
+                "a": {"enum": [{"format": "path"}], "anyOf": [{}]},
+            },
+            "additionalProperties": {},
+        });
+        assert_eq!(tight(schema), want);
     }
 
     #[test]

@@ -70,9 +70,13 @@ pub(super) fn messages(
 struct Turns(Vec<text::Message>);
 
 impl Turns {
-    fn item(&mut self, at: &str, item: Value) -> Result<(), ApiError> {
-        let fields: &Map<String, Value> = match &item {
-            Value::Object(fields) => fields,
+    fn item(&mut self, at: &str, mut item: Value) -> Result<(), ApiError> {
+        let fields: &Map<String, Value> = match &mut item {
+            Value::Object(fields) => {
+                // Clients write null for what is not there.
+                fields.retain(|_, value| !value.is_null());
+                fields
+            }
             _ => return Err(ApiError::invalid_value(at, format!("{at} must be an object"))),
         };
         match fields.get("type").and_then(Value::as_str).unwrap_or("message") {
@@ -170,7 +174,7 @@ mod tests {
         let found = read(json!([
             {"role": "developer", "content": "Be kind."},
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
-            {"type": "reasoning", "id": "rs_1", "summary": [], "content": null,
+            {"type": "reasoning", "id": "rs_1", "summary": null, "content": null,
                 "encrypted_content": super::super::output::encrypted("Hm.")},
             {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed",
                 "content": [{"type": "output_text", "text": "Let me see.", "annotations": []}]},
