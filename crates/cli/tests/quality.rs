@@ -62,6 +62,7 @@ fn what_cannot_be_scored_or_compared_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
     let (short, base, torn) = (path("short.txt"), path("base"), path("torn"));
+    let nothing = path("nothing");
     let model = fixture("models/llama3-tied.gguf");
     measured(&model, &["--chunks", "2", "--save-base", &base]);
     let bytes = std::fs::read(&base).unwrap();
@@ -74,7 +75,7 @@ fn what_cannot_be_scored_or_compared_is_refused() {
         (&["-c", "32", "--base", &base], "--ctx 64"),
         (&base_is(&torn), "cut off"),
         (&base_is(&model), "no base"),
-        (&base_is(&path("nothing")), "nothing"),
+        (&base_is(&nothing), "nothing"),
     ] {
         let why = refused(&command(&model, &text(), options));
         assert!(why.contains(part), "{options:?}: {why}");
