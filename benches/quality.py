@@ -3,14 +3,13 @@
 
 The base is the file with every tensor dequantised to f32, run by llama.cpp in f32 with a cache in
 f32: Sinew has no part in it. Beside it run llama.cpp on the file itself, and `sinew bench quality`.
-Prints a markdown table for docs/exactness.md. Divergences are in nats, over the base's likeliest
-tokens and one sum for all others.
+Prints a markdown table for docs/exactness.md. Divergences are in nats.
 
     python3 -m pip install llama-cpp-python gguf
     python3 benches/quality.py -m model.gguf --chunks 12
 
 The dequantised file lies in --folder while the base is made (4 bytes a weight); the base stays there
-and is used again: about 2 KiB for each token that is scored.
+and is used again: 2.5 KiB for each token that is scored.
 """
 
 import argparse
@@ -25,6 +24,7 @@ import numpy as np
 import harness
 
 MAGIC = b"SinewKL1"
+SAMPLED = 64  # tokens of a position that stand for all those outside its likeliest
 HEAD = """\
 | model | who | cache | perplexity | KL mean | 99 % | maximum | same top, % |
 | --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"""
@@ -126,16 +126,32 @@ def log_softmax(logits):
 
 def chunk_type(context, top):
     """A chunk of a base: crates/cli/src/commands/quality/base.rs describes the file."""
-    position = [("next", "<f4"), ("rest", "<f4"), ("tokens", "<u4", top), ("lns", "<f4", top)]
+    pair = [("token", "<u4"), ("ln", "<f4")]
+    position = [("next", "<f4"), ("rest", "<f4"), ("top", pair, top), ("sampled", pair, SAMPLED)]
     scored = context - context // 2 - 1
     return np.dtype([("chunk", "<u4", context), ("positions", position, scored)])
 
 
-def ln_rest(ln, top):
-    weights = np.exp(ln)
-    weights[top] = 0.0
-    rest = weights.sum()
-    return math.log(rest) if rest > 0 else -math.inf
+def rest_of(ln, top):
+    """Probabilities without those of the tokens in `top`, and the logarithm of their sum."""
+    rest = np.exp(ln)
+    rest[top] = 0.0
+    total = rest.sum()
+    return rest, math.log(total) if total > 0 else -math.inf
+
+
+def divergence(place, ln):
+    """From the base's position to these log-probabilities: of its likeliest tokens, of the sum of all
+    others, and an estimate of that among these others, as crates/cli/src/commands/quality/scores.rs."""
+    top, sampled = place["top"], place["sampled"]
+    ln_base = top["ln"].astype(np.float64)
+    found = (np.exp(ln_base) * (ln_base - ln[top["token"]])).sum()
+    rest = float(place["rest"])
+    if rest > -math.inf:
+        own = rest_of(ln, top["token"])[1]
+        ratio = (ln[sampled["token"]] - own) - (sampled["ln"].astype(np.float64) - rest)
+        found += math.exp(rest) * (rest - own + np.mean(np.expm1(ratio) - ratio))
+    return max(found, 0.0)
 
 
 def make_base(args, model, path):
@@ -156,8 +172,16 @@ def make_base(args, model, path):
                 ln = log_softmax(logits)
                 likely = np.argpartition(-ln, top - 1)[:top]
                 likely = likely[np.lexsort((likely, -ln[likely]))]
-                place["next"], place["rest"] = ln[token], ln_rest(ln, likely)
-                place["tokens"], place["lns"] = likely, ln[likely]
+                others, rest = rest_of(ln, likely)
+                place["next"], place["rest"] = ln[token], rest
+                place["top"]["token"], place["top"]["ln"] = likely, ln[likely]
+                sums = np.cumsum(others)
+                points = (np.arange(SAMPLED) + 0.5) / SAMPLED * sums[-1]
+                sampled = np.searchsorted(sums, points, side="right")
+                if rest == -math.inf:
+                    place["sampled"]["ln"] = -math.inf
+                else:
+                    place["sampled"]["token"], place["sampled"]["ln"] = sampled, ln[sampled]
             record.tofile(out)
     llama.close()
     os.remove(plain)
@@ -187,15 +211,10 @@ def llama_cpp(args, model, base, cache):
     for record in base:
         following = record["chunk"][args.ctx // 2 + 1 :]
         for place, token, logits in zip(record["positions"], following, llama.logits(record["chunk"])):
-            ln, likely = log_softmax(logits), place["tokens"]
-            ln_base = place["lns"].astype(np.float64)
-            divergence = (np.exp(ln_base) * (ln_base - ln[likely])).sum()
-            rest = float(place["rest"])
-            if rest > -math.inf:
-                divergence += math.exp(rest) * (rest - ln_rest(ln, likely))
+            ln = log_softmax(logits)
             surprises.append(-ln[token])
-            divergences.append(max(divergence, 0.0))
-            same.append(float(likely[0] == ln.argmax()))
+            divergences.append(divergence(place, ln))
+            same.append(float(place["top"]["token"][0] == ln.argmax()))
     llama.close()
     comparison = {"kl_mean": estimate(divergences), "kl_99": np.percentile(divergences, 99)}
     comparison.update(kl_max=max(divergences), same_top=estimate(same))

@@ -105,7 +105,7 @@ pub struct BenchQualityArgs {
     /// Write this run's probabilities to a file, for other runs to be compared with
     #[arg(long, value_name = "FILE", conflicts_with = "base")]
     pub save_base: Option<PathBuf>,
-    /// Tokens of each position that --save-base keeps; all others are one sum
+    /// Likeliest tokens of each position that --save-base keeps, beside a sample of all others
     #[arg(long, value_name = "N", default_value_t = 256, requires = "save_base")]
     pub top: usize,
     /// How to print the results

@@ -4,12 +4,13 @@
 //! "SinewKL1" | vocab u32 | context u32 | top u32 | chunks u32
 //! | { token u32 [context] | position [scored] } [chunks]
 //!
-//! position: next f32 | rest f32 | token u32 [top] | log-probability f32 [top]
+//! position: next f32 | rest f32 | { token u32 | log-probability f32 } [top + 64]
 //! ```
 //!
 //! Little-endian. `next` is the log-probability of the token that the text has next, `rest` that of
-//! all tokens outside `top` together. Written and read position by position: no chunk is ever
-//! whole in memory.
+//! all tokens outside `top` together, of which 64 follow, drawn by their probabilities. Where there
+//! are fewer, token 0 with `-inf` fills the place. Written and read position by position: no chunk is
+//! ever whole in memory.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use protocol::Token;
 
-use super::scores::Position;
+use super::scores::{Position, SAMPLED};
 use crate::error::{CliError, Doing};
 
 const MAGIC: &[u8; 8] = b"SinewKL1";
@@ -28,6 +29,9 @@ pub const CONTEXT_MAX: usize = 1 << 17;
 /// How far the probabilities of a position may be from 1 together: far more than rounding to f32
 /// leaves, far less than a wrong byte.
 const SUM_ERROR_MAX: f64 = 1e-3;
+
+/// Fills the place of a sampled token where all tokens are in `top`.
+const NO_SAMPLE: (Token, f32) = (0, f32::NEG_INFINITY);
 
 /// What a base is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +51,7 @@ impl Header {
     }
 
     fn position_bytes(&self) -> usize {
-        8 + 8 * self.top
+        8 + 8 * (self.top + SAMPLED)
     }
 
     /// Of the whole file. Of hostile numbers too, this fits: 2^32 chunks of at most 2^53 bytes.
@@ -89,8 +93,9 @@ impl BaseWriter {
     pub fn position(&mut self, position: &Position) -> Result<(), CliError> {
         debug_assert_eq!(position.top.len(), self.header.top);
         self.words([position.next.to_bits(), position.rest.to_bits()])?;
-        self.words(position.top.iter().map(|(token, _)| *token))?;
-        self.words(position.top.iter().map(|(_, ln)| ln.to_bits()))
+        let filling = std::iter::repeat_n(&NO_SAMPLE, SAMPLED - position.sampled.len());
+        let tokens = position.top.iter().chain(&position.sampled).chain(filling);
+        self.words(tokens.flat_map(|(token, ln)| [*token, ln.to_bits()]))
     }
 
     /// # Errors
@@ -194,17 +199,20 @@ impl Base {
         let Header { vocab, top, .. } = self.header;
         self.read(self.header.position_bytes())?;
         let words = self.bytes.as_chunks::<4>().0;
-        let float = |bytes: &[u8; 4]| f32::from_le_bytes(*bytes);
-        let (tokens, lns) = words[2..].split_at(top);
-        let tokens = tokens.iter().map(|bytes| u32::from_le_bytes(*bytes));
-        self.position.next = float(&words[0]);
-        self.position.rest = float(&words[1]);
+        let float = |bytes: [u8; 4]| f32::from_le_bytes(bytes);
+        let pairs = words[2..].as_chunks().0.iter();
+        let mut pairs = pairs.map(|[token, ln]| (u32::from_le_bytes(*token), float(*ln)));
+        self.position.next = float(words[0]);
+        self.position.rest = float(words[1]);
         self.position.top.clear();
-        self.position.top.extend(tokens.zip(lns.iter().map(float)));
-        let Position { next, rest, top } = &self.position;
+        self.position.top.extend(pairs.by_ref().take(top));
+        self.position.sampled.clear();
+        self.position.sampled.extend(pairs.filter(|pair| *pair != NO_SAMPLE));
+        let Position { next, rest, top, sampled } = &self.position;
         let lns = top.iter().map(|(_, ln)| *ln).chain([*rest]);
         let sum: f64 = lns.map(|ln| f64::from(ln).exp()).sum();
-        let is_outside = top.iter().any(|(token, _)| *token as usize >= vocab);
+        let is_odd = |(token, ln): &(Token, f32)| *token as usize >= vocab || ln.is_nan();
+        let is_outside = top.iter().chain(sampled).any(is_odd);
         // What is not a number is near nothing.
         let is_near = (sum - 1.0).abs() <= SUM_ERROR_MAX;
         if is_outside || !is_near || next.is_nan() {
@@ -237,7 +245,7 @@ mod tests {
 
     fn position() -> Position {
         let top = vec![(8, 0.5f32.ln()), (0, 0.3f32.ln())];
-        Position { next: -3.0, rest: 0.2f32.ln(), top }
+        Position { next: -3.0, rest: 0.2f32.ln(), top, sampled: vec![(4, 0.1f32.ln()); 3] }
     }
 
     /// A whole base, and where it lies.
@@ -296,7 +304,7 @@ mod tests {
             assert!(why.contains("cannot be") || why.contains("promises") || at == 8, "{why}");
         }
         // A token outside the vocabulary, and a probability of another magnitude.
-        for (at, byte) in [(24 + 16 + 8 + 3, 1), (24 + 16 + 16 + 3, 0x3f)] {
+        for (at, byte) in [(24 + 16 + 8 + 3, 1), (24 + 16 + 12 + 3, 0x3f)] {
             let mut bytes = whole.clone();
             bytes[at] = byte;
             std::fs::write(&path, bytes).unwrap();
