@@ -9,8 +9,8 @@
 //!
 //! Little-endian. `next` is the log-probability of the token that the text has next, `rest` that of
 //! all tokens outside `top` together, of which 64 follow, drawn by their probabilities. Where there
-//! are fewer, token 0 with `-inf` fills the place. Written and read position by position: no chunk is
-//! ever whole in memory.
+//! are fewer, token 0 with `-inf` fills the place. Written and read position by position: no
+//! chunk's probabilities are ever whole in memory.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
