@@ -19,7 +19,7 @@ pub use values::{NODE_PORT, bytes};
 
 pub use bench::{
     Algorithm, BenchCommand, BenchDeviceArgs, BenchModelArgs, BenchNetArgs, BenchOutput,
-    BenchSplitsArgs, Carrier,
+    BenchQualityArgs, BenchSplitsArgs, Carrier, LocalModelArgs,
 };
 pub use bench_serve::{BenchServeArgs, Endpoint, Goal, GoalTime};
 pub use burn::{BenchClusterArgs, BurnInArgs, WorkerArgs, WorkerCommand};

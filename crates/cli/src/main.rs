@@ -60,8 +60,8 @@ use crate::args::{
 };
 use crate::commands::{
     bench, bench_cluster, bench_device, bench_serve, burn_in, demo, dev, docs, doctor, drain,
-    joining, keys, launch, looking, members, net, nodes, plan, query, run, serve, service, splits,
-    synth, top, up,
+    joining, keys, launch, looking, members, net, nodes, plan, quality, query, run, serve, service,
+    splits, synth, top, up,
 };
 use crate::data_dir::DataDir;
 use crate::error::CliError;
@@ -121,6 +121,7 @@ fn execute(command: Command) -> Result<(), CliError> {
         Command::Trace(args) => query::trace(&args),
         Command::Keys(command) => keys::run(&command),
         Command::Bench(BenchCommand::Model(args)) => bench::model(&args),
+        Command::Bench(BenchCommand::Quality(args)) => quality::run(&args),
         Command::Bench(BenchCommand::Net(args)) => net::run(&args),
         Command::Bench(BenchCommand::Splits(args)) => splits::run(&args),
         Command::Bench(BenchCommand::Device(args)) => bench_device::run(&args),

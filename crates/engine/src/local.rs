@@ -171,10 +171,33 @@ impl<B: Backend + 'static> Local<B> {
     /// # Errors
     /// The context is full, or a rank failed.
     pub fn feed(&mut self, tokens: &[Token]) -> Result<&[f32], EngineError> {
-        match self.add(tokens, Wanted::All)? {
+        match self.add(tokens, Wanted::All, 1)?.next() {
             Some(Logits::All(logits)) => Ok(logits),
             _ => Err(EngineError::Protocol("no logits came back".to_owned())),
         }
+    }
+
+    /// Adds tokens to the sequence and hands `read` the logits after each, `[vocab]`, in order.
+    ///
+    /// # Errors
+    /// As [`Self::feed`], a logit is not a number, or `read` fails.
+    pub fn feed_each<E: From<EngineError>>(
+        &mut self,
+        tokens: &[Token],
+        mut read: impl FnMut(&[f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // Every row of a step has logits, so a step has only as many rows as may have them.
+        for chunk in tokens.chunks(self.rank.limits().outputs_max) {
+            for logits in self.add(chunk, Wanted::All, chunk.len())? {
+                match logits {
+                    Logits::All(logits) if logits.iter().all(|logit| *logit < f32::INFINITY) => {
+                        read(logits)?;
+                    }
+                    _ => return Err(EngineError::from(NotFinite).into()),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Adds tokens to the sequence and returns the likeliest next one.
@@ -182,7 +205,7 @@ impl<B: Backend + 'static> Local<B> {
     /// # Errors
     /// As [`Self::feed`].
     pub fn next(&mut self, tokens: &[Token]) -> Result<Token, EngineError> {
-        match self.add(tokens, Wanted::Top(1))? {
+        match self.add(tokens, Wanted::Top(1), 1)?.next() {
             Some(Logits::Top([best, ..])) if best.logit.is_finite() => Ok(best.token),
             Some(_) => Err(NotFinite.into()),
             None => Err(EngineError::Protocol("no logits came back".to_owned())),
@@ -267,8 +290,14 @@ impl<B: Backend + 'static> Local<B> {
         &self.stats
     }
 
-    /// Adds tokens, in chunks of a step each, and returns what is wanted of the last.
-    fn add(&mut self, tokens: &[Token], wanted: Wanted) -> Result<Option<Logits<'_>>, EngineError> {
+    /// Adds tokens, in chunks of a step each, and returns what is wanted of the last `outputs`,
+    /// which must fit in one step.
+    fn add(
+        &mut self,
+        tokens: &[Token],
+        wanted: Wanted,
+        outputs: usize,
+    ) -> Result<impl Iterator<Item = Logits<'_>>, EngineError> {
         let limits = self.rank.limits();
         if tokens.is_empty() {
             return Err(Refused::from(InvalidRequest::Empty).into());
@@ -289,7 +318,8 @@ impl<B: Backend + 'static> Local<B> {
             }
             let Some(step) = pipeline.room() else { continue };
             let (first_position, rows) = (self.position, chunk.len());
-            let (wanted, outputs) = if at == last { (wanted, 1) } else { (Wanted::Nothing, 0) };
+            let (wanted, outputs) =
+                if at == last { (wanted, outputs) } else { (Wanted::Nothing, 0) };
             step.clear();
             // The only sequence has the first pages, in order.
             let first_page = first_position / PAGE_POSITIONS;
@@ -316,14 +346,14 @@ impl<B: Backend + 'static> Local<B> {
             };
             step.segments.push(segment);
             step.tokens.extend_from_slice(chunk);
-            if at == last {
-                step.outputs.push(Output { request: 0, position: first_position + rows });
-            }
+            let end = first_position + rows;
+            let positions = end + 1 - outputs..=end;
+            step.outputs.extend(positions.map(|position| Output { request: 0, position }));
             pipeline.run(rank, comm)?;
             self.position += rows;
         }
         while pipeline.collect(rank, comm, true)? {}
-        Ok(self.pipeline.outputs().next().map(|(_, logits)| logits))
+        Ok(self.pipeline.outputs().map(|(_, logits)| logits))
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use backend::{Backend, Cpu};
 use device::Recording;
-use engine::{Local, LocalOptions, OpenDevice};
+use engine::{EngineError, Local, LocalOptions, OpenDevice};
 use fixtures::{
     FLOAT_MODELS, Prompt, QUANTISED_MODELS, QUANTISED_TIES, ROUTED_BY_TIES, Reference, layers,
     path, prompts,
@@ -340,6 +340,30 @@ fn a_prompt_in_pieces_gives_the_bits_of_the_whole() {
         }
         let last = local.feed(&prompt[prompt.len() - 1..]).unwrap();
         assert!(last.iter().zip(&whole).all(|(a, b)| a.to_bits() == b.to_bits()), "{name}");
+    }
+}
+
+#[test]
+fn logits_after_each_token_are_those_of_feeding_that_far() {
+    for (name, shares, stages) in [
+        ("models/llama3-tied", &[1, 1][..], &[][..]),
+        ("models/llama3-tied", &[1, 1], &[1, 1]),
+        ("models/qwen35", &[1], &[]),
+    ] {
+        let prompt = &prompts(name)[1].ids;
+        let mut local = start_with(name, &options(name, shares, stages));
+        let mut each: Vec<Vec<f32>> = Vec::new();
+        let ended = local.feed_each(prompt, |logits| {
+            each.push(logits.to_vec());
+            Ok::<_, EngineError>(())
+        });
+        ended.unwrap();
+        assert_eq!(each.len(), prompt.len());
+        local.truncate(0);
+        for (token, expected) in prompt.iter().zip(&each) {
+            let found = local.feed(&[*token]).unwrap();
+            assert!(found.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()), "{name}");
+        }
     }
 }
 

@@ -13,6 +13,8 @@ use super::{BenchClusterArgs, BenchServeArgs, DataDir, GpuLibraries, LocalArgs};
 pub enum BenchCommand {
     /// Prefill and decode speed of a model, as llama-bench prints it
     Model(BenchModelArgs),
+    /// How well a model predicts a text: perplexity, and the divergence from another run
+    Quality(BenchQualityArgs),
     /// Collectives between processes of this machine, as nccl-tests prints them
     Net(BenchNetArgs),
     /// Ways to split a model, at several link latencies, beside what the cost model says
@@ -42,13 +44,14 @@ pub struct BenchDeviceArgs {
     pub output: BenchOutput,
 }
 
+/// A model, and the ranks of this process that compute it.
 #[derive(Debug, Args)]
-pub struct BenchModelArgs {
+pub struct LocalModelArgs {
     #[command(flatten)]
     pub local: LocalArgs,
     /// Path of a .gguf file
-    #[arg(short, long)]
-    pub model: PathBuf,
+    #[arg(id = "model", short = 'm', long = "model", value_name = "MODEL")]
+    pub path: PathBuf,
     /// A device of ggml's libraries, as `sinew doctor gpu` names it; cpu is Sinew's own engine
     /// [default: cpu]
     #[arg(long, value_name = "NAME")]
@@ -57,6 +60,12 @@ pub struct BenchModelArgs {
     pub libraries: GpuLibraries,
     #[command(flatten)]
     pub data_dir: DataDir,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchModelArgs {
+    #[command(flatten)]
+    pub model: LocalModelArgs,
     /// Tokens of the prompt, one test for each number; 0 leaves this test out
     #[arg(short = 'p', long, value_delimiter = ',', default_value = "512")]
     pub n_prompt: Vec<usize>,
@@ -72,6 +81,33 @@ pub struct BenchModelArgs {
     /// Read the file once before it is loaded, and say how long that took beside the loading
     #[arg(long)]
     pub read: bool,
+    /// How to print the results
+    #[arg(short, long, value_enum, default_value_t = BenchOutput::Md)]
+    pub output: BenchOutput,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchQualityArgs {
+    #[command(flatten)]
+    pub model: LocalModelArgs,
+    /// The text that the model is to predict, in UTF-8
+    #[arg(short, long, value_name = "TEXT")]
+    pub file: PathBuf,
+    /// Tokens of each chunk of the text: the first half is context, the second half is scored
+    #[arg(short, long, value_name = "TOKENS", default_value_t = 512)]
+    pub ctx: usize,
+    /// Score only the first chunks of the text [default: all, or those of the base]
+    #[arg(long, value_name = "N")]
+    pub chunks: Option<usize>,
+    /// Compare with the probabilities in this file, from --save-base or `benches/quality.py`
+    #[arg(long, value_name = "FILE")]
+    pub base: Option<PathBuf>,
+    /// Write this run's probabilities to a file, for other runs to be compared with
+    #[arg(long, value_name = "FILE", conflicts_with = "base")]
+    pub save_base: Option<PathBuf>,
+    /// Likeliest tokens of each position that --save-base keeps, beside a sample of all others
+    #[arg(long, value_name = "N", default_value_t = 256, requires = "save_base")]
+    pub top: usize,
     /// How to print the results
     #[arg(short, long, value_enum, default_value_t = BenchOutput::Md)]
     pub output: BenchOutput,

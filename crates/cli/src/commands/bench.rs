@@ -1,21 +1,18 @@
 //! `sinew bench model`: prefill and decode speed, in the rows and under the keys of llama-bench, so
 //! that scripts which read one read the other; and what loading took, in time and in memory.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use backend::{Backend, CacheKind, Cpu, Ggml};
-use engine::{EngineError, Local, OpenDevice};
+use backend::{Backend, CacheKind};
+use engine::Local;
 use gguf::{Directory, File, ReadError, Source, Strided};
 use placement::Plan;
-use protocol::Transport;
 use serde::Serialize;
 
-use crate::args::{BenchModelArgs, BenchOutput, LocalArgs};
+use crate::args::{BenchModelArgs, BenchOutput, LocalArgs, LocalModelArgs};
+use crate::commands::local_model::{self, Device, Measurement};
 use crate::commands::{dev, query};
-use crate::data_dir::DataDir;
 use crate::error::{CliError, Doing};
-use crate::{device, device_speed};
 
 /// One measured test. The first keys are llama-bench's own.
 #[derive(Debug, Serialize)]
@@ -63,13 +60,6 @@ struct Load {
     peak_bytes: Option<u64>,
 }
 
-/// On what is computed, under llama-bench's keys.
-struct Device<B> {
-    backends: String,
-    gpu_info: String,
-    open: OpenDevice<B>,
-}
-
 /// What the tests of one loaded model have in common.
 #[derive(Debug, Clone, Copy)]
 struct Setup {
@@ -93,42 +83,42 @@ enum Kind {
 }
 
 pub fn model(args: &BenchModelArgs) -> Result<(), CliError> {
-    let file = File::open(&args.model)?;
-    let name = args.device.as_ref().filter(|name| !name.eq_ignore_ascii_case("cpu"));
-    let Some(name) = name else {
-        let plan = dev::plan(file.directory(), &args.local)?;
-        let backends = format!("CPU {}", backend::isa());
-        let (gpu_info, open) = (String::new(), Arc::new(Cpu::new));
-        return on(args, &file, plan, &Device { backends, gpu_info, open });
-    };
-    let dir = device::folder(&args.libraries, &DataDir::find(&args.data_dir)?);
-    let name = device::known(name).to_owned();
-    let found = Ggml::find(&dir, &name).map_err(EngineError::from)?;
-    let (backends, gpu_info) =
-        (format!("ggml {}", found.backend()), found.description().to_owned());
-    let speed = || device_speed::measure(&dir, &name, args.local.threads[0]);
-    let speed = dev::weighs(&args.local).then(speed).transpose().map_err(EngineError::from)?;
-    let plan = dev::plan_for(file.directory(), &args.local, speed, None)?;
-    let open = Arc::new(move |threads, _: &[usize]| Ggml::open(&dir, &name, threads));
-    on(args, &file, plan, &Device { backends, gpu_info, open })
+    local_model::measure(&args.model, args)
 }
 
-fn on<B: Backend + 'static>(
+impl Measurement for &BenchModelArgs {
+    fn run<B: Backend + 'static>(
+        self,
+        file: File,
+        plan: Plan,
+        device: Device<B>,
+    ) -> Result<(), CliError> {
+        let rows = rows(self, &file, &plan, &device)?;
+        match self.output {
+            BenchOutput::Md => print_markdown(&rows),
+            BenchOutput::Json => query::print_json(&rows)?,
+        }
+        Ok(())
+    }
+}
+
+fn rows<B: Backend + 'static>(
     args: &BenchModelArgs,
     file: &File,
-    plan: Plan,
+    plan: &Plan,
     device: &Device<B>,
-) -> Result<(), CliError> {
+) -> Result<Vec<Row>, CliError> {
     let tests = tests(args);
     let context = tests.iter().map(|test| test.depth + test.tokens + 1).max().unwrap_or(1);
     let directory = file.directory();
     let mut rows = Vec::new();
-    for threads in &args.local.threads {
+    let path = &args.model.path;
+    for threads in &args.model.local.threads {
         let read_ns = args.read.then(|| read(file)).transpose();
-        let read_ns = read_ns.doing(format!("cannot read {}", args.model.display()))?;
-        let local_args = LocalArgs { threads: vec![*threads], ..args.local.clone() };
+        let read_ns = read_ns.doing(format!("cannot read {}", path.display()))?;
+        let local_args = LocalArgs { threads: vec![*threads], ..args.model.local.clone() };
         let started = Instant::now();
-        let (file, open) = (File::open(&args.model)?, device.open.clone());
+        let (file, open) = (File::open(path)?, device.open.clone());
         let mut local = dev::start_on(open, file, plan.clone(), &local_args, (context, 1))?;
         let load = Load {
             load_ns: started.elapsed().as_nanos() as u64,
@@ -140,14 +130,10 @@ fn on<B: Backend + 'static>(
         let setup = Setup { threads: *threads, cache: local.rank().cache_kind(), load };
         for test in &tests {
             let times = measure(&mut local, *test, args.repetitions)?;
-            rows.push(row(args, directory, device, &plan, *test, times, setup));
+            rows.push(row(args, directory, device, plan, *test, times, setup));
         }
     }
-    match args.output {
-        BenchOutput::Md => print_markdown(&rows),
-        BenchOutput::Json => query::print_json(&rows)?,
-    }
-    Ok(())
+    Ok(rows)
 }
 
 /// All tests at each depth, one after the other.
@@ -233,8 +219,7 @@ fn row<B>(
     setup: Setup,
 ) -> Row {
     let tensors = directory.tensors();
-    let name = directory.find_str("general.name").ok().flatten().map(str::to_owned);
-    let stem = args.model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let LocalModelArgs { path, local, .. } = &args.model;
     let nodes = plan.ranks.len();
     let label = if test.kind == Kind::Prompt { "pp" } else { "tg" };
     let depth = if test.depth > 0 { format!(" @ d{}", test.depth) } else { String::new() };
@@ -249,8 +234,8 @@ fn row<B>(
         build_number: env!("CARGO_PKG_VERSION"),
         backends: device.backends.clone(),
         gpu_info: device.gpu_info.clone(),
-        model_filename: args.model.display().to_string(),
-        model_type: name.unwrap_or(stem),
+        model_filename: path.display().to_string(),
+        model_type: local_model::name(directory, path),
         model_size: tensors.iter().map(|tensor| tensor.range.end - tensor.range.start).sum(),
         model_n_params: tensors.iter().map(|tensor| tensor.dims.iter().product::<u64>()).sum(),
         n_threads: setup.threads,
@@ -268,31 +253,11 @@ fn row<B>(
         median_ts,
         test: format!("{label}{}{depth}", test.tokens),
         nodes,
-        strategy: strategy(plan),
-        transport: match (nodes, args.local.options.transport) {
-            (1, _) => "none",
-            (_, Transport::Tcp) => "tcp",
-            (_, Transport::Rdma) => "rdma",
-            (_, Transport::Auto | Transport::Shm) => "shm",
-        },
-        wire_type: args.local.options.wire_type,
-        link_latency_us: args.local.link_latency,
+        strategy: local_model::strategy(plan),
+        transport: local_model::transport(plan, local),
+        wire_type: local.options.wire_type,
+        link_latency_us: local.link_latency,
         load: setup.load,
-    }
-}
-
-/// The strategy's name, with the layers and ranks of its stages.
-pub fn strategy(plan: &Plan) -> String {
-    let list = |stage: fn(&protocol::StageSize) -> usize| {
-        let numbers = plan.split.stages.iter().map(|at| stage(at).to_string());
-        numbers.collect::<Vec<_>>().join("+")
-    };
-    let layers = list(|stage| stage.layers);
-    match (plan.ranks.len(), plan.split.stages.as_slice()) {
-        (1, _) => "none".to_owned(),
-        (_, []) => "tensor".to_owned(),
-        (ranks, stages) if ranks == stages.len() => format!("pipeline {layers}"),
-        _ => format!("hybrid {layers} ({} nodes)", list(|stage| stage.ranks)),
     }
 }
 

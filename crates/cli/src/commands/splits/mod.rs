@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::args::{BenchOutput, BenchSplitsArgs, LocalArgs};
 use crate::commands::bench::statistics;
-use crate::commands::{dev, query};
+use crate::commands::{dev, local_model, query};
 use crate::error::CliError;
 use alone::Alone;
 
@@ -207,7 +207,7 @@ fn measure(
         whole: Some(whole),
         operation_secs: Some(operation_secs),
         predicted: predict(args, directory, &asked, speed)?,
-        ..row(&super::bench::strategy(&plan), (nodes, 1, latency), measured)
+        ..row(&local_model::strategy(&plan), (nodes, 1, latency), measured)
     })
 }
 

@@ -1,0 +1,261 @@
+//! `sinew bench quality`: how well a model predicts a text, in the terms of llama-perplexity; and
+//! beside a base, which is what another run said of the same tokens, how far the two are apart.
+//!
+//! The text's tokens are cut into chunks, as llama-perplexity cuts them. Each begins with the
+//! model's beginning-of-sequence token if it has one, its first half is context, and the tokens of
+//! its second half are scored.
+
+mod base;
+mod scores;
+
+use std::path::Path;
+
+use backend::Backend;
+use gguf::{Directory, File, Source};
+use layout::Outline;
+use placement::Plan;
+use protocol::{Token, WireType};
+use serde::Serialize;
+
+use self::base::{Base, BaseWriter, CONTEXT_MAX, Header, MIN_CONTEXT};
+use self::scores::{Compared, Comparison, Estimate, Scores, Softmax};
+use crate::args::{BenchOutput, BenchQualityArgs};
+use crate::commands::local_model::{self, Device, Measurement};
+use crate::commands::{dev, query};
+use crate::error::{CliError, Doing};
+use crate::progress::ProgressLine;
+
+/// Of a text: more would take days.
+const TEXT_BYTES_MAX: u64 = 64 << 20;
+
+/// The run and its figures.
+#[derive(Debug, Serialize)]
+struct Row {
+    build_number: &'static str,
+    backends: String,
+    gpu_info: String,
+    model_filename: String,
+    model_type: String,
+    n_threads: usize,
+    type_k: String,
+    type_v: String,
+    nodes: usize,
+    strategy: String,
+    transport: &'static str,
+    wire_type: WireType,
+    n_ctx: usize,
+    chunks: usize,
+    scored_tokens: usize,
+    perplexity: Estimate,
+    /// Missing without a base.
+    comparison: Option<Comparison>,
+}
+
+pub fn run(args: &BenchQualityArgs) -> Result<(), CliError> {
+    local_model::measure(&args.model, args)
+}
+
+impl Measurement for &BenchQualityArgs {
+    fn run<B: Backend + 'static>(
+        self,
+        file: File,
+        plan: Plan,
+        device: Device<B>,
+    ) -> Result<(), CliError> {
+        let directory = file.directory().clone();
+        let vocab = Outline::read(&directory)?.config.vocab;
+        let mut chunks = chunks(self, &directory, vocab)?;
+        let mut scoring = Scoring::new(self, vocab, &mut chunks)?;
+        let local_args = &self.model.local;
+        let context = (self.ctx, 1);
+        let mut local = dev::start_on(device.open, file, plan.clone(), local_args, context)?;
+        let (line, half) = (ProgressLine::new(), self.ctx / 2);
+        for (number, chunk) in (1..).zip(&chunks) {
+            line.say(&format!("chunk {number} of {}", chunks.len()));
+            scoring.begin(chunk)?;
+            local.truncate(0);
+            local.feed(&chunk[..half])?;
+            let mut next = chunk[half + 1..].iter();
+            local.feed_each(&chunk[half..self.ctx - 1], |logits| match next.next() {
+                Some(next) => scoring.score(logits, *next),
+                None => Ok(()),
+            })?;
+        }
+        line.clear();
+        let cache = local.rank().cache_kind().to_string();
+        let scores = scoring.finish()?;
+        let row = Row {
+            build_number: env!("CARGO_PKG_VERSION"),
+            backends: device.backends,
+            gpu_info: device.gpu_info,
+            model_filename: self.model.path.display().to_string(),
+            model_type: local_model::name(&directory, &self.model.path),
+            n_threads: local_args.threads[0],
+            type_k: cache.clone(),
+            type_v: cache,
+            nodes: plan.ranks.len(),
+            strategy: local_model::strategy(&plan),
+            transport: local_model::transport(&plan, local_args),
+            wire_type: local_args.options.wire_type,
+            n_ctx: self.ctx,
+            chunks: chunks.len(),
+            scored_tokens: scores.len(),
+            perplexity: scores.perplexity(),
+            comparison: scores.comparison(),
+        };
+        match self.output {
+            BenchOutput::Md => print_markdown(&row),
+            BenchOutput::Json => query::print_json(&row)?,
+        }
+        Ok(())
+    }
+}
+
+/// The chunks of the text that are to be scored, of a model with logits for `vocab` tokens.
+fn chunks(
+    args: &BenchQualityArgs,
+    directory: &Directory,
+    vocab: usize,
+) -> Result<Vec<Vec<Token>>, CliError> {
+    let context = args.ctx;
+    if !(MIN_CONTEXT..=CONTEXT_MAX).contains(&context) || args.chunks == Some(0) || args.top == 0 {
+        return Err(CliError::Usage(format!(
+            "--ctx must be {MIN_CONTEXT} to {CONTEXT_MAX}, --chunks and --top at least 1"
+        )));
+    }
+    let tokenizer = text::Tokenizer::from_gguf(directory)?;
+    let tokens = tokenizer.encode(&read(&args.file)?, text::Special::Plain, true);
+    if let Some(token) = tokens.iter().find(|token| **token as usize >= vocab) {
+        return Err(CliError::Usage(format!(
+            "the file's tokenizer gives token {token}, and its model ends at {vocab}. The file is broken"
+        )));
+    }
+    let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
+    let whole = tokens.chunks_exact(context).map(|chunk| {
+        let mut chunk = chunk.to_vec();
+        chunk[0] = bos.unwrap_or(chunk[0]);
+        chunk
+    });
+    let chunks: Vec<_> = whole.take(args.chunks.unwrap_or(usize::MAX)).collect();
+    if chunks.is_empty() {
+        return Err(CliError::Usage(format!(
+            "{} has {} tokens, and a chunk takes {context}. Take a longer text or a smaller --ctx",
+            args.file.display(),
+            tokens.len()
+        )));
+    }
+    Ok(chunks)
+}
+
+fn read(path: &Path) -> Result<String, CliError> {
+    let doing = || format!("cannot read {}", path.display());
+    let bytes = std::fs::metadata(path).doing(doing())?.len();
+    if bytes > TEXT_BYTES_MAX {
+        return Err(CliError::Usage(format!(
+            "{} has {bytes} bytes; the most that is read is {TEXT_BYTES_MAX}",
+            path.display()
+        )));
+    }
+    std::fs::read_to_string(path).doing(doing())
+}
+
+/// What is made of the logits, position by position.
+struct Scoring {
+    softmax: Softmax,
+    scores: Scores,
+    base: Option<Base>,
+    writer: Option<(BaseWriter, usize)>,
+}
+
+impl Scoring {
+    /// Opens the base and leaves of `chunks` what it has.
+    fn new(
+        args: &BenchQualityArgs,
+        vocab: usize,
+        chunks: &mut Vec<Vec<Token>>,
+    ) -> Result<Self, CliError> {
+        let context = args.ctx;
+        let base = args.base.as_ref().map(|path| Base::open(path, vocab, context)).transpose()?;
+        if let Some(base) = &base {
+            chunks.truncate(base.chunks());
+        }
+        let top = args.top.min(vocab);
+        let header = Header { vocab, context, top, chunks: chunks.len() };
+        let writer = args.save_base.as_ref().map(|path| BaseWriter::create(path, header));
+        let writer = writer.transpose()?.map(|writer| (writer, top));
+        Ok(Self { softmax: Softmax::default(), scores: Scores::default(), base, writer })
+    }
+
+    fn begin(&mut self, chunk: &[Token]) -> Result<(), CliError> {
+        if let Some((writer, _)) = &mut self.writer {
+            writer.chunk(chunk)?;
+        }
+        self.base.as_mut().map_or(Ok(()), |base| base.chunk(chunk))
+    }
+
+    /// `logits`: `[vocab]`; `next`: the token that the text has there.
+    fn score(&mut self, logits: &[f32], next: Token) -> Result<(), CliError> {
+        let Self { softmax, scores, base, writer } = self;
+        softmax.set(logits);
+        let surprise = -softmax.ln(next);
+        let mut compared = None;
+        if let Some(base) = base {
+            let position = base.position()?;
+            compared = Some(Compared {
+                base_surprise: -f64::from(position.next),
+                is_same_top: softmax.best() == position.top[0].0,
+                divergence: softmax.divergence(position),
+            });
+        }
+        if let Some((writer, top)) = writer {
+            writer.position(&softmax.position(next, *top))?;
+        }
+        scores.add(surprise, compared);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Scores, CliError> {
+        self.writer.map_or(Ok(()), |(writer, _)| writer.finish())?;
+        Ok(self.scores)
+    }
+}
+
+fn print_markdown(row: &Row) {
+    let Row { model_type, backends, type_k, nodes, strategy, transport, scored_tokens, .. } = row;
+    let wire = if row.wire_type == WireType::Q8 { " q8" } else { "" };
+    let mut cells = vec![
+        ("model", model_type.clone()),
+        ("backend", backends.clone()),
+        ("cache", type_k.clone()),
+        ("nodes", nodes.to_string()),
+        ("strategy", strategy.clone()),
+        ("transport", format!("{transport}{wire}")),
+        ("tokens", scored_tokens.to_string()),
+        ("perplexity", plus_minus(row.perplexity, 4)),
+    ];
+    if let Some(comparison) = &row.comparison {
+        let Comparison { ratio, kl_mean, kl_median, kl_99, kl_max, same_top, .. } = *comparison;
+        let percent = |part: f64| part * 100.0;
+        let same_top = Estimate { value: percent(same_top.value), error: percent(same_top.error) };
+        cells.extend([
+            ("base", plus_minus(comparison.base_perplexity, 4)),
+            ("ratio", plus_minus(ratio, 5)),
+            ("KL mean", plus_minus(kl_mean, 6)),
+            ("median", format!("{kl_median:.6}")),
+            ("99 %", format!("{kl_99:.6}")),
+            ("maximum", format!("{kl_max:.6}")),
+            ("same top, %", plus_minus(same_top, 2)),
+        ]);
+    }
+    let line = |of: fn(&(&str, String)) -> String| {
+        format!("| {} |", cells.iter().map(of).collect::<Vec<_>>().join(" | "))
+    };
+    say!("{}", line(|(heading, _)| (*heading).to_owned()));
+    say!("{}", line(|_| "---".to_owned()));
+    say!("{}", line(|(_, cell)| cell.clone()));
+}
+
+fn plus_minus(estimate: Estimate, digits: usize) -> String {
+    let Estimate { value, error } = estimate;
+    format!("{value:.digits$} ± {error:.digits$}")
+}
