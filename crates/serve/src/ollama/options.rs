@@ -73,7 +73,8 @@ impl Options {
             return Err(ApiError::invalid_value("options.num_predict", message));
         }
         let num_ctx = given.integer("num_ctx", 1..=TOKENS_MAX)?;
-        let stops = given.strings("stop")?;
+        let mut stops = given.strings("stop")?;
+        stops.retain(|stop| !stop.is_empty());
         check_stops("options.stop", &stops)?;
         given.check_rest()?;
         Ok(Self {
@@ -236,6 +237,7 @@ mod tests {
         let off = read(json!({"repeat_last_n": 0, "repeat_penalty": 1.5})).unwrap();
         assert_eq!(off.sampling.repetition_penalty, Some(1.0));
         assert_eq!(read(json!({"stop": "END"})).unwrap().stops, ["END"]);
+        assert!(read(json!({"stop": ["", ""]})).unwrap().stops.is_empty());
     }
 
     #[test]
