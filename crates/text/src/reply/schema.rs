@@ -95,6 +95,7 @@ fn close(schema: &mut Value) {
         each(fields, name).for_each(close);
     }
     if lists && !OPEN.iter().any(|name| fields.contains_key(*name)) {
+        list_required(fields);
         fields.insert("additionalProperties".to_owned(), false.into());
     }
     // Beside a list of properties, alternatives say more of the same object.
@@ -102,6 +103,15 @@ fn close(schema: &mut Value) {
         for name in ["anyOf", "oneOf"] {
             each(fields, name).for_each(close);
         }
+    }
+}
+
+/// Lists the properties that are required and not listed: they may be anything.
+fn list_required(fields: &mut Map<String, Value>) {
+    let required = fields.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    let Some(Value::Object(listed)) = fields.get_mut("properties") else { return };
+    for name in required.iter().filter_map(Value::as_str) {
+        listed.entry(name).or_insert_with(|| json!({}));
     }
 }
 
@@ -172,6 +182,17 @@ mod tests {
                 "a": {"enum": [{"format": "path"}], "anyOf": [{}]},
             },
             "additionalProperties": {},
+        });
+        assert_eq!(tight(schema), want);
+    }
+
+    #[test]
+    fn what_is_required_is_listed() {
+        let schema = json!({"properties": {"b": {"type": "null"}}, "required": ["a", "b"]});
+        let want = json!({
+            "properties": {"a": {}, "b": {"type": "null"}},
+            "required": ["a", "b"],
+            "additionalProperties": false,
         });
         assert_eq!(tight(schema), want);
     }
