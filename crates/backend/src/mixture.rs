@@ -35,7 +35,7 @@ pub struct Mixture<B: Backend + ?Sized> {
 #[derive(Debug, Clone)]
 pub struct MixtureParts {
     routed: Cut,
-    /// The shared expert's, whose columns may be others.
+    /// How the shared expert is cut, which may have more or fewer columns.
     shared: Option<Cut>,
     /// Where each of the rank's subtrees ends, in leaves.
     pub(crate) part_ends: Vec<usize>,

@@ -24,7 +24,7 @@ const MODELS: [&str; 9] = [
     "lfm2",
     "kimi-linear",
 ];
-/// Those whose layers carry a state or see a window do not keep all positions everywhere.
+/// Models in which some layers carry a state or see a window, and do not keep all positions.
 const FORGETFUL: [&str; 7] =
     ["gemma3", "gpt-oss", "qwen35", "nemotron_h", "granitehybrid", "lfm2", "kimi-linear"];
 /// In so small a cache that layers with a window would not keep less, they keep all of it.

@@ -31,8 +31,8 @@ pub struct Capacity {
     /// Positions of all sequences together; whole pages of them are kept.
     pub cache_tokens: usize,
     pub cache_type: CacheType,
-    /// So many ends of texts that no sequence runs on keep what layers need that do not keep all
-    /// positions: copies of states, or the pages of a window.
+    /// How many ends of texts can be gone on from that no running sequence has, in models whose
+    /// layers do not all keep all positions: copies of states, or texts whose window is kept.
     pub checkpoints: usize,
 }
 
@@ -52,7 +52,7 @@ pub const DRAFTS_MAX: usize = 4;
 /// and those before the ends of texts that others may go on from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// A position sees so many, itself included.
+    /// How many positions a position sees, itself included.
     pub positions: usize,
     /// Pages of their cache, of all sequences.
     pub pages: usize,

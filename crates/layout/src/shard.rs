@@ -95,8 +95,8 @@ pub struct Shard {
     /// Columns of a dense layer's feed-forward down matrix, by leaf.
     pub feed_forward: Leaves,
     /// The same of a routed expert's and of the shared expert's. As many leaves as
-    /// `feed_forward`, so that one reduction serves every layer; the shared expert is narrow, and
-    /// some of its leaves may be empty.
+    /// `feed_forward`, so that one reduction serves every layer. Where the shared expert is
+    /// narrow, some of its leaves are empty.
     pub experts: Option<Leaves>,
     pub shared_expert: Option<Leaves>,
     /// Whether the columns of `experts` are experts, and not the hidden numbers of each.
@@ -317,6 +317,19 @@ fn lcm(a: usize, b: usize) -> usize {
 mod tests {
     use super::*;
 
+    const CUTS: Cuts = Cuts {
+        heads: 4,
+        kv_heads: 4,
+        v_dim: 32,
+        attention_block: 1,
+        recurrent: None,
+        feed_forward: None,
+        experts: None,
+        shared_expert: None,
+        shared_apart: false,
+        whole_experts: false,
+    };
+
     fn split(shares: &[u32]) -> Split {
         Split::new(shares).unwrap()
     }
@@ -344,18 +357,8 @@ mod tests {
 
     #[test]
     fn ranks_inside_one_group_share_its_key_value_head() {
-        let cuts = Cuts {
-            heads: 4,
-            kv_heads: 2,
-            v_dim: 16,
-            attention_block: 1,
-            recurrent: None,
-            feed_forward: Some(Hidden::columns(160, 1)),
-            experts: None,
-            shared_expert: None,
-            shared_apart: false,
-            whole_experts: false,
-        };
+        let cuts =
+            Cuts { kv_heads: 2, v_dim: 16, feed_forward: Some(Hidden::columns(160, 1)), ..CUTS };
         let split = split(&[1, 1, 1]);
         let shards: Vec<Shard> = (0..3).map(|rank| Shard::new(&cuts, &split, rank)).collect();
         let heads: Vec<_> = shards.iter().map(|shard| shard.heads.clone()).collect();
@@ -367,16 +370,10 @@ mod tests {
     #[test]
     fn all_kinds_of_feed_forward_blocks_have_the_same_leaves() {
         let cuts = Cuts {
-            heads: 4,
-            kv_heads: 4,
-            v_dim: 32,
-            attention_block: 1,
-            recurrent: None,
             feed_forward: Some(Hidden::columns(1024, 32)),
             experts: Some(Hidden::columns(768, 256)),
             shared_expert: Some(Hidden::columns(1536, 1)),
-            shared_apart: false,
-            whole_experts: false,
+            ..CUTS
         };
         let shard = Shard::new(&cuts, &split(&[2, 1]), 1);
         let (experts, shared) = (shard.experts.unwrap(), shard.shared_expert.unwrap());
@@ -391,16 +388,10 @@ mod tests {
     #[test]
     fn a_narrow_shared_expert_limits_no_others() {
         let mut cuts = Cuts {
-            heads: 4,
-            kv_heads: 4,
-            v_dim: 32,
-            attention_block: 1,
-            recurrent: None,
-            feed_forward: None,
             experts: Some(Hidden::whole(6)),
             shared_expert: Some(Hidden::columns(512, 256)),
-            shared_apart: false,
             whole_experts: true,
+            ..CUTS
         };
         let shard = Shard::new(&cuts, &split(&[1, 1, 1]), 0);
         let (experts, shared) = (shard.experts.unwrap(), shard.shared_expert.unwrap());
@@ -415,18 +406,7 @@ mod tests {
 
     #[test]
     fn whole_experts_make_leaves_where_their_columns_do_not() {
-        let cuts = Cuts {
-            heads: 4,
-            kv_heads: 4,
-            v_dim: 32,
-            attention_block: 1,
-            recurrent: None,
-            feed_forward: None,
-            experts: Some(Hidden::whole(6)),
-            shared_expert: None,
-            shared_apart: false,
-            whole_experts: true,
-        };
+        let cuts = Cuts { experts: Some(Hidden::whole(6)), whole_experts: true, ..CUTS };
         let shard = Shard::new(&cuts, &split(&[1, 1, 1, 1]), 1);
         let experts = shard.experts.unwrap();
         let of: Vec<_> = (0..4).map(|rank| experts.columns(rank)).collect();

@@ -265,7 +265,7 @@ impl Pages {
         Some(page)
     }
 
-    /// Checks what must always hold, given the tables of all sequences, and what they see.
+    /// Checks what must always hold of windows, given the pages that sequences see.
     #[cfg(test)]
     pub fn check_windows(&self, seen: impl Iterator<Item = PageId>) {
         if let Some(windows) = &self.windows {
@@ -273,6 +273,7 @@ impl Pages {
         }
     }
 
+    /// Checks what must always hold of pages, given the tables of all sequences.
     #[cfg(test)]
     pub fn check<'a>(&self, tables: impl Iterator<Item = &'a [PageId]>) {
         let mut holders = vec![0; self.total()];

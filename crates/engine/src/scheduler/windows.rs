@@ -1,8 +1,8 @@
 //! Which pages of a text are in the cache of layers that keep their window alone.
 //!
-//! A page is there from when it is taken until no running sequence sees it any more, and longer if
-//! texts may go on from behind it: then it is *idle*, and gives way when room is wanted, those
-//! first that nobody has seen for longest. There is always room for what running sequences see.
+//! A page is there from when a sequence takes it until no running sequence sees it. If other texts
+//! may go on from behind it, it stays longer and is *idle*. When a new page wants room, the page
+//! that has been idle for longest gives way. What running sequences see always has room.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::pages::PageId;
 
 #[derive(Debug, Clone, Copy)]
 struct InWindow {
-    /// In the window's cache.
+    /// Its number in the window's cache.
     page: u32,
     /// Running sequences that may still see it.
     seers: usize,
@@ -23,17 +23,17 @@ struct InWindow {
 #[derive(Debug)]
 pub(super) struct Windows {
     window: Window,
-    /// By page.
+    /// By the page's number in the whole cache.
     all: Vec<Option<InWindow>>,
     free: Vec<u32>,
-    /// Those that nobody sees, by when they were left.
+    /// The pages that nobody sees, by when the last sequence left them.
     idle: BTreeSet<(u64, PageId)>,
     /// Counts leaves.
     clock: u64,
 }
 
 impl Windows {
-    /// Of so many pages.
+    /// `count`: the pages of the whole cache.
     pub fn new(window: Window, count: usize) -> Self {
         Self {
             window,
@@ -44,8 +44,8 @@ impl Windows {
         }
     }
 
-    /// The first page of a sequence that position `next` may see, and whoever goes on behind the
-    /// last page before it.
+    /// The first page that a sequence has to keep before position `next`: that position may see
+    /// it, or a text that goes on behind the last whole page before `next`.
     pub fn first_seen(&self, next: usize) -> usize {
         (next / PAGE_POSITIONS).saturating_sub(self.pages_behind())
     }

@@ -80,7 +80,7 @@ impl BaseWriter {
         Ok(writer)
     }
 
-    /// Begins a chunk of `context` tokens, of which `scored` positions follow.
+    /// Begins a chunk of `context` tokens. Its `scored` positions follow.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -124,7 +124,7 @@ pub struct Base {
 }
 
 impl Base {
-    /// Opens a base of a model with so many tokens, cut into chunks of so many.
+    /// Opens a base of a model with `vocab` tokens, made in chunks of `context` tokens.
     ///
     /// # Errors
     /// The file cannot be read, is no base, is damaged, or was made for something else.
