@@ -107,6 +107,15 @@ pub enum SharedExpert<'a, R> {
     Gated(&'a R),
 }
 
+/// What a layer learned for its choice of experts, `[rule.experts]` each.
+#[derive(Debug)]
+pub struct RoutingVectors<'a, V> {
+    /// Counts for the choice but not for the weights.
+    pub choice_bias: Option<&'a V>,
+    /// Multiplies the weights in the end.
+    pub scales: Option<&'a V>,
+}
+
 /// The two halves of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Half {
@@ -384,16 +393,19 @@ pub trait Backend {
     /// `x = activation(x)`.
     fn activate(&mut self, activation: Activation, x: &mut Self::Rows);
 
+    /// Multiplies each head of `x`, `head_dim` numbers, by the sigmoid of its `gate`,
+    /// `[rows, heads]`.
+    fn gate_heads(&mut self, x: &mut Self::Rows, gate: &mut Self::Rows, head_dim: usize);
+
     /// `gate = activation(gate) * up`.
     fn gated(&mut self, activation: Activation, gate: &mut Self::Rows, up: &Self::Rows);
 
-    /// Sends each row to experts: by its `logits`, `[rows, rule.experts]`, of which `choice_bias`,
-    /// `[rule.experts]`, counts for the choice but not for the weights, and to the shared one.
+    /// Sends each row to experts: by its `logits`, `[rows, rule.experts]`, and to the shared one.
     fn route(
         &mut self,
         rule: &RoutingRule,
         logits: &Self::Rows,
-        choice_bias: Option<&Self::Vector>,
+        vectors: RoutingVectors<'_, Self::Vector>,
         shared: SharedExpert<'_, Self::Rows>,
         routes: &mut Self::Routes,
     );

@@ -13,6 +13,7 @@ pub struct Expert<B: Backend + ?Sized> {
     /// `[width, hidden]`.
     pub down: B::Matrix,
     pub bias: Option<ExpertBias<B>>,
+    pub activation: Activation,
 }
 
 /// gpt-oss's experts have biases.
@@ -28,7 +29,6 @@ pub struct ExpertBias<B: Backend + ?Sized> {
 pub struct Mixture<B: Backend + ?Sized> {
     /// The routed ones that this rank has a part of in order, then the shared one, if there is one.
     pub experts: Vec<Expert<B>>,
-    pub activation: Activation,
 }
 
 /// How a mixture's down products are summed: leaf by leaf over the experts, then in the tree.

@@ -61,11 +61,21 @@ impl Routes {
     }
 
     /// Routes every row of `logits`, `[rows, rule.experts]` f32. `bias`, `[rule.experts]`, counts
-    /// for the choice but not for the weights (DeepSeek-V3).
-    pub fn route(&mut self, rule: &RoutingRule, logits: &[f32], bias: Option<&[f32]>) {
+    /// for the choice but not for the weights (DeepSeek-V3); `scales`, as many, multiply the weights
+    /// in the end (Gemma 4).
+    pub fn route(
+        &mut self,
+        rule: &RoutingRule,
+        logits: &[f32],
+        bias: Option<&[f32]>,
+        scales: Option<&[f32]>,
+    ) {
         self.routes.clear();
         for (row, logits) in logits.chunks_exact(rule.experts).enumerate() {
             self.route_row(rule, row as u32, logits, bias);
+        }
+        if let Some(scales) = scales {
+            self.routes.iter_mut().for_each(|route| route.weight *= scales[route.expert as usize]);
         }
         self.routes.sort_unstable_by_key(|route| (route.expert, route.row));
     }
@@ -168,7 +178,7 @@ mod tests {
 
     fn route(rule: &RoutingRule, logits: &[f32], bias: Option<&[f32]>) -> Vec<(u32, u32, f32)> {
         let mut routes = Routes::default();
-        routes.route(rule, logits, bias);
+        routes.route(rule, logits, bias, None);
         routes.routes().iter().map(|route| (route.expert, route.row, route.weight)).collect()
     }
 
@@ -211,6 +221,16 @@ mod tests {
     }
 
     #[test]
+    fn scales_multiply_the_weights_in_the_end() {
+        let rule = RoutingRule { normalised: true, ..RULE };
+        let logits = [1.0_f32, 4.0, 3.0, 2.0].map(f32::ln);
+        let mut routes = Routes::default();
+        routes.route(&rule, &logits, None, Some(&[9.0, 0.5, 2.0, 9.0]));
+        let found: Vec<_> = routes.routes().iter().map(|r| (r.expert, r.row, r.weight)).collect();
+        assert_close(&found, &[(1, 0, 2.0 / 7.0), (2, 0, 6.0 / 7.0)]);
+    }
+
+    #[test]
     fn only_the_best_groups_are_chosen_from() {
         let grouped = RoutingRule { groups: 2, groups_used: 1, ..RULE };
         // Softmax: the group of the single best expert. Sigmoid: that of the best pair.
@@ -223,7 +243,7 @@ mod tests {
     #[test]
     fn ties_go_to_the_lower_index_and_routes_are_sorted_by_expert() {
         let mut routes = Routes::default();
-        routes.route(&RULE, &[0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0], None);
+        routes.route(&RULE, &[0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0], None, None);
         routes.add_shared(4, 2, Some(&[0.0, 30.0]));
         let order: Vec<_> = routes.routes().iter().map(|r| (r.expert, r.row)).collect();
         assert_eq!(order, [(0, 0), (0, 1), (1, 0), (1, 1), (4, 0), (4, 1)]);

@@ -104,13 +104,14 @@ fn planned_bytes_are_allocated_bytes_on_every_split() {
     for path in fixtures() {
         let source: Arc<dyn Source> = Arc::new(File::open(&path).unwrap());
         let outline = Outline::read(source.directory()).unwrap();
-        let layers = outline.config.layers;
+        let (layers, borders) = (outline.config.layers, outline.config.borders());
+        let pieces = borders.len() - 1;
         for (at, (shares, by_ranks)) in SPLITS.iter().enumerate() {
             let (count, whole_experts) = (by_ranks.len(), at % 2 == 1);
-            if layers < count {
+            if pieces < count {
                 continue;
             }
-            let border = |stage: usize| layers * stage / count;
+            let border = |stage: usize| borders[pieces * stage / count];
             let stage = |(stage, ranks): (usize, &usize)| StageSize {
                 ranks: *ranks,
                 layers: border(stage + 1) - border(stage),

@@ -76,11 +76,12 @@ pub(crate) struct RankOptions {
 impl RankOptions {
     /// # Errors
     /// The stages do not make up the ranks and layers.
-    pub(crate) fn layout(&self, layers: usize) -> Result<Layout, EngineError> {
+    pub(crate) fn layout(&self, config: &Config) -> Result<Layout, EngineError> {
         let sizes = self.split.stages.iter().map(|stage| (stage.ranks, stage.layers));
         let sizes: Vec<_> = sizes.collect();
         let layout =
-            Layout::new(&self.split.shares, &sizes, layers).map_err(layout::Error::from)?;
+            Layout::new(&self.split.shares, &sizes, config.layers).map_err(layout::Error::from)?;
+        layout.check(config).map_err(layout::Error::from)?;
         Ok(layout.with_whole_experts(self.split.whole_experts))
     }
 }
@@ -97,7 +98,7 @@ impl<B: Backend> Rank<B> {
         progress: Progress<'_>,
     ) -> Result<Self, EngineError> {
         let outline = Outline::read(source.directory())?;
-        let layout = options.layout(outline.config.layers)?;
+        let layout = options.layout(&outline.config)?;
         let route = Route::new(&layout, options.rank, &outline.config);
         let capacity = Capacity {
             context_tokens: options.split.context_tokens,
@@ -145,7 +146,7 @@ impl<B: Backend> Rank<B> {
             pages: capacity.pages(),
             rows_max: capacity.rows_max(route.stages),
             outputs_max: capacity.outputs_max(),
-            width: config.width,
+            width: config.input_width(route.first_layer),
             window: capacity.window(config.window(), route.stages),
             has_states: config.recurrence.is_some(),
             checkpoints: if config.recurrence.is_some() { capacity.checkpoints } else { 0 },
@@ -228,8 +229,11 @@ impl<B: Backend> Rank<B> {
     /// Bytes of the longest message between ranks: a step, or all logits of as many outputs as a
     /// step may have.
     pub(crate) fn message_bytes_max(&self) -> usize {
-        let logits = self.limits.outputs_max * self.config().vocab * size_of::<f32>();
-        self.limits.message_bytes_max().max(logits)
+        let (limits, config) = (self.limits, self.config());
+        let logits = limits.outputs_max * config.vocab * size_of::<f32>();
+        let width = config.borders().into_iter().map(|border| config.input_width(border)).max();
+        let step = Limits { width: width.unwrap_or(limits.width), ..limits };
+        step.message_bytes_max().max(logits)
     }
 
     /// The ranks of this rank's stage.
@@ -354,7 +358,7 @@ impl<B: Backend> Rank<B> {
         };
         self.model.forward(&mut self.backend, comm, &batch, &b.input)?;
         if !self.route.downstream.is_empty() {
-            step.encode(self.model.residual(&mut self.backend)?, &mut b.message);
+            step.encode(self.model.hand_on(&mut self.backend)?, &mut b.message);
             for rank in &self.route.downstream {
                 comm.group.post(*rank, &b.message)?;
             }

@@ -19,6 +19,8 @@ pub(crate) struct Route {
     /// The ranks of the last stage, of which the first sends rank 0 the rows that its layers made.
     pub last_stage: Range<usize>,
     pub stages: usize,
+    /// The first layer of this rank's stage.
+    pub first_layer: usize,
 }
 
 impl Route {
@@ -42,6 +44,7 @@ impl Route {
             output_parts: parts.map(part).collect(),
             last_stage: layout.last().ranks.clone(),
             stages: stages.len(),
+            first_layer: stages[own].layers.start,
         }
     }
 

@@ -314,7 +314,7 @@ fn load<B: Backend>(
 /// How many bytes this rank will load.
 fn share_of_file(options: &RankOptions, source: &dyn Source) -> Result<u64, EngineError> {
     let outline = Outline::read(source.directory())?;
-    let layout = options.layout(outline.config.layers)?;
+    let layout = options.layout(&outline.config)?;
     Ok(Holding::new(&outline, &layout, options.rank).file_bytes())
 }
 

@@ -38,9 +38,15 @@ fn path(name: &str) -> String {
     format!("{}/../../fixtures/models/{name}.gguf", env!("CARGO_MANIFEST_DIR"))
 }
 
-fn layers(name: &str) -> usize {
+/// Where a pipeline may cut the model: before which layers, and both ends.
+fn borders(name: &str) -> Vec<usize> {
     let file = File::open(path(name)).expect("the fixture is in the repository");
-    layout::Outline::read(file.directory()).expect("the model is supported").config.layers
+    layout::Outline::read(file.directory()).expect("the model is supported").config.borders()
+}
+
+/// The most stages that it can be cut into.
+fn pieces(name: &str) -> usize {
+    borders(name).len() - 1
 }
 
 fn start(
@@ -50,7 +56,8 @@ fn start(
     cache_tokens: usize,
     speculation: Speculation,
 ) -> Local {
-    let border = |stage: usize| layers(name) * stage / stages.len();
+    let borders = borders(name);
+    let border = |stage: usize| borders[(borders.len() - 1) * stage / stages.len().max(1)];
     let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
     let options = LocalOptions {
         options: SplitOptions { speculation, ..SplitOptions::default() },
@@ -100,7 +107,7 @@ fn who_shares_or_gives_pages_up_or_guesses_gets_the_answer_that_it_gets_alone() 
             .map(|one_of| one.serve(vec![one_of]).unwrap().remove(0))
             .collect();
         assert_eq!(one.stats().prefix_hit_tokens, 0, "every call begins anew");
-        for split in SPLITS.iter().filter(|(_, stages)| stages.len() <= layers(name)) {
+        for split in SPLITS.iter().filter(|(_, stages)| stages.len() <= pieces(name)) {
             // One after the other, at once with too few pages for all, and with many.
             for (sequences_max, cache_tokens) in
                 [(1, 2 * CONTEXT_TOKENS), (5, 8 * 64), (3, ROOM_FOR_WINDOWS)]
@@ -150,7 +157,7 @@ fn an_answer_goes_on_elsewhere_as_it_would_have_gone_on() {
             request.end_tokens = vec![7, 11, 13];
         }
         let whole = one.serve(requests.clone()).unwrap();
-        for split in SPLITS.into_iter().filter(|(_, stages)| stages.len() <= layers(name)) {
+        for split in SPLITS.into_iter().filter(|(_, stages)| stages.len() <= pieces(name)) {
             let room =
                 if FORGETFUL.contains(&name) { ROOM_FOR_WINDOWS } else { 2 * CONTEXT_TOKENS };
             let mut other = start(name, split, 3, room, Speculation::Prompt);
@@ -191,7 +198,7 @@ fn what_layers_kept_is_gone_on_with_where_the_texts_are_alike() {
         let turns = [first.clone(), next, first.clone(), others[0].clone(), others[1].clone()];
         let expected = turns.iter().map(|turn| one.serve(vec![request(turn)]).unwrap().remove(0));
         let expected: Vec<_> = expected.collect();
-        for split in SPLITS.into_iter().filter(|(_, stages)| stages.len() <= layers(name)) {
+        for split in SPLITS.into_iter().filter(|(_, stages)| stages.len() <= pieces(name)) {
             for speculation in [Speculation::Off, Speculation::Prompt] {
                 let mut other = start(name, split, 1, ROOM_FOR_WINDOWS, speculation);
                 let found = other.serve(turns.iter().map(|turn| request(turn)).collect()).unwrap();

@@ -24,6 +24,8 @@ pub enum Activation {
     ClampedSwiglu { alpha: f32, limit: f32 },
     /// `sigmoid(gate) * up`.
     Sigmoid,
+    /// `min(gate * sigmoid(gate), limit) * clamp(up, -limit, limit)`, as Step 3.5 has it.
+    LimitedSilu { limit: f32 },
     /// `max(gate, 0)² * up` (So et al., "Primer", 2021), as Nemotron-H has it, without an `up`.
     SquaredRelu,
 }
@@ -128,6 +130,11 @@ impl Activation {
                 let positive = s.max(gate, s.splat(0.0));
                 s.mul(s.mul(positive, positive), up)
             }
+            Self::LimitedSilu { limit } => {
+                let (top, bottom) = (s.splat(limit), s.splat(-limit));
+                let gate = s.min(s.mul(gate, sigmoid(s, gate)), top);
+                s.mul(gate, s.max(s.min(up, top), bottom))
+            }
             Self::ClampedSwiglu { alpha, limit } => {
                 let (top, bottom) = (s.splat(limit), s.splat(-limit));
                 let gate = s.min(gate, top);
@@ -162,6 +169,10 @@ mod tests {
             }
             Activation::Sigmoid => sigmoid(gate) * up,
             Activation::SquaredRelu => gate.max(0.0).powi(2) * up,
+            Activation::LimitedSilu { limit } => {
+                let limit = f64::from(limit);
+                (gate * sigmoid(gate)).min(limit) * up.clamp(-limit, limit)
+            }
             Activation::ClampedSwiglu { alpha, limit } => {
                 let (alpha, limit) = (f64::from(alpha), f64::from(limit));
                 let gate = gate.min(limit);
@@ -175,7 +186,8 @@ mod tests {
         let gate: Vec<f32> = (-2000..2007).map(|i| i as f32 * 0.05).collect();
         let up: Vec<f32> = (0..gate.len()).map(|i| ((i % 41) as f32 - 20.0) * 0.5).collect();
         let clamped = Activation::ClampedSwiglu { alpha: 1.702, limit: 7.0 };
-        let others = [Activation::Sigmoid, Activation::SquaredRelu];
+        let limited = Activation::LimitedSilu { limit: 2.5 };
+        let others = [Activation::Sigmoid, Activation::SquaredRelu, limited];
         for activation in [Activation::Silu, Activation::Gelu, clamped].into_iter().chain(others) {
             let of = |isa| {
                 let mut gate = gate.clone();

@@ -21,6 +21,10 @@ pub struct Arch {
     pub windows: Windows,
     pub local_rope: LocalRope,
     pub rotation: Rotation,
+    /// Layers that see everything rotate half as many numbers as the others (Step 3.5).
+    pub half_rotated_without_window: bool,
+    pub attention_scale: AttentionScale,
+    pub values: Values,
     /// `attn_q` holds each head's query and then its gate: the sigmoid of the gate multiplies what
     /// the head attended to (Qwen3-Next).
     pub gated_attention: bool,
@@ -35,6 +39,9 @@ pub struct Arch {
     /// Embeddings are multiplied by the square root of their width (Gemma).
     pub embedding_times_sqrt_width: bool,
     pub experts: ExpertKind,
+    /// A dense block stands beside a layer's experts, each with norms of its own, and the router
+    /// reads the residual stream, normalised by itself (Gemma 4).
+    pub dense_beside_experts: bool,
 }
 
 /// Which numbers of a head form a rotated pair.
@@ -55,6 +62,23 @@ pub enum Rotation {
     /// All, unless the file says `rope.scaling.finetuned = false` (Granite 4).
     UnlessUntrained,
     Never,
+}
+
+/// What attention scores are multiplied by, in files that do not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttentionScale {
+    /// `1 / sqrt(numbers of a key)`.
+    InverseRoot,
+    One,
+}
+
+/// What becomes of values before they are cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Values {
+    Plain,
+    /// Each head's are normalised, without a gain; a layer without `attn_v` takes its keys for them,
+    /// as they are before their own norm (Gemma 4).
+    Normalised,
 }
 
 /// How layers with a state compute.
@@ -190,6 +214,9 @@ const LLAMA: Arch = Arch {
     windows: Windows::Always,
     local_rope: LocalRope::Same,
     rotation: Rotation::Always,
+    half_rotated_without_window: false,
+    attention_scale: AttentionScale::InverseRoot,
+    values: Values::Plain,
     gated_attention: false,
     recurrence: None,
     single_halves: false,
@@ -197,6 +224,7 @@ const LLAMA: Arch = Arch {
     output_norm: names::OUTPUT_NORM,
     embedding_times_sqrt_width: false,
     experts: ExpertKind::IfPresent(SOFTMAX),
+    dense_beside_experts: false,
 };
 
 const QWEN2: Arch = Arch {
@@ -208,6 +236,21 @@ const QWEN2: Arch = Arch {
 };
 
 const QWEN3: Arch = Arch { name: "qwen3", qk_norm: QkNorm::Heads, ..QWEN2 };
+
+const GEMMA3: Arch = Arch {
+    name: "gemma3",
+    qk_norm: QkNorm::Heads,
+    norms: Norms {
+        after_attention: Some("post_attention_norm"),
+        after_feed_forward: Some("post_ffw_norm"),
+        ..PRE_NORMS
+    },
+    activation: Activation::Gelu,
+    windows: Windows::AllButEvery(6),
+    local_rope: LocalRope::Base(10_000.0),
+    embedding_times_sqrt_width: true,
+    ..QWEN2
+};
 
 const QWEN35: Arch = Arch {
     name: "qwen35",
@@ -266,19 +309,14 @@ const ARCHS: &[Arch] = &[
         ..QWEN2
     },
     Arch { name: "phi3", fused: true, windows: Windows::Always, ..QWEN2 },
+    GEMMA3,
     Arch {
-        name: "gemma3",
-        qk_norm: QkNorm::Heads,
-        norms: Norms {
-            after_attention: Some("post_attention_norm"),
-            after_feed_forward: Some("post_ffw_norm"),
-            ..PRE_NORMS
-        },
-        activation: Activation::Gelu,
-        windows: Windows::AllButEvery(6),
-        local_rope: LocalRope::Base(10_000.0),
-        embedding_times_sqrt_width: true,
-        ..QWEN2
+        name: "gemma4",
+        attention_scale: AttentionScale::One,
+        values: Values::Normalised,
+        experts: ExpertKind::IfPresent(SOFTMAX),
+        dense_beside_experts: true,
+        ..GEMMA3
     },
     Arch { name: "granite", experts: ExpertKind::Never, ..LLAMA },
     Arch {
@@ -291,6 +329,22 @@ const ARCHS: &[Arch] = &[
         name: "glm4moe",
         qk_norm: QkNorm::HeadsIfPresent,
         norms: PRE_NORMS_RENAMED,
+        experts: ExpertKind::Always(SIGMOID),
+        ..QWEN2
+    },
+    Arch {
+        name: "step35",
+        qk_norm: QkNorm::HeadsIfPresent,
+        windows: Windows::AllButEvery(4),
+        local_rope: LocalRope::Base(10_000.0),
+        half_rotated_without_window: true,
+        experts: ExpertKind::Always(SIGMOID),
+        ..QWEN2
+    },
+    Arch {
+        name: "mimo2",
+        windows: Windows::AllButEvery(4),
+        local_rope: LocalRope::Base(10_000.0),
         experts: ExpertKind::Always(SIGMOID),
         ..QWEN2
     },

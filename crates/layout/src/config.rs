@@ -2,7 +2,8 @@
 
 use gguf::Directory;
 
-use crate::arch::{self, Arch, Rotation, Windows};
+use crate::arch::{self, Arch, AttentionScale, Rotation, Windows};
+use crate::attention::{Attending, Heads};
 use crate::metadata::{Metadata, in_range};
 use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
 use crate::{Error, Experts, Rope};
@@ -22,30 +23,33 @@ pub struct Config {
     pub halves: Vec<LayerHalves>,
     /// Numbers of the residual stream.
     pub width: usize,
-    pub heads: usize,
-    pub kv_heads: usize,
-    /// Numbers of one head's query and key.
-    pub k_dim: usize,
-    /// Numbers of one head's value.
-    pub v_dim: usize,
+    attending: Attending,
     /// Latent attention's sizes.
     pub latent: Option<Latent>,
     /// The sizes of layers that carry a state.
     pub recurrence: Option<Recurrence>,
-    /// Hidden numbers of a dense layer's feed-forward block.
-    pub feed_forward: usize,
+    /// The different widths that dense feed-forward blocks have, in hidden numbers.
+    pub feed_forward: Vec<usize>,
+    /// Which of them each layer has.
+    feed_forward_kinds: Vec<usize>,
     pub experts: Option<Experts>,
+    /// Which layers have experts.
+    sparse: Vec<bool>,
     pub vocab: usize,
     /// Positions that it was trained for.
     pub context_max: usize,
     pub rms_eps: f32,
     pub rope: Rope,
     rotation: Rotation,
-    /// Attention scores are multiplied by this.
-    pub attention_scale: f32,
+    attention_scales: Vec<f32>,
+    /// What heads attended to is multiplied by this.
+    pub value_scale: f32,
     /// How many positions each layer sees; all of them where it is `None`.
     pub windows: Vec<Option<usize>>,
     pub embedding_scale: f32,
+    /// Numbers of the embeddings that each layer has of its own, besides those that all share.
+    pub by_layer: Option<usize>,
+    clamps: Vec<[Option<f32>; 2]>,
     /// What a layer's halves add to the residual stream is multiplied by this.
     pub residual_scale: f32,
     pub logit_scale: f32,
@@ -73,28 +77,17 @@ impl Config {
         let arch = arch::find(directory.str("general.architecture")?)?;
         let metadata = Metadata { directory, arch };
         let width = metadata.size("embedding_length", WIDTH_MAX)?;
-        let heads = metadata.size("attention.head_count", WIDTH_MAX)?;
         let layers = layers(&metadata)?;
-        let kv_heads = match arch.recurrence {
-            None => metadata.size_or("attention.head_count_kv", WIDTH_MAX, heads)?,
-            Some(_) => {
-                let found = metadata.shared_size("attention.head_count_kv", WIDTH_MAX, layers)?;
-                found.unwrap_or(heads)
-            }
-        };
         let halves = halves(&metadata, layers)?;
-        let recurrence = Recurrence::read(&metadata, &halves, (width, heads))?;
-        let (k_dim, v_dim, latent) = head_sizes(&metadata, width, heads)?;
-        let rotated = latent.map_or(k_dim, |latent| latent.rope_dim);
-        let rope = Rope::read(&metadata, rotated)?;
+        let windows = windows(&metadata, layers)?;
+        let attends: Vec<bool> =
+            halves.iter().map(|layer| layer.mixer == Some(Mixer::Attention)).collect();
+        let attending = Attending::read(&metadata, width, &attends, &windows)?;
+        let latent = attending.latent;
+        let recurrence = Recurrence::read(&metadata, &halves, width)?;
         let experts = Experts::read(&metadata, layers)?;
-        // Files of which every layer has experts need not say how wide dense ones would be.
-        let feed_forward = metadata.shared_size("feed_forward_length", WIDTH_MAX, layers)?;
-        let feed_forward = match (feed_forward, &experts) {
-            (Some(hidden), _) => hidden,
-            (None, Some(experts)) => experts.hidden,
-            (None, None) => metadata.size("feed_forward_length", WIDTH_MAX)?,
-        };
+        let rope = Rope::read(&metadata, rotated_dims(&attending, &attends, &windows))?;
+        let (feed_forward, feed_forward_kinds) = feed_forward(&metadata, layers, experts.as_ref())?;
         let sqrt_width = (width as f32).sqrt();
         let embedding_scale = if arch.embedding_times_sqrt_width { sqrt_width } else { 1.0 };
         let config = Self {
@@ -102,22 +95,24 @@ impl Config {
             layers,
             halves,
             width,
-            heads,
-            kv_heads: if latent.is_some() { 1 } else { kv_heads },
-            k_dim,
-            v_dim,
             latent,
             recurrence,
             feed_forward,
+            feed_forward_kinds,
+            sparse: sparse(&metadata, layers, experts.as_ref()),
             experts,
             vocab: vocab(directory)?,
             context_max: metadata.size("context_length", CONTEXT_MAX)?,
             rms_eps: rms_eps(&metadata)?,
-            attention_scale: attention_scale(&metadata, &rope, width, heads, k_dim, layers)?,
+            attention_scales: attention_scales(&metadata, &rope, width, &attending.heads, layers)?,
+            value_scale: metadata.positive_or("attention.value_scale", 1.0)?,
             rope,
             rotation: rotation(&metadata)?,
-            windows: windows(&metadata, layers)?,
+            windows,
+            attending,
             embedding_scale: metadata.positive_or("embedding_scale", embedding_scale)?,
+            by_layer: metadata.find_size("embedding_length_per_layer_input", WIDTH_MAX)?,
+            clamps: clamps(&metadata, layers)?,
             residual_scale: metadata.positive_or("residual_scale", 1.0)?,
             logit_scale: 1.0 / metadata.positive_or("logit_scale", 1.0)?,
             // Files write 0 for "not capped".
@@ -129,8 +124,33 @@ impl Config {
 
     /// The experts of layer `layer`, if it has any.
     pub fn experts_of(&self, layer: usize) -> Option<&Experts> {
-        let sparse = |experts: &&Experts| layer >= experts.dense_layers;
-        self.experts.as_ref().filter(|_| self.halves[layer].feed_forward).filter(sparse)
+        let sparse = self.halves[layer].feed_forward && self.sparse[layer];
+        self.experts.as_ref().filter(|_| sparse)
+    }
+
+    /// The different heads that layers have.
+    pub fn heads(&self) -> &[Heads] {
+        &self.attending.heads
+    }
+
+    /// Which of them layer `layer` has.
+    pub fn heads_kind(&self, layer: usize) -> usize {
+        self.attending.kinds[layer]
+    }
+
+    /// The heads of layer `layer`, which attends.
+    pub fn heads_of(&self, layer: usize) -> &Heads {
+        &self.attending.heads[self.heads_kind(layer)]
+    }
+
+    /// The layer whose keys and values layer `layer` reads: itself, or one before it.
+    pub fn cache_of(&self, layer: usize) -> usize {
+        self.attending.caches[layer]
+    }
+
+    /// Which width of [`feed_forward`](Self::feed_forward) layer `layer` has.
+    pub fn feed_forward_kind(&self, layer: usize) -> usize {
+        self.feed_forward_kinds[layer]
     }
 
     /// Whether layer `layer` rotates queries and keys.
@@ -158,31 +178,67 @@ impl Config {
         self.recurrence.as_ref().filter(|_| recurs)
     }
 
-    /// How many numbers of a key and of a value the cache has, of each head that it has.
-    pub fn cached_dims(&self) -> (usize, usize) {
+    /// How many numbers of a key and of a value a cache has, of each head that it has.
+    pub fn cached_dims(&self, heads: &Heads) -> (usize, usize) {
         match self.latent {
             Some(latent) => (latent.kv_rank + latent.rope_dim, latent.kv_rank),
-            None => (self.k_dim, self.v_dim),
+            None => (heads.k_dim, heads.v_dim),
         }
+    }
+
+    /// What the scores of layer `layer`, which attends, are multiplied by.
+    pub fn attention_scale(&self, layer: usize) -> f32 {
+        self.attention_scales[self.heads_kind(layer)]
+    }
+
+    /// What the hidden numbers of layer `layer`'s routed experts, and of its shared one, are limited
+    /// to.
+    pub fn clamps(&self, layer: usize) -> [Option<f32>; 2] {
+        self.clamps[layer]
+    }
+
+    /// Numbers of a row on its way to the first layer of a stage: the residual stream, and, in
+    /// models with embeddings by layer, what layers from `layer` on read of those.
+    pub fn input_width(&self, layer: usize) -> usize {
+        let Some(by_layer) = self.by_layer else { return self.width };
+        // At first the residual stream is the embedding itself.
+        let embedding = if layer > 0 { self.width } else { 0 };
+        self.width + embedding + by_layer * (self.layers - layer)
+    }
+
+    /// The last layer that keeps anything of positions: after it, only the rows whose logits are
+    /// wanted go on.
+    pub fn last_keeping(&self) -> usize {
+        let keeps = |layer: &usize| self.keeps(*layer) || self.recurrence_of(*layer).is_some();
+        (0..self.layers).rev().find(keeps).unwrap_or(self.layers - 1)
+    }
+
+    /// Whether layer `layer` caches keys and values of its own.
+    pub fn keeps(&self, layer: usize) -> bool {
+        self.attends(layer) && self.cache_of(layer) == layer
+    }
+
+    /// Where a pipeline may be cut: before which layers, and both ends. A layer that reads another's
+    /// keys and values stays with it.
+    pub fn borders(&self) -> Vec<usize> {
+        let reads = |from: usize| (from..self.layers).map(|reader| self.cache_of(reader)).min();
+        (0..=self.layers).filter(|layer| reads(*layer).is_none_or(|read| read >= *layer)).collect()
     }
 
     fn check(&self) -> Result<(), Error> {
         let impossible = |what: String| Err(Error::Impossible { what });
-        if !self.heads.is_multiple_of(self.kv_heads) {
-            let (heads, kv) = (self.heads, self.kv_heads);
-            return impossible(format!("{heads} heads cannot share {kv} key/value heads evenly"));
+        for layer in (0..self.layers).filter(|layer| self.attends(*layer)) {
+            let rotated = self.latent.map_or(self.heads_of(layer).k_dim, |latent| latent.rope_dim);
+            let dims = self.rope.dims_of(self.windows[layer].is_some());
+            if self.rotates(layer) && !(dims.is_multiple_of(2) && dims <= rotated) {
+                return impossible(format!(
+                    "{dims} of {rotated} numbers of a head cannot be rotated"
+                ));
+            }
         }
-        let rotated = self.latent.map_or(self.k_dim, |latent| latent.rope_dim);
-        let can_rotate = self.rope.dims.is_multiple_of(2) && self.rope.dims <= rotated;
-        if self.rotation != Rotation::Never && !can_rotate {
-            let dims = self.rope.dims;
-            return impossible(format!("{dims} of {rotated} numbers of a head cannot be rotated"));
-        }
-        // Products of these are sizes of tensors; none may overflow before it is compared.
-        let widest = [self.heads * self.k_dim, self.heads * self.v_dim, self.vocab];
         let limit = WIDTH_MAX as usize * 16;
-        if let Some(found) = widest.iter().find(|found| **found > limit) {
-            return impossible(format!("a matrix of {found} rows; at most {limit} are possible"));
+        if self.vocab > limit {
+            return impossible(format!("{} tokens; at most {limit} are possible", self.vocab));
         }
         Ok(())
     }
@@ -215,52 +271,94 @@ fn rotation(metadata: &Metadata<'_>) -> Result<Rotation, Error> {
     })
 }
 
-/// A head's key and value numbers, and latent attention's sizes.
-fn head_sizes(
-    metadata: &Metadata<'_>,
-    width: usize,
-    heads: usize,
-) -> Result<(usize, usize, Option<Latent>), Error> {
-    let size_or = |name, default| metadata.size_or(name, WIDTH_MAX, default);
-    if !metadata.arch.latent {
-        let k_dim = size_or("attention.key_length", width / heads)?;
-        return Ok((k_dim, size_or("attention.value_length", k_dim)?, None));
-    }
-    if metadata.get("attention.key_length_mla").is_none() {
-        let what = "a DeepSeek file of the old form, without attention.key_length_mla (convert \
-                    it again with a llama.cpp of May 2025 or later)";
-        return Err(Error::Unsupported { what: what.to_owned() });
-    }
-    let size = |name| metadata.size(name, WIDTH_MAX);
-    let k_dim = size("attention.key_length_mla")?;
-    let rope_dim = size("rope.dimension_count")?;
-    let Some(plain_dim) = k_dim.checked_sub(rope_dim).filter(|plain| *plain > 0) else {
-        let what = format!("{rope_dim} numbers of a key of {k_dim} are rotated");
-        return Err(Error::Impossible { what });
+/// How many numbers of a head can be rotated, in layers that see everything and in those with a
+/// window.
+fn rotated_dims(attending: &Attending, attends: &[bool], windows: &[Option<usize>]) -> [usize; 2] {
+    let of = |local: bool| {
+        let alike = |layer: &usize| attends[*layer] && windows[*layer].is_some() == local;
+        let kind = (0..windows.len()).find(alike).map_or(0, |layer| attending.kinds[layer]);
+        attending.latent.map_or(attending.heads[kind].k_dim, |latent| latent.rope_dim)
     };
-    let latent = Latent {
-        q_rank: metadata.find_size("attention.q_lora_rank", WIDTH_MAX)?,
-        kv_rank: size("attention.kv_lora_rank")?,
-        plain_dim,
-        rope_dim,
-    };
-    Ok((k_dim, size("attention.value_length_mla")?, Some(latent)))
+    [of(false), of(true)]
 }
 
-fn attention_scale(
+/// What scores are multiplied by, for each kind of heads.
+fn attention_scales(
     metadata: &Metadata<'_>,
     rope: &Rope,
     width: usize,
-    heads: usize,
-    k_dim: usize,
+    heads: &[Heads],
     layers: usize,
-) -> Result<f32, Error> {
+) -> Result<Vec<f32>, Error> {
     /// Gemma 3 27B alone scales by its width for each head; its files do not say so.
     const GEMMA3_27B_LAYERS: usize = 62;
     let gemma_27b = metadata.arch.name == "gemma3" && layers == GEMMA3_27B_LAYERS;
-    let dim = if gemma_27b { width / heads } else { k_dim };
-    let scale = metadata.positive_or("attention.scale", 1.0 / (dim as f32).sqrt())?;
-    Ok(scale * rope.score_scale)
+    let of = |heads: &Heads| {
+        let dim = if gemma_27b { width / heads.queries } else { heads.k_dim };
+        let default = match metadata.arch.attention_scale {
+            AttentionScale::InverseRoot => 1.0 / (dim as f32).sqrt(),
+            AttentionScale::One => 1.0,
+        };
+        Ok(metadata.positive_or("attention.scale", default)? * rope.score_scale)
+    };
+    heads.iter().map(of).collect()
+}
+
+/// What hidden numbers are limited to, of the routed experts of each layer and of its shared one;
+/// files write 0 where they are not.
+fn clamps(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<[Option<f32>; 2]>, Error> {
+    let mut found = vec![[None; 2]; layers];
+    for (at, key) in ["swiglu_clamp_exp", "swiglu_clamp_shexp"].into_iter().enumerate() {
+        let limits = metadata.numbers_of_layers(key, layers)?;
+        for (clamps, limit) in found.iter_mut().zip(limits) {
+            clamps[at] = limit.filter(|limit| *limit > 0.0);
+        }
+    }
+    Ok(found)
+}
+
+/// The different widths of dense feed-forward blocks, and which of them each layer has.
+fn feed_forward(
+    metadata: &Metadata<'_>,
+    layers: usize,
+    experts: Option<&Experts>,
+) -> Result<(Vec<usize>, Vec<usize>), Error> {
+    const KEY: &str = "feed_forward_length";
+    let all = metadata.of_layers(KEY, layers)?;
+    // Layers without such a block have 0, and files of which every layer has experts need not say
+    // how wide dense blocks would be.
+    let any = all.iter().flatten().copied().find(|hidden| *hidden > 0);
+    let any = match (any, experts) {
+        (None, Some(experts)) => experts.hidden as u64,
+        (None, None) => metadata.directory.u64(&metadata.key(KEY))?,
+        (Some(hidden), _) => hidden,
+    };
+    let (mut widths, mut kinds) = (Vec::new(), Vec::with_capacity(layers));
+    for hidden in all {
+        let hidden = hidden.filter(|hidden| *hidden > 0).unwrap_or(any);
+        let hidden = in_range(&metadata.key(KEY), hidden, WIDTH_MAX)?;
+        let known = widths.iter().position(|known| *known == hidden);
+        kinds.push(known.unwrap_or(widths.len()));
+        widths.extend(known.is_none().then_some(hidden));
+    }
+    Ok((widths, kinds))
+}
+
+/// Which layers have experts. The file may say that the first ones have none, or show which: those
+/// with a dense block and nothing of experts.
+fn sparse(metadata: &Metadata<'_>, layers: usize, experts: Option<&Experts>) -> Vec<bool> {
+    let Some(experts) = experts else { return vec![false; layers] };
+    let has = |layer: usize, name: &str| {
+        metadata.directory.find_tensor(&crate::names::layer(layer, name)).is_some()
+    };
+    let is_sparse = |layer: usize| match experts.dense_layers {
+        Some(dense) => layer >= dense,
+        None => {
+            let any = |names: [&str; 2]| names.iter().any(|name| has(layer, name));
+            any(["ffn_gate_inp", "ffn_down_exps"]) || !any(["ffn_up", "ffn_down"])
+        }
+    };
+    (0..layers).map(is_sparse).collect()
 }
 
 /// The window of each layer; none at all in a file that names none.

@@ -31,8 +31,8 @@ pub struct Experts {
     /// Hidden numbers of the expert that every token visits, if there is one.
     pub shared_hidden: Option<usize>,
     pub shared_gate: bool,
-    /// So many layers at the beginning have no experts.
-    pub dense_layers: usize,
+    /// So many layers at the beginning have none, in files that say so.
+    pub dense_layers: Option<usize>,
 }
 
 impl Experts {
@@ -65,9 +65,15 @@ impl Experts {
                 Some(hidden) => Some(hidden),
                 None => shared.map(|count| count * hidden),
             };
-        let dense_layers = metadata.find_size("leading_dense_block_count", LAYERS_MAX)?;
+        const DENSE: &str = "leading_dense_block_count";
+        let dense_layers = match metadata.get(DENSE) {
+            Some(_) => Some(metadata.find_size(DENSE, LAYERS_MAX)?.unwrap_or(0).min(layers)),
+            None => None,
+        };
         let latent = metadata.find_size("moe_latent_size", WIDTH_MAX)?;
-        if latent.is_some() && (shared_hidden.is_none() || dense_layers.is_some()) {
+        if latent.is_some()
+            && (shared_hidden.is_none() || dense_layers.is_some_and(|dense| dense > 0))
+        {
             let what = "experts in a latent space without a shared one, or beside dense layers";
             return Err(Error::Unsupported { what: what.to_owned() });
         }
@@ -85,7 +91,7 @@ impl Experts {
             latent,
             shared_hidden,
             shared_gate: defaults.shared_gate,
-            dense_layers: dense_layers.unwrap_or(0).min(layers),
+            dense_layers,
         }))
     }
 }

@@ -50,28 +50,23 @@ pub struct States {
 }
 
 /// The widths of the activations of a step, in numbers. Latent attention's are apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Buffers {
     /// Rows of the largest step, and those of them whose logits may be wanted.
     pub rows: usize,
     pub outputs: usize,
     /// The residual stream.
     pub width: usize,
-    /// This rank's queries, keys and values.
-    pub q: usize,
-    pub k: usize,
-    pub v: usize,
-    /// Those of all heads, for models that normalise them together.
-    pub all_q: usize,
-    pub all_k: usize,
+    /// Of each kind of heads.
+    pub heads: Vec<HeadBuffers>,
     pub latent: Option<LatentBuffers>,
-    pub attended: usize,
-    /// Gates on what heads attended to, in models that have them.
-    pub attention_gate: Option<usize>,
     /// What layers with a state read and write.
     pub recurrent: Option<RecurrentWidths>,
-    /// Hidden numbers of a dense block.
-    pub hidden: usize,
+    /// Hidden numbers of a dense block of each width.
+    pub hidden: Vec<usize>,
+    /// What a dense block gives beside experts, in models that have both in one layer.
+    pub beside: Option<usize>,
+    pub by_layer: Option<LayerEmbeddingBuffers>,
     /// Experts of a layer, which each row's router has a number for.
     pub experts: Option<usize>,
     /// What experts read and write, if that is not the residual stream.
@@ -82,6 +77,39 @@ pub struct Buffers {
     pub vocab: usize,
     /// Of the cache.
     pub positions: u64,
+}
+
+/// What layers with one kind of heads read and write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadBuffers {
+    /// This rank's queries, keys and values.
+    pub q: usize,
+    pub k: usize,
+    pub v: usize,
+    /// Those of all heads, for models that normalise them together.
+    pub all_q: usize,
+    pub all_k: usize,
+    pub attended: usize,
+    /// Gates on what heads attended to, in models that have them.
+    pub gate: Option<usize>,
+}
+
+impl HeadBuffers {
+    fn widths(&self) -> impl Iterator<Item = usize> {
+        let Self { q, k, v, all_q, all_k, attended, gate } = *self;
+        [q, k, v, all_q, all_k, attended].into_iter().chain(gate)
+    }
+}
+
+/// What layers with embeddings of their own read and write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayerEmbeddingBuffers {
+    /// Numbers of one layer's.
+    pub own: usize,
+    /// The embedding that all layers share,
+    pub shared: usize,
+    /// and those of all layers from the stage's first on.
+    pub all: usize,
 }
 
 /// What latent attention needs in addition.
@@ -167,17 +195,19 @@ impl<'a> Holding<'a> {
     /// where the file's are floats, so that such a model computes what its authors' code does, 16
     /// bits where they are quantised.
     pub fn cache(&self, layer: usize, capacity: &Capacity) -> Cache {
-        let (k_dim, v_dim) = self.outline.config.cached_dims();
+        let config = &self.outline.config;
+        let (k_dim, v_dim) = config.cached_dims(config.heads_of(layer));
         let cache_type = match capacity.cache_type {
             CacheType::Auto if self.outline.is_cache_float() => CacheType::F32,
             CacheType::Auto => CacheType::I16,
             asked => asked,
         };
-        let has_window = self.outline.config.windows[layer].is_some();
+        let has_window = config.windows[layer].is_some();
         let window = self.window(capacity).filter(|_| has_window);
         let pages = window.map_or(capacity.pages(), |window| window.pages);
         let is_free = capacity.cache_type == CacheType::Auto;
-        Cache { heads: self.shard.kv_heads.len(), k_dim, v_dim, cache_type, is_free, pages }
+        let heads = self.shard.attention[config.heads_kind(layer)].keys.len();
+        Cache { heads, k_dim, v_dim, cache_type, is_free, pages }
     }
 
     /// What layers with a window keep, if that is less than all positions.
@@ -208,6 +238,7 @@ impl<'a> Holding<'a> {
     pub fn kept_bytes(&self, layer: usize, capacity: &Capacity, device: Device) -> u64 {
         match self.outline.config.halves[layer].mixer {
             None => 0,
+            Some(Mixer::Attention) if !self.outline.config.keeps(layer) => 0,
             Some(Mixer::Attention) => self.cache(layer, capacity).bytes(device),
             Some(Mixer::Recurrence) => self.states(capacity).map_or(0, |states| states.bytes()),
         }
@@ -216,44 +247,75 @@ impl<'a> Holding<'a> {
     /// The activations of its steps.
     pub fn buffers(&self, capacity: &Capacity) -> Buffers {
         let (config, shard) = (&self.outline.config, &self.shard);
-        let (heads, kv_heads) = (shard.heads.len(), shard.kv_heads.len());
-        let key = config.latent.map_or(config.k_dim, |latent| latent.kv_rank + latent.rope_dim);
-        let dense = config.experts.is_none_or(|experts| experts.dense_layers > 0);
-        let whole = config.arch.qk_norm == QkNorm::Whole;
-        let all = |heads: usize| if whole { heads * config.k_dim } else { 0 };
+        let has_dense = |kind: usize| {
+            let mut layers = (0..config.layers).filter(|at| config.halves[*at].feed_forward);
+            layers.any(|at| {
+                let dense = config.experts_of(at).is_none() || config.arch.dense_beside_experts;
+                dense && config.feed_forward_kind(at) == kind
+            })
+        };
+        let hidden = |(kind, leaves): (usize, &Leaves)| match (
+            config.experts.and_then(|e| e.latent),
+            &shard.shared_expert,
+        ) {
+            (Some(_), Some(shared)) => shared.columns(shard.rank).len(),
+            _ if has_dense(kind) => leaves.columns(shard.rank).len(),
+            _ => 0,
+        };
         let parts = |leaves: &Leaves| leaves.part_ends(shard.rank).len();
         Buffers {
             rows: capacity.rows_max(self.stages),
             outputs: capacity.outputs_max(),
             width: config.width,
-            q: heads * key,
-            k: kv_heads * key,
-            v: if config.latent.is_some() { 0 } else { kv_heads * config.v_dim },
-            all_q: all(config.heads),
-            all_k: all(config.kv_heads),
-            latent: config.latent.map(|latent| LatentBuffers {
-                q_down: latent.q_rank,
-                q_plain: heads * latent.plain_dim,
-                q_rope: heads * latent.rope_dim,
-                q_up: heads * latent.kv_rank,
-                kv: latent.kv_rank,
-                k_rope: latent.rope_dim,
+            heads: (0..config.heads().len()).map(|kind| self.head_buffers(kind)).collect(),
+            latent: config.latent.map(|latent| {
+                let heads = shard.attention[0].queries.len();
+                LatentBuffers {
+                    q_down: latent.q_rank,
+                    q_plain: heads * latent.plain_dim,
+                    q_rope: heads * latent.rope_dim,
+                    q_up: heads * latent.kv_rank,
+                    kv: latent.kv_rank,
+                    k_rope: latent.rope_dim,
+                }
             }),
-            attended: heads * config.v_dim,
-            attention_gate: config.arch.gated_attention.then_some(heads * config.v_dim),
             recurrent: self.recurrent_widths(),
-            hidden: match (config.experts.and_then(|e| e.latent), &shard.shared_expert) {
-                (Some(_), Some(shared)) => shared.columns(shard.rank).len(),
-                _ if dense => shard.feed_forward.columns(shard.rank).len(),
-                _ => 0,
-            },
+            hidden: shard.feed_forward.iter().enumerate().map(hidden).collect(),
+            beside: config.arch.dense_beside_experts.then_some(config.width),
+            by_layer: config.by_layer.map(|own| LayerEmbeddingBuffers {
+                own,
+                shared: config.width,
+                all: own * (config.layers - self.layers.start),
+            }),
             experts: config.experts.map(|experts| experts.count),
             expert_width: config.experts.and_then(|experts| experts.latent),
-            parts: parts(&shard.attention)
-                .max(parts(&shard.feed_forward))
+            parts: parts(shard.attention_leaves())
+                .max(parts(&shard.feed_forward[0]))
                 .max(shard.recurrent.as_ref().map_or(0, parts)),
             vocab: shard.vocab.len(),
             positions: (capacity.pages() as u64).saturating_mul(PAGE_POSITIONS as u64),
+        }
+    }
+
+    fn head_buffers(&self, kind: usize) -> HeadBuffers {
+        let (config, heads) = (&self.outline.config, &self.outline.config.heads()[kind]);
+        let own = &self.shard.attention[kind];
+        let (queries, keys) = (own.queries.len(), own.keys.len());
+        let (key, _) = config.cached_dims(heads);
+        let whole = config.arch.qk_norm == QkNorm::Whole;
+        let all = |heads: usize, dim: usize| if whole { heads * dim } else { 0 };
+        let attended = queries * heads.v_dim;
+        HeadBuffers {
+            q: queries * key,
+            k: keys * key,
+            v: if config.latent.is_some() { 0 } else { keys * heads.v_dim },
+            all_q: all(heads.queries, heads.k_dim),
+            all_k: all(heads.keys, heads.k_dim),
+            attended,
+            gate: match config.arch.gated_attention {
+                true => Some(attended),
+                false => self.outline.has("head_gate").then_some(queries),
+            },
         }
     }
 
@@ -330,9 +392,12 @@ impl Buffers {
             all.into_iter().chain(squares).collect()
         });
         let squares = self.recurrent.map(|r| r.squares).filter(|squares| *squares > 0);
-        let widths = [width, width, self.q, self.k, self.v, self.all_q, self.all_k, self.attended];
-        let of_rows = widths.into_iter().chain([self.hidden; 2]).chain(self.attention_gate);
-        let of_rows = of_rows.chain(latent).chain(router).chain(recurrent);
+        let of_heads = self.heads.iter().flat_map(HeadBuffers::widths);
+        let by_layer = self.by_layer.iter().flat_map(|e| [e.shared, e.all, e.own, e.own]);
+        let hidden = self.hidden.iter().flat_map(|hidden| [*hidden; 2]);
+        let of_rows = [width, width].into_iter().chain(of_heads).chain(hidden);
+        let of_rows =
+            of_rows.chain(self.beside).chain(by_layer).chain(latent).chain(router).chain(recurrent);
         let of_rows = of_rows.chain(self.expert_width.iter().flat_map(|width| [*width; 2]));
         let of_rows = of_rows.map(|width| device.rows_bytes(rows, width));
         let part_rows = rows.saturating_mul(self.parts);

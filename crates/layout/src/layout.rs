@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use crate::{STAGE_RANKS_MAX, Split, SplitError};
+use crate::{Config, STAGE_RANKS_MAX, Split, SplitError};
 
 /// How a model is cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +71,19 @@ impl Layout {
     #[must_use]
     pub fn with_whole_experts(self, whole_experts: bool) -> Self {
         Self { whole_experts, ..self }
+    }
+
+    /// That no stage begins where this model cannot be cut.
+    ///
+    /// # Errors
+    /// One does.
+    pub fn check(&self, config: &Config) -> Result<(), SplitError> {
+        let borders = config.borders();
+        let mut starts = self.stages.iter().map(|stage| stage.layers.start);
+        match starts.find(|start| !borders.contains(start)) {
+            Some(layer) => Err(SplitError::Parted { layer }),
+            None => Ok(()),
+        }
     }
 
     pub fn whole_experts(&self) -> bool {

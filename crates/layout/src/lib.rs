@@ -9,6 +9,7 @@
 //! Pure arithmetic on what a file's directory says: no I/O, no clock.
 
 mod arch;
+mod attention;
 mod capacity;
 mod config;
 mod device;
@@ -26,7 +27,8 @@ mod rope;
 mod shard;
 mod tensors;
 
-pub use arch::{Activation, Arch, Gating, HeadOrder, QkNorm, RecurrenceKind, RopeStyle};
+pub use arch::{Activation, Arch, Gating, HeadOrder, QkNorm, RecurrenceKind, RopeStyle, Values};
+pub use attention::Heads;
 pub use capacity::{
     Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, Window, full_cache_tokens, rows_max,
 };
@@ -34,14 +36,16 @@ pub use config::{Config, Latent};
 pub use device::Device;
 pub use error::Error;
 pub use experts::Experts;
-pub use holding::{Buffers, Cache, Footprint, Holding, LatentBuffers, States};
+pub use holding::{
+    Buffers, Cache, Footprint, HeadBuffers, Holding, LatentBuffers, LayerEmbeddingBuffers, States,
+};
 pub use layout::{Layout, Stage};
 pub use leaves::Leaves;
 pub use load::{LayerLoad, PositionLoad, WeightClass};
 pub use outline::{Outline, checked, checked_vector};
 pub use recurrence::{LayerHalves, Mixer, Recurrence, RecurrentWidths};
-pub use rope::{Rope, Scaling};
+pub use rope::{LocalRotation, Rope, Scaling};
 pub use shard::{
-    RANKS_MAX, RecurrentCut, RecurrentHeads, STAGE_RANKS_MAX, Shard, Split, SplitError,
+    HeadShard, RANKS_MAX, RecurrentCut, RecurrentHeads, STAGE_RANKS_MAX, Shard, Split, SplitError,
 };
 pub use tensors::{Slice, Slices, Tensor};

@@ -103,7 +103,8 @@ impl Holding<'_> {
                 return PositionLoad::default();
             }
             let cache = self.cache(layer, capacity);
-            let ops = 2 * self.shard.heads.len() * (cache.k_dim + cache.v_dim);
+            let queries = self.shard.attention[config.heads_kind(layer)].queries.len();
+            let ops = 2 * queries * (cache.k_dim + cache.v_dim);
             PositionLoad {
                 bytes: cache.position_bytes(device) * cache.heads as u64,
                 ops: ops as u64,

@@ -78,15 +78,22 @@ impl Metadata<'_> {
         }
     }
 
-    /// The one count from 1 to `max` that all layers have that have any; `None` if none has.
-    pub fn shared_size(&self, name: &str, max: u64, layers: usize) -> Result<Option<usize>, Error> {
-        let mut counts = self.of_layers(name, layers)?.into_iter().flatten().filter(|n| *n > 0);
-        let Some(first) = counts.next() else { return Ok(None) };
-        if let Some(other) = counts.find(|other| *other != first) {
-            let what = format!("{} of {first} in one layer and {other} in another", self.key(name));
-            return Err(Error::Unsupported { what });
+    /// A finite number for each layer: an array with at least as many, or one for all; `None` if the
+    /// key is absent.
+    pub fn numbers_of_layers(&self, name: &str, layers: usize) -> Result<Vec<Option<f32>>, Error> {
+        let Some(array) = self.get(name).and_then(|value| value.as_array()) else {
+            return Ok(vec![self.find_f32(name)?; layers]);
+        };
+        match array.floats().map(|numbers| numbers.take(layers).collect::<Vec<f32>>()) {
+            Some(numbers) if numbers.len() == layers && numbers.iter().all(|n| n.is_finite()) => {
+                Ok(numbers.into_iter().map(Some).collect())
+            }
+            _ => {
+                let what =
+                    format!("{} names no number for each of {layers} layers", self.key(name));
+                Err(Error::Impossible { what })
+            }
         }
-        in_range(&self.key(name), first, max).map(Some)
     }
 
     pub fn find_bool(&self, name: &str) -> Result<Option<bool>, Error> {

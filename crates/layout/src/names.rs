@@ -19,6 +19,12 @@ pub const ROPE_FACTORS_LONG: &str = "rope_factors_long.weight";
 /// as one, and frequencies that are computed.
 pub const REDUNDANT: [&str; 2] = ["attn_kv_b.weight", "attn_rot_embd.weight"];
 
+/// Embeddings of each layer's own, for every token; and what makes a layer's out of the embedding
+/// that all share.
+pub const BY_LAYER: &str = "per_layer_token_embd.weight";
+pub const BY_LAYER_PROJECTION: &str = "per_layer_model_proj.weight";
+pub const BY_LAYER_NORM: &str = "per_layer_proj_norm.weight";
+
 pub fn layer(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.weight")
 }
@@ -35,4 +41,9 @@ pub fn layer_of(name: &str) -> Option<usize> {
 
 pub fn bias(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.bias")
+}
+
+/// Factors of a layer's tensor.
+pub fn scale(layer: usize, name: &str) -> String {
+    format!("blk.{layer}.{name}.scale")
 }

@@ -30,8 +30,8 @@ pub struct Outline {
     pub head_bytes: u64,
     /// and of what one token reads: all layers and the head, of experts as many as are used.
     pub read_bytes: u64,
-    /// The kind of each layer: those of one kind have the same tensors, of the same types, and the
-    /// same window.
+    /// The kind of each layer: those of one kind have the same tensors, of the same types, the same
+    /// heads and the same window.
     pub kinds: Vec<usize>,
     /// Where it may be cut, with the columns of experts cut and with whole ones.
     cuts: [Cuts; 2],
@@ -45,6 +45,9 @@ impl Outline {
         let layers = (0..config.layers).map(|layer| Layer::read(directory, &config, layer));
         let layers = layers.collect::<Result<Vec<_>, _>>()?;
         check_all_known(directory, &config, &layers)?;
+        if let Some(own) = config.by_layer {
+            checked(directory, names::BY_LAYER, [own * config.layers, config.vocab])?;
+        }
         let mut head = Layer::new(directory, 0);
         head.add_vector("norm", config.arch.output_norm, 1, config.width)?;
         // A model without an output matrix uses its embedding as one.
@@ -93,6 +96,11 @@ impl Outline {
         self.head_bytes as f64 / (self.head_bytes + layers) as f64
     }
 
+    /// Whether any layer has a tensor that is used as `role`.
+    pub(crate) fn has(&self, role: &str) -> bool {
+        self.layers.iter().flatten().any(|tensor| tensor.role == role)
+    }
+
     /// Whether the weights that fill the cache are floats.
     pub(crate) fn is_cache_float(&self) -> bool {
         let keys = |tensor: &&Tensor| ["attn_k", "kv_down"].contains(&tensor.role);
@@ -139,16 +147,15 @@ fn cuts(config: &Config, layers: &[Vec<Tensor>], whole: bool) -> Cuts {
         tensors.map(|tensor| tensor.ty.block_len()).max()
     };
     let hidden = |role: &str, columns: usize| Some(Hidden::columns(columns, block(role)?));
+    let dense = config.feed_forward.iter().filter_map(|width| hidden("ffn_down", *width));
     let experts = config.experts.as_ref();
     Cuts {
-        heads: config.heads,
-        kv_heads: config.kv_heads,
-        v_dim: config.v_dim,
+        heads: config.heads().to_vec(),
         attention_block: block("attn_output").unwrap_or(1),
         recurrent: config
             .recurrence
             .map(|sizes| RecurrentCut::new(sizes, block("recurrent_output").unwrap_or(1))),
-        feed_forward: hidden("ffn_down", config.feed_forward),
+        feed_forward: dense.collect(),
         experts: experts.and_then(|experts| match whole {
             true => Some(Hidden::whole(experts.count)),
             false => hidden("ffn_down_exps", experts.hidden),
@@ -166,12 +173,13 @@ fn kinds(config: &Config, layers: &[Vec<Tensor>]) -> Vec<usize> {
         a.iter().map(facts).eq(b.iter().map(facts))
     };
     let (mut first, mut kinds) = (Vec::new(), Vec::new());
-    for (layer, window) in layers.iter().zip(&config.windows) {
-        let is_known = |(known, of): &(&[Tensor], _)| same(known, layer) && of == window;
+    for (at, (layer, window)) in layers.iter().zip(&config.windows).enumerate() {
+        let facts = (*window, config.heads_kind(at));
+        let is_known = |(known, of): &(&[Tensor], _)| same(known, layer) && *of == facts;
         let known = first.iter().position(is_known);
         kinds.push(known.unwrap_or(first.len()));
         if known.is_none() {
-            first.push((layer, *window));
+            first.push((layer, facts));
         }
     }
     kinds
@@ -231,22 +239,49 @@ impl<'a> Layer<'a> {
                 Some(latent) => found.latent_attention(config, latent)?,
                 None => found.attention(config)?,
             }
-            let columns = config.heads * config.v_dim;
-            found.matrix("attn_output", [columns, width], all.clone(), Part::Attention)?;
+            let (heads, kind) = (config.heads_of(layer), config.heads_kind(layer));
+            let (columns, own) = (heads.queries * heads.v_dim, Part::Attention { kind });
+            found.matrix("attn_output", [columns, width], all.clone(), own)?;
             found.find_bias("attn_output.bias", "attn_output", width, all.clone())?;
         }
         if let Some(recurrence) = config.recurrence_of(layer) {
             found.recurrence(config, recurrence)?;
         }
-        match config.experts_of(layer) {
-            Some(experts) => found.experts(config, experts)?,
-            None if feed_forward => found.feed_forward(config)?,
-            None => {}
+        let experts = config.experts_of(layer);
+        if let Some(experts) = experts {
+            found.experts(config, experts)?;
+        }
+        if feed_forward && (experts.is_none() || config.arch.dense_beside_experts) {
+            found.feed_forward(config)?;
         }
         if feed_forward {
             found.find_bias("ffn_down.bias", "ffn_down", width, all)?;
         }
+        found.by_layer(config)?;
+        let scale = names::layer(layer, "layer_output_scale");
+        if found.has(&scale) {
+            found.add_vector("output_scale", &scale, 1, 1)?;
+        }
         Ok(found.tensors)
+    }
+
+    /// What a layer makes of the embeddings of its own, in models that have them.
+    fn by_layer(&mut self, config: &Config) -> Result<(), Error> {
+        let Some(own) = config.by_layer else { return Ok(()) };
+        let (width, all) = (config.width, Part::Of(0..config.width));
+        let rows = self.layer * own..(self.layer + 1) * own;
+        let shape = [width, own * config.layers];
+        let projection = names::BY_LAYER_PROJECTION;
+        self.add("by_layer_projection", projection, shape, Part::Of(rows), all.clone())?;
+        self.add_vector("by_layer_projection_norm", names::BY_LAYER_NORM, 1, own)?;
+        for (role, name, shape) in
+            [("by_layer_gate", "inp_gate", [width, own]), ("by_layer_output", "proj", [own, width])]
+        {
+            let name = names::layer(self.layer, name);
+            let [cols, rows] = shape;
+            self.add(role, &name, shape, Part::Of(0..rows), Part::Of(0..cols))?;
+        }
+        self.vector("after_by_layer_norm", "post_norm", width)
     }
 
     fn has(&self, name: &str) -> bool {

@@ -65,7 +65,7 @@ impl Recurrence {
     pub(crate) fn read(
         metadata: &Metadata<'_>,
         halves: &[LayerHalves],
-        (width, heads): (usize, usize),
+        width: usize,
     ) -> Result<Option<Self>, Error> {
         let Some(kind) = metadata.arch.recurrence else { return Ok(None) };
         if halves.iter().all(|layer| layer.mixer != Some(Mixer::Recurrence)) {
@@ -90,7 +90,7 @@ impl Recurrence {
                 }
             }
             RecurrenceKind::KimiDelta => {
-                let dim = size("kda.head_dim")?;
+                let (heads, dim) = (size("attention.head_count")?, size("kda.head_dim")?);
                 let taps = taps("ssm.conv_kernel")?;
                 Self { kind, k_heads: heads, v_heads: heads, k_dim: dim, v_dim: dim, taps }
             }

@@ -13,7 +13,7 @@ const CONTEXT_MAX: u64 = 1 << 30;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rope {
     pub style: RopeStyle,
-    /// How many numbers of each head are rotated.
+    /// How many numbers of each head are rotated, in layers that see everything.
     pub dims: usize,
     pub base: f32,
     pub scaling: Scaling,
@@ -21,10 +21,17 @@ pub struct Rope {
     pub magnitude: f32,
     /// Attention scores are multiplied by this.
     pub score_scale: f32,
-    /// The base of layers with a window, if they have their own; it is not scaled.
-    pub local_base: Option<f32>,
+    /// The rotation of layers with a window, if they have their own.
+    pub local: Option<LocalRotation>,
     /// Positions that the model was trained for before its context was stretched.
     pub original_context: usize,
+}
+
+/// How layers with a window rotate; their frequencies are not stretched.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LocalRotation {
+    pub base: f32,
+    pub dims: usize,
 }
 
 /// How frequencies are stretched for longer contexts.
@@ -45,7 +52,12 @@ pub enum Scaling {
 }
 
 impl Rope {
-    pub(crate) fn read(metadata: &Metadata<'_>, head_dims: usize) -> Result<Self, Error> {
+    /// `head_dims`: how many numbers of a head can be rotated, in layers that see everything and in
+    /// those with a window.
+    pub(crate) fn read(
+        metadata: &Metadata<'_>,
+        [head_dims, local_dims]: [usize; 2],
+    ) -> Result<Self, Error> {
         let base = metadata.positive_or("rope.freq_base", 10_000.0)?;
         // Older files have the factor alone, under either name: positions are then divided by it.
         let factor = metadata.positive_or("rope.scale_linear", 1.0)?;
@@ -67,23 +79,41 @@ impl Rope {
         let (magnitude, score_scale) = magnitudes(metadata, scaling)?;
         let context = metadata.size("context_length", CONTEXT_MAX)?;
         let original = "rope.scaling.original_context_length";
+        const DIMS: &str = "rope.dimension_count";
         let local_base = match metadata.arch.local_rope {
             LocalRope::Same => None,
             LocalRope::Unscaled => Some(base),
             LocalRope::Base(base) => Some(base),
         };
-        let local_base =
-            local_base.map(|base| metadata.positive_or("rope.freq_base_swa", base)).transpose()?;
+        let local = match local_base {
+            None => None,
+            Some(base) => Some(LocalRotation {
+                base: metadata.positive_or("rope.freq_base_swa", base)?,
+                dims: {
+                    let dims = metadata.find_size(DIMS, WIDTH_MAX)?.unwrap_or(local_dims);
+                    metadata.size_or("rope.dimension_count_swa", WIDTH_MAX, dims)?
+                },
+            }),
+        };
+        let mut dims = metadata.size_or(DIMS, WIDTH_MAX, head_dims)?;
+        if metadata.arch.half_rotated_without_window {
+            dims /= 2;
+        }
         Ok(Self {
             style: metadata.arch.rope_style,
-            dims: metadata.size_or("rope.dimension_count", WIDTH_MAX, head_dims)?,
+            dims,
             base,
             scaling,
             magnitude,
             score_scale,
-            local_base,
+            local,
             original_context: metadata.size_or(original, CONTEXT_MAX, context)?,
         })
+    }
+
+    /// How many numbers of each head are rotated in a layer that has a window, or has none.
+    pub fn dims_of(&self, has_window: bool) -> usize {
+        self.local.filter(|_| has_window).map_or(self.dims, |local| local.dims)
     }
 
     /// What each rotated pair's position is multiplied by, in layers that see everything.
@@ -155,7 +185,7 @@ mod tests {
         scaling: Scaling::None,
         magnitude: 1.0,
         score_scale: 1.0,
-        local_base: None,
+        local: None,
         original_context: 4096,
     };
 

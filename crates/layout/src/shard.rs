@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use sumtree::LEAVES_MAX;
 
-use crate::{Leaves, Recurrence};
+use crate::{Heads, Leaves, Recurrence};
 
 /// The most ranks that a model can be split over, all stages together.
 pub const RANKS_MAX: usize = 64;
@@ -39,6 +39,10 @@ pub enum SplitError {
         "stages of {by_ranks:?} ranks and {by_layers:?} layers do not make up {ranks} ranks and {layers} layers. Give every stage at least one rank and one layer"
     )]
     Stages { by_ranks: Vec<usize>, by_layers: Vec<usize>, ranks: usize, layers: usize },
+    #[error(
+        "no stage can begin with layer {layer}, as layers from it on read the keys and values of layers before it"
+    )]
+    Parted { layer: usize },
 }
 
 impl Split {
@@ -82,18 +86,15 @@ impl Split {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
     pub rank: usize,
-    /// Query heads.
-    pub heads: Range<usize>,
-    /// Key/value heads that these query heads read; ranks may share one.
-    pub kv_heads: Range<usize>,
-    /// Columns of the attention output matrix, by leaf.
-    pub attention: Leaves,
+    /// What it has of each kind of heads, as [`Config::heads`](crate::Config::heads) numbers them.
+    pub attention: Vec<HeadShard>,
     /// Columns of the matrix behind a layer's state, by leaf, in models that have such layers, and
     /// the heads that they come from.
     pub recurrent: Option<Leaves>,
     pub recurrent_heads: RecurrentHeads,
-    /// Columns of a dense layer's feed-forward down matrix, by leaf.
-    pub feed_forward: Leaves,
+    /// Columns of a dense layer's feed-forward down matrix, by leaf, for each width that such blocks
+    /// have; without such blocks, those of the experts.
+    pub feed_forward: Vec<Leaves>,
     /// The same of a routed expert's and of the shared expert's. As many leaves as
     /// `feed_forward`, so that one reduction serves every layer. Where the shared expert is
     /// narrow, some of its leaves are empty.
@@ -103,6 +104,18 @@ pub struct Shard {
     pub whole_experts: bool,
     /// Rows of the output head.
     pub vocab: Range<usize>,
+}
+
+/// A rank's heads of a layer that attends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeadShard {
+    /// Query heads.
+    pub queries: Range<usize>,
+    /// Key/value heads that these query heads read; ranks may share one.
+    pub keys: Range<usize>,
+    /// Columns of the attention output matrix, by leaf. As many leaves for each kind of heads, so
+    /// that one reduction serves every layer.
+    pub leaves: Leaves,
 }
 
 /// A rank's heads of a layer with a state.
@@ -117,6 +130,24 @@ pub struct RecurrentHeads {
 impl RecurrentHeads {
     pub fn value_heads(&self) -> usize {
         self.values.iter().map(ExactSizeIterator::len).sum()
+    }
+}
+
+impl HeadShard {
+    /// For each kind of heads.
+    fn of_all(cuts: &Cuts, split: &Split, rank: usize) -> Vec<Self> {
+        let unit = |heads: &Heads| lcm(heads.v_dim, cuts.attention_block);
+        let columns = |heads: &Heads| heads.queries * heads.v_dim;
+        let units = cuts.heads.iter().map(|heads| columns(heads).div_ceil(unit(heads)));
+        let count = units.min().unwrap_or(1).min(LEAVES_MAX);
+        let of_kind = |heads: &Heads| {
+            let leaves = Leaves::spread(columns(heads), unit(heads), count, split);
+            let columns = leaves.columns(rank);
+            let queries = columns.start / heads.v_dim..columns.end / heads.v_dim;
+            let group = heads.group();
+            Self { keys: queries.start / group..queries.end.div_ceil(group), queries, leaves }
+        };
+        cuts.heads.iter().map(of_kind).collect()
     }
 }
 
@@ -201,18 +232,17 @@ impl RecurrentCut {
 }
 
 /// The sizes that decide where a model may be cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cuts {
-    pub heads: usize,
-    pub kv_heads: usize,
-    /// Numbers of one head's value, so `heads * v_dim` columns in the attention output matrix.
-    pub v_dim: usize,
+    /// The different heads that layers have.
+    pub heads: Vec<Heads>,
     /// The longest quantisation block of any attention output matrix.
     pub attention_block: usize,
     /// The heads of layers with a state, if there are any.
     pub recurrent: Option<RecurrentCut>,
-    /// The kinds of feed-forward blocks that the model has; at least one.
-    pub feed_forward: Option<Hidden>,
+    /// The kinds of feed-forward blocks that the model has, at least one: dense ones of each width,
+    pub feed_forward: Vec<Hidden>,
+    /// and experts.
     pub experts: Option<Hidden>,
     pub shared_expert: Option<Hidden>,
     /// Whether the shared expert is summed by itself, and not together with the routed ones.
@@ -249,21 +279,19 @@ impl Hidden {
 impl Shard {
     /// `vocab` is left to the layout, since a stage alone does not know it.
     pub fn new(cuts: &Cuts, split: &Split, rank: usize) -> Self {
-        let head_unit = lcm(cuts.v_dim, cuts.attention_block);
-        let attention = Leaves::new(cuts.heads * cuts.v_dim, head_unit, split);
-        let kinds = [cuts.feed_forward, cuts.experts, cuts.shared_expert];
-        let deciding = if cuts.shared_apart { &kinds[..] } else { &kinds[..2] };
-        let units = deciding.iter().flatten().map(Hidden::units);
+        let dense = cuts.feed_forward.iter();
+        let shared = cuts.shared_expert.iter().filter(|_| cuts.shared_apart);
+        let units = dense.chain(&cuts.experts).chain(shared).map(Hidden::units);
         let count = units.min().unwrap_or(1).min(LEAVES_MAX);
-        let [dense, experts, shared_expert] = kinds
-            .map(|kind| kind.map(|kind| Leaves::spread(kind.columns, kind.unit, count, split)));
-        let any = dense.or_else(|| experts.clone());
-        let feed_forward = any.unwrap_or_else(|| Leaves::new(0, FLOAT_UNIT, split));
+        let leaves = |kind: &Hidden| Leaves::spread(kind.columns, kind.unit, count, split);
+        let experts = cuts.experts.as_ref().map(leaves);
+        let mut feed_forward: Vec<Leaves> = cuts.feed_forward.iter().map(leaves).collect();
+        if feed_forward.is_empty() {
+            let any = experts.clone().unwrap_or_else(|| Leaves::new(0, FLOAT_UNIT, split));
+            feed_forward.push(any);
+        }
+        let shared_expert = cuts.shared_expert.as_ref().map(leaves);
 
-        let columns = attention.columns(rank);
-        let heads = columns.start / cuts.v_dim..columns.end / cuts.v_dim;
-        let group = cuts.heads / cuts.kv_heads;
-        let kv_heads = heads.start / group..heads.end.div_ceil(group);
         let whole_experts = cuts.whole_experts;
         let recurrent = cuts.recurrent.map(|cut| cut.leaves(split));
         let heads_behind =
@@ -271,9 +299,7 @@ impl Shard {
         let recurrent_heads = cuts.recurrent.zip(recurrent.as_ref()).map(heads_behind);
         Self {
             rank,
-            heads,
-            kv_heads,
-            attention,
+            attention: HeadShard::of_all(cuts, split, rank),
             recurrent,
             recurrent_heads: recurrent_heads.unwrap_or_default(),
             feed_forward,
@@ -284,9 +310,14 @@ impl Shard {
         }
     }
 
+    /// The leaves of every layer's attention.
+    pub fn attention_leaves(&self) -> &Leaves {
+        &self.attention[0].leaves
+    }
+
     /// The leaves of a layer's experts, in models that have any.
     pub fn expert_leaves(&self) -> &Leaves {
-        self.experts.as_ref().unwrap_or(&self.feed_forward)
+        self.experts.as_ref().unwrap_or(&self.feed_forward[0])
     }
 
     /// Of `count` experts, those that this rank has a part of.
@@ -317,18 +348,20 @@ fn lcm(a: usize, b: usize) -> usize {
 mod tests {
     use super::*;
 
-    const CUTS: Cuts = Cuts {
-        heads: 4,
-        kv_heads: 4,
-        v_dim: 32,
-        attention_block: 1,
-        recurrent: None,
-        feed_forward: None,
-        experts: None,
-        shared_expert: None,
-        shared_apart: false,
-        whole_experts: false,
-    };
+    const HEADS: Heads = Heads { queries: 4, keys: 4, k_dim: 32, v_dim: 32 };
+
+    fn cuts() -> Cuts {
+        Cuts {
+            heads: vec![HEADS],
+            attention_block: 1,
+            recurrent: None,
+            feed_forward: Vec::new(),
+            experts: None,
+            shared_expert: None,
+            shared_apart: false,
+            whole_experts: false,
+        }
+    }
 
     fn split(shares: &[u32]) -> Split {
         Split::new(shares).unwrap()
@@ -357,32 +390,43 @@ mod tests {
 
     #[test]
     fn ranks_inside_one_group_share_its_key_value_head() {
-        let cuts =
-            Cuts { kv_heads: 2, v_dim: 16, feed_forward: Some(Hidden::columns(160, 1)), ..CUTS };
+        let heads = vec![Heads { keys: 2, v_dim: 16, ..HEADS }];
+        let cuts = Cuts { heads, feed_forward: vec![Hidden::columns(160, 1)], ..cuts() };
         let split = split(&[1, 1, 1]);
         let shards: Vec<Shard> = (0..3).map(|rank| Shard::new(&cuts, &split, rank)).collect();
-        let heads: Vec<_> = shards.iter().map(|shard| shard.heads.clone()).collect();
+        let heads: Vec<_> = shards.iter().map(|shard| shard.attention[0].queries.clone()).collect();
         assert_eq!(heads, [0..1, 1..3, 3..4]);
-        let kv: Vec<_> = shards.iter().map(|shard| shard.kv_heads.clone()).collect();
+        let kv: Vec<_> = shards.iter().map(|shard| shard.attention[0].keys.clone()).collect();
         assert_eq!(kv, [0..1, 0..2, 1..2]);
+    }
+
+    #[test]
+    fn all_kinds_of_heads_have_the_same_leaves() {
+        let heads = vec![Heads { queries: 4, ..HEADS }, Heads { queries: 6, keys: 3, ..HEADS }];
+        let shard = Shard::new(&Cuts { heads, ..cuts() }, &split(&[1, 1]), 1);
+        let [few, many] = &shard.attention[..] else { panic!("{shard:?}") };
+        assert_eq!(few.leaves.spans(), many.leaves.spans());
+        assert_eq!((few.queries.clone(), few.keys.clone()), (2..4, 2..4));
+        assert_eq!((many.queries.clone(), many.keys.clone()), (3..6, 1..3));
     }
 
     #[test]
     fn all_kinds_of_feed_forward_blocks_have_the_same_leaves() {
         let cuts = Cuts {
-            feed_forward: Some(Hidden::columns(1024, 32)),
+            feed_forward: vec![Hidden::columns(1024, 32), Hidden::columns(2048, 32)],
             experts: Some(Hidden::columns(768, 256)),
             shared_expert: Some(Hidden::columns(1536, 1)),
-            ..CUTS
+            ..cuts()
         };
         let shard = Shard::new(&cuts, &split(&[2, 1]), 1);
+        let [dense, wide] = &shard.feed_forward[..] else { panic!("{shard:?}") };
         let (experts, shared) = (shard.experts.unwrap(), shard.shared_expert.unwrap());
-        assert_eq!(shard.feed_forward.spans(), [0..2, 2..3]);
-        assert_eq!(experts.spans(), shard.feed_forward.spans());
-        assert_eq!(shared.spans(), shard.feed_forward.spans());
+        for leaves in [dense, wide, &experts, &shared] {
+            assert_eq!(leaves.spans(), [0..2, 2..3]);
+        }
         assert_eq!((experts.columns(0), experts.columns(1)), (0..512, 512..768));
         assert_eq!((shared.columns(0), shared.columns(1)), (0..1024, 1024..1536));
-        assert_eq!(shard.feed_forward.columns(0), 0..672);
+        assert_eq!((dense.columns(0), wide.columns(0)), (0..672, 0..1344));
     }
 
     #[test]
@@ -391,7 +435,7 @@ mod tests {
             experts: Some(Hidden::whole(6)),
             shared_expert: Some(Hidden::columns(512, 256)),
             whole_experts: true,
-            ..CUTS
+            ..cuts()
         };
         let shard = Shard::new(&cuts, &split(&[1, 1, 1]), 0);
         let (experts, shared) = (shard.experts.unwrap(), shard.shared_expert.unwrap());
@@ -406,7 +450,7 @@ mod tests {
 
     #[test]
     fn whole_experts_make_leaves_where_their_columns_do_not() {
-        let cuts = Cuts { experts: Some(Hidden::whole(6)), whole_experts: true, ..CUTS };
+        let cuts = Cuts { experts: Some(Hidden::whole(6)), whole_experts: true, ..cuts() };
         let shard = Shard::new(&cuts, &split(&[1, 1, 1, 1]), 1);
         let experts = shard.experts.unwrap();
         let of: Vec<_> = (0..4).map(|rank| experts.columns(rank)).collect();

@@ -31,19 +31,19 @@ pub struct Tensor {
 pub(crate) enum Part {
     /// This, on every rank.
     Of(Range<usize>),
-    /// `dim` for each of its query heads, from `first` on.
-    Heads { first: usize, dim: usize },
+    /// `dim` for each of its query heads of a kind, from `first` on.
+    Queries { kind: usize, first: usize, dim: usize },
     /// The same of its key/value heads.
-    KvHeads { first: usize, dim: usize },
-    /// Columns of the attention output matrix.
-    Attention,
+    Keys { kind: usize, first: usize, dim: usize },
+    /// Columns of the attention output matrix behind heads of a kind.
+    Attention { kind: usize },
     /// `dim` for each key head of its recurrent heads: head `k` begins at `first + k * stride`.
     RecurrentKeys { first: usize, dim: usize, stride: usize },
     /// `dim` for each of its recurrent value heads, in the rank's order: head `v` begins at
     /// `first + v / group * stride + v % group * dim`.
     RecurrentValues { first: usize, dim: usize, group: usize, stride: usize },
-    /// Its hidden numbers of a dense block, from `first` on.
-    FeedForward { first: usize },
+    /// Its hidden numbers of a dense block of a kind, from `first` on.
+    FeedForward { kind: usize, first: usize },
     /// Its experts, if they are dealt out whole, else all `count`.
     Experts { count: usize },
     /// Those of them that it adds the bias of the whole expert to: it has the first leaf.
@@ -76,9 +76,11 @@ impl Part {
         let after = |first: &usize, own: Range<usize>| one(first + own.start..first + own.end);
         match self {
             Self::Of(range) => one(range.clone()),
-            Self::Heads { first, dim } => scaled(&shard.heads, first, dim),
-            Self::KvHeads { first, dim } => scaled(&shard.kv_heads, first, dim),
-            Self::Attention => one(shard.attention.columns(shard.rank)),
+            Self::Queries { kind, first, dim } => {
+                scaled(&shard.attention[*kind].queries, first, dim)
+            }
+            Self::Keys { kind, first, dim } => scaled(&shard.attention[*kind].keys, first, dim),
+            Self::Attention { kind } => one(shard.attention[*kind].leaves.columns(shard.rank)),
             Self::RecurrentKeys { first, dim, stride } => {
                 let start = |head: usize| first + head * stride;
                 joined(shard.recurrent_heads.keys.clone().map(|k| start(k)..start(k) + dim))
@@ -88,7 +90,9 @@ impl Part {
                 let heads = shard.recurrent_heads.values.iter().cloned().flatten();
                 joined(heads.map(|head| start(head)..start(head) + dim))
             }
-            Self::FeedForward { first } => after(first, shard.feed_forward.columns(shard.rank)),
+            Self::FeedForward { kind, first } => {
+                after(first, shard.feed_forward[*kind].columns(shard.rank))
+            }
             Self::Experts { count } => one(shard.experts(*count)),
             Self::BiasedExperts { count } if shard.has_first_leaf() => one(shard.experts(*count)),
             Self::BiasedExperts { .. } => Vec::new(),

@@ -10,13 +10,22 @@ use crate::ModelError;
 /// Bytes of rows that are kept: some thousand tokens, more than most texts use over and over.
 const KEPT_BYTES: usize = 8 << 20;
 
-/// The token embedding, read row by row where the file lies; the rows used last are kept, so that a
+/// The token embeddings, read row by row where the file lies; the rows used last are kept, so that a
 /// step seldom waits for a disk.
 ///
-/// Only rank 0 has one: it looks the rows up and sends them along with the step, so no rank holds
+/// Only rank 0 has them: it looks the rows up and sends them along with the step, so no rank holds
 /// a packed copy of what is often the largest tensor of a small model.
 pub struct Embedding {
     source: Arc<dyn Source>,
+    /// The one that starts the residual stream and, in models that have it, that of all layers.
+    tables: Vec<Table>,
+    /// What one of them gives.
+    found: Vec<f32>,
+}
+
+/// One row for each token.
+struct Table {
+    name: &'static str,
     tensor: TensorInfo,
     scale: f32,
     kept: Kept,
@@ -67,15 +76,22 @@ impl Kept {
 
 impl Embedding {
     /// # Errors
-    /// The tensor is missing or has another shape than the model's sizes ask for.
+    /// A tensor is missing or has another shape than the model's sizes ask for.
     pub fn open(source: Arc<dyn Source>, config: &Config) -> Result<Self, ModelError> {
-        let shape = [config.width, config.vocab];
-        let tensor = layout::checked(source.directory(), names::EMBEDDING, shape)?.clone();
-        let (scale, kept) = (config.embedding_scale, Kept::new(tensor.row_bytes()));
-        Ok(Self { source, tensor, scale, kept, bytes: Vec::new() })
+        let table = |name, width, scale| {
+            let tensor = layout::checked(source.directory(), name, [width, config.vocab])?.clone();
+            let kept = Kept::new(tensor.row_bytes());
+            Ok::<_, ModelError>(Table { name, tensor, scale, kept, bytes: Vec::new() })
+        };
+        let mut tables = vec![table(names::EMBEDDING, config.width, config.embedding_scale)?];
+        if let Some(own) = config.by_layer {
+            let scale = (own as f32).sqrt();
+            tables.push(table(names::BY_LAYER, own * config.layers, scale)?);
+        }
+        Ok(Self { source, tables, found: Vec::new() })
     }
 
-    /// The scaled embeddings of `tokens`: `[tokens, width]` f32, row-major, replacing what `out`
+    /// The scaled embeddings of `tokens`: `[tokens, input_width]` f32, row-major, replacing what `out`
     /// held.
     ///
     /// # Errors
@@ -86,9 +102,33 @@ impl Embedding {
         tokens: &[u32],
         out: &mut Vec<f32>,
     ) -> Result<(), ModelError> {
+        let Self { source, tables, found } = self;
+        let line: usize = tables.iter().map(|table| table.tensor.columns()).sum();
+        out.resize(tokens.len() * line, 0.0);
+        let mut first = 0;
+        for table in tables {
+            table.look_up(source.as_ref(), backend, tokens, found)?;
+            let width = table.tensor.columns();
+            let rows = out.chunks_exact_mut(line).zip(found.chunks_exact(width));
+            rows.for_each(|(out, row)| out[first..first + width].copy_from_slice(row));
+            first += width;
+        }
+        Ok(())
+    }
+}
+
+impl Table {
+    /// The scaled rows of `tokens`.
+    fn look_up<B: Backend>(
+        &mut self,
+        source: &dyn Source,
+        backend: &mut B,
+        tokens: &[u32],
+        out: &mut Vec<f32>,
+    ) -> Result<(), ModelError> {
         let (cols, rows) = (self.tensor.columns(), self.tensor.rows());
         let row_bytes = self.tensor.row_bytes();
-        let name = || names::EMBEDDING.to_owned();
+        let name = || self.name.to_owned();
         self.bytes.resize(tokens.len() * row_bytes, 0);
         for (token, bytes) in tokens.iter().zip(self.bytes.chunks_exact_mut(row_bytes)) {
             if *token as usize >= rows {
@@ -102,7 +142,7 @@ impl Embedding {
             let piece = row_bytes as u64;
             let start = self.tensor.range.start + u64::from(*token) * piece;
             let pieces = Strided { start, piece, stride: piece, count: 1 };
-            let read = self.source.read_again(pieces, bytes);
+            let read = source.read_again(pieces, bytes);
             read.map_err(|source| ModelError::Read { name: name(), source })?;
             self.kept.put(*token, bytes);
         }

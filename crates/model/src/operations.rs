@@ -10,9 +10,12 @@ pub(crate) fn rope_style(config: &Config) -> RopeStyle {
     }
 }
 
-pub(crate) fn activation(config: &Config) -> Activation {
+/// `limit`: what its hidden numbers are limited to, if they are.
+pub(crate) fn activation(config: &Config, limit: Option<f32>) -> Activation {
     match config.arch.activation {
-        layout::Activation::Silu => Activation::Silu,
+        layout::Activation::Silu => {
+            limit.map_or(Activation::Silu, |limit| Activation::LimitedSilu { limit })
+        }
         layout::Activation::Gelu => Activation::Gelu,
         layout::Activation::SquaredRelu => Activation::SquaredRelu,
         layout::Activation::ClampedSwiglu { alpha, limit } => {

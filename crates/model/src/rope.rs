@@ -8,8 +8,8 @@ use layout::Rope;
 pub(crate) fn tables(rope: &Rope, factors: Option<&[f32]>) -> Vec<RopeTable> {
     let frequencies = rope.frequencies(factors);
     let mut tables = vec![RopeTable::from_frequencies(frequencies, rope.magnitude)];
-    if let Some(base) = rope.local_base {
-        tables.push(RopeTable::new(rope.dims, base, None, 1.0));
+    if let Some(local) = rope.local {
+        tables.push(RopeTable::new(local.dims, local.base, None, 1.0));
     }
     tables
 }
@@ -17,7 +17,7 @@ pub(crate) fn tables(rope: &Rope, factors: Option<&[f32]>) -> Vec<RopeTable> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use layout::{RopeStyle, Scaling};
+    use layout::{LocalRotation, RopeStyle, Scaling};
 
     #[test]
     fn layers_with_a_window_may_have_a_base_of_their_own() {
@@ -28,7 +28,7 @@ mod tests {
             scaling: Scaling::Linear { factor: 8.0 },
             magnitude: 1.0,
             score_scale: 1.0,
-            local_base: Some(100.0),
+            local: Some(LocalRotation { base: 100.0, dims: 8 }),
             original_context: 4096,
         };
         let tables = tables(&rope, None);

@@ -93,9 +93,11 @@ impl TokenTime {
 /// What is the same for all ranks of a model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Model {
-    pub layers: usize,
-    /// Numbers of the residual stream.
+    /// Runs of layers that a pipeline may be cut into.
+    pub pieces: usize,
+    /// Numbers of the residual stream, and of what goes from stage to stage.
     pub width: usize,
+    pub hop_width: usize,
     pub quantised: bool,
     /// Experts of a layer and those that a token visits; both 1 for a model without.
     pub experts: usize,
@@ -299,7 +301,8 @@ impl Model {
         let (onward_message_secs, onward_wire_secs) = match is_last {
             true => (0.0, 0.0),
             false => {
-                (stage.onward.message_secs, self.bytes(rows.rows) / stage.onward.bytes_per_sec)
+                let bytes = 4.0 * self.hop_width as f64 * rows.rows;
+                (stage.onward.message_secs, bytes / stage.onward.bytes_per_sec)
             }
         };
         Pass {

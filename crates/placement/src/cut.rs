@@ -1,5 +1,6 @@
 //! How many layers each stage gets: as even as they take, or most to the fastest, and from the
-//! better of the two whatever moving single layers gains.
+//! better of the two whatever moving single layers gains. Layers that cannot be parted are one
+//! piece; in most models each layer is one.
 
 use crate::trial::{Found, Misfit, Trial};
 
@@ -9,12 +10,13 @@ const IMPROVED_MAX: f64 = 0.15;
 impl Trial<'_, '_> {
     /// Gives each stage its layers: as many as were asked for, or those with which it is fastest.
     pub fn cut(&self) -> Result<Found, Misfit> {
-        let layers = self.context.model.layers;
+        let pieces = self.context.model.pieces;
         if let Some(asked) = self.context.stage_layers {
-            return self.found(asked.to_vec());
+            let pieces = self.context.pieces(asked);
+            return self.found(pieces.expect("checked before anything is tried"));
         }
         if self.stages.len() == 1 {
-            return self.found(vec![layers]);
+            return self.found(vec![pieces]);
         }
         // What was asked for is followed, and what was not measured is not guessed.
         let is_free = self.context.shares.is_none() && self.context.measured;
@@ -36,8 +38,8 @@ impl Trial<'_, '_> {
     /// So that the stage which takes longest takes as short as it can.
     fn cut_even(&self) -> Option<Vec<usize>> {
         const HALVINGS: usize = 11;
-        let layers = self.context.model.layers;
-        let all = |stage: usize| self.secs(stage, 0, layers);
+        let pieces = self.context.model.pieces;
+        let all = |stage: usize| self.secs(stage, 0, pieces);
         let (mut low, mut high) = (0.0, (0..self.stages.len()).map(all).fold(0.0, f64::max));
         let mut best = self.cut_within(high)?;
         for _ in 0..HALVINGS {
@@ -52,7 +54,7 @@ impl Trial<'_, '_> {
 
     /// A cut of which no stage takes longer, if there is one.
     fn cut_within(&self, secs: f64) -> Option<Vec<usize>> {
-        let (layers, stages) = (self.context.model.layers, self.stages.len());
+        let (pieces, stages) = (self.context.model.pieces, self.stages.len());
         let mut start = 0;
         let mut counts = Vec::with_capacity(stages);
         for stage in 0..stages {
@@ -60,7 +62,7 @@ impl Trial<'_, '_> {
             let is_within =
                 |end| self.fits(stage, start, end) && self.secs(stage, start, end) <= secs;
             // More layers take more memory and more time.
-            let (mut end, mut most) = (start, layers - after);
+            let (mut end, mut most) = (start, pieces - after);
             while end < most {
                 let middle = end + (most - end).div_ceil(2);
                 (end, most) = if is_within(middle) { (middle, most) } else { (end, middle - 1) };
@@ -71,22 +73,22 @@ impl Trial<'_, '_> {
             counts.push(end - start);
             start = end;
         }
-        (start == layers).then_some(counts)
+        (start == pieces).then_some(counts)
     }
 
     /// Each layer to the stage that is fastest with it, as long as it has memory: one request is in
     /// one stage at a time.
     fn cut_fast(&self) -> Option<Vec<usize>> {
-        let (layers, stages) = (self.context.model.layers, self.stages.len());
+        let (pieces, stages) = (self.context.model.pieces, self.stages.len());
         let mut counts = vec![1; stages];
         let mut order: Vec<usize> = (0..stages).collect();
-        order.sort_by(|a, b| self.secs(*a, 0, layers).total_cmp(&self.secs(*b, 0, layers)));
-        let mut left = layers.checked_sub(stages)?;
+        order.sort_by(|a, b| self.secs(*a, 0, pieces).total_cmp(&self.secs(*b, 0, pieces)));
+        let mut left = pieces.checked_sub(stages)?;
         for stage in order {
             while left > 0 {
                 counts[stage] += 1;
                 let start: usize = counts[..stage].iter().sum();
-                if !self.fits(stage, start, (start + counts[stage]).min(layers)) {
+                if !self.fits(stage, start, (start + counts[stage]).min(pieces)) {
                     counts[stage] -= 1;
                     break;
                 }
@@ -99,17 +101,17 @@ impl Trial<'_, '_> {
     /// To say what lacks: each stage has what it has memory for, and the layers that are left go to
     /// one whose ranks can divide them otherwise, if there is one.
     fn full_cut(&self) -> Vec<usize> {
-        let (layers, stages) = (self.context.model.layers, self.stages.len());
+        let (pieces, stages) = (self.context.model.pieces, self.stages.len());
         let mut start = 0;
         let mut counts = Vec::with_capacity(stages);
         for stage in 0..stages {
-            let most = layers - start - (stages - stage - 1);
+            let most = pieces - start - (stages - stage - 1);
             let fits = (1..=most).take_while(|count| self.fits(stage, start, start + count));
             counts.push(fits.last().unwrap_or(1));
             start += counts[stage];
         }
         let several = self.groups.iter().position(|group| group.len() > 1);
-        counts[several.unwrap_or(stages - 1)] += layers - start;
+        counts[several.unwrap_or(stages - 1)] += pieces - start;
         counts
     }
 
@@ -117,13 +119,13 @@ impl Trial<'_, '_> {
     fn improve(&self, mut best: Found) -> Found {
         const ROUNDS: usize = 64;
         for _ in 0..ROUNDS {
-            let stages = best.layers.len();
+            let stages = best.pieces.len();
             let pairs = (0..stages).flat_map(|from| (0..stages).map(move |to| (from, to)));
-            let moved = pairs.filter(|(from, to)| from != to && best.layers[*from] > 1);
+            let moved = pairs.filter(|(from, to)| from != to && best.pieces[*from] > 1);
             let moved = moved.filter_map(|(from, to)| {
-                let mut layers = best.layers.clone();
-                (layers[from], layers[to]) = (layers[from] - 1, layers[to] + 1);
-                self.found(layers).ok()
+                let mut pieces = best.pieces.clone();
+                (pieces[from], pieces[to]) = (pieces[from] - 1, pieces[to] + 1);
+                self.found(pieces).ok()
             });
             match moved.min_by(|a, b| a.secs.total_cmp(&b.secs)) {
                 Some(next) if next.secs < best.secs * (1.0 - 1e-9) => best = next,

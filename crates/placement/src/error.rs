@@ -28,8 +28,15 @@ pub enum Error {
         "--wire-type q8 quantises the sums of nodes that share a layer, and of {nodes} nodes in {stages} stages no two do. Leave it out, or split the model with --strategy tensor"
     )]
     NoSums { nodes: usize, stages: usize },
-    #[error("{stages} stages cannot be made of {layers} layers. Ask for fewer stages")]
-    TooManyStages { stages: usize, layers: usize },
+    #[error(
+        "{stages} stages cannot be made of {layers} layers{}. Ask for at most {pieces} stages",
+        if .pieces < .layers { ", as some read the keys and values of others and stay with them" } else { "" }
+    )]
+    TooManyStages { stages: usize, layers: usize, pieces: usize },
+    #[error(
+        "no stage can begin with layer {layer}, as layers from it on read the keys and values of layers before it. Begin stages at some of {borders:?}"
+    )]
+    Parted { layer: usize, borders: Vec<usize> },
     #[error(
         "{given:?} layers do not make up {layers} layers in {stages} stages. Give each stage at least one"
     )]

@@ -113,17 +113,14 @@ pub(crate) fn head(subject: &Subject<'_>, rows: usize, device: Device) -> (u64, 
     (load.weight_bytes.saturating_add(with.saturating_sub(without)), work)
 }
 
-/// How many of the layers before each are of each kind: `[kind][layer]`, one more than layers.
-pub(crate) fn counts(outline: &Outline) -> Vec<Vec<u32>> {
+/// How many of the layers before each border are of each kind: `[kind][border]`.
+pub(crate) fn counts(outline: &Outline, borders: &[usize]) -> Vec<Vec<u32>> {
     let kinds = outline.kinds.iter().max().map_or(0, |last| last + 1);
     let of_kind = |kind: usize| {
-        let mut sum = 0;
-        let mut before = vec![0];
-        before.extend(outline.kinds.iter().map(|of| {
-            sum += u32::from(*of == kind);
-            sum
-        }));
-        before
+        let before = |border: &usize| {
+            outline.kinds[..*border].iter().filter(|of| **of == kind).count() as u32
+        };
+        borders.iter().map(before).collect()
     };
     (0..kinds).map(of_kind).collect()
 }

@@ -184,7 +184,8 @@ fn asked_nodes(nodes: &[Node], options: &Options<'_>) -> Result<Option<usize>, E
 /// That what was asked for can be meant.
 fn check(model: &Outline, options: &Options<'_>, asked: Option<usize>) -> Result<(), Error> {
     let SplitOptions { shares, stages, stage_layers, strategy, .. } = &options.spec.options;
-    let layers = model.config.layers;
+    let (layers, borders) = (model.config.layers, model.config.borders());
+    let pieces = borders.len() - 1;
     let together = match (stages, strategy) {
         (Some(stages), _) => stages.iter().copied().max(),
         (None, Strategy::Tensor) => asked,
@@ -198,8 +199,8 @@ fn check(model: &Outline, options: &Options<'_>, asked: Option<usize>) -> Result
         if stages.contains(&0) || sum != ranks {
             return Err(Error::Stages { by_ranks: stages.clone(), ranks });
         }
-        if stages.len() > layers {
-            return Err(Error::TooManyStages { stages: stages.len(), layers });
+        if stages.len() > pieces {
+            return Err(Error::TooManyStages { stages: stages.len(), layers, pieces });
         }
     }
     if let Some(shares) = shares {
@@ -217,9 +218,9 @@ fn check(model: &Outline, options: &Options<'_>, asked: Option<usize>) -> Result
         }
     }
     if let (Strategy::Pipeline, None, Some(stages)) = (strategy, stages, asked)
-        && stages > layers
+        && stages > pieces
     {
-        return Err(Error::TooManyStages { stages, layers });
+        return Err(Error::TooManyStages { stages, layers, pieces });
     }
     if let Some(given) = stage_layers {
         let sum = given.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
@@ -231,6 +232,14 @@ fn check(model: &Outline, options: &Options<'_>, asked: Option<usize>) -> Result
         };
         if given.contains(&0) || sum != layers || given.len() != stages {
             return Err(Error::StageLayers { given: given.clone(), layers, stages });
+        }
+        let mut before = 0;
+        let ends = given.iter().map(|count| {
+            before += count;
+            before
+        });
+        if let Some(layer) = ends.into_iter().find(|end| !borders.contains(end)) {
+            return Err(Error::Parted { layer, borders });
         }
     }
     Ok(())
@@ -265,11 +274,14 @@ pub(crate) fn context_of<'a>(
         _ => Speed::of_threads(node.threads),
     };
     let experts = model.config.experts.as_ref();
+    let borders = model.config.borders();
     Context {
         subject,
         model: Model {
-            layers: model.config.layers,
+            pieces: borders.len() - 1,
             width: model.config.width,
+            // That of a cut in the middle, where it is not the same everywhere.
+            hop_width: model.config.input_width(model.config.layers.div_ceil(2)),
             quantised: model.is_quantised(),
             experts: experts.map_or(1, |experts| experts.count),
             experts_used: experts.map_or(1, |experts| experts.used),
@@ -284,7 +296,8 @@ pub(crate) fn context_of<'a>(
         load: options.load.unwrap_or_else(|| load(spec, subject.capacity.context_tokens)),
         shares: spec.options.shares.as_deref(),
         stage_layers: spec.options.stage_layers.as_deref(),
-        counts: counts(model),
+        counts: counts(model, &borders),
+        borders,
         known: Default::default(),
         best_secs: Cell::new(f64::INFINITY),
         heads: Default::default(),
@@ -342,7 +355,10 @@ fn nothing(model: &Outline, nodes: &[Node], options: &Options<'_>, tried: &Tried
         let layers = model.config.layers;
         return match &options.spec.options.stage_layers {
             Some(given) => Error::StageLayers { given: given.clone(), layers, stages: nodes.len() },
-            None => Error::TooManyStages { stages: nodes.len(), layers },
+            None => {
+                let pieces = model.config.borders().len() - 1;
+                Error::TooManyStages { stages: nodes.len(), layers, pieces }
+            }
         };
     };
     let node = &nodes[nearest.node];

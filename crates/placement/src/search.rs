@@ -276,7 +276,7 @@ impl Search<'_, '_> {
 
     /// The sizes of the groups that `count` nodes may form.
     fn groupings(&self, count: usize) -> Vec<Vec<usize>> {
-        let layers = self.context.model.layers;
+        let pieces = self.context.model.pieces;
         if let Some(asked) = self.limits.stages {
             return vec![asked.to_vec()];
         }
@@ -302,7 +302,7 @@ impl Search<'_, '_> {
         };
         let wanted = |sizes: &Vec<usize>| {
             let room = sizes.iter().all(|ranks| *ranks <= STAGE_RANKS_MAX);
-            room && sizes.len() <= layers
+            room && sizes.len() <= pieces
                 && self.limits.stage_count.is_none_or(|n| n == sizes.len())
         };
         all.into_iter().filter(wanted).collect()

@@ -72,7 +72,7 @@ pub fn simulate(
     let groups: Vec<Vec<usize>> =
         sizes.iter().map(|ranks| rest.by_ref().take(*ranks).collect()).collect();
     let trial = context.trial(&groups, split.shares.clone());
-    let stages = trial.cost_stages(&layers);
+    let stages = trial.cost_stages(&context.pieces(&layers)?);
     Some(run(&context.model, &stages, load, chance))
 }
 

@@ -26,7 +26,9 @@ pub(crate) struct Context<'a> {
     pub shares: Option<&'a [u32]>,
     /// The layers of each stage, if they were asked for.
     pub stage_layers: Option<&'a [usize]>,
-    /// Layers of each kind before each layer.
+    /// Where a pipeline may be cut: before which layers, and both ends.
+    pub borders: Vec<usize>,
+    /// Layers of each kind before each border.
     pub counts: Vec<Vec<u32>>,
     pub known: RefCell<HashMap<Key, Rc<Member>>>,
     /// What serving the load takes with the best split so far, before its layers were moved.
@@ -45,8 +47,9 @@ pub(crate) struct Found {
     pub shares: Vec<u32>,
     /// The units of each stage's ranks; none where shares were asked for.
     units: Vec<Vec<u32>>,
-    /// The layers of each stage.
+    /// The layers of each stage, and the pieces that they make up.
     pub layers: Vec<usize>,
+    pub pieces: Vec<usize>,
     pub prediction: Prediction,
     /// What serving the load takes; what plans are compared by.
     pub secs: f64,
@@ -97,6 +100,29 @@ struct PerLayer {
 }
 
 impl<'a> Context<'a> {
+    /// The layers of stages of so many pieces.
+    pub fn layers(&self, pieces: &[usize]) -> Vec<usize> {
+        let mut start = 0;
+        let stage = |count: &usize| {
+            let end = start + count;
+            let layers = self.borders[end] - self.borders[start];
+            start = end;
+            layers
+        };
+        pieces.iter().map(stage).collect()
+    }
+
+    /// The pieces of stages of so many layers; `None` if one is cut in two.
+    pub fn pieces(&self, layers: &[usize]) -> Option<Vec<usize>> {
+        let (mut layer, mut before) = (0, 0);
+        let stage = |count: &usize| {
+            layer += count;
+            let border = self.borders.binary_search(&layer).ok()?;
+            Some(border - std::mem::replace(&mut before, border))
+        };
+        layers.iter().map(stage).collect()
+    }
+
     /// The best way to cut the model over these groups of nodes.
     pub fn fit(&self, groups: &[Vec<usize>]) -> Result<Found, Misfit> {
         if let Some(shares) = self.shares {
@@ -338,27 +364,29 @@ impl<'a> Context<'a> {
 }
 
 impl Trial<'_, '_> {
-    pub fn found(&self, layers: Vec<usize>) -> Result<Found, Misfit> {
+    pub fn found(&self, pieces: Vec<usize>) -> Result<Found, Misfit> {
         let mut start = 0;
-        for (stage, count) in layers.iter().enumerate() {
+        for (stage, count) in pieces.iter().enumerate() {
             if !self.fits(stage, start, start + count) {
-                return Err(self.lacking(&layers));
+                return Err(self.lacking(&pieces));
             }
             start += count;
         }
         let load = self.context.load;
-        let prediction = self.context.model.predict(&self.cost_stages(&layers), load);
+        let prediction = self.context.model.predict(&self.cost_stages(&pieces), load);
         let answers = (load.users * load.answer_tokens) as f64;
         let secs = load.users as f64 * prediction.first_token_secs
             + answers / prediction.total_tokens_per_sec;
         let (groups, shares) = (self.groups.to_vec(), self.shares.clone());
-        Ok(Found { groups, shares, units: Vec::new(), layers, prediction, secs })
+        let layers = self.context.layers(&pieces);
+        Ok(Found { groups, shares, units: Vec::new(), layers, pieces, prediction, secs })
     }
 
-    pub fn cost_stages(&self, layers: &[usize]) -> Vec<Stage<'_>> {
+    pub fn cost_stages(&self, pieces: &[usize]) -> Vec<Stage<'_>> {
         let (mut start, mut first) = (0, 0);
-        let mut stages = Vec::with_capacity(layers.len());
-        for (stage, count) in layers.iter().enumerate() {
+        let mut stages = Vec::with_capacity(pieces.len());
+        let layers = self.context.layers(pieces);
+        for (stage, (count, layers)) in pieces.iter().zip(layers).enumerate() {
             let ranks = self.groups[stage].iter().zip(self.stages[stage].iter()).enumerate();
             let ranks = ranks.map(|(at, (place, member))| Rank {
                 node: &self.context.nodes[*place],
@@ -367,7 +395,7 @@ impl Trial<'_, '_> {
                 head: self.heads[first + at].1,
             });
             let (within, onward) = self.links[stage];
-            stages.push(Stage { layers: *count, ranks: ranks.collect(), within, onward });
+            stages.push(Stage { layers, ranks: ranks.collect(), within, onward });
             first += self.groups[stage].len();
             start += count;
         }
@@ -383,7 +411,7 @@ impl Trial<'_, '_> {
         kinds.fold(Work::default(), |sum, (count, work)| sum.plus(work.times(f64::from(count))))
     }
 
-    /// About what one token takes of these layers in a stage, and of its part of the head; or,
+    /// About what one token takes of these pieces in a stage, and of its part of the head; or,
     /// where shares were asked for, so many bytes for each of them.
     pub fn secs(&self, stage: usize, start: usize, end: usize) -> f64 {
         let mut slowest = 0.0;
@@ -404,7 +432,7 @@ impl Trial<'_, '_> {
         ranks.all(|(needed, place)| needed <= self.context.nodes[*place].memory_free_bytes)
     }
 
-    /// Bytes of each rank of a stage with these layers.
+    /// Bytes of each rank of a stage with these pieces.
     fn needed(&self, stage: usize, start: usize, end: usize) -> impl Iterator<Item = u64> {
         self.rates[stage].iter().map(move |rank| {
             let kinds = self.of_kinds(start, end).zip(&rank.bytes);
@@ -414,10 +442,10 @@ impl Trial<'_, '_> {
     }
 
     /// Who lacks most, with this cut.
-    pub fn lacking(&self, layers: &[usize]) -> Misfit {
+    pub fn lacking(&self, pieces: &[usize]) -> Misfit {
         let (mut start, mut rank) = (0, 0);
         let mut worst: Option<(u64, Misfit)> = None;
-        for (stage, count) in layers.iter().enumerate() {
+        for (stage, count) in pieces.iter().enumerate() {
             for (needed_bytes, place) in
                 self.needed(stage, start, start + count).zip(&self.groups[stage])
             {

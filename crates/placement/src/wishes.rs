@@ -87,8 +87,12 @@ pub(crate) fn check_devices(
         let (node, class) = (node.name.clone(), node.class.clone());
         return Err(Error::NoStates { node, class });
     }
-    let (cache_type, dims) = (spec.options.cache_type, model.config.cached_dims());
-    match nodes.iter().find(|node| !node.device.has_cache(cache_type, dims)) {
+    let (cache_type, config) = (spec.options.cache_type, &model.config);
+    let has_caches = |node: &&&Node| {
+        let mut dims = config.heads().iter().map(|heads| config.cached_dims(heads));
+        dims.all(|dims| node.device.has_cache(cache_type, dims))
+    };
+    match nodes.iter().find(|node| !has_caches(node)) {
         None => Ok(()),
         Some(node) => {
             let (node, class) = (node.name.clone(), node.class.clone());

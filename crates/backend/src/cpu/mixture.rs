@@ -170,8 +170,10 @@ impl Buffers {
             std::iter::once(Product::new(input, held(first), gate)).chain(second)
         });
         multiply(pool, products);
-        if job.mixture.experts[0].gate.is_none() {
-            return activate(pool, job.mixture.activation, &mut self.gate);
+        // The experts of a wave are all routed ones, or it is the shared one alone.
+        let first = expert(&wave.groups[0]);
+        if first.gate.is_none() {
+            return activate(pool, first.activation, &mut self.gate);
         }
         let outs = split(&mut self.gate, lens()).zip(split(&mut self.up, lens()));
         for (group, (gate, up)) in wave.groups.iter().zip(outs) {
@@ -180,7 +182,7 @@ impl Buffers {
                 add_bias(up, &bias.up);
             }
         }
-        gated(pool, job.mixture.activation, &mut self.gate, &self.up);
+        gated(pool, first.activation, &mut self.gate, &self.up);
     }
 
     /// `products = down(gate)` for each group, leaf by leaf.
@@ -355,9 +357,10 @@ mod tests {
                 up: matrix(cpu, 3 * expert + 1, hidden, WIDTH),
                 down: matrix(cpu, 3 * expert + 2, WIDTH, hidden),
                 bias: None,
+                activation: Activation::Silu,
             }
         });
-        Mixture { experts: experts.collect(), activation: Activation::Silu }
+        Mixture { experts: experts.collect() }
     }
 
     #[test]
@@ -374,7 +377,7 @@ mod tests {
             scale: 1.0,
         };
         let mut routes = Routes::default();
-        routes.route(&rule, &numbers(99, ROWS * EXPERTS), None);
+        routes.route(&rule, &numbers(99, ROWS * EXPERTS), None, None);
         routes.add_shared(EXPERTS, ROWS, Some(&[0.0; ROWS]));
         let parts = MixtureParts::new(vec![32, 64, 96], Some(vec![16, 32, 64]), vec![2, 3]);
         let parts = parts.unwrap();

@@ -14,13 +14,15 @@ use gguf::TensorType;
 use kernels::{
     AttendShape, Dequantizer, Forms, KvCache, Matrix, Pool, Product, RecurrentLayer, RecurrentRows,
     RecurrentScratch, RopeAngles, States, activate, add, add_bias, attend, gated, keep_rows,
-    matmul_parts, multiply, recur, rms_norm, rms_norm_in_place, rope, scale, soft_cap,
+    matmul_parts, multiply, recur, rms_norm, rms_norm_in_place, rope, scale, sigmoid_in_place,
+    soft_cap,
 };
 
 use crate::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, GroupNorm, KvShape, Mixture,
     MixtureParts, Parts, RecurrentInputs, RecurrentShape, RecurrentWeights, RopeStyle, RopeTable,
-    Routes, RoutingRule, Segment, SegmentKey, SharedExpert, StateRoom, StateSegment,
+    Routes, RoutingRule, RoutingVectors, Segment, SegmentKey, SharedExpert, StateRoom,
+    StateSegment,
 };
 use inputs::Inputs;
 use loading::Loading;
@@ -381,6 +383,14 @@ impl Backend for Cpu {
         activate(&self.pool, activation, x.values_mut());
     }
 
+    fn gate_heads(&mut self, x: &mut Rows, gate: &mut Rows, head_dim: usize) {
+        sigmoid_in_place(gate.values_mut());
+        let heads = x.values_mut().chunks_exact_mut(head_dim);
+        for (head, gate) in heads.zip(gate.values()) {
+            head.iter_mut().for_each(|number| *number *= gate);
+        }
+    }
+
     fn gated(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) {
         gated(&self.pool, activation, gate.values_mut(), up.values());
     }
@@ -389,11 +399,13 @@ impl Backend for Cpu {
         &mut self,
         rule: &RoutingRule,
         logits: &Rows,
-        choice_bias: Option<&Vec<f32>>,
+        vectors: RoutingVectors<'_, Vec<f32>>,
         shared: SharedExpert<'_, Rows>,
         routes: &mut Routes,
     ) {
-        routes.route(rule, logits.values(), choice_bias.map(Vec::as_slice));
+        let RoutingVectors { choice_bias, scales } = vectors;
+        let (bias, scales) = (choice_bias.map(Vec::as_slice), scales.map(Vec::as_slice));
+        routes.route(rule, logits.values(), bias, scales);
         match shared {
             SharedExpert::Absent => {}
             SharedExpert::Full => routes.add_shared(rule.experts, logits.rows, None),

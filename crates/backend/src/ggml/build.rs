@@ -117,6 +117,18 @@ impl Builder<'_> {
                 let node = self.recorder.glu(glu.glu(), from, up, Some(place))?;
                 self.wrote(gate, node, [gate.width, gate.rows]);
             }
+            Op::GateHeads { x, gate, head_dim } => {
+                let (from, gates) = (self.operand(x), self.operand(gate));
+                let (heads, rows) = (gate.width, x.rows);
+                let gates = self.recorder.unary(Unary::Sigmoid, gates, None)?;
+                let gates = self.recorder.reshape(gates, [1, heads, rows, 1]);
+                let from = self.recorder.reshape(from, [*head_dim, heads, rows, 1]);
+                let product = self.recorder.mul(from, gates, None)?;
+                let product = self.recorder.reshape(product, [x.width, rows, 1, 1]);
+                let place = self.place(x);
+                let node = self.recorder.copy(product, place);
+                self.wrote(x, node, [x.width, rows]);
+            }
             Op::Mixture { x, experts, out } => self.mixture(x, experts, out)?,
             Op::Add { x, y } => {
                 let (from, y, place) = (self.operand(x), self.operand(y), self.place(x));

@@ -8,7 +8,7 @@ use super::build::Builder;
 use super::ops::{Number, Operand, Ref};
 use super::{Rows, Vector};
 use crate::routing::{Gating, SUM_MIN};
-use crate::{RoutingRule, SharedExpert};
+use crate::{RoutingRule, RoutingVectors, SharedExpert};
 
 const F32: usize = size_of::<f32>();
 const I32: usize = size_of::<i32>();
@@ -24,6 +24,8 @@ pub(super) struct Router {
     logits: Operand,
     /// Counts for the choice alone.
     bias: Option<Ref>,
+    /// Multiplies the weights in the end.
+    scales: Option<Ref>,
     pub shared: Option<SharedWeight>,
 }
 
@@ -61,7 +63,7 @@ impl Chosen {
     pub(super) fn by(
         rule: &RoutingRule,
         logits: &Rows,
-        bias: Option<&Vector>,
+        vectors: RoutingVectors<'_, Vector>,
         shared: SharedExpert<'_, Rows>,
     ) -> Self {
         let shared = match shared {
@@ -69,8 +71,10 @@ impl Chosen {
             SharedExpert::Full => Some(SharedWeight::One),
             SharedExpert::Gated(gate) => gate.operand().map(SharedWeight::Gate),
         };
-        let (rule, bias) = (RuleKey::of(rule), bias.map(|bias| bias.array.clone()));
-        Self(logits.operand().map(|logits| Router { rule, logits, bias, shared }))
+        let array = |vector: Option<&Vector>| vector.map(|vector| vector.array.clone());
+        let (bias, scales) = (array(vectors.choice_bias), array(vectors.scales));
+        let rule = RuleKey::of(rule);
+        Self(logits.operand().map(|logits| Router { rule, logits, bias, scales, shared }))
     }
 }
 
@@ -86,7 +90,7 @@ impl Builder<'_> {
     /// The experts of each row `[used, rows]`, numbered as this rank has them, and their weights
     /// `[1, used, rows]`.
     pub(super) fn chosen(&mut self, router: &Router, own: Own) -> Result<(Node, Node), Error> {
-        let Router { rule, logits, bias, .. } = router;
+        let Router { rule, logits, bias, scales, .. } = router;
         let (experts, used, rows) = (rule.experts, rule.used, logits.rows);
         let logits = self.operand(logits);
         let scores = match rule.gating {
@@ -120,6 +124,14 @@ impl Builder<'_> {
         }
         if rule.scale.0 != 1.0 {
             weights = self.recorder.scale(weights, rule.scale.0, None)?;
+        }
+        if let Some(scales) = scales {
+            let scales = self.array(scales);
+            let ones = self.recorder.fill(scores, 1.0)?;
+            let of_all = self.recorder.mul(ones, scales, None)?;
+            let of_all = self.recorder.reshape(of_all, [1, experts, rows, 1]);
+            let scales = self.recorder.get_rows(of_all, ids, None)?;
+            weights = self.recorder.mul(weights, scales, None)?;
         }
         match own {
             None => Ok((ids, weights)),

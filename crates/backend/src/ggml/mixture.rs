@@ -24,7 +24,8 @@ pub(super) struct Experts {
     block: Block,
     /// Of gate, up and down: `[experts, numbers]` each.
     biases: [Option<Ref>; 3],
-    glu: GluKey,
+    /// Of the routed ones, and of the shared one.
+    glus: [GluKey; 2],
     router: Router,
     own: Own,
     /// Which every row goes to.
@@ -52,7 +53,7 @@ impl Ggml {
         chosen: &Chosen,
         mixture: &Mixture<Self>,
         parts: &MixtureParts,
-        glu: GluKey,
+        glus: [GluKey; 2],
     ) -> Option<Experts> {
         let (first, last) = (mixture.experts.first()?, mixture.experts.last()?);
         let router = chosen.0.clone()?;
@@ -61,7 +62,7 @@ impl Ggml {
         Some(Experts {
             block: Block::of(first)?,
             biases: self.biases(routed),
-            glu,
+            glus,
             router,
             own: parts.own_experts(),
             shared: if has_shared { Some(Block::of(last)?) } else { None },
@@ -126,7 +127,7 @@ impl Builder<'_> {
         let gate = self.biased(gate, &experts.biases[0], ids)?;
         let up = self.recorder.mul_mat_id(up, input, ids)?;
         let up = self.biased(up, &experts.biases[1], ids)?;
-        let hidden = self.recorder.glu(experts.glu.glu(), gate, up, None)?;
+        let hidden = self.recorder.glu(experts.glus[0].glu(), gate, up, None)?;
         let sums = self.recorder.mul_mat_id(down, hidden, ids)?;
         let sums = self.biased(sums, &experts.biases[2], ids)?;
         let sums = self.recorder.mul(sums, weights, None)?;
@@ -141,7 +142,7 @@ impl Builder<'_> {
             let [gate, up, down] = of_one(block).map(|matrix| self.matrix(&matrix));
             let gate = self.recorder.mul_mat(gate, from, None)?;
             let up = self.recorder.mul_mat(up, from, None)?;
-            let hidden = self.recorder.glu(experts.glu.glu(), gate, up, None)?;
+            let hidden = self.recorder.glu(experts.glus[1].glu(), gate, up, None)?;
             let mut sums = self.recorder.mul_mat(down, hidden, None)?;
             if let Some(weights) = self.weights(weight, rows)? {
                 sums = self.recorder.mul(sums, weights, None)?;

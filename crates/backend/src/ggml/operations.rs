@@ -13,7 +13,8 @@ use super::{Attention, Ggml, KV_STEP, Kv, Loader, Matrix, Ref, Rows, Vector, bui
 use crate::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, GroupNorm, KvShape, Mixture,
     MixtureParts, PAGE_POSITIONS, Parts, RecurrentInputs, RecurrentShape, RecurrentWeights,
-    RopeStyle, RopeTable, RoutingRule, Segment, SegmentKey, SharedExpert, StateRoom, StateSegment,
+    RopeStyle, RopeTable, RoutingRule, RoutingVectors, Segment, SegmentKey, SharedExpert,
+    StateRoom, StateSegment,
 };
 
 const RECURRENCE: &str = "layers that carry a state";
@@ -25,7 +26,9 @@ fn glu_key(activation: Activation) -> Option<GluKey> {
         Activation::ClampedSwiglu { alpha, limit } => {
             GluKey::Clamped { alpha: Number(alpha), limit: Number(limit) }
         }
-        Activation::Sigmoid | Activation::SquaredRelu => return None,
+        Activation::Sigmoid | Activation::SquaredRelu | Activation::LimitedSilu { .. } => {
+            return None;
+        }
     })
 }
 
@@ -389,6 +392,11 @@ impl Backend for Ggml {
         self.refuse("feed-forward blocks without a gate");
     }
 
+    fn gate_heads(&mut self, x: &mut Rows, gate: &mut Rows, head_dim: usize) {
+        let op = || Some(Op::GateHeads { x: x.operand()?, gate: gate.operand()?, head_dim });
+        self.note(op());
+    }
+
     fn gated(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) {
         let Some(glu) = glu_key(activation) else {
             return self.refuse("this activation");
@@ -401,11 +409,16 @@ impl Backend for Ggml {
         &mut self,
         rule: &RoutingRule,
         logits: &Rows,
-        choice_bias: Option<&Self::Vector>,
+        vectors: RoutingVectors<'_, Self::Vector>,
         shared: SharedExpert<'_, Rows>,
         routes: &mut Chosen,
     ) {
-        *routes = Chosen::by(rule, logits, choice_bias.and_then(Option::as_ref), shared);
+        let RoutingVectors { choice_bias, scales } = vectors;
+        let vectors = RoutingVectors {
+            choice_bias: choice_bias.and_then(Option::as_ref),
+            scales: scales.and_then(Option::as_ref),
+        };
+        *routes = Chosen::by(rule, logits, vectors, shared);
     }
 
     /// Parts are as in [`Backend::linear_parts`] here.
@@ -422,10 +435,14 @@ impl Backend for Ggml {
             return;
         };
         out.set_rows(x.rows);
-        let Some(glu) = glu_key(mixture.activation) else {
+        let activations = mixture.experts.first().zip(mixture.experts.last());
+        let glus = activations.and_then(|(routed, shared)| {
+            Some([glu_key(routed.activation)?, glu_key(shared.activation)?])
+        });
+        let Some(glus) = glus else {
             return self.refuse("this activation");
         };
-        let experts = self.experts(routes, mixture, parts, glu);
+        let experts = self.experts(routes, mixture, parts, glus);
         let op = || Some(mixture::op(x.operand()?, experts?, out.operand()?));
         self.note(op());
         out.set_rows(parts.part_ends.len() * x.rows);

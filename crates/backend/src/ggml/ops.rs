@@ -165,6 +165,12 @@ pub(super) enum Op {
         gate: Operand,
         up: Operand,
     },
+    /// Each head of `x` by the sigmoid of its gate.
+    GateHeads {
+        x: Operand,
+        gate: Operand,
+        head_dim: usize,
+    },
     Add {
         x: Operand,
         y: Operand,

@@ -1,15 +1,17 @@
 //! The tensors of layers that attend.
 
 use super::Layer;
-use crate::arch::QkNorm;
+use crate::arch::{QkNorm, Values};
 use crate::tensors::Part;
-use crate::{Config, Error, Latent, names};
+use crate::{Config, Error, Heads, Latent, names};
 
 impl Layer<'_> {
-    /// Keys and values of their own for each head or group of heads.
+    /// Queries, and keys and values of its own for each head or group of heads, unless it reads
+    /// another layer's.
     pub(super) fn attention(&mut self, config: &Config) -> Result<(), Error> {
-        let Config { width, heads, kv_heads, k_dim, v_dim, .. } = *config;
-        let sizes = [heads * k_dim, kv_heads * k_dim, kv_heads * v_dim];
+        let (width, kind) = (config.width, config.heads_kind(self.layer));
+        let Heads { queries, keys, k_dim, v_dim } = *config.heads_of(self.layer);
+        let sizes = [queries * k_dim, keys * k_dim, keys * v_dim];
         let fused = config.arch.fused;
         // Where all heads are normalised as one vector, half of the sum of squares would be another
         // rank's, so every rank has all queries and keys.
@@ -17,20 +19,26 @@ impl Layer<'_> {
         let mut first = 0;
         if config.arch.gated_attention {
             for (role, rows) in [("attn_q", 0..k_dim), ("attn_gate", k_dim..k_dim + v_dim)] {
-                let of_heads = self.several(role, "attn_q", heads, [width, k_dim + v_dim])?;
-                (of_heads.matrices, of_heads.apart) = (Part::Heads { first: 0, dim: 1 }, false);
-                of_heads.rows = Part::Of(rows);
+                let of_heads = self.several(role, "attn_q", queries, [width, k_dim + v_dim])?;
+                of_heads.matrices = Part::Queries { kind, first: 0, dim: 1 };
+                (of_heads.rows, of_heads.apart) = (Part::Of(rows), false);
             }
         }
         let skipped = usize::from(config.arch.gated_attention);
         for (at, role) in ["attn_q", "attn_k", "attn_v"].into_iter().enumerate().skip(skipped) {
+            if at > 0 && !config.keeps(self.layer) {
+                break;
+            }
             let name = if fused { "attn_qkv" } else { role };
             let rows = match at {
                 0 | 1 if whole => Part::Of(first..first + sizes[at]),
-                0 => Part::Heads { first, dim: k_dim },
-                1 => Part::KvHeads { first, dim: k_dim },
-                _ => Part::KvHeads { first, dim: v_dim },
+                0 => Part::Queries { kind, first, dim: k_dim },
+                1 => Part::Keys { kind, first, dim: k_dim },
+                _ => Part::Keys { kind, first, dim: v_dim },
             };
+            if at == 2 && self.values_from_keys(config)? {
+                break;
+            }
             let all = if fused { sizes.iter().sum() } else { sizes[at] };
             let bias = ["attn_q.bias", "attn_k.bias", "attn_v.bias"][at];
             let tensor = names::layer(self.layer, name);
@@ -38,6 +46,7 @@ impl Layer<'_> {
             self.find_bias(bias, name, all, rows)?;
             first += if fused { sizes[at] } else { 0 };
         }
+        self.head_gate(config)?;
         let present = self.has(&names::layer(self.layer, "attn_q_norm"));
         let norms = match config.arch.qk_norm {
             QkNorm::Never => None,
@@ -47,14 +56,43 @@ impl Layer<'_> {
         };
         if let Some([q, k]) = norms {
             self.vector("attn_q_norm", "attn_q_norm", q)?;
-            self.vector("attn_k_norm", "attn_k_norm", k)?;
+            if config.keeps(self.layer) {
+                self.vector("attn_k_norm", "attn_k_norm", k)?;
+            }
         }
         let sinks = names::layer(self.layer, "attn_sinks");
         if self.has(&sinks) {
-            self.add_vector("attn_sinks", &sinks, 1, heads)?.rows =
-                Part::Heads { first: 0, dim: 1 };
+            let rows = Part::Queries { kind, first: 0, dim: 1 };
+            self.add_vector("attn_sinks", &sinks, 1, queries)?.rows = rows;
         }
         Ok(())
+    }
+
+    /// Whether a layer takes its keys for values.
+    fn values_from_keys(&self, config: &Config) -> Result<bool, Error> {
+        let Heads { k_dim, v_dim, .. } = *config.heads_of(self.layer);
+        let own = self.has(&names::layer(self.layer, "attn_v"));
+        if config.arch.values == Values::Plain || own {
+            return Ok(false);
+        }
+        if k_dim != v_dim {
+            let what = format!("values of {v_dim} numbers from keys of {k_dim}");
+            return Err(Error::Impossible { what });
+        }
+        Ok(true)
+    }
+
+    /// A gate for each head, in the files that have it.
+    fn head_gate(&mut self, config: &Config) -> Result<(), Error> {
+        let (name, kind) = (names::layer(self.layer, "attn_gate"), config.heads_kind(self.layer));
+        if !self.has(&name) {
+            return Ok(());
+        }
+        let (shape, rows) = (
+            [config.width, config.heads_of(self.layer).queries],
+            Part::Queries { kind, first: 0, dim: 1 },
+        );
+        self.add("head_gate", &name, shape, rows, Part::Of(0..config.width)).map(drop)
     }
 
     /// Keys and values out of one compressed vector.
@@ -63,7 +101,8 @@ impl Layer<'_> {
         config: &Config,
         latent: &Latent,
     ) -> Result<(), Error> {
-        let Config { width, heads, k_dim, v_dim, .. } = *config;
+        let (width, kind) = (config.width, config.heads_kind(self.layer));
+        let Heads { queries: heads, k_dim, v_dim, .. } = *config.heads_of(self.layer);
         let Latent { q_rank, kv_rank, plain_dim, rope_dim } = *latent;
         let (q, q_cols) = match q_rank {
             Some(rank) => {
@@ -76,8 +115,8 @@ impl Layer<'_> {
         // The parts of a head's query that are not rotated, and that are.
         for (role, rows) in [("q_plain", 0..plain_dim), ("q_rope", plain_dim..k_dim)] {
             let of_heads = self.several(role, q, heads, [q_cols, k_dim])?;
-            (of_heads.matrices, of_heads.apart) = (Part::Heads { first: 0, dim: 1 }, false);
-            of_heads.rows = Part::Of(rows);
+            of_heads.matrices = Part::Queries { kind, first: 0, dim: 1 };
+            (of_heads.rows, of_heads.apart) = (Part::Of(rows), false);
         }
         let kv_rows = kv_rank + rope_dim;
         for (role, rows) in [("kv_down", 0..kv_rank), ("k_rope", kv_rank..kv_rows)] {
@@ -86,7 +125,8 @@ impl Layer<'_> {
         }
         self.vector("attn_kv_a_norm", "attn_kv_a_norm", kv_rank)?;
         for (name, shape) in [("attn_k_b", [plain_dim, kv_rank]), ("attn_v_b", [kv_rank, v_dim])] {
-            self.several(name, name, heads, shape)?.matrices = Part::Heads { first: 0, dim: 1 };
+            let of_heads = self.several(name, name, heads, shape)?;
+            of_heads.matrices = Part::Queries { kind, first: 0, dim: 1 };
         }
         Ok(())
     }

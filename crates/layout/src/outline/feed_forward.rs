@@ -7,7 +7,8 @@ use crate::{Config, Error, Experts, names};
 impl Layer<'_> {
     /// One gated block.
     pub(super) fn feed_forward(&mut self, config: &Config) -> Result<(), Error> {
-        let (width, hidden) = (config.width, config.feed_forward);
+        let (width, kind) = (config.width, config.feed_forward_kind(self.layer));
+        let hidden = config.feed_forward[kind];
         let fused = config.arch.fused;
         let skipped = usize::from(!config.arch.gated_feed_forward);
         for (role, bias, first) in
@@ -16,12 +17,12 @@ impl Layer<'_> {
                 .skip(skipped)
         {
             let (name, all) = if fused { ("ffn_up", 2 * hidden) } else { (role, hidden) };
-            let rows = Part::FeedForward { first: if fused { first } else { 0 } };
+            let rows = Part::FeedForward { kind, first: if fused { first } else { 0 } };
             let tensor = names::layer(self.layer, name);
             self.add(role, &tensor, [width, all], rows.clone(), Part::Of(0..width))?;
             self.find_bias(bias, name, all, rows)?;
         }
-        let cols = Part::FeedForward { first: 0 };
+        let cols = Part::FeedForward { kind, first: 0 };
         self.matrix("ffn_down", [hidden, width], Part::Of(0..width), cols)
     }
 
@@ -68,6 +69,13 @@ impl Layer<'_> {
                 };
             }
         }
+        let scales = names::scale(self.layer, "ffn_down_exps");
+        if self.has(&scales) {
+            self.add_vector("ffn_down_exps.scale", &scales, 1, count)?;
+        }
+        if config.arch.dense_beside_experts {
+            self.beside_dense(width)?;
+        }
         self.matrix("ffn_gate_inp", [width, count], Part::Of(0..count), all.clone())?;
         self.find_bias("ffn_gate_inp.bias", "ffn_gate_inp", count, Part::Of(0..count))?;
         self.find_bias(names::CHOICE_BIAS, names::CHOICE_BIAS, count, Part::Of(0..count))?;
@@ -80,5 +88,13 @@ impl Layer<'_> {
             self.matrix("ffn_gate_inp_shexp", [width, 1], Part::Of(0..1), all)?;
         }
         Ok(())
+    }
+    /// The norms of a dense block and of the experts beside it, and of what the router reads.
+    fn beside_dense(&mut self, width: usize) -> Result<(), Error> {
+        self.vector("experts_norm", "pre_ffw_norm_2", width)?;
+        self.vector("after_dense_norm", "post_ffw_norm_1", width)?;
+        self.vector("after_experts_norm", "post_ffw_norm_2", width)?;
+        let router = names::scale(self.layer, "ffn_gate_inp");
+        self.add_vector("router_norm", &router, 1, width).map(drop)
     }
 }

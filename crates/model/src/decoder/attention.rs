@@ -3,25 +3,49 @@
 use std::ops::Range;
 
 use backend::{Activation, AttentionShape, Backend, Parts};
-use layout::{Config, QkNorm, Shard, Slices};
+use layout::{Config, QkNorm, Shard, Slices, Values};
 
 use super::context::Context;
 use super::projection::Projection;
+use super::scratch::HeadScratch;
 use crate::ModelError;
 use crate::loader::Loader;
 use crate::operations::{parts, rope_style};
 
 pub(super) struct HeadAttention<B: Backend> {
+    /// Which heads it has, of those that the model's layers have.
+    kind: usize,
+    /// Numbers of a head's key, and of its value.
+    k_dim: usize,
+    v_dim: usize,
     q: Heads<B>,
-    k: Heads<B>,
-    v: Projection<B>,
+    /// What it caches; `None` where it reads what an earlier layer cached.
+    own: Option<Cached<B>>,
     /// Multiplies what the heads attended to, by its sigmoid.
-    gate: Option<B::Matrix>,
+    gate: Option<Gate<B>>,
     /// The table that the layer rotates by, if it does.
     rope: Option<usize>,
     attend: B::Attention,
     output: B::Matrix,
     parts: Option<Parts>,
+}
+
+/// The keys and values that a layer caches.
+struct Cached<B: Backend> {
+    k: Heads<B>,
+    /// `None` where the keys, as they are before their norm, are the values too.
+    v: Option<Projection<B>>,
+    /// Numbers of this rank's values.
+    columns: usize,
+    /// Ones, as long as a value, where values are normalised.
+    v_norm: Option<B::Vector>,
+}
+
+enum Gate<B: Backend> {
+    /// For every number.
+    OfNumbers(B::Matrix),
+    /// For every head.
+    OfHeads(B::Matrix),
 }
 
 /// The queries or keys of this rank's heads.
@@ -41,22 +65,27 @@ impl<B: Backend> HeadAttention<B> {
         slices: &Slices<'_>,
         layer: usize,
     ) -> Result<Self, ModelError> {
-        let own = |heads: &Range<usize>| heads.start * config.k_dim..heads.end * config.k_dim;
-        let window = config.windows[layer];
-        let local = window.is_some() && config.rope.local_base.is_some();
+        let (kind, sizes) = (config.heads_kind(layer), config.heads_of(layer));
+        let own = &shard.attention[kind];
+        let columns = |heads: &Range<usize>| heads.start * sizes.k_dim..heads.end * sizes.k_dim;
+        let local = config.windows[layer].is_some() && config.rope.local.is_some();
+        let (q, k) = (["attn_q", "attn_q_norm"], ["attn_k", "attn_k_norm"]);
         Ok(Self {
-            q: Heads::load(loader, config, slices, ["attn_q", "attn_q_norm"], own(&shard.heads))?,
-            k: Heads::load(
-                loader,
-                config,
-                slices,
-                ["attn_k", "attn_k_norm"],
-                own(&shard.kv_heads),
-            )?,
-            v: Projection::load(loader, slices, "attn_v")?,
-            gate: match slices.find("attn_gate") {
-                Some(slice) => Some(loader.matrix(&slice)?),
-                None => None,
+            kind,
+            k_dim: sizes.k_dim,
+            v_dim: sizes.v_dim,
+            q: Heads::load(loader, config, slices, q, columns(&own.queries))?,
+            own: match config.keeps(layer) {
+                true => {
+                    let k = Heads::load(loader, config, slices, k, columns(&own.keys))?;
+                    Some(Cached::load(loader, config, slices, k, (own.keys.len(), sizes.v_dim))?)
+                }
+                false => None,
+            },
+            gate: match (slices.find("attn_gate"), slices.find("head_gate")) {
+                (Some(slice), _) => Some(Gate::OfNumbers(loader.matrix(&slice)?)),
+                (None, Some(slice)) => Some(Gate::OfHeads(loader.matrix(&slice)?)),
+                (None, None) => None,
             },
             rope: config.rotates(layer).then_some(usize::from(local)),
             attend: {
@@ -64,50 +93,101 @@ impl<B: Backend> HeadAttention<B> {
                 loader.backend.attention(&shape)
             },
             output: loader.matrix(&slices.get("attn_output"))?,
-            parts: parts(&shard.attention, shard.rank),
+            parts: parts(&own.leaves, shard.rank),
         })
     }
 
-    /// Caches keys and values of `h`. Where all rows go on, the queries are part of the same
-    /// product.
+    /// Caches keys and values of `h`, unless it reads another layer's. Where all rows go on, the
+    /// queries are part of the same product.
     pub fn cache(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, .. } = c;
-        let q = (&self.q.projection.matrix, self.q.room(&mut s.all_q, &mut s.q));
-        let k = (&self.k.projection.matrix, self.k.room(&mut s.all_k, &mut s.k));
-        let v = (&self.v.matrix, &mut s.v);
-        match c.outputs {
-            None => backend.linear(&s.h, &mut [q, k, v]),
-            Some(_) => backend.linear(&s.h, &mut [k, v]),
+        let heads = &mut s.heads[self.kind];
+        let q = (&self.q.projection.matrix, self.q.room(&mut heads.all_q, &mut heads.q));
+        let Some(own) = &self.own else {
+            if c.outputs.is_none() {
+                backend.linear(&s.h, &mut [q]);
+            }
+            return;
+        };
+        let k = (&own.k.projection.matrix, own.k.room(&mut heads.all_k, &mut heads.k));
+        let v = own.v.as_ref().map(|v| (&v.matrix, &mut heads.v));
+        match (c.outputs, v) {
+            (None, Some(v)) => backend.linear(&s.h, &mut [q, k, v]),
+            (None, None) => backend.linear(&s.h, &mut [q, k]),
+            (Some(_), Some(v)) => backend.linear(&s.h, &mut [k, v]),
+            (Some(_), None) => backend.linear(&s.h, &mut [k]),
         }
-        self.k.finish(backend, config, &mut s.all_k, &mut s.k);
-        self.v.add_bias(backend, &mut s.v);
+        own.finish(backend, config, heads);
         if let Some(table) = self.rope {
-            backend.rope(&mut s.k, config.k_dim, rope_style(config), table);
+            backend.rope(&mut heads.k, self.k_dim, rope_style(config), table);
         }
-        backend.store(c.kept.keys_and_values(), c.segments, &s.k, &s.v);
+        backend.store(c.kept.keys_and_values(), c.segments, &heads.k, &heads.v);
     }
 
     /// `sums = attention(h)` over what is cached, this rank's part.
     pub fn attend(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, .. } = c;
+        let heads = &mut s.heads[self.kind];
         if c.outputs.is_some() {
-            let q = (&self.q.projection.matrix, self.q.room(&mut s.all_q, &mut s.q));
+            let q = (&self.q.projection.matrix, self.q.room(&mut heads.all_q, &mut heads.q));
             backend.linear(&s.h, &mut [q]);
         }
-        self.q.finish(backend, config, &mut s.all_q, &mut s.q);
+        self.q.finish(backend, config, &mut heads.all_q, &mut heads.q);
         if let Some(table) = self.rope {
-            backend.rope(&mut s.q, config.k_dim, rope_style(config), table);
+            backend.rope(&mut heads.q, self.k_dim, rope_style(config), table);
         }
-        backend.attend(c.kept.keys_and_values(), &self.attend, c.segments, &s.q, &mut s.attended);
-        let attended = match (&self.gate, &mut s.attention_gate) {
-            (Some(matrix), Some(gate)) => {
+        let kv = c.kept.keys_and_values();
+        backend.attend(kv, &self.attend, c.segments, &heads.q, &mut heads.attended);
+        if config.value_scale != 1.0 {
+            backend.scale(&mut heads.attended, config.value_scale);
+        }
+        let attended = match (&self.gate, &mut heads.gate) {
+            (Some(Gate::OfNumbers(matrix)), Some(gate)) => {
                 backend.linear(&s.h, &mut [(matrix, &mut *gate)]);
-                backend.gated(Activation::Sigmoid, gate, &s.attended);
+                backend.gated(Activation::Sigmoid, gate, &heads.attended);
                 &*gate
             }
-            _ => &s.attended,
+            (Some(Gate::OfHeads(matrix)), Some(gate)) => {
+                backend.linear(&s.h, &mut [(matrix, &mut *gate)]);
+                backend.gate_heads(&mut heads.attended, gate, self.v_dim);
+                &heads.attended
+            }
+            _ => &heads.attended,
         };
         backend.linear_parts(attended, &self.output, self.parts.as_ref(), &mut s.sums);
+    }
+}
+
+impl<B: Backend> Cached<B> {
+    fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        slices: &Slices<'_>,
+        k: Heads<B>,
+        (keys, v_dim): (usize, usize),
+    ) -> Result<Self, ModelError> {
+        let normalised = config.arch.values == Values::Normalised;
+        Ok(Self {
+            k,
+            v: match slices.find("attn_v") {
+                Some(_) => Some(Projection::load(loader, slices, "attn_v")?),
+                None => None,
+            },
+            columns: keys * v_dim,
+            v_norm: normalised.then(|| loader.backend.vector(&vec![1.0; v_dim])),
+        })
+    }
+
+    /// What follows the products, so that `k`, not yet rotated, and `v` are what is cached.
+    fn finish(&self, backend: &mut B, config: &Config, heads: &mut HeadScratch<B>) {
+        match &self.v {
+            Some(v) => v.add_bias(backend, &mut heads.v),
+            None => backend.columns(&heads.k, 0..self.columns, &mut heads.v),
+        }
+        self.k.finish(backend, config, &mut heads.all_k, &mut heads.k);
+        if let Some(ones) = &self.v_norm {
+            backend.rms_norm_in_place(&mut heads.v, ones, config.rms_eps);
+        }
     }
 }
 
@@ -154,13 +234,14 @@ fn attention_shape<B: Backend>(
     slices: &Slices<'_>,
     layer: usize,
 ) -> Result<AttentionShape, ModelError> {
-    let group = config.heads / config.kv_heads;
-    let kv_of_head = shard.heads.clone().map(|head| (head / group - shard.kv_heads.start) as u32);
+    let sizes = config.heads_of(layer);
+    let own = &shard.attention[config.heads_kind(layer)];
+    let key_of = |query| (query / sizes.group() - own.keys.start) as u32;
     Ok(AttentionShape {
-        kv_of_head: kv_of_head.collect(),
-        k_dim: config.k_dim,
-        v_dim: config.v_dim,
-        scale: config.attention_scale,
+        kv_of_head: own.queries.clone().map(key_of).collect(),
+        k_dim: sizes.k_dim,
+        v_dim: sizes.v_dim,
+        scale: config.attention_scale(layer),
         window: config.windows[layer],
         sinks: slices.find("attn_sinks").map(|slice| loader.numbers(&slice)).transpose()?,
     })

@@ -21,7 +21,7 @@ pub(super) struct Context<'a, B: Backend> {
     pub segments: &'a [Segment],
     /// What the sequences of the step's rows do with their states.
     pub states: &'a [StateSegment],
-    /// In the model's last layer, the only rows that go on after their keys and values are cached;
+    /// In the last layer that keeps anything, the only rows that go on after their keys and values are cached;
     /// `None` where all do.
     pub outputs: Option<Outputs<'a>>,
 }
@@ -71,6 +71,10 @@ impl<B: Backend> Context<'_, B> {
         if !rows.is_empty() {
             self.backend.keep(&mut self.scratch.x, rows);
             self.backend.keep(&mut self.scratch.h, rows);
+            if let Some(by_layer) = &mut self.scratch.by_layer {
+                self.backend.keep(&mut by_layer.shared, rows);
+                self.backend.keep(&mut by_layer.all, rows);
+            }
             self.backend.keep_positions(rows);
             self.segments = segments;
             self.rows = rows.len();

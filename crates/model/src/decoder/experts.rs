@@ -5,11 +5,15 @@
 //! some experts whole. Either way the sum over all ranks is one reduction, as in a dense layer. A
 //! shared expert is one more, which every token visits, and of which every rank has its columns.
 
-use backend::{Backend, Expert, ExpertBias, Mixture, MixtureParts, RoutingRule, SharedExpert};
+use backend::{
+    Activation, Backend, Expert, ExpertBias, Mixture, MixtureParts, RoutingRule, RoutingVectors,
+    SharedExpert,
+};
 use layout::{Config, Experts, Shard, Slices, names};
 
 use super::context::Context;
 use super::feed_forward::DenseBlock;
+use super::residual::total;
 use super::{Product, Reduce};
 use crate::ModelError;
 use crate::loader::Loader;
@@ -21,6 +25,8 @@ pub(super) struct SparseBlock<B: Backend> {
     router_bias: Option<B::Vector>,
     /// Counts for the choice of experts, not for their weights, `[experts]`.
     choice_bias: Option<B::Vector>,
+    /// Multiplies their weights, `[experts]`.
+    scales: Option<B::Vector>,
     /// How much of the shared expert a token gets: the sigmoid of this product.
     shared_gate: Option<B::Matrix>,
     /// Whether this rank's mixture has a part of the shared expert.
@@ -46,9 +52,13 @@ impl<B: Backend> SparseBlock<B> {
         experts: &Experts,
         shard: &Shard,
         slices: &Slices<'_>,
+        layer: usize,
     ) -> Result<Self, ModelError> {
         let (rank, leaves) = (shard.rank, shard.expert_leaves());
-        let mut own = load(loader, slices, ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"])?;
+        let [activation, shared_activation] =
+            config.clamps(layer).map(|limit| activation(config, limit));
+        let roles = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
+        let mut own = load(loader, slices, roles, activation)?;
         load_biases(loader, slices, &mut own)?;
         let shared_leaves = shard.shared_expert.as_ref();
         // Where it is narrow, some ranks have nothing of it.
@@ -56,7 +66,7 @@ impl<B: Backend> SparseBlock<B> {
         let shared = held && experts.latent.is_none();
         let roles = ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"];
         if shared {
-            own.extend(load(loader, slices, roles)?);
+            own.extend(load(loader, slices, roles, shared_activation)?);
         }
         let latent = match experts.latent {
             None => None,
@@ -65,7 +75,7 @@ impl<B: Backend> SparseBlock<B> {
                 up: loader.matrix(&slices.get("ffn_latent_up"))?,
                 shared: {
                     let parts = shared_leaves.and_then(|leaves| parts(leaves, rank));
-                    DenseBlock::load(loader, slices, roles, parts)?
+                    DenseBlock::load(loader, slices, roles, parts, shared_activation)?
                 },
             }),
         };
@@ -85,10 +95,11 @@ impl<B: Backend> SparseBlock<B> {
             router: loader.matrix(&slices.get("ffn_gate_inp"))?,
             router_bias: loader.find_vector(slices.find("ffn_gate_inp.bias"))?,
             choice_bias: loader.find_vector(slices.find(names::CHOICE_BIAS))?,
+            scales: loader.find_vector(slices.find("ffn_down_exps.scale"))?,
             shared_gate: shared_gate.map(|slice| loader.matrix(&slice)).transpose()?,
             shared,
             latent,
-            mixture: Mixture { experts: own, activation: activation(config) },
+            mixture: Mixture { experts: own },
             // A rank without leaves has none.
             parts: parts.ok(),
         })
@@ -100,6 +111,12 @@ impl<B: Backend> SparseBlock<B> {
         c: &mut Context<'_, B>,
         reduce: &mut R,
     ) -> Result<(), R::Error> {
+        self.route(c);
+        self.mix(c, reduce)
+    }
+
+    /// Sends each row of `h` to experts.
+    pub fn route(&self, c: &mut Context<'_, B>) {
         let Context { backend, scratch: s, .. } = c;
         let r = s.routing.as_mut().expect("made for models with experts");
         backend.linear(&s.h, &mut [(&self.router, &mut r.logits)]);
@@ -114,8 +131,15 @@ impl<B: Backend> SparseBlock<B> {
                 SharedExpert::Gated(&r.shared_gate)
             }
         };
-        let bias = self.choice_bias.as_ref();
-        backend.route(&self.rule, &r.logits, bias, shared, &mut r.routes);
+        let (choice_bias, scales) = (self.choice_bias.as_ref(), self.scales.as_ref());
+        let vectors = RoutingVectors { choice_bias, scales };
+        backend.route(&self.rule, &r.logits, vectors, shared, &mut r.routes);
+    }
+
+    /// `sums = mixture(h)`, this rank's part, of the experts that rows were sent to.
+    pub fn mix<R: Reduce>(&self, c: &mut Context<'_, B>, reduce: &mut R) -> Result<(), R::Error> {
+        let Context { backend, scratch: s, .. } = c;
+        let r = s.routing.as_mut().expect("made for models with experts");
         let Some(latent) = &self.latent else {
             backend.mixture(&s.h, &r.routes, &self.mixture, self.parts.as_ref(), &mut s.sums);
             return Ok(());
@@ -135,16 +159,8 @@ impl<B: Backend> LatentExperts<B> {
         let rows = c.rows;
         let Context { backend, scratch: s, .. } = c;
         let e = s.expert.as_mut().expect("made for experts in a latent space");
-        let total = match reduce.has_others() {
-            false => &e.sums,
-            true => {
-                let sums = backend.host(&mut e.sums)?;
-                backend.write(&mut e.total, rows, |total| {
-                    reduce.all_reduce(Product::FeedForward, sums, total)
-                })?;
-                &e.total
-            }
-        };
+        let product = Product::FeedForward;
+        let total = total(*backend, reduce, product, rows, &mut e.sums, &mut e.total)?;
         backend.linear(total, &mut [(&self.up, &mut s.h)]);
         backend.add(&mut s.x, &s.h);
         Ok(())
@@ -156,6 +172,7 @@ fn load<B: Backend>(
     loader: &mut Loader<'_, B>,
     slices: &Slices<'_>,
     roles: [&str; 3],
+    activation: Activation,
 ) -> Result<Vec<Expert<B>>, ModelError> {
     let [gate, up, down] = roles;
     let gates = match slices.find(gate) {
@@ -164,7 +181,7 @@ fn load<B: Backend>(
     };
     let mut gates = gates.into_iter();
     let (ups, downs) = (loader.matrices(&slices.get(up))?, loader.matrices(&slices.get(down))?);
-    let expert = |(up, down)| Expert { gate: gates.next(), up, down, bias: None };
+    let expert = |(up, down)| Expert { gate: gates.next(), up, down, bias: None, activation };
     Ok(ups.into_iter().zip(downs).map(expert).collect())
 }
 

@@ -1,12 +1,13 @@
-//! The feed-forward half of a layer: one gated block, or a mixture of them.
+//! The feed-forward half of a layer: one gated block, a mixture of them, or one beside a mixture.
 
-use backend::{Backend, Parts};
+use backend::{Activation, Backend, Parts};
 use layout::{Config, Shard, Slices};
 
-use super::Reduce;
+use super::beside::DenseBeside;
 use super::context::Context;
 use super::experts::SparseBlock;
 use super::projection::Projection;
+use super::{Reduce, scratch::HiddenScratch};
 use crate::ModelError;
 use crate::loader::Loader;
 use crate::operations::{activation, parts};
@@ -14,6 +15,7 @@ use crate::operations::{activation, parts};
 pub(super) enum FeedForward<B: Backend> {
     Dense(DenseBlock<B>),
     Sparse(Box<SparseBlock<B>>),
+    Beside(Box<DenseBeside<B>>),
 }
 
 /// `down(activation(gate(x)) * up(x))`, without a gate `down(activation(up(x)))`; the bias of
@@ -23,6 +25,9 @@ pub(super) struct DenseBlock<B: Backend> {
     up: Projection<B>,
     down: B::Matrix,
     parts: Option<Parts>,
+    activation: Activation,
+    /// Which width it has, of those that the model's dense blocks have.
+    kind: usize,
 }
 
 impl<B: Backend> FeedForward<B> {
@@ -33,17 +38,15 @@ impl<B: Backend> FeedForward<B> {
         slices: &Slices<'_>,
         layer: usize,
     ) -> Result<Self, ModelError> {
-        Ok(match config.experts_of(layer) {
-            Some(experts) => {
-                let block = SparseBlock::load(loader, config, experts, shard, slices)?;
-                Self::Sparse(Box::new(block))
-            }
-            None => {
-                let parts = parts(&shard.feed_forward, shard.rank);
-                let roles = ["ffn_gate", "ffn_up", "ffn_down"];
-                Self::Dense(DenseBlock::load(loader, slices, roles, parts)?)
-            }
-        })
+        let Some(experts) = config.experts_of(layer) else {
+            return Ok(Self::Dense(DenseBlock::of_layer(loader, config, shard, slices, layer)?));
+        };
+        let sparse = SparseBlock::load(loader, config, experts, shard, slices, layer)?;
+        if !config.arch.dense_beside_experts {
+            return Ok(Self::Sparse(Box::new(sparse)));
+        }
+        let dense = DenseBlock::of_layer(loader, config, shard, slices, layer)?;
+        Ok(Self::Beside(Box::new(DenseBeside::load(loader, slices, dense, sparse, config.width)?)))
     }
 
     /// `sums = feed_forward(h)`, this rank's part.
@@ -55,18 +58,40 @@ impl<B: Backend> FeedForward<B> {
         match self {
             Self::Dense(block) => block.forward(c),
             Self::Sparse(block) => return block.forward(c, reduce),
+            Self::Beside(block) => return block.forward(c, reduce),
         }
         Ok(())
     }
 }
 
 impl<B: Backend> DenseBlock<B> {
-    /// The block whose gate, up and down have these roles.
+    /// The dense block of layer `layer`.
+    fn of_layer(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        shard: &Shard,
+        slices: &Slices<'_>,
+        layer: usize,
+    ) -> Result<Self, ModelError> {
+        let kind = config.feed_forward_kind(layer);
+        let parts = parts(&shard.feed_forward[kind], shard.rank);
+        let block = Self::load(
+            loader,
+            slices,
+            ["ffn_gate", "ffn_up", "ffn_down"],
+            parts,
+            activation(config, None),
+        )?;
+        Ok(Self { kind, ..block })
+    }
+
+    /// The block whose gate, up and down have these roles, of the first width that there is.
     pub fn load(
         loader: &mut Loader<'_, B>,
         slices: &Slices<'_>,
         [gate, up, down]: [&str; 3],
         parts: Option<Parts>,
+        activation: Activation,
     ) -> Result<Self, ModelError> {
         Ok(Self {
             gate: match slices.find(gate) {
@@ -76,26 +101,29 @@ impl<B: Backend> DenseBlock<B> {
             up: Projection::load(loader, slices, up)?,
             down: loader.matrix(&slices.get(down))?,
             parts,
+            activation,
+            kind: 0,
         })
     }
 
+    /// `sums = block(h)`, this rank's part.
     pub fn forward(&self, c: &mut Context<'_, B>) {
-        let Context { backend, config, scratch: s, .. } = c;
-        let activation = activation(config);
+        let Context { backend, scratch: s, .. } = c;
+        let HiddenScratch { gate: gates, up: ups } = &mut s.hidden[self.kind];
         let hidden = match &self.gate {
             Some(gate) => {
-                let up = (&self.up.matrix, &mut s.up);
-                backend.linear(&s.h, &mut [(&gate.matrix, &mut s.gate), up]);
-                gate.add_bias(backend, &mut s.gate);
-                self.up.add_bias(backend, &mut s.up);
-                backend.gated(activation, &mut s.gate, &s.up);
-                &s.gate
+                let up = (&self.up.matrix, &mut *ups);
+                backend.linear(&s.h, &mut [(&gate.matrix, &mut *gates), up]);
+                gate.add_bias(backend, gates);
+                self.up.add_bias(backend, ups);
+                backend.gated(self.activation, gates, ups);
+                gates
             }
             None => {
-                backend.linear(&s.h, &mut [(&self.up.matrix, &mut s.up)]);
-                self.up.add_bias(backend, &mut s.up);
-                backend.activate(activation, &mut s.up);
-                &s.up
+                backend.linear(&s.h, &mut [(&self.up.matrix, &mut *ups)]);
+                self.up.add_bias(backend, ups);
+                backend.activate(self.activation, ups);
+                ups
             }
         };
         backend.linear_parts(hidden, &self.down, self.parts.as_ref(), &mut s.sums);

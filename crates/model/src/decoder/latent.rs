@@ -58,10 +58,10 @@ impl<B: Backend> LatentAttention<B> {
             None => None,
         };
         let shape = AttentionShape {
-            kv_of_head: vec![0; shard.heads.len()],
+            kv_of_head: vec![0; shard.attention[0].queries.len()],
             k_dim: latent.kv_rank + latent.rope_dim,
             v_dim: latent.kv_rank,
-            scale: config.attention_scale,
+            scale: config.attention_scale(layer),
             window: config.windows[layer],
             sinks: None,
         };
@@ -77,7 +77,7 @@ impl<B: Backend> LatentAttention<B> {
             rotates: config.rotates(layer),
             attend: loader.backend.attention(&shape),
             output: loader.matrix(&slices.get("attn_output"))?,
-            parts: parts(&shard.attention, shard.rank),
+            parts: parts(shard.attention_leaves(), shard.rank),
         })
     }
 
@@ -85,31 +85,33 @@ impl<B: Backend> LatentAttention<B> {
     pub fn cache(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, .. } = c;
         let l = s.latent.as_mut().expect("made for models with latent attention");
+        let heads = &mut s.heads[0];
         let LatentBuffers { kv: kv_rank, k_rope: rope_dim, .. } = *l.sizes();
         backend.linear(&s.h, &mut [(&self.kv_down, &mut l.kv), (&self.k_rope, &mut l.k_rope)]);
         backend.rms_norm_in_place(&mut l.kv, &self.kv_norm, NORM_EPS);
         if self.rotates {
             backend.rope(&mut l.k_rope, rope_dim, rope_style(config), 0);
         }
-        backend.join_heads((&l.kv, kv_rank), (&l.k_rope, rope_dim), &mut s.k);
-        backend.store(c.kept.keys_and_values(), c.segments, &s.k, &l.kv);
+        backend.join_heads((&l.kv, kv_rank), (&l.k_rope, rope_dim), &mut heads.k);
+        backend.store(c.kept.keys_and_values(), c.segments, &heads.k, &l.kv);
     }
 
     /// `sums = attention(h)` over what is cached, this rank's part.
     pub fn attend(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, .. } = c;
         let l = s.latent.as_mut().expect("made for models with latent attention");
+        let heads = &mut s.heads[0];
         let LatentBuffers { kv: kv_rank, k_rope: rope_dim, .. } = *l.sizes();
         self.queries(backend, &s.h, l);
         if self.rotates {
             backend.rope(&mut l.q_rope, rope_dim, rope_style(config), 0);
         }
         backend.linear_heads(&l.q_plain, &self.k_up, &mut l.q_up);
-        backend.join_heads((&l.q_up, kv_rank), (&l.q_rope, rope_dim), &mut s.q);
+        backend.join_heads((&l.q_up, kv_rank), (&l.q_rope, rope_dim), &mut heads.q);
         // The queries' room serves once more: the sums are as large.
-        backend.attend(c.kept.keys_and_values(), &self.attend, c.segments, &s.q, &mut l.q_up);
-        backend.linear_heads(&l.q_up, &self.v_up, &mut s.attended);
-        backend.linear_parts(&s.attended, &self.output, self.parts.as_ref(), &mut s.sums);
+        backend.attend(c.kept.keys_and_values(), &self.attend, c.segments, &heads.q, &mut l.q_up);
+        backend.linear_heads(&l.q_up, &self.v_up, &mut heads.attended);
+        backend.linear_parts(&heads.attended, &self.output, self.parts.as_ref(), &mut s.sums);
     }
 
     /// This rank's queries, their two parts apart.

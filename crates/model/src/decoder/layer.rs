@@ -4,6 +4,7 @@ use backend::{Backend, Half};
 use layout::{Config, Shard, Slices};
 
 use super::attention::HeadAttention;
+use super::by_layer::LayerEmbedding;
 use super::context::Context;
 use super::feed_forward::FeedForward;
 use super::latent::LatentAttention;
@@ -16,10 +17,11 @@ use crate::loader::Loader;
 pub(super) struct Layer<B: Backend> {
     /// In the model.
     pub index: usize,
-    /// Whether it is the model's last.
-    pub is_last: bool,
     mixer: Option<MixerHalf<B>>,
     feed_forward: Option<FeedForwardHalf<B>>,
+    by_layer: Option<LayerEmbedding<B>>,
+    /// The residual stream is multiplied by this in the end.
+    scale: Option<f32>,
 }
 
 /// The half in which a row sees those before it.
@@ -42,12 +44,13 @@ enum Mixer<B: Backend> {
 }
 
 impl<B: Backend> Layer<B> {
+    /// `first`: the first layer of the rank's stage.
     pub fn load(
         loader: &mut Loader<'_, B>,
         config: &Config,
         shard: &Shard,
         slices: &Slices<'_>,
-        layer: usize,
+        (layer, first): (usize, usize),
     ) -> Result<Self, ModelError> {
         let mixer = Mixer::load(loader, config, shard, slices, layer)?;
         let mixer = mixer.map(|mixer| MixerHalf::load(loader, slices, mixer)).transpose()?;
@@ -56,18 +59,22 @@ impl<B: Backend> Layer<B> {
                 norm: loader.find_vector(slices.find("feed_forward_norm"))?,
                 residual: Residual {
                     bias: loader.find_vector(slices.find("ffn_down.bias"))?,
+                    beside: loader.find_vector(slices.find("after_experts_norm"))?,
                     norm: loader.find_vector(slices.find("after_feed_forward_norm"))?,
                 },
                 block: FeedForward::load(loader, config, shard, slices, layer)?,
             }),
             false => None,
         };
-        Ok(Self { index: layer, is_last: layer + 1 == config.layers, mixer, feed_forward })
+        let by_layer = LayerEmbedding::load(loader, config, slices, layer - first)?;
+        let scale = slices.find("output_scale").map(|slice| loader.numbers(&slice)).transpose()?;
+        let scale = scale.map(|numbers| numbers[0]);
+        Ok(Self { index: layer, mixer, feed_forward, by_layer, scale })
     }
 
     /// `x += mixer(norm(x))`, then `x += feed_forward(norm(x))`, with the halves and the norms that
-    /// the architecture has. The model's last layer takes every row into what it keeps of
-    /// positions, and computes all else for the outputs alone.
+    /// the architecture has. The last layer that keeps anything of positions takes every row into
+    /// it, and computes all else for the outputs alone.
     pub fn forward<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,
@@ -92,6 +99,12 @@ impl<B: Backend> Layer<B> {
             c.end_segment(Half::FeedForward);
             residual.add(c, reduce, Product::FeedForward)?;
         }
+        if let Some(by_layer) = &self.by_layer {
+            by_layer.add(c);
+        }
+        if let Some(scale) = self.scale {
+            c.backend.scale(&mut c.scratch.x, scale);
+        }
         Ok(())
     }
 }
@@ -107,6 +120,7 @@ impl<B: Backend> MixerHalf<B> {
             mixer,
             residual: Residual {
                 bias: loader.find_vector(slices.find("attn_output.bias"))?,
+                beside: None,
                 norm: loader.find_vector(slices.find("after_attention_norm"))?,
             },
         })

@@ -46,7 +46,9 @@ impl<B: Backend> Model<B> {
         }
         let (kept, kept_bytes) = keep(backend, config, &holding, &capacity)?;
         let mut loader = Loader::new(backend, source.as_ref(), progress);
-        let load = |layer| Layer::load(&mut loader, config, shard, &holding.layer(layer), layer);
+        let first = holding.layers.start;
+        let load =
+            |layer| Layer::load(&mut loader, config, shard, &holding.layer(layer), (layer, first));
         let layers = holding.layers.clone().map(load).collect::<Result<Vec<_>, _>>()?;
         let head = holding.head().map(|slices| Head::load(&mut loader, &slices)).transpose()?;
         let weight_bytes = loader.device_bytes;
@@ -58,9 +60,10 @@ impl<B: Backend> Model<B> {
             rope,
             buffer_bytes: scratch.bytes(backend),
             scratch,
+            handed_on: Vec::new(),
             weight_bytes,
             kv_bytes: kept_bytes,
-            cache_kind: cache_shape(backend, &holding, 0, &capacity).kind,
+            cache_kind: cache_shape(backend, &holding, first, &capacity).kind,
             rows_max: buffers.rows,
             layers,
             head,
@@ -98,7 +101,7 @@ fn keep<B: Backend>(
             bytes += backend.states_bytes(&shape, room) as u64;
             return Ok(Kept::States(backend.states(&shape, room).map_err(failed("states"))?));
         }
-        if !config.attends(layer) {
+        if !config.keeps(layer) {
             return Ok(Kept::Nothing);
         }
         let shape = cache_shape(backend, holding, layer, capacity);

@@ -5,6 +5,8 @@
 //! where the ranks' partial sums meet.
 
 mod attention;
+mod beside;
+mod by_layer;
 mod context;
 mod experts;
 mod feed_forward;
@@ -91,6 +93,7 @@ pub struct Model<B: Backend> {
     kept: Vec<Kept<B>>,
     rope: Vec<RopeTable>,
     scratch: Scratch<B>,
+    handed_on: Vec<f32>,
     weight_bytes: u64,
     kv_bytes: u64,
     buffer_bytes: u64,
@@ -116,12 +119,12 @@ impl<B: Backend> Model<B> {
     /// The leaves of a row-parallel product, from which the ranks' reduction is planned.
     pub fn leaves(&self, product: Product) -> &Leaves {
         match product {
-            Product::Attention => &self.shard.attention,
+            Product::Attention => self.shard.attention_leaves(),
             // A model without such layers never asks for it.
             Product::Recurrence | Product::Squares => {
-                self.shard.recurrent.as_ref().unwrap_or(&self.shard.attention)
+                self.shard.recurrent.as_ref().unwrap_or(self.shard.attention_leaves())
             }
-            Product::FeedForward => &self.shard.feed_forward,
+            Product::FeedForward => &self.shard.feed_forward[0],
         }
     }
 
@@ -144,10 +147,11 @@ impl<B: Backend> Model<B> {
         self.cache_kind
     }
 
-    /// Runs one step through this rank's layers, the last of them over the outputs alone.
+    /// Runs one step through this rank's layers; behind the model's last layer that keeps anything of
+    /// positions, only the outputs go on.
     ///
-    /// `input`: the embeddings of the batch's tokens, or what the stage before this one
-    /// [handed on](Self::residual), `[rows, width]` f32.
+    /// `input`: what [`Embedding::look_up`](crate::Embedding::look_up) gives of the batch's tokens, or
+    /// what the stage before this one [handed on](Self::hand_on), `[rows, input_width]` f32.
     ///
     /// # Errors
     /// Those of `reduce`, and the device's.
@@ -160,10 +164,15 @@ impl<B: Backend> Model<B> {
     ) -> Result<(), R::Error> {
         let rows = batch.positions.len();
         debug_assert!(rows <= self.rows_max);
-        self.set_residual(backend, input);
+        self.take_input(backend, rows, input);
         backend.set_positions(&self.rope, batch.positions);
+        let (first, last_keeping) = (self.first_layer(), self.config.last_keeping());
         let some = batch.outputs.rows.len() < rows;
-        for (layer, kept) in self.layers.iter().zip(&mut self.kept) {
+        for layer in &self.layers {
+            let behind = layer.index > last_keeping && some;
+            if behind && batch.outputs.rows.is_empty() {
+                break;
+            }
             let (mut segments, mut outputs) = (batch.segments, batch.outputs);
             if self.config.windows[layer.index].is_some() {
                 (segments, outputs.segments) = (batch.windows, outputs.windows);
@@ -172,21 +181,66 @@ impl<B: Backend> Model<B> {
                 backend,
                 config: &self.config,
                 scratch: &mut self.scratch,
-                kept,
+                kept: &mut self.kept[self.config.cache_of(layer.index) - first],
                 layer: layer.index,
                 step_rows: rows,
-                rows,
-                segments,
+                rows: if behind { outputs.rows.len() } else { rows },
+                segments: if behind { outputs.segments } else { segments },
                 states: batch.states,
-                outputs: (layer.is_last && some).then_some(outputs),
+                outputs: (layer.index == last_keeping && some).then_some(outputs),
             };
             layer.forward(&mut context, reduce)?;
         }
         Ok(())
     }
 
-    /// The residual stream after the last step: `[rows, width]` f32 for the next stage, in the
-    /// last stage `[outputs, width]`.
+    fn first_layer(&self) -> usize {
+        self.layers.first().map_or(0, |layer| layer.index)
+    }
+
+    /// Sets the residual stream and, in models that have them, embeddings by layer.
+    fn take_input(&mut self, backend: &mut B, rows: usize, input: &[f32]) {
+        let Some(by_layer) = &mut self.scratch.by_layer else {
+            return self.set_residual(backend, input);
+        };
+        let (width, first) = (self.config.width, self.layers.first().map_or(0, |l| l.index));
+        let (line, all) = (self.config.input_width(first), by_layer.all_width);
+        let parts = [
+            (&mut self.scratch.x, 0..width),
+            // At first the residual stream is the embedding itself.
+            (&mut by_layer.shared, line - all - width..line - all),
+            (&mut by_layer.all, line - all..line),
+        ];
+        for (place, columns) in parts {
+            let fill = |out: &mut [f32]| {
+                let lines = out.chunks_exact_mut(columns.len()).zip(input.chunks_exact(line));
+                lines.for_each(|(out, line)| out.copy_from_slice(&line[columns.clone()]));
+                Ok::<_, Infallible>(())
+            };
+            let Ok(()) = backend.write(place, rows, fill);
+        }
+    }
+
+    /// What the next stage's layers read of the last step, `[rows, input_width]` f32.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn hand_on(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
+        let Some(by_layer) = &mut self.scratch.by_layer else { return self.residual(backend) };
+        let next = self.layers.last().map_or(0, |layer| layer.index + 1);
+        let (width, line) = (self.config.width, self.config.input_width(next));
+        let x = backend.host(&mut self.scratch.x)?.chunks_exact(width);
+        let shared = backend.host(&mut by_layer.shared)?.chunks_exact(width);
+        let all = backend.host(&mut by_layer.all)?.chunks_exact(by_layer.all_width);
+        self.handed_on.clear();
+        for ((x, shared), all) in x.zip(shared).zip(all) {
+            self.handed_on.extend(x.iter().chain(shared));
+            self.handed_on.extend_from_slice(&all[all.len() - (line - 2 * width)..]);
+        }
+        Ok(&self.handed_on)
+    }
+
+    /// The residual stream after the last step: in the last stage `[outputs, width]` f32.
     ///
     /// # Errors
     /// The device failed.

@@ -1,7 +1,7 @@
 //! Buffers of one step, made once.
 
 use backend::Backend;
-use layout::{Buffers, LatentBuffers, RecurrentWidths};
+use layout::{Buffers, HeadBuffers, LatentBuffers, LayerEmbeddingBuffers, RecurrentWidths};
 
 /// Buffers that all layers use one after the other: the token loop allocates nothing.
 pub(super) struct Scratch<B: Backend> {
@@ -10,20 +10,15 @@ pub(super) struct Scratch<B: Backend> {
     pub x: B::Rows,
     /// What a layer's half reads, and then its sum on the way back, `[rows, width]`.
     pub h: B::Rows,
-    /// This rank's queries, keys and values.
-    pub q: B::Rows,
-    pub k: B::Rows,
-    pub v: B::Rows,
-    /// Those of all heads, for models that normalise them together; else without columns.
-    pub all_q: B::Rows,
-    pub all_k: B::Rows,
+    /// Of each kind of heads.
+    pub heads: Vec<HeadScratch<B>>,
     pub latent: Option<LatentScratch<B>>,
-    pub attended: B::Rows,
-    /// Gates on what was attended to, in models that have them.
-    pub attention_gate: Option<B::Rows>,
     pub recurrent: Option<RecurrentScratch<B>>,
-    pub gate: B::Rows,
-    pub up: B::Rows,
+    /// The hidden numbers of dense blocks, for each width that they have.
+    pub hidden: Vec<HiddenScratch<B>>,
+    /// What a dense block gives, until the experts beside it are done, `[rows, width]`.
+    pub beside: Option<B::Rows>,
+    pub by_layer: Option<LayerEmbeddingScratch<B>>,
     pub routing: Option<Routing<B>>,
     /// Partial sums, `[parts * rows, width]`.
     pub sums: B::Rows,
@@ -33,6 +28,38 @@ pub(super) struct Scratch<B: Backend> {
     pub normed: B::Rows,
     /// This rank's slice of the logits, `[outputs, vocab slice]`.
     pub logits: B::Rows,
+}
+
+/// What layers with one kind of heads read and write.
+pub(super) struct HeadScratch<B: Backend> {
+    /// This rank's queries, keys and values.
+    pub q: B::Rows,
+    pub k: B::Rows,
+    pub v: B::Rows,
+    /// Those of all heads, for models that normalise them together; else without columns.
+    pub all_q: B::Rows,
+    pub all_k: B::Rows,
+    pub attended: B::Rows,
+    /// Gates on what was attended to, in models that have them.
+    pub gate: Option<B::Rows>,
+}
+
+/// What a dense block reads and writes between its products.
+pub(super) struct HiddenScratch<B: Backend> {
+    pub gate: B::Rows,
+    pub up: B::Rows,
+}
+
+/// What layers with embeddings of their own read and write.
+pub(super) struct LayerEmbeddingScratch<B: Backend> {
+    /// The embedding that all layers share, `[rows, width]`.
+    pub shared: B::Rows,
+    /// Those of all layers from the stage's first on, `[rows, layers * own]`.
+    pub all: B::Rows,
+    pub all_width: usize,
+    /// Two of one layer's, `[rows, own]`.
+    pub own: B::Rows,
+    pub gate: B::Rows,
 }
 
 /// What latent attention needs in addition.
@@ -92,6 +119,7 @@ impl<B: Backend> Scratch<B> {
             routes: backend.routes(),
         });
         let recurrent = sizes.recurrent.map(|widths| RecurrentScratch::new(backend, widths, sizes));
+        let by_layer = sizes.by_layer.map(|by| LayerEmbeddingScratch::new(backend, by, sizes.rows));
         let expert = sizes.expert_width.map(|width| ExpertScratch {
             input: backend.rows(sizes.rows, width),
             sums: backend.rows(sizes.rows * sizes.parts, width),
@@ -101,18 +129,17 @@ impl<B: Backend> Scratch<B> {
         Self {
             x: rows(sizes.width),
             h: rows(sizes.width),
-            q: rows(sizes.q),
-            k: rows(sizes.k),
-            v: rows(sizes.v),
-            all_q: rows(sizes.all_q),
-            all_k: rows(sizes.all_k),
+            heads: sizes.heads.iter().map(|kind| HeadScratch::new(kind, &mut rows)).collect(),
             latent,
-            attended: rows(sizes.attended),
-            attention_gate: sizes.attention_gate.map(&mut rows),
             recurrent,
             expert,
-            gate: rows(sizes.hidden),
-            up: rows(sizes.hidden),
+            hidden: sizes
+                .hidden
+                .iter()
+                .map(|hidden| HiddenScratch { gate: rows(*hidden), up: rows(*hidden) })
+                .collect(),
+            beside: sizes.beside.map(&mut rows),
+            by_layer,
             routing,
             sums: backend.rows(sizes.rows * sizes.parts, sizes.width),
             normed: backend.rows(sizes.outputs, sizes.width),
@@ -122,9 +149,10 @@ impl<B: Backend> Scratch<B> {
 
     /// Bytes of all of them.
     pub fn bytes(&self, backend: &B) -> u64 {
-        let of_all = [&self.x, &self.h, &self.q, &self.k, &self.v, &self.all_q, &self.all_k];
-        let of_halves = [&self.attended, &self.gate, &self.up, &self.sums];
-        let of_halves = of_halves.into_iter().chain(&self.attention_gate);
+        let of_all = [&self.x, &self.h, &self.sums].into_iter().chain(&self.beside);
+        let of_heads = self.heads.iter().flat_map(HeadScratch::all);
+        let of_hidden = self.hidden.iter().flat_map(|hidden| [&hidden.gate, &hidden.up]);
+        let by_layer = self.by_layer.iter().flat_map(|e| [&e.shared, &e.all, &e.own, &e.gate]);
         let of_outputs = [&self.normed, &self.logits];
         let latent = self.latent.iter().flat_map(|latent| {
             let LatentScratch { q_down, q_plain, q_rope, q_up, kv, k_rope, .. } = latent;
@@ -133,10 +161,43 @@ impl<B: Backend> Scratch<B> {
         let recurrent = self.recurrent.iter().flat_map(RecurrentScratch::all);
         let expert = self.expert.iter().flat_map(|e| [&e.input, &e.sums, &e.total]);
         let routing = self.routing.iter().flat_map(|r| [&r.logits, &r.shared_gate]);
-        let rows = of_all.into_iter().chain(of_halves).chain(of_outputs);
-        let rows = rows.chain(recurrent).chain(expert);
+        let rows = of_all.chain(of_heads).chain(of_hidden).chain(of_outputs);
+        let rows = rows.chain(recurrent).chain(expert).chain(by_layer);
         let rows = rows.chain(latent).chain(routing).map(|rows| backend.rows_bytes(rows));
         rows.sum::<usize>() as u64
+    }
+}
+
+impl<B: Backend> HeadScratch<B> {
+    fn new(sizes: &HeadBuffers, rows: &mut impl FnMut(usize) -> B::Rows) -> Self {
+        Self {
+            q: rows(sizes.q),
+            k: rows(sizes.k),
+            v: rows(sizes.v),
+            all_q: rows(sizes.all_q),
+            all_k: rows(sizes.all_k),
+            attended: rows(sizes.attended),
+            gate: sizes.gate.map(rows),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &B::Rows> {
+        let Self { q, k, v, all_q, all_k, attended, gate } = self;
+        [q, k, v, all_q, all_k, attended].into_iter().chain(gate)
+    }
+}
+
+impl<B: Backend> LayerEmbeddingScratch<B> {
+    fn new(backend: &mut B, sizes: LayerEmbeddingBuffers, rows_max: usize) -> Self {
+        let mut rows = |width| backend.rows(rows_max, width);
+        let LayerEmbeddingBuffers { own, shared, all } = sizes;
+        Self {
+            shared: rows(shared),
+            all: rows(all),
+            all_width: all,
+            own: rows(own),
+            gate: rows(own),
+        }
     }
 }
 

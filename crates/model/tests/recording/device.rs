@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use backend::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, Cpu, Expert, ExpertBias,
     GroupNorm, KvShape, Mixture, MixtureParts, Parts, RecurrentInputs, RecurrentShape,
-    RecurrentWeights, RopeStyle, RopeTable, RoutingRule, Segment, SegmentKey, SharedExpert,
-    StateRoom, StateSegment,
+    RecurrentWeights, RopeStyle, RopeTable, RoutingRule, RoutingVectors, Segment, SegmentKey,
+    SharedExpert, StateRoom, StateSegment,
 };
 use gguf::TensorType;
 
@@ -106,9 +106,10 @@ fn mixture_on_cpu(mixture: &Mixture<Recording>) -> Mixture<Cpu> {
         up: expert.up.clone(),
         down: expert.down.clone(),
         bias: expert.bias.as_ref().map(bias),
+        activation: expert.activation,
     };
     let experts = mixture.experts.iter().map(expert).collect();
-    Mixture { experts, activation: mixture.activation }
+    Mixture { experts }
 }
 
 impl Backend for Recording {
@@ -389,6 +390,13 @@ impl Backend for Recording {
         self.change("activate", x, move |cpu, x| cpu.activate(activation, x));
     }
 
+    fn gate_heads(&mut self, x: &mut Rows, gate: &mut Rows, head_dim: usize) {
+        let (x, gates) = (x.memory.clone(), gate.memory.clone());
+        self.record("gate_heads", &[gate], move |cpu| {
+            cpu.gate_heads(&mut x.lock().unwrap(), &mut gates.lock().unwrap(), head_dim);
+        });
+    }
+
     fn gated(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) {
         self.make("gated", up, gate, move |cpu, up, gate| cpu.gated(activation, gate, up));
     }
@@ -397,11 +405,12 @@ impl Backend for Recording {
         &mut self,
         rule: &RoutingRule,
         logits: &Rows,
-        choice_bias: Option<&Self::Vector>,
+        vectors: RoutingVectors<'_, Self::Vector>,
         shared: SharedExpert<'_, Rows>,
         routes: &mut Self::Routes,
     ) {
-        let (rule, bias, routes) = (*rule, choice_bias.cloned(), routes.clone());
+        let (rule, routes) = (*rule, routes.clone());
+        let (bias, scales) = (vectors.choice_bias.cloned(), vectors.scales.cloned());
         let memory = logits.memory.clone();
         let gate = match shared {
             SharedExpert::Gated(gate) => Some(gate.memory.clone()),
@@ -416,7 +425,9 @@ impl Backend for Recording {
                 Some(gate) => SharedExpert::Gated(&**gate),
             };
             let (logits, mut routes) = (memory.lock().unwrap(), routes.lock().unwrap());
-            cpu.route(&rule, &logits, bias.as_deref(), shared, &mut routes);
+            let (choice_bias, scales) = (bias.as_deref(), scales.as_deref());
+            let vectors = RoutingVectors { choice_bias, scales };
+            cpu.route(&rule, &logits, vectors, shared, &mut routes);
         });
     }
 

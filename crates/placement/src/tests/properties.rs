@@ -194,7 +194,6 @@ fn everything(model: &Outline, nodes: &[Node]) -> Option<Found> {
                     let context = Context {
                         shares: Some(&shares),
                         stage_layers: Some(&layers),
-                        counts: counts(model),
                         ..crate::plan::context_of(subject, nodes, &options)
                     };
                     let found = context.fit(&groups).ok();

@@ -1,0 +1,167 @@
+//! How each layer attends: its heads, and the layer whose keys and values it reads.
+
+use crate::config::WIDTH_MAX;
+use crate::metadata::{Metadata, in_range};
+use crate::{Error, Latent};
+
+/// The heads of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heads {
+    /// Query heads.
+    pub queries: usize,
+    /// Key/value heads; as many queries share each.
+    pub keys: usize,
+    /// Numbers of one head's query and key.
+    pub k_dim: usize,
+    /// Numbers of one head's value.
+    pub v_dim: usize,
+}
+
+/// How the layers attend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Attending {
+    /// The different heads that layers have.
+    pub heads: Vec<Heads>,
+    /// Which of them each layer has.
+    pub kinds: Vec<usize>,
+    /// The layer whose keys and values each layer reads.
+    pub caches: Vec<usize>,
+    pub latent: Option<Latent>,
+}
+
+impl Heads {
+    /// How many queries share each key.
+    pub fn group(&self) -> usize {
+        self.queries / self.keys
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let Self { queries, keys, k_dim, v_dim } = *self;
+        if !queries.is_multiple_of(keys) {
+            let what = format!("{queries} heads cannot share {keys} key/value heads evenly");
+            return Err(Error::Impossible { what });
+        }
+        // Products of these are sizes of tensors; none may overflow before it is compared.
+        let (found, limit) = (queries * k_dim.max(v_dim), WIDTH_MAX as usize * 16);
+        if found > limit {
+            let what = format!("a matrix of {found} rows; at most {limit} are possible");
+            return Err(Error::Impossible { what });
+        }
+        Ok(())
+    }
+}
+
+impl Attending {
+    /// `attends`: which layers attend. `windows`: how many positions each sees, where that is not
+    /// all of them.
+    pub fn read(
+        metadata: &Metadata<'_>,
+        width: usize,
+        attends: &[bool],
+        windows: &[Option<usize>],
+    ) -> Result<Self, Error> {
+        const QUERIES: &str = "attention.head_count";
+        const KEYS: &str = "attention.head_count_kv";
+        let layers = windows.len();
+        let (queries, keys) =
+            (metadata.of_layers(QUERIES, layers)?, metadata.of_layers(KEYS, layers)?);
+        let in_range = |key, count| in_range(&metadata.key(key), count, WIDTH_MAX);
+        let of_layer = |layer: usize| -> Result<(Heads, Option<Latent>), Error> {
+            let queries = in_range(QUERIES, queries[layer].unwrap_or(0))?;
+            let keys = keys[layer].map_or(Ok(queries), |keys| in_range(KEYS, keys))?;
+            let (k_dim, v_dim, latent) =
+                head_sizes(metadata, width / queries, windows[layer].is_some())?;
+            let keys = if latent.is_some() { 1 } else { keys };
+            let heads = Heads { queries, keys, k_dim, v_dim };
+            heads.check()?;
+            Ok((heads, latent))
+        };
+        let (mut heads, mut kinds, mut latent) = (Vec::new(), vec![0; layers], None);
+        for layer in (0..layers).filter(|layer| attends[*layer]) {
+            let (own, own_latent) = of_layer(layer)?;
+            latent = own_latent;
+            kinds[layer] = heads.iter().position(|known| *known == own).unwrap_or(heads.len());
+            if kinds[layer] == heads.len() {
+                heads.push(own);
+            }
+        }
+        if heads.is_empty() {
+            heads.push(of_layer(0)?.0);
+        }
+        let caches = caches(metadata, &kinds, windows)?;
+        Ok(Self { heads, kinds, caches, latent })
+    }
+}
+
+/// The layer whose keys and values each layer reads. The last so many layers may have none of their
+/// own: they read those of the last layer before them that sees as much as they do.
+fn caches(
+    metadata: &Metadata<'_>,
+    kinds: &[usize],
+    windows: &[Option<usize>],
+) -> Result<Vec<usize>, Error> {
+    const KEY: &str = "attention.shared_kv_layers";
+    let layers = kinds.len();
+    let shared = metadata.find_size(KEY, layers as u64)?.unwrap_or(0);
+    let own = layers - shared;
+    let mut found: Vec<usize> = (0..own).collect();
+    for layer in own..layers {
+        let alike = |other: &usize| windows[*other] == windows[layer];
+        match (0..own).rev().find(alike) {
+            Some(source) if kinds[source] == kinds[layer] => found.push(source),
+            source => {
+                let what = format!(
+                    "layer {layer} has no keys and values ({} is {shared}), and {}",
+                    metadata.key(KEY),
+                    source.map_or("no layer before sees as much as it does".to_owned(), |source| {
+                        format!("layer {source}, whose it would read, has other heads")
+                    })
+                );
+                return Err(Error::Impossible { what });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A head's key and value numbers, and latent attention's sizes.
+fn head_sizes(
+    metadata: &Metadata<'_>,
+    default: usize,
+    has_window: bool,
+) -> Result<(usize, usize, Option<Latent>), Error> {
+    if metadata.arch.latent {
+        let (k_dim, v_dim, latent) = latent_sizes(metadata)?;
+        return Ok((k_dim, v_dim, Some(latent)));
+    }
+    let size_or = |name, default| metadata.size_or(name, WIDTH_MAX, default);
+    let mut k_dim = size_or("attention.key_length", default)?;
+    let mut v_dim = size_or("attention.value_length", k_dim)?;
+    if has_window {
+        k_dim = size_or("attention.key_length_swa", k_dim)?;
+        v_dim = size_or("attention.value_length_swa", v_dim)?;
+    }
+    Ok((k_dim, v_dim, None))
+}
+
+fn latent_sizes(metadata: &Metadata<'_>) -> Result<(usize, usize, Latent), Error> {
+    if metadata.get("attention.key_length_mla").is_none() {
+        let what = "a DeepSeek file of the old form, without attention.key_length_mla (convert \
+                    it again with a llama.cpp of May 2025 or later)";
+        return Err(Error::Unsupported { what: what.to_owned() });
+    }
+    let size = |name| metadata.size(name, WIDTH_MAX);
+    let k_dim = size("attention.key_length_mla")?;
+    let rope_dim = size("rope.dimension_count")?;
+    let Some(plain_dim) = k_dim.checked_sub(rope_dim).filter(|plain| *plain > 0) else {
+        let what = format!("{rope_dim} numbers of a key of {k_dim} are rotated");
+        return Err(Error::Impossible { what });
+    };
+    let latent = Latent {
+        q_rank: metadata.find_size("attention.q_lora_rank", WIDTH_MAX)?,
+        kv_rank: size("attention.kv_lora_rank")?,
+        plain_dim,
+        rope_dim,
+    };
+    Ok((k_dim, size("attention.value_length_mla")?, latent))
+}
