@@ -7,14 +7,14 @@ use engine::{Local, LocalOptions};
 use gguf::{File, Source};
 use protocol::{GenerateRequest, Pooling, Split, SplitOptions, StageSize, Token, Transport};
 
-/// Plain attention, windows, states.
-const MODELS: [&str; 3] = ["llama3-tied", "gemma3", "qwen35"];
+/// Plain attention, windows, states, embeddings by layer.
+const MODELS: [&str; 4] = ["llama3-tied", "gemma3", "qwen35", "gemma4-e"];
 
 fn start(model: &str, shares: &[u32], stages: &[usize]) -> Local {
     let path = format!("{}/../../fixtures/models/{model}.gguf", env!("CARGO_MANIFEST_DIR"));
     let file = File::open(path).unwrap();
-    let layers = layout::Outline::read(file.directory()).unwrap().config.layers;
-    let border = |stage: usize| layers * stage / stages.len();
+    let borders = layout::Outline::read(file.directory()).unwrap().config.borders();
+    let border = |stage: usize| borders[(borders.len() - 1) * stage / stages.len()];
     let size = |(stage, &ranks)| StageSize { ranks, layers: border(stage + 1) - border(stage) };
     let options = LocalOptions {
         options: SplitOptions { transport: Transport::Tcp, ..SplitOptions::default() },

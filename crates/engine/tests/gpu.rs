@@ -95,6 +95,8 @@ const DENSE: &[&str] = &[
     "models/llama-biases",
     "models/olmo3",
     "models/gemma3-global",
+    "models/gemma4",
+    "models/gemma4-e",
 ];
 
 /// Models whose weights are floats and that have experts; but for deepseek-v2-lite, of whose
@@ -111,6 +113,9 @@ const SPARSE: &[&str] = &[
     "models/deepseek-v3",
     "models/deepseek-v3-odd",
     "models/deepseek-v3-plain",
+    "models/gemma4-moe",
+    "models/step35",
+    "models/mimo2",
 ];
 
 /// Half-precision weights are multiplied with half-precision activations, and keys and values are

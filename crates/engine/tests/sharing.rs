@@ -13,7 +13,7 @@ use protocol::{
 const CONTEXT_TOKENS: usize = 448;
 
 /// Windows, sinks, latent attention, experts; layers that carry a state, of each kind.
-const MODELS: [&str; 9] = [
+const MODELS: [&str; 12] = [
     "llama3-tied",
     "gemma3",
     "gpt-oss",
@@ -23,10 +23,22 @@ const MODELS: [&str; 9] = [
     "granitehybrid",
     "lfm2",
     "kimi-linear",
+    "gemma4",
+    "gemma4-e",
+    "mimo2",
 ];
 /// Models in which some layers carry a state or see a window, and do not keep all positions.
-const FORGETFUL: [&str; 7] =
-    ["gemma3", "gpt-oss", "qwen35", "nemotron_h", "granitehybrid", "lfm2", "kimi-linear"];
+const FORGETFUL: [&str; 9] = [
+    "gemma3",
+    "gpt-oss",
+    "qwen35",
+    "nemotron_h",
+    "granitehybrid",
+    "lfm2",
+    "kimi-linear",
+    "gemma4",
+    "gemma4-e",
+];
 /// In so small a cache that layers with a window would not keep less, they keep all of it.
 const ROOM_FOR_WINDOWS: usize = 6 * CONTEXT_TOKENS;
 

@@ -13,6 +13,7 @@ use crate::memory::Type;
 pub enum Unary {
     Tanh = 4,
     Sigmoid = 7,
+    Silu = 10,
 }
 
 /// `activation(gate) * up`.
@@ -115,11 +116,11 @@ impl Recorder<'_> {
         self.place(raw, Type::F32, None)
     }
 
-    /// `least` in place of smaller numbers.
-    pub fn at_least(&mut self, x: Node, least: f32) -> Result<Node, Error> {
+    /// `least` in place of smaller numbers, and `most` in place of larger ones.
+    pub fn clamp(&mut self, x: Node, least: f32, most: f32) -> Result<Node, Error> {
         let (context, x) = (self.context.raw.as_ptr(), self.raw(x));
         // SAFETY: all are alive.
-        let raw = unsafe { (self.api.clamp)(context, x, least, f32::INFINITY) };
+        let raw = unsafe { (self.api.clamp)(context, x, least, most) };
         self.place(raw, Type::F32, None)
     }
 

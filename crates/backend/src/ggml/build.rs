@@ -114,7 +114,7 @@ impl Builder<'_> {
             }
             Op::Gated { glu, gate, up } => {
                 let (from, up, place) = (self.operand(gate), self.operand(up), self.place(gate));
-                let node = self.recorder.glu(glu.glu(), from, up, Some(place))?;
+                let node = self.gated(*glu, from, up, Some(place))?;
                 self.wrote(gate, node, [gate.width, gate.rows]);
             }
             Op::GateHeads { x, gate, head_dim } => {

@@ -118,7 +118,7 @@ impl Builder<'_> {
         if rule.normalised {
             weights = self.recorder.reshape(weights, [used, rows, 1, 1]);
             let sum = self.recorder.sum_rows(weights)?;
-            let sum = self.recorder.at_least(sum, SUM_MIN)?;
+            let sum = self.recorder.clamp(sum, SUM_MIN, f32::INFINITY)?;
             weights = self.recorder.div(weights, sum)?;
             weights = self.recorder.reshape(weights, each);
         }

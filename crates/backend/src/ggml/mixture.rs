@@ -1,10 +1,10 @@
 //! Mixtures of experts: which matrices rows are multiplied with, and with what weights.
 
-use ggml::{Error, Node, Type};
+use ggml::{Error, Glu, Node, Type, Unary};
 
 use super::build::Builder;
 use super::choice::{Chosen, Own, Router};
-use super::ops::{GluKey, Matrix, Op, Operand, Ref};
+use super::ops::{GluKey, Matrix, Number, Op, Operand, Ref};
 use super::{Ggml, Vector};
 use crate::{Expert, ExpertBias, Mixture, MixtureParts};
 
@@ -127,7 +127,7 @@ impl Builder<'_> {
         let gate = self.biased(gate, &experts.biases[0], ids)?;
         let up = self.recorder.mul_mat_id(up, input, ids)?;
         let up = self.biased(up, &experts.biases[1], ids)?;
-        let hidden = self.recorder.glu(experts.glus[0].glu(), gate, up, None)?;
+        let hidden = self.gated(experts.glus[0], gate, up, None)?;
         let sums = self.recorder.mul_mat_id(down, hidden, ids)?;
         let sums = self.biased(sums, &experts.biases[2], ids)?;
         let sums = self.recorder.mul(sums, weights, None)?;
@@ -142,7 +142,7 @@ impl Builder<'_> {
             let [gate, up, down] = of_one(block).map(|matrix| self.matrix(&matrix));
             let gate = self.recorder.mul_mat(gate, from, None)?;
             let up = self.recorder.mul_mat(up, from, None)?;
-            let hidden = self.recorder.glu(experts.glus[1].glu(), gate, up, None)?;
+            let hidden = self.gated(experts.glus[1], gate, up, None)?;
             let mut sums = self.recorder.mul_mat(down, hidden, None)?;
             if let Some(weights) = self.weights(weight, rows)? {
                 sums = self.recorder.mul(sums, weights, None)?;
@@ -153,6 +153,28 @@ impl Builder<'_> {
         let node = self.recorder.copy(total, place);
         self.wrote(out, node, [width, rows]);
         Ok(())
+    }
+
+    /// `activation(gate) * up`.
+    pub(super) fn gated(
+        &mut self,
+        glu: GluKey,
+        gate: Node,
+        up: Node,
+        to: Option<Node>,
+    ) -> Result<Node, Error> {
+        let glu = match glu {
+            GluKey::Gelu => Glu::Gelu,
+            GluKey::Silu => Glu::Silu,
+            GluKey::Clamped { alpha, limit } => Glu::Clamped { alpha: alpha.0, limit: limit.0 },
+            GluKey::LimitedSilu { limit: Number(limit) } => {
+                let gate = self.recorder.unary(Unary::Silu, gate, None)?;
+                let gate = self.recorder.clamp(gate, f32::NEG_INFINITY, limit)?;
+                let up = self.recorder.clamp(up, -limit, limit)?;
+                return self.recorder.mul(gate, up, to);
+            }
+        };
+        self.recorder.glu(glu, gate, up, to)
     }
 
     fn biased(&mut self, x: Node, bias: &Option<Ref>, ids: Node) -> Result<Node, Error> {

@@ -26,9 +26,8 @@ fn glu_key(activation: Activation) -> Option<GluKey> {
         Activation::ClampedSwiglu { alpha, limit } => {
             GluKey::Clamped { alpha: Number(alpha), limit: Number(limit) }
         }
-        Activation::Sigmoid | Activation::SquaredRelu | Activation::LimitedSilu { .. } => {
-            return None;
-        }
+        Activation::LimitedSilu { limit } => GluKey::LimitedSilu { limit: Number(limit) },
+        Activation::Sigmoid | Activation::SquaredRelu => return None,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use ggml::{Array, Glu, Rope, Type};
+use ggml::{Array, Rope, Type};
 
 use super::mixture::Experts;
 
@@ -206,16 +206,7 @@ pub(super) enum GluKey {
     Gelu,
     Silu,
     Clamped { alpha: Number, limit: Number },
-}
-
-impl GluKey {
-    pub fn glu(self) -> Glu {
-        match self {
-            Self::Gelu => Glu::Gelu,
-            Self::Silu => Glu::Silu,
-            Self::Clamped { alpha, limit } => Glu::Clamped { alpha: alpha.0, limit: limit.0 },
-        }
-    }
+    LimitedSilu { limit: Number },
 }
 
 impl Op {
