@@ -19,6 +19,8 @@ pub(crate) struct Comm {
     recurrence: ReducePlan,
     feed_forward: ReducePlan,
     notes: Vec<String>,
+    /// Two sums that go together.
+    joined: Vec<f32>,
 }
 
 /// With whom to meet, and how.
@@ -97,7 +99,7 @@ impl Comm {
         };
         let (attention, feed_forward) = (plan(Product::Attention)?, plan(Product::FeedForward)?);
         let recurrence = plan(Product::Recurrence)?;
-        Ok(Self { group, attention, recurrence, feed_forward, notes })
+        Ok(Self { group, attention, recurrence, feed_forward, notes, joined: Vec::new() })
     }
 
     /// Addresses of the other ranks that do not answer, for a person to read.
@@ -130,6 +132,25 @@ impl Reduce for Comm {
         };
         Ok(self.group.all_reduce(plan, sums, total)?)
     }
+
+    fn all_reduce_both(
+        &mut self,
+        product: Product,
+        sums: [&[f32]; 2],
+        totals: &mut [f32],
+    ) -> Result<(), EngineError> {
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.clear();
+        // Part by part, as one product of twice the rows has them.
+        let [one, other] = sums.map(|sums| sums.chunks_exact((totals.len() / 2).max(1)));
+        for (one, other) in one.zip(other) {
+            joined.extend_from_slice(one);
+            joined.extend_from_slice(other);
+        }
+        let done = self.all_reduce(product, &joined, totals);
+        self.joined = joined;
+        done
+    }
 }
 
 /// One rank's partial sums are everybody's.
@@ -144,5 +165,14 @@ impl Reduce for Alone {
 
     fn all_reduce(&mut self, _: Product, _: &[f32], _: &mut [f32]) -> Result<(), EngineError> {
         Err(EngineError::Protocol("there are no other ranks".to_owned()))
+    }
+
+    fn all_reduce_both(
+        &mut self,
+        product: Product,
+        sums: [&[f32]; 2],
+        totals: &mut [f32],
+    ) -> Result<(), EngineError> {
+        self.all_reduce(product, sums[0], totals)
     }
 }

@@ -401,7 +401,7 @@ impl Buffers {
         let of_rows = of_rows.chain(self.expert_width.iter().flat_map(|width| [*width; 2]));
         let of_rows = of_rows.map(|width| device.rows_bytes(rows, width));
         let part_rows = rows.saturating_mul(self.parts);
-        let of_parts = [Some(width), squares, self.expert_width].into_iter().flatten();
+        let of_parts = [Some(width), squares, self.expert_width, self.beside].into_iter().flatten();
         let of_parts = of_parts.map(|width| device.rows_bytes(part_rows, width));
         let of_outputs = [width, self.vocab].map(|width| device.rows_bytes(outputs, width));
         let step = device.step_bytes(rows, self.positions);

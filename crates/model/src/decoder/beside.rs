@@ -4,17 +4,15 @@
 use backend::Backend;
 use layout::Slices;
 
+use super::Reduce;
 use super::context::Context;
 use super::experts::SparseBlock;
 use super::feed_forward::DenseBlock;
-use super::residual::total;
-use super::{Product, Reduce};
 use crate::ModelError;
 use crate::loader::Loader;
 
 pub(super) struct DenseBeside<B: Backend> {
     dense: DenseBlock<B>,
-    after_dense: B::Vector,
     router_norm: B::Vector,
     experts_norm: B::Vector,
     experts: SparseBlock<B>,
@@ -33,28 +31,19 @@ impl<B: Backend> DenseBeside<B> {
         let factor = 1.0 / (width as f32).sqrt();
         router_gain.iter_mut().for_each(|gain| *gain *= factor);
         let router_norm = loader.backend.vector(&router_gain);
-        let mut norm = |role| loader.vector(&slices.get(role));
-        Ok(Self {
-            dense,
-            after_dense: norm("after_dense_norm")?,
-            router_norm,
-            experts_norm: norm("experts_norm")?,
-            experts,
-        })
+        let experts_norm = loader.vector(&slices.get("experts_norm"))?;
+        Ok(Self { dense, router_norm, experts_norm, experts })
     }
 
-    /// `beside = norm(dense(h))`, of all ranks, and `sums = mixture(norm(x))`, this rank's part.
+    /// `beside.sums = dense(h)` and `sums = mixture(norm(x))`, this rank's parts.
     pub fn forward<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,
         reduce: &mut R,
     ) -> Result<(), R::Error> {
-        self.dense.forward(c);
-        let (rows, product) = (c.rows, Product::FeedForward);
-        let Context { backend, config, scratch: s, .. } = c;
-        let given = total(*backend, reduce, product, rows, &mut s.sums, &mut s.h)?;
+        let Context { backend, scratch: s, .. } = c;
         let beside = s.beside.as_mut().expect("made for models with both in a layer");
-        backend.rms_norm(given, &self.after_dense, config.rms_eps, beside);
+        self.dense.forward(*backend, &s.h, &mut s.hidden, &mut beside.sums);
         c.norm(Some(&self.router_norm));
         self.experts.route(c);
         c.norm(Some(&self.experts_norm));

@@ -155,9 +155,9 @@ impl<B: Backend> LatentExperts<B> {
     /// Adds up what all ranks' experts gave, and projects it back: `x += up(total)`. What is left
     /// in `sums` is the shared expert's.
     fn finish<R: Reduce>(&self, c: &mut Context<'_, B>, reduce: &mut R) -> Result<(), R::Error> {
-        self.shared.forward(c);
         let rows = c.rows;
         let Context { backend, scratch: s, .. } = c;
+        self.shared.forward(*backend, &s.h, &mut s.hidden, &mut s.sums);
         let e = s.expert.as_mut().expect("made for experts in a latent space");
         let product = Product::FeedForward;
         let total = total(*backend, reduce, product, rows, &mut e.sums, &mut e.total)?;

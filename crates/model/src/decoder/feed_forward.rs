@@ -56,7 +56,10 @@ impl<B: Backend> FeedForward<B> {
         reduce: &mut R,
     ) -> Result<(), R::Error> {
         match self {
-            Self::Dense(block) => block.forward(c),
+            Self::Dense(block) => {
+                let Context { backend, scratch: s, .. } = c;
+                block.forward(*backend, &s.h, &mut s.hidden, &mut s.sums);
+            }
             Self::Sparse(block) => return block.forward(c, reduce),
             Self::Beside(block) => return block.forward(c, reduce),
         }
@@ -106,26 +109,31 @@ impl<B: Backend> DenseBlock<B> {
         })
     }
 
-    /// `sums = block(h)`, this rank's part.
-    pub fn forward(&self, c: &mut Context<'_, B>) {
-        let Context { backend, scratch: s, .. } = c;
-        let HiddenScratch { gate: gates, up: ups } = &mut s.hidden[self.kind];
+    /// `sums = block(h)`, this rank's part. `hidden`: room for hidden numbers, by width.
+    pub fn forward(
+        &self,
+        backend: &mut B,
+        h: &B::Rows,
+        hidden: &mut [HiddenScratch<B>],
+        sums: &mut B::Rows,
+    ) {
+        let HiddenScratch { gate: gates, up: ups } = &mut hidden[self.kind];
         let hidden = match &self.gate {
             Some(gate) => {
                 let up = (&self.up.matrix, &mut *ups);
-                backend.linear(&s.h, &mut [(&gate.matrix, &mut *gates), up]);
+                backend.linear(h, &mut [(&gate.matrix, &mut *gates), up]);
                 gate.add_bias(backend, gates);
                 self.up.add_bias(backend, ups);
                 backend.gated(self.activation, gates, ups);
                 gates
             }
             None => {
-                backend.linear(&s.h, &mut [(&self.up.matrix, &mut *ups)]);
+                backend.linear(h, &mut [(&self.up.matrix, &mut *ups)]);
                 self.up.add_bias(backend, ups);
                 backend.activate(self.activation, ups);
                 ups
             }
         };
-        backend.linear_parts(hidden, &self.down, self.parts.as_ref(), &mut s.sums);
+        backend.linear_parts(hidden, &self.down, self.parts.as_ref(), sums);
     }
 }

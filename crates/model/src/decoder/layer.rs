@@ -59,7 +59,13 @@ impl<B: Backend> Layer<B> {
                 norm: loader.find_vector(slices.find("feed_forward_norm"))?,
                 residual: Residual {
                     bias: loader.find_vector(slices.find("ffn_down.bias"))?,
-                    beside: loader.find_vector(slices.find("after_experts_norm"))?,
+                    beside: match slices.find("after_dense_norm") {
+                        Some(dense) => {
+                            let experts = slices.get("after_experts_norm");
+                            Some([loader.vector(&dense)?, loader.vector(&experts)?])
+                        }
+                        None => None,
+                    },
                     norm: loader.find_vector(slices.find("after_feed_forward_norm"))?,
                 },
                 block: FeedForward::load(loader, config, shard, slices, layer)?,

@@ -56,6 +56,18 @@ pub trait Reduce {
         sums: &[f32],
         total: &mut [f32],
     ) -> Result<(), Self::Error>;
+
+    /// The same of two such sums with the same leaves, in one exchange; `totals` gets one behind the
+    /// other.
+    ///
+    /// # Errors
+    /// Another rank is late or lost.
+    fn all_reduce_both(
+        &mut self,
+        product: Product,
+        sums: [&[f32]; 2],
+        totals: &mut [f32],
+    ) -> Result<(), Self::Error>;
 }
 
 /// What one step computes.

@@ -1,15 +1,18 @@
 //! Where the ranks' partial sums meet and join the residual stream.
 
+use std::convert::Infallible;
+
 use backend::Backend;
 
 use super::context::Context;
+use super::scratch::BesideScratch;
 use super::{Product, Reduce};
 
 /// What happens to a half's sum on its way to the residual stream.
 pub(super) struct Residual<B: Backend> {
     pub bias: Option<B::Vector>,
-    /// The norm of what experts give, where a dense block stands beside them, whose part is added.
-    pub beside: Option<B::Vector>,
+    /// The norms of what a dense block and the experts beside it give, before both are added.
+    pub beside: Option<[B::Vector; 2]>,
     pub norm: Option<B::Vector>,
 }
 
@@ -31,6 +34,33 @@ pub(super) fn total<'a, B: Backend, R: Reduce>(
     Ok(room)
 }
 
+/// What all ranks' partial sums of a dense block and of the experts beside it add up to, in one
+/// exchange. `experts`: their sums, and room for the total.
+fn totals<'a, B: Backend, R: Reduce>(
+    backend: &mut B,
+    reduce: &mut R,
+    product: Product,
+    rows: usize,
+    (sums, room): (&'a mut B::Rows, &'a mut B::Rows),
+    beside: &'a mut BesideScratch<B>,
+) -> Result<[&'a mut B::Rows; 2], R::Error> {
+    let BesideScratch { sums: dense, total, both, width } = beside;
+    if !reduce.has_others() {
+        return Ok([dense, sums]);
+    }
+    both.resize(2 * rows * *width, 0.0);
+    let sums = [&*backend.host(dense)?, backend.host(sums)?];
+    reduce.all_reduce_both(product, sums, both)?;
+    let (of_dense, of_experts) = both.split_at(rows * *width);
+    for (place, numbers) in [(&mut *total, of_dense), (&mut *room, of_experts)] {
+        let Ok(()) = backend.write(place, rows, |out: &mut [f32]| {
+            out.copy_from_slice(numbers);
+            Ok::<_, Infallible>(())
+        });
+    }
+    Ok([total, room])
+}
+
 impl<B: Backend> Residual<B> {
     /// `x += norm(total over all ranks + bias)`, of the partial sums in `sums`.
     pub fn add<R: Reduce>(
@@ -41,13 +71,20 @@ impl<B: Backend> Residual<B> {
     ) -> Result<(), R::Error> {
         let rows = c.rows;
         let Context { backend, config, scratch: s, .. } = c;
-        let total = total(*backend, reduce, product, rows, &mut s.sums, &mut s.h)?;
+        let total = match &self.beside {
+            None => total(*backend, reduce, product, rows, &mut s.sums, &mut s.h)?,
+            Some(norms) => {
+                let beside = s.beside.as_mut().expect("made for models with both in a layer");
+                let [dense, experts] =
+                    totals(*backend, reduce, product, rows, (&mut s.sums, &mut s.h), beside)?;
+                backend.rms_norm_in_place(dense, &norms[0], config.rms_eps);
+                backend.rms_norm_in_place(experts, &norms[1], config.rms_eps);
+                backend.add(experts, dense);
+                experts
+            }
+        };
         if let Some(bias) = &self.bias {
             backend.add_bias(total, bias);
-        }
-        if let (Some(norm), Some(beside)) = (&self.beside, &s.beside) {
-            backend.rms_norm_in_place(total, norm, config.rms_eps);
-            backend.add(total, beside);
         }
         if let Some(norm) = &self.norm {
             backend.rms_norm_in_place(total, norm, config.rms_eps);

@@ -16,8 +16,8 @@ pub(super) struct Scratch<B: Backend> {
     pub recurrent: Option<RecurrentScratch<B>>,
     /// The hidden numbers of dense blocks, for each width that they have.
     pub hidden: Vec<HiddenScratch<B>>,
-    /// What a dense block gives, until the experts beside it are done, `[rows, width]`.
-    pub beside: Option<B::Rows>,
+    /// What a dense block gives beside experts, in models that have both in one layer.
+    pub beside: Option<BesideScratch<B>>,
     pub by_layer: Option<LayerEmbeddingScratch<B>>,
     pub routing: Option<Routing<B>>,
     /// Partial sums, `[parts * rows, width]`.
@@ -48,6 +48,16 @@ pub(super) struct HeadScratch<B: Backend> {
 pub(super) struct HiddenScratch<B: Backend> {
     pub gate: B::Rows,
     pub up: B::Rows,
+}
+
+/// What a dense block gives beside experts.
+pub(super) struct BesideScratch<B: Backend> {
+    /// Partial sums, `[parts * rows, width]`, and their total, `[rows, width]`.
+    pub sums: B::Rows,
+    pub total: B::Rows,
+    /// Its total and the experts', one behind the other, on their way from the other ranks.
+    pub both: Vec<f32>,
+    pub width: usize,
 }
 
 /// What layers with embeddings of their own read and write.
@@ -120,6 +130,12 @@ impl<B: Backend> Scratch<B> {
         });
         let recurrent = sizes.recurrent.map(|widths| RecurrentScratch::new(backend, widths, sizes));
         let by_layer = sizes.by_layer.map(|by| LayerEmbeddingScratch::new(backend, by, sizes.rows));
+        let beside = sizes.beside.map(|width| BesideScratch {
+            sums: backend.rows(sizes.rows * sizes.parts, width),
+            total: backend.rows(sizes.rows, width),
+            both: Vec::new(),
+            width,
+        });
         let expert = sizes.expert_width.map(|width| ExpertScratch {
             input: backend.rows(sizes.rows, width),
             sums: backend.rows(sizes.rows * sizes.parts, width),
@@ -138,7 +154,7 @@ impl<B: Backend> Scratch<B> {
                 .iter()
                 .map(|hidden| HiddenScratch { gate: rows(*hidden), up: rows(*hidden) })
                 .collect(),
-            beside: sizes.beside.map(&mut rows),
+            beside,
             by_layer,
             routing,
             sums: backend.rows(sizes.rows * sizes.parts, sizes.width),
@@ -149,7 +165,8 @@ impl<B: Backend> Scratch<B> {
 
     /// Bytes of all of them.
     pub fn bytes(&self, backend: &B) -> u64 {
-        let of_all = [&self.x, &self.h, &self.sums].into_iter().chain(&self.beside);
+        let of_all = [&self.x, &self.h, &self.sums].into_iter();
+        let beside = self.beside.iter().flat_map(|beside| [&beside.sums, &beside.total]);
         let of_heads = self.heads.iter().flat_map(HeadScratch::all);
         let of_hidden = self.hidden.iter().flat_map(|hidden| [&hidden.gate, &hidden.up]);
         let by_layer = self.by_layer.iter().flat_map(|e| [&e.shared, &e.all, &e.own, &e.gate]);
@@ -162,7 +179,7 @@ impl<B: Backend> Scratch<B> {
         let expert = self.expert.iter().flat_map(|e| [&e.input, &e.sums, &e.total]);
         let routing = self.routing.iter().flat_map(|r| [&r.logits, &r.shared_gate]);
         let rows = of_all.chain(of_heads).chain(of_hidden).chain(of_outputs);
-        let rows = rows.chain(recurrent).chain(expert).chain(by_layer);
+        let rows = rows.chain(recurrent).chain(expert).chain(beside).chain(by_layer);
         let rows = rows.chain(latent).chain(routing).map(|rows| backend.rows_bytes(rows));
         rows.sum::<usize>() as u64
     }

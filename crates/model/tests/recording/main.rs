@@ -43,6 +43,16 @@ impl Reduce for OneRank {
         total.copy_from_slice(sums);
         Ok(())
     }
+
+    fn all_reduce_both(
+        &mut self,
+        _product: Product,
+        sums: [&[f32]; 2],
+        totals: &mut [f32],
+    ) -> Result<(), BackendError> {
+        totals.copy_from_slice(&sums.concat());
+        Ok(())
+    }
 }
 
 /// Some positions of every sequence: where they begin, how many, and whether their last logits are

@@ -3,7 +3,7 @@
 use layout::Capacity;
 
 use super::*;
-use crate::group::{Subject, counts};
+use crate::group::Subject;
 use crate::shares::{UNITS, scaled};
 use crate::trial::{Context, Found};
 
