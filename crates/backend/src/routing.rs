@@ -61,8 +61,8 @@ impl Routes {
     }
 
     /// Routes every row of `logits`, `[rows, rule.experts]` f32. `bias`, `[rule.experts]`, counts
-    /// for the choice but not for the weights (DeepSeek-V3); `scales`, as many, multiply the weights
-    /// in the end (Gemma 4).
+    /// for the choice but not for the weights (DeepSeek-V3); `scales`, as many, multiply the
+    /// weights in the end (Gemma 4).
     pub fn route(
         &mut self,
         rule: &RoutingRule,

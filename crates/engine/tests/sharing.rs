@@ -187,8 +187,8 @@ fn an_answer_goes_on_elsewhere_as_it_would_have_gone_on() {
 }
 
 /// Where layers do not keep all positions, the next turn of a conversation goes on behind the last
-/// page of the answer, the same prompt behind its own last page, and another one where it leaves the
-/// first.
+/// page of the answer, the same prompt behind its own last page, and another one where it leaves
+/// the first.
 #[test]
 fn what_layers_kept_is_gone_on_with_where_the_texts_are_alike() {
     let tokens = |count: usize, seed: usize| -> Vec<Token> {

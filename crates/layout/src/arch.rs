@@ -76,8 +76,8 @@ pub enum AttentionScale {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
     Plain,
-    /// Each head's are normalised, without a gain; a layer without `attn_v` takes its keys for them,
-    /// as they are before their own norm (Gemma 4).
+    /// Each head's are normalised, without a gain; a layer without `attn_v` takes its keys for
+    /// them, as they are before their own norm (Gemma 4).
     Normalised,
 }
 

@@ -191,8 +191,8 @@ impl Config {
         self.attention_scales[self.heads_kind(layer)]
     }
 
-    /// What the hidden numbers of layer `layer`'s routed experts, and of its shared one, are limited
-    /// to.
+    /// What the hidden numbers of layer `layer`'s routed experts, and of its shared one, are
+    /// limited to.
     pub fn clamps(&self, layer: usize) -> [Option<f32>; 2] {
         self.clamps[layer]
     }
@@ -218,8 +218,8 @@ impl Config {
         self.attends(layer) && self.cache_of(layer) == layer
     }
 
-    /// Where a pipeline may be cut: before which layers, and both ends. A layer that reads another's
-    /// keys and values stays with it.
+    /// Where a pipeline may be cut: before which layers, and both ends. A layer that reads
+    /// another's keys and values stays with it.
     pub fn borders(&self) -> Vec<usize> {
         let reads = |from: usize| (from..self.layers).map(|reader| self.cache_of(reader)).min();
         (0..=self.layers).filter(|layer| reads(*layer).is_none_or(|read| read >= *layer)).collect()

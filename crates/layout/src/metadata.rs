@@ -78,8 +78,8 @@ impl Metadata<'_> {
         }
     }
 
-    /// A finite number for each layer: an array with at least as many, or one for all; `None` if the
-    /// key is absent.
+    /// A finite number for each layer: an array with at least as many, or one for all; `None` if
+    /// the key is absent.
     pub fn numbers_of_layers(&self, name: &str, layers: usize) -> Result<Vec<Option<f32>>, Error> {
         let Some(array) = self.get(name).and_then(|value| value.as_array()) else {
             return Ok(vec![self.find_f32(name)?; layers]);

@@ -92,8 +92,8 @@ pub struct Shard {
     /// the heads that they come from.
     pub recurrent: Option<Leaves>,
     pub recurrent_heads: RecurrentHeads,
-    /// Columns of a dense layer's feed-forward down matrix, by leaf, for each width that such blocks
-    /// have; without such blocks, those of the experts.
+    /// Columns of a dense layer's feed-forward down matrix, by leaf, for each width that such
+    /// blocks have; without such blocks, those of the experts.
     pub feed_forward: Vec<Leaves>,
     /// The same of a routed expert's and of the shared expert's. As many leaves as
     /// `feed_forward`, so that one reduction serves every layer. Where the shared expert is

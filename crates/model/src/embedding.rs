@@ -10,8 +10,8 @@ use crate::ModelError;
 /// Bytes of rows that are kept: some thousand tokens, more than most texts use over and over.
 const KEPT_BYTES: usize = 8 << 20;
 
-/// The token embeddings, read row by row where the file lies; the rows used last are kept, so that a
-/// step seldom waits for a disk.
+/// The token embeddings, read row by row where the file lies; the rows used last are kept, so that
+/// a step seldom waits for a disk.
 ///
 /// Only rank 0 has them: it looks the rows up and sends them along with the step, so no rank holds
 /// a packed copy of what is often the largest tensor of a small model.
@@ -91,8 +91,8 @@ impl Embedding {
         Ok(Self { source, tables, found: Vec::new() })
     }
 
-    /// The scaled embeddings of `tokens`: `[tokens, input_width]` f32, row-major, replacing what `out`
-    /// held.
+    /// The scaled embeddings of `tokens`: `[tokens, input_width]` f32, row-major, replacing what
+    /// `out` held.
     ///
     /// # Errors
     /// A token is not in the vocabulary, or the bytes cannot be read.

@@ -1,12 +1,12 @@
 //! Wishes that contradict each other, or that a model has no use for: refused before any search, so
 //! that none is silently ignored.
 
-use layout::Outline;
-use protocol::{ExpertSplit, InstanceSpec, Speculation, Strategy};
+use layout::{Outline, STAGE_RANKS_MAX};
+use protocol::{ExpertSplit, InstanceSpec, Speculation, SplitOptions, Strategy};
 
 use crate::error::Error;
 use crate::node::Node;
-use crate::plan::SEQUENCES_DEFAULT;
+use crate::plan::{Options, SEQUENCES_DEFAULT};
 
 /// Each has its place in every step, and buffers for its results.
 const SEQUENCES_MAX: usize = 1024;
@@ -99,6 +99,74 @@ pub(crate) fn check_devices(
             Err(Error::CacheType { node, class, cache_type })
         }
     }
+}
+
+/// That the shares, stages and layers that were asked for make up the model and its nodes.
+pub(crate) fn check_split(
+    model: &Outline,
+    options: &Options<'_>,
+    asked: Option<usize>,
+) -> Result<(), Error> {
+    let SplitOptions { shares, stages, stage_layers, strategy, .. } = &options.spec.options;
+    let (layers, borders) = (model.config.layers, model.config.borders());
+    let pieces = borders.len() - 1;
+    let together = match (stages, strategy) {
+        (Some(stages), _) => stages.iter().copied().max(),
+        (None, Strategy::Tensor) => asked,
+        (None, _) => None,
+    };
+    if let Some(ranks) = together.filter(|ranks| *ranks > STAGE_RANKS_MAX) {
+        return Err(Error::TooManyTogether { ranks, max: STAGE_RANKS_MAX });
+    }
+    if let (Some(stages), Some(ranks)) = (stages, asked) {
+        let sum: usize = stages.iter().fold(0, |sum, n| sum.saturating_add(*n));
+        if stages.contains(&0) || sum != ranks {
+            return Err(Error::Stages { by_ranks: stages.clone(), ranks });
+        }
+        if stages.len() > pieces {
+            return Err(Error::TooManyStages { stages: stages.len(), layers, pieces });
+        }
+    }
+    if let Some(shares) = shares {
+        let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
+        let empty = |stages: &Vec<usize>| {
+            let mut rest = &shares[..];
+            stages.iter().any(|ranks| {
+                let (own, others) = rest.split_at((*ranks).min(rest.len()));
+                rest = others;
+                own.iter().all(|share| *share == 0)
+            })
+        };
+        if total == 0 || total > i32::MAX as u64 || stages.as_ref().is_some_and(empty) {
+            return Err(Error::NoShares { shares: shares.clone() });
+        }
+    }
+    if let (Strategy::Pipeline, None, Some(stages)) = (strategy, stages, asked)
+        && stages > pieces
+    {
+        return Err(Error::TooManyStages { stages, layers, pieces });
+    }
+    if let Some(given) = stage_layers {
+        let sum = given.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
+        let stages = match (stages, strategy, asked) {
+            (Some(stages), ..) => stages.len(),
+            (None, Strategy::Pipeline, Some(nodes)) => nodes,
+            (None, Strategy::Tensor, _) => 1,
+            _ => given.len(),
+        };
+        if given.contains(&0) || sum != layers || given.len() != stages {
+            return Err(Error::StageLayers { given: given.clone(), layers, stages });
+        }
+        let mut before = 0;
+        let ends = given.iter().map(|count| {
+            before += count;
+            before
+        });
+        if let Some(layer) = ends.into_iter().find(|end| !borders.contains(end)) {
+            return Err(Error::Parted { layer, borders });
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -42,8 +42,8 @@ impl<B: Backend> LayerEmbedding<B> {
         }))
     }
 
-    /// `x += norm(output(gelu(gate(x)) * own))`, where `own` is the mean of the layer's embedding and
-    /// of the projection, times `sqrt(2)`. Every rank computes all of it.
+    /// `x += norm(output(gelu(gate(x)) * own))`, where `own` is the mean of the layer's embedding
+    /// and of the projection, times `sqrt(2)`. Every rank computes all of it.
     pub fn add(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, .. } = c;
         let e = s.by_layer.as_mut().expect("made for models with embeddings by layer");

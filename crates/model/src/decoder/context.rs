@@ -21,8 +21,8 @@ pub(super) struct Context<'a, B: Backend> {
     pub segments: &'a [Segment],
     /// What the sequences of the step's rows do with their states.
     pub states: &'a [StateSegment],
-    /// In the last layer that keeps anything, the only rows that go on after their keys and values are cached;
-    /// `None` where all do.
+    /// In the last layer that keeps anything, the only rows that go on after their keys and values
+    /// are cached; `None` where all do.
     pub outputs: Option<Outputs<'a>>,
 }
 

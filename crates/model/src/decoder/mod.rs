@@ -57,8 +57,8 @@ pub trait Reduce {
         total: &mut [f32],
     ) -> Result<(), Self::Error>;
 
-    /// The same of two such sums with the same leaves, in one exchange; `totals` gets one behind the
-    /// other.
+    /// The same of two such sums with the same leaves, in one exchange; `totals` gets one behind
+    /// the other.
     ///
     /// # Errors
     /// Another rank is late or lost.
@@ -159,11 +159,11 @@ impl<B: Backend> Model<B> {
         self.cache_kind
     }
 
-    /// Runs one step through this rank's layers; behind the model's last layer that keeps anything of
-    /// positions, only the outputs go on.
+    /// Runs one step through this rank's layers; behind the model's last layer that keeps anything
+    /// of positions, only the outputs go on.
     ///
-    /// `input`: what [`Embedding::look_up`](crate::Embedding::look_up) gives of the batch's tokens, or
-    /// what the stage before this one [handed on](Self::hand_on), `[rows, input_width]` f32.
+    /// `input`: what [`Embedding::look_up`](crate::Embedding::look_up) gives of the batch's tokens,
+    /// or what the stage before this one [handed on](Self::hand_on), `[rows, input_width]` f32.
     ///
     /// # Errors
     /// Those of `reduce`, and the device's.

@@ -1,6 +1,7 @@
 mod choices;
 mod plans;
 mod properties;
+mod shared;
 mod simulations;
 mod states;
 

@@ -6,7 +6,7 @@ use gguf::{File, Source};
 
 use super::*;
 
-fn outline(name: &str) -> Outline {
+pub(super) fn outline(name: &str) -> Outline {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
     let file = File::open(root.join(format!("{name}.gguf"))).expect("it is in the repository");
     Outline::read(file.directory()).expect("it is supported")
