@@ -5,6 +5,8 @@
 
 use crate::{Error, names};
 
+mod families;
+
 /// What distinguishes one architecture from the others.
 #[derive(Debug)]
 pub struct Arch {
@@ -16,8 +18,7 @@ pub struct Arch {
     pub qk_norm: QkNorm,
     pub norms: Norms,
     pub activation: Activation,
-    /// `attn_qkv` holds q, k and v one after the other, `ffn_up` gate and up.
-    pub fused: bool,
+    pub fused: Fused,
     pub windows: Windows,
     pub local_rope: LocalRope,
     pub rotation: Rotation,
@@ -46,6 +47,16 @@ pub enum RopeStyle {
     Neox,
 }
 
+/// Which products of one input have one tensor, their rows one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fused {
+    Nothing,
+    /// Gate and up, in `ffn_up`.
+    FeedForward,
+    /// The same, and q, k and v in `attn_qkv`.
+    All,
+}
+
 /// Which layers rotate queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rotation {
@@ -54,6 +65,8 @@ pub enum Rotation {
     AllButEvery(usize),
     /// All, unless the file says `rope.scaling.finetuned = false` (Granite 4).
     UnlessUntrained,
+    /// Those with a window; all of them in files without windows (EXAONE 4).
+    InWindows,
     Never,
 }
 
@@ -104,7 +117,7 @@ pub enum Gating {
     SoftmaxOfChosen,
 }
 
-/// Which queries and keys are normalised before they are rotated.
+/// Which queries and keys are normalised, before they are rotated unless it says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QkNorm {
     Never,
@@ -112,6 +125,8 @@ pub enum QkNorm {
     Heads,
     /// Head by head in the files that have the norms.
     HeadsIfPresent,
+    /// Head by head, after they are rotated (Hunyuan).
+    HeadsAfterRotation,
     /// All heads as one vector.
     Whole,
 }
@@ -174,6 +189,15 @@ const PRE_NORMS: Norms = Norms {
 /// Some converters call the norm before the feed-forward block by where else it could be.
 const PRE_NORMS_RENAMED: Norms = Norms { feed_forward: Some("post_attention_norm"), ..PRE_NORMS };
 
+/// Norms before and after each half.
+const BOTH_NORMS: Norms = Norms {
+    after_attention: Some("post_attention_norm"),
+    after_feed_forward: Some("post_ffw_norm"),
+    ..PRE_NORMS
+};
+
+const POST_NORMS: Norms = Norms { attention: None, feed_forward: None, ..BOTH_NORMS };
+
 const SOFTMAX: ExpertDefaults =
     ExpertDefaults { gating: Gating::Softmax, normalised: true, shared_gate: false };
 const SIGMOID: ExpertDefaults = ExpertDefaults { gating: Gating::Sigmoid, ..SOFTMAX };
@@ -186,7 +210,7 @@ const LLAMA: Arch = Arch {
     qk_norm: QkNorm::Never,
     norms: PRE_NORMS,
     activation: Activation::Silu,
-    fused: false,
+    fused: Fused::Nothing,
     windows: Windows::Always,
     local_rope: LocalRope::Same,
     rotation: Rotation::Always,
@@ -254,26 +278,17 @@ const ARCHS: &[Arch] = &[
     Arch {
         name: "olmo2",
         qk_norm: QkNorm::Whole,
-        norms: Norms {
-            attention: None,
-            after_attention: Some("post_attention_norm"),
-            feed_forward: None,
-            after_feed_forward: Some("post_ffw_norm"),
-        },
+        norms: POST_NORMS,
         // OLMo 3 calls itself so too, and has windows.
         windows: Windows::AllButEvery(4),
         local_rope: LocalRope::Unscaled,
         ..QWEN2
     },
-    Arch { name: "phi3", fused: true, windows: Windows::Always, ..QWEN2 },
+    Arch { name: "phi3", fused: Fused::All, windows: Windows::Always, ..QWEN2 },
     Arch {
         name: "gemma3",
         qk_norm: QkNorm::Heads,
-        norms: Norms {
-            after_attention: Some("post_attention_norm"),
-            after_feed_forward: Some("post_ffw_norm"),
-            ..PRE_NORMS
-        },
+        norms: BOTH_NORMS,
         activation: Activation::Gelu,
         windows: Windows::AllButEvery(6),
         local_rope: LocalRope::Base(10_000.0),
@@ -350,11 +365,16 @@ const ARCHS: &[Arch] = &[
     },
 ];
 
+/// The whole table.
+fn all() -> impl Iterator<Item = &'static Arch> {
+    ARCHS.iter().chain(families::ARCHS)
+}
+
 /// # Errors
 /// The architecture is not in the table.
 pub fn find(name: &str) -> Result<&'static Arch, Error> {
-    ARCHS.iter().find(|arch| arch.name == name).ok_or_else(|| {
-        let known: Vec<&str> = ARCHS.iter().map(|arch| arch.name).collect();
+    all().find(|arch| arch.name == name).ok_or_else(|| {
+        let known: Vec<&str> = all().map(|arch| arch.name).collect();
         Error::Arch { found: name.to_owned(), known: known.join(", ") }
     })
 }

@@ -129,7 +129,7 @@ impl Config {
 
     /// The experts of layer `layer`, if it has any.
     pub fn experts_of(&self, layer: usize) -> Option<&Experts> {
-        let sparse = |experts: &&Experts| layer >= experts.dense_layers;
+        let sparse = |experts: &&Experts| experts.are_in(layer);
         self.experts.as_ref().filter(|_| self.halves[layer].feed_forward).filter(sparse)
     }
 
@@ -138,6 +138,7 @@ impl Config {
         match self.rotation {
             Rotation::Always | Rotation::UnlessUntrained => true,
             Rotation::AllButEvery(every) => !(layer + 1).is_multiple_of(every),
+            Rotation::InWindows => self.windows[layer].is_some() || self.window().is_none(),
             Rotation::Never => false,
         }
     }

@@ -33,9 +33,21 @@ pub struct Experts {
     pub shared_gate: bool,
     /// So many layers at the beginning have no experts.
     pub dense_layers: usize,
+    /// Of the others, one in so many has them, counted from the first of all (Ernie 4.5).
+    pub every: usize,
 }
 
 impl Experts {
+    /// Whether layer `layer` has them.
+    pub fn are_in(&self, layer: usize) -> bool {
+        layer >= self.dense_layers && (layer + 1).is_multiple_of(self.every)
+    }
+
+    /// Whether any layer may have none.
+    pub(crate) fn leave_layers_dense(&self) -> bool {
+        self.dense_layers > 0 || self.every > 1
+    }
+
     /// `None` for models without experts.
     pub(crate) fn read(metadata: &Metadata<'_>, layers: usize) -> Result<Option<Self>, Error> {
         let defaults = match metadata.arch.experts {
@@ -65,9 +77,13 @@ impl Experts {
                 Some(hidden) => Some(hidden),
                 None => shared.map(|count| count * hidden),
             };
-        let dense_layers = metadata.find_size("leading_dense_block_count", LAYERS_MAX)?;
+        const DENSE: &str = "leading_dense_block_count";
+        let dense_layers = match metadata.get(DENSE) {
+            Some(_) => metadata.find_size(DENSE, LAYERS_MAX)?.unwrap_or(0),
+            None => leading_dense(metadata, layers),
+        };
         let latent = metadata.find_size("moe_latent_size", WIDTH_MAX)?;
-        if latent.is_some() && (shared_hidden.is_none() || dense_layers.is_some()) {
+        if latent.is_some() && (shared_hidden.is_none() || dense_layers > 0) {
             let what = "experts in a latent space without a shared one, or beside dense layers";
             return Err(Error::Unsupported { what: what.to_owned() });
         }
@@ -85,7 +101,8 @@ impl Experts {
             latent,
             shared_hidden,
             shared_gate: defaults.shared_gate,
-            dense_layers: dense_layers.unwrap_or(0).min(layers),
+            dense_layers: dense_layers.min(layers),
+            every: metadata.size_or("interleave_moe_layer_step", LAYERS_MAX, 1)?,
         }))
     }
 }
@@ -96,8 +113,8 @@ fn gating(
     layers: usize,
 ) -> Result<Gating, Error> {
     Ok(match metadata.find_size("expert_gating_func", u64::MAX)? {
-        // A bias on the choice comes with sigmoids only.
-        None if has_choice_bias(metadata, layers) => Gating::Sigmoid,
+        // In files of DeepSeek that do not say so, a bias on the choice comes with sigmoids only.
+        None if metadata.arch.latent && has_choice_bias(metadata, layers) => Gating::Sigmoid,
         None => defaults.gating,
         Some(1) => Gating::Softmax,
         Some(2) => Gating::Sigmoid,
@@ -110,6 +127,15 @@ fn gating(
 }
 
 fn has_choice_bias(metadata: &Metadata<'_>, layers: usize) -> bool {
-    let mut names = (0..layers).map(|layer| names::bias(layer, names::CHOICE_BIAS));
-    names.any(|name| metadata.directory.find_tensor(&name).is_some())
+    (0..layers).any(|layer| names::choice_bias(metadata.directory, layer).is_some())
+}
+
+/// How many layers at the beginning have a dense block's tensors: not every file says so otherwise
+/// (Hunyuan 3).
+fn leading_dense(metadata: &Metadata<'_>, layers: usize) -> usize {
+    let is_dense = |layer: &usize| {
+        let mut names = ["ffn_gate", "ffn_up", "ffn_down"].into_iter();
+        names.any(|name| metadata.directory.find_tensor(&names::layer(*layer, name)).is_some())
+    };
+    (0..layers).take_while(is_dense).count()
 }

@@ -218,7 +218,7 @@ impl<'a> Holding<'a> {
         let (config, shard) = (&self.outline.config, &self.shard);
         let (heads, kv_heads) = (shard.heads.len(), shard.kv_heads.len());
         let key = config.latent.map_or(config.k_dim, |latent| latent.kv_rank + latent.rope_dim);
-        let dense = config.experts.is_none_or(|experts| experts.dense_layers > 0);
+        let dense = config.experts.is_none_or(|experts| experts.leave_layers_dense());
         let whole = config.arch.qk_norm == QkNorm::Whole;
         let all = |heads: usize| if whole { heads * config.k_dim } else { 0 };
         let parts = |leaves: &Leaves| leaves.part_ends(shard.rank).len();

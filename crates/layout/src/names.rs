@@ -1,5 +1,7 @@
 //! Tensor names of the GGUF convention.
 
+use gguf::Directory;
+
 pub const EMBEDDING: &str = "token_embd.weight";
 pub const OUTPUT: &str = "output.weight";
 pub const OUTPUT_NORM: &str = "output_norm.weight";
@@ -35,4 +37,10 @@ pub fn layer_of(name: &str) -> Option<usize> {
 
 pub fn bias(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.bias")
+}
+
+/// The tensor of [`CHOICE_BIAS`] in a layer that has one; Hunyuan 3's has no ending.
+pub(crate) fn choice_bias(directory: &Directory, at: usize) -> Option<String> {
+    let names = [bias(at, CHOICE_BIAS), bare(at, CHOICE_BIAS)];
+    names.into_iter().find(|name| directory.find_tensor(name).is_some())
 }

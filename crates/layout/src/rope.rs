@@ -74,8 +74,11 @@ impl Rope {
         };
         let local_base =
             local_base.map(|base| metadata.positive_or("rope.freq_base_swa", base)).transpose()?;
+        // Files whose rotation has sections, for images, have halves as pairs (GLM-4.1V).
+        let has_sections = metadata.get("rope.dimension_sections").is_some();
+        let style = if has_sections { RopeStyle::Neox } else { metadata.arch.rope_style };
         Ok(Self {
-            style: metadata.arch.rope_style,
+            style,
             dims: metadata.size_or("rope.dimension_count", WIDTH_MAX, head_dims)?,
             base,
             scaling,

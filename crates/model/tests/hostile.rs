@@ -117,12 +117,21 @@ const MODELS: &[&str] = &[
     "nemotron_h_moe-latent",
     "lfm2moe",
     "kimi-linear",
+    "seed_oss",
+    "ernie4_5-moe",
+    "arcee",
+    "olmoe",
+    "hy_v3",
+    "hunyuan-moe",
+    "glm4",
+    "exaone4",
 ];
 
 #[test]
 fn a_missing_or_larger_tensor_is_named() {
     // Tensors that a file may do without; everything else is needed.
-    const OPTIONAL: &[&str] = &["bias", "attn_sinks", "rope_factors_long", "rope_freqs"];
+    const OPTIONAL: &[&str] =
+        &["bias", "exp_probs_b", "attn_sinks", "rope_factors_long", "rope_freqs"];
     for &model in MODELS {
         load(copy(model, None), 2).unwrap_or_else(|error| panic!("{model}: {error}"));
         let file = fixture(model);

@@ -1,7 +1,7 @@
 //! The tensors of layers that attend.
 
 use super::Layer;
-use crate::arch::QkNorm;
+use crate::arch::{Fused, QkNorm};
 use crate::tensors::Part;
 use crate::{Config, Error, Latent, names};
 
@@ -10,7 +10,7 @@ impl Layer<'_> {
     pub(super) fn attention(&mut self, config: &Config) -> Result<(), Error> {
         let Config { width, heads, kv_heads, k_dim, v_dim, .. } = *config;
         let sizes = [heads * k_dim, kv_heads * k_dim, kv_heads * v_dim];
-        let fused = config.arch.fused;
+        let fused = config.arch.fused == Fused::All;
         // Where all heads are normalised as one vector, half of the sum of squares would be another
         // rank's, so every rank has all queries and keys.
         let whole = config.arch.qk_norm == QkNorm::Whole;
@@ -42,7 +42,7 @@ impl Layer<'_> {
         let norms = match config.arch.qk_norm {
             QkNorm::Never => None,
             QkNorm::HeadsIfPresent if !present => None,
-            QkNorm::HeadsIfPresent | QkNorm::Heads => Some([k_dim; 2]),
+            QkNorm::HeadsIfPresent | QkNorm::Heads | QkNorm::HeadsAfterRotation => Some([k_dim; 2]),
             QkNorm::Whole => Some([sizes[0], sizes[1]]),
         };
         if let Some([q, k]) = norms {

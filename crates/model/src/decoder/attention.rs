@@ -79,11 +79,8 @@ impl<B: Backend> HeadAttention<B> {
             None => backend.linear(&s.h, &mut [q, k, v]),
             Some(_) => backend.linear(&s.h, &mut [k, v]),
         }
-        self.k.finish(backend, config, &mut s.all_k, &mut s.k);
+        self.k.finish(backend, config, self.rope, &mut s.all_k, &mut s.k);
         self.v.add_bias(backend, &mut s.v);
-        if let Some(table) = self.rope {
-            backend.rope(&mut s.k, config.k_dim, rope_style(config), table);
-        }
         backend.store(c.kept.keys_and_values(), c.segments, &s.k, &s.v);
     }
 
@@ -94,10 +91,7 @@ impl<B: Backend> HeadAttention<B> {
             let q = (&self.q.projection.matrix, self.q.room(&mut s.all_q, &mut s.q));
             backend.linear(&s.h, &mut [q]);
         }
-        self.q.finish(backend, config, &mut s.all_q, &mut s.q);
-        if let Some(table) = self.rope {
-            backend.rope(&mut s.q, config.k_dim, rope_style(config), table);
-        }
+        self.q.finish(backend, config, self.rope, &mut s.all_q, &mut s.q);
         backend.attend(c.kept.keys_and_values(), &self.attend, c.segments, &s.q, &mut s.attended);
         let attended = match (&self.gate, &mut s.attention_gate) {
             (Some(matrix), Some(gate)) => {
@@ -133,15 +127,30 @@ impl<B: Backend> Heads<B> {
         if self.own.is_some() { all } else { own }
     }
 
-    /// What follows the product, so that `own` has this rank's queries or keys, not yet rotated.
-    fn finish(&self, backend: &mut B, config: &Config, all: &mut B::Rows, own: &mut B::Rows) {
+    /// What follows the product, so that `own` has this rank's queries or keys, rotated by table
+    /// `rope` if there is one.
+    fn finish(
+        &self,
+        backend: &mut B,
+        config: &Config,
+        rope: Option<usize>,
+        all: &mut B::Rows,
+        own: &mut B::Rows,
+    ) {
+        let norm_last = config.arch.qk_norm == QkNorm::HeadsAfterRotation;
         let product = self.room(all, own);
         self.projection.add_bias(backend, product);
-        if let Some(norm) = &self.norm {
+        if let Some(norm) = self.norm.as_ref().filter(|_| !norm_last) {
             backend.rms_norm_in_place(product, norm, config.rms_eps);
         }
         if let Some(columns) = &self.own {
             backend.columns(all, columns.clone(), own);
+        }
+        if let Some(table) = rope {
+            backend.rope(own, config.k_dim, rope_style(config), table);
+        }
+        if let Some(norm) = self.norm.as_ref().filter(|_| norm_last) {
+            backend.rms_norm_in_place(own, norm, config.rms_eps);
         }
     }
 }

@@ -1,0 +1,46 @@
+//! Families that differ from those above them in a few switches.
+
+use super::{
+    Activation, Arch, BOTH_NORMS, ExpertDefaults, ExpertKind, Fused, LLAMA, POST_NORMS,
+    PRE_NORMS_RENAMED, QWEN2, QWEN3, QkNorm, Rotation, SIGMOID, SOFTMAX, Windows,
+};
+
+/// Llama without experts: Llama's own files may have them.
+const DENSE_LLAMA: Arch = Arch { experts: ExpertKind::Never, ..LLAMA };
+
+const HUNYUAN_DENSE: Arch =
+    Arch { name: "hunyuan-dense", qk_norm: QkNorm::HeadsAfterRotation, ..QWEN2 };
+
+pub(super) const ARCHS: &[Arch] = &[
+    Arch { name: "seed_oss", norms: PRE_NORMS_RENAMED, ..QWEN2 },
+    Arch { name: "ernie4_5", ..DENSE_LLAMA },
+    Arch { name: "ernie4_5-moe", experts: ExpertKind::Always(SOFTMAX), ..LLAMA },
+    Arch {
+        name: "arcee",
+        activation: Activation::SquaredRelu,
+        gated_feed_forward: false,
+        ..DENSE_LLAMA
+    },
+    Arch { name: "granitemoe", experts: ExpertKind::Always(SOFTMAX), ..LLAMA },
+    Arch {
+        name: "olmoe",
+        qk_norm: QkNorm::Whole,
+        experts: ExpertKind::Always(ExpertDefaults { normalised: false, ..SOFTMAX }),
+        ..QWEN2
+    },
+    // Of text, all sections of a rotation have the same position.
+    Arch { name: "qwen3vl", ..QWEN3 },
+    Arch { name: "qwen3vlmoe", experts: ExpertKind::Always(SOFTMAX), ..QWEN3 },
+    Arch { name: "hy_v3", experts: ExpertKind::Always(SIGMOID), ..QWEN3 },
+    HUNYUAN_DENSE,
+    Arch { name: "hunyuan-moe", experts: ExpertKind::Always(SOFTMAX), ..HUNYUAN_DENSE },
+    Arch { name: "glm4", norms: BOTH_NORMS, fused: Fused::FeedForward, ..DENSE_LLAMA },
+    Arch {
+        name: "exaone4",
+        qk_norm: QkNorm::Heads,
+        norms: POST_NORMS,
+        windows: Windows::AllButEvery(4),
+        rotation: Rotation::InWindows,
+        ..QWEN2
+    },
+];
