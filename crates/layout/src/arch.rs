@@ -22,6 +22,7 @@ pub struct Arch {
     pub windows: Windows,
     pub local_rope: LocalRope,
     pub rotation: Rotation,
+    pub tempered: Tempered,
     /// `attn_q` holds each head's query and then its gate: the sigmoid of the gate multiplies what
     /// the head attended to (Qwen3-Next).
     pub gated_attention: bool,
@@ -68,6 +69,15 @@ pub enum Rotation {
     /// Those with a window; all of them in files without windows (EXAONE 4).
     InWindows,
     Never,
+}
+
+/// Which layers multiply queries by what grows with their position.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Tempered {
+    /// All, in files that say by how much (Mistral 3).
+    IfSaid,
+    /// Those that do not rotate, by this (Llama 4).
+    Unrotated { scale: f32, length: u32 },
 }
 
 /// How layers with a state compute.
@@ -148,6 +158,11 @@ pub enum Windows {
     Always,
     /// All but the last of so many, unless the file has a pattern of its own.
     AllButEvery(usize),
+    /// The same, of chunks of `size` positions unless the file says that there are none (Llama 4).
+    ChunksButEvery {
+        every: usize,
+        size: usize,
+    },
 }
 
 /// How layers with a window rotate.
@@ -214,6 +229,7 @@ const LLAMA: Arch = Arch {
     windows: Windows::Always,
     local_rope: LocalRope::Same,
     rotation: Rotation::Always,
+    tempered: Tempered::IfSaid,
     gated_attention: false,
     recurrence: None,
     single_halves: false,
@@ -232,6 +248,13 @@ const QWEN2: Arch = Arch {
 };
 
 const QWEN3: Arch = Arch { name: "qwen3", qk_norm: QkNorm::Heads, ..QWEN2 };
+
+const DEEPSEEK2: Arch = Arch {
+    name: "deepseek2",
+    latent: true,
+    experts: ExpertKind::Always(ExpertDefaults { normalised: false, ..SOFTMAX }),
+    ..LLAMA
+};
 
 const QWEN35: Arch = Arch {
     name: "qwen35",
@@ -327,12 +350,7 @@ const ARCHS: &[Arch] = &[
         }),
         ..QWEN2
     },
-    Arch {
-        name: "deepseek2",
-        latent: true,
-        experts: ExpertKind::Always(ExpertDefaults { normalised: false, ..SOFTMAX }),
-        ..LLAMA
-    },
+    DEEPSEEK2,
     QWEN35,
     Arch {
         name: "qwen35moe",
@@ -364,6 +382,13 @@ const ARCHS: &[Arch] = &[
         ..LLAMA
     },
 ];
+
+impl Arch {
+    /// Whether windows are chunks: a position sees those from the last multiple of their size on.
+    pub fn has_chunks(&self) -> bool {
+        matches!(self.windows, Windows::ChunksButEvery { .. })
+    }
+}
 
 /// The whole table.
 fn all() -> impl Iterator<Item = &'static Arch> {

@@ -5,7 +5,7 @@ use gguf::Directory;
 use crate::arch::{self, Arch, Rotation, Windows};
 use crate::metadata::{Metadata, in_range};
 use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
-use crate::{Error, Experts, Rope};
+use crate::{Error, Experts, Rope, Temperature};
 
 /// No published model comes near these; a file that does is broken or hostile.
 pub(crate) const LAYERS_MAX: u64 = 1024;
@@ -43,6 +43,9 @@ pub struct Config {
     rotation: Rotation,
     /// Attention scores are multiplied by this.
     pub attention_scale: f32,
+    /// Attention scores become `cap * tanh(score / cap)`, after their scale.
+    pub attention_cap: Option<f32>,
+    temperature: Option<Temperature>,
     /// How many positions each layer sees; all of them where it is `None`.
     pub windows: Vec<Option<usize>>,
     pub embedding_scale: f32,
@@ -95,6 +98,8 @@ impl Config {
             (None, Some(experts)) => experts.hidden,
             (None, None) => metadata.size("feed_forward_length", WIDTH_MAX)?,
         };
+        // Files write 0 for "not capped".
+        let cap = |name| Ok::<_, Error>(metadata.find_f32(name)?.filter(|cap| *cap > 0.0));
         let sqrt_width = (width as f32).sqrt();
         let embedding_scale = if arch.embedding_times_sqrt_width { sqrt_width } else { 1.0 };
         let config = Self {
@@ -114,14 +119,15 @@ impl Config {
             context_max: metadata.size("context_length", CONTEXT_MAX)?,
             rms_eps: rms_eps(&metadata)?,
             attention_scale: attention_scale(&metadata, &rope, width, heads, k_dim, layers)?,
+            attention_cap: cap("attn_logit_softcapping")?,
+            temperature: Temperature::read(&metadata, rope.original_context)?,
             rope,
             rotation: rotation(&metadata)?,
             windows: windows(&metadata, layers)?,
             embedding_scale: metadata.positive_or("embedding_scale", embedding_scale)?,
             residual_scale: metadata.positive_or("residual_scale", 1.0)?,
             logit_scale: 1.0 / metadata.positive_or("logit_scale", 1.0)?,
-            // Files write 0 for "not capped".
-            logit_cap: metadata.find_f32("final_logit_softcapping")?.filter(|cap| *cap > 0.0),
+            logit_cap: cap("final_logit_softcapping")?,
         };
         config.check()?;
         Ok(config)
@@ -141,6 +147,11 @@ impl Config {
             Rotation::InWindows => self.windows[layer].is_some() || self.window().is_none(),
             Rotation::Never => false,
         }
+    }
+
+    /// By what layer `layer` multiplies queries, if it does.
+    pub fn temperature_of(&self, layer: usize) -> Option<Temperature> {
+        self.temperature.filter(|found| !(found.unrotated_only && self.rotates(layer)))
     }
 
     /// How many positions the layers with the widest window see; `None` if no layer has one.
@@ -256,9 +267,10 @@ fn attention_scale(
     k_dim: usize,
     layers: usize,
 ) -> Result<f32, Error> {
-    /// Gemma 3 27B alone scales by its width for each head; its files do not say so.
-    const GEMMA3_27B_LAYERS: usize = 62;
-    let gemma_27b = metadata.arch.name == "gemma3" && layers == GEMMA3_27B_LAYERS;
+    /// Of Gemma 2 and 3, those of 27B alone scale by their width for each head; their files do not
+    /// say so.
+    const GEMMAS_27B: [(&str, usize); 2] = [("gemma2", 46), ("gemma3", 62)];
+    let gemma_27b = GEMMAS_27B.contains(&(metadata.arch.name, layers));
     let dim = if gemma_27b { width / heads } else { k_dim };
     let scale = metadata.positive_or("attention.scale", 1.0 / (dim as f32).sqrt())?;
     Ok(scale * rope.score_scale)
@@ -266,12 +278,19 @@ fn attention_scale(
 
 /// The window of each layer; none at all in a file that names none.
 fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Option<usize>>, Error> {
-    let window = metadata.find_size("attention.sliding_window", CONTEXT_MAX)?;
+    const KEY: &str = "attention.sliding_window";
+    let window = match metadata.arch.windows {
+        // 0 is for none; other sizes are not said.
+        Windows::ChunksButEvery { size, .. } if metadata.get(KEY).is_none() => Some(size),
+        _ => metadata.find_size(KEY, CONTEXT_MAX)?,
+    };
     let windowed: Vec<bool> = match metadata.arch.windows {
         _ if window.is_none() => vec![false; layers],
         Windows::Never => vec![false; layers],
         Windows::Always => vec![true; layers],
-        Windows::AllButEvery(every) => pattern(metadata, layers, every)?,
+        Windows::AllButEvery(every) | Windows::ChunksButEvery { every, .. } => {
+            pattern(metadata, layers, every)?
+        }
     };
     Ok(windowed.into_iter().map(|windowed| window.filter(|_| windowed)).collect())
 }

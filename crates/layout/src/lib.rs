@@ -24,6 +24,7 @@ mod outline;
 mod recurrence;
 mod rope;
 mod shard;
+mod temperature;
 mod tensors;
 
 pub use arch::{Activation, Arch, Gating, HeadOrder, QkNorm, RecurrenceKind, RopeStyle};
@@ -44,4 +45,5 @@ pub use rope::{Rope, Scaling};
 pub use shard::{
     RANKS_MAX, RecurrentCut, RecurrentHeads, STAGE_RANKS_MAX, Shard, Split, SplitError,
 };
+pub use temperature::Temperature;
 pub use tensors::{Slice, Slices, Tensor};

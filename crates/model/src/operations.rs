@@ -1,6 +1,6 @@
 //! What the table of architectures names, as the backend's operations take it.
 
-use backend::{Activation, Gating, Parts, RopeStyle, RoutingRule};
+use backend::{Activation, Gating, Parts, RopeStyle, RoutingRule, Sight, Temperature};
 use layout::{Config, Experts, Leaves};
 
 pub(crate) fn rope_style(config: &Config) -> RopeStyle {
@@ -8,6 +8,20 @@ pub(crate) fn rope_style(config: &Config) -> RopeStyle {
         layout::RopeStyle::Interleaved => RopeStyle::Interleaved,
         layout::RopeStyle::Neox => RopeStyle::Neox,
     }
+}
+
+pub(crate) fn sight(config: &Config, layer: usize) -> Sight {
+    match config.windows[layer] {
+        None => Sight::All,
+        Some(positions) if config.arch.has_chunks() => Sight::Chunk(positions),
+        Some(positions) => Sight::Window(positions),
+    }
+}
+
+/// By what layer `layer` multiplies queries, if it does.
+pub(crate) fn temperature(config: &Config, layer: usize) -> Option<Temperature> {
+    let layout::Temperature { scale, length, offset, .. } = config.temperature_of(layer)?;
+    Some(Temperature { scale, length, offset })
 }
 
 pub(crate) fn activation(config: &Config) -> Activation {

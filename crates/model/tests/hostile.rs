@@ -125,6 +125,8 @@ const MODELS: &[&str] = &[
     "hunyuan-moe",
     "glm4",
     "exaone4",
+    "mistral3",
+    "gemma2",
 ];
 
 #[test]

@@ -36,7 +36,7 @@ mod softmax;
 mod tests;
 mod tile;
 
-pub use attend::{AttendShape, Segment, attend};
+pub use attend::{AttendShape, Segment, Sight, attend};
 pub use cache::{CacheKind, KvCache};
 
 /// Positions of one page of the cache.

@@ -1,7 +1,7 @@
 //! Families that differ from those above them in a few switches.
 
 use super::{
-    Activation, Arch, BOTH_NORMS, ExpertDefaults, ExpertKind, Fused, LLAMA, POST_NORMS,
+    Activation, Arch, BOTH_NORMS, DEEPSEEK2, ExpertDefaults, ExpertKind, Fused, LLAMA, POST_NORMS,
     PRE_NORMS_RENAMED, QWEN2, QWEN3, QkNorm, Rotation, SIGMOID, SOFTMAX, Windows,
 };
 
@@ -41,6 +41,16 @@ pub(super) const ARCHS: &[Arch] = &[
         norms: POST_NORMS,
         windows: Windows::AllButEvery(4),
         rotation: Rotation::InWindows,
+        ..QWEN2
+    },
+    Arch { name: "mistral3", windows: Windows::Never, ..LLAMA },
+    Arch { name: "mistral4", ..DEEPSEEK2 },
+    Arch {
+        name: "gemma2",
+        norms: BOTH_NORMS,
+        activation: Activation::Gelu,
+        windows: Windows::AllButEvery(2),
+        embedding_times_sqrt_width: true,
         ..QWEN2
     },
 ];

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use backend::{Activation, AttentionShape, Backend, Parts};
+use backend::{Activation, AttentionShape, Backend, Parts, Temperature};
 use layout::{Config, QkNorm, Shard, Slices};
 
 use super::context::Context;
 use super::projection::Projection;
 use crate::ModelError;
 use crate::loader::Loader;
-use crate::operations::{parts, rope_style};
+use crate::operations::{parts, rope_style, sight, temperature};
 
 pub(super) struct HeadAttention<B: Backend> {
     q: Heads<B>,
@@ -19,6 +19,7 @@ pub(super) struct HeadAttention<B: Backend> {
     gate: Option<B::Matrix>,
     /// The table that the layer rotates by, if it does.
     rope: Option<usize>,
+    temperature: Option<Temperature>,
     attend: B::Attention,
     output: B::Matrix,
     parts: Option<Parts>,
@@ -59,6 +60,7 @@ impl<B: Backend> HeadAttention<B> {
                 None => None,
             },
             rope: config.rotates(layer).then_some(usize::from(local)),
+            temperature: temperature(config, layer),
             attend: {
                 let shape = attention_shape(loader, config, shard, slices, layer)?;
                 loader.backend.attention(&shape)
@@ -92,6 +94,9 @@ impl<B: Backend> HeadAttention<B> {
             backend.linear(&s.h, &mut [q]);
         }
         self.q.finish(backend, config, self.rope, &mut s.all_q, &mut s.q);
+        if let Some(temperature) = &self.temperature {
+            backend.temper(&mut s.q, temperature);
+        }
         backend.attend(c.kept.keys_and_values(), &self.attend, c.segments, &s.q, &mut s.attended);
         let attended = match (&self.gate, &mut s.attention_gate) {
             (Some(matrix), Some(gate)) => {
@@ -170,7 +175,8 @@ fn attention_shape<B: Backend>(
         k_dim: config.k_dim,
         v_dim: config.v_dim,
         scale: config.attention_scale,
-        window: config.windows[layer],
+        sight: sight(config, layer),
+        soft_cap: config.attention_cap,
         sinks: slices.find("attn_sinks").map(|slice| loader.numbers(&slice)).transpose()?,
     })
 }
