@@ -17,15 +17,20 @@ pub struct Arch {
     pub latent: bool,
     pub qk_norm: QkNorm,
     pub norms: Norms,
+    pub norm_kind: NormKind,
+    /// Added to the mean square in norms after a half of a layer, if not what the file says (Muse
+    /// Glimmer).
+    pub after_norms_eps: Option<f32>,
+    /// Both halves of a layer read one norm, and add to the residual stream beside each other
+    /// (Cohere).
+    pub parallel: bool,
     pub activation: Activation,
     pub fused: Fused,
     pub windows: Windows,
     pub local_rope: LocalRope,
     pub rotation: Rotation,
     pub tempered: Tempered,
-    /// `attn_q` holds each head's query and then its gate: the sigmoid of the gate multiplies what
-    /// the head attended to (Qwen3-Next).
-    pub gated_attention: bool,
+    pub gated_attention: GatedAttention,
     /// What the layers do that carry a state instead of attending.
     pub recurrence: Option<RecurrenceKind>,
     /// Each block is one half of a layer, with `attn_norm` before it (Nemotron-H).
@@ -36,6 +41,9 @@ pub struct Arch {
     pub output_norm: &'static str,
     /// Embeddings are multiplied by the square root of their width (Gemma).
     pub embedding_times_sqrt_width: bool,
+    /// Embeddings are divided by their root mean square (Muse Glimmer).
+    pub embedding_norm: bool,
+    pub logit_scale: LogitScale,
     pub experts: ExpertKind,
 }
 
@@ -78,6 +86,25 @@ pub enum Tempered {
     IfSaid,
     /// Those that do not rotate, by this (Llama 4).
     Unrotated { scale: f32, length: u32 },
+}
+
+/// Where the gates are whose sigmoid multiplies what heads attended to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GatedAttention {
+    Never,
+    /// `attn_q` holds each head's query and then its gate (Qwen3-Next).
+    InQueries,
+    /// `attn_gate` holds them (Muse Glimmer).
+    Apart,
+}
+
+/// What the file's `logit_scale` does to logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogitScale {
+    /// Granite.
+    Divides,
+    /// Cohere.
+    Multiplies,
 }
 
 /// How layers with a state compute.
@@ -125,6 +152,11 @@ pub enum Gating {
     Sigmoid,
     /// The largest logits, then softmax over those alone (gpt-oss).
     SoftmaxOfChosen,
+    /// The largest logit of those not yet chosen, and its part of the softmax over those of them
+    /// that are near it (Phi-3.5-MoE).
+    SparseMixer,
+    /// The largest logits, then the sigmoid of those alone (Llama 4).
+    SigmoidOfChosen,
 }
 
 /// Which queries and keys are normalised, before they are rotated unless it says otherwise.
@@ -139,6 +171,9 @@ pub enum QkNorm {
     HeadsAfterRotation,
     /// All heads as one vector.
     Whole,
+    /// Head by head without a gain, after they are rotated, in layers that do so; not in models of
+    /// 128 experts (Llama 4).
+    BareAfterRotation,
 }
 
 /// The tensors of a layer's norms, before and after each of its halves.
@@ -148,6 +183,14 @@ pub struct Norms {
     pub after_attention: Option<&'static str>,
     pub feed_forward: Option<&'static str>,
     pub after_feed_forward: Option<&'static str>,
+}
+
+/// What norms of the residual stream divide by. Biases that a file has for layer norms are added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormKind {
+    RootMeanSquare,
+    /// The deviation from the mean, which is taken off (Cohere).
+    Layer,
 }
 
 /// Which layers see only the positions of a sliding window, in files that name one.
@@ -190,8 +233,12 @@ pub enum ExpertKind {
 pub struct ExpertDefaults {
     pub gating: Gating,
     pub normalised: bool,
+    /// There is a shared expert (Llama 4).
+    pub shared: bool,
     /// A shared expert has a gate of its own (Qwen2-MoE).
     pub shared_gate: bool,
+    /// Weights multiply what experts read, not what they give (Llama 4).
+    pub weighs_inputs: bool,
 }
 
 const PRE_NORMS: Norms = Norms {
@@ -213,8 +260,13 @@ const BOTH_NORMS: Norms = Norms {
 
 const POST_NORMS: Norms = Norms { attention: None, feed_forward: None, ..BOTH_NORMS };
 
-const SOFTMAX: ExpertDefaults =
-    ExpertDefaults { gating: Gating::Softmax, normalised: true, shared_gate: false };
+const SOFTMAX: ExpertDefaults = ExpertDefaults {
+    gating: Gating::Softmax,
+    normalised: true,
+    shared: false,
+    shared_gate: false,
+    weighs_inputs: false,
+};
 const SIGMOID: ExpertDefaults = ExpertDefaults { gating: Gating::Sigmoid, ..SOFTMAX };
 
 /// Llama: what most others differ from in a switch or two.
@@ -224,18 +276,23 @@ const LLAMA: Arch = Arch {
     latent: false,
     qk_norm: QkNorm::Never,
     norms: PRE_NORMS,
+    norm_kind: NormKind::RootMeanSquare,
+    after_norms_eps: None,
+    parallel: false,
     activation: Activation::Silu,
     fused: Fused::Nothing,
     windows: Windows::Always,
     local_rope: LocalRope::Same,
     rotation: Rotation::Always,
     tempered: Tempered::IfSaid,
-    gated_attention: false,
+    gated_attention: GatedAttention::Never,
     recurrence: None,
     single_halves: false,
     gated_feed_forward: true,
     output_norm: names::OUTPUT_NORM,
     embedding_times_sqrt_width: false,
+    embedding_norm: false,
+    logit_scale: LogitScale::Divides,
     experts: ExpertKind::IfPresent(SOFTMAX),
 };
 
@@ -259,7 +316,7 @@ const DEEPSEEK2: Arch = Arch {
 const QWEN35: Arch = Arch {
     name: "qwen35",
     norms: PRE_NORMS_RENAMED,
-    gated_attention: true,
+    gated_attention: GatedAttention::InQueries,
     recurrence: Some(RecurrenceKind::GatedDelta(HeadOrder::Tiled)),
     ..QWEN3
 };
@@ -346,7 +403,7 @@ const ARCHS: &[Arch] = &[
         experts: ExpertKind::Always(ExpertDefaults {
             gating: Gating::SoftmaxOfChosen,
             normalised: false,
-            shared_gate: false,
+            ..SOFTMAX
         }),
         ..QWEN2
     },

@@ -2,7 +2,7 @@
 
 use gguf::Directory;
 
-use crate::arch::{self, Arch, Rotation, Windows};
+use crate::arch::{self, Arch, LogitScale, QkNorm, Rotation, Windows};
 use crate::metadata::{Metadata, in_range};
 use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
 use crate::{Error, Experts, Rope, Temperature};
@@ -126,7 +126,10 @@ impl Config {
             windows: windows(&metadata, layers)?,
             embedding_scale: metadata.positive_or("embedding_scale", embedding_scale)?,
             residual_scale: metadata.positive_or("residual_scale", 1.0)?,
-            logit_scale: 1.0 / metadata.positive_or("logit_scale", 1.0)?,
+            logit_scale: match arch.logit_scale {
+                LogitScale::Divides => 1.0 / metadata.positive_or("logit_scale", 1.0)?,
+                LogitScale::Multiplies => metadata.positive_or("logit_scale", 1.0)?,
+            },
             logit_cap: cap("final_logit_softcapping")?,
         };
         config.check()?;
@@ -152,6 +155,15 @@ impl Config {
     /// By what layer `layer` multiplies queries, if it does.
     pub fn temperature_of(&self, layer: usize) -> Option<Temperature> {
         self.temperature.filter(|found| !(found.unrotated_only && self.rotates(layer)))
+    }
+
+    /// Whether layer `layer` normalises the heads of queries and keys without a gain.
+    pub fn has_bare_qk_norm(&self, layer: usize) -> bool {
+        // Llama 4's model of 128 experts is the one without, which its files do not say.
+        const WITHOUT: usize = 128;
+        let is_without = self.experts.is_some_and(|experts| experts.count == WITHOUT);
+        let bare = self.arch.qk_norm == QkNorm::BareAfterRotation;
+        bare && self.rotates(layer) && !is_without
     }
 
     /// How many positions the layers with the widest window see; `None` if no layer has one.

@@ -23,6 +23,8 @@ pub struct Experts {
     pub normalised: bool,
     /// The weights are multiplied by this.
     pub scale: f32,
+    /// They multiply what experts read, not what they give.
+    pub weighs_inputs: bool,
     /// Hidden numbers of a routed expert.
     pub hidden: usize,
     /// Routed experts read and write so many numbers, projected from and to the residual stream
@@ -75,6 +77,7 @@ impl Experts {
         let shared_hidden =
             match metadata.find_size("expert_shared_feed_forward_length", WIDTH_MAX)? {
                 Some(hidden) => Some(hidden),
+                None if defaults.shared => Some(shared.unwrap_or(1) * hidden),
                 None => shared.map(|count| count * hidden),
             };
         const DENSE: &str = "leading_dense_block_count";
@@ -97,6 +100,7 @@ impl Experts {
             groups_used,
             normalised: metadata.find_bool("expert_weights_norm")?.unwrap_or(defaults.normalised),
             scale: scale.unwrap_or(1.0),
+            weighs_inputs: defaults.weighs_inputs,
             hidden,
             latent,
             shared_hidden,

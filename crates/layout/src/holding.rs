@@ -5,7 +5,7 @@ use std::ops::Range;
 use protocol::CacheType;
 use serde::{Deserialize, Serialize};
 
-use crate::arch::QkNorm;
+use crate::arch::{GatedAttention, QkNorm};
 use crate::{
     Capacity, Device, GUESSES_MAX, Layout, Leaves, Mixer, Outline, PAGE_POSITIONS, Recurrence,
     RecurrentWidths, Shard, Slices, Split, Window,
@@ -240,7 +240,8 @@ impl<'a> Holding<'a> {
                 k_rope: latent.rope_dim,
             }),
             attended: heads * config.v_dim,
-            attention_gate: config.arch.gated_attention.then_some(heads * config.v_dim),
+            attention_gate: (config.arch.gated_attention != GatedAttention::Never)
+                .then_some(heads * config.v_dim),
             recurrent: self.recurrent_widths(),
             hidden: match (config.experts.and_then(|e| e.latent), &shard.shared_expert) {
                 (Some(_), Some(shared)) => shared.columns(shard.rank).len(),

@@ -27,7 +27,7 @@ mod shard;
 mod temperature;
 mod tensors;
 
-pub use arch::{Activation, Arch, Gating, HeadOrder, QkNorm, RecurrenceKind, RopeStyle};
+pub use arch::{Activation, Arch, Gating, HeadOrder, NormKind, QkNorm, RecurrenceKind, RopeStyle};
 pub use capacity::{
     Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, Window, full_cache_tokens, rows_max,
 };

@@ -5,6 +5,9 @@ use gguf::Directory;
 pub const EMBEDDING: &str = "token_embd.weight";
 pub const OUTPUT: &str = "output.weight";
 pub const OUTPUT_NORM: &str = "output_norm.weight";
+/// Phi-3.5-MoE has biases of both.
+pub const OUTPUT_BIAS: &str = "output.bias";
+pub const OUTPUT_NORM_BIAS: &str = "output_norm.bias";
 /// LFM2's norm before the output matrix is called so.
 pub const EMBEDDING_NORM: &str = "token_embd_norm.weight";
 /// Llama 3's stretched rotary frequencies: one factor for each rotated pair.

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use gguf::{Directory, TensorInfo, TensorType};
 use protocol::ExpertSplit;
 
+use crate::arch::NormKind;
 use crate::recurrence::LayerHalves;
 use crate::shard::{Cuts, Hidden, RecurrentCut};
 use crate::tensors::{Part, Tensor};
@@ -47,6 +48,14 @@ impl Outline {
         check_all_known(directory, &config, &layers)?;
         let mut head = Layer::new(directory, 0);
         head.add_vector("norm", config.arch.output_norm, 1, config.width)?;
+        for (role, name, len, part) in [
+            ("norm.bias", names::OUTPUT_NORM_BIAS, config.width, Part::Of(0..config.width)),
+            ("output.bias", names::OUTPUT_BIAS, config.vocab, Part::Vocab),
+        ] {
+            if head.has(name) {
+                head.add_vector(role, name, 1, len)?.rows = part;
+            }
+        }
         // A model without an output matrix uses its embedding as one.
         let tied = directory.find_tensor(names::OUTPUT).is_none();
         let output = if tied { names::EMBEDDING } else { names::OUTPUT };
@@ -215,14 +224,18 @@ impl<'a> Layer<'a> {
         let mut found = Self::new(directory, layer);
         let (width, norms) = (config.width, &config.arch.norms);
         let LayerHalves { mixer, feed_forward } = config.halves[layer];
-        for (role, name, is_there) in [
-            ("attention_norm", norms.attention, mixer.is_some()),
-            ("after_attention_norm", norms.after_attention, mixer.is_some()),
-            ("feed_forward_norm", norms.feed_forward, feed_forward),
-            ("after_feed_forward_norm", norms.after_feed_forward, feed_forward),
+        let has_biases = config.arch.norm_kind == NormKind::Layer;
+        let [mixes, feeds] = [mixer.is_some(), feed_forward];
+        for ([role, bias], name, is_there) in [
+            (["attention_norm", "attention_norm.bias"], norms.attention, mixes),
+            (["after_attention_norm", ""], norms.after_attention, mixes),
+            (["feed_forward_norm", "feed_forward_norm.bias"], norms.feed_forward, feeds),
+            (["after_feed_forward_norm", ""], norms.after_feed_forward, feeds),
         ] {
-            if let Some(name) = name.filter(|_| is_there) {
-                found.vector(role, name, width)?;
+            let Some(name) = name.filter(|_| is_there) else { continue };
+            found.vector(role, name, width)?;
+            if has_biases && !bias.is_empty() {
+                found.find_bias(bias, name, width, Part::Of(0..width))?;
             }
         }
         let all = Part::Of(0..width);

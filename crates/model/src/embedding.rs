@@ -19,6 +19,8 @@ pub struct Embedding {
     source: Arc<dyn Source>,
     tensor: TensorInfo,
     scale: f32,
+    /// Where rows are normalised, the epsilon.
+    norm_eps: Option<f32>,
     kept: Kept,
     /// The rows of one look-up, as the file has them.
     bytes: Vec<u8>,
@@ -72,10 +74,11 @@ impl Embedding {
         let shape = [config.width, config.vocab];
         let tensor = layout::checked(source.directory(), names::EMBEDDING, shape)?.clone();
         let (scale, kept) = (config.embedding_scale, Kept::new(tensor.row_bytes()));
-        Ok(Self { source, tensor, scale, kept, bytes: Vec::new() })
+        let norm_eps = config.arch.embedding_norm.then_some(config.rms_eps);
+        Ok(Self { source, tensor, scale, norm_eps, kept, bytes: Vec::new() })
     }
 
-    /// The scaled embeddings of `tokens`: `[tokens, width]` f32, row-major, replacing what `out`
+    /// The scaled, or normalised, embeddings of `tokens`: `[tokens, width]` f32, row-major, replacing what `out`
     /// held.
     ///
     /// # Errors
@@ -112,8 +115,18 @@ impl Embedding {
         if self.scale != 1.0 {
             out.iter_mut().for_each(|value| *value *= self.scale);
         }
+        if let Some(eps) = self.norm_eps {
+            out.chunks_exact_mut(cols).for_each(|row| normalise(row, eps));
+        }
         Ok(())
     }
+}
+
+/// Divides a row by its root mean square, summed from left to right.
+fn normalise(row: &mut [f32], eps: f32) {
+    let squares: f64 = row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+    let scale = 1.0 / (squares / row.len() as f64 + f64::from(eps)).sqrt();
+    row.iter_mut().for_each(|x| *x = (f64::from(*x) * scale) as f32);
 }
 
 #[cfg(test)]

@@ -40,9 +40,21 @@ pub(crate) fn routing_rule(experts: &Experts) -> RoutingRule {
         layout::Gating::Softmax => Gating::Softmax,
         layout::Gating::Sigmoid => Gating::Sigmoid,
         layout::Gating::SoftmaxOfChosen => Gating::SoftmaxOfChosen,
+        layout::Gating::SparseMixer => Gating::SparseMixer,
+        layout::Gating::SigmoidOfChosen => Gating::SigmoidOfChosen,
     };
-    let Experts { count, used, groups, groups_used, normalised, scale, .. } = *experts;
-    RoutingRule { experts: count, used, gating, groups, groups_used, normalised, scale }
+    let Experts { count, used, groups, groups_used, normalised, scale, weighs_inputs, .. } =
+        *experts;
+    RoutingRule {
+        experts: count,
+        used,
+        gating,
+        groups,
+        groups_used,
+        normalised,
+        scale,
+        weighs_inputs,
+    }
 }
 
 /// How `rank`'s columns are summed: its leaves and the subtrees that they form; `None` if it has no

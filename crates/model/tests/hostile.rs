@@ -127,6 +127,10 @@ const MODELS: &[&str] = &[
     "exaone4",
     "mistral3",
     "gemma2",
+    "cohere2",
+    "muse-glimmer",
+    "phimoe",
+    "llama4",
 ];
 
 #[test]
@@ -214,6 +218,12 @@ fn impossible_metadata_is_refused() {
         ("nemotron_h_moe-latent", u32s("nemotron_h_moe.moe_latent_size", &[16, huge])),
         ("lfm2", u32s("lfm2.shortconv.l_cache", &[0, 4, huge])),
         ("kimi-linear", u32s("kimi-linear.kda.head_dim", &[0, 15, huge])),
+        ("gemma2", f32s("gemma2.attn_logit_softcapping", &[f32::NAN, f32::INFINITY])),
+        ("mistral3", f32s("mistral3.attention.temperature_scale", &[f32::NAN, f32::INFINITY])),
+        ("cohere2", f32s("cohere2.logit_scale", &[0.0, -1.0, f32::NAN])),
+        ("llama4", u32s("llama4.attention.sliding_window", &[huge])),
+        ("llama4", u32s("llama4.interleave_moe_layer_step", &[0, 1, 3, huge])),
+        ("ernie4_5-moe", u32s("ernie4_5-moe.leading_dense_block_count", &[0, 2])),
     ] {
         for lie in &lies {
             let error = load(copy(model, Some(lie)), 1).err();
@@ -236,6 +246,33 @@ fn what_the_metadata_says_is_what_runs() {
     assert_eq!((experts.count, experts.used, experts.dense_layers), (24, 4, 1));
     assert!(kimi.experts_of(0).is_none() && kimi.experts_of(1).is_some());
     assert_eq!(kimi.latent.unwrap().kv_rank, 64);
+}
+
+#[test]
+fn chunks_temperatures_and_dense_layers_are_where_they_belong() {
+    let config = |name: &str| Config::read(fixture(name).directory()).unwrap();
+    let llama4 = config("llama4");
+    let chunk = Some(8192);
+    assert_eq!(llama4.windows, [chunk, chunk, chunk, None, chunk]);
+    let are = |of: &dyn Fn(usize) -> bool| (0..5).map(of).collect::<Vec<_>>();
+    assert_eq!(are(&|at| llama4.rotates(at)), [true, true, true, false, true]);
+    assert_eq!(are(&|at| llama4.has_bare_qk_norm(at)), [true, true, true, false, true]);
+    assert_eq!(are(&|at| llama4.temperature_of(at).is_some()), [false, false, false, true, false]);
+    let temperature = llama4.temperature_of(3).unwrap();
+    assert_eq!((temperature.scale, temperature.length, temperature.offset), (0.1, 8192, 1));
+    assert_eq!(are(&|at| llama4.experts_of(at).is_some()), [false, true, false, true, false]);
+    // A file without chunks says so, and then all layers rotate.
+    let lie = Lie::Set("llama4.attention.sliding_window", Value::U32(0));
+    let plain = Config::read(copy("llama4", Some(&lie)).directory()).unwrap();
+    assert_eq!(plain.windows, [None; 5]);
+    assert!((0..5).all(|at| plain.rotates(at) && plain.temperature_of(at).is_none()));
+
+    let mistral = config("mistral3").temperature_of(0).unwrap();
+    assert_eq!((mistral.scale, mistral.length, mistral.offset), (0.5, 16, 0));
+    assert_eq!(config("mistral3").rope.magnitude, 1.0);
+    // Only the tensors say which layers of Hunyuan 3 are dense.
+    let hunyuan = config("hy_v3");
+    assert!(hunyuan.experts_of(0).is_none() && hunyuan.experts_of(1).is_some());
 }
 
 #[test]

@@ -434,7 +434,8 @@ impl Backend for Cpu {
             return;
         };
         out.set_rows(parts.part_ends.len() * x.rows);
-        let job = mixture::Job { x, routes: routes.routes(), mixture, parts };
+        let weighs_inputs = routes.weighs_inputs();
+        let job = mixture::Job { x, routes: routes.routes(), mixture, parts, weighs_inputs };
         self.mixture.run(&self.pool, &mut self.inputs, &job, out);
     }
 

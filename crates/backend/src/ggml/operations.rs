@@ -10,6 +10,7 @@ use super::inputs::{self, Input};
 use super::mixture;
 use super::ops::{GluKey, Number, Op, RopeKey};
 use super::{Attention, Ggml, KV_STEP, Kv, Loader, Matrix, Ref, Rows, Vector, build, loading};
+use crate::routing::Gating;
 use crate::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, GroupNorm, KvShape, Mixture,
     MixtureParts, PAGE_POSITIONS, Parts, RecurrentInputs, RecurrentShape, RecurrentWeights,
@@ -133,8 +134,18 @@ impl Backend for Ggml {
     }
 
     fn check_recurrence(&self) -> Result<(), BackendError> {
-        let (device, what) = (self.stream.device().name().to_owned(), RECURRENCE.to_owned());
-        Err(BackendError::Unsupported { device, what })
+        Err(self.unsupported(RECURRENCE.to_owned()))
+    }
+
+    fn check_routing(&self, rule: &RoutingRule) -> Result<(), BackendError> {
+        let refused = match rule {
+            RoutingRule { gating: Gating::SparseMixer, .. } => "SparseMixer's choice of experts",
+            RoutingRule { weighs_inputs: true, used: 2.., .. } => {
+                "several experts a row whose weights multiply what they read"
+            }
+            _ => return Ok(()),
+        };
+        Err(self.unsupported(refused.to_owned()))
     }
 
     fn states(&mut self, _: &RecurrentShape, _: StateRoom) -> Result<(), BackendError> {

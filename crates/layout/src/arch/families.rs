@@ -1,8 +1,9 @@
 //! Families that differ from those above them in a few switches.
 
 use super::{
-    Activation, Arch, BOTH_NORMS, DEEPSEEK2, ExpertDefaults, ExpertKind, Fused, LLAMA, POST_NORMS,
-    PRE_NORMS_RENAMED, QWEN2, QWEN3, QkNorm, Rotation, SIGMOID, SOFTMAX, Windows,
+    Activation, Arch, BOTH_NORMS, DEEPSEEK2, ExpertDefaults, ExpertKind, Fused, GatedAttention,
+    Gating, LLAMA, LogitScale, NormKind, Norms, POST_NORMS, PRE_NORMS, PRE_NORMS_RENAMED, QWEN2,
+    QWEN3, QkNorm, Rotation, SIGMOID, SOFTMAX, Tempered, Windows,
 };
 
 /// Llama without experts: Llama's own files may have them.
@@ -10,6 +11,16 @@ const DENSE_LLAMA: Arch = Arch { experts: ExpertKind::Never, ..LLAMA };
 
 const HUNYUAN_DENSE: Arch =
     Arch { name: "hunyuan-dense", qk_norm: QkNorm::HeadsAfterRotation, ..QWEN2 };
+
+const COMMAND_R: Arch = Arch {
+    name: "command-r",
+    norms: Norms { feed_forward: None, ..PRE_NORMS },
+    norm_kind: NormKind::Layer,
+    parallel: true,
+    windows: Windows::Never,
+    logit_scale: LogitScale::Multiplies,
+    ..DENSE_LLAMA
+};
 
 pub(super) const ARCHS: &[Arch] = &[
     Arch { name: "seed_oss", norms: PRE_NORMS_RENAMED, ..QWEN2 },
@@ -42,6 +53,50 @@ pub(super) const ARCHS: &[Arch] = &[
         windows: Windows::AllButEvery(4),
         rotation: Rotation::InWindows,
         ..QWEN2
+    },
+    COMMAND_R,
+    Arch {
+        name: "cohere2",
+        windows: Windows::AllButEvery(4),
+        rotation: Rotation::InWindows,
+        ..COMMAND_R
+    },
+    Arch {
+        name: "muse-glimmer",
+        qk_norm: QkNorm::Heads,
+        norms: BOTH_NORMS,
+        after_norms_eps: Some(1e-8),
+        windows: Windows::AllButEvery(4),
+        rotation: Rotation::InWindows,
+        gated_attention: GatedAttention::Apart,
+        embedding_norm: true,
+        logit_scale: LogitScale::Multiplies,
+        ..DENSE_LLAMA
+    },
+    Arch {
+        name: "phimoe",
+        norm_kind: NormKind::Layer,
+        experts: ExpertKind::Always(ExpertDefaults {
+            gating: Gating::SparseMixer,
+            normalised: false,
+            ..SOFTMAX
+        }),
+        ..QWEN2
+    },
+    Arch {
+        name: "llama4",
+        qk_norm: QkNorm::BareAfterRotation,
+        windows: Windows::ChunksButEvery { every: 4, size: 8192 },
+        rotation: Rotation::InWindows,
+        tempered: Tempered::Unrotated { scale: 0.1, length: 8192 },
+        experts: ExpertKind::IfPresent(ExpertDefaults {
+            gating: Gating::SigmoidOfChosen,
+            normalised: false,
+            shared: true,
+            weighs_inputs: true,
+            ..SOFTMAX
+        }),
+        ..LLAMA
     },
     Arch { name: "mistral3", windows: Windows::Never, ..LLAMA },
     Arch { name: "mistral4", ..DEEPSEEK2 },

@@ -1,7 +1,7 @@
 //! The tensors of layers that attend.
 
 use super::Layer;
-use crate::arch::{Fused, QkNorm};
+use crate::arch::{Fused, GatedAttention, QkNorm};
 use crate::tensors::Part;
 use crate::{Config, Error, Latent, names};
 
@@ -15,14 +15,19 @@ impl Layer<'_> {
         // rank's, so every rank has all queries and keys.
         let whole = config.arch.qk_norm == QkNorm::Whole;
         let mut first = 0;
-        if config.arch.gated_attention {
+        let in_queries = config.arch.gated_attention == GatedAttention::InQueries;
+        if in_queries {
             for (role, rows) in [("attn_q", 0..k_dim), ("attn_gate", k_dim..k_dim + v_dim)] {
                 let of_heads = self.several(role, "attn_q", heads, [width, k_dim + v_dim])?;
                 (of_heads.matrices, of_heads.apart) = (Part::Heads { first: 0, dim: 1 }, false);
                 of_heads.rows = Part::Of(rows);
             }
         }
-        let skipped = usize::from(config.arch.gated_attention);
+        if config.arch.gated_attention == GatedAttention::Apart {
+            let rows = Part::Heads { first: 0, dim: v_dim };
+            self.matrix("attn_gate", [width, heads * v_dim], rows, Part::Of(0..width))?;
+        }
+        let skipped = usize::from(in_queries);
         for (at, role) in ["attn_q", "attn_k", "attn_v"].into_iter().enumerate().skip(skipped) {
             let name = if fused { "attn_qkv" } else { role };
             let rows = match at {
@@ -40,7 +45,7 @@ impl Layer<'_> {
         }
         let present = self.has(&names::layer(self.layer, "attn_q_norm"));
         let norms = match config.arch.qk_norm {
-            QkNorm::Never => None,
+            QkNorm::Never | QkNorm::BareAfterRotation => None,
             QkNorm::HeadsIfPresent if !present => None,
             QkNorm::HeadsIfPresent | QkNorm::Heads | QkNorm::HeadsAfterRotation => Some([k_dim; 2]),
             QkNorm::Whole => Some([sizes[0], sizes[1]]),

@@ -46,11 +46,19 @@ impl<B: Backend> HeadAttention<B> {
         let window = config.windows[layer];
         let local = window.is_some() && config.rope.local_base.is_some();
         Ok(Self {
-            q: Heads::load(loader, config, slices, ["attn_q", "attn_q_norm"], own(&shard.heads))?,
+            q: Heads::load(
+                loader,
+                config,
+                slices,
+                layer,
+                ["attn_q", "attn_q_norm"],
+                own(&shard.heads),
+            )?,
             k: Heads::load(
                 loader,
                 config,
                 slices,
+                layer,
                 ["attn_k", "attn_k_norm"],
                 own(&shard.kv_heads),
             )?,
@@ -117,12 +125,16 @@ impl<B: Backend> Heads<B> {
         loader: &mut Loader<'_, B>,
         config: &Config,
         slices: &Slices<'_>,
+        layer: usize,
         [projection, norm]: [&str; 2],
         own: Range<usize>,
     ) -> Result<Self, ModelError> {
         Ok(Self {
             projection: Projection::load(loader, slices, projection)?,
-            norm: loader.find_vector(slices.find(norm))?,
+            norm: match config.has_bare_qk_norm(layer) {
+                true => Some(loader.backend.vector(&vec![1.0; config.k_dim])),
+                false => loader.find_vector(slices.find(norm))?,
+            },
             own: (config.arch.qk_norm == QkNorm::Whole).then_some(own),
         })
     }
@@ -142,7 +154,8 @@ impl<B: Backend> Heads<B> {
         all: &mut B::Rows,
         own: &mut B::Rows,
     ) {
-        let norm_last = config.arch.qk_norm == QkNorm::HeadsAfterRotation;
+        let last = [QkNorm::HeadsAfterRotation, QkNorm::BareAfterRotation];
+        let norm_last = last.contains(&config.arch.qk_norm);
         let product = self.room(all, own);
         self.projection.add_bias(backend, product);
         if let Some(norm) = self.norm.as_ref().filter(|_| !norm_last) {

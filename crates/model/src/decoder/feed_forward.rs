@@ -46,14 +46,21 @@ impl<B: Backend> FeedForward<B> {
         })
     }
 
-    /// `sums = feed_forward(h)`, this rank's part.
-    pub fn forward<R: Reduce>(
+    /// The hidden numbers of `h`, where [`Self::contract`] does not read it as well.
+    pub fn expand(&self, c: &mut Context<'_, B>) {
+        if let Self::Dense(block) = self {
+            block.expand(c);
+        }
+    }
+
+    /// `sums = feed_forward(h)`, this rank's part, after [`Self::expand`].
+    pub fn contract<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,
         reduce: &mut R,
     ) -> Result<(), R::Error> {
         match self {
-            Self::Dense(block) => block.forward(c),
+            Self::Dense(block) => block.contract(c),
             Self::Sparse(block) => return block.forward(c, reduce),
         }
         Ok(())
@@ -80,24 +87,34 @@ impl<B: Backend> DenseBlock<B> {
     }
 
     pub fn forward(&self, c: &mut Context<'_, B>) {
+        self.expand(c);
+        self.contract(c);
+    }
+
+    /// This rank's hidden numbers.
+    fn expand(&self, c: &mut Context<'_, B>) {
         let Context { backend, config, scratch: s, .. } = c;
         let activation = activation(config);
-        let hidden = match &self.gate {
+        match &self.gate {
             Some(gate) => {
                 let up = (&self.up.matrix, &mut s.up);
                 backend.linear(&s.h, &mut [(&gate.matrix, &mut s.gate), up]);
                 gate.add_bias(backend, &mut s.gate);
                 self.up.add_bias(backend, &mut s.up);
                 backend.gated(activation, &mut s.gate, &s.up);
-                &s.gate
             }
             None => {
                 backend.linear(&s.h, &mut [(&self.up.matrix, &mut s.up)]);
                 self.up.add_bias(backend, &mut s.up);
                 backend.activate(activation, &mut s.up);
-                &s.up
             }
-        };
+        }
+    }
+
+    /// `sums = down(hidden numbers)`, this rank's part.
+    fn contract(&self, c: &mut Context<'_, B>) {
+        let Context { backend, scratch: s, .. } = c;
+        let hidden = if self.gate.is_some() { &s.gate } else { &s.up };
         backend.linear_parts(hidden, &self.down, self.parts.as_ref(), &mut s.sums);
     }
 }
