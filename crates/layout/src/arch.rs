@@ -3,9 +3,12 @@
 //! A row says what a file's metadata does not: how its published model is wired. How to add one is
 //! written in `docs/adding-a-model.md`.
 
-use crate::{Error, names};
+use crate::names;
 
 mod families;
+mod find;
+
+pub use find::find;
 
 /// What distinguishes one architecture from the others.
 #[derive(Debug)]
@@ -445,18 +448,4 @@ impl Arch {
     pub fn has_chunks(&self) -> bool {
         matches!(self.windows, Windows::ChunksButEvery { .. })
     }
-}
-
-/// The whole table.
-fn all() -> impl Iterator<Item = &'static Arch> {
-    ARCHS.iter().chain(families::ARCHS)
-}
-
-/// # Errors
-/// The architecture is not in the table.
-pub fn find(name: &str) -> Result<&'static Arch, Error> {
-    all().find(|arch| arch.name == name).ok_or_else(|| {
-        let known: Vec<&str> = all().map(|arch| arch.name).collect();
-        Error::Arch { found: name.to_owned(), known: known.join(", ") }
-    })
 }

@@ -73,6 +73,7 @@ impl Config {
     /// # Errors
     /// The architecture is not supported, or its metadata is missing or impossible.
     pub fn read(directory: &Directory) -> Result<Self, Error> {
+        check_is_model(directory)?;
         let arch = arch::find(directory.str("general.architecture")?)?;
         let metadata = Metadata { directory, arch };
         let width = metadata.size("embedding_length", WIDTH_MAX)?;
@@ -210,6 +211,17 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// What repositories have beside models says so itself.
+fn check_is_model(directory: &Directory) -> Result<(), Error> {
+    let text = |key| directory.find_str(key).ok().flatten().unwrap_or_default();
+    let what = match (text("general.type"), text("general.architecture")) {
+        ("adapter", _) => "an adapter (LoRA), which has to be merged into its model first",
+        (_, "clip") => "the part of one that reads images or sound (mmproj)",
+        _ => return Ok(()),
+    };
+    Err(Error::NoModel { what })
 }
 
 /// Layers that are run: those for the prediction of further tokens are not.

@@ -26,6 +26,7 @@ mod rope;
 mod shard;
 mod temperature;
 mod tensors;
+mod unread;
 
 pub use arch::{Activation, Arch, Gating, HeadOrder, NormKind, QkNorm, RecurrenceKind, RopeStyle};
 pub use capacity::{

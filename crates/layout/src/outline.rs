@@ -14,7 +14,7 @@ use crate::arch::NormKind;
 use crate::recurrence::LayerHalves;
 use crate::shard::{Cuts, Hidden, RecurrentCut};
 use crate::tensors::{Part, Tensor};
-use crate::{Config, Error, names};
+use crate::{Config, Error, names, unread};
 
 /// A model that can be run, without its weights.
 #[derive(Debug, Clone)]
@@ -34,6 +34,8 @@ pub struct Outline {
     /// The kind of each layer: those of one kind have the same tensors, of the same types, and the
     /// same window.
     pub kinds: Vec<usize>,
+    /// How many tensors nothing reads, and what they belong to, where their names tell.
+    pub not_read: Option<String>,
     /// Where it may be cut, with the columns of experts cut and with whole ones.
     cuts: [Cuts; 2],
 }
@@ -62,7 +64,10 @@ impl Outline {
         let rows = Part::Vocab;
         head.add("output", output, [config.width, config.vocab], rows, Part::Of(0..config.width))?;
         let head = head.tensors;
+        let all = layers.iter().flatten().chain(&head);
+        let read: HashSet<&str> = all.map(|tensor| tensor.name.as_str()).collect();
         let mut outline = Self {
+            not_read: unread::summary(directory, config.layers, &read),
             kinds: kinds(&config, &layers),
             cuts: [false, true].map(|whole| cuts(&config, &layers, whole)),
             layers,
@@ -203,7 +208,7 @@ fn check_all_known(
         None => Ok(()),
         Some(name) => {
             let (name, arch) = (name.to_owned(), config.arch.name.to_owned());
-            Err(Error::UnknownTensor { name, arch })
+            Err(Error::UnknownTensor { probably: unread::probably(&name), name, arch })
         }
     }
 }

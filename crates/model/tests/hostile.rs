@@ -311,3 +311,42 @@ fn a_tensor_that_nothing_reads_is_refused_by_name() {
         load(copy("llama3-tied", Some(&Lie::Add(name))), 2).unwrap();
     }
 }
+
+#[test]
+fn what_a_tensor_that_nothing_reads_probably_is_is_told() {
+    for (name, what) in [
+        ("blk.0.indexer.attn_k.weight", "indexer"),
+        ("blk.1.nextn.enorm.weight", "MTP block"),
+        ("blk.0.attn_q.weight.lora_a", "adapter"),
+    ] {
+        let error = load(copy("llama3-tied", Some(&Lie::Add(name))), 1).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains(what), "{error}");
+    }
+    for (name, what) in [
+        ("v.blk.0.attn_q.weight", Some("1 tensor of a vision tower")),
+        ("mm.0.weight", Some("1 tensor of a vision tower")),
+        ("blk.3.nextn.enorm.weight", Some("1 tensor of an MTP block")),
+        ("blk.3.attn_q.weight", Some("1 tensor of an MTP block")),
+        ("rope_freqs.weight", None),
+    ] {
+        let memory = copy("qwen3", Some(&Lie::Add(name)));
+        let not_read = Outline::read(memory.directory()).unwrap().not_read;
+        let is_told = not_read.as_ref().map(|not_read| what.is_some_and(|w| not_read.contains(w)));
+        assert_eq!(is_told, what.map(|_| true), "{name}: {not_read:?}");
+    }
+}
+
+#[test]
+fn what_is_no_model_says_what_it_is() {
+    for (lie, what) in [
+        (Lie::Set("general.type", Value::String("adapter".into())), "an adapter (LoRA)"),
+        (Lie::Set("general.architecture", Value::String("clip".into())), "(mmproj)"),
+        (
+            Lie::Set("general.architecture", Value::String("llama9".into())),
+            "nearest by name is \"llama",
+        ),
+    ] {
+        let error = load(copy("llama3-tied", Some(&lie)), 1).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}
