@@ -302,7 +302,8 @@ pub trait Backend {
     /// The same of what is left of `x` without the mean of its row.
     fn layer_norm(&mut self, x: &Self::Rows, gain: &Self::Vector, eps: f32, out: &mut Self::Rows);
 
-    /// As [`Backend::rms_norm`], in place, over each run of as many numbers as `gain` has: heads or whole rows.
+    /// As [`Backend::rms_norm`], in place, over each run of as many numbers as `gain` has: heads or
+    /// whole rows.
     fn rms_norm_in_place(&mut self, x: &mut Self::Rows, gain: &Self::Vector, eps: f32);
 
     /// Copies the columns `cols` of every row.

@@ -78,8 +78,8 @@ impl Embedding {
         Ok(Self { source, tensor, scale, norm_eps, kept, bytes: Vec::new() })
     }
 
-    /// The scaled, or normalised, embeddings of `tokens`: `[tokens, width]` f32, row-major, replacing what `out`
-    /// held.
+    /// The scaled, or normalised, embeddings of `tokens`: `[tokens, width]` f32, row-major,
+    /// replacing what `out` held.
     ///
     /// # Errors
     /// A token is not in the vocabulary, or the bytes cannot be read.

@@ -6,6 +6,7 @@ use super::ints::{Limits, Places, Round, pairs};
 use super::page::{Fetch, Page, Query, States};
 use super::quants::Quants;
 use super::rotation::Rotate;
+use super::sight::Sight;
 use super::softmax::{Finish, Merge};
 use super::tile::{AddPage, Convert, Element};
 use super::{PAGE_POSITIONS, SPAN_POSITIONS};
@@ -41,27 +42,6 @@ pub struct AttendShape {
     sinks: Option<Vec<f32>>,
     /// Runs of heads that read the same head of the cache.
     groups: Vec<Group>,
-}
-
-/// Which positions before its own a position sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Sight {
-    All,
-    /// Itself and those before it, so many in all.
-    Window(usize),
-    /// Those from the last multiple of this on.
-    Chunk(usize),
-}
-
-impl Sight {
-    /// The first position that `position` sees.
-    pub fn first_visible(self, position: usize) -> usize {
-        match self {
-            Self::All => 0,
-            Self::Window(window) => (position + 1).saturating_sub(window),
-            Self::Chunk(chunk) => position - position % chunk,
-        }
-    }
 }
 
 #[derive(Debug, Clone)]

@@ -31,13 +31,15 @@ mod ints;
 mod page;
 mod quants;
 mod rotation;
+mod sight;
 mod softmax;
 #[cfg(test)]
 mod tests;
 mod tile;
 
-pub use attend::{AttendShape, Segment, Sight, attend};
+pub use attend::{AttendShape, Segment, attend};
 pub use cache::{CacheKind, KvCache};
+pub use sight::Sight;
 
 /// Positions of one page of the cache.
 pub const PAGE_POSITIONS: usize = 64;
