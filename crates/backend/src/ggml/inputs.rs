@@ -156,6 +156,9 @@ mod tests {
         assert_eq!(seen(&all, 0), (192..256).collect::<Vec<_>>());
         assert_eq!(seen(&all, 1), [64].into_iter().chain(192..256).collect::<Vec<_>>());
         assert_eq!(seen(&all, 2), [0]);
+        let chunk = mask(&batch, Sight::Chunk(64), n_kv);
+        assert_eq!(seen(&chunk, 0), seen(&all, 0), "position 63 ends its chunk");
+        assert_eq!(seen(&chunk, 1), [PAGE_POSITIONS], "position 64 begins one");
         let near = mask(&batch, Sight::Window(2), n_kv);
         assert_eq!(seen(&near, 0), [254, 255]);
         assert_eq!(seen(&near, 1), [64, 255]);

@@ -6,8 +6,8 @@ use super::{
     QWEN3, QkNorm, Rotation, SIGMOID, SOFTMAX, Tempered, Windows,
 };
 
-/// Llama without experts: Llama's own files may have them.
-const DENSE_LLAMA: Arch = Arch { experts: ExpertKind::Never, ..LLAMA };
+/// Llama without experts and windows, which Llama's own files may have.
+const DENSE_LLAMA: Arch = Arch { windows: Windows::Never, experts: ExpertKind::Never, ..LLAMA };
 
 const HUNYUAN_DENSE: Arch =
     Arch { name: "hunyuan-dense", qk_norm: QkNorm::HeadsAfterRotation, ..QWEN2 };
@@ -17,7 +17,6 @@ const COMMAND_R: Arch = Arch {
     norms: Norms { feed_forward: None, ..PRE_NORMS },
     norm_kind: NormKind::Layer,
     parallel: true,
-    windows: Windows::Never,
     logit_scale: LogitScale::Multiplies,
     ..DENSE_LLAMA
 };
@@ -25,14 +24,14 @@ const COMMAND_R: Arch = Arch {
 pub(super) const ARCHS: &[Arch] = &[
     Arch { name: "seed_oss", norms: PRE_NORMS_RENAMED, ..QWEN2 },
     Arch { name: "ernie4_5", ..DENSE_LLAMA },
-    Arch { name: "ernie4_5-moe", experts: ExpertKind::Always(SOFTMAX), ..LLAMA },
+    Arch { name: "ernie4_5-moe", experts: ExpertKind::Always(SOFTMAX), ..DENSE_LLAMA },
     Arch {
         name: "arcee",
         activation: Activation::SquaredRelu,
         gated_feed_forward: false,
         ..DENSE_LLAMA
     },
-    Arch { name: "granitemoe", experts: ExpertKind::Always(SOFTMAX), ..LLAMA },
+    Arch { name: "granitemoe", experts: ExpertKind::Always(SOFTMAX), ..DENSE_LLAMA },
     Arch {
         name: "olmoe",
         qk_norm: QkNorm::Whole,
