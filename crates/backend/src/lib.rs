@@ -22,7 +22,7 @@ pub use cpu::Cpu;
 pub use group_norm::GroupNorm;
 pub use kernels::{
     Activation, Begin, CacheKind, PAGE_POSITIONS, Parts, RecurrentShape, RecurrentWeights,
-    RopeStyle, RopeTable, Rule, Segment, StateSegment, isa,
+    RopeStyle, RopeTable, Rule, Segment, Sight, StateSegment, Temperature, isa,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
 pub use routing::{Gating, RoutingRule};
@@ -91,8 +91,10 @@ pub struct AttentionShape {
     pub v_dim: usize,
     /// Multiplies every score (usually `1 / sqrt(k_dim)`).
     pub scale: f32,
-    /// A position sees itself and the `window - 1` positions before it.
-    pub window: Option<usize>,
+    /// Which positions before its own a position sees.
+    pub sight: Sight,
+    /// Scores become `cap * tanh(score / cap)` (Gemma 2).
+    pub soft_cap: Option<f32>,
     /// One logit a head that takes part in the softmax and has no value (gpt-oss).
     pub sinks: Option<Vec<f32>>,
 }
@@ -163,6 +165,14 @@ pub trait Backend {
     /// # Errors
     /// It has none.
     fn check_recurrence(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Whether it routes rows to experts by `rule`.
+    ///
+    /// # Errors
+    /// It does not.
+    fn check_routing(&self, _rule: &RoutingRule) -> Result<(), BackendError> {
         Ok(())
     }
 
@@ -298,7 +308,11 @@ pub trait Backend {
     /// `out = x / rms(x) * gain`, over each whole row.
     fn rms_norm(&mut self, x: &Self::Rows, gain: &Self::Vector, eps: f32, out: &mut Self::Rows);
 
-    /// The same in place, over each run of as many numbers as `gain` has: heads or whole rows.
+    /// The same of what is left of `x` without the mean of its row.
+    fn layer_norm(&mut self, x: &Self::Rows, gain: &Self::Vector, eps: f32, out: &mut Self::Rows);
+
+    /// As [`Backend::rms_norm`], in place, over each run of as many numbers as `gain` has: heads or
+    /// whole rows.
     fn rms_norm_in_place(&mut self, x: &mut Self::Rows, gain: &Self::Vector, eps: f32);
 
     /// Copies the columns `cols` of every row.
@@ -345,6 +359,10 @@ pub trait Backend {
     /// Rotates each head of every row by its position and table `table`, as set by
     /// [`Self::set_positions`].
     fn rope(&mut self, x: &mut Self::Rows, head_dim: usize, style: RopeStyle, table: usize);
+
+    /// Multiplies each row by the factor that `temperature` has for its position, as set by
+    /// [`Self::set_positions`].
+    fn temper(&mut self, x: &mut Self::Rows, temperature: &Temperature);
 
     /// Writes keys and values of the batch's rows into the cache.
     fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Self::Rows, v: &Self::Rows);

@@ -14,6 +14,12 @@ pub enum Gating {
     Sigmoid,
     /// The largest logits, then softmax over those alone (gpt-oss).
     SoftmaxOfChosen,
+    /// Again and again the largest logit `m` of those not yet chosen, and its part of the softmax
+    /// over those `x` of them with `m - x <= 0.02 max(|x|, m)` (SparseMixer as Phi-3.5-MoE
+    /// computes it; Liu et al., arXiv 2409.12136).
+    SparseMixer,
+    /// The largest logits, then the sigmoid of those (Llama 4).
+    SigmoidOfChosen,
 }
 
 /// The rule of one model.
@@ -30,6 +36,8 @@ pub struct RoutingRule {
     pub normalised: bool,
     /// The weights are multiplied by this.
     pub scale: f32,
+    /// They multiply what experts read, not what they give (Llama 4).
+    pub weighs_inputs: bool,
 }
 
 /// One row's visit to one expert.
@@ -49,6 +57,7 @@ pub struct Routes {
     choice: Vec<f32>,
     chosen: Vec<u32>,
     group_scores: Vec<f32>,
+    weighs_inputs: bool,
 }
 
 /// Keeps weights finite when all scores are (as good as) zero.
@@ -58,6 +67,11 @@ impl Routes {
     /// All routes, by expert, then by row.
     pub fn routes(&self) -> &[Route] {
         &self.routes
+    }
+
+    /// Whether the weights multiply what experts read.
+    pub fn weighs_inputs(&self) -> bool {
+        self.weighs_inputs
     }
 
     /// Routes every row of `logits`, `[rows, rule.experts]` f32. `bias`, `[rule.experts]`, counts
@@ -71,6 +85,7 @@ impl Routes {
         scales: Option<&[f32]>,
     ) {
         self.routes.clear();
+        self.weighs_inputs = rule.weighs_inputs;
         for (row, logits) in logits.chunks_exact(rule.experts).enumerate() {
             self.route_row(rule, row as u32, logits, bias);
         }
@@ -104,7 +119,8 @@ impl Routes {
         match rule.gating {
             Gating::Softmax => softmax(scores),
             Gating::Sigmoid => sigmoid_in_place(scores),
-            Gating::SoftmaxOfChosen => {}
+            Gating::SoftmaxOfChosen | Gating::SigmoidOfChosen => {}
+            Gating::SparseMixer => return self.mix_sparsely(rule, row),
         }
         self.choice.clear();
         self.choice.extend_from_slice(scores);
@@ -124,6 +140,27 @@ impl Routes {
             weight: scores[expert as usize],
         }));
         weigh(rule, &mut self.routes[first..], &mut self.choice);
+    }
+
+    /// Chooses by [`Gating::SparseMixer`] out of the logits in `scores`.
+    fn mix_sparsely(&mut self, rule: &RoutingRule, row: u32) {
+        /// Twice the width of the noise that training adds to logits.
+        const NEAR: f32 = 0.02;
+        let (left, near) = (&mut self.scores, &mut self.choice);
+        self.chosen.resize(1, 0);
+        for _ in 0..rule.used {
+            top_k(left, &mut self.chosen);
+            let expert = self.chosen[0];
+            let most = left[expert as usize];
+            near.clear();
+            let is_far = |logit: f32| (most - logit) / logit.abs().max(most) > NEAR;
+            let or_nothing = |&logit| if is_far(logit) { f32::NEG_INFINITY } else { logit };
+            near.extend(left.iter().map(or_nothing));
+            softmax(near);
+            let weight = near[expert as usize] * rule.scale;
+            self.routes.push(Route { expert, row, weight });
+            left[expert as usize] = f32::NEG_INFINITY;
+        }
     }
 
     /// Takes the experts of all but the best groups out of the choice. A group counts as much as
@@ -149,10 +186,13 @@ impl Routes {
 
 /// Turns the chosen experts' scores into weights. `weights` is scratch.
 fn weigh(rule: &RoutingRule, routes: &mut [Route], weights: &mut Vec<f32>) {
-    if rule.gating == Gating::SoftmaxOfChosen {
+    if [Gating::SoftmaxOfChosen, Gating::SigmoidOfChosen].contains(&rule.gating) {
         weights.clear();
         weights.extend(routes.iter().map(|route| route.weight));
-        softmax(weights);
+        match rule.gating {
+            Gating::SigmoidOfChosen => sigmoid_in_place(weights),
+            _ => softmax(weights),
+        }
         routes.iter_mut().zip(weights).for_each(|(route, weight)| route.weight = *weight);
     }
     if rule.normalised {
@@ -174,6 +214,7 @@ mod tests {
         groups_used: 1,
         normalised: false,
         scale: 1.0,
+        weighs_inputs: false,
     };
 
     fn route(rule: &RoutingRule, logits: &[f32], bias: Option<&[f32]>) -> Vec<(u32, u32, f32)> {
@@ -211,6 +252,25 @@ mod tests {
         ] {
             assert_close(&route(&rule, &logits, None), &expected);
         }
+    }
+
+    #[test]
+    fn the_sigmoid_of_the_chosen_tells_those_apart_that_are_certain() {
+        let rule = RoutingRule { gating: Gating::SigmoidOfChosen, used: 1, ..RULE };
+        assert_close(&route(&rule, &[40.0, 50.0, 0.0, 0.0], None), &[(1, 0, 1.0)]);
+        assert_close(&route(&rule, &[-3.0, 0.0, -1.0, -2.0], None), &[(1, 0, 0.5)]);
+    }
+
+    #[test]
+    fn sparse_mixer_shares_among_those_that_are_near() {
+        let rule = RoutingRule { gating: Gating::SparseMixer, ..RULE };
+        // 9.9 is near 10, and once 10 is gone it is alone: 5 is far from it.
+        let part = 1.0 / (1.0 + (-0.1_f32).exp());
+        assert_close(&route(&rule, &[5.0, 10.0, 9.9, -9.0], None), &[(1, 0, part), (2, 0, 1.0)]);
+        // Of small numbers, those of the opposite sign are far.
+        let found = route(&rule, &[-1.0, -1.01, -2.0, -3.0], None);
+        let part = 1.0 / (1.0 + (-0.01_f32).exp());
+        assert_close(&found, &[(0, 0, part), (1, 0, 1.0)]);
     }
 
     #[test]

@@ -57,6 +57,33 @@ fn tokenize_agrees_with_the_reference() {
 }
 
 #[test]
+fn show_says_what_nothing_reads_and_why_a_file_is_not_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().to_str().unwrap();
+    let show = |model: &str| {
+        let text = stdout(&["show", model, "--data-dir", data, "--json"]);
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let shown = show(&fixture("models/qwen35-mtp.gguf"));
+    assert!(shown["cannot_run"].is_null(), "{shown}");
+    assert!(shown["not_read"].as_str().unwrap().contains("tensors of an MTP block"), "{shown}");
+    assert!(show(&fixture("models/qwen3.gguf"))["not_read"].is_null());
+
+    let known = std::fs::read(fixture("models/qwen3.gguf")).unwrap();
+    let name = b"qwen3";
+    let at = known.windows(name.len()).position(|part| part == name).unwrap();
+    let mut unknown = known.clone();
+    unknown[at + name.len() - 1] = b'9';
+    let path = dir.path().join("unknown.gguf");
+    std::fs::write(&path, unknown).unwrap();
+    let shown = show(path.to_str().unwrap());
+    let why = shown["cannot_run"].as_str().unwrap();
+    for part in ["\"qwen9\" do not run here", "nearest by name is \"qwen", "gpt-oss", "/issues"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+}
+
+#[test]
 fn bench_model_prints_a_row_for_each_test() {
     let dir = tempfile::tempdir().unwrap();
     let model = dir.path().join("m.gguf");

@@ -31,6 +31,9 @@ pub struct ModelAbout {
     pub licence: String,
     /// Absent if this version can run it.
     pub cannot_run: Option<String>,
+    /// Which of its tensors nothing reads, where their names tell what they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_read: Option<String>,
     pub needs_about_bytes: u64,
     /// Whether the machine that has the file can hold the model alone.
     pub fits_this_machine: bool,
@@ -54,6 +57,7 @@ impl ModelAbout {
         let parameters = |dims: &[u64]| dims.iter().product::<u64>();
         let needs_about_bytes = hub::need_bytes(bytes);
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let outline = layout::Outline::read(header).map_err(|error| error.to_string());
         let tokens = header.find_array("tokenizer.ggml.tokens").ok().flatten();
         Ok(Self {
             name: name.to_owned(),
@@ -72,7 +76,8 @@ impl ModelAbout {
             context_tokens: number("context_length"),
             vocabulary: tokens.map(gguf::Array::len),
             licence: text("general.license"),
-            cannot_run: layout::Outline::read(header).err().map(|error| error.to_string()),
+            not_read: outline.as_ref().ok().and_then(|outline| outline.not_read.clone()),
+            cannot_run: outline.err(),
             needs_about_bytes,
             fits_this_machine: needs_about_bytes <= room_bytes,
             template: text("tokenizer.chat_template"),

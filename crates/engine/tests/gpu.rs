@@ -97,6 +97,18 @@ const DENSE: &[&str] = &[
     "models/gemma3-global",
     "models/gemma4",
     "models/gemma4-e",
+    "models/seed_oss",
+    "models/ernie4_5",
+    "models/arcee",
+    "models/qwen3vl",
+    "models/hunyuan-dense",
+    "models/glm4",
+    "models/exaone4",
+    "models/exaone4-window",
+    "models/mistral3",
+    "models/gemma2",
+    "models/cohere2",
+    "models/muse-glimmer",
 ];
 
 /// Models whose weights are floats and that have experts; but for deepseek-v2-lite, of whose
@@ -116,6 +128,13 @@ const SPARSE: &[&str] = &[
     "models/gemma4-moe",
     "models/step35",
     "models/mimo2",
+    "models/ernie4_5-moe",
+    "models/granitemoe",
+    "models/olmoe",
+    "models/qwen3vlmoe",
+    "models/hy_v3",
+    "models/hunyuan-moe",
+    "models/llama4",
 ];
 
 /// Half-precision weights are multiplied with half-precision activations, and keys and values are
@@ -153,16 +172,21 @@ fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
 }
 
 #[test]
-fn layers_that_carry_a_state_are_refused_by_name() {
+fn what_devices_do_not_have_is_refused_by_name() {
     if device::libraries().is_none() {
         return;
     }
-    let file = Arc::new(File::open(path("models/qwen35", "gguf")).unwrap());
-    let options = options(1, CONTEXT_TOKENS, &[1], CacheType::Auto);
-    let started = Local::start_on(Arc::new(device::open), file, &options);
-    let Err(error) = started.map(drop) else { panic!("it was taken") };
-    let error = error.to_string();
-    assert!(error.contains("layers that carry a state"), "{error}");
+    for (name, what) in [
+        ("models/qwen35", "layers that carry a state"),
+        ("models/phimoe", "SparseMixer's choice of experts"),
+    ] {
+        let file = Arc::new(File::open(path(name, "gguf")).unwrap());
+        let options = options(1, CONTEXT_TOKENS, &[1], CacheType::Auto);
+        let started = Local::start_on(Arc::new(device::open), file, &options);
+        let Err(error) = started.map(drop) else { panic!("{name} was taken") };
+        let error = error.to_string();
+        assert!(error.contains(what), "{name}: {error}");
+    }
 }
 
 #[test]

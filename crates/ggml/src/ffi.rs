@@ -140,6 +140,7 @@ functions! {
     swiglu_oai: "ggml_swiglu_oai",
         fn(*mut Context, *mut Tensor, *mut Tensor, f32, f32) -> *mut Tensor;
     rms_norm: "ggml_rms_norm", fn(*mut Context, *mut Tensor, f32) -> *mut Tensor;
+    norm: "ggml_norm", fn(*mut Context, *mut Tensor, f32) -> *mut Tensor;
     mul_mat: "ggml_mul_mat", fn(*mut Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
     sum_precision: "ggml_prec_set_acc", fn(*mut Tensor, c_int) -> bool;
     mul_mat_id: "ggml_mul_mat_id",

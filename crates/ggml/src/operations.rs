@@ -8,10 +8,11 @@ use crate::ffi::{self, PRECISION_F32, SORT_DESCENDING};
 use crate::graph::{Node, Recorder};
 use crate::memory::Type;
 
-/// The two functions of one number that models need beside [`Glu`].
+/// The functions of one number that models need beside [`Glu`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unary {
     Tanh = 4,
+    Relu = 6,
     Sigmoid = 7,
     Silu = 10,
 }
@@ -173,6 +174,13 @@ impl Recorder<'_> {
         self.place(raw, Type::F32, to)
     }
 
+    /// As [`Recorder::rms_norm`], of what is left of `x` without its mean.
+    pub fn norm(&mut self, x: Node, eps: f32, to: Option<Node>) -> Result<Node, Error> {
+        // SAFETY: all are alive.
+        let raw = unsafe { (self.api.norm)(self.context.raw.as_ptr(), self.raw(x), eps) };
+        self.place(raw, Type::F32, to)
+    }
+
     /// Where the matrix is exact, so is the sum; else devices may add up in half precision.
     pub fn mul_mat(&mut self, matrix: Node, x: Node, to: Option<Node>) -> Result<Node, Error> {
         if self.adds_up_exactly || self.ty(matrix) == Type::F32 {
@@ -264,14 +272,15 @@ impl Recorder<'_> {
     pub fn flash(
         &mut self,
         [q, k, v, mask]: [Node; 4],
-        scale: f32,
+        (scale, soft_cap): (f32, Option<f32>),
         sinks: Option<Node>,
         to: Option<Node>,
     ) -> Result<Option<Node>, Error> {
         let context = self.context.raw.as_ptr();
         let [q, k, v, mask] = [q, k, v, mask].map(|node| self.raw(node));
+        let cap = soft_cap.unwrap_or(0.0);
         // SAFETY: all are alive.
-        let raw = unsafe { (self.api.flash)(context, q, k, v, mask, scale, 0.0, 0.0) };
+        let raw = unsafe { (self.api.flash)(context, q, k, v, mask, scale, 0.0, cap) };
         // As llama.cpp does: half precision chooses other experts where two nearly tie.
         // SAFETY: it was just made, by an operation that adds up.
         unsafe { (self.api.sum_precision)(raw, PRECISION_F32) };

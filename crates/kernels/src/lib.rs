@@ -41,16 +41,18 @@ mod routing;
 mod rows;
 mod shared;
 mod simd;
+mod temperature;
 mod tile;
 
 pub use activation::{Activation, activate, gated, soft_cap};
-pub use attention::{AttendShape, CacheKind, KvCache, PAGE_POSITIONS, Segment, attend};
+pub use attention::{AttendShape, CacheKind, KvCache, PAGE_POSITIONS, Segment, Sight, attend};
 pub use error::Error;
 pub use input::{Forms, Input};
 pub use isa::{check_isa, isa};
 pub use matrix::{Dequantizer, Matrix, Packer};
 pub use norm::{
-    add, add_bias, add_row, add_scaled, rms_norm, rms_norm_in_place, scale, sum_of_squares,
+    add, add_bias, add_row, add_scaled, layer_norm, rms_norm, rms_norm_in_place, scale,
+    sum_of_squares,
 };
 pub use pool::Pool;
 pub use product::{Parts, Product, matmul_parts, multiply, tune};
@@ -61,3 +63,4 @@ pub use recurrent::{
 pub use rope::{RopeAngles, RopeStyle, RopeTable, rope};
 pub use routing::{sigmoid_in_place, softmax, top_k};
 pub use rows::{for_each_row, keep_rows};
+pub use temperature::{Temperature, temper};

@@ -44,6 +44,24 @@ pub fn rms_norm_in_place(pool: &Pool, x: &mut [f32], gain: &[f32], eps: f32) {
     });
 }
 
+/// Layer normalisation of each row: as [`rms_norm`], of what is left of `x` without its mean (Ba et
+/// al., "Layer Normalization", arXiv 1607.06450).
+///
+/// # Panics
+/// If `x` is not whole rows or `out` has another size.
+pub fn layer_norm(pool: &Pool, x: &[f32], gain: &[f32], eps: f32, out: &mut [f32]) {
+    assert_eq!(x.len(), out.len(), "input and output must have the same size");
+    assert!(x.len().is_multiple_of(gain.len()), "rows must be {} long", gain.len());
+    let target = SharedMut::new(out.as_mut_ptr());
+    let (dim, isa) = (gain.len(), Isa::chosen());
+    for_each_run(pool, x.len() / dim, dim, |row| {
+        // SAFETY: the row lies inside `out`, and no other task has it.
+        let out = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * dim), dim) };
+        run(isa, Centre { x: &x[row * dim..][..dim], out });
+        run(isa, NormaliseInPlace { x: out, gain, eps });
+    });
+}
+
 /// The sum of squares of a run of numbers, in the order of [`rms_norm`].
 pub fn sum_of_squares(x: &[f32]) -> f32 {
     run(Isa::chosen(), SumOfSquares { x })
@@ -110,6 +128,27 @@ pub fn add_scaled(x: &mut [f32], y: &[f32], factor: f32) {
 /// `x *= factor`.
 pub fn scale(x: &mut [f32], factor: f32) {
     x.iter_mut().for_each(|x| *x *= factor);
+}
+
+/// Takes the mean off a row.
+struct Centre<'a> {
+    x: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Kernel for Centre<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut sums = [s.splat(0.0); 4];
+        for (index, x) in self.x.chunks(LANES).enumerate() {
+            sums[index % 4] = s.add(load_padded(s, x), sums[index % 4]);
+        }
+        let sum = s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])));
+        let mean = sum / self.x.len() as f32;
+        self.out.iter_mut().zip(self.x).for_each(|(out, x)| *out = x - mean);
+    }
 }
 
 struct Normalise<'a> {
@@ -232,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rms_norm_is_what_the_paper_says() {
+    fn norms_are_what_the_papers_say() {
         let pool = Pool::new(2).unwrap();
         for dim in [1, 5, 16, 40, 64, 129] {
             let rows = 300;
@@ -247,6 +286,17 @@ mod tests {
                     assert!((f64::from(out[i]) - exact).abs() <= 1e-6 * exact.abs() + 1e-9);
                 }
             }
+            layer_norm(&pool, &x, &gain, 1e-5, &mut out);
+            for (x, out) in x.chunks(dim).zip(out.chunks(dim)) {
+                let mean = x.iter().map(|x| f64::from(*x)).sum::<f64>() / dim as f64;
+                let squares = x.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>();
+                for i in 0..dim {
+                    let scale = 1.0 / (squares / dim as f64 + 1e-5).sqrt();
+                    let exact = (f64::from(x[i]) - mean) * scale * f64::from(gain[i]);
+                    assert!((f64::from(out[i]) - exact).abs() <= 1e-6 * exact.abs() + 1e-6);
+                }
+            }
+            rms_norm(&pool, &x, &gain, 1e-5, &mut out);
             let mut in_place = x.clone();
             rms_norm_in_place(&pool, &mut in_place, &gain, 1e-5);
             assert_eq!(in_place, out);
@@ -262,6 +312,7 @@ mod tests {
             run(isa, AddScaled { x: &mut out, y: &y, factor: 0.3 });
             run(isa, Add { x: &mut out, y: &y });
             run(isa, NormaliseInPlace { x: &mut out, gain: &y, eps: 1e-6 });
+            run(isa, Centre { x: &out.clone(), out: &mut out });
             out
         };
         for isa in Isa::available() {

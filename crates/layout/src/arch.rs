@@ -3,7 +3,12 @@
 //! A row says what a file's metadata does not: how its published model is wired. How to add one is
 //! written in `docs/adding-a-model.md`.
 
-use crate::{Error, names};
+use crate::names;
+
+mod families;
+mod find;
+
+pub use find::find;
 
 /// What distinguishes one architecture from the others.
 #[derive(Debug)]
@@ -15,19 +20,24 @@ pub struct Arch {
     pub latent: bool,
     pub qk_norm: QkNorm,
     pub norms: Norms,
+    pub norm_kind: NormKind,
+    /// Added to the mean square in norms after a half of a layer, if not what the file says (Muse
+    /// Glimmer).
+    pub after_norms_eps: Option<f32>,
+    /// Both halves of a layer read one norm, and add to the residual stream beside each other
+    /// (Cohere).
+    pub parallel: bool,
     pub activation: Activation,
-    /// `attn_qkv` holds q, k and v one after the other, `ffn_up` gate and up.
-    pub fused: bool,
+    pub fused: Fused,
     pub windows: Windows,
     pub local_rope: LocalRope,
     pub rotation: Rotation,
+    pub tempered: Tempered,
     /// Layers that see everything rotate half as many numbers as the others (Step 3.5).
     pub half_rotated_without_window: bool,
     pub attention_scale: AttentionScale,
     pub values: Values,
-    /// `attn_q` holds each head's query and then its gate: the sigmoid of the gate multiplies what
-    /// the head attended to (Qwen3-Next).
-    pub gated_attention: bool,
+    pub gated_attention: GatedAttention,
     /// What the layers do that carry a state instead of attending.
     pub recurrence: Option<RecurrenceKind>,
     /// Each block is one half of a layer, with `attn_norm` before it (Nemotron-H).
@@ -38,6 +48,9 @@ pub struct Arch {
     pub output_norm: &'static str,
     /// Embeddings are multiplied by the square root of their width (Gemma).
     pub embedding_times_sqrt_width: bool,
+    /// Embeddings are divided by their root mean square (Muse Glimmer).
+    pub embedding_norm: bool,
+    pub logit_scale: LogitScale,
     pub experts: ExpertKind,
     /// A dense block stands beside a layer's experts, each with norms of its own, and the router
     /// reads the residual stream, normalised by itself (Gemma 4).
@@ -53,6 +66,16 @@ pub enum RopeStyle {
     Neox,
 }
 
+/// Which products of one input have one tensor, their rows one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fused {
+    Nothing,
+    /// Gate and up, in `ffn_up`.
+    FeedForward,
+    /// The same, and q, k and v in `attn_qkv`.
+    All,
+}
+
 /// Which layers rotate queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rotation {
@@ -61,7 +84,37 @@ pub enum Rotation {
     AllButEvery(usize),
     /// All, unless the file says `rope.scaling.finetuned = false` (Granite 4).
     UnlessUntrained,
+    /// Those with a window; all of them in files without windows (EXAONE 4).
+    InWindows,
     Never,
+}
+
+/// Which layers multiply queries by what grows with their position.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Tempered {
+    /// All, in files that say by how much (Mistral 3).
+    IfSaid,
+    /// Those that do not rotate, by this (Llama 4).
+    Unrotated { scale: f32, length: u32 },
+}
+
+/// Where the gates are whose sigmoid multiplies what heads attended to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GatedAttention {
+    Never,
+    /// `attn_q` holds each head's query and then its gate (Qwen3-Next).
+    InQueries,
+    /// `attn_gate` holds them (Muse Glimmer).
+    Apart,
+}
+
+/// What the file's `logit_scale` does to logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogitScale {
+    /// Granite.
+    Divides,
+    /// Cohere.
+    Multiplies,
 }
 
 /// What attention scores are multiplied by, in files that do not say.
@@ -126,9 +179,14 @@ pub enum Gating {
     Sigmoid,
     /// The largest logits, then softmax over those alone (gpt-oss).
     SoftmaxOfChosen,
+    /// The largest logit of those not yet chosen, and its part of the softmax over those of them
+    /// that are near it (Phi-3.5-MoE).
+    SparseMixer,
+    /// The largest logits, then the sigmoid of those alone (Llama 4).
+    SigmoidOfChosen,
 }
 
-/// Which queries and keys are normalised before they are rotated.
+/// Which queries and keys are normalised, before they are rotated unless it says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QkNorm {
     Never,
@@ -136,8 +194,13 @@ pub enum QkNorm {
     Heads,
     /// Head by head in the files that have the norms.
     HeadsIfPresent,
+    /// Head by head, after they are rotated (Hunyuan).
+    HeadsAfterRotation,
     /// All heads as one vector.
     Whole,
+    /// Head by head without a gain, after they are rotated, in layers that do so; not in models of
+    /// 128 experts (Llama 4).
+    BareAfterRotation,
 }
 
 /// The tensors of a layer's norms, before and after each of its halves.
@@ -149,6 +212,14 @@ pub struct Norms {
     pub after_feed_forward: Option<&'static str>,
 }
 
+/// What norms of the residual stream divide by. Biases that a file has for layer norms are added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormKind {
+    RootMeanSquare,
+    /// The deviation from the mean, which is taken off (Cohere).
+    Layer,
+}
+
 /// Which layers see only the positions of a sliding window, in files that name one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Windows {
@@ -157,6 +228,11 @@ pub enum Windows {
     Always,
     /// All but the last of so many, unless the file has a pattern of its own.
     AllButEvery(usize),
+    /// The same, of chunks of `size` positions unless the file says that there are none (Llama 4).
+    ChunksButEvery {
+        every: usize,
+        size: usize,
+    },
 }
 
 /// How layers with a window rotate.
@@ -184,8 +260,12 @@ pub enum ExpertKind {
 pub struct ExpertDefaults {
     pub gating: Gating,
     pub normalised: bool,
+    /// There is a shared expert (Llama 4).
+    pub shared: bool,
     /// A shared expert has a gate of its own (Qwen2-MoE).
     pub shared_gate: bool,
+    /// Weights multiply what experts read, not what they give (Llama 4).
+    pub weighs_inputs: bool,
 }
 
 const PRE_NORMS: Norms = Norms {
@@ -198,8 +278,22 @@ const PRE_NORMS: Norms = Norms {
 /// Some converters call the norm before the feed-forward block by where else it could be.
 const PRE_NORMS_RENAMED: Norms = Norms { feed_forward: Some("post_attention_norm"), ..PRE_NORMS };
 
-const SOFTMAX: ExpertDefaults =
-    ExpertDefaults { gating: Gating::Softmax, normalised: true, shared_gate: false };
+/// Norms before and after each half.
+const BOTH_NORMS: Norms = Norms {
+    after_attention: Some("post_attention_norm"),
+    after_feed_forward: Some("post_ffw_norm"),
+    ..PRE_NORMS
+};
+
+const POST_NORMS: Norms = Norms { attention: None, feed_forward: None, ..BOTH_NORMS };
+
+const SOFTMAX: ExpertDefaults = ExpertDefaults {
+    gating: Gating::Softmax,
+    normalised: true,
+    shared: false,
+    shared_gate: false,
+    weighs_inputs: false,
+};
 const SIGMOID: ExpertDefaults = ExpertDefaults { gating: Gating::Sigmoid, ..SOFTMAX };
 
 /// Llama: what most others differ from in a switch or two.
@@ -209,20 +303,26 @@ const LLAMA: Arch = Arch {
     latent: false,
     qk_norm: QkNorm::Never,
     norms: PRE_NORMS,
+    norm_kind: NormKind::RootMeanSquare,
+    after_norms_eps: None,
+    parallel: false,
     activation: Activation::Silu,
-    fused: false,
+    fused: Fused::Nothing,
     windows: Windows::Always,
     local_rope: LocalRope::Same,
     rotation: Rotation::Always,
+    tempered: Tempered::IfSaid,
     half_rotated_without_window: false,
     attention_scale: AttentionScale::InverseRoot,
     values: Values::Plain,
-    gated_attention: false,
+    gated_attention: GatedAttention::Never,
     recurrence: None,
     single_halves: false,
     gated_feed_forward: true,
     output_norm: names::OUTPUT_NORM,
     embedding_times_sqrt_width: false,
+    embedding_norm: false,
+    logit_scale: LogitScale::Divides,
     experts: ExpertKind::IfPresent(SOFTMAX),
     dense_beside_experts: false,
 };
@@ -240,11 +340,7 @@ const QWEN3: Arch = Arch { name: "qwen3", qk_norm: QkNorm::Heads, ..QWEN2 };
 const GEMMA3: Arch = Arch {
     name: "gemma3",
     qk_norm: QkNorm::Heads,
-    norms: Norms {
-        after_attention: Some("post_attention_norm"),
-        after_feed_forward: Some("post_ffw_norm"),
-        ..PRE_NORMS
-    },
+    norms: BOTH_NORMS,
     activation: Activation::Gelu,
     windows: Windows::AllButEvery(6),
     local_rope: LocalRope::Base(10_000.0),
@@ -252,10 +348,17 @@ const GEMMA3: Arch = Arch {
     ..QWEN2
 };
 
+const DEEPSEEK2: Arch = Arch {
+    name: "deepseek2",
+    latent: true,
+    experts: ExpertKind::Always(ExpertDefaults { normalised: false, ..SOFTMAX }),
+    ..LLAMA
+};
+
 const QWEN35: Arch = Arch {
     name: "qwen35",
     norms: PRE_NORMS_RENAMED,
-    gated_attention: true,
+    gated_attention: GatedAttention::InQueries,
     recurrence: Some(RecurrenceKind::GatedDelta(HeadOrder::Tiled)),
     ..QWEN3
 };
@@ -297,18 +400,13 @@ const ARCHS: &[Arch] = &[
     Arch {
         name: "olmo2",
         qk_norm: QkNorm::Whole,
-        norms: Norms {
-            attention: None,
-            after_attention: Some("post_attention_norm"),
-            feed_forward: None,
-            after_feed_forward: Some("post_ffw_norm"),
-        },
+        norms: POST_NORMS,
         // OLMo 3 calls itself so too, and has windows.
         windows: Windows::AllButEvery(4),
         local_rope: LocalRope::Unscaled,
         ..QWEN2
     },
-    Arch { name: "phi3", fused: true, windows: Windows::Always, ..QWEN2 },
+    Arch { name: "phi3", fused: Fused::All, windows: Windows::Always, ..QWEN2 },
     GEMMA3,
     Arch {
         name: "gemma4",
@@ -362,16 +460,11 @@ const ARCHS: &[Arch] = &[
         experts: ExpertKind::Always(ExpertDefaults {
             gating: Gating::SoftmaxOfChosen,
             normalised: false,
-            shared_gate: false,
+            ..SOFTMAX
         }),
         ..QWEN2
     },
-    Arch {
-        name: "deepseek2",
-        latent: true,
-        experts: ExpertKind::Always(ExpertDefaults { normalised: false, ..SOFTMAX }),
-        ..LLAMA
-    },
+    DEEPSEEK2,
     QWEN35,
     Arch {
         name: "qwen35moe",
@@ -404,11 +497,9 @@ const ARCHS: &[Arch] = &[
     },
 ];
 
-/// # Errors
-/// The architecture is not in the table.
-pub fn find(name: &str) -> Result<&'static Arch, Error> {
-    ARCHS.iter().find(|arch| arch.name == name).ok_or_else(|| {
-        let known: Vec<&str> = ARCHS.iter().map(|arch| arch.name).collect();
-        Error::Arch { found: name.to_owned(), known: known.join(", ") }
-    })
+impl Arch {
+    /// Whether windows are chunks: a position sees those from the last multiple of their size on.
+    pub fn has_chunks(&self) -> bool {
+        matches!(self.windows, Windows::ChunksButEvery { .. })
+    }
 }

@@ -2,11 +2,11 @@
 
 use gguf::Directory;
 
-use crate::arch::{self, Arch, AttentionScale, Rotation, Windows};
+use crate::arch::{self, Arch, AttentionScale, LogitScale, QkNorm, Rotation, Windows};
 use crate::attention::{Attending, Heads};
 use crate::metadata::{Metadata, in_range};
 use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
-use crate::{Error, Experts, Rope};
+use crate::{Error, Experts, Rope, Temperature};
 
 /// No published model comes near these; a file that does is broken or hostile.
 pub(crate) const LAYERS_MAX: u64 = 1024;
@@ -42,6 +42,9 @@ pub struct Config {
     pub rope: Rope,
     rotation: Rotation,
     attention_scales: Vec<f32>,
+    /// Attention scores become `cap * tanh(score / cap)`, after their scale.
+    pub attention_cap: Option<f32>,
+    temperature: Option<Temperature>,
     /// What heads attended to is multiplied by this.
     pub value_scale: f32,
     /// How many positions each layer sees; all of them where it is `None`.
@@ -74,6 +77,7 @@ impl Config {
     /// # Errors
     /// The architecture is not supported, or its metadata is missing or impossible.
     pub fn read(directory: &Directory) -> Result<Self, Error> {
+        check_is_model(directory)?;
         let arch = arch::find(directory.str("general.architecture")?)?;
         let metadata = Metadata { directory, arch };
         let width = metadata.size("embedding_length", WIDTH_MAX)?;
@@ -88,6 +92,8 @@ impl Config {
         let experts = Experts::read(&metadata, layers)?;
         let rope = Rope::read(&metadata, rotated_dims(&attending, &attends, &windows))?;
         let (feed_forward, feed_forward_kinds) = feed_forward(&metadata, layers, experts.as_ref())?;
+        // Files write 0 for "not capped".
+        let cap = |name| Ok::<_, Error>(metadata.find_f32(name)?.filter(|cap| *cap > 0.0));
         let sqrt_width = (width as f32).sqrt();
         let embedding_scale = if arch.embedding_times_sqrt_width { sqrt_width } else { 1.0 };
         let config = Self {
@@ -105,6 +111,8 @@ impl Config {
             context_max: metadata.size("context_length", CONTEXT_MAX)?,
             rms_eps: rms_eps(&metadata)?,
             attention_scales: attention_scales(&metadata, &rope, width, &attending.heads, layers)?,
+            attention_cap: cap("attn_logit_softcapping")?,
+            temperature: Temperature::read(&metadata, rope.original_context)?,
             value_scale: metadata.positive_or("attention.value_scale", 1.0)?,
             rope,
             rotation: rotation(&metadata)?,
@@ -114,9 +122,11 @@ impl Config {
             by_layer: metadata.find_size("embedding_length_per_layer_input", WIDTH_MAX)?,
             clamps: clamps(&metadata, layers)?,
             residual_scale: metadata.positive_or("residual_scale", 1.0)?,
-            logit_scale: 1.0 / metadata.positive_or("logit_scale", 1.0)?,
-            // Files write 0 for "not capped".
-            logit_cap: metadata.find_f32("final_logit_softcapping")?.filter(|cap| *cap > 0.0),
+            logit_scale: match arch.logit_scale {
+                LogitScale::Divides => 1.0 / metadata.positive_or("logit_scale", 1.0)?,
+                LogitScale::Multiplies => metadata.positive_or("logit_scale", 1.0)?,
+            },
+            logit_cap: cap("final_logit_softcapping")?,
         };
         config.check()?;
         Ok(config)
@@ -158,8 +168,23 @@ impl Config {
         match self.rotation {
             Rotation::Always | Rotation::UnlessUntrained => true,
             Rotation::AllButEvery(every) => !(layer + 1).is_multiple_of(every),
+            Rotation::InWindows => self.windows[layer].is_some() || self.window().is_none(),
             Rotation::Never => false,
         }
+    }
+
+    /// By what layer `layer` multiplies queries, if it does.
+    pub fn temperature_of(&self, layer: usize) -> Option<Temperature> {
+        self.temperature.filter(|found| !(found.unrotated_only && self.rotates(layer)))
+    }
+
+    /// Whether layer `layer` normalises the heads of queries and keys without a gain.
+    pub fn has_bare_qk_norm(&self, layer: usize) -> bool {
+        // Llama 4's model of 128 experts is the one without, which its files do not say.
+        const WITHOUT: usize = 128;
+        let is_without = self.experts.is_some_and(|experts| experts.count == WITHOUT);
+        let bare = self.arch.qk_norm == QkNorm::BareAfterRotation;
+        bare && self.rotates(layer) && !is_without
     }
 
     /// How many positions the layers with the widest window see; `None` if no layer has one.
@@ -244,6 +269,17 @@ impl Config {
     }
 }
 
+/// What repositories have beside models says so itself.
+fn check_is_model(directory: &Directory) -> Result<(), Error> {
+    let text = |key| directory.find_str(key).ok().flatten().unwrap_or_default();
+    let what = match (text("general.type"), text("general.architecture")) {
+        ("adapter", _) => "an adapter (LoRA), which has to be merged into its model first",
+        (_, "clip") => "the part of one that reads images or sound (mmproj)",
+        _ => return Ok(()),
+    };
+    Err(Error::NoModel { what })
+}
+
 /// Layers that are run: those for the prediction of further tokens are not.
 fn layers(metadata: &Metadata<'_>) -> Result<usize, Error> {
     let all = metadata.size("block_count", LAYERS_MAX)?;
@@ -290,9 +326,10 @@ fn attention_scales(
     heads: &[Heads],
     layers: usize,
 ) -> Result<Vec<f32>, Error> {
-    /// Gemma 3 27B alone scales by its width for each head; its files do not say so.
-    const GEMMA3_27B_LAYERS: usize = 62;
-    let gemma_27b = metadata.arch.name == "gemma3" && layers == GEMMA3_27B_LAYERS;
+    /// Of Gemma 2 and 3, those of 27B alone scale by their width for each head; their files do not
+    /// say so.
+    const GEMMAS_27B: [(&str, usize); 2] = [("gemma2", 46), ("gemma3", 62)];
+    let gemma_27b = GEMMAS_27B.contains(&(metadata.arch.name, layers));
     let of = |heads: &Heads| {
         let dim = if gemma_27b { width / heads.queries } else { heads.k_dim };
         let default = match metadata.arch.attention_scale {
@@ -351,24 +388,32 @@ fn sparse(metadata: &Metadata<'_>, layers: usize, experts: Option<&Experts>) -> 
     let has = |layer: usize, name: &str| {
         metadata.directory.find_tensor(&crate::names::layer(layer, name)).is_some()
     };
-    let is_sparse = |layer: usize| match experts.dense_layers {
-        Some(dense) => layer >= dense,
+    let is_sparse = |layer: &usize| match experts.dense_layers {
+        Some(dense) => *layer >= dense,
         None => {
-            let any = |names: [&str; 2]| names.iter().any(|name| has(layer, name));
-            any(["ffn_gate_inp", "ffn_down_exps"]) || !any(["ffn_up", "ffn_down"])
+            let any = |names: &[&str]| names.iter().any(|name| has(*layer, name));
+            any(&["ffn_gate_inp", "ffn_down_exps"]) || !any(&["ffn_gate", "ffn_up", "ffn_down"])
         }
     };
-    (0..layers).map(is_sparse).collect()
+    let is_due = |layer: usize| (layer + 1).is_multiple_of(experts.every);
+    (0..layers).map(|layer| is_due(layer) && is_sparse(&layer)).collect()
 }
 
 /// The window of each layer; none at all in a file that names none.
 fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Option<usize>>, Error> {
-    let window = metadata.find_size("attention.sliding_window", CONTEXT_MAX)?;
+    const KEY: &str = "attention.sliding_window";
+    let window = match metadata.arch.windows {
+        // 0 is for none; other sizes are not said.
+        Windows::ChunksButEvery { size, .. } if metadata.get(KEY).is_none() => Some(size),
+        _ => metadata.find_size(KEY, CONTEXT_MAX)?,
+    };
     let windowed: Vec<bool> = match metadata.arch.windows {
         _ if window.is_none() => vec![false; layers],
         Windows::Never => vec![false; layers],
         Windows::Always => vec![true; layers],
-        Windows::AllButEvery(every) => pattern(metadata, layers, every)?,
+        Windows::AllButEvery(every) | Windows::ChunksButEvery { every, .. } => {
+            pattern(metadata, layers, every)?
+        }
     };
     Ok(windowed.into_iter().map(|windowed| window.filter(|_| windowed)).collect())
 }

@@ -1,14 +1,23 @@
 use crate::SplitError;
 
+/// Where to ask for an architecture.
+const ISSUES: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/issues");
+
 /// Why a file is no model that can be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("architecture \"{found}\" is not supported; these are: {known}")]
-    Arch { found: String, known: String },
     #[error(
-        "tensor \"{name}\" is none that this version knows in a model of architecture \"{arch}\", and without it the answers would be wrong. Convert the model again with a current convert_hf_to_gguf.py and its default options, or serve another file"
+        "models of architecture \"{found}\" do not run here{near}. Those that run: {known}. Serve one of these, or ask for it at {ISSUES}"
     )]
-    UnknownTensor { name: String, arch: String },
+    Arch { found: String, near: String, known: String },
+    #[error(
+        "the file is no model but {what}. Serve the file of the model itself, which is in the same repository as a rule"
+    )]
+    NoModel { what: &'static str },
+    #[error(
+        "tensor \"{name}\"{probably} is none that this version knows in a model of architecture \"{arch}\", and without it the answers would be wrong. Convert the model again with a current convert_hf_to_gguf.py and its default options, or serve another file"
+    )]
+    UnknownTensor { name: String, probably: String, arch: String },
     #[error(
         "tensor \"{name}\" is {found_cols} x {found_rows}, but the model's sizes ask for {cols} x {rows}"
     )]

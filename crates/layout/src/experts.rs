@@ -23,6 +23,8 @@ pub struct Experts {
     pub normalised: bool,
     /// The weights are multiplied by this.
     pub scale: f32,
+    /// They multiply what experts read, not what they give.
+    pub weighs_inputs: bool,
     /// Hidden numbers of a routed expert.
     pub hidden: usize,
     /// Routed experts read and write so many numbers, projected from and to the residual stream
@@ -33,6 +35,8 @@ pub struct Experts {
     pub shared_gate: bool,
     /// So many layers at the beginning have none, in files that say so.
     pub dense_layers: Option<usize>,
+    /// Of the others, one in so many has them, counted from the first of all (Ernie 4.5).
+    pub every: usize,
 }
 
 impl Experts {
@@ -63,12 +67,14 @@ impl Experts {
         let shared_hidden =
             match metadata.find_size("expert_shared_feed_forward_length", WIDTH_MAX)? {
                 Some(hidden) => Some(hidden),
+                None if defaults.shared => Some(shared.unwrap_or(1) * hidden),
                 None => shared.map(|count| count * hidden),
             };
         const DENSE: &str = "leading_dense_block_count";
-        let dense_layers = match metadata.get(DENSE) {
-            Some(_) => Some(metadata.find_size(DENSE, LAYERS_MAX)?.unwrap_or(0).min(layers)),
-            None => None,
+        const EVERY: &str = "interleave_moe_layer_step";
+        let dense_layers = match [DENSE, EVERY].map(|key| metadata.get(key)) {
+            [None, None] => None,
+            _ => Some(metadata.find_size(DENSE, LAYERS_MAX)?.unwrap_or(0).min(layers)),
         };
         let latent = metadata.find_size("moe_latent_size", WIDTH_MAX)?;
         if latent.is_some()
@@ -87,11 +93,13 @@ impl Experts {
             groups_used,
             normalised: metadata.find_bool("expert_weights_norm")?.unwrap_or(defaults.normalised),
             scale: scale.unwrap_or(1.0),
+            weighs_inputs: defaults.weighs_inputs,
             hidden,
             latent,
             shared_hidden,
             shared_gate: defaults.shared_gate,
             dense_layers,
+            every: metadata.size_or(EVERY, LAYERS_MAX, 1)?,
         }))
     }
 }
@@ -102,8 +110,8 @@ fn gating(
     layers: usize,
 ) -> Result<Gating, Error> {
     Ok(match metadata.find_size("expert_gating_func", u64::MAX)? {
-        // A bias on the choice comes with sigmoids only.
-        None if has_choice_bias(metadata, layers) => Gating::Sigmoid,
+        // In files of DeepSeek that do not say so, a bias on the choice comes with sigmoids only.
+        None if metadata.arch.latent && has_choice_bias(metadata, layers) => Gating::Sigmoid,
         None => defaults.gating,
         Some(1) => Gating::Softmax,
         Some(2) => Gating::Sigmoid,
@@ -116,6 +124,5 @@ fn gating(
 }
 
 fn has_choice_bias(metadata: &Metadata<'_>, layers: usize) -> bool {
-    let mut names = (0..layers).map(|layer| names::bias(layer, names::CHOICE_BIAS));
-    names.any(|name| metadata.directory.find_tensor(&name).is_some())
+    (0..layers).any(|layer| names::choice_bias(metadata.directory, layer).is_some())
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use protocol::CacheType;
 use serde::{Deserialize, Serialize};
 
-use crate::arch::QkNorm;
+use crate::arch::{GatedAttention, QkNorm};
 use crate::{
     Capacity, Device, GUESSES_MAX, Layout, Leaves, Mixer, Outline, PAGE_POSITIONS, Recurrence,
     RecurrentWidths, Shard, Slices, Split, Window,
@@ -313,8 +313,8 @@ impl<'a> Holding<'a> {
             all_k: all(heads.keys, heads.k_dim),
             attended,
             gate: match config.arch.gated_attention {
-                true => Some(attended),
-                false => self.outline.has("head_gate").then_some(queries),
+                GatedAttention::Never => self.outline.has("head_gate").then_some(queries),
+                GatedAttention::InQueries | GatedAttention::Apart => Some(attended),
             },
         }
     }

@@ -25,9 +25,13 @@ mod outline;
 mod recurrence;
 mod rope;
 mod shard;
+mod temperature;
 mod tensors;
+mod unread;
 
-pub use arch::{Activation, Arch, Gating, HeadOrder, QkNorm, RecurrenceKind, RopeStyle, Values};
+pub use arch::{
+    Activation, Arch, Gating, HeadOrder, NormKind, QkNorm, RecurrenceKind, RopeStyle, Values,
+};
 pub use attention::Heads;
 pub use capacity::{
     Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, Window, full_cache_tokens, rows_max,
@@ -48,4 +52,5 @@ pub use rope::{LocalRotation, Rope, Scaling};
 pub use shard::{
     HeadShard, RANKS_MAX, RecurrentCut, RecurrentHeads, STAGE_RANKS_MAX, Shard, Split, SplitError,
 };
+pub use temperature::Temperature;
 pub use tensors::{Slice, Slices, Tensor};

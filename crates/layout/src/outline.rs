@@ -10,10 +10,11 @@ use std::collections::HashSet;
 use gguf::{Directory, TensorInfo, TensorType};
 use protocol::ExpertSplit;
 
+use crate::arch::NormKind;
 use crate::recurrence::LayerHalves;
 use crate::shard::{Cuts, Hidden, RecurrentCut};
 use crate::tensors::{Part, Tensor};
-use crate::{Config, Error, names};
+use crate::{Config, Error, names, unread};
 
 /// A model that can be run, without its weights.
 #[derive(Debug, Clone)]
@@ -33,6 +34,8 @@ pub struct Outline {
     /// The kind of each layer: those of one kind have the same tensors, of the same types, the same
     /// heads and the same window.
     pub kinds: Vec<usize>,
+    /// How many tensors nothing reads, and what they belong to, where their names tell.
+    pub not_read: Option<String>,
     /// Where it may be cut, with the columns of experts cut and with whole ones.
     cuts: [Cuts; 2],
 }
@@ -50,13 +53,24 @@ impl Outline {
         }
         let mut head = Layer::new(directory, 0);
         head.add_vector("norm", config.arch.output_norm, 1, config.width)?;
+        for (role, name, len, part) in [
+            ("norm.bias", names::OUTPUT_NORM_BIAS, config.width, Part::Of(0..config.width)),
+            ("output.bias", names::OUTPUT_BIAS, config.vocab, Part::Vocab),
+        ] {
+            if head.has(name) {
+                head.add_vector(role, name, 1, len)?.rows = part;
+            }
+        }
         // A model without an output matrix uses its embedding as one.
         let tied = directory.find_tensor(names::OUTPUT).is_none();
         let output = if tied { names::EMBEDDING } else { names::OUTPUT };
         let rows = Part::Vocab;
         head.add("output", output, [config.width, config.vocab], rows, Part::Of(0..config.width))?;
         let head = head.tensors;
+        let all = layers.iter().flatten().chain(&head);
+        let read: HashSet<&str> = all.map(|tensor| tensor.name.as_str()).collect();
         let mut outline = Self {
+            not_read: unread::summary(directory, config.layers, &read),
             kinds: kinds(&config, &layers),
             cuts: [false, true].map(|whole| cuts(&config, &layers, whole)),
             layers,
@@ -202,7 +216,7 @@ fn check_all_known(
         None => Ok(()),
         Some(name) => {
             let (name, arch) = (name.to_owned(), config.arch.name.to_owned());
-            Err(Error::UnknownTensor { name, arch })
+            Err(Error::UnknownTensor { probably: unread::probably(&name), name, arch })
         }
     }
 }
@@ -223,14 +237,18 @@ impl<'a> Layer<'a> {
         let mut found = Self::new(directory, layer);
         let (width, norms) = (config.width, &config.arch.norms);
         let LayerHalves { mixer, feed_forward } = config.halves[layer];
-        for (role, name, is_there) in [
-            ("attention_norm", norms.attention, mixer.is_some()),
-            ("after_attention_norm", norms.after_attention, mixer.is_some()),
-            ("feed_forward_norm", norms.feed_forward, feed_forward),
-            ("after_feed_forward_norm", norms.after_feed_forward, feed_forward),
+        let has_biases = config.arch.norm_kind == NormKind::Layer;
+        let [mixes, feeds] = [mixer.is_some(), feed_forward];
+        for ([role, bias], name, is_there) in [
+            (["attention_norm", "attention_norm.bias"], norms.attention, mixes),
+            (["after_attention_norm", ""], norms.after_attention, mixes),
+            (["feed_forward_norm", "feed_forward_norm.bias"], norms.feed_forward, feeds),
+            (["after_feed_forward_norm", ""], norms.after_feed_forward, feeds),
         ] {
-            if let Some(name) = name.filter(|_| is_there) {
-                found.vector(role, name, width)?;
+            let Some(name) = name.filter(|_| is_there) else { continue };
+            found.vector(role, name, width)?;
+            if has_biases && !bias.is_empty() {
+                found.find_bias(bias, name, width, Part::Of(0..width))?;
             }
         }
         let all = Part::Of(0..width);

@@ -99,8 +99,11 @@ impl Rope {
         if metadata.arch.half_rotated_without_window {
             dims /= 2;
         }
+        // Files whose rotation has sections, for images, have halves as pairs (GLM-4.1V).
+        let has_sections = metadata.get("rope.dimension_sections").is_some();
+        let style = if has_sections { RopeStyle::Neox } else { metadata.arch.rope_style };
         Ok(Self {
-            style: metadata.arch.rope_style,
+            style,
             dims,
             base,
             scaling,
@@ -158,7 +161,8 @@ impl Rope {
 /// What sine and cosine, and attention's scores, are multiplied by. YaRN makes attention sharper
 /// by `0.1 ln(factor) + 1`, or by what the file says instead: most models at the rotation,
 /// DeepSeek's that have a multiplier of their own at the scores, so for the parts that are not
-/// rotated as well.
+/// rotated as well. Mistral's files have a multiplier of that `0.1`, by which the rotation is
+/// divided: 1 leaves it as it is.
 fn magnitudes(metadata: &Metadata<'_>, scaling: Scaling) -> Result<(f32, f32), Error> {
     const YARN_MULTIPLIER: f32 = 0.1;
     let attention_factor = metadata.positive_or("rope.scaling.attn_factor", 1.0)?;
@@ -168,7 +172,10 @@ fn magnitudes(metadata: &Metadata<'_>, scaling: Scaling) -> Result<(f32, f32), E
     let multiplier = metadata.find_f32("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0);
     let (at_rotation, at_scores) = match metadata.arch.latent && multiplier != 0.0 {
         true => (1.0, 1.0 + multiplier * factor.ln()),
-        false => (1.0 + YARN_MULTIPLIER * factor.ln(), 1.0),
+        false => {
+            let sharper = |multiplier: f32| 1.0 + YARN_MULTIPLIER * multiplier * factor.ln();
+            (sharper(1.0) / sharper(multiplier), 1.0)
+        }
     };
     let at_rotation = metadata.positive_or("rope.scaling.yarn_attn_factor", at_rotation)?;
     Ok((attention_factor * at_rotation, at_scores * at_scores))

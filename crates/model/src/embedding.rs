@@ -28,6 +28,8 @@ struct Table {
     name: &'static str,
     tensor: TensorInfo,
     scale: f32,
+    /// Where rows are normalised, the epsilon.
+    norm_eps: Option<f32>,
     kept: Kept,
     /// The rows of one look-up, as the file has them.
     bytes: Vec<u8>,
@@ -78,21 +80,23 @@ impl Embedding {
     /// # Errors
     /// A tensor is missing or has another shape than the model's sizes ask for.
     pub fn open(source: Arc<dyn Source>, config: &Config) -> Result<Self, ModelError> {
-        let table = |name, width, scale| {
+        let table = |name, width, scale, norm_eps| {
             let tensor = layout::checked(source.directory(), name, [width, config.vocab])?.clone();
             let kept = Kept::new(tensor.row_bytes());
-            Ok::<_, ModelError>(Table { name, tensor, scale, kept, bytes: Vec::new() })
+            Ok::<_, ModelError>(Table { name, tensor, scale, norm_eps, kept, bytes: Vec::new() })
         };
-        let mut tables = vec![table(names::EMBEDDING, config.width, config.embedding_scale)?];
+        let norm_eps = config.arch.embedding_norm.then_some(config.rms_eps);
+        let (width, scale) = (config.width, config.embedding_scale);
+        let mut tables = vec![table(names::EMBEDDING, width, scale, norm_eps)?];
         if let Some(own) = config.by_layer {
             let scale = (own as f32).sqrt();
-            tables.push(table(names::BY_LAYER, own * config.layers, scale)?);
+            tables.push(table(names::BY_LAYER, own * config.layers, scale, None)?);
         }
         Ok(Self { source, tables, found: Vec::new() })
     }
 
-    /// The scaled embeddings of `tokens`: `[tokens, input_width]` f32, row-major, replacing what
-    /// `out` held.
+    /// The scaled, or normalised, embeddings of `tokens`: `[tokens, input_width]` f32, row-major,
+    /// replacing what `out` held.
     ///
     /// # Errors
     /// A token is not in the vocabulary, or the bytes cannot be read.
@@ -152,8 +156,18 @@ impl Table {
         if self.scale != 1.0 {
             out.iter_mut().for_each(|value| *value *= self.scale);
         }
+        if let Some(eps) = self.norm_eps {
+            out.chunks_exact_mut(cols).for_each(|row| normalise(row, eps));
+        }
         Ok(())
     }
+}
+
+/// Divides a row by its root mean square, summed from left to right.
+fn normalise(row: &mut [f32], eps: f32) {
+    let squares: f64 = row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+    let scale = 1.0 / (squares / row.len() as f64 + f64::from(eps)).sqrt();
+    row.iter_mut().for_each(|x| *x = (f64::from(*x) * scale) as f32);
 }
 
 #[cfg(test)]

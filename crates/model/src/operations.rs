@@ -1,6 +1,6 @@
 //! What the table of architectures names, as the backend's operations take it.
 
-use backend::{Activation, Gating, Parts, RopeStyle, RoutingRule};
+use backend::{Activation, Gating, Parts, RopeStyle, RoutingRule, Sight, Temperature};
 use layout::{Config, Experts, Leaves};
 
 pub(crate) fn rope_style(config: &Config) -> RopeStyle {
@@ -8,6 +8,20 @@ pub(crate) fn rope_style(config: &Config) -> RopeStyle {
         layout::RopeStyle::Interleaved => RopeStyle::Interleaved,
         layout::RopeStyle::Neox => RopeStyle::Neox,
     }
+}
+
+pub(crate) fn sight(config: &Config, layer: usize) -> Sight {
+    match config.windows[layer] {
+        None => Sight::All,
+        Some(positions) if config.arch.has_chunks() => Sight::Chunk(positions),
+        Some(positions) => Sight::Window(positions),
+    }
+}
+
+/// By what layer `layer` multiplies queries, if it does.
+pub(crate) fn temperature(config: &Config, layer: usize) -> Option<Temperature> {
+    let layout::Temperature { scale, length, offset, .. } = config.temperature_of(layer)?;
+    Some(Temperature { scale, length, offset })
 }
 
 /// `limit`: what its hidden numbers are limited to, if they are.
@@ -29,9 +43,21 @@ pub(crate) fn routing_rule(experts: &Experts) -> RoutingRule {
         layout::Gating::Softmax => Gating::Softmax,
         layout::Gating::Sigmoid => Gating::Sigmoid,
         layout::Gating::SoftmaxOfChosen => Gating::SoftmaxOfChosen,
+        layout::Gating::SparseMixer => Gating::SparseMixer,
+        layout::Gating::SigmoidOfChosen => Gating::SigmoidOfChosen,
     };
-    let Experts { count, used, groups, groups_used, normalised, scale, .. } = *experts;
-    RoutingRule { experts: count, used, gating, groups, groups_used, normalised, scale }
+    let Experts { count, used, groups, groups_used, normalised, scale, weighs_inputs, .. } =
+        *experts;
+    RoutingRule {
+        experts: count,
+        used,
+        gating,
+        groups,
+        groups_used,
+        normalised,
+        scale,
+        weighs_inputs,
+    }
 }
 
 /// How `rank`'s columns are summed: its leaves and the subtrees that they form; `None` if it has no

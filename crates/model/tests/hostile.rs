@@ -121,6 +121,20 @@ const MODELS: &[&str] = &[
     "gemma4-moe",
     "step35",
     "mimo2",
+    "seed_oss",
+    "ernie4_5-moe",
+    "arcee",
+    "olmoe",
+    "hy_v3",
+    "hunyuan-moe",
+    "glm4",
+    "exaone4",
+    "mistral3",
+    "gemma2",
+    "cohere2",
+    "muse-glimmer",
+    "phimoe",
+    "llama4",
 ];
 
 #[test]
@@ -128,6 +142,7 @@ fn a_missing_or_larger_tensor_is_named() {
     // Tensors that a file may do without; everything else is needed.
     const OPTIONAL: &[&str] = &[
         "bias",
+        "exp_probs_b",
         "attn_sinks",
         "attn_gate",
         "rope_factors_long",
@@ -219,6 +234,12 @@ fn impossible_metadata_is_refused() {
         ("nemotron_h_moe-latent", u32s("nemotron_h_moe.moe_latent_size", &[16, huge])),
         ("lfm2", u32s("lfm2.shortconv.l_cache", &[0, 4, huge])),
         ("kimi-linear", u32s("kimi-linear.kda.head_dim", &[0, 15, huge])),
+        ("gemma2", f32s("gemma2.attn_logit_softcapping", &[f32::NAN, f32::INFINITY])),
+        ("mistral3", f32s("mistral3.attention.temperature_scale", &[f32::NAN, f32::INFINITY])),
+        ("cohere2", f32s("cohere2.logit_scale", &[0.0, -1.0, f32::NAN])),
+        ("llama4", u32s("llama4.attention.sliding_window", &[huge])),
+        ("llama4", u32s("llama4.interleave_moe_layer_step", &[0, 1, 3, huge])),
+        ("ernie4_5-moe", u32s("ernie4_5-moe.leading_dense_block_count", &[0, 2])),
     ] {
         for lie in &lies {
             let error = load(copy(model, Some(lie)), 1).err();
@@ -241,6 +262,33 @@ fn what_the_metadata_says_is_what_runs() {
     assert_eq!((experts.count, experts.used, experts.dense_layers), (24, 4, Some(1)));
     assert!(kimi.experts_of(0).is_none() && kimi.experts_of(1).is_some());
     assert_eq!(kimi.latent.unwrap().kv_rank, 64);
+}
+
+#[test]
+fn chunks_temperatures_and_dense_layers_are_where_they_belong() {
+    let config = |name: &str| Config::read(fixture(name).directory()).unwrap();
+    let llama4 = config("llama4");
+    let chunk = Some(8192);
+    assert_eq!(llama4.windows, [chunk, chunk, chunk, None, chunk]);
+    let are = |of: &dyn Fn(usize) -> bool| (0..5).map(of).collect::<Vec<_>>();
+    assert_eq!(are(&|at| llama4.rotates(at)), [true, true, true, false, true]);
+    assert_eq!(are(&|at| llama4.has_bare_qk_norm(at)), [true, true, true, false, true]);
+    assert_eq!(are(&|at| llama4.temperature_of(at).is_some()), [false, false, false, true, false]);
+    let temperature = llama4.temperature_of(3).unwrap();
+    assert_eq!((temperature.scale, temperature.length, temperature.offset), (0.1, 8192, 1));
+    assert_eq!(are(&|at| llama4.experts_of(at).is_some()), [false, true, false, true, false]);
+    // A file without chunks says so, and then all layers rotate.
+    let lie = Lie::Set("llama4.attention.sliding_window", Value::U32(0));
+    let plain = Config::read(copy("llama4", Some(&lie)).directory()).unwrap();
+    assert_eq!(plain.windows, [None; 5]);
+    assert!((0..5).all(|at| plain.rotates(at) && plain.temperature_of(at).is_none()));
+
+    let mistral = config("mistral3").temperature_of(0).unwrap();
+    assert_eq!((mistral.scale, mistral.length, mistral.offset), (0.5, 16, 0));
+    assert_eq!(config("mistral3").rope.magnitude, 1.0);
+    // Only the tensors say which layers of Hunyuan 3 are dense.
+    let hunyuan = config("hy_v3");
+    assert!(hunyuan.experts_of(0).is_none() && hunyuan.experts_of(1).is_some());
 }
 
 #[test]
@@ -277,5 +325,44 @@ fn a_tensor_that_nothing_reads_is_refused_by_name() {
         ["v.blk.0.attn_q.weight", "blk.3.nextn.enorm.weight", "blk.1.attn_rot_embd.weight"];
     for name in harmless {
         load(copy("llama3-tied", Some(&Lie::Add(name))), 2).unwrap();
+    }
+}
+
+#[test]
+fn what_a_tensor_that_nothing_reads_probably_is_is_told() {
+    for (name, what) in [
+        ("blk.0.indexer.attn_k.weight", "indexer"),
+        ("blk.1.nextn.enorm.weight", "MTP block"),
+        ("blk.0.attn_q.weight.lora_a", "adapter"),
+    ] {
+        let error = load(copy("llama3-tied", Some(&Lie::Add(name))), 1).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains(what), "{error}");
+    }
+    for (name, what) in [
+        ("v.blk.0.attn_q.weight", Some("1 tensor of a vision tower")),
+        ("mm.0.weight", Some("1 tensor of a vision tower")),
+        ("blk.3.nextn.enorm.weight", Some("1 tensor of an MTP block")),
+        ("blk.3.attn_q.weight", Some("1 tensor of an MTP block")),
+        ("rope_freqs.weight", None),
+    ] {
+        let memory = copy("qwen3", Some(&Lie::Add(name)));
+        let not_read = Outline::read(memory.directory()).unwrap().not_read;
+        let is_told = not_read.as_ref().map(|not_read| what.is_some_and(|w| not_read.contains(w)));
+        assert_eq!(is_told, what.map(|_| true), "{name}: {not_read:?}");
+    }
+}
+
+#[test]
+fn what_is_no_model_says_what_it_is() {
+    for (lie, what) in [
+        (Lie::Set("general.type", Value::String("adapter".into())), "an adapter (LoRA)"),
+        (Lie::Set("general.architecture", Value::String("clip".into())), "(mmproj)"),
+        (
+            Lie::Set("general.architecture", Value::String("llama9".into())),
+            "nearest by name is \"llama",
+        ),
+    ] {
+        let error = load(copy("llama3-tied", Some(&lie)), 1).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct Job<'a> {
     pub routes: &'a [Route],
     pub mixture: &'a Mixture<Cpu>,
     pub parts: &'a MixtureParts,
+    /// Weights multiply what experts read, not what they give.
+    pub weighs_inputs: bool,
 }
 
 /// Reused by every call.
@@ -138,7 +140,7 @@ impl Buffers {
             buffer.resize(len, 0.0);
         }
         // When one row is decoded, all experts have the same input.
-        let same = x.rows == 1;
+        let same = x.rows == 1 && !job.weighs_inputs;
         let count = if same { 1 } else { wave.groups.len() };
         let prepared = inputs.several(x.width, count, wave.rows_most, x.rows_max);
         let forms = wave.groups.iter().map(|group| {
@@ -151,7 +153,10 @@ impl Buffers {
             self.gathered.clear();
             for route in &routes[group.routes.clone()] {
                 let row = &x.values()[route.row as usize * x.width..][..x.width];
-                self.gathered.extend_from_slice(row);
+                match job.weighs_inputs {
+                    true => self.gathered.extend(row.iter().map(|x| x * route.weight)),
+                    false => self.gathered.extend_from_slice(row),
+                }
             }
             input.load_for(pool, &self.gathered, group.routes.len(), forms);
         }
@@ -228,7 +233,8 @@ impl Buffers {
             let (first, rows) = (group.routes.start - wave.routes().start, group.routes.len());
             for (at, route) in routes[group.routes.clone()].iter().enumerate() {
                 let place = (group.leaf, route.row as usize - chunk.start);
-                terms.push(Term { place, at: first * leaves + at, rows, weight: route.weight });
+                let weight = if job.weighs_inputs { 1.0 } else { route.weight };
+                terms.push(Term { place, at: first * leaves + at, rows, weight });
             }
         }
         // A row's experts stay in their order, which is that of `at`.
@@ -375,6 +381,7 @@ mod tests {
             groups_used: 1,
             normalised: true,
             scale: 1.0,
+            weighs_inputs: false,
         };
         let mut routes = Routes::default();
         routes.route(&rule, &numbers(99, ROWS * EXPERTS), None, None);
@@ -387,18 +394,23 @@ mod tests {
             Ok::<_, BackendError>(())
         };
         cpu.write(&mut x, ROWS, fill).unwrap();
-        let job = Job { x: &x, routes: routes.routes(), mixture: &mixture, parts: &parts };
-        let mut of_chunks = |chunk_rows| {
+        let job = |weighs_inputs| {
+            let routes = routes.routes();
+            Job { x: &x, routes, mixture: &mixture, parts: &parts, weighs_inputs }
+        };
+        let mut of_chunks = |chunk_rows, weighs_inputs| {
             let mut out = vec![f32::NAN; 2 * ROWS * WIDTH];
             let Cpu { pool, inputs, mixture, .. } = &mut cpu;
-            mixture.run_chunks(pool, inputs, &job, chunk_rows, &mut out);
+            mixture.run_chunks(pool, inputs, &job(weighs_inputs), chunk_rows, &mut out);
             out
         };
-        let whole = of_chunks(ROWS);
-        assert!(whole.iter().all(|value| value.is_finite()));
-        for chunk_rows in [1, 2, 8, 9, 20] {
-            let chunked = of_chunks(chunk_rows);
-            assert!(chunked.iter().zip(&whole).all(|(a, b)| a.to_bits() == b.to_bits()));
+        for weighs_inputs in [false, true] {
+            let whole = of_chunks(ROWS, weighs_inputs);
+            assert!(whole.iter().all(|value| value.is_finite()));
+            for chunk_rows in [1, 2, 8, 9, 20] {
+                let chunked = of_chunks(chunk_rows, weighs_inputs);
+                assert!(chunked.iter().zip(&whole).all(|(a, b)| a.to_bits() == b.to_bits()));
+            }
         }
     }
 }

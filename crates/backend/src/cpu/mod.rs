@@ -14,15 +14,15 @@ use gguf::TensorType;
 use kernels::{
     AttendShape, Dequantizer, Forms, KvCache, Matrix, Pool, Product, RecurrentLayer, RecurrentRows,
     RecurrentScratch, RopeAngles, States, activate, add, add_bias, attend, gated, keep_rows,
-    matmul_parts, multiply, recur, rms_norm, rms_norm_in_place, rope, scale, sigmoid_in_place,
-    soft_cap,
+    layer_norm, matmul_parts, multiply, recur, rms_norm, rms_norm_in_place, rope, scale,
+    sigmoid_in_place, soft_cap, temper,
 };
 
 use crate::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, GroupNorm, KvShape, Mixture,
     MixtureParts, Parts, RecurrentInputs, RecurrentShape, RecurrentWeights, RopeStyle, RopeTable,
     Routes, RoutingRule, RoutingVectors, Segment, SegmentKey, SharedExpert, StateRoom,
-    StateSegment,
+    StateSegment, Temperature,
 };
 use inputs::Inputs;
 use loading::Loading;
@@ -33,6 +33,8 @@ pub struct Cpu {
     pool: Pool,
     /// One for each table of the model.
     angles: Vec<RopeAngles>,
+    /// One for each row of the step.
+    positions: Vec<u32>,
     inputs: Inputs,
     int16: int16::Int16,
     dequantizer: Dequantizer,
@@ -52,6 +54,7 @@ impl Cpu {
         Ok(Self {
             pool,
             angles: Vec::new(),
+            positions: Vec::new(),
             inputs: Inputs::default(),
             int16: int16::Int16::default(),
             dequantizer: Dequantizer::default(),
@@ -137,9 +140,10 @@ impl Backend for Cpu {
     }
 
     fn attention(&mut self, shape: &AttentionShape) -> AttendShape {
-        let AttentionShape { kv_of_head, k_dim, v_dim, scale, window, sinks } = shape;
+        let AttentionShape { kv_of_head, k_dim, v_dim, scale, sight, soft_cap, sinks } = shape;
         AttendShape::new(kv_of_head, *k_dim, *v_dim, *scale)
-            .with_window(*window)
+            .with_sight(*sight)
+            .with_soft_cap(*soft_cap)
             .with_sinks(sinks.clone())
     }
 
@@ -198,6 +202,8 @@ impl Backend for Cpu {
         for (angles, table) in self.angles.iter_mut().zip(tables) {
             angles.load(&self.pool, table, positions);
         }
+        self.positions.clear();
+        self.positions.extend_from_slice(positions);
     }
 
     fn keep(&mut self, x: &mut Rows, kept: &[usize]) {
@@ -210,11 +216,18 @@ impl Backend for Cpu {
         for angles in &mut self.angles {
             angles.keep(kept);
         }
+        keep_rows(&mut self.positions, 1, kept);
+        self.positions.truncate(kept.len());
     }
 
     fn rms_norm(&mut self, x: &Rows, gain: &Vec<f32>, eps: f32, out: &mut Rows) {
         out.set_rows(x.rows);
         rms_norm(&self.pool, x.values(), gain, eps, out.values_mut());
+    }
+
+    fn layer_norm(&mut self, x: &Rows, gain: &Vec<f32>, eps: f32, out: &mut Rows) {
+        out.set_rows(x.rows);
+        layer_norm(&self.pool, x.values(), gain, eps, out.values_mut());
     }
 
     fn rms_norm_in_place(&mut self, x: &mut Rows, gain: &Vec<f32>, eps: f32) {
@@ -309,6 +322,10 @@ impl Backend for Cpu {
         if heads > 0 {
             rope(&self.pool, x.values_mut(), heads, head_dim, &self.angles[table], style);
         }
+    }
+
+    fn temper(&mut self, x: &mut Rows, temperature: &Temperature) {
+        temper(x.values_mut(), temperature, &self.positions);
     }
 
     fn store(&mut self, kv: &mut Option<KvCache>, batch: &[Segment], k: &Rows, v: &Rows) {
@@ -428,7 +445,8 @@ impl Backend for Cpu {
             return;
         };
         out.set_rows(parts.part_ends.len() * x.rows);
-        let job = mixture::Job { x, routes: routes.routes(), mixture, parts };
+        let weighs_inputs = routes.weighs_inputs();
+        let job = mixture::Job { x, routes: routes.routes(), mixture, parts, weighs_inputs };
         self.mixture.run(&self.pool, &mut self.inputs, &job, out);
     }
 

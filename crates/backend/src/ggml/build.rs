@@ -49,10 +49,13 @@ type Run = ((usize, usize), (usize, usize));
 impl Builder<'_> {
     fn op(&mut self, op: &Op) -> Result<(), Error> {
         match op {
-            Op::Norm { x, gain, len, eps, out } => {
+            Op::Norm { centred, x, gain, len, eps, out } => {
                 let shape = [*len, x.width / len * x.rows];
                 let (from, gain) = (self.shaped(x, shape), self.array(gain));
-                let normed = self.recorder.rms_norm(from, eps.0, None)?;
+                let normed = match centred {
+                    false => self.recorder.rms_norm(from, eps.0, None)?,
+                    true => self.recorder.norm(from, eps.0, None)?,
+                };
                 let place = self.place(out);
                 let node = self.recorder.mul(normed, gain, Some(place))?;
                 self.wrote(out, node, shape);
@@ -89,6 +92,18 @@ impl Builder<'_> {
                 let node = self.recorder.scale(part, cap.0, Some(place))?;
                 self.wrote(x, node, [x.width, x.rows]);
             }
+            Op::ScaleRows { x, factors } => {
+                let (from, place, factors) = (self.operand(x), self.place(x), self.array(factors));
+                let factors = self.recorder.view(factors, [1, x.rows, 1, 1], [F32; 3], 0);
+                let node = self.recorder.mul(from, factors, Some(place))?;
+                self.wrote(x, node, [x.width, x.rows]);
+            }
+            Op::SquaredRelu { x } => {
+                let (from, place) = (self.operand(x), self.place(x));
+                let above = self.recorder.unary(Unary::Relu, from, None)?;
+                let node = self.recorder.mul(above, above, Some(place))?;
+                self.wrote(x, node, [x.width, x.rows]);
+            }
             Op::Linear { x, matrix, out } => {
                 let (matrix, from, place) = (self.matrix(matrix), self.operand(x), self.place(out));
                 let node = self.recorder.mul_mat(matrix, from, Some(place))?;
@@ -114,7 +129,13 @@ impl Builder<'_> {
             }
             Op::Gated { glu, gate, up } => {
                 let (from, up, place) = (self.operand(gate), self.operand(up), self.place(gate));
-                let node = self.gated(*glu, from, up, Some(place))?;
+                let node = match glu {
+                    Some(glu) => self.gated(*glu, from, up, Some(place))?,
+                    None => {
+                        let part = self.recorder.unary(Unary::Sigmoid, from, None)?;
+                        self.recorder.mul(part, up, Some(place))?
+                    }
+                };
                 self.wrote(gate, node, [gate.width, gate.rows]);
             }
             Op::GateHeads { x, gate, head_dim } => {
@@ -291,19 +312,24 @@ impl Builder<'_> {
         let k = self.cached(kv, (&kv.k, kv.k_dim), of_kv, n_kv);
         let v = self.cached(kv, (&kv.v, kv.v_dim), of_kv, n_kv);
         let sinks = self.sinks(shape, first, heads)?;
-        let scale = shape.scale.0;
+        let (scale, cap) = (shape.scale.0, shape.soft_cap.map(|cap| cap.0));
         let dim = kv.v_dim;
         let strides = [dim * F32, width * F32, width * rows * F32];
         let to = self.recorder.view(place, [dim, heads, rows, 1], strides, first * dim * F32);
         let whole = heads * dim == width;
         let named = whole.then_some(to);
         if self.stream.device().flashes(kv.k_dim)
-            && let Some(node) = self.recorder.flash([q, k, v, mask], scale, sinks, named)?
+            && let Some(node) = self.recorder.flash([q, k, v, mask], (scale, cap), sinks, named)?
         {
             return Ok(if whole { node } else { self.recorder.copy(node, to) });
         }
-        let scores = self.recorder.mul_mat_f32(k, q, None)?;
-        let weights = self.recorder.soft_max(scores, Some(mask), scale, sinks)?;
+        let mut scores = self.recorder.mul_mat_f32(k, q, None)?;
+        let mut rest = scale;
+        if let Some(cap) = cap {
+            let part = self.recorder.scale(scores, scale / cap, None)?;
+            (scores, rest) = (self.recorder.unary(Unary::Tanh, part, None)?, cap);
+        }
+        let weights = self.recorder.soft_max(scores, Some(mask), rest, sinks)?;
         let v = self.recorder.transpose(v);
         let v = self.recorder.cont(v, None)?;
         let sums = self.recorder.mul_mat(v, weights, None)?;

@@ -50,12 +50,15 @@ pub(super) struct RuleKey {
     groups_used: usize,
     normalised: bool,
     scale: Number,
+    weighs_inputs: bool,
 }
 
 impl RuleKey {
     fn of(rule: &RoutingRule) -> Self {
-        let RoutingRule { experts, used, gating, groups, groups_used, normalised, scale } = *rule;
-        Self { experts, used, gating, groups, groups_used, normalised, scale: Number(scale) }
+        let RoutingRule { experts, used, gating, groups, groups_used, .. } = *rule;
+        let RoutingRule { normalised, scale, weighs_inputs, .. } = *rule;
+        let scale = Number(scale);
+        Self { experts, used, gating, groups, groups_used, normalised, scale, weighs_inputs }
     }
 }
 
@@ -79,6 +82,11 @@ impl Chosen {
 }
 
 impl Router {
+    /// Whether the weights multiply what experts read.
+    pub fn weighs_inputs(&self) -> bool {
+        self.rule.weighs_inputs
+    }
+
     /// How many experts of this rank each row goes to. It may be more than were chosen of them:
     /// further ones count for nothing then.
     pub fn used(&self, own: Own) -> usize {
@@ -96,7 +104,8 @@ impl Builder<'_> {
         let scores = match rule.gating {
             Gating::Softmax => self.recorder.soft_max(logits, None, 1.0, None)?,
             Gating::Sigmoid => self.recorder.unary(Unary::Sigmoid, logits, None)?,
-            Gating::SoftmaxOfChosen => logits,
+            // Ggml::check_routing refuses what is not here.
+            Gating::SoftmaxOfChosen | Gating::SigmoidOfChosen | Gating::SparseMixer => logits,
         };
         let apart = self.recorder.reshape(scores, [1, experts, rows, 1]);
         let mut choice = scores;
@@ -114,6 +123,9 @@ impl Builder<'_> {
             weights = self.recorder.reshape(weights, [used, rows, 1, 1]);
             weights = self.recorder.soft_max(weights, None, 1.0, None)?;
             weights = self.recorder.reshape(weights, each);
+        }
+        if rule.gating == Gating::SigmoidOfChosen {
+            weights = self.recorder.unary(Unary::Sigmoid, weights, None)?;
         }
         if rule.normalised {
             weights = self.recorder.reshape(weights, [used, rows, 1, 1]);

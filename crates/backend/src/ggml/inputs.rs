@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ggml::{Array, Error, Memory, Stream, Type};
 
 use super::ops::Ref;
-use crate::{PAGE_POSITIONS, Segment};
+use crate::{PAGE_POSITIONS, Segment, Sight, Temperature};
 
 /// What an array is filled from.
 #[derive(Clone, PartialEq)]
@@ -20,7 +20,9 @@ pub(super) enum Input {
     /// Where in the cache each row's key and value go.
     Places(Vec<Segment>),
     /// Which of `n_kv` positions of the cache each row sees.
-    Mask { batch: Vec<Segment>, window: Option<usize>, n_kv: usize },
+    Mask { batch: Vec<Segment>, sight: Sight, n_kv: usize },
+    /// The factor of each row's position.
+    Factors { positions: Vec<u32>, temperature: Temperature },
 }
 
 struct Slot {
@@ -91,8 +93,12 @@ impl Input {
                 });
                 (Type::I64, places.flat_map(i64::to_le_bytes).collect())
             }
-            Self::Mask { batch, window, n_kv } => {
-                let mask = mask(batch, *window, *n_kv);
+            Self::Factors { positions, temperature } => {
+                let factors = positions.iter().map(|position| temperature.factor(*position));
+                (Type::F32, factors.flat_map(f32::to_le_bytes).collect())
+            }
+            Self::Mask { batch, sight, n_kv } => {
+                let mask = mask(batch, *sight, *n_kv);
                 (Type::F16, mask.into_iter().flat_map(u16::to_le_bytes).collect())
             }
         }
@@ -114,17 +120,16 @@ pub(super) fn reach(batch: &[Segment]) -> usize {
     pages.max().map_or(0, |page| (*page as usize + 1) * PAGE_POSITIONS)
 }
 
-/// `[rows, n_kv]`: each row sees the positions of its own sequence up to its own, and with a window
-/// only the last of them.
-fn mask(batch: &[Segment], window: Option<usize>, n_kv: usize) -> Vec<u16> {
+/// `[rows, n_kv]`: each row sees the positions of its own sequence up to its own, as far
+/// back as it sees.
+fn mask(batch: &[Segment], sight: Sight, n_kv: usize) -> Vec<u16> {
     let rows: usize = batch.iter().map(|segment| segment.rows).sum();
     let mut mask = vec![HIDDEN; rows * n_kv];
     let mut lines = mask.chunks_exact_mut(n_kv);
     for segment in batch {
         for (at, line) in (0..segment.rows).zip(&mut lines) {
             let position = segment.first_pos + at;
-            let first = window.map_or(0, |window| (position + 1).saturating_sub(window));
-            for seen in first..=position {
+            for seen in sight.first_visible(position)..=position {
                 line[place(segment, seen)] = SEEN;
             }
         }
@@ -146,12 +151,15 @@ mod tests {
         let seen = |mask: &[u16], row: usize| -> Vec<usize> {
             (0..n_kv).filter(|at| mask[row * n_kv + at] == SEEN).collect()
         };
-        let all = mask(&batch, None, n_kv);
+        let all = mask(&batch, Sight::All, n_kv);
         assert_eq!(all.len(), 3 * n_kv);
         assert_eq!(seen(&all, 0), (192..256).collect::<Vec<_>>());
         assert_eq!(seen(&all, 1), [64].into_iter().chain(192..256).collect::<Vec<_>>());
         assert_eq!(seen(&all, 2), [0]);
-        let near = mask(&batch, Some(2), n_kv);
+        let chunk = mask(&batch, Sight::Chunk(64), n_kv);
+        assert_eq!(seen(&chunk, 0), seen(&all, 0), "position 63 ends its chunk");
+        assert_eq!(seen(&chunk, 1), [PAGE_POSITIONS], "position 64 begins one");
+        let near = mask(&batch, Sight::Window(2), n_kv);
         assert_eq!(seen(&near, 0), [254, 255]);
         assert_eq!(seen(&near, 1), [64, 255]);
         let (_, places) = Input::Places(batch.to_vec()).bytes();

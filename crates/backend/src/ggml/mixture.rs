@@ -120,7 +120,12 @@ impl Builder<'_> {
         let (ids, weights) = self.chosen(&experts.router, experts.own)?;
         let from = self.operand(x);
         let line = x.width * F32;
-        let input = self.recorder.view(from, [x.width, 1, rows, 1], [line, line, line * rows], 0);
+        let mut input =
+            self.recorder.view(from, [x.width, 1, rows, 1], [line, line, line * rows], 0);
+        if experts.router.weighs_inputs() {
+            // Each row has one expert.
+            input = self.recorder.mul(input, weights, None)?;
+        }
         let of_one = |block: &Block| [block.gate.clone(), block.up.clone(), block.down.clone()];
         let [gate, up, down] = of_one(&experts.block).map(|matrix| self.array(&matrix.stack));
         let gate = self.recorder.mul_mat_id(gate, input, ids)?;
@@ -130,7 +135,10 @@ impl Builder<'_> {
         let hidden = self.gated(experts.glus[0], gate, up, None)?;
         let sums = self.recorder.mul_mat_id(down, hidden, ids)?;
         let sums = self.biased(sums, &experts.biases[2], ids)?;
-        let sums = self.recorder.mul(sums, weights, None)?;
+        let sums = match experts.router.weighs_inputs() {
+            true => sums,
+            false => self.recorder.mul(sums, weights, None)?,
+        };
         let line = width * F32;
         let strides = [line * used, line * used * rows, line * used * rows];
         let mut total = self.recorder.view(sums, [width, rows, 1, 1], strides, 0);

@@ -10,11 +10,12 @@ use super::inputs::{self, Input};
 use super::mixture;
 use super::ops::{GluKey, Number, Op, RopeKey};
 use super::{Attention, Ggml, KV_STEP, Kv, Loader, Matrix, Ref, Rows, Vector, build, loading};
+use crate::routing::Gating;
 use crate::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, GroupNorm, KvShape, Mixture,
     MixtureParts, PAGE_POSITIONS, Parts, RecurrentInputs, RecurrentShape, RecurrentWeights,
     RopeStyle, RopeTable, RoutingRule, RoutingVectors, Segment, SegmentKey, SharedExpert,
-    StateRoom, StateSegment,
+    StateRoom, StateSegment, Temperature,
 };
 
 const RECURRENCE: &str = "layers that carry a state";
@@ -127,14 +128,25 @@ impl Backend for Ggml {
         Attention {
             kv_of_head: shape.kv_of_head.as_slice().into(),
             scale: Number(shape.scale),
-            window: shape.window,
+            sight: shape.sight,
+            soft_cap: shape.soft_cap.map(Number),
             sinks: shape.sinks.as_ref().and_then(|sinks| self.numbers(sinks)),
         }
     }
 
     fn check_recurrence(&self) -> Result<(), BackendError> {
-        let (device, what) = (self.stream.device().name().to_owned(), RECURRENCE.to_owned());
-        Err(BackendError::Unsupported { device, what })
+        Err(self.unsupported(RECURRENCE.to_owned()))
+    }
+
+    fn check_routing(&self, rule: &RoutingRule) -> Result<(), BackendError> {
+        let refused = match rule {
+            RoutingRule { gating: Gating::SparseMixer, .. } => "SparseMixer's choice of experts",
+            RoutingRule { weighs_inputs: true, used: 2.., .. } => {
+                "several experts a row whose weights multiply what they read"
+            }
+            _ => return Ok(()),
+        };
+        Err(self.unsupported(refused.to_owned()))
     }
 
     fn states(&mut self, _: &RecurrentShape, _: StateRoom) -> Result<(), BackendError> {
@@ -247,7 +259,18 @@ impl Backend for Ggml {
         out.set_rows(x.rows);
         let op = || {
             let Vector { array: gain, len, .. } = gain.clone()?;
-            Some(Op::Norm { x: x.operand()?, gain, len, eps: Number(eps), out: out.operand()? })
+            let (x, out) = (x.operand()?, out.operand()?);
+            Some(Op::Norm { centred: false, x, gain, len, eps: Number(eps), out })
+        };
+        self.note(op());
+    }
+
+    fn layer_norm(&mut self, x: &Rows, gain: &Self::Vector, eps: f32, out: &mut Rows) {
+        out.set_rows(x.rows);
+        let op = || {
+            let Vector { array: gain, len, .. } = gain.clone()?;
+            let (x, out) = (x.operand()?, out.operand()?);
+            Some(Op::Norm { centred: true, x, gain, len, eps: Number(eps), out })
         };
         self.note(op());
     }
@@ -255,7 +278,7 @@ impl Backend for Ggml {
     fn rms_norm_in_place(&mut self, x: &mut Rows, gain: &Self::Vector, eps: f32) {
         let op = || {
             let (Vector { array: gain, len, .. }, x) = (gain.clone()?, x.operand()?);
-            Some(Op::Norm { out: x.clone(), x, gain, len, eps: Number(eps) })
+            Some(Op::Norm { centred: false, out: x.clone(), x, gain, len, eps: Number(eps) })
         };
         self.note(op());
     }
@@ -345,6 +368,14 @@ impl Backend for Ggml {
         self.note(Some(Op::Rotate { x, head_dim, rope, positions, periods }));
     }
 
+    fn temper(&mut self, x: &mut Rows, temperature: &Temperature) {
+        let Some(x) = x.operand() else { return };
+        let positions = self.positions.clone();
+        let input = Input::Factors { positions, temperature: *temperature };
+        let Some(factors) = self.input(input) else { return };
+        self.note(Some(Op::ScaleRows { x, factors }));
+    }
+
     fn store(&mut self, kv: &mut Option<Kv>, batch: &[Segment], k: &Rows, v: &Rows) {
         let (Some(kv), Some(k), Some(v)) = (kv, k.operand(), v.operand()) else { return };
         let Some(indices) = self.input(Input::Places(batch.to_vec())) else { return };
@@ -362,7 +393,7 @@ impl Backend for Ggml {
         out.set_rows(q.rows);
         let (Some(kv), Some(q), Some(out)) = (kv, q.operand(), out.operand()) else { return };
         let n_kv = inputs::reach(batch).next_multiple_of(KV_STEP).min(kv.positions);
-        let input = Input::Mask { batch: batch.to_vec(), window: shape.window, n_kv };
+        let input = Input::Mask { batch: batch.to_vec(), sight: shape.sight, n_kv };
         let Some(mask) = self.input(input) else { return };
         let shape = shape.clone();
         self.note(Some(Op::Attend { kv: kv.clone(), shape, q, mask, n_kv, out }));
@@ -387,8 +418,12 @@ impl Backend for Ggml {
         self.refuse(RECURRENCE);
     }
 
-    fn activate(&mut self, _: Activation, _: &mut Rows) {
-        self.refuse("feed-forward blocks without a gate");
+    fn activate(&mut self, activation: Activation, x: &mut Rows) {
+        if activation != Activation::SquaredRelu {
+            return self.refuse("this activation without a gate");
+        }
+        let op = || Some(Op::SquaredRelu { x: x.operand()? });
+        self.note(op());
     }
 
     fn gate_heads(&mut self, x: &mut Rows, gate: &mut Rows, head_dim: usize) {
@@ -397,8 +432,12 @@ impl Backend for Ggml {
     }
 
     fn gated(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) {
-        let Some(glu) = glu_key(activation) else {
-            return self.refuse("this activation");
+        let glu = match activation {
+            Activation::Sigmoid => None,
+            _ => match glu_key(activation) {
+                Some(glu) => Some(glu),
+                None => return self.refuse("this activation"),
+            },
         };
         let op = || Some(Op::Gated { glu, gate: gate.operand()?, up: up.operand()? });
         self.note(op());

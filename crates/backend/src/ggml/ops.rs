@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ggml::{Array, Rope, Type};
 
 use super::mixture::Experts;
+use crate::Sight;
 
 /// An array, told from others by its place.
 #[derive(Clone)]
@@ -88,14 +89,17 @@ pub struct Kv {
 pub struct Attention {
     pub(super) kv_of_head: Arc<[u32]>,
     pub(super) scale: Number,
-    pub(super) window: Option<usize>,
+    pub(super) sight: Sight,
+    pub(super) soft_cap: Option<Number>,
     pub(super) sinks: Option<Ref>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Op {
-    /// `out = x / rms(x) * gain` over each run of `len` numbers.
+    /// `out = x / rms(x) * gain` over each run of `len` numbers; `centred`: of what is left of `x`
+    /// without its mean.
     Norm {
+        centred: bool,
         x: Operand,
         gain: Ref,
         len: usize,
@@ -126,6 +130,15 @@ pub(super) enum Op {
     SoftCap {
         x: Operand,
         cap: Number,
+    },
+    /// Each row by its number of `factors`.
+    ScaleRows {
+        x: Operand,
+        factors: Ref,
+    },
+    /// The square of what is above 0.
+    SquaredRelu {
+        x: Operand,
     },
     Linear {
         x: Operand,
@@ -160,8 +173,9 @@ pub(super) enum Op {
         n_kv: usize,
         out: Operand,
     },
+    /// Without `glu`, by the gate's sigmoid.
     Gated {
-        glu: GluKey,
+        glu: Option<GluKey>,
         gate: Operand,
         up: Operand,
     },

@@ -322,6 +322,9 @@ fn print_shown(shown: &ModelAbout) -> Result<(), CliError> {
     if let Some(experts) = shown.experts.filter(|experts| *experts > 0) {
         rows.insert(11, ("experts", experts.to_string()));
     }
+    if let Some(what) = &shown.not_read {
+        rows.push(("not read", what.clone()));
+    }
     if let Some(why) = &shown.cannot_run {
         rows.push(("cannot be run", why.clone()));
     }

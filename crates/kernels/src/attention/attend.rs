@@ -6,6 +6,7 @@ use super::ints::{Limits, Places, Round, pairs};
 use super::page::{Fetch, Page, Query, States};
 use super::quants::Quants;
 use super::rotation::Rotate;
+use super::sight::Sight;
 use super::softmax::{Finish, Merge};
 use super::tile::{AddPage, Convert, Element};
 use super::{PAGE_POSITIONS, SPAN_POSITIONS};
@@ -36,7 +37,7 @@ pub struct AttendShape {
     k_dim: usize,
     v_dim: usize,
     scale: f32,
-    window: Option<usize>,
+    sight: Sight,
     soft_cap: Option<f32>,
     sinks: Option<Vec<f32>>,
     /// Runs of heads that read the same head of the cache.
@@ -64,13 +65,12 @@ impl AttendShape {
             }
         }
         let heads = kv_of_head.len();
-        let (window, soft_cap, sinks) = (None, None, None);
-        Self { heads, k_dim, v_dim, scale, window, soft_cap, sinks, groups }
+        let (sight, soft_cap, sinks) = (Sight::All, None, None);
+        Self { heads, k_dim, v_dim, scale, sight, soft_cap, sinks, groups }
     }
 
-    /// A position sees itself and the `window - 1` positions before it.
-    pub fn with_window(mut self, window: Option<usize>) -> Self {
-        self.window = window;
+    pub fn with_sight(mut self, sight: Sight) -> Self {
+        self.sight = sight;
         self
     }
 
@@ -204,15 +204,11 @@ impl Tile<'_> {
     }
 
     /// The spans that any of the tile's rows sees.
-    fn spans(&self, window: Option<usize>) -> Range<usize> {
-        let first = first_visible(self.first_pos, window);
+    fn spans(&self, sight: Sight) -> Range<usize> {
+        let first = sight.first_visible(self.first_pos);
         let end = self.first_pos + self.rows.len();
         first / SPAN_POSITIONS..end.div_ceil(SPAN_POSITIONS)
     }
-}
-
-fn first_visible(pos: usize, window: Option<usize>) -> usize {
-    window.map_or(0, |window| (pos + 1).saturating_sub(window))
 }
 
 impl<'a> Batch<'a> {
@@ -258,7 +254,7 @@ impl<'a> Batch<'a> {
             let mut total = std::mem::take(&mut buffers.total);
             total.reset(tile.queries(), v_stride);
             self.round_queries(tile, buffers);
-            for span in tile.spans(self.shape.window) {
+            for span in tile.spans(self.shape.sight) {
                 self.add_span(tile, span, buffers);
                 let States { max, sum, acc } = &buffers.span;
                 run(self.isa, Merge { total: &mut total, max, sum, acc, v_stride });
@@ -270,9 +266,9 @@ impl<'a> Batch<'a> {
 
     /// Few tiles: every span is a task, a second job merges them.
     fn by_spans(&self, pool: &Pool, tiles: usize) {
-        let window = self.shape.window;
+        let sight = self.shape.sight;
         let v_stride = self.cache.v_stride();
-        let spans = |tile: usize| self.tile(tile).spans(window);
+        let spans = |tile: usize| self.tile(tile).spans(sight);
         let spans_max = (0..tiles).map(|tile| spans(tile).len()).max().unwrap_or(0);
         let queries_max = (0..tiles).map(|tile| self.tile(tile).queries()).max().unwrap_or(0);
         let partial_len = queries_max * (2 + v_stride);
@@ -281,7 +277,7 @@ impl<'a> Batch<'a> {
             let shared = SharedMut::new(partials.as_mut_ptr());
             pool.run(tiles * spans_max, |task| {
                 let (tile, span) = (self.tile(task / spans_max), task % spans_max);
-                let spans = tile.spans(window);
+                let spans = tile.spans(sight);
                 if span >= spans.len() {
                     return;
                 }
@@ -305,7 +301,7 @@ impl<'a> Batch<'a> {
                 let queries = tile.queries();
                 BUFFERS.with_borrow_mut(|buffers| {
                     buffers.total.reset(queries, v_stride);
-                    for span in 0..tile.spans(window).len() {
+                    for span in 0..tile.spans(sight).len() {
                         let partial = &partials[(index * spans_max + span) * partial_len..];
                         let (max, rest) = partial.split_at(queries);
                         let (sum, rest) = rest.split_at(queries);
@@ -326,7 +322,7 @@ impl<'a> Batch<'a> {
             (std::mem::take(&mut buffers.rotated), [Query::NONE; QUERIES_A_TASK]);
         let queries = self.rotated_queries(tile, &mut queries, &mut rotated);
         buffers.span.reset(queries.len(), v_stride);
-        let first_seen = first_visible(tile.first_pos, self.shape.window);
+        let first_seen = self.shape.sight.first_visible(tile.first_pos);
         let start = first_seen.max(span * SPAN_POSITIONS) / PAGE_POSITIONS;
         let end = (tile.first_pos + tile.rows.len()).min((span + 1) * SPAN_POSITIONS);
         let last = end.div_ceil(PAGE_POSITIONS) - 1;
@@ -441,7 +437,7 @@ impl<'a> Batch<'a> {
             let at = ((tile.rows.start + row) * shape.heads + head) * shape.k_dim;
             *query = Query {
                 q: &self.q[at..at + shape.k_dim],
-                first_pos: first_visible(pos, shape.window),
+                first_pos: shape.sight.first_visible(pos),
                 end_pos: pos + 1,
             };
         }

@@ -31,6 +31,7 @@ mod ints;
 mod page;
 mod quants;
 mod rotation;
+mod sight;
 mod softmax;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ mod tile;
 
 pub use attend::{AttendShape, Segment, attend};
 pub use cache::{CacheKind, KvCache};
+pub use sight::Sight;
 
 /// Positions of one page of the cache.
 pub const PAGE_POSITIONS: usize = 64;

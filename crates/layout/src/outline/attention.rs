@@ -1,7 +1,7 @@
 //! The tensors of layers that attend.
 
 use super::Layer;
-use crate::arch::{QkNorm, Values};
+use crate::arch::{Fused, GatedAttention, QkNorm, Values};
 use crate::tensors::Part;
 use crate::{Config, Error, Heads, Latent, names};
 
@@ -12,19 +12,24 @@ impl Layer<'_> {
         let (width, kind) = (config.width, config.heads_kind(self.layer));
         let Heads { queries, keys, k_dim, v_dim } = *config.heads_of(self.layer);
         let sizes = [queries * k_dim, keys * k_dim, keys * v_dim];
-        let fused = config.arch.fused;
+        let fused = config.arch.fused == Fused::All;
         // Where all heads are normalised as one vector, half of the sum of squares would be another
         // rank's, so every rank has all queries and keys.
         let whole = config.arch.qk_norm == QkNorm::Whole;
         let mut first = 0;
-        if config.arch.gated_attention {
+        let in_queries = config.arch.gated_attention == GatedAttention::InQueries;
+        if in_queries {
             for (role, rows) in [("attn_q", 0..k_dim), ("attn_gate", k_dim..k_dim + v_dim)] {
                 let of_heads = self.several(role, "attn_q", queries, [width, k_dim + v_dim])?;
                 of_heads.matrices = Part::Queries { kind, first: 0, dim: 1 };
                 (of_heads.rows, of_heads.apart) = (Part::Of(rows), false);
             }
         }
-        let skipped = usize::from(config.arch.gated_attention);
+        if config.arch.gated_attention == GatedAttention::Apart {
+            let rows = Part::Queries { kind, first: 0, dim: v_dim };
+            self.matrix("attn_gate", [width, queries * v_dim], rows, Part::Of(0..width))?;
+        }
+        let skipped = usize::from(in_queries);
         for (at, role) in ["attn_q", "attn_k", "attn_v"].into_iter().enumerate().skip(skipped) {
             if at > 0 && !config.keeps(self.layer) {
                 break;
@@ -49,9 +54,9 @@ impl Layer<'_> {
         self.head_gate(config)?;
         let present = self.has(&names::layer(self.layer, "attn_q_norm"));
         let norms = match config.arch.qk_norm {
-            QkNorm::Never => None,
+            QkNorm::Never | QkNorm::BareAfterRotation => None,
             QkNorm::HeadsIfPresent if !present => None,
-            QkNorm::HeadsIfPresent | QkNorm::Heads => Some([k_dim; 2]),
+            QkNorm::HeadsIfPresent | QkNorm::Heads | QkNorm::HeadsAfterRotation => Some([k_dim; 2]),
             QkNorm::Whole => Some([sizes[0], sizes[1]]),
         };
         if let Some([q, k]) = norms {
@@ -85,7 +90,7 @@ impl Layer<'_> {
     /// A gate for each head, in the files that have it.
     fn head_gate(&mut self, config: &Config) -> Result<(), Error> {
         let (name, kind) = (names::layer(self.layer, "attn_gate"), config.heads_kind(self.layer));
-        if !self.has(&name) {
+        if !self.has(&name) || config.arch.gated_attention != GatedAttention::Never {
             return Ok(());
         }
         let (shape, rows) = (

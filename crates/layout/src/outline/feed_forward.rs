@@ -1,6 +1,7 @@
 //! The tensors of feed-forward blocks, and of mixtures of them.
 
 use super::Layer;
+use crate::arch::Fused;
 use crate::tensors::Part;
 use crate::{Config, Error, Experts, names};
 
@@ -9,7 +10,7 @@ impl Layer<'_> {
     pub(super) fn feed_forward(&mut self, config: &Config) -> Result<(), Error> {
         let (width, kind) = (config.width, config.feed_forward_kind(self.layer));
         let hidden = config.feed_forward[kind];
-        let fused = config.arch.fused;
+        let fused = config.arch.fused != Fused::Nothing;
         let skipped = usize::from(!config.arch.gated_feed_forward);
         for (role, bias, first) in
             [("ffn_gate", "ffn_gate.bias", 0), ("ffn_up", "ffn_up.bias", hidden)]
@@ -78,7 +79,9 @@ impl Layer<'_> {
         }
         self.matrix("ffn_gate_inp", [width, count], Part::Of(0..count), all.clone())?;
         self.find_bias("ffn_gate_inp.bias", "ffn_gate_inp", count, Part::Of(0..count))?;
-        self.find_bias(names::CHOICE_BIAS, names::CHOICE_BIAS, count, Part::Of(0..count))?;
+        if let Some(name) = names::choice_bias(self.directory, self.layer) {
+            self.add_vector(names::CHOICE_BIAS, &name, 1, count)?;
+        }
         let Some(shared) = experts.shared_hidden else { return Ok(()) };
         for name in ["ffn_gate_shexp", "ffn_up_shexp"].into_iter().skip(usize::from(!gated)) {
             self.matrix(name, [width, shared], Part::SharedExpert, all.clone())?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use backend::{Activation, AttentionShape, Backend, Parts};
+use backend::{Activation, AttentionShape, Backend, Parts, Temperature};
 use layout::{Config, QkNorm, Shard, Slices, Values};
 
 use super::context::Context;
@@ -10,13 +10,12 @@ use super::projection::Projection;
 use super::scratch::HeadScratch;
 use crate::ModelError;
 use crate::loader::Loader;
-use crate::operations::{parts, rope_style};
+use crate::operations::{parts, rope_style, sight, temperature};
 
 pub(super) struct HeadAttention<B: Backend> {
     /// Which heads it has, of those that the model's layers have.
     kind: usize,
-    /// Numbers of a head's key, and of its value.
-    k_dim: usize,
+    /// Numbers of a head's value.
     v_dim: usize,
     q: Heads<B>,
     /// What it caches; `None` where it reads what an earlier layer cached.
@@ -25,6 +24,7 @@ pub(super) struct HeadAttention<B: Backend> {
     gate: Option<Gate<B>>,
     /// The table that the layer rotates by, if it does.
     rope: Option<usize>,
+    temperature: Option<Temperature>,
     attend: B::Attention,
     output: B::Matrix,
     parts: Option<Parts>,
@@ -52,6 +52,8 @@ enum Gate<B: Backend> {
 struct Heads<B: Backend> {
     projection: Projection<B>,
     norm: Option<B::Vector>,
+    /// Numbers of one head.
+    dim: usize,
     /// Where all heads are normalised as one vector, every rank has all queries and keys (half of
     /// the sum of squares would be another rank's) and takes these columns of them.
     own: Option<Range<usize>>,
@@ -72,12 +74,11 @@ impl<B: Backend> HeadAttention<B> {
         let (q, k) = (["attn_q", "attn_q_norm"], ["attn_k", "attn_k_norm"]);
         Ok(Self {
             kind,
-            k_dim: sizes.k_dim,
             v_dim: sizes.v_dim,
-            q: Heads::load(loader, config, slices, q, columns(&own.queries))?,
+            q: Heads::load(loader, config, slices, layer, q, columns(&own.queries))?,
             own: match config.keeps(layer) {
                 true => {
-                    let k = Heads::load(loader, config, slices, k, columns(&own.keys))?;
+                    let k = Heads::load(loader, config, slices, layer, k, columns(&own.keys))?;
                     Some(Cached::load(loader, config, slices, k, (own.keys.len(), sizes.v_dim))?)
                 }
                 false => None,
@@ -88,6 +89,7 @@ impl<B: Backend> HeadAttention<B> {
                 (None, None) => None,
             },
             rope: config.rotates(layer).then_some(usize::from(local)),
+            temperature: temperature(config, layer),
             attend: {
                 let shape = attention_shape(loader, config, shard, slices, layer)?;
                 loader.backend.attention(&shape)
@@ -117,10 +119,7 @@ impl<B: Backend> HeadAttention<B> {
             (Some(_), Some(v)) => backend.linear(&s.h, &mut [k, v]),
             (Some(_), None) => backend.linear(&s.h, &mut [k]),
         }
-        own.finish(backend, config, heads);
-        if let Some(table) = self.rope {
-            backend.rope(&mut heads.k, self.k_dim, rope_style(config), table);
-        }
+        own.finish(backend, config, self.rope, heads);
         backend.store(c.kept.keys_and_values(), c.segments, &heads.k, &heads.v);
     }
 
@@ -132,9 +131,9 @@ impl<B: Backend> HeadAttention<B> {
             let q = (&self.q.projection.matrix, self.q.room(&mut heads.all_q, &mut heads.q));
             backend.linear(&s.h, &mut [q]);
         }
-        self.q.finish(backend, config, &mut heads.all_q, &mut heads.q);
-        if let Some(table) = self.rope {
-            backend.rope(&mut heads.q, self.k_dim, rope_style(config), table);
+        self.q.finish(backend, config, self.rope, &mut heads.all_q, &mut heads.q);
+        if let Some(temperature) = &self.temperature {
+            backend.temper(&mut heads.q, temperature);
         }
         let kv = c.kept.keys_and_values();
         backend.attend(kv, &self.attend, c.segments, &heads.q, &mut heads.attended);
@@ -178,13 +177,20 @@ impl<B: Backend> Cached<B> {
         })
     }
 
-    /// What follows the products, so that `k`, not yet rotated, and `v` are what is cached.
-    fn finish(&self, backend: &mut B, config: &Config, heads: &mut HeadScratch<B>) {
+    /// What follows the products, so that `k`, rotated by table `rope` if there is one, and `v` are
+    /// what is cached.
+    fn finish(
+        &self,
+        backend: &mut B,
+        config: &Config,
+        rope: Option<usize>,
+        heads: &mut HeadScratch<B>,
+    ) {
         match &self.v {
             Some(v) => v.add_bias(backend, &mut heads.v),
             None => backend.columns(&heads.k, 0..self.columns, &mut heads.v),
         }
-        self.k.finish(backend, config, &mut heads.all_k, &mut heads.k);
+        self.k.finish(backend, config, rope, &mut heads.all_k, &mut heads.k);
         if let Some(ones) = &self.v_norm {
             backend.rms_norm_in_place(&mut heads.v, ones, config.rms_eps);
         }
@@ -198,12 +204,18 @@ impl<B: Backend> Heads<B> {
         loader: &mut Loader<'_, B>,
         config: &Config,
         slices: &Slices<'_>,
+        layer: usize,
         [projection, norm]: [&str; 2],
         own: Range<usize>,
     ) -> Result<Self, ModelError> {
+        let dim = config.heads_of(layer).k_dim;
         Ok(Self {
             projection: Projection::load(loader, slices, projection)?,
-            norm: loader.find_vector(slices.find(norm))?,
+            norm: match config.has_bare_qk_norm(layer) {
+                true => Some(loader.backend.vector(&vec![1.0; dim])),
+                false => loader.find_vector(slices.find(norm))?,
+            },
+            dim,
             own: (config.arch.qk_norm == QkNorm::Whole).then_some(own),
         })
     }
@@ -213,15 +225,31 @@ impl<B: Backend> Heads<B> {
         if self.own.is_some() { all } else { own }
     }
 
-    /// What follows the product, so that `own` has this rank's queries or keys, not yet rotated.
-    fn finish(&self, backend: &mut B, config: &Config, all: &mut B::Rows, own: &mut B::Rows) {
+    /// What follows the product, so that `own` has this rank's queries or keys, rotated by table
+    /// `rope` if there is one.
+    fn finish(
+        &self,
+        backend: &mut B,
+        config: &Config,
+        rope: Option<usize>,
+        all: &mut B::Rows,
+        own: &mut B::Rows,
+    ) {
+        let last = [QkNorm::HeadsAfterRotation, QkNorm::BareAfterRotation];
+        let norm_last = last.contains(&config.arch.qk_norm);
         let product = self.room(all, own);
         self.projection.add_bias(backend, product);
-        if let Some(norm) = &self.norm {
+        if let Some(norm) = self.norm.as_ref().filter(|_| !norm_last) {
             backend.rms_norm_in_place(product, norm, config.rms_eps);
         }
         if let Some(columns) = &self.own {
             backend.columns(all, columns.clone(), own);
+        }
+        if let Some(table) = rope {
+            backend.rope(own, self.dim, rope_style(config), table);
+        }
+        if let Some(norm) = self.norm.as_ref().filter(|_| norm_last) {
+            backend.rms_norm_in_place(own, norm, config.rms_eps);
         }
     }
 }
@@ -242,7 +270,8 @@ fn attention_shape<B: Backend>(
         k_dim: sizes.k_dim,
         v_dim: sizes.v_dim,
         scale: config.attention_scale(layer),
-        window: config.windows[layer],
+        sight: sight(config, layer),
+        soft_cap: config.attention_cap,
         sinks: slices.find("attn_sinks").map(|slice| loader.numbers(&slice)).transpose()?,
     })
 }

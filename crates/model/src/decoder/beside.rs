@@ -2,36 +2,38 @@
 //! own, and what each gives is normalised before it joins the other (Gemma 4).
 
 use backend::Backend;
-use layout::Slices;
+use layout::{Config, Slices};
 
 use super::Reduce;
 use super::context::Context;
 use super::experts::SparseBlock;
 use super::feed_forward::DenseBlock;
+use super::norm::Norm;
 use crate::ModelError;
 use crate::loader::Loader;
 
 pub(super) struct DenseBeside<B: Backend> {
     dense: DenseBlock<B>,
-    router_norm: B::Vector,
-    experts_norm: B::Vector,
+    router_norm: Norm<B>,
+    experts_norm: Norm<B>,
     experts: SparseBlock<B>,
 }
 
 impl<B: Backend> DenseBeside<B> {
-    /// `width`: of the residual stream.
     pub fn load(
         loader: &mut Loader<'_, B>,
+        config: &Config,
         slices: &Slices<'_>,
         dense: DenseBlock<B>,
         experts: SparseBlock<B>,
-        width: usize,
     ) -> Result<Self, ModelError> {
         let mut router_gain = loader.numbers(&slices.get("router_norm"))?;
-        let factor = 1.0 / (width as f32).sqrt();
+        let factor = 1.0 / (config.width as f32).sqrt();
         router_gain.iter_mut().for_each(|gain| *gain *= factor);
-        let router_norm = loader.backend.vector(&router_gain);
-        let experts_norm = loader.vector(&slices.get("experts_norm"))?;
+        let [router, experts_gain] =
+            [loader.backend.vector(&router_gain), loader.vector(&slices.get("experts_norm"))?];
+        let [router_norm, experts_norm] =
+            [router, experts_gain].map(|gain| Norm::root_mean_square(config, gain));
         Ok(Self { dense, router_norm, experts_norm, experts })
     }
 

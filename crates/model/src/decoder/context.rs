@@ -4,6 +4,7 @@ use backend::{Backend, Half, Segment, SegmentKey, StateSegment};
 use layout::Config;
 
 use super::Outputs;
+use super::norm::Norm;
 use super::scratch::Scratch;
 
 pub(super) struct Context<'a, B: Backend> {
@@ -51,10 +52,10 @@ impl<B: Backend> Kept<B> {
 
 impl<B: Backend> Context<'_, B> {
     /// `h = norm(x)`, or `h = x` without a norm.
-    pub fn norm(&mut self, gain: Option<&B::Vector>) {
+    pub fn norm(&mut self, norm: Option<&Norm<B>>) {
         let Self { backend, config, scratch: s, .. } = self;
-        match gain {
-            Some(gain) => backend.rms_norm(&s.x, gain, config.rms_eps, &mut s.h),
+        match norm {
+            Some(norm) => norm.apply(backend, &s.x, &mut s.h),
             None => backend.columns(&s.x, 0..config.width, &mut s.h),
         }
     }

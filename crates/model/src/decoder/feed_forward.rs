@@ -46,11 +46,19 @@ impl<B: Backend> FeedForward<B> {
             return Ok(Self::Sparse(Box::new(sparse)));
         }
         let dense = DenseBlock::of_layer(loader, config, shard, slices, layer)?;
-        Ok(Self::Beside(Box::new(DenseBeside::load(loader, slices, dense, sparse, config.width)?)))
+        Ok(Self::Beside(Box::new(DenseBeside::load(loader, config, slices, dense, sparse)?)))
     }
 
-    /// `sums = feed_forward(h)`, this rank's part.
-    pub fn forward<R: Reduce>(
+    /// The hidden numbers of `h`, where [`Self::contract`] does not read it as well.
+    pub fn expand(&self, c: &mut Context<'_, B>) {
+        if let Self::Dense(block) = self {
+            let Context { backend, scratch: s, .. } = c;
+            block.expand(*backend, &s.h, &mut s.hidden);
+        }
+    }
+
+    /// `sums = feed_forward(h)`, this rank's part, after [`Self::expand`].
+    pub fn contract<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,
         reduce: &mut R,
@@ -58,7 +66,7 @@ impl<B: Backend> FeedForward<B> {
         match self {
             Self::Dense(block) => {
                 let Context { backend, scratch: s, .. } = c;
-                block.forward(*backend, &s.h, &mut s.hidden, &mut s.sums);
+                block.contract(*backend, &s.hidden, &mut s.sums);
             }
             Self::Sparse(block) => return block.forward(c, reduce),
             Self::Beside(block) => return block.forward(c, reduce),
@@ -117,23 +125,33 @@ impl<B: Backend> DenseBlock<B> {
         hidden: &mut [HiddenScratch<B>],
         sums: &mut B::Rows,
     ) {
+        self.expand(backend, h, hidden);
+        self.contract(backend, hidden, sums);
+    }
+
+    /// This rank's hidden numbers.
+    fn expand(&self, backend: &mut B, h: &B::Rows, hidden: &mut [HiddenScratch<B>]) {
         let HiddenScratch { gate: gates, up: ups } = &mut hidden[self.kind];
-        let hidden = match &self.gate {
+        match &self.gate {
             Some(gate) => {
                 let up = (&self.up.matrix, &mut *ups);
                 backend.linear(h, &mut [(&gate.matrix, &mut *gates), up]);
                 gate.add_bias(backend, gates);
                 self.up.add_bias(backend, ups);
                 backend.gated(self.activation, gates, ups);
-                gates
             }
             None => {
                 backend.linear(h, &mut [(&self.up.matrix, &mut *ups)]);
                 self.up.add_bias(backend, ups);
                 backend.activate(self.activation, ups);
-                ups
             }
-        };
+        }
+    }
+
+    /// `sums = down(hidden numbers)`, this rank's part.
+    fn contract(&self, backend: &mut B, hidden: &[HiddenScratch<B>], sums: &mut B::Rows) {
+        let HiddenScratch { gate, up } = &hidden[self.kind];
+        let hidden = if self.gate.is_some() { gate } else { up };
         backend.linear_parts(hidden, &self.down, self.parts.as_ref(), sums);
     }
 }

@@ -8,14 +8,14 @@
 //! there are; 128 heads expanded would take 38 times as much. Every rank with heads caches all of
 //! it.
 
-use backend::{AttentionShape, Backend, Parts};
+use backend::{AttentionShape, Backend, Parts, Temperature};
 use layout::{Config, Latent, LatentBuffers, Shard, Slices};
 
 use super::context::Context;
 use super::scratch::LatentScratch;
 use crate::ModelError;
 use crate::loader::Loader;
-use crate::operations::{parts, rope_style};
+use crate::operations::{parts, rope_style, sight, temperature};
 
 /// Added to the mean square in the norms of compressed vectors: the authors' code has it here
 /// whatever a model's epsilon elsewhere.
@@ -36,6 +36,7 @@ pub(super) struct LatentAttention<B: Backend> {
     k_up: Vec<B::Matrix>,
     v_up: Vec<B::Matrix>,
     rotates: bool,
+    temperature: Option<Temperature>,
     attend: B::Attention,
     output: B::Matrix,
     parts: Option<Parts>,
@@ -62,7 +63,8 @@ impl<B: Backend> LatentAttention<B> {
             k_dim: latent.kv_rank + latent.rope_dim,
             v_dim: latent.kv_rank,
             scale: config.attention_scale(layer),
-            window: config.windows[layer],
+            sight: sight(config, layer),
+            soft_cap: config.attention_cap,
             sinks: None,
         };
         Ok(Self {
@@ -75,6 +77,7 @@ impl<B: Backend> LatentAttention<B> {
             k_up: loader.matrices(&slices.get("attn_k_b"))?,
             v_up: loader.matrices(&slices.get("attn_v_b"))?,
             rotates: config.rotates(layer),
+            temperature: temperature(config, layer),
             attend: loader.backend.attention(&shape),
             output: loader.matrix(&slices.get("attn_output"))?,
             parts: parts(shard.attention_leaves(), shard.rank),
@@ -108,6 +111,9 @@ impl<B: Backend> LatentAttention<B> {
         }
         backend.linear_heads(&l.q_plain, &self.k_up, &mut l.q_up);
         backend.join_heads((&l.q_up, kv_rank), (&l.q_rope, rope_dim), &mut heads.q);
+        if let Some(temperature) = &self.temperature {
+            backend.temper(&mut heads.q, temperature);
+        }
         // The queries' room serves once more: the sums are as large.
         backend.attend(c.kept.keys_and_values(), &self.attend, c.segments, &heads.q, &mut l.q_up);
         backend.linear_heads(&l.q_up, &self.v_up, &mut heads.attended);

@@ -8,6 +8,7 @@ use super::by_layer::LayerEmbedding;
 use super::context::Context;
 use super::feed_forward::FeedForward;
 use super::latent::LatentAttention;
+use super::norm::Norm;
 use super::recurrence::Recurrence;
 use super::residual::Residual;
 use super::{Product, Reduce};
@@ -26,13 +27,15 @@ pub(super) struct Layer<B: Backend> {
 
 /// The half in which a row sees those before it.
 struct MixerHalf<B: Backend> {
-    norm: Option<B::Vector>,
+    norm: Option<Norm<B>>,
     mixer: Mixer<B>,
     residual: Residual<B>,
 }
 
 struct FeedForwardHalf<B: Backend> {
-    norm: Option<B::Vector>,
+    norm: Option<Norm<B>>,
+    /// It reads what the mixer reads, and both add to the residual stream (Cohere).
+    parallel: bool,
     block: FeedForward<B>,
     residual: Residual<B>,
 }
@@ -53,20 +56,16 @@ impl<B: Backend> Layer<B> {
         (layer, first): (usize, usize),
     ) -> Result<Self, ModelError> {
         let mixer = Mixer::load(loader, config, shard, slices, layer)?;
-        let mixer = mixer.map(|mixer| MixerHalf::load(loader, slices, mixer)).transpose()?;
+        let mixer =
+            mixer.map(|mixer| MixerHalf::load(loader, config, slices, mixer)).transpose()?;
         let feed_forward = match config.halves[layer].feed_forward {
             true => Some(FeedForwardHalf {
-                norm: loader.find_vector(slices.find("feed_forward_norm"))?,
-                residual: Residual {
-                    bias: loader.find_vector(slices.find("ffn_down.bias"))?,
-                    beside: match slices.find("after_dense_norm") {
-                        Some(dense) => {
-                            let experts = slices.get("after_experts_norm");
-                            Some([loader.vector(&dense)?, loader.vector(&experts)?])
-                        }
-                        None => None,
-                    },
-                    norm: loader.find_vector(slices.find("after_feed_forward_norm"))?,
+                norm: Norm::find(loader, config, slices, "feed_forward_norm")?,
+                parallel: config.arch.parallel,
+                residual: {
+                    let roles = ["ffn_down.bias", "after_feed_forward_norm"];
+                    let residual = Residual::load(loader, config, slices, roles)?;
+                    Residual { beside: Residual::beside(loader, slices)?, ..residual }
                 },
                 block: FeedForward::load(loader, config, shard, slices, layer)?,
             }),
@@ -81,6 +80,9 @@ impl<B: Backend> Layer<B> {
     /// `x += mixer(norm(x))`, then `x += feed_forward(norm(x))`, with the halves and the norms that
     /// the architecture has. The last layer that keeps anything of positions takes every row into
     /// it, and computes all else for the outputs alone.
+    ///
+    /// Where both halves read one norm, the second reads it before the sum of the first takes its
+    /// room.
     pub fn forward<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,
@@ -93,15 +95,21 @@ impl<B: Backend> Layer<B> {
                 return Ok(c.backend.synchronise()?);
             }
             mixer.give_out(c, reduce)?;
+            if let Some(beside) = self.feed_forward.as_ref().filter(|half| half.parallel) {
+                beside.block.expand(c);
+            }
             c.end_segment(Half::Attention);
             residual.add(c, reduce, mixer.product())?;
         }
-        if let Some(FeedForwardHalf { norm, block, residual }) = &self.feed_forward {
-            c.norm(norm.as_ref());
-            if self.mixer.is_none() && !c.keep_outputs() {
-                return Ok(c.backend.synchronise()?);
+        if let Some(FeedForwardHalf { norm, parallel, block, residual }) = &self.feed_forward {
+            if !parallel {
+                c.norm(norm.as_ref());
+                if self.mixer.is_none() && !c.keep_outputs() {
+                    return Ok(c.backend.synchronise()?);
+                }
+                block.expand(c);
             }
-            block.forward(c, reduce)?;
+            block.contract(c, reduce)?;
             c.end_segment(Half::FeedForward);
             residual.add(c, reduce, Product::FeedForward)?;
         }
@@ -118,16 +126,16 @@ impl<B: Backend> Layer<B> {
 impl<B: Backend> MixerHalf<B> {
     fn load(
         loader: &mut Loader<'_, B>,
+        config: &Config,
         slices: &Slices<'_>,
         mixer: Mixer<B>,
     ) -> Result<Self, ModelError> {
         Ok(Self {
-            norm: loader.find_vector(slices.find("attention_norm"))?,
+            norm: Norm::find(loader, config, slices, "attention_norm")?,
             mixer,
-            residual: Residual {
-                bias: loader.find_vector(slices.find("attn_output.bias"))?,
-                beside: None,
-                norm: loader.find_vector(slices.find("after_attention_norm"))?,
+            residual: {
+                let roles = ["attn_output.bias", "after_attention_norm"];
+                Residual::load(loader, config, slices, roles)?
             },
         })
     }

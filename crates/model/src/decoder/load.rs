@@ -9,10 +9,12 @@ use protocol::CacheType;
 
 use super::context::Kept;
 use super::layer::Layer;
+use super::norm::Norm;
 use super::recurrence::recurrent_shape;
 use super::scratch::Scratch;
 use super::{Head, Model};
 use crate::loader::{Loader, Progress};
+use crate::operations::routing_rule;
 use crate::{ModelError, rope};
 
 impl<B: Backend> Model<B> {
@@ -44,13 +46,17 @@ impl<B: Backend> Model<B> {
         if config.recurrence.is_some() {
             backend.check_recurrence().map_err(ModelError::Device)?;
         }
+        if let Some(experts) = &config.experts {
+            backend.check_routing(&routing_rule(experts)).map_err(ModelError::Device)?;
+        }
         let (kept, kept_bytes) = keep(backend, config, &holding, &capacity)?;
         let mut loader = Loader::new(backend, source.as_ref(), progress);
         let first = holding.layers.start;
         let load =
             |layer| Layer::load(&mut loader, config, shard, &holding.layer(layer), (layer, first));
         let layers = holding.layers.clone().map(load).collect::<Result<Vec<_>, _>>()?;
-        let head = holding.head().map(|slices| Head::load(&mut loader, &slices)).transpose()?;
+        let head =
+            holding.head().map(|slices| Head::load(&mut loader, config, &slices)).transpose()?;
         let weight_bytes = loader.device_bytes;
         let rope = rope_tables(&mut loader, config, capacity.context_tokens)?;
 
@@ -75,9 +81,17 @@ impl<B: Backend> Model<B> {
 }
 
 impl<B: Backend> Head<B> {
-    fn load(loader: &mut Loader<'_, B>, slices: &Slices<'_>) -> Result<Self, ModelError> {
-        let norm = loader.vector(&slices.get("norm"))?;
-        Ok(Self { norm, output: loader.matrix(&slices.get("output"))? })
+    fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        slices: &Slices<'_>,
+    ) -> Result<Self, ModelError> {
+        let norm = Norm::find(loader, config, slices, "norm")?;
+        Ok(Self {
+            norm: norm.expect("every model's head has it"),
+            output: loader.matrix(&slices.get("output"))?,
+            bias: loader.find_vector(slices.find("output.bias"))?,
+        })
     }
 }
 

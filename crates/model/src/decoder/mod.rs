@@ -13,6 +13,7 @@ mod feed_forward;
 mod latent;
 mod layer;
 mod load;
+mod norm;
 mod projection;
 mod recurrence;
 mod residual;
@@ -25,6 +26,7 @@ use layout::{Config, Leaves, Shard};
 
 use context::{Context, Kept};
 use layer::Layer;
+use norm::Norm;
 use scratch::Scratch;
 
 /// The row-parallel products: where partial sums leave for the other ranks.
@@ -115,8 +117,9 @@ pub struct Model<B: Backend> {
 
 /// From the residual stream after the last layer to logits.
 struct Head<B: Backend> {
-    norm: B::Vector,
+    norm: Norm<B>,
     output: B::Matrix,
+    bias: Option<B::Vector>,
 }
 
 impl<B: Backend> Model<B> {
@@ -278,7 +281,7 @@ impl<B: Backend> Model<B> {
     pub fn hidden(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
         let Some(head) = &self.head else { return Ok(&[]) };
         let s = &mut self.scratch;
-        backend.rms_norm(&s.x, &head.norm, self.config.rms_eps, &mut s.normed);
+        head.norm.apply(backend, &s.x, &mut s.normed);
         backend.host(&mut s.normed)
     }
 
@@ -290,9 +293,12 @@ impl<B: Backend> Model<B> {
     pub fn logits(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
         let Some(head) = &self.head else { return Ok(&[]) };
         let s = &mut self.scratch;
-        backend.rms_norm(&s.x, &head.norm, self.config.rms_eps, &mut s.normed);
+        head.norm.apply(backend, &s.x, &mut s.normed);
         // All that a logit is made of goes through this product, and its rows are few.
         backend.linear_int16(&s.normed, &head.output, &mut s.logits);
+        if let Some(bias) = &head.bias {
+            backend.add_bias(&mut s.logits, bias);
+        }
         if self.config.logit_scale != 1.0 {
             backend.scale(&mut s.logits, self.config.logit_scale);
         }

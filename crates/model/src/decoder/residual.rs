@@ -3,10 +3,13 @@
 use std::convert::Infallible;
 
 use backend::Backend;
+use layout::{Config, Slices};
 
 use super::context::Context;
 use super::scratch::BesideScratch;
 use super::{Product, Reduce};
+use crate::ModelError;
+use crate::loader::Loader;
 
 /// What happens to a half's sum on its way to the residual stream.
 pub(super) struct Residual<B: Backend> {
@@ -14,6 +17,8 @@ pub(super) struct Residual<B: Backend> {
     /// The norms of what a dense block and the experts beside it give, before both are added.
     pub beside: Option<[B::Vector; 2]>,
     pub norm: Option<B::Vector>,
+    /// The norm's.
+    pub eps: f32,
 }
 
 /// What all ranks' partial `sums` add up to: one rank's sum is the total, and stays on its device;
@@ -62,6 +67,31 @@ fn totals<'a, B: Backend, R: Reduce>(
 }
 
 impl<B: Backend> Residual<B> {
+    /// The bias and the norm of these roles, if the model has them.
+    pub fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        slices: &Slices<'_>,
+        [bias, norm]: [&str; 2],
+    ) -> Result<Self, ModelError> {
+        Ok(Self {
+            bias: loader.find_vector(slices.find(bias))?,
+            beside: None,
+            norm: loader.find_vector(slices.find(norm))?,
+            eps: config.arch.after_norms_eps.unwrap_or(config.rms_eps),
+        })
+    }
+
+    /// The norms of a dense block and of the experts beside it, in layers that have both.
+    pub fn beside(
+        loader: &mut Loader<'_, B>,
+        slices: &Slices<'_>,
+    ) -> Result<Option<[B::Vector; 2]>, ModelError> {
+        let Some(dense) = slices.find("after_dense_norm") else { return Ok(None) };
+        let experts = slices.get("after_experts_norm");
+        Ok(Some([loader.vector(&dense)?, loader.vector(&experts)?]))
+    }
+
     /// `x += norm(total over all ranks + bias)`, of the partial sums in `sums`.
     pub fn add<R: Reduce>(
         &self,
@@ -87,7 +117,7 @@ impl<B: Backend> Residual<B> {
             backend.add_bias(total, bias);
         }
         if let Some(norm) = &self.norm {
-            backend.rms_norm_in_place(total, norm, config.rms_eps);
+            backend.rms_norm_in_place(total, norm, self.eps);
         }
         if config.residual_scale != 1.0 {
             backend.scale(total, config.residual_scale);

@@ -9,7 +9,7 @@ use backend::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, Cpu, Expert, ExpertBias,
     GroupNorm, KvShape, Mixture, MixtureParts, Parts, RecurrentInputs, RecurrentShape,
     RecurrentWeights, RopeStyle, RopeTable, RoutingRule, RoutingVectors, Segment, SegmentKey,
-    SharedExpert, StateRoom, StateSegment,
+    SharedExpert, StateRoom, StateSegment, Temperature,
 };
 use gguf::TensorType;
 
@@ -265,6 +265,11 @@ impl Backend for Recording {
         self.make("rms_norm", x, out, move |cpu, x, out| cpu.rms_norm(x, &gain, eps, out));
     }
 
+    fn layer_norm(&mut self, x: &Rows, gain: &Self::Vector, eps: f32, out: &mut Rows) {
+        let gain = gain.clone();
+        self.make("layer_norm", x, out, move |cpu, x, out| cpu.layer_norm(x, &gain, eps, out));
+    }
+
     fn rms_norm_in_place(&mut self, x: &mut Rows, gain: &Self::Vector, eps: f32) {
         let gain = gain.clone();
         self.change("rms_norm_in_place", x, move |cpu, x| cpu.rms_norm_in_place(x, &gain, eps));
@@ -320,6 +325,11 @@ impl Backend for Recording {
 
     fn rope(&mut self, x: &mut Rows, head_dim: usize, style: RopeStyle, table: usize) {
         self.change("rope", x, move |cpu, x| cpu.rope(x, head_dim, style, table));
+    }
+
+    fn temper(&mut self, x: &mut Rows, temperature: &Temperature) {
+        let temperature = *temperature;
+        self.change("temper", x, move |cpu, x| cpu.temper(x, &temperature));
     }
 
     fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Rows, v: &Rows) {

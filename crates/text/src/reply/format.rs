@@ -11,7 +11,12 @@ const THINKING: &[(&str, &str)] = &[
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<mm:think>", "</mm:think>"),
     ("<|channel>thought", "<channel|>"),
+    ("<think:opensource>", "</think:opensource>"),
 ];
+
+/// Marks that Hunyuan 3's template puts together, and the piece of it that shows each.
+const COMPOSED: &[(&str, &str)] =
+    &[("<think:opensource>", "<think{}>"), ("<tool_calls:opensource>", "<tool_calls{}>")];
 
 /// The control tokens among the marks of thoughts that are longer than a token.
 const INNER: &[&str] = &["<|channel>"];
@@ -50,7 +55,10 @@ impl ReplyFormat {
     /// The format that a chat template's source shows. A template that knows no tools gets the most
     /// common form of calls, `<tool_call>{"name": ..., "arguments": ...}</tool_call>`.
     pub fn detect(template: &str) -> Self {
-        let shows = |mark: &&str| template.contains(*mark);
+        let shows = |mark: &&str| {
+            let composed = COMPOSED.iter().find(|(composed, _)| composed == mark);
+            template.contains(*mark) || composed.is_some_and(|(_, piece)| template.contains(piece))
+        };
         let thinking = THINKING.iter().filter(|(open, close)| shows(open) || shows(close));
         let harmony = template.contains("<|channel|>") && template.contains("<|message|>");
         let mut forms: Vec<&Form> = Vec::new();

@@ -172,6 +172,19 @@ const GLM: Tags = Tags {
     breaks: Breaks::None,
 };
 
+const HUNYUAN: Tags = Tags {
+    open: "<tool_call:opensource>",
+    name_end: "<tool_sep:opensource>",
+    close: "</tool_call:opensource>",
+    field: "<arg_key:opensource>",
+    key_end: "</arg_key:opensource>",
+    value: "<arg_value:opensource>",
+    field_close: "</arg_value:opensource>",
+    exact_close: "</arg_value:opensource>\n",
+    attributes: false,
+    breaks: Breaks::None,
+};
+
 const DEEPSEEK: Named = Named {
     open: "<｜tool▁call▁begin｜>",
     id: "",
@@ -286,6 +299,13 @@ pub(super) const FORMS: &[Form] = &[
         signs: &["｜DSML｜"],
         bodies: &[Body::Tagged(&DSML), Body::Json],
         ..form("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", CallStyle::Json)
+    },
+    // Hunyuan 3.
+    Form {
+        signs: &["<tool_calls:opensource>"],
+        lead: "<tool_call:opensource>",
+        bodies: &[Body::Tagged(&HUNYUAN), Body::Json],
+        ..form("<tool_calls:opensource>", "</tool_calls:opensource>", CallStyle::Json)
     },
     // GigaChat 3.1.
     Form { signs: &["<|function_call|>"], ..form("<|function_call|>", "", CallStyle::Json) },

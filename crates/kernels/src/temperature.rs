@@ -1,0 +1,87 @@
+//! Queries that grow with their position, so that attention over long texts stays sharp.
+
+/// Multiplies the query at position `p` by `1 + scale * ln(1 + floor((p + offset) / length))`
+/// (Nakanishi, "Scalable-Softmax Is Superior for Attention", arXiv 2501.19399; Llama 4, Mistral 3).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Temperature {
+    pub scale: f32,
+    /// So many positions have the same factor.
+    pub length: u32,
+    pub offset: u32,
+}
+
+impl Temperature {
+    /// The factor of position `position`.
+    pub fn factor(&self, position: u32) -> f32 {
+        let lengths = (u64::from(position) + u64::from(self.offset)) / u64::from(self.length);
+        (1.0 + f64::from(self.scale) * ln(lengths + 1)) as f32
+    }
+}
+
+/// Multiplies each row of `x`, `[positions.len(), width]`, by the factor of its position.
+///
+/// # Panics
+/// If there are not as many rows as positions.
+pub fn temper(x: &mut [f32], temperature: &Temperature, positions: &[u32]) {
+    assert!(x.len().is_multiple_of(positions.len().max(1)), "one position a row");
+    let width = x.len() / positions.len().max(1);
+    if width == 0 {
+        return;
+    }
+    for (row, position) in x.chunks_exact_mut(width).zip(positions) {
+        let factor = temperature.factor(*position);
+        if factor != 1.0 {
+            row.iter_mut().for_each(|x| *x *= factor);
+        }
+    }
+}
+
+/// The natural logarithm of a count, made of basic operations: a system's own differs from one
+/// machine to the next.
+fn ln(count: u64) -> f64 {
+    /// Each term is at most a ninth of the one before it.
+    const TERMS: u32 = 18;
+    let exponent = count.ilog2();
+    let part = count as f64 / (1_u64 << exponent) as f64;
+    // ln(part) = 2 artanh((part - 1) / (part + 1)).
+    let t = (part - 1.0) / (part + 1.0);
+    let (mut power, mut sum) = (t, 0.0);
+    for term in 0..TERMS {
+        sum += power / f64::from(2 * term + 1);
+        power *= t * t;
+    }
+    f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_logarithm_is_that_of_the_system() {
+        for count in (1..5000).chain([1 << 20, (1 << 32) + 7]) {
+            let exact = (count as f64).ln();
+            assert!((ln(count) - exact).abs() <= 1e-15 * exact.max(1.0), "{count}");
+        }
+    }
+
+    #[test]
+    fn llama_4s_begins_to_grow_at_position_8191() {
+        let llama4 = Temperature { scale: 0.1, length: 8192, offset: 1 };
+        assert_eq!(llama4.factor(0), 1.0);
+        assert_eq!(llama4.factor(8190), 1.0);
+        let once = (1.0 + 0.1 * 2.0_f64.ln()) as f32;
+        assert_eq!((llama4.factor(8191), llama4.factor(16382)), (once, once));
+        assert_eq!(llama4.factor(16383), (1.0 + f64::from(0.1_f32) * 3.0_f64.ln()) as f32);
+    }
+
+    #[test]
+    fn each_row_has_its_positions_factor() {
+        let mistral = Temperature { scale: 0.5, length: 16, offset: 0 };
+        let mut x = [1.0, -2.0, 1.0, -2.0];
+        temper(&mut x, &mistral, &[15, 16]);
+        let factor = mistral.factor(16);
+        assert!(factor > 1.3 && factor < 1.4);
+        assert_eq!(x, [1.0, -2.0, factor, -2.0 * factor]);
+    }
+}

@@ -1,0 +1,110 @@
+//! Families that differ from those above them in a few switches.
+
+use super::{
+    Activation, Arch, BOTH_NORMS, DEEPSEEK2, ExpertDefaults, ExpertKind, Fused, GatedAttention,
+    Gating, LLAMA, LogitScale, NormKind, Norms, POST_NORMS, PRE_NORMS, PRE_NORMS_RENAMED, QWEN2,
+    QWEN3, QkNorm, Rotation, SIGMOID, SOFTMAX, Tempered, Windows,
+};
+
+/// Llama without experts and windows, which Llama's own files may have.
+const DENSE_LLAMA: Arch = Arch { windows: Windows::Never, experts: ExpertKind::Never, ..LLAMA };
+
+const HUNYUAN_DENSE: Arch =
+    Arch { name: "hunyuan-dense", qk_norm: QkNorm::HeadsAfterRotation, ..QWEN2 };
+
+const COMMAND_R: Arch = Arch {
+    name: "command-r",
+    norms: Norms { feed_forward: None, ..PRE_NORMS },
+    norm_kind: NormKind::Layer,
+    parallel: true,
+    logit_scale: LogitScale::Multiplies,
+    ..DENSE_LLAMA
+};
+
+pub(super) const ARCHS: &[Arch] = &[
+    Arch { name: "seed_oss", norms: PRE_NORMS_RENAMED, ..QWEN2 },
+    Arch { name: "ernie4_5", ..DENSE_LLAMA },
+    Arch { name: "ernie4_5-moe", experts: ExpertKind::Always(SOFTMAX), ..DENSE_LLAMA },
+    Arch {
+        name: "arcee",
+        activation: Activation::SquaredRelu,
+        gated_feed_forward: false,
+        ..DENSE_LLAMA
+    },
+    Arch { name: "granitemoe", experts: ExpertKind::Always(SOFTMAX), ..DENSE_LLAMA },
+    Arch {
+        name: "olmoe",
+        qk_norm: QkNorm::Whole,
+        experts: ExpertKind::Always(ExpertDefaults { normalised: false, ..SOFTMAX }),
+        ..QWEN2
+    },
+    // Of text, all sections of a rotation have the same position.
+    Arch { name: "qwen3vl", ..QWEN3 },
+    Arch { name: "qwen3vlmoe", experts: ExpertKind::Always(SOFTMAX), ..QWEN3 },
+    Arch { name: "hy_v3", experts: ExpertKind::Always(SIGMOID), ..QWEN3 },
+    HUNYUAN_DENSE,
+    Arch { name: "hunyuan-moe", experts: ExpertKind::Always(SOFTMAX), ..HUNYUAN_DENSE },
+    Arch { name: "glm4", norms: BOTH_NORMS, fused: Fused::FeedForward, ..DENSE_LLAMA },
+    Arch {
+        name: "exaone4",
+        qk_norm: QkNorm::Heads,
+        norms: POST_NORMS,
+        windows: Windows::AllButEvery(4),
+        rotation: Rotation::InWindows,
+        ..QWEN2
+    },
+    COMMAND_R,
+    Arch {
+        name: "cohere2",
+        windows: Windows::AllButEvery(4),
+        rotation: Rotation::InWindows,
+        ..COMMAND_R
+    },
+    Arch {
+        name: "muse-glimmer",
+        qk_norm: QkNorm::Heads,
+        norms: BOTH_NORMS,
+        after_norms_eps: Some(1e-8),
+        windows: Windows::AllButEvery(4),
+        rotation: Rotation::InWindows,
+        gated_attention: GatedAttention::Apart,
+        embedding_norm: true,
+        logit_scale: LogitScale::Multiplies,
+        ..DENSE_LLAMA
+    },
+    Arch {
+        name: "phimoe",
+        norm_kind: NormKind::Layer,
+        experts: ExpertKind::Always(ExpertDefaults {
+            gating: Gating::SparseMixer,
+            normalised: false,
+            ..SOFTMAX
+        }),
+        ..QWEN2
+    },
+    Arch {
+        name: "llama4",
+        qk_norm: QkNorm::BareAfterRotation,
+        windows: Windows::ChunksButEvery { every: 4, size: 8192 },
+        rotation: Rotation::InWindows,
+        tempered: Tempered::Unrotated { scale: 0.1, length: 8192 },
+        experts: ExpertKind::IfPresent(ExpertDefaults {
+            gating: Gating::SigmoidOfChosen,
+            normalised: false,
+            shared: true,
+            weighs_inputs: true,
+            ..SOFTMAX
+        }),
+        ..LLAMA
+    },
+    Arch { name: "mistral3", windows: Windows::Never, ..LLAMA },
+    Arch { name: "mistral4", ..DEEPSEEK2 },
+    Arch {
+        name: "gemma2",
+        norms: BOTH_NORMS,
+        activation: Activation::Gelu,
+        windows: Windows::AllButEvery(2),
+        embedding_times_sqrt_width: true,
+        ..QWEN2
+    },
+];
