@@ -21,8 +21,8 @@ pub use self::ggml::Ggml;
 pub use cpu::Cpu;
 pub use group_norm::GroupNorm;
 pub use kernels::{
-    Activation, Begin, CacheKind, PAGE_POSITIONS, Parts, RecurrentShape, RecurrentWeights,
-    RopeStyle, RopeTable, Rule, Segment, Sight, StateSegment, Temperature, isa,
+    Activation, Begin, CacheKind, Choice, Indexer, PAGE_POSITIONS, Parts, RecurrentShape,
+    RecurrentWeights, RopeStyle, RopeTable, Rule, Segment, Sight, StateSegment, Temperature, isa,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
 pub use routing::{Gating, RoutingRule};
@@ -97,6 +97,8 @@ pub struct AttentionShape {
     pub soft_cap: Option<f32>,
     /// One logit a head that takes part in the softmax and has no value (gpt-oss).
     pub sinks: Option<Vec<f32>>,
+    /// A value is the beginning of its key.
+    pub values_in_keys: bool,
 }
 
 /// The expert that every row visits besides those it is routed to.
@@ -153,6 +155,8 @@ pub trait Backend {
     type Kv: Send;
     /// How a layer attends, prepared from an [`AttentionShape`].
     type Attention: Send;
+    /// Which positions a step's rows see, in layers that choose them.
+    type Chosen: Send;
     /// The experts that a step's rows go to.
     type Routes: Send;
     /// The states of one layer.
@@ -173,6 +177,14 @@ pub trait Backend {
     /// # Errors
     /// It does not.
     fn check_routing(&self, _rule: &RoutingRule) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Whether it has layers that see what an indexer chooses.
+    ///
+    /// # Errors
+    /// It has none.
+    fn check_indexer(&self) -> Result<(), BackendError> {
         Ok(())
     }
 
@@ -238,6 +250,12 @@ pub trait Backend {
     fn kv_bytes(&self, shape: &KvShape) -> usize;
 
     fn attention(&mut self, shape: &AttentionShape) -> Self::Attention;
+
+    /// Room for the choices of so many rows, each of so many groups of heads and pages.
+    fn chosen(&mut self, rows_max: usize, groups: usize, pages: usize) -> Self::Chosen;
+
+    /// Bytes that it takes.
+    fn chosen_bytes(&self, rows_max: usize, groups: usize, pages: usize) -> usize;
 
     fn routes(&mut self) -> Self::Routes;
 
@@ -367,12 +385,28 @@ pub trait Backend {
     /// Writes keys and values of the batch's rows into the cache.
     fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Self::Rows, v: &Self::Rows);
 
-    /// Causal attention of every row over its own sequence's positions.
+    /// Chooses what every row sees, by the products of an indexer's queries `[rows, heads * dim]` and
+    /// keys, which are cached already, and its heads' weights `[rows, heads]`.
+    fn choose(
+        &mut self,
+        keys: &Self::Kv,
+        indexer: &Indexer,
+        batch: &[Segment],
+        q: &Self::Rows,
+        weights: &Self::Rows,
+        out: &mut Self::Chosen,
+    );
+
+    /// Keeps only the choices of the rows `kept`, ascending.
+    fn keep_chosen(&mut self, chosen: &mut Self::Chosen, kept: &[usize]);
+
+    /// Causal attention of every row over its own sequence's positions, or those `chosen` of them.
     fn attend(
         &mut self,
         kv: &Self::Kv,
         shape: &Self::Attention,
         batch: &[Segment],
+        chosen: Option<&Self::Chosen>,
         q: &Self::Rows,
         out: &mut Self::Rows,
     );

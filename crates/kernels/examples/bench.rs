@@ -245,7 +245,7 @@ fn attention(pool: &Pool, name: &str, depth: usize, rows: usize, kind: CacheKind
     let segment = Segment { table: table.as_slice().into(), first_pos: depth, rows };
     let (best, median) = measure(7, || {
         for cache in &caches {
-            attend(pool, cache, &shape, std::slice::from_ref(&segment), &q, &mut out);
+            attend(pool, cache, &shape, std::slice::from_ref(&segment), None, &q, &mut out);
         }
     });
     let layer_ms = |seconds: f64| seconds * 1e3 / layers as f64;

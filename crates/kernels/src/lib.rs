@@ -45,7 +45,10 @@ mod temperature;
 mod tile;
 
 pub use activation::{Activation, activate, gated, soft_cap};
-pub use attention::{AttendShape, CacheKind, KvCache, PAGE_POSITIONS, Segment, Sight, attend};
+pub use attention::{
+    AttendShape, CacheKind, Choice, Chosen, Indexer, KvCache, PAGE_POSITIONS, Segment, Sight,
+    attend, choose,
+};
 pub use error::Error;
 pub use input::{Forms, Input};
 pub use isa::{check_isa, isa};

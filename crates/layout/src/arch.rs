@@ -38,6 +38,8 @@ pub struct Arch {
     pub attention_scale: AttentionScale,
     pub values: Values,
     pub gated_attention: GatedAttention,
+    /// Layers see positions that an indexer chooses.
+    pub indexer: Option<IndexerKind>,
     /// What the layers do that carry a state instead of attending.
     pub recurrence: Option<RecurrenceKind>,
     /// Each block is one half of a layer, with `attn_norm` before it (Nemotron-H).
@@ -132,6 +134,16 @@ pub enum Values {
     /// Each head's are normalised, without a gain; a layer without `attn_v` takes its keys for
     /// them, as they are before their own norm (Gemma 4).
     Normalised,
+}
+
+/// How an indexer's queries and keys are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexerKind {
+    /// From the compressed query of latent attention, and rotated in this style. Layers without an
+    /// indexer follow the choice of the last one before them (DeepSeek V3.2, GLM-5).
+    Latent(RopeStyle),
+    /// From the residual stream, in the layers that have one (MiniMax M3).
+    Blocks,
 }
 
 /// How layers with a state compute.
@@ -296,6 +308,8 @@ const SOFTMAX: ExpertDefaults = ExpertDefaults {
 };
 const SIGMOID: ExpertDefaults = ExpertDefaults { gating: Gating::Sigmoid, ..SOFTMAX };
 
+const GPT_OSS_SWIGLU: Activation = Activation::ClampedSwiglu { alpha: 1.702, limit: 7.0 };
+
 /// Llama: what most others differ from in a switch or two.
 const LLAMA: Arch = Arch {
     name: "llama",
@@ -316,6 +330,7 @@ const LLAMA: Arch = Arch {
     attention_scale: AttentionScale::InverseRoot,
     values: Values::Plain,
     gated_attention: GatedAttention::Never,
+    indexer: None,
     recurrence: None,
     single_halves: false,
     gated_feed_forward: true,
@@ -455,7 +470,7 @@ const ARCHS: &[Arch] = &[
     Arch {
         name: "gpt-oss",
         norms: PRE_NORMS_RENAMED,
-        activation: Activation::ClampedSwiglu { alpha: 1.702, limit: 7.0 },
+        activation: GPT_OSS_SWIGLU,
         windows: Windows::AllButEvery(2),
         experts: ExpertKind::Always(ExpertDefaults {
             gating: Gating::SoftmaxOfChosen,
@@ -465,6 +480,21 @@ const ARCHS: &[Arch] = &[
         ..QWEN2
     },
     DEEPSEEK2,
+    Arch { name: "deepseek32", indexer: Some(IndexerKind::Latent(RopeStyle::Neox)), ..DEEPSEEK2 },
+    Arch {
+        name: "glm-dsa",
+        indexer: Some(IndexerKind::Latent(RopeStyle::Interleaved)),
+        experts: ExpertKind::Always(SIGMOID),
+        ..DEEPSEEK2
+    },
+    Arch {
+        name: "minimax-m3",
+        qk_norm: QkNorm::Heads,
+        indexer: Some(IndexerKind::Blocks),
+        activation: GPT_OSS_SWIGLU,
+        experts: ExpertKind::Always(SIGMOID),
+        ..QWEN2
+    },
     QWEN35,
     Arch {
         name: "qwen35moe",

@@ -6,7 +6,7 @@ use crate::arch::{self, Arch, AttentionScale, LogitScale, QkNorm, Rotation, Wind
 use crate::attention::{Attending, Heads};
 use crate::metadata::{Metadata, in_range};
 use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
-use crate::{Error, Experts, Rope, Temperature};
+use crate::{Error, Experts, Indexer, Rope, Temperature, indexer};
 
 /// No published model comes near these; a file that does is broken or hostile.
 pub(crate) const LAYERS_MAX: u64 = 1024;
@@ -41,6 +41,10 @@ pub struct Config {
     pub rms_eps: f32,
     pub rope: Rope,
     rotation: Rotation,
+    /// The sizes of an indexer, in models whose layers see what one chooses.
+    pub indexer: Option<Indexer>,
+    /// The layer whose choice each layer follows.
+    choosers: Vec<Option<usize>>,
     attention_scales: Vec<f32>,
     /// Attention scores become `cap * tanh(score / cap)`, after their scale.
     pub attention_cap: Option<f32>,
@@ -116,6 +120,8 @@ impl Config {
             value_scale: metadata.positive_or("attention.value_scale", 1.0)?,
             rope,
             rotation: rotation(&metadata)?,
+            indexer: Indexer::read(&metadata)?,
+            choosers: indexer::choosers(&metadata, layers)?,
             windows,
             attending,
             embedding_scale: metadata.positive_or("embedding_scale", embedding_scale)?,
@@ -156,6 +162,17 @@ impl Config {
     /// The layer whose keys and values layer `layer` reads: itself, or one before it.
     pub fn cache_of(&self, layer: usize) -> usize {
         self.attending.caches[layer]
+    }
+
+    /// The layer whose choice of positions layer `layer` follows: itself, or one before it; `None`
+    /// if it sees all.
+    pub fn chooser_of(&self, layer: usize) -> Option<usize> {
+        self.choosers[layer]
+    }
+
+    /// The indexer of layer `layer`, if it chooses by itself.
+    pub fn indexer_of(&self, layer: usize) -> Option<&Indexer> {
+        self.indexer.as_ref().filter(|_| self.choosers[layer] == Some(layer))
     }
 
     /// Which width of [`feed_forward`](Self::feed_forward) layer `layer` has.
@@ -244,9 +261,11 @@ impl Config {
     }
 
     /// Where a pipeline may be cut: before which layers, and both ends. A layer that reads
-    /// another's keys and values stays with it.
+    /// another's keys and values, or follows its choice, stays with it.
     pub fn borders(&self) -> Vec<usize> {
-        let reads = |from: usize| (from..self.layers).map(|reader| self.cache_of(reader)).min();
+        let of_layer =
+            |layer: usize| self.cache_of(layer).min(self.chooser_of(layer).unwrap_or(layer));
+        let reads = |from: usize| (from..self.layers).map(of_layer).min();
         (0..=self.layers).filter(|layer| reads(*layer).is_none_or(|read| read >= *layer)).collect()
     }
 
@@ -259,6 +278,17 @@ impl Config {
                 return impossible(format!(
                     "{dims} of {rotated} numbers of a head cannot be rotated"
                 ));
+            }
+        }
+        if let Some(indexer) = self.indexer.filter(|_| self.choosers.iter().any(Option::is_some)) {
+            let keys = self.heads()[0].keys;
+            if indexer.blocks.is_some() && (indexer.heads != keys || self.heads().len() > 1) {
+                let what = format!("an indexer of {} heads for {keys}", indexer.heads);
+                return impossible(format!("{what} key/value heads"));
+            }
+            if self.rope.dims > indexer.dim {
+                let Indexer { dim, .. } = indexer;
+                return impossible(format!("{} of {dim} numbers are rotated", self.rope.dims));
             }
         }
         let limit = WIDTH_MAX as usize * 16;

@@ -94,6 +94,11 @@ impl Device {
         }
     }
 
+    /// Whether it has layers that see what an indexer chooses.
+    pub fn has_indexers(self) -> bool {
+        self == Self::Cpu
+    }
+
     /// Whether it has layers that carry a state.
     pub fn has_states(self) -> bool {
         self == Self::Cpu

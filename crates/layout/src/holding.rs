@@ -67,6 +67,7 @@ pub struct Buffers {
     /// What a dense block gives beside experts, in models that have both in one layer.
     pub beside: Option<usize>,
     pub by_layer: Option<LayerEmbeddingBuffers>,
+    pub indexer: Option<IndexerBuffers>,
     /// Experts of a layer, which each row's router has a number for.
     pub experts: Option<usize>,
     /// What experts read and write, if that is not the residual stream.
@@ -99,6 +100,17 @@ impl HeadBuffers {
         let Self { q, k, v, all_q, all_k, attended, gate } = *self;
         [q, k, v, all_q, all_k, attended].into_iter().chain(gate)
     }
+}
+
+/// What an indexer reads and writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexerBuffers {
+    pub q: usize,
+    pub k: usize,
+    pub weights: usize,
+    /// Choices of each row, and pages that each is made of.
+    pub groups: usize,
+    pub pages: usize,
 }
 
 /// What layers with embeddings of their own read and write.
@@ -210,6 +222,19 @@ impl<'a> Holding<'a> {
         Cache { heads, k_dim, v_dim, cache_type, is_free, pages }
     }
 
+    /// The cache of the keys of layer `layer`'s indexer, if it has one: as exact as its cache, or
+    /// more.
+    pub fn index_cache(&self, layer: usize, capacity: &Capacity) -> Option<Cache> {
+        let indexer = self.outline.config.indexer_of(layer)?;
+        let cache = self.cache(layer, capacity);
+        let cache_type = match cache.cache_type {
+            CacheType::F32 => CacheType::F32,
+            _ => CacheType::I16,
+        };
+        let (k_dim, v_dim) = (indexer.dim, 0);
+        Some(Cache { heads: cache.heads.min(1), k_dim, v_dim, cache_type, is_free: false, ..cache })
+    }
+
     /// What layers with a window keep, if that is less than all positions.
     pub fn window(&self, capacity: &Capacity) -> Option<Window> {
         capacity.window(self.outline.config.window(), self.stages)
@@ -239,7 +264,10 @@ impl<'a> Holding<'a> {
         match self.outline.config.halves[layer].mixer {
             None => 0,
             Some(Mixer::Attention) if !self.outline.config.keeps(layer) => 0,
-            Some(Mixer::Attention) => self.cache(layer, capacity).bytes(device),
+            Some(Mixer::Attention) => {
+                let index = self.index_cache(layer, capacity).map_or(0, |own| own.bytes(device));
+                self.cache(layer, capacity).bytes(device).saturating_add(index)
+            }
             Some(Mixer::Recurrence) => self.states(capacity).map_or(0, |states| states.bytes()),
         }
     }
@@ -286,6 +314,16 @@ impl<'a> Holding<'a> {
                 own,
                 shared: config.width,
                 all: own * (config.layers - self.layers.start),
+            }),
+            indexer: config.indexer.map(|indexer| {
+                let keys = shard.attention[0].keys.len();
+                IndexerBuffers {
+                    q: indexer.own_heads(keys) * indexer.dim,
+                    k: indexer.dim,
+                    weights: indexer.own_heads(keys),
+                    groups: indexer.groups(keys),
+                    pages: capacity.pages_per_sequence(),
+                }
             }),
             experts: config.experts.map(|experts| experts.count),
             expert_width: config.experts.and_then(|experts| experts.latent),
@@ -400,12 +438,18 @@ impl Buffers {
             of_rows.chain(self.beside).chain(by_layer).chain(latent).chain(router).chain(recurrent);
         let of_rows = of_rows.chain(self.expert_width.iter().flat_map(|width| [*width; 2]));
         let of_rows = of_rows.map(|width| device.rows_bytes(rows, width));
+        let indexer = self.indexer.map_or(0, |index| {
+            let widths = [index.q, index.k, index.k, index.weights, 0];
+            let of_rows = widths.map(|width| device.rows_bytes(rows, width)).iter().sum::<u64>();
+            // A bit for each position, and a flag for each row.
+            of_rows + (rows * (index.groups * index.pages * size_of::<u64>() + 1)) as u64
+        });
         let part_rows = rows.saturating_mul(self.parts);
         let of_parts = [Some(width), squares, self.expert_width, self.beside].into_iter().flatten();
         let of_parts = of_parts.map(|width| device.rows_bytes(part_rows, width));
         let of_outputs = [width, self.vocab].map(|width| device.rows_bytes(outputs, width));
         let step = device.step_bytes(rows, self.positions);
-        let all = of_rows.chain(of_parts).chain(of_outputs).chain([step]);
+        let all = of_rows.chain(of_parts).chain(of_outputs).chain([step, indexer]);
         all.fold(0, u64::saturating_add)
     }
 }

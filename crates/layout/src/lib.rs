@@ -16,6 +16,7 @@ mod device;
 mod error;
 mod experts;
 mod holding;
+mod indexer;
 mod layout;
 mod leaves;
 mod load;
@@ -30,7 +31,8 @@ mod tensors;
 mod unread;
 
 pub use arch::{
-    Activation, Arch, Gating, HeadOrder, NormKind, QkNorm, RecurrenceKind, RopeStyle, Values,
+    Activation, Arch, Gating, HeadOrder, IndexerKind, NormKind, QkNorm, RecurrenceKind, RopeStyle,
+    Values,
 };
 pub use attention::Heads;
 pub use capacity::{
@@ -41,8 +43,10 @@ pub use device::Device;
 pub use error::Error;
 pub use experts::Experts;
 pub use holding::{
-    Buffers, Cache, Footprint, HeadBuffers, Holding, LatentBuffers, LayerEmbeddingBuffers, States,
+    Buffers, Cache, Footprint, HeadBuffers, Holding, IndexerBuffers, LatentBuffers,
+    LayerEmbeddingBuffers, States,
 };
+pub use indexer::Indexer;
 pub use layout::{Layout, Stage};
 pub use leaves::Leaves;
 pub use load::{LayerLoad, PositionLoad, WeightClass};

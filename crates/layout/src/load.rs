@@ -105,9 +105,15 @@ impl Holding<'_> {
             let cache = self.cache(layer, capacity);
             let queries = self.shard.attention[config.heads_kind(layer)].queries.len();
             let ops = 2 * queries * (cache.k_dim + cache.v_dim);
+            let index = self.index_cache(layer, capacity).filter(|index| index.heads > 0);
+            let index_bytes = index.map_or(0, |index| index.position_bytes(device));
+            let index_ops = index.zip(config.indexer).map_or(0, |(_, indexer)| {
+                let keys = self.shard.attention[config.heads_kind(layer)].keys.len();
+                2 * indexer.own_heads(keys) * indexer.dim
+            });
             PositionLoad {
-                bytes: cache.position_bytes(device) * cache.heads as u64,
-                ops: ops as u64,
+                bytes: cache.position_bytes(device) * cache.heads as u64 + index_bytes,
+                ops: (ops + index_ops) as u64,
                 in_window: config.windows[layer].is_some(),
             }
         };

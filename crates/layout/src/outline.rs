@@ -188,7 +188,7 @@ fn kinds(config: &Config, layers: &[Vec<Tensor>]) -> Vec<usize> {
     };
     let (mut first, mut kinds) = (Vec::new(), Vec::new());
     for (at, (layer, window)) in layers.iter().zip(&config.windows).enumerate() {
-        let facts = (*window, config.heads_kind(at));
+        let facts = (*window, config.heads_kind(at), config.chooser_of(at).is_some());
         let is_known = |(known, of): &(&[Tensor], _)| same(known, layer) && *of == facts;
         let known = first.iter().position(is_known);
         kinds.push(known.unwrap_or(first.len()));
@@ -208,7 +208,10 @@ fn check_all_known(
 ) -> Result<(), Error> {
     let known: HashSet<&str> = layers.iter().flatten().map(|t| t.name.as_str()).collect();
     let of_layers = |name: &str| {
+        // Layers that follow another's choice may have an indexer all the same.
+        let follows = config.arch.indexer.is_some() && name.contains(".indexer.");
         let redundant = names::REDUNDANT.iter().any(|redundant| name.ends_with(redundant));
+        let redundant = redundant || follows;
         !redundant && names::layer_of(name).is_some_and(|at| at < layers.len())
     };
     let mut names = directory.tensors().iter().map(|tensor| tensor.name.as_str());

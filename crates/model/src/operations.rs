@@ -4,7 +4,11 @@ use backend::{Activation, Gating, Parts, RopeStyle, RoutingRule, Sight, Temperat
 use layout::{Config, Experts, Leaves};
 
 pub(crate) fn rope_style(config: &Config) -> RopeStyle {
-    match config.rope.style {
+    style(config.rope.style)
+}
+
+pub(crate) fn style(style: layout::RopeStyle) -> RopeStyle {
+    match style {
         layout::RopeStyle::Interleaved => RopeStyle::Interleaved,
         layout::RopeStyle::Neox => RopeStyle::Neox,
     }

@@ -63,6 +63,10 @@ pub enum Error {
     )]
     NoStates { node: String, class: String },
     #[error(
+        "node {node} computes on {class}, which has no layers that choose the positions they see, as this model's do. Ask for nodes that compute on their CPU with --nodes, or start this one with --device cpu"
+    )]
+    NoIndexers { node: String, class: String },
+    #[error(
         "nodes that share a layer must compute alike, but {} computes on {}, and {} on {}. Leave the choice of nodes to sinew, or ask for --strategy pipeline",
         one.0, one.1, other.0, other.1
     )]

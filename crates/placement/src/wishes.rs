@@ -87,6 +87,12 @@ pub(crate) fn check_devices(
         let (node, class) = (node.name.clone(), node.class.clone());
         return Err(Error::NoStates { node, class });
     }
+    if model.config.indexer.is_some()
+        && let Some(node) = nodes.iter().find(|node| !node.device.has_indexers())
+    {
+        let (node, class) = (node.name.clone(), node.class.clone());
+        return Err(Error::NoIndexers { node, class });
+    }
     let (cache_type, config) = (spec.options.cache_type, &model.config);
     let has_caches = |node: &&&Node| {
         let mut dims = config.heads().iter().map(|heads| config.cached_dims(heads));

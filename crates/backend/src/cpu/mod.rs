@@ -12,16 +12,16 @@ use std::sync::Arc;
 
 use gguf::TensorType;
 use kernels::{
-    AttendShape, Dequantizer, Forms, KvCache, Matrix, Pool, Product, RecurrentLayer, RecurrentRows,
-    RecurrentScratch, RopeAngles, States, activate, add, add_bias, attend, gated, keep_rows,
-    layer_norm, matmul_parts, multiply, recur, rms_norm, rms_norm_in_place, rope, scale,
-    sigmoid_in_place, soft_cap, temper,
+    AttendShape, Chosen, Dequantizer, Forms, KvCache, Matrix, Pool, Product, RecurrentLayer,
+    RecurrentRows, RecurrentScratch, RopeAngles, States, activate, add, add_bias, attend, choose,
+    gated, keep_rows, layer_norm, matmul_parts, multiply, recur, rms_norm, rms_norm_in_place, rope,
+    scale, sigmoid_in_place, soft_cap, temper,
 };
 
 use crate::{
-    Activation, AttentionShape, Backend, BackendError, CacheKind, GroupNorm, KvShape, Mixture,
-    MixtureParts, Parts, RecurrentInputs, RecurrentShape, RecurrentWeights, RopeStyle, RopeTable,
-    Routes, RoutingRule, RoutingVectors, Segment, SegmentKey, SharedExpert, StateRoom,
+    Activation, AttentionShape, Backend, BackendError, CacheKind, GroupNorm, Indexer, KvShape,
+    Mixture, MixtureParts, Parts, RecurrentInputs, RecurrentShape, RecurrentWeights, RopeStyle,
+    RopeTable, Routes, RoutingRule, RoutingVectors, Segment, SegmentKey, SharedExpert, StateRoom,
     StateSegment, Temperature,
 };
 use inputs::Inputs;
@@ -79,6 +79,7 @@ impl Backend for Cpu {
     /// `None` for a rank without heads.
     type Kv = Option<KvCache>;
     type Attention = AttendShape;
+    type Chosen = Chosen;
     type Routes = Routes;
     type States = States;
     type Recurrent = RecurrentLayer;
@@ -140,11 +141,21 @@ impl Backend for Cpu {
     }
 
     fn attention(&mut self, shape: &AttentionShape) -> AttendShape {
-        let AttentionShape { kv_of_head, k_dim, v_dim, scale, sight, soft_cap, sinks } = shape;
+        let AttentionShape { kv_of_head, k_dim, v_dim, scale, sight, soft_cap, .. } = shape;
+        let AttentionShape { sinks, values_in_keys, .. } = shape;
         AttendShape::new(kv_of_head, *k_dim, *v_dim, *scale)
             .with_sight(*sight)
+            .with_values_in_keys(*values_in_keys)
             .with_soft_cap(*soft_cap)
             .with_sinks(sinks.clone())
+    }
+
+    fn chosen(&mut self, rows_max: usize, groups: usize, pages: usize) -> Chosen {
+        Chosen::with_room(rows_max, groups, pages)
+    }
+
+    fn chosen_bytes(&self, rows_max: usize, groups: usize, pages: usize) -> usize {
+        Chosen::bytes(rows_max, groups, pages)
     }
 
     fn routes(&mut self) -> Routes {
@@ -340,17 +351,36 @@ impl Backend for Cpu {
         }
     }
 
+    fn choose(
+        &mut self,
+        keys: &Option<KvCache>,
+        indexer: &Indexer,
+        batch: &[Segment],
+        q: &Rows,
+        weights: &Rows,
+        out: &mut Chosen,
+    ) {
+        if let Some(keys) = keys {
+            choose(&self.pool, keys, indexer, batch, q.values(), weights.values(), out);
+        }
+    }
+
+    fn keep_chosen(&mut self, chosen: &mut Chosen, kept: &[usize]) {
+        chosen.keep(kept);
+    }
+
     fn attend(
         &mut self,
         kv: &Option<KvCache>,
         shape: &AttendShape,
         batch: &[Segment],
+        chosen: Option<&Chosen>,
         q: &Rows,
         out: &mut Rows,
     ) {
         out.set_rows(q.rows);
         if let Some(kv) = kv {
-            attend(&self.pool, kv, shape, batch, q.values(), out.values_mut());
+            attend(&self.pool, kv, shape, batch, chosen, q.values(), out.values_mut());
         }
     }
 

@@ -12,11 +12,13 @@ use super::ops::{GluKey, Number, Op, RopeKey};
 use super::{Attention, Ggml, KV_STEP, Kv, Loader, Matrix, Ref, Rows, Vector, build, loading};
 use crate::routing::Gating;
 use crate::{
-    Activation, AttentionShape, Backend, BackendError, CacheKind, GroupNorm, KvShape, Mixture,
-    MixtureParts, PAGE_POSITIONS, Parts, RecurrentInputs, RecurrentShape, RecurrentWeights,
-    RopeStyle, RopeTable, RoutingRule, RoutingVectors, Segment, SegmentKey, SharedExpert,
-    StateRoom, StateSegment, Temperature,
+    Activation, AttentionShape, Backend, BackendError, CacheKind, GroupNorm, Indexer, KvShape,
+    Mixture, MixtureParts, PAGE_POSITIONS, Parts, RecurrentInputs, RecurrentShape,
+    RecurrentWeights, RopeStyle, RopeTable, RoutingRule, RoutingVectors, Segment, SegmentKey,
+    SharedExpert, StateRoom, StateSegment, Temperature,
 };
+
+const CHOICES: &str = "layers that choose the positions they see";
 
 const RECURRENCE: &str = "layers that carry a state";
 
@@ -43,6 +45,7 @@ impl Backend for Ggml {
     /// `None` for a rank without heads.
     type Kv = Option<Kv>;
     type Attention = Attention;
+    type Chosen = ();
     type Routes = Chosen;
     type States = ();
     type Recurrent = ();
@@ -134,6 +137,10 @@ impl Backend for Ggml {
         }
     }
 
+    fn check_indexer(&self) -> Result<(), BackendError> {
+        Err(self.unsupported(CHOICES.to_owned()))
+    }
+
     fn check_recurrence(&self) -> Result<(), BackendError> {
         Err(self.unsupported(RECURRENCE.to_owned()))
     }
@@ -158,6 +165,12 @@ impl Backend for Ggml {
     }
 
     fn recurrent(&mut self, _: RecurrentShape, _: RecurrentWeights) {}
+
+    fn chosen(&mut self, _: usize, _: usize, _: usize) {}
+
+    fn chosen_bytes(&self, _: usize, _: usize, _: usize) -> usize {
+        0
+    }
 
     fn routes(&mut self) -> Chosen {
         self.has_experts = true;
@@ -382,11 +395,28 @@ impl Backend for Ggml {
         self.note(Some(Op::Store { kv: kv.clone(), k, v, indices }));
     }
 
+    fn choose(
+        &mut self,
+        _: &Option<Kv>,
+        _: &Indexer,
+        _: &[Segment],
+        _: &Rows,
+        _: &Rows,
+        (): &mut (),
+    ) {
+        self.refuse(CHOICES);
+    }
+
+    fn keep_chosen(&mut self, (): &mut (), _: &[usize]) {
+        self.refuse(CHOICES);
+    }
+
     fn attend(
         &mut self,
         kv: &Option<Kv>,
         shape: &Attention,
         batch: &[Segment],
+        _: Option<&()>,
         q: &Rows,
         out: &mut Rows,
     ) {

@@ -1,6 +1,8 @@
 //! Which task computes what: batches, causal masks, head groups and spans.
 
 use super::cache::{CacheKind, Head, KvCache};
+use super::chosen::Chosen;
+use super::gather::Gather;
 use super::int_tile::{AddInts, IntQueries};
 use super::ints::{Limits, Places, Round, pairs};
 use super::page::{Fetch, Page, Query, States};
@@ -34,39 +36,45 @@ const TASKS_A_THREAD: usize = 4;
 #[derive(Debug, Clone)]
 pub struct AttendShape {
     heads: usize,
-    k_dim: usize,
-    v_dim: usize,
-    scale: f32,
+    pub(super) k_dim: usize,
+    pub(super) v_dim: usize,
+    pub(super) scale: f32,
     sight: Sight,
-    soft_cap: Option<f32>,
-    sinks: Option<Vec<f32>>,
+    pub(super) soft_cap: Option<f32>,
+    pub(super) sinks: Option<Vec<f32>>,
+    /// A value is the beginning of its key (latent attention).
+    pub(super) values_in_keys: bool,
     /// Runs of heads that read the same head of the cache.
     groups: Vec<Group>,
 }
 
 #[derive(Debug, Clone)]
-struct Group {
-    kv_head: usize,
-    heads: Range<usize>,
+pub(super) struct Group {
+    pub kv_head: usize,
+    pub heads: Range<usize>,
 }
 
 impl AttendShape {
     /// `kv_of_head`: for each head of this shard, its head in this shard's cache. `scale`
     /// multiplies every score (usually `1 / sqrt(k_dim)`).
     pub fn new(kv_of_head: &[u32], k_dim: usize, v_dim: usize, scale: f32) -> Self {
-        let mut groups: Vec<Group> = Vec::new();
-        for (head, &kv_head) in kv_of_head.iter().enumerate() {
-            let kv_head = kv_head as usize;
-            match groups.last_mut() {
-                Some(group) if group.kv_head == kv_head && group.heads.len() < HEADS_A_TASK => {
-                    group.heads.end = head + 1;
-                }
-                _ => groups.push(Group { kv_head, heads: head..head + 1 }),
-            }
-        }
-        let heads = kv_of_head.len();
+        let kv_of_head = kv_of_head.iter().map(|kv_head| *kv_head as usize);
+        let groups = groups_of(kv_of_head.clone(), HEADS_A_TASK);
+        let (heads, values_in_keys) = (kv_of_head.len(), false);
         let (sight, soft_cap, sinks) = (Sight::All, None, None);
-        Self { heads, k_dim, v_dim, scale, sight, soft_cap, sinks, groups }
+        Self { heads, k_dim, v_dim, scale, sight, soft_cap, sinks, values_in_keys, groups }
+    }
+
+    /// A value is the beginning of its key: where few positions of many are seen, it is read once.
+    pub fn with_values_in_keys(mut self, values_in_keys: bool) -> Self {
+        self.values_in_keys = values_in_keys;
+        self
+    }
+
+    /// Runs of at most so many heads that read the same head of the cache.
+    pub(super) fn groups(&self, heads_max: usize) -> Vec<Group> {
+        let all = self.groups.iter();
+        groups_of(all.flat_map(|group| group.heads.clone().map(|_| group.kv_head)), heads_max)
     }
 
     pub fn with_sight(mut self, sight: Sight) -> Self {
@@ -96,6 +104,19 @@ impl AttendShape {
     }
 }
 
+fn groups_of(kv_of_head: impl Iterator<Item = usize>, heads_max: usize) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (head, kv_head) in kv_of_head.enumerate() {
+        match groups.last_mut() {
+            Some(group) if group.kv_head == kv_head && group.heads.len() < heads_max => {
+                group.heads.end = head + 1;
+            }
+            _ => groups.push(Group { kv_head, heads: head..head + 1 }),
+        }
+    }
+    groups
+}
+
 /// A run of consecutive positions of one sequence in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
@@ -110,8 +131,8 @@ pub struct Segment {
 /// Causal attention of a batch: each row sees its own sequence up to its own position, whose keys
 /// and values are in the cache already.
 ///
-/// `segments` follow one another in the batch; `q`: `[rows, heads, k_dim]` f32;
-/// `out`: `[rows, heads, v_dim]` f32.
+/// `segments` follow one another in the batch; `chosen`: what each row sees, where that is not all;
+/// `q`: `[rows, heads, k_dim]` f32; `out`: `[rows, heads, v_dim]` f32.
 ///
 /// # Panics
 /// If the shapes do not fit, a table is too short, or names a page that does not exist.
@@ -120,10 +141,11 @@ pub fn attend(
     cache: &KvCache,
     shape: &AttendShape,
     segments: &[Segment],
+    chosen: Option<&Chosen>,
     q: &[f32],
     out: &mut [f32],
 ) {
-    attend_on(Isa::chosen(), pool, cache, shape, segments, q, out);
+    attend_on(Isa::chosen(), pool, cache, shape, (segments, chosen), q, out);
 }
 
 pub(super) fn attend_on(
@@ -131,7 +153,7 @@ pub(super) fn attend_on(
     pool: &Pool,
     cache: &KvCache,
     shape: &AttendShape,
-    segments: &[Segment],
+    (segments, chosen): (&[Segment], Option<&Chosen>),
     q: &[f32],
     out: &mut [f32],
 ) {
@@ -144,9 +166,16 @@ pub(super) fn attend_on(
         let pages = (segment.first_pos + segment.rows).div_ceil(PAGE_POSITIONS);
         assert!(pages <= segment.table.len(), "a table of {} pages", segment.table.len());
     }
+    assert!(chosen.is_none_or(|chosen| chosen.rows() == rows), "choices of other rows");
     let out = SharedMut::new(out.as_mut_ptr());
-    let batch = Batch { isa, cache, shape, segments, q, out };
+    if let Some(chosen) = chosen.filter(|chosen| chosen.is_scattered()) {
+        Gather { isa, cache, shape, chosen, segments, q, out }.run(pool);
+    }
+    let batch = Batch { isa, cache, shape, segments, chosen, q, out };
     let tiles = batch.tiles();
+    if tiles == 0 {
+        return;
+    }
     if tiles >= TASKS_A_THREAD * pool.threads() {
         pool.run(tiles, |index| batch.whole(&batch.tile(index)));
     } else {
@@ -160,6 +189,7 @@ struct Batch<'a> {
     cache: &'a KvCache,
     shape: &'a AttendShape,
     segments: &'a [Segment],
+    chosen: Option<&'a Chosen>,
     q: &'a [f32],
     out: SharedMut<f32>,
 }
@@ -218,9 +248,21 @@ impl<'a> Batch<'a> {
     }
 
     fn tiles(&self) -> usize {
-        let rows = self.rows_a_tile();
-        let tiles: usize = self.segments.iter().map(|segment| segment.rows.div_ceil(rows)).sum();
-        tiles * self.shape.groups.len()
+        let (rows, mut first_row) = (self.rows_a_tile(), 0);
+        let of_segment = |segment: &Segment| {
+            let due = self.due(segment, first_row);
+            first_row += segment.rows;
+            due.div_ceil(rows)
+        };
+        self.segments.iter().map(of_segment).sum::<usize>() * self.shape.groups.len()
+    }
+
+    /// How many of a segment's rows, from its first on, are computed here and not gathered.
+    fn due(&self, segment: &Segment, first_row: usize) -> usize {
+        match self.chosen.filter(|chosen| chosen.is_scattered()) {
+            Some(chosen) => chosen.full_rows(first_row..first_row + segment.rows),
+            None => segment.rows,
+        }
     }
 
     /// Tile `index`: the groups of one run of rows follow one another.
@@ -230,10 +272,11 @@ impl<'a> Batch<'a> {
         let (mut run, group) = (index / groups.len(), &groups[index % groups.len()]);
         let mut first_row = 0;
         for segment in self.segments {
-            let runs = segment.rows.div_ceil(rows_a_tile);
+            let due = self.due(segment, first_row);
+            let runs = due.div_ceil(rows_a_tile);
             if run < runs {
                 let start = run * rows_a_tile;
-                let end = segment.rows.min(start + rows_a_tile);
+                let end = due.min(start + rows_a_tile);
                 return Tile {
                     table: &segment.table,
                     first_pos: segment.first_pos + start,
@@ -327,7 +370,7 @@ impl<'a> Batch<'a> {
         let end = (tile.first_pos + tile.rows.len()).min((span + 1) * SPAN_POSITIONS);
         let last = end.div_ceil(PAGE_POSITIONS) - 1;
         let (scale, soft_cap) = (self.shape.scale, self.shape.soft_cap);
-        for page in start..=last {
+        for page in (start..=last).filter(|page| !queries.iter().all(|query| query.skips(*page))) {
             let head = self.cache.head(tile.table[page], tile.group.kv_head);
             let next = tile.table[(page + 1).min(tile.last_page())];
             let next = self.cache.bytes(next, tile.group.kv_head);
@@ -439,9 +482,16 @@ impl<'a> Batch<'a> {
                 q: &self.q[at..at + shape.k_dim],
                 first_pos: shape.sight.first_visible(pos),
                 end_pos: pos + 1,
+                seen: self.seen(tile.rows.start + row, tile.group),
             };
         }
         &mut queries[..tile.queries()]
+    }
+
+    /// What a row's group sees, where that is not all.
+    fn seen(&self, row: usize, group: &Group) -> Option<&'a [u64]> {
+        let chosen = self.chosen.filter(|chosen| !chosen.is_scattered())?;
+        chosen.of(row, group.kv_head)
     }
 
     /// The same, rotated in `rotated` if the cache's keys are.

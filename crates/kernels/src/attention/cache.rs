@@ -95,8 +95,10 @@ pub struct KvCache {
 impl KvCache {
     /// Room for `pages` pages of `kv_heads` heads. Page numbers in tables are below `pages`.
     ///
+    /// Without values, it is a cache of keys alone.
+    ///
     /// # Errors
-    /// A dimension is zero, or memory is not to be had.
+    /// There are no heads or keys, or memory is not to be had.
     pub fn new(
         kv_heads: usize,
         k_dim: usize,
@@ -106,7 +108,7 @@ impl KvCache {
     ) -> Result<Self, Error> {
         let impossible = Error::Cache { heads: kv_heads, k_dim, v_dim };
         let too_long = kind == CacheKind::I16 && k_dim > K_DIM_MAX;
-        if kv_heads == 0 || k_dim == 0 || v_dim == 0 || too_long {
+        if kv_heads == 0 || k_dim == 0 || too_long {
             return Err(impossible);
         }
         let Some(bytes) = Self::page_bytes(kv_heads, k_dim, v_dim, kind).checked_mul(pages) else {

@@ -1,6 +1,7 @@
 //! Some query vectors against one page of integers: products of pairs, summed exactly.
 
 use super::PAGE_POSITIONS;
+use super::choose::Dots;
 use super::ints::{Ints, WeightInts, round_weights};
 use super::page::{Fetch, POS_VECTORS, Page, States};
 use super::softmax::{PageSoftmax, Weights};
@@ -87,6 +88,23 @@ impl Tiles for AddInts<'_, '_> {
             self.mix::<S, R, 1>(s, first, vector, &mix);
             vector += 1;
         }
+    }
+}
+
+impl Dots for AddInts<'_, '_> {
+    fn queries(&self) -> usize {
+        self.page.queries.len()
+    }
+
+    #[inline(always)]
+    fn dots_of<S: Simd, const R: usize, const P: usize>(
+        &self,
+        s: S,
+        first: usize,
+        block: usize,
+        out: &mut [[f32; PAGE_POSITIONS]; R],
+    ) {
+        self.dots::<S, R, P>(s, first, block, &self.head.scales[..PAGE_POSITIONS], out);
     }
 }
 

@@ -22,10 +22,16 @@
 //!   products with the values' is exact too, and times that step it is added by `fma`.
 //! * Spans are merged from left to right, a head's sink logit last.
 //!
-//! A position that a query must not see has weight zero, exactly.
+//! A position that a query must not see has weight zero, exactly. Where rows choose few positions of
+//! many (`choose.rs`), these alone are taken, page by page as if they were all (`gather.rs`), in f32.
 
 mod attend;
 mod cache;
+mod choose;
+mod chosen;
+#[cfg(test)]
+mod chosen_tests;
+mod gather;
 mod int_tile;
 mod ints;
 mod page;
@@ -39,6 +45,8 @@ mod tile;
 
 pub use attend::{AttendShape, Segment, attend};
 pub use cache::{CacheKind, KvCache};
+pub use choose::{Choice, Indexer, choose};
+pub use chosen::Chosen;
 pub use sight::Sight;
 
 /// Positions of one page of the cache.

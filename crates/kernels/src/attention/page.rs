@@ -22,11 +22,18 @@ pub(super) struct Query<'a> {
     pub q: &'a [f32],
     pub first_pos: usize,
     pub end_pos: usize,
+    /// One bit for each position, page by page, where it does not see all of these.
+    pub seen: Option<&'a [u64]>,
 }
 
 impl Query<'_> {
     /// Sees nothing.
-    pub const NONE: Self = Self { q: &[], first_pos: 0, end_pos: 0 };
+    pub const NONE: Self = Self { q: &[], first_pos: 0, end_pos: 0, seen: None };
+
+    /// Whether it sees nothing of page `page`.
+    pub fn skips(&self, page: usize) -> bool {
+        self.seen.is_some_and(|seen| seen[page] == 0)
+    }
 }
 
 /// Running softmax of some query vectors: maximum, sum, and `[queries, v_stride]` outputs.

@@ -5,6 +5,7 @@
 //! in the same unit.
 
 use super::PAGE_POSITIONS;
+use super::chosen::ALL;
 use super::page::{Ahead, POS_VECTORS, Page, Query, States};
 use crate::isa::Kernel;
 use crate::math::{exp2, tanh};
@@ -112,12 +113,14 @@ fn cap_scores<S: Simd>(s: S, cap: f32, scale: f32, weights: &mut [f32; PAGE_POSI
 /// Minus infinity at the positions that the query must not see.
 #[inline(always)]
 fn hide(page: &Page, query: &Query, weights: &mut [f32; PAGE_POSITIONS]) {
-    if query.first_pos <= page.start && query.end_pos >= page.start + PAGE_POSITIONS {
+    let seen = query.seen.map_or(ALL, |seen| seen[page.start / PAGE_POSITIONS]);
+    let is_whole = query.first_pos <= page.start && query.end_pos >= page.start + PAGE_POSITIONS;
+    if is_whole && seen == ALL {
         return;
     }
     for (slot, weight) in weights.iter_mut().enumerate() {
         let pos = page.start + slot;
-        if pos < query.first_pos || pos >= query.end_pos {
+        if pos < query.first_pos || pos >= query.end_pos || seen >> slot & 1 == 0 {
             *weight = f32::NEG_INFINITY;
         }
     }

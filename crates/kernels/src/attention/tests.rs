@@ -192,7 +192,7 @@ fn attention_is_close_to_its_definition() {
             .map(|(seq, &rows)| Segment { table: seq.table.as_slice().into(), first_pos: 0, rows })
             .collect();
         let mut out = vec![f32::NAN; rows * heads * case.v_dim];
-        attend(&pool, &cache, &shape, &segments, &q, &mut out);
+        attend(&pool, &cache, &shape, &segments, None, &q, &mut out);
         let mut first_row = 0;
         for (seq, &len) in sequences.iter().zip(&case.lengths) {
             for _ in 0..40 {
@@ -227,7 +227,7 @@ fn every_way_to_attend_gives_the_same_bits() {
             let q = floats(&mut rng, len * q_width);
             let mut all = vec![f32::NAN; len * out_width];
             let whole = [Segment { table: seq.table.as_slice().into(), first_pos: 0, rows: len }];
-            attend(&pools[1], &cache, &shape, &whole, &q, &mut all);
+            attend(&pools[1], &cache, &shape, &whole, None, &q, &mut all);
             for isa in Isa::available() {
                 let pool = &pools[rng.usize(..2)];
                 let start = rng.usize(..len);
@@ -244,7 +244,7 @@ fn every_way_to_attend_gives_the_same_bits() {
                     pool,
                     &cache,
                     &shape,
-                    &[segment.clone(), segment.clone()],
+                    (&[segment.clone(), segment.clone()], None),
                     &twice,
                     &mut got,
                 );
@@ -262,7 +262,7 @@ fn every_way_to_attend_gives_the_same_bits() {
                 let q = &q[head * case.k_dim..(head + 1) * case.k_dim];
                 let mut got = vec![f32::NAN; case.v_dim];
                 let segment = Segment { rows: 1, ..segment };
-                attend_on(isa, pool, &cache, &one, &[segment], q, &mut got);
+                attend_on(isa, pool, &cache, &one, (&[segment], None), q, &mut got);
                 assert_eq!(got, expected[head * case.v_dim..][..case.v_dim], "head {head} alone");
             }
         }
@@ -277,11 +277,11 @@ fn what_does_not_fit_stays_finite() {
     let shape = AttendShape::new(&[0], 16, 16, 0.25);
     let mut out = [0.0; 32];
     let segments = [Segment { table: [0].into(), first_pos: 0, rows: 2 }];
-    attend(&pool, &cache, &shape, &segments, &[1.0; 32], &mut out);
+    attend(&pool, &cache, &shape, &segments, None, &[1.0; 32], &mut out);
     assert_eq!(out, [65504.0; 32]);
     let mut cache = KvCache::new(1, 16, 16, 1, CacheKind::I16).unwrap();
     cache.store(&pool, &[0], 0, &[f32::NAN; 32], &[f32::INFINITY; 32]);
-    attend(&pool, &cache, &shape, &segments, &[f32::INFINITY; 32], &mut out);
+    attend(&pool, &cache, &shape, &segments, None, &[f32::INFINITY; 32], &mut out);
     assert!(out.iter().all(|out| out.is_finite() && *out > 9e14), "{out:?}");
     assert!(KvCache::new(0, 16, 16, 1, CacheKind::F16).is_err());
 }

@@ -1,6 +1,7 @@
 //! Some query vectors against one page: the inner loops of attention.
 
 use super::PAGE_POSITIONS;
+use super::choose::Dots;
 use super::page::{Fetch, POS_VECTORS, Page, Query, States};
 use super::quants::{BLOCK, blocks};
 use super::softmax::{PageSoftmax, Weights};
@@ -140,6 +141,24 @@ impl<E: Element, const SCALED: bool> Tiles for AddPage<'_, '_, E, SCALED> {
             self.mix::<S, R, 1>(s, first, vector, slots, &weights.0, &rescale);
             vector += 1;
         }
+    }
+}
+
+impl<E: Element> Dots for AddPage<'_, '_, E, false> {
+    fn queries(&self) -> usize {
+        self.page.queries.len()
+    }
+
+    #[inline(always)]
+    fn dots_of<S: Simd, const R: usize, const P: usize>(
+        &self,
+        s: S,
+        first: usize,
+        block: usize,
+        out: &mut [[f32; PAGE_POSITIONS]; R],
+    ) {
+        let queries = array_of!(R, self.page.queries[first], r => self.page.queries[first + r]);
+        self.dots::<S, R, P>(s, &queries, first, block, out);
     }
 }
 

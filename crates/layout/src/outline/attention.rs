@@ -3,7 +3,7 @@
 use super::Layer;
 use crate::arch::{Fused, GatedAttention, QkNorm, Values};
 use crate::tensors::Part;
-use crate::{Config, Error, Heads, Latent, names};
+use crate::{Config, Error, Heads, Indexer, Latent, names};
 
 impl Layer<'_> {
     /// Queries, and keys and values of its own for each head or group of heads, unless it reads
@@ -52,6 +52,14 @@ impl Layer<'_> {
             first += if fused { sizes[at] } else { 0 };
         }
         self.head_gate(config)?;
+        if let Some(indexer) = config.indexer_of(self.layer) {
+            let (dim, all) = (indexer.dim, Part::Of(0..width));
+            let rows = Part::Keys { kind, first: 0, dim };
+            self.matrix("indexer.q_proj", [width, indexer.heads * dim], rows, all.clone())?;
+            self.matrix("indexer.k_proj", [width, dim], Part::Of(0..dim), all)?;
+            self.vector("indexer.q_norm", "indexer.q_norm", dim)?;
+            self.vector("indexer.k_norm", "indexer.k_norm", dim)?;
+        }
         let present = self.has(&names::layer(self.layer, "attn_q_norm"));
         let norms = match config.arch.qk_norm {
             QkNorm::Never | QkNorm::BareAfterRotation => None,
@@ -109,6 +117,19 @@ impl Layer<'_> {
         let (width, kind) = (config.width, config.heads_kind(self.layer));
         let Heads { queries: heads, k_dim, v_dim, .. } = *config.heads_of(self.layer);
         let Latent { q_rank, kv_rank, plain_dim, rope_dim } = *latent;
+        if let Some(Indexer { heads, dim, .. }) = config.indexer_of(self.layer).copied() {
+            let Some(rank) = q_rank else {
+                let what = "an indexer without compressed queries".to_owned();
+                return Err(Error::Unsupported { what });
+            };
+            let (all, of_heads) = (Part::Of(0..width), Part::Of(0..heads * dim));
+            self.matrix("indexer.attn_q_b", [rank, heads * dim], of_heads, Part::Of(0..rank))?;
+            self.matrix("indexer.attn_k", [width, dim], Part::Of(0..dim), all.clone())?;
+            self.matrix("indexer.proj", [width, heads], Part::Of(0..heads), all)?;
+            self.vector("indexer.k_norm", "indexer.k_norm", dim)?;
+            let bias = names::bias(self.layer, "indexer.k_norm");
+            self.add_vector("indexer.k_norm.bias", &bias, 1, dim)?;
+        }
         let (q, q_cols) = match q_rank {
             Some(rank) => {
                 self.matrix("attn_q_a", [width, rank], Part::Of(0..rank), Part::Of(0..width))?;

@@ -6,6 +6,7 @@ use backend::{Activation, AttentionShape, Backend, Parts, Temperature};
 use layout::{Config, QkNorm, Shard, Slices, Values};
 
 use super::context::Context;
+use super::indexer::Indexer;
 use super::projection::Projection;
 use super::scratch::HeadScratch;
 use crate::ModelError;
@@ -25,6 +26,7 @@ pub(super) struct HeadAttention<B: Backend> {
     /// The table that the layer rotates by, if it does.
     rope: Option<usize>,
     temperature: Option<Temperature>,
+    indexer: Option<Indexer<B>>,
     attend: B::Attention,
     output: B::Matrix,
     parts: Option<Parts>,
@@ -90,6 +92,7 @@ impl<B: Backend> HeadAttention<B> {
             },
             rope: config.rotates(layer).then_some(usize::from(local)),
             temperature: temperature(config, layer),
+            indexer: Indexer::load(loader, config, shard, slices, layer)?,
             attend: {
                 let shape = attention_shape(loader, config, shard, slices, layer)?;
                 loader.backend.attention(&shape)
@@ -121,6 +124,9 @@ impl<B: Backend> HeadAttention<B> {
         }
         own.finish(backend, config, self.rope, heads);
         backend.store(c.kept.keys_and_values(), c.segments, &heads.k, &heads.v);
+        if let Some(indexer) = &self.indexer {
+            indexer.cache(c);
+        }
     }
 
     /// `sums = attention(h)` over what is cached, this rank's part.
@@ -135,8 +141,13 @@ impl<B: Backend> HeadAttention<B> {
         if let Some(temperature) = &self.temperature {
             backend.temper(&mut heads.q, temperature);
         }
-        let kv = c.kept.keys_and_values();
-        backend.attend(kv, &self.attend, c.segments, &heads.q, &mut heads.attended);
+        if let (Some(indexer), Some(i)) = (&self.indexer, &mut s.indexer) {
+            let keys = (c.kept.index_keys(), c.segments);
+            indexer.choose(*backend, config, keys, (&s.h, &s.h), i);
+        }
+        let chosen = s.indexer.as_ref().filter(|_| self.indexer.is_some()).map(|i| &i.chosen);
+        let (kv, segments) = (c.kept.keys_and_values(), c.segments);
+        backend.attend(kv, &self.attend, segments, chosen, &heads.q, &mut heads.attended);
         if config.value_scale != 1.0 {
             backend.scale(&mut heads.attended, config.value_scale);
         }
@@ -272,6 +283,7 @@ fn attention_shape<B: Backend>(
         scale: config.attention_scale(layer),
         sight: sight(config, layer),
         soft_cap: config.attention_cap,
+        values_in_keys: false,
         sinks: slices.find("attn_sinks").map(|slice| loader.numbers(&slice)).transpose()?,
     })
 }

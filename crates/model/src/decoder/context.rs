@@ -30,15 +30,24 @@ pub(super) struct Context<'a, B: Backend> {
 /// What a layer keeps of the positions before.
 pub(super) enum Kept<B: Backend> {
     Nothing,
-    KeysAndValues(B::Kv),
+    /// And the keys of the layer's indexer, if it has one.
+    KeysAndValues(B::Kv, Option<B::Kv>),
     States(B::States),
 }
 
 impl<B: Backend> Kept<B> {
     pub fn keys_and_values(&mut self) -> &mut B::Kv {
         match self {
-            Self::KeysAndValues(kv) => kv,
+            Self::KeysAndValues(kv, _) => kv,
             _ => panic!("a layer that attends keeps keys and values"),
+        }
+    }
+
+    /// The keys of the layer's indexer.
+    pub fn index_keys(&self) -> &B::Kv {
+        match self {
+            Self::KeysAndValues(_, Some(keys)) => keys,
+            _ => panic!("a layer with an indexer keeps its keys"),
         }
     }
 
@@ -75,6 +84,11 @@ impl<B: Backend> Context<'_, B> {
             if let Some(by_layer) = &mut self.scratch.by_layer {
                 self.backend.keep(&mut by_layer.shared, rows);
                 self.backend.keep(&mut by_layer.all, rows);
+            }
+            // The choice of a layer before this one was made for all rows.
+            let follows = self.config.chooser_of(self.layer).is_some_and(|of| of != self.layer);
+            if let Some(indexer) = self.scratch.indexer.as_mut().filter(|_| follows) {
+                self.backend.keep_chosen(&mut indexer.chosen, rows);
             }
             self.backend.keep_positions(rows);
             self.segments = segments;

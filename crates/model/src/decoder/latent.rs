@@ -12,6 +12,7 @@ use backend::{AttentionShape, Backend, Parts, Temperature};
 use layout::{Config, Latent, LatentBuffers, Shard, Slices};
 
 use super::context::Context;
+use super::indexer::Indexer;
 use super::scratch::LatentScratch;
 use crate::ModelError;
 use crate::loader::Loader;
@@ -37,6 +38,9 @@ pub(super) struct LatentAttention<B: Backend> {
     v_up: Vec<B::Matrix>,
     rotates: bool,
     temperature: Option<Temperature>,
+    indexer: Option<Indexer<B>>,
+    /// Whether rows see what an indexer chose, this layer's or one before it.
+    chooses: bool,
     attend: B::Attention,
     output: B::Matrix,
     parts: Option<Parts>,
@@ -66,6 +70,7 @@ impl<B: Backend> LatentAttention<B> {
             sight: sight(config, layer),
             soft_cap: config.attention_cap,
             sinks: None,
+            values_in_keys: true,
         };
         Ok(Self {
             q_down,
@@ -78,6 +83,8 @@ impl<B: Backend> LatentAttention<B> {
             v_up: loader.matrices(&slices.get("attn_v_b"))?,
             rotates: config.rotates(layer),
             temperature: temperature(config, layer),
+            indexer: Indexer::load(loader, config, shard, slices, layer)?,
+            chooses: config.chooser_of(layer).is_some(),
             attend: loader.backend.attention(&shape),
             output: loader.matrix(&slices.get("attn_output"))?,
             parts: parts(shard.attention_leaves(), shard.rank),
@@ -97,6 +104,9 @@ impl<B: Backend> LatentAttention<B> {
         }
         backend.join_heads((&l.kv, kv_rank), (&l.k_rope, rope_dim), &mut heads.k);
         backend.store(c.kept.keys_and_values(), c.segments, &heads.k, &l.kv);
+        if let Some(indexer) = &self.indexer {
+            indexer.cache(c);
+        }
     }
 
     /// `sums = attention(h)` over what is cached, this rank's part.
@@ -106,6 +116,11 @@ impl<B: Backend> LatentAttention<B> {
         let heads = &mut s.heads[0];
         let LatentBuffers { kv: kv_rank, k_rope: rope_dim, .. } = *l.sizes();
         self.queries(backend, &s.h, l);
+        if let (Some(indexer), Some(i)) = (&self.indexer, &mut s.indexer) {
+            let (keys, q_in) = (c.kept.index_keys(), l.q_down.as_ref().unwrap_or(&s.h));
+            indexer.choose(*backend, config, (keys, c.segments), (q_in, &s.h), i);
+        }
+        let chosen = s.indexer.as_ref().filter(|_| self.chooses).map(|indexer| &indexer.chosen);
         if self.rotates {
             backend.rope(&mut l.q_rope, rope_dim, rope_style(config), 0);
         }
@@ -115,7 +130,8 @@ impl<B: Backend> LatentAttention<B> {
             backend.temper(&mut heads.q, temperature);
         }
         // The queries' room serves once more: the sums are as large.
-        backend.attend(c.kept.keys_and_values(), &self.attend, c.segments, &heads.q, &mut l.q_up);
+        let kv = c.kept.keys_and_values();
+        backend.attend(kv, &self.attend, c.segments, chosen, &heads.q, &mut l.q_up);
         backend.linear_heads(&l.q_up, &self.v_up, &mut heads.attended);
         backend.linear_parts(&heads.attended, &self.output, self.parts.as_ref(), &mut s.sums);
     }

@@ -46,6 +46,9 @@ impl<B: Backend> Model<B> {
         if config.recurrence.is_some() {
             backend.check_recurrence().map_err(ModelError::Device)?;
         }
+        if config.indexer.is_some() {
+            backend.check_indexer().map_err(ModelError::Device)?;
+        }
         if let Some(experts) = &config.experts {
             backend.check_routing(&routing_rule(experts)).map_err(ModelError::Device)?;
         }
@@ -69,7 +72,8 @@ impl<B: Backend> Model<B> {
             handed_on: Vec::new(),
             weight_bytes,
             kv_bytes: kept_bytes,
-            cache_kind: cache_shape(backend, &holding, first, &capacity).kind,
+            // Of every layer it is of the same kind.
+            cache_kind: cache_shape(backend, holding.cache(first, &capacity)).kind,
             rows_max: buffers.rows,
             layers,
             head,
@@ -118,9 +122,15 @@ fn keep<B: Backend>(
         if !config.keeps(layer) {
             return Ok(Kept::Nothing);
         }
-        let shape = cache_shape(backend, holding, layer, capacity);
-        bytes += backend.kv_bytes(&shape) as u64;
-        Ok(Kept::KeysAndValues(backend.kv(shape).map_err(failed("key/value cache"))?))
+        let mut kv = |backend: &mut B, shape| {
+            bytes += backend.kv_bytes(&shape) as u64;
+            backend.kv(shape).map_err(failed("key/value cache"))
+        };
+        let shape = cache_shape(backend, holding.cache(layer, capacity));
+        let own = kv(backend, shape)?;
+        let index = holding.index_cache(layer, capacity);
+        let index = index.map(|cache| cache_shape(backend, cache));
+        Ok(Kept::KeysAndValues(own, index.map(|shape| kv(backend, shape)).transpose()?))
     };
     let kept = holding.layers.clone().map(&mut of_layer).collect::<Result<Vec<_>, _>>()?;
     Ok((kept, bytes))
@@ -130,15 +140,9 @@ fn failed(name: &'static str) -> impl Fn(BackendError) -> ModelError {
     move |source| ModelError::Backend { name: name.into(), source }
 }
 
-/// The cache of layer `layer`; of every layer it is of the same kind.
-fn cache_shape<B: Backend>(
-    backend: &B,
-    holding: &Holding<'_>,
-    layer: usize,
-    capacity: &Capacity,
-) -> KvShape {
+fn cache_shape<B: Backend>(backend: &B, cache: Cache) -> KvShape {
     const { assert!(layout::PAGE_POSITIONS == backend::PAGE_POSITIONS) };
-    let Cache { heads, k_dim, v_dim, cache_type, is_free, pages } = holding.cache(layer, capacity);
+    let Cache { heads, k_dim, v_dim, cache_type, is_free, pages } = cache;
     let kind = match cache_type {
         CacheType::Auto | CacheType::I16 => CacheKind::I16,
         CacheType::F16 => CacheKind::F16,

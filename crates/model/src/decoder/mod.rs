@@ -10,6 +10,7 @@ mod by_layer;
 mod context;
 mod experts;
 mod feed_forward;
+mod indexer;
 mod latent;
 mod layer;
 mod load;

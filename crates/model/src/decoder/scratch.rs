@@ -1,7 +1,9 @@
 //! Buffers of one step, made once.
 
 use backend::Backend;
-use layout::{Buffers, HeadBuffers, LatentBuffers, LayerEmbeddingBuffers, RecurrentWidths};
+use layout::{
+    Buffers, HeadBuffers, IndexerBuffers, LatentBuffers, LayerEmbeddingBuffers, RecurrentWidths,
+};
 
 /// Buffers that all layers use one after the other: the token loop allocates nothing.
 pub(super) struct Scratch<B: Backend> {
@@ -19,6 +21,7 @@ pub(super) struct Scratch<B: Backend> {
     /// What a dense block gives beside experts, in models that have both in one layer.
     pub beside: Option<BesideScratch<B>>,
     pub by_layer: Option<LayerEmbeddingScratch<B>>,
+    pub indexer: Option<IndexerScratch<B>>,
     pub routing: Option<Routing<B>>,
     /// Partial sums, `[parts * rows, width]`.
     pub sums: B::Rows,
@@ -58,6 +61,22 @@ pub(super) struct BesideScratch<B: Backend> {
     /// Its total and the experts', one behind the other, on their way from the other ranks.
     pub both: Vec<f32>,
     pub width: usize,
+}
+
+/// What an indexer reads and writes.
+pub(super) struct IndexerScratch<B: Backend> {
+    /// `[rows, heads * dim]`.
+    pub q: B::Rows,
+    /// The product of a key, and the key, `[rows, dim]`.
+    pub product: B::Rows,
+    pub k: B::Rows,
+    /// `[rows, heads]`.
+    pub weights: B::Rows,
+    /// The values of its cache, of which there are none.
+    pub none: B::Rows,
+    /// What was chosen last.
+    pub chosen: B::Chosen,
+    chosen_bytes: usize,
 }
 
 /// What layers with embeddings of their own read and write.
@@ -130,6 +149,7 @@ impl<B: Backend> Scratch<B> {
         });
         let recurrent = sizes.recurrent.map(|widths| RecurrentScratch::new(backend, widths, sizes));
         let by_layer = sizes.by_layer.map(|by| LayerEmbeddingScratch::new(backend, by, sizes.rows));
+        let indexer = sizes.indexer.map(|index| IndexerScratch::new(backend, index, sizes.rows));
         let beside = sizes.beside.map(|width| BesideScratch {
             sums: backend.rows(sizes.rows * sizes.parts, width),
             total: backend.rows(sizes.rows, width),
@@ -156,6 +176,7 @@ impl<B: Backend> Scratch<B> {
                 .collect(),
             beside,
             by_layer,
+            indexer,
             routing,
             sums: backend.rows(sizes.rows * sizes.parts, sizes.width),
             normed: backend.rows(sizes.outputs, sizes.width),
@@ -170,6 +191,9 @@ impl<B: Backend> Scratch<B> {
         let of_heads = self.heads.iter().flat_map(HeadScratch::all);
         let of_hidden = self.hidden.iter().flat_map(|hidden| [&hidden.gate, &hidden.up]);
         let by_layer = self.by_layer.iter().flat_map(|e| [&e.shared, &e.all, &e.own, &e.gate]);
+        let indexer = self.indexer.iter();
+        let of_choices = indexer.clone().map(|indexer| indexer.chosen_bytes).sum::<usize>();
+        let indexer = indexer.flat_map(|i| [&i.q, &i.product, &i.k, &i.weights, &i.none]);
         let of_outputs = [&self.normed, &self.logits];
         let latent = self.latent.iter().flat_map(|latent| {
             let LatentScratch { q_down, q_plain, q_rope, q_up, kv, k_rope, .. } = latent;
@@ -179,9 +203,9 @@ impl<B: Backend> Scratch<B> {
         let expert = self.expert.iter().flat_map(|e| [&e.input, &e.sums, &e.total]);
         let routing = self.routing.iter().flat_map(|r| [&r.logits, &r.shared_gate]);
         let rows = of_all.chain(of_heads).chain(of_hidden).chain(of_outputs);
-        let rows = rows.chain(recurrent).chain(expert).chain(beside).chain(by_layer);
+        let rows = rows.chain(recurrent).chain(expert).chain(beside).chain(by_layer).chain(indexer);
         let rows = rows.chain(latent).chain(routing).map(|rows| backend.rows_bytes(rows));
-        rows.sum::<usize>() as u64
+        (rows.sum::<usize>() + of_choices) as u64
     }
 }
 
@@ -201,6 +225,22 @@ impl<B: Backend> HeadScratch<B> {
     fn all(&self) -> impl Iterator<Item = &B::Rows> {
         let Self { q, k, v, all_q, all_k, attended, gate } = self;
         [q, k, v, all_q, all_k, attended].into_iter().chain(gate)
+    }
+}
+
+impl<B: Backend> IndexerScratch<B> {
+    fn new(backend: &mut B, sizes: IndexerBuffers, rows_max: usize) -> Self {
+        let IndexerBuffers { q, k, weights, groups, pages } = sizes;
+        let mut rows = |width| backend.rows(rows_max, width);
+        Self {
+            q: rows(q),
+            product: rows(k),
+            k: rows(k),
+            weights: rows(weights),
+            none: rows(0),
+            chosen: backend.chosen(rows_max, groups, pages),
+            chosen_bytes: backend.chosen_bytes(rows_max, groups, pages),
+        }
     }
 }
 

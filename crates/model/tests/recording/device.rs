@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use backend::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, Cpu, Expert, ExpertBias,
-    GroupNorm, KvShape, Mixture, MixtureParts, Parts, RecurrentInputs, RecurrentShape,
+    GroupNorm, Indexer, KvShape, Mixture, MixtureParts, Parts, RecurrentInputs, RecurrentShape,
     RecurrentWeights, RopeStyle, RopeTable, RoutingRule, RoutingVectors, Segment, SegmentKey,
     SharedExpert, StateRoom, StateSegment, Temperature,
 };
@@ -119,6 +119,7 @@ impl Backend for Recording {
     type Rows = Rows;
     type Kv = Of<<Cpu as Backend>::Kv>;
     type Attention = Arc<<Cpu as Backend>::Attention>;
+    type Chosen = Of<<Cpu as Backend>::Chosen>;
     type Routes = Of<<Cpu as Backend>::Routes>;
     type States = Of<<Cpu as Backend>::States>;
     type Recurrent = Arc<<Cpu as Backend>::Recurrent>;
@@ -171,6 +172,14 @@ impl Backend for Recording {
 
     fn attention(&mut self, shape: &AttentionShape) -> Self::Attention {
         Arc::new(self.cpu.attention(shape))
+    }
+
+    fn chosen(&mut self, rows_max: usize, groups: usize, pages: usize) -> Self::Chosen {
+        of(self.cpu.chosen(rows_max, groups, pages))
+    }
+
+    fn chosen_bytes(&self, rows_max: usize, groups: usize, pages: usize) -> usize {
+        self.cpu.chosen_bytes(rows_max, groups, pages)
     }
 
     fn routes(&mut self) -> Self::Routes {
@@ -341,17 +350,46 @@ impl Backend for Recording {
         });
     }
 
+    fn choose(
+        &mut self,
+        keys: &Self::Kv,
+        indexer: &Indexer,
+        batch: &[Segment],
+        q: &Rows,
+        weights: &Rows,
+        out: &mut Self::Chosen,
+    ) {
+        let (keys, indexer, batch) = (keys.clone(), *indexer, batch.to_vec());
+        let (q_memory, weights_memory) = (q.memory.clone(), weights.memory.clone());
+        let out = out.clone();
+        self.record("choose", &[q, weights], move |cpu| {
+            let (q, weights) = (q_memory.lock().unwrap(), weights_memory.lock().unwrap());
+            let (keys, mut out) = (keys.lock().unwrap(), out.lock().unwrap());
+            cpu.choose(&keys, &indexer, &batch, &q, &weights, &mut out);
+        });
+    }
+
+    fn keep_chosen(&mut self, chosen: &mut Self::Chosen, kept: &[usize]) {
+        let (chosen, kept) = (chosen.clone(), kept.to_vec());
+        self.record("keep_chosen", &[], move |cpu| {
+            cpu.keep_chosen(&mut chosen.lock().unwrap(), &kept);
+        });
+    }
+
     fn attend(
         &mut self,
         kv: &Self::Kv,
         shape: &Self::Attention,
         batch: &[Segment],
+        chosen: Option<&Self::Chosen>,
         q: &Rows,
         out: &mut Rows,
     ) {
         let (kv, shape, batch) = (kv.clone(), shape.clone(), batch.to_vec());
+        let chosen = chosen.cloned();
         self.make("attend", q, out, move |cpu, q, out| {
-            cpu.attend(&kv.lock().unwrap(), &shape, &batch, q, out);
+            let chosen = chosen.as_ref().map(|chosen| chosen.lock().unwrap());
+            cpu.attend(&kv.lock().unwrap(), &shape, &batch, chosen.as_deref(), q, out);
         });
     }
 

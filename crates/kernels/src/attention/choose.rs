@@ -1,0 +1,380 @@
+//! Choosing the positions that rows see, by an indexer's queries and keys.
+//!
+//! A score of one row and position depends on that row's queries and that position's key alone:
+//! products are summed as in attention, and heads added one after the other. Of equal scores the
+//! lower position, or block, is taken, so every rank that has the same bits chooses alike.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use super::PAGE_POSITIONS;
+use super::attend::Segment;
+use super::cache::{Head, KvCache};
+use super::chosen::Chosen;
+use super::int_tile::{AddInts, IntQueries};
+use super::ints::{Limits, Places, Round, pairs};
+use super::page::{Fetch, POS_VECTORS, Page, Query, States};
+use super::softmax::Weights;
+use super::tile::{AddPage, Tiles};
+use crate::isa::{Isa, Kernel, run};
+use crate::pool::Pool;
+use crate::shared::SharedMut;
+use crate::simd::{LANES, Simd};
+
+/// Scores that are held at once: rows are taken in turns that have no more.
+const SCORES_MAX: usize = 1 << 20;
+
+/// Pages of one task: enough that its queries are rounded seldom.
+const PAGES_A_TASK: usize = 32;
+
+/// By what a row's positions are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// The `count` positions of the largest scores, of all heads together: each head's is the
+    /// product of its query and the key, if that is above zero, times the head's weight
+    /// (DeepSeek V3.2).
+    Positions { count: usize },
+    /// The `count` blocks of `size` positions with the largest scores, for each head by itself: a
+    /// block's is that of its best position. The row's own block and the `local - 1` before it are
+    /// among them (MiniMax M3).
+    Blocks { size: usize, count: usize, local: usize },
+}
+
+/// An indexer: its heads, which share one key a position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Indexer {
+    pub heads: usize,
+    pub dim: usize,
+    pub choice: Choice,
+}
+
+impl Indexer {
+    /// How many choices each row makes.
+    pub fn groups(&self) -> usize {
+        match self.choice {
+            Choice::Positions { .. } => 1,
+            Choice::Blocks { .. } => self.heads,
+        }
+    }
+
+    /// Whether a row that sees so many positions sees all of them.
+    fn sees_all(&self, positions: usize) -> bool {
+        match self.choice {
+            Choice::Positions { count } => positions <= count,
+            Choice::Blocks { size, count, .. } => positions.div_ceil(size) <= count,
+        }
+    }
+}
+
+/// Chooses for every row of a batch, whose keys are cached already.
+///
+/// `keys`: one head of keys without values. `q`: `[rows, heads, dim]`; `weights`: `[rows, heads]`,
+/// where choices are of positions.
+///
+/// # Panics
+/// If the shapes do not fit, or a table is too short.
+pub fn choose(
+    pool: &Pool,
+    keys: &KvCache,
+    indexer: &Indexer,
+    segments: &[Segment],
+    q: &[f32],
+    weights: &[f32],
+    chosen: &mut Chosen,
+) {
+    choose_on(Isa::chosen(), pool, keys, indexer, segments, (q, weights), chosen);
+}
+
+pub(super) fn choose_on(
+    isa: Isa,
+    pool: &Pool,
+    keys: &KvCache,
+    indexer: &Indexer,
+    segments: &[Segment],
+    (q, weights): (&[f32], &[f32]),
+    chosen: &mut Chosen,
+) {
+    let rows: usize = segments.iter().map(|segment| segment.rows).sum();
+    let Indexer { heads, dim, .. } = *indexer;
+    assert_eq!((keys.kv_heads(), keys.k_dim()), (1, dim), "a cache of other keys");
+    assert_eq!(q.len(), rows * heads * dim, "queries must be [{rows}, heads, dim]");
+    assert_eq!(chosen.groups(), indexer.groups(), "room for other choices");
+    if let Choice::Positions { .. } = indexer.choice {
+        assert_eq!(weights.len(), rows * heads, "weights must be [{rows}, heads]");
+    }
+    let ends = segments.iter().map(|segment| segment.first_pos + segment.rows);
+    let pages = ends.max().unwrap_or(0).div_ceil(PAGE_POSITIONS);
+    chosen.reset(rows, pages, matches!(indexer.choice, Choice::Positions { .. }));
+    let all = segments.iter().flat_map(|segment| {
+        (0..segment.rows).map(move |row| (&*segment.table, segment.first_pos + row + 1))
+    });
+    let due = all.enumerate().filter(|(_, (_, seen))| !indexer.sees_all(*seen));
+    let due: Vec<Row> = due.map(|(row, (table, seen))| Row { row, table, seen }).collect();
+    let of_row = indexer.groups() * pages * PAGE_POSITIONS;
+    for rows in due.chunks((SCORES_MAX / of_row.max(1)).max(1)) {
+        let batch = Batch { isa, keys, indexer, rows, pages, q, weights };
+        batch.run(pool, chosen);
+    }
+}
+
+/// A row that does not see all positions before it.
+struct Row<'a> {
+    /// In the batch.
+    row: usize,
+    table: &'a [u32],
+    /// How many positions it could see.
+    seen: usize,
+}
+
+struct Batch<'a> {
+    isa: Isa,
+    keys: &'a KvCache,
+    indexer: &'a Indexer,
+    rows: &'a [Row<'a>],
+    pages: usize,
+    q: &'a [f32],
+    weights: &'a [f32],
+}
+
+/// A thread's buffers.
+#[derive(Default)]
+struct Buffers {
+    ints: Vec<i16>,
+    scales: Vec<f32>,
+    weights: Vec<f32>,
+    found: Vec<f32>,
+    order: Vec<u32>,
+    blocks: Vec<f32>,
+}
+
+thread_local! {
+    static BUFFERS: RefCell<Buffers> = RefCell::default();
+    static SCORES: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Batch<'_> {
+    fn run(&self, pool: &Pool, chosen: &mut Chosen) {
+        let groups = self.indexer.groups();
+        let of_row = groups * self.pages * PAGE_POSITIONS;
+        let tasks = self.pages.div_ceil(PAGES_A_TASK);
+        SCORES.with_borrow_mut(|scores| {
+            scores.resize(self.rows.len() * of_row, 0.0);
+            let shared = SharedMut::new(scores.as_mut_ptr());
+            pool.run(self.rows.len() * tasks, |task| {
+                let (at, first) = (task / tasks, task % tasks * PAGES_A_TASK);
+                let row = &self.rows[at];
+                let end = row.seen.div_ceil(PAGE_POSITIONS).min(first + PAGES_A_TASK);
+                if first < end {
+                    self.score(row, first..end, |group, page, scores| {
+                        let at = at * of_row + (group * self.pages + page) * PAGE_POSITIONS;
+                        // SAFETY: each task writes its own pages of its own row.
+                        let to = unsafe { shared.ptr().add(at) };
+                        // SAFETY: so many numbers are the page's.
+                        unsafe { to.copy_from_nonoverlapping(scores.as_ptr(), PAGE_POSITIONS) };
+                    });
+                }
+            });
+            let scores = &*scores;
+            let (words, full) = chosen.parts();
+            let (words, full) =
+                (SharedMut::new(words.as_mut_ptr()), SharedMut::new(full.as_mut_ptr()));
+            pool.run(self.rows.len() * groups, |task| {
+                let (at, group) = (task / groups, task % groups);
+                let Row { row, seen, .. } = self.rows[at];
+                let of_group = &scores[at * of_row + group * self.pages * PAGE_POSITIONS..][..seen];
+                // SAFETY: each task has its own words, and the flag of a row is written to one value.
+                let words = unsafe {
+                    *full.ptr().add(row) = false;
+                    let first = (row * groups + group) * self.pages;
+                    std::slice::from_raw_parts_mut(words.ptr().add(first), self.pages)
+                };
+                BUFFERS.with_borrow_mut(|buffers| self.pick(of_group, words, buffers));
+            });
+        });
+    }
+
+    /// The scores of some pages of a row; `put` takes a group's of a page.
+    fn score(&self, row: &Row<'_>, pages: Range<usize>, put: impl Fn(usize, usize, &[f32])) {
+        let Indexer { heads, dim, choice } = *self.indexer;
+        let q = &self.q[row.row * heads * dim..][..heads * dim];
+        let queries: Vec<Query<'_>> =
+            q.chunks_exact(dim).map(|q| Query { q, ..Query::NONE }).collect();
+        BUFFERS.with_borrow_mut(|buffers| {
+            let Buffers { ints, scales, weights, found, .. } = buffers;
+            let is_int = matches!(self.keys.head(row.table[pages.start], 0), Head::I16(_));
+            scales.clear();
+            if is_int {
+                self.round(q, ints, scales);
+            } else {
+                scales.resize(heads, 1.0);
+            }
+            weights.clear();
+            match choice {
+                Choice::Positions { .. } => {
+                    let own = &self.weights[row.row * heads..][..heads];
+                    weights.extend(own.iter().zip(&*scales).map(|(weight, scale)| weight * scale));
+                }
+                Choice::Blocks { .. } => weights.extend_from_slice(scales),
+            }
+            let sum = matches!(choice, Choice::Positions { .. });
+            let mut states = States::default();
+            for page in pages {
+                let queries = &queries;
+                let start = page * PAGE_POSITIONS;
+                let of_page = Page { start, queries, v_stride: 0, scale: 1.0, soft_cap: None };
+                found.clear();
+                found.resize(self.indexer.groups() * PAGE_POSITIONS, 0.0);
+                let (isa, fetch) = (self.isa, Fetch::thirds(&[]));
+                let (page_of, states, out) = (&of_page, &mut states, &mut found[..]);
+                match self.keys.head(row.table[page], 0) {
+                    Head::F32(keys, values) => {
+                        let (page, scales) = (page_of, &[][..]);
+                        let dots = AddPage::<f32, false> {
+                            isa,
+                            page,
+                            scales,
+                            keys,
+                            values,
+                            fetch,
+                            states,
+                        };
+                        run(isa, Score { dots, weights, sum, out });
+                    }
+                    Head::I16(head) => {
+                        let queries = IntQueries { ints, scales };
+                        let dots = AddInts { isa, page: page_of, queries, head, fetch, states };
+                        run(isa, Score { dots, weights, sum, out });
+                    }
+                    Head::F16(..) | Head::Q8(_) => unreachable!("an indexer's keys are f32 or i16"),
+                }
+                for (group, scores) in found.chunks_exact(PAGE_POSITIONS).enumerate() {
+                    put(group, page, scores);
+                }
+            }
+        });
+    }
+
+    /// The row's queries as integers.
+    fn round(&self, q: &[f32], ints: &mut Vec<i16>, scales: &mut Vec<f32>) {
+        let Indexer { heads, dim, .. } = *self.indexer;
+        let pairs = pairs(dim);
+        ints.clear();
+        ints.resize(heads * pairs * 2, 0);
+        for (q, ints) in q.chunks_exact(dim).zip(ints.chunks_exact_mut(pairs * 2)) {
+            let to = Places::run(ints.as_mut_ptr());
+            scales.push(run(self.isa, Round { x: q, limits: Limits::KEY, to }));
+        }
+    }
+
+    /// Sets the bits of what is chosen by these scores.
+    fn pick(&self, scores: &[f32], words: &mut [u64], buffers: &mut Buffers) {
+        let Buffers { order, blocks, .. } = buffers;
+        match self.indexer.choice {
+            Choice::Positions { count } => {
+                best(scores, count, order);
+                for &position in &order[..count] {
+                    words[position as usize / PAGE_POSITIONS] |=
+                        1 << (position as usize % PAGE_POSITIONS);
+                }
+            }
+            Choice::Blocks { size, count, local } => {
+                let best_of =
+                    |block: &[f32]| block.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                blocks.clear();
+                blocks.extend(scores.chunks(size).map(best_of));
+                let own = blocks.len() - local.min(count).min(blocks.len());
+                blocks[own..].fill(f32::INFINITY);
+                best(blocks, count, order);
+                for &block in &order[..count] {
+                    let first = block as usize * size;
+                    set(words, first..(first + size).min(scores.len()));
+                }
+            }
+        }
+    }
+}
+
+/// The products of a page's keys and some queries.
+pub(super) trait Dots {
+    fn queries(&self) -> usize;
+
+    /// Of `R` queries from `first` on, and the keys of position vectors `block..block + P`.
+    fn dots_of<S: Simd, const R: usize, const P: usize>(
+        &self,
+        s: S,
+        first: usize,
+        block: usize,
+        out: &mut [[f32; PAGE_POSITIONS]; R],
+    );
+}
+
+/// Scores of a page's positions.
+struct Score<'a, D> {
+    dots: D,
+    /// One for each head, which multiplies its products.
+    weights: &'a [f32],
+    /// Whether heads are added up, each where its product is above zero.
+    sum: bool,
+    /// `[groups, 64]`.
+    out: &'a mut [f32],
+}
+
+impl<D: Dots> Kernel for Score<'_, D> {
+    type Out = ();
+    const INT_DOTS: bool = true;
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let queries = self.dots.queries();
+        assert!(self.weights.len() >= queries);
+        assert!(self.out.len() >= if self.sum { PAGE_POSITIONS } else { queries * PAGE_POSITIONS });
+        self.add_all(s, queries);
+    }
+}
+
+impl<D: Dots> Tiles for Score<'_, D> {
+    #[inline(always)]
+    fn add<S: Simd, const R: usize, const P: usize, const V: usize>(&mut self, s: S, first: usize) {
+        let mut dots = Weights([[0.0; PAGE_POSITIONS]; R]);
+        for block in (0..POS_VECTORS).step_by(P) {
+            self.dots.dots_of::<S, R, P>(s, first, block, &mut dots.0);
+        }
+        for r in 0..R {
+            let weight = s.splat(self.weights[first + r]);
+            let own = if self.sum { 0 } else { (first + r) * PAGE_POSITIONS };
+            for v in 0..POS_VECTORS {
+                // SAFETY: four vectors in an array of 64, and in as many of `out`, as was checked.
+                unsafe {
+                    let dot = s.load(dots.0[r].as_ptr().add(v * LANES));
+                    let out = self.out.as_mut_ptr().add(own + v * LANES);
+                    let score = match self.sum {
+                        true => s.fma(s.max(dot, s.splat(0.0)), weight, s.load(out)),
+                        false => s.mul(dot, weight),
+                    };
+                    s.store(out, score);
+                }
+            }
+        }
+    }
+}
+
+/// Brings the indices of the `count` largest numbers to the front of `order`; of equal ones, the
+/// first. What is not a number counts as the smallest.
+fn best(numbers: &[f32], count: usize, order: &mut Vec<u32>) {
+    order.clear();
+    order.extend(0..numbers.len() as u32);
+    let key = |at: u32| {
+        let number = numbers[at as usize];
+        if number.is_nan() { f32::NEG_INFINITY } else { number }
+    };
+    order.select_nth_unstable_by(count - 1, |a, b| {
+        key(*b).partial_cmp(&key(*a)).expect("none is not a number").then(a.cmp(b))
+    });
+}
+
+/// Sets the bits of these positions.
+fn set(words: &mut [u64], positions: Range<usize>) {
+    for position in positions {
+        words[position / PAGE_POSITIONS] |= 1 << (position % PAGE_POSITIONS);
+    }
+}

@@ -1,0 +1,115 @@
+//! Which positions rows see, in layers that choose them.
+
+use std::ops::Range;
+
+/// Positions of a page, as bits of a word.
+pub(super) const ALL: u64 = u64::MAX;
+
+/// The positions that each row of a step sees, for each group of heads that choose together.
+#[derive(Default)]
+pub struct Chosen {
+    /// One bit for each position: `[rows, groups, pages]`.
+    words: Vec<u64>,
+    /// Whether a row sees all positions up to its own: then its words say nothing.
+    full: Vec<bool>,
+    groups: usize,
+    pages: usize,
+    /// Whether positions were chosen one by one, and not in blocks.
+    scattered: bool,
+}
+
+impl Chosen {
+    /// Room for so many rows, groups and pages of a sequence.
+    pub fn with_room(rows: usize, groups: usize, pages: usize) -> Self {
+        let words = Vec::with_capacity(rows * groups * pages);
+        Self { words, full: Vec::with_capacity(rows), groups, pages: 0, scattered: false }
+    }
+
+    /// Bytes that such room takes.
+    pub fn bytes(rows: usize, groups: usize, pages: usize) -> usize {
+        rows * (groups * pages * size_of::<u64>() + size_of::<bool>())
+    }
+
+    pub fn rows(&self) -> usize {
+        self.full.len()
+    }
+
+    /// For rows of which none sees more than `pages` pages; as if all saw everything.
+    pub(super) fn reset(&mut self, rows: usize, pages: usize, scattered: bool) {
+        (self.pages, self.scattered) = (pages, scattered);
+        self.words.clear();
+        self.words.resize(rows * self.groups * pages, 0);
+        self.full.clear();
+        self.full.resize(rows, true);
+    }
+
+    pub(super) fn groups(&self) -> usize {
+        self.groups
+    }
+
+    pub(super) fn is_scattered(&self) -> bool {
+        self.scattered
+    }
+
+    /// How many of these rows, from the first on, see everything: of consecutive positions, the
+    /// earlier ones.
+    pub(super) fn full_rows(&self, rows: Range<usize>) -> usize {
+        self.full[rows].partition_point(|full| *full)
+    }
+
+    /// The words of a row's group; `None` where it sees everything.
+    pub(super) fn of(&self, row: usize, group: usize) -> Option<&[u64]> {
+        let at = (row * self.groups + group) * self.pages;
+        (!self.full[row]).then(|| &self.words[at..at + self.pages])
+    }
+
+    /// All words and flags, `[rows, groups, pages]` and `[rows]`, to be written.
+    pub(super) fn parts(&mut self) -> (&mut [u64], &mut [bool]) {
+        (&mut self.words, &mut self.full)
+    }
+
+    /// Keeps only the rows `kept`, ascending.
+    pub fn keep(&mut self, kept: &[usize]) {
+        let width = self.groups * self.pages;
+        for (to, from) in kept.iter().enumerate() {
+            self.full[to] = self.full[*from];
+            self.words.copy_within(from * width..(from + 1) * width, to * width);
+        }
+        self.full.truncate(kept.len());
+        self.words.truncate(kept.len() * width);
+    }
+}
+
+/// The positions whose bits are set, ascending.
+pub(super) fn positions(words: &[u64]) -> impl Iterator<Item = u32> {
+    words.iter().enumerate().flat_map(|(page, word)| {
+        let mut left = *word;
+        std::iter::from_fn(move || {
+            let bit = left.trailing_zeros();
+            left &= left.wrapping_sub(1);
+            (bit < u64::BITS).then_some(page as u32 * u64::BITS + bit)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_come_in_order() {
+        assert!(positions(&[0b1010, 0, 1 << 63]).eq([1, 3, 191]));
+        assert_eq!(positions(&[ALL]).count(), 64);
+    }
+
+    #[test]
+    fn rows_that_are_kept_keep_their_positions() {
+        let mut chosen = Chosen::with_room(3, 2, 1);
+        chosen.reset(3, 1, false);
+        let (words, full) = chosen.parts();
+        words.copy_from_slice(&[1, 2, 3, 4, 5, 6]);
+        full[2] = false;
+        chosen.keep(&[0, 2]);
+        assert_eq!((chosen.rows(), chosen.of(0, 0), chosen.of(1, 1)), (2, None, Some(&[6][..])));
+    }
+}

@@ -1,0 +1,82 @@
+//! Layers that see a part of the positions before theirs, chosen by an indexer.
+
+use crate::arch::IndexerKind;
+use crate::config::WIDTH_MAX;
+use crate::metadata::{Metadata, in_range};
+use crate::{Error, names};
+
+const CONTEXT_MAX: u64 = 1 << 30;
+
+/// An indexer's sizes. Its heads share one key a position, which has a cache of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Indexer {
+    pub heads: usize,
+    /// Numbers of a query and of a key.
+    pub dim: usize,
+    /// How many positions, or blocks of them, each row sees.
+    pub count: usize,
+    /// Positions of a block, and how many blocks are always seen: the row's own, and those before
+    /// it. Then each head chooses for its key/value head (MiniMax M3), else all heads together.
+    pub blocks: Option<(usize, usize)>,
+}
+
+impl Indexer {
+    /// `None` for models whose layers see all positions.
+    pub(crate) fn read(metadata: &Metadata<'_>) -> Result<Option<Self>, Error> {
+        if metadata.arch.indexer.is_none() {
+            return Ok(None);
+        }
+        let size = |name, max| metadata.size(name, max);
+        let count = size("attention.indexer.top_k", CONTEXT_MAX)?;
+        let blocks = match metadata.find_size("attention.indexer.block_size", CONTEXT_MAX)? {
+            None => None,
+            Some(block) => {
+                let local = metadata.find_size("attention.indexer.local_blocks", CONTEXT_MAX)?;
+                Some((block, local.unwrap_or(1)))
+            }
+        };
+        let found = Self {
+            heads: size("attention.indexer.head_count", WIDTH_MAX)?,
+            dim: size("attention.indexer.key_length", WIDTH_MAX)?,
+            count,
+            blocks,
+        };
+        in_range("an indexer's query", (found.heads * found.dim) as u64, WIDTH_MAX * 16)?;
+        Ok(Some(found))
+    }
+
+    /// Its heads on a rank with so many key/value heads.
+    pub fn own_heads(&self, keys: usize) -> usize {
+        if self.blocks.is_some() { keys } else { self.heads }
+    }
+
+    /// Choices of each row, on a rank with so many key/value heads.
+    pub fn groups(&self, keys: usize) -> usize {
+        if self.blocks.is_some() { keys } else { 1 }
+    }
+}
+
+/// The layer whose choice each layer follows: its own, one before it, or none.
+pub(crate) fn choosers(
+    metadata: &Metadata<'_>,
+    layers: usize,
+) -> Result<Vec<Option<usize>>, Error> {
+    let Some(kind) = metadata.arch.indexer else { return Ok(vec![None; layers]) };
+    // GLM-5.2 names the layers that choose; the others follow the last of them.
+    let says = metadata.of_layers("attention.indexer.types", layers)?;
+    let mut last = None;
+    let mut chooser = |layer: usize| {
+        let key = match kind {
+            IndexerKind::Latent(_) => "indexer.attn_k",
+            IndexerKind::Blocks => "indexer.k_proj",
+        };
+        let has = metadata.directory.find_tensor(&names::layer(layer, key)).is_some();
+        match has && says[layer] != Some(0) {
+            true => last = Some(layer),
+            false if kind == IndexerKind::Blocks => last = None,
+            false => {}
+        }
+        last
+    };
+    Ok((0..layers).map(&mut chooser).collect())
+}

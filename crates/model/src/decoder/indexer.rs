@@ -1,0 +1,116 @@
+//! An indexer: it chooses the positions that a layer's rows see, by queries and keys of its own.
+//!
+//! Every rank has all of its keys, and chooses from the same bits what the others choose; where
+//! each key/value head has a choice of its own, a rank makes those of its heads.
+
+use backend::{Backend, Choice, RopeStyle};
+use layout::{Config, IndexerKind, Shard, Slices};
+
+use super::context::{Context, Kept};
+use super::scratch::IndexerScratch;
+use crate::ModelError;
+use crate::loader::Loader;
+use crate::operations::style;
+
+/// Added to the variance in the norm of a key, whatever a model's epsilon elsewhere.
+const NORM_EPS: f32 = 1e-6;
+
+pub(super) struct Indexer<B: Backend> {
+    sizes: backend::Indexer,
+    q: B::Matrix,
+    k: B::Matrix,
+    /// What the heads' products count, where all choose together.
+    weights: Option<B::Matrix>,
+    q_norm: Option<B::Vector>,
+    k_norm: B::Vector,
+    /// Of a layer norm.
+    k_bias: Option<B::Vector>,
+    rope: RopeStyle,
+}
+
+impl<B: Backend> Indexer<B> {
+    /// The indexer of a layer, if it has one and this rank has any of its heads.
+    pub fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        shard: &Shard,
+        slices: &Slices<'_>,
+        layer: usize,
+    ) -> Result<Option<Self>, ModelError> {
+        let (Some(found), Some(kind)) = (config.indexer_of(layer), config.arch.indexer) else {
+            return Ok(None);
+        };
+        let keys = shard.attention[config.heads_kind(layer)].keys.len();
+        if keys == 0 {
+            return Ok(None);
+        }
+        let choice = match found.blocks {
+            Some((size, local)) => Choice::Blocks { size, count: found.count, local },
+            None => Choice::Positions { count: found.count },
+        };
+        let sizes = backend::Indexer { heads: found.own_heads(keys), dim: found.dim, choice };
+        let k_norm = loader.vector(&slices.get("indexer.k_norm"))?;
+        Ok(Some(match kind {
+            IndexerKind::Latent(rope) => Self {
+                sizes,
+                q: loader.matrix(&slices.get("indexer.attn_q_b"))?,
+                k: loader.matrix(&slices.get("indexer.attn_k"))?,
+                weights: Some(loader.matrix(&slices.get("indexer.proj"))?),
+                q_norm: None,
+                k_norm,
+                k_bias: loader.find_vector(slices.find("indexer.k_norm.bias"))?,
+                rope: style(rope),
+            },
+            IndexerKind::Blocks => Self {
+                sizes,
+                q: loader.matrix(&slices.get("indexer.q_proj"))?,
+                k: loader.matrix(&slices.get("indexer.k_proj"))?,
+                weights: None,
+                q_norm: Some(loader.vector(&slices.get("indexer.q_norm"))?),
+                k_norm,
+                k_bias: None,
+                rope: style(config.rope.style),
+            },
+        }))
+    }
+
+    /// Caches the keys of `h`.
+    pub fn cache(&self, c: &mut Context<'_, B>) {
+        let Context { backend, config, scratch: s, .. } = c;
+        let i = s.indexer.as_mut().expect("made for models with indexers");
+        backend.linear(&s.h, &mut [(&self.k, &mut i.product)]);
+        match &self.k_bias {
+            Some(bias) => {
+                backend.layer_norm(&i.product, &self.k_norm, NORM_EPS, &mut i.k);
+                backend.add_bias(&mut i.k, bias);
+            }
+            None => backend.rms_norm(&i.product, &self.k_norm, config.rms_eps, &mut i.k),
+        }
+        backend.rope(&mut i.k, self.sizes.dim, self.rope, 0);
+        let Kept::KeysAndValues(_, Some(keys)) = c.kept else {
+            panic!("a layer with an indexer keeps its keys")
+        };
+        backend.store(keys, c.segments, &i.k, &i.none);
+    }
+
+    /// Chooses for every row: `q_in` makes its queries, `h` the weights of heads.
+    pub fn choose(
+        &self,
+        backend: &mut B,
+        config: &Config,
+        batch: (&B::Kv, &[backend::Segment]),
+        (q_in, h): (&B::Rows, &B::Rows),
+        i: &mut IndexerScratch<B>,
+    ) {
+        backend.linear(q_in, &mut [(&self.q, &mut i.q)]);
+        if let Some(norm) = &self.q_norm {
+            backend.rms_norm_in_place(&mut i.q, norm, config.rms_eps);
+        }
+        backend.rope(&mut i.q, self.sizes.dim, self.rope, 0);
+        if let Some(weights) = &self.weights {
+            backend.linear(h, &mut [(weights, &mut i.weights)]);
+        }
+        let (keys, segments) = batch;
+        backend.choose(keys, &self.sizes, segments, &i.q, &i.weights, &mut i.chosen);
+    }
+}
