@@ -45,7 +45,9 @@ mod temperature;
 mod tile;
 
 pub use activation::{Activation, activate, gated, soft_cap};
-pub use attention::{AttendShape, CacheKind, KvCache, PAGE_POSITIONS, Segment, Sight, attend};
+pub use attention::{
+    AttendShape, AttentionRange, CacheKind, KvCache, PAGE_POSITIONS, Segment, attend,
+};
 pub use error::Error;
 pub use input::{Forms, Input};
 pub use isa::{check_isa, isa};
@@ -63,4 +65,4 @@ pub use recurrent::{
 pub use rope::{RopeAngles, RopeStyle, RopeTable, rope};
 pub use routing::{sigmoid_in_place, softmax, top_k};
 pub use rows::{for_each_row, keep_rows};
-pub use temperature::{Temperature, temper};
+pub use temperature::{Temperature, scale_by_temperature};

@@ -153,17 +153,17 @@ impl Config {
         }
     }
 
-    /// By what layer `layer` multiplies queries, if it does.
+    /// The attention temperature of layer `layer`, if it has one.
     pub fn temperature_of(&self, layer: usize) -> Option<Temperature> {
         self.temperature.filter(|found| !(found.unrotated_only && self.rotates(layer)))
     }
 
-    /// Whether layer `layer` normalises the heads of queries and keys without a gain.
-    pub fn has_bare_qk_norm(&self, layer: usize) -> bool {
-        // Llama 4's model of 128 experts is the one without, which its files do not say.
+    /// Whether layer `layer` normalises the heads of queries and keys without a gain (Llama 4).
+    pub fn has_l2_qk_norm(&self, layer: usize) -> bool {
+        // Llama 4 Maverick has no such norms, and its files have no key for that.
         const WITHOUT: usize = 128;
         let is_without = self.experts.is_some_and(|experts| experts.count == WITHOUT);
-        let bare = self.arch.qk_norm == QkNorm::BareAfterRotation;
+        let bare = self.arch.qk_norm == QkNorm::L2AfterRotation;
         bare && self.rotates(layer) && !is_without
     }
 
@@ -213,7 +213,7 @@ impl Config {
     }
 }
 
-/// What repositories have beside models says so itself.
+/// Refuses adapters and vision towers, which repositories hold beside models.
 fn check_is_model(directory: &Directory) -> Result<(), Error> {
     let text = |key| directory.find_str(key).ok().flatten().unwrap_or_default();
     let what = match (text("general.type"), text("general.architecture")) {
@@ -291,8 +291,7 @@ fn attention_scale(
     k_dim: usize,
     layers: usize,
 ) -> Result<f32, Error> {
-    /// Of Gemma 2 and 3, those of 27B alone scale by their width for each head; their files do not
-    /// say so.
+    /// Gemma 2 27B and Gemma 3 27B scale by width / heads; their files have no key for that.
     const GEMMAS_27B: [(&str, usize); 2] = [("gemma2", 46), ("gemma3", 62)];
     let gemma_27b = GEMMAS_27B.contains(&(metadata.arch.name, layers));
     let dim = if gemma_27b { width / heads } else { k_dim };
@@ -304,7 +303,7 @@ fn attention_scale(
 fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Option<usize>>, Error> {
     const KEY: &str = "attention.sliding_window";
     let window = match metadata.arch.windows {
-        // 0 is for none; other sizes are not said.
+        // A window of 0 turns chunks off. No file has another size of chunks.
         Windows::ChunksButEvery { size, .. } if metadata.get(KEY).is_none() => Some(size),
         _ => metadata.find_size(KEY, CONTEXT_MAX)?,
     };

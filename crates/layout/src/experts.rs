@@ -23,7 +23,7 @@ pub struct Experts {
     pub normalised: bool,
     /// The weights are multiplied by this.
     pub scale: f32,
-    /// They multiply what experts read, not what they give.
+    /// The weights multiply the experts' inputs instead of their outputs.
     pub weighs_inputs: bool,
     /// Hidden numbers of a routed expert.
     pub hidden: usize,
@@ -35,17 +35,17 @@ pub struct Experts {
     pub shared_gate: bool,
     /// So many layers at the beginning have no experts.
     pub dense_layers: usize,
-    /// Of the others, one in so many has them, counted from the first of all (Ernie 4.5).
+    /// Of the other layers, every `every`-th of the model has experts (Llama 4, ERNIE 4.5).
     pub every: usize,
 }
 
 impl Experts {
-    /// Whether layer `layer` has them.
+    /// Whether layer `layer` has experts.
     pub fn are_in(&self, layer: usize) -> bool {
         layer >= self.dense_layers && (layer + 1).is_multiple_of(self.every)
     }
 
-    /// Whether any layer may have none.
+    /// Whether any layer may be dense.
     pub(crate) fn leave_layers_dense(&self) -> bool {
         self.dense_layers > 0 || self.every > 1
     }
@@ -117,7 +117,7 @@ fn gating(
     layers: usize,
 ) -> Result<Gating, Error> {
     Ok(match metadata.find_size("expert_gating_func", u64::MAX)? {
-        // In files of DeepSeek that do not say so, a bias on the choice comes with sigmoids only.
+        // Old DeepSeek files have no key: a bias on the choice comes with sigmoids there.
         None if metadata.arch.latent && has_choice_bias(metadata, layers) => Gating::Sigmoid,
         None => defaults.gating,
         Some(1) => Gating::Softmax,
@@ -134,8 +134,8 @@ fn has_choice_bias(metadata: &Metadata<'_>, layers: usize) -> bool {
     (0..layers).any(|layer| names::choice_bias(metadata.directory, layer).is_some())
 }
 
-/// How many layers at the beginning have a dense block's tensors: not every file says so otherwise
-/// (Hunyuan 3).
+/// The number of layers at the beginning that have the tensors of a dense block. Files of Hunyuan 3
+/// have no key for it.
 fn leading_dense(metadata: &Metadata<'_>, layers: usize) -> usize {
     let is_dense = |layer: &usize| {
         let mut names = ["ffn_gate", "ffn_up", "ffn_down"].into_iter();

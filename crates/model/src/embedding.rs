@@ -19,7 +19,7 @@ pub struct Embedding {
     source: Arc<dyn Source>,
     tensor: TensorInfo,
     scale: f32,
-    /// Where rows are normalised, the epsilon.
+    /// The epsilon of the norm of embeddings, in models that have one.
     norm_eps: Option<f32>,
     kept: Kept,
     /// The rows of one look-up, as the file has them.

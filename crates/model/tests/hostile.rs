@@ -256,7 +256,7 @@ fn chunks_temperatures_and_dense_layers_are_where_they_belong() {
     assert_eq!(llama4.windows, [chunk, chunk, chunk, None, chunk]);
     let are = |of: &dyn Fn(usize) -> bool| (0..5).map(of).collect::<Vec<_>>();
     assert_eq!(are(&|at| llama4.rotates(at)), [true, true, true, false, true]);
-    assert_eq!(are(&|at| llama4.has_bare_qk_norm(at)), [true, true, true, false, true]);
+    assert_eq!(are(&|at| llama4.has_l2_qk_norm(at)), [true, true, true, false, true]);
     assert_eq!(are(&|at| llama4.temperature_of(at).is_some()), [false, false, false, true, false]);
     let temperature = llama4.temperature_of(3).unwrap();
     assert_eq!((temperature.scale, temperature.length, temperature.offset), (0.1, 8192, 1));

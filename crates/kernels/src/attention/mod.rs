@@ -30,8 +30,8 @@ mod int_tile;
 mod ints;
 mod page;
 mod quants;
+mod range;
 mod rotation;
-mod sight;
 mod softmax;
 #[cfg(test)]
 mod tests;
@@ -39,7 +39,7 @@ mod tile;
 
 pub use attend::{AttendShape, Segment, attend};
 pub use cache::{CacheKind, KvCache};
-pub use sight::Sight;
+pub use range::AttentionRange;
 
 /// Positions of one page of the cache.
 pub const PAGE_POSITIONS: usize = 64;

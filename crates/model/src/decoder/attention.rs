@@ -9,7 +9,7 @@ use super::context::Context;
 use super::projection::Projection;
 use crate::ModelError;
 use crate::loader::Loader;
-use crate::operations::{parts, rope_style, sight, temperature};
+use crate::operations::{attention_range, parts, rope_style, temperature};
 
 pub(super) struct HeadAttention<B: Backend> {
     q: Heads<B>,
@@ -103,7 +103,7 @@ impl<B: Backend> HeadAttention<B> {
         }
         self.q.finish(backend, config, self.rope, &mut s.all_q, &mut s.q);
         if let Some(temperature) = &self.temperature {
-            backend.temper(&mut s.q, temperature);
+            backend.scale_by_temperature(&mut s.q, temperature);
         }
         backend.attend(c.kept.keys_and_values(), &self.attend, c.segments, &s.q, &mut s.attended);
         let attended = match (&self.gate, &mut s.attention_gate) {
@@ -131,7 +131,7 @@ impl<B: Backend> Heads<B> {
     ) -> Result<Self, ModelError> {
         Ok(Self {
             projection: Projection::load(loader, slices, projection)?,
-            norm: match config.has_bare_qk_norm(layer) {
+            norm: match config.has_l2_qk_norm(layer) {
                 true => Some(loader.backend.vector(&vec![1.0; config.k_dim])),
                 false => loader.find_vector(slices.find(norm))?,
             },
@@ -144,8 +144,8 @@ impl<B: Backend> Heads<B> {
         if self.own.is_some() { all } else { own }
     }
 
-    /// What follows the product, so that `own` has this rank's queries or keys, rotated by table
-    /// `rope` if there is one.
+    /// Adds the bias, normalises and rotates by table `rope`, if there are such. `own` then has
+    /// this rank's queries or keys.
     fn finish(
         &self,
         backend: &mut B,
@@ -154,7 +154,7 @@ impl<B: Backend> Heads<B> {
         all: &mut B::Rows,
         own: &mut B::Rows,
     ) {
-        let last = [QkNorm::HeadsAfterRotation, QkNorm::BareAfterRotation];
+        let last = [QkNorm::HeadsAfterRotation, QkNorm::L2AfterRotation];
         let norm_last = last.contains(&config.arch.qk_norm);
         let product = self.room(all, own);
         self.projection.add_bias(backend, product);
@@ -188,7 +188,7 @@ fn attention_shape<B: Backend>(
         k_dim: config.k_dim,
         v_dim: config.v_dim,
         scale: config.attention_scale,
-        sight: sight(config, layer),
+        range: attention_range(config, layer),
         soft_cap: config.attention_cap,
         sinks: slices.find("attn_sinks").map(|slice| loader.numbers(&slice)).transpose()?,
     })

@@ -46,14 +46,14 @@ impl<B: Backend> FeedForward<B> {
         })
     }
 
-    /// The hidden numbers of `h`, where [`Self::contract`] does not read it as well.
+    /// Computes a dense block's hidden numbers from `h`. Experts leave all to [`Self::contract`].
     pub fn expand(&self, c: &mut Context<'_, B>) {
         if let Self::Dense(block) = self {
             block.expand(c);
         }
     }
 
-    /// `sums = feed_forward(h)`, this rank's part, after [`Self::expand`].
+    /// `sums = feed_forward(h)`, this rank's part. Follows [`Self::expand`].
     pub fn contract<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,

@@ -32,7 +32,7 @@ struct MixerHalf<B: Backend> {
 
 struct FeedForwardHalf<B: Backend> {
     norm: Option<Norm<B>>,
-    /// It reads what the mixer reads, and both add to the residual stream (Cohere).
+    /// The block reads the mixer's norm instead of one of its own (Cohere).
     parallel: bool,
     block: FeedForward<B>,
     residual: Residual<B>,
@@ -74,8 +74,7 @@ impl<B: Backend> Layer<B> {
     /// the architecture has. The model's last layer takes every row into what it keeps of
     /// positions, and computes all else for the outputs alone.
     ///
-    /// Where both halves read one norm, the second reads it before the sum of the first takes its
-    /// room.
+    /// Parallel halves read one norm. The block expands it before the mixer's sum overwrites it.
     pub fn forward<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,
