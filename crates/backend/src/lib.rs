@@ -21,8 +21,9 @@ pub use self::ggml::Ggml;
 pub use cpu::Cpu;
 pub use group_norm::GroupNorm;
 pub use kernels::{
-    Activation, Begin, CacheKind, Choice, Indexer, PAGE_POSITIONS, Parts, RecurrentShape,
-    RecurrentWeights, RopeStyle, RopeTable, Rule, Segment, Sight, StateSegment, Temperature, isa,
+    Activation, AttentionRange, Begin, CacheKind, Choice, Indexer, PAGE_POSITIONS, Parts,
+    RecurrentShape, RecurrentWeights, RopeStyle, RopeTable, Rule, Segment, StateSegment,
+    Temperature, isa,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
 pub use routing::{Gating, RoutingRule};
@@ -91,8 +92,8 @@ pub struct AttentionShape {
     pub v_dim: usize,
     /// Multiplies every score (usually `1 / sqrt(k_dim)`).
     pub scale: f32,
-    /// Which positions before its own a position sees.
-    pub sight: Sight,
+    /// Which earlier positions a query attends to.
+    pub range: AttentionRange,
     /// Scores become `cap * tanh(score / cap)` (Gemma 2).
     pub soft_cap: Option<f32>,
     /// One logit a head that takes part in the softmax and has no value (gpt-oss).
@@ -172,10 +173,10 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Whether it routes rows to experts by `rule`.
+    /// Whether the device can route rows to experts by `rule`.
     ///
     /// # Errors
-    /// It does not.
+    /// It cannot.
     fn check_routing(&self, _rule: &RoutingRule) -> Result<(), BackendError> {
         Ok(())
     }
@@ -326,7 +327,7 @@ pub trait Backend {
     /// `out = x / rms(x) * gain`, over each whole row.
     fn rms_norm(&mut self, x: &Self::Rows, gain: &Self::Vector, eps: f32, out: &mut Self::Rows);
 
-    /// The same of what is left of `x` without the mean of its row.
+    /// Subtracts each row's mean, then does as [`Backend::rms_norm`].
     fn layer_norm(&mut self, x: &Self::Rows, gain: &Self::Vector, eps: f32, out: &mut Self::Rows);
 
     /// As [`Backend::rms_norm`], in place, over each run of as many numbers as `gain` has: heads or
@@ -378,9 +379,9 @@ pub trait Backend {
     /// [`Self::set_positions`].
     fn rope(&mut self, x: &mut Self::Rows, head_dim: usize, style: RopeStyle, table: usize);
 
-    /// Multiplies each row by the factor that `temperature` has for its position, as set by
+    /// Multiplies each row by the temperature of its position, as set by
     /// [`Self::set_positions`].
-    fn temper(&mut self, x: &mut Self::Rows, temperature: &Temperature);
+    fn scale_by_temperature(&mut self, x: &mut Self::Rows, temperature: &Temperature);
 
     /// Writes keys and values of the batch's rows into the cache.
     fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Self::Rows, v: &Self::Rows);

@@ -14,9 +14,9 @@ pub enum Gating {
     Sigmoid,
     /// The largest logits, then softmax over those alone (gpt-oss).
     SoftmaxOfChosen,
-    /// Again and again the largest logit `m` of those not yet chosen, and its part of the softmax
-    /// over those `x` of them with `m - x <= 0.02 max(|x|, m)` (SparseMixer as Phi-3.5-MoE
-    /// computes it; Liu et al., arXiv 2409.12136).
+    /// Chooses one expert at a time: the largest logit `m` of those left. Its weight is its part
+    /// of the softmax over the logits `x` that are left with `m - x <= 0.02 max(|x|, m)`
+    /// (SparseMixer in Phi-3.5-MoE; Liu et al., arXiv 2409.12136).
     SparseMixer,
     /// The largest logits, then the sigmoid of those (Llama 4).
     SigmoidOfChosen,
@@ -36,7 +36,7 @@ pub struct RoutingRule {
     pub normalised: bool,
     /// The weights are multiplied by this.
     pub scale: f32,
-    /// They multiply what experts read, not what they give (Llama 4).
+    /// The weights multiply an expert's input instead of its output (Llama 4).
     pub weighs_inputs: bool,
 }
 
@@ -69,7 +69,7 @@ impl Routes {
         &self.routes
     }
 
-    /// Whether the weights multiply what experts read.
+    /// Whether the weights multiply the experts' inputs.
     pub fn weighs_inputs(&self) -> bool {
         self.weighs_inputs
     }
@@ -144,7 +144,7 @@ impl Routes {
 
     /// Chooses by [`Gating::SparseMixer`] out of the logits in `scores`.
     fn mix_sparsely(&mut self, rule: &RoutingRule, row: u32) {
-        /// Twice the width of the noise that training adds to logits.
+        /// Twice the jitter of training.
         const NEAR: f32 = 0.02;
         let (left, near) = (&mut self.scores, &mut self.choice);
         self.chosen.resize(1, 0);

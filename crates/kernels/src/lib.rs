@@ -46,8 +46,8 @@ mod tile;
 
 pub use activation::{Activation, activate, gated, soft_cap};
 pub use attention::{
-    AttendShape, CacheKind, Choice, Chosen, Indexer, KvCache, PAGE_POSITIONS, Segment, Sight,
-    attend, choose,
+    AttendShape, AttentionRange, CacheKind, Choice, Chosen, Indexer, KvCache, PAGE_POSITIONS,
+    Segment, attend, choose,
 };
 pub use error::Error;
 pub use input::{Forms, Input};
@@ -66,4 +66,4 @@ pub use recurrent::{
 pub use rope::{RopeAngles, RopeStyle, RopeTable, rope};
 pub use routing::{sigmoid_in_place, softmax, top_k};
 pub use rows::{for_each_row, keep_rows};
-pub use temperature::{Temperature, temper};
+pub use temperature::{Temperature, scale_by_temperature};

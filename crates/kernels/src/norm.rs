@@ -44,8 +44,8 @@ pub fn rms_norm_in_place(pool: &Pool, x: &mut [f32], gain: &[f32], eps: f32) {
     });
 }
 
-/// Layer normalisation of each row: as [`rms_norm`], of what is left of `x` without its mean (Ba et
-/// al., "Layer Normalization", arXiv 1607.06450).
+/// Layer normalisation of each row: subtracts its mean, then does as [`rms_norm`]. Source: Ba et
+/// al., "Layer Normalization", arXiv 1607.06450.
 ///
 /// # Panics
 /// If `x` is not whole rows or `out` has another size.
@@ -130,7 +130,7 @@ pub fn scale(x: &mut [f32], factor: f32) {
     x.iter_mut().for_each(|x| *x *= factor);
 }
 
-/// Takes the mean off a row.
+/// Subtracts a row's mean.
 struct Centre<'a> {
     x: &'a [f32],
     out: &'a mut [f32],

@@ -1,11 +1,12 @@
-//! Queries that grow with their position, so that attention over long texts stays sharp.
+//! Attention temperature: queries grow with their position, so that attention over long contexts
+//! stays sharp.
 
 /// Multiplies the query at position `p` by `1 + scale * ln(1 + floor((p + offset) / length))`
 /// (Nakanishi, "Scalable-Softmax Is Superior for Attention", arXiv 2501.19399; Llama 4, Mistral 3).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Temperature {
     pub scale: f32,
-    /// So many positions have the same factor.
+    /// Positions that share one factor.
     pub length: u32,
     pub offset: u32,
 }
@@ -22,7 +23,7 @@ impl Temperature {
 ///
 /// # Panics
 /// If there are not as many rows as positions.
-pub fn temper(x: &mut [f32], temperature: &Temperature, positions: &[u32]) {
+pub fn scale_by_temperature(x: &mut [f32], temperature: &Temperature, positions: &[u32]) {
     assert!(x.len().is_multiple_of(positions.len().max(1)), "one position a row");
     let width = x.len() / positions.len().max(1);
     if width == 0 {
@@ -36,8 +37,8 @@ pub fn temper(x: &mut [f32], temperature: &Temperature, positions: &[u32]) {
     }
 }
 
-/// The natural logarithm of a count, made of basic operations: a system's own differs from one
-/// machine to the next.
+/// The natural logarithm of a count, from basic operations alone. The system's logarithm differs
+/// between machines.
 fn ln(count: u64) -> f64 {
     /// Each term is at most a ninth of the one before it.
     const TERMS: u32 = 18;
@@ -79,7 +80,7 @@ mod tests {
     fn each_row_has_its_positions_factor() {
         let mistral = Temperature { scale: 0.5, length: 16, offset: 0 };
         let mut x = [1.0, -2.0, 1.0, -2.0];
-        temper(&mut x, &mistral, &[15, 16]);
+        scale_by_temperature(&mut x, &mistral, &[15, 16]);
         let factor = mistral.factor(16);
         assert!(factor > 1.3 && factor < 1.4);
         assert_eq!(x, [1.0, -2.0, factor, -2.0 * factor]);

@@ -21,10 +21,9 @@ pub struct Arch {
     pub qk_norm: QkNorm,
     pub norms: Norms,
     pub norm_kind: NormKind,
-    /// Added to the mean square in norms after a half of a layer, if not what the file says (Muse
-    /// Glimmer).
+    /// The epsilon of norms after a half of a layer, where it is not the file's (Muse Glimmer).
     pub after_norms_eps: Option<f32>,
-    /// Both halves of a layer read one norm, and add to the residual stream beside each other
+    /// Attention and feed-forward block read the same norm, and both add to the residual stream
     /// (Cohere).
     pub parallel: bool,
     pub activation: Activation,
@@ -32,7 +31,7 @@ pub struct Arch {
     pub windows: Windows,
     pub local_rope: LocalRope,
     pub rotation: Rotation,
-    pub tempered: Tempered,
+    pub temperature: TemperatureRule,
     /// Layers that see everything rotate half as many numbers as the others (Step 3.5).
     pub half_rotated_without_window: bool,
     pub attention_scale: AttentionScale,
@@ -50,7 +49,7 @@ pub struct Arch {
     pub output_norm: &'static str,
     /// Embeddings are multiplied by the square root of their width (Gemma).
     pub embedding_times_sqrt_width: bool,
-    /// Embeddings are divided by their root mean square (Muse Glimmer).
+    /// Embeddings pass an RMS norm without a gain (Muse Glimmer).
     pub embedding_norm: bool,
     pub logit_scale: LogitScale,
     pub experts: ExpertKind,
@@ -68,13 +67,13 @@ pub enum RopeStyle {
     Neox,
 }
 
-/// Which products of one input have one tensor, their rows one after the other.
+/// Which matrices are stacked in one tensor, row below row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fused {
     Nothing,
-    /// Gate and up, in `ffn_up`.
+    /// Gate and up, in `ffn_up` (GLM-4).
     FeedForward,
-    /// The same, and q, k and v in `attn_qkv`.
+    /// Gate and up in `ffn_up`, and q, k and v in `attn_qkv` (Phi-3).
     All,
 }
 
@@ -86,27 +85,27 @@ pub enum Rotation {
     AllButEvery(usize),
     /// All, unless the file says `rope.scaling.finetuned = false` (Granite 4).
     UnlessUntrained,
-    /// Those with a window; all of them in files without windows (EXAONE 4).
+    /// Those with a window. In files without windows, all (EXAONE 4).
     InWindows,
     Never,
 }
 
-/// Which layers multiply queries by what grows with their position.
+/// Which layers scale queries by an attention temperature, which grows with the position.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Tempered {
-    /// All, in files that say by how much (Mistral 3).
-    IfSaid,
-    /// Those that do not rotate, by this (Llama 4).
+pub enum TemperatureRule {
+    /// All, in files with `attention.temperature_scale` (Mistral 3).
+    FromFile,
+    /// Those without rotation, by these constants (Llama 4).
     Unrotated { scale: f32, length: u32 },
 }
 
-/// Where the gates are whose sigmoid multiplies what heads attended to.
+/// Where a file has the gates of attention. Their sigmoid multiplies the heads' outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GatedAttention {
     Never,
     /// `attn_q` holds each head's query and then its gate (Qwen3-Next).
     InQueries,
-    /// `attn_gate` holds them (Muse Glimmer).
+    /// In `attn_gate` (Muse Glimmer).
     Apart,
 }
 
@@ -191,14 +190,13 @@ pub enum Gating {
     Sigmoid,
     /// The largest logits, then softmax over those alone (gpt-oss).
     SoftmaxOfChosen,
-    /// The largest logit of those not yet chosen, and its part of the softmax over those of them
-    /// that are near it (Phi-3.5-MoE).
+    /// One expert at a time, weighted among the logits near its own (SparseMixer, Phi-3.5-MoE).
     SparseMixer,
     /// The largest logits, then the sigmoid of those alone (Llama 4).
     SigmoidOfChosen,
 }
 
-/// Which queries and keys are normalised, before they are rotated unless it says otherwise.
+/// How queries and keys are normalised. All but two do so before the rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QkNorm {
     Never,
@@ -206,13 +204,13 @@ pub enum QkNorm {
     Heads,
     /// Head by head in the files that have the norms.
     HeadsIfPresent,
-    /// Head by head, after they are rotated (Hunyuan).
+    /// Head by head, after the rotation (Hunyuan).
     HeadsAfterRotation,
     /// All heads as one vector.
     Whole,
-    /// Head by head without a gain, after they are rotated, in layers that do so; not in models of
-    /// 128 experts (Llama 4).
-    BareAfterRotation,
+    /// Head by head without a gain, after the rotation, in layers that rotate. Models of 128
+    /// experts have none (Llama 4).
+    L2AfterRotation,
 }
 
 /// The tensors of a layer's norms, before and after each of its halves.
@@ -224,11 +222,11 @@ pub struct Norms {
     pub after_feed_forward: Option<&'static str>,
 }
 
-/// What norms of the residual stream divide by. Biases that a file has for layer norms are added.
+/// The kind of the norms of the residual stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormKind {
     RootMeanSquare,
-    /// The deviation from the mean, which is taken off (Cohere).
+    /// Layer norms, with biases where the file has them (Cohere, Phi-3.5-MoE).
     Layer,
 }
 
@@ -240,7 +238,8 @@ pub enum Windows {
     Always,
     /// All but the last of so many, unless the file has a pattern of its own.
     AllButEvery(usize),
-    /// The same, of chunks of `size` positions unless the file says that there are none (Llama 4).
+    /// All but the last of `every` layers see the current chunk of `size` positions. A file turns
+    /// chunks off by a window of 0 (Llama 4).
     ChunksButEvery {
         every: usize,
         size: usize,
@@ -272,11 +271,11 @@ pub enum ExpertKind {
 pub struct ExpertDefaults {
     pub gating: Gating,
     pub normalised: bool,
-    /// There is a shared expert (Llama 4).
+    /// There is a shared expert, also where the file has no key for it (Llama 4).
     pub shared: bool,
     /// A shared expert has a gate of its own (Qwen2-MoE).
     pub shared_gate: bool,
-    /// Weights multiply what experts read, not what they give (Llama 4).
+    /// The weights multiply an expert's input instead of its output (Llama 4).
     pub weighs_inputs: bool,
 }
 
@@ -325,7 +324,7 @@ const LLAMA: Arch = Arch {
     windows: Windows::Always,
     local_rope: LocalRope::Same,
     rotation: Rotation::Always,
-    tempered: Tempered::IfSaid,
+    temperature: TemperatureRule::FromFile,
     half_rotated_without_window: false,
     attention_scale: AttentionScale::InverseRoot,
     values: Values::Plain,
@@ -528,7 +527,7 @@ const ARCHS: &[Arch] = &[
 ];
 
 impl Arch {
-    /// Whether windows are chunks: a position sees those from the last multiple of their size on.
+    /// Whether the sizes in `windows` are those of chunks.
     pub fn has_chunks(&self) -> bool {
         matches!(self.windows, Windows::ChunksButEvery { .. })
     }

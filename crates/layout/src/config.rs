@@ -190,17 +190,17 @@ impl Config {
         }
     }
 
-    /// By what layer `layer` multiplies queries, if it does.
+    /// The attention temperature of layer `layer`, if it has one.
     pub fn temperature_of(&self, layer: usize) -> Option<Temperature> {
         self.temperature.filter(|found| !(found.unrotated_only && self.rotates(layer)))
     }
 
-    /// Whether layer `layer` normalises the heads of queries and keys without a gain.
-    pub fn has_bare_qk_norm(&self, layer: usize) -> bool {
-        // Llama 4's model of 128 experts is the one without, which its files do not say.
+    /// Whether layer `layer` normalises the heads of queries and keys without a gain (Llama 4).
+    pub fn has_l2_qk_norm(&self, layer: usize) -> bool {
+        // Llama 4 Maverick has no such norms, and its files have no key for that.
         const WITHOUT: usize = 128;
         let is_without = self.experts.is_some_and(|experts| experts.count == WITHOUT);
-        let bare = self.arch.qk_norm == QkNorm::BareAfterRotation;
+        let bare = self.arch.qk_norm == QkNorm::L2AfterRotation;
         bare && self.rotates(layer) && !is_without
     }
 
@@ -299,7 +299,7 @@ impl Config {
     }
 }
 
-/// What repositories have beside models says so itself.
+/// Refuses adapters and vision towers, which repositories hold beside models.
 fn check_is_model(directory: &Directory) -> Result<(), Error> {
     let text = |key| directory.find_str(key).ok().flatten().unwrap_or_default();
     let what = match (text("general.type"), text("general.architecture")) {
@@ -433,7 +433,7 @@ fn sparse(metadata: &Metadata<'_>, layers: usize, experts: Option<&Experts>) -> 
 fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<Option<usize>>, Error> {
     const KEY: &str = "attention.sliding_window";
     let window = match metadata.arch.windows {
-        // 0 is for none; other sizes are not said.
+        // A window of 0 turns chunks off. No file has another size of chunks.
         Windows::ChunksButEvery { size, .. } if metadata.get(KEY).is_none() => Some(size),
         _ => metadata.find_size(KEY, CONTEXT_MAX)?,
     };

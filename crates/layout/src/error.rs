@@ -1,6 +1,6 @@
 use crate::SplitError;
 
-/// Where to ask for an architecture.
+/// Where users ask for an architecture.
 const ISSUES: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/issues");
 
 /// Why a file is no model that can be run.

@@ -23,7 +23,7 @@ pub struct Experts {
     pub normalised: bool,
     /// The weights are multiplied by this.
     pub scale: f32,
-    /// They multiply what experts read, not what they give.
+    /// The weights multiply the experts' inputs instead of their outputs.
     pub weighs_inputs: bool,
     /// Hidden numbers of a routed expert.
     pub hidden: usize,
@@ -35,7 +35,7 @@ pub struct Experts {
     pub shared_gate: bool,
     /// So many layers at the beginning have none, in files that say so.
     pub dense_layers: Option<usize>,
-    /// Of the others, one in so many has them, counted from the first of all (Ernie 4.5).
+    /// Of the other layers, every `every`-th of the model has experts (Llama 4, ERNIE 4.5).
     pub every: usize,
 }
 
@@ -110,7 +110,7 @@ fn gating(
     layers: usize,
 ) -> Result<Gating, Error> {
     Ok(match metadata.find_size("expert_gating_func", u64::MAX)? {
-        // In files of DeepSeek that do not say so, a bias on the choice comes with sigmoids only.
+        // Old DeepSeek files have no key: a bias on the choice comes with sigmoids there.
         None if metadata.arch.latent && has_choice_bias(metadata, layers) => Gating::Sigmoid,
         None => defaults.gating,
         Some(1) => Gating::Softmax,

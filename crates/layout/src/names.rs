@@ -5,7 +5,7 @@ use gguf::Directory;
 pub const EMBEDDING: &str = "token_embd.weight";
 pub const OUTPUT: &str = "output.weight";
 pub const OUTPUT_NORM: &str = "output_norm.weight";
-/// Phi-3.5-MoE has biases of both.
+/// The head's biases (Phi-3.5-MoE).
 pub const OUTPUT_BIAS: &str = "output.bias";
 pub const OUTPUT_NORM_BIAS: &str = "output_norm.bias";
 /// LFM2's norm before the output matrix is called so.
@@ -48,7 +48,7 @@ pub fn bias(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.bias")
 }
 
-/// The tensor of [`CHOICE_BIAS`] in a layer that has one; Hunyuan 3's has no ending.
+/// The name of a layer's [`CHOICE_BIAS`], if it has one. Hunyuan 3's has no ending.
 pub(crate) fn choice_bias(directory: &Directory, at: usize) -> Option<String> {
     let names = [bias(at, CHOICE_BIAS), bare(at, CHOICE_BIAS)];
     names.into_iter().find(|name| directory.find_tensor(name).is_some())

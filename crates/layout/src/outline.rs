@@ -34,7 +34,7 @@ pub struct Outline {
     /// The kind of each layer: those of one kind have the same tensors, of the same types, the same
     /// heads and the same window.
     pub kinds: Vec<usize>,
-    /// How many tensors nothing reads, and what they belong to, where their names tell.
+    /// The tensors of the file that no layer reads, counted by what they belong to.
     pub not_read: Option<String>,
     /// Where it may be cut, with the columns of experts cut and with whole ones.
     cuts: [Cuts; 2],

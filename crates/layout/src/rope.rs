@@ -161,8 +161,8 @@ impl Rope {
 /// What sine and cosine, and attention's scores, are multiplied by. YaRN makes attention sharper
 /// by `0.1 ln(factor) + 1`, or by what the file says instead: most models at the rotation,
 /// DeepSeek's that have a multiplier of their own at the scores, so for the parts that are not
-/// rotated as well. Mistral's files have a multiplier of that `0.1`, by which the rotation is
-/// divided: 1 leaves it as it is.
+/// rotated as well. Mistral 3's multiplier divides the rotation instead: 1 leaves it
+/// as it is.
 fn magnitudes(metadata: &Metadata<'_>, scaling: Scaling) -> Result<(f32, f32), Error> {
     const YARN_MULTIPLIER: f32 = 0.1;
     let attention_factor = metadata.positive_or("rope.scaling.attn_factor", 1.0)?;

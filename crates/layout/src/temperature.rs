@@ -1,7 +1,7 @@
-//! Queries that grow with their position.
+//! Attention temperature: queries grow with their position.
 
 use crate::Error;
-use crate::arch::Tempered;
+use crate::arch::TemperatureRule;
 use crate::metadata::Metadata;
 
 /// A query at position `p` is multiplied by `1 + scale * ln(1 + floor((p + offset) / length))`.
@@ -10,18 +10,17 @@ pub struct Temperature {
     pub scale: f32,
     pub length: u32,
     pub offset: u32,
-    /// Layers that rotate have none.
+    /// Layers with rotation have no temperature.
     pub unrotated_only: bool,
 }
 
 impl Temperature {
-    /// `original_context`: positions that the model was trained for before its context was
-    /// stretched.
+    /// `original_context`: the trained context before YaRN stretched it.
     pub(crate) fn read(
         metadata: &Metadata<'_>,
         original_context: usize,
     ) -> Result<Option<Self>, Error> {
-        if let Tempered::Unrotated { scale, length } = metadata.arch.tempered {
+        if let TemperatureRule::Unrotated { scale, length } = metadata.arch.temperature {
             return Ok(Some(Self { scale, length, offset: 1, unrotated_only: true }));
         }
         // Files write 0 for "none".

@@ -1,4 +1,4 @@
-//! Tensors that nothing reads, and what they probably are.
+//! Tensors of a file that no layer reads, and what they probably belong to.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use gguf::Directory;
 
 use crate::names;
 
-/// Parts of names, and what a tensor that has one belongs to.
+/// Parts of tensor names, and what such tensors belong to.
 const KINDS: &[(&str, Belongs)] = &[
     (".lora_", Belongs::ADAPTER),
     ("nextn.", Belongs::MTP),
@@ -16,7 +16,7 @@ const KINDS: &[(&str, Belongs)] = &[
     ("shortconv.", Belongs("layers that carry a state")),
 ];
 
-/// The same for the beginnings of names.
+/// Beginnings of tensor names, and what such tensors belong to.
 const PREFIXES: &[(&str, Belongs)] = &[
     ("v.", Belongs("a vision tower, which reads images")),
     ("mm.", Belongs("a vision tower, which reads images")),
@@ -37,14 +37,13 @@ fn belongs(name: &str) -> Option<Belongs> {
     by_prefix.or(KINDS.iter().find(|(part, _)| name.contains(part))).map(|(_, belongs)| *belongs)
 }
 
-/// What a tensor that nothing reads probably belongs to, for after its name; empty if its name says
-/// nothing.
+/// A remark for error messages on what tensor `name` probably belongs to; empty if unknown.
 pub(crate) fn probably(name: &str) -> String {
     belongs(name).map_or(String::new(), |Belongs(what)| format!(" (probably part of {what})"))
 }
 
-/// How many tensors nothing reads, by what they belong to: `12 of a vision tower, ...`. Of the
-/// tensors that are `read`, and of layers up to `layers`, there are none.
+/// Counts the tensors that are not in `read`, by what they belong to. Layers from `layers` on are
+/// MTP blocks.
 pub(crate) fn summary(
     directory: &Directory,
     layers: usize,

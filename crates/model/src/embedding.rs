@@ -28,7 +28,7 @@ struct Table {
     name: &'static str,
     tensor: TensorInfo,
     scale: f32,
-    /// Where rows are normalised, the epsilon.
+    /// The epsilon of the norm of embeddings, in models that have one.
     norm_eps: Option<f32>,
     kept: Kept,
     /// The rows of one look-up, as the file has them.

@@ -1,6 +1,6 @@
 //! What the table of architectures names, as the backend's operations take it.
 
-use backend::{Activation, Gating, Parts, RopeStyle, RoutingRule, Sight, Temperature};
+use backend::{Activation, AttentionRange, Gating, Parts, RopeStyle, RoutingRule, Temperature};
 use layout::{Config, Experts, Leaves};
 
 pub(crate) fn rope_style(config: &Config) -> RopeStyle {
@@ -14,15 +14,15 @@ pub(crate) fn style(style: layout::RopeStyle) -> RopeStyle {
     }
 }
 
-pub(crate) fn sight(config: &Config, layer: usize) -> Sight {
+pub(crate) fn attention_range(config: &Config, layer: usize) -> AttentionRange {
     match config.windows[layer] {
-        None => Sight::All,
-        Some(positions) if config.arch.has_chunks() => Sight::Chunk(positions),
-        Some(positions) => Sight::Window(positions),
+        None => AttentionRange::Full,
+        Some(positions) if config.arch.has_chunks() => AttentionRange::Chunk(positions),
+        Some(positions) => AttentionRange::Window(positions),
     }
 }
 
-/// By what layer `layer` multiplies queries, if it does.
+/// The attention temperature of layer `layer`, if it has one.
 pub(crate) fn temperature(config: &Config, layer: usize) -> Option<Temperature> {
     let layout::Temperature { scale, length, offset, .. } = config.temperature_of(layer)?;
     Some(Temperature { scale, length, offset })

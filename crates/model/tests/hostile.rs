@@ -69,6 +69,11 @@ fn copy(name: &str, lie: Option<&Lie>) -> Memory {
     if let Some(Lie::Add(name)) = lie {
         writer.declare(name, &[8], gguf::TensorType::F32);
     }
+    written(&mut writer)
+}
+
+/// The file in memory; rotation's factors are ones, all other numbers zeros.
+fn written(writer: &mut Writer) -> Memory {
     let mut bytes = Vec::new();
     let fill = |name: &str, _, len: u64, out: &mut Vec<u8>| {
         let number = if name.starts_with("rope") { 1.0_f32 } else { 0.0 };
@@ -78,6 +83,22 @@ fn copy(name: &str, lie: Option<&Lie>) -> Memory {
     writer.write(&mut bytes, fill).unwrap();
     let directory = Arc::new(Directory::parse(&bytes, bytes.len() as u64).unwrap());
     Memory { bytes, directory }
+}
+
+/// A copy of a fixture, whose architecture has another name; the weights are zeros.
+fn copy_as(name: &str, old: &str, new: &str) -> Memory {
+    let file = fixture(name);
+    let mut writer = Writer::new();
+    for (key, value) in file.directory().metadata() {
+        let own = key.strip_prefix(old).filter(|rest| rest.starts_with('.'));
+        let key = own.map_or(key.to_owned(), |rest| format!("{new}{rest}"));
+        let is_name = key == "general.architecture";
+        writer.set(&key, if is_name { Value::String(new.into()) } else { value.clone() });
+    }
+    for tensor in file.directory().tensors() {
+        writer.declare(&tensor.name, &tensor.dims, tensor.ty);
+    }
+    written(&mut writer)
 }
 
 fn load(memory: Memory, ranks: usize) -> Result<(), ModelError> {
@@ -272,7 +293,7 @@ fn chunks_temperatures_and_dense_layers_are_where_they_belong() {
     assert_eq!(llama4.windows, [chunk, chunk, chunk, None, chunk]);
     let are = |of: &dyn Fn(usize) -> bool| (0..5).map(of).collect::<Vec<_>>();
     assert_eq!(are(&|at| llama4.rotates(at)), [true, true, true, false, true]);
-    assert_eq!(are(&|at| llama4.has_bare_qk_norm(at)), [true, true, true, false, true]);
+    assert_eq!(are(&|at| llama4.has_l2_qk_norm(at)), [true, true, true, false, true]);
     assert_eq!(are(&|at| llama4.temperature_of(at).is_some()), [false, false, false, true, false]);
     let temperature = llama4.temperature_of(3).unwrap();
     assert_eq!((temperature.scale, temperature.length, temperature.offset), (0.1, 8192, 1));
@@ -289,6 +310,21 @@ fn chunks_temperatures_and_dense_layers_are_where_they_belong() {
     // Only the tensors say which layers of Hunyuan 3 are dense.
     let hunyuan = config("hy_v3");
     assert!(hunyuan.experts_of(0).is_none() && hunyuan.experts_of(1).is_some());
+}
+
+/// Rows without a fixture of their own.
+#[test]
+fn files_of_a_sibling_load_under_the_other_name() {
+    for (fixture_name, old, new) in
+        [("cohere2", "cohere2", "command-r"), ("deepseek-v3", "deepseek2", "mistral4")]
+    {
+        let memory = copy_as(fixture_name, old, new);
+        let config = Config::read(memory.directory()).unwrap();
+        assert_eq!(config.arch.name, new);
+        assert!(config.windows.iter().all(Option::is_none));
+        assert!((0..config.layers).all(|layer| config.rotates(layer)));
+        load(memory, 2).unwrap_or_else(|error| panic!("{new}: {error}"));
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(super) struct Job<'a> {
     pub routes: &'a [Route],
     pub mixture: &'a Mixture<Cpu>,
     pub parts: &'a MixtureParts,
-    /// Weights multiply what experts read, not what they give.
+    /// The weights multiply the experts' inputs instead of their outputs.
     pub weighs_inputs: bool,
 }
 

@@ -15,7 +15,7 @@ use kernels::{
     AttendShape, Chosen, Dequantizer, Forms, KvCache, Matrix, Pool, Product, RecurrentLayer,
     RecurrentRows, RecurrentScratch, RopeAngles, States, activate, add, add_bias, attend, choose,
     gated, keep_rows, layer_norm, matmul_parts, multiply, recur, rms_norm, rms_norm_in_place, rope,
-    scale, sigmoid_in_place, soft_cap, temper,
+    scale, scale_by_temperature, sigmoid_in_place, soft_cap,
 };
 
 use crate::{
@@ -33,7 +33,7 @@ pub struct Cpu {
     pool: Pool,
     /// One for each table of the model.
     angles: Vec<RopeAngles>,
-    /// One for each row of the step.
+    /// The position of each row of the step.
     positions: Vec<u32>,
     inputs: Inputs,
     int16: int16::Int16,
@@ -141,10 +141,10 @@ impl Backend for Cpu {
     }
 
     fn attention(&mut self, shape: &AttentionShape) -> AttendShape {
-        let AttentionShape { kv_of_head, k_dim, v_dim, scale, sight, soft_cap, .. } = shape;
+        let AttentionShape { kv_of_head, k_dim, v_dim, scale, range, soft_cap, .. } = shape;
         let AttentionShape { sinks, values_in_keys, .. } = shape;
         AttendShape::new(kv_of_head, *k_dim, *v_dim, *scale)
-            .with_sight(*sight)
+            .with_range(*range)
             .with_values_in_keys(*values_in_keys)
             .with_soft_cap(*soft_cap)
             .with_sinks(sinks.clone())
@@ -335,8 +335,8 @@ impl Backend for Cpu {
         }
     }
 
-    fn temper(&mut self, x: &mut Rows, temperature: &Temperature) {
-        temper(x.values_mut(), temperature, &self.positions);
+    fn scale_by_temperature(&mut self, x: &mut Rows, temperature: &Temperature) {
+        scale_by_temperature(x.values_mut(), temperature, &self.positions);
     }
 
     fn store(&mut self, kv: &mut Option<KvCache>, batch: &[Segment], k: &Rows, v: &Rows) {

@@ -82,7 +82,7 @@ impl Chosen {
 }
 
 impl Router {
-    /// Whether the weights multiply what experts read.
+    /// Whether the weights multiply the experts' inputs.
     pub fn weighs_inputs(&self) -> bool {
         self.rule.weighs_inputs
     }
@@ -104,7 +104,7 @@ impl Builder<'_> {
         let scores = match rule.gating {
             Gating::Softmax => self.recorder.soft_max(logits, None, 1.0, None)?,
             Gating::Sigmoid => self.recorder.unary(Unary::Sigmoid, logits, None)?,
-            // Ggml::check_routing refuses what is not here.
+            // `check_routing` refuses SparseMixer.
             Gating::SoftmaxOfChosen | Gating::SigmoidOfChosen | Gating::SparseMixer => logits,
         };
         let apart = self.recorder.reshape(scores, [1, experts, rows, 1]);

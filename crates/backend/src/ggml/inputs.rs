@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ggml::{Array, Error, Memory, Stream, Type};
 
 use super::ops::Ref;
-use crate::{PAGE_POSITIONS, Segment, Sight, Temperature};
+use crate::{AttentionRange, PAGE_POSITIONS, Segment, Temperature};
 
 /// What an array is filled from.
 #[derive(Clone, PartialEq)]
@@ -20,8 +20,8 @@ pub(super) enum Input {
     /// Where in the cache each row's key and value go.
     Places(Vec<Segment>),
     /// Which of `n_kv` positions of the cache each row sees.
-    Mask { batch: Vec<Segment>, sight: Sight, n_kv: usize },
-    /// The factor of each row's position.
+    Mask { batch: Vec<Segment>, range: AttentionRange, n_kv: usize },
+    /// The temperature of each row's position.
     Factors { positions: Vec<u32>, temperature: Temperature },
 }
 
@@ -97,8 +97,8 @@ impl Input {
                 let factors = positions.iter().map(|position| temperature.factor(*position));
                 (Type::F32, factors.flat_map(f32::to_le_bytes).collect())
             }
-            Self::Mask { batch, sight, n_kv } => {
-                let mask = mask(batch, *sight, *n_kv);
+            Self::Mask { batch, range, n_kv } => {
+                let mask = mask(batch, *range, *n_kv);
                 (Type::F16, mask.into_iter().flat_map(u16::to_le_bytes).collect())
             }
         }
@@ -120,16 +120,15 @@ pub(super) fn reach(batch: &[Segment]) -> usize {
     pages.max().map_or(0, |page| (*page as usize + 1) * PAGE_POSITIONS)
 }
 
-/// `[rows, n_kv]`: each row sees the positions of its own sequence up to its own, as far
-/// back as it sees.
-fn mask(batch: &[Segment], sight: Sight, n_kv: usize) -> Vec<u16> {
+/// `[rows, n_kv]`: each row sees the positions of its own sequence that `range` allows.
+fn mask(batch: &[Segment], range: AttentionRange, n_kv: usize) -> Vec<u16> {
     let rows: usize = batch.iter().map(|segment| segment.rows).sum();
     let mut mask = vec![HIDDEN; rows * n_kv];
     let mut lines = mask.chunks_exact_mut(n_kv);
     for segment in batch {
         for (at, line) in (0..segment.rows).zip(&mut lines) {
             let position = segment.first_pos + at;
-            for seen in sight.first_visible(position)..=position {
+            for seen in range.first_visible(position)..=position {
                 line[place(segment, seen)] = SEEN;
             }
         }
@@ -151,15 +150,15 @@ mod tests {
         let seen = |mask: &[u16], row: usize| -> Vec<usize> {
             (0..n_kv).filter(|at| mask[row * n_kv + at] == SEEN).collect()
         };
-        let all = mask(&batch, Sight::All, n_kv);
+        let all = mask(&batch, AttentionRange::Full, n_kv);
         assert_eq!(all.len(), 3 * n_kv);
         assert_eq!(seen(&all, 0), (192..256).collect::<Vec<_>>());
         assert_eq!(seen(&all, 1), [64].into_iter().chain(192..256).collect::<Vec<_>>());
         assert_eq!(seen(&all, 2), [0]);
-        let chunk = mask(&batch, Sight::Chunk(64), n_kv);
+        let chunk = mask(&batch, AttentionRange::Chunk(64), n_kv);
         assert_eq!(seen(&chunk, 0), seen(&all, 0), "position 63 ends its chunk");
         assert_eq!(seen(&chunk, 1), [PAGE_POSITIONS], "position 64 begins one");
-        let near = mask(&batch, Sight::Window(2), n_kv);
+        let near = mask(&batch, AttentionRange::Window(2), n_kv);
         assert_eq!(seen(&near, 0), [254, 255]);
         assert_eq!(seen(&near, 1), [64, 255]);
         let (_, places) = Input::Places(batch.to_vec()).bytes();

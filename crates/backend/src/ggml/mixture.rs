@@ -123,7 +123,7 @@ impl Builder<'_> {
         let mut input =
             self.recorder.view(from, [x.width, 1, rows, 1], [line, line, line * rows], 0);
         if experts.router.weighs_inputs() {
-            // Each row has one expert.
+            // `check_routing` allows one expert a row.
             input = self.recorder.mul(input, weights, None)?;
         }
         let of_one = |block: &Block| [block.gate.clone(), block.up.clone(), block.down.clone()];

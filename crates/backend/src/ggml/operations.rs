@@ -131,7 +131,7 @@ impl Backend for Ggml {
         Attention {
             kv_of_head: shape.kv_of_head.as_slice().into(),
             scale: Number(shape.scale),
-            sight: shape.sight,
+            range: shape.range,
             soft_cap: shape.soft_cap.map(Number),
             sinks: shape.sinks.as_ref().and_then(|sinks| self.numbers(sinks)),
         }
@@ -381,7 +381,7 @@ impl Backend for Ggml {
         self.note(Some(Op::Rotate { x, head_dim, rope, positions, periods }));
     }
 
-    fn temper(&mut self, x: &mut Rows, temperature: &Temperature) {
+    fn scale_by_temperature(&mut self, x: &mut Rows, temperature: &Temperature) {
         let Some(x) = x.operand() else { return };
         let positions = self.positions.clone();
         let input = Input::Factors { positions, temperature: *temperature };
@@ -423,7 +423,7 @@ impl Backend for Ggml {
         out.set_rows(q.rows);
         let (Some(kv), Some(q), Some(out)) = (kv, q.operand(), out.operand()) else { return };
         let n_kv = inputs::reach(batch).next_multiple_of(KV_STEP).min(kv.positions);
-        let input = Input::Mask { batch: batch.to_vec(), sight: shape.sight, n_kv };
+        let input = Input::Mask { batch: batch.to_vec(), range: shape.range, n_kv };
         let Some(mask) = self.input(input) else { return };
         let shape = shape.clone();
         self.note(Some(Op::Attend { kv: kv.clone(), shape, q, mask, n_kv, out }));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ggml::{Array, Rope, Type};
 
 use super::mixture::Experts;
-use crate::Sight;
+use crate::AttentionRange;
 
 /// An array, told from others by its place.
 #[derive(Clone)]
@@ -89,15 +89,15 @@ pub struct Kv {
 pub struct Attention {
     pub(super) kv_of_head: Arc<[u32]>,
     pub(super) scale: Number,
-    pub(super) sight: Sight,
+    pub(super) range: AttentionRange,
     pub(super) soft_cap: Option<Number>,
     pub(super) sinks: Option<Ref>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Op {
-    /// `out = x / rms(x) * gain` over each run of `len` numbers; `centred`: of what is left of `x`
-    /// without its mean.
+    /// `out = x / rms(x) * gain` over each run of `len` numbers. `centred` subtracts their mean
+    /// first.
     Norm {
         centred: bool,
         x: Operand,
@@ -131,12 +131,12 @@ pub(super) enum Op {
         x: Operand,
         cap: Number,
     },
-    /// Each row by its number of `factors`.
+    /// Multiplies each row by its number in `factors`.
     ScaleRows {
         x: Operand,
         factors: Ref,
     },
-    /// The square of what is above 0.
+    /// `max(x, 0)²`.
     SquaredRelu {
         x: Operand,
     },
@@ -173,7 +173,7 @@ pub(super) enum Op {
         n_kv: usize,
         out: Operand,
     },
-    /// Without `glu`, by the gate's sigmoid.
+    /// `None` is the sigmoid.
     Gated {
         glu: Option<GluKey>,
         gate: Operand,

@@ -7,8 +7,8 @@ use super::int_tile::{AddInts, IntQueries};
 use super::ints::{Limits, Places, Round, pairs};
 use super::page::{Fetch, Page, Query, States};
 use super::quants::Quants;
+use super::range::AttentionRange;
 use super::rotation::Rotate;
-use super::sight::Sight;
 use super::softmax::{Finish, Merge};
 use super::tile::{AddPage, Convert, Element};
 use super::{PAGE_POSITIONS, SPAN_POSITIONS};
@@ -39,7 +39,7 @@ pub struct AttendShape {
     pub(super) k_dim: usize,
     pub(super) v_dim: usize,
     pub(super) scale: f32,
-    sight: Sight,
+    range: AttentionRange,
     pub(super) soft_cap: Option<f32>,
     pub(super) sinks: Option<Vec<f32>>,
     /// A value is the beginning of its key (latent attention).
@@ -61,8 +61,8 @@ impl AttendShape {
         let kv_of_head = kv_of_head.iter().map(|kv_head| *kv_head as usize);
         let groups = groups_of(kv_of_head.clone(), HEADS_A_TASK);
         let (heads, values_in_keys) = (kv_of_head.len(), false);
-        let (sight, soft_cap, sinks) = (Sight::All, None, None);
-        Self { heads, k_dim, v_dim, scale, sight, soft_cap, sinks, values_in_keys, groups }
+        let (range, soft_cap, sinks) = (AttentionRange::Full, None, None);
+        Self { heads, k_dim, v_dim, scale, range, soft_cap, sinks, values_in_keys, groups }
     }
 
     /// A value is the beginning of its key: where few positions of many are seen, it is read once.
@@ -77,8 +77,8 @@ impl AttendShape {
         groups_of(all.flat_map(|group| group.heads.clone().map(|_| group.kv_head)), heads_max)
     }
 
-    pub fn with_sight(mut self, sight: Sight) -> Self {
-        self.sight = sight;
+    pub fn with_range(mut self, range: AttentionRange) -> Self {
+        self.range = range;
         self
     }
 
@@ -234,8 +234,8 @@ impl Tile<'_> {
     }
 
     /// The spans that any of the tile's rows sees.
-    fn spans(&self, sight: Sight) -> Range<usize> {
-        let first = sight.first_visible(self.first_pos);
+    fn spans(&self, range: AttentionRange) -> Range<usize> {
+        let first = range.first_visible(self.first_pos);
         let end = self.first_pos + self.rows.len();
         first / SPAN_POSITIONS..end.div_ceil(SPAN_POSITIONS)
     }
@@ -297,7 +297,7 @@ impl<'a> Batch<'a> {
             let mut total = std::mem::take(&mut buffers.total);
             total.reset(tile.queries(), v_stride);
             self.round_queries(tile, buffers);
-            for span in tile.spans(self.shape.sight) {
+            for span in tile.spans(self.shape.range) {
                 self.add_span(tile, span, buffers);
                 let States { max, sum, acc } = &buffers.span;
                 run(self.isa, Merge { total: &mut total, max, sum, acc, v_stride });
@@ -309,9 +309,9 @@ impl<'a> Batch<'a> {
 
     /// Few tiles: every span is a task, a second job merges them.
     fn by_spans(&self, pool: &Pool, tiles: usize) {
-        let sight = self.shape.sight;
+        let range = self.shape.range;
         let v_stride = self.cache.v_stride();
-        let spans = |tile: usize| self.tile(tile).spans(sight);
+        let spans = |tile: usize| self.tile(tile).spans(range);
         let spans_max = (0..tiles).map(|tile| spans(tile).len()).max().unwrap_or(0);
         let queries_max = (0..tiles).map(|tile| self.tile(tile).queries()).max().unwrap_or(0);
         let partial_len = queries_max * (2 + v_stride);
@@ -320,7 +320,7 @@ impl<'a> Batch<'a> {
             let shared = SharedMut::new(partials.as_mut_ptr());
             pool.run(tiles * spans_max, |task| {
                 let (tile, span) = (self.tile(task / spans_max), task % spans_max);
-                let spans = tile.spans(sight);
+                let spans = tile.spans(range);
                 if span >= spans.len() {
                     return;
                 }
@@ -344,7 +344,7 @@ impl<'a> Batch<'a> {
                 let queries = tile.queries();
                 BUFFERS.with_borrow_mut(|buffers| {
                     buffers.total.reset(queries, v_stride);
-                    for span in 0..tile.spans(sight).len() {
+                    for span in 0..tile.spans(range).len() {
                         let partial = &partials[(index * spans_max + span) * partial_len..];
                         let (max, rest) = partial.split_at(queries);
                         let (sum, rest) = rest.split_at(queries);
@@ -365,7 +365,7 @@ impl<'a> Batch<'a> {
             (std::mem::take(&mut buffers.rotated), [Query::NONE; QUERIES_A_TASK]);
         let queries = self.rotated_queries(tile, &mut queries, &mut rotated);
         buffers.span.reset(queries.len(), v_stride);
-        let first_seen = self.shape.sight.first_visible(tile.first_pos);
+        let first_seen = self.shape.range.first_visible(tile.first_pos);
         let start = first_seen.max(span * SPAN_POSITIONS) / PAGE_POSITIONS;
         let end = (tile.first_pos + tile.rows.len()).min((span + 1) * SPAN_POSITIONS);
         let last = end.div_ceil(PAGE_POSITIONS) - 1;
@@ -480,7 +480,7 @@ impl<'a> Batch<'a> {
             let at = ((tile.rows.start + row) * shape.heads + head) * shape.k_dim;
             *query = Query {
                 q: &self.q[at..at + shape.k_dim],
-                first_pos: shape.sight.first_visible(pos),
+                first_pos: shape.range.first_visible(pos),
                 end_pos: pos + 1,
                 seen: self.seen(tile.rows.start + row, tile.group),
             };

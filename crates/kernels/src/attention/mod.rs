@@ -36,8 +36,8 @@ mod int_tile;
 mod ints;
 mod page;
 mod quants;
+mod range;
 mod rotation;
-mod sight;
 mod softmax;
 #[cfg(test)]
 mod tests;
@@ -47,7 +47,7 @@ pub use attend::{AttendShape, Segment, attend};
 pub use cache::{CacheKind, KvCache};
 pub use choose::{Choice, Indexer, choose};
 pub use chosen::Chosen;
-pub use sight::Sight;
+pub use range::AttentionRange;
 
 /// Positions of one page of the cache.
 pub const PAGE_POSITIONS: usize = 64;

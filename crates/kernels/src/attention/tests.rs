@@ -22,7 +22,7 @@ struct Case {
     kv_heads: usize,
     k_dim: usize,
     v_dim: usize,
-    sight: Sight,
+    range: AttentionRange,
     soft_cap: Option<f32>,
     sinks: bool,
     lengths: Vec<usize>,
@@ -34,7 +34,7 @@ fn cases() -> Vec<Case> {
         kv_heads: 1 + *kv_of_head.iter().max().unwrap() as usize,
         k_dim,
         v_dim,
-        sight: Sight::All,
+        range: AttentionRange::Full,
         soft_cap: None,
         sinks: false,
         lengths: lengths.to_vec(),
@@ -45,13 +45,17 @@ fn cases() -> Vec<Case> {
         case(&[0, 1, 1, 1, 2, 2], 20, 24, &[130]),
         case(&[0, 1, 2], 128, 128, &[600, 3]),
         case(&[0; 40], 72, 64, &[90]),
-        Case { sight: Sight::Window(100), sinks: true, ..case(&[0, 0, 1, 1], 64, 64, &[1100, 40]) },
+        Case {
+            range: AttentionRange::Window(100),
+            sinks: true,
+            ..case(&[0, 0, 1, 1], 64, 64, &[1100, 40])
+        },
         Case { soft_cap: Some(20.0), ..case(&[0, 0], 32, 40, &[530]) },
-        Case { sight: Sight::Window(1), ..case(&[0], 8, 8, &[70]) },
+        Case { range: AttentionRange::Window(1), ..case(&[0], 8, 8, &[70]) },
         // Chunks end within pages, at borders of spans, and hold several spans.
-        Case { sight: Sight::Chunk(100), ..case(&[0, 0, 1], 64, 64, &[350, 100, 101]) },
-        Case { sight: Sight::Chunk(512), ..case(&[0], 16, 16, &[1100, 512]) },
-        Case { sight: Sight::Chunk(1500), ..case(&[0], 16, 16, &[1600]) },
+        Case { range: AttentionRange::Chunk(100), ..case(&[0, 0, 1], 64, 64, &[350, 100, 101]) },
+        Case { range: AttentionRange::Chunk(512), ..case(&[0], 16, 16, &[1100, 512]) },
+        Case { range: AttentionRange::Chunk(1500), ..case(&[0], 16, 16, &[1600]) },
     ]
 }
 
@@ -101,7 +105,7 @@ impl Case {
         let sinks = floats(rng, self.kv_of_head.len());
         let scale = 1.0 / (self.k_dim as f32).sqrt();
         let shape = AttendShape::new(&self.kv_of_head, self.k_dim, self.v_dim, scale)
-            .with_sight(self.sight)
+            .with_range(self.range)
             .with_soft_cap(self.soft_cap)
             .with_sinks(self.sinks.then(|| sinks.clone()));
         (shape, sinks)
@@ -145,10 +149,10 @@ impl Case {
         kind: CacheKind,
     ) -> Vec<f64> {
         let kv_head = self.kv_of_head[head] as usize;
-        let first = match self.sight {
-            Sight::All => 0,
-            Sight::Window(window) => (pos + 1).saturating_sub(window),
-            Sight::Chunk(chunk) => pos / chunk * chunk,
+        let first = match self.range {
+            AttentionRange::Full => 0,
+            AttentionRange::Window(window) => (pos + 1).saturating_sub(window),
+            AttentionRange::Chunk(chunk) => pos / chunk * chunk,
         };
         let scores: Vec<f64> = (first..=pos)
             .map(|pos| {
@@ -256,7 +260,7 @@ fn every_way_to_attend_gives_the_same_bits() {
                 let scale = 1.0 / (case.k_dim as f32).sqrt();
                 let one =
                     AttendShape::new(&case.kv_of_head[head..=head], case.k_dim, case.v_dim, scale)
-                        .with_sight(case.sight)
+                        .with_range(case.range)
                         .with_soft_cap(case.soft_cap)
                         .with_sinks(case.sinks.then(|| vec![sinks[head]]));
                 let q = &q[head * case.k_dim..(head + 1) * case.k_dim];

@@ -1,12 +1,12 @@
-//! Families that differ from those above them in a few switches.
+//! Families that differ in a few switches from a row of the table above.
 
 use super::{
     Activation, Arch, BOTH_NORMS, DEEPSEEK2, ExpertDefaults, ExpertKind, Fused, GatedAttention,
     Gating, LLAMA, LogitScale, NormKind, Norms, POST_NORMS, PRE_NORMS, PRE_NORMS_RENAMED, QWEN2,
-    QWEN3, QkNorm, Rotation, SIGMOID, SOFTMAX, Tempered, Windows,
+    QWEN3, QkNorm, Rotation, SIGMOID, SOFTMAX, TemperatureRule, Windows,
 };
 
-/// Llama without experts and windows, which Llama's own files may have.
+/// Llama, but a file's experts and windows do not count: only Llama's and Mistral's have them.
 const DENSE_LLAMA: Arch = Arch { windows: Windows::Never, experts: ExpertKind::Never, ..LLAMA };
 
 const HUNYUAN_DENSE: Arch =
@@ -38,7 +38,7 @@ pub(super) const ARCHS: &[Arch] = &[
         experts: ExpertKind::Always(ExpertDefaults { normalised: false, ..SOFTMAX }),
         ..QWEN2
     },
-    // Of text, all sections of a rotation have the same position.
+    // For text, all sections of the rotation have the same position.
     Arch { name: "qwen3vl", ..QWEN3 },
     Arch { name: "qwen3vlmoe", experts: ExpertKind::Always(SOFTMAX), ..QWEN3 },
     Arch { name: "hy_v3", experts: ExpertKind::Always(SIGMOID), ..QWEN3 },
@@ -84,10 +84,10 @@ pub(super) const ARCHS: &[Arch] = &[
     },
     Arch {
         name: "llama4",
-        qk_norm: QkNorm::BareAfterRotation,
+        qk_norm: QkNorm::L2AfterRotation,
         windows: Windows::ChunksButEvery { every: 4, size: 8192 },
         rotation: Rotation::InWindows,
-        tempered: Tempered::Unrotated { scale: 0.1, length: 8192 },
+        temperature: TemperatureRule::Unrotated { scale: 0.1, length: 8192 },
         experts: ExpertKind::IfPresent(ExpertDefaults {
             gating: Gating::SigmoidOfChosen,
             normalised: false,

@@ -1,4 +1,4 @@
-//! A row of the table by its name, or what to say where there is none.
+//! Finds a row of the table by its name.
 
 use super::{ARCHS, Arch, families};
 use crate::Error;
@@ -19,8 +19,8 @@ pub fn find(name: &str) -> Result<&'static Arch, Error> {
     })
 }
 
-/// The known name that begins like `name` for longest, and for at least three letters; of several
-/// such, the one whose length is nearest.
+/// The known name that shares the longest beginning with `name`, of at least three letters. Between
+/// equals, the nearest length decides.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     const SHARED_MIN: usize = 3;
     let shared = |known: &str| name.chars().zip(known.chars()).take_while(|(a, b)| a == b).count();

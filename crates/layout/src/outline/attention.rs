@@ -62,7 +62,7 @@ impl Layer<'_> {
         }
         let present = self.has(&names::layer(self.layer, "attn_q_norm"));
         let norms = match config.arch.qk_norm {
-            QkNorm::Never | QkNorm::BareAfterRotation => None,
+            QkNorm::Never | QkNorm::L2AfterRotation => None,
             QkNorm::HeadsIfPresent if !present => None,
             QkNorm::HeadsIfPresent | QkNorm::Heads | QkNorm::HeadsAfterRotation => Some([k_dim; 2]),
             QkNorm::Whole => Some([sizes[0], sizes[1]]),

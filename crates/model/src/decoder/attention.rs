@@ -11,7 +11,7 @@ use super::projection::Projection;
 use super::scratch::HeadScratch;
 use crate::ModelError;
 use crate::loader::Loader;
-use crate::operations::{parts, rope_style, sight, temperature};
+use crate::operations::{attention_range, parts, rope_style, temperature};
 
 pub(super) struct HeadAttention<B: Backend> {
     /// Which heads it has, of those that the model's layers have.
@@ -139,7 +139,7 @@ impl<B: Backend> HeadAttention<B> {
         }
         self.q.finish(backend, config, self.rope, &mut heads.all_q, &mut heads.q);
         if let Some(temperature) = &self.temperature {
-            backend.temper(&mut heads.q, temperature);
+            backend.scale_by_temperature(&mut heads.q, temperature);
         }
         if let (Some(indexer), Some(i)) = (&self.indexer, &mut s.indexer) {
             let keys = (c.kept.index_keys(), c.segments);
@@ -222,7 +222,7 @@ impl<B: Backend> Heads<B> {
         let dim = config.heads_of(layer).k_dim;
         Ok(Self {
             projection: Projection::load(loader, slices, projection)?,
-            norm: match config.has_bare_qk_norm(layer) {
+            norm: match config.has_l2_qk_norm(layer) {
                 true => Some(loader.backend.vector(&vec![1.0; dim])),
                 false => loader.find_vector(slices.find(norm))?,
             },
@@ -236,8 +236,8 @@ impl<B: Backend> Heads<B> {
         if self.own.is_some() { all } else { own }
     }
 
-    /// What follows the product, so that `own` has this rank's queries or keys, rotated by table
-    /// `rope` if there is one.
+    /// Adds the bias, normalises and rotates by table `rope`, if there are such. `own` then has
+    /// this rank's queries or keys.
     fn finish(
         &self,
         backend: &mut B,
@@ -246,7 +246,7 @@ impl<B: Backend> Heads<B> {
         all: &mut B::Rows,
         own: &mut B::Rows,
     ) {
-        let last = [QkNorm::HeadsAfterRotation, QkNorm::BareAfterRotation];
+        let last = [QkNorm::HeadsAfterRotation, QkNorm::L2AfterRotation];
         let norm_last = last.contains(&config.arch.qk_norm);
         let product = self.room(all, own);
         self.projection.add_bias(backend, product);
@@ -281,7 +281,7 @@ fn attention_shape<B: Backend>(
         k_dim: sizes.k_dim,
         v_dim: sizes.v_dim,
         scale: config.attention_scale(layer),
-        sight: sight(config, layer),
+        range: attention_range(config, layer),
         soft_cap: config.attention_cap,
         values_in_keys: false,
         sinks: slices.find("attn_sinks").map(|slice| loader.numbers(&slice)).transpose()?,

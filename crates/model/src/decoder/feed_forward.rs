@@ -49,7 +49,7 @@ impl<B: Backend> FeedForward<B> {
         Ok(Self::Beside(Box::new(DenseBeside::load(loader, config, slices, dense, sparse)?)))
     }
 
-    /// The hidden numbers of `h`, where [`Self::contract`] does not read it as well.
+    /// Computes a dense block's hidden numbers from `h`. Experts leave all to [`Self::contract`].
     pub fn expand(&self, c: &mut Context<'_, B>) {
         if let Self::Dense(block) = self {
             let Context { backend, scratch: s, .. } = c;
@@ -57,7 +57,7 @@ impl<B: Backend> FeedForward<B> {
         }
     }
 
-    /// `sums = feed_forward(h)`, this rank's part, after [`Self::expand`].
+    /// `sums = feed_forward(h)`, this rank's part. Follows [`Self::expand`].
     pub fn contract<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,

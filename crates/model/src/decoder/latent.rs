@@ -16,7 +16,7 @@ use super::indexer::Indexer;
 use super::scratch::LatentScratch;
 use crate::ModelError;
 use crate::loader::Loader;
-use crate::operations::{parts, rope_style, sight, temperature};
+use crate::operations::{attention_range, parts, rope_style, temperature};
 
 /// Added to the mean square in the norms of compressed vectors: the authors' code has it here
 /// whatever a model's epsilon elsewhere.
@@ -67,7 +67,7 @@ impl<B: Backend> LatentAttention<B> {
             k_dim: latent.kv_rank + latent.rope_dim,
             v_dim: latent.kv_rank,
             scale: config.attention_scale(layer),
-            sight: sight(config, layer),
+            range: attention_range(config, layer),
             soft_cap: config.attention_cap,
             sinks: None,
             values_in_keys: true,
@@ -127,7 +127,7 @@ impl<B: Backend> LatentAttention<B> {
         backend.linear_heads(&l.q_plain, &self.k_up, &mut l.q_up);
         backend.join_heads((&l.q_up, kv_rank), (&l.q_rope, rope_dim), &mut heads.q);
         if let Some(temperature) = &self.temperature {
-            backend.temper(&mut heads.q, temperature);
+            backend.scale_by_temperature(&mut heads.q, temperature);
         }
         // The queries' room serves once more: the sums are as large.
         let kv = c.kept.keys_and_values();

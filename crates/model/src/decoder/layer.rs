@@ -34,7 +34,7 @@ struct MixerHalf<B: Backend> {
 
 struct FeedForwardHalf<B: Backend> {
     norm: Option<Norm<B>>,
-    /// It reads what the mixer reads, and both add to the residual stream (Cohere).
+    /// The block reads the mixer's norm instead of one of its own (Cohere).
     parallel: bool,
     block: FeedForward<B>,
     residual: Residual<B>,
@@ -81,8 +81,7 @@ impl<B: Backend> Layer<B> {
     /// the architecture has. The last layer that keeps anything of positions takes every row into
     /// it, and computes all else for the outputs alone.
     ///
-    /// Where both halves read one norm, the second reads it before the sum of the first takes its
-    /// room.
+    /// Parallel halves read one norm. The block expands it before the mixer's sum overwrites it.
     pub fn forward<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,

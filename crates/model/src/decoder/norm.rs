@@ -14,7 +14,7 @@ pub(super) struct Norm<B: Backend> {
 }
 
 impl<B: Backend> Norm<B> {
-    /// The norm that is used as `role`, if the model has it.
+    /// The norm of this role, if the model has it.
     pub fn find(
         loader: &mut Loader<'_, B>,
         config: &Config,

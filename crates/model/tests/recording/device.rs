@@ -336,9 +336,11 @@ impl Backend for Recording {
         self.change("rope", x, move |cpu, x| cpu.rope(x, head_dim, style, table));
     }
 
-    fn temper(&mut self, x: &mut Rows, temperature: &Temperature) {
+    fn scale_by_temperature(&mut self, x: &mut Rows, temperature: &Temperature) {
         let temperature = *temperature;
-        self.change("temper", x, move |cpu, x| cpu.temper(x, &temperature));
+        self.change("scale_by_temperature", x, move |cpu, x| {
+            cpu.scale_by_temperature(x, &temperature)
+        });
     }
 
     fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Rows, v: &Rows) {
