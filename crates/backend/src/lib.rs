@@ -337,7 +337,8 @@ pub trait Backend {
     /// [`Self::set_positions`].
     fn rope(&mut self, x: &mut Self::Rows, head_dim: usize, style: RopeStyle, table: usize);
 
-    /// Writes keys and values of the batch's rows into the cache.
+    /// Writes keys and values of the batch's rows into the cache. What `k` and `v` hold after that
+    /// is undefined.
     fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Self::Rows, v: &Self::Rows);
 
     /// Causal attention of every row over its own sequence's positions.
@@ -384,7 +385,7 @@ pub trait Backend {
     /// `x = activation(x)`.
     fn activate(&mut self, activation: Activation, x: &mut Self::Rows);
 
-    /// `gate = activation(gate) * up`.
+    /// `gate = activation(gate) * up`. What `up` holds after that is undefined.
     fn gated(&mut self, activation: Activation, gate: &mut Self::Rows, up: &Self::Rows);
 
     /// Sends each row to experts: by its `logits`, `[rows, rule.experts]`, of which `choice_bias`,
