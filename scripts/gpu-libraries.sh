@@ -4,8 +4,8 @@
 #     scripts/gpu-libraries.sh [--to DIR] [cpu|vulkan|cuda|build]
 #
 # cpu: ggml's own engine alone. vulkan (the default): also GPUs of any maker with a Vulkan driver.
-# cuda: NVIDIA's, with their driver; CUDA 13's runtime comes with them (400 MB, from PyPI) where it is
-# not installed. build: what ggml's sources in $GGML_SOURCE make here (CMake
+# cuda: NVIDIA's, with their driver (590 or later on T4, A100, H100, H200); CUDA 13's runtime comes with
+# them (400 MB, from PyPI) where it is not installed. build: what ggml's sources in $GGML_SOURCE make here (CMake
 # and a C++ compiler; options of theirs in $GGML_OPTIONS, such as -DGGML_METAL=ON).
 #
 # The first three are built by node-llama-cpp and come from npm's registry, checked by their hash.

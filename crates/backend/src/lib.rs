@@ -383,7 +383,8 @@ pub trait Backend {
     /// [`Self::set_positions`].
     fn scale_by_temperature(&mut self, x: &mut Self::Rows, temperature: &Temperature);
 
-    /// Writes keys and values of the batch's rows into the cache.
+    /// Writes keys and values of the batch's rows into the cache. What `k` and `v` hold after that
+    /// is undefined.
     fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Self::Rows, v: &Self::Rows);
 
     /// Chooses what every row sees, by the products of an indexer's queries `[rows, heads * dim]` and
@@ -447,10 +448,10 @@ pub trait Backend {
     fn activate(&mut self, activation: Activation, x: &mut Self::Rows);
 
     /// Multiplies each head of `x`, `head_dim` numbers, by the sigmoid of its `gate`,
-    /// `[rows, heads]`.
+    /// `[rows, heads]`. What `gate` holds after that is undefined.
     fn gate_heads(&mut self, x: &mut Self::Rows, gate: &mut Self::Rows, head_dim: usize);
 
-    /// `gate = activation(gate) * up`.
+    /// `gate = activation(gate) * up`. What `up` holds after that is undefined.
     fn gated(&mut self, activation: Activation, gate: &mut Self::Rows, up: &Self::Rows);
 
     /// Sends each row to experts: by its `logits`, `[rows, rule.experts]`, and to the shared one.

@@ -42,13 +42,14 @@ enum Limit {
     OfLlamaCpp(f32),
 }
 
-fn check(name: &str, shares: &[u32], cache: CacheType, limit: &Limit) {
-    check_started(name, &mut start(name, shares, cache), limit);
+fn check(name: &str, shares: &[u32], cache: CacheType, limit: &Limit) -> Vec<String> {
+    compare(name, &mut start(name, shares, cache), limit)
 }
 
 /// Compares a model's logits with the reference, and the greedy tokens up to the first step whose
-/// margin is within the limit.
-fn check_started(name: &str, local: &mut Local<Ggml>, limit: &Limit) {
+/// margin is within the limit. Returns what is wrong.
+fn compare(name: &str, local: &mut Local<Ggml>, limit: &Limit) -> Vec<String> {
+    let mut wrong = Vec::new();
     let prompts = prompts(name);
     let exact = |prompt: &Prompt| -> Reference {
         let found = prompt.llama_cpp_dequant_f32.clone().or(prompt.hf.clone());
@@ -68,13 +69,23 @@ fn check_started(name: &str, local: &mut Local<Ggml>, limit: &Limit) {
         let logits = local.feed(&prompt.ids).unwrap().to_vec();
         let error = largest_difference(&logits, &exact.logits);
         println!("{name}, {} tokens: {error:e} of {limit:e}", prompt.ids.len());
-        assert!(error <= limit, "{name}: {error} is over {limit}");
+        if error > limit {
+            wrong.push(format!("{name}, {} tokens: {error} is over {limit}", prompt.ids.len()));
+        }
         local.truncate(0);
         let greedy = local.generate(&prompt.ids, exact.greedy.len()).unwrap();
         let sure = exact.margins.iter().take_while(|margin| **margin > 2.0 * limit).count();
         let sure = sure.min(exact.greedy.len());
-        assert_eq!(greedy[..sure], exact.greedy[..sure], "{name}");
+        if greedy[..sure] != exact.greedy[..sure] {
+            wrong.push(format!("{name}: {:?} is not {:?}", &greedy[..sure], &exact.greedy[..sure]));
+        }
     }
+    wrong
+}
+
+/// All that is wrong, of all models: a device is not at hand every day.
+fn expect_none(wrong: &[String]) {
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Models whose weights are floats and that have no experts.
@@ -140,12 +151,16 @@ const SPARSE: &[&str] = &[
 /// Half-precision weights are multiplied with half-precision activations, and keys and values are
 /// half-precision too: so ten bits, over some layers.
 const FLOAT: Limit = Limit::OfSpread(1e-2);
-/// Both round activations to eight bits; what they round to is chance.
-const ROUNDED: Limit = Limit::OfLlamaCpp(1.25);
+/// Both round activations to eight bits; what they round to is chance. llama.cpp's error is that of
+/// its CPU engine, and CUDA rounds others (largest seen on an H200: 1.8 times).
+fn rounded() -> Limit {
+    Limit::OfLlamaCpp(if device::name().starts_with("CUDA") { 2.0 } else { 1.25 })
+}
 
 fn check_all(names: &[&str], shares: &[u32], cache: CacheType, limit: &Limit) {
     if libraries().is_some() {
-        names.iter().for_each(|name| check(name, shares, cache, limit));
+        let wrong = names.iter().flat_map(|name| check(name, shares, cache, limit));
+        expect_none(&wrong.collect::<Vec<_>>());
     }
 }
 
@@ -161,14 +176,14 @@ fn experts_that_nearly_tie_are_chosen_as_by_the_reference() {
     check_all(&["models/kimi-k2"], &[1, 1], CacheType::Auto, &FLOAT);
     // Of the scores of this one two differ by 7e-6: which of them is larger differs by device.
     if device::name() == "CPU" {
-        check_all(&["models/deepseek-v2-lite"], &[1], CacheType::Auto, &ROUNDED);
+        check_all(&["models/deepseek-v2-lite"], &[1], CacheType::Auto, &rounded());
     }
 }
 
 #[test]
 fn quantised_models_are_as_near_to_exact_arithmetic_as_llama_cpp() {
     let names = QUANTISED_MODELS.iter().copied().filter(|name| !name.contains("qwen35"));
-    check_all(&names.collect::<Vec<_>>(), &[1], CacheType::Auto, &ROUNDED);
+    check_all(&names.collect::<Vec<_>>(), &[1], CacheType::Auto, &rounded());
 }
 
 #[test]
@@ -196,22 +211,42 @@ fn an_exact_cache_and_exact_weights_give_the_references_logits() {
     check_all(&["models/llama-untied", "models/qwen3"], &[1], CacheType::F32, &exact);
 }
 
+/// Heads that are no whole blocks of that type are refused everywhere, and elsewhere those that the
+/// device's attention does not have.
 #[test]
-fn a_cache_of_eight_bits_is_near_the_reference() {
-    let near = Limit::OfSpread(0.03);
-    let names = ["models/llama-untied", "models/qwen3", "models/gemma3", "models/qwen3moe"];
-    check_all(&names, &[1], CacheType::Q8_0, &near);
-    check_all(&names[..1], &[1, 1], CacheType::Q8_0, &near);
+fn a_cache_of_eight_bits_is_near_the_reference_or_refused() {
     if libraries().is_none() {
         return;
     }
-    // A block of that type would reach over two of these heads.
-    let file =
-        File::open(path("models/mixtral", "gguf")).expect("the fixture is in the repository");
-    let options = options(1, CONTEXT_TOKENS, &[1], CacheType::Q8_0);
-    let refused = Local::start_on(Arc::new(device::open), Arc::new(file), &options);
-    let Err(refused) = refused else { panic!("heads of 16 numbers were taken") };
-    assert!(refused.to_string().contains("a cache of 8 bits with heads of 16"), "{refused}");
+    let mut wrong = Vec::new();
+    let refused = |name: &str, shares: &[u32], wrong: &mut Vec<String>| {
+        let file = File::open(path(name, "gguf")).expect("the fixture is in the repository");
+        let options = options(1, CONTEXT_TOKENS, shares, CacheType::Q8_0);
+        match Local::start_on(Arc::new(device::open), Arc::new(file), &options) {
+            Ok(mut local) => {
+                wrong.extend(compare(name, &mut local, &Limit::OfSpread(0.03)));
+                None
+            }
+            Err(refused) => Some(refused.to_string()),
+        }
+    };
+    let cases: [(&str, &[u32]); 5] = [
+        ("models/llama-untied", &[1]),
+        ("models/llama-untied", &[1, 1]),
+        ("models/qwen3", &[1]),
+        ("models/gemma3", &[1]),
+        ("models/qwen3moe", &[1]),
+    ];
+    for (name, shares) in cases {
+        if let Some(refused) = refused(name, shares, &mut wrong) {
+            println!("{refused}");
+            assert!(device::name() != "CPU", "{name}: {refused}");
+            assert!(refused.contains("a cache of 8 bits with heads of"), "{refused}");
+        }
+    }
+    expect_none(&wrong);
+    let refused = refused("models/mixtral", &[1], &mut wrong).expect("heads of 16 numbers");
+    assert!(refused.contains("a cache of 8 bits with heads of 16"), "{refused}");
 }
 
 #[test]
@@ -222,7 +257,7 @@ fn several_ranks_agree_with_the_reference() {
     let uneven = ["models/llama-odd", "models/qwen3", "models/glm4moe", "models/deepseek-v3"];
     check_all(&uneven, &[2, 1], CacheType::Auto, &FLOAT);
     check_all(&uneven, &[3, 1, 2], CacheType::Auto, &FLOAT);
-    check_all(&["quant/llama-q256.Q4_K_M"], &[1, 1], CacheType::Auto, &ROUNDED);
+    check_all(&["quant/llama-q256.Q4_K_M"], &[1, 1], CacheType::Auto, &rounded());
 }
 
 /// Of the experts that a row goes to, each rank has some, or none.
@@ -235,7 +270,7 @@ fn ranks_with_some_experts_whole_agree_with_the_reference() {
         let mut asked = options(1, CONTEXT_TOKENS, &[1, 1], CacheType::Auto);
         asked.split.whole_experts = true;
         let file = File::open(path(name, "gguf")).expect("the fixture is in the repository");
-        check_started(name, &mut device::start(name, Arc::new(file), &asked), &FLOAT);
+        expect_none(&compare(name, &mut device::start(name, Arc::new(file), &asked), &FLOAT));
     }
 }
 

@@ -59,6 +59,7 @@ impl Library {
         }
         let api: &'static Api = Box::leak(Box::new(api));
         words::listen(api);
+        keep_kernels_apart();
         let (mut devices, mut problems) = (Vec::new(), Vec::new());
         for path in chosen(&files, &mut problems) {
             match registry(&path) {
@@ -87,6 +88,18 @@ impl Library {
     /// Why a device's library is of no use here.
     pub fn problems(&self) -> &[Error] {
         &self.problems
+    }
+}
+
+/// On Hopper and later, ggml's CUDA kernels begin before the ones ahead of them have ended. In its
+/// replayed graphs that goes wrong where heads are rotated by halves (Qwen, gpt-oss): on an H200,
+/// answers after some 300 positions were wrong, and right without. Who sets it has decided.
+fn keep_kernels_apart() {
+    const OVERLAP: &str = "GGML_CUDA_PDL";
+    if std::env::var_os(OVERLAP).is_none() {
+        // SAFETY: devices read it at their first kernel, and none is open yet. Rust's own readers
+        // take turns with this; C's, in other threads, ask for other names when they start.
+        unsafe { std::env::set_var(OVERLAP, "0") };
     }
 }
 
@@ -179,6 +192,14 @@ mod tests {
         {
             assert_eq!(is_known(version), known, "{version}");
         }
+    }
+
+    #[test]
+    fn kernels_are_kept_apart_where_nobody_says_otherwise() {
+        keep_kernels_apart();
+        let said = std::env::var("GGML_CUDA_PDL").unwrap();
+        keep_kernels_apart();
+        assert_eq!(std::env::var("GGML_CUDA_PDL").unwrap(), said);
     }
 
     #[test]

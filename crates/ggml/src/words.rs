@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use crate::ffi::{Api, LOG_ERROR, LOG_WARN};
 
-/// Enough for one sentence; drivers may go on for pages.
+/// Enough for a sentence or two; drivers may go on for pages.
 const BYTES_MAX: usize = 300;
 
 static LAST: Mutex<String> = Mutex::new(String::new());
@@ -40,13 +40,44 @@ unsafe extern "C-unwind" fn note(level: c_int, text: *const c_char, _data: *mut 
     }
     // SAFETY: the library passes a text that ends in zero and lives for this call.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    let text: String = text.trim().chars().take(BYTES_MAX).collect();
-    if let (false, Ok(mut last)) = (text.is_empty(), LAST.lock()) {
-        *last = text;
+    if let (false, Ok(mut last)) = (text.trim().is_empty(), LAST.lock()) {
+        add(&mut last, &text);
+    }
+}
+
+/// A line that is set in goes on with the one before: CUDA's reason comes first, then where.
+fn add(last: &mut String, text: &str) {
+    if text.starts_with(' ') && !last.is_empty() {
+        last.push_str("; ");
+    } else {
+        last.clear();
+    }
+    last.push_str(text.trim());
+    if let Some((end, _)) = last.char_indices().nth(BYTES_MAX) {
+        last.truncate(end);
     }
 }
 
 /// The last of them, once.
 pub(crate) fn take() -> String {
     LAST.lock().map(|mut last| std::mem::take(&mut *last)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_kept_with_the_lines_that_are_set_in_after_it() {
+        let mut last = String::new();
+        add(&mut last, "an earlier warning\n");
+        add(&mut last, "CUDA error: no kernel image is available\n");
+        add(&mut last, "  current device: 0\n");
+        add(&mut last, "  cudaFuncGetAttributes(&attr, kernel)\n");
+        let whole = "CUDA error: no kernel image is available; current device: 0; \
+                     cudaFuncGetAttributes(&attr, kernel)";
+        assert_eq!(last, whole);
+        add(&mut last, &format!("  {}", "x".repeat(2 * BYTES_MAX)));
+        assert_eq!(last.len(), BYTES_MAX);
+    }
 }

@@ -21,7 +21,8 @@ pub(super) fn graph(
     if exact {
         recorder.add_up_exactly();
     }
-    let mut builder = Builder { recorder, stream, written: HashMap::new() };
+    let (written, lists) = (HashMap::new(), HashMap::new());
+    let mut builder = Builder { recorder, stream, written, lists };
     for op in ops {
         builder.recorder.forget_temporary();
         builder.op(op)?;
@@ -37,11 +38,16 @@ pub(super) struct Builder<'a> {
     pub(super) recorder: Recorder<'a>,
     stream: &'a Stream,
     /// The node that wrote an array last, and its shape: who reads it depends on that.
-    written: HashMap<*const Array, (Node, [usize; 2])>,
+    written: HashMap<*const Array, (Node, Shape)>,
+    /// Positions and places, by their array and how many of them.
+    lists: HashMap<(*const Array, usize), Node>,
 }
 
-/// The shape of a node that has a dimension for heads, and so none of those that are asked for.
-const IN_HEADS: [usize; 2] = [0, 0];
+/// `[width, rows, 1]`, or `[numbers of a head, heads, rows]`.
+type Shape = [usize; 3];
+
+/// The shape of a node whose numbers do not lie in order, so none of those that are asked for.
+const SCATTERED: Shape = [0; 3];
 
 /// Which heads of the queries attend over which of the cache: `(first, count)` of each.
 type Run = ((usize, usize), (usize, usize));
@@ -50,7 +56,10 @@ impl Builder<'_> {
     fn op(&mut self, op: &Op) -> Result<(), Error> {
         match op {
             Op::Norm { centred, x, gain, len, eps, out } => {
-                let shape = [*len, x.width / len * x.rows];
+                let shape = match x.width / len {
+                    1 => [*len, x.rows, 1],
+                    heads => [*len, heads, x.rows],
+                };
                 let (from, gain) = (self.shaped(x, shape), self.array(gain));
                 let normed = match centred {
                     false => self.recorder.rms_norm(from, eps.0, None)?,
@@ -65,78 +74,75 @@ impl Builder<'_> {
                 let from = self.columns(from, x.width, *first, out);
                 let place = self.place(out);
                 let node = self.recorder.copy(from, place);
-                self.wrote(out, node, [out.width, out.rows]);
+                self.wrote(out, node, out.flat());
             }
             Op::Join { a, a_dim, b, b_dim, out } => {
                 let heads = a.width / a_dim * a.rows;
-                let a = self.shaped(a, [*a_dim, heads]);
-                let b = self.shaped(b, [*b_dim, heads]);
+                let a = self.shaped(a, [*a_dim, heads, 1]);
+                let b = self.shaped(b, [*b_dim, heads, 1]);
                 let place = self.place(out);
                 let node = self.recorder.concat(a, b, 0, Some(place))?;
-                self.wrote(out, node, [a_dim + b_dim, heads]);
+                self.wrote(out, node, [a_dim + b_dim, heads, 1]);
             }
             Op::AddBias { x, bias } => {
                 let (from, bias, place) = (self.operand(x), self.array(bias), self.place(x));
                 let node = self.recorder.add(from, bias, Some(place))?;
-                self.wrote(x, node, [x.width, x.rows]);
+                self.wrote(x, node, x.flat());
             }
             Op::Scale { x, factor } => {
                 let (from, place) = (self.operand(x), self.place(x));
                 let node = self.recorder.scale(from, factor.0, Some(place))?;
-                self.wrote(x, node, [x.width, x.rows]);
+                self.wrote(x, node, x.flat());
             }
             Op::SoftCap { x, cap } => {
                 let (from, place) = (self.operand(x), self.place(x));
                 let part = self.recorder.scale(from, 1.0 / cap.0, None)?;
                 let part = self.recorder.unary(Unary::Tanh, part, None)?;
                 let node = self.recorder.scale(part, cap.0, Some(place))?;
-                self.wrote(x, node, [x.width, x.rows]);
+                self.wrote(x, node, x.flat());
             }
             Op::ScaleRows { x, factors } => {
                 let (from, place, factors) = (self.operand(x), self.place(x), self.array(factors));
                 let factors = self.recorder.view(factors, [1, x.rows, 1, 1], [F32; 3], 0);
                 let node = self.recorder.mul(from, factors, Some(place))?;
-                self.wrote(x, node, [x.width, x.rows]);
+                self.wrote(x, node, x.flat());
             }
             Op::SquaredRelu { x } => {
                 let (from, place) = (self.operand(x), self.place(x));
                 let above = self.recorder.unary(Unary::Relu, from, None)?;
                 let node = self.recorder.mul(above, above, Some(place))?;
-                self.wrote(x, node, [x.width, x.rows]);
+                self.wrote(x, node, x.flat());
             }
             Op::Linear { x, matrix, out } => {
                 let (matrix, from, place) = (self.matrix(matrix), self.operand(x), self.place(out));
                 let node = self.recorder.mul_mat(matrix, from, Some(place))?;
-                self.wrote(out, node, [out.width, out.rows]);
+                self.wrote(out, node, out.flat());
             }
             Op::LinearHeads { x, stack, out } => self.linear_heads(x, stack, out)?,
             Op::Rotate { x, head_dim, rope, positions, periods } => {
-                let (heads, width) = (x.width / head_dim, x.width * F32);
-                let (from, place) = (self.operand(x), self.place(x));
-                let shape = [*head_dim, heads, x.rows, 1];
-                let strides = [head_dim * F32, width, width * x.rows];
-                let from = self.recorder.view(from, shape, strides, 0);
-                let positions = self.array(positions);
-                let flat = [4 * x.rows; 3];
-                let positions = self.recorder.view(positions, [x.rows, 1, 1, 1], flat, 0);
+                let shape = [*head_dim, x.width / head_dim, x.rows];
+                let (from, place) = (self.shaped(x, shape), self.place(x));
+                let positions = self.list(positions, x.rows, size_of::<i32>());
                 let periods = self.array(periods);
                 let node = self.recorder.rope(rope.rope(), from, positions, periods, place)?;
-                self.wrote(x, node, IN_HEADS);
+                self.wrote(x, node, shape);
             }
             Op::Store { kv, k, v, indices } => self.store(kv, k, v, indices),
             Op::Attend { kv, shape, q, mask, n_kv, out } => {
                 self.attend(kv, shape, q, (mask, *n_kv), out)?;
             }
             Op::Gated { glu, gate, up } => {
-                let (from, up, place) = (self.operand(gate), self.operand(up), self.place(gate));
+                let (from, up_node) = (self.operand(gate), self.operand(up));
+                let place = self.place(gate);
                 let node = match glu {
-                    Some(glu) => self.gated(*glu, from, up, Some(place))?,
+                    Some(glu) => self.gated(*glu, from, up_node, Some(place))?,
                     None => {
                         let part = self.recorder.unary(Unary::Sigmoid, from, None)?;
-                        self.recorder.mul(part, up, Some(place))?
+                        self.recorder.mul(part, up_node, Some(place))?
                     }
                 };
-                self.wrote(gate, node, [gate.width, gate.rows]);
+                self.wrote(gate, node, gate.flat());
+                self.lost(up);
             }
             Op::GateHeads { x, gate, head_dim } => {
                 let (from, gates) = (self.operand(x), self.operand(gate));
@@ -148,22 +154,22 @@ impl Builder<'_> {
                 let product = self.recorder.reshape(product, [x.width, rows, 1, 1]);
                 let place = self.place(x);
                 let node = self.recorder.copy(product, place);
-                self.wrote(x, node, [x.width, rows]);
+                self.wrote(x, node, x.flat());
             }
             Op::Mixture { x, experts, out } => self.mixture(x, experts, out)?,
             Op::Add { x, y } => {
                 let (from, y, place) = (self.operand(x), self.operand(y), self.place(x));
                 let node = self.recorder.add(from, y, Some(place))?;
-                self.wrote(x, node, [x.width, x.rows]);
+                self.wrote(x, node, x.flat());
             }
             Op::Keep { x, indices, rows } => {
-                let (from, indices) = (self.operand(x), self.array(indices));
-                let indices = self.recorder.view(indices, [*rows, 1, 1, 1], [4 * rows; 3], 0);
+                let from = self.operand(x);
+                let indices = self.list(indices, *rows, size_of::<i32>());
                 let kept = self.recorder.get_rows(from, indices, None)?;
                 let out = Operand { rows: *rows, ..x.clone() };
                 let place = self.place(&out);
                 let node = self.recorder.copy(kept, place);
-                self.wrote(&out, node, [x.width, *rows]);
+                self.wrote(&out, node, out.flat());
             }
         }
         Ok(())
@@ -175,11 +181,26 @@ impl Builder<'_> {
 
     /// What an operand holds now, `[width, rows]`.
     pub(super) fn operand(&mut self, x: &Operand) -> Node {
-        self.shaped(x, [x.width, x.rows])
+        self.shaped(x, x.flat())
+    }
+
+    /// The first `count` numbers of an array, each of so many bytes: one node for all that read
+    /// them, as devices do some operations in one where nothing stands between.
+    fn list(&mut self, array: &Ref, count: usize, bytes: usize) -> Node {
+        let at = (Arc::as_ptr(&array.0), count);
+        if let Some(node) = self.lists.get(&at) {
+            return *node;
+        }
+        let mut node = self.array(array);
+        if array.0.bytes() != count * bytes {
+            node = self.recorder.view(node, [count, 1, 1, 1], [bytes * count; 3], 0);
+        }
+        self.lists.insert(at, node);
+        node
     }
 
     /// The same in another shape.
-    fn shaped(&mut self, x: &Operand, shape: [usize; 2]) -> Node {
+    fn shaped(&mut self, x: &Operand, shape: Shape) -> Node {
         let at: *const Array = Arc::as_ptr(&x.array.0);
         match self.written.get(&at) {
             Some((node, found)) if *found == shape => *node,
@@ -191,19 +212,24 @@ impl Builder<'_> {
         }
     }
 
-    fn flat(&mut self, node: Node, [width, rows]: [usize; 2]) -> Node {
-        let strides = [width * F32, width * rows * F32, width * rows * F32];
-        self.recorder.view(node, [width, rows, 1, 1], strides, 0)
+    fn flat(&mut self, node: Node, [a, b, c]: Shape) -> Node {
+        let strides = [a * F32, a * b * F32, a * b * c * F32];
+        self.recorder.view(node, [a, b, c, 1], strides, 0)
     }
 
     /// Where an operand lies, as `[width, rows]`.
     pub(super) fn place(&mut self, x: &Operand) -> Node {
         let node = self.array(&x.array);
-        self.flat(node, [x.width, x.rows])
+        self.flat(node, x.flat())
     }
 
-    pub(super) fn wrote(&mut self, x: &Operand, node: Node, shape: [usize; 2]) {
+    pub(super) fn wrote(&mut self, x: &Operand, node: Node, shape: Shape) {
         self.written.insert(Arc::as_ptr(&x.array.0), (node, shape));
+    }
+
+    /// Nobody reads an operand again before it is written.
+    fn lost(&mut self, x: &Operand) {
+        self.written.remove(&Arc::as_ptr(&x.array.0));
     }
 
     /// As many columns as `like` has, of a node of `width` columns.
@@ -240,7 +266,7 @@ impl Builder<'_> {
         let strides = [dim * F32, width * F32, width * rows * F32];
         let place = self.recorder.view(place, shape, strides, 0);
         let node = self.recorder.copy(product, place);
-        self.wrote(out, node, IN_HEADS);
+        self.wrote(out, node, SCATTERED);
         Ok(())
     }
 
@@ -259,11 +285,11 @@ impl Builder<'_> {
     }
 
     fn store(&mut self, kv: &Kv, k: &Operand, v: &Operand, indices: &Ref) {
-        let indices = self.array(indices);
-        let indices = self.recorder.view(indices, [k.rows, 1, 1, 1], [8 * k.rows; 3], 0);
+        let indices = self.list(indices, k.rows, size_of::<i64>());
         for (cache, x) in [(&kv.k, k), (&kv.v, v)] {
             let (from, to) = (self.operand(x), self.array(cache));
             self.recorder.set_rows(to, from, indices);
+            self.lost(x);
         }
     }
 
@@ -290,11 +316,9 @@ impl Builder<'_> {
             node = self.attend_run(kv, shape, run, [part, mask, place], (n_kv, rows, out.width))?;
         }
         match runs.len() {
-            1 => self.wrote(out, node, IN_HEADS),
+            1 => self.wrote(out, node, SCATTERED),
             // Several nodes wrote it.
-            _ => {
-                self.written.remove(&Arc::as_ptr(&out.array.0));
-            }
+            _ => self.lost(out),
         }
         Ok(())
     }
@@ -368,7 +392,7 @@ impl Builder<'_> {
 
 /// Heads that attend together: all, if every head of the cache has as many queries, one after the
 /// other; else those of each head of the cache for themselves, as ggml wants equal groups.
-fn runs(kv_of_head: &[u32], kv_heads: usize) -> Vec<Run> {
+pub(super) fn runs(kv_of_head: &[u32], kv_heads: usize) -> Vec<Run> {
     let heads = kv_of_head.len();
     let group = heads / kv_heads;
     let is_equal = |(head, kv): (usize, &u32)| group > 0 && head / group == *kv as usize;

@@ -87,6 +87,11 @@ impl Router {
         self.rule.weighs_inputs
     }
 
+    /// That there are, over all ranks.
+    pub fn experts(&self) -> usize {
+        self.rule.experts
+    }
+
     /// How many experts of this rank each row goes to. It may be more than were chosen of them:
     /// further ones count for nothing then.
     pub fn used(&self, own: Own) -> usize {

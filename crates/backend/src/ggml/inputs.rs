@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ggml::{Array, Error, Memory, Stream, Type};
+use ggml::{Array, Error, HostNumbers, Memory, Stream, Type};
 
 use super::ops::Ref;
 use crate::{AttentionRange, PAGE_POSITIONS, Segment, Temperature};
@@ -28,7 +28,12 @@ pub(super) enum Input {
 struct Slot {
     input: Input,
     array: Arc<Array>,
+    /// What the device copies it from, while the host goes on.
+    mirror: HostNumbers,
 }
+
+/// The arrays are filled four bytes at a time.
+const WORD: usize = size_of::<f32>();
 
 #[derive(Default)]
 pub(super) struct Inputs {
@@ -37,8 +42,7 @@ pub(super) struct Inputs {
     filled: usize,
 }
 
-/// Half-precision numbers of a mask.
-const SEEN: u16 = 0;
+/// Half-precision numbers of a mask: minus infinity hides a position, zero does not.
 const HIDDEN: u16 = 0xfc00;
 
 impl Inputs {
@@ -59,28 +63,34 @@ impl Inputs {
             return Ok(Ref(slot.array.clone()));
         }
         let (ty, bytes) = input.bytes();
+        let words = bytes.len() / WORD;
         // An array that is too short is replaced, and with it the graphs that were recorded.
-        let room = |slot: &Slot| slot.array.ty() == ty && slot.array.bytes() >= bytes.len();
-        let array = match self.slots.get(self.filled).filter(|slot| room(slot)) {
-            Some(slot) => slot.array.clone(),
-            None => {
-                let numbers = bytes.len() / ty.bytes();
-                memory.array(ty, [numbers.next_power_of_two(), 1, 1, 1])?
+        let fits = |slot: &Slot| slot.array.ty() == ty && slot.array.bytes() >= words * WORD;
+        if !self.slots.get(self.filled).is_some_and(fits) {
+            let numbers = (words * WORD / ty.bytes()).next_power_of_two();
+            let array = memory.array(ty, [numbers, 1, 1, 1])?;
+            let mirror = HostNumbers::new(stream, array.bytes() / WORD);
+            let slot = Slot { input: input.clone(), array, mirror };
+            match self.slots.get_mut(self.filled) {
+                Some(old) => *old = slot,
+                None => self.slots.push(slot),
             }
-        };
-        stream.write(&array, 0, &bytes);
-        let slot = Slot { input, array: array.clone() };
-        match self.slots.get_mut(self.filled) {
-            Some(old) => *old = slot,
-            None => self.slots.push(slot),
         }
+        let slot = &mut self.slots[self.filled];
+        slot.input = input;
+        let numbers = &mut slot.mirror.numbers_mut()[..words];
+        for (number, word) in numbers.iter_mut().zip(bytes.as_chunks::<WORD>().0) {
+            *number = f32::from_ne_bytes(*word);
+        }
+        stream.send(&slot.array, &slot.mirror, words);
+        let array = slot.array.clone();
         self.filled += 1;
         Ok(Ref(array))
     }
 }
 
 impl Input {
-    /// Its numbers, as the device wants them.
+    /// Its numbers, as the device wants them: whole words.
     fn bytes(&self) -> (Type, Vec<u8>) {
         match self {
             Self::Positions(numbers) | Self::Kept(numbers) => {
@@ -97,10 +107,7 @@ impl Input {
                 let factors = positions.iter().map(|position| temperature.factor(*position));
                 (Type::F32, factors.flat_map(f32::to_le_bytes).collect())
             }
-            Self::Mask { batch, range, n_kv } => {
-                let mask = mask(batch, *range, *n_kv);
-                (Type::F16, mask.into_iter().flat_map(u16::to_le_bytes).collect())
-            }
+            Self::Mask { batch, range, n_kv } => (Type::F16, mask(batch, *range, *n_kv)),
         }
     }
 }
@@ -120,16 +127,23 @@ pub(super) fn reach(batch: &[Segment]) -> usize {
     pages.max().map_or(0, |page| (*page as usize + 1) * PAGE_POSITIONS)
 }
 
-/// `[rows, n_kv]`: each row sees the positions of its own sequence that `range` allows.
-fn mask(batch: &[Segment], range: AttentionRange, n_kv: usize) -> Vec<u16> {
+/// `[rows, n_kv]` in half precision: each row sees the positions of its own sequence that `range`
+/// allows. Prompts far into a long context have millions of these numbers while the device waits for
+/// them.
+fn mask(batch: &[Segment], range: AttentionRange, n_kv: usize) -> Vec<u8> {
     let rows: usize = batch.iter().map(|segment| segment.rows).sum();
-    let mut mask = vec![HIDDEN; rows * n_kv];
-    let mut lines = mask.chunks_exact_mut(n_kv);
+    let hidden: Vec<u8> = HIDDEN.to_le_bytes().repeat(n_kv);
+    let mut mask = hidden.repeat(rows);
+    let mut lines = mask.chunks_exact_mut(hidden.len());
     for segment in batch {
         for (at, line) in (0..segment.rows).zip(&mut lines) {
-            let position = segment.first_pos + at;
-            for seen in range.first_visible(position)..=position {
-                line[place(segment, seen)] = SEEN;
+            let end = segment.first_pos + at + 1;
+            let mut seen = range.first_visible(end - 1);
+            while seen < end {
+                let next = ((seen / PAGE_POSITIONS + 1) * PAGE_POSITIONS).min(end);
+                let (first, count) = (place(segment, seen), next - seen);
+                line[size_of::<u16>() * first..][..size_of::<u16>() * count].fill(0);
+                seen = next;
             }
         }
     }
@@ -147,11 +161,11 @@ mod tests {
         let batch = [segment(&[3, 1], 63, 2), segment(&[0], 0, 1)];
         assert_eq!(reach(&batch), 4 * PAGE_POSITIONS);
         let n_kv = 256;
-        let seen = |mask: &[u16], row: usize| -> Vec<usize> {
-            (0..n_kv).filter(|at| mask[row * n_kv + at] == SEEN).collect()
+        let seen = |mask: &[u8], row: usize| -> Vec<usize> {
+            (0..n_kv).filter(|at| mask[2 * (row * n_kv + at)..][..2] == [0, 0]).collect()
         };
         let all = mask(&batch, AttentionRange::Full, n_kv);
-        assert_eq!(all.len(), 3 * n_kv);
+        assert_eq!(all.len(), 2 * 3 * n_kv);
         assert_eq!(seen(&all, 0), (192..256).collect::<Vec<_>>());
         assert_eq!(seen(&all, 1), [64].into_iter().chain(192..256).collect::<Vec<_>>());
         assert_eq!(seen(&all, 2), [0]);

@@ -63,8 +63,9 @@ impl Ggml {
             block: Block::of(first)?,
             biases: self.biases(routed),
             glus,
+            // A rank with all of them chooses as devices do it in one operation.
+            own: parts.own_experts().filter(|(_, count)| *count < router.experts()),
             router,
-            own: parts.own_experts(),
             shared: if has_shared { Some(Block::of(last)?) } else { None },
         })
     }
@@ -141,10 +142,12 @@ impl Builder<'_> {
         };
         let line = width * F32;
         let strides = [line * used, line * used * rows, line * used * rows];
+        let place = self.place(out);
         let mut total = self.recorder.view(sums, [width, rows, 1, 1], strides, 0);
+        let last = if experts.shared.is_some() { used } else { used - 1 };
         for at in 1..used {
             let next = self.recorder.view(sums, [width, rows, 1, 1], strides, at * line);
-            total = self.recorder.add(total, next, None)?;
+            total = self.recorder.add(total, next, (at == last).then_some(place))?;
         }
         if let (Some(block), Some(weight)) = (&experts.shared, &experts.router.shared) {
             let [gate, up, down] = of_one(block).map(|matrix| self.matrix(&matrix));
@@ -155,11 +158,11 @@ impl Builder<'_> {
             if let Some(weights) = self.weights(weight, rows)? {
                 sums = self.recorder.mul(sums, weights, None)?;
             }
-            total = self.recorder.add(total, sums, None)?;
+            total = self.recorder.add(total, sums, Some(place))?;
+        } else if used == 1 {
+            total = self.recorder.copy(total, place);
         }
-        let place = self.place(out);
-        let node = self.recorder.copy(total, place);
-        self.wrote(out, node, [width, rows]);
+        self.wrote(out, total, out.flat());
         Ok(())
     }
 

@@ -36,9 +36,14 @@ pub use rows::Rows;
 /// steps alone, and a graph serves as long as their number stays.
 const KV_STEP: usize = 256;
 
-/// Recorded graphs that are kept. A decoder of a hundred layers has two hundred for each number of
-/// rows; prompts of ever new lengths must not fill the memory.
-const GRAPHS_MAX: usize = 2048;
+/// Operations of all graphs that are kept. A decoder of a hundred layers has over a thousand for
+/// each number of rows; prompts of ever new lengths must not fill the memory.
+const OPS_MAX: usize = 1 << 16;
+
+/// Operations of a step's first graph. Each further one has four times as many: the device begins
+/// soon, and has work while the next one is noted; between two graphs it rests for microseconds.
+const FIRST_OPS: usize = 16;
+const GROWTH: usize = 4;
 
 /// A device at work.
 pub struct Ggml {
@@ -48,8 +53,12 @@ pub struct Ggml {
     temporary: Temporary,
     /// What was asked for and is not under way yet.
     ops: Vec<Op>,
+    /// So many operations are worth a graph now.
+    enough: usize,
     /// By their operations' hash.
     graphs: HashMap<u64, (Vec<Op>, Graph)>,
+    /// Operations of these.
+    recorded: usize,
     inputs: Inputs,
     /// One over the frequencies of each table that was used.
     periods: Vec<(RopeTable, Ref)>,
@@ -103,7 +112,9 @@ impl Ggml {
             state: Memory::new(device, Usage::Compute),
             temporary: Temporary::default(),
             ops: Vec::new(),
+            enough: FIRST_OPS,
             graphs: HashMap::new(),
+            recorded: 0,
             inputs: Inputs::default(),
             periods: Vec::new(),
             tables: Vec::new(),
@@ -151,10 +162,12 @@ impl Ggml {
         ops.hash(&mut hasher);
         let hash = hasher.finish();
         if !matches!(self.graphs.get(&hash), Some((found, _)) if *found == ops) {
-            if self.graphs.len() >= GRAPHS_MAX {
+            if self.recorded + ops.len() > OPS_MAX {
                 self.stream.synchronise();
                 self.graphs.clear();
+                self.recorded = 0;
             }
+            self.recorded += ops.len();
             let graph = build::graph(&self.stream, &mut self.temporary, self.has_experts, &ops)?;
             self.graphs.insert(hash, (ops, graph));
         }

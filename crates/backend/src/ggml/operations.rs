@@ -9,7 +9,10 @@ use super::choice::Chosen;
 use super::inputs::{self, Input};
 use super::mixture;
 use super::ops::{GluKey, Number, Op, RopeKey};
-use super::{Attention, Ggml, KV_STEP, Kv, Loader, Matrix, Ref, Rows, Vector, build, loading};
+use super::{
+    Attention, FIRST_OPS, GROWTH, Ggml, KV_STEP, Kv, Loader, Matrix, Ref, Rows, Vector, build,
+    loading,
+};
 use crate::routing::Gating;
 use crate::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, GroupNorm, Indexer, KvShape,
@@ -230,7 +233,10 @@ impl Backend for Ggml {
     }
 
     fn end_segment(&mut self, _segment: SegmentKey) {
-        self.submit();
+        if self.ops.len() >= self.enough {
+            self.submit();
+            self.enough *= GROWTH;
+        }
     }
 
     fn set_positions(&mut self, tables: &[RopeTable], positions: &[u32]) {
@@ -238,6 +244,7 @@ impl Backend for Ggml {
         // Inputs of the last step are written over.
         self.stream.synchronise();
         self.inputs.start_step();
+        self.enough = FIRST_OPS;
         self.tables.clear();
         for table in tables {
             let known = self.periods.iter().position(|(known, _)| known == table);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ggml::{Array, Rope, Type};
 
+use super::build::runs;
 use super::mixture::Experts;
 use crate::AttentionRange;
 
@@ -50,6 +51,13 @@ pub(super) struct Operand {
     pub array: Ref,
     pub width: usize,
     pub rows: usize,
+}
+
+impl Operand {
+    /// Its shape, as a device has it.
+    pub fn flat(&self) -> [usize; 3] {
+        [self.width, self.rows, 1]
+    }
 }
 
 /// A learned vector of `len` numbers.
@@ -227,7 +235,7 @@ impl Op {
     /// At most so many nodes and arrays of a graph.
     pub fn nodes_max(&self) -> usize {
         match self {
-            Self::Attend { shape, .. } => 16 * (1 + shape.kv_of_head.len()),
+            Self::Attend { kv, shape, .. } => 16 * (1 + runs(&shape.kv_of_head, kv.heads).len()),
             Self::Mixture { experts, .. } => 128 + 8 * experts.used(),
             _ => 16,
         }

@@ -68,8 +68,11 @@ impl Chosen {
         (&mut self.words, &mut self.full)
     }
 
-    /// Keeps only the rows `kept`, ascending.
+    /// Keeps only the rows `kept`, ascending. A rank without heads has none.
     pub fn keep(&mut self, kept: &[usize]) {
+        if self.full.is_empty() {
+            return;
+        }
         let width = self.groups * self.pages;
         for (to, from) in kept.iter().enumerate() {
             self.full[to] = self.full[*from];

@@ -29,7 +29,7 @@ pub(super) struct Indexer<B: Backend> {
 }
 
 impl<B: Backend> Indexer<B> {
-    /// The indexer of a layer, if it has one and this rank has any of its heads.
+    /// The indexer of a layer, if it has one.
     pub fn load(
         loader: &mut Loader<'_, B>,
         config: &Config,
@@ -41,9 +41,6 @@ impl<B: Backend> Indexer<B> {
             return Ok(None);
         };
         let keys = shard.attention[config.heads_kind(layer)].keys.len();
-        if keys == 0 {
-            return Ok(None);
-        }
         let choice = match found.blocks {
             Some((size, local)) => Choice::Blocks { size, count: found.count, local },
             None => Choice::Positions { count: found.count },

@@ -7,6 +7,10 @@ use super::delta::{self, Delta, QWEN35_2B, QWEN35_150M, QWEN35_MOE, QWEN36_27B, 
 /// What is added to each expert's score before some are chosen: a vector of its own kind of name.
 const CHOICE_BIAS: &str = "exp_probs_b";
 
+/// Every product has a bias, heads have sinks, and every other layer a window.
+const GPT_OSS: &str = "gpt-oss";
+const GPT_OSS_WINDOW: u32 = 128;
+
 /// One model's sizes.
 pub struct Shape {
     /// The first is the one to show.
@@ -166,6 +170,38 @@ pub const SHAPES: &[Shape] = &[
     QWEN35_150M,
     QWEN35_2B,
     QWEN35_MOE,
+    // For machines with a GPU: 17 and 12 GiB in Q4_K_M and MXFP4.
+    Shape {
+        names: &["qwen3-30b-a3b", "qwen3-30b"],
+        arch: "qwen3moe",
+        layers: 48,
+        width: 2048,
+        heads: 32,
+        kv_heads: 4,
+        head_dim: 128,
+        feed_forward: 6144,
+        experts: Some(Experts { count: 128, used: 8, hidden: 768, ..PLAIN_EXPERTS }),
+        vocab: 151_936,
+        tied: false,
+        rope_base: 1_000_000.0,
+        context: 40_960,
+        ..LLAMA_1B
+    },
+    Shape {
+        names: &["gpt-oss-20b"],
+        arch: GPT_OSS,
+        layers: 24,
+        width: 2880,
+        heads: 64,
+        kv_heads: 8,
+        head_dim: 64,
+        feed_forward: 2880,
+        experts: Some(Experts { count: 32, used: 4, hidden: 2880, ..PLAIN_EXPERTS }),
+        vocab: 201_088,
+        tied: false,
+        rope_base: 150_000.0,
+        ..LLAMA_1B
+    },
     // What follows is to plan with: few have the disk for it.
     QWEN36_27B,
     QWEN36_35B,
@@ -274,6 +310,9 @@ impl Shape {
                 .set(&key("attention.kv_lora_rank"), number(kv_rank))
                 .set(&key("rope.dimension_count"), number(rope_dim)),
         };
+        if self.arch == GPT_OSS {
+            writer.set(&key("attention.sliding_window"), Value::U32(GPT_OSS_WINDOW));
+        }
         if let Some(delta) = &self.delta {
             delta.describe(self.arch, writer);
         }
@@ -318,7 +357,8 @@ impl Shape {
             let of_layer = |(name, dims, role): (&str, Vec<u64>, Role)| Tensor {
                 name: match name {
                     CHOICE_BIAS => format!("blk.{layer}.{name}.bias"),
-                    "ssm_a" | "ssm_dt.bias" => format!("blk.{layer}.{name}"),
+                    "ssm_a" => format!("blk.{layer}.{name}"),
+                    _ if name.ends_with(".bias") => format!("blk.{layer}.{name}"),
                     _ => format!("blk.{layer}.{name}.weight"),
                 },
                 dims,
@@ -357,6 +397,15 @@ impl Shape {
             tensors.push(("attn_q_norm", vec![self.head_dim], Role::Norm));
             tensors.push(("attn_k_norm", vec![self.head_dim], Role::Norm));
         }
+        if self.arch == GPT_OSS {
+            tensors.extend([
+                ("attn_q.bias", vec![q], Role::Router),
+                ("attn_k.bias", vec![kv], Role::Router),
+                ("attn_v.bias", vec![kv], Role::Router),
+                ("attn_output.bias", vec![width], Role::Router),
+                ("attn_sinks", vec![self.heads], Role::Router),
+            ]);
+        }
         tensors
     }
 
@@ -378,7 +427,8 @@ impl Shape {
 
     fn feed_forward(&self, layer: u64) -> Vec<(&'static str, Vec<u64>, Role)> {
         let (width, hidden) = (self.width, self.feed_forward);
-        let norm = if self.delta.is_some() { "post_attention_norm" } else { "ffn_norm" };
+        let is_after = self.delta.is_some() || self.arch == GPT_OSS;
+        let norm = if is_after { "post_attention_norm" } else { "ffn_norm" };
         let mut tensors = vec![(norm, vec![width], Role::Norm)];
         let experts = self.experts.filter(|experts| layer >= experts.dense_layers);
         if let Some(shared) = experts.map(|experts| experts.shared).filter(|shared| *shared > 0) {
@@ -406,6 +456,16 @@ impl Shape {
                 ("ffn_up_exps", vec![width, hidden, count], Role::Hidden),
                 ("ffn_down_exps", vec![hidden, width, count], Role::Down),
             ]),
+        }
+        if let Some(Experts { count, hidden, .. }) = experts
+            && self.arch == GPT_OSS
+        {
+            tensors.extend([
+                ("ffn_gate_inp.bias", vec![count], Role::Router),
+                ("ffn_gate_exps.bias", vec![hidden, count], Role::Router),
+                ("ffn_up_exps.bias", vec![hidden, count], Role::Router),
+                ("ffn_down_exps.bias", vec![width, count], Role::Router),
+            ]);
         }
         tensors
     }
