@@ -68,8 +68,9 @@ fn planned_bytes_are_enough_on_ggmls_devices() {
         let outline = Outline::read(source.directory()).unwrap();
         let experts = outline.config.experts;
         let sparse_mixer = experts.is_some_and(|found| found.gating == Gating::SparseMixer);
+        let indexer = outline.config.indexer.is_some();
         // They refuse these.
-        if outline.config.recurrence.is_some() || sparse_mixer {
+        if outline.config.recurrence.is_some() || sparse_mixer || indexer {
             continue;
         }
         for shares in [&[1][..], &[2, 1]] {

@@ -13,7 +13,7 @@ use protocol::{
 const CONTEXT_TOKENS: usize = 448;
 
 /// Windows, sinks, latent attention, experts; layers that carry a state, of each kind.
-const MODELS: [&str; 12] = [
+const MODELS: [&str; 15] = [
     "llama3-tied",
     "gemma3",
     "gpt-oss",
@@ -26,6 +26,9 @@ const MODELS: [&str; 12] = [
     "gemma4",
     "gemma4-e",
     "mimo2",
+    "deepseek32",
+    "glm-dsa",
+    "minimax-m3",
 ];
 /// Models in which some layers carry a state or see a window, and do not keep all positions.
 const FORGETFUL: [&str; 9] = [
