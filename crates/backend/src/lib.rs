@@ -15,6 +15,7 @@ mod cpu;
 mod ggml;
 mod group_norm;
 mod mixture;
+mod operands;
 mod routing;
 
 pub use self::ggml::Ggml;
@@ -26,6 +27,10 @@ pub use kernels::{
     Temperature, isa,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
+pub use operands::{
+    AttentionShape, Half, KvShape, RecurrentInputs, RoutingVectors, SegmentKey, SharedExpert,
+    StateRoom,
+};
 pub use routing::{Gating, RoutingRule};
 use routing::{Route, Routes};
 
@@ -50,92 +55,9 @@ pub enum BackendError {
     Device { what: String },
 }
 
-/// The shape of one layer's key/value cache on this rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KvShape {
-    pub heads: usize,
-    pub k_dim: usize,
-    pub v_dim: usize,
-    /// Pages of [`PAGE_POSITIONS`] positions each.
-    pub pages: usize,
-    pub kind: CacheKind,
-}
-
-/// How many states a layer has room for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StateRoom {
-    /// One for each sequence that may run.
-    pub slots: usize,
-    /// Copies that sequences can go on from.
-    pub checkpoints: usize,
-    /// Rows that a slot keeps while their tokens are guesses.
-    pub kept_rows: usize,
-}
-
-/// What a layer with a state reads of a step's rows; see [`kernels::RecurrentRows`]. What a rule
-/// has no use for has no columns.
-#[derive(Debug, Clone, Copy)]
-pub struct RecurrentInputs<'a, R> {
-    pub q: &'a R,
-    pub k: &'a R,
-    pub v: &'a R,
-    pub decay: &'a R,
-    pub beta: &'a R,
-}
-
-/// How the heads of a rank attend in one layer.
-#[derive(Debug, Clone)]
-pub struct AttentionShape {
-    /// For each head of the rank, its head in the rank's cache.
-    pub kv_of_head: Vec<u32>,
-    pub k_dim: usize,
-    pub v_dim: usize,
-    /// Multiplies every score (usually `1 / sqrt(k_dim)`).
-    pub scale: f32,
-    /// Which earlier positions a query attends to.
-    pub range: AttentionRange,
-    /// Scores become `cap * tanh(score / cap)` (Gemma 2).
-    pub soft_cap: Option<f32>,
-    /// One logit a head that takes part in the softmax and has no value (gpt-oss).
-    pub sinks: Option<Vec<f32>>,
-    /// A value is the beginning of its key.
-    pub values_in_keys: bool,
-}
-
-/// The expert that every row visits besides those it is routed to.
-#[derive(Debug, Clone, Copy)]
-pub enum SharedExpert<'a, R> {
-    Absent,
-    /// With weight 1.
-    Full,
-    /// With the sigmoid of these numbers, `[rows, 1]`, as weights.
-    Gated(&'a R),
-}
-
-/// What a layer learned for its choice of experts, `[rule.experts]` each.
-#[derive(Debug)]
-pub struct RoutingVectors<'a, V> {
-    /// Counts for the choice but not for the weights.
-    pub choice_bias: Option<&'a V>,
-    /// Multiplies the weights in the end.
-    pub scales: Option<&'a V>,
-}
-
-/// The two halves of a layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Half {
-    Attention,
-    FeedForward,
-}
-
-/// Which half a layer a segment is, and for how many rows; of a model's last layer, only `outputs`
-/// of them go on after their keys and values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SegmentKey {
-    pub layer: usize,
-    pub half: Half,
-    pub rows: usize,
-    pub outputs: usize,
+/// Devices without an operation refuse models that need it before they are loaded.
+fn refused(check: &str) -> ! {
+    unreachable!("{check} refuses models with such layers")
 }
 
 /// A device that can run a decoder. All activations are f32, row-major `[rows, width]`.
@@ -387,8 +309,8 @@ pub trait Backend {
     /// is undefined.
     fn store(&mut self, kv: &mut Self::Kv, batch: &[Segment], k: &Self::Rows, v: &Self::Rows);
 
-    /// Chooses what every row sees, by the products of an indexer's queries `[rows, heads * dim]` and
-    /// keys, which are cached already, and its heads' weights `[rows, heads]`.
+    /// Chooses what every row sees, by the products of an indexer's queries `[rows, heads * dim]`
+    /// and keys, which are cached already, and its heads' weights `[rows, heads]`.
     fn choose(
         &mut self,
         keys: &Self::Kv,
@@ -397,10 +319,16 @@ pub trait Backend {
         q: &Self::Rows,
         weights: &Self::Rows,
         out: &mut Self::Chosen,
-    );
+    ) {
+        let _ = (keys, indexer, batch, q, weights, out);
+        refused("check_indexer")
+    }
 
     /// Keeps only the choices of the rows `kept`, ascending.
-    fn keep_chosen(&mut self, chosen: &mut Self::Chosen, kept: &[usize]);
+    fn keep_chosen(&mut self, chosen: &mut Self::Chosen, kept: &[usize]) {
+        let _ = (chosen, kept);
+        refused("check_indexer")
+    }
 
     /// Causal attention of every row over its own sequence's positions, or those `chosen` of them.
     fn attend(
@@ -422,7 +350,10 @@ pub trait Backend {
         batch: &[StateSegment],
         inputs: RecurrentInputs<'_, Self::Rows>,
         out: &mut Self::Rows,
-    );
+    ) {
+        let _ = (states, layer, batch, inputs, out);
+        refused("check_recurrence")
+    }
 
     /// The sums of squares of this rank's heads, zeros for those of others: `out` gets
     /// `[parts * rows, heads_all]`; every part but the first is zeros.
@@ -432,7 +363,10 @@ pub trait Backend {
         norm: &GroupNorm,
         parts: usize,
         out: &mut Self::Rows,
-    );
+    ) {
+        let _ = (x, norm, parts, out);
+        refused("check_recurrence")
+    }
 
     /// Scales each group by the `squares` of all heads, `[rows, heads_all]`.
     fn group_norm(
@@ -442,7 +376,10 @@ pub trait Backend {
         norm: &GroupNorm,
         gain: &Self::Vector,
         eps: f32,
-    );
+    ) {
+        let _ = (x, squares, norm, gain, eps);
+        refused("check_recurrence")
+    }
 
     /// `x = activation(x)`.
     fn activate(&mut self, activation: Activation, x: &mut Self::Rows);

@@ -128,8 +128,8 @@ pub(super) fn reach(batch: &[Segment]) -> usize {
 }
 
 /// `[rows, n_kv]` in half precision: each row sees the positions of its own sequence that `range`
-/// allows. Prompts far into a long context have millions of these numbers while the device waits for
-/// them.
+/// allows. Prompts far into a long context have millions of these numbers while the device waits
+/// for them.
 fn mask(batch: &[Segment], range: AttentionRange, n_kv: usize) -> Vec<u8> {
     let rows: usize = batch.iter().map(|segment| segment.rows).sum();
     let hidden: Vec<u8> = HIDDEN.to_le_bytes().repeat(n_kv);

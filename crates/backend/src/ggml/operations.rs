@@ -15,10 +15,9 @@ use super::{
 };
 use crate::routing::Gating;
 use crate::{
-    Activation, AttentionShape, Backend, BackendError, CacheKind, GroupNorm, Indexer, KvShape,
-    Mixture, MixtureParts, PAGE_POSITIONS, Parts, RecurrentInputs, RecurrentShape,
-    RecurrentWeights, RopeStyle, RopeTable, RoutingRule, RoutingVectors, Segment, SegmentKey,
-    SharedExpert, StateRoom, StateSegment, Temperature,
+    Activation, AttentionShape, Backend, BackendError, CacheKind, KvShape, Mixture, MixtureParts,
+    PAGE_POSITIONS, Parts, RecurrentShape, RecurrentWeights, RopeStyle, RopeTable, RoutingRule,
+    RoutingVectors, Segment, SegmentKey, SharedExpert, StateRoom, Temperature,
 };
 
 const CHOICES: &str = "layers that choose the positions they see";
@@ -402,22 +401,6 @@ impl Backend for Ggml {
         self.note(Some(Op::Store { kv: kv.clone(), k, v, indices }));
     }
 
-    fn choose(
-        &mut self,
-        _: &Option<Kv>,
-        _: &Indexer,
-        _: &[Segment],
-        _: &Rows,
-        _: &Rows,
-        (): &mut (),
-    ) {
-        self.refuse(CHOICES);
-    }
-
-    fn keep_chosen(&mut self, (): &mut (), _: &[usize]) {
-        self.refuse(CHOICES);
-    }
-
     fn attend(
         &mut self,
         kv: &Option<Kv>,
@@ -434,25 +417,6 @@ impl Backend for Ggml {
         let Some(mask) = self.input(input) else { return };
         let shape = shape.clone();
         self.note(Some(Op::Attend { kv: kv.clone(), shape, q, mask, n_kv, out }));
-    }
-
-    fn recur(
-        &mut self,
-        (): &mut (),
-        (): &(),
-        _: &[StateSegment],
-        _: RecurrentInputs<'_, Rows>,
-        _: &mut Rows,
-    ) {
-        self.refuse(RECURRENCE);
-    }
-
-    fn group_squares(&mut self, _: &Rows, _: &GroupNorm, _: usize, _: &mut Rows) {
-        self.refuse(RECURRENCE);
-    }
-
-    fn group_norm(&mut self, _: &mut Rows, _: &Rows, _: &GroupNorm, _: &Self::Vector, _: f32) {
-        self.refuse(RECURRENCE);
     }
 
     fn activate(&mut self, activation: Activation, x: &mut Rows) {

@@ -182,7 +182,8 @@ impl Batch<'_> {
                 let (at, group) = (task / groups, task % groups);
                 let Row { row, seen, .. } = self.rows[at];
                 let of_group = &scores[at * of_row + group * self.pages * PAGE_POSITIONS..][..seen];
-                // SAFETY: each task has its own words, and the flag of a row is written to one value.
+                // SAFETY: each task has its own words, and the flag of a row is written to one
+                // value.
                 let words = unsafe {
                     *full.ptr().add(row) = false;
                     let first = (row * groups + group) * self.pages;

@@ -7,13 +7,14 @@
 
 use std::cell::RefCell;
 
-use super::attend::{AttendShape, Group, Segment};
+use super::attend::Segment;
 use super::cache::{Head, KvCache};
 use super::chosen::{Chosen, positions};
 use super::ints::Ints;
 use super::page::{Fetch, Page, Query, States};
 use super::quants::{BLOCK, Quants, blocks};
 use super::rotation::Rotate;
+use super::shape::{AttendShape, Group};
 use super::softmax::{Finish, Merge};
 use super::tile::{AddPage, Convert};
 use super::{PAGE_POSITIONS, SPAN_POSITIONS};
@@ -183,8 +184,8 @@ impl Gather<'_> {
         }
     }
 
-    /// The key and the value of one position, not rotated. Where a value is the beginning of its key,
-    /// it is read once: keys lie across the page.
+    /// The key and the value of one position, not rotated. Where a value is the beginning of its
+    /// key, it is read once: keys lie across the page.
     fn read(&self, head: &Head<'_>, slot: usize, key: &mut [f32], value: &mut [f32]) {
         let v_dim = self.shape.v_dim;
         let own = if self.shape.values_in_keys { v_dim } else { 0 };

@@ -22,8 +22,9 @@
 //!   products with the values' is exact too, and times that step it is added by `fma`.
 //! * Spans are merged from left to right, a head's sink logit last.
 //!
-//! A position that a query must not see has weight zero, exactly. Where rows choose few positions of
-//! many (`choose.rs`), these alone are taken, page by page as if they were all (`gather.rs`), in f32.
+//! A position that a query must not see has weight zero, exactly. Where rows choose few positions
+//! of many (`choose.rs`), these alone are taken, page by page as if they were all (`gather.rs`), in
+//! f32.
 
 mod attend;
 mod cache;
@@ -38,16 +39,18 @@ mod page;
 mod quants;
 mod range;
 mod rotation;
+mod shape;
 mod softmax;
 #[cfg(test)]
 mod tests;
 mod tile;
 
-pub use attend::{AttendShape, Segment, attend};
+pub use attend::{Segment, attend};
 pub use cache::{CacheKind, KvCache};
 pub use choose::{Choice, Indexer, choose};
 pub use chosen::Chosen;
 pub use range::AttentionRange;
+pub use shape::AttendShape;
 
 /// Positions of one page of the cache.
 pub const PAGE_POSITIONS: usize = 64;

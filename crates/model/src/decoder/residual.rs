@@ -54,7 +54,7 @@ fn totals<'a, B: Backend, R: Reduce>(
         return Ok([dense, sums]);
     }
     both.resize(2 * rows * *width, 0.0);
-    let sums = [&*backend.host(dense)?, backend.host(sums)?];
+    let sums = [backend.host(dense)?, backend.host(sums)?];
     reduce.all_reduce_both(product, sums, both)?;
     let (of_dense, of_experts) = both.split_at(rows * *width);
     for (place, numbers) in [(&mut *total, of_dense), (&mut *room, of_experts)] {

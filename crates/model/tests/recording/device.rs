@@ -1,6 +1,11 @@
 //! A backend that does nothing until it is asked for numbers, as a GPU would: it records what it
 //! is asked for, and does that on the CPU at the next `host` or `synchronise`.
 
+#[path = "late.rs"]
+mod late;
+#[path = "mixture.rs"]
+mod mixture;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -93,23 +98,6 @@ impl Recording {
 
 fn of<T>(value: T) -> Of<T> {
     Arc::new(Mutex::new(value))
-}
-
-fn mixture_on_cpu(mixture: &Mixture<Recording>) -> Mixture<Cpu> {
-    let bias = |bias: &ExpertBias<Recording>| ExpertBias {
-        gate: bias.gate.to_vec(),
-        up: bias.up.to_vec(),
-        down: bias.down.as_ref().map(|down| down.to_vec()),
-    };
-    let expert = |expert: &Expert<Recording>| Expert {
-        gate: expert.gate.clone(),
-        up: expert.up.clone(),
-        down: expert.down.clone(),
-        bias: expert.bias.as_ref().map(bias),
-        activation: expert.activation,
-    };
-    let experts = mixture.experts.iter().map(expert).collect();
-    Mixture { experts }
 }
 
 impl Backend for Recording {
@@ -489,7 +477,7 @@ impl Backend for Recording {
         parts: Option<&MixtureParts>,
         out: &mut Rows,
     ) {
-        let (routes, mixture, parts) = (routes.clone(), mixture_on_cpu(mixture), parts.cloned());
+        let (routes, mixture, parts) = (routes.clone(), mixture::on_cpu(mixture), parts.cloned());
         self.make("mixture", x, out, move |cpu, x, out| {
             cpu.mixture(x, &routes.lock().unwrap(), &mixture, parts.as_ref(), out);
         });
@@ -498,40 +486,4 @@ impl Backend for Recording {
     fn add(&mut self, x: &mut Rows, y: &Rows) {
         self.make("add", y, x, move |cpu, y, x| cpu.add(x, y));
     }
-}
-
-fn numbers(recording: &mut Recording, rows: &mut Rows, value: f32) {
-    let Ok(()) = recording.write(rows, 1, |x| {
-        x.fill(value);
-        Ok::<_, std::convert::Infallible>(())
-    });
-}
-
-#[test]
-fn nothing_is_done_before_it_is_asked_for() {
-    let mut recording = Recording::new(Cpu::new(1, &[]).unwrap());
-    let mut x = recording.rows(1, 4);
-    let mut y = recording.rows(1, 4);
-    numbers(&mut recording, &mut x, 1.0);
-    assert_eq!(recording.host(&mut x).unwrap(), [1.0; 4]);
-    numbers(&mut recording, &mut y, 2.0);
-    recording.add(&mut x, &y);
-    // Who reads the device's memory without asking for it finds what was there before.
-    let unasked = recording.cpu.host(&mut x.memory.lock().unwrap()).unwrap().to_vec();
-    assert_eq!(unasked, [1.0; 4]);
-    assert_eq!(recording.host(&mut x).unwrap(), [3.0; 4]);
-}
-
-#[test]
-fn what_fails_is_told_when_numbers_are_asked_for_and_from_then_on() {
-    let mut recording = Recording::new(Cpu::new(1, &[]).unwrap());
-    let mut x = recording.rows(1, 4);
-    recording.break_down("out of memory");
-    numbers(&mut recording, &mut x, 1.0);
-    recording.scale(&mut x, 2.0);
-    for _ in 0..2 {
-        let error = recording.host(&mut x).unwrap_err().to_string();
-        assert!(error.contains("out of memory"), "{error}");
-    }
-    assert!(recording.synchronise().is_err());
 }

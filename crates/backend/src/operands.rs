@@ -1,0 +1,91 @@
+//! What operations are told besides activations and weights.
+
+use kernels::{AttentionRange, CacheKind};
+
+/// The shape of one layer's key/value cache on this rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvShape {
+    pub heads: usize,
+    pub k_dim: usize,
+    pub v_dim: usize,
+    /// Pages of [`PAGE_POSITIONS`](crate::PAGE_POSITIONS) positions each.
+    pub pages: usize,
+    pub kind: CacheKind,
+}
+
+/// How many states a layer has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateRoom {
+    /// One for each sequence that may run.
+    pub slots: usize,
+    /// Copies that sequences can go on from.
+    pub checkpoints: usize,
+    /// Rows that a slot keeps while their tokens are guesses.
+    pub kept_rows: usize,
+}
+
+/// What a layer with a state reads of a step's rows; see [`kernels::RecurrentRows`]. What a rule
+/// has no use for has no columns.
+#[derive(Debug, Clone, Copy)]
+pub struct RecurrentInputs<'a, R> {
+    pub q: &'a R,
+    pub k: &'a R,
+    pub v: &'a R,
+    pub decay: &'a R,
+    pub beta: &'a R,
+}
+
+/// How the heads of a rank attend in one layer.
+#[derive(Debug, Clone)]
+pub struct AttentionShape {
+    /// For each head of the rank, its head in the rank's cache.
+    pub kv_of_head: Vec<u32>,
+    pub k_dim: usize,
+    pub v_dim: usize,
+    /// Multiplies every score (usually `1 / sqrt(k_dim)`).
+    pub scale: f32,
+    /// Which earlier positions a query attends to.
+    pub range: AttentionRange,
+    /// Scores become `cap * tanh(score / cap)` (Gemma 2).
+    pub soft_cap: Option<f32>,
+    /// One logit a head that takes part in the softmax and has no value (gpt-oss).
+    pub sinks: Option<Vec<f32>>,
+    /// A value is the beginning of its key.
+    pub values_in_keys: bool,
+}
+
+/// The expert that every row visits besides those it is routed to.
+#[derive(Debug, Clone, Copy)]
+pub enum SharedExpert<'a, R> {
+    Absent,
+    /// With weight 1.
+    Full,
+    /// With the sigmoid of these numbers, `[rows, 1]`, as weights.
+    Gated(&'a R),
+}
+
+/// What a layer learned for its choice of experts, `[rule.experts]` each.
+#[derive(Debug)]
+pub struct RoutingVectors<'a, V> {
+    /// Counts for the choice but not for the weights.
+    pub choice_bias: Option<&'a V>,
+    /// Multiplies the weights in the end.
+    pub scales: Option<&'a V>,
+}
+
+/// The two halves of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Half {
+    Attention,
+    FeedForward,
+}
+
+/// Which half a layer a segment is, and for how many rows; of a model's last layer, only `outputs`
+/// of them go on after their keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SegmentKey {
+    pub layer: usize,
+    pub half: Half,
+    pub rows: usize,
+    pub outputs: usize,
+}

@@ -1,0 +1,93 @@
+//! What attention needs to know about a layer.
+
+use std::ops::Range;
+
+use super::range::AttentionRange;
+
+/// Heads that one task covers at most; more of them share keys in latent attention alone.
+const HEADS_A_TASK: usize = 32;
+
+/// What attention needs to know about a layer and this shard's heads.
+#[derive(Debug, Clone)]
+pub struct AttendShape {
+    pub(super) heads: usize,
+    pub(super) k_dim: usize,
+    pub(super) v_dim: usize,
+    pub(super) scale: f32,
+    pub(super) range: AttentionRange,
+    pub(super) soft_cap: Option<f32>,
+    pub(super) sinks: Option<Vec<f32>>,
+    /// A value is the beginning of its key (latent attention).
+    pub(super) values_in_keys: bool,
+    /// Runs of heads that read the same head of the cache.
+    pub(super) groups: Vec<Group>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Group {
+    pub kv_head: usize,
+    pub heads: Range<usize>,
+}
+
+impl AttendShape {
+    /// `kv_of_head`: for each head of this shard, its head in this shard's cache. `scale`
+    /// multiplies every score (usually `1 / sqrt(k_dim)`).
+    pub fn new(kv_of_head: &[u32], k_dim: usize, v_dim: usize, scale: f32) -> Self {
+        let kv_of_head = kv_of_head.iter().map(|kv_head| *kv_head as usize);
+        let groups = groups_of(kv_of_head.clone(), HEADS_A_TASK);
+        let (heads, values_in_keys) = (kv_of_head.len(), false);
+        let (range, soft_cap, sinks) = (AttentionRange::Full, None, None);
+        Self { heads, k_dim, v_dim, scale, range, soft_cap, sinks, values_in_keys, groups }
+    }
+
+    /// A value is the beginning of its key: where few positions of many are seen, it is read once.
+    pub fn with_values_in_keys(mut self, values_in_keys: bool) -> Self {
+        self.values_in_keys = values_in_keys;
+        self
+    }
+
+    /// Runs of at most so many heads that read the same head of the cache.
+    pub(super) fn groups(&self, heads_max: usize) -> Vec<Group> {
+        let all = self.groups.iter();
+        groups_of(all.flat_map(|group| group.heads.clone().map(|_| group.kv_head)), heads_max)
+    }
+
+    pub fn with_range(mut self, range: AttentionRange) -> Self {
+        self.range = range;
+        self
+    }
+
+    /// Scores become `cap * tanh(score / cap)`.
+    pub fn with_soft_cap(mut self, cap: Option<f32>) -> Self {
+        self.soft_cap = cap;
+        self
+    }
+
+    /// One logit a head that takes part in the softmax and has no value (gpt-oss).
+    ///
+    /// # Panics
+    /// If there is not one for each head.
+    pub fn with_sinks(mut self, sinks: Option<Vec<f32>>) -> Self {
+        assert!(sinks.as_ref().is_none_or(|sinks| sinks.len() == self.heads));
+        self.sinks = sinks;
+        self
+    }
+
+    /// Heads of this shard.
+    pub fn heads(&self) -> usize {
+        self.heads
+    }
+}
+
+fn groups_of(kv_of_head: impl Iterator<Item = usize>, heads_max: usize) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (head, kv_head) in kv_of_head.enumerate() {
+        match groups.last_mut() {
+            Some(group) if group.kv_head == kv_head && group.heads.len() < heads_max => {
+                group.heads.end = head + 1;
+            }
+            _ => groups.push(Group { kv_head, heads: head..head + 1 }),
+        }
+    }
+    groups
+}

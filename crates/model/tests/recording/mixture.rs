@@ -1,0 +1,20 @@
+//! What experts compute, as the device that works has them.
+
+use super::*;
+
+pub fn on_cpu(mixture: &Mixture<Recording>) -> Mixture<Cpu> {
+    let bias = |bias: &ExpertBias<Recording>| ExpertBias {
+        gate: bias.gate.to_vec(),
+        up: bias.up.to_vec(),
+        down: bias.down.as_ref().map(|down| down.to_vec()),
+    };
+    let expert = |expert: &Expert<Recording>| Expert {
+        gate: expert.gate.clone(),
+        up: expert.up.clone(),
+        down: expert.down.clone(),
+        bias: expert.bias.as_ref().map(bias),
+        activation: expert.activation,
+    };
+    let experts = mixture.experts.iter().map(expert).collect();
+    Mixture { experts }
+}
