@@ -47,8 +47,8 @@ mod tests {
         for (name, near) in [
             ("gemma9", "gemma"),
             ("qwen9moe", "qwen2moe"),
-            ("deepseek99", "deepseek2"),
-            ("glm-next", "glm4"),
+            ("deepseek99", "deepseek32"),
+            ("glm-next", "glm-dsa"),
             ("mistral9", "mistral3"),
         ] {
             let error = find(name).unwrap_err().to_string();
