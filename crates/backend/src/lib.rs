@@ -22,14 +22,14 @@ pub use self::ggml::Ggml;
 pub use cpu::Cpu;
 pub use group_norm::GroupNorm;
 pub use kernels::{
-    Activation, AttentionRange, Begin, CacheKind, Choice, Indexer, PAGE_POSITIONS, Parts,
-    RecurrentShape, RecurrentWeights, RopeStyle, RopeTable, Rule, Segment, StateSegment,
-    Temperature, isa,
+    Activation, AttentionRange, Begin, CacheKind, Choice, Compression, Indexer, PAGE_POSITIONS,
+    Parts, RecurrentShape, RecurrentWeights, RopeStyle, RopeTable, Rule, Segment, StateSegment,
+    StreamMix, Temperature, isa,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
 pub use operands::{
-    AttentionShape, Half, KvShape, RecurrentInputs, RoutingVectors, SegmentKey, SharedExpert,
-    StateRoom,
+    AttentionShape, BackendError, EntryShape, Half, IndexKeys, KvShape, RecurrentInputs,
+    RoutingVectors, Seen, SegmentKey, SharedExpert, StateRoom,
 };
 pub use routing::{Gating, RoutingRule};
 use routing::{Route, Routes};
@@ -37,23 +37,6 @@ use routing::{Route, Routes};
 use std::ops::Range;
 
 use gguf::TensorType;
-
-/// Why a backend cannot do what it was asked for.
-#[derive(Debug, thiserror::Error)]
-pub enum BackendError {
-    #[error(transparent)]
-    Kernel(#[from] kernels::Error),
-    #[error(transparent)]
-    Ggml(#[from] ::ggml::Error),
-    #[error("there is no device {name} here; there is: {found} (sinew doctor gpu)")]
-    NoDevice { name: String, found: String },
-    #[error("{device} has no operation for {what}")]
-    Unsupported { device: String, what: String },
-    #[error("weights do not come as they were announced: {what}")]
-    Rows { what: String },
-    #[error("the device failed: {what}; its worker has to start anew")]
-    Device { what: String },
-}
 
 /// Devices without an operation refuse models that need it before they are loaded.
 fn refused(check: &str) -> ! {
@@ -78,7 +61,9 @@ pub trait Backend {
     type Kv: Send;
     /// How a layer attends, prepared from an [`AttentionShape`].
     type Attention: Send;
-    /// Which positions a step's rows see, in layers that choose them.
+    /// The entries of blocks of positions of one layer.
+    type Entries: Send;
+    /// Which positions, or entries, a step's rows see, in layers that choose them.
     type Chosen: Send;
     /// The experts that a step's rows go to.
     type Routes: Send;
@@ -171,6 +156,19 @@ pub trait Backend {
 
     /// Bytes that a cache takes on the device.
     fn kv_bytes(&self, shape: &KvShape) -> usize;
+
+    /// # Errors
+    /// There is no memory.
+    fn entries(&mut self, shape: EntryShape) -> Result<Self::Entries, BackendError> {
+        let _ = shape;
+        refused("check_indexer")
+    }
+
+    /// Bytes that they take on the device.
+    fn entries_bytes(&self, shape: &EntryShape) -> usize {
+        let _ = shape;
+        refused("check_indexer")
+    }
 
     fn attention(&mut self, shape: &AttentionShape) -> Self::Attention;
 
@@ -301,6 +299,12 @@ pub trait Backend {
     /// [`Self::set_positions`].
     fn rope(&mut self, x: &mut Self::Rows, head_dim: usize, style: RopeStyle, table: usize);
 
+    /// The same of the last numbers of each head.
+    fn rope_last(&mut self, x: &mut Self::Rows, head_dim: usize, style: RopeStyle, table: usize) {
+        let _ = (x, head_dim, style, table);
+        refused("check_indexer")
+    }
+
     /// Multiplies each row by the temperature of its position, as set by
     /// [`Self::set_positions`].
     fn scale_by_temperature(&mut self, x: &mut Self::Rows, temperature: &Temperature);
@@ -313,7 +317,7 @@ pub trait Backend {
     /// and keys, which are cached already, and its heads' weights `[rows, heads]`.
     fn choose(
         &mut self,
-        keys: &Self::Kv,
+        keys: IndexKeys<'_, Self>,
         indexer: &Indexer,
         batch: &[Segment],
         q: &Self::Rows,
@@ -330,16 +334,60 @@ pub trait Backend {
         refused("check_indexer")
     }
 
-    /// Causal attention of every row over its own sequence's positions, or those `chosen` of them.
+    /// Causal attention of every row over what it sees of its own sequence.
     fn attend(
         &mut self,
         kv: &Self::Kv,
         shape: &Self::Attention,
         batch: &[Segment],
-        chosen: Option<&Self::Chosen>,
+        seen: Seen<'_, Self>,
         q: &Self::Rows,
         out: &mut Self::Rows,
     );
+
+    /// Makes entries of the blocks that the batch's rows end. `rows`: what they are made of, cached
+    /// already in the pages of `windows`; `batch`: the same segments with the tables of entries.
+    fn compress(
+        &mut self,
+        entries: &mut Self::Entries,
+        compression: &Compression,
+        rows: &Self::Kv,
+        windows: &[Segment],
+        batch: &[Segment],
+    ) {
+        let _ = (entries, compression, rows, windows, batch);
+        refused("check_indexer")
+    }
+
+    /// Makes the weights of residual streams of each row's `numbers`, in place.
+    fn weigh_streams(&mut self, mix: &StreamMix, numbers: &mut Self::Rows) {
+        let _ = (mix, numbers);
+        refused("check_indexer")
+    }
+
+    /// `out` = what half a layer reads of the streams `x`.
+    fn read_streams(
+        &mut self,
+        mix: &StreamMix,
+        x: &Self::Rows,
+        weights: &Self::Rows,
+        out: &mut Self::Rows,
+    ) {
+        let _ = (mix, x, weights, out);
+        refused("check_indexer")
+    }
+
+    /// The streams `x` become what they are with what half a layer `given`.
+    fn give_streams(
+        &mut self,
+        mix: &StreamMix,
+        x: &mut Self::Rows,
+        given: &Self::Rows,
+        weights: &Self::Rows,
+    ) {
+        let _ = (mix, x, given, weights);
+        refused("check_indexer")
+    }
 
     /// Takes the batch's rows into the states of their sequences, and puts what comes of each row
     /// into `out`, `[rows, v_heads * v_dim]`.

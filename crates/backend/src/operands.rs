@@ -1,6 +1,25 @@
 //! What operations are told besides activations and weights.
 
-use kernels::{AttentionRange, CacheKind};
+use kernels::{AttentionRange, CacheKind, Segment};
+
+use crate::Backend;
+
+/// Why a backend cannot do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    #[error(transparent)]
+    Kernel(#[from] kernels::Error),
+    #[error(transparent)]
+    Ggml(#[from] ::ggml::Error),
+    #[error("there is no device {name} here; there is: {found} (sinew doctor gpu)")]
+    NoDevice { name: String, found: String },
+    #[error("{device} has no operation for {what}")]
+    Unsupported { device: String, what: String },
+    #[error("weights do not come as they were announced: {what}")]
+    Rows { what: String },
+    #[error("the device failed: {what}; its worker has to start anew")]
+    Device { what: String },
+}
 
 /// The shape of one layer's key/value cache on this rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,6 +29,18 @@ pub struct KvShape {
     pub v_dim: usize,
     /// Pages of [`PAGE_POSITIONS`](crate::PAGE_POSITIONS) positions each.
     pub pages: usize,
+    pub kind: CacheKind,
+}
+
+/// The shape of one layer's entries of blocks of positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryShape {
+    /// Numbers of an entry.
+    pub dim: usize,
+    /// Positions of a block.
+    pub positions: usize,
+    pub pages: usize,
+    /// `F32` or `I16`.
     pub kind: CacheKind,
 }
 
@@ -71,6 +102,8 @@ pub struct RoutingVectors<'a, V> {
     pub choice_bias: Option<&'a V>,
     /// Multiplies the weights in the end.
     pub scales: Option<&'a V>,
+    /// The experts of each row, `[rows, rule.used]`, where its token decides and not its scores.
+    pub experts: Option<&'a [u32]>,
 }
 
 /// The two halves of a layer.
@@ -88,4 +121,25 @@ pub struct SegmentKey {
     pub half: Half,
     pub rows: usize,
     pub outputs: usize,
+}
+
+/// What an indexer chooses from.
+pub enum IndexKeys<'a, B: Backend + ?Sized> {
+    Positions(&'a B::Kv),
+    /// Entries of blocks of positions.
+    Entries(&'a B::Entries),
+}
+
+/// What rows attend to.
+pub struct Seen<'a, B: Backend + ?Sized> {
+    /// Only these, of positions, or of entries where there are any.
+    pub chosen: Option<&'a B::Chosen>,
+    /// The entries of blocks that ended before a row, besides its window: the batch's segments, with
+    /// the tables of entries.
+    pub entries: Option<(&'a B::Entries, &'a [Segment])>,
+}
+
+impl<B: Backend + ?Sized> Seen<'_, B> {
+    /// All positions of the layer's range.
+    pub const ALL: Self = Self { chosen: None, entries: None };
 }

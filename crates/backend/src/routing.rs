@@ -3,7 +3,7 @@
 //! Every rank routes the same logits by the same rule and so to the same experts: softmax, sigmoid
 //! and the choice of the largest run in one fixed order, and ties go to the lower index.
 
-use kernels::{sigmoid_in_place, softmax, top_k};
+use kernels::{root_softplus_in_place, sigmoid_in_place, softmax, top_k};
 
 /// How router logits become scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,6 +20,8 @@ pub enum Gating {
     SparseMixer,
     /// The largest logits, then the sigmoid of those (Llama 4).
     SigmoidOfChosen,
+    /// The root of each expert's softplus (DeepSeek V4).
+    SqrtSoftplus,
 }
 
 /// The rule of one model.
@@ -76,18 +78,21 @@ impl Routes {
 
     /// Routes every row of `logits`, `[rows, rule.experts]` f32. `bias`, `[rule.experts]`, counts
     /// for the choice but not for the weights (DeepSeek-V3); `scales`, as many, multiply the
-    /// weights in the end (Gemma 4).
+    /// weights in the end (Gemma 4). `experts`, `[rows, rule.used]`: those of each row, where its
+    /// scores do not decide, but only make weights (DeepSeek V4).
     pub fn route(
         &mut self,
         rule: &RoutingRule,
         logits: &[f32],
         bias: Option<&[f32]>,
         scales: Option<&[f32]>,
+        experts: Option<&[u32]>,
     ) {
         self.routes.clear();
         self.weighs_inputs = rule.weighs_inputs;
         for (row, logits) in logits.chunks_exact(rule.experts).enumerate() {
-            self.route_row(rule, row as u32, logits, bias);
+            let experts = experts.map(|experts| &experts[row * rule.used..][..rule.used]);
+            self.route_row(rule, row as u32, logits, bias, experts);
         }
         if let Some(scales) = scales {
             self.routes.iter_mut().for_each(|route| route.weight *= scales[route.expert as usize]);
@@ -112,26 +117,31 @@ impl Routes {
         self.routes.extend(shared);
     }
 
-    fn route_row(&mut self, rule: &RoutingRule, row: u32, logits: &[f32], bias: Option<&[f32]>) {
+    fn route_row(
+        &mut self,
+        rule: &RoutingRule,
+        row: u32,
+        logits: &[f32],
+        bias: Option<&[f32]>,
+        experts: Option<&[u32]>,
+    ) {
         let scores = &mut self.scores;
         scores.clear();
         scores.extend_from_slice(logits);
         match rule.gating {
             Gating::Softmax => softmax(scores),
             Gating::Sigmoid => sigmoid_in_place(scores),
+            Gating::SqrtSoftplus => root_softplus_in_place(scores),
             Gating::SoftmaxOfChosen | Gating::SigmoidOfChosen => {}
             Gating::SparseMixer => return self.mix_sparsely(rule, row),
         }
-        self.choice.clear();
-        self.choice.extend_from_slice(scores);
-        if let Some(bias) = bias {
-            self.choice.iter_mut().zip(bias).for_each(|(score, bias)| *score += bias);
+        match experts {
+            Some(experts) => {
+                self.chosen.clear();
+                self.chosen.extend_from_slice(experts);
+            }
+            None => self.choose(rule, bias),
         }
-        if rule.groups > 1 {
-            self.close_groups(rule);
-        }
-        self.chosen.resize(rule.used, 0);
-        top_k(&self.choice, &mut self.chosen);
         let first = self.routes.len();
         let scores = &self.scores;
         self.routes.extend(self.chosen.iter().map(|&expert| Route {
@@ -140,6 +150,20 @@ impl Routes {
             weight: scores[expert as usize],
         }));
         weigh(rule, &mut self.routes[first..], &mut self.choice);
+    }
+
+    /// Chooses the experts with the best scores.
+    fn choose(&mut self, rule: &RoutingRule, bias: Option<&[f32]>) {
+        self.choice.clear();
+        self.choice.extend_from_slice(&self.scores);
+        if let Some(bias) = bias {
+            self.choice.iter_mut().zip(bias).for_each(|(score, bias)| *score += bias);
+        }
+        if rule.groups > 1 {
+            self.close_groups(rule);
+        }
+        self.chosen.resize(rule.used, 0);
+        top_k(&self.choice, &mut self.chosen);
     }
 
     /// Chooses by [`Gating::SparseMixer`] out of the logits in `scores`.
@@ -219,7 +243,7 @@ mod tests {
 
     fn route(rule: &RoutingRule, logits: &[f32], bias: Option<&[f32]>) -> Vec<(u32, u32, f32)> {
         let mut routes = Routes::default();
-        routes.route(rule, logits, bias, None);
+        routes.route(rule, logits, bias, None, None);
         routes.routes().iter().map(|route| (route.expert, route.row, route.weight)).collect()
     }
 
@@ -285,7 +309,7 @@ mod tests {
         let rule = RoutingRule { normalised: true, ..RULE };
         let logits = [1.0_f32, 4.0, 3.0, 2.0].map(f32::ln);
         let mut routes = Routes::default();
-        routes.route(&rule, &logits, None, Some(&[9.0, 0.5, 2.0, 9.0]));
+        routes.route(&rule, &logits, None, Some(&[9.0, 0.5, 2.0, 9.0]), None);
         let found: Vec<_> = routes.routes().iter().map(|r| (r.expert, r.row, r.weight)).collect();
         assert_close(&found, &[(1, 0, 2.0 / 7.0), (2, 0, 6.0 / 7.0)]);
     }
@@ -303,7 +327,7 @@ mod tests {
     #[test]
     fn ties_go_to_the_lower_index_and_routes_are_sorted_by_expert() {
         let mut routes = Routes::default();
-        routes.route(&RULE, &[0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0], None, None);
+        routes.route(&RULE, &[0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0], None, None, None);
         routes.add_shared(4, 2, Some(&[0.0, 30.0]));
         let order: Vec<_> = routes.routes().iter().map(|r| (r.expert, r.row)).collect();
         assert_eq!(order, [(0, 0), (0, 1), (1, 0), (1, 1), (4, 0), (4, 1)]);

@@ -128,7 +128,7 @@ impl Pipeline {
             self.results.numbers.extend(decode(&self.message));
         } else if !step.outputs.is_empty() {
             // The rows that the last stage made, for rank 0's own part of the output head.
-            let count = step.outputs.len() * rank.config().width;
+            let count = step.outputs.len() * rank.config().stream_width();
             if !receive(comm, rank.last_stage().start, count, &mut self.message, wait)? {
                 return Ok(false);
             }

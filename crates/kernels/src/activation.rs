@@ -26,6 +26,9 @@ pub enum Activation {
     Sigmoid,
     /// `min(gate * sigmoid(gate), limit) * clamp(up, -limit, limit)`, as Step 3.5 has it.
     LimitedSilu { limit: f32 },
+    /// `g * sigmoid(g) * clamp(up, -limit, limit)` with `g = min(gate, limit)`, as DeepSeek V4 has
+    /// it.
+    SiluOfLimited { limit: f32 },
     /// `max(gate, 0)² * up` (So et al., "Primer", 2021), as Nemotron-H has it, without an `up`.
     SquaredRelu,
 }
@@ -135,6 +138,11 @@ impl Activation {
                 let gate = s.min(s.mul(gate, sigmoid(s, gate)), top);
                 s.mul(gate, s.max(s.min(up, top), bottom))
             }
+            Self::SiluOfLimited { limit } => {
+                let (top, bottom) = (s.splat(limit), s.splat(-limit));
+                let gate = s.min(gate, top);
+                s.mul(s.mul(gate, sigmoid(s, gate)), s.max(s.min(up, top), bottom))
+            }
             Self::ClampedSwiglu { alpha, limit } => {
                 let (top, bottom) = (s.splat(limit), s.splat(-limit));
                 let gate = s.min(gate, top);
@@ -173,6 +181,11 @@ mod tests {
                 let limit = f64::from(limit);
                 (gate * sigmoid(gate)).min(limit) * up.clamp(-limit, limit)
             }
+            Activation::SiluOfLimited { limit } => {
+                let limit = f64::from(limit);
+                let gate = gate.min(limit);
+                gate * sigmoid(gate) * up.clamp(-limit, limit)
+            }
             Activation::ClampedSwiglu { alpha, limit } => {
                 let (alpha, limit) = (f64::from(alpha), f64::from(limit));
                 let gate = gate.min(limit);
@@ -187,7 +200,8 @@ mod tests {
         let up: Vec<f32> = (0..gate.len()).map(|i| ((i % 41) as f32 - 20.0) * 0.5).collect();
         let clamped = Activation::ClampedSwiglu { alpha: 1.702, limit: 7.0 };
         let limited = Activation::LimitedSilu { limit: 2.5 };
-        let others = [Activation::Sigmoid, Activation::SquaredRelu, limited];
+        let first = Activation::SiluOfLimited { limit: 2.5 };
+        let others = [Activation::Sigmoid, Activation::SquaredRelu, limited, first];
         for activation in [Activation::Silu, Activation::Gelu, clamped].into_iter().chain(others) {
             let of = |isa| {
                 let mut gate = gate.clone();

@@ -41,13 +41,14 @@ mod routing;
 mod rows;
 mod shared;
 mod simd;
+mod streams;
 mod temperature;
 mod tile;
 
 pub use activation::{Activation, activate, gated, soft_cap};
 pub use attention::{
-    AttendShape, AttentionRange, CacheKind, Choice, Chosen, Indexer, KvCache, PAGE_POSITIONS,
-    Segment, attend, choose,
+    AttendShape, AttentionRange, CacheKind, Choice, Chosen, Compression, EntryCache, Indexer, Keys,
+    KvCache, PAGE_POSITIONS, Segment, attend, attend_compressed, choose,
 };
 pub use error::Error;
 pub use input::{Forms, Input};
@@ -64,6 +65,7 @@ pub use recurrent::{
     StateSegment, States, TAPS_MAX, recur,
 };
 pub use rope::{RopeAngles, RopeStyle, RopeTable, rope};
-pub use routing::{sigmoid_in_place, softmax, top_k};
+pub use routing::{root_softplus_in_place, sigmoid_in_place, softmax, top_k};
 pub use rows::{for_each_row, keep_rows};
+pub use streams::StreamMix;
 pub use temperature::{Temperature, scale_by_temperature};

@@ -170,10 +170,10 @@ impl Kernel for Normalise<'_> {
     }
 }
 
-struct NormaliseInPlace<'a> {
-    x: &'a mut [f32],
-    gain: &'a [f32],
-    eps: f32,
+pub(crate) struct NormaliseInPlace<'a> {
+    pub x: &'a mut [f32],
+    pub gain: &'a [f32],
+    pub eps: f32,
 }
 
 impl Kernel for NormaliseInPlace<'_> {

@@ -55,6 +55,26 @@ impl RopeTable {
     pub fn magnitude(&self) -> f32 {
         self.magnitude
     }
+
+    /// The table that turns back what this one turned.
+    pub fn inverse(&self) -> Self {
+        let backwards = self.inverse_frequencies.iter().map(|frequency| -frequency);
+        Self { inverse_frequencies: backwards.collect(), magnitude: self.magnitude.recip() }
+    }
+
+    /// Rotates the first numbers of `head` as those of `position`.
+    pub(crate) fn rotate(&self, head: &mut [f32], position: u32, style: RopeStyle) {
+        let turns: Vec<(f32, f32)> = self.turns(position).collect();
+        rotate(&mut head[..2 * turns.len()], &turns, style);
+    }
+
+    /// Cosine and sine of each pair at `position`.
+    fn turns(&self, position: u32) -> impl Iterator<Item = (f32, f32)> {
+        self.inverse_frequencies.iter().map(move |frequency| {
+            let (sin, cos) = sin_cos(f64::from(position) * f64::from(*frequency));
+            (cos as f32 * self.magnitude, sin as f32 * self.magnitude)
+        })
+    }
 }
 
 /// Sines and cosines of a step's positions, computed once for all layers.
@@ -73,16 +93,13 @@ impl RopeAngles {
 
     /// Computes the angles of `positions`, one a row; keeps its memory from call to call.
     pub fn load(&mut self, pool: &Pool, table: &RopeTable, positions: &[u32]) {
-        let frequencies = &table.inverse_frequencies;
-        let pairs = frequencies.len();
+        let pairs = table.inverse_frequencies.len();
         self.pairs = pairs;
         self.turns.resize(positions.len() * pairs, (0.0, 0.0));
         let turns = SharedMut::new(self.turns.as_mut_ptr());
         // A sine costs as much as some tens of plain numbers.
         for_each_run(pool, positions.len(), 32 * pairs, |row| {
-            for (pair, frequency) in frequencies.iter().enumerate() {
-                let (sin, cos) = sin_cos(f64::from(positions[row]) * f64::from(*frequency));
-                let turn = (cos as f32 * table.magnitude, sin as f32 * table.magnitude);
+            for (pair, turn) in table.turns(positions[row]).enumerate() {
                 // SAFETY: inside `[rows, pairs]`; no other task has this row.
                 unsafe { *turns.ptr().add(row * pairs + pair) = turn };
             }
@@ -95,13 +112,19 @@ impl RopeAngles {
         self.turns.truncate(kept.len() * self.pairs);
     }
 
+    /// How many numbers of a head they are for.
+    pub fn rotated(&self) -> usize {
+        2 * self.pairs
+    }
+
     /// Rows loaded.
     pub fn rows(&self) -> usize {
         self.turns.len().checked_div(self.pairs).unwrap_or(0)
     }
 }
 
-/// Rotates the first `rot_dims` numbers of each head of `x`: `[rows, heads, head_dim]` f32.
+/// Rotates numbers of each head of `x`, `[rows, heads, head_dim]` f32: as many as the angles are
+/// for, from `first` on.
 ///
 /// # Panics
 /// If `x` does not have the angles' rows, or the heads are shorter than what is rotated.
@@ -109,20 +132,21 @@ pub fn rope(
     pool: &Pool,
     x: &mut [f32],
     heads: usize,
-    head_dim: usize,
+    (head_dim, first): (usize, usize),
     angles: &RopeAngles,
     style: RopeStyle,
 ) {
     let (width, rows, pairs) = (heads * head_dim, angles.rows(), angles.pairs);
     assert_eq!(x.len(), rows * width, "the input must be [{rows}, {heads}, {head_dim}]");
-    assert!(2 * pairs <= head_dim, "{} rotated of {head_dim} numbers", 2 * pairs);
+    let end = first + 2 * pairs;
+    assert!(end <= head_dim, "numbers {first}..{end} of {head_dim}");
     let target = SharedMut::new(x.as_mut_ptr());
     for_each_run(pool, rows, width, |row| {
         // SAFETY: the row lies inside `x`, and no other task has it.
         let x = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * width), width) };
         let turns = &angles.turns[row * pairs..][..pairs];
         for head in x.chunks_exact_mut(head_dim) {
-            rotate(&mut head[..2 * pairs], turns, style);
+            rotate(&mut head[first..end], turns, style);
         }
     });
 }
@@ -204,7 +228,7 @@ mod tests {
         let x: Vec<f32> = (0..4 * heads * head_dim).map(|i| (i as f32 * 0.7).sin()).collect();
         for style in [RopeStyle::Interleaved, RopeStyle::Neox] {
             let mut out = x.clone();
-            rope(&pool, &mut out, heads, head_dim, &angles, style);
+            rope(&pool, &mut out, heads, (head_dim, 0), &angles, style);
             for (index, (x, out)) in x.chunks(head_dim).zip(out.chunks(head_dim)).enumerate() {
                 assert_eq!(x[rot_dims..], out[rot_dims..], "the rest of a head stays");
                 for pair in 0..rot_dims / 2 {

@@ -2,7 +2,7 @@
 //! All in one fixed order with our own exponential, so that every machine routes alike.
 
 use crate::isa::{Isa, Kernel, run};
-use crate::math::{exp, sigmoid};
+use crate::math::{exp, sigmoid, softplus};
 use crate::norm::{load_padded, store_part};
 use crate::simd::{LANES, Simd};
 
@@ -14,6 +14,11 @@ pub fn softmax(x: &mut [f32]) {
 /// Replaces each number by `1 / (1 + e^-x)`.
 pub fn sigmoid_in_place(x: &mut [f32]) {
     run(Isa::chosen(), Sigmoid { x });
+}
+
+/// Replaces each number by the root of its softplus, `sqrt(log(1 + e^x))`.
+pub fn root_softplus_in_place(x: &mut [f32]) {
+    run(Isa::chosen(), RootSoftplus { x });
 }
 
 /// Writes the indices of the `best.len()` largest numbers, largest first; of equal ones, the first
@@ -33,6 +38,23 @@ pub fn top_k(x: &[f32], best: &mut [u32]) {
             found = wanted.min(found + 1);
             best.copy_within(place..found - 1, place + 1);
             best[place] = index as u32;
+        }
+    }
+}
+
+struct RootSoftplus<'a> {
+    x: &'a mut [f32],
+}
+
+impl Kernel for RootSoftplus<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for x in self.x.chunks_mut(LANES) {
+            let positive = softplus(s, load_padded(s, x));
+            store_part(s, x, positive);
+            x.iter_mut().for_each(|x| *x = x.sqrt());
         }
     }
 }

@@ -39,7 +39,7 @@ pub struct Arch {
     pub attention_scale: AttentionScale,
     pub values: Values,
     pub gated_attention: GatedAttention,
-    /// Layers see positions that an indexer chooses.
+    /// Layers see positions, or blocks of them, that an indexer chooses.
     pub indexer: Option<IndexerKind>,
     /// What the layers do that carry a state instead of attending.
     pub recurrence: Option<RecurrenceKind>,
@@ -54,6 +54,8 @@ pub struct Arch {
     /// Embeddings pass an RMS norm without a gain (Muse Glimmer).
     pub embedding_norm: bool,
     pub logit_scale: LogitScale,
+    /// There are several residual streams (DeepSeek V4).
+    pub streams: bool,
     pub experts: ExpertKind,
     /// A dense block stands beside a layer's experts, each with norms of its own, and the router
     /// reads the residual stream, normalised by itself (Gemma 4).
@@ -118,6 +120,7 @@ const LLAMA: Arch = Arch {
     embedding_times_sqrt_width: false,
     embedding_norm: false,
     logit_scale: LogitScale::Divides,
+    streams: false,
     experts: ExpertKind::IfPresent(SOFTMAX),
     dense_beside_experts: false,
 };
@@ -266,6 +269,15 @@ const ARCHS: &[Arch] = &[
         indexer: Some(IndexerKind::Latent(RopeStyle::Interleaved)),
         experts: ExpertKind::Always(SIGMOID),
         ..DEEPSEEK2
+    },
+    Arch {
+        name: "deepseek4",
+        activation: Activation::LimitedFirst,
+        local_rope: LocalRope::Uncompressed,
+        indexer: Some(IndexerKind::Compressed),
+        streams: true,
+        experts: ExpertKind::Always(ExpertDefaults { gating: Gating::SqrtSoftplus, ..SOFTMAX }),
+        ..LLAMA
     },
     Arch {
         name: "minimax-m3",

@@ -2,7 +2,7 @@
 
 use crate::config::WIDTH_MAX;
 use crate::metadata::{Metadata, in_range};
-use crate::{Error, Latent};
+use crate::{Compressed, Error, Latent};
 
 /// The heads of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,10 @@ pub struct Heads {
     pub k_dim: usize,
     /// Numbers of one head's value.
     pub v_dim: usize,
+    /// How many query heads share columns of the output matrix, and how many columns: each has its
+    /// own, as many as a value has numbers, unless what heads attended to is compressed first.
+    pub out_heads: usize,
+    pub out_dim: usize,
 }
 
 /// How the layers attend.
@@ -36,7 +40,7 @@ impl Heads {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let Self { queries, keys, k_dim, v_dim } = *self;
+        let Self { queries, keys, k_dim, v_dim, .. } = *self;
         if !queries.is_multiple_of(keys) {
             let what = format!("{queries} heads cannot share {keys} key/value heads evenly");
             return Err(Error::Impossible { what });
@@ -49,6 +53,27 @@ impl Heads {
         }
         Ok(())
     }
+
+    fn check_compressed(&self, compressed: &Compressed) -> Result<(), Error> {
+        let Self { queries, k_dim, v_dim, out_heads, .. } = *self;
+        let Compressed { out_groups, rope_dim, .. } = *compressed;
+        let what = match () {
+            () if k_dim != v_dim => format!("keys of {k_dim} numbers that are values of {v_dim}"),
+            () if out_heads * out_groups != queries || out_heads == 0 => {
+                format!("{queries} heads in {out_groups} groups")
+            }
+            () if rope_dim > k_dim || !rope_dim.is_multiple_of(2) => {
+                format!("{rope_dim} of {k_dim} numbers of a head cannot be rotated")
+            }
+            () => return Ok(()),
+        };
+        Err(Error::Impossible { what })
+    }
+
+    /// Columns of the output matrix behind all of them.
+    pub fn columns(&self) -> usize {
+        self.queries / self.out_heads * self.out_dim
+    }
 }
 
 impl Attending {
@@ -56,6 +81,7 @@ impl Attending {
     /// all of them.
     pub fn read(
         metadata: &Metadata<'_>,
+        compressed: Option<&Compressed>,
         width: usize,
         attends: &[bool],
         windows: &[Option<usize>],
@@ -72,8 +98,15 @@ impl Attending {
             let (k_dim, v_dim, latent) =
                 head_sizes(metadata, width / queries, windows[layer].is_some())?;
             let keys = if latent.is_some() { 1 } else { keys };
-            let heads = Heads { queries, keys, k_dim, v_dim };
+            let mut heads = Heads { queries, keys, k_dim, v_dim, out_heads: 1, out_dim: v_dim };
+            if let Some(compressed) = compressed {
+                (heads.keys, heads.out_dim) = (1, compressed.out_rank);
+                heads.out_heads = queries / compressed.out_groups;
+            }
             heads.check()?;
+            if let Some(compressed) = compressed {
+                heads.check_compressed(compressed)?;
+            }
             Ok((heads, latent))
         };
         let (mut heads, mut kinds, mut latent) = (Vec::new(), vec![0; layers], None);

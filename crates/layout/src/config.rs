@@ -6,7 +6,7 @@ use crate::arch::{self, Arch, AttentionScale, LogitScale, QkNorm, Rotation, Wind
 use crate::attention::{Attending, Heads};
 use crate::metadata::{Metadata, in_range};
 use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
-use crate::{Error, Experts, Indexer, Rope, Temperature, indexer};
+use crate::{Compressed, Error, Experts, Indexer, Rope, Streams, Temperature, indexer};
 
 /// No published model comes near these; a file that does is broken or hostile.
 pub(crate) const LAYERS_MAX: u64 = 1024;
@@ -26,6 +26,10 @@ pub struct Config {
     attending: Attending,
     /// Latent attention's sizes.
     pub latent: Option<Latent>,
+    /// The sizes of layers that compress what is before their window.
+    pub compressed: Option<Compressed>,
+    /// The residual streams, where there are several.
+    pub streams: Option<Streams>,
     /// The sizes of layers that carry a state.
     pub recurrence: Option<Recurrence>,
     /// The different widths that dense feed-forward blocks have, in hidden numbers.
@@ -90,7 +94,8 @@ impl Config {
         let windows = windows(&metadata, layers)?;
         let attends: Vec<bool> =
             halves.iter().map(|layer| layer.mixer == Some(Mixer::Attention)).collect();
-        let attending = Attending::read(&metadata, width, &attends, &windows)?;
+        let compressed = Compressed::read(&metadata, layers)?;
+        let attending = Attending::read(&metadata, compressed.as_ref(), width, &attends, &windows)?;
         let latent = attending.latent;
         let recurrence = Recurrence::read(&metadata, &halves, width)?;
         let experts = Experts::read(&metadata, layers)?;
@@ -106,6 +111,8 @@ impl Config {
             halves,
             width,
             latent,
+            compressed,
+            streams: Streams::read(&metadata)?,
             recurrence,
             feed_forward,
             feed_forward_kinds,
@@ -204,9 +211,11 @@ impl Config {
         bare && self.rotates(layer) && !is_without
     }
 
-    /// How many positions the layers with the widest window see; `None` if no layer has one.
+    /// How many positions the layers with the widest window see, or make an entry of; `None` if no
+    /// layer has a window.
     pub fn window(&self) -> Option<usize> {
-        self.windows.iter().flatten().max().copied()
+        let reach = self.compressed.as_ref().and_then(Compressed::reach);
+        self.windows.iter().flatten().copied().max().map(|most| most.max(reach.unwrap_or(0)))
     }
 
     /// Whether layer `layer` attends over keys and values of its own.
@@ -239,13 +248,25 @@ impl Config {
         self.clamps[layer]
     }
 
-    /// Numbers of a row on its way to the first layer of a stage: the residual stream, and, in
-    /// models with embeddings by layer, what layers from `layer` on read of those.
+    /// Numbers of all residual streams of a row.
+    pub fn stream_width(&self) -> usize {
+        self.width * self.streams.map_or(1, |streams| streams.count)
+    }
+
+    /// Whether layers from `layer` on send tokens to experts that they alone decide.
+    pub fn needs_tokens(&self, layer: usize) -> bool {
+        self.experts.is_some_and(|experts| layer < experts.by_token)
+    }
+
+    /// Numbers of a row on its way to the first layer of a stage: the residual streams, and what
+    /// layers from `layer` on read of embeddings by layer, or of the token itself.
     pub fn input_width(&self, layer: usize) -> usize {
-        let Some(by_layer) = self.by_layer else { return self.width };
-        // At first the residual stream is the embedding itself.
+        // At first all residual streams are the embedding.
+        let streams = if layer > 0 { self.stream_width() } else { self.width };
+        let streams = streams + usize::from(self.needs_tokens(layer));
+        let Some(by_layer) = self.by_layer else { return streams };
         let embedding = if layer > 0 { self.width } else { 0 };
-        self.width + embedding + by_layer * (self.layers - layer)
+        streams + embedding + by_layer * (self.layers - layer)
     }
 
     /// The last layer that keeps anything of positions: after it, only the rows whose logits are

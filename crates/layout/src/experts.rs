@@ -35,6 +35,8 @@ pub struct Experts {
     pub shared_gate: bool,
     /// So many layers at the beginning have none, in files that say so.
     pub dense_layers: Option<usize>,
+    /// So many layers at the beginning send each token to experts that it alone decides.
+    pub by_token: usize,
     /// Of the other layers, every `every`-th of the model has experts (Llama 4, ERNIE 4.5).
     pub every: usize,
 }
@@ -99,6 +101,7 @@ impl Experts {
             shared_hidden,
             shared_gate: defaults.shared_gate,
             dense_layers,
+            by_token: metadata.find_size("hash_layer_count", LAYERS_MAX)?.unwrap_or(0).min(layers),
             every: metadata.size_or(EVERY, LAYERS_MAX, 1)?,
         }))
     }
@@ -116,6 +119,7 @@ fn gating(
         Some(1) => Gating::Softmax,
         Some(2) => Gating::Sigmoid,
         Some(3) => Gating::SoftmaxOfChosen,
+        Some(4) => Gating::SqrtSoftplus,
         Some(other) => {
             let what = format!("expert gating function {other}");
             return Err(Error::Unsupported { what });

@@ -69,12 +69,13 @@ pub(crate) fn choosers(
         let key = match kind {
             IndexerKind::Latent(_) => "indexer.attn_k",
             IndexerKind::Blocks => "indexer.k_proj",
+            IndexerKind::Compressed => "indexer.attn_q_b",
         };
         let has = metadata.directory.find_tensor(&names::layer(layer, key)).is_some();
         match has && says[layer] != Some(0) {
             true => last = Some(layer),
-            false if kind == IndexerKind::Blocks => last = None,
-            false => {}
+            false if matches!(kind, IndexerKind::Latent(_)) => {}
+            false => last = None,
         }
         last
     };

@@ -10,7 +10,9 @@
 
 mod arch;
 mod attention;
+mod buffers;
 mod capacity;
+mod compressed;
 mod config;
 mod device;
 mod error;
@@ -26,6 +28,7 @@ mod outline;
 mod recurrence;
 mod rope;
 mod shard;
+mod streams;
 mod temperature;
 mod tensors;
 mod unread;
@@ -35,17 +38,19 @@ pub use arch::{
     Values,
 };
 pub use attention::Heads;
+pub use buffers::{
+    Buffers, CompressedBuffers, HeadBuffers, IndexerBuffers, LatentBuffers, LayerEmbeddingBuffers,
+    StreamBuffers,
+};
 pub use capacity::{
     Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, Window, full_cache_tokens, rows_max,
 };
+pub use compressed::{BlockCache, Blocks, Compressed, EntryCache};
 pub use config::{Config, Latent};
 pub use device::Device;
 pub use error::Error;
 pub use experts::Experts;
-pub use holding::{
-    Buffers, Cache, Footprint, HeadBuffers, Holding, IndexerBuffers, LatentBuffers,
-    LayerEmbeddingBuffers, States,
-};
+pub use holding::{Cache, Footprint, Holding, States};
 pub use indexer::Indexer;
 pub use layout::{Layout, Stage};
 pub use leaves::Leaves;
@@ -56,5 +61,6 @@ pub use rope::{LocalRotation, Rope, Scaling};
 pub use shard::{
     HeadShard, RANKS_MAX, RecurrentCut, RecurrentHeads, STAGE_RANKS_MAX, Shard, Split, SplitError,
 };
+pub use streams::Streams;
 pub use temperature::Temperature;
 pub use tensors::{Slice, Slices, Tensor};

@@ -13,6 +13,11 @@ pub const EMBEDDING_NORM: &str = "token_embd_norm.weight";
 /// Llama 3's stretched rotary frequencies: one factor for each rotated pair.
 pub const ROPE_FACTORS: &str = "rope_freqs.weight";
 
+/// What the weights are made of by which residual streams become what the head reads.
+pub const OUTPUT_STREAMS: &str = "output_hc_fn.weight";
+pub const OUTPUT_STREAMS_BASE: &str = "output_hc_base.weight";
+pub const OUTPUT_STREAMS_SCALE: &str = "output_hc_scale.weight";
+
 /// Biases of a layer's experts that count for the choice of them alone (DeepSeek-V3).
 pub const CHOICE_BIAS: &str = "exp_probs_b";
 

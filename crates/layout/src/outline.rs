@@ -2,6 +2,7 @@
 //! share it. Read once; who holds what of it is arithmetic from then on.
 
 mod attention;
+mod compressed;
 mod feed_forward;
 mod recurrent;
 
@@ -60,6 +61,9 @@ impl Outline {
             if head.has(name) {
                 head.add_vector(role, name, 1, len)?.rows = part;
             }
+        }
+        if let Some(streams) = &config.streams {
+            head.head_streams(config.width, streams)?;
         }
         // A model without an output matrix uses its embedding as one.
         let tied = directory.find_tensor(names::OUTPUT).is_none();
@@ -256,13 +260,17 @@ impl<'a> Layer<'a> {
         }
         let all = Part::Of(0..width);
         if config.attends(layer) {
-            match &config.latent {
-                Some(latent) => found.latent_attention(config, latent)?,
-                None => found.attention(config)?,
+            match (&config.latent, &config.compressed) {
+                (Some(latent), _) => found.latent_attention(config, latent)?,
+                (None, Some(compressed)) => found.compressed_attention(config, compressed)?,
+                (None, None) => found.attention(config)?,
             }
             let (heads, kind) = (config.heads_of(layer), config.heads_kind(layer));
-            let (columns, own) = (heads.queries * heads.v_dim, Part::Attention { kind });
-            found.matrix("attn_output", [columns, width], all.clone(), own)?;
+            let (columns, own) = (heads.columns(), Part::Attention { kind });
+            let compresses = config.compressed.is_some();
+            let name = if compresses { "attn_output_b" } else { "attn_output" };
+            let name = names::layer(layer, name);
+            found.add("attn_output", &name, [columns, width], all.clone(), own)?;
             found.find_bias("attn_output.bias", "attn_output", width, all.clone())?;
         }
         if let Some(recurrence) = config.recurrence_of(layer) {
@@ -279,6 +287,9 @@ impl<'a> Layer<'a> {
             found.find_bias("ffn_down.bias", "ffn_down", width, all)?;
         }
         found.by_layer(config)?;
+        if let Some(streams) = &config.streams {
+            found.streams(width, streams)?;
+        }
         let scale = names::layer(layer, "layer_output_scale");
         if found.has(&scale) {
             found.add_vector("output_scale", &scale, 1, 1)?;
@@ -353,6 +364,18 @@ impl<'a> Layer<'a> {
         check_float(found)?;
         let tensor = self.add(role, name, [cols, rows], part, Part::Of(0..1))?;
         (tensor.shape, tensor.apart, tensor.is_vector) = ([1, len, 1], true, true);
+        Ok(())
+    }
+
+    /// A matrix of numbers to add or to look up, of any type.
+    fn table(
+        &mut self,
+        role: &'static str,
+        name: &str,
+        [cols, rows]: [usize; 2],
+    ) -> Result<(), Error> {
+        let (own_rows, own_cols) = (Part::Of(0..rows), Part::Of(0..cols));
+        self.add(role, name, [cols, rows], own_rows, own_cols)?.is_vector = true;
         Ok(())
     }
 

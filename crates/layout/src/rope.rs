@@ -58,7 +58,13 @@ impl Rope {
         metadata: &Metadata<'_>,
         [head_dims, local_dims]: [usize; 2],
     ) -> Result<Self, Error> {
-        let base = metadata.positive_or("rope.freq_base", 10_000.0)?;
+        let plain_base = metadata.positive_or("rope.freq_base", 10_000.0)?;
+        let base = match metadata.arch.local_rope {
+            LocalRope::Uncompressed => {
+                metadata.positive_or("attention.compress_rope_freq_base", plain_base)?
+            }
+            _ => plain_base,
+        };
         // Older files have the factor alone, under either name: positions are then divided by it.
         let factor = metadata.positive_or("rope.scale_linear", 1.0)?;
         let factor = metadata.positive_or("rope.scaling.factor", factor)?;
@@ -82,7 +88,7 @@ impl Rope {
         const DIMS: &str = "rope.dimension_count";
         let local_base = match metadata.arch.local_rope {
             LocalRope::Same => None,
-            LocalRope::Unscaled => Some(base),
+            LocalRope::Unscaled | LocalRope::Uncompressed => Some(plain_base),
             LocalRope::Base(base) => Some(base),
         };
         let local = match local_base {
@@ -169,7 +175,9 @@ fn magnitudes(metadata: &Metadata<'_>, scaling: Scaling) -> Result<(f32, f32), E
     let Scaling::Yarn { factor, .. } = scaling else {
         return Ok((attention_factor, 1.0));
     };
-    let multiplier = metadata.find_f32("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0);
+    // DeepSeek V4 is stretched and not sharpened.
+    let unsharpened = f32::from(metadata.arch.local_rope == LocalRope::Uncompressed);
+    let multiplier = metadata.find_f32("rope.scaling.yarn_log_multiplier")?.unwrap_or(unsharpened);
     let (at_rotation, at_scores) = match metadata.arch.latent && multiplier != 0.0 {
         true => (1.0, 1.0 + multiplier * factor.ln()),
         false => {

@@ -113,7 +113,9 @@ pub struct HeadShard {
     pub queries: Range<usize>,
     /// Key/value heads that these query heads read; ranks may share one.
     pub keys: Range<usize>,
-    /// Columns of the attention output matrix, by leaf. As many leaves for each kind of heads, so
+    /// Groups of them that share columns of the attention output matrix.
+    pub groups: Range<usize>,
+    /// These columns, by leaf. As many leaves for each kind of heads, so
     /// that one reduction serves every layer.
     pub leaves: Leaves,
 }
@@ -136,16 +138,17 @@ impl RecurrentHeads {
 impl HeadShard {
     /// For each kind of heads.
     fn of_all(cuts: &Cuts, split: &Split, rank: usize) -> Vec<Self> {
-        let unit = |heads: &Heads| lcm(heads.v_dim, cuts.attention_block);
-        let columns = |heads: &Heads| heads.queries * heads.v_dim;
-        let units = cuts.heads.iter().map(|heads| columns(heads).div_ceil(unit(heads)));
+        let unit = |heads: &Heads| lcm(heads.out_dim, cuts.attention_block);
+        let units = cuts.heads.iter().map(|heads| heads.columns().div_ceil(unit(heads)));
         let count = units.min().unwrap_or(1).min(LEAVES_MAX);
         let of_kind = |heads: &Heads| {
-            let leaves = Leaves::spread(columns(heads), unit(heads), count, split);
+            let leaves = Leaves::spread(heads.columns(), unit(heads), count, split);
             let columns = leaves.columns(rank);
-            let queries = columns.start / heads.v_dim..columns.end / heads.v_dim;
+            let groups = columns.start / heads.out_dim..columns.end / heads.out_dim;
+            let queries = groups.start * heads.out_heads..groups.end * heads.out_heads;
             let group = heads.group();
-            Self { keys: queries.start / group..queries.end.div_ceil(group), queries, leaves }
+            let keys = queries.start / group..queries.end.div_ceil(group);
+            Self { keys, queries, groups, leaves }
         };
         cuts.heads.iter().map(of_kind).collect()
     }
@@ -348,7 +351,8 @@ fn lcm(a: usize, b: usize) -> usize {
 mod tests {
     use super::*;
 
-    const HEADS: Heads = Heads { queries: 4, keys: 4, k_dim: 32, v_dim: 32 };
+    const HEADS: Heads =
+        Heads { queries: 4, keys: 4, k_dim: 32, v_dim: 32, out_heads: 1, out_dim: 32 };
 
     fn cuts() -> Cuts {
         Cuts {
@@ -390,7 +394,7 @@ mod tests {
 
     #[test]
     fn ranks_inside_one_group_share_its_key_value_head() {
-        let heads = vec![Heads { keys: 2, v_dim: 16, ..HEADS }];
+        let heads = vec![Heads { keys: 2, v_dim: 16, out_dim: 16, ..HEADS }];
         let cuts = Cuts { heads, feed_forward: vec![Hidden::columns(160, 1)], ..cuts() };
         let split = split(&[1, 1, 1]);
         let shards: Vec<Shard> = (0..3).map(|rank| Shard::new(&cuts, &split, rank)).collect();

@@ -35,6 +35,8 @@ pub(crate) enum Part {
     Queries { kind: usize, first: usize, dim: usize },
     /// The same of its key/value heads.
     Keys { kind: usize, first: usize, dim: usize },
+    /// Its groups of heads of a kind whose outputs are compressed together.
+    OutputGroups { kind: usize },
     /// Columns of the attention output matrix behind heads of a kind.
     Attention { kind: usize },
     /// `dim` for each key head of its recurrent heads: head `k` begins at `first + k * stride`.
@@ -80,6 +82,7 @@ impl Part {
                 scaled(&shard.attention[*kind].queries, first, dim)
             }
             Self::Keys { kind, first, dim } => scaled(&shard.attention[*kind].keys, first, dim),
+            Self::OutputGroups { kind } => one(shard.attention[*kind].groups.clone()),
             Self::Attention { kind } => one(shard.attention[*kind].leaves.columns(shard.rank)),
             Self::RecurrentKeys { first, dim, stride } => {
                 let start = |head: usize| first + head * stride;
@@ -168,7 +171,7 @@ impl<'a> Slice<'a> {
     pub fn memory_bytes(&self, device: Device) -> u64 {
         let [count, rows, cols] = self.shape();
         if self.tensor.is_vector {
-            return (count * rows * size_of::<f32>()) as u64;
+            return (count * rows * cols * size_of::<f32>()) as u64;
         }
         count as u64 * device.matrix_bytes(self.tensor.ty, rows, cols)
     }

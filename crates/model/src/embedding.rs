@@ -19,6 +19,8 @@ pub struct Embedding {
     source: Arc<dyn Source>,
     /// The one that starts the residual stream and, in models that have it, that of all layers.
     tables: Vec<Table>,
+    /// Whether a row ends with its token, for layers in which it decides about experts.
+    has_tokens: bool,
     /// What one of them gives.
     found: Vec<f32>,
 }
@@ -92,7 +94,8 @@ impl Embedding {
             let scale = (own as f32).sqrt();
             tables.push(table(names::BY_LAYER, own * config.layers, scale, None)?);
         }
-        Ok(Self { source, tables, found: Vec::new() })
+        let has_tokens = config.needs_tokens(0);
+        Ok(Self { source, tables, has_tokens, found: Vec::new() })
     }
 
     /// The scaled, or normalised, embeddings of `tokens`: `[tokens, input_width]` f32, row-major,
@@ -106,8 +109,9 @@ impl Embedding {
         tokens: &[u32],
         out: &mut Vec<f32>,
     ) -> Result<(), ModelError> {
-        let Self { source, tables, found } = self;
+        let Self { source, tables, has_tokens, found } = self;
         let line: usize = tables.iter().map(|table| table.tensor.columns()).sum();
+        let line = line + usize::from(*has_tokens);
         out.resize(tokens.len() * line, 0.0);
         let mut first = 0;
         for table in tables {
@@ -116,6 +120,11 @@ impl Embedding {
             let rows = out.chunks_exact_mut(line).zip(found.chunks_exact(width));
             rows.for_each(|(out, row)| out[first..first + width].copy_from_slice(row));
             first += width;
+        }
+        if *has_tokens {
+            // There are fewer than f32 counts exactly.
+            let rows = out.chunks_exact_mut(line).zip(tokens);
+            rows.for_each(|(out, token)| out[first] = *token as f32);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ mod chunks;
 use std::ops::Range;
 
 use backend::Backend;
-use gguf::{Source, Strided, TensorInfo};
+use gguf::{Source, Strided, TensorInfo, TensorType};
 use layout::Slice;
 
 use crate::ModelError;
@@ -89,6 +89,45 @@ impl<'a, B: Backend> Loader<'a, B> {
         self.device_bytes += (numbers.len() * size_of::<f32>()) as u64;
         (self.progress)(slice.file_bytes());
         Ok(numbers)
+    }
+
+    /// A slice that is a whole table of numbers of any type.
+    pub fn table(&mut self, slice: &Slice<'_>) -> Result<Vec<f32>, ModelError> {
+        let (tensor, bytes) = self.all_bytes(slice)?;
+        let mut numbers = vec![0.0; tensor.columns() * tensor.rows()];
+        let done = self.backend.dequantize(tensor.ty, tensor.columns(), &bytes, &mut numbers);
+        done.map_err(|source| ModelError::Backend { name: tensor.name, source })?;
+        self.device_bytes += (numbers.len() * size_of::<f32>()) as u64;
+        Ok(numbers)
+    }
+
+    /// A slice that is a whole table of integers below `end`.
+    pub fn integers(&mut self, slice: &Slice<'_>, end: usize) -> Result<Vec<u32>, ModelError> {
+        let (tensor, bytes) = self.all_bytes(slice)?;
+        if tensor.ty != TensorType::I32 {
+            let what = format!("tensor \"{}\" of type {}", tensor.name, tensor.ty);
+            return Err(layout::Error::Unsupported { what }.into());
+        }
+        let integer = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+        let found: Vec<u32> = bytes.chunks_exact(size_of::<u32>()).map(integer).collect();
+        if let Some(large) = found.iter().find(|found| **found as usize >= end) {
+            let what = format!("tensor \"{}\" names {} of {end}", tensor.name, *large as i32);
+            return Err(ModelError::Impossible { what });
+        }
+        self.device_bytes += bytes.len() as u64;
+        Ok(found)
+    }
+
+    /// A tensor and all of its bytes in the file.
+    fn all_bytes(&mut self, slice: &Slice<'_>) -> Result<(TensorInfo, Vec<u8>), ModelError> {
+        let tensor = self.source.directory().tensor(&slice.tensor.name)?.clone();
+        let piece = tensor.range.end - tensor.range.start;
+        let mut bytes = vec![0; piece as usize];
+        let pieces = Strided { start: tensor.range.start, piece, stride: piece, count: 1 };
+        let read = self.source.read(pieces, &mut bytes);
+        read.map_err(|source| ModelError::Read { name: tensor.name.clone(), source })?;
+        (self.progress)(piece);
+        Ok((tensor, bytes))
     }
 
     /// Numbers `part` of an F32 tensor.

@@ -34,6 +34,9 @@ pub(crate) fn activation(config: &Config, limit: Option<f32>) -> Activation {
         layout::Activation::Silu => {
             limit.map_or(Activation::Silu, |limit| Activation::LimitedSilu { limit })
         }
+        layout::Activation::LimitedFirst => {
+            limit.map_or(Activation::Silu, |limit| Activation::SiluOfLimited { limit })
+        }
         layout::Activation::Gelu => Activation::Gelu,
         layout::Activation::SquaredRelu => Activation::SquaredRelu,
         layout::Activation::ClampedSwiglu { alpha, limit } => {
@@ -49,6 +52,7 @@ pub(crate) fn routing_rule(experts: &Experts) -> RoutingRule {
         layout::Gating::SoftmaxOfChosen => Gating::SoftmaxOfChosen,
         layout::Gating::SparseMixer => Gating::SparseMixer,
         layout::Gating::SigmoidOfChosen => Gating::SigmoidOfChosen,
+        layout::Gating::SqrtSoftplus => Gating::SqrtSoftplus,
     };
     let Experts { count, used, groups, groups_used, normalised, scale, weighs_inputs, .. } =
         *experts;

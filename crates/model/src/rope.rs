@@ -3,7 +3,13 @@
 use backend::RopeTable;
 use layout::Rope;
 
-/// The first for layers that see everything, the second, if there is one, for those with a window.
+/// Of models whose layers compress: the tables of those that do, and of those that do not, each with
+/// the one that turns back.
+pub(crate) const STRETCHED: [usize; 2] = [0, 2];
+pub(crate) const PLAIN: [usize; 2] = [1, 3];
+
+/// The first for layers that see everything, the second, if there is one, for those with a window
+/// or without compression, and then, for models whose layers compress, those that turn both back.
 /// `factors`: as [`Rope::frequencies`] takes them.
 pub(crate) fn tables(rope: &Rope, factors: Option<&[f32]>) -> Vec<RopeTable> {
     let frequencies = rope.frequencies(factors);

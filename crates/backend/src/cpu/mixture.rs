@@ -384,7 +384,7 @@ mod tests {
             weighs_inputs: false,
         };
         let mut routes = Routes::default();
-        routes.route(&rule, &numbers(99, ROWS * EXPERTS), None, None);
+        routes.route(&rule, &numbers(99, ROWS * EXPERTS), None, None, None);
         routes.add_shared(EXPERTS, ROWS, Some(&[0.0; ROWS]));
         let parts = MixtureParts::new(vec![32, 64, 96], Some(vec![16, 32, 64]), vec![2, 3]);
         let parts = parts.unwrap();

@@ -109,8 +109,8 @@ impl Builder<'_> {
         let scores = match rule.gating {
             Gating::Softmax => self.recorder.soft_max(logits, None, 1.0, None)?,
             Gating::Sigmoid => self.recorder.unary(Unary::Sigmoid, logits, None)?,
-            // `check_routing` refuses SparseMixer.
-            Gating::SoftmaxOfChosen | Gating::SigmoidOfChosen | Gating::SparseMixer => logits,
+            // `check_routing` refuses the rest.
+            _ => logits,
         };
         let apart = self.recorder.reshape(scores, [1, experts, rows, 1]);
         let mut choice = scores;

@@ -17,7 +17,7 @@ use crate::routing::Gating;
 use crate::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, KvShape, Mixture, MixtureParts,
     PAGE_POSITIONS, Parts, RecurrentShape, RecurrentWeights, RopeStyle, RopeTable, RoutingRule,
-    RoutingVectors, Segment, SegmentKey, SharedExpert, StateRoom, Temperature,
+    RoutingVectors, Seen, Segment, SegmentKey, SharedExpert, StateRoom, Temperature,
 };
 
 const CHOICES: &str = "layers that choose the positions they see";
@@ -32,7 +32,9 @@ fn glu_key(activation: Activation) -> Option<GluKey> {
             GluKey::Clamped { alpha: Number(alpha), limit: Number(limit) }
         }
         Activation::LimitedSilu { limit } => GluKey::LimitedSilu { limit: Number(limit) },
-        Activation::Sigmoid | Activation::SquaredRelu => return None,
+        Activation::SiluOfLimited { .. } | Activation::Sigmoid | Activation::SquaredRelu => {
+            return None;
+        }
     })
 }
 
@@ -46,6 +48,7 @@ impl Backend for Ggml {
     type Rows = Rows;
     /// `None` for a rank without heads.
     type Kv = Option<Kv>;
+    type Entries = ();
     type Attention = Attention;
     type Chosen = ();
     type Routes = Chosen;
@@ -150,6 +153,7 @@ impl Backend for Ggml {
     fn check_routing(&self, rule: &RoutingRule) -> Result<(), BackendError> {
         let refused = match rule {
             RoutingRule { gating: Gating::SparseMixer, .. } => "SparseMixer's choice of experts",
+            RoutingRule { gating: Gating::SqrtSoftplus, .. } => "scores that are roots of softplus",
             RoutingRule { weighs_inputs: true, used: 2.., .. } => {
                 "several experts a row whose weights multiply what they read"
             }
@@ -406,7 +410,7 @@ impl Backend for Ggml {
         kv: &Option<Kv>,
         shape: &Attention,
         batch: &[Segment],
-        _: Option<&()>,
+        _: Seen<'_, Self>,
         q: &Rows,
         out: &mut Rows,
     ) {
@@ -452,10 +456,11 @@ impl Backend for Ggml {
         shared: SharedExpert<'_, Rows>,
         routes: &mut Chosen,
     ) {
-        let RoutingVectors { choice_bias, scales } = vectors;
+        let RoutingVectors { choice_bias, scales, .. } = vectors;
         let vectors = RoutingVectors {
             choice_bias: choice_bias.and_then(Option::as_ref),
             scales: scales.and_then(Option::as_ref),
+            experts: None,
         };
         *routes = Chosen::by(rule, logits, vectors, shared);
     }

@@ -44,8 +44,8 @@ impl<B: Backend> Rank<B> {
             let input = vec![INPUT; rows * self.limits.width];
             self.model.forward(&mut self.backend, &mut Alone, &batch, &input)?;
             // Those that have a part of the head may have other layers than the last.
-            let width = self.config().width;
-            self.model.set_residual(&mut self.backend, &input[..width]);
+            let residual = vec![INPUT; self.config().stream_width()];
+            self.model.set_residual(&mut self.backend, &residual);
             self.model.logits(&mut self.backend)?;
             self.backend.synchronise()?;
             if rows == largest || started.elapsed() > STEP_MAX {

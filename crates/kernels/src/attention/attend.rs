@@ -6,6 +6,7 @@ use super::gather::Gather;
 use super::int_tile::{AddInts, IntQueries};
 use super::ints::{Limits, Places, Round, pairs};
 use super::page::{Fetch, Page, Query, States};
+use super::positions::{ChosenPositions, Positions};
 use super::quants::Quants;
 use super::range::AttentionRange;
 use super::rotation::Rotate;
@@ -82,7 +83,17 @@ pub(super) fn attend_on(
     assert!(chosen.is_none_or(|chosen| chosen.rows() == rows), "choices of other rows");
     let out = SharedMut::new(out.as_mut_ptr());
     if let Some(chosen) = chosen.filter(|chosen| chosen.is_scattered()) {
-        Gather { isa, cache, shape, chosen, segments, q, out }.run(pool);
+        let tables = segments.iter().flat_map(|s| std::iter::repeat_n(&*s.table, s.rows)).collect();
+        let mut first_row = 0;
+        let gathered = segments.iter().flat_map(|segment| {
+            let rows = first_row..first_row + segment.rows;
+            first_row = rows.end;
+            rows.start + chosen.full_rows(rows.clone())..rows.end
+        });
+        let rows = gathered.collect();
+        let positions = Positions::new(isa, cache, shape);
+        let seen = ChosenPositions { positions, chosen, tables };
+        Gather { isa, seen, shape, rows, q, out }.run(pool);
     }
     let batch = Batch { isa, cache, shape, segments, chosen, q, out };
     let tiles = batch.tiles();

@@ -9,8 +9,9 @@ use std::ops::Range;
 
 use super::PAGE_POSITIONS;
 use super::attend::Segment;
-use super::cache::{Head, KvCache};
+use super::cache::{CacheKind, Head, KvCache};
 use super::chosen::Chosen;
+use super::entries::EntryCache;
 use super::int_tile::{AddInts, IntQueries};
 use super::ints::{Limits, Places, Round, pairs};
 use super::page::{Fetch, POS_VECTORS, Page, Query, States};
@@ -66,16 +67,42 @@ impl Indexer {
     }
 }
 
+/// What an indexer chooses from.
+#[derive(Clone, Copy)]
+pub enum Keys<'a> {
+    /// Positions, by one head of keys without values.
+    Positions(&'a KvCache),
+    /// Entries of blocks of positions.
+    Entries(&'a EntryCache),
+}
+
+impl Keys<'_> {
+    fn dim(&self) -> usize {
+        match self {
+            Keys::Positions(cache) => cache.k_dim(),
+            Keys::Entries(entries) => entries.dim(),
+        }
+    }
+
+    /// Of how many a row at `position` can choose.
+    fn seen(&self, position: usize) -> usize {
+        match self {
+            Keys::Positions(_) => position + 1,
+            Keys::Entries(entries) => entries.visible(position),
+        }
+    }
+}
+
 /// Chooses for every row of a batch, whose keys are cached already.
 ///
-/// `keys`: one head of keys without values. `q`: `[rows, heads, dim]`; `weights`: `[rows, heads]`,
+/// `segments` have the tables of `keys`. `q`: `[rows, heads, dim]`; `weights`: `[rows, heads]`,
 /// where choices are of positions.
 ///
 /// # Panics
 /// If the shapes do not fit, or a table is too short.
 pub fn choose(
     pool: &Pool,
-    keys: &KvCache,
+    keys: Keys<'_>,
     indexer: &Indexer,
     segments: &[Segment],
     q: &[f32],
@@ -88,7 +115,7 @@ pub fn choose(
 pub(super) fn choose_on(
     isa: Isa,
     pool: &Pool,
-    keys: &KvCache,
+    keys: Keys<'_>,
     indexer: &Indexer,
     segments: &[Segment],
     (q, weights): (&[f32], &[f32]),
@@ -96,17 +123,18 @@ pub(super) fn choose_on(
 ) {
     let rows: usize = segments.iter().map(|segment| segment.rows).sum();
     let Indexer { heads, dim, .. } = *indexer;
-    assert_eq!((keys.kv_heads(), keys.k_dim()), (1, dim), "a cache of other keys");
+    assert_eq!(keys.dim(), dim, "a cache of other keys");
     assert_eq!(q.len(), rows * heads * dim, "queries must be [{rows}, heads, dim]");
     assert_eq!(chosen.groups(), indexer.groups(), "room for other choices");
     if let Choice::Positions { .. } = indexer.choice {
         assert_eq!(weights.len(), rows * heads, "weights must be [{rows}, heads]");
     }
-    let ends = segments.iter().map(|segment| segment.first_pos + segment.rows);
-    let pages = ends.max().unwrap_or(0).div_ceil(PAGE_POSITIONS);
+    let of_rows = segments.iter().filter(|segment| segment.rows > 0);
+    let most = of_rows.map(|segment| keys.seen(segment.first_pos + segment.rows - 1)).max();
+    let pages = most.unwrap_or(0).div_ceil(PAGE_POSITIONS);
     chosen.reset(rows, pages, matches!(indexer.choice, Choice::Positions { .. }));
     let all = segments.iter().flat_map(|segment| {
-        (0..segment.rows).map(move |row| (&*segment.table, segment.first_pos + row + 1))
+        (0..segment.rows).map(move |row| (&*segment.table, keys.seen(segment.first_pos + row)))
     });
     let due = all.enumerate().filter(|(_, (_, seen))| !indexer.sees_all(*seen));
     let due: Vec<Row> = due.map(|(row, (table, seen))| Row { row, table, seen }).collect();
@@ -128,7 +156,7 @@ struct Row<'a> {
 
 struct Batch<'a> {
     isa: Isa,
-    keys: &'a KvCache,
+    keys: Keys<'a>,
     indexer: &'a Indexer,
     rows: &'a [Row<'a>],
     pages: usize,
@@ -143,6 +171,9 @@ struct Buffers {
     scales: Vec<f32>,
     weights: Vec<f32>,
     found: Vec<f32>,
+    /// One entry, and a page of them, `[dim, 64]`.
+    key: Vec<f32>,
+    keys: Vec<f32>,
     order: Vec<u32>,
     blocks: Vec<f32>,
 }
@@ -201,8 +232,11 @@ impl Batch<'_> {
         let queries: Vec<Query<'_>> =
             q.chunks_exact(dim).map(|q| Query { q, ..Query::NONE }).collect();
         BUFFERS.with_borrow_mut(|buffers| {
-            let Buffers { ints, scales, weights, found, .. } = buffers;
-            let is_int = matches!(self.keys.head(row.table[pages.start], 0), Head::I16(_));
+            let Buffers { ints, scales, weights, found, key, keys, .. } = buffers;
+            let is_int = match self.keys {
+                Keys::Positions(cache) => cache.kind() == CacheKind::I16,
+                Keys::Entries(_) => false,
+            };
             scales.clear();
             if is_int {
                 self.round(q, ints, scales);
@@ -227,7 +261,15 @@ impl Batch<'_> {
                 found.resize(self.indexer.groups() * PAGE_POSITIONS, 0.0);
                 let (isa, fetch) = (self.isa, Fetch::thirds(&[]));
                 let (page_of, states, out) = (&of_page, &mut states, &mut found[..]);
-                match self.keys.head(row.table[page], 0) {
+                let head = match self.keys {
+                    Keys::Positions(cache) => cache.head(row.table[page], 0),
+                    Keys::Entries(entries) => {
+                        let seen = start..row.seen.min(start + PAGE_POSITIONS);
+                        gather(entries, row.table, seen, key, keys);
+                        Head::F32(keys, &[])
+                    }
+                };
+                match head {
                     Head::F32(keys, values) => {
                         let (page, scales) = (page_of, &[][..]);
                         let dots = AddPage::<f32, false> {
@@ -291,6 +333,24 @@ impl Batch<'_> {
                     set(words, first..(first + size).min(scores.len()));
                 }
             }
+        }
+    }
+}
+
+/// Puts these entries side by side, as the keys of a page are.
+fn gather(
+    entries: &EntryCache,
+    table: &[u32],
+    seen: Range<usize>,
+    key: &mut Vec<f32>,
+    keys: &mut Vec<f32>,
+) {
+    key.resize(entries.dim(), 0.0);
+    keys.resize(entries.dim() * PAGE_POSITIONS, 0.0);
+    for (slot, entry) in seen.enumerate() {
+        entries.read(table, entry, key);
+        for (d, number) in key.iter().enumerate() {
+            keys[d * PAGE_POSITIONS + slot] = *number;
         }
     }
 }

@@ -104,7 +104,15 @@ fn the_best_are_chosen_and_alike_everywhere() {
             for (isa, threads) in Isa::available().into_iter().zip([1, 2, 3].into_iter().cycle()) {
                 let pool = Pool::new(threads).unwrap();
                 let mut chosen = Chosen::with_room(rows, indexer.groups(), 21);
-                choose_on(isa, &pool, &cache, &indexer, &segments(), (&q, &weights), &mut chosen);
+                choose_on(
+                    isa,
+                    &pool,
+                    Keys::Positions(&cache),
+                    &indexer,
+                    &segments(),
+                    (&q, &weights),
+                    &mut chosen,
+                );
                 for (row, (groups, position)) in expected.iter().zip(row_positions()).enumerate() {
                     for (group, expected) in groups.iter().enumerate() {
                         let found = chosen.of(row, group).map(|words| positions(words).collect());
@@ -129,7 +137,15 @@ fn of_equal_scores_the_lower_position_is_chosen() {
     let indexer = Indexer { heads: 1, dim: DIM, choice: Choice::Positions { count: 70 } };
     let segment = [Segment { table: table(), first_pos: POSITIONS - 1, rows: 1 }];
     let mut chosen = Chosen::with_room(1, 1, pages);
-    choose(&pool, &cache, &indexer, &segment, &[f32::NAN; DIM], &[1.0], &mut chosen);
+    choose(
+        &pool,
+        Keys::Positions(&cache),
+        &indexer,
+        &segment,
+        &[f32::NAN; DIM],
+        &[1.0],
+        &mut chosen,
+    );
     assert!(positions(chosen.of(0, 0).unwrap()).eq(0..70));
 }
 
@@ -176,7 +192,15 @@ fn rows_attend_to_what_they_chose() {
         let mut chosen = Chosen::with_room(rows, 1, pages);
         let pool = Pool::new(2).unwrap();
         let weights = vec![1.0; rows];
-        choose(&pool, &index, &indexer, &segments(), &index_q, &weights, &mut chosen);
+        choose(
+            &pool,
+            Keys::Positions(&index),
+            &indexer,
+            &segments(),
+            &index_q,
+            &weights,
+            &mut chosen,
+        );
         for (kind, limit) in [
             (CacheKind::F32, 1e-5),
             (CacheKind::I16, 1e-3),

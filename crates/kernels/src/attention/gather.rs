@@ -7,16 +7,10 @@
 
 use std::cell::RefCell;
 
-use super::attend::Segment;
-use super::cache::{Head, KvCache};
-use super::chosen::{Chosen, positions};
-use super::ints::Ints;
 use super::page::{Fetch, Page, Query, States};
-use super::quants::{BLOCK, Quants, blocks};
-use super::rotation::Rotate;
 use super::shape::{AttendShape, Group};
 use super::softmax::{Finish, Merge};
-use super::tile::{AddPage, Convert};
+use super::tile::AddPage;
 use super::{PAGE_POSITIONS, SPAN_POSITIONS};
 use crate::isa::{Isa, run};
 use crate::pool::Pool;
@@ -28,20 +22,26 @@ const ROWS_A_THREAD: usize = 4;
 /// Heads that one task covers at most.
 const HEADS_A_TASK: usize = 128;
 
-/// A row that sees some positions alone.
-struct Row<'a> {
-    /// In the batch.
-    row: usize,
-    table: &'a [u32],
+/// Where the keys and values of what a row sees are.
+pub(super) trait Seen: Sync {
+    /// What a row of the batch sees, each by a number of its own, in the order in which it is
+    /// summed.
+    fn of(&self, row: usize, found: &mut Vec<u32>);
+
+    /// The key and the value of one of them, for a head of the cache.
+    fn read(&self, row: usize, kv_head: usize, seen: u32, key: &mut [f32], value: &mut [f32]);
+
+    /// Numbers of a value, in whole vectors.
+    fn v_stride(&self) -> usize;
 }
 
-/// The rows of one call.
-pub(super) struct Gather<'a> {
+/// Rows of a batch that see some positions alone.
+pub(super) struct Gather<'a, S> {
     pub isa: Isa,
-    pub cache: &'a KvCache,
+    pub seen: S,
     pub shape: &'a AttendShape,
-    pub chosen: &'a Chosen,
-    pub segments: &'a [Segment],
+    /// Which of the batch's rows.
+    pub rows: Vec<usize>,
     pub q: &'a [f32],
     pub out: SharedMut<f32>,
 }
@@ -63,40 +63,26 @@ thread_local! {
     static POSITIONS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Gather<'_> {
+impl<S: Seen> Gather<'_, S> {
     pub fn run(&self, pool: &Pool) {
         let groups: Vec<Group> = self.shape.groups(HEADS_A_TASK);
-        let mut first_row = 0;
-        let rows = self.segments.iter().flat_map(|segment| {
-            let rows = first_row..first_row + segment.rows;
-            first_row = rows.end;
-            let gathered = rows.start + self.chosen.full_rows(rows.clone())..rows.end;
-            gathered.map(|row| Row { row, table: &segment.table })
-        });
-        let rows: Vec<Row<'_>> = rows.collect();
+        let rows = &self.rows;
         if rows.len() * groups.len() >= ROWS_A_THREAD * pool.threads() {
             pool.run(rows.len() * groups.len(), |task| {
-                self.whole(&rows[task / groups.len()], &groups[task % groups.len()]);
+                self.whole(rows[task / groups.len()], &groups[task % groups.len()]);
             });
         } else {
             rows.iter().for_each(|row| {
-                groups.iter().for_each(|group| self.by_spans(pool, row, group));
+                groups.iter().for_each(|group| self.by_spans(pool, *row, group));
             });
         }
     }
 
-    /// What a row sees.
-    fn seen(&self, row: &Row<'_>, found: &mut Vec<u32>) {
-        let words = self.chosen.of(row.row, 0);
-        found.clear();
-        found.extend(positions(words.expect("only such rows are gathered")));
-    }
-
-    fn whole(&self, row: &Row<'_>, group: &Group) {
+    fn whole(&self, row: usize, group: &Group) {
         POSITIONS.with_borrow_mut(|seen| {
-            self.seen(row, seen);
+            self.seen.of(row, seen);
             BUFFERS.with_borrow_mut(|buffers| {
-                let v_stride = self.cache.v_stride();
+                let v_stride = self.seen.v_stride();
                 let mut total = std::mem::take(&mut buffers.total);
                 total.reset(group.heads.len(), v_stride);
                 for span in seen.chunks(SPAN_POSITIONS) {
@@ -111,11 +97,11 @@ impl Gather<'_> {
     }
 
     /// Every span is a task; then they are merged.
-    fn by_spans(&self, pool: &Pool, row: &Row<'_>, group: &Group) {
-        let (v_stride, queries) = (self.cache.v_stride(), group.heads.len());
+    fn by_spans(&self, pool: &Pool, row: usize, group: &Group) {
+        let (v_stride, queries) = (self.seen.v_stride(), group.heads.len());
         let partial_len = queries * (2 + v_stride);
         POSITIONS.with_borrow_mut(|seen| {
-            self.seen(row, seen);
+            self.seen.of(row, seen);
             let seen = &*seen;
             let spans = seen.len().div_ceil(SPAN_POSITIONS);
             PARTIALS.with_borrow_mut(|partials| {
@@ -152,11 +138,11 @@ impl Gather<'_> {
     }
 
     /// Computes one span of positions into `buffers.span`.
-    fn add_span(&self, row: &Row<'_>, group: &Group, span: &[u32], buffers: &mut Buffers) {
-        let (shape, v_stride) = (self.shape, self.cache.v_stride());
+    fn add_span(&self, row: usize, group: &Group, span: &[u32], buffers: &mut Buffers) {
+        let (shape, v_stride) = (self.shape, self.seen.v_stride());
         let mut queries = [Query::NONE; HEADS_A_TASK];
         for (query, head) in queries.iter_mut().zip(group.heads.clone()) {
-            let at = (row.row * shape.heads() + head) * shape.k_dim;
+            let at = (row * shape.heads() + head) * shape.k_dim;
             let q = &self.q[at..at + shape.k_dim];
             *query = Query { q, end_pos: span.len(), ..Query::NONE };
         }
@@ -168,10 +154,8 @@ impl Gather<'_> {
         key.resize(shape.k_dim, 0.0);
         for (page, seen) in span.chunks(PAGE_POSITIONS).enumerate() {
             for (slot, &position) in seen.iter().enumerate() {
-                let position = position as usize;
-                let head = self.cache.head(row.table[position / PAGE_POSITIONS], group.kv_head);
                 let value = &mut values[slot * v_stride..][..v_stride];
-                self.read(&head, position % PAGE_POSITIONS, key, value);
+                self.seen.read(row, group.kv_head, position, key, value);
                 for (d, number) in key.iter().enumerate() {
                     keys[d * PAGE_POSITIONS + slot] = *number;
                 }
@@ -184,61 +168,10 @@ impl Gather<'_> {
         }
     }
 
-    /// The key and the value of one position, not rotated. Where a value is the beginning of its
-    /// key, it is read once: keys lie across the page.
-    fn read(&self, head: &Head<'_>, slot: usize, key: &mut [f32], value: &mut [f32]) {
-        let v_dim = self.shape.v_dim;
-        let own = if self.shape.values_in_keys { v_dim } else { 0 };
-        match head {
-            Head::F32(keys, values) => {
-                value.copy_from_slice(&values[slot * value.len()..][..value.len()]);
-                across(&mut key[own..], &keys[own * PAGE_POSITIONS..], slot);
-            }
-            Head::F16(keys, values) => {
-                let from = &values[slot * value.len()..][..value.len()];
-                run(self.isa, Convert { from, to: value });
-                for (d, number) in key.iter_mut().enumerate().skip(own) {
-                    *number = half(keys[d * PAGE_POSITIONS + slot]);
-                }
-            }
-            Head::I16(ints) => read_ints(ints, slot, own, key, value),
-            Head::Q8(quants) => self.read_quants(quants, slot, own, key, value),
-        }
-        key[..own].copy_from_slice(&value[..own]);
-    }
-
-    fn read_quants(
-        &self,
-        quants: &Quants<'_>,
-        slot: usize,
-        own: usize,
-        key: &mut [f32],
-        value: &mut [f32],
-    ) {
-        let v_dim = self.shape.v_dim;
-        let (key_scales, value_scales) = quants.scales.split_at(blocks(key.len()) * PAGE_POSITIONS);
-        let scale = |scales: &[u16], d: usize| half(scales[d / BLOCK * PAGE_POSITIONS + slot]);
-        for (d, number) in value.iter_mut().enumerate().take(v_dim) {
-            let quant = quants.values[slot * self.cache.v_stride() + d];
-            *number = f32::from(quant) * scale(value_scales, d);
-        }
-        run(self.isa, Rotate(&mut value[..v_dim]));
-        // Keys are rotated in blocks; the rest of one is a whole number of them, or all is read.
-        let rotated = 1 << key.len().trailing_zeros();
-        let first = if own.is_multiple_of(rotated) { own } else { 0 };
-        for (d, number) in key.iter_mut().enumerate().skip(first) {
-            let quant = quants.keys[d * PAGE_POSITIONS + slot];
-            *number = f32::from(quant) * scale(key_scales, d);
-        }
-        for block in key[first..].chunks_exact_mut(rotated) {
-            run(self.isa, Rotate(block));
-        }
-    }
-
-    fn finish(&self, row: &Row<'_>, group: &Group, total: &States) {
-        let (shape, v_stride) = (self.shape, self.cache.v_stride());
+    fn finish(&self, row: usize, group: &Group, total: &States) {
+        let (shape, v_stride) = (self.shape, self.seen.v_stride());
         for (index, head) in group.heads.clone().enumerate() {
-            let at = (row.row * shape.heads() + head) * shape.v_dim;
+            let at = (row * shape.heads() + head) * shape.v_dim;
             // SAFETY: the caller checked the output's size, and each row's head is written once.
             let out =
                 unsafe { std::slice::from_raw_parts_mut(self.out.ptr().add(at), shape.v_dim) };
@@ -248,28 +181,4 @@ impl Gather<'_> {
             run(self.isa, Finish { max, sum, acc, sink, out });
         }
     }
-}
-
-/// The numbers of one position that lie across a page.
-fn across(to: &mut [f32], from: &[f32], slot: usize) {
-    for (number, of_dim) in to.iter_mut().zip(from.chunks_exact(PAGE_POSITIONS)) {
-        *number = of_dim[slot];
-    }
-}
-
-fn read_ints(ints: &Ints<'_>, slot: usize, own: usize, key: &mut [f32], value: &mut [f32]) {
-    let (key_scale, value_scale) = (ints.scales[slot], ints.scales[PAGE_POSITIONS + slot]);
-    let of_pair = &ints.values[slot / 2 * 2 * value.len()..][..2 * value.len()];
-    for (number, pair) in value.iter_mut().zip(of_pair.chunks_exact(2)) {
-        *number = f32::from(pair[slot % 2]) * value_scale;
-    }
-    for (d, number) in key.iter_mut().enumerate().skip(own) {
-        let int = ints.keys[d / 2 * 2 * PAGE_POSITIONS + 2 * slot + d % 2];
-        *number = f32::from(int) * key_scale;
-    }
-}
-
-/// A half-precision number as f32.
-fn half(bits: u16) -> f32 {
-    half::f16::from_bits(bits).to_f32()
 }

@@ -32,10 +32,13 @@ mod choose;
 mod chosen;
 #[cfg(test)]
 mod chosen_tests;
+mod compressed;
+mod entries;
 mod gather;
 mod int_tile;
 mod ints;
 mod page;
+mod positions;
 mod quants;
 mod range;
 mod rotation;
@@ -47,8 +50,10 @@ mod tile;
 
 pub use attend::{Segment, attend};
 pub use cache::{CacheKind, KvCache};
-pub use choose::{Choice, Indexer, choose};
+pub use choose::{Choice, Indexer, Keys, choose};
 pub use chosen::Chosen;
+pub use compressed::attend_compressed;
+pub use entries::{Compression, EntryCache};
 pub use range::AttentionRange;
 pub use shape::AttendShape;
 

@@ -85,6 +85,9 @@ pub enum IndexerKind {
     Latent(RopeStyle),
     /// From the residual stream, in the layers that have one (MiniMax M3).
     Blocks,
+    /// From the compressed query, over entries that are compressed as the layer's own are: layers
+    /// see a window and blocks before it (DeepSeek V4).
+    Compressed,
 }
 
 /// How layers with a state compute.
@@ -113,6 +116,8 @@ pub enum HeadOrder {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     Silu,
+    /// The same, but a limit is put on the gate before it and not after (DeepSeek V4).
+    LimitedFirst,
     Gelu,
     /// The square of what is above 0 (Nemotron-H), without a gate.
     SquaredRelu,
@@ -136,6 +141,8 @@ pub enum Gating {
     SparseMixer,
     /// The largest logits, then the sigmoid of those alone (Llama 4).
     SigmoidOfChosen,
+    /// The root of each expert's softplus (DeepSeek V4).
+    SqrtSoftplus,
 }
 
 /// How queries and keys are normalised. All but two do so before the rotation.
@@ -197,6 +204,9 @@ pub enum LocalRope {
     Unscaled,
     /// With this base, or the one that the file names, not stretched (Gemma 3).
     Base(f32),
+    /// Not by their windows, but those that do not compress: with a base of their own, not
+    /// stretched (DeepSeek V4).
+    Uncompressed,
 }
 
 /// Whether an architecture has experts, and what its files leave unsaid about them.

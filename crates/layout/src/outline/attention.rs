@@ -10,7 +10,7 @@ impl Layer<'_> {
     /// another layer's.
     pub(super) fn attention(&mut self, config: &Config) -> Result<(), Error> {
         let (width, kind) = (config.width, config.heads_kind(self.layer));
-        let Heads { queries, keys, k_dim, v_dim } = *config.heads_of(self.layer);
+        let Heads { queries, keys, k_dim, v_dim, .. } = *config.heads_of(self.layer);
         let sizes = [queries * k_dim, keys * k_dim, keys * v_dim];
         let fused = config.arch.fused == Fused::All;
         // Where all heads are normalised as one vector, half of the sum of squares would be another

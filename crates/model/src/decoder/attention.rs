@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use backend::{Activation, AttentionShape, Backend, Parts, Temperature};
+use backend::{Activation, AttentionShape, Backend, IndexKeys, Parts, Seen, Temperature};
 use layout::{Config, QkNorm, Shard, Slices, Values};
 
 use super::context::Context;
@@ -142,12 +142,13 @@ impl<B: Backend> HeadAttention<B> {
             backend.scale_by_temperature(&mut heads.q, temperature);
         }
         if let (Some(indexer), Some(i)) = (&self.indexer, &mut s.indexer) {
-            let keys = (c.kept.index_keys(), c.segments);
+            let keys = (IndexKeys::Positions(c.kept.index_keys()), c.segments);
             indexer.choose(*backend, config, keys, (&s.h, &s.h), i);
         }
         let chosen = s.indexer.as_ref().filter(|_| self.indexer.is_some()).map(|i| &i.chosen);
         let (kv, segments) = (c.kept.keys_and_values(), c.segments);
-        backend.attend(kv, &self.attend, segments, chosen, &heads.q, &mut heads.attended);
+        let seen = Seen { chosen, ..Seen::ALL };
+        backend.attend(kv, &self.attend, segments, seen, &heads.q, &mut heads.attended);
         if config.value_scale != 1.0 {
             backend.scale(&mut heads.attended, config.value_scale);
         }

@@ -46,9 +46,9 @@ impl<B: Backend> DenseBeside<B> {
         let Context { backend, scratch: s, .. } = c;
         let beside = s.beside.as_mut().expect("made for models with both in a layer");
         self.dense.forward(*backend, &s.h, &mut s.hidden, &mut beside.sums);
-        c.norm(Some(&self.router_norm));
+        c.norm(Some(&self.router_norm), None);
         self.experts.route(c);
-        c.norm(Some(&self.experts_norm));
+        c.norm(Some(&self.experts_norm), None);
         self.experts.mix(c, reduce)
     }
 }

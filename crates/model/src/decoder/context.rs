@@ -6,6 +6,7 @@ use layout::Config;
 use super::Outputs;
 use super::norm::Norm;
 use super::scratch::Scratch;
+use super::streams::StreamHalf;
 
 pub(super) struct Context<'a, B: Backend> {
     pub backend: &'a mut B,
@@ -18,8 +19,10 @@ pub(super) struct Context<'a, B: Backend> {
     pub step_rows: usize,
     /// How many of them are at work: all, or the outputs.
     pub rows: usize,
-    /// The same as runs of consecutive positions.
+    /// The same as runs of consecutive positions, with the tables of the layer's own cache,
     pub segments: &'a [Segment],
+    /// and with those of layers that see everything.
+    pub all_segments: &'a [Segment],
     /// What the sequences of the step's rows do with their states.
     pub states: &'a [StateSegment],
     /// In the last layer that keeps anything, the only rows that go on after their keys and values
@@ -32,7 +35,17 @@ pub(super) enum Kept<B: Backend> {
     Nothing,
     /// And the keys of the layer's indexer, if it has one.
     KeysAndValues(B::Kv, Option<B::Kv>),
+    /// Keys that are values too, and what is kept of blocks for heads and for an indexer, if there
+    /// are such.
+    Compressed(B::Kv, Vec<KeptBlocks<B>>),
     States(B::States),
+}
+
+/// What a layer keeps of blocks of positions.
+pub(super) struct KeptBlocks<B: Backend> {
+    /// What entries are made of.
+    pub rows: B::Kv,
+    pub entries: B::Entries,
 }
 
 impl<B: Backend> Kept<B> {
@@ -51,6 +64,14 @@ impl<B: Backend> Kept<B> {
         }
     }
 
+    /// The keys of a layer that compresses, and its blocks.
+    pub fn compressed(&mut self) -> (&mut B::Kv, &mut [KeptBlocks<B>]) {
+        match self {
+            Self::Compressed(kv, blocks) => (kv, blocks),
+            _ => panic!("a layer that compresses keeps keys"),
+        }
+    }
+
     pub fn states(&mut self) -> &mut B::States {
         match self {
             Self::States(states) => states,
@@ -60,12 +81,20 @@ impl<B: Backend> Kept<B> {
 }
 
 impl<B: Backend> Context<'_, B> {
-    /// `h = norm(x)`, or `h = x` without a norm.
-    pub fn norm(&mut self, norm: Option<&Norm<B>>) {
+    /// `h = norm(x)`, or `h = x` without a norm, where `x` is what a half reads of the residual
+    /// streams.
+    pub fn norm(&mut self, norm: Option<&Norm<B>>, streams: Option<&StreamHalf<B>>) {
         let Self { backend, config, scratch: s, .. } = self;
+        let x = match (streams, &mut s.streams) {
+            (Some(streams), Some(room)) => {
+                streams.read(*backend, &s.x, room);
+                &room.mixed
+            }
+            _ => &s.x,
+        };
         match norm {
-            Some(norm) => norm.apply(backend, &s.x, &mut s.h),
-            None => backend.columns(&s.x, 0..config.width, &mut s.h),
+            Some(norm) => norm.apply(backend, x, &mut s.h),
+            None => backend.columns(x, 0..config.width, &mut s.h),
         }
     }
 
@@ -77,7 +106,7 @@ impl<B: Backend> Context<'_, B> {
 
     /// Drops all rows but the outputs. Returns whether there are any left.
     pub fn keep_outputs(&mut self) -> bool {
-        let Some(Outputs { rows, segments, .. }) = self.outputs else { return true };
+        let Some(Outputs { rows, segments, windows }) = self.outputs else { return true };
         if !rows.is_empty() {
             self.backend.keep(&mut self.scratch.x, rows);
             self.backend.keep(&mut self.scratch.h, rows);
@@ -85,15 +114,28 @@ impl<B: Backend> Context<'_, B> {
                 self.backend.keep(&mut by_layer.shared, rows);
                 self.backend.keep(&mut by_layer.all, rows);
             }
+            if let Some(streams) = &mut self.scratch.streams {
+                self.backend.keep(&mut streams.weights, rows);
+            }
+            keep_rows(&mut self.scratch.tokens, rows);
             // The choice of a layer before this one was made for all rows.
             let follows = self.config.chooser_of(self.layer).is_some_and(|of| of != self.layer);
             if let Some(indexer) = self.scratch.indexer.as_mut().filter(|_| follows) {
                 self.backend.keep_chosen(&mut indexer.chosen, rows);
             }
             self.backend.keep_positions(rows);
-            self.segments = segments;
+            let has_window = self.config.windows[self.layer].is_some();
+            self.segments = if has_window { windows } else { segments };
+            self.all_segments = segments;
             self.rows = rows.len();
         }
         !rows.is_empty()
+    }
+}
+
+/// Keeps only the tokens of the rows `kept`, ascending, where there are any.
+fn keep_rows(tokens: &mut Vec<u32>, kept: &[usize]) {
+    if !tokens.is_empty() {
+        *tokens = kept.iter().map(|row| tokens[*row]).collect();
     }
 }

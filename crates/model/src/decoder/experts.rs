@@ -27,6 +27,8 @@ pub(super) struct SparseBlock<B: Backend> {
     choice_bias: Option<B::Vector>,
     /// Multiplies their weights, `[experts]`.
     scales: Option<B::Vector>,
+    /// The experts of each token, `[vocab, used]`, where tokens decide.
+    by_token: Option<Vec<u32>>,
     /// How much of the shared expert a token gets: the sigmoid of this product.
     shared_gate: Option<B::Matrix>,
     /// Whether this rank's mixture has a part of the shared expert.
@@ -96,6 +98,10 @@ impl<B: Backend> SparseBlock<B> {
             router_bias: loader.find_vector(slices.find("ffn_gate_inp.bias"))?,
             choice_bias: loader.find_vector(slices.find(names::CHOICE_BIAS))?,
             scales: loader.find_vector(slices.find("ffn_down_exps.scale"))?,
+            by_token: match slices.find("ffn_gate_tid2eid") {
+                Some(slice) => Some(loader.integers(&slice, experts.count)?),
+                None => None,
+            },
             shared_gate: shared_gate.map(|slice| loader.matrix(&slice)).transpose()?,
             shared,
             latent,
@@ -132,7 +138,13 @@ impl<B: Backend> SparseBlock<B> {
             }
         };
         let (choice_bias, scales) = (self.choice_bias.as_ref(), self.scales.as_ref());
-        let vectors = RoutingVectors { choice_bias, scales };
+        r.given.clear();
+        if let Some(table) = &self.by_token {
+            let (used, tokens) = (self.rule.used, s.tokens.iter().map(|token| *token as usize));
+            r.given.extend(tokens.flat_map(|token| &table[token * used..][..used]));
+        }
+        let experts = self.by_token.as_ref().map(|_| r.given.as_slice());
+        let vectors = RoutingVectors { choice_bias, scales, experts };
         backend.route(&self.rule, &r.logits, vectors, shared, &mut r.routes);
     }
 

@@ -3,7 +3,7 @@
 //! Every rank has all of its keys, and chooses from the same bits what the others choose; where
 //! each key/value head has a choice of its own, a rank makes those of its heads.
 
-use backend::{Backend, Choice, RopeStyle};
+use backend::{Backend, Choice, IndexKeys, RopeStyle};
 use layout::{Config, IndexerKind, Shard, Slices};
 
 use super::context::{Context, Kept};
@@ -48,6 +48,8 @@ impl<B: Backend> Indexer<B> {
         let sizes = backend::Indexer { heads: found.own_heads(keys), dim: found.dim, choice };
         let k_norm = loader.vector(&slices.get("indexer.k_norm"))?;
         Ok(Some(match kind {
+            // Chooses entries, by another.
+            IndexerKind::Compressed => return Ok(None),
             IndexerKind::Latent(rope) => Self {
                 sizes,
                 q: loader.matrix(&slices.get("indexer.attn_q_b"))?,
@@ -95,7 +97,7 @@ impl<B: Backend> Indexer<B> {
         &self,
         backend: &mut B,
         config: &Config,
-        batch: (&B::Kv, &[backend::Segment]),
+        batch: (IndexKeys<'_, B>, &[backend::Segment]),
         (q_in, h): (&B::Rows, &B::Rows),
         i: &mut IndexerScratch<B>,
     ) {

@@ -8,7 +8,7 @@
 //! there are; 128 heads expanded would take 38 times as much. Every rank with heads caches all of
 //! it.
 
-use backend::{AttentionShape, Backend, Parts, Temperature};
+use backend::{AttentionShape, Backend, IndexKeys, Parts, Seen, Temperature};
 use layout::{Config, Latent, LatentBuffers, Shard, Slices};
 
 use super::context::Context;
@@ -117,7 +117,8 @@ impl<B: Backend> LatentAttention<B> {
         let LatentBuffers { kv: kv_rank, k_rope: rope_dim, .. } = *l.sizes();
         self.queries(backend, &s.h, l);
         if let (Some(indexer), Some(i)) = (&self.indexer, &mut s.indexer) {
-            let (keys, q_in) = (c.kept.index_keys(), l.q_down.as_ref().unwrap_or(&s.h));
+            let (keys, q_in) =
+                (IndexKeys::Positions(c.kept.index_keys()), l.q_down.as_ref().unwrap_or(&s.h));
             indexer.choose(*backend, config, (keys, c.segments), (q_in, &s.h), i);
         }
         let chosen = s.indexer.as_ref().filter(|_| self.chooses).map(|indexer| &indexer.chosen);
@@ -131,7 +132,8 @@ impl<B: Backend> LatentAttention<B> {
         }
         // The queries' room serves once more: the sums are as large.
         let kv = c.kept.keys_and_values();
-        backend.attend(kv, &self.attend, c.segments, chosen, &heads.q, &mut l.q_up);
+        let seen = Seen { chosen, ..Seen::ALL };
+        backend.attend(kv, &self.attend, c.segments, seen, &heads.q, &mut l.q_up);
         backend.linear_heads(&l.q_up, &self.v_up, &mut heads.attended);
         backend.linear_parts(&heads.attended, &self.output, self.parts.as_ref(), &mut s.sums);
     }

@@ -5,6 +5,7 @@ use layout::{Config, Shard, Slices};
 
 use super::attention::HeadAttention;
 use super::by_layer::LayerEmbedding;
+use super::compressed::CompressedAttention;
 use super::context::Context;
 use super::feed_forward::FeedForward;
 use super::latent::LatentAttention;
@@ -43,6 +44,7 @@ struct FeedForwardHalf<B: Backend> {
 enum Mixer<B: Backend> {
     Heads(HeadAttention<B>),
     Latent(LatentAttention<B>),
+    Compressed(CompressedAttention<B>),
     Recurrence(Box<Recurrence<B>>),
 }
 
@@ -64,7 +66,8 @@ impl<B: Backend> Layer<B> {
                 parallel: config.arch.parallel,
                 residual: {
                     let roles = ["ffn_down.bias", "after_feed_forward_norm"];
-                    let residual = Residual::load(loader, config, slices, roles)?;
+                    let streams = ["hc_ffn_fn", "hc_ffn_base", "hc_ffn_scale"];
+                    let residual = Residual::load(loader, config, slices, roles, streams)?;
                     Residual { beside: Residual::beside(loader, slices)?, ..residual }
                 },
                 block: FeedForward::load(loader, config, shard, slices, layer)?,
@@ -88,7 +91,7 @@ impl<B: Backend> Layer<B> {
         reduce: &mut R,
     ) -> Result<(), R::Error> {
         if let Some(MixerHalf { norm, mixer, residual }) = &self.mixer {
-            c.norm(norm.as_ref());
+            c.norm(norm.as_ref(), residual.streams.as_ref());
             mixer.take_in(c);
             if !c.keep_outputs() {
                 return Ok(c.backend.synchronise()?);
@@ -102,7 +105,7 @@ impl<B: Backend> Layer<B> {
         }
         if let Some(FeedForwardHalf { norm, parallel, block, residual }) = &self.feed_forward {
             if !parallel {
-                c.norm(norm.as_ref());
+                c.norm(norm.as_ref(), residual.streams.as_ref());
                 if self.mixer.is_none() && !c.keep_outputs() {
                     return Ok(c.backend.synchronise()?);
                 }
@@ -134,7 +137,8 @@ impl<B: Backend> MixerHalf<B> {
             mixer,
             residual: {
                 let roles = ["attn_output.bias", "after_attention_norm"];
-                Residual::load(loader, config, slices, roles)?
+                let streams = ["hc_attn_fn", "hc_attn_base", "hc_attn_scale"];
+                Residual::load(loader, config, slices, roles, streams)?
             },
         })
     }
@@ -152,13 +156,18 @@ impl<B: Backend> Mixer<B> {
             let own = Recurrence::load(loader, sizes, shard, slices)?;
             return Ok(Some(Self::Recurrence(Box::new(own))));
         }
-        Ok(match &config.latent {
+        Ok(match (&config.latent, &config.compressed) {
             _ if !config.attends(layer) => None,
-            Some(latent) => {
+            (None, Some(compressed)) => {
+                let own =
+                    CompressedAttention::load(loader, config, compressed, shard, slices, layer)?;
+                Some(Self::Compressed(own))
+            }
+            (Some(latent), _) => {
                 let own = LatentAttention::load(loader, config, latent, shard, slices, layer)?;
                 Some(Self::Latent(own))
             }
-            None => {
+            (None, None) => {
                 let own = HeadAttention::load(loader, config, shard, slices, layer)?;
                 Some(Self::Heads(own))
             }
@@ -167,7 +176,7 @@ impl<B: Backend> Mixer<B> {
 
     fn product(&self) -> Product {
         match self {
-            Self::Heads(_) | Self::Latent(_) => Product::Attention,
+            Self::Heads(_) | Self::Latent(_) | Self::Compressed(_) => Product::Attention,
             Self::Recurrence(_) => Product::Recurrence,
         }
     }
@@ -177,6 +186,7 @@ impl<B: Backend> Mixer<B> {
         match self {
             Self::Heads(attention) => attention.cache(c),
             Self::Latent(attention) => attention.cache(c),
+            Self::Compressed(attention) => attention.cache(c),
             Self::Recurrence(recurrence) => recurrence.recur(c),
         }
     }
@@ -186,6 +196,7 @@ impl<B: Backend> Mixer<B> {
         match self {
             Self::Heads(attention) => attention.attend(c),
             Self::Latent(attention) => attention.attend(c),
+            Self::Compressed(attention) => attention.attend(c),
             Self::Recurrence(recurrence) => return recurrence.give_out(c, reduce),
         }
         Ok(())

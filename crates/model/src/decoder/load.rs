@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
-use backend::{Backend, BackendError, CacheKind, KvShape, RopeTable, StateRoom};
+use backend::{Backend, BackendError, CacheKind, EntryShape, KvShape, RopeTable, StateRoom};
 use gguf::Source;
-use layout::{Cache, Capacity, Config, Holding, Layout, Outline, Slices, names};
+use layout::{
+    BlockCache, Blocks, Cache, Capacity, Config, EntryCache, Holding, Layout, Outline, Slices,
+    names,
+};
 use protocol::CacheType;
 
-use super::context::Kept;
+use super::context::{Kept, KeptBlocks};
 use super::layer::Layer;
 use super::norm::Norm;
 use super::recurrence::recurrent_shape;
 use super::scratch::Scratch;
+use super::streams::StreamHalf;
 use super::{Head, Model};
 use crate::loader::{Loader, Progress};
 use crate::operations::routing_rule;
@@ -91,7 +95,9 @@ impl<B: Backend> Head<B> {
         slices: &Slices<'_>,
     ) -> Result<Self, ModelError> {
         let norm = Norm::find(loader, config, slices, "norm")?;
+        let streams = ["streams", "streams_base", "streams_scale"];
         Ok(Self {
+            streams: StreamHalf::load(loader, config, slices, streams)?,
             norm: norm.expect("every model's head has it"),
             output: loader.matrix(&slices.get("output"))?,
             bias: loader.find_vector(slices.find("output.bias"))?,
@@ -122,6 +128,11 @@ fn keep<B: Backend>(
         if !config.keeps(layer) {
             return Ok(Kept::Nothing);
         }
+        if config.compressed.is_some() {
+            let (kept, taken) = keep_compressed(backend, holding, capacity, layer)?;
+            bytes += taken;
+            return Ok(kept);
+        }
         let mut kv = |backend: &mut B, shape| {
             bytes += backend.kv_bytes(&shape) as u64;
             backend.kv(shape).map_err(failed("key/value cache"))
@@ -134,6 +145,35 @@ fn keep<B: Backend>(
     };
     let kept = holding.layers.clone().map(&mut of_layer).collect::<Result<Vec<_>, _>>()?;
     Ok((kept, bytes))
+}
+
+/// Room for what a layer that compresses keeps, and its bytes.
+fn keep_compressed<B: Backend>(
+    backend: &mut B,
+    holding: &Holding<'_>,
+    capacity: &Capacity,
+    layer: usize,
+) -> Result<(Kept<B>, u64), ModelError> {
+    let mut bytes = 0;
+    let mut kv = |backend: &mut B, cache| {
+        let shape = cache_shape(backend, cache);
+        bytes += backend.kv_bytes(&shape);
+        backend.kv(shape).map_err(failed("key/value cache"))
+    };
+    let own = kv(backend, holding.cache(layer, capacity))?;
+    let mut blocks = Vec::new();
+    for BlockCache { blocks: Blocks { positions, .. }, rows, entries } in
+        holding.block_caches(layer, capacity)
+    {
+        let rows = kv(backend, rows)?;
+        let EntryCache { dim, pages, cache_type, .. } = entries;
+        let kind = if cache_type == CacheType::F32 { CacheKind::F32 } else { CacheKind::I16 };
+        let shape = EntryShape { dim, positions, pages, kind };
+        let entries = backend.entries(shape).map_err(failed("entries of blocks"))?;
+        blocks.push((KeptBlocks { rows, entries }, backend.entries_bytes(&shape)));
+    }
+    let (blocks, of_entries): (Vec<_>, Vec<_>) = blocks.into_iter().unzip();
+    Ok((Kept::Compressed(own, blocks), (bytes + of_entries.iter().sum::<usize>()) as u64))
 }
 
 fn failed(name: &'static str) -> impl Fn(BackendError) -> ModelError {
@@ -175,5 +215,9 @@ fn rope_tables<B: Backend>(
         let what = "a factor of its rotation is not above 0".to_owned();
         return Err(ModelError::Impossible { what });
     }
-    Ok(rope::tables(&config.rope, factors.as_deref()))
+    let mut tables = rope::tables(&config.rope, factors.as_deref());
+    if config.compressed.is_some() {
+        tables.extend(tables.iter().map(RopeTable::inverse).collect::<Vec<_>>());
+    }
+    Ok(tables)
 }

@@ -7,6 +7,7 @@
 mod attention;
 mod beside;
 mod by_layer;
+mod compressed;
 mod context;
 mod experts;
 mod feed_forward;
@@ -19,6 +20,7 @@ mod projection;
 mod recurrence;
 mod residual;
 mod scratch;
+mod streams;
 
 use std::convert::Infallible;
 
@@ -29,6 +31,7 @@ use context::{Context, Kept};
 use layer::Layer;
 use norm::Norm;
 use scratch::Scratch;
+use streams::StreamHalf;
 
 /// The row-parallel products: where partial sums leave for the other ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +121,7 @@ pub struct Model<B: Backend> {
 
 /// From the residual stream after the last layer to logits.
 struct Head<B: Backend> {
+    streams: Option<StreamHalf<B>>,
     norm: Norm<B>,
     output: B::Matrix,
     bias: Option<B::Vector>,
@@ -189,10 +193,11 @@ impl<B: Backend> Model<B> {
             if behind && batch.outputs.rows.is_empty() {
                 break;
             }
-            let (mut segments, mut outputs) = (batch.segments, batch.outputs);
-            if self.config.windows[layer.index].is_some() {
-                (segments, outputs.segments) = (batch.windows, outputs.windows);
-            }
+            let (all_segments, windows) = match behind {
+                true => (batch.outputs.segments, batch.outputs.windows),
+                false => (batch.segments, batch.windows),
+            };
+            let has_window = self.config.windows[layer.index].is_some();
             let mut context = Context {
                 backend,
                 config: &self.config,
@@ -200,10 +205,11 @@ impl<B: Backend> Model<B> {
                 kept: &mut self.kept[self.config.cache_of(layer.index) - first],
                 layer: layer.index,
                 step_rows: rows,
-                rows: if behind { outputs.rows.len() } else { rows },
-                segments: if behind { outputs.segments } else { segments },
+                rows: if behind { batch.outputs.rows.len() } else { rows },
+                segments: if has_window { windows } else { all_segments },
+                all_segments,
                 states: batch.states,
-                outputs: (layer.index == last_keeping && some).then_some(outputs),
+                outputs: (layer.index == last_keeping && some).then_some(batch.outputs),
             };
             layer.forward(&mut context, reduce)?;
         }
@@ -216,13 +222,15 @@ impl<B: Backend> Model<B> {
 
     /// Sets the residual stream and, in models that have them, embeddings by layer.
     fn take_input(&mut self, backend: &mut B, rows: usize, input: &[f32]) {
-        let Some(by_layer) = &mut self.scratch.by_layer else {
-            return self.set_residual(backend, input);
+        let s = &mut self.scratch;
+        let Some(by_layer) = &mut s.by_layer else {
+            let first = self.layers.first().map_or(0, |layer| layer.index);
+            return self.take_streams(backend, rows, input, first);
         };
         let (width, first) = (self.config.width, self.layers.first().map_or(0, |l| l.index));
         let (line, all) = (self.config.input_width(first), by_layer.all_width);
         let parts = [
-            (&mut self.scratch.x, 0..width),
+            (&mut s.x, 0..width),
             // At first the residual stream is the embedding itself.
             (&mut by_layer.shared, line - all - width..line - all),
             (&mut by_layer.all, line - all..line),
@@ -237,13 +245,42 @@ impl<B: Backend> Model<B> {
         }
     }
 
+    /// Sets the residual streams, and tokens where they decide about experts.
+    fn take_streams(&mut self, backend: &mut B, rows: usize, input: &[f32], first: usize) {
+        let (all, line) = (self.config.stream_width(), self.config.input_width(first));
+        let has_tokens = self.config.needs_tokens(first);
+        let own = line - usize::from(has_tokens);
+        let fill = |x: &mut [f32]| {
+            for (x, line) in x.chunks_exact_mut(all).zip(input.chunks_exact(line)) {
+                // At first all streams are the embedding.
+                x.chunks_exact_mut(own).for_each(|x| x.copy_from_slice(&line[..own]));
+            }
+            Ok::<_, Infallible>(())
+        };
+        let Ok(()) = backend.write(&mut self.scratch.x, rows, fill);
+        self.scratch.tokens.clear();
+        if has_tokens {
+            let last = self.config.vocab - 1;
+            let tokens = input.chunks_exact(line).map(|line| (line[own] as usize).min(last) as u32);
+            self.scratch.tokens.extend(tokens);
+        }
+    }
+
     /// What the next stage's layers read of the last step, `[rows, input_width]` f32.
     ///
     /// # Errors
     /// The device failed.
     pub fn hand_on(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
-        let Some(by_layer) = &mut self.scratch.by_layer else { return self.residual(backend) };
         let next = self.layers.last().map_or(0, |layer| layer.index + 1);
+        if self.config.needs_tokens(next) {
+            let (x, tokens) = (backend.host(&mut self.scratch.x)?, &self.scratch.tokens);
+            self.handed_on.clear();
+            for (x, token) in x.chunks_exact(self.config.stream_width()).zip(tokens) {
+                self.handed_on.extend(x.iter().chain([&(*token as f32)]));
+            }
+            return Ok(&self.handed_on);
+        }
+        let Some(by_layer) = &mut self.scratch.by_layer else { return self.residual(backend) };
         let (width, line) = (self.config.width, self.config.input_width(next));
         let x = backend.host(&mut self.scratch.x)?.chunks_exact(width);
         let shared = backend.host(&mut by_layer.shared)?.chunks_exact(width);
@@ -256,7 +293,7 @@ impl<B: Backend> Model<B> {
         Ok(&self.handed_on)
     }
 
-    /// The residual stream after the last step: in the last stage `[outputs, width]` f32.
+    /// The residual stream after the last step: in the last stage `[outputs, stream_width]` f32.
     ///
     /// # Errors
     /// The device failed.
@@ -264,14 +301,15 @@ impl<B: Backend> Model<B> {
         backend.host(&mut self.scratch.x)
     }
 
-    /// Sets the last stage's residual stream, `[outputs, width]` f32, on a rank that has a part of
+    /// Sets the last stage's residual stream, `[outputs, stream_width]` f32, on a rank that has a part of
     /// the head, but not the last layers.
     pub fn set_residual(&mut self, backend: &mut B, rows: &[f32]) {
         let fill = |x: &mut [f32]| {
             x.copy_from_slice(rows);
             Ok::<_, Infallible>(())
         };
-        let Ok(()) = backend.write(&mut self.scratch.x, rows.len() / self.config.width, fill);
+        let Ok(()) =
+            backend.write(&mut self.scratch.x, rows.len() / self.config.stream_width(), fill);
     }
 
     /// What logits are made of, the last stage's residual stream after its norm: `[outputs, width]`
@@ -282,7 +320,7 @@ impl<B: Backend> Model<B> {
     pub fn hidden(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
         let Some(head) = &self.head else { return Ok(&[]) };
         let s = &mut self.scratch;
-        head.norm.apply(backend, &s.x, &mut s.normed);
+        head.read(backend, s);
         backend.host(&mut s.normed)
     }
 
@@ -294,7 +332,7 @@ impl<B: Backend> Model<B> {
     pub fn logits(&mut self, backend: &mut B) -> Result<&[f32], BackendError> {
         let Some(head) = &self.head else { return Ok(&[]) };
         let s = &mut self.scratch;
-        head.norm.apply(backend, &s.x, &mut s.normed);
+        head.read(backend, s);
         // All that a logit is made of goes through this product, and its rows are few.
         backend.linear_int16(&s.normed, &head.output, &mut s.logits);
         if let Some(bias) = &head.bias {
@@ -307,5 +345,19 @@ impl<B: Backend> Model<B> {
             backend.soft_cap(&mut s.logits, cap);
         }
         backend.host(&mut s.logits)
+    }
+}
+
+impl<B: Backend> Head<B> {
+    /// `normed` = what logits are made of.
+    fn read(&self, backend: &mut B, s: &mut Scratch<B>) {
+        let x = match (&self.streams, &mut s.streams) {
+            (Some(streams), Some(room)) => {
+                streams.read_last(backend, &s.x, room);
+                &room.mixed
+            }
+            _ => &s.x,
+        };
+        self.norm.apply(backend, x, &mut s.normed);
     }
 }

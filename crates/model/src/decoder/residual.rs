@@ -7,6 +7,7 @@ use layout::{Config, Slices};
 
 use super::context::Context;
 use super::scratch::BesideScratch;
+use super::streams::StreamHalf;
 use super::{Product, Reduce};
 use crate::ModelError;
 use crate::loader::Loader;
@@ -19,6 +20,8 @@ pub(super) struct Residual<B: Backend> {
     pub norm: Option<B::Vector>,
     /// The norm's.
     pub eps: f32,
+    /// How the half mixes the residual streams, where there are several.
+    pub streams: Option<StreamHalf<B>>,
 }
 
 /// What all ranks' partial `sums` add up to: one rank's sum is the total, and stays on its device;
@@ -67,18 +70,20 @@ fn totals<'a, B: Backend, R: Reduce>(
 }
 
 impl<B: Backend> Residual<B> {
-    /// The bias and the norm of these roles, if the model has them.
+    /// The bias, the norm and the streams of these roles, if the model has them.
     pub fn load(
         loader: &mut Loader<'_, B>,
         config: &Config,
         slices: &Slices<'_>,
         [bias, norm]: [&str; 2],
+        streams: [&str; 3],
     ) -> Result<Self, ModelError> {
         Ok(Self {
             bias: loader.find_vector(slices.find(bias))?,
             beside: None,
             norm: loader.find_vector(slices.find(norm))?,
             eps: config.arch.after_norms_eps.unwrap_or(config.rms_eps),
+            streams: StreamHalf::load(loader, config, slices, streams)?,
         })
     }
 
@@ -92,7 +97,8 @@ impl<B: Backend> Residual<B> {
         Ok(Some([loader.vector(&dense)?, loader.vector(&experts)?]))
     }
 
-    /// `x += norm(total over all ranks + bias)`, of the partial sums in `sums`.
+    /// `x += norm(total over all ranks + bias)`, of the partial sums in `sums`, or what several
+    /// streams make of that.
     pub fn add<R: Reduce>(
         &self,
         c: &mut Context<'_, B>,
@@ -122,7 +128,10 @@ impl<B: Backend> Residual<B> {
         if config.residual_scale != 1.0 {
             backend.scale(total, config.residual_scale);
         }
-        backend.add(&mut s.x, total);
+        match (&self.streams, &s.streams) {
+            (Some(streams), Some(room)) => streams.give(*backend, &mut s.x, total, room),
+            _ => backend.add(&mut s.x, total),
+        }
         Ok(())
     }
 }

@@ -2,12 +2,13 @@
 
 use backend::Backend;
 use layout::{
-    Buffers, HeadBuffers, IndexerBuffers, LatentBuffers, LayerEmbeddingBuffers, RecurrentWidths,
+    Buffers, CompressedBuffers, HeadBuffers, IndexerBuffers, LatentBuffers, LayerEmbeddingBuffers,
+    RecurrentWidths, StreamBuffers,
 };
 
 /// Buffers that all layers use one after the other: the token loop allocates nothing.
 pub(super) struct Scratch<B: Backend> {
-    /// The residual stream, `[rows, width]`; after the last layer's keys and values
+    /// The residual streams, `[rows, stream_width]`; after the last layer's keys and values
     /// `[outputs, width]`.
     pub x: B::Rows,
     /// What a layer's half reads, and then its sum on the way back, `[rows, width]`.
@@ -22,6 +23,10 @@ pub(super) struct Scratch<B: Backend> {
     pub beside: Option<BesideScratch<B>>,
     pub by_layer: Option<LayerEmbeddingScratch<B>>,
     pub indexer: Option<IndexerScratch<B>>,
+    pub compressed: Option<CompressedScratch<B>>,
+    pub streams: Option<StreamScratch<B>>,
+    /// Of each row, where they decide about experts.
+    pub tokens: Vec<u32>,
     pub routing: Option<Routing<B>>,
     /// Partial sums, `[parts * rows, width]`.
     pub sums: B::Rows,
@@ -77,6 +82,29 @@ pub(super) struct IndexerScratch<B: Backend> {
     /// What was chosen last.
     pub chosen: B::Chosen,
     chosen_bytes: usize,
+}
+
+/// What layers that compress read and write.
+pub(super) struct CompressedScratch<B: Backend> {
+    /// Compressed queries, `[rows, q_rank]`.
+    pub q_down: B::Rows,
+    /// What heads attended to, compressed, `[rows, groups * out_rank]`.
+    pub out: B::Rows,
+    /// What entries are made of: keys, and by what they are weighed, `[rows, parts * dim]`, in
+    /// layers whose blocks do not overlap and in those whose do, and of an indexer.
+    pub rows: [[B::Rows; 2]; 3],
+}
+
+/// What the mixture of residual streams needs.
+pub(super) struct StreamScratch<B: Backend> {
+    /// All streams, normalised together, `[rows, stream_width]`.
+    pub normed: B::Rows,
+    /// How the half that reads mixes them, `[rows, (2 + count) * count]`, and how the head does,
+    /// `[outputs, count]`.
+    pub weights: B::Rows,
+    pub head_weights: B::Rows,
+    /// What it reads, `[rows, width]`.
+    pub mixed: B::Rows,
 }
 
 /// What layers with embeddings of their own read and write.
@@ -136,6 +164,8 @@ pub(super) struct Routing<B: Backend> {
     pub logits: B::Rows,
     /// `[rows, 1]`.
     pub shared_gate: B::Rows,
+    /// The experts of each row, where its token decides.
+    pub given: Vec<u32>,
     pub routes: B::Routes,
 }
 
@@ -145,6 +175,7 @@ impl<B: Backend> Scratch<B> {
         let routing = sizes.experts.map(|experts| Routing {
             logits: backend.rows(sizes.rows, experts),
             shared_gate: backend.rows(sizes.rows, 1),
+            given: Vec::new(),
             routes: backend.routes(),
         });
         let recurrent = sizes.recurrent.map(|widths| RecurrentScratch::new(backend, widths, sizes));
@@ -162,8 +193,11 @@ impl<B: Backend> Scratch<B> {
             total: backend.rows(sizes.rows, width),
         });
         let mut rows = |width| backend.rows(sizes.rows, width);
+        let compressed = sizes.compressed.map(|z| CompressedScratch::new(z, &mut rows));
+        let width = sizes.width;
+        let streams = sizes.streams.map(|streams| StreamScratch::new(streams, width, &mut rows));
         Self {
-            x: rows(sizes.width),
+            x: rows(sizes.streams.map_or(width, |streams| streams.all)),
             h: rows(sizes.width),
             heads: sizes.heads.iter().map(|kind| HeadScratch::new(kind, &mut rows)).collect(),
             latent,
@@ -177,6 +211,9 @@ impl<B: Backend> Scratch<B> {
             beside,
             by_layer,
             indexer,
+            compressed,
+            streams,
+            tokens: Vec::new(),
             routing,
             sums: backend.rows(sizes.rows * sizes.parts, sizes.width),
             normed: backend.rows(sizes.outputs, sizes.width),
@@ -202,6 +239,9 @@ impl<B: Backend> Scratch<B> {
         let recurrent = self.recurrent.iter().flat_map(RecurrentScratch::all);
         let expert = self.expert.iter().flat_map(|e| [&e.input, &e.sums, &e.total]);
         let routing = self.routing.iter().flat_map(|r| [&r.logits, &r.shared_gate]);
+        let compressed = self.compressed.iter().flat_map(CompressedScratch::all);
+        let streams = self.streams.iter().flat_map(StreamScratch::all);
+        let of_all = of_all.chain(compressed).chain(streams);
         let rows = of_all.chain(of_heads).chain(of_hidden).chain(of_outputs);
         let rows = rows.chain(recurrent).chain(expert).chain(beside).chain(by_layer).chain(indexer);
         let rows = rows.chain(latent).chain(routing).map(|rows| backend.rows_bytes(rows));
@@ -241,6 +281,34 @@ impl<B: Backend> IndexerScratch<B> {
             chosen: backend.chosen(rows_max, groups, pages),
             chosen_bytes: backend.chosen_bytes(rows_max, groups, pages),
         }
+    }
+}
+
+impl<B: Backend> CompressedScratch<B> {
+    fn new(sizes: CompressedBuffers, rows: &mut impl FnMut(usize) -> B::Rows) -> Self {
+        let CompressedBuffers { q_down, out, rows: widths } = sizes;
+        let (q_down, out) = (rows(q_down), rows(out));
+        Self { q_down, out, rows: widths.map(|width| [rows(width), rows(width)]) }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &B::Rows> {
+        [&self.q_down, &self.out].into_iter().chain(self.rows.iter().flatten())
+    }
+}
+
+impl<B: Backend> StreamScratch<B> {
+    fn new(sizes: StreamBuffers, width: usize, rows: &mut impl FnMut(usize) -> B::Rows) -> Self {
+        let StreamBuffers { all, weights, head } = sizes;
+        Self {
+            normed: rows(all),
+            weights: rows(weights),
+            head_weights: rows(head),
+            mixed: rows(width),
+        }
+    }
+
+    fn all(&self) -> [&B::Rows; 4] {
+        [&self.normed, &self.weights, &self.head_weights, &self.mixed]
     }
 }
 

@@ -5,100 +5,25 @@
 mod late;
 #[path = "mixture.rs"]
 mod mixture;
+#[path = "record.rs"]
+mod record;
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use backend::{
-    Activation, AttentionShape, Backend, BackendError, CacheKind, Cpu, Expert, ExpertBias,
-    GroupNorm, Indexer, KvShape, Mixture, MixtureParts, Parts, RecurrentInputs, RecurrentShape,
-    RecurrentWeights, RopeStyle, RopeTable, RoutingRule, RoutingVectors, Segment, SegmentKey,
-    SharedExpert, StateRoom, StateSegment, Temperature,
+    Activation, AttentionShape, Backend, BackendError, CacheKind, Compression, Cpu, EntryShape,
+    Expert, ExpertBias, GroupNorm, IndexKeys, Indexer, KvShape, Mixture, MixtureParts, Parts,
+    RecurrentInputs, RecurrentShape, RecurrentWeights, RopeStyle, RopeTable, RoutingRule,
+    RoutingVectors, Seen, Segment, SegmentKey, SharedExpert, StateRoom, StateSegment, StreamMix,
+    Temperature,
 };
 use gguf::TensorType;
+use record::{Of, of};
+pub use record::{Recording, Rows};
 
-pub struct Recording {
-    cpu: Cpu,
-    commands: Vec<Command>,
-    /// The operations of the segment that is recorded.
-    trace: Vec<Operation>,
-    /// Those of each segment that was.
-    segments: HashMap<SegmentKey, Vec<Operation>>,
-    /// What failed stays failed.
-    fault: Option<&'static str>,
-}
-
-type Command = Box<dyn FnOnce(&mut Cpu)>;
-
-/// What is asked for, and where its numbers lie.
-type Operation = (&'static str, Vec<usize>);
-
-type Of<T> = Arc<Mutex<T>>;
 type Matrix = <Cpu as Backend>::Matrix;
-
-/// Activations: what is in `memory` is what they were when the commands last ran.
-pub struct Rows {
-    memory: Of<<Cpu as Backend>::Rows>,
-    mirror: Vec<f32>,
-    width: usize,
-}
-
-impl Rows {
-    fn at(&self) -> usize {
-        Arc::as_ptr(&self.memory).addr()
-    }
-}
-
-impl Recording {
-    pub fn new(cpu: Cpu) -> Self {
-        Self { cpu, commands: Vec::new(), trace: Vec::new(), segments: HashMap::new(), fault: None }
-    }
-
-    /// The device breaks.
-    pub fn break_down(&mut self, fault: &'static str) {
-        self.fault = Some(fault);
-    }
-
-    fn record(
-        &mut self,
-        name: &'static str,
-        operands: &[&Rows],
-        command: impl FnOnce(&mut Cpu) + 'static,
-    ) {
-        self.trace.push((name, operands.iter().map(|rows| rows.at()).collect()));
-        self.commands.push(Box::new(command));
-    }
-
-    /// As [`Self::record`], of what changes `x` alone.
-    fn change(
-        &mut self,
-        name: &'static str,
-        x: &Rows,
-        change: impl FnOnce(&mut Cpu, &mut <Cpu as Backend>::Rows) + 'static,
-    ) {
-        let memory = x.memory.clone();
-        self.record(name, &[x], move |cpu| change(cpu, &mut memory.lock().unwrap()));
-    }
-
-    /// As [`Self::record`], of what makes `out` from `x`.
-    fn make(
-        &mut self,
-        name: &'static str,
-        x: &Rows,
-        out: &Rows,
-        make: impl FnOnce(&mut Cpu, &<Cpu as Backend>::Rows, &mut <Cpu as Backend>::Rows) + 'static,
-    ) {
-        let (from, to) = (x.memory.clone(), out.memory.clone());
-        self.record(name, &[x, out], move |cpu| {
-            make(cpu, &from.lock().unwrap(), &mut to.lock().unwrap());
-        });
-    }
-}
-
-fn of<T>(value: T) -> Of<T> {
-    Arc::new(Mutex::new(value))
-}
 
 impl Backend for Recording {
     type Matrix = Matrix;
@@ -106,6 +31,7 @@ impl Backend for Recording {
     type Vector = Arc<Vec<f32>>;
     type Rows = Rows;
     type Kv = Of<<Cpu as Backend>::Kv>;
+    type Entries = Of<<Cpu as Backend>::Entries>;
     type Attention = Arc<<Cpu as Backend>::Attention>;
     type Chosen = Of<<Cpu as Backend>::Chosen>;
     type Routes = Of<<Cpu as Backend>::Routes>;
@@ -156,6 +82,14 @@ impl Backend for Recording {
 
     fn kv_bytes(&self, shape: &KvShape) -> usize {
         self.cpu.kv_bytes(shape)
+    }
+
+    fn entries(&mut self, shape: EntryShape) -> Result<Self::Entries, BackendError> {
+        Ok(of(self.cpu.entries(shape)?))
+    }
+
+    fn entries_bytes(&self, shape: &EntryShape) -> usize {
+        self.cpu.entries_bytes(shape)
     }
 
     fn attention(&mut self, shape: &AttentionShape) -> Self::Attention {
@@ -324,6 +258,10 @@ impl Backend for Recording {
         self.change("rope", x, move |cpu, x| cpu.rope(x, head_dim, style, table));
     }
 
+    fn rope_last(&mut self, x: &mut Rows, head_dim: usize, style: RopeStyle, table: usize) {
+        self.change("rope_last", x, move |cpu, x| cpu.rope_last(x, head_dim, style, table));
+    }
+
     fn scale_by_temperature(&mut self, x: &mut Rows, temperature: &Temperature) {
         let temperature = *temperature;
         self.change("scale_by_temperature", x, move |cpu, x| {
@@ -335,27 +273,39 @@ impl Backend for Recording {
         let (kv, batch) = (kv.clone(), batch.to_vec());
         let (k_memory, v_memory) = (k.memory.clone(), v.memory.clone());
         self.record("store", &[k, v], move |cpu| {
-            let (k, v) = (k_memory.lock().unwrap(), v_memory.lock().unwrap());
-            cpu.store(&mut kv.lock().unwrap(), &batch, &k, &v);
+            let (k, mut kv) = (k_memory.lock().unwrap(), kv.lock().unwrap());
+            // Values may be the keys.
+            match Arc::ptr_eq(&k_memory, &v_memory) {
+                true => cpu.store(&mut kv, &batch, &k, &k),
+                false => cpu.store(&mut kv, &batch, &k, &v_memory.lock().unwrap()),
+            }
         });
     }
 
     fn choose(
         &mut self,
-        keys: &Self::Kv,
+        keys: IndexKeys<'_, Self>,
         indexer: &Indexer,
         batch: &[Segment],
         q: &Rows,
         weights: &Rows,
         out: &mut Self::Chosen,
     ) {
-        let (keys, indexer, batch) = (keys.clone(), *indexer, batch.to_vec());
+        let (positions, entries) = match keys {
+            IndexKeys::Positions(keys) => (Some(keys.clone()), None),
+            IndexKeys::Entries(keys) => (None, Some(keys.clone())),
+        };
+        let (indexer, batch) = (*indexer, batch.to_vec());
         let (q_memory, weights_memory) = (q.memory.clone(), weights.memory.clone());
         let out = out.clone();
         self.record("choose", &[q, weights], move |cpu| {
             let (q, weights) = (q_memory.lock().unwrap(), weights_memory.lock().unwrap());
-            let (keys, mut out) = (keys.lock().unwrap(), out.lock().unwrap());
-            cpu.choose(&keys, &indexer, &batch, &q, &weights, &mut out);
+            let mut out = out.lock().unwrap();
+            let positions = positions.as_ref().map(|keys| keys.lock().unwrap());
+            let entries = entries.as_ref().map(|keys| keys.lock().unwrap());
+            let positions = positions.as_deref().map(IndexKeys::Positions);
+            let keys = positions.or(entries.as_deref().map(IndexKeys::Entries)).unwrap();
+            cpu.choose(keys, &indexer, &batch, &q, &weights, &mut out);
         });
     }
 
@@ -371,15 +321,54 @@ impl Backend for Recording {
         kv: &Self::Kv,
         shape: &Self::Attention,
         batch: &[Segment],
-        chosen: Option<&Self::Chosen>,
+        seen: Seen<'_, Self>,
         q: &Rows,
         out: &mut Rows,
     ) {
         let (kv, shape, batch) = (kv.clone(), shape.clone(), batch.to_vec());
-        let chosen = chosen.cloned();
+        let (chosen, entries) = (seen.chosen.cloned(), seen.entries.map(|(e, _)| e.clone()));
+        let tables = seen.entries.map_or(Vec::new(), |(_, tables)| tables.to_vec());
         self.make("attend", q, out, move |cpu, q, out| {
             let chosen = chosen.as_ref().map(|chosen| chosen.lock().unwrap());
-            cpu.attend(&kv.lock().unwrap(), &shape, &batch, chosen.as_deref(), q, out);
+            let entries = entries.as_ref().map(|entries| entries.lock().unwrap());
+            let entries = entries.as_deref().map(|entries| (entries, &*tables));
+            let seen = Seen { chosen: chosen.as_deref(), entries };
+            cpu.attend(&kv.lock().unwrap(), &shape, &batch, seen, q, out);
+        });
+    }
+
+    fn compress(
+        &mut self,
+        entries: &mut Self::Entries,
+        compression: &Compression,
+        rows: &Self::Kv,
+        windows: &[Segment],
+        batch: &[Segment],
+    ) {
+        let (entries, compression, rows) = (entries.clone(), compression.clone(), rows.clone());
+        let (windows, batch) = (windows.to_vec(), batch.to_vec());
+        self.record("compress", &[], move |cpu| {
+            let (mut entries, rows) = (entries.lock().unwrap(), rows.lock().unwrap());
+            cpu.compress(&mut entries, &compression, &rows, &windows, &batch);
+        });
+    }
+
+    fn weigh_streams(&mut self, mix: &StreamMix, numbers: &mut Rows) {
+        let mix = mix.clone();
+        self.change("weigh_streams", numbers, move |cpu, x| cpu.weigh_streams(&mix, x));
+    }
+
+    fn read_streams(&mut self, mix: &StreamMix, x: &Rows, weights: &Rows, out: &mut Rows) {
+        let (mix, weights) = (mix.clone(), weights.memory.clone());
+        self.make("read_streams", x, out, move |cpu, x, out| {
+            cpu.read_streams(&mix, x, &weights.lock().unwrap(), out);
+        });
+    }
+
+    fn give_streams(&mut self, mix: &StreamMix, x: &mut Rows, given: &Rows, weights: &Rows) {
+        let (mix, weights) = (mix.clone(), weights.memory.clone());
+        self.make("give_streams", given, x, move |cpu, given, x| {
+            cpu.give_streams(&mix, x, given, &weights.lock().unwrap());
         });
     }
 
@@ -449,6 +438,7 @@ impl Backend for Recording {
     ) {
         let (rule, routes) = (*rule, routes.clone());
         let (bias, scales) = (vectors.choice_bias.cloned(), vectors.scales.cloned());
+        let experts = vectors.experts.map(<[u32]>::to_vec);
         let memory = logits.memory.clone();
         let gate = match shared {
             SharedExpert::Gated(gate) => Some(gate.memory.clone()),
@@ -464,7 +454,8 @@ impl Backend for Recording {
             };
             let (logits, mut routes) = (memory.lock().unwrap(), routes.lock().unwrap());
             let (choice_bias, scales) = (bias.as_deref(), scales.as_deref());
-            let vectors = RoutingVectors { choice_bias, scales };
+            let experts = experts.as_deref();
+            let vectors = RoutingVectors { choice_bias, scales, experts };
             cpu.route(&rule, &logits, vectors, shared, &mut routes);
         });
     }

@@ -1,0 +1,184 @@
+//! Several residual streams, and how a half of a layer mixes them (manifold-constrained
+//! hyper-connections, arXiv 2512.24880).
+//!
+//! A half reads a weighted sum of the streams. What it gives is added to each, times a weight, and
+//! each becomes a sum of all, by a matrix whose rows and columns add up to nearly one. All sums run
+//! over the streams in their order, in plain multiplications and additions.
+
+use crate::pool::Pool;
+use crate::routing::{sigmoid_in_place, softmax};
+use crate::rows::for_each_run;
+use crate::shared::SharedMut;
+
+/// How a half mixes the streams, besides what it learns from each row.
+#[derive(Debug, Clone)]
+pub struct StreamMix {
+    /// Residual streams.
+    pub count: usize,
+    /// How often rows and columns of the matrix are normalised.
+    pub rounds: usize,
+    /// Added to what they are divided by, and to the weights of what the half reads.
+    pub eps: f32,
+    /// What a row's numbers are multiplied by: for the weights of what the half reads, of what it
+    /// gives, and for the matrix.
+    pub scale: [f32; 3],
+    /// What is added to them then, `[(2 + count) * count]`.
+    pub base: Vec<f32>,
+}
+
+impl StreamMix {
+    /// Turns each row's numbers into weights, in place: `[rows, count]` of what is read, or `[rows,
+    /// (2 + count) * count]`: after those as many of what is given, then the matrix, from streams
+    /// (rows) to streams (columns).
+    ///
+    /// # Panics
+    /// If `numbers` is not whole rows.
+    pub fn weigh(&self, numbers: &mut [f32]) {
+        let (count, width) = (self.count, self.base.len());
+        assert!(numbers.len().is_multiple_of(width), "rows must be {width} long");
+        for row in numbers.chunks_exact_mut(width) {
+            for (at, (number, base)) in row.iter_mut().zip(&self.base).enumerate() {
+                *number = *number * self.scale[(at / count).min(2)] + base;
+            }
+            let (read, rest) = row.split_at_mut(count);
+            sigmoid_in_place(read);
+            read.iter_mut().for_each(|weight| *weight += self.eps);
+            if rest.is_empty() {
+                continue;
+            }
+            let (given, matrix) = rest.split_at_mut(count);
+            sigmoid_in_place(given);
+            given.iter_mut().for_each(|weight| *weight *= 2.0);
+            self.normalise(matrix);
+        }
+    }
+
+    /// Sinkhorn's rounds, the first row by row as a softmax.
+    fn normalise(&self, matrix: &mut [f32]) {
+        let (count, eps) = (self.count, self.eps);
+        for row in matrix.chunks_exact_mut(count) {
+            softmax(row);
+            row.iter_mut().for_each(|weight| *weight += eps);
+        }
+        for round in 0..self.rounds {
+            if round > 0 {
+                for row in matrix.chunks_exact_mut(count) {
+                    let sum = row.iter().sum::<f32>() + eps;
+                    row.iter_mut().for_each(|weight| *weight /= sum);
+                }
+            }
+            for column in 0..count {
+                let sum = matrix.iter().skip(column).step_by(count).sum::<f32>() + eps;
+                let weights = matrix.iter_mut().skip(column).step_by(count);
+                weights.for_each(|weight| *weight /= sum);
+            }
+        }
+    }
+
+    /// What the half reads: `out`, `[rows, width]`, of `x`, `[rows, count, width]`, by the first
+    /// `count` of each row's `weights`.
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    pub fn read(&self, pool: &Pool, x: &[f32], weights: &[f32], out: &mut [f32]) {
+        let (count, of_row) = (self.count, self.base.len());
+        let rows = weights.len() / of_row;
+        assert_eq!(x.len(), out.len() * count, "there are {count} streams");
+        let width = out.len() / rows.max(1);
+        assert_eq!(out.len(), rows * width, "rows of {width} numbers");
+        let target = SharedMut::new(out.as_mut_ptr());
+        for_each_run(pool, rows, count * width, |row| {
+            // SAFETY: the row lies inside `out`, and no other task has it.
+            let out =
+                unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * width), width) };
+            let weights = &weights[row * of_row..][..count];
+            out.fill(0.0);
+            for (stream, weight) in weights.iter().enumerate() {
+                let stream = &x[(row * count + stream) * width..][..width];
+                out.iter_mut().zip(stream).for_each(|(out, x)| *out += x * weight);
+            }
+        });
+    }
+
+    /// What the streams become: `x`, `[rows, count, width]`, with what the half gave, `[rows,
+    /// width]`.
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    pub fn give(&self, pool: &Pool, x: &mut [f32], given: &[f32], weights: &[f32]) {
+        let (count, of_row) = (self.count, self.base.len());
+        let rows = weights.len() / of_row;
+        assert_eq!(of_row, (2 + count) * count, "these weights are of what is read alone");
+        assert_eq!(x.len(), given.len() * count, "there are {count} streams");
+        let width = given.len() / rows.max(1);
+        assert_eq!(given.len(), rows * width, "rows of {width} numbers");
+        let target = SharedMut::new(x.as_mut_ptr());
+        for_each_run(pool, rows, count * count * width, |row| {
+            let all = count * width;
+            // SAFETY: the row lies inside `x`, and no other task has it.
+            let x = unsafe { std::slice::from_raw_parts_mut(target.ptr().add(row * all), all) };
+            let weights = &weights[row * of_row..][..of_row];
+            let given = &given[row * width..][..width];
+            mix(x, given, &weights[count..]);
+        });
+    }
+}
+
+/// One row: `weights` of what is given, then the matrix.
+fn mix(x: &mut [f32], given: &[f32], weights: &[f32]) {
+    let (width, count) = (given.len(), x.len() / given.len());
+    let (of_given, matrix) = weights.split_at(count);
+    let mut old = [[0.0; RUN]; STREAMS_MAX];
+    for (run, given) in given.chunks(RUN).enumerate() {
+        let (first, len) = (run * RUN, given.len());
+        for (stream, old) in old[..count].iter_mut().enumerate() {
+            old[..len].copy_from_slice(&x[stream * width + first..][..len]);
+        }
+        for to in 0..count {
+            let x = &mut x[to * width + first..][..len];
+            x.iter_mut().zip(given).for_each(|(x, given)| *x = given * of_given[to]);
+            for (from, old) in old[..count].iter().enumerate() {
+                let weight = matrix[from * count + to];
+                x.iter_mut().zip(old).for_each(|(x, old)| *x += old * weight);
+            }
+        }
+    }
+}
+
+/// The most streams, and the numbers of each that are mixed at once.
+const STREAMS_MAX: usize = 16;
+const RUN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_keeps_what_the_streams_add_up_to() {
+        let (count, width) = (4, 3);
+        let base = vec![0.1; (2 + count) * count];
+        let mix = StreamMix { count, rounds: 20, eps: 1e-6, scale: [1.0, 0.5, 2.0], base };
+        let pool = Pool::new(2).unwrap();
+        let mut weights: Vec<f32> = (0..2 * 24).map(|i| (i as f32 * 0.7).sin()).collect();
+        mix.weigh(&mut weights);
+        let mut x: Vec<f32> = (0..2 * count * width).map(|i| (i as f32 * 1.3).cos()).collect();
+        let before = x.clone();
+        let given = [1.0, 2.0, 3.0, -1.0, 0.5, 0.0];
+        mix.give(&pool, &mut x, &given, &weights);
+        for row in 0..2 {
+            let of_given: f32 = weights[row * 24 + count..][..count].iter().sum();
+            for at in 0..width {
+                let sum = |x: &[f32]| -> f32 {
+                    (0..count).map(|stream| x[(row * count + stream) * width + at]).sum()
+                };
+                let expected = sum(&before) + of_given * given[row * width + at];
+                assert!((sum(&x) - expected).abs() < 1e-4, "{} {expected}", sum(&x));
+            }
+        }
+        let mut read = [0.0; 6];
+        mix.read(&pool, &before, &weights, &mut read);
+        let expected: f32 =
+            (0..count).map(|stream| before[stream * width + 1] * weights[stream]).sum();
+        assert!((read[1] - expected).abs() < 1e-6, "{} {expected}", read[1]);
+    }
+}

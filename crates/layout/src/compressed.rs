@@ -1,0 +1,158 @@
+//! Layers that see a window, and before it blocks of positions, each as one compressed entry
+//! (DeepSeek V4).
+
+use protocol::CacheType;
+
+use crate::arch::IndexerKind;
+use crate::config::WIDTH_MAX;
+use crate::metadata::{Metadata, in_range};
+use crate::{Cache, Capacity, Error, Holding, PAGE_POSITIONS, names};
+
+/// Such layers' sizes. All heads share one key a position, which is its value too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compressed {
+    /// Numbers of a compressed query.
+    pub q_rank: usize,
+    /// How many numbers of a head, its last, are rotated.
+    pub rope_dim: usize,
+    /// What heads attended to is compressed in so many groups, to so many numbers each.
+    pub out_groups: usize,
+    pub out_rank: usize,
+    /// How each layer compresses, if it does.
+    blocks: Vec<Option<Blocks>>,
+}
+
+/// Blocks of positions that become one entry each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blocks {
+    /// Positions of a block.
+    pub positions: usize,
+    /// An entry is made of the block before its own too.
+    pub overlap: bool,
+}
+
+impl Compressed {
+    /// `None` for models without such layers.
+    pub(crate) fn read(metadata: &Metadata<'_>, layers: usize) -> Result<Option<Self>, Error> {
+        if metadata.arch.indexer != Some(IndexerKind::Compressed) {
+            return Ok(None);
+        }
+        let key = "attention.compress_ratios";
+        let ratios = metadata.of_layers(key, layers)?;
+        let blocks = ratios.into_iter().enumerate().map(|(layer, ratio)| {
+            let Some(ratio) = ratio.filter(|ratio| *ratio > 0) else { return Ok(None) };
+            let positions = in_range(&metadata.key(key), ratio, WIDTH_MAX)?;
+            let page = PAGE_POSITIONS;
+            if !page.is_multiple_of(positions) && !positions.is_multiple_of(page) {
+                let what = format!("blocks of {positions} positions in pages of {page}");
+                return Err(Error::Unsupported { what });
+            }
+            let chooses = names::layer(layer, "indexer.attn_q_b");
+            let overlap = metadata.directory.find_tensor(&chooses).is_some();
+            Ok(Some(Blocks { positions, overlap }))
+        });
+        let size = |name| metadata.size(name, WIDTH_MAX);
+        Ok(Some(Self {
+            q_rank: size("attention.q_lora_rank")?,
+            rope_dim: size("rope.dimension_count")?,
+            out_groups: size("attention.output_group_count")?,
+            out_rank: size("attention.output_lora_rank")?,
+            blocks: blocks.collect::<Result<_, _>>()?,
+        }))
+    }
+
+    /// How layer `layer` compresses, if it does.
+    pub fn blocks(&self, layer: usize) -> Option<Blocks> {
+        self.blocks[layer]
+    }
+
+    /// How many positions before one, and itself, are needed to go on from it.
+    pub(crate) fn reach(&self) -> Option<usize> {
+        self.blocks.iter().flatten().map(Blocks::reach).max()
+    }
+}
+
+impl Blocks {
+    /// Positions that an entry is made of.
+    pub fn reach(&self) -> usize {
+        self.positions * self.parts()
+    }
+
+    /// Blocks that an entry is made of: each position has as many keys.
+    pub fn parts(&self) -> usize {
+        if self.overlap { 2 } else { 1 }
+    }
+
+    /// Entries that a page has room for.
+    pub fn entries_a_page(&self) -> usize {
+        (PAGE_POSITIONS / self.positions).max(1)
+    }
+}
+
+/// What a layer keeps of blocks on a rank: for its heads, or for its indexer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockCache {
+    pub blocks: Blocks,
+    /// What entries are made of, of the positions of a window: keys, and by what they are weighed.
+    pub rows: Cache,
+    pub entries: EntryCache,
+}
+
+/// Entries of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryCache {
+    /// Numbers of an entry.
+    pub dim: usize,
+    pub cache_type: CacheType,
+    pub entries_a_page: usize,
+    pub pages: usize,
+}
+
+impl EntryCache {
+    /// Of one entry, as the CPU has it: no other device does.
+    pub fn entry_bytes(&self) -> u64 {
+        let numbers = self.dim.next_multiple_of(2);
+        match self.cache_type {
+            CacheType::F32 => (size_of::<f32>() * numbers) as u64,
+            // Integers, and their scale.
+            _ => (size_of::<i16>() * numbers + size_of::<f32>()) as u64,
+        }
+    }
+
+    /// Of one layer.
+    pub fn bytes(&self) -> u64 {
+        let entries = (self.pages as u64).saturating_mul(self.entries_a_page as u64);
+        entries.saturating_mul(self.entry_bytes())
+    }
+}
+
+impl Holding<'_> {
+    /// What layer `layer` keeps of blocks: for its heads, then for its indexer, if it has them.
+    pub fn block_caches(&self, layer: usize, capacity: &Capacity) -> Vec<BlockCache> {
+        let config = &self.outline.config;
+        let blocks = config.compressed.as_ref().and_then(|found| found.blocks(layer));
+        let cache = self.cache(layer, capacity);
+        let Some(blocks) = blocks.filter(|_| cache.heads > 0) else { return Vec::new() };
+        let index = config.indexer_of(layer).map(|indexer| indexer.dim);
+        let of = |dim: usize| BlockCache {
+            blocks,
+            rows: Cache {
+                k_dim: dim * blocks.parts(),
+                v_dim: dim * blocks.parts(),
+                cache_type: CacheType::F32,
+                is_free: false,
+                ..cache
+            },
+            entries: EntryCache {
+                dim,
+                cache_type: match cache.cache_type {
+                    CacheType::F32 => CacheType::F32,
+                    _ => CacheType::I16,
+                },
+                entries_a_page: blocks.entries_a_page(),
+                pages: capacity.pages(),
+            },
+        };
+        [Some(cache.k_dim), index].into_iter().flatten().map(of).collect()
+    }
+}

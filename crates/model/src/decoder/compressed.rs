@@ -1,0 +1,212 @@
+//! Attention over a window, and over blocks of positions before it, each as one entry (DeepSeek
+//! V4).
+//!
+//! All heads share one key a position, which is its value too, and every rank has all of them, and
+//! all entries. What heads attended to is rotated back, since values were rotated as keys, and
+//! compressed group by group of heads before the output matrix, so a rank has whole groups.
+
+use backend::{AttentionShape, Backend, Choice, Compression, IndexKeys, Parts, RopeStyle, Seen};
+use layout::{Blocks, Compressed, Config, Shard, Slices};
+
+use super::context::{Context, KeptBlocks};
+use super::scratch::CompressedScratch;
+use crate::ModelError;
+use crate::loader::Loader;
+use crate::operations::{attention_range, parts, rope_style};
+use crate::rope;
+
+pub(super) struct CompressedAttention<B: Backend> {
+    /// Compresses queries, and normalises them.
+    q_down: B::Matrix,
+    q_norm: B::Vector,
+    q_up: B::Matrix,
+    /// Heads of queries are normalised without a gain: ones.
+    ones: B::Vector,
+    kv: B::Matrix,
+    kv_norm: B::Vector,
+    /// Numbers of a head.
+    dim: usize,
+    /// The table that it rotates by, and the one that turns back.
+    tables: [usize; 2],
+    style: RopeStyle,
+    compressor: Option<Compressor<B>>,
+    indexer: Option<EntryIndexer<B>>,
+    attend: B::Attention,
+    /// For each of this rank's groups of heads.
+    out_down: Vec<B::Matrix>,
+    output: B::Matrix,
+    parts: Option<Parts>,
+}
+
+/// Makes entries of blocks.
+struct Compressor<B: Backend> {
+    kv: B::Matrix,
+    /// By what keys are weighed.
+    gate: B::Matrix,
+    compression: Compression,
+}
+
+/// Chooses the entries that rows see, by entries of its own.
+struct EntryIndexer<B: Backend> {
+    sizes: backend::Indexer,
+    q: B::Matrix,
+    weights: B::Matrix,
+    compressor: Compressor<B>,
+}
+
+impl<B: Backend> CompressedAttention<B> {
+    pub fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        compressed: &Compressed,
+        shard: &Shard,
+        slices: &Slices<'_>,
+        layer: usize,
+    ) -> Result<Self, ModelError> {
+        let own = &shard.attention[config.heads_kind(layer)];
+        let (dim, blocks) = (config.heads_of(layer).k_dim, compressed.blocks(layer));
+        let shape = AttentionShape {
+            kv_of_head: vec![0; own.queries.len()],
+            k_dim: dim,
+            v_dim: dim,
+            scale: config.attention_scale(layer),
+            range: attention_range(config, layer),
+            soft_cap: None,
+            sinks: Some(loader.numbers(&slices.get("attn_sinks"))?),
+            values_in_keys: true,
+        };
+        Ok(Self {
+            q_down: loader.matrix(&slices.get("attn_q_a"))?,
+            q_norm: loader.vector(&slices.get("attn_q_a_norm"))?,
+            q_up: loader.matrix(&slices.get("attn_q_b"))?,
+            ones: loader.backend.vector(&vec![1.0; dim]),
+            kv: loader.matrix(&slices.get("kv_down"))?,
+            kv_norm: loader.vector(&slices.get("attn_kv_a_norm"))?,
+            dim,
+            tables: if blocks.is_some() { rope::STRETCHED } else { rope::PLAIN },
+            style: rope_style(config),
+            compressor: match blocks {
+                Some(blocks) => Some(Compressor::load(loader, config, slices, "attn", blocks)?),
+                None => None,
+            },
+            indexer: match blocks.filter(|_| config.indexer_of(layer).is_some()) {
+                Some(blocks) => Some(EntryIndexer::load(loader, config, slices, blocks)?),
+                None => None,
+            },
+            attend: loader.backend.attention(&shape),
+            out_down: loader.matrices(&slices.get("attn_output_a"))?,
+            output: loader.matrix(&slices.get("attn_output"))?,
+            parts: parts(&own.leaves, shard.rank),
+        })
+    }
+
+    /// Caches the keys of `h`, and the entries of blocks that end there.
+    pub fn cache(&self, c: &mut Context<'_, B>) {
+        let Context { backend, config, scratch: s, segments, all_segments, .. } = c;
+        let keys = &mut s.heads[0].k;
+        backend.linear(&s.h, &mut [(&self.kv, &mut *keys)]);
+        backend.rms_norm_in_place(keys, &self.kv_norm, config.rms_eps);
+        backend.rope_last(keys, self.dim, self.style, self.tables[0]);
+        let (kv, blocks) = c.kept.compressed();
+        backend.store(kv, segments, keys, keys);
+        let z = s.compressed.as_mut().expect("made for models that compress");
+        let [plain, overlapping, index] = &mut z.rows;
+        let overlap = |own: &Compressor<B>| own.compression.overlap;
+        let rows = if self.compressor.as_ref().is_some_and(overlap) { overlapping } else { plain };
+        let own = self.compressor.iter().zip([rows]);
+        let index = self.indexer.iter().map(|own| &own.compressor).zip([index]);
+        for ((compressor, rows), kept) in own.chain(index).zip(blocks) {
+            compressor.compress(*backend, &s.h, rows, kept, (segments, all_segments));
+        }
+    }
+
+    /// `sums = attention(h)` over what is cached, this rank's part.
+    pub fn attend(&self, c: &mut Context<'_, B>) {
+        let Context { backend, config, scratch: s, segments, all_segments, .. } = c;
+        let z = s.compressed.as_mut().expect("made for models that compress");
+        let heads = &mut s.heads[0];
+        let CompressedScratch { q_down, out, .. } = z;
+        backend.linear(&s.h, &mut [(&self.q_down, &mut *q_down)]);
+        backend.rms_norm_in_place(q_down, &self.q_norm, config.rms_eps);
+        backend.linear(q_down, &mut [(&self.q_up, &mut heads.q)]);
+        backend.rms_norm_in_place(&mut heads.q, &self.ones, config.rms_eps);
+        backend.rope_last(&mut heads.q, self.dim, self.style, self.tables[0]);
+        let (kv, blocks) = c.kept.compressed();
+        let mut seen = Seen { entries: None, ..Seen::ALL };
+        if let [own, ..] = &*blocks {
+            seen.entries = Some((&own.entries, all_segments));
+        }
+        if let (Some(indexer), Some(i), [_, keys]) = (&self.indexer, &mut s.indexer, &*blocks) {
+            backend.linear(q_down, &mut [(&indexer.q, &mut i.q)]);
+            backend.rope_last(&mut i.q, indexer.sizes.dim, self.style, self.tables[0]);
+            backend.linear(&s.h, &mut [(&indexer.weights, &mut i.weights)]);
+            let (keys, sizes) = (IndexKeys::Entries(&keys.entries), &indexer.sizes);
+            backend.choose(keys, sizes, all_segments, &i.q, &i.weights, &mut i.chosen);
+            seen.chosen = Some(&i.chosen);
+        }
+        backend.attend(kv, &self.attend, segments, seen, &heads.q, &mut heads.attended);
+        backend.rope_last(&mut heads.attended, self.dim, self.style, self.tables[1]);
+        backend.linear_heads(&heads.attended, &self.out_down, out);
+        backend.linear_parts(out, &self.output, self.parts.as_ref(), &mut s.sums);
+    }
+}
+
+impl<B: Backend> Compressor<B> {
+    /// `whose`: the beginning of its tensors' names.
+    fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        slices: &Slices<'_>,
+        whose: &str,
+        blocks: Blocks,
+    ) -> Result<Self, ModelError> {
+        let slice = |what: &str| slices.get(&format!("{whose}_compressor_{what}"));
+        let [rope, _] = rope::STRETCHED;
+        Ok(Self {
+            kv: loader.matrix(&slice("kv"))?,
+            gate: loader.matrix(&slice("gate"))?,
+            compression: Compression {
+                positions: blocks.positions,
+                overlap: blocks.overlap,
+                by_place: loader.table(&slice("ape"))?,
+                gain: loader.numbers(&slice("norm"))?,
+                eps: config.rms_eps,
+                rope: rope::tables(&config.rope, None).swap_remove(rope),
+                style: rope_style(config),
+            },
+        })
+    }
+
+    /// Caches what entries are made of, and makes those of the blocks that end in `h`.
+    fn compress(
+        &self,
+        backend: &mut B,
+        h: &B::Rows,
+        [kv, gate]: &mut [B::Rows; 2],
+        kept: &mut KeptBlocks<B>,
+        (windows, segments): (&[backend::Segment], &[backend::Segment]),
+    ) {
+        let KeptBlocks { rows, entries } = kept;
+        backend.linear(h, &mut [(&self.kv, &mut *kv), (&self.gate, &mut *gate)]);
+        backend.store(rows, windows, kv, gate);
+        backend.compress(entries, &self.compression, rows, windows, segments);
+    }
+}
+
+impl<B: Backend> EntryIndexer<B> {
+    fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        slices: &Slices<'_>,
+        blocks: Blocks,
+    ) -> Result<Self, ModelError> {
+        let found = config.indexer.expect("the layer has one");
+        let choice = Choice::Positions { count: found.count };
+        Ok(Self {
+            sizes: backend::Indexer { heads: found.heads, dim: found.dim, choice },
+            q: loader.matrix(&slices.get("indexer.attn_q_b"))?,
+            weights: loader.matrix(&slices.get("indexer.proj"))?,
+            compressor: Compressor::load(loader, config, slices, "indexer", blocks)?,
+        })
+    }
+}
