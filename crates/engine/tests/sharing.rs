@@ -13,7 +13,7 @@ use protocol::{
 const CONTEXT_TOKENS: usize = 448;
 
 /// Windows, sinks, latent attention, experts; layers that carry a state, of each kind.
-const MODELS: [&str; 15] = [
+const MODELS: [&str; 16] = [
     "llama3-tied",
     "gemma3",
     "gpt-oss",
@@ -29,9 +29,10 @@ const MODELS: [&str; 15] = [
     "deepseek32",
     "glm-dsa",
     "minimax-m3",
+    "deepseek4",
 ];
 /// Models in which some layers carry a state or see a window, and do not keep all positions.
-const FORGETFUL: [&str; 9] = [
+const FORGETFUL: [&str; 10] = [
     "gemma3",
     "gpt-oss",
     "qwen35",
@@ -41,9 +42,10 @@ const FORGETFUL: [&str; 9] = [
     "kimi-linear",
     "gemma4",
     "gemma4-e",
+    "deepseek4",
 ];
 /// In so small a cache that layers with a window would not keep less, they keep all of it.
-const ROOM_FOR_WINDOWS: usize = 6 * CONTEXT_TOKENS;
+const ROOM_FOR_WINDOWS: usize = 12 * CONTEXT_TOKENS;
 
 /// Shares of the ranks, and the ranks of each stage: tensor, pipeline, hybrid.
 const SPLITS: [(&[u32], &[usize]); 4] =
@@ -218,9 +220,11 @@ fn what_layers_kept_is_gone_on_with_where_the_texts_are_alike() {
                 let mut other = start(name, split, 1, ROOM_FOR_WINDOWS, speculation);
                 let found = other.serve(turns.iter().map(|turn| request(turn)).collect()).unwrap();
                 assert_eq!(found, expected, "{name} over {split:?}");
-                // 192 of 150 + 80 + 20, 128 of 150, none and 64 of 130.
+                // 192 of 150 + 80 + 20, 128 of 150, none and 64 of 130. What makes entries of 128
+                // positions is a window of as many, so the first page is still there.
+                let first = if name == "deepseek4" { 64 } else { 0 };
                 let hits = other.stats().prefix_hit_tokens;
-                assert_eq!(hits, 192 + 128 + 64, "{name} over {split:?}");
+                assert_eq!(hits, 192 + 128 + first + 64, "{name} over {split:?}");
             }
         }
     }

@@ -47,8 +47,7 @@ impl Compressed {
                 let what = format!("blocks of {positions} positions in pages of {page}");
                 return Err(Error::Unsupported { what });
             }
-            let chooses = names::layer(layer, "indexer.attn_q_b");
-            let overlap = metadata.directory.find_tensor(&chooses).is_some();
+            let overlap = names::has_indexer(metadata.directory, layer);
             Ok(Some(Blocks { positions, overlap }))
         });
         let size = |name| metadata.size(name, WIDTH_MAX);

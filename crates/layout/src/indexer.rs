@@ -66,13 +66,7 @@ pub(crate) fn choosers(
     let says = metadata.of_layers("attention.indexer.types", layers)?;
     let mut last = None;
     let mut chooser = |layer: usize| {
-        let key = match kind {
-            IndexerKind::Latent(_) => "indexer.attn_k",
-            IndexerKind::Blocks => "indexer.k_proj",
-            IndexerKind::Compressed => "indexer.attn_q_b",
-        };
-        let has = metadata.directory.find_tensor(&names::layer(layer, key)).is_some();
-        match has && says[layer] != Some(0) {
+        match names::has_indexer(metadata.directory, layer) && says[layer] != Some(0) {
             true => last = Some(layer),
             false if matches!(kind, IndexerKind::Latent(_)) => {}
             false => last = None,

@@ -59,6 +59,13 @@ pub(crate) fn choice_bias(directory: &Directory, at: usize) -> Option<String> {
     names.into_iter().find(|name| directory.find_tensor(name).is_some())
 }
 
+/// Whether a layer has anything of an indexer.
+pub(crate) fn has_indexer(directory: &Directory, at: usize) -> bool {
+    let beginnings = [bare(at, "indexer."), bare(at, "indexer_")];
+    let mut names = directory.tensors().iter().map(|tensor| tensor.name.as_str());
+    names.any(|name| beginnings.iter().any(|beginning| name.starts_with(beginning)))
+}
+
 /// Factors of a layer's tensor.
 pub fn scale(layer: usize, name: &str) -> String {
     format!("blk.{layer}.{name}.scale")

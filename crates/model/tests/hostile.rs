@@ -156,6 +156,10 @@ const MODELS: &[&str] = &[
     "muse-glimmer",
     "phimoe",
     "llama4",
+    "deepseek32",
+    "glm-dsa",
+    "minimax-m3",
+    "deepseek4",
 ];
 
 #[test]
@@ -224,7 +228,7 @@ fn impossible_metadata_is_refused() {
         ("qwen3moe", u32s("qwen3moe.expert_count", &[0, 7, huge])),
         ("qwen3moe", u32s("qwen3moe.expert_used_count", &[0, 9, huge])),
         ("qwen3moe", u32s("qwen3moe.expert_feed_forward_length", &[1, 65, huge])),
-        ("qwen3moe", u32s("qwen3moe.expert_gating_func", &[4, huge])),
+        ("qwen3moe", u32s("qwen3moe.expert_gating_func", &[5, huge])),
         ("mixtral", u32s("llama.expert_count", &[1, huge])),
         ("glm4moe", u32s("glm4moe.leading_dense_block_count", &[0, huge])),
         ("glm4moe", u32s("glm4moe.nextn_predict_layers", &[3, 4, huge])),
@@ -260,6 +264,20 @@ fn impossible_metadata_is_refused() {
         ("cohere2", f32s("cohere2.logit_scale", &[0.0, -1.0, f32::NAN])),
         ("llama4", u32s("llama4.attention.sliding_window", &[huge])),
         ("llama4", u32s("llama4.interleave_moe_layer_step", &[0, 1, 3, huge])),
+        ("deepseek32", u32s("deepseek32.attention.indexer.head_count", &[0, 3, huge])),
+        ("deepseek32", u32s("deepseek32.attention.indexer.key_length", &[0, 63, huge])),
+        ("deepseek32", u32s("deepseek32.attention.indexer.top_k", &[0, huge])),
+        ("minimax-m3", u32s("minimax-m3.attention.indexer.head_count", &[0, 1, huge])),
+        ("minimax-m3", u32s("minimax-m3.attention.indexer.block_size", &[huge])),
+        ("deepseek4", u32s("deepseek4.attention.compress_ratios", &[3, 96, huge])),
+        ("deepseek4", u32s("deepseek4.attention.key_length", &[0, 31, huge])),
+        ("deepseek4", u32s("deepseek4.attention.q_lora_rank", &[0, 31, huge])),
+        ("deepseek4", u32s("deepseek4.attention.output_group_count", &[0, 1, 3, huge])),
+        ("deepseek4", u32s("deepseek4.attention.output_lora_rank", &[0, 15, huge])),
+        ("deepseek4", u32s("deepseek4.rope.dimension_count", &[0, 7, 34, huge])),
+        ("deepseek4", u32s("deepseek4.hyper_connection.count", &[0, 2, huge])),
+        ("deepseek4", u32s("deepseek4.hyper_connection.sinkhorn_iterations", &[0, huge])),
+        ("deepseek4", u32s("deepseek4.hash_layer_count", &[2])),
         ("ernie4_5-moe", u32s("ernie4_5-moe.leading_dense_block_count", &[0, 2])),
     ] {
         for lie in &lies {

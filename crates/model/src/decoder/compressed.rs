@@ -102,6 +102,9 @@ impl<B: Backend> CompressedAttention<B> {
 
     /// Caches the keys of `h`, and the entries of blocks that end there.
     pub fn cache(&self, c: &mut Context<'_, B>) {
+        if self.out_down.is_empty() {
+            return;
+        }
         let Context { backend, config, scratch: s, segments, all_segments, .. } = c;
         let keys = &mut s.heads[0].k;
         backend.linear(&s.h, &mut [(&self.kv, &mut *keys)]);
@@ -126,6 +129,9 @@ impl<B: Backend> CompressedAttention<B> {
         let z = s.compressed.as_mut().expect("made for models that compress");
         let heads = &mut s.heads[0];
         let CompressedScratch { q_down, out, .. } = z;
+        if self.out_down.is_empty() {
+            return backend.linear_parts(out, &self.output, self.parts.as_ref(), &mut s.sums);
+        }
         backend.linear(&s.h, &mut [(&self.q_down, &mut *q_down)]);
         backend.rms_norm_in_place(q_down, &self.q_norm, config.rms_eps);
         backend.linear(q_down, &mut [(&self.q_up, &mut heads.q)]);
