@@ -134,8 +134,8 @@ pub enum IndexKeys<'a, B: Backend + ?Sized> {
 pub struct Seen<'a, B: Backend + ?Sized> {
     /// Only these, of positions, or of entries where there are any.
     pub chosen: Option<&'a B::Chosen>,
-    /// The entries of blocks that ended before a row, besides its window: the batch's segments, with
-    /// the tables of entries.
+    /// The entries of blocks that ended before a row, besides its window: the batch's segments,
+    /// with the tables of entries.
     pub entries: Option<(&'a B::Entries, &'a [Segment])>,
 }
 

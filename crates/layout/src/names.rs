@@ -26,8 +26,9 @@ pub const ROPE_FACTORS_SHORT: &str = "rope_factors_short.weight";
 pub const ROPE_FACTORS_LONG: &str = "rope_factors_long.weight";
 
 /// Tensors of a layer that say nothing new: DeepSeek's up-projections of keys and values once more,
-/// as one, and frequencies that are computed.
-pub const REDUNDANT: [&str; 2] = ["attn_kv_b.weight", "attn_rot_embd.weight"];
+/// as one, frequencies that are computed, and a bias for the experts of images (DeepSeek V4).
+pub const REDUNDANT: [&str; 3] =
+    ["attn_kv_b.weight", "attn_rot_embd.weight", "exp_probs_b_vl.bias"];
 
 /// Embeddings of each layer's own, for every token; and what makes a layer's out of the embedding
 /// that all share.

@@ -3,8 +3,8 @@
 use backend::RopeTable;
 use layout::Rope;
 
-/// Of models whose layers compress: the tables of those that do, and of those that do not, each with
-/// the one that turns back.
+/// Of models whose layers compress: the tables of those that do, and of those that do not, each
+/// with the one that turns back.
 pub(crate) const STRETCHED: [usize; 2] = [0, 2];
 pub(crate) const PLAIN: [usize; 2] = [1, 3];
 

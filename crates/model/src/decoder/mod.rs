@@ -301,8 +301,8 @@ impl<B: Backend> Model<B> {
         backend.host(&mut self.scratch.x)
     }
 
-    /// Sets the last stage's residual stream, `[outputs, stream_width]` f32, on a rank that has a part of
-    /// the head, but not the last layers.
+    /// Sets the last stage's residual stream, `[outputs, stream_width]` f32, on a rank that has a
+    /// part of the head, but not the last layers.
     pub fn set_residual(&mut self, backend: &mut B, rows: &[f32]) {
         let fill = |x: &mut [f32]| {
             x.copy_from_slice(rows);
