@@ -177,6 +177,18 @@ impl<B: Backend + 'static> Local<B> {
         }
     }
 
+    /// Adds so many positions whose keys and values are made up, in no more time than it takes to
+    /// write them: the model must have one rank.
+    ///
+    /// # Errors
+    /// As [`Self::feed`].
+    pub fn make_up(&mut self, positions: usize) -> Result<(), EngineError> {
+        self.rank.set_noise(true);
+        let made = self.feed_and_keep(&vec![0; positions]).map(drop);
+        self.rank.set_noise(false);
+        made
+    }
+
     /// Adds tokens to the sequence and hands `read` the logits after each, `[vocab]`, in order.
     ///
     /// # Errors

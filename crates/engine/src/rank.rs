@@ -37,6 +37,8 @@ pub struct Rank<B: Backend> {
     speculation: Speculation,
     tables: Tables,
     buffers: Buffers,
+    /// Steps leave noise in the cache, and compute nothing.
+    keeps_noise: bool,
 }
 
 /// Reused by every step.
@@ -165,7 +167,13 @@ impl<B: Backend> Rank<B> {
             speculation: options.options.speculation,
             tables,
             buffers,
+            keeps_noise: false,
         })
+    }
+
+    /// Whether the next steps leave noise in the cache and compute nothing, to measure.
+    pub(crate) fn set_noise(&mut self, keeps: bool) {
+        self.keeps_noise = keeps;
     }
 
     /// The model's file.
@@ -356,6 +364,10 @@ impl<B: Backend> Rank<B> {
             states: &b.states,
             outputs,
         };
+        if self.keeps_noise {
+            self.model.keep_noise(&mut self.backend, &batch);
+            return Ok(());
+        }
         self.model.forward(&mut self.backend, comm, &batch, &b.input)?;
         if !self.route.downstream.is_empty() {
             step.encode(self.model.hand_on(&mut self.backend)?, &mut b.message);

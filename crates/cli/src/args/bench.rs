@@ -75,6 +75,10 @@ pub struct BenchModelArgs {
     /// Tokens that are in the context before the test; all tests run at each depth
     #[arg(short = 'd', long, value_delimiter = ',', default_value = "0")]
     pub n_depth: Vec<usize>,
+    /// Make up the keys and values of that context instead of computing them, on one rank: for
+    /// depths that would take hours to reach
+    #[arg(long)]
+    pub made_up: bool,
     /// Runs of each test, after one that does not count
     #[arg(short, long, default_value_t = 5)]
     pub repetitions: usize,

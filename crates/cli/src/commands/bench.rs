@@ -109,6 +109,10 @@ fn rows<B: Backend + 'static>(
     device: &Device<B>,
 ) -> Result<Vec<Row>, CliError> {
     let tests = tests(args);
+    if args.made_up && plan.ranks.len() > 1 {
+        let what = "--made-up works on one rank only; this plan has";
+        return Err(CliError::Usage(format!("{what} {}", plan.ranks.len())));
+    }
     let context = tests.iter().map(|test| test.depth + test.tokens + 1).max().unwrap_or(1);
     let directory = file.directory();
     let mut rows = Vec::new();
@@ -129,7 +133,7 @@ fn rows<B: Backend + 'static>(
         };
         let setup = Setup { threads: *threads, cache: local.rank().cache_kind(), load };
         for test in &tests {
-            let times = measure(&mut local, *test, args.repetitions)?;
+            let times = measure(&mut local, *test, args)?;
             rows.push(row(args, directory, device, plan, *test, times, setup));
         }
     }
@@ -179,7 +183,7 @@ fn peak_bytes() -> Option<u64> {
 fn measure<B: Backend + 'static>(
     local: &mut Local<B>,
     test: Test,
-    repetitions: usize,
+    args: &BenchModelArgs,
 ) -> Result<Vec<Duration>, CliError> {
     let vocab = local.rank().config().vocab as u32;
     let tokens = |count: usize| -> Vec<u32> {
@@ -188,9 +192,12 @@ fn measure<B: Backend + 'static>(
     };
     local.truncate(0);
     let mut times = Vec::new();
-    for run in 0..=repetitions {
+    for run in 0..=args.repetitions {
         if local.truncate(test.depth) < test.depth {
-            local.feed_and_keep(&tokens(test.depth))?;
+            match args.made_up {
+                true => local.make_up(test.depth)?,
+                false => drop(local.feed_and_keep(&tokens(test.depth))?),
+            }
         }
         let input = tokens(test.tokens);
         let started = Instant::now();

@@ -80,6 +80,13 @@ impl<B: Backend> Layer<B> {
         Ok(Self { index: layer, mixer, feed_forward, by_layer, scale })
     }
 
+    /// Takes the rows of `h` into what the layer keeps of positions.
+    pub fn take_in(&self, c: &mut Context<'_, B>) {
+        if let Some(MixerHalf { mixer, .. }) = &self.mixer {
+            mixer.take_in(c);
+        }
+    }
+
     /// `x += mixer(norm(x))`, then `x += feed_forward(norm(x))`, with the halves and the norms that
     /// the architecture has. The last layer that keeps anything of positions takes every row into
     /// it, and computes all else for the outputs alone.

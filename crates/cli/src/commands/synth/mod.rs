@@ -7,6 +7,7 @@
 
 mod blocks;
 mod delta;
+mod latent;
 mod mix;
 mod shape;
 mod tokenizer;

@@ -3,6 +3,7 @@
 use gguf::{Value, Writer};
 
 use super::delta::{self, Delta, QWEN35_2B, QWEN35_150M, QWEN35_MOE, QWEN36_27B, QWEN36_35B};
+use super::latent::{DEEPSEEK_V3, GLM_5, GLM_5_FEW, Latent};
 
 /// What is added to each expert's score before some are chosen: a vector of its own kind of name.
 const CHOICE_BIAS: &str = "exp_probs_b";
@@ -45,15 +46,6 @@ pub struct Experts {
     pub dense_layers: u64,
     /// Groups of which half may be chosen from; 1 for none.
     pub groups: u64,
-}
-
-/// Latent attention's sizes; `head_dim` is that of a value.
-#[derive(Clone, Copy)]
-pub struct Latent {
-    pub q_rank: u64,
-    pub kv_rank: u64,
-    pub plain_dim: u64,
-    pub rope_dim: u64,
 }
 
 /// What a tensor is for.
@@ -233,6 +225,8 @@ pub const SHAPES: &[Shape] = &[
         context: 262_144,
     },
     DEEPSEEK_V3,
+    GLM_5,
+    GLM_5_FEW,
     Shape {
         names: &["kimi-k2"],
         heads: 64,
@@ -254,31 +248,6 @@ pub const SHAPES: &[Shape] = &[
 
 pub const PLAIN_EXPERTS: Experts =
     Experts { count: 0, used: 0, hidden: 0, shared: 0, dense_layers: 0, groups: 1 };
-
-const DEEPSEEK_V3: Shape = Shape {
-    names: &["deepseek-v3.1", "deepseek-v3", "deepseek-r1"],
-    arch: "deepseek2",
-    layers: 61,
-    width: 7168,
-    heads: 128,
-    kv_heads: 128,
-    head_dim: 128,
-    feed_forward: 18_432,
-    experts: Some(Experts {
-        count: 256,
-        used: 8,
-        hidden: 2048,
-        shared: 2048,
-        dense_layers: 3,
-        groups: 8,
-    }),
-    latent: Some(Latent { q_rank: 1536, kv_rank: 512, plain_dim: 128, rope_dim: 64 }),
-    delta: None,
-    vocab: 129_280,
-    tied: false,
-    rope_base: 10_000.0,
-    context: 163_840,
-};
 
 impl Shape {
     /// Writes the metadata that the architecture reads.
@@ -303,12 +272,7 @@ impl Shape {
                 .set(&key("attention.key_length"), number(self.head_dim))
                 .set(&key("attention.value_length"), number(self.head_dim))
                 .set(&key("rope.dimension_count"), number(self.rotated())),
-            Some(Latent { q_rank, kv_rank, plain_dim, rope_dim }) => writer
-                .set(&key("attention.key_length_mla"), number(plain_dim + rope_dim))
-                .set(&key("attention.value_length_mla"), number(self.head_dim))
-                .set(&key("attention.q_lora_rank"), number(q_rank))
-                .set(&key("attention.kv_lora_rank"), number(kv_rank))
-                .set(&key("rope.dimension_count"), number(rope_dim)),
+            Some(latent) => latent.describe(self, writer),
         };
         if self.arch == GPT_OSS {
             writer.set(&key("attention.sliding_window"), Value::U32(GPT_OSS_WINDOW));
@@ -382,7 +346,7 @@ impl Shape {
     fn attention(&self) -> Vec<(&'static str, Vec<u64>, Role)> {
         let width = self.width;
         if let Some(latent) = self.latent {
-            return self.latent_attention(latent);
+            return latent.tensors(self);
         }
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let mut tensors = vec![
@@ -407,22 +371,6 @@ impl Shape {
             ]);
         }
         tensors
-    }
-
-    fn latent_attention(&self, latent: Latent) -> Vec<(&'static str, Vec<u64>, Role)> {
-        let Latent { q_rank, kv_rank, plain_dim, rope_dim } = latent;
-        let (width, heads, v_dim) = (self.width, self.heads, self.head_dim);
-        vec![
-            ("attn_norm", vec![width], Role::Norm),
-            ("attn_q_a", vec![width, q_rank], Role::Query),
-            ("attn_q_a_norm", vec![q_rank], Role::Norm),
-            ("attn_q_b", vec![q_rank, heads * (plain_dim + rope_dim)], Role::Query),
-            ("attn_kv_a_mqa", vec![width, kv_rank + rope_dim], Role::Key),
-            ("attn_kv_a_norm", vec![kv_rank], Role::Norm),
-            ("attn_k_b", vec![plain_dim, kv_rank, heads], Role::Key),
-            ("attn_v_b", vec![kv_rank, v_dim, heads], Role::Value),
-            ("attn_output", vec![heads * v_dim, width], Role::AttentionOutput),
-        ]
     }
 
     fn feed_forward(&self, layer: u64) -> Vec<(&'static str, Vec<u64>, Role)> {
