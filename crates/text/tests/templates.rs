@@ -196,15 +196,13 @@ fn alternating_roles() {
         <start_of_turn>user\nHow are you?<end_of_turn>\n<start_of_turn>model\n";
     assert_eq!(found, expected);
 
-    for (messages, expected) in [
-        (&messages[..], "System role not supported"),
-        (&messages[2..], "Conversation roles must alternate user/assistant/user/assistant/..."),
-    ] {
-        match prompt(template, messages, &ask()) {
-            Err(TextError::TemplateRaised { message }) => assert_eq!(message, expected),
-            other => panic!("{other:?}"),
-        }
-    }
+    // What it refuses comes in the nearest form: the system's words before the user's, and an empty
+    // turn of the user's before the assistant's.
+    let rest = expected.strip_prefix("<s><start_of_turn>user\nHi").unwrap();
+    let found = prompt(template, &messages, &ask()).unwrap();
+    assert_eq!(found, format!("<s><start_of_turn>user\nBe brief. \n\nHi{rest}"));
+    let found = prompt(template, &messages[2..], &ask()).unwrap();
+    assert_eq!(found, format!("<s><start_of_turn>user\n{rest}"));
 }
 
 /// The features of DeepSeek: a namespace with strings, arguments appended as text.

@@ -41,6 +41,16 @@ const STYLES: &[(CallStyle, &str, CallStyle)] = &[
     (CallStyle::List, "[ARGS]", CallStyle::MistralArgs),
 ];
 
+/// What ids of calls a template takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallIds {
+    Any,
+    /// Nine letters and digits (Mistral).
+    Short,
+    /// `functions.NAME:NUMBER` where an id has to be made up (Kimi).
+    Numbered,
+}
+
 /// The marks in a model's replies that are not text.
 #[derive(Debug, Clone, Default)]
 pub struct ReplyFormat {
@@ -94,6 +104,15 @@ impl ReplyFormat {
     /// (Mistral).
     pub fn has_short_call_ids(&self) -> bool {
         self.forms.iter().any(|form| form.open == "[TOOL_CALLS]")
+    }
+
+    /// What ids of calls templates of this form take.
+    pub(crate) fn call_ids(&self) -> CallIds {
+        match self.has_short_call_ids() {
+            true => CallIds::Short,
+            false if self.style == CallStyle::Kimi => CallIds::Numbered,
+            false => CallIds::Any,
+        }
     }
 
     /// The control tokens that a [`crate::TextStream`] must show so that replies can be parsed.

@@ -21,6 +21,7 @@ mod write;
 use serde_json::Value;
 
 use crate::ToolCall;
+pub(crate) use format::CallIds;
 pub use format::ReplyFormat;
 use harmony::Harmony;
 pub use lark::{lark_json, lark_regex};
