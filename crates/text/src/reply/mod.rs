@@ -6,14 +6,19 @@
 //! wrote is ever lost. The parts do not depend on the pieces in which a reply comes.
 
 mod calls;
+mod fields;
 mod format;
+mod formats;
 mod forms;
 mod harmony;
 mod lark;
 mod marked;
+mod object;
 mod read;
+mod refs;
 mod schema;
 mod tagged;
+mod texts;
 mod typed;
 mod value;
 mod write;

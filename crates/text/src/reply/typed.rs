@@ -3,9 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::read::{End, Reader};
-
-/// References that lead from one schema to the next; longer chains are loops.
-const DEPTH_MAX: usize = 32;
+use super::refs::{DEPTH_MAX, resolve};
 
 /// The name of an offered tool.
 pub(super) fn name_of(tool: &Value) -> Option<&str> {
@@ -28,6 +26,9 @@ pub(super) fn typed(text: &str, parameters: Option<&Value>, key: &str) -> Value 
     if let (Some(root), Some(field)) = (parameters, field) {
         types.add(root, field, 0);
     }
+    if types.choices.contains(&text) {
+        return string();
+    }
     if types.any || types.names.is_empty() {
         return strict().unwrap_or_else(string);
     }
@@ -46,6 +47,8 @@ pub(super) fn typed(text: &str, parameters: Option<&Value>, key: &str) -> Value 
 struct Types<'s> {
     any: bool,
     names: Vec<&'s str>,
+    /// The strings that are listed one by one.
+    choices: Vec<&'s str>,
 }
 
 impl<'s> Types<'s> {
@@ -57,6 +60,7 @@ impl<'s> Types<'s> {
         };
         if let Some(values) = fields.get("enum").and_then(Value::as_array) {
             self.names.extend(values.iter().map(|value| type_of(value)));
+            self.choices.extend(values.iter().filter_map(Value::as_str));
         } else if let Some(value) = fields.get("const") {
             self.names.push(type_of(value));
         } else if let Some(name) = fields.get("type") {
@@ -103,17 +107,6 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// The schema that a reference within the tool's parameters leads to.
-fn resolve<'s>(root: &'s Value, mut schema: &'s Value) -> Option<&'s Value> {
-    for _ in 0..DEPTH_MAX {
-        let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
-            return Some(schema);
-        };
-        schema = root.pointer(reference.strip_prefix('#')?)?;
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -139,6 +132,9 @@ mod tests {
             (json!({"type": "array"}), "['a', None]", json!(["a", null])),
             (json!({"enum": ["1", "on"]}), "1", json!("1")),
             (json!({"enum": [1, 2]}), "1", json!(1)),
+            (json!({"enum": ["1", 2]}), "1", json!("1")),
+            (json!({"enum": ["1", 2]}), "2", json!(2)),
+            (json!({"$ref": "#/$defs/Na%6De"}), "42", json!("42")),
             (json!({"const": "7"}), "7", json!("7")),
             (json!({"$ref": "#/$defs/Name"}), "42", json!("42")),
             (json!({"$ref": "#/$defs/Loop"}), "42", json!(42)),
