@@ -17,7 +17,10 @@ mod template;
 mod tokenizer;
 
 pub use error::TextError;
-pub use reply::{Held, ReplyFormat, ReplyParser, ReplyPart, lark_json, lark_regex, tight_schema};
+pub use reply::{
+    Held, ReplyFormat, ReplyParser, ReplyPart, SchemaFault, lark_json, lark_regex, schema_fault,
+    tight_schema,
+};
 pub use stop::{StopMatcher, StopStep};
 pub use stream::TextStream;
 pub use template::{ChatTemplate, Message, Prompt, Render, ToolCall};

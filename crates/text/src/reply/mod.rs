@@ -6,6 +6,7 @@
 //! wrote is ever lost. The parts do not depend on the pieces in which a reply comes.
 
 mod calls;
+mod fault;
 mod fields;
 mod format;
 mod formats;
@@ -26,6 +27,7 @@ mod write;
 use serde_json::Value;
 
 use crate::ToolCall;
+pub use fault::{SchemaFault, schema_fault};
 pub(crate) use format::CallIds;
 pub use format::ReplyFormat;
 use harmony::Harmony;

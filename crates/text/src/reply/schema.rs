@@ -94,6 +94,23 @@ pub(super) fn each_schema(fields: &mut Map<String, Value>, act: &mut dyn FnMut(&
     IN_PLACES.iter().for_each(|name| each(fields, name).for_each(&mut *act));
 }
 
+/// The schemas that stand in another one, each with its place there.
+pub(super) fn places(fields: &Map<String, Value>) -> impl Iterator<Item = (String, &Value)> {
+    let of = |names: &'static [&'static str]| {
+        names.iter().filter_map(|name| Some((*name, fields.get(*name)?)))
+    };
+    let maps = of(IN_MAPS).flat_map(|(name, map)| {
+        let members = map.as_object().into_iter().flatten();
+        members.map(move |(key, inner)| (format!("{name}.{key}"), inner))
+    });
+    let one = of(IN_PLACES).filter(|(_, inner)| !inner.is_array());
+    let many = of(IN_PLACES).flat_map(|(name, list)| {
+        let items = list.as_array().into_iter().flatten().enumerate();
+        items.map(move |(at, inner)| (format!("{name}.{at}"), inner))
+    });
+    maps.chain(one.map(|(name, inner)| (name.to_owned(), inner))).chain(many)
+}
+
 fn has_key(value: &Value, key: &str) -> bool {
     match value {
         Value::Object(fields) => {
