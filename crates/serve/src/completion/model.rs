@@ -102,7 +102,7 @@ impl TextModel {
         let (grammar, grammar_field) = grammar(request, &target)?.unzip();
         let room = context_tokens.saturating_sub(prompt.tokens.len());
         let end_tokens =
-            if request.ignore_eos { Vec::new() } else { self.tokenizer.end_ids().to_vec() };
+            if request.ignore_eos { Vec::new() } else { reply.end_ids(&self.tokenizer) };
         let generate = GenerateRequest {
             prompt: prompt.tokens,
             answered: Vec::new(),

@@ -32,6 +32,13 @@ pub(super) const HARMONY: &[&str] = &[
     "<|return|>",
 ];
 
+/// What a template shows whose messages have recipients.
+const RECIPIENTS: &[&str] = &["<|message|>", " to=self", MESSAGE_END];
+/// Ends a message after which the same turn goes on.
+const MESSAGE_END: &str = "<|eom|>";
+/// The control tokens that divide messages to recipients.
+pub(super) const ADDRESSED: &[&str] = &["<|start|>", "<|message|>", MESSAGE_END, "<|eot|>"];
+
 /// A piece of a template that shows how the calls of its form are written, where one form has
 /// several ways; the first one found counts.
 const STYLES: &[(CallStyle, &str, CallStyle)] = &[
@@ -58,6 +65,8 @@ pub struct ReplyFormat {
     pub(super) forms: Vec<&'static Form>,
     /// Replies are messages on channels (gpt-oss).
     pub(super) harmony: bool,
+    /// Replies are messages to recipients: the model itself, a tool, the user (Muse Glimmer).
+    pub(super) recipients: bool,
     pub(super) style: CallStyle,
 }
 
@@ -87,12 +96,13 @@ impl ReplyFormat {
         if forms.is_empty() {
             forms.push(&HERMES);
         }
-        Self { thinking: thinking.copied().collect(), forms, harmony, style }
+        let recipients = !harmony && RECIPIENTS.iter().all(|piece| template.contains(piece));
+        Self { thinking: thinking.copied().collect(), forms, harmony, recipients, style }
     }
 
     /// Whether replies can hold thoughts.
     pub fn thinks(&self) -> bool {
-        self.harmony || !self.thinking.is_empty()
+        self.harmony || self.recipients || !self.thinking.is_empty()
     }
 
     /// Whether replies are messages on channels (gpt-oss).
@@ -119,8 +129,19 @@ impl ReplyFormat {
     pub fn marker_ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
         let pairs = self.thinking.iter().flat_map(|(open, close)| [*open, *close]);
         let calls = self.forms.iter().flat_map(|form| form.marks());
-        let rest = if self.harmony { HARMONY } else { INNER };
+        let rest = match () {
+            () if self.harmony => HARMONY,
+            () if self.recipients => ADDRESSED,
+            () => INNER,
+        };
         tokenizer.find_tokens(pairs.chain(calls).chain(rest.iter().copied()))
+    }
+
+    /// The tokens that end a reply. Between the messages of one reply stands a token that ends a
+    /// turn for other models.
+    pub fn end_ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
+        let inner = if self.recipients { tokenizer.find_tokens([MESSAGE_END]) } else { Vec::new() };
+        tokenizer.end_ids().iter().copied().filter(|id| !inner.contains(id)).collect()
     }
 
     /// The marks around the calls of the style that is demanded.

@@ -90,7 +90,7 @@ impl<'a> Lark<'a> {
 
     /// What comes before the body: nothing where the prompt says that there are no thoughts.
     fn thoughts(&self) -> String {
-        if self.format.harmony {
+        if self.format.harmony || self.format.recipients {
             return "thought?".to_owned();
         }
         let ends = |mark: &str| self.prompt.ends_with(mark);
@@ -114,6 +114,10 @@ impl<'a> Lark<'a> {
                 "thought: {channel} \"analysis\" {message} {ANY} {end} {start} \"assistant\"\n"
             );
         }
+        if self.format.recipients {
+            let [message, next] = [self.mark("<|message|>"), self.next_message()];
+            return format!("thought: \" to=self\" {message} {ANY} {next}\n");
+        }
         let ends = |open: &str| self.prompt.ends_with(open);
         let thinking = &self.format.thinking;
         let pair = thinking.iter().find(|(open, _)| ends(open)).or(thinking.first());
@@ -124,7 +128,15 @@ impl<'a> Lark<'a> {
         }
     }
 
+    /// What ends a message to a recipient and begins the next one.
+    fn next_message(&self) -> String {
+        format!("{} {} \"assistant\"", self.mark("<|eom|>"), self.mark("<|start|>"))
+    }
+
     fn text(&self, body: &str) -> String {
+        if self.format.recipients {
+            return format!("\" to=user\" {} {body}", self.mark("<|message|>"));
+        }
         if !self.format.harmony {
             return body.to_owned();
         }
@@ -140,7 +152,13 @@ impl<'a> Lark<'a> {
             let function = tool.get("function").unwrap_or(tool);
             let schema = function.get("parameters").filter(|schema| schema.is_object());
             let schema = schema.cloned().unwrap_or_else(|| json!({"type": "object"}));
-            let call = self.call(style, name, &schema);
+            let mut call = self.call(style, name, &schema);
+            if self.format.recipients {
+                let to = quote(&format!(" to={name}"));
+                let (open, close) = self.format.around_calls();
+                let (open, close) = (quote(&format!("{open}\n")), quote(close));
+                call = format!("{to} {} {open} {call} {close}", self.mark("<|message|>"));
+            }
             names.push(self.rule("", &call));
         }
         let call = format!("({})", names.join(" | "));
@@ -153,6 +171,9 @@ impl<'a> Lark<'a> {
 
     /// What stands around all calls, and between two of them.
     fn around(&self, style: CallStyle) -> (String, String, String) {
+        if self.format.recipients {
+            return (String::new(), self.next_message(), String::new());
+        }
         let (open, close) = self.format.around_calls();
         let marks = || (self.mark(open), self.mark(close));
         match style {

@@ -80,8 +80,8 @@ impl ReplyParser {
     /// For the reply to `prompt`, the rendered chat template: it may end inside the model's
     /// thoughts. Calls are only looked for if `tools` were offered.
     pub fn new(format: &ReplyFormat, prompt: &str, tools: &[Value]) -> Self {
-        let grammar = match format.harmony {
-            true => Grammar::Harmony(Harmony::new(prompt)),
+        let grammar = match format.harmony || format.recipients {
+            true => Grammar::Harmony(Harmony::new(format, prompt)),
             false => Grammar::Marked(Marked::new(format, prompt, !tools.is_empty())),
         };
         Self { tools: tools.to_vec(), grammar, pending: String::new() }
@@ -127,7 +127,9 @@ impl ReplyParser {
             Grammar::Marked(marked) => {
                 marked.run(&mut self.pending, &self.tools, end, &mut parts);
             }
-            Grammar::Harmony(harmony) => harmony.run(&mut self.pending, end, &mut parts),
+            Grammar::Harmony(harmony) => {
+                harmony.run(&mut self.pending, &self.tools, end, &mut parts);
+            }
         }
         parts
     }
