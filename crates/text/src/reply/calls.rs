@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::forms::{Body, Form, Named};
 use super::read::{End, Read, Reader, Stop};
-use super::tagged;
 use super::typed::{name_of, parameters};
+use super::{elements, tagged};
 use crate::ToolCall;
 
 /// Bytes of a block of calls; a longer one is text.
@@ -149,6 +149,9 @@ impl Offer<'_> {
             Body::Named(named) => self.named(named, close, reader).map(|call| vec![call]),
             Body::Python => self.python(reader),
             Body::Gemma => gemma(reader, close).map(|call| vec![call]),
+            Body::Elements(before) => {
+                elements::call_of(self, before, reader).map(|call| vec![call])
+            }
         }
     }
 

@@ -12,14 +12,24 @@ const THINKING: &[(&str, &str)] = &[
     ("<mm:think>", "</mm:think>"),
     ("<|channel>thought", "<channel|>"),
     ("<think:opensource>", "</think:opensource>"),
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
 ];
 
-/// Marks that Hunyuan 3's template puts together, and the piece of it that shows each.
-const COMPOSED: &[(&str, &str)] =
-    &[("<think:opensource>", "<think{}>"), ("<tool_calls:opensource>", "<tool_calls{}>")];
+/// Marks around an answer's text that say nothing more of it (Kimi K3).
+const AROUND: &[&str] =
+    &["<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"];
 
-/// The control tokens among the marks of thoughts that are longer than a token.
-const INNER: &[&str] = &["<|channel>"];
+/// Marks that templates put together (Hunyuan 3, Kimi K3), and the piece of one that shows each.
+const COMPOSED: &[(&str, &str)] = &[
+    ("<think:opensource>", "<think{}>"),
+    ("<tool_calls:opensource>", "<tool_calls{}>"),
+    ("<|open|>think<|sep|>", "open_tag('think'"),
+    ("<|open|>response<|sep|>", "open_tag('response')"),
+    ("<|open|>tools<|sep|>", "open_tag('tools')"),
+];
+
+/// The control tokens among the marks that are longer than a token.
+const INNER: &[&str] = &["<|channel>", "<|open|>", "<|close|>", "<|sep|>"];
 
 /// The control tokens that divide gpt-oss's messages.
 pub(super) const HARMONY: &[&str] = &[
@@ -63,6 +73,8 @@ pub(crate) enum CallIds {
 pub struct ReplyFormat {
     pub(super) thinking: Vec<(&'static str, &'static str)>,
     pub(super) forms: Vec<&'static Form>,
+    /// Marks that are left out of texts.
+    pub(super) around: &'static [&'static str],
     /// Replies are messages on channels (gpt-oss).
     pub(super) harmony: bool,
     /// Replies are messages to recipients: the model itself, a tool, the user (Muse Glimmer).
@@ -97,7 +109,9 @@ impl ReplyFormat {
             forms.push(&HERMES);
         }
         let recipients = !harmony && RECIPIENTS.iter().all(|piece| template.contains(piece));
-        Self { thinking: thinking.copied().collect(), forms, harmony, recipients, style }
+        let around = if shows(&AROUND[0]) { AROUND } else { &[] };
+        let thinking = thinking.copied().collect();
+        Self { thinking, forms, around, harmony, recipients, style }
     }
 
     /// Whether replies can hold thoughts.

@@ -6,6 +6,7 @@
 //! wrote is ever lost. The parts do not depend on the pieces in which a reply comes.
 
 mod calls;
+mod elements;
 mod fault;
 mod fields;
 mod format;

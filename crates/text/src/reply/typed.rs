@@ -19,12 +19,21 @@ pub(super) fn parameters<'t>(tools: &'t [Value], name: &str) -> Option<&'t Value
 /// A field's value: of another type than a string if its schema allows that type and the text is of
 /// it, else the text if a string is allowed. Without a schema, JSON is what it says.
 pub(super) fn typed(text: &str, parameters: Option<&Value>, key: &str) -> Value {
+    typed_as(text, parameters, parameters.and_then(|root| field(root, root, key)))
+}
+
+/// The schema of an object's field.
+pub(super) fn field<'s>(root: &'s Value, object: &'s Value, key: &str) -> Option<&'s Value> {
+    resolve(root, object)?.get("properties")?.get(key)
+}
+
+/// The same for a value whose own schema is known.
+pub(super) fn typed_as(text: &str, root: Option<&Value>, schema: Option<&Value>) -> Value {
     let strict = || serde_json::from_str(text.trim()).ok();
     let string = || Value::String(text.to_owned());
-    let field = parameters.and_then(|root| resolve(root, root)?.get("properties")?.get(key));
     let mut types = Types::default();
-    if let (Some(root), Some(field)) = (parameters, field) {
-        types.add(root, field, 0);
+    if let (Some(root), Some(schema)) = (root, schema) {
+        types.add(root, schema, 0);
     }
     if types.choices.contains(&text) {
         return string();
