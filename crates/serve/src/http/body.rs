@@ -151,8 +151,7 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
         let message = format!("the body has over {VALUES_MAX} values. Send fewer");
         return Err(ApiError::invalid("invalid_body", message));
     }
-    // The largest number of some languages is none of JSON's.
-    let fitted = body.windows(4).any(|four| four == b"imum").then(|| within_range(body)).flatten();
+    let fitted = within_range(body);
     let body = fitted.as_deref().unwrap_or(body);
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {

@@ -369,7 +369,7 @@ fn gemma(reader: &mut Reader, close: &str) -> Read<ToolCall> {
 }
 
 /// A text that is one value.
-pub(super) fn whole_value(text: &str) -> Option<Value> {
+pub(crate) fn whole_value(text: &str) -> Option<Value> {
     let mut reader = Reader::new(text.trim(), End::Finished);
     reader.value("").ok().filter(|_| reader.rest().is_empty())
 }

@@ -28,6 +28,7 @@ mod write;
 use serde_json::Value;
 
 use crate::ToolCall;
+pub(crate) use calls::whole_value;
 pub use fault::{SchemaFault, schema_fault};
 pub(crate) use format::CallIds;
 pub use format::ReplyFormat;

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::read::{End, Reader};
 use super::refs::{DEPTH_MAX, resolve};
+use crate::digits::{is_long_number, long_number};
 
 /// The name of an offered tool.
 pub(super) fn name_of(tool: &Value) -> Option<&str> {
@@ -29,7 +30,7 @@ pub(super) fn field<'s>(root: &'s Value, object: &'s Value, key: &str) -> Option
 
 /// The same for a value whose own schema is known.
 pub(super) fn typed_as(text: &str, root: Option<&Value>, schema: Option<&Value>) -> Value {
-    let strict = || serde_json::from_str(text.trim()).ok();
+    let strict = || long_number(text.trim()).or_else(|| serde_json::from_str(text.trim()).ok());
     let string = || Value::String(text.to_owned());
     let mut types = Types::default();
     if let (Some(root), Some(schema)) = (root, schema) {
@@ -95,7 +96,8 @@ impl<'s> Types<'s> {
                 let is_float = number.is_f64() && whole.abs() < (1u64 << 53) as f64;
                 Some(if is_float { Value::from(whole as i64) } else { value })
             }
-            Value::String(_) => None,
+            Value::String(_) if !is_long_number(&value) => None,
+            Value::String(_) => (has("integer") || has("number")).then_some(value),
             _ => has(type_of(&value)).then_some(value),
         }
     }
@@ -124,6 +126,7 @@ mod tests {
 
     #[test]
     fn by_schema() {
+        let long = |text| long_number(text).unwrap();
         let string_or_null = json!({"anyOf": [{"type": "string"}, {"type": "null"}]});
         let cases = [
             (json!({}), "12", json!(12)),
@@ -141,6 +144,17 @@ mod tests {
             (json!({"type": "array"}), "['a', None]", json!(["a", null])),
             (json!({"enum": ["1", "on"]}), "1", json!("1")),
             (json!({"enum": [1, 2]}), "1", json!(1)),
+            (
+                json!({"type": "integer"}),
+                "98765432109876543210987",
+                long("98765432109876543210987"),
+            ),
+            (
+                json!({"type": "string"}),
+                "98765432109876543210987",
+                json!("98765432109876543210987"),
+            ),
+            (json!({}), "98765432109876543210987", long("98765432109876543210987")),
             (json!({"enum": ["1", 2]}), "1", json!("1")),
             (json!({"enum": ["1", 2]}), "2", json!(2)),
             (json!({"$ref": "#/$defs/Na%6De"}), "42", json!("42")),

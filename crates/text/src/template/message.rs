@@ -91,7 +91,7 @@ impl ToolCall {
             }
             (Value::String(text), true) => json!(text),
             (other, false) => other.clone(),
-            (other, true) => json!(other.to_string()),
+            (other, true) => json!(crate::json_text(other)),
         };
         json!({
             "id": self.id,

@@ -23,7 +23,7 @@ use gguf::Directory;
 use serde_json::{Map, Value, json};
 
 use crate::tokenizer::GUARD;
-use crate::{ReplyFormat, TextError, Tokenizer};
+use crate::{ReplyFormat, TextError, Tokenizer, with_digits};
 pub use message::{Message, ToolCall};
 use shows::Shows;
 use variant::Variant;
@@ -292,7 +292,7 @@ impl ChatTemplate {
             context.insert("enable_thinking".into(), json!(enable_thinking));
         }
         let chosen = self.tool_use.as_ref().filter(|_| has_tools).unwrap_or(&self.chat);
-        jinja::render(chosen, &context, render.now_unix_s)
+        jinja::render(chosen, &context, render.now_unix_s).map(with_digits)
     }
 }
 

@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde_json::{Map, Value};
 
 use super::{Message, ToolCall};
-use crate::reply::CallIds;
+use crate::reply::{CallIds, whole_value};
 
 /// Puts calls and results in order.
 pub(super) fn pair(mut messages: Vec<Message>, ids: CallIds) -> Vec<Message> {
@@ -38,7 +38,8 @@ fn object(arguments: Value) -> Value {
         Value::Null => Value::Object(Map::new()),
         Value::String(text) if text.trim().is_empty() => Value::Object(Map::new()),
         Value::String(text) => match serde_json::from_str(&text) {
-            Ok(object @ Value::Object(_)) => object,
+            // Read again by who keeps long numbers' digits.
+            Ok(object @ Value::Object(_)) => whole_value(&text).unwrap_or(object),
             Ok(Value::Null) => Value::Object(Map::new()),
             _ => Value::String(text),
         },
