@@ -80,7 +80,7 @@ fn why_not(root: &Value, schema: &Value, key: &str, value: &Value) -> Option<Str
         "pattern" => return pattern(value),
         "type" => return types(value),
         "$defs" | "definitions" | "properties" | "patternProperties" => !value.is_object(),
-        "enum" => !value.as_array().is_some_and(|values| !values.is_empty()),
+        "enum" => value.as_array().is_none_or(Vec::is_empty),
         "allOf" | "anyOf" | "oneOf" | "prefixItems" => !value.is_array(),
         "required" => !is_names(value),
         "minItems" | "maxItems" | "minLength" | "maxLength" => {
