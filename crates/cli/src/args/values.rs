@@ -83,7 +83,7 @@ pub fn host_name(text: &str) -> Result<String, String> {
     Err("expected a name such as studio.local, without scheme and port".to_owned())
 }
 
-/// Where a page comes from, as browsers say it. Desktop programs have schemes of their own, and some
+/// Where a page comes from, as browsers say it. Desktop programs have schemes of their own. Some
 /// have another host in each window: `*` stands for all.
 pub fn origin(text: &str) -> Result<String, String> {
     if let Some((scheme, "*")) = text.split_once("://")

@@ -299,7 +299,7 @@ impl Offer<'_> {
         self.json(reader, "")
     }
 
-    /// Steps over an object that says a call of an offered tool and nothing else, as far as it goes.
+    /// Steps over an object that says a call of an offered tool and nothing else.
     fn object_of_call(&self, ahead: &mut Reader) -> Read<()> {
         ahead.advance(1);
         let mut is_first = true;

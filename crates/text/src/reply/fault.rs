@@ -41,8 +41,16 @@ pub struct SchemaFault {
     pub why: String,
 }
 
+/// Bytes of a schema: no longer grammar is taken.
+const BYTES_MAX: usize = 256 * 1024;
+
 /// What keeps a schema from holding an answer, if something does.
 pub fn schema_fault(schema: &Value) -> Option<SchemaFault> {
+    let bytes = schema.to_string().len();
+    if bytes > BYTES_MAX {
+        let why = format!("has {bytes} bytes; {BYTES_MAX} are the most");
+        return Some(SchemaFault { path: "the schema".to_owned(), why });
+    }
     find(schema, schema, "")
 }
 
@@ -156,6 +164,8 @@ mod tests {
             assert!(found.why.contains(why), "{schema}: {}", found.why);
         }
         assert_eq!(schema_fault(&json!(7)).unwrap().path, "the schema");
+        let long = json!({"description": "a".repeat(BYTES_MAX)});
+        assert!(schema_fault(&long).unwrap().why.contains("are the most"));
         let sound = inner(json!({
             "anyOf": [{"$ref": "#"}, {"pattern": "^a$"}, {"type": ["string", "null"]}, true],
             "minLength": 2, "maxLength": 2, "x-own": {"not": 1}, "default": {"not": 1},

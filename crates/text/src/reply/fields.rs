@@ -9,6 +9,9 @@ use super::texts::{Text, texts};
 /// The name of a field that no schema lists.
 const KEY: &str = "/[A-Za-z_][0-9A-Za-z_.-]{0,63}/";
 
+/// Bytes of one call's fields.
+const BYTES_MAX: usize = 1 << 20;
+
 impl Lark<'_> {
     /// The fields of a call, each between `marks`: before its name, before its value and behind it.
     pub(super) fn fields(&mut self, schema: &Value, marks: [&str; 3]) -> String {
@@ -43,11 +46,17 @@ impl Lark<'_> {
     /// Each of a form's properties, in their order, and then what else there may be.
     fn marked(&mut self, root: &Value, shape: &Shape, marks: [&str; 3]) -> String {
         let mut fields = Vec::new();
+        let mut bytes = 0;
         for (key, property) in &shape.properties {
+            // No grammar as long is taken, so that the rest need not be written.
+            if bytes > BYTES_MAX {
+                break;
+            }
             let head = quote(&format!("{}{key}{}", marks[0], marks[1]));
             let value = self.value(root, property, marks[2]);
             let optional = if shape.required.contains(key) { "" } else { "?" };
             fields.push(format!("({head} {value}){optional}"));
+            bytes += head.len() + value.len();
         }
         if let Some(schema) = shape.more() {
             let known = shape.properties.keys().map(|key| quote(key)).collect::<Vec<_>>();

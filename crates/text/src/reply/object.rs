@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::refs::{DEPTH_MAX, resolve};
+use super::refs::{DEPTH_MAX, VISITS_MAX, resolve};
 
 /// Alternatives of one schema; with more, only what they have in common counts.
 const SHAPES_MAX: usize = 16;
@@ -31,7 +31,7 @@ enum More {
 impl Shape {
     /// The forms that a schema allows, at least one.
     pub(super) fn all(root: &Value) -> Vec<Self> {
-        let mut shapes = shapes(root, root, 0);
+        let mut shapes = shapes(root, root, &mut Walk::default());
         shapes.iter_mut().for_each(Self::list_required);
         shapes.dedup();
         shapes
@@ -103,26 +103,49 @@ impl Shape {
     }
 }
 
-fn shapes(root: &Value, schema: &Value, depth: usize) -> Vec<Shape> {
-    let Some(fields) = schema.as_object().filter(|_| depth < DEPTH_MAX) else {
+/// How far a walk along references has gone.
+#[derive(Default)]
+struct Walk {
+    depth: usize,
+    visits: usize,
+}
+
+fn shapes(root: &Value, schema: &Value, walk: &mut Walk) -> Vec<Shape> {
+    walk.visits += 1;
+    let goes_on = walk.depth < DEPTH_MAX && walk.visits < VISITS_MAX;
+    let Some(fields) = schema.as_object().filter(|_| goes_on) else {
         return vec![Shape::default()];
     };
+    walk.depth += 1;
+    let found = of_parts(root, schema, fields, walk);
+    walk.depth -= 1;
+    found
+}
+
+fn of_parts(
+    root: &Value,
+    schema: &Value,
+    fields: &Map<String, Value>,
+    walk: &mut Walk,
+) -> Vec<Shape> {
     let mut found = vec![Shape::of(fields)];
     if fields.contains_key("$ref")
         && let Some(meant) = resolve(root, schema)
     {
-        found = product(&found, &shapes(root, meant, depth + 1));
+        found = product(&found, &shapes(root, meant, walk));
     }
     let list = |key: &str| fields.get(key).and_then(Value::as_array).into_iter().flatten();
     for part in list("allOf") {
-        found = product(&found, &shapes(root, part, depth + 1));
+        found = product(&found, &shapes(root, part, walk));
     }
     for key in ["anyOf", "oneOf"] {
-        let choices: Vec<Shape> = list(key)
-            .filter(|part| may_be_object(root, part))
-            .flat_map(|part| shapes(root, part, depth + 1))
-            .take(SHAPES_MAX + 1)
-            .collect();
+        let mut choices: Vec<Shape> = Vec::new();
+        for part in list(key).filter(|part| may_be_object(root, part)) {
+            if choices.len() > SHAPES_MAX {
+                break;
+            }
+            choices.extend(shapes(root, part, walk));
+        }
         if !choices.is_empty() {
             found = product(&found, &choices);
         }
@@ -188,6 +211,9 @@ mod tests {
         for (schema, expected) in cases {
             assert_eq!(shown(schema.clone()), expected, "{schema}");
         }
+        let twice = json!({"$defs": {"R": {"anyOf": [{"$ref": "#/$defs/R"}, {"$ref": "#/$defs/R"}],
+            "allOf": [{"$ref": "#/$defs/R"}, {"$ref": "#/$defs/R"}]}}, "$ref": "#/$defs/R"});
+        assert!(!shown(twice).is_empty(), "it ends");
         let many: Vec<Value> =
             (0..99).map(|n| json!({"properties": {n.to_string(): {}}})).collect();
         assert_eq!(shown(json!({"anyOf": many, "properties": {"a": {}}})), ["a"]);

@@ -7,6 +7,12 @@ use super::schema::each_schema;
 /// References that lead from one schema to the next; longer chains are loops.
 pub(super) const DEPTH_MAX: usize = 32;
 
+/// Schemas that one walk along references looks at: two that refer to each other twice would make
+/// it endless.
+pub(super) const VISITS_MAX: usize = 1000;
+/// References that are written in another way than their keys.
+const RESPELLED_MAX: usize = 256;
+
 /// The schema that a reference within `root` leads to, or the one that has none.
 pub(super) fn resolve<'s>(root: &'s Value, mut schema: &'s Value) -> Option<&'s Value> {
     for _ in 0..DEPTH_MAX {
@@ -71,6 +77,7 @@ fn respell_in(schema: &mut Value, root: &Value, names: &mut Vec<String>) {
     let Some(fields) = schema.as_object_mut() else { return };
     if let Some(Value::String(reference)) = fields.get_mut("$ref")
         && reference.contains(['~', '%'])
+        && names.len() < RESPELLED_MAX
         && target(root, reference).is_some()
     {
         let known = names.iter().position(|one| one == reference);

@@ -1,9 +1,9 @@
-//! The values of tagged fields, which are written as they are if they are strings, and else as JSON.
+//! The values of tagged fields: strings are written as they are, anything else as JSON.
 
 use serde_json::{Map, Value, json};
 
 use super::formats::format;
-use super::refs::{DEPTH_MAX, resolve};
+use super::refs::{DEPTH_MAX, VISITS_MAX, resolve};
 
 /// One way in which a field's value can be written.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,11 +22,15 @@ pub(super) enum Text {
 /// only one.
 pub(super) fn texts(root: &Value, schema: &Value) -> Vec<Text> {
     let mut found = Vec::new();
-    add(root, schema, 0, &mut found);
+    add(root, schema, 0, &mut 0, &mut found);
     if found.contains(&Text::Free) { vec![Text::Free] } else { found }
 }
 
-fn add(root: &Value, schema: &Value, depth: usize, found: &mut Vec<Text>) {
+fn add(root: &Value, schema: &Value, depth: usize, visits: &mut usize, found: &mut Vec<Text>) {
+    *visits += 1;
+    if *visits > VISITS_MAX {
+        return;
+    }
     let json = || Text::Json(schema.clone());
     let meant = resolve(root, schema).filter(|_| depth < DEPTH_MAX);
     let Some(fields) = meant.and_then(Value::as_object) else { return found.push(json()) };
@@ -39,9 +43,9 @@ fn add(root: &Value, schema: &Value, depth: usize, found: &mut Vec<Text>) {
         }));
     } else if let Some(parts) = list("allOf") {
         let merged = merged(root, fields, parts);
-        add(root, &merged, depth + 1, found);
+        add(root, &merged, depth + 1, visits, found);
     } else if let Some(parts) = list("anyOf").or(list("oneOf")) {
-        parts.iter().for_each(|part| add(root, part, depth + 1, found));
+        parts.iter().for_each(|part| add(root, part, depth + 1, visits, found));
     } else {
         by_type(fields, json(), found);
     }
@@ -207,6 +211,8 @@ mod tests {
         for (schema, expected) in cases {
             assert_eq!(texts(&root, &schema), expected, "{schema}");
         }
+        let both = json!({"anyOf": [{"$ref": "#/$defs/R"}, {"$ref": "#/$defs/R"}]});
+        assert!(!texts(&json!({"$defs": {"R": both}}), &both).is_empty(), "it ends");
         let looped = json!({"$ref": "#/$defs/Loop"});
         assert_eq!(texts(&root, &looped), [Text::Json(looped)]);
     }

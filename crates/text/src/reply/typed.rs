@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::read::{End, Reader};
-use super::refs::{DEPTH_MAX, resolve};
+use super::refs::{DEPTH_MAX, VISITS_MAX, resolve};
 use crate::digits::{is_long_number, long_number};
 
 /// The name of an offered tool.
@@ -56,6 +56,8 @@ pub(super) fn typed_as(text: &str, root: Option<&Value>, schema: Option<&Value>)
 #[derive(Default)]
 struct Types<'s> {
     any: bool,
+    /// Schemas that were looked at.
+    visits: usize,
     names: Vec<&'s str>,
     /// The strings that are listed one by one.
     choices: Vec<&'s str>,
@@ -63,7 +65,9 @@ struct Types<'s> {
 
 impl<'s> Types<'s> {
     fn add(&mut self, root: &'s Value, schema: &'s Value, depth: usize) {
-        let schema = resolve(root, schema).filter(|_| depth < DEPTH_MAX);
+        self.visits += 1;
+        let goes_on = depth < DEPTH_MAX && self.visits < VISITS_MAX;
+        let schema = resolve(root, schema).filter(|_| goes_on);
         let Some(fields) = schema.and_then(Value::as_object) else {
             self.any = true;
             return;
@@ -126,6 +130,7 @@ mod tests {
 
     #[test]
     fn by_schema() {
+        let both = json!({"anyOf": [{"$ref": "#/$defs/Both"}, {"$ref": "#/$defs/Both"}]});
         let long = |text| long_number(text).unwrap();
         let string_or_null = json!({"anyOf": [{"type": "string"}, {"type": "null"}]});
         let cases = [
@@ -161,13 +166,14 @@ mod tests {
             (json!({"const": "7"}), "7", json!("7")),
             (json!({"$ref": "#/$defs/Name"}), "42", json!("42")),
             (json!({"$ref": "#/$defs/Loop"}), "42", json!(42)),
+            (json!({"$ref": "#/$defs/Both"}), "42", json!(42)),
             (json!({"allOf": [{"$ref": "#/$defs/Name"}]}), "42", json!("42")),
             (json!({"properties": {}}), "{\"a\": 1}", json!({"a": 1})),
         ];
         for (schema, text, expected) in cases {
             let root = json!({
                 "properties": {"x": schema},
-                "$defs": {"Name": {"type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}},
+                "$defs": {"Name": {"type": "string"}, "Both": both, "Loop": {"$ref": "#/$defs/Loop"}},
             });
             assert_eq!(typed(text, Some(&root), "x"), expected, "{schema} {text}");
         }

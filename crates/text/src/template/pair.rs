@@ -13,6 +13,9 @@ use serde_json::{Map, Value};
 use super::{Message, ToolCall};
 use crate::reply::{CallIds, whole_value};
 
+/// Calls that wait for their results: of more, the latest.
+const OPEN_MAX: usize = 1024;
+
 /// Puts calls and results in order.
 pub(super) fn pair(mut messages: Vec<Message>, ids: CallIds) -> Vec<Message> {
     let mut made = 0;
@@ -53,17 +56,22 @@ fn answered(messages: Vec<Message>) -> Vec<Message> {
     let mut ordered: Vec<Message> = Vec::new();
     // Calls without a result yet: the place of their message, and of the call in it.
     let mut open: VecDeque<(usize, usize)> = VecDeque::new();
+    // The place of the last message that is no result.
+    let mut turn = 0;
     for mut message in messages {
         if message.role != "tool" {
             let at = ordered.len();
+            turn = at;
             open.extend((0..message.tool_calls.len()).map(|call| (at, call)));
+            open.drain(..open.len().saturating_sub(OPEN_MAX));
             ordered.push(message);
             continue;
         }
         let Some(found) = matching(&message, &ordered, &open) else {
-            if again(&message, &ordered) {
+            if again(&message, ordered.get(turn)) {
                 ordered.push(message);
             } else {
+                turn = ordered.len();
                 ordered.push(Message::new("user", response(&message.content)));
             }
             continue;
@@ -80,6 +88,7 @@ fn answered(messages: Vec<Message>) -> Vec<Message> {
         let results = ordered[at + 1..].iter().take_while(|next| next.role == "tool").count();
         let place = at + 1 + results;
         ordered.insert(place, message);
+        turn += usize::from(turn >= place);
         open.iter_mut().filter(|(other, _)| *other >= place).for_each(|(other, _)| *other += 1);
     }
     ordered
@@ -106,11 +115,10 @@ fn matching(
 }
 
 /// Whether a call with this result's id stands in the turn before it: a second result of one call.
-fn again(result: &Message, ordered: &[Message]) -> bool {
-    let mut turn = ordered.iter().rev().skip_while(|message| message.role == "tool");
-    let calls = turn.next().map_or(&[][..], |message| &message.tool_calls);
+fn again(result: &Message, turn: Option<&Message>) -> bool {
+    let calls = turn.map_or(&[][..], |message| &message.tool_calls);
     let id = result.tool_call_id.as_deref();
-    calls.iter().any(|call| id == Some(call.id.as_str()) && !call.id.is_empty())
+    calls.iter().take(OPEN_MAX).any(|call| id == Some(call.id.as_str()) && !call.id.is_empty())
 }
 
 /// A tool's result as a text.
@@ -133,7 +141,8 @@ fn name_results(messages: &mut [Message]) {
         if message.role != "tool" {
             if !message.tool_calls.is_empty() {
                 let ids = message.tool_calls.iter();
-                open = ids.map(|call| (call.id.clone(), call.name.clone())).collect();
+                let ids = ids.map(|call| (call.id.clone(), call.name.clone()));
+                open = ids.take(OPEN_MAX).collect();
             }
             continue;
         }

@@ -28,8 +28,8 @@ const REFUSED: &[Refused] = &[
     Refused { name: "context_management", why: "input is never shortened here. Leave it out" },
 ];
 
-/// Tools that OpenAI runs itself: agents send them to whatever server they talk to and work without,
-/// so the model is not told of them.
+/// Tools that OpenAI runs itself: agents send them to whatever server they talk to and work
+/// without, so the model is not told of them.
 const SKIPPED: &[&str] = &[
     "web_search",
     "web_search_preview",
