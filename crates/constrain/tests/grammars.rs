@@ -343,3 +343,21 @@ fn bounds_and_spellings_of_references_compile() {
         }
     }
 }
+
+#[test]
+fn calls_to_recipients_compile() {
+    let template = "<|start|>assistant to=self<|message|><|eom|><atem:function_calls>";
+    let format = ReplyFormat::detect(template);
+    let schema = json!({"type": "object", "properties": {"a": {"enum": ["x", 7]}}});
+    let tools = [json!({"type": "function", "function": {"name": "act", "parameters": schema}})];
+    for model in Model::all() {
+        for otherwise in [None, Some("/[a-z]{1,9}/")] {
+            let lark = format.call_grammar(&model.tokenizer, "", &tools, true, otherwise);
+            let mut constraint = model.vocabulary.compile(&Grammar::Lark(lark)).unwrap();
+            let allowed = tokens(constraint.allowed(&[model.end()]).unwrap());
+            let mut first: Vec<String> = allowed.iter().map(|one| model.text(&[*one])).collect();
+            first.retain(|text| !" to=".starts_with(text.as_str()) && !text.starts_with(" to="));
+            assert_eq!(first, [""; 0], "each message begins with its recipient");
+        }
+    }
+}
