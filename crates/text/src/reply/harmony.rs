@@ -5,7 +5,9 @@
 //! `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>`.
 //!
 //! Muse Glimmer writes
-//! `to=self<|message|>...<|eom|><|start|>assistant to=user<|message|>...<|eot|>`, and for calls `to=NAME<|message|><atem:function_calls>...</atem:function_calls><|eot|>`.
+//! `to=self<|message|>...<|eom|><|start|>assistant to=user<|message|>...<|eot|>`
+//! and, for calls,
+//! `to=NAME<|message|><atem:function_calls>...</atem:function_calls><|eot|>`.
 //!
 //! Source: OpenAI's harmony response format; Muse Glimmer's chat template.
 
