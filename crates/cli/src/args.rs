@@ -191,7 +191,8 @@ pub struct UpArgs {
     /// Name by which clients may reach the API besides localhost and this machine's addresses
     #[arg(long, value_name = "NAME", value_parser = values::host_name)]
     pub host_name: Vec<String>,
-    /// Web site whose pages may use the models: its scheme and host, such as `https://chat.example`
+    /// Web site or desktop program whose pages may use the models: its scheme and host, such as
+    /// `https://chat.example`, `app://obsidian.md` or `vscode-webview://*`
     #[arg(long, value_name = "ORIGIN", value_parser = values::origin)]
     pub allow_origin: Vec<String>,
     /// Address on which other nodes reach this one, by default on all, IPv6 and IPv4; what arrives

@@ -4,7 +4,7 @@ use constrain::{ConstrainError, Constraint, GRAMMAR_BYTES_MAX, Vocabulary};
 use gguf::{File, Source};
 use protocol::{Grammar, Token};
 use serde_json::{Value, json};
-use text::Tokenizer;
+use text::{Held, ReplyFormat, ReplyParser, ReplyPart, Tokenizer};
 
 const MODELS: [&str; 2] = ["demo-model/sinew-demo.gguf", "fixtures/models/llama-spm.gguf"];
 
@@ -221,6 +221,143 @@ fn a_grammar_that_costs_too_much_on_the_way_ends_with_an_error_or_the_answer() {
             if constraint.take(allowed[rng.usize(..allowed.len())]).is_err() {
                 break;
             }
+        }
+    }
+}
+
+/// A call of `act` with arguments of `schema`, demanded in the form of a template and drawn at
+/// random.
+fn demanded(model: &Model, template: &str, schema: &Value, seed: u64) -> Value {
+    let format = ReplyFormat::detect(template);
+    let tools = [json!({"type": "function", "function": {"name": "act", "parameters": schema}})];
+    let lark = format.call_grammar(&model.tokenizer, "", &tools, false, None);
+    let text = model.text(&model.answer(&Grammar::Lark(lark), seed));
+    let mut parser = ReplyParser::new(&format, "", &tools).held(Held::Calls);
+    let mut parts = parser.push(&text);
+    parts.extend(parser.finish());
+    match &parts[..] {
+        [ReplyPart::Call(call)] if call.name == "act" => call.arguments.clone(),
+        other => panic!("{template} {schema}\n{text}\n{other:?}"),
+    }
+}
+
+#[test]
+fn tagged_calls_are_held_to_the_whole_schema() {
+    type Check = fn(&Value) -> bool;
+    let cases: [(Value, Check); 9] = [
+        (
+            json!({"$ref": "#/$defs/a~1R", "$defs": {"a/R": {"type": "object", "required": ["a"],
+                "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}, "b": {"const": "x"}}}}}),
+            |found| found["a"].is_i64() && found.get("b").is_none_or(|b| b == "x"),
+        ),
+        (
+            json!({"anyOf": [
+                {"properties": {"a": {"type": "boolean"}}, "required": ["a"]},
+                {"properties": {"b": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["b"]},
+            ]}),
+            |found| found["a"].is_boolean() != found["b"].is_i64(),
+        ),
+        (
+            json!({"allOf": [
+                {"properties": {"a": {"type": "boolean"}}, "required": ["a"]},
+                {"properties": {"b": {"enum": ["x", 7, null]}}, "required": ["b"]},
+            ]}),
+            |found| {
+                let b = found.get("b");
+                found["a"].is_boolean()
+                    && [json!("x"), json!(7), json!(null)].iter().any(|one| b == Some(one))
+            },
+        ),
+        (
+            json!({"properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["a"],
+                "additionalProperties": {"type": "boolean"}}),
+            |found| {
+                let fields = found.as_object().unwrap().iter();
+                fields.clone().any(|(key, _)| key == "a")
+                    && fields
+                        .clone()
+                        .all(|(key, one)| if key == "a" { one.is_i64() } else { one.is_boolean() })
+            },
+        ),
+        (
+            json!({"properties": {"a": {"type": "string", "pattern": "^[a-c]+-[0-9]$", "maxLength": 5}},
+                "required": ["a"]}),
+            |found| {
+                let (letters, digit) = found["a"].as_str().unwrap().split_once('-').unwrap();
+                (1..4).contains(&letters.len())
+                    && letters.bytes().all(|byte| b"abc".contains(&byte))
+                    && digit.len() == 1
+            },
+        ),
+        (
+            json!({"properties": {"a": {"type": "string", "minLength": 2, "maxLength": 4}},
+                "required": ["a"]}),
+            |found| (2..=4).contains(&found["a"].as_str().unwrap().chars().count()),
+        ),
+        (
+            json!({"properties": {"a": {"type": "string", "format": "uuid"}}, "required": ["a"]}),
+            |found| found["a"].as_str().unwrap().len() == 36,
+        ),
+        (
+            json!({"properties": {"a": {"anyOf": [{"$ref": "#/$defs/D"}, {"type": "null"}]}},
+                "required": ["a"], "$defs": {"D": {"type": "string", "format": "date"}}}),
+            |found| found["a"].is_null() || found["a"].as_str().unwrap().len() == 10,
+        ),
+        (json!({"type": "object", "properties": {}}), |found| *found == json!({})),
+    ];
+    let templates =
+        ["<tool_call>\n<function=", "<tool_call>{{ name }}<arg_key>", "<minimax:tool_call>"];
+    for model in Model::all() {
+        for template in templates {
+            for (schema, check) in &cases {
+                for seed in 0..10 {
+                    let found = demanded(&model, template, schema, seed);
+                    assert!(check(&found), "{template} {schema} {found}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bounds_and_spellings_of_references_compile() {
+    let schema = text::tight_schema(&json!({
+        "type": "object",
+        "properties": {
+            "b": {"$ref": "#/definitions/List%3CA%3E"},
+        },
+        "required": ["b"],
+        "definitions": {"List<A>": {"type": "array", "items": {"$ref": "#/definitions/x~1y"},
+            "maxItems": 2}, "x/y": {"type": "boolean"}},
+    }));
+    let far = json!({"type": "number", "minimum": -1.7e308, "maximum": f64::MAX});
+    let far = self::schema(&text::tight_schema(&far));
+    for model in Model::all() {
+        let mut far = model.vocabulary.compile(&far).unwrap();
+        far.allowed(&[model.end()]).unwrap();
+        for seed in 0..10 {
+            let text = model.text(&model.answer(&self::schema(&schema), seed));
+            let value: Value = serde_json::from_str(&text).unwrap();
+            let items = value["b"].as_array().unwrap();
+            assert!(items.len() < 3 && items.iter().all(Value::is_boolean), "{text}");
+        }
+    }
+}
+
+#[test]
+fn calls_to_recipients_compile() {
+    let template = "<|start|>assistant to=self<|message|><|eom|><atem:function_calls>";
+    let format = ReplyFormat::detect(template);
+    let schema = json!({"type": "object", "properties": {"a": {"enum": ["x", 7]}}});
+    let tools = [json!({"type": "function", "function": {"name": "act", "parameters": schema}})];
+    for model in Model::all() {
+        for otherwise in [None, Some("/[a-z]{1,9}/")] {
+            let lark = format.call_grammar(&model.tokenizer, "", &tools, true, otherwise);
+            let mut constraint = model.vocabulary.compile(&Grammar::Lark(lark)).unwrap();
+            let allowed = tokens(constraint.allowed(&[model.end()]).unwrap());
+            let mut first: Vec<String> = allowed.iter().map(|one| model.text(&[*one])).collect();
+            first.retain(|text| !" to=".starts_with(text.as_str()) && !text.starts_with(" to="));
+            assert_eq!(first, [""; 0], "each message begins with its recipient");
         }
     }
 }

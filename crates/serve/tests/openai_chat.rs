@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use protocol::{FinishReason, Grammar};
 use serde_json::{Value, json};
-use support::client::{Reply, chat};
+use support::client::{self, Reply, chat};
 use support::double::{Act, Double, fixture_with_template};
 use support::server::Server;
 
@@ -127,6 +127,39 @@ fn the_older_form_of_tools_is_answered_in_its_own() {
     let found = choices(&chat(server.addr, streamed), 0);
     assert_eq!(joined(&found, "/delta/function_call/arguments"), "{\"city\":\"Oslo\"}");
     assert!(double.last_prompt().starts_with("TOOL weather"));
+}
+
+#[test]
+fn a_schema_that_no_call_can_be_held_to_loosens_its_own_tool() {
+    let (double, server) = server(&[Act::Say(CALL), DONE]);
+    let odd =
+        json!({"type": "object", "properties": {"q": {"type": "string", "pattern": "(?!x)"}}});
+    let mut tools = weather();
+    let odd_tool = json!({"type": "function", "function": {"name": "find", "parameters": odd}});
+    tools.as_array_mut().unwrap().push(odd_tool);
+    let reply = chat(server.addr, json!({"tools": tools, "tool_choice": "required"}));
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let grammar = double.asked.lock().unwrap().last().unwrap().grammar.clone();
+    let Some(Grammar::Lark(lark)) = grammar else { panic!("{grammar:?}") };
+    assert!(lark.contains("\"city\"") && !lark.contains("(?!x)"), "{lark}");
+    let schema = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": odd}});
+    let refused = chat(server.addr, json!({"response_format": schema}));
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(refused.body.contains("properties.q.pattern"), "{refused:?}");
+}
+
+#[test]
+fn a_bound_may_be_larger_than_any_number() {
+    let (_double, server) = server(&[Act::Say("7"), DONE]);
+    let schema = r#"{"type": "number", "maximum": 1.8e308, "minimum": -1.8e308}"#;
+    let body = format!(
+        r#"{{"model": "tiny/qwen3", "messages": [{{"role": "user", "content": "hi"}}],
+        "response_format": {{"type": "json_object", "schema": {schema}}}}}"#
+    );
+    let headers = [("content-type", "application/json")];
+    let path = "/v1/chat/completions";
+    let request = client::request("POST", path, server.addr, &headers, &body);
+    assert_eq!(client::send(server.addr, request.as_bytes()).status, 200);
 }
 
 #[test]

@@ -165,7 +165,9 @@ fn a_turn_of_codex_reaches_the_template() {
         "tools": [
             shell(),
             {"type": "web_search", "external_web_access": false},
-            {"type": "namespace", "name": "mcp", "tools": []},
+            {"type": "namespace", "name": "mcp__files__", "tools": [
+                {"type": "function", "name": "read", "parameters": {"type": "object"}},
+            ]},
         ],
         "tool_choice": "auto", "parallel_tool_calls": false, "reasoning": null, "store": false,
         "stream": true, "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k",
@@ -174,7 +176,7 @@ fn a_turn_of_codex_reaches_the_template() {
     let reply = respond(&server, body);
     assert_eq!(reply.status, 200, "{reply:?}");
     assert_eq!(events(&reply).last().unwrap()["type"], "response.completed");
-    let want = "TOOL shell\nsystem: You are Codex.\n\nSandbox.user: List files.assistant:  \
+    let want = "TOOL shell\nTOOL mcp__files__read\nsystem: You are Codex.\n\nSandbox.user: List files.assistant:  \
         <think>Hm, well.</think> <tool_call>shell {\"command\": \"ls\"} c1</tool_call>tool: a.txt";
     assert_eq!(double.last_prompt(), want);
 }

@@ -9,6 +9,7 @@
 //!
 //! This crate is pure: no I/O, no clock, no model. It knows neither HTTP nor logits.
 
+mod digits;
 mod error;
 mod reply;
 mod stop;
@@ -16,8 +17,12 @@ mod stream;
 mod template;
 mod tokenizer;
 
+pub use digits::{json_text, long_number, with_digits};
 pub use error::TextError;
-pub use reply::{Held, ReplyFormat, ReplyParser, ReplyPart, lark_json, lark_regex, tight_schema};
+pub use reply::{
+    Held, ReplyFormat, ReplyParser, ReplyPart, SchemaFault, lark_json, lark_regex, schema_fault,
+    tight_schema,
+};
 pub use stop::{StopMatcher, StopStep};
 pub use stream::TextStream;
 pub use template::{ChatTemplate, Message, Prompt, Render, ToolCall};

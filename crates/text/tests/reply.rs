@@ -259,3 +259,33 @@ proptest! {
         }
     }
 }
+
+/// What looks like a bare call at first goes through as soon as it can be none.
+#[test]
+fn text_that_begins_as_a_call_is_not_held_back() {
+    let format = ReplyFormat::detect("<tool_call></tool_call>");
+    let tools = [json!({"type": "function", "function": {"name": "ping"}})];
+    let cases = [
+        "[1",
+        "[[",
+        "{\"city\"",
+        "{\"type\": \"object\"",
+        "{\"name\": \"Rome\"",
+        "{\"name\": \"ping\", \"age\"",
+        "[{\"id\": 7, \"city\"",
+        "```json\n{\"city\"",
+        "```rust\n",
+    ];
+    for text in cases {
+        let mut parser = ReplyParser::new(&format, "", &tools);
+        let shown: usize = parser
+            .push(&format!("{text}: and so on"))
+            .iter()
+            .map(|part| match part {
+                ReplyPart::Text(text) => text.len(),
+                other => panic!("{other:?}"),
+            })
+            .sum();
+        assert_eq!(shown, text.len() + ": and so on".len(), "{text}");
+    }
+}

@@ -196,15 +196,13 @@ fn alternating_roles() {
         <start_of_turn>user\nHow are you?<end_of_turn>\n<start_of_turn>model\n";
     assert_eq!(found, expected);
 
-    for (messages, expected) in [
-        (&messages[..], "System role not supported"),
-        (&messages[2..], "Conversation roles must alternate user/assistant/user/assistant/..."),
-    ] {
-        match prompt(template, messages, &ask()) {
-            Err(TextError::TemplateRaised { message }) => assert_eq!(message, expected),
-            other => panic!("{other:?}"),
-        }
-    }
+    // What it refuses comes in the nearest form: the system's words before the user's, and an empty
+    // turn of the user's before the assistant's.
+    let rest = expected.strip_prefix("<s><start_of_turn>user\nHi").unwrap();
+    let found = prompt(template, &messages, &ask()).unwrap();
+    assert_eq!(found, format!("<s><start_of_turn>user\nBe brief. \n\nHi{rest}"));
+    let found = prompt(template, &messages[2..], &ask()).unwrap();
+    assert_eq!(found, format!("<s><start_of_turn>user\n{rest}"));
 }
 
 /// The features of DeepSeek: a namespace with strings, arguments appended as text.
@@ -290,6 +288,41 @@ fn features() {
             "{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{{ loop.first and loop.last }}{% endfor %}",
             "a1True",
         ),
+        // Numbers are keys of their own.
+        (
+            "{% set m = {512: 1, 0: 2, 'a': 3} %}{{ m[512] }}{{ m[0] }}{{ m['512'] }}{{ m.a }}",
+            "123",
+        ),
+        ("{{ {9: 1, 10: 2}|dictsort }} {{ 9 in {9: 1} }}", "[[9, 1], [10, 2]] True"),
+        ("{% for k in {512: 1} %}{{ k + 1 }}{% endfor %}{{ {1: 2}.get(1) }}", "5132"),
+        ("{{ {1: 'a'}|tojson }} {{ {1: 'a'} }}", "{\"1\": \"a\"} {1: 'a'}"),
+        // Arguments of filters are honoured.
+        ("{{ {'b': 1, 'A': 2}|dictsort(by='value', reverse=true) }}", "[['A', 2], ['b', 1]]"),
+        ("{{ ['b', 'A', 'a']|sort(case_sensitive=true)|join }}", "Aab"),
+        (
+            "{{ [{'a': 2}, {'a': 1}]|sum(attribute='a') }} {{ 'x'|int(7) }} {{ 'ff'|int(0, 16) }}",
+            "3 7 255",
+        ),
+        (
+            "{{ 1.25|round(1, 'ceil') }} {{ 'x'|float(0.5) }} {{ ['a', 'A']|unique|join }}",
+            "1.3 0.5 a",
+        ),
+        // Floats as Python writes them.
+        (
+            "{{ 1e16 }} {{ 0.00001 }} {{ 1.5e300 }} {{ 100000.0 }} {{ 1e22|tojson }}",
+            "1e+16 1e-05 1.5e+300 100000.0 1e+22",
+        ),
+        // Macros see where they stand.
+        ("{% for i in [1, 2] %}{% macro m() %}{{ i }}{% endmacro %}{{ m() }}{% endfor %}", "12"),
+        (
+            "{% macro a(x) %}{% macro b() %}{{ x }}{% endmacro %}{{ b() }}{% endmacro %}{{ a(3) }}",
+            "3",
+        ),
+        (
+            "{% for i in [3] %}{% macro m(n) %}{{ n }}{% if n %}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(i) }}{% endfor %}",
+            "3210",
+        ),
+        ("{% set y = 1 %}{% macro m() %}{{ y }}{% endmacro %}{% set y = 2 %}{{ m() }}", "2"),
         ("{% for x in [] %}{% else %}none{% endfor %}{{ x is defined }}", "noneFalse"),
         ("{% set x = 1 %}{% for i in [1, 2] %}{% set x = i %}{% endfor %}{{ x }}", "1"),
         (

@@ -83,10 +83,18 @@ pub fn host_name(text: &str) -> Result<String, String> {
     Err("expected a name such as studio.local, without scheme and port".to_owned())
 }
 
-/// Where a page comes from, as browsers say it.
+/// Where a page comes from, as browsers say it. Desktop programs have schemes of their own. Some
+/// have another host in each window: `*` stands for all.
 pub fn origin(text: &str) -> Result<String, String> {
-    let host = ["http://", "https://"].iter().find_map(|scheme| text.strip_prefix(scheme));
-    let host = host.map(|host| host.strip_suffix('/').unwrap_or(host));
+    if let Some((scheme, "*")) = text.split_once("://")
+        && is_of_programs(scheme)
+    {
+        return Ok(text.to_owned());
+    }
+    let parts = text.split_once("://");
+    let parts =
+        parts.filter(|(scheme, _)| ["http", "https"].contains(scheme) || is_of_programs(scheme));
+    let host = parts.map(|(_, host)| host).map(|host| host.strip_suffix('/').unwrap_or(host));
     let (name, port) = match host.and_then(|host| host.rsplit_once(':')) {
         Some((name, port)) => (Some(name), port.parse::<u16>().is_ok()),
         None => (host, true),
@@ -94,8 +102,15 @@ pub fn origin(text: &str) -> Result<String, String> {
     if port && name.is_some_and(|name| host_name(name).is_ok()) {
         return Ok(text.to_owned());
     }
-    Err("expected a scheme and a host, such as https://chat.example or http://localhost:3000"
+    Err("expected a scheme and a host, such as https://chat.example or http://localhost:3000, or of \
+         a desktop program app://NAME or vscode-webview://*"
         .to_owned())
+}
+
+/// Schemes that are no site's.
+fn is_of_programs(scheme: &str) -> bool {
+    ["app", "capacitor", "chrome-extension", "electron", "moz-extension", "tauri"].contains(&scheme)
+        || ["vscode-webview", "vscode-file"].contains(&scheme)
 }
 
 #[cfg(test)]
@@ -153,10 +168,23 @@ mod tests {
 
     #[test]
     fn origins_are_what_browsers_send() {
-        for good in ["https://chat.example", "http://localhost:3000", "http://a.b:1/"] {
+        let sites = ["https://chat.example", "http://localhost:3000", "http://a.b:1/"];
+        let programs = ["app://obsidian.md", "tauri://localhost", "vscode-webview://*"];
+        for good in sites.iter().chain(&programs) {
             assert!(origin(good).is_ok(), "{good:?}");
         }
-        for bad in ["zork", "", "chat.example", "ftp://a", "http://", "http://a:x", "http://a/b"] {
+        for bad in [
+            "zork",
+            "",
+            "http://*",
+            "file://*",
+            "chat.example",
+            "ftp://a",
+            "http://",
+            "http://a:x",
+            "http://a/b",
+            "*",
+        ] {
             assert!(origin(bad).is_err(), "{bad:?}");
         }
     }

@@ -82,7 +82,7 @@ impl Events {
             Part::Call(call) => {
                 self.close();
                 if let Block::ToolUse { id, name, input } = call.into() {
-                    let partial_json = input.to_string();
+                    let partial_json = text::json_text(&input);
                     let empty = serde_json::json!({});
                     self.start(Block::ToolUse { id, name, input: empty });
                     self.delta(Delta::InputJsonDelta { partial_json });

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
+use axum::response::Response;
 use futures_util::stream;
 
 use super::RequestId;
@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::completion::{Answer, AnswerEvent, CompletionError, Part};
 use crate::http::error::ApiError;
-use crate::http::stream::{Framing, respond_with};
+use crate::http::stream::{Framing, json_response, respond_with};
 
 pub(super) async fn create(
     State(app): State<Arc<App>>,
@@ -31,7 +31,7 @@ pub(super) async fn create(
     let mut answer = app.completer.start(request).await?;
     if !wants_stream {
         let message = whole(message, answer, thoughts, max_tokens).await?;
-        return Ok(Json(message).into_response());
+        return Ok(json_response(&message));
     }
     let first = answer.first().await?;
     let mut events = Events::new(answer, message, thoughts, max_tokens, id);

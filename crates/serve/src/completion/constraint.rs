@@ -2,7 +2,7 @@
 
 use protocol::Grammar;
 use serde_json::{Value, json};
-use text::{Held, ReplyFormat, Tokenizer, lark_json, lark_regex, tight_schema};
+use text::{Held, ReplyFormat, Tokenizer, lark_json, lark_regex, schema_fault, tight_schema};
 
 use super::{Chat, CompletionError, CompletionRequest, Format, Prompt, ToolChoice};
 
@@ -20,12 +20,22 @@ pub(super) type Demand = (Grammar, &'static str);
 /// The grammar of an answer, if it is held to any.
 ///
 /// # Errors
-/// A call is required of tools that are not there.
+/// A call is required of tools that are not there; no answer can be held to the schema.
 pub(super) fn grammar(
     request: &CompletionRequest,
     target: &Target,
 ) -> Result<Option<Demand>, CompletionError> {
     let of_format = |grammar| (grammar, request.format_field);
+    if let Format::JsonSchema(schema) = &request.format
+        && let Some(fault) = schema_fault(schema)
+    {
+        let field = request.format_field;
+        let message = format!(
+            "{field} has a schema that no answer can be held to: {} {}. Change it, or leave it out",
+            fault.path, fault.why
+        );
+        return Err(CompletionError::Unusable { field, message });
+    }
     let Prompt::Chat(chat) = &request.prompt else {
         return Ok(plain(&request.format).map(of_format));
     };
@@ -44,6 +54,7 @@ pub(super) fn grammar(
         return Err(CompletionError::Unusable { field: "tool_choice", message: message.into() });
     }
     let many = !chat.single_call && chat.tool_choice == ToolChoice::Required;
+    let tools = usable(&tools);
     let Target { tokenizer, reply, prompt } = target;
     let grammar = Grammar::Lark(reply.call_grammar(tokenizer, prompt, &tools, many, None));
     Ok(Some((grammar, "tools")))
@@ -77,7 +88,10 @@ fn text(chat: &Chat, format: &Format, target: &Target) -> Option<Grammar> {
     let Target { tokenizer, reply, prompt } = target;
     Some(Grammar::Lark(match tools {
         [] => reply.text_grammar(tokenizer, prompt, &body),
-        tools => reply.call_grammar(tokenizer, prompt, tools, !chat.single_call, Some(&body)),
+        tools => {
+            let tools = usable(tools);
+            reply.call_grammar(tokenizer, prompt, &tools, !chat.single_call, Some(&body))
+        }
     }))
 }
 
@@ -89,6 +103,22 @@ fn plain(format: &Format) -> Option<Grammar> {
         Format::Regex(regex) => Grammar::Regex(regex.clone()),
         Format::Lark(lark) => Grammar::Lark(lark.clone()),
     })
+}
+
+/// The tools, of which those take any object that have a schema to which no call can be held.
+fn usable(tools: &[Value]) -> Vec<Value> {
+    let mut tools = tools.to_vec();
+    for (at, tool) in tools.iter_mut().enumerate() {
+        let name = tool_name(tool).unwrap_or_default().to_owned();
+        let Some(schema) = tool.pointer_mut("/function/parameters") else { continue };
+        let fault = schema_fault(schema).filter(|_| !schema.is_null());
+        if let Some(fault) = fault {
+            let (path, why) = (fault.path, fault.why);
+            tracing::warn!(tool = at, name, path, why, "a call of this tool may have any fields");
+            *schema = any_object();
+        }
+    }
+    tools
 }
 
 fn any_object() -> Value {

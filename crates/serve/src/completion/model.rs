@@ -1,4 +1,3 @@
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use protocol::{GenerateRequest, Pooling, Sampling};
@@ -103,7 +102,7 @@ impl TextModel {
         let (grammar, grammar_field) = grammar(request, &target)?.unzip();
         let room = context_tokens.saturating_sub(prompt.tokens.len());
         let end_tokens =
-            if request.ignore_eos { Vec::new() } else { self.tokenizer.end_ids().to_vec() };
+            if request.ignore_eos { Vec::new() } else { reply.end_ids(&self.tokenizer) };
         let generate = GenerateRequest {
             prompt: prompt.tokens,
             answered: Vec::new(),
@@ -160,10 +159,6 @@ impl TextModel {
             // DeepSeek and Granite say `thinking`, most others `enable_thinking`.
             variables.entry("thinking").or_insert(json!(thinking));
         }
-        let mut messages = chat.messages.clone();
-        if reply.has_short_call_ids() {
-            messages.iter_mut().for_each(shorten_call_ids);
-        }
         let render = text::Render {
             add_generation_prompt: true,
             tools: chat.offered_tools(),
@@ -172,7 +167,7 @@ impl TextModel {
             continue_last: chat.continue_last,
             now_unix_s: unix_secs() as i64,
         };
-        let prompt = self.template.prompt(&self.tokenizer, &messages, &render);
+        let prompt = self.template.prompt(&self.tokenizer, &chat.messages, &render);
         prompt.map_err(CompletionError::Unrenderable)
     }
 
@@ -209,18 +204,4 @@ fn thinking(chat: &Chat) -> Option<bool> {
         None | Some("minimal") => None,
         Some(effort) => Some(effort != "none"),
     })
-}
-
-/// Mistral's templates refuse ids that are not nine letters and digits: others, from a chat that
-/// another model began, become such.
-fn shorten_call_ids(message: &mut text::Message) {
-    let shorten = |id: &mut String| {
-        if id.len() != 9 || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            let mut hasher = DefaultHasher::new();
-            id.hash(&mut hasher);
-            *id = format!("{:09x}", hasher.finish() >> 28);
-        }
-    };
-    message.tool_calls.iter_mut().for_each(|call| shorten(&mut call.id));
-    message.tool_call_id.iter_mut().for_each(shorten);
 }

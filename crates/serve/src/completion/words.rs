@@ -117,7 +117,7 @@ impl Words {
                     self.flush(&mut shown);
                     shown.push(self.call(call));
                 }
-                ReplyPart::Call(call) => self.text(&call.arguments.to_string(), &mut shown),
+                ReplyPart::Call(call) => self.text(&text::json_text(&call.arguments), &mut shown),
             }
         }
         shown

@@ -7,6 +7,7 @@ use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::bounds::within_range;
 use super::error::ApiError;
 use crate::config::Limits;
 
@@ -150,6 +151,8 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
         let message = format!("the body has over {VALUES_MAX} values. Send fewer");
         return Err(ApiError::invalid("invalid_body", message));
     }
+    let fitted = within_range(body);
+    let body = fitted.as_deref().unwrap_or(body);
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();

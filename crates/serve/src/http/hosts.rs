@@ -80,7 +80,7 @@ pub(super) fn judge_origin(
 ) -> Origin {
     let Some(origin) = origin else { return Origin::Same };
     let Ok(origin) = origin.to_str() else { return Origin::Foreign };
-    if allowed.iter().any(|known| known.trim_end_matches('/').eq_ignore_ascii_case(origin)) {
+    if allowed.iter().any(|known| is_allowed(known, origin)) {
         return Origin::Allowed;
     }
     let Some((scheme, authority)) = origin.split_once("://") else { return Origin::Foreign };
@@ -91,6 +91,20 @@ pub(super) fn judge_origin(
         Some(authority) if authority == *host => Origin::Same,
         Some(authority) if authority.is_loopback() && host.is_loopback() => Origin::Allowed,
         _ => Origin::Foreign,
+    }
+}
+
+/// Whether an origin is one that the node's owner let in: by its name, or, of desktop programs, by
+/// its scheme: `vscode-webview://*`, since such a program has another name in each window.
+fn is_allowed(known: &str, origin: &str) -> bool {
+    let known = known.trim_end_matches('/');
+    match known.strip_suffix("://*") {
+        Some("http" | "https" | "") => false,
+        Some(scheme) => {
+            let found = origin.split_once("://").map(|(found, _)| found);
+            found.is_some_and(|found| found.eq_ignore_ascii_case(scheme))
+        }
+        None => known.eq_ignore_ascii_case(origin),
     }
 }
 
@@ -149,7 +163,9 @@ mod tests {
 
     #[test]
     fn origins() {
-        let allowed = ["https://chat.example".to_owned()];
+        let allowed =
+            ["https://chat.example", "app://obsidian.md", "vscode-webview://*", "http://*"];
+        let allowed = allowed.map(str::to_owned);
         let cases = [
             ("localhost:8750", None, Origin::Same),
             ("localhost:8750", Some("http://localhost:8750"), Origin::Same),
@@ -160,6 +176,11 @@ mod tests {
             ("localhost:8750", Some("https://chat.example"), Origin::Allowed),
             ("localhost:8750", Some("https://chat.example.evil"), Origin::Foreign),
             ("localhost:8750", Some("https://evil.com"), Origin::Foreign),
+            ("localhost:8750", Some("http://evil.com"), Origin::Foreign),
+            ("localhost:8750", Some("app://obsidian.md"), Origin::Allowed),
+            ("localhost:8750", Some("app://other"), Origin::Foreign),
+            ("localhost:8750", Some("vscode-webview://1f2e3d"), Origin::Allowed),
+            ("localhost:8750", Some("tauri://localhost"), Origin::Foreign),
             ("localhost:8750", Some("null"), Origin::Foreign),
             ("localhost:8750", Some("file://localhost"), Origin::Foreign),
             ("localhost:8750", Some("http://localhost.evil.com"), Origin::Foreign),

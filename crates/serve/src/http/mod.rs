@@ -3,6 +3,7 @@
 //! Nothing here knows a dialect or a node.
 
 pub(crate) mod body;
+mod bounds;
 pub(crate) mod error;
 pub(crate) mod fields;
 pub(crate) mod guard;

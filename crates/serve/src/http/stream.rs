@@ -44,14 +44,25 @@ impl Item {
     /// # Panics
     /// Never: what is sent here are plain structs with string keys.
     pub fn json<T: Serialize>(value: &T) -> Self {
-        Self::Data(serde_json::to_string(value).expect("plain data is JSON"))
+        Self::Data(json_of(value))
     }
 
     /// # Panics
     /// Never, as for [`Self::json`].
     pub fn event<T: Serialize>(name: &'static str, value: &T) -> Self {
-        Self::Event(name, serde_json::to_string(value).expect("plain data is JSON"))
+        Self::Event(name, json_of(value))
     }
+}
+
+/// Plain data as JSON, with all digits of its numbers.
+fn json_of<T: Serialize>(value: &T) -> String {
+    text::with_digits(serde_json::to_string(value).expect("plain data is JSON"))
+}
+
+/// A 200 response of plain data that may hold a call's arguments.
+pub(crate) fn json_response<T: Serialize>(value: &T) -> Response {
+    let kind = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, kind)], json_of(value)).into_response()
 }
 
 /// A 200 response with the items of `source`, and a comment whenever it is silent for

@@ -19,7 +19,7 @@ use crate::completion::{
     TokenLogprobs,
 };
 use crate::http::error::ApiError;
-use crate::http::stream::{Framing, Item, respond_with};
+use crate::http::stream::{Framing, Item, json_response, respond_with};
 
 /// What an answer has to know of its request.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ pub(super) async fn respond(
     let mut answer = app.completer.start(request).await?;
     let mut teller = Teller { asked, shape, start, ready_at: start, calls: 0 };
     if !wants_stream {
-        return Ok(Json(whole(&mut answer, &mut teller).await?).into_response());
+        return Ok(json_response(&whole(&mut answer, &mut teller).await?));
     }
     let first = answer.first().await?;
     let beat = teller.clone();

@@ -48,6 +48,10 @@ fn response_format(mut format: Map<String, Value>) -> Result<Format, ApiError> {
             let mut schema: Map<String, Value> = shaped(name, schema)?;
             json_schema("response_format.json_schema.schema", schema.remove("schema"))
         }
+        // llama-server and others take the schema of any object so.
+        Some("json_object") if format.get("schema").is_some_and(|schema| !schema.is_null()) => {
+            json_schema("response_format.schema", format.remove("schema"))
+        }
         kind => simple_format(NAME, kind),
     }
 }
@@ -160,6 +164,14 @@ mod tests {
             (json!({"response_format": {"type": "text"}}), Format::Text),
             (json!({"response_format": {"type": "json_object"}}), Format::JsonObject),
             (
+                json!({"response_format": {"type": "json_object", "schema": schema}}),
+                Format::JsonSchema(schema.clone()),
+            ),
+            (
+                json!({"response_format": {"type": "json_object", "schema": null}}),
+                Format::JsonObject,
+            ),
+            (
                 json!({"response_format": {"type": "json_schema",
                     "json_schema": {"name": "x", "schema": schema, "strict": true}}}),
                 Format::JsonSchema(schema.clone()),
@@ -200,6 +212,10 @@ mod tests {
             (
                 json!({"response_format": {"type": "json_schema", "json_schema": {"schema": 7}}}),
                 "response_format.json_schema.schema",
+            ),
+            (
+                json!({"response_format": {"type": "json_object", "schema": 7}}),
+                "response_format.schema",
             ),
             (json!({"structured_outputs": {"regex": 7}}), "structured_outputs.regex"),
             (json!({"structured_outputs": {"json": "{"}}), "structured_outputs.json"),

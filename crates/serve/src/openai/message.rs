@@ -82,8 +82,10 @@ impl ChatMessage {
         }
         let content = match self.content {
             Some(content) => content.into_text(&format!("{at}.content"))?,
-            // An assistant that only calls tools, or said nothing, has no text.
-            None if self.role == Role::Assistant => String::new(),
+            // An assistant that only calls tools has no text, nor has a tool without a result.
+            None if matches!(self.role, Role::Assistant | Role::Tool | Role::Function) => {
+                String::new()
+            }
             None => {
                 let message = format!("{at} has no content");
                 return Err(ApiError::invalid_value(&format!("{at}.content"), message));
@@ -172,6 +174,7 @@ mod tests {
             (json!({"role": "system", "content": []}), ("system", "")),
             (json!({"role": "assistant", "content": null}), ("assistant", "")),
             (json!({"role": "assistant", "content": ""}), ("assistant", "")),
+            (json!({"role": "tool", "tool_call_id": "c", "content": null}), ("tool", "")),
             (json!({"role": "tool", "tool_call_id": "c", "content": "42"}), ("tool", "42")),
             (
                 json!({"role": "user", "content": [

@@ -114,7 +114,7 @@ impl Function {
 pub(super) fn arguments(call: &ToolCall) -> String {
     match &call.arguments {
         Value::String(text) => text.clone(),
-        arguments => arguments.to_string(),
+        arguments => text::json_text(arguments),
     }
 }
 

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::forms::{Body, Form, Named};
 use super::read::{End, Read, Reader, Stop};
-use super::tagged;
 use super::typed::{name_of, parameters};
+use super::{elements, tagged};
 use crate::ToolCall;
 
 /// Bytes of a block of calls; a longer one is text.
@@ -149,6 +149,9 @@ impl Offer<'_> {
             Body::Named(named) => self.named(named, close, reader).map(|call| vec![call]),
             Body::Python => self.python(reader),
             Body::Gemma => gemma(reader, close).map(|call| vec![call]),
+            Body::Elements(before) => {
+                elements::call_of(self, before, reader).map(|call| vec![call])
+            }
         }
     }
 
@@ -292,26 +295,42 @@ impl Offer<'_> {
             let is_call = self.has(name) || self.has(name.strip_suffix(".call").unwrap_or(name));
             return if is_call { self.python(reader) } else { Err(Stop::Broken) };
         }
+        self.object_of_call(&mut ahead)?;
+        self.json(reader, "")
+    }
+
+    /// Steps over an object that says a call of an offered tool and nothing else.
+    fn object_of_call(&self, ahead: &mut Reader) -> Read<()> {
         ahead.advance(1);
-        ahead.skip_space();
-        if ahead.peek()? != '"' {
-            return Err(Stop::Broken);
-        }
-        const KEYS: &[&str] =
-            &["type", "id", "function", "name", "arguments", "parameters", "tool_name"];
-        let key = ahead.string()?;
-        if !KEYS.contains(&key.as_str()) && !self.has(&key) {
-            return Err(Stop::Broken);
-        }
-        if key == "name" {
+        let mut is_first = true;
+        loop {
+            ahead.skip_space();
+            if ahead.take("}")? {
+                return if is_first { Err(Stop::Broken) } else { Ok(()) };
+            }
+            if ahead.peek()? != '"' {
+                return Err(Stop::Broken);
+            }
+            let key = ahead.string()?;
             ahead.skip_space();
             ahead.expect(":")?;
             ahead.skip_space();
-            if ahead.peek()? != '"' || !self.has(&ahead.string()?) {
+            let is_text = ahead.peek()? == '"';
+            let fits = match key.as_str() {
+                "name" | "tool_name" => is_text && self.has(&ahead.string()?),
+                "type" => is_text && ahead.string()? == "function",
+                "function" if is_text => self.has(&ahead.string()?),
+                "id" | "tool_call_id" | "function" | "arguments" | "parameters" => {
+                    ahead.value("").map(|_| true)?
+                }
+                name => is_first && self.has(name) && ahead.value("").map(|_| true)?,
+            };
+            ahead.skip_space();
+            if !fits || !ahead.take(",")? && !ahead.sees("}")? {
                 return Err(Stop::Broken);
             }
+            is_first = false;
         }
-        self.json(reader, "")
     }
 }
 
@@ -350,7 +369,7 @@ fn gemma(reader: &mut Reader, close: &str) -> Read<ToolCall> {
 }
 
 /// A text that is one value.
-pub(super) fn whole_value(text: &str) -> Option<Value> {
+pub(crate) fn whole_value(text: &str) -> Option<Value> {
     let mut reader = Reader::new(text.trim(), End::Finished);
     reader.value("").ok().filter(|_| reader.rest().is_empty())
 }

@@ -12,14 +12,24 @@ const THINKING: &[(&str, &str)] = &[
     ("<mm:think>", "</mm:think>"),
     ("<|channel>thought", "<channel|>"),
     ("<think:opensource>", "</think:opensource>"),
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
 ];
 
-/// Marks that Hunyuan 3's template puts together, and the piece of it that shows each.
-const COMPOSED: &[(&str, &str)] =
-    &[("<think:opensource>", "<think{}>"), ("<tool_calls:opensource>", "<tool_calls{}>")];
+/// Marks around an answer's text that say nothing more of it (Kimi K3).
+const AROUND: &[&str] =
+    &["<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"];
 
-/// The control tokens among the marks of thoughts that are longer than a token.
-const INNER: &[&str] = &["<|channel>"];
+/// Marks that templates put together (Hunyuan 3, Kimi K3), and the piece of one that shows each.
+const COMPOSED: &[(&str, &str)] = &[
+    ("<think:opensource>", "<think{}>"),
+    ("<tool_calls:opensource>", "<tool_calls{}>"),
+    ("<|open|>think<|sep|>", "open_tag('think'"),
+    ("<|open|>response<|sep|>", "open_tag('response')"),
+    ("<|open|>tools<|sep|>", "open_tag('tools')"),
+];
+
+/// The control tokens among the marks that are longer than a token.
+const INNER: &[&str] = &["<|channel>", "<|open|>", "<|close|>", "<|sep|>"];
 
 /// The control tokens that divide gpt-oss's messages.
 pub(super) const HARMONY: &[&str] = &[
@@ -32,6 +42,13 @@ pub(super) const HARMONY: &[&str] = &[
     "<|return|>",
 ];
 
+/// What a template shows whose messages have recipients.
+const RECIPIENTS: &[&str] = &["<|message|>", " to=self", MESSAGE_END];
+/// Ends a message after which the same turn goes on.
+const MESSAGE_END: &str = "<|eom|>";
+/// The control tokens that divide messages to recipients.
+pub(super) const ADDRESSED: &[&str] = &["<|start|>", "<|message|>", MESSAGE_END, "<|eot|>"];
+
 /// A piece of a template that shows how the calls of its form are written, where one form has
 /// several ways; the first one found counts.
 const STYLES: &[(CallStyle, &str, CallStyle)] = &[
@@ -41,13 +58,27 @@ const STYLES: &[(CallStyle, &str, CallStyle)] = &[
     (CallStyle::List, "[ARGS]", CallStyle::MistralArgs),
 ];
 
+/// What ids of calls a template takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallIds {
+    Any,
+    /// Nine letters and digits (Mistral).
+    Short,
+    /// `functions.NAME:NUMBER` where an id has to be made up (Kimi).
+    Numbered,
+}
+
 /// The marks in a model's replies that are not text.
 #[derive(Debug, Clone, Default)]
 pub struct ReplyFormat {
     pub(super) thinking: Vec<(&'static str, &'static str)>,
     pub(super) forms: Vec<&'static Form>,
+    /// Marks that are left out of texts.
+    pub(super) around: &'static [&'static str],
     /// Replies are messages on channels (gpt-oss).
     pub(super) harmony: bool,
+    /// Replies are messages to recipients: the model itself, a tool, the user (Muse Glimmer).
+    pub(super) recipients: bool,
     pub(super) style: CallStyle,
 }
 
@@ -77,12 +108,15 @@ impl ReplyFormat {
         if forms.is_empty() {
             forms.push(&HERMES);
         }
-        Self { thinking: thinking.copied().collect(), forms, harmony, style }
+        let recipients = !harmony && RECIPIENTS.iter().all(|piece| template.contains(piece));
+        let around = if shows(&AROUND[0]) { AROUND } else { &[] };
+        let thinking = thinking.copied().collect();
+        Self { thinking, forms, around, harmony, recipients, style }
     }
 
     /// Whether replies can hold thoughts.
     pub fn thinks(&self) -> bool {
-        self.harmony || !self.thinking.is_empty()
+        self.harmony || self.recipients || !self.thinking.is_empty()
     }
 
     /// Whether replies are messages on channels (gpt-oss).
@@ -96,12 +130,32 @@ impl ReplyFormat {
         self.forms.iter().any(|form| form.open == "[TOOL_CALLS]")
     }
 
+    /// What ids of calls templates of this form take.
+    pub(crate) fn call_ids(&self) -> CallIds {
+        match self.has_short_call_ids() {
+            true => CallIds::Short,
+            false if self.style == CallStyle::Kimi => CallIds::Numbered,
+            false => CallIds::Any,
+        }
+    }
+
     /// The control tokens that a [`crate::TextStream`] must show so that replies can be parsed.
     pub fn marker_ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
         let pairs = self.thinking.iter().flat_map(|(open, close)| [*open, *close]);
         let calls = self.forms.iter().flat_map(|form| form.marks());
-        let rest = if self.harmony { HARMONY } else { INNER };
+        let rest = match () {
+            () if self.harmony => HARMONY,
+            () if self.recipients => ADDRESSED,
+            () => INNER,
+        };
         tokenizer.find_tokens(pairs.chain(calls).chain(rest.iter().copied()))
+    }
+
+    /// The tokens that end a reply. Between the messages of one reply stands a token that ends a
+    /// turn for other models.
+    pub fn end_ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
+        let inner = if self.recipients { tokenizer.find_tokens([MESSAGE_END]) } else { Vec::new() };
+        tokenizer.end_ids().iter().copied().filter(|id| !inner.contains(id)).collect()
     }
 
     /// The marks around the calls of the style that is demanded.

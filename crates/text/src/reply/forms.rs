@@ -31,6 +31,9 @@ pub(super) enum Body {
     Python,
     /// `call:NAME{...}` (Gemma 4).
     Gemma,
+    /// An element for each argument, with elements in it for its parts; this stands before each of
+    /// their tags (MiniMax-M3).
+    Elements(&'static str),
 }
 
 /// The marks of tagged calls.
@@ -48,8 +51,10 @@ pub(super) struct Tags {
     pub(super) field_close: &'static str,
     /// What ends a value where a grammar held the answer.
     pub(super) exact_close: &'static str,
-    /// Attributes stand between the key and its mark; one says that the value is a string.
-    pub(super) attributes: bool,
+    /// What ends the attributes that stand behind the name, and behind a key; one of a key's says
+    /// that the value is a string.
+    pub(super) name_attributes: &'static str,
+    pub(super) attributes: &'static str,
     /// The line breaks next to a value's marks that are no part of it.
     pub(super) breaks: Breaks,
 }
@@ -112,7 +117,8 @@ const FUNCTION: Tags = Tags {
     value: "",
     field_close: "</parameter>",
     exact_close: "\n</parameter>\n",
-    attributes: false,
+    name_attributes: "",
+    attributes: "",
     breaks: Breaks::Each,
 };
 
@@ -125,7 +131,8 @@ const INVOKE: Tags = Tags {
     value: "",
     field_close: "</parameter>",
     exact_close: "</parameter>\n",
-    attributes: false,
+    name_attributes: "",
+    attributes: "",
     breaks: Breaks::Pair,
 };
 
@@ -145,7 +152,7 @@ const DSML: Tags = Tags {
     key_end: "\"",
     field_close: "</｜DSML｜parameter>",
     exact_close: "</｜DSML｜parameter>\n",
-    attributes: true,
+    attributes: ">",
     breaks: Breaks::None,
     ..INVOKE
 };
@@ -168,7 +175,8 @@ const GLM: Tags = Tags {
     value: "<arg_value>",
     field_close: "</arg_value>",
     exact_close: "</arg_value>\n",
-    attributes: false,
+    name_attributes: "",
+    attributes: "",
     breaks: Breaks::None,
 };
 
@@ -181,7 +189,22 @@ const HUNYUAN: Tags = Tags {
     value: "<arg_value:opensource>",
     field_close: "</arg_value:opensource>",
     exact_close: "</arg_value:opensource>\n",
-    attributes: false,
+    name_attributes: "",
+    attributes: "",
+    breaks: Breaks::None,
+};
+
+const KIMI_3: Tags = Tags {
+    open: "<|open|>call tool=\"",
+    name_end: "\"",
+    close: "<|close|>call<|sep|>",
+    field: "<|open|>argument key=\"",
+    key_end: "\"",
+    value: "",
+    field_close: "<|close|>argument<|sep|>",
+    exact_close: "<|close|>argument<|sep|>",
+    name_attributes: "<|sep|>",
+    attributes: "<|sep|>",
     breaks: Breaks::None,
 };
 
@@ -216,8 +239,17 @@ pub(super) const HERMES: Form = Form {
     ..form("<tool_call>", "</tool_call>", CallStyle::Json)
 };
 
+/// MiniMax-M3's token before each tag.
+const MINIMAX_3: &str = "]<]minimax[>[";
+
 /// All forms.
 pub(super) const FORMS: &[Form] = &[
+    // MiniMax-M3, whose marks hold those of the most common form.
+    Form {
+        signs: &[MINIMAX_3],
+        bodies: &[Body::Elements(MINIMAX_3), Body::Json],
+        ..form("]<]minimax[>[<tool_call>", "]<]minimax[>[</tool_call>", CallStyle::Json)
+    },
     HERMES,
     Form {
         signs: &["<minimax:tool_call>"],
@@ -307,6 +339,15 @@ pub(super) const FORMS: &[Form] = &[
         bodies: &[Body::Tagged(&HUNYUAN), Body::Json],
         ..form("<tool_calls:opensource>", "</tool_calls:opensource>", CallStyle::Json)
     },
+    // Kimi K3.
+    Form {
+        signs: &["<|open|>tools<|sep|>"],
+        lead: "<|open|>call tool=\"",
+        bodies: &[Body::Tagged(&KIMI_3), Body::Json],
+        ..form("<|open|>tools<|sep|>", "<|close|>tools<|sep|>", CallStyle::Json)
+    },
+    // firefunction 2.
+    Form { signs: &["functools["], ..form("functools", "", CallStyle::List) },
     // GigaChat 3.1.
     Form { signs: &["<|function_call|>"], ..form("<|function_call|>", "", CallStyle::Json) },
     // MiniCPM 5 and functionary 3.1, without marks around their calls.
@@ -355,6 +396,7 @@ impl Form {
                     tags.field_close,
                 ]),
                 Body::Gemma => marks.push("<|\"|>"),
+                Body::Elements(before) => marks.push(before),
                 Body::Json | Body::Python => {}
             }
         }

@@ -1,21 +1,29 @@
-//! gpt-oss's replies: messages on channels.
+//! gpt-oss's replies, which are messages on channels, and Muse Glimmer's, which have recipients.
 //!
 //! `<|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...`
 //! and, for calls,
 //! `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>`.
 //!
-//! Source: OpenAI's harmony response format.
+//! Muse Glimmer writes
+//! `to=self<|message|>...<|eom|><|start|>assistant to=user<|message|>...<|eot|>`
+//! and, for calls,
+//! `to=NAME<|message|><atem:function_calls>...</atem:function_calls><|eot|>`.
+//!
+//! Source: OpenAI's harmony response format; Muse Glimmer's chat template.
 
 use serde_json::{Map, Value};
 
-use super::calls::BLOCK_BYTES_MAX;
-use super::format::HARMONY;
+use super::calls::{BLOCK_BYTES_MAX, Offer};
+use super::format::{ADDRESSED, HARMONY};
+use super::forms::Form;
 use super::read::{End, Read, Reader, Stop, Waiting};
-use super::{Held, ReplyPart, held_back};
+use super::{Held, ReplyFormat, ReplyPart, held_back};
 use crate::ToolCall;
 
 const MESSAGE: &str = "<|message|>";
-const ENDS: [&str; 4] = ["<|end|>", "<|call|>", "<|return|>", "<|start|>"];
+/// What ends a message of gpt-oss's, and of Muse Glimmer's.
+const ENDS: &[&str] = &["<|end|>", "<|call|>", "<|return|>", "<|start|>"];
+const ADDRESSED_ENDS: &[&str] = &["<|eom|>", "<|eot|>", "<|start|>"];
 /// Bytes of a header; a longer one is none.
 const HEADER_BYTES_MAX: usize = 1024;
 
@@ -24,6 +32,16 @@ pub(super) struct Harmony {
     state: State,
     held: Held,
     waiting: Waiting,
+    marks: Marks,
+}
+
+/// What messages are written with.
+#[derive(Debug, Clone, Copy)]
+struct Marks {
+    all: &'static [&'static str],
+    ends: &'static [&'static str],
+    /// How a call is written, where it is no JSON.
+    form: Option<&'static Form>,
 }
 
 #[derive(Debug, Clone)]
@@ -42,13 +60,21 @@ enum Body {
 
 impl Harmony {
     /// A prompt may end with a header, after which the reply is the message itself.
-    pub(super) fn new(prompt: &str) -> Self {
+    /// One that is to be continued ends with a part of the message.
+    pub(super) fn new(format: &ReplyFormat, prompt: &str) -> Self {
+        let marks = match format.recipients {
+            true => {
+                let form = format.forms.first().copied();
+                Marks { all: ADDRESSED, ends: ADDRESSED_ENDS, form }
+            }
+            false => Marks { all: HARMONY, ends: ENDS, form: None },
+        };
         let last = prompt.rsplit("<|start|>").next().unwrap_or("");
-        let state = match last.strip_suffix(MESSAGE) {
-            Some(header) => State::Body(body_of(header)),
+        let state = match last.split_once(MESSAGE) {
+            Some((header, _)) => State::Body(body_of(header)),
             None => State::Header,
         };
-        Self { state, held: Held::Free, waiting: Waiting::default() }
+        Self { state, held: Held::Free, waiting: Waiting::default(), marks }
     }
 
     pub(super) fn is_reasoning(&self) -> bool {
@@ -61,21 +87,31 @@ impl Harmony {
         self.held = held;
     }
 
-    pub(super) fn run(&mut self, pending: &mut String, end: End, parts: &mut Vec<ReplyPart>) {
+    pub(super) fn run(
+        &mut self,
+        pending: &mut String,
+        tools: &[Value],
+        end: End,
+        parts: &mut Vec<ReplyPart>,
+    ) {
         if end == End::Open && !self.waiting.is_over(pending) {
             return;
         }
         self.waiting = Waiting::default();
         loop {
             let next = match &self.state {
-                State::Header => header(pending, end != End::Open),
+                State::Header => header(self.marks, pending, end != End::Open),
                 State::Body(Body::Text) if matches!(self.held, Held::Text | Held::TextOrCalls) => {
                     if !pending.is_empty() {
                         parts.push(ReplyPart::Text(std::mem::take(pending)));
                     }
                     None
                 }
-                State::Body(body) => body_step(body, pending, end, parts),
+                State::Body(Body::Call { .. }) if self.marks.form.is_some() => {
+                    let exact = matches!(self.held, Held::Calls | Held::TextOrCalls);
+                    block(self.marks, &Offer { tools, exact, end }, pending, parts)
+                }
+                State::Body(body) => body_step(self.marks, body, pending, end, parts),
             };
             match next {
                 Some(state) => self.state = state,
@@ -89,14 +125,14 @@ impl Harmony {
 }
 
 /// How a header can begin.
-fn begins_header(text: &str) -> bool {
+fn begins_header(marks: Marks, text: &str) -> bool {
     let begins = |start: &&str| text.starts_with(*start) || start.starts_with(text);
-    HARMONY.iter().chain(&["assistant", "to="]).any(begins)
+    marks.all.iter().chain(&["assistant", "to="]).any(begins)
 }
 
-fn header(pending: &mut String, at_end: bool) -> Option<State> {
+fn header(marks: Marks, pending: &mut String, at_end: bool) -> Option<State> {
     let first = pending.trim_start();
-    if !begins_header(first) {
+    if !begins_header(marks, first) {
         // A model that writes no header at all writes text.
         return Some(State::Body(Body::Text));
     }
@@ -122,6 +158,8 @@ fn body_of(header: &str) -> Body {
         after.split(|ch: char| ch.is_whitespace() || ch == '<').next()
     };
     match (word("to="), word("<|channel|>")) {
+        (Some("self"), _) => Body::Reasoning,
+        (Some("user"), _) => Body::Text,
         (Some(recipient), _) => {
             let name = recipient.strip_prefix("functions.").unwrap_or(recipient);
             Body::Call { name: name.to_owned() }
@@ -131,21 +169,50 @@ fn body_of(header: &str) -> Body {
     }
 }
 
+/// A message of tagged calls and the mark behind it. Anything else is text.
+fn block(
+    marks: Marks,
+    offer: &Offer,
+    pending: &mut String,
+    parts: &mut Vec<ReplyPart>,
+) -> Option<State> {
+    let spaces = pending.len() - pending.trim_start().len();
+    if spaces == pending.len() && offer.end == End::Open {
+        return None;
+    }
+    let read = marks.form.ok_or(Stop::Broken).and_then(|form| {
+        let found = offer.block(form, &pending[spaces..])?;
+        let mut after = Reader::new(&pending[spaces + found.bytes..], offer.end);
+        let is_ended = end_mark(marks.ends, &mut after)?;
+        Ok((found.calls, spaces + found.bytes + after.at(), is_ended))
+    });
+    match read {
+        Ok((calls, bytes, is_ended)) => {
+            pending.drain(..bytes);
+            parts.extend(calls.into_iter().map(ReplyPart::Call));
+            Some(if is_ended { State::Header } else { State::Body(Body::Text) })
+        }
+        Err(Stop::More) => None,
+        Err(Stop::Broken) => Some(State::Body(Body::Text)),
+    }
+}
+
 fn body_step(
+    marks: Marks,
     body: &Body,
     pending: &mut String,
     end: End,
     parts: &mut Vec<ReplyPart>,
 ) -> Option<State> {
     let part = match body {
-        Body::Call { name } => return call(name, pending, end, parts),
+        Body::Call { name } => return call(marks, name, pending, end, parts),
         Body::Reasoning => ReplyPart::Reasoning,
         Body::Text => ReplyPart::Text,
     };
-    let found = ENDS.iter().filter_map(|mark| Some((pending.find(mark)?, *mark))).min();
+    let found = marks.ends.iter().filter_map(|mark| Some((pending.find(mark)?, *mark))).min();
     let held = match found {
         Some((at, _)) => pending.len() - at,
-        None if end == End::Open => held_back(pending, ENDS.into_iter()),
+        None if end == End::Open => held_back(pending, marks.ends.iter().copied()),
         None => 0,
     };
     let kept = pending.split_off(pending.len() - held);
@@ -160,10 +227,16 @@ fn body_step(
 
 /// A call's arguments: one value, whatever marks its strings hold, and the mark behind it. Anything
 /// else is text.
-fn call(name: &str, pending: &mut String, end: End, parts: &mut Vec<ReplyPart>) -> Option<State> {
+fn call(
+    marks: Marks,
+    name: &str,
+    pending: &mut String,
+    end: End,
+    parts: &mut Vec<ReplyPart>,
+) -> Option<State> {
     let is_too_long = pending.len() > BLOCK_BYTES_MAX;
     let mut reader = Reader::new(pending, if is_too_long { End::Cut } else { end });
-    match arguments(&mut reader) {
+    match arguments(marks.ends, &mut reader) {
         Ok((arguments, is_ended)) => {
             let bytes = reader.at();
             pending.drain(..bytes);
@@ -180,23 +253,23 @@ fn call(name: &str, pending: &mut String, end: End, parts: &mut Vec<ReplyPart>) 
 }
 
 /// The arguments, and whether the message's end stands behind them.
-fn arguments(reader: &mut Reader) -> Read<(Value, bool)> {
+fn arguments(ends: &[&str], reader: &mut Reader) -> Read<(Value, bool)> {
     reader.skip_space();
     let empty = || Value::Object(Map::new());
     if reader.is_at_end() && !reader.is_cut() {
         return Ok((empty(), false));
     }
-    let is_empty = end_mark(reader)?;
+    let is_empty = end_mark(ends, reader)?;
     let value = if is_empty { empty() } else { reader.value("")? };
-    let is_ended = is_empty || end_mark(reader)?;
+    let is_ended = is_empty || end_mark(ends, reader)?;
     Ok((value, is_ended))
 }
 
 /// Steps over a mark that ends a message.
-fn end_mark(reader: &mut Reader) -> Read<bool> {
+fn end_mark(ends: &[&str], reader: &mut Reader) -> Read<bool> {
     let mut ahead = *reader;
     ahead.skip_space();
-    for mark in ENDS {
+    for mark in ends {
         if ahead.take(mark)? {
             *reader = ahead;
             return Ok(true);

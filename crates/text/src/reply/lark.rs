@@ -8,7 +8,7 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::ReplyFormat;
 use super::forms::CallStyle;
@@ -17,7 +17,7 @@ use super::typed::name_of;
 use crate::Tokenizer;
 
 /// Any text at all.
-const ANY: &str = "/(?s:.*)/";
+pub(super) const ANY: &str = "/(?s:.*)/";
 /// What sets the parts of a reply apart.
 const SPACE: &str = r"/\s{0,4}/";
 
@@ -70,7 +70,7 @@ pub fn lark_regex(regex: &str) -> String {
 }
 
 /// A grammar while it is written.
-struct Lark<'a> {
+pub(super) struct Lark<'a> {
     format: &'a ReplyFormat,
     tokenizer: &'a Tokenizer,
     prompt: &'a str,
@@ -90,7 +90,7 @@ impl<'a> Lark<'a> {
 
     /// What comes before the body: nothing where the prompt says that there are no thoughts.
     fn thoughts(&self) -> String {
-        if self.format.harmony {
+        if self.format.harmony || self.format.recipients {
             return "thought?".to_owned();
         }
         let ends = |mark: &str| self.prompt.ends_with(mark);
@@ -114,6 +114,10 @@ impl<'a> Lark<'a> {
                 "thought: {channel} \"analysis\" {message} {ANY} {end} {start} \"assistant\"\n"
             );
         }
+        if self.format.recipients {
+            let [message, next] = [self.mark("<|message|>"), self.next_message()];
+            return format!("thought: \" to=self\" {message} {ANY} {next}\n");
+        }
         let ends = |open: &str| self.prompt.ends_with(open);
         let thinking = &self.format.thinking;
         let pair = thinking.iter().find(|(open, _)| ends(open)).or(thinking.first());
@@ -124,7 +128,15 @@ impl<'a> Lark<'a> {
         }
     }
 
+    /// What ends a message to a recipient and begins the next one.
+    fn next_message(&self) -> String {
+        format!("{} {} \"assistant\"", self.mark("<|eom|>"), self.mark("<|start|>"))
+    }
+
     fn text(&self, body: &str) -> String {
+        if self.format.recipients {
+            return format!("\" to=user\" {} {body}", self.mark("<|message|>"));
+        }
         if !self.format.harmony {
             return body.to_owned();
         }
@@ -140,7 +152,13 @@ impl<'a> Lark<'a> {
             let function = tool.get("function").unwrap_or(tool);
             let schema = function.get("parameters").filter(|schema| schema.is_object());
             let schema = schema.cloned().unwrap_or_else(|| json!({"type": "object"}));
-            let call = self.call(style, name, &schema);
+            let mut call = self.call(style, name, &schema);
+            if self.format.recipients {
+                let to = quote(&format!(" to={name}"));
+                let (open, close) = self.format.around_calls();
+                let (open, close) = (quote(&format!("{open}\n")), quote(close));
+                call = format!("{to} {} {open} {call} {close}", self.mark("<|message|>"));
+            }
             names.push(self.rule("", &call));
         }
         let call = format!("({})", names.join(" | "));
@@ -153,6 +171,9 @@ impl<'a> Lark<'a> {
 
     /// What stands around all calls, and between two of them.
     fn around(&self, style: CallStyle) -> (String, String, String) {
+        if self.format.recipients {
+            return (String::new(), self.next_message(), String::new());
+        }
         let (open, close) = self.format.around_calls();
         let marks = || (self.mark(open), self.mark(close));
         match style {
@@ -237,77 +258,19 @@ impl<'a> Lark<'a> {
         }
     }
 
-    /// One marked field for each of a schema's properties, in their order.
-    fn fields(&mut self, schema: &Value, marks: [&str; 3]) -> String {
-        let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
-            return String::new();
-        };
-        let required = schema.get("required").and_then(Value::as_array);
-        let mut fields = Vec::new();
-        for (key, property) in properties {
-            let head = quote(&format!("{}{key}{}", marks[0], marks[1]));
-            let value = self.value(schema, property, marks[2]);
-            let is_required = required.is_some_and(|keys| keys.iter().any(|one| one == key));
-            let optional = if is_required { "" } else { "?" };
-            fields.push(format!("({head} {value}){optional}"));
-        }
-        fields.join(" ")
-    }
-
-    /// `KEY=VALUE` for each of a schema's properties that is required, divided by commas, then for
-    /// the others.
-    fn named_values(&mut self, schema: &Value) -> String {
-        let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
-            return String::new();
-        };
-        let keys = schema.get("required").and_then(Value::as_array);
-        let is_required = |key: &str| keys.is_some_and(|keys| keys.iter().any(|one| one == key));
-        let value = |(key, property): (&String, &Value)| {
-            format!(
-                "{} {}",
-                quote(&format!("{key}=")),
-                lark_json(&with_definitions(schema, property))
-            )
-        };
-        let (required, others): (Vec<_>, Vec<_>) =
-            properties.iter().partition(|(key, _)| is_required(key));
-        let required: Vec<String> = required.into_iter().map(value).collect();
-        let others: Vec<String> = others.into_iter().map(value).collect();
-        if required.is_empty() {
-            // The first that is given has no comma before it.
-            let choices = (0..others.len()).map(|first| {
-                let rest = others[first + 1..].iter().map(|other| format!("(\", \" {other})?"));
-                format!("{} {}", others[first], rest.collect::<Vec<_>>().join(" "))
-            });
-            let choices: Vec<String> = choices.collect();
-            return if choices.is_empty() {
-                choices.concat()
-            } else {
-                format!("({})?", choices.join(" | "))
-            };
-        }
-        let others: Vec<String> = others.iter().map(|other| format!("(\", \" {other})?")).collect();
-        format!("{} {}", required.join(" \", \" "), others.join(" "))
-    }
-
-    /// A value and the mark behind it: strings are written as they are, anything else as JSON.
-    fn value(&mut self, schema: &Value, property: &Value, end: &str) -> String {
-        if property.get("type").is_none_or(|kind| kind != "string") {
-            return format!("{} {}", lark_json(&with_definitions(schema, property)), quote(end));
-        }
-        if let Some(choices) = property.get("enum").and_then(Value::as_array) {
-            let choices: Vec<String> =
-                choices.iter().filter_map(Value::as_str).map(quote).collect();
-            return format!("({}) {}", choices.join(" | "), quote(end));
-        }
-        self.rule("[lazy]", &format!("{ANY} {}", quote(end)))
-    }
-
     /// Adds a rule and names it.
-    fn rule(&mut self, options: &str, body: &str) -> String {
+    pub(super) fn rule(&mut self, options: &str, body: &str) -> String {
         let name = format!("r{}", self.names);
         self.names += 1;
         writeln!(self.rules, "{name}{options}: {body}").expect("a string takes everything");
+        name
+    }
+
+    /// Adds a terminal and names it.
+    pub(super) fn terminal(&mut self, body: &str) -> String {
+        let name = format!("T{}", self.names);
+        self.names += 1;
+        writeln!(self.rules, "{name}: {body}").expect("a string takes everything");
         name
     }
 
@@ -327,17 +290,6 @@ impl<'a> Lark<'a> {
 }
 
 /// Strings are written as in JSON.
-fn quote(text: &str) -> String {
+pub(super) fn quote(text: &str) -> String {
     Value::from(text).to_string()
-}
-
-/// A part of a schema, with what it may refer to.
-fn with_definitions(schema: &Value, property: &Value) -> Value {
-    let mut part = property.as_object().cloned().unwrap_or_else(Map::new);
-    for key in ["$defs", "definitions"] {
-        if let Some(definitions) = schema.get(key) {
-            part.insert(key.to_owned(), definitions.clone());
-        }
-    }
-    Value::Object(part)
 }

@@ -95,6 +95,8 @@ impl Marked {
 /// What stands at the first mark of a text.
 enum Found {
     Close(usize),
+    /// A mark that is no part of the text, of so many bytes.
+    Around(usize, usize),
     Block(usize, Block),
     /// The beginning of a block.
     Begin(usize),
@@ -158,6 +160,15 @@ impl Run<'_> {
                 return None;
             }
         }
+        for mark in self.marked.format.around {
+            if text.starts_with(mark) {
+                pending.drain(..spaces + mark.len());
+                return Some(State::Start { whole, trim: false, late });
+            }
+            if self.is_open() && mark.starts_with(text) {
+                return None;
+            }
+        }
         if whole && self.may_be_bare(text) {
             match self.offer.bare(text) {
                 Ok(block) => return Some(self.take(pending, spaces, block, "")),
@@ -205,6 +216,12 @@ impl Run<'_> {
                 let whole = !self.marked.format.forms.is_empty();
                 Some(State::Start { whole, trim: true, late: "" })
             }
+            Found::Around(at, bytes) => {
+                let rest = pending.split_off(at);
+                self.emit(std::mem::replace(pending, rest), part);
+                pending.drain(..bytes);
+                Some(self.marked.state)
+            }
             Found::Block(at, block) => {
                 let before = pending[..at].trim_end().to_owned();
                 self.emit(before, part);
@@ -236,12 +253,16 @@ impl Run<'_> {
         loop {
             let rest = &pending[from..];
             let starts = self.marked.format.forms.iter().flat_map(|form| form.starts());
-            let marks = starts.chain(close);
+            let around = self.marked.format.around;
+            let marks = starts.chain(close).chain(around.iter().copied());
             let found = marks.filter_map(|mark| Some((rest.find(mark)?, mark)));
             // Of two marks at one place, the longer one.
             let first = found.min_by_key(|(at, mark)| (*at, std::cmp::Reverse(mark.len())));
             let Some((at, mark)) = first else { return Found::Nothing(from) };
             let at = from + at;
+            if around.contains(&mark) {
+                return Found::Around(at, mark.len());
+            }
             let is_close = close == Some(mark);
             match self.is_quoted(pending, at, mark, is_close) {
                 Ok(true) => {}
@@ -291,11 +312,12 @@ impl Run<'_> {
     /// Bytes that cannot be the beginning of a mark, nor white space in front of one; all up to
     /// `from` are.
     fn sure(&self, pending: &str, from: usize, close: Option<&'static str>) -> usize {
-        let forms = &self.marked.format.forms;
-        if !self.is_open() || (forms.is_empty() && close.is_none()) {
+        let ReplyFormat { forms, around, .. } = &self.marked.format;
+        if !self.is_open() || (forms.is_empty() && close.is_none() && around.is_empty()) {
             return pending.len();
         }
         let marks = forms.iter().flat_map(|form| form.starts()).chain(close);
+        let marks = marks.chain(around.iter().copied());
         let held = held_back(&pending[from..], marks);
         pending[..pending.len() - held].trim_end().len().max(from)
     }

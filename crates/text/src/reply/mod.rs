@@ -6,14 +6,21 @@
 //! wrote is ever lost. The parts do not depend on the pieces in which a reply comes.
 
 mod calls;
+mod elements;
+mod fault;
+mod fields;
 mod format;
+mod formats;
 mod forms;
 mod harmony;
 mod lark;
 mod marked;
+mod object;
 mod read;
+mod refs;
 mod schema;
 mod tagged;
+mod texts;
 mod typed;
 mod value;
 mod write;
@@ -21,6 +28,9 @@ mod write;
 use serde_json::Value;
 
 use crate::ToolCall;
+pub(crate) use calls::whole_value;
+pub use fault::{SchemaFault, schema_fault};
+pub(crate) use format::CallIds;
 pub use format::ReplyFormat;
 use harmony::Harmony;
 pub use lark::{lark_json, lark_regex};
@@ -72,8 +82,8 @@ impl ReplyParser {
     /// For the reply to `prompt`, the rendered chat template: it may end inside the model's
     /// thoughts. Calls are only looked for if `tools` were offered.
     pub fn new(format: &ReplyFormat, prompt: &str, tools: &[Value]) -> Self {
-        let grammar = match format.harmony {
-            true => Grammar::Harmony(Harmony::new(prompt)),
+        let grammar = match format.harmony || format.recipients {
+            true => Grammar::Harmony(Harmony::new(format, prompt)),
             false => Grammar::Marked(Marked::new(format, prompt, !tools.is_empty())),
         };
         Self { tools: tools.to_vec(), grammar, pending: String::new() }
@@ -119,7 +129,9 @@ impl ReplyParser {
             Grammar::Marked(marked) => {
                 marked.run(&mut self.pending, &self.tools, end, &mut parts);
             }
-            Grammar::Harmony(harmony) => harmony.run(&mut self.pending, end, &mut parts),
+            Grammar::Harmony(harmony) => {
+                harmony.run(&mut self.pending, &self.tools, end, &mut parts);
+            }
         }
         parts
     }

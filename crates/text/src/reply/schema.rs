@@ -3,6 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::formats::format;
+use super::refs::respell;
+
 /// What sets the parts of JSON apart: a space, or a line with its indentation.
 const SPACE: &str = r"( |\r?\n[ \t]{0,20})";
 
@@ -20,9 +23,11 @@ const OPEN: &[&str] = &[
     "unevaluatedProperties",
 ];
 
-/// Formats that strings are held to. Any other is an annotation.
-const FORMATS: &[&str] =
-    &["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"];
+/// Bounds of numbers, and from where on they say nothing: no answer comes near them.
+const BOUNDS: &[&str] = &["exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum"];
+const BOUND_MAX: f64 = 1e15;
+/// A bound as small is zero.
+const BOUND_MIN: f64 = 1e-15;
 
 /// What an answer cannot be held to while it is written, and is not refused for: whether items are
 /// all different is for the client to see.
@@ -51,6 +56,7 @@ const IN_PLACES: &[&str] = &[
 pub fn tight_schema(schema: &Value) -> Value {
     let mut schema = schema.clone();
     leave_out(&mut schema);
+    respell(&mut schema);
     // Parts that are put together describe one object between them: none of them may close it.
     if !has_key(&schema, "allOf") {
         close(&mut schema);
@@ -65,13 +71,44 @@ pub fn tight_schema(schema: &Value) -> Value {
 /// Takes out what no answer is held to.
 fn leave_out(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
-    let is_known = |format: &Value| format.as_str().is_none_or(|name| FORMATS.contains(&name));
+    let is_known = |name: &Value| name.as_str().is_none_or(|name| format(name).is_some());
     fields.retain(|name, value| match name.as_str() {
         "format" => is_known(value),
+        "multipleOf" => value.as_f64().is_none_or(|step| (1e-9..1e12).contains(&step.abs())),
+        name if BOUNDS.contains(&name) => value.as_f64().is_none_or(|at| at.abs() < BOUND_MAX),
         name => !LEFT_OUT.contains(&name),
     });
-    IN_MAPS.iter().for_each(|name| members(fields, name).for_each(leave_out));
-    IN_PLACES.iter().for_each(|name| each(fields, name).for_each(leave_out));
+    for name in BOUNDS {
+        if let Some(bound) = fields.get_mut(*name)
+            && bound.as_f64().is_some_and(|at| at != 0.0 && at.abs() < BOUND_MIN)
+        {
+            *bound = json!(0);
+        }
+    }
+    each_schema(fields, &mut leave_out);
+}
+
+/// Does something with each schema that stands in another one.
+pub(super) fn each_schema(fields: &mut Map<String, Value>, act: &mut dyn FnMut(&mut Value)) {
+    IN_MAPS.iter().for_each(|name| members(fields, name).for_each(&mut *act));
+    IN_PLACES.iter().for_each(|name| each(fields, name).for_each(&mut *act));
+}
+
+/// The schemas that stand in another one, each with its place there.
+pub(super) fn places(fields: &Map<String, Value>) -> impl Iterator<Item = (String, &Value)> {
+    let of = |names: &'static [&'static str]| {
+        names.iter().filter_map(|name| Some((*name, fields.get(*name)?)))
+    };
+    let maps = of(IN_MAPS).flat_map(|(name, map)| {
+        let members = map.as_object().into_iter().flatten();
+        members.map(move |(key, inner)| (format!("{name}.{key}"), inner))
+    });
+    let one = of(IN_PLACES).filter(|(_, inner)| !inner.is_array());
+    let many = of(IN_PLACES).flat_map(|(name, list)| {
+        let items = list.as_array().into_iter().flatten().enumerate();
+        items.map(move |(at, inner)| (format!("{name}.{at}"), inner))
+    });
+    maps.chain(one.map(|(name, inner)| (name.to_owned(), inner))).chain(many)
 }
 
 fn has_key(value: &Value, key: &str) -> bool {
@@ -183,6 +220,14 @@ mod tests {
             },
             "additionalProperties": {},
         });
+        assert_eq!(tight(schema), want);
+    }
+
+    #[test]
+    fn bounds_that_no_answer_comes_near_are_left_out() {
+        let schema = json!({"type": "number", "maximum": f64::MAX, "minimum": -1e300,
+            "exclusiveMinimum": 5e-324, "exclusiveMaximum": 7, "multipleOf": 1e300});
+        let want = json!({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 7});
         assert_eq!(tight(schema), want);
     }
 

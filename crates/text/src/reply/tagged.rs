@@ -38,12 +38,16 @@ pub(super) fn call_of(
         }
         reader.expect(tags.field)?;
         let key = reader.line_until(tags.key_end, NAME_BYTES_MAX)?.trim();
-        let attributes = if tags.attributes { reader.line_until(">", NAME_BYTES_MAX)? } else { "" };
+        let attributes = match tags.attributes {
+            "" => "",
+            end => reader.line_until(end, NAME_BYTES_MAX)?,
+        };
         if !tags.value.is_empty() {
             reader.skip_space();
             reader.expect(tags.value)?;
         }
-        let is_string = attributes.contains("string=\"true\"");
+        let says = |what| attributes.contains(what);
+        let is_string = says("string=\"true\"") || says("type=\"string\"");
         fields.push((key, is_string, value(offer, tags, close, reader)?));
     }
     // Where a template has no line breaks next to its marks, a model that writes them does so for
@@ -55,14 +59,20 @@ pub(super) fn call_of(
     };
     let schema = parameters(offer.tools, name);
     let arguments = fields.into_iter().map(|(key, is_string, text)| {
+        let key = if tags.name_attributes.is_empty() { key.to_owned() } else { unquoted(key) };
         let text = if breaks == Breaks::None { text } else { without_breaks(text) };
         let value = match is_string {
             true => Value::String(text.to_owned()),
-            false => typed(text, schema, key),
+            false => typed(text, schema, &key),
         };
-        (key.to_owned(), value)
+        (key, value)
     });
     Ok(call("", name, Value::Object(arguments.collect())))
+}
+
+/// What stands between an attribute's quotes.
+fn unquoted(text: &str) -> String {
+    text.replace("&quot;", "\"").replace("&amp;", "&")
 }
 
 /// A value without one line break on each side.
@@ -77,6 +87,9 @@ fn head<'t>(tags: &Tags, reader: &mut Reader<'t>) -> Read<&'t str> {
         "" => reader.word(is_name)?,
         end => reader.line_until(end, NAME_BYTES_MAX)?.trim(),
     };
+    if !tags.name_attributes.is_empty() {
+        reader.line_until(tags.name_attributes, NAME_BYTES_MAX)?;
+    }
     let is_name = !name.is_empty() && name.chars().all(is_name);
     if is_name { Ok(name) } else { Err(Stop::Broken) }
 }

@@ -3,9 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::read::{End, Reader};
-
-/// References that lead from one schema to the next; longer chains are loops.
-const DEPTH_MAX: usize = 32;
+use super::refs::{DEPTH_MAX, VISITS_MAX, resolve};
+use crate::digits::{is_long_number, long_number};
 
 /// The name of an offered tool.
 pub(super) fn name_of(tool: &Value) -> Option<&str> {
@@ -21,12 +20,24 @@ pub(super) fn parameters<'t>(tools: &'t [Value], name: &str) -> Option<&'t Value
 /// A field's value: of another type than a string if its schema allows that type and the text is of
 /// it, else the text if a string is allowed. Without a schema, JSON is what it says.
 pub(super) fn typed(text: &str, parameters: Option<&Value>, key: &str) -> Value {
-    let strict = || serde_json::from_str(text.trim()).ok();
+    typed_as(text, parameters, parameters.and_then(|root| field(root, root, key)))
+}
+
+/// The schema of an object's field.
+pub(super) fn field<'s>(root: &'s Value, object: &'s Value, key: &str) -> Option<&'s Value> {
+    resolve(root, object)?.get("properties")?.get(key)
+}
+
+/// The same for a value whose own schema is known.
+pub(super) fn typed_as(text: &str, root: Option<&Value>, schema: Option<&Value>) -> Value {
+    let strict = || long_number(text.trim()).or_else(|| serde_json::from_str(text.trim()).ok());
     let string = || Value::String(text.to_owned());
-    let field = parameters.and_then(|root| resolve(root, root)?.get("properties")?.get(key));
     let mut types = Types::default();
-    if let (Some(root), Some(field)) = (parameters, field) {
-        types.add(root, field, 0);
+    if let (Some(root), Some(schema)) = (root, schema) {
+        types.add(root, schema, 0);
+    }
+    if types.choices.contains(&text) {
+        return string();
     }
     if types.any || types.names.is_empty() {
         return strict().unwrap_or_else(string);
@@ -45,18 +56,25 @@ pub(super) fn typed(text: &str, parameters: Option<&Value>, key: &str) -> Value 
 #[derive(Default)]
 struct Types<'s> {
     any: bool,
+    /// Schemas that were looked at.
+    visits: usize,
     names: Vec<&'s str>,
+    /// The strings that are listed one by one.
+    choices: Vec<&'s str>,
 }
 
 impl<'s> Types<'s> {
     fn add(&mut self, root: &'s Value, schema: &'s Value, depth: usize) {
-        let schema = resolve(root, schema).filter(|_| depth < DEPTH_MAX);
+        self.visits += 1;
+        let goes_on = depth < DEPTH_MAX && self.visits < VISITS_MAX;
+        let schema = resolve(root, schema).filter(|_| goes_on);
         let Some(fields) = schema.and_then(Value::as_object) else {
             self.any = true;
             return;
         };
         if let Some(values) = fields.get("enum").and_then(Value::as_array) {
             self.names.extend(values.iter().map(|value| type_of(value)));
+            self.choices.extend(values.iter().filter_map(Value::as_str));
         } else if let Some(value) = fields.get("const") {
             self.names.push(type_of(value));
         } else if let Some(name) = fields.get("type") {
@@ -82,7 +100,8 @@ impl<'s> Types<'s> {
                 let is_float = number.is_f64() && whole.abs() < (1u64 << 53) as f64;
                 Some(if is_float { Value::from(whole as i64) } else { value })
             }
-            Value::String(_) => None,
+            Value::String(_) if !is_long_number(&value) => None,
+            Value::String(_) => (has("integer") || has("number")).then_some(value),
             _ => has(type_of(&value)).then_some(value),
         }
     }
@@ -103,17 +122,6 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// The schema that a reference within the tool's parameters leads to.
-fn resolve<'s>(root: &'s Value, mut schema: &'s Value) -> Option<&'s Value> {
-    for _ in 0..DEPTH_MAX {
-        let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
-            return Some(schema);
-        };
-        schema = root.pointer(reference.strip_prefix('#')?)?;
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -122,6 +130,8 @@ mod tests {
 
     #[test]
     fn by_schema() {
+        let both = json!({"anyOf": [{"$ref": "#/$defs/Both"}, {"$ref": "#/$defs/Both"}]});
+        let long = |text| long_number(text).unwrap();
         let string_or_null = json!({"anyOf": [{"type": "string"}, {"type": "null"}]});
         let cases = [
             (json!({}), "12", json!(12)),
@@ -139,16 +149,31 @@ mod tests {
             (json!({"type": "array"}), "['a', None]", json!(["a", null])),
             (json!({"enum": ["1", "on"]}), "1", json!("1")),
             (json!({"enum": [1, 2]}), "1", json!(1)),
+            (
+                json!({"type": "integer"}),
+                "98765432109876543210987",
+                long("98765432109876543210987"),
+            ),
+            (
+                json!({"type": "string"}),
+                "98765432109876543210987",
+                json!("98765432109876543210987"),
+            ),
+            (json!({}), "98765432109876543210987", long("98765432109876543210987")),
+            (json!({"enum": ["1", 2]}), "1", json!("1")),
+            (json!({"enum": ["1", 2]}), "2", json!(2)),
+            (json!({"$ref": "#/$defs/Na%6De"}), "42", json!("42")),
             (json!({"const": "7"}), "7", json!("7")),
             (json!({"$ref": "#/$defs/Name"}), "42", json!("42")),
             (json!({"$ref": "#/$defs/Loop"}), "42", json!(42)),
+            (json!({"$ref": "#/$defs/Both"}), "42", json!(42)),
             (json!({"allOf": [{"$ref": "#/$defs/Name"}]}), "42", json!("42")),
             (json!({"properties": {}}), "{\"a\": 1}", json!({"a": 1})),
         ];
         for (schema, text, expected) in cases {
             let root = json!({
                 "properties": {"x": schema},
-                "$defs": {"Name": {"type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}},
+                "$defs": {"Name": {"type": "string"}, "Both": both, "Loop": {"$ref": "#/$defs/Loop"}},
             });
             assert_eq!(typed(text, Some(&root), "x"), expected, "{schema} {text}");
         }

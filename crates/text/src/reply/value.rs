@@ -7,6 +7,7 @@
 use serde_json::{Map, Number, Value};
 
 use super::read::{Read, Reader, Stop};
+use crate::long_number;
 
 /// Lists and objects inside each other; more are not read.
 const DEPTH_MAX: usize = 100;
@@ -198,7 +199,10 @@ impl Reader<'_> {
             "true" | "True" => Ok(Value::Bool(true)),
             "false" | "False" => Ok(Value::Bool(false)),
             "null" | "None" => Ok(Value::Null),
-            number => number.parse::<Number>().map(Value::Number).map_err(|_| Stop::Broken),
+            number => match long_number(number) {
+                Some(long) => Ok(long),
+                None => number.parse::<Number>().map(Value::Number).map_err(|_| Stop::Broken),
+            },
         }
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::ReplyFormat;
 use super::forms::{Body, Breaks, CallStyle, HERMES, Named, Tags};
-use crate::ToolCall;
+use crate::{ToolCall, json_text};
 
 impl ReplyFormat {
     /// The same for a model that is told of its tools by [`Self::tool_text`].
@@ -66,7 +66,7 @@ fn object(call: &ToolCall) -> String {
     let mut fields = Map::new();
     fields.insert("name".into(), call.name.clone().into());
     fields.insert("arguments".into(), call.arguments.clone());
-    Value::Object(fields).to_string()
+    json_text(&Value::Object(fields))
 }
 
 fn named(marks: &Named, index: usize, call: &ToolCall) -> String {
@@ -74,7 +74,7 @@ fn named(marks: &Named, index: usize, call: &ToolCall) -> String {
         true => format!("functions.{}:{index}", call.name),
         false => call.name.clone(),
     };
-    format!("{}{name}{}{}{}", marks.open, marks.arguments, call.arguments, marks.close)
+    format!("{}{name}{}{}{}", marks.open, marks.arguments, json_text(&call.arguments), marks.close)
 }
 
 fn tagged(tags: &Tags, call: &ToolCall) -> String {

@@ -1,120 +1,207 @@
-//! Tools for templates that do not know them: what a template leaves out, the messages say in text.
+//! A conversation in the form that a template shows all of.
 //!
-//! Templates are asked by rendering probes. Where tools do not appear, a text tells the model of
-//! them and of the form in which the reply's parser reads calls. Where earlier calls or their
-//! results do not appear, they become text of their messages.
+//! What a template takes as it is stays so. Tools that it leaves out, a text tells the model of, in
+//! the form in which the reply's parser reads calls. Calls and results that it leaves out become
+//! text of their messages. Messages that it refuses become the nearest ones that it takes.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Message, ToolCall};
+use super::Message;
+use super::pair::response;
+use super::shows::Shows;
 use crate::ReplyFormat;
 
-/// What a template shows of a conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shows {
-    pub(super) system: bool,
-    pub(super) tools: bool,
-    pub(super) calls: bool,
-    pub(super) results: bool,
-}
-
 impl Shows {
-    /// Everything, as far as fitting is concerned.
-    pub(super) const ALL: Self = Self { system: true, tools: true, calls: true, results: true };
-
-    /// Asks a template; `render` renders messages with tools, or fails.
-    pub(super) fn probe(render: impl Fn(&[Message], &[Value]) -> Option<String>) -> Self {
-        let user = Message::new("user", "probe_user");
-        let system = Message::new("system", "probe_system");
-        let asked = render(&[system, user.clone()], &[]);
-        let told = render(std::slice::from_ref(&user), &[probe_tool()]);
-        let call = ToolCall {
-            id: "probeid01".into(),
-            name: "probe_call".into(),
-            arguments: json!({"probe_key": "probe_value"}),
-        };
-        let calls = Message { tool_calls: vec![call], ..Message::new("assistant", "") };
-        let result = Message {
-            tool_call_id: Some("probeid01".into()),
-            name: Some("probe_call".into()),
-            ..Message::new("tool", "probe_result")
-        };
-        let called = render(&[user, calls, result], &[probe_tool()]);
-        let shows = |text: &Option<String>, what| text.as_ref().is_some_and(|t| t.contains(what));
-        Self {
-            system: shows(&asked, "probe_system"),
-            // A template that cannot render the probe may have asked for another kind of tool.
-            tools: told.is_none() || shows(&told, "probe_tool"),
-            calls: shows(&called, "probe_call"),
-            results: shows(&called, "probe_result"),
-        }
-    }
-
     /// The messages in the form that the template shows all of. `guard` keeps a client's text from
     /// being taken for control tokens; the messages' own is guarded already.
     pub(super) fn fit(
         self,
         format: &ReplyFormat,
-        messages: Vec<Message>,
+        mut messages: Vec<Message>,
         tools: &[Value],
         guard: impl Fn(&str) -> String,
     ) -> Vec<Message> {
-        let mut fitted: Vec<Message> = Vec::new();
-        let mut was_result = false;
-        for mut message in messages {
-            if !self.calls && !message.tool_calls.is_empty() {
-                let calls = std::mem::take(&mut message.tool_calls);
-                message.content = joined([&message.content, &format.write_calls(&calls)]);
-            }
-            let is_result = !self.results && message.role == "tool";
-            if is_result {
-                let text = format!("<tool_response>\n{}\n</tool_response>", message.content);
-                message = Message::new("user", text);
-            }
-            // Many templates refuse two messages of a user in a row.
-            match fitted.last_mut().filter(|_| was_result && message.role == "user") {
-                Some(last) => last.content = joined([&last.content, &message.content]),
-                None => fitted.push(message),
-            }
-            was_result = is_result || (was_result && fitted.last().is_some_and(is_user));
-        }
         if !self.tools && !tools.is_empty() {
             let list: Vec<String> = tools.iter().map(|tool| guard(&tool.to_string())).collect();
-            self.tell(&mut fitted, &format.tool_text(&list.join("\n")));
+            tell(&mut messages, &format.tool_text(&list.join("\n")));
         }
-        fitted
+        let messages = self.systems(messages);
+        let mut messages = self.text_apart(messages);
+        if !self.text_and_thought {
+            messages.iter_mut().for_each(think_aloud);
+        }
+        if !self.several_calls {
+            messages = one_call_each(messages);
+        }
+        messages.iter_mut().for_each(|message| self.write_out(format, message));
+        if !self.repeats {
+            messages = join(messages);
+        }
+        self.in_turn(messages)
     }
 
-    /// Puts a text into the system's message, or before the user's where there can be none.
-    fn tell(self, messages: &mut Vec<Message>, text: &str) {
-        let mut text = text.to_owned();
-        let has_system = messages.first().is_some_and(|first| first.role == "system");
-        if has_system {
-            text = joined([&messages[0].content, &text]);
-            messages.remove(0);
+    /// Systems where the template takes them; elsewhere a user's message tells what they say.
+    fn systems(self, mut messages: Vec<Message>) -> Vec<Message> {
+        let leading = messages.iter().take_while(|message| message.role == "system").count();
+        let mut rest = messages.split_off(leading);
+        if leading > 1 && !(self.system && self.more_systems) {
+            let texts: Vec<&str> =
+                messages.iter().map(|message| message.content.as_str()).collect();
+            messages = vec![Message::new("system", joined(&texts))];
         }
-        if self.system {
-            messages.insert(0, Message::new("system", text));
-        } else if let Some(user) = messages.first_mut().filter(|first| is_user(first)) {
-            user.content = joined([&text, &user.content]);
-        } else {
-            messages.insert(0, Message::new("user", text));
+        if !self.late_systems {
+            for late in rest.iter_mut().filter(|message| message.role == "system") {
+                *late = Message::new("user", format!("<system>\n{}\n</system>", late.content));
+            }
+        }
+        let is_lone = rest.is_empty() && !self.lone_system;
+        if !self.system || is_lone {
+            messages.iter_mut().for_each(|system| system.role = "user".into());
+            if let (Some(user), Some(system)) = (rest.first_mut(), messages.first())
+                && is_user(user)
+            {
+                user.content = joined(&[&system.content, &user.content]);
+                messages.clear();
+            }
+        }
+        messages.append(&mut rest);
+        messages
+    }
+
+    /// Text beside calls in a message of its own, where the template would not show it.
+    fn text_apart(self, messages: Vec<Message>) -> Vec<Message> {
+        let last_said = messages.iter().rposition(is_said).unwrap_or(0);
+        let mut apart = Vec::with_capacity(messages.len());
+        for (at, mut message) in messages.into_iter().enumerate() {
+            let is_shown =
+                if at < last_said { self.text_beside_old_calls } else { self.text_beside_calls };
+            let has_both = !message.tool_calls.is_empty() && !message.content.is_empty();
+            if self.calls && has_both && !is_shown {
+                apart.push(Message::new("assistant", std::mem::take(&mut message.content)));
+            }
+            apart.push(message);
+        }
+        apart
+    }
+
+    /// Calls and results as text, where the template shows none.
+    fn write_out(self, format: &ReplyFormat, message: &mut Message) {
+        if !self.calls && !message.tool_calls.is_empty() {
+            let calls = std::mem::take(&mut message.tool_calls);
+            message.content = joined(&[&message.content, &format.write_calls(&calls)]);
+        }
+        if !self.results && message.role == "tool" {
+            *message = Message::new("user", response(&message.content));
         }
     }
+
+    /// Users and assistants in turn, where the template wants it so: empty messages stand in for
+    /// those that are missing. Calls and results do not count as turns.
+    fn in_turn(self, messages: Vec<Message>) -> Vec<Message> {
+        if self.free_turns && self.late_user {
+            return messages;
+        }
+        let mut turns: Vec<Message> = Vec::with_capacity(messages.len());
+        let mut last = None;
+        for (at, message) in messages.iter().enumerate() {
+            let is_turn = is_user(message) || is_said(message);
+            let is_first = last.is_none() && message.role == "assistant";
+            let repeats = !self.free_turns && is_turn && last == Some(message.role.as_str());
+            if is_first || repeats {
+                let other = if is_user(message) { "assistant" } else { "user" };
+                turns.push(Message::new(other, ""));
+                last = Some(other);
+            }
+            turns.push(message.clone());
+            if is_turn {
+                last = Some(&message.role);
+            }
+            let calls_next = messages.get(at + 1).is_some_and(|next| !next.tool_calls.is_empty());
+            if !self.free_turns && is_said(message) && calls_next {
+                turns.push(Message::new("user", ""));
+                last = Some("user");
+            }
+        }
+        turns
+    }
+}
+
+/// Puts a text behind the system's, or where that would stand.
+fn tell(messages: &mut Vec<Message>, text: &str) {
+    match messages.first_mut().filter(|first| first.role == "system") {
+        Some(system) => system.content = joined(&[&system.content, text]),
+        None => messages.insert(0, Message::new("system", text)),
+    }
+}
+
+/// A thought as the beginning of the text beside calls.
+fn think_aloud(message: &mut Message) {
+    if !message.tool_calls.is_empty() && !message.content.is_empty() {
+        let thought = message.reasoning.take().unwrap_or_default();
+        message.content = joined(&[&thought, &message.content]);
+    }
+}
+
+/// Messages of several calls as several messages, the results of each behind it.
+fn one_call_each(messages: Vec<Message>) -> Vec<Message> {
+    let mut each = Vec::with_capacity(messages.len());
+    let mut messages = messages.into_iter().peekable();
+    while let Some(mut message) = messages.next() {
+        let mut calls = std::mem::take(&mut message.tool_calls).into_iter();
+        let first = calls.next();
+        if calls.len() == 0 {
+            message.tool_calls.extend(first);
+            each.push(message);
+            continue;
+        }
+        let mut results = Vec::new();
+        while let Some(result) = messages.next_if(|next| next.role == "tool") {
+            results.push(result);
+        }
+        for call in first.into_iter().chain(calls) {
+            let id = call.id.clone();
+            let rest = Message::new("assistant", "");
+            let mut one = std::mem::replace(&mut message, rest);
+            one.tool_calls = vec![call];
+            each.push(one);
+            each.extend(results.extract_if(.., |one| one.tool_call_id.as_ref() == Some(&id)));
+        }
+        each.append(&mut results);
+    }
+    each
+}
+
+/// Messages of a side that follow each other as one.
+fn join(messages: Vec<Message>) -> Vec<Message> {
+    let mut all: Vec<Message> = Vec::with_capacity(messages.len());
+    for message in messages {
+        let joins = |last: &Message| {
+            is_user(last) && is_user(&message) || is_said(last) && is_said(&message)
+        };
+        match all.last_mut().filter(|last| joins(last)) {
+            Some(last) => {
+                last.content = joined(&[&last.content, &message.content]);
+                last.reasoning = match (last.reasoning.take(), message.reasoning) {
+                    (Some(first), Some(second)) => Some(joined(&[&first, &second])),
+                    (first, second) => first.or(second),
+                };
+            }
+            None => all.push(message),
+        }
+    }
+    all
 }
 
 fn is_user(message: &Message) -> bool {
     message.role == "user"
 }
 
-fn joined(texts: [&str; 2]) -> String {
-    texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
+/// Whether an assistant says something and calls nothing.
+fn is_said(message: &Message) -> bool {
+    message.role == "assistant" && message.tool_calls.is_empty()
 }
 
-fn probe_tool() -> Value {
-    let key = json!({"type": "string", "description": "probe"});
-    let parameters =
-        json!({"type": "object", "properties": {"probe_key": key}, "required": ["probe_key"]});
-    let function = json!({"name": "probe_tool", "description": "probe", "parameters": parameters});
-    json!({"type": "function", "function": function})
+fn joined(texts: &[&str]) -> String {
+    let texts: Vec<&str> = texts.iter().copied().filter(|text| !text.is_empty()).collect();
+    texts.join("\n\n")
 }

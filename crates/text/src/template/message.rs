@@ -16,6 +16,15 @@ pub struct Message {
     pub reasoning: Option<String>,
 }
 
+/// How templates see calls.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Style {
+    /// Arguments are JSON text, not objects.
+    pub(super) text_arguments: bool,
+    /// Beside calls, no text is none.
+    pub(super) no_text: bool,
+}
+
 /// One call of a tool by the assistant.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolCall {
@@ -49,11 +58,12 @@ impl Message {
     }
 
     /// The dictionary that templates see. Absent fields are left out, since many templates ask
-    /// whether they are defined. With `text_arguments`, arguments are JSON text, not objects.
-    pub(super) fn to_value(&self, text_arguments: bool) -> Value {
+    /// whether they are defined.
+    pub(super) fn to_value(&self, style: Style) -> Value {
         let mut fields = Map::new();
+        let is_none = style.no_text && self.content.is_empty() && !self.tool_calls.is_empty();
         fields.insert("role".into(), json!(self.role));
-        fields.insert("content".into(), json!(self.content));
+        fields.insert("content".into(), json!((!is_none).then_some(&self.content)));
         if let Some(name) = &self.name {
             fields.insert("name".into(), json!(name));
         }
@@ -66,7 +76,7 @@ impl Message {
             fields.insert("thinking".into(), json!(reasoning));
         }
         if !self.tool_calls.is_empty() {
-            let calls = self.tool_calls.iter().map(|call| call.to_value(text_arguments));
+            let calls = self.tool_calls.iter().map(|call| call.to_value(style.text_arguments));
             fields.insert("tool_calls".into(), calls.collect());
         }
         Value::Object(fields)
@@ -81,7 +91,7 @@ impl ToolCall {
             }
             (Value::String(text), true) => json!(text),
             (other, false) => other.clone(),
-            (other, true) => json!(other.to_string()),
+            (other, true) => json!(crate::json_text(other)),
         };
         json!({
             "id": self.id,

@@ -11,22 +11,30 @@ mod fallback;
 mod fit;
 mod jinja;
 mod message;
+mod pair;
+mod shows;
 mod source;
+mod variant;
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 
 use gguf::Directory;
 use serde_json::{Map, Value, json};
 
 use crate::tokenizer::GUARD;
-use crate::{ReplyFormat, TextError, Tokenizer};
-use fit::Shows;
+use crate::{ReplyFormat, TextError, Tokenizer, with_digits};
 pub use message::{Message, ToolCall};
+use shows::Shows;
+use variant::Variant;
 
 /// Bytes of a template; the longest published ones have about 30,000.
 const TEMPLATE_BYTES_MAX: usize = 1 << 17;
 /// Extra variables that a request may set.
 const EXTRAS_MAX: usize = 64;
+
+/// Stands behind a text that is to be continued; no text ends so.
+const END: &str = "\u{f8fe}end\u{f8fe}";
 
 /// The name under which a template can hold a variant for requests with tools.
 const TOOL_USE: &str = "tokenizer.chat_template.tool_use";
@@ -130,12 +138,18 @@ impl ChatTemplate {
         })
     }
 
-    /// What the template shows of a conversation with tools.
+    /// What the template shows of conversations.
     fn shows(&self) -> Shows {
         *self.shows.get_or_init(|| {
-            Shows::probe(|messages, tools| {
+            // A template that runs past the limits once is not asked again.
+            let is_over = Cell::new(false);
+            Shows::probe(&|shows, messages, tools| {
                 let render = Render { add_generation_prompt: true, tools, ..Render::default() };
-                self.render_as(None, Shows::ALL, messages, &render).ok()
+                let rendered =
+                    (!is_over.get()).then(|| self.render_as(None, shows, messages, &render));
+                let failed = rendered.as_ref().and_then(|rendered| rendered.as_ref().err());
+                is_over.set(is_over.get() || failed.is_some_and(|error| !is_refusal(error)));
+                rendered?.ok()
             })
         })
     }
@@ -177,12 +191,57 @@ impl ChatTemplate {
             let what = "extra template variables";
             return Err(TextError::RequestTooLarge { what, found, limit: EXTRAS_MAX });
         }
-        let is_call = |message: &Message| message.role == "tool" || !message.tool_calls.is_empty();
-        let needs_tools = !render.tools.is_empty() || messages.iter().any(is_call);
-        let shows = if needs_tools { self.shows() } else { Shows::ALL };
-        if shows != Shows::ALL {
-            self.reply_format();
+        let messages = pair::pair(messages.to_vec(), self.written_format.call_ids());
+        let open =
+            messages.last().filter(|last| render.continue_last && last.tool_calls.is_empty());
+        let Some(open) = open else { return self.render_fitting(guard, &messages, render) };
+        // A sentinel behind the text says where it ends, whatever the template puts around it.
+        let mut marked = messages.clone();
+        marked.iter_mut().next_back().expect("there is a last one").content.push_str(END);
+        let rendered = self.render_fitting(guard, &marked, render);
+        if let Ok(rendered) = &rendered
+            && let Some(at) = rendered.rfind(END)
+        {
+            return Ok(rendered[..at].to_owned());
         }
+        // A template that cannot leave a message open writes how one begins.
+        let before = &messages[..messages.len() - 1];
+        let begun = Render { add_generation_prompt: true, continue_last: false, ..render.clone() };
+        let begun = self.render_fitting(guard, before, &begun);
+        let content = guard.map_or_else(|| open.content.clone(), |g| g.guard(&open.content));
+        begun.map(|begun| begun + &content).or(rendered)
+    }
+
+    /// Renders messages in the nearest form that the template takes.
+    fn render_fitting(
+        &self,
+        guard: Option<&Tokenizer>,
+        messages: &[Message],
+        render: &Render,
+    ) -> Result<String, TextError> {
+        let plain = render.tools.is_empty() && is_plain(messages);
+        let first = match plain {
+            true => self.render_as(guard, Shows::ALL, messages, render),
+            false => self.render_shown(guard, messages, render),
+        };
+        let Err(error) = first else { return first };
+        if !is_refusal(&error) {
+            return Err(error);
+        }
+        let next = if plain { self.render_shown(guard, messages, render).ok() } else { None };
+        let least = Shows { tools: self.shows().tools, ..Shows::LEAST };
+        let next = next.or_else(|| self.render_as(guard, least, messages, render).ok());
+        next.ok_or(error)
+    }
+
+    fn render_shown(
+        &self,
+        guard: Option<&Tokenizer>,
+        messages: &[Message],
+        render: &Render,
+    ) -> Result<String, TextError> {
+        let shows = self.shows();
+        self.reply_format();
         self.render_as(guard, shows, messages, render)
     }
 
@@ -198,16 +257,15 @@ impl ChatTemplate {
         // While the template is asked, there is no format yet.
         let format = self.reply_format.get().unwrap_or(&self.written_format);
         let messages = shows.fit(format, messages, render.tools, guarded);
-        let messages = messages.as_slice();
-        let first = self.render_with(guard, messages, render, false);
-        // Most templates want a call's arguments as an object; some can only append text.
         let has_calls = messages.iter().any(|message| !message.tool_calls.is_empty());
-        match first {
-            Err(TextError::TemplateFailed { .. }) if has_calls => {
-                self.render_with(guard, messages, render, true).or(first)
+        let mut refused = None;
+        for variant in Variant::all(has_calls, shows.calls_without_text) {
+            match self.render_with(guard, &messages, render, variant) {
+                Err(error) if is_refusal(&error) => refused = refused.or(Some(error)),
+                other => return other,
             }
-            first => first,
         }
+        Err(refused.expect("there is at least one variant"))
     }
 
     fn render_with(
@@ -215,40 +273,42 @@ impl ChatTemplate {
         guard: Option<&Tokenizer>,
         messages: &[Message],
         render: &Render,
-        text_arguments: bool,
+        variant: Variant,
     ) -> Result<String, TextError> {
-        let last = messages.last().filter(|_| render.continue_last);
         let mut context = render.extra.cloned().unwrap_or_default();
-        // Templates ask `tools is not none` as well as `tools`.
-        let tools = (!render.tools.is_empty()).then_some(render.tools);
-        context.insert("tools".into(), json!(tools));
+        let has_tools = !render.tools.is_empty();
+        variant.add_tools(render.tools, render.now_unix_s, &mut context);
         if let Some(tokenizer) = guard {
             context = guard_entries(tokenizer, context);
         }
         // Their text was guarded before they were fitted to the template.
-        let messages = messages.iter().map(|message| message.to_value(text_arguments));
+        let messages = messages.iter().map(|message| message.to_value(variant.style));
         context.insert("messages".into(), messages.collect());
-        let add_generation_prompt = render.add_generation_prompt && last.is_none();
+        let add_generation_prompt = render.add_generation_prompt && !render.continue_last;
         context.insert("add_generation_prompt".into(), json!(add_generation_prompt));
         context.insert("bos_token".into(), json!(self.bos));
         context.insert("eos_token".into(), json!(self.eos));
         if let Some(enable_thinking) = render.enable_thinking {
             context.insert("enable_thinking".into(), json!(enable_thinking));
         }
-        let chosen = self.tool_use.as_ref().filter(|_| tools.is_some()).unwrap_or(&self.chat);
-        let mut rendered = jinja::render(chosen, &context, render.now_unix_s)?;
-        if let Some(last) = last {
-            cut_after(&mut rendered, last.content.trim());
-        }
-        Ok(rendered)
+        let chosen = self.tool_use.as_ref().filter(|_| has_tools).unwrap_or(&self.chat);
+        jinja::render(chosen, &context, render.now_unix_s).map(with_digits)
     }
 }
 
-/// Takes what follows the last message's text away: the marks that end it.
-fn cut_after(rendered: &mut String, content: &str) {
-    if let Some(at) = rendered.rfind(content) {
-        rendered.truncate(at + content.len());
-    }
+/// Whether a template would not take the messages, which it may do in another form.
+fn is_refusal(error: &TextError) -> bool {
+    matches!(error, TextError::TemplateFailed { .. } | TextError::TemplateRaised { .. })
+}
+
+/// Whether a conversation is one that any template takes: users and assistants in turn, behind a
+/// system at most.
+fn is_plain(messages: &[Message]) -> bool {
+    let skipped = usize::from(messages.first().is_some_and(|first| first.role == "system"));
+    let turns = &messages[skipped..];
+    let expected = ["user", "assistant"].into_iter().cycle();
+    let fits = |(turn, role): (&Message, &str)| turn.role == role && turn.tool_calls.is_empty();
+    !turns.is_empty() && turns.iter().zip(expected).all(fits)
 }
 
 /// Guards all text of a client, names of fields included.

@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
+use super::namespace::Namespaces;
 use super::output::{Output, Told, Wants};
 use crate::completion::{Outcome, Part};
 use crate::http::error::ApiError;
@@ -33,8 +34,8 @@ impl Counter {
 }
 
 impl Events {
-    pub fn new(told: Told, wants: Wants) -> Self {
-        Self { told, output: Output::new(wants), counter: Counter::default() }
+    pub fn new(told: Told, wants: Wants, namespaces: Namespaces) -> Self {
+        Self { told, output: Output::new(wants, namespaces), counter: Counter::default() }
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::namespace::told_name;
 use super::output::thoughts_in;
 use crate::http::error::ApiError;
 use crate::openai::fields::{shaped, shown};
@@ -18,13 +19,16 @@ const SKIPPED: &[&str] = &["web_search_call", "image_generation_call"];
 struct FunctionCall {
     call_id: String,
     name: String,
-    arguments: String,
+    namespace: Option<String>,
+    /// JSON as text; some clients send the object, or nothing.
+    #[serde(default)]
+    arguments: Value,
 }
 
 #[derive(Debug, Deserialize)]
 struct FunctionCallOutput {
     call_id: String,
-    output: Content,
+    output: Option<Content>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -83,13 +87,14 @@ impl Turns {
             "message" => self.message(shaped::<ChatMessage>(at, item)?.into_message(at)?),
             "reasoning" => self.reasoning(shaped(at, item)?),
             "function_call" => {
-                let FunctionCall { call_id, name, arguments } = shaped(at, item)?;
-                let arguments = Value::String(arguments);
+                let FunctionCall { call_id, name, namespace, arguments } = shaped(at, item)?;
+                let name = namespace.map_or(name.clone(), |space| told_name(&space, &name));
                 self.call(text::ToolCall { id: call_id, name, arguments });
             }
             "function_call_output" => {
                 let found: FunctionCallOutput = shaped(at, item)?;
-                let content = found.output.into_text(&format!("{at}.output"))?;
+                let text = |output: Content| output.into_text(&format!("{at}.output"));
+                let content = found.output.map(text).transpose()?.unwrap_or_default();
                 let tool_call_id = Some(found.call_id);
                 self.0.push(text::Message { tool_call_id, ..text::Message::new("tool", content) });
             }

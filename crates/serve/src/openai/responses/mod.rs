@@ -5,6 +5,7 @@
 
 mod events;
 mod input;
+mod namespace;
 mod output;
 mod request;
 
@@ -37,11 +38,11 @@ pub(super) async fn create(
     let answer = app.completer.start(completion).await.map_err(at("input"))?;
     let answers = Answers::new(vec![answer], 1);
     if asked.stream {
-        let events = Events::new(asked.told, asked.wants);
+        let events = Events::new(asked.told, asked.wants, asked.namespaces);
         return Ok(answers.respond(events, app.config.limits.keep_alive).await?);
     }
     let (gathered, outcome) = answers.gather().await?;
-    let mut output = Output::new(asked.wants);
+    let mut output = Output::new(asked.wants, asked.namespaces);
     for part in gathered.into_iter().flat_map(|one| one.parts) {
         output.part(part, &mut |_, _| {});
     }

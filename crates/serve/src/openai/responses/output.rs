@@ -1,8 +1,9 @@
 //! What a response is made of, and what it tells back of its request.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use text::ToolCall;
 
+use super::namespace::Namespaces;
 use crate::clock::unix_secs;
 use crate::completion::{Finish, Outcome, Part, Piece};
 use crate::openai::logprobs::chat_tokens;
@@ -101,6 +102,7 @@ pub(super) struct Output {
     pub items: Vec<Value>,
     open: Option<Open>,
     wants: Wants,
+    namespaces: Namespaces,
 }
 
 /// An item of text that may go on.
@@ -113,8 +115,8 @@ struct Open {
 }
 
 impl Output {
-    pub fn new(wants: Wants) -> Self {
-        Self { wants, ..Self::default() }
+    pub fn new(wants: Wants, namespaces: Namespaces) -> Self {
+        Self { wants, namespaces, ..Self::default() }
     }
 
     pub fn part(&mut self, part: Part, tell: &mut impl FnMut(&'static str, Value)) {
@@ -190,18 +192,23 @@ impl Output {
 
     fn call(&mut self, call: &ToolCall, tell: &mut impl FnMut(&'static str, Value)) {
         let (id, at) = (new_id("fc_"), self.items.len());
+        let mut name = Map::new();
+        self.namespaces.name(&call.name, &mut name);
         let item = |status: &str, arguments: &str| {
-            json!({
+            let mut item = json!({
                 "id": id, "type": "function_call", "status": status, "call_id": call.id,
-                "name": call.name, "arguments": arguments,
-            })
+                "arguments": arguments,
+            });
+            item.as_object_mut().expect("it is one").extend(name.clone());
+            item
         };
         let text = arguments(call);
         let begun = json!({"output_index": at, "item": item("in_progress", "")});
         tell("response.output_item.added", begun);
         let delta = json!({"item_id": id, "output_index": at, "delta": text});
         tell("response.function_call_arguments.delta", delta);
-        let done = json!({"item_id": id, "output_index": at, "name": call.name, "arguments": text});
+        let name = &name["name"];
+        let done = json!({"item_id": id, "output_index": at, "name": name, "arguments": text});
         tell("response.function_call_arguments.done", done);
         let whole = item("completed", &text);
         tell("response.output_item.done", json!({"output_index": at, "item": whole}));

@@ -2,6 +2,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::input::messages;
+use super::namespace::Namespaces;
 use super::output::{Told, Wants};
 use crate::completion::{Chat, CompletionRequest, Format, Prompt, ToolChoice};
 use crate::http::error::ApiError;
@@ -27,10 +28,9 @@ const REFUSED: &[Refused] = &[
     Refused { name: "context_management", why: "input is never shortened here. Leave it out" },
 ];
 
-/// Tools that OpenAI runs itself, or that group others: agents send them to whatever server they
-/// talk to and work without, so the model is not told of them.
+/// Tools that OpenAI runs itself: agents send them to whatever server they talk to and work
+/// without, so the model is not told of them.
 const SKIPPED: &[&str] = &[
-    "namespace",
     "web_search",
     "web_search_preview",
     "web_search_2025_08_26",
@@ -45,6 +45,7 @@ pub(super) struct ResponseRequest {
     pub completion: CompletionRequest,
     pub stream: bool,
     pub wants: Wants,
+    pub namespaces: Namespaces,
     pub told: Told,
 }
 
@@ -78,7 +79,7 @@ impl ResponseRequest {
         let (wants, logprobs) = wants(fields)?;
         let Streaming { stream, .. } = streaming(fields)?;
         let single_call = fields.read::<bool>("parallel_tool_calls")? == Some(false);
-        let (tools, choice, told_choice) = tools(fields)?;
+        let Tools { tools, namespaces, choice, told_choice } = tools(fields)?;
         let reasoning: Reasoning = fields.object("reasoning")?.unwrap_or_default();
         let effort = effort(reasoning.effort)?;
         let model = model(fields)?;
@@ -122,7 +123,7 @@ impl ResponseRequest {
             format_field,
             ..CompletionRequest::default()
         };
-        Ok(Self { completion, stream, wants, told: Told::new(told) })
+        Ok(Self { completion, stream, wants, namespaces, told: Told::new(told) })
     }
 }
 
@@ -166,21 +167,31 @@ fn effort(effort: Option<String>) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// The functions among the tools in the form that templates know, whether one has to be called,
-/// and the same as it is told back.
-fn tools(fields: &mut Fields) -> Result<(Vec<Value>, ToolChoice, Value), ApiError> {
+/// What the model may call.
+struct Tools {
+    /// In the form that templates know.
+    tools: Vec<Value>,
+    namespaces: Namespaces,
+    /// Whether one has to be called.
+    choice: ToolChoice,
+    /// The same as it is told back.
+    told_choice: Value,
+}
+
+fn tools(fields: &mut Fields) -> Result<Tools, ApiError> {
     let mut listed: Vec<Value> = fields.read("tools")?.unwrap_or_default();
     let is_skipped = |tool: &Value| {
         let kind = tool.get("type").and_then(Value::as_str);
         kind.is_some_and(|kind| SKIPPED.contains(&kind))
     };
     listed.retain(|tool| !is_skipped(tool));
+    let (listed, namespaces) = Namespaces::open(listed);
     let nested = listed.into_iter().map(nested).collect();
     let mut tools = checked("tools", nested)?;
     let choice = fields.take("tool_choice");
-    let told = choice.clone().unwrap_or_else(|| json!("auto"));
+    let told_choice = choice.clone().unwrap_or_else(|| json!("auto"));
     let choice = choice.map(|choice| tool_choice(&mut tools, choice)).transpose()?;
-    Ok((tools, choice.unwrap_or_default(), told))
+    Ok(Tools { tools, namespaces, choice: choice.unwrap_or_default(), told_choice })
 }
 
 /// A function's fields stand beside its type here, and within `function` in templates.

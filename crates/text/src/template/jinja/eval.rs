@@ -1,16 +1,13 @@
 //! Expressions.
 
-use std::rc::Rc;
-
 use minijinja::machinery::ast::{self, BinOpKind, CallArg, CompareOpKind, Expr, UnaryOpKind};
 
 use super::args::Args;
 use super::budget::Fault;
 use super::exec::Machine;
 use super::ops;
-use super::print::to_text;
 use super::value::{Function, Loop, Value};
-use super::{filters, methods, tests};
+use super::{filters, keys, methods, tests};
 
 impl<'t> Machine<'t> {
     pub(super) fn eval(&mut self, expr: &'t Expr<'t>) -> Result<Value<'t>, Fault> {
@@ -79,8 +76,8 @@ impl<'t> Machine<'t> {
                 let mut entries = Vec::with_capacity(map.keys.len());
                 for (key, value) in map.keys.iter().zip(&map.values) {
                     let key = self.eval(key)?;
-                    let key = to_text(&key, &mut self.budget)?;
-                    entries.push((Rc::from(key), self.eval(value)?));
+                    let key = keys::key_of(&key, &mut self.budget)?;
+                    entries.push((key, self.eval(value)?));
                 }
                 Value::map(entries, &mut self.budget)
             }
@@ -201,7 +198,7 @@ impl<'t> Machine<'t> {
                 }
             }
             (Value::Map(_), key) => {
-                let name = to_text(key, &mut self.budget)?;
+                let name = keys::key_of(key, &mut self.budget)?;
                 self.attribute(value, &name)
             }
             _ => Ok(Value::Undefined),

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use minijinja::machinery::ast::{self, Expr, Stmt};
 
 use super::budget::{Budget, Fault};
+use super::keys;
 use super::print::{print, push};
 use super::value::{Entries, List, Loop, Macro, Value};
 
@@ -91,7 +92,9 @@ impl<'t> Machine<'t> {
             Stmt::WithBlock(with) => return self.with_block(with),
             Stmt::AutoEscape(block) => return self.run(&block.body),
             Stmt::Macro(decl) => {
-                let value = Value::Macro(Rc::new(Macro { decl, frames: None, caller: None }));
+                // One in another scope than the top level sees what stands there.
+                let frames = if self.frames.len() > 2 { Some(self.captured()?) } else { None };
+                let value = Value::Macro(Rc::new(Macro { decl, frames, caller: None }));
                 self.define(decl.name, value);
             }
             Stmt::CallBlock(block) => self.call_block(block)?,
@@ -173,14 +176,19 @@ impl<'t> Machine<'t> {
     }
 
     fn call_block(&mut self, block: &'t ast::CallBlock<'t>) -> Result<(), Fault> {
-        let variables: usize = self.frames.iter().map(HashMap::len).sum();
-        self.budget.steps(variables)?;
-        self.budget.charge(variables * 64)?;
-        let frames = Some(self.frames.clone());
+        let frames = Some(self.captured()?);
         let decl = &*block.macro_decl;
         let caller = Value::Macro(Rc::new(Macro { decl, frames, caller: None }));
         let value = self.call_with(&block.call, Some(caller))?;
         print(&value, &mut self.out, &mut self.budget)
+    }
+
+    /// All that can be seen now.
+    fn captured(&mut self) -> Result<Vec<Frame<'t>>, Fault> {
+        let variables: usize = self.frames.iter().map(HashMap::len).sum();
+        self.budget.steps(variables)?;
+        self.budget.charge(variables * 64)?;
+        Ok(self.frames.clone())
     }
 
     /// Runs `body` and returns what it wrote.
@@ -232,7 +240,7 @@ impl<'t> Machine<'t> {
             }
             Value::Map(map) => {
                 self.budget.steps(map.entries.len() / 16)?;
-                Ok(map.entries.iter().map(|(key, _)| Value::Str(Rc::clone(key))).collect())
+                Ok(map.entries.iter().map(|(key, _)| keys::value_of(key)).collect())
             }
             Value::Str(text) => {
                 self.budget.charge(text.len().saturating_mul(64))?;

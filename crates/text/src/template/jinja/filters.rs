@@ -1,13 +1,14 @@
 //! Filters: `value|name(...)`.
 
 use std::cmp::Ordering;
+use std::rc::Rc;
 
 use super::args::Args;
 use super::budget::{Budget, Fault};
 use super::exec::Machine;
 use super::print::{JsonStyle, to_text};
 use super::value::Value;
-use super::{methods, ops, tests};
+use super::{accepted, keys, methods, ops, tests};
 
 type Result<'t> = std::result::Result<Value<'t>, Fault>;
 
@@ -20,6 +21,7 @@ pub(super) fn apply<'t>(
     value: Value<'t>,
     mut args: Args<'t>,
 ) -> Result<'t> {
+    accepted::check(name, &args)?;
     match name {
         "default" | "d" => {
             let falls_back = args.flag(1, "boolean") && !value.is_true();
@@ -31,7 +33,7 @@ pub(super) fn apply<'t>(
         "tojson" => tojson(machine, &value, args),
         "length" | "count" => length(&value),
         "int" | "float" | "abs" | "round" | "bool" => numeric(name, &value, args),
-        "items" | "dictsort" => map_filter(machine, name, &value),
+        "items" | "dictsort" => map_filter(machine, name, &value, args),
         "first" | "last" | "list" | "reverse" | "sort" | "unique" | "sum" | "min" | "max"
         | "join" => list_filter(machine, name, value, args),
         "map" => map(machine, value, args),
@@ -67,7 +69,8 @@ fn text_filter<'t>(
         "split" => {
             let separator = args.text(0, "sep", "", budget)?;
             let separator = Some(separator.as_str()).filter(|text| !text.is_empty());
-            methods::split(&text, separator, None, false, budget)
+            let most = args.int(1, "maxsplit")?.and_then(|most| usize::try_from(most).ok());
+            methods::split(&text, separator, most, false, budget)
         }
         "indent" => indent(machine, &text, args),
         "escape" | "e" => {
@@ -89,8 +92,8 @@ fn tojson<'t>(machine: &mut Machine<'t>, value: &Value<'t>, mut args: Args<'t>) 
         indent,
         item_separator: if indent.is_some() { "," } else { ", " }.to_owned(),
         key_separator: ": ".to_owned(),
-        ensure_ascii: args.flag(usize::MAX, "ensure_ascii"),
-        sort_keys: args.flag(usize::MAX, "sort_keys"),
+        ensure_ascii: args.flag(1, "ensure_ascii"),
+        sort_keys: args.flag(2, "sort_keys"),
     };
     if let Some(Value::List(pair)) = args.take(usize::MAX, "separators")
         && let [item, key] = &pair.items[..]
@@ -114,21 +117,26 @@ fn length<'t>(value: &Value) -> Result<'t> {
     Ok(Value::Int(length as i64))
 }
 
-fn numeric<'t>(name: &str, value: &Value<'t>, mut args: Args) -> Result<'t> {
+fn numeric<'t>(name: &str, value: &Value<'t>, mut args: Args<'t>) -> Result<'t> {
     let parsed = value.as_str().and_then(|text| text.trim().parse::<f64>().ok());
     let number = ops::float(value).or(parsed);
     match name {
         "bool" => Ok(Value::Bool(value.is_true())),
         "int" => {
-            let exact = value.as_str().and_then(|text| text.trim().parse().ok());
+            let default = args.take(0, "default").unwrap_or(Value::Int(0));
+            let base = args.int(1, "base")?.unwrap_or(10).clamp(2, 36) as u32;
+            let exact = value.as_str().and_then(|text| i64::from_str_radix(text.trim(), base).ok());
             Ok(match (value, exact) {
                 (Value::Int(int), _) => Value::Int(*int),
                 (_, Some(int)) => Value::Int(int),
                 // A conversion from a float saturates.
-                _ => Value::Int(number.unwrap_or(0.0) as i64),
+                _ => number.map_or(default, |number| Value::Int(number as i64)),
             })
         }
-        "float" => Ok(Value::Float(number.unwrap_or(0.0))),
+        "float" => {
+            let default = args.take(0, "default").unwrap_or(Value::Float(0.0));
+            Ok(number.map_or(default, Value::Float))
+        }
         "abs" => match value {
             Value::Int(int) => Ok(Value::Int(int.saturating_abs())),
             Value::Bool(flag) => Ok(Value::Int((*flag).into())),
@@ -137,23 +145,48 @@ fn numeric<'t>(name: &str, value: &Value<'t>, mut args: Args) -> Result<'t> {
         _ if matches!(value, Value::Int(_)) => Ok(value.clone()),
         _ => {
             let digits = args.int(0, "precision")?.unwrap_or(0).clamp(0, 15) as i32;
-            let scale = 10f64.powi(digits);
-            Ok(Value::Float((number.unwrap_or(0.0) * scale).round_ties_even() / scale))
+            let scaled = number.unwrap_or(0.0) * 10f64.powi(digits);
+            let method = args.take(1, "method");
+            let whole = match method.as_ref().and_then(Value::as_str).unwrap_or("common") {
+                "common" => scaled.round_ties_even(),
+                "ceil" => scaled.ceil(),
+                "floor" => scaled.floor(),
+                other => return Err(Fault::failed(format!("round has no method `{other}`"))),
+            };
+            Ok(Value::Float(whole / 10f64.powi(digits)))
         }
     }
 }
 
-fn map_filter<'t>(machine: &mut Machine<'t>, name: &str, value: &Value<'t>) -> Result<'t> {
+fn map_filter<'t>(
+    machine: &mut Machine<'t>,
+    name: &str,
+    value: &Value<'t>,
+    mut args: Args<'t>,
+) -> Result<'t> {
     let mut entries = match value {
         Value::Map(map) => map.entries.clone(),
         Value::Undefined => Vec::new(),
         other => return Err(Fault::failed(format!("{name} wants a map, not {}", other.kind()))),
     };
     machine.budget.steps(entries.len())?;
+    let budget = &mut machine.budget;
     if name == "dictsort" {
-        entries.sort_by_cached_key(|(key, _)| (key.to_lowercase(), key.clone()));
+        let is_exact = args.flag(0, "case_sensitive");
+        let by_value = match args.text(1, "by", "key", budget)?.as_str() {
+            "key" => false,
+            "value" => true,
+            other => return Err(Fault::failed(format!("dictsort by {other}, not key or value"))),
+        };
+        let key = |(key, value): (Rc<str>, Value<'t>)| {
+            let by = if by_value { value.clone() } else { keys::value_of(&key) };
+            (by, (key, value))
+        };
+        let pairs = entries.into_iter().map(key).collect();
+        let is_reverse = args.flag(2, "reverse");
+        entries = in_order(pairs, is_exact, is_reverse, budget)?;
     }
-    methods::items(&entries, &mut machine.budget)
+    methods::items(&entries, budget)
 }
 
 fn list_filter<'t>(
@@ -183,19 +216,25 @@ fn list_filter<'t>(
             methods::join(&items, &separator, &mut machine.budget)
         }
         "sum" => {
-            let zero = Ok(Value::Int(0));
+            let attribute = args.take(0, "attribute");
+            let zero = Ok(args.take(1, "start").unwrap_or(Value::Int(0)));
+            let items = keyed(machine, &items, attribute.as_ref())?;
             items.iter().fold(zero, |sum, item| ops::add(&sum?, item, &mut machine.budget))
         }
         "unique" => {
-            let mut unique: Vec<Value> = Vec::new();
-            'items: for item in items {
-                for found in &unique {
-                    if same_folded(found, &item, &mut machine.budget)? {
+            let is_exact = args.flag(0, "case_sensitive");
+            let attribute = args.take(1, "attribute");
+            let keys = keyed(machine, &items, attribute.as_ref())?;
+            let mut unique: Vec<(Value, Value)> = Vec::new();
+            'items: for (key, item) in keys.into_iter().zip(items) {
+                for (found, _) in &unique {
+                    if is_same(found, &key, is_exact, &mut machine.budget)? {
                         continue 'items;
                     }
                 }
-                unique.push(item);
+                unique.push((key, item));
             }
+            let unique = unique.into_iter().map(|(_, item)| item).collect();
             Value::list(unique, &mut machine.budget)
         }
         _ => sorted(machine, name, items, args),
@@ -209,32 +248,61 @@ fn sorted<'t>(
     items: Vec<Value<'t>>,
     mut args: Args<'t>,
 ) -> Result<'t> {
+    // `sort` has one argument before those of `min` and `max`.
+    let place = usize::from(name == "sort");
     let is_reverse = name == "sort" && args.flag(0, "reverse");
-    let attribute = args.take(2, "attribute");
-    let keys = match attribute.as_ref().and_then(Value::as_str) {
-        Some(attribute) => attributes(machine, items.clone(), attribute)?,
-        None => items.clone(),
-    };
-    let mut pairs: Vec<(Value, Value)> = keys.into_iter().zip(items).collect();
+    let is_exact = args.flag(place, "case_sensitive");
+    let attribute = args.take(place + 1, "attribute");
+    let keys = keyed(machine, &items, attribute.as_ref())?;
+    let pairs = keys.into_iter().zip(items).collect();
+    let items = in_order(pairs, is_exact, is_reverse, &mut machine.budget)?;
+    let mut items = items.into_iter();
+    match name {
+        "min" => Ok(items.next().unwrap_or(Value::Undefined)),
+        "max" => Ok(items.next_back().unwrap_or(Value::Undefined)),
+        _ => Value::list(items.collect(), &mut machine.budget),
+    }
+}
+
+/// What items are compared by: themselves, or an attribute of theirs.
+fn keyed<'t>(
+    machine: &mut Machine<'t>,
+    items: &[Value<'t>],
+    attribute: Option<&Value<'t>>,
+) -> std::result::Result<Vec<Value<'t>>, Fault> {
+    match attribute {
+        None | Some(Value::None | Value::Undefined) => Ok(items.to_vec()),
+        Some(Value::Str(path)) => attributes(machine, items.to_vec(), path),
+        Some(place) => {
+            let path = to_text(place, &mut machine.budget)?;
+            attributes(machine, items.to_vec(), &path)
+        }
+    }
+}
+
+/// Things in the order of what stands before them.
+fn in_order<'t, T>(
+    mut pairs: Vec<(Value<'t>, T)>,
+    is_exact: bool,
+    is_reverse: bool,
+    budget: &mut Budget,
+) -> std::result::Result<Vec<T>, Fault> {
     let mut fault = None;
-    let budget = &mut machine.budget;
     pairs.sort_by(|left, right| {
-        let order =
-            if fault.is_some() { Ok(Ordering::Equal) } else { folded(&left.0, &right.0, budget) };
+        let order = match (&fault, is_exact) {
+            (Some(_), _) => Ok(Ordering::Equal),
+            (None, true) => ops::compare(&left.0, &right.0, budget),
+            (None, false) => folded(&left.0, &right.0, budget),
+        };
         let order = order.unwrap_or_else(|error| {
             fault = Some(error);
             Ordering::Equal
         });
         if is_reverse { order.reverse() } else { order }
     });
-    if let Some(fault) = fault {
-        return Err(fault);
-    }
-    let mut items = pairs.into_iter().map(|(_, item)| item);
-    match name {
-        "min" => Ok(items.next().unwrap_or(Value::Undefined)),
-        "max" => Ok(items.next_back().unwrap_or(Value::Undefined)),
-        _ => Value::list(items.collect(), budget),
+    match fault {
+        Some(fault) => Err(fault),
+        None => Ok(pairs.into_iter().map(|(_, item)| item).collect()),
     }
 }
 
@@ -254,14 +322,17 @@ fn folded(
     }
 }
 
-/// Equality without regard to case, by which Jinja finds repeated items.
-fn same_folded(
+/// Equality, without regard to case unless it is exact, by which Jinja finds repeated items.
+fn is_same(
     left: &Value,
     right: &Value,
+    is_exact: bool,
     budget: &mut Budget,
 ) -> std::result::Result<bool, Fault> {
     match (left, right) {
-        (Value::Str(_), Value::Str(_)) => folded(left, right, budget).map(Ordering::is_eq),
+        (Value::Str(_), Value::Str(_)) if !is_exact => {
+            folded(left, right, budget).map(Ordering::is_eq)
+        }
         _ => ops::equal(left, right, budget),
     }
 }

@@ -90,11 +90,15 @@ impl<'t> Machine<'t> {
         if let Some(caller) = caller.or_else(|| found.caller.clone()) {
             frame.insert("caller", caller);
         }
-        // A macro sees the top level, the body of a call block where it was written.
+        // A macro sees the top level as it is now, and the scopes in which it was written.
         let inner = match &found.frames {
             Some(frames) => {
                 self.budget.steps(frames.iter().map(Frame::len).sum())?;
-                std::mem::replace(&mut self.frames, frames.clone())
+                let mut seen = frames.clone();
+                let top = self.frames.iter().zip(&mut seen).take(2);
+                top.for_each(|(now, seen)| seen.clone_from(now));
+                frame.entry(decl.name).or_insert_with(|| Value::Macro(Rc::clone(found)));
+                std::mem::replace(&mut self.frames, seen)
             }
             None => self.frames.split_off(2),
         };

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use super::args::Args;
 use super::budget::{Budget, Fault};
 use super::exec::Machine;
-use super::ops;
 use super::print::{print, push, to_text};
 use super::value::Value;
+use super::{keys, ops};
 
 type Result<'t> = std::result::Result<Value<'t>, Fault>;
 
@@ -45,7 +45,8 @@ fn map_method<'t>(
     budget.steps(entries.len() / 16)?;
     match name {
         "get" => {
-            let key = args.text(0, "key", "", budget)?;
+            let key = args.take(0, "key").unwrap_or(Value::Undefined);
+            let key = keys::key_of(&key, budget)?;
             let found = entries.iter().find(|(found, _)| **found == *key);
             Ok(match found {
                 Some((_, value)) => value.clone(),
@@ -53,7 +54,7 @@ fn map_method<'t>(
             })
         }
         "keys" => {
-            let keys = entries.iter().map(|(key, _)| Value::Str(Rc::clone(key))).collect();
+            let keys = entries.iter().map(|(key, _)| keys::value_of(key)).collect();
             Value::list(keys, budget)
         }
         "values" => Value::list(entries.iter().map(|(_, value)| value.clone()).collect(), budget),
@@ -65,7 +66,7 @@ fn map_method<'t>(
 /// Pairs of keys and values.
 pub(super) fn items<'t>(entries: &[(Rc<str>, Value<'t>)], budget: &mut Budget) -> Result<'t> {
     let pair = |(key, value): &(Rc<str>, Value<'t>)| {
-        Value::list(vec![Value::Str(Rc::clone(key)), value.clone()], budget)
+        Value::list(vec![keys::value_of(key), value.clone()], budget)
     };
     let pairs = entries.iter().map(pair).collect::<std::result::Result<_, _>>()?;
     Value::list(pairs, budget)

@@ -7,12 +7,14 @@
 //!
 //! Of the language it knows what chat templates use: see [`filters`], [`tests`] and [`methods`].
 
+mod accepted;
 mod args;
 pub(super) mod budget;
 mod eval;
 mod exec;
 mod filters;
 mod functions;
+mod keys;
 mod lists;
 mod methods;
 mod ops;

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use super::budget::{Budget, Fault};
+use super::keys;
 use super::print::{print, to_text};
 use super::value::Value;
 
@@ -237,11 +238,12 @@ pub(super) fn contains(
             }
             Ok(false)
         }
-        (Value::Map(map), Value::Str(key)) => {
+        (Value::Map(map), key) => {
             budget.steps(map.entries.len() / 16)?;
-            Ok(map.get(key).is_some())
+            let key = keys::key_of(key, budget)?;
+            Ok(map.get(&key).is_some())
         }
-        (Value::Map(_) | Value::Undefined, _) => Ok(false),
+        (Value::Undefined, _) => Ok(false),
         (Value::Namespace(map), Value::Str(key)) => {
             Ok(map.borrow().iter().any(|(found, _)| found == key))
         }

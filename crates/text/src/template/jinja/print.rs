@@ -1,6 +1,7 @@
 //! Values as text: as Python prints them, and as JSON.
 
 use super::budget::{Budget, Fault};
+use super::keys;
 use super::value::Value;
 use crate::tokenizer::GUARD;
 
@@ -46,7 +47,7 @@ fn repr(value: &Value, out: &mut String, budget: &mut Budget) -> Result<(), Faul
             push(out, "{", budget)?;
             for (at, (key, value)) in map.entries.iter().enumerate() {
                 push(out, if at == 0 { "" } else { ", " }, budget)?;
-                repr_str(key, out, budget)?;
+                repr(&keys::value_of(key), out, budget)?;
                 push(out, ": ", budget)?;
                 repr(value, out, budget)?;
             }
@@ -74,7 +75,7 @@ fn repr_str(text: &str, out: &mut String, budget: &mut Budget) -> Result<(), Fau
     push(out, &quoted, budget)
 }
 
-/// Python's float: at least one decimal, or an exponent.
+/// Python's float: at least one decimal, or an exponent of a sign and two digits.
 fn float_text(float: f64) -> String {
     if float.is_nan() {
         return "nan".to_owned();
@@ -82,7 +83,15 @@ fn float_text(float: f64) -> String {
     if float.is_infinite() {
         return if float > 0.0 { "inf" } else { "-inf" }.to_owned();
     }
-    format!("{float:?}")
+    let text = format!("{float:?}");
+    match text.split_once('e') {
+        Some((digits, exponent)) => {
+            let digits = digits.strip_suffix(".0").unwrap_or(digits);
+            let sign = if exponent.starts_with('-') { '-' } else { '+' };
+            format!("{digits}e{sign}{:0>2}", exponent.trim_start_matches('-'))
+        }
+        None => text,
+    }
 }
 
 /// How JSON is written: `json.dumps` of Python, whose defaults Hugging Face's `tojson` keeps.
@@ -107,6 +116,10 @@ impl JsonStyle {
             Value::Undefined | Value::None => push(out, "null", budget),
             Value::Bool(flag) => push(out, if *flag { "true" } else { "false" }, budget),
             Value::Int(int) => push(out, &int.to_string(), budget),
+            Value::Float(float) if float.is_nan() => push(out, "NaN", budget),
+            Value::Float(float) if float.is_infinite() => {
+                push(out, if *float > 0.0 { "Infinity" } else { "-Infinity" }, budget)
+            }
             Value::Float(float) => push(out, &float_text(*float), budget),
             Value::Str(text) => self.string(text, out, budget),
             Value::List(list) => {
@@ -121,7 +134,9 @@ impl JsonStyle {
                     entries.sort_by(|left, right| left.0.cmp(&right.0));
                 }
                 self.block(["{", "}"], entries.len(), level, out, budget, |at, out, budget| {
-                    self.string(&entries[at].0, out, budget)?;
+                    let key = &*entries[at].0;
+                    let number = keys::number(key).map(|number| number.to_string());
+                    self.string(number.as_deref().unwrap_or(key), out, budget)?;
                     push(out, &self.key_separator, budget)?;
                     self.write(&entries[at].1, level + 1, out, budget)
                 })

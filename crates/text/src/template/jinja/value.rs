@@ -52,7 +52,8 @@ pub(super) struct Loop<'t> {
 
 pub(super) struct Macro<'t> {
     pub(super) decl: &'t ast::Macro<'t>,
-    /// What the body of a `call` block sees; other macros see the template's top level.
+    /// What the body of a `call` block sees, or a macro that stands in another one or in a loop;
+    /// other macros see the template's top level.
     pub(super) frames: Option<Vec<Frame<'t>>>,
     pub(super) caller: Option<Value<'t>>,
 }

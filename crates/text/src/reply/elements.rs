@@ -1,0 +1,115 @@
+//! Calls whose arguments are elements, with elements in them for their parts (MiniMax-M3).
+//!
+//! Source: MiniMax-M3's chat template. A mark of its own stands before each tag, so that a text may
+//! hold tags: `]<]minimax[>[<city>Rome]<]minimax[>[</city>`.
+
+use serde_json::{Map, Value};
+
+use super::calls::{NAME_BYTES_MAX, Offer, call, is_name};
+use super::read::{Read, Reader, Stop};
+use super::refs::resolve;
+use super::typed::{field, parameters, typed_as};
+use crate::ToolCall;
+
+/// Elements inside each other; more are not read.
+const DEPTH_MAX: usize = 100;
+/// The element of a list's item.
+const ITEM: &str = "item";
+
+/// One call; `before` stands before each tag.
+pub(super) fn call_of(offer: &Offer, before: &str, reader: &mut Reader) -> Read<ToolCall> {
+    reader.expect(before)?;
+    reader.expect("<invoke name=\"")?;
+    let name = reader.line_until("\">", NAME_BYTES_MAX)?.trim();
+    if name.is_empty() || !name.chars().all(is_name) {
+        return Err(Stop::Broken);
+    }
+    let root = parameters(offer.tools, name);
+    let elements = Elements { before, root };
+    let (_, children) = elements.content("invoke", root, reader, 0)?;
+    Ok(call("", name, Value::Object(children.into_iter().collect())))
+}
+
+struct Elements<'a> {
+    before: &'a str,
+    root: Option<&'a Value>,
+}
+
+impl<'a> Elements<'a> {
+    /// The text and the elements up to the end of the element `name`, which has this schema.
+    fn content<'t>(
+        &self,
+        name: &str,
+        schema: Option<&'a Value>,
+        reader: &mut Reader<'t>,
+        depth: usize,
+    ) -> Read<(&'t str, Vec<(String, Value)>)> {
+        if depth > DEPTH_MAX {
+            return Err(Stop::Broken);
+        }
+        let mut children = Vec::new();
+        let start = reader.at();
+        let mut text = None;
+        loop {
+            let plain = reader.rest().find(self.before).ok_or(reader.stop())?;
+            reader.advance(plain);
+            text.get_or_insert(reader.since(start));
+            reader.advance(self.before.len());
+            if reader.take("</")? {
+                reader.expect(name)?;
+                reader.expect(">")?;
+                return Ok((text.unwrap_or_default(), children));
+            }
+            reader.expect("<")?;
+            let key = reader.line_until(">", NAME_BYTES_MAX)?;
+            let inner = self.root.zip(schema).and_then(|(root, schema)| part(root, schema, key));
+            let value = self.value(key, inner, reader, depth + 1)?;
+            children.push((key.to_owned(), value));
+        }
+    }
+
+    fn value(
+        &self,
+        name: &str,
+        schema: Option<&'a Value>,
+        reader: &mut Reader,
+        depth: usize,
+    ) -> Read<Value> {
+        let (text, children) = self.content(name, schema, reader, depth)?;
+        if children.is_empty() {
+            return Ok(self.leaf(text, schema));
+        }
+        let is_list = children.iter().all(|(name, _)| name == ITEM) && self.may_be(schema, "array");
+        Ok(match is_list {
+            true => children.into_iter().map(|(_, value)| value).collect(),
+            false => Value::Object(children.into_iter().collect()),
+        })
+    }
+
+    /// A value without parts; a list or an object may have none.
+    fn leaf(&self, text: &str, schema: Option<&Value>) -> Value {
+        let is =
+            |kind| schema.is_some() && self.may_be(schema, kind) && !self.may_be(schema, "string");
+        match text.trim().is_empty() {
+            true if is("array") => Value::Array(Vec::new()),
+            true if is("object") => Value::Object(Map::new()),
+            _ => typed_as(text, self.root, schema),
+        }
+    }
+
+    /// Whether a schema allows a type, or says nothing of types.
+    fn may_be(&self, schema: Option<&Value>, kind: &str) -> bool {
+        let schema = self.root.zip(schema).and_then(|(root, schema)| resolve(root, schema));
+        match schema.and_then(|schema| schema.get("type")) {
+            None => true,
+            Some(Value::Array(kinds)) => kinds.iter().any(|one| one == kind),
+            Some(one) => one == kind,
+        }
+    }
+}
+
+/// The schema of an element within one.
+fn part<'s>(root: &'s Value, schema: &'s Value, key: &str) -> Option<&'s Value> {
+    let items = || resolve(root, schema)?.get("items").filter(|_| key == ITEM);
+    field(root, schema, key).or_else(items)
+}

@@ -1,0 +1,137 @@
+//! References within a schema: `#/$defs/a~1b%20c`.
+
+use serde_json::{Map, Value};
+
+use super::schema::each_schema;
+
+/// References that lead from one schema to the next; longer chains are loops.
+pub(super) const DEPTH_MAX: usize = 32;
+
+/// Schemas that one walk along references looks at: two that refer to each other twice would make
+/// it endless.
+pub(super) const VISITS_MAX: usize = 1000;
+/// References that are written in another way than their keys.
+const RESPELLED_MAX: usize = 256;
+
+/// The schema that a reference within `root` leads to, or the one that has none.
+pub(super) fn resolve<'s>(root: &'s Value, mut schema: &'s Value) -> Option<&'s Value> {
+    for _ in 0..DEPTH_MAX {
+        let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
+            return Some(schema);
+        };
+        schema = target(root, reference)?;
+    }
+    None
+}
+
+fn target<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> {
+    let pointer = reference.strip_prefix('#')?;
+    root.pointer(&decoded(pointer)).or_else(|| root.pointer(pointer))
+}
+
+/// A part of a URL as text: `%3C` is `<`.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let code = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = code.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match code.filter(|_| *first == b'%') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Points references whose segments are written in another way than the keys that they mean at
+/// definitions of their own: llguidance looks segments up as they are written.
+pub(super) fn respell(schema: &mut Value) {
+    let mut definitions = Map::new();
+    let root = schema.clone();
+    let mut names: Vec<String> = Vec::new();
+    respell_in(schema, &root, &mut names);
+    // What a definition refers to may be written so as well.
+    let mut at = 0;
+    while let Some(reference) = names.get(at).cloned() {
+        let Some(mut found) = target(&root, &reference).cloned() else { return };
+        respell_in(&mut found, &root, &mut names);
+        definitions.insert(name(at), found);
+        at += 1;
+    }
+    if let Some(fields) = schema.as_object_mut().filter(|_| !definitions.is_empty()) {
+        let own = fields.entry("$defs").or_insert_with(|| Value::Object(Map::new()));
+        if let Some(own) = own.as_object_mut() {
+            own.append(&mut definitions);
+        }
+    }
+}
+
+fn respell_in(schema: &mut Value, root: &Value, names: &mut Vec<String>) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    if let Some(Value::String(reference)) = fields.get_mut("$ref")
+        && reference.contains(['~', '%'])
+        && names.len() < RESPELLED_MAX
+        && target(root, reference).is_some()
+    {
+        let known = names.iter().position(|one| one == reference);
+        let at = known.unwrap_or(names.len());
+        if known.is_none() {
+            names.push(reference.clone());
+        }
+        *reference = format!("#/$defs/{}", name(at));
+    }
+    each_schema(fields, &mut |inner| respell_in(inner, root, names));
+}
+
+fn name(number: usize) -> String {
+    format!("respelled-{number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn references_are_decoded() {
+        let root = json!({
+            "$defs": {"a/b": {"const": 1}, "List<A>": {"const": 2}, "50%": {"const": 3}, "c": {}},
+        });
+        let cases = [
+            ("#/$defs/a~1b", Some(json!({"const": 1}))),
+            ("#/$defs/List%3CA%3E", Some(json!({"const": 2}))),
+            ("#/$defs/50%", Some(json!({"const": 3}))),
+            ("#/$defs/c", Some(json!({}))),
+            ("#", Some(root.clone())),
+            ("#/$defs/none", None),
+            ("http://example.com/x", None),
+        ];
+        for (reference, expected) in cases {
+            let found = resolve(&root, &json!({ "$ref": reference })).cloned();
+            assert_eq!(found, expected, "{reference}");
+        }
+        let looped = json!({"$ref": "#"});
+        assert_eq!(resolve(&looped, &looped), None);
+    }
+
+    #[test]
+    fn spellings_that_are_no_keys_get_definitions() {
+        let mut schema = json!({
+            "properties": {"a": {"$ref": "#/$defs/a~1b"}, "b": {"$ref": "#/$defs/plain"}},
+            "$defs": {"a/b": {"items": {"$ref": "#/$defs/a~1b"}}, "plain": {}},
+        });
+        respell(&mut schema);
+        assert_eq!(schema["properties"]["a"]["$ref"], "#/$defs/respelled-0");
+        assert_eq!(schema["properties"]["b"]["$ref"], "#/$defs/plain");
+        let own = json!({"items": {"$ref": "#/$defs/respelled-0"}});
+        assert_eq!(schema["$defs"]["respelled-0"], own);
+    }
+}

@@ -1,0 +1,34 @@
+//! Keys of maps: text, or whole numbers, which Python tells from text.
+//!
+//! Maps keep all keys as text, since those of a request are. A number has a mark before its digits.
+
+use std::rc::Rc;
+
+use super::budget::{Budget, Fault};
+use super::print::to_text;
+use super::value::Value;
+
+/// Stands before the digits of a number; no key of a request begins so.
+const NUMBER: char = '\u{f8fd}';
+
+/// The key that a value is.
+pub(super) fn key_of(value: &Value, budget: &mut Budget) -> Result<Rc<str>, Fault> {
+    let number = match value {
+        Value::Str(text) => return Ok(Rc::clone(text)),
+        Value::Int(number) => *number,
+        Value::Bool(flag) => i64::from(*flag),
+        Value::Float(float) if float.fract() == 0.0 && float.abs() < 1e15 => *float as i64,
+        other => return Ok(to_text(other, budget)?.into()),
+    };
+    Ok(format!("{NUMBER}{number}").into())
+}
+
+/// The value that a key is.
+pub(super) fn value_of<'t>(key: &Rc<str>) -> Value<'t> {
+    number(key).map_or_else(|| Value::Str(Rc::clone(key)), Value::Int)
+}
+
+/// A key that is a number.
+pub(super) fn number(key: &str) -> Option<i64> {
+    key.strip_prefix(NUMBER)?.parse().ok()
+}

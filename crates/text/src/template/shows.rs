@@ -1,0 +1,197 @@
+//! What a template shows of a conversation, and in which forms it takes one.
+//!
+//! Templates are asked by rendering probes: what one refuses or leaves out, [`super::fit`] puts
+//! into another form.
+
+use serde_json::{Value, json};
+
+use super::{Message, ToolCall};
+
+/// Renders messages with tools in the forms that are known to be needed so far, or fails.
+type Ask<'a> = dyn Fn(Shows, &[Message], &[Value]) -> Option<String> + 'a;
+
+/// What a template shows. Each field is about what the template writes of a conversation in that
+/// form: a template that refuses the form shows nothing of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shows {
+    pub(super) system: bool,
+    /// A system's message without any other.
+    pub(super) lone_system: bool,
+    /// Several system's messages at the beginning, and some further on.
+    pub(super) more_systems: bool,
+    pub(super) late_systems: bool,
+    /// A conversation that the assistant begins.
+    pub(super) late_user: bool,
+    /// Two messages of a side that follow each other.
+    pub(super) repeats: bool,
+    pub(super) tools: bool,
+    pub(super) calls: bool,
+    /// Calls, where the text beside them is none and not only empty.
+    pub(super) calls_without_text: bool,
+    pub(super) results: bool,
+    /// Two calls in a message.
+    pub(super) several_calls: bool,
+    /// Text beside calls: in the turn that goes on, in a turn that has ended, and with a thought.
+    pub(super) text_beside_calls: bool,
+    pub(super) text_beside_old_calls: bool,
+    pub(super) text_and_thought: bool,
+    /// A user's text behind a result, and an assistant's text before a call of its own.
+    pub(super) free_turns: bool,
+}
+
+impl Shows {
+    /// Everything, as far as fitting is concerned.
+    pub(super) const ALL: Self = Self {
+        system: true,
+        lone_system: true,
+        more_systems: true,
+        late_systems: true,
+        late_user: true,
+        repeats: true,
+        tools: true,
+        calls: true,
+        calls_without_text: false,
+        results: true,
+        several_calls: true,
+        text_beside_calls: true,
+        text_beside_old_calls: true,
+        text_and_thought: true,
+        free_turns: true,
+    };
+
+    /// Nothing but texts of users and assistants in turn.
+    pub(super) const LEAST: Self = Self {
+        system: false,
+        lone_system: false,
+        more_systems: false,
+        late_systems: false,
+        late_user: false,
+        repeats: false,
+        calls: false,
+        results: false,
+        several_calls: false,
+        free_turns: false,
+        ..Self::ALL
+    };
+
+    /// Asks a template.
+    pub(super) fn probe(ask: &Ask) -> Self {
+        let mut shows = Self::ALL;
+        shows.probe_systems(ask);
+        shows.probe_turns(ask);
+        shows.probe_tools(ask);
+        if shows.calls && shows.results {
+            shows.probe_calls(ask);
+        }
+        shows
+    }
+
+    /// Whether the template shows all of `wanted` in a conversation.
+    fn all(self, ask: &Ask, messages: &[Message], wanted: &[&str]) -> bool {
+        let text = ask(self, messages, &[probe_tool()]);
+        text.is_some_and(|text| wanted.iter().all(|one| text.contains(one)))
+    }
+
+    fn probe_systems(&mut self, ask: &Ask) {
+        let plain = |shows: Self, messages: &[Message], wanted: &[&str]| {
+            let text = ask(shows, messages, &[]);
+            text.is_some_and(|text| wanted.iter().all(|one| text.contains(one)))
+        };
+        let system = || Message::new("system", "probe_system");
+        let other = || Message::new("system", "probe_other");
+        let both = &["probe_system", "probe_other", "probe_user", "probe_again"];
+        self.system = plain(*self, &[system(), user()], &both[..1]);
+        self.lone_system = plain(*self, &[system()], &both[..1]);
+        self.more_systems = plain(*self, &[system(), other(), user()], &both[..3]);
+        let late = [system(), user(), said(), other(), again()];
+        let last = [system(), user(), said(), again(), other()];
+        self.late_systems = plain(*self, &late, both) && plain(*self, &last, both);
+    }
+
+    fn probe_turns(&mut self, ask: &Ask) {
+        let plain = |shows: Self, messages: &[Message], wanted: &[&str]| {
+            let text = ask(shows, messages, &[]);
+            text.is_some_and(|text| wanted.iter().all(|one| text.contains(one)))
+        };
+        let more = || Message::new("assistant", "probe_more");
+        let all = &["probe_said", "probe_user", "probe_more", "probe_again"];
+        self.late_user = plain(*self, &[said(), user()], &all[..2]);
+        self.repeats = plain(*self, &[user(), again()], &[all[1], all[3]])
+            && plain(*self, &[user(), said(), more(), again()], all);
+    }
+
+    fn probe_tools(&mut self, ask: &Ask) {
+        let told = ask(*self, &[user()], &[probe_tool()]);
+        // A template that cannot render the probe may have asked for another kind of tool.
+        self.tools = told.is_none_or(|text| text.contains("probe_tool"));
+        let turn = [user(), calls("", 1), result(1)];
+        let shown = |shows: Self, what| shows.all(ask, &turn, &[what]);
+        self.calls = shown(*self, "probe_one");
+        if !self.calls {
+            let without_text = Self { calls: true, calls_without_text: true, ..*self };
+            if shown(without_text, "probe_one") {
+                *self = without_text;
+            }
+        }
+        self.results = shown(*self, "probe_result1");
+    }
+
+    fn probe_calls(&mut self, ask: &Ask) {
+        let turn = [user(), calls("", 2), result(1), result(2)];
+        let wanted = ["probe_one", "probe_two", "probe_result1", "probe_result2"];
+        self.several_calls = self.all(ask, &turn, &wanted);
+        let turn = [user(), calls("", 1), result(1), again()];
+        self.free_turns = self.all(ask, &turn, &["probe_one", "probe_result1", "probe_again"]);
+        let wanted = ["probe_said", "probe_one", "probe_result1"];
+        let turn = [user(), calls("probe_said", 1), result(1)];
+        self.text_beside_calls = self.all(ask, &turn, &wanted);
+        let old = [user(), calls("probe_said", 1), result(1), Message::new("assistant", "done")];
+        let old = [&old[..], &[again()]].concat();
+        self.text_beside_old_calls = self.all(ask, &old, &wanted);
+        let thought = Some("probe_thought".to_owned());
+        let thinking = Message { reasoning: thought, ..calls("probe_said", 1) };
+        self.text_and_thought = self.all(ask, &[user(), thinking, result(1)], &wanted);
+        // Text that becomes a message of its own may stand where none can.
+        if !self.text_beside_old_calls {
+            self.free_turns &= self.all(ask, &old, &wanted);
+        }
+    }
+}
+
+fn user() -> Message {
+    Message::new("user", "probe_user")
+}
+
+fn again() -> Message {
+    Message::new("user", "probe_again")
+}
+
+fn said() -> Message {
+    Message::new("assistant", "probe_said")
+}
+
+fn calls(text: &str, count: usize) -> Message {
+    let call = |(at, name): (usize, &str)| ToolCall {
+        id: format!("probeid0{}", at + 1),
+        name: name.into(),
+        arguments: json!({ "probe_key": "probe_value" }),
+    };
+    let names = ["probe_one", "probe_two"].into_iter().take(count);
+    Message { tool_calls: names.enumerate().map(call).collect(), ..Message::new("assistant", text) }
+}
+
+fn result(number: usize) -> Message {
+    Message {
+        tool_call_id: Some(format!("probeid0{number}")),
+        name: Some(if number == 1 { "probe_one" } else { "probe_two" }.into()),
+        ..Message::new("tool", format!("probe_result{number}"))
+    }
+}
+
+fn probe_tool() -> Value {
+    let key = json!({"type": "string", "description": "probe"});
+    let parameters =
+        json!({"type": "object", "properties": {"probe_key": key}, "required": ["probe_key"]});
+    let function = json!({"name": "probe_tool", "description": "probe", "parameters": parameters});
+    json!({"type": "function", "function": function})
+}
