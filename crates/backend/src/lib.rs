@@ -22,14 +22,14 @@ pub use self::ggml::Ggml;
 pub use cpu::Cpu;
 pub use group_norm::GroupNorm;
 pub use kernels::{
-    Activation, AttentionRange, Begin, CacheKind, Choice, Compression, Indexer, PAGE_POSITIONS,
-    Parts, RecurrentShape, RecurrentWeights, RopeStyle, RopeTable, Rule, Segment, StateSegment,
-    StreamMix, Temperature, isa,
+    Activation, AttentionRange, Begin, CacheKind, Choice, Compression, EntryShape, Indexer,
+    PAGE_POSITIONS, Parts, RecurrentShape, RecurrentWeights, RopeStyle, RopeTable, Rule, Segment,
+    StateSegment, StreamMix, Temperature, isa,
 };
 pub use mixture::{Expert, ExpertBias, Mixture, MixtureParts};
 pub use operands::{
-    AttentionShape, BackendError, EntryShape, Half, IndexKeys, KvShape, RecurrentInputs,
-    RoutingVectors, Seen, SegmentKey, SharedExpert, StateRoom,
+    AttentionShape, BackendError, Half, IndexKeys, KvShape, RecurrentInputs, RoutingVectors, Seen,
+    SegmentKey, SharedExpert, StateRoom,
 };
 pub use routing::{Gating, RoutingRule};
 use routing::{Route, Routes};
@@ -345,13 +345,14 @@ pub trait Backend {
         out: &mut Self::Rows,
     );
 
-    /// Makes entries of the blocks that the batch's rows end. `rows`: what they are made of, cached
-    /// already in the pages of `windows`; `batch`: the same segments with the tables of entries.
+    /// Makes entries of the blocks that the batch's rows end, of their keys, and of by what these
+    /// are weighed; and keeps what the next ones are made of, in the pages of `windows`. `batch`:
+    /// the same segments with the tables of entries.
     fn compress(
         &mut self,
         entries: &mut Self::Entries,
         compression: &Compression,
-        rows: &Self::Kv,
+        rows: [&Self::Rows; 2],
         windows: &[Segment],
         batch: &[Segment],
     ) {

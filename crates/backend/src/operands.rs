@@ -32,18 +32,6 @@ pub struct KvShape {
     pub kind: CacheKind,
 }
 
-/// The shape of one layer's entries of blocks of positions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EntryShape {
-    /// Numbers of an entry.
-    pub dim: usize,
-    /// Positions of a block.
-    pub positions: usize,
-    pub pages: usize,
-    /// `F32` or `I16`.
-    pub kind: CacheKind,
-}
-
 /// How many states a layer has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateRoom {

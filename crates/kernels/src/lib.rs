@@ -47,8 +47,8 @@ mod tile;
 
 pub use activation::{Activation, activate, gated, soft_cap};
 pub use attention::{
-    AttendShape, AttentionRange, CacheKind, Choice, Chosen, Compression, EntryCache, Indexer, Keys,
-    KvCache, PAGE_POSITIONS, Segment, attend, attend_compressed, choose,
+    AttendShape, AttentionRange, CacheKind, Choice, Chosen, Compression, EntryCache, EntryShape,
+    Indexer, Keys, KvCache, PAGE_POSITIONS, Segment, attend, attend_compressed, choose,
 };
 pub use error::Error;
 pub use input::{Forms, Input};

@@ -6,7 +6,7 @@ use protocol::CacheType;
 use crate::arch::IndexerKind;
 use crate::config::WIDTH_MAX;
 use crate::metadata::{Metadata, in_range};
-use crate::{Cache, Capacity, Error, Holding, PAGE_POSITIONS, names};
+use crate::{Capacity, Error, GUESSES_MAX, Holding, PAGE_POSITIONS, names};
 
 /// Such layers' sizes. All heads share one key a position, which is its value too.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,29 +82,29 @@ impl Blocks {
         if self.overlap { 2 } else { 1 }
     }
 
+    /// How many positions of a page are kept until entries are made of them, its last ones: enough
+    /// to go on from any of them, guesses that were wrong behind it.
+    pub fn row_slots(&self) -> usize {
+        (self.reach() + GUESSES_MAX).next_power_of_two().min(PAGE_POSITIONS)
+    }
+
     /// Entries that a page has room for.
     pub fn entries_a_page(&self) -> usize {
         (PAGE_POSITIONS / self.positions).max(1)
     }
 }
 
-/// What a layer keeps of blocks on a rank: for its heads, or for its indexer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockCache {
-    pub blocks: Blocks,
-    /// What entries are made of, of the positions of a window: keys, and by what they are weighed.
-    pub rows: Cache,
-    pub entries: EntryCache,
-}
-
-/// Entries of blocks.
+/// What a layer keeps of blocks on a rank, for its heads or for its indexer: entries, and what the
+/// next ones are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryCache {
+    pub blocks: Blocks,
     /// Numbers of an entry.
     pub dim: usize,
     pub cache_type: CacheType,
-    pub entries_a_page: usize,
     pub pages: usize,
+    /// Pages of what entries are made of.
+    pub row_pages: usize,
 }
 
 impl EntryCache {
@@ -120,37 +120,31 @@ impl EntryCache {
 
     /// Of one layer.
     pub fn bytes(&self) -> u64 {
-        let entries = (self.pages as u64).saturating_mul(self.entries_a_page as u64);
-        entries.saturating_mul(self.entry_bytes())
+        let entries = (self.pages as u64).saturating_mul(self.blocks.entries_a_page() as u64);
+        // A key, and by what it is weighed.
+        let row = (2 * size_of::<f32>() * self.dim * self.blocks.parts()) as u64;
+        let rows = (self.row_pages as u64).saturating_mul(self.blocks.row_slots() as u64);
+        entries.saturating_mul(self.entry_bytes()).saturating_add(rows.saturating_mul(row))
     }
 }
 
 impl Holding<'_> {
     /// What layer `layer` keeps of blocks: for its heads, then for its indexer, if it has them.
-    pub fn block_caches(&self, layer: usize, capacity: &Capacity) -> Vec<BlockCache> {
+    pub fn entry_caches(&self, layer: usize, capacity: &Capacity) -> Vec<EntryCache> {
         let config = &self.outline.config;
         let blocks = config.compressed.as_ref().and_then(|found| found.blocks(layer));
         let cache = self.cache(layer, capacity);
         let Some(blocks) = blocks.filter(|_| cache.heads > 0) else { return Vec::new() };
         let index = config.indexer_of(layer).map(|indexer| indexer.dim);
-        let of = |dim: usize| BlockCache {
+        let of = |dim: usize| EntryCache {
             blocks,
-            rows: Cache {
-                k_dim: dim * blocks.parts(),
-                v_dim: dim * blocks.parts(),
-                cache_type: CacheType::F32,
-                is_free: false,
-                ..cache
+            dim,
+            cache_type: match cache.cache_type {
+                CacheType::F32 => CacheType::F32,
+                _ => CacheType::I16,
             },
-            entries: EntryCache {
-                dim,
-                cache_type: match cache.cache_type {
-                    CacheType::F32 => CacheType::F32,
-                    _ => CacheType::I16,
-                },
-                entries_a_page: blocks.entries_a_page(),
-                pages: capacity.pages(),
-            },
+            pages: capacity.pages(),
+            row_pages: cache.pages,
         };
         [Some(cache.k_dim), index].into_iter().flatten().map(of).collect()
     }

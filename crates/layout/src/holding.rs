@@ -6,7 +6,7 @@ use protocol::CacheType;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Capacity, Device, GUESSES_MAX, Layout, Mixer, Outline, PAGE_POSITIONS, Recurrence,
+    Capacity, Device, EntryCache, GUESSES_MAX, Layout, Mixer, Outline, PAGE_POSITIONS, Recurrence,
     RecurrentWidths, Shard, Slices, Split, Window,
 };
 
@@ -176,9 +176,8 @@ impl<'a> Holding<'a> {
             Some(Mixer::Attention) if !self.outline.config.keeps(layer) => 0,
             Some(Mixer::Attention) => {
                 let index = self.index_cache(layer, capacity).map_or(0, |own| own.bytes(device));
-                let blocks = self.block_caches(layer, capacity);
-                let blocks = blocks.iter().map(|own| own.rows.bytes(device) + own.entries.bytes());
-                let more = blocks.fold(index, u64::saturating_add);
+                let entries = self.entry_caches(layer, capacity);
+                let more = entries.iter().map(EntryCache::bytes).fold(index, u64::saturating_add);
                 self.cache(layer, capacity).bytes(device).saturating_add(more)
             }
             Some(Mixer::Recurrence) => self.states(capacity).map_or(0, |states| states.bytes()),

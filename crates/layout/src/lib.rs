@@ -45,7 +45,7 @@ pub use buffers::{
 pub use capacity::{
     Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, Window, full_cache_tokens, rows_max,
 };
-pub use compressed::{BlockCache, Blocks, Compressed, EntryCache};
+pub use compressed::{Blocks, Compressed, EntryCache};
 pub use config::{Config, Latent};
 pub use device::Device;
 pub use error::Error;

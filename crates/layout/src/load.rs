@@ -3,7 +3,7 @@
 
 use gguf::TensorType;
 
-use crate::{BlockCache, Capacity, Device, Holding, Outline, Slice, Slices, Tensor};
+use crate::{Capacity, Device, EntryCache, Holding, Outline, Slice, Slices, Tensor};
 
 /// One layer on one rank, or its part of the output head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -102,9 +102,9 @@ impl Holding<'_> {
             if !config.attends(layer) {
                 return PositionLoad::default();
             }
-            let blocks = self.block_caches(layer, capacity);
-            if !blocks.is_empty() {
-                return self.block_load(layer, &blocks);
+            let entries = self.entry_caches(layer, capacity);
+            if let Some(read) = entries.last() {
+                return self.entry_load(layer, read);
             }
             let cache = self.cache(layer, capacity);
             let queries = self.shard.attention[config.heads_kind(layer)].queries.len();
@@ -126,17 +126,16 @@ impl Holding<'_> {
 
     /// The same where blocks of positions became entries: an indexer reads all of its own, and what
     /// it then chooses is bounded, as the window is.
-    fn block_load(&self, layer: usize, blocks: &[BlockCache]) -> PositionLoad {
+    fn entry_load(&self, layer: usize, read: &EntryCache) -> PositionLoad {
         let config = &self.outline.config;
-        let read = blocks.last().expect("there are some");
         let heads = match config.indexer_of(layer) {
             Some(indexer) => indexer.heads,
             None => 2 * self.shard.attention[config.heads_kind(layer)].queries.len(),
         };
         let positions = read.blocks.positions as u64;
         PositionLoad {
-            bytes: read.entries.entry_bytes().div_ceil(positions),
-            ops: (2 * (heads * read.entries.dim) as u64).div_ceil(positions),
+            bytes: read.entry_bytes().div_ceil(positions),
+            ops: (2 * (heads * read.dim) as u64).div_ceil(positions),
             in_window: false,
         }
     }

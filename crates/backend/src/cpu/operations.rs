@@ -95,13 +95,11 @@ impl Backend for Cpu {
     }
 
     fn entries(&mut self, shape: EntryShape) -> Result<Self::Entries, BackendError> {
-        let EntryShape { dim, positions, pages, kind } = shape;
-        Ok(Some(EntryCache::new(dim, positions, pages, kind)?))
+        Ok(Some(EntryCache::new(shape)?))
     }
 
     fn entries_bytes(&self, shape: &EntryShape) -> usize {
-        let EntryShape { dim, positions, pages, kind } = *shape;
-        pages * EntryCache::page_bytes(dim, positions, kind)
+        shape.bytes()
     }
 
     fn attention(&mut self, shape: &AttentionShape) -> AttendShape {
@@ -371,12 +369,12 @@ impl Backend for Cpu {
         &mut self,
         entries: &mut Self::Entries,
         compression: &Compression,
-        rows: &Option<KvCache>,
+        rows: [&Rows; 2],
         windows: &[Segment],
         batch: &[Segment],
     ) {
-        if let (Some(entries), Some(rows)) = (entries, rows) {
-            entries.compress(&self.pool, compression, rows, (windows, batch));
+        if let Some(entries) = entries {
+            entries.compress(&self.pool, compression, rows.map(Rows::values), (windows, batch));
         }
     }
 

@@ -80,7 +80,7 @@ impl Keys<'_> {
     fn dim(&self) -> usize {
         match self {
             Keys::Positions(cache) => cache.k_dim(),
-            Keys::Entries(entries) => entries.dim(),
+            Keys::Entries(entries) => entries.shape().dim,
         }
     }
 
@@ -88,7 +88,7 @@ impl Keys<'_> {
     fn seen(&self, position: usize) -> usize {
         match self {
             Keys::Positions(_) => position + 1,
-            Keys::Entries(entries) => entries.visible(position),
+            Keys::Entries(entries) => entries.shape().visible(position),
         }
     }
 }
@@ -345,8 +345,8 @@ fn gather(
     key: &mut Vec<f32>,
     keys: &mut Vec<f32>,
 ) {
-    key.resize(entries.dim(), 0.0);
-    keys.resize(entries.dim() * PAGE_POSITIONS, 0.0);
+    key.resize(entries.shape().dim, 0.0);
+    keys.resize(entries.shape().dim * PAGE_POSITIONS, 0.0);
     for (slot, entry) in seen.enumerate() {
         entries.read(table, entry, key);
         for (d, number) in key.iter().enumerate() {

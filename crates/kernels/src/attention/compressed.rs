@@ -37,7 +37,7 @@ pub fn attend_compressed(
     let isa = Isa::chosen();
     let rows: usize = windows.iter().map(|window| window.rows).sum();
     assert_eq!((cache.k_dim(), cache.v_dim()), (shape.k_dim, shape.v_dim), "cache of other heads");
-    assert_eq!((entries.dim(), shape.v_dim), (shape.k_dim, shape.k_dim), "values are keys");
+    assert_eq!((entries.shape().dim, shape.v_dim), (shape.k_dim, shape.k_dim), "values are keys");
     assert_eq!(q.len(), rows * shape.heads * shape.k_dim, "queries must be [{rows}, heads, dim]");
     assert_eq!(out.len(), q.len(), "output must be [{rows}, heads, dim]");
     assert!(chosen.is_none_or(|chosen| chosen.rows() == rows), "choices of other rows");
@@ -82,7 +82,7 @@ impl Seen for WindowAndEntries<'_> {
         found.clear();
         match self.chosen.and_then(|chosen| chosen.of(row, 0)) {
             Some(words) => found.extend(positions(words)),
-            None => found.extend(0..self.entries.visible(position) as u32),
+            None => found.extend(0..self.entries.shape().visible(position) as u32),
         }
         let first = self.shape.range.first_visible(position) as u32;
         found.extend((first..=position as u32).map(|position| POSITION | position));

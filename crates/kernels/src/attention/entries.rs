@@ -12,7 +12,7 @@ use std::cell::RefCell;
 
 use super::PAGE_POSITIONS;
 use super::attend::Segment;
-use super::cache::{CacheKind, Head, KvCache};
+use super::cache::CacheKind;
 use super::ints::{Limits, Places, Round};
 use crate::error::Error;
 use crate::isa::{Isa, Kernel, run};
@@ -24,33 +24,77 @@ use crate::rope::{RopeStyle, RopeTable};
 use crate::shared::SharedMut;
 use crate::simd::{LANES, Simd};
 
-/// One layer's entries.
-pub struct EntryCache {
-    dim: usize,
-    /// Positions of a block.
-    positions: usize,
-    pages: usize,
-    /// `F32`, or `I16`: the scale of each entry, then its integers.
-    kind: CacheKind,
-    data: Region,
-}
-
-/// How a layer makes entries.
-#[derive(Debug, Clone)]
-pub struct Compression {
+/// The shape of one layer's entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryShape {
+    /// Numbers of an entry.
+    pub dim: usize,
     /// Positions of a block: a divisor of a page's, or a multiple.
     pub positions: usize,
     /// An entry is made of the first half of the numbers of the block before its own too, and of
     /// the second half of its own.
     pub overlap: bool,
+    pub pages: usize,
+    /// `F32` or `I16`.
+    pub kind: CacheKind,
+    /// Pages of what entries are made of, and how many positions of a page these keep, its last
+    /// ones: a divisor of a page's, enough to go on from any of them.
+    pub row_pages: usize,
+    pub row_slots: usize,
+}
+
+/// One layer's entries, and what the next ones are made of.
+pub struct EntryCache {
+    shape: EntryShape,
+    /// The scale of each entry, if it has integers, then its numbers.
+    data: Region,
+    /// Keys, and by what they are weighed: `[row_pages, row_slots, 2, width]` f32.
+    rows: Region,
+}
+
+/// How a layer makes entries.
+#[derive(Debug, Clone)]
+pub struct Compression {
     /// Added to the logarithms of weights, by a position's place in its block: `[positions, dim]`,
     /// twice as wide where blocks overlap.
     pub by_place: Vec<f32>,
-    /// The gain of the norm of an entry, `[dim]`.
-    pub gain: Vec<f32>,
-    pub eps: f32,
-    pub rope: RopeTable,
-    pub style: RopeStyle,
+    /// The gain of the norm of an entry, `[dim]`, and its epsilon.
+    pub norm: Option<(Vec<f32>, f32)>,
+    /// How an entry's last numbers are rotated.
+    pub rope: Option<(RopeTable, RopeStyle)>,
+}
+
+impl EntryShape {
+    /// Numbers of the key of one position.
+    pub fn width(&self) -> usize {
+        if self.overlap { 2 * self.dim } else { self.dim }
+    }
+
+    /// Bytes of one layer.
+    pub fn bytes(&self) -> usize {
+        self.pages * self.page_bytes() + self.row_pages * self.row_page_bytes()
+    }
+
+    fn page_bytes(&self) -> usize {
+        (PAGE_POSITIONS / self.positions).max(1) * self.entry_bytes()
+    }
+
+    fn entry_bytes(&self) -> usize {
+        let numbers = self.dim.next_multiple_of(2);
+        match self.kind {
+            CacheKind::F32 => size_of::<f32>() * numbers,
+            _ => size_of::<f32>() + size_of::<i16>() * numbers,
+        }
+    }
+
+    fn row_page_bytes(&self) -> usize {
+        2 * size_of::<f32>() * self.width() * self.row_slots
+    }
+
+    /// How many entries a row at `position` can see: those of blocks that end there or before.
+    pub fn visible(&self, position: usize) -> usize {
+        (position + 1) / self.positions
+    }
 }
 
 thread_local! {
@@ -58,53 +102,37 @@ thread_local! {
 }
 
 impl EntryCache {
-    /// Room for the entries of blocks of `positions` positions in `pages` pages.
-    ///
     /// # Errors
     /// Memory is not to be had.
     ///
     /// # Panics
     /// If blocks do not fit pages, or entries are neither f32 nor integers of 16 bits.
-    pub fn new(dim: usize, positions: usize, pages: usize, kind: CacheKind) -> Result<Self, Error> {
+    pub fn new(shape: EntryShape) -> Result<Self, Error> {
+        let EntryShape { dim, positions, row_slots, .. } = shape;
         let fits = |a: usize, b: usize| a > 0 && b.is_multiple_of(a);
         assert!(fits(positions, PAGE_POSITIONS) || fits(PAGE_POSITIONS, positions));
-        assert!([CacheKind::F32, CacheKind::I16].contains(&kind), "entries of another kind");
-        let bytes = Self::page_bytes(dim, positions, kind).checked_mul(pages);
-        let bytes = bytes.ok_or(Error::Cache { heads: 1, k_dim: dim, v_dim: 0 })?;
-        Ok(Self { dim, positions, pages, kind, data: Region::zeroed(bytes)? })
+        assert!(fits(row_slots, PAGE_POSITIONS), "{row_slots} rows of a page");
+        let kinds = [CacheKind::F32, CacheKind::I16];
+        assert!(kinds.contains(&shape.kind), "entries of another kind");
+        let impossible = Error::Cache { heads: 1, k_dim: dim, v_dim: 0 };
+        let bytes = shape.page_bytes().checked_mul(shape.pages);
+        let row_bytes = shape.row_page_bytes().checked_mul(shape.row_pages);
+        let (Some(bytes), Some(row_bytes)) = (bytes, row_bytes) else { return Err(impossible) };
+        Ok(Self { shape, data: Region::zeroed(bytes)?, rows: Region::zeroed(row_bytes)? })
     }
 
-    /// Bytes of one page of one layer.
-    pub fn page_bytes(dim: usize, positions: usize, kind: CacheKind) -> usize {
-        (PAGE_POSITIONS / positions).max(1) * Self::entry_bytes(dim, kind)
-    }
-
-    fn entry_bytes(dim: usize, kind: CacheKind) -> usize {
-        let numbers = dim.next_multiple_of(2);
-        match kind {
-            CacheKind::F32 => size_of::<f32>() * numbers,
-            _ => size_of::<f32>() + size_of::<i16>() * numbers,
-        }
-    }
-
-    /// Numbers of an entry.
-    pub fn dim(&self) -> usize {
-        self.dim
-    }
-
-    /// How many entries a row at `position` can see: those of blocks that end there or before.
-    pub fn visible(&self, position: usize) -> usize {
-        (position + 1) / self.positions
+    pub fn shape(&self) -> &EntryShape {
+        &self.shape
     }
 
     /// Where entry `entry` of a sequence with this table begins.
     fn at(&self, table: &[u32], entry: usize) -> usize {
-        let last = (entry + 1) * self.positions - 1;
+        let EntryShape { positions, pages, .. } = self.shape;
+        let last = (entry + 1) * positions - 1;
         let (page, place) = (table[last / PAGE_POSITIONS] as usize, last % PAGE_POSITIONS);
-        assert!(page < self.pages, "page {page} of {} pages of entries", self.pages);
-        let first = page * Self::page_bytes(self.dim, self.positions, self.kind);
-        let of_page = place / self.positions.min(PAGE_POSITIONS);
-        first + of_page * Self::entry_bytes(self.dim, self.kind)
+        assert!(page < pages, "page {page} of {pages} pages of entries");
+        let of_page = place / positions.min(PAGE_POSITIONS);
+        page * self.shape.page_bytes() + of_page * self.shape.entry_bytes()
     }
 
     /// Entry `entry` of a sequence with this table, as f32.
@@ -112,57 +140,20 @@ impl EntryCache {
         let at = self.at(table, entry);
         // SAFETY: `at` begins one of the entries that there is room for.
         let from = unsafe { self.data.as_ptr().add(at) };
-        assert_eq!(out.len(), self.dim);
+        assert_eq!(out.len(), self.shape.dim);
         // SAFETY: so many numbers follow, and any bits are one. Entries begin at multiples of four
         // bytes.
         unsafe {
-            if self.kind == CacheKind::F32 {
-                out.copy_from_slice(std::slice::from_raw_parts(from.cast(), self.dim));
+            if self.shape.kind == CacheKind::F32 {
+                out.copy_from_slice(std::slice::from_raw_parts(from.cast(), out.len()));
                 return;
             }
             let scale = *from.cast::<f32>();
-            let ints = std::slice::from_raw_parts(from.add(4).cast::<i16>(), self.dim);
+            let ints = std::slice::from_raw_parts(from.add(4).cast::<i16>(), out.len());
             for (out, int) in out.iter_mut().zip(ints) {
                 *out = f32::from(*int) * scale;
             }
         }
-    }
-
-    /// Makes the entries of the blocks that a batch's rows end.
-    ///
-    /// `rows`: one head of keys, and by what they are weighed, as values, both f32 and cached
-    /// already in the pages of `windows`. `segments`: the same rows, with the tables of entries.
-    ///
-    /// # Panics
-    /// If the shapes do not fit, or a table is too short.
-    pub fn compress(
-        &mut self,
-        pool: &Pool,
-        compression: &Compression,
-        rows: &KvCache,
-        (windows, segments): (&[Segment], &[Segment]),
-    ) {
-        let parts = if compression.overlap { 2 } else { 1 };
-        assert_eq!((rows.k_dim(), rows.v_dim()), (parts * self.dim, parts * self.dim));
-        assert_eq!(compression.by_place.len(), parts * self.dim * self.positions);
-        assert_eq!((compression.positions, compression.gain.len()), (self.positions, self.dim));
-        let due = windows.iter().zip(segments).flat_map(|(window, segment)| {
-            let (first, end) = (segment.first_pos, segment.first_pos + segment.rows);
-            let entries = first / self.positions..end / self.positions;
-            entries.map(|entry| (&*window.table, &*segment.table, entry))
-        });
-        let due: Vec<(&[u32], &[u32], usize)> = due.collect();
-        let data = SharedMut::new(self.data.as_mut_ptr());
-        let (this, isa) = (&*self, Isa::chosen());
-        pool.run(due.len(), |task| {
-            let (window, table, entry) = due[task];
-            BUFFERS.with_borrow_mut(|buffers| {
-                compression.entry(isa, rows, window, (entry, this.dim), buffers);
-                // SAFETY: `at` begins one of the entries that there is room for. No other task has
-                // it: a sequence has one segment, and no other writes to its last pages.
-                unsafe { this.put(isa, data.ptr().add(this.at(table, entry)), &buffers[2]) };
-            });
-        });
     }
 
     /// # Safety
@@ -170,57 +161,163 @@ impl EntryCache {
     unsafe fn put(&self, isa: Isa, to: *mut u8, entry: &[f32]) {
         // SAFETY: as the caller promises, there is room for the numbers of an entry.
         unsafe {
-            if self.kind == CacheKind::F32 {
-                to.cast::<f32>().copy_from_nonoverlapping(entry.as_ptr(), self.dim);
+            if self.shape.kind == CacheKind::F32 {
+                to.cast::<f32>().copy_from_nonoverlapping(entry.as_ptr(), self.shape.dim);
                 return;
             }
             let places = Places::run(to.add(size_of::<f32>()).cast());
-            let x = &entry[..self.dim];
+            let x = &entry[..self.shape.dim];
             *to.cast::<f32>() = run(isa, Round { x, limits: Limits::KEY, to: places });
+        }
+    }
+
+    /// Where what is kept of a position begins.
+    fn row_at(&self, table: &[u32], position: usize) -> usize {
+        let EntryShape { row_pages, row_slots, .. } = self.shape;
+        let page = table[position / PAGE_POSITIONS] as usize;
+        assert!(page < row_pages, "page {page} of {row_pages} pages of rows");
+        (page * row_slots + position % row_slots) * 2 * size_of::<f32>() * self.shape.width()
+    }
+
+    /// A position's key, and by what it is weighed.
+    fn row(&self, table: &[u32], position: usize) -> [&[f32]; 2] {
+        let (width, at) = (self.shape.width(), self.row_at(table, position));
+        // SAFETY: `at` begins one of the rows that there is room for, of two times `width` f32.
+        let row = unsafe {
+            std::slice::from_raw_parts(self.rows.as_ptr().add(at).cast::<f32>(), 2 * width)
+        };
+        row.split_at(width).into()
+    }
+
+    /// Makes the entries of the blocks that a batch's rows end, and keeps of the rows what the next
+    /// ones are made of.
+    ///
+    /// `keys`, and by what they are weighed: `[rows, width]` f32. `windows` and `segments`: the
+    /// batch's, with the tables of rows and of entries.
+    ///
+    /// # Panics
+    /// If the shapes do not fit, or a table is too short.
+    pub fn compress(
+        &mut self,
+        pool: &Pool,
+        compression: &Compression,
+        [keys, weights]: [&[f32]; 2],
+        (windows, segments): (&[Segment], &[Segment]),
+    ) {
+        let (positions, width) = (self.shape.positions, self.shape.width());
+        assert_eq!(compression.by_place.len(), width * positions, "numbers for each place");
+        assert_eq!(keys.len(), weights.len(), "each number has a weight");
+        let mut first_row = 0;
+        let due = windows.iter().zip(segments).flat_map(|(window, segment)| {
+            let (first, end) = (segment.first_pos, segment.first_pos + segment.rows);
+            let batch = Batch { keys, weights, first_row, first, window: &window.table };
+            first_row += segment.rows;
+            let entries = first / positions..end / positions;
+            entries.map(move |entry| (batch, &*segment.table, entry))
+        });
+        let due: Vec<(Batch<'_>, &[u32], usize)> = due.collect();
+        let data = SharedMut::new(self.data.as_mut_ptr());
+        let (this, isa) = (&*self, Isa::chosen());
+        pool.run(due.len(), |task| {
+            let (batch, table, entry) = &due[task];
+            BUFFERS.with_borrow_mut(|buffers| {
+                compression.entry(isa, this, batch, *entry, buffers);
+                // SAFETY: `at` begins one of the entries that there is room for. No other task has
+                // it: a sequence has one segment, and no other writes to its last pages.
+                unsafe { this.put(isa, data.ptr().add(this.at(table, *entry)), &buffers[2]) };
+            });
+        });
+        assert_eq!(keys.len(), first_row * width, "keys must be [{first_row}, {width}]");
+        self.keep([keys, weights], windows);
+    }
+
+    /// Keeps the last rows of each page.
+    fn keep(&mut self, [keys, weights]: [&[f32]; 2], windows: &[Segment]) {
+        let (width, slots) = (self.shape.width(), self.shape.row_slots);
+        let mut row = 0;
+        for Segment { table, first_pos, rows } in windows {
+            let end = first_pos + rows;
+            for position in *first_pos..end {
+                let page_end = (position / PAGE_POSITIONS + 1) * PAGE_POSITIONS;
+                if position + slots >= end.min(page_end) {
+                    let at = self.row_at(table, position);
+                    let from = row * width..(row + 1) * width;
+                    // SAFETY: `at` begins one of the rows that there is room for.
+                    unsafe {
+                        let to = self.rows.as_mut_ptr().add(at).cast::<f32>();
+                        to.copy_from_nonoverlapping(keys[from.clone()].as_ptr(), width);
+                        to.add(width).copy_from_nonoverlapping(weights[from].as_ptr(), width);
+                    }
+                }
+                row += 1;
+            }
         }
     }
 }
 
+/// A segment's rows, as they come.
+#[derive(Clone, Copy)]
+struct Batch<'a> {
+    keys: &'a [f32],
+    weights: &'a [f32],
+    /// In the batch.
+    first_row: usize,
+    /// Its position.
+    first: usize,
+    window: &'a [u32],
+}
+
+impl<'a> Batch<'a> {
+    /// The key of a position, and by what it is weighed.
+    fn row(&self, cache: &'a EntryCache, position: usize) -> [&'a [f32]; 2] {
+        let Some(row) = position.checked_sub(self.first) else {
+            return cache.row(self.window, position);
+        };
+        let width = cache.shape.width();
+        let at = (self.first_row + row) * width;
+        [self.keys, self.weights].map(|numbers| &numbers[at..at + width])
+    }
+}
+
 impl Compression {
-    /// Makes entry `entry`, of `dim` numbers, in the last of `buffers`.
+    /// Makes entry `entry` in the last of `buffers`.
     fn entry(
         &self,
         isa: Isa,
-        rows: &KvCache,
-        table: &[u32],
-        (entry, dim): (usize, usize),
+        cache: &EntryCache,
+        batch: &Batch<'_>,
+        entry: usize,
         buffers: &mut [Vec<f32>; 3],
     ) {
-        let (stride, own) = (dim.next_multiple_of(LANES), entry * self.positions);
-        let width = self.by_place.len() / self.positions;
-        let before = if self.overlap && entry > 0 { self.positions } else { 0 };
-        let count = before + self.positions;
+        let EntryShape { dim, positions, overlap, .. } = cache.shape;
+        let (stride, own) = (dim.next_multiple_of(LANES), entry * positions);
+        let width = cache.shape.width();
+        let before = if overlap && entry > 0 { positions } else { 0 };
         let [keys, weights, out] = buffers;
         for buffer in [&mut *keys, &mut *weights] {
             buffer.clear();
-            buffer.resize(count * stride, 0.0);
+            buffer.resize((before + positions) * stride, 0.0);
         }
         let lines = keys.chunks_exact_mut(stride).zip(weights.chunks_exact_mut(stride));
         for (position, (key, weight)) in (own - before..).zip(lines) {
-            let first = if self.overlap && position >= own { dim } else { 0 };
-            let (key, weight) = (&mut key[..dim], &mut weight[..dim]);
-            let head = rows.head(table[position / PAGE_POSITIONS], 0);
-            let Head::F32(all_keys, all_weights) = head else { unreachable!("these are f32") };
-            let slot = position % PAGE_POSITIONS;
-            for (d, key) in key.iter_mut().enumerate() {
-                *key = all_keys[(first + d) * PAGE_POSITIONS + slot];
-            }
-            weight.copy_from_slice(&all_weights[slot * rows.v_stride() + first..][..dim]);
-            let by_place = &self.by_place[position % self.positions * width + first..];
-            weight.iter_mut().zip(by_place).for_each(|(weight, more)| *weight += more);
+            let first = if overlap && position >= own { dim } else { 0 };
+            let [from_key, from_weight] = batch.row(cache, position);
+            key[..dim].copy_from_slice(&from_key[first..][..dim]);
+            let by_place = &self.by_place[position % positions * width + first..];
+            let numbers = weight[..dim].iter_mut().zip(&from_weight[first..]).zip(by_place);
+            numbers.for_each(|((weight, from), more)| *weight = from + more);
         }
         out.clear();
         out.resize(stride, 0.0);
         run(isa, WeightedSum { keys, weights, out });
         out.truncate(dim);
-        run(isa, NormaliseInPlace { x: out, gain: &self.gain, eps: self.eps });
-        let first = dim - 2 * self.rope.inverse_frequencies().len();
-        self.rope.rotate(&mut out[first..], own as u32, self.style);
+        if let Some((gain, eps)) = &self.norm {
+            run(isa, NormaliseInPlace { x: out, gain, eps: *eps });
+        }
+        if let Some((rope, style)) = &self.rope {
+            let first = dim - 2 * rope.inverse_frequencies().len();
+            rope.rotate(&mut out[first..], own as u32, *style);
+        }
     }
 }
 

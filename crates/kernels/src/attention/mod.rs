@@ -53,7 +53,7 @@ pub use cache::{CacheKind, KvCache};
 pub use choose::{Choice, Indexer, Keys, choose};
 pub use chosen::Chosen;
 pub use compressed::attend_compressed;
-pub use entries::{Compression, EntryCache};
+pub use entries::{Compression, EntryCache, EntryShape};
 pub use range::AttentionRange;
 pub use shape::AttendShape;
 

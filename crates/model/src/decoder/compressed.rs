@@ -8,7 +8,7 @@
 use backend::{AttentionShape, Backend, Choice, Compression, IndexKeys, Parts, RopeStyle, Seen};
 use layout::{Blocks, Compressed, Config, Shard, Slices};
 
-use super::context::{Context, KeptBlocks};
+use super::context::Context;
 use super::scratch::CompressedScratch;
 use crate::ModelError;
 use crate::loader::Loader;
@@ -43,6 +43,7 @@ struct Compressor<B: Backend> {
     kv: B::Matrix,
     /// By what keys are weighed.
     gate: B::Matrix,
+    overlap: bool,
     compression: Compression,
 }
 
@@ -110,15 +111,15 @@ impl<B: Backend> CompressedAttention<B> {
         backend.linear(&s.h, &mut [(&self.kv, &mut *keys)]);
         backend.rms_norm_in_place(keys, &self.kv_norm, config.rms_eps);
         backend.rope_last(keys, self.dim, self.style, self.tables[0]);
-        let (kv, blocks) = c.kept.compressed();
+        let (kv, entries) = c.kept.compressed();
         backend.store(kv, segments, keys, keys);
         let z = s.compressed.as_mut().expect("made for models that compress");
         let [plain, overlapping, index] = &mut z.rows;
-        let overlap = |own: &Compressor<B>| own.compression.overlap;
+        let overlap = |own: &Compressor<B>| own.overlap;
         let rows = if self.compressor.as_ref().is_some_and(overlap) { overlapping } else { plain };
         let own = self.compressor.iter().zip([rows]);
         let index = self.indexer.iter().map(|own| &own.compressor).zip([index]);
-        for ((compressor, rows), kept) in own.chain(index).zip(blocks) {
+        for ((compressor, rows), kept) in own.chain(index).zip(entries) {
             compressor.compress(*backend, &s.h, rows, kept, (segments, all_segments));
         }
     }
@@ -137,16 +138,14 @@ impl<B: Backend> CompressedAttention<B> {
         backend.linear(q_down, &mut [(&self.q_up, &mut heads.q)]);
         backend.rms_norm_in_place(&mut heads.q, &self.ones, config.rms_eps);
         backend.rope_last(&mut heads.q, self.dim, self.style, self.tables[0]);
-        let (kv, blocks) = c.kept.compressed();
-        let mut seen = Seen { entries: None, ..Seen::ALL };
-        if let [own, ..] = &*blocks {
-            seen.entries = Some((&own.entries, all_segments));
-        }
-        if let (Some(indexer), Some(i), [_, keys]) = (&self.indexer, &mut s.indexer, &*blocks) {
+        let (kv, entries) = c.kept.compressed();
+        let own = entries.first().map(|own| (own, *all_segments));
+        let mut seen = Seen { entries: own, ..Seen::ALL };
+        if let (Some(indexer), Some(i), [_, keys]) = (&self.indexer, &mut s.indexer, &*entries) {
             backend.linear(q_down, &mut [(&indexer.q, &mut i.q)]);
             backend.rope_last(&mut i.q, indexer.sizes.dim, self.style, self.tables[0]);
             backend.linear(&s.h, &mut [(&indexer.weights, &mut i.weights)]);
-            let (keys, sizes) = (IndexKeys::Entries(&keys.entries), &indexer.sizes);
+            let (keys, sizes) = (IndexKeys::Entries(keys), &indexer.sizes);
             backend.choose(keys, sizes, all_segments, &i.q, &i.weights, &mut i.chosen);
             seen.chosen = Some(&i.chosen);
         }
@@ -171,31 +170,29 @@ impl<B: Backend> Compressor<B> {
         Ok(Self {
             kv: loader.matrix(&slice("kv"))?,
             gate: loader.matrix(&slice("gate"))?,
+            overlap: blocks.overlap,
             compression: Compression {
-                positions: blocks.positions,
-                overlap: blocks.overlap,
                 by_place: loader.table(&slice("ape"))?,
-                gain: loader.numbers(&slice("norm"))?,
-                eps: config.rms_eps,
-                rope: rope::tables(&config.rope, None).swap_remove(rope),
-                style: rope_style(config),
+                norm: Some((loader.numbers(&slice("norm"))?, config.rms_eps)),
+                rope: Some((
+                    rope::tables(&config.rope, None).swap_remove(rope),
+                    rope_style(config),
+                )),
             },
         })
     }
 
-    /// Caches what entries are made of, and makes those of the blocks that end in `h`.
+    /// Makes the entries of the blocks that end in `h`.
     fn compress(
         &self,
         backend: &mut B,
         h: &B::Rows,
         [kv, gate]: &mut [B::Rows; 2],
-        kept: &mut KeptBlocks<B>,
+        entries: &mut B::Entries,
         (windows, segments): (&[backend::Segment], &[backend::Segment]),
     ) {
-        let KeptBlocks { rows, entries } = kept;
         backend.linear(h, &mut [(&self.kv, &mut *kv), (&self.gate, &mut *gate)]);
-        backend.store(rows, windows, kv, gate);
-        backend.compress(entries, &self.compression, rows, windows, segments);
+        backend.compress(entries, &self.compression, [kv, gate], windows, segments);
     }
 }
 

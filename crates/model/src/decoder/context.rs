@@ -35,17 +35,9 @@ pub(super) enum Kept<B: Backend> {
     Nothing,
     /// And the keys of the layer's indexer, if it has one.
     KeysAndValues(B::Kv, Option<B::Kv>),
-    /// Keys that are values too, and what is kept of blocks for heads and for an indexer, if there
-    /// are such.
-    Compressed(B::Kv, Vec<KeptBlocks<B>>),
+    /// Keys that are values too, and entries for heads and for an indexer, if there are such.
+    Compressed(B::Kv, Vec<B::Entries>),
     States(B::States),
-}
-
-/// What a layer keeps of blocks of positions.
-pub(super) struct KeptBlocks<B: Backend> {
-    /// What entries are made of.
-    pub rows: B::Kv,
-    pub entries: B::Entries,
 }
 
 impl<B: Backend> Kept<B> {
@@ -64,10 +56,10 @@ impl<B: Backend> Kept<B> {
         }
     }
 
-    /// The keys of a layer that compresses, and its blocks.
-    pub fn compressed(&mut self) -> (&mut B::Kv, &mut [KeptBlocks<B>]) {
+    /// The keys of a layer that compresses, and its entries.
+    pub fn compressed(&mut self) -> (&mut B::Kv, &mut [B::Entries]) {
         match self {
-            Self::Compressed(kv, blocks) => (kv, blocks),
+            Self::Compressed(kv, entries) => (kv, entries),
             _ => panic!("a layer that compresses keeps keys"),
         }
     }

@@ -4,13 +4,10 @@ use std::sync::Arc;
 
 use backend::{Backend, BackendError, CacheKind, EntryShape, KvShape, RopeTable, StateRoom};
 use gguf::Source;
-use layout::{
-    BlockCache, Blocks, Cache, Capacity, Config, EntryCache, Holding, Layout, Outline, Slices,
-    names,
-};
+use layout::{Cache, Capacity, Config, EntryCache, Holding, Layout, Outline, Slices, names};
 use protocol::CacheType;
 
-use super::context::{Kept, KeptBlocks};
+use super::context::Kept;
 use super::layer::Layer;
 use super::norm::Norm;
 use super::recurrence::recurrent_shape;
@@ -154,26 +151,29 @@ fn keep_compressed<B: Backend>(
     capacity: &Capacity,
     layer: usize,
 ) -> Result<(Kept<B>, u64), ModelError> {
-    let mut bytes = 0;
-    let mut kv = |backend: &mut B, cache| {
-        let shape = cache_shape(backend, cache);
-        bytes += backend.kv_bytes(&shape);
-        backend.kv(shape).map_err(failed("key/value cache"))
-    };
-    let own = kv(backend, holding.cache(layer, capacity))?;
-    let mut blocks = Vec::new();
-    for BlockCache { blocks: Blocks { positions, .. }, rows, entries } in
-        holding.block_caches(layer, capacity)
-    {
-        let rows = kv(backend, rows)?;
-        let EntryCache { dim, pages, cache_type, .. } = entries;
-        let kind = if cache_type == CacheType::F32 { CacheKind::F32 } else { CacheKind::I16 };
-        let shape = EntryShape { dim, positions, pages, kind };
-        let entries = backend.entries(shape).map_err(failed("entries of blocks"))?;
-        blocks.push((KeptBlocks { rows, entries }, backend.entries_bytes(&shape)));
+    let shape = cache_shape(backend, holding.cache(layer, capacity));
+    let mut bytes = backend.kv_bytes(&shape);
+    let own = backend.kv(shape).map_err(failed("key/value cache"))?;
+    let mut entries = Vec::new();
+    for cache in holding.entry_caches(layer, capacity) {
+        let shape = entry_shape(&cache);
+        bytes += backend.entries_bytes(&shape);
+        entries.push(backend.entries(shape).map_err(failed("entries of blocks"))?);
     }
-    let (blocks, of_entries): (Vec<_>, Vec<_>) = blocks.into_iter().unzip();
-    Ok((Kept::Compressed(own, blocks), (bytes + of_entries.iter().sum::<usize>()) as u64))
+    Ok((Kept::Compressed(own, entries), bytes as u64))
+}
+
+fn entry_shape(cache: &EntryCache) -> EntryShape {
+    let EntryCache { blocks, dim, cache_type, pages, row_pages } = *cache;
+    EntryShape {
+        dim,
+        positions: blocks.positions,
+        overlap: blocks.overlap,
+        pages,
+        kind: if cache_type == CacheType::F32 { CacheKind::F32 } else { CacheKind::I16 },
+        row_pages,
+        row_slots: blocks.row_slots(),
+    }
 }
 
 fn failed(name: &'static str) -> impl Fn(BackendError) -> ModelError {

@@ -341,15 +341,17 @@ impl Backend for Recording {
         &mut self,
         entries: &mut Self::Entries,
         compression: &Compression,
-        rows: &Self::Kv,
+        rows: [&Rows; 2],
         windows: &[Segment],
         batch: &[Segment],
     ) {
-        let (entries, compression, rows) = (entries.clone(), compression.clone(), rows.clone());
+        let (entries, compression) = (entries.clone(), compression.clone());
         let (windows, batch) = (windows.to_vec(), batch.to_vec());
-        self.record("compress", &[], move |cpu| {
-            let (mut entries, rows) = (entries.lock().unwrap(), rows.lock().unwrap());
-            cpu.compress(&mut entries, &compression, &rows, &windows, &batch);
+        let memories = rows.map(|rows| rows.memory.clone());
+        self.record("compress", &rows, move |cpu| {
+            let [keys, weights] = memories.each_ref().map(|rows| rows.lock().unwrap());
+            let entries = &mut entries.lock().unwrap();
+            cpu.compress(entries, &compression, [&keys, &weights], &windows, &batch);
         });
     }
 
