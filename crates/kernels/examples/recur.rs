@@ -66,7 +66,8 @@ fn layer(model: &Model) -> RecurrentLayer {
     let &Model { rule, k_heads, v_heads, k_dim, v_dim, taps, .. } = model;
     let convolution = rule == Rule::Convolution;
     let k_of_v = (0..v_heads).map(|head| (head * k_heads / v_heads) as u32).collect();
-    let shape = RecurrentShape { rule, k_heads, v_heads, k_dim, v_dim, k_of_v, taps };
+    let decay_bound = None;
+    let shape = RecurrentShape { rule, k_heads, v_heads, k_dim, v_dim, k_of_v, taps, decay_bound };
     let keys = if convolution { 0 } else { k_heads * k_dim };
     let gates = if convolution { 0 } else { v_heads };
     let weights = RecurrentWeights {

@@ -29,6 +29,9 @@ pub enum Activation {
     /// `g * sigmoid(g) * clamp(up, -limit, limit)` with `g = min(gate, limit)`, as DeepSeek V4 has
     /// it.
     SiluOfLimited { limit: f32 },
+    /// `limited(gate, beta) * sigmoid(gate) * limited(up, linear_beta)` with
+    /// `limited(x, beta) = beta * tanh(x / beta)`, as Kimi K3 has it; `up` may stay as it is.
+    Situ { beta: f32, linear_beta: Option<f32> },
     /// `max(gate, 0)² * up` (So et al., "Primer", 2021), as Nemotron-H has it, without an `up`.
     SquaredRelu,
 }
@@ -48,9 +51,8 @@ impl Kernel for SoftCap<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (cap, inverse) = (s.splat(self.cap), s.splat(1.0 / self.cap));
         for x in self.x.chunks_mut(LANES) {
-            let v = s.mul(tanh(s, s.mul(load_padded(s, x), inverse)), cap);
+            let v = limited(s, load_padded(s, x), self.cap);
             store_part(s, x, v);
         }
     }
@@ -143,6 +145,10 @@ impl Activation {
                 let gate = s.min(gate, top);
                 s.mul(s.mul(gate, sigmoid(s, gate)), s.max(s.min(up, top), bottom))
             }
+            Self::Situ { beta, linear_beta } => {
+                let gate = s.mul(limited(s, gate, beta), sigmoid(s, gate));
+                s.mul(gate, linear_beta.map_or(up, |beta| limited(s, up, beta)))
+            }
             Self::ClampedSwiglu { alpha, limit } => {
                 let (top, bottom) = (s.splat(limit), s.splat(-limit));
                 let gate = s.min(gate, top);
@@ -152,6 +158,12 @@ impl Activation {
             }
         }
     }
+}
+
+/// `beta * tanh(x / beta)`.
+#[inline(always)]
+fn limited<S: Simd>(s: S, x: S::F, beta: f32) -> S::F {
+    s.mul(tanh(s, s.mul(x, s.splat(1.0 / beta))), s.splat(beta))
 }
 
 /// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³))).
@@ -186,6 +198,11 @@ mod tests {
                 let gate = gate.min(limit);
                 gate * sigmoid(gate) * up.clamp(-limit, limit)
             }
+            Activation::Situ { beta, linear_beta } => {
+                let limited = |x: f64, beta: f32| f64::from(beta) * (x / f64::from(beta)).tanh();
+                let up = linear_beta.map_or(up, |beta| limited(up, beta));
+                limited(gate, beta) * sigmoid(gate) * up
+            }
             Activation::ClampedSwiglu { alpha, limit } => {
                 let (alpha, limit) = (f64::from(alpha), f64::from(limit));
                 let gate = gate.min(limit);
@@ -201,7 +218,9 @@ mod tests {
         let clamped = Activation::ClampedSwiglu { alpha: 1.702, limit: 7.0 };
         let limited = Activation::LimitedSilu { limit: 2.5 };
         let first = Activation::SiluOfLimited { limit: 2.5 };
+        let situ = |linear_beta| Activation::Situ { beta: 1.5, linear_beta };
         let others = [Activation::Sigmoid, Activation::SquaredRelu, limited, first];
+        let others = others.into_iter().chain([situ(Some(2.0)), situ(None)]);
         for activation in [Activation::Silu, Activation::Gelu, clamped].into_iter().chain(others) {
             let of = |isa| {
                 let mut gate = gate.clone();

@@ -16,7 +16,8 @@ pub struct Buffers {
     pub latent: Option<LatentBuffers>,
     /// What layers with a state read and write.
     pub recurrent: Option<RecurrentWidths>,
-    /// Hidden numbers of a dense block of each width.
+    /// Hidden numbers of a dense block of each width, and then those of a shared expert that is a
+    /// block of its own, if there is one.
     pub hidden: Vec<usize>,
     /// What a dense block gives beside experts, in models that have both in one layer.
     pub beside: Option<usize>,
@@ -143,14 +144,13 @@ impl Holding<'_> {
                 dense && config.feed_forward_kind(at) == kind
             })
         };
-        let hidden = |(kind, leaves): (usize, &Leaves)| match (
-            config.experts.and_then(|e| e.latent),
-            &shard.shared_expert,
-        ) {
-            (Some(_), Some(shared)) => shared.columns(shard.rank).len(),
-            _ if has_dense(kind) => leaves.columns(shard.rank).len(),
-            _ => 0,
+        let hidden = |(kind, leaves): (usize, &Leaves)| match has_dense(kind) {
+            true => leaves.columns(shard.rank).len(),
+            false => 0,
         };
+        let latent = config.experts.and_then(|experts| experts.latent);
+        let shared_apart = shard.shared_expert.as_ref().filter(|_| latent.is_some());
+        let shared_apart = shared_apart.map(|leaves| leaves.columns(shard.rank).len());
         let parts = |leaves: &Leaves| leaves.part_ends(shard.rank).len();
         Buffers {
             rows: capacity.rows_max(self.stages),
@@ -169,7 +169,10 @@ impl Holding<'_> {
                 }
             }),
             recurrent: self.recurrent_widths(),
-            hidden: shard.feed_forward.iter().enumerate().map(hidden).collect(),
+            hidden: {
+                let dense = shard.feed_forward.iter().enumerate().map(hidden);
+                dense.chain(shared_apart).collect()
+            },
             beside: config.arch.dense_beside_experts.then_some(config.width),
             by_layer: config.by_layer.map(|own| LayerEmbeddingBuffers {
                 own,
@@ -210,7 +213,7 @@ impl Holding<'_> {
                 head: streams.count,
             }),
             experts: config.experts.map(|experts| experts.count),
-            expert_width: config.experts.and_then(|experts| experts.latent),
+            expert_width: latent,
             parts: parts(shard.attention_leaves())
                 .max(parts(&shard.feed_forward[0]))
                 .max(shard.recurrent.as_ref().map_or(0, parts)),

@@ -4,6 +4,8 @@ use gguf::Directory;
 
 use crate::arch::{self, Arch, AttentionScale, LogitScale, QkNorm, Rotation, Windows};
 use crate::attention::{Attending, Heads};
+use crate::experts::sparse;
+use crate::limits::{Situ, clamps};
 use crate::metadata::{Metadata, in_range};
 use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
 use crate::{Compressed, Error, Experts, Indexer, Rope, Streams, Temperature, indexer};
@@ -61,6 +63,8 @@ pub struct Config {
     /// Numbers of the embeddings that each layer has of its own, besides those that all share.
     pub by_layer: Option<usize>,
     clamps: Vec<[Option<f32>; 2]>,
+    /// The limits of [`Activation::Situ`](crate::Activation::Situ), where that is the activation.
+    pub situ: Option<Situ>,
     /// What a layer's halves add to the residual stream is multiplied by this.
     pub residual_scale: f32,
     pub logit_scale: f32,
@@ -134,6 +138,7 @@ impl Config {
             embedding_scale: metadata.positive_or("embedding_scale", embedding_scale)?,
             by_layer: metadata.find_size("embedding_length_per_layer_input", WIDTH_MAX)?,
             clamps: clamps(&metadata, layers)?,
+            situ: Situ::read(&metadata)?,
             residual_scale: metadata.positive_or("residual_scale", 1.0)?,
             logit_scale: match arch.logit_scale {
                 LogitScale::Divides => 1.0 / metadata.positive_or("logit_scale", 1.0)?,
@@ -346,7 +351,7 @@ fn rms_eps(metadata: &Metadata<'_>) -> Result<f32, Error> {
     // Nemotron-H's converter writes the other name, for RMS norms all the same.
     match metadata.find_f32(KEY)?.or(metadata.find_f32("attention.layer_norm_epsilon")?) {
         Some(eps) => Ok(eps),
-        None => Ok(metadata.directory.f32(&metadata.key(KEY))?),
+        None => metadata.f32(KEY),
     }
 }
 
@@ -392,19 +397,6 @@ fn attention_scales(
     heads.iter().map(of).collect()
 }
 
-/// What hidden numbers are limited to, of the routed experts of each layer and of its shared one;
-/// files write 0 where they are not.
-fn clamps(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<[Option<f32>; 2]>, Error> {
-    let mut found = vec![[None; 2]; layers];
-    for (at, key) in ["swiglu_clamp_exp", "swiglu_clamp_shexp"].into_iter().enumerate() {
-        let limits = metadata.numbers_of_layers(key, layers)?;
-        for (clamps, limit) in found.iter_mut().zip(limits) {
-            clamps[at] = limit.filter(|limit| *limit > 0.0);
-        }
-    }
-    Ok(found)
-}
-
 /// The different widths of dense feed-forward blocks, and which of them each layer has.
 fn feed_forward(
     metadata: &Metadata<'_>,
@@ -430,24 +422,6 @@ fn feed_forward(
         widths.extend(known.is_none().then_some(hidden));
     }
     Ok((widths, kinds))
-}
-
-/// Which layers have experts. The file may say that the first ones have none, or show which: those
-/// with a dense block and nothing of experts.
-fn sparse(metadata: &Metadata<'_>, layers: usize, experts: Option<&Experts>) -> Vec<bool> {
-    let Some(experts) = experts else { return vec![false; layers] };
-    let has = |layer: usize, name: &str| {
-        metadata.directory.find_tensor(&crate::names::layer(layer, name)).is_some()
-    };
-    let is_sparse = |layer: &usize| match experts.dense_layers {
-        Some(dense) => *layer >= dense,
-        None => {
-            let any = |names: &[&str]| names.iter().any(|name| has(*layer, name));
-            any(&["ffn_gate_inp", "ffn_down_exps"]) || !any(&["ffn_gate", "ffn_up", "ffn_down"])
-        }
-    };
-    let is_due = |layer: usize| (layer + 1).is_multiple_of(experts.every);
-    (0..layers).map(|layer| is_due(layer) && is_sparse(&layer)).collect()
 }
 
 /// The window of each layer; none at all in a file that names none.

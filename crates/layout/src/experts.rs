@@ -28,7 +28,7 @@ pub struct Experts {
     /// Hidden numbers of a routed expert.
     pub hidden: usize,
     /// Routed experts read and write so many numbers, projected from and to the residual stream
-    /// (Nemotron 3 Super).
+    /// (Nemotron 3 Super, Kimi K3).
     pub latent: Option<usize>,
     /// Hidden numbers of the expert that every token visits, if there is one.
     pub shared_hidden: Option<usize>,
@@ -78,11 +78,12 @@ impl Experts {
             [None, None] => None,
             _ => Some(metadata.find_size(DENSE, LAYERS_MAX)?.unwrap_or(0).min(layers)),
         };
-        let latent = metadata.find_size("moe_latent_size", WIDTH_MAX)?;
-        if latent.is_some()
-            && (shared_hidden.is_none() || dense_layers.is_some_and(|dense| dense > 0))
-        {
-            let what = "experts in a latent space without a shared one, or beside dense layers";
+        let latent = match metadata.find_size("moe_latent_size", WIDTH_MAX)? {
+            None => metadata.find_size("expert_latent_length", WIDTH_MAX)?,
+            latent => latent,
+        };
+        if latent.is_some() && shared_hidden.is_none() {
+            let what = "experts in a latent space without a shared one";
             return Err(Error::Unsupported { what: what.to_owned() });
         }
         // Files write 0 for "not scaled".
@@ -125,6 +126,28 @@ fn gating(
             return Err(Error::Unsupported { what });
         }
     })
+}
+
+/// Which layers have experts. The file may say that the first ones have none, or show which: those
+/// with a dense block and nothing of experts.
+pub(crate) fn sparse(
+    metadata: &Metadata<'_>,
+    layers: usize,
+    experts: Option<&Experts>,
+) -> Vec<bool> {
+    let Some(experts) = experts else { return vec![false; layers] };
+    let has = |layer: usize, name: &str| {
+        metadata.directory.find_tensor(&names::layer(layer, name)).is_some()
+    };
+    let is_sparse = |layer: &usize| match experts.dense_layers {
+        Some(dense) => *layer >= dense,
+        None => {
+            let any = |names: &[&str]| names.iter().any(|name| has(*layer, name));
+            any(&["ffn_gate_inp", "ffn_down_exps"]) || !any(&["ffn_gate", "ffn_up", "ffn_down"])
+        }
+    };
+    let is_due = |layer: usize| (layer + 1).is_multiple_of(experts.every);
+    (0..layers).map(|layer| is_due(layer) && is_sparse(&layer)).collect()
 }
 
 fn has_choice_bias(metadata: &Metadata<'_>, layers: usize) -> bool {

@@ -49,6 +49,14 @@ impl Metadata<'_> {
         }
     }
 
+    /// A finite number that must be there.
+    pub fn f32(&self, name: &str) -> Result<f32, Error> {
+        match self.find_f32(name)? {
+            Some(found) => Ok(found),
+            None => Ok(self.directory.f32(&self.key(name))?),
+        }
+    }
+
     /// A number above 0, or `default` if the key is absent.
     pub fn positive_or(&self, name: &str, default: f32) -> Result<f32, Error> {
         let found = self.find_f32(name)?.unwrap_or(default);

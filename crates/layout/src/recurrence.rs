@@ -31,7 +31,7 @@ pub struct LayerHalves {
 
 /// The sizes of a model's recurrent layers. Queries, keys and values are what the rule calls so;
 /// of Mamba-2 they are C, B and x, of a short convolution its three inputs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Recurrence {
     pub kind: RecurrenceKind,
     pub k_heads: usize,
@@ -41,6 +41,8 @@ pub struct Recurrence {
     pub v_dim: usize,
     /// Positions that the convolution sees, the row's own included.
     pub taps: usize,
+    /// The lowest logarithm that a decay can have, below 0, in models that bound it (Kimi K3).
+    pub decay_bound: Option<f32>,
 }
 
 /// The numbers of one row that a rank's recurrent heads read and write.
@@ -87,17 +89,30 @@ impl Recurrence {
                     k_dim: size("ssm.state_size")?,
                     v_dim: inner / v_heads,
                     taps: taps("ssm.conv_kernel")?,
+                    decay_bound: None,
                 }
             }
             RecurrenceKind::KimiDelta => {
                 let (heads, dim) = (size("attention.head_count")?, size("kda.head_dim")?);
-                let taps = taps("ssm.conv_kernel")?;
-                Self { kind, k_heads: heads, v_heads: heads, k_dim: dim, v_dim: dim, taps }
+                Self {
+                    kind,
+                    k_heads: heads,
+                    v_heads: heads,
+                    k_dim: dim,
+                    v_dim: dim,
+                    taps: taps("ssm.conv_kernel")?,
+                    decay_bound: metadata.find_f32("kda.gate_lower_bound")?,
+                }
             }
-            RecurrenceKind::ShortConvolution => {
-                let taps = taps("shortconv.l_cache")?;
-                Self { kind, k_heads: width, v_heads: width, k_dim: 1, v_dim: 1, taps }
-            }
+            RecurrenceKind::ShortConvolution => Self {
+                kind,
+                k_heads: width,
+                v_heads: width,
+                k_dim: 1,
+                v_dim: 1,
+                taps: taps("shortconv.l_cache")?,
+                decay_bound: None,
+            },
         };
         found.check()?;
         Ok(Some(found))
@@ -107,6 +122,10 @@ impl Recurrence {
         let Self { k_heads, v_heads, k_dim, v_dim, .. } = *self;
         if !v_heads.is_multiple_of(k_heads) {
             let what = format!("{v_heads} heads with a state cannot share {k_heads} keys evenly");
+            return Err(Error::Impossible { what });
+        }
+        if let Some(bound) = self.decay_bound.filter(|bound| *bound >= 0.0) {
+            let what = format!("decays bounded by e^{bound}, with which a state would grow");
             return Err(Error::Impossible { what });
         }
         let state = (v_heads as u128) * (k_dim as u128) * (v_dim as u128);

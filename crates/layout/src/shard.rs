@@ -164,7 +164,7 @@ impl Shard {
 }
 
 /// How the heads of layers with a state hang together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RecurrentCut {
     pub sizes: Recurrence,
     /// Value heads that stay together. Where they are tiled, so do as many of each round, and the
@@ -235,7 +235,7 @@ impl RecurrentCut {
 }
 
 /// The sizes that decide where a model may be cut.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Cuts {
     /// The different heads that layers have.
     pub heads: Vec<Heads>,

@@ -1,7 +1,7 @@
 //! What the table of architectures names, as the backend's operations take it.
 
 use backend::{Activation, AttentionRange, Gating, Parts, RopeStyle, RoutingRule, Temperature};
-use layout::{Config, Experts, Leaves};
+use layout::{Config, Experts, Leaves, Situ};
 
 pub(crate) fn rope_style(config: &Config) -> RopeStyle {
     style(config.rope.style)
@@ -36,6 +36,10 @@ pub(crate) fn activation(config: &Config, limit: Option<f32>) -> Activation {
         }
         layout::Activation::LimitedFirst => {
             limit.map_or(Activation::Silu, |limit| Activation::SiluOfLimited { limit })
+        }
+        layout::Activation::Situ => {
+            let Situ { beta, linear_beta } = config.situ.expect("read with this activation");
+            Activation::Situ { beta, linear_beta }
         }
         layout::Activation::Gelu => Activation::Gelu,
         layout::Activation::SquaredRelu => Activation::SquaredRelu,

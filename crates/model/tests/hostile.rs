@@ -259,6 +259,7 @@ fn impossible_metadata_is_refused() {
         ("nemotron_h_moe-latent", u32s("nemotron_h_moe.moe_latent_size", &[16, huge])),
         ("lfm2", u32s("lfm2.shortconv.l_cache", &[0, 4, huge])),
         ("kimi-linear", u32s("kimi-linear.kda.head_dim", &[0, 15, huge])),
+        ("kimi-linear", f32s("kimi-linear.kda.gate_lower_bound", &[0.0, 5.0, f32::NAN])),
         ("gemma2", f32s("gemma2.attn_logit_softcapping", &[f32::NAN, f32::INFINITY])),
         ("mistral3", f32s("mistral3.attention.temperature_scale", &[f32::NAN, f32::INFINITY])),
         ("cohere2", f32s("cohere2.logit_scale", &[0.0, -1.0, f32::NAN])),

@@ -7,9 +7,11 @@ use crate::math::{exp, sigmoid, softplus};
 use crate::norm::{load_padded, store_part};
 use crate::simd::{LANES, Simd};
 
-/// Decays of all rows of a segment: `g = exp(a * softplus(decay + dt))`.
+/// Decays of all rows of a segment: `g = exp(a * softplus(decay + dt))`, or with a bound
+/// `g = exp(bound * sigmoid(-a * (decay + dt)))`.
 pub(super) struct Decays<'a> {
     pub rule: Rule,
+    pub bound: Option<f32>,
     pub decay: &'a Columns,
     /// One for each column, or one for all.
     pub a: &'a [f32],
@@ -40,12 +42,19 @@ impl Kernel for Decays<'_> {
                 };
                 let decay = load_padded(s, &decay[first..first + len]);
                 let dt = load_padded(s, &self.dt[first..first + len]);
-                let step = softplus(s, s.add(decay, dt));
+                let sum = s.add(decay, dt);
+                let (step, factor) = match self.bound {
+                    None => (softplus(s, sum), a),
+                    Some(bound) => {
+                        let turned = s.mul(sum, s.sub(s.splat(0.0), a));
+                        (sigmoid(s, turned), s.splat(bound))
+                    }
+                };
                 let at = row * self.stride + first;
                 // SAFETY: the caller has room for the rows.
                 unsafe {
                     let out = std::slice::from_raw_parts_mut(self.out.add(at), len);
-                    store_part(s, out, exp(s, s.mul(step, a)));
+                    store_part(s, out, exp(s, s.mul(step, factor)));
                     if self.rule == Rule::Mamba {
                         let steps = std::slice::from_raw_parts_mut(self.steps.add(at), len);
                         store_part(s, steps, step);

@@ -18,6 +18,8 @@ pub struct RecurrentShape {
     /// Positions that the convolution sees, the row's own included (1 = no history), at most
     /// [`TAPS_MAX`].
     pub taps: usize,
+    /// A bound of decays, below 0, in layers of [`Rule::DeltaByChannel`] that have one.
+    pub decay_bound: Option<f32>,
 }
 
 /// How a state goes from one row to the next.
@@ -31,6 +33,8 @@ pub enum Rule {
     Delta,
     /// The same with a decay for each number of the key (Kimi Linear): `decay` is
     /// `[rows, v_heads * k_dim]`, `dt` is `[v_heads * k_dim]`, `a` is `[v_heads]`.
+    ///
+    /// With a bound (Kimi K3), `g = exp(bound * sigmoid(-a * (decay + dt)))`.
     DeltaByChannel,
     /// Mamba-2 (Nemotron-H, Granite 4): q is C, k is B and v is x, each after convolution and SiLU,
     /// with no normalisation.
@@ -101,6 +105,8 @@ impl RecurrentShape {
     }
 
     fn check(&self) {
+        let by_channel = self.rule == Rule::DeltaByChannel;
+        assert!(by_channel || self.decay_bound.is_none(), "no other rule bounds its decays");
         assert!((1..=TAPS_MAX).contains(&self.taps), "{} taps; 1 to {TAPS_MAX} work", self.taps);
         if self.v_heads == 0 {
             return;

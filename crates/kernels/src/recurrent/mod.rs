@@ -15,7 +15,8 @@
 //! * **Length** of a q or k of the delta rules: 16 lanes, each the `fma` sum of the squares of
 //!   every 16th number, are added by halves. The factor 1 / sqrt(sum + 1e-6) is rounded, for q
 //!   multiplied by 1 / sqrt(k_dim) and rounded again, and each number is multiplied by it.
-//! * **Gates**: softplus(decay + dt), times a, and its exponential, g.
+//! * **Gates**: softplus(decay + dt), times a, and its exponential, g. With a bound the sigmoid of
+//!   (decay + dt) * -a, times the bound, and its exponential.
 //! * **A row** of the delta rules decays the state first, S\[i\] = g * S\[i\], each rounded. Then
 //!   d = beta * (v - S^T k), S\[i\] = fma(k\[i\], d, S\[i\]) and out = S^T q. Mamba's d is dt' * v,
 //!   and fma(skip, v, S^T q) its output.

@@ -174,6 +174,7 @@ impl Tasks<'_> {
         let decay = self.columns(index, self.decay_in, range.clone(), &[]);
         let decays = Decays {
             rule: shape.rule,
+            bound: shape.decay_bound,
             decay: &decay,
             a,
             dt: &dt[range],

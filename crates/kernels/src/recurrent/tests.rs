@@ -21,7 +21,9 @@ impl Case {
     fn new(rule: Rule, heads: (usize, usize), dims: (usize, usize), taps: usize) -> Self {
         let ((k_heads, v_heads), (k_dim, v_dim)) = (heads, dims);
         let k_of_v = (0..v_heads).map(|head| (head * k_heads / v_heads) as u32).collect();
-        let shape = RecurrentShape { rule, k_heads, v_heads, k_dim, v_dim, k_of_v, taps };
+        let decay_bound = None;
+        let shape =
+            RecurrentShape { rule, k_heads, v_heads, k_dim, v_dim, k_of_v, taps, decay_bound };
         let mut rng = Rng::with_seed((k_dim * v_dim + taps) as u64);
         let (k_width, v_width) = (k_heads * k_dim, v_heads * v_dim);
         let convolution = rule == Rule::Convolution;
@@ -40,6 +42,10 @@ impl Case {
             skip: floats(&mut rng, if rule == Rule::Mamba { v_heads } else { 0 }, 1.0),
         };
         Self { shape, weights }
+    }
+
+    fn bounded(self, bound: f32) -> Self {
+        Self { shape: RecurrentShape { decay_bound: Some(bound), ..self.shape }, ..self }
     }
 
     fn layer(&self) -> RecurrentLayer {
@@ -74,6 +80,7 @@ fn cases() -> Vec<Case> {
         cases.push(Case::new(rule, (2, 2), (33, 8), 2));
         cases.push(Case::new(rule, (1, 1), (1, 17), 1));
     }
+    cases.push(Case::new(Rule::DeltaByChannel, (2, 2), (24, 16), 4).bounded(-5.0));
     cases.push(Case::new(Rule::Mamba, (1, 5), (128, 64), 4));
     cases.push(Case::new(Rule::Delta, (1, 2), (128, 128), 4));
     for (heads, dim, taps) in [((1, 1), 24, 3), ((2, 2), 40, 4), ((1, 1), 200, 3), ((1, 1), 5, 1)] {

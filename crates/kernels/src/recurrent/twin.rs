@@ -119,12 +119,16 @@ fn step(
     let a = a[v_head];
     // With one decay a head, the number of the key does not matter.
     let by_channel = shape.rule == Rule::DeltaByChannel;
-    let raw_step = |i: usize| {
+    let sum = |i: usize| {
         let channel = if by_channel { v_head * k_dim + i } else { v_head };
-        one!(softplus, x.decay[row * shape.decay_width() + channel] + dt[channel])
+        x.decay[row * shape.decay_width() + channel] + dt[channel]
     };
+    let raw_step = |i: usize| one!(softplus, sum(i));
     for i in 0..k_dim {
-        let decay = one!(exp, raw_step(i) * a);
+        let decay = match shape.decay_bound {
+            None => one!(exp, raw_step(i) * a),
+            Some(bound) => one!(exp, one!(sigmoid, sum(i) * -a) * bound),
+        };
         for column in 0..v_dim {
             state[i * v_dim + column] *= decay;
         }
@@ -199,13 +203,17 @@ pub fn exact(shape: &RecurrentShape, weights: &RecurrentWeights, x: &Sequence) -
                 }
                 q.iter_mut().for_each(|q| *q /= (k_dim as f64).sqrt());
             }
-            let step = |i: usize| {
+            let raw = |i: usize| {
                 let c = if rule == Rule::DeltaByChannel { h * k_dim + i } else { h };
-                let raw = of(&x.decay, shape.decay_width(), row, c) + f64::from(w.dt[c]);
-                raw.exp().ln_1p()
+                of(&x.decay, shape.decay_width(), row, c) + f64::from(w.dt[c])
             };
+            let step = |i: usize| raw(i).exp().ln_1p();
             for i in 0..k_dim {
-                let g = (f64::from(w.a[h]) * step(i)).exp();
+                let a = f64::from(w.a[h]);
+                let g = match shape.decay_bound {
+                    None => (a * step(i)).exp(),
+                    Some(bound) => (f64::from(bound) / (1.0 + (a * raw(i)).exp())).exp(),
+                };
                 state[i * v_dim..(i + 1) * v_dim].iter_mut().for_each(|s| *s *= g);
             }
             for c in 0..v_dim {

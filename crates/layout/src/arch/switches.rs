@@ -47,7 +47,7 @@ pub enum GatedAttention {
     Never,
     /// `attn_q` holds each head's query and then its gate (Qwen3-Next).
     InQueries,
-    /// In `attn_gate` (Muse Glimmer).
+    /// In `attn_gate` (Muse Glimmer, Kimi K3).
     Apart,
 }
 
@@ -119,6 +119,8 @@ pub enum Activation {
     /// The same, but a limit is put on the gate before it and not after (DeepSeek V4).
     LimitedFirst,
     Gelu,
+    /// SiLU with soft limits on the gate and on its other half, which the file names (Kimi K3).
+    Situ,
     /// The square of what is above 0 (Nemotron-H), without a gate.
     SquaredRelu,
     /// gpt-oss's gate, with both its inputs limited.

@@ -35,9 +35,7 @@ impl Layer<'_> {
         let inner = experts.latent.unwrap_or(width);
         let own = |first| Part::Expert { first, hidden };
         if experts.latent.is_some() {
-            let (rows, cols) = (Part::Of(0..inner), all.clone());
-            self.matrix("ffn_latent_down", [width, inner], rows.clone(), cols.clone())?;
-            self.matrix("ffn_latent_up", [inner, width], cols, rows)?;
+            self.latent_space(width, inner)?;
         }
         let apart = self.has(&names::layer(self.layer, "ffn_up_exps"));
         let fused = !apart && self.has(&names::layer(self.layer, "ffn_gate_up_exps"));
@@ -96,6 +94,23 @@ impl Layer<'_> {
         }
         Ok(())
     }
+
+    /// The ways into the space that experts read and write, and back.
+    fn latent_space(&mut self, width: usize, inner: usize) -> Result<(), Error> {
+        let (rows, cols) = (Part::Of(0..inner), Part::Of(0..width));
+        let routed =
+            ["ffn_routed_down", "ffn_routed_up"].map(|name| names::layer(self.layer, name));
+        let latent =
+            ["ffn_latent_down", "ffn_latent_up"].map(|name| names::layer(self.layer, name));
+        let [down, up] = if routed.iter().any(|name| self.has(name)) { routed } else { latent };
+        self.add("ffn_latent_down", &down, [width, inner], rows.clone(), cols.clone())?;
+        self.add("ffn_latent_up", &up, [inner, width], cols, rows)?;
+        if self.has(&names::layer(self.layer, "ffn_routed_norm")) {
+            self.vector("ffn_latent_norm", "ffn_routed_norm", inner)?;
+        }
+        Ok(())
+    }
+
     /// The norms of a dense block and of the experts beside it, and of what the router reads.
     fn beside_dense(&mut self, width: usize) -> Result<(), Error> {
         self.vector("experts_norm", "pre_ffw_norm_2", width)?;

@@ -58,11 +58,14 @@ impl Layer<'_> {
         self.rows("recurrent_q", "attn_q", [width, k], Part::keys(0, k_dim))?;
         self.rows("recurrent_k", "attn_k", [width, k], Part::keys(0, k_dim))?;
         self.rows("recurrent_v", "attn_v", [width, v], Part::values(0, v_dim))?;
-        for (role, name) in [("recurrent_decay_a", "ssm_f_a"), ("recurrent_gate_a", "ssm_g_a")] {
-            self.rows(role, name, [width, k_dim], Part::Of(0..k_dim))?;
-        }
+        self.rows("recurrent_decay_a", "ssm_f_a", [width, k_dim], Part::Of(0..k_dim))?;
         self.rows("recurrent_decay", "ssm_f_b", [k_dim, k], Part::values(0, k_dim))?;
-        self.rows("recurrent_gate", "ssm_g_b", [k_dim, v], Part::values(0, v_dim))?;
+        if ["ssm_g_a", "ssm_g_b"].iter().any(|name| self.has(&names::layer(self.layer, name))) {
+            self.rows("recurrent_gate_a", "ssm_g_a", [width, k_dim], Part::Of(0..k_dim))?;
+            self.rows("recurrent_gate", "ssm_g_b", [k_dim, v], Part::values(0, v_dim))?;
+        } else {
+            self.rows("recurrent_gate", "ssm_g", [width, v], Part::values(0, v_dim))?;
+        }
         self.rows("recurrent_beta", "ssm_beta", [width, v_heads], Part::values(0, 1))?;
         for (role, name, len, part) in [
             ("conv_q", "ssm_conv1d_q", k, Part::keys(0, k_dim * taps)),

@@ -43,6 +43,8 @@ pub(super) struct SparseBlock<B: Backend> {
 /// a block of its own.
 struct LatentExperts<B: Backend> {
     down: B::Matrix,
+    /// Of what they gave, in models that have it.
+    norm: Option<B::Vector>,
     up: B::Matrix,
     shared: DenseBlock<B>,
 }
@@ -74,10 +76,12 @@ impl<B: Backend> SparseBlock<B> {
             None => None,
             Some(_) => Some(LatentExperts {
                 down: loader.matrix(&slices.get("ffn_latent_down"))?,
+                norm: loader.find_vector(slices.find("ffn_latent_norm"))?,
                 up: loader.matrix(&slices.get("ffn_latent_up"))?,
                 shared: {
                     let parts = shared_leaves.and_then(|leaves| parts(leaves, rank));
-                    DenseBlock::load(loader, slices, roles, parts, shared_activation)?
+                    let own = (parts, shard.feed_forward.len());
+                    DenseBlock::load(loader, slices, roles, own, shared_activation)?
                 },
             }),
         };
@@ -164,15 +168,18 @@ impl<B: Backend> SparseBlock<B> {
 }
 
 impl<B: Backend> LatentExperts<B> {
-    /// Adds up what all ranks' experts gave, and projects it back: `x += up(total)`. What is left
-    /// in `sums` is the shared expert's.
+    /// Adds up what all ranks' experts gave, and projects it back: `x += up(norm(total))`. What is
+    /// left in `sums` is the shared expert's.
     fn finish<R: Reduce>(&self, c: &mut Context<'_, B>, reduce: &mut R) -> Result<(), R::Error> {
         let rows = c.rows;
-        let Context { backend, scratch: s, .. } = c;
+        let Context { backend, config, scratch: s, .. } = c;
         self.shared.forward(*backend, &s.h, &mut s.hidden, &mut s.sums);
         let e = s.expert.as_mut().expect("made for experts in a latent space");
         let product = Product::FeedForward;
         let total = total(*backend, reduce, product, rows, &mut e.sums, &mut e.total)?;
+        if let Some(norm) = &self.norm {
+            backend.rms_norm_in_place(total, norm, config.rms_eps);
+        }
         backend.linear(total, &mut [(&self.up, &mut s.h)]);
         backend.add(&mut s.x, &s.h);
         Ok(())

@@ -26,7 +26,7 @@ pub(super) struct DenseBlock<B: Backend> {
     down: B::Matrix,
     parts: Option<Parts>,
     activation: Activation,
-    /// Which width it has, of those that the model's dense blocks have.
+    /// Which width it has, of those that the model's dense blocks have, or the one behind them.
     kind: usize,
 }
 
@@ -86,22 +86,17 @@ impl<B: Backend> DenseBlock<B> {
     ) -> Result<Self, ModelError> {
         let kind = config.feed_forward_kind(layer);
         let parts = parts(&shard.feed_forward[kind], shard.rank);
-        let block = Self::load(
-            loader,
-            slices,
-            ["ffn_gate", "ffn_up", "ffn_down"],
-            parts,
-            activation(config, None),
-        )?;
-        Ok(Self { kind, ..block })
+        let roles = ["ffn_gate", "ffn_up", "ffn_down"];
+        Self::load(loader, slices, roles, (parts, kind), activation(config, None))
     }
 
-    /// The block whose gate, up and down have these roles, of the first width that there is.
+    /// The block whose gate, up and down have these roles; `kind`: which of the rooms for hidden
+    /// numbers is its own.
     pub fn load(
         loader: &mut Loader<'_, B>,
         slices: &Slices<'_>,
         [gate, up, down]: [&str; 3],
-        parts: Option<Parts>,
+        (parts, kind): (Option<Parts>, usize),
         activation: Activation,
     ) -> Result<Self, ModelError> {
         Ok(Self {
@@ -113,7 +108,7 @@ impl<B: Backend> DenseBlock<B> {
             down: loader.matrix(&slices.get(down))?,
             parts,
             activation,
-            kind: 0,
+            kind,
         })
     }
 

@@ -8,7 +8,7 @@
 //! there are; 128 heads expanded would take 38 times as much. Every rank with heads caches all of
 //! it.
 
-use backend::{AttentionShape, Backend, IndexKeys, Parts, Seen, Temperature};
+use backend::{Activation, AttentionShape, Backend, IndexKeys, Parts, Seen, Temperature};
 use layout::{Config, Latent, LatentBuffers, Shard, Slices};
 
 use super::context::Context;
@@ -42,6 +42,8 @@ pub(super) struct LatentAttention<B: Backend> {
     /// Whether rows see what an indexer chose, this layer's or one before it.
     chooses: bool,
     attend: B::Attention,
+    /// Multiplies what the heads attended to, by its sigmoid.
+    gate: Option<B::Matrix>,
     output: B::Matrix,
     parts: Option<Parts>,
 }
@@ -86,6 +88,7 @@ impl<B: Backend> LatentAttention<B> {
             indexer: Indexer::load(loader, config, shard, slices, layer)?,
             chooses: config.chooser_of(layer).is_some(),
             attend: loader.backend.attention(&shape),
+            gate: slices.find("attn_gate").map(|slice| loader.matrix(&slice)).transpose()?,
             output: loader.matrix(&slices.get("attn_output"))?,
             parts: parts(shard.attention_leaves(), shard.rank),
         })
@@ -135,7 +138,15 @@ impl<B: Backend> LatentAttention<B> {
         let seen = Seen { chosen, ..Seen::ALL };
         backend.attend(kv, &self.attend, c.segments, seen, &heads.q, &mut l.q_up);
         backend.linear_heads(&l.q_up, &self.v_up, &mut heads.attended);
-        backend.linear_parts(&heads.attended, &self.output, self.parts.as_ref(), &mut s.sums);
+        let attended = match (&self.gate, &mut heads.gate) {
+            (Some(matrix), Some(gate)) => {
+                backend.linear(&s.h, &mut [(matrix, &mut *gate)]);
+                backend.gated(Activation::Sigmoid, gate, &heads.attended);
+                &*gate
+            }
+            _ => &heads.attended,
+        };
+        backend.linear_parts(attended, &self.output, self.parts.as_ref(), &mut s.sums);
     }
 
     /// This rank's queries, their two parts apart.

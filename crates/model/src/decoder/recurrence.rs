@@ -227,6 +227,7 @@ pub(super) fn recurrent_shape(sizes: &layout::Recurrence, shard: &Shard) -> Recu
                 v_dim: dim,
                 k_of_v: vec![0; heads],
                 taps,
+                decay_bound: None,
             };
         }
     };
@@ -239,5 +240,6 @@ pub(super) fn recurrent_shape(sizes: &layout::Recurrence, shard: &Shard) -> Recu
         v_dim: sizes.v_dim,
         k_of_v,
         taps,
+        decay_bound: sizes.decay_bound,
     }
 }

@@ -17,7 +17,8 @@ pub(super) struct Scratch<B: Backend> {
     pub heads: Vec<HeadScratch<B>>,
     pub latent: Option<LatentScratch<B>>,
     pub recurrent: Option<RecurrentScratch<B>>,
-    /// The hidden numbers of dense blocks, for each width that they have.
+    /// The hidden numbers of dense blocks, for each width that they have, and then those of a
+    /// shared expert that is a block of its own.
     pub hidden: Vec<HiddenScratch<B>>,
     /// What a dense block gives beside experts, in models that have both in one layer.
     pub beside: Option<BesideScratch<B>>,
