@@ -13,7 +13,7 @@ use protocol::{
 const CONTEXT_TOKENS: usize = 448;
 
 /// Windows, sinks, latent attention, experts; layers that carry a state, of each kind.
-const MODELS: [&str; 16] = [
+const MODELS: [&str; 17] = [
     "llama3-tied",
     "gemma3",
     "gpt-oss",
@@ -30,9 +30,10 @@ const MODELS: [&str; 16] = [
     "glm-dsa",
     "minimax-m3",
     "deepseek4",
+    "glm5-next",
 ];
 /// Models in which some layers carry a state or see a window, and do not keep all positions.
-const FORGETFUL: [&str; 10] = [
+const FORGETFUL: [&str; 11] = [
     "gemma3",
     "gpt-oss",
     "qwen35",
@@ -43,6 +44,7 @@ const FORGETFUL: [&str; 10] = [
     "gemma4",
     "gemma4-e",
     "deepseek4",
+    "glm5-next",
 ];
 /// In so small a cache that layers with a window would not keep less, they keep all of it.
 const ROOM_FOR_WINDOWS: usize = 12 * CONTEXT_TOKENS;

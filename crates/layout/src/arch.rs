@@ -280,6 +280,17 @@ const ARCHS: &[Arch] = &[
         ..LLAMA
     },
     Arch {
+        name: "glm5-next",
+        latent: true,
+        activation: Activation::LimitedFirst,
+        rotation: Rotation::Never,
+        recurrence: Some(RecurrenceKind::KimiDelta),
+        indexer: Some(IndexerKind::Pools),
+        streams: true,
+        experts: ExpertKind::Always(SIGMOID),
+        ..LLAMA
+    },
+    Arch {
         name: "minimax-m3",
         qk_norm: QkNorm::Heads,
         indexer: Some(IndexerKind::Blocks),

@@ -1,5 +1,6 @@
 //! How each layer attends: its heads, and the layer whose keys and values it reads.
 
+use crate::arch::Rotation;
 use crate::config::WIDTH_MAX;
 use crate::metadata::{Metadata, in_range};
 use crate::{Compressed, Error, Latent};
@@ -185,7 +186,11 @@ fn latent_sizes(metadata: &Metadata<'_>) -> Result<(usize, usize, Latent), Error
     }
     let size = |name| metadata.size(name, WIDTH_MAX);
     let k_dim = size("attention.key_length_mla")?;
-    let rope_dim = size("rope.dimension_count")?;
+    let rope_dim = match metadata.arch.rotation {
+        // GLM-5.3-Flash has nothing that could be rotated.
+        Rotation::Never => metadata.find_size("rope.dimension_count", WIDTH_MAX)?.unwrap_or(0),
+        _ => size("rope.dimension_count")?,
+    };
     let Some(plain_dim) = k_dim.checked_sub(rope_dim).filter(|plain| *plain > 0) else {
         let what = format!("{rope_dim} numbers of a key of {k_dim} are rotated");
         return Err(Error::Impossible { what });

@@ -132,10 +132,15 @@ impl Holding<'_> {
     /// What layer `layer` keeps of blocks: for its heads, then for its indexer, if it has them.
     pub fn entry_caches(&self, layer: usize, capacity: &Capacity) -> Vec<EntryCache> {
         let config = &self.outline.config;
+        let indexer = config.indexer_of(layer);
+        let pools = indexer.and_then(|indexer| indexer.pool);
+        let pools = pools.map(|positions| Blocks { positions, overlap: false });
         let blocks = config.compressed.as_ref().and_then(|found| found.blocks(layer));
         let cache = self.cache(layer, capacity);
-        let Some(blocks) = blocks.filter(|_| cache.heads > 0) else { return Vec::new() };
-        let index = config.indexer_of(layer).map(|indexer| indexer.dim);
+        let of_heads = blocks.map(|_| cache.k_dim);
+        let Some(blocks) = blocks.or(pools) else { return Vec::new() };
+        // A rank without heads keeps nothing.
+        let held = |pages| if cache.heads > 0 { pages } else { 0 };
         let of = |dim: usize| EntryCache {
             blocks,
             dim,
@@ -143,9 +148,9 @@ impl Holding<'_> {
                 CacheType::F32 => CacheType::F32,
                 _ => CacheType::I16,
             },
-            pages: capacity.pages(),
-            row_pages: cache.pages,
+            pages: held(capacity.pages()),
+            row_pages: held(cache.pages),
         };
-        [Some(cache.k_dim), index].into_iter().flatten().map(of).collect()
+        of_heads.into_iter().chain(indexer.map(|indexer| indexer.dim)).map(of).collect()
     }
 }

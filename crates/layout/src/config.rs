@@ -132,7 +132,7 @@ impl Config {
             rope,
             rotation: rotation(&metadata)?,
             indexer: Indexer::read(&metadata)?,
-            choosers: indexer::choosers(&metadata, layers)?,
+            choosers: indexer::choosers(&metadata, &attends)?,
             windows,
             attending,
             embedding_scale: metadata.positive_or("embedding_scale", embedding_scale)?,

@@ -6,8 +6,8 @@ use protocol::CacheType;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Capacity, Device, EntryCache, GUESSES_MAX, Layout, Mixer, Outline, PAGE_POSITIONS, Recurrence,
-    RecurrentWidths, Shard, Slices, Split, Window,
+    Capacity, Device, EntryCache, GUESSES_MAX, Indexer, Layout, Mixer, Outline, PAGE_POSITIONS,
+    Recurrence, RecurrentWidths, Shard, Slices, Split, Window,
 };
 
 /// What one rank holds of a model.
@@ -135,7 +135,8 @@ impl<'a> Holding<'a> {
     /// position: as exact as its cache, or more.
     pub fn index_cache(&self, layer: usize, capacity: &Capacity) -> Option<Cache> {
         let config = &self.outline.config;
-        let indexer = config.indexer_of(layer).filter(|_| config.compressed.is_none())?;
+        let positions = |indexer: &&Indexer| indexer.pool.is_none() && config.compressed.is_none();
+        let indexer = config.indexer_of(layer).filter(positions)?;
         let cache = self.cache(layer, capacity);
         let cache_type = match cache.cache_type {
             CacheType::F32 => CacheType::F32,

@@ -3,7 +3,7 @@
 use crate::arch::IndexerKind;
 use crate::config::WIDTH_MAX;
 use crate::metadata::{Metadata, in_range};
-use crate::{Error, names};
+use crate::{Error, PAGE_POSITIONS, names};
 
 const CONTEXT_MAX: u64 = 1 << 30;
 
@@ -18,6 +18,8 @@ pub struct Indexer {
     /// Positions of a block, and how many blocks are always seen: the row's own, and those before
     /// it. Then each head chooses for its key/value head (MiniMax M3), else all heads together.
     pub blocks: Option<(usize, usize)>,
+    /// It looks at pools of so many keys, and `count` is that of pools.
+    pub pool: Option<usize>,
 }
 
 impl Indexer {
@@ -27,7 +29,18 @@ impl Indexer {
             return Ok(None);
         }
         let size = |name, max| metadata.size(name, max);
-        let count = size("attention.indexer.top_k", CONTEXT_MAX)?;
+        let mut count = size("attention.indexer.top_k", CONTEXT_MAX)?;
+        let pool = match metadata.arch.indexer {
+            Some(IndexerKind::Pools) => Some(pool(metadata)?),
+            _ => None,
+        };
+        if let Some(pool) = pool {
+            if !count.is_multiple_of(pool) {
+                let what = format!("{count} positions in pools of {pool}");
+                return Err(Error::Impossible { what });
+            }
+            count /= pool;
+        }
         let blocks = match metadata.find_size("attention.indexer.block_size", CONTEXT_MAX)? {
             None => None,
             Some(block) => {
@@ -40,6 +53,7 @@ impl Indexer {
             dim: size("attention.indexer.key_length", WIDTH_MAX)?,
             count,
             blocks,
+            pool,
         };
         in_range("an indexer's query", (found.heads * found.dim) as u64, WIDTH_MAX * 16)?;
         Ok(Some(found))
@@ -56,19 +70,38 @@ impl Indexer {
     }
 }
 
-/// The layer whose choice each layer follows: its own, one before it, or none.
+/// Keys of a pool: a divisor of a page's.
+fn pool(metadata: &Metadata<'_>) -> Result<usize, Error> {
+    const TAIL: &str = "attention.indexer.kpool_select_tail";
+    let pool = metadata.size("attention.indexer.kpool", PAGE_POSITIONS as u64)?;
+    let unsupported = |what: String| Err(Error::Unsupported { what });
+    if metadata.find_bool(TAIL)? != Some(true) {
+        return unsupported("an indexer that does not see what is after its last pool".to_owned());
+    }
+    match PAGE_POSITIONS.is_multiple_of(pool) {
+        true => Ok(pool),
+        false => unsupported(format!("pools of {pool} keys in pages of {PAGE_POSITIONS}")),
+    }
+}
+
+/// The layer whose choice each layer follows: its own, one before it, or none. `attends`: which
+/// layers attend.
 pub(crate) fn choosers(
     metadata: &Metadata<'_>,
-    layers: usize,
+    attends: &[bool],
 ) -> Result<Vec<Option<usize>>, Error> {
+    let layers = attends.len();
     let Some(kind) = metadata.arch.indexer else { return Ok(vec![None; layers]) };
     // GLM-5.2 names the layers that choose; the others follow the last of them.
     let says = metadata.of_layers("attention.indexer.types", layers)?;
     let mut last = None;
     let mut chooser = |layer: usize| {
+        if !attends[layer] {
+            return None;
+        }
         match names::has_indexer(metadata.directory, layer) && says[layer] != Some(0) {
             true => last = Some(layer),
-            false if matches!(kind, IndexerKind::Latent(_)) => {}
+            false if matches!(kind, IndexerKind::Latent(_) | IndexerKind::Pools) => {}
             false => last = None,
         }
         last

@@ -103,7 +103,7 @@ impl Holding<'_> {
                 return PositionLoad::default();
             }
             let entries = self.entry_caches(layer, capacity);
-            if let Some(read) = entries.last() {
+            if let Some(read) = entries.last().filter(|_| config.compressed.is_some()) {
                 return self.entry_load(layer, read);
             }
             let cache = self.cache(layer, capacity);

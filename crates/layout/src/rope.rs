@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 
 use crate::Error;
-use crate::arch::{LocalRope, RopeStyle};
+use crate::arch::{LocalRope, RopeStyle, Rotation};
 use crate::config::WIDTH_MAX;
 use crate::metadata::Metadata;
 
@@ -101,7 +101,10 @@ impl Rope {
                 },
             }),
         };
-        let mut dims = metadata.size_or(DIMS, WIDTH_MAX, head_dims)?;
+        let mut dims = match metadata.arch.rotation {
+            Rotation::Never => metadata.find_size(DIMS, WIDTH_MAX)?.unwrap_or(0),
+            _ => metadata.size_or(DIMS, WIDTH_MAX, head_dims)?,
+        };
         if metadata.arch.half_rotated_without_window {
             dims /= 2;
         }

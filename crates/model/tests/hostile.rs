@@ -160,6 +160,7 @@ const MODELS: &[&str] = &[
     "glm-dsa",
     "minimax-m3",
     "deepseek4",
+    "glm5-next",
 ];
 
 #[test]
@@ -279,6 +280,9 @@ fn impossible_metadata_is_refused() {
         ("deepseek4", u32s("deepseek4.hyper_connection.count", &[0, 2, huge])),
         ("deepseek4", u32s("deepseek4.hyper_connection.sinkhorn_iterations", &[0, huge])),
         ("deepseek4", u32s("deepseek4.hash_layer_count", &[2])),
+        ("glm5-next", u32s("glm5-next.attention.indexer.kpool", &[0, 3, 5, huge])),
+        ("glm5-next", u32s("glm5-next.attention.indexer.top_k", &[0, 15, huge])),
+        ("glm5-next", vec![Lie::Drop("glm5-next.attention.indexer.kpool_select_tail")]),
         ("ernie4_5-moe", u32s("ernie4_5-moe.leading_dense_block_count", &[0, 2])),
     ] {
         for lie in &lies {

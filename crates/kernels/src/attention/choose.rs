@@ -35,6 +35,9 @@ pub enum Choice {
     /// product of its query and the key, if that is above zero, times the head's weight
     /// (DeepSeek V3.2).
     Positions { count: usize },
+    /// The `count` entries, each of a pool of `size` positions, with the largest scores, as
+    /// `Positions` has them, and the positions after the last whole pool (GLM-5.3-Flash).
+    Pools { size: usize, count: usize },
     /// The `count` blocks of `size` positions with the largest scores, for each head by itself: a
     /// block's is that of its best position. The row's own block and the `local - 1` before it are
     /// among them (MiniMax M3).
@@ -53,15 +56,20 @@ impl Indexer {
     /// How many choices each row makes.
     pub fn groups(&self) -> usize {
         match self.choice {
-            Choice::Positions { .. } => 1,
+            Choice::Positions { .. } | Choice::Pools { .. } => 1,
             Choice::Blocks { .. } => self.heads,
         }
+    }
+
+    /// Whether all heads choose together, each counting as much as its weight.
+    fn adds_heads(&self) -> bool {
+        !matches!(self.choice, Choice::Blocks { .. })
     }
 
     /// Whether a row that sees so many positions sees all of them.
     fn sees_all(&self, positions: usize) -> bool {
         match self.choice {
-            Choice::Positions { count } => positions <= count,
+            Choice::Positions { count } | Choice::Pools { count, .. } => positions <= count,
             Choice::Blocks { size, count, .. } => positions.div_ceil(size) <= count,
         }
     }
@@ -126,21 +134,29 @@ pub(super) fn choose_on(
     assert_eq!(keys.dim(), dim, "a cache of other keys");
     assert_eq!(q.len(), rows * heads * dim, "queries must be [{rows}, heads, dim]");
     assert_eq!(chosen.groups(), indexer.groups(), "room for other choices");
-    if let Choice::Positions { .. } = indexer.choice {
+    if indexer.adds_heads() {
         assert_eq!(weights.len(), rows * heads, "weights must be [{rows}, heads]");
     }
     let of_rows = segments.iter().filter(|segment| segment.rows > 0);
-    let most = of_rows.map(|segment| keys.seen(segment.first_pos + segment.rows - 1)).max();
-    let pages = most.unwrap_or(0).div_ceil(PAGE_POSITIONS);
-    chosen.reset(rows, pages, matches!(indexer.choice, Choice::Positions { .. }));
+    let last = of_rows.map(|segment| segment.first_pos + segment.rows - 1).max().unwrap_or(0);
+    let pages = keys.seen(last).div_ceil(PAGE_POSITIONS);
+    let chosen_pages = match indexer.choice {
+        Choice::Pools { .. } => last / PAGE_POSITIONS + 1,
+        _ => pages,
+    };
+    chosen.reset(rows, chosen_pages, indexer.adds_heads());
     let all = segments.iter().flat_map(|segment| {
-        (0..segment.rows).map(move |row| (&*segment.table, keys.seen(segment.first_pos + row)))
+        let positions = segment.first_pos..segment.first_pos + segment.rows;
+        positions.map(move |position| (&*segment.table, position))
     });
-    let due = all.enumerate().filter(|(_, (_, seen))| !indexer.sees_all(*seen));
-    let due: Vec<Row> = due.map(|(row, (table, seen))| Row { row, table, seen }).collect();
+    let rows = all.enumerate().map(|(row, (table, position))| {
+        let seen = keys.seen(position);
+        Row { row, table, position, seen }
+    });
+    let due: Vec<Row> = rows.filter(|row| !indexer.sees_all(row.seen)).collect();
     let of_row = indexer.groups() * pages * PAGE_POSITIONS;
     for rows in due.chunks((SCORES_MAX / of_row.max(1)).max(1)) {
-        let batch = Batch { isa, keys, indexer, rows, pages, q, weights };
+        let batch = Batch { isa, keys, indexer, rows, pages, chosen_pages, q, weights };
         batch.run(pool, chosen);
     }
 }
@@ -150,7 +166,8 @@ struct Row<'a> {
     /// In the batch.
     row: usize,
     table: &'a [u32],
-    /// How many positions it could see.
+    position: usize,
+    /// How many positions, or entries, it could see.
     seen: usize,
 }
 
@@ -159,7 +176,9 @@ struct Batch<'a> {
     keys: Keys<'a>,
     indexer: &'a Indexer,
     rows: &'a [Row<'a>],
+    /// Of scores, and of what is chosen.
     pages: usize,
+    chosen_pages: usize,
     q: &'a [f32],
     weights: &'a [f32],
 }
@@ -211,16 +230,16 @@ impl Batch<'_> {
                 (SharedMut::new(words.as_mut_ptr()), SharedMut::new(full.as_mut_ptr()));
             pool.run(self.rows.len() * groups, |task| {
                 let (at, group) = (task / groups, task % groups);
-                let Row { row, seen, .. } = self.rows[at];
+                let Row { row, seen, position, .. } = self.rows[at];
                 let of_group = &scores[at * of_row + group * self.pages * PAGE_POSITIONS..][..seen];
                 // SAFETY: each task has its own words, and the flag of a row is written to one
                 // value.
                 let words = unsafe {
                     *full.ptr().add(row) = false;
-                    let first = (row * groups + group) * self.pages;
-                    std::slice::from_raw_parts_mut(words.ptr().add(first), self.pages)
+                    let first = (row * groups + group) * self.chosen_pages;
+                    std::slice::from_raw_parts_mut(words.ptr().add(first), self.chosen_pages)
                 };
-                BUFFERS.with_borrow_mut(|buffers| self.pick(of_group, words, buffers));
+                BUFFERS.with_borrow_mut(|buffers| self.pick(of_group, position, words, buffers));
             });
         });
     }
@@ -245,13 +264,13 @@ impl Batch<'_> {
             }
             weights.clear();
             match choice {
-                Choice::Positions { .. } => {
+                Choice::Positions { .. } | Choice::Pools { .. } => {
                     let own = &self.weights[row.row * heads..][..heads];
                     weights.extend(own.iter().zip(&*scales).map(|(weight, scale)| weight * scale));
                 }
                 Choice::Blocks { .. } => weights.extend_from_slice(scales),
             }
-            let sum = matches!(choice, Choice::Positions { .. });
+            let sum = self.indexer.adds_heads();
             let mut states = States::default();
             for page in pages {
                 let queries = &queries;
@@ -309,8 +328,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Sets the bits of what is chosen by these scores.
-    fn pick(&self, scores: &[f32], words: &mut [u64], buffers: &mut Buffers) {
+    /// Sets the bits of what a row at `position` sees by these scores.
+    fn pick(&self, scores: &[f32], position: usize, words: &mut [u64], buffers: &mut Buffers) {
         let Buffers { order, blocks, .. } = buffers;
         match self.indexer.choice {
             Choice::Positions { count } => {
@@ -319,6 +338,13 @@ impl Batch<'_> {
                     words[position as usize / PAGE_POSITIONS] |=
                         1 << (position as usize % PAGE_POSITIONS);
                 }
+            }
+            Choice::Pools { size, count } => {
+                best(scores, count, order);
+                for &entry in &order[..count] {
+                    set(words, entry as usize * size..(entry as usize + 1) * size);
+                }
+                set(words, scores.len() * size..position + 1);
             }
             Choice::Blocks { size, count, local } => {
                 let best_of =

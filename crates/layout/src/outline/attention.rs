@@ -117,7 +117,7 @@ impl Layer<'_> {
         let (width, kind) = (config.width, config.heads_kind(self.layer));
         let Heads { queries: heads, k_dim, v_dim, .. } = *config.heads_of(self.layer);
         let Latent { q_rank, kv_rank, plain_dim, rope_dim } = *latent;
-        if let Some(Indexer { heads, dim, .. }) = config.indexer_of(self.layer).copied() {
+        if let Some(Indexer { heads, dim, pool, .. }) = config.indexer_of(self.layer).copied() {
             let Some(rank) = q_rank else {
                 let what = "an indexer without compressed queries".to_owned();
                 return Err(Error::Unsupported { what });
@@ -129,6 +129,12 @@ impl Layer<'_> {
             self.vector("indexer.k_norm", "indexer.k_norm", dim)?;
             let bias = names::bias(self.layer, "indexer.k_norm");
             self.add_vector("indexer.k_norm.bias", &bias, 1, dim)?;
+            if let Some(pool) = pool {
+                let (gate, all) = ("indexer_compressor_gate", Part::Of(0..width));
+                self.matrix(gate, [width, dim], Part::Of(0..dim), all)?;
+                let by_place = "indexer_compressor_ape";
+                self.table(by_place, &names::layer(self.layer, by_place), [dim, pool])?;
+            }
         }
         let (q, q_cols) = match q_rank {
             Some(rank) => {

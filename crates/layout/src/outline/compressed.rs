@@ -80,8 +80,13 @@ impl Layer<'_> {
         Ok(())
     }
 
-    /// How the head reads them.
+    /// How the head reads them: their mean, where the file does not say.
     pub(super) fn head_streams(&mut self, width: usize, streams: &Streams) -> Result<(), Error> {
+        let names =
+            [names::OUTPUT_STREAMS, names::OUTPUT_STREAMS_BASE, names::OUTPUT_STREAMS_SCALE];
+        if !names.iter().any(|name| self.has(name)) {
+            return Ok(());
+        }
         let (all, count) = (width * streams.count, streams.count);
         let (rows, cols) = (Part::Of(0..count), Part::Of(0..all));
         self.add("streams", names::OUTPUT_STREAMS, [all, count], rows, cols)?;

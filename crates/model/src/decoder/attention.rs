@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use backend::{Activation, AttentionShape, Backend, IndexKeys, Parts, Seen, Temperature};
+use backend::{Activation, AttentionShape, Backend, Parts, Seen, Temperature};
 use layout::{Config, QkNorm, Shard, Slices, Values};
 
 use super::context::Context;
@@ -142,7 +142,7 @@ impl<B: Backend> HeadAttention<B> {
             backend.scale_by_temperature(&mut heads.q, temperature);
         }
         if let (Some(indexer), Some(i)) = (&self.indexer, &mut s.indexer) {
-            let keys = (IndexKeys::Positions(c.kept.index_keys()), c.segments);
+            let keys = (c.kept.index_keys(), c.segments);
             indexer.choose(*backend, config, keys, (&s.h, &s.h), i);
         }
         let chosen = s.indexer.as_ref().filter(|_| self.indexer.is_some()).map(|i| &i.chosen);

@@ -1,6 +1,6 @@
 //! What a layer computes with.
 
-use backend::{Backend, Half, Segment, SegmentKey, StateSegment};
+use backend::{Backend, Half, IndexKeys, Segment, SegmentKey, StateSegment};
 use layout::Config;
 
 use super::Outputs;
@@ -33,11 +33,18 @@ pub(super) struct Context<'a, B: Backend> {
 /// What a layer keeps of the positions before.
 pub(super) enum Kept<B: Backend> {
     Nothing,
-    /// And the keys of the layer's indexer, if it has one.
-    KeysAndValues(B::Kv, Option<B::Kv>),
+    /// And what the layer's indexer looks at, if it has one.
+    KeysAndValues(B::Kv, Option<IndexKept<B>>),
     /// Keys that are values too, and entries for heads and for an indexer, if there are such.
     Compressed(B::Kv, Vec<B::Entries>),
     States(B::States),
+}
+
+/// What an indexer looks at.
+pub(super) enum IndexKept<B: Backend> {
+    Positions(B::Kv),
+    /// Pools of positions.
+    Entries(B::Entries),
 }
 
 impl<B: Backend> Kept<B> {
@@ -49,9 +56,10 @@ impl<B: Backend> Kept<B> {
     }
 
     /// The keys of the layer's indexer.
-    pub fn index_keys(&self) -> &B::Kv {
+    pub fn index_keys(&self) -> IndexKeys<'_, B> {
         match self {
-            Self::KeysAndValues(_, Some(keys)) => keys,
+            Self::KeysAndValues(_, Some(IndexKept::Positions(keys))) => IndexKeys::Positions(keys),
+            Self::KeysAndValues(_, Some(IndexKept::Entries(keys))) => IndexKeys::Entries(keys),
             _ => panic!("a layer with an indexer keeps its keys"),
         }
     }

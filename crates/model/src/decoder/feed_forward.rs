@@ -87,7 +87,9 @@ impl<B: Backend> DenseBlock<B> {
         let kind = config.feed_forward_kind(layer);
         let parts = parts(&shard.feed_forward[kind], shard.rank);
         let roles = ["ffn_gate", "ffn_up", "ffn_down"];
-        Self::load(loader, slices, roles, (parts, kind), activation(config, None))
+        // Dense blocks are limited as shared experts are.
+        let [_, limit] = config.clamps(layer);
+        Self::load(loader, slices, roles, (parts, kind), activation(config, limit))
     }
 
     /// The block whose gate, up and down have these roles; `kind`: which of the rooms for hidden

@@ -3,10 +3,10 @@
 //! Every rank has all of its keys, and chooses from the same bits what the others choose; where
 //! each key/value head has a choice of its own, a rank makes those of its heads.
 
-use backend::{Backend, Choice, IndexKeys, RopeStyle};
+use backend::{Backend, Choice, Compression, IndexKeys, RopeStyle};
 use layout::{Config, IndexerKind, Shard, Slices};
 
-use super::context::{Context, Kept};
+use super::context::{Context, IndexKept, Kept};
 use super::scratch::IndexerScratch;
 use crate::ModelError;
 use crate::loader::Loader;
@@ -25,7 +25,9 @@ pub(super) struct Indexer<B: Backend> {
     k_norm: B::Vector,
     /// Of a layer norm.
     k_bias: Option<B::Vector>,
-    rope: RopeStyle,
+    /// By what the keys of a pool are weighed, where it looks at pools.
+    pools: Option<(B::Matrix, Compression)>,
+    rope: Option<RopeStyle>,
 }
 
 impl<B: Backend> Indexer<B> {
@@ -41,16 +43,18 @@ impl<B: Backend> Indexer<B> {
             return Ok(None);
         };
         let keys = shard.attention[config.heads_kind(layer)].keys.len();
-        let choice = match found.blocks {
-            Some((size, local)) => Choice::Blocks { size, count: found.count, local },
-            None => Choice::Positions { count: found.count },
+        let count = found.count;
+        let choice = match (found.blocks, found.pool) {
+            (Some((size, local)), _) => Choice::Blocks { size, count, local },
+            (None, Some(size)) => Choice::Pools { size, count },
+            (None, None) => Choice::Positions { count },
         };
         let sizes = backend::Indexer { heads: found.own_heads(keys), dim: found.dim, choice };
         let k_norm = loader.vector(&slices.get("indexer.k_norm"))?;
         Ok(Some(match kind {
             // Chooses entries, by another.
             IndexerKind::Compressed => return Ok(None),
-            IndexerKind::Latent(rope) => Self {
+            IndexerKind::Latent(_) | IndexerKind::Pools => Self {
                 sizes,
                 q: loader.matrix(&slices.get("indexer.attn_q_b"))?,
                 k: loader.matrix(&slices.get("indexer.attn_k"))?,
@@ -58,7 +62,14 @@ impl<B: Backend> Indexer<B> {
                 q_norm: None,
                 k_norm,
                 k_bias: loader.find_vector(slices.find("indexer.k_norm.bias"))?,
-                rope: style(rope),
+                pools: match slices.find("indexer_compressor_gate") {
+                    Some(gate) => Some((loader.matrix(&gate)?, pools(loader, slices)?)),
+                    None => None,
+                },
+                rope: match kind {
+                    IndexerKind::Latent(rope) => Some(style(rope)),
+                    _ => None,
+                },
             },
             IndexerKind::Blocks => Self {
                 sizes,
@@ -68,7 +79,8 @@ impl<B: Backend> Indexer<B> {
                 q_norm: Some(loader.vector(&slices.get("indexer.q_norm"))?),
                 k_norm,
                 k_bias: None,
-                rope: style(config.rope.style),
+                pools: None,
+                rope: Some(style(config.rope.style)),
             },
         }))
     }
@@ -85,11 +97,20 @@ impl<B: Backend> Indexer<B> {
             }
             None => backend.rms_norm(&i.product, &self.k_norm, config.rms_eps, &mut i.k),
         }
-        backend.rope(&mut i.k, self.sizes.dim, self.rope, 0);
-        let Kept::KeysAndValues(_, Some(keys)) = c.kept else {
-            panic!("a layer with an indexer keeps its keys")
-        };
-        backend.store(keys, c.segments, &i.k, &i.none);
+        if let Some(rope) = self.rope {
+            backend.rope(&mut i.k, self.sizes.dim, rope, 0);
+        }
+        match (&mut *c.kept, &self.pools) {
+            (Kept::KeysAndValues(_, Some(IndexKept::Positions(keys))), None) => {
+                backend.store(keys, c.segments, &i.k, &i.none);
+            }
+            (Kept::KeysAndValues(_, Some(IndexKept::Entries(entries))), Some((gate, pools))) => {
+                backend.linear(&s.h, &mut [(gate, &mut i.product)]);
+                let rows = [&i.k, &i.product];
+                backend.compress(entries, pools, rows, c.segments, c.segments);
+            }
+            _ => panic!("a layer with an indexer keeps its keys"),
+        }
     }
 
     /// Chooses for every row: `q_in` makes its queries, `h` the weights of heads.
@@ -105,11 +126,22 @@ impl<B: Backend> Indexer<B> {
         if let Some(norm) = &self.q_norm {
             backend.rms_norm_in_place(&mut i.q, norm, config.rms_eps);
         }
-        backend.rope(&mut i.q, self.sizes.dim, self.rope, 0);
+        if let Some(rope) = self.rope {
+            backend.rope(&mut i.q, self.sizes.dim, rope, 0);
+        }
         if let Some(weights) = &self.weights {
             backend.linear(h, &mut [(weights, &mut i.weights)]);
         }
         let (keys, segments) = batch;
         backend.choose(keys, &self.sizes, segments, &i.q, &i.weights, &mut i.chosen);
     }
+}
+
+/// How pools are made: of keys alone, neither normalised nor rotated.
+fn pools<B: Backend>(
+    loader: &mut Loader<'_, B>,
+    slices: &Slices<'_>,
+) -> Result<Compression, ModelError> {
+    let by_place = loader.table(&slices.get("indexer_compressor_ape"))?;
+    Ok(Compression { by_place, norm: None, rope: None })
 }

@@ -8,7 +8,7 @@
 //! there are; 128 heads expanded would take 38 times as much. Every rank with heads caches all of
 //! it.
 
-use backend::{Activation, AttentionShape, Backend, IndexKeys, Parts, Seen, Temperature};
+use backend::{Activation, AttentionShape, Backend, Parts, Seen, Temperature};
 use layout::{Config, Latent, LatentBuffers, Shard, Slices};
 
 use super::context::Context;
@@ -120,8 +120,7 @@ impl<B: Backend> LatentAttention<B> {
         let LatentBuffers { kv: kv_rank, k_rope: rope_dim, .. } = *l.sizes();
         self.queries(backend, &s.h, l);
         if let (Some(indexer), Some(i)) = (&self.indexer, &mut s.indexer) {
-            let (keys, q_in) =
-                (IndexKeys::Positions(c.kept.index_keys()), l.q_down.as_ref().unwrap_or(&s.h));
+            let (keys, q_in) = (c.kept.index_keys(), l.q_down.as_ref().unwrap_or(&s.h));
             indexer.choose(*backend, config, (keys, c.segments), (q_in, &s.h), i);
         }
         let chosen = s.indexer.as_ref().filter(|_| self.chooses).map(|indexer| &indexer.chosen);

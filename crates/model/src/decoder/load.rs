@@ -7,12 +7,12 @@ use gguf::Source;
 use layout::{Cache, Capacity, Config, EntryCache, Holding, Layout, Outline, Slices, names};
 use protocol::CacheType;
 
-use super::context::Kept;
+use super::context::{IndexKept, Kept};
 use super::layer::Layer;
 use super::norm::Norm;
 use super::recurrence::recurrent_shape;
 use super::scratch::Scratch;
-use super::streams::StreamHalf;
+use super::streams::HeadStreams;
 use super::{Head, Model};
 use crate::loader::{Loader, Progress};
 use crate::operations::routing_rule;
@@ -92,9 +92,8 @@ impl<B: Backend> Head<B> {
         slices: &Slices<'_>,
     ) -> Result<Self, ModelError> {
         let norm = Norm::find(loader, config, slices, "norm")?;
-        let streams = ["streams", "streams_base", "streams_scale"];
         Ok(Self {
-            streams: StreamHalf::load(loader, config, slices, streams)?,
+            streams: HeadStreams::load(loader, config, slices)?,
             norm: norm.expect("every model's head has it"),
             output: loader.matrix(&slices.get("output"))?,
             bias: loader.find_vector(slices.find("output.bias"))?,
@@ -138,7 +137,14 @@ fn keep<B: Backend>(
         let own = kv(backend, shape)?;
         let index = holding.index_cache(layer, capacity);
         let index = index.map(|cache| cache_shape(backend, cache));
-        Ok(Kept::KeysAndValues(own, index.map(|shape| kv(backend, shape)).transpose()?))
+        let index = index.map(|shape| kv(backend, shape)).transpose()?;
+        let mut kept = index.map(IndexKept::Positions);
+        for cache in holding.entry_caches(layer, capacity) {
+            let (entries, taken) = make_entries(backend, &cache)?;
+            bytes += taken;
+            kept = Some(IndexKept::Entries(entries));
+        }
+        Ok(Kept::KeysAndValues(own, kept))
     };
     let kept = holding.layers.clone().map(&mut of_layer).collect::<Result<Vec<_>, _>>()?;
     Ok((kept, bytes))
@@ -152,20 +158,22 @@ fn keep_compressed<B: Backend>(
     layer: usize,
 ) -> Result<(Kept<B>, u64), ModelError> {
     let shape = cache_shape(backend, holding.cache(layer, capacity));
-    let mut bytes = backend.kv_bytes(&shape);
+    let of_keys = backend.kv_bytes(&shape) as u64;
     let own = backend.kv(shape).map_err(failed("key/value cache"))?;
-    let mut entries = Vec::new();
-    for cache in holding.entry_caches(layer, capacity) {
-        let shape = entry_shape(&cache);
-        bytes += backend.entries_bytes(&shape);
-        entries.push(backend.entries(shape).map_err(failed("entries of blocks"))?);
-    }
-    Ok((Kept::Compressed(own, entries), bytes as u64))
+    let caches = holding.entry_caches(layer, capacity);
+    let made = caches.iter().map(|cache| make_entries(backend, cache));
+    let (entries, bytes): (Vec<_>, Vec<_>) =
+        made.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+    Ok((Kept::Compressed(own, entries), of_keys + bytes.iter().sum::<u64>()))
 }
 
-fn entry_shape(cache: &EntryCache) -> EntryShape {
+/// Room for entries, and its bytes.
+fn make_entries<B: Backend>(
+    backend: &mut B,
+    cache: &EntryCache,
+) -> Result<(B::Entries, u64), ModelError> {
     let EntryCache { blocks, dim, cache_type, pages, row_pages } = *cache;
-    EntryShape {
+    let shape = EntryShape {
         dim,
         positions: blocks.positions,
         overlap: blocks.overlap,
@@ -173,7 +181,9 @@ fn entry_shape(cache: &EntryCache) -> EntryShape {
         kind: if cache_type == CacheType::F32 { CacheKind::F32 } else { CacheKind::I16 },
         row_pages,
         row_slots: blocks.row_slots(),
-    }
+    };
+    let bytes = backend.entries_bytes(&shape) as u64;
+    Ok((backend.entries(shape).map_err(failed("entries of blocks"))?, bytes))
 }
 
 fn failed(name: &'static str) -> impl Fn(BackendError) -> ModelError {

@@ -31,7 +31,7 @@ use context::{Context, Kept};
 use layer::Layer;
 use norm::Norm;
 use scratch::Scratch;
-use streams::StreamHalf;
+use streams::HeadStreams;
 
 /// The row-parallel products: where partial sums leave for the other ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Noise {
 
 /// From the residual stream after the last layer to logits.
 struct Head<B: Backend> {
-    streams: Option<StreamHalf<B>>,
+    streams: Option<HeadStreams<B>>,
     norm: Norm<B>,
     output: B::Matrix,
     bias: Option<B::Vector>,
@@ -398,7 +398,7 @@ impl<B: Backend> Head<B> {
     fn read(&self, backend: &mut B, s: &mut Scratch<B>) {
         let x = match (&self.streams, &mut s.streams) {
             (Some(streams), Some(room)) => {
-                streams.read_last(backend, &s.x, room);
+                streams.read(backend, &s.x, &mut s.h, room);
                 &room.mixed
             }
             _ => &s.x,

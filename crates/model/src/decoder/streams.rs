@@ -46,16 +46,52 @@ impl<B: Backend> StreamHalf<B> {
         backend.read_streams(&self.mix, x, &s.weights, &mut s.mixed);
     }
 
-    /// The same for the head, which gives nothing back.
-    pub fn read_last(&self, backend: &mut B, x: &B::Rows, s: &mut StreamScratch<B>) {
-        backend.rms_norm(x, &self.ones, self.eps, &mut s.normed);
-        backend.linear(&s.normed, &mut [(&self.matrix, &mut s.head_weights)]);
-        backend.weigh_streams(&self.mix, &mut s.head_weights);
-        backend.read_streams(&self.mix, x, &s.head_weights, &mut s.mixed);
-    }
-
     /// Adds what the half gave, by the weights that were made last.
     pub fn give(&self, backend: &mut B, x: &mut B::Rows, given: &B::Rows, s: &StreamScratch<B>) {
         backend.give_streams(&self.mix, x, given, &s.weights);
+    }
+}
+
+/// How the head reads the streams.
+pub(super) enum HeadStreams<B: Backend> {
+    /// As a half does.
+    Weighed(StreamHalf<B>),
+    /// The mean of so many, of so many numbers each.
+    Mean(usize, usize),
+}
+
+impl<B: Backend> HeadStreams<B> {
+    /// `None` for models with one stream.
+    pub fn load(
+        loader: &mut Loader<'_, B>,
+        config: &Config,
+        slices: &Slices<'_>,
+    ) -> Result<Option<Self>, ModelError> {
+        let Some(Streams { count, .. }) = config.streams else { return Ok(None) };
+        if slices.find("streams").is_none() {
+            return Ok(Some(Self::Mean(count, config.width)));
+        }
+        let roles = ["streams", "streams_base", "streams_scale"];
+        Ok(StreamHalf::load(loader, config, slices, roles)?.map(Self::Weighed))
+    }
+
+    /// `s.mixed` is what the head reads; `one` is room for one stream.
+    pub fn read(&self, backend: &mut B, x: &B::Rows, one: &mut B::Rows, s: &mut StreamScratch<B>) {
+        match self {
+            Self::Weighed(half) => {
+                backend.rms_norm(x, &half.ones, half.eps, &mut s.normed);
+                backend.linear(&s.normed, &mut [(&half.matrix, &mut s.head_weights)]);
+                backend.weigh_streams(&half.mix, &mut s.head_weights);
+                backend.read_streams(&half.mix, x, &s.head_weights, &mut s.mixed);
+            }
+            Self::Mean(count, width) => {
+                backend.columns(x, 0..*width, &mut s.mixed);
+                for stream in 1..*count {
+                    backend.columns(x, stream * width..(stream + 1) * width, one);
+                    backend.add(&mut s.mixed, one);
+                }
+                backend.scale(&mut s.mixed, 1.0 / *count as f32);
+            }
+        }
     }
 }
