@@ -67,6 +67,7 @@ fn expected(indexer: &Indexer, keys: &[f32], q: &[f32], weights: &[f32]) -> Vec<
                 let score = |at| (0..heads).map(|head| of_head(head, at)).sum::<f64>();
                 vec![best(&seen.map(score).collect::<Vec<_>>(), count)]
             }
+            Choice::Pools { .. } => unreachable!("pools are tried with entries"),
             Choice::Blocks { size, count, local } => (0..heads)
                 .map(|head| {
                     let scores: Vec<f64> =

@@ -34,6 +34,8 @@ mod chosen;
 mod chosen_tests;
 mod compressed;
 mod entries;
+#[cfg(test)]
+mod entries_tests;
 mod gather;
 mod int_tile;
 mod ints;

@@ -85,8 +85,8 @@ pub enum IndexerKind {
     Latent(RopeStyle),
     /// From the residual stream, in the layers that have one (MiniMax M3).
     Blocks,
-    /// As `Latent`, not rotated, over pools of neighbouring keys, and what is after the last pool is
-    /// seen too (GLM-5.3-Flash).
+    /// As `Latent`, not rotated, over pools of neighbouring keys, and what is after the last pool
+    /// is seen too (GLM-5.3-Flash).
     Pools,
     /// From the compressed query, over entries that are compressed as the layer's own are: layers
     /// see a window and blocks before it (DeepSeek V4).
