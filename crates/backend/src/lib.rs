@@ -390,6 +390,28 @@ pub trait Backend {
         refused("check_indexer")
     }
 
+    /// `out` = what half a layer, or the head, reads of the residual stream `x` and of the first
+    /// `banks.1` of those that earlier layers banked: their sum, weighed by the softmax of their
+    /// products with `score`, each divided by its root mean square.
+    fn read_banks(
+        &mut self,
+        banks: (&Self::Rows, usize),
+        x: &Self::Rows,
+        score: &Self::Vector,
+        eps: f32,
+        out: &mut Self::Rows,
+    ) {
+        let _ = (banks, x, score, eps, out);
+        refused("check_recurrence")
+    }
+
+    /// Moves the residual stream `x` to place `at` of `banks`, `[rows, places * width]`; what it
+    /// leaves is zeros.
+    fn bank(&mut self, x: &mut Self::Rows, banks: &mut Self::Rows, at: usize) {
+        let _ = (x, banks, at);
+        refused("check_recurrence")
+    }
+
     /// Takes the batch's rows into the states of their sequences, and puts what comes of each row
     /// into `out`, `[rows, v_heads * v_dim]`.
     fn recur(

@@ -28,8 +28,13 @@ const CONTEXT_TOKENS: usize = 320;
 const SEQUENCES_MAX: usize = 16;
 
 /// One of each kind of layer that carries a state.
-const RECURRENT_MODELS: [&str; 4] =
-    ["models/qwen35", "models/nemotron_h", "models/lfm2moe", "models/kimi-linear"];
+const RECURRENT_MODELS: [&str; 5] = [
+    "models/qwen35",
+    "models/nemotron_h",
+    "models/lfm2moe",
+    "models/kimi-linear",
+    "models/kimi-k3",
+];
 
 /// `stages`: ranks of each, which get equal runs of layers.
 fn start_staged(
@@ -253,8 +258,13 @@ fn whole_experts_agree_with_columns_and_give_the_same_bits_on_every_split() {
     let splits: &[(&[u32], &[usize])] =
         &[(&[1, 1], &[]), (&[3, 2, 1], &[]), (&[1; 7], &[]), (&[1, 2, 1], &[2, 1])];
     let experts = ["mixtral", "qwen2moe", "qwen3moe", "glm4moe", "gpt-oss", "deepseek-v3"];
-    let experts =
-        experts.into_iter().chain(["qwen35moe", "nemotron_h_moe-latent", "ernie4_5-moe", "llama4"]);
+    let experts = experts.into_iter().chain([
+        "qwen35moe",
+        "nemotron_h_moe-latent",
+        "ernie4_5-moe",
+        "llama4",
+        "kimi-k3",
+    ]);
     for name in experts.map(|name| format!("models/{name}")) {
         let prompts = prompts(&name);
         let run_all = |local: &mut Local| {
@@ -429,7 +439,7 @@ fn quantised_sums_are_near_exact_ones_and_repeat_to_the_bit() {
         };
         let exact = run_all(WireType::F32, Transport::Shm, (&[1], &[]));
         let limit = match name {
-            name if QUANTISED_TIES.contains(name) => 0.5,
+            name if QUANTISED_TIES.contains(name) => 0.6,
             name if QUANTISED_COARSE.contains(name) => 0.1,
             name if SHARP_MODELS.contains(name) => 0.06,
             _ => 0.03,

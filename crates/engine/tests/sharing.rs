@@ -13,7 +13,7 @@ use protocol::{
 const CONTEXT_TOKENS: usize = 448;
 
 /// Windows, sinks, latent attention, experts; layers that carry a state, of each kind.
-const MODELS: [&str; 17] = [
+const MODELS: [&str; 18] = [
     "llama3-tied",
     "gemma3",
     "gpt-oss",
@@ -23,6 +23,7 @@ const MODELS: [&str; 17] = [
     "granitehybrid",
     "lfm2",
     "kimi-linear",
+    "kimi-k3",
     "gemma4",
     "gemma4-e",
     "mimo2",
@@ -33,7 +34,7 @@ const MODELS: [&str; 17] = [
     "glm5-next",
 ];
 /// Models in which some layers carry a state or see a window, and do not keep all positions.
-const FORGETFUL: [&str; 11] = [
+const FORGETFUL: [&str; 12] = [
     "gemma3",
     "gpt-oss",
     "qwen35",
@@ -41,6 +42,7 @@ const FORGETFUL: [&str; 11] = [
     "granitehybrid",
     "lfm2",
     "kimi-linear",
+    "kimi-k3",
     "gemma4",
     "gemma4-e",
     "deepseek4",

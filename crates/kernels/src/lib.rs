@@ -24,6 +24,7 @@
 
 mod activation;
 mod attention;
+mod banks;
 mod error;
 mod format;
 mod input;
@@ -50,6 +51,7 @@ pub use attention::{
     AttendShape, AttentionRange, CacheKind, Choice, Chosen, Compression, EntryCache, EntryShape,
     Indexer, Keys, KvCache, PAGE_POSITIONS, Segment, attend, attend_compressed, choose,
 };
+pub use banks::{BANKS_MAX, bank, read_banks};
 pub use error::Error;
 pub use input::{Forms, Input};
 pub use isa::{check_isa, isa};

@@ -190,17 +190,22 @@ impl Kernel for NormaliseInPlace<'_> {
 
 /// What a row is multiplied with: `1 / sqrt(mean(x²) + eps)`.
 #[inline(always)]
-fn scale_of<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
+pub(crate) fn scale_of<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
     1.0 / (squares(s, x) / x.len() as f32 + eps).sqrt()
 }
 
 /// The sum of a row's squares.
 #[inline(always)]
 fn squares<S: Simd>(s: S, x: &[f32]) -> f32 {
+    product(s, x, x)
+}
+
+/// The sum of the products of two rows' numbers.
+#[inline(always)]
+pub(crate) fn product<S: Simd>(s: S, x: &[f32], y: &[f32]) -> f32 {
     let mut sums = [s.splat(0.0); 4];
-    for (index, x) in x.chunks(LANES).enumerate() {
-        let v = load_padded(s, x);
-        sums[index % 4] = s.fma(v, v, sums[index % 4]);
+    for (index, (x, y)) in x.chunks(LANES).zip(y.chunks(LANES)).enumerate() {
+        sums[index % 4] = s.fma(load_padded(s, x), load_padded(s, y), sums[index % 4]);
     }
     s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
 }

@@ -56,6 +56,9 @@ pub struct Arch {
     pub logit_scale: LogitScale,
     /// There are several residual streams (DeepSeek V4).
     pub streams: bool,
+    /// Residual streams are banked every so many layers, and all later ones attend to them (Kimi
+    /// K3).
+    pub banks: bool,
     pub experts: ExpertKind,
     /// A dense block stands beside a layer's experts, each with norms of its own, and the router
     /// reads the residual stream, normalised by itself (Gemma 4).
@@ -121,6 +124,7 @@ const LLAMA: Arch = Arch {
     embedding_norm: false,
     logit_scale: LogitScale::Divides,
     streams: false,
+    banks: false,
     experts: ExpertKind::IfPresent(SOFTMAX),
     dense_beside_experts: false,
 };
@@ -179,6 +183,15 @@ const LFM2: Arch = Arch {
     recurrence: Some(RecurrenceKind::ShortConvolution),
     output_norm: names::EMBEDDING_NORM,
     ..QWEN2
+};
+
+const KIMI_LINEAR: Arch = Arch {
+    name: "kimi-linear",
+    latent: true,
+    rotation: Rotation::Never,
+    recurrence: Some(RecurrenceKind::KimiDelta),
+    experts: ExpertKind::Always(SIGMOID),
+    ..LLAMA
 };
 
 const ARCHS: &[Arch] = &[
@@ -320,13 +333,13 @@ const ARCHS: &[Arch] = &[
     Arch { name: "nemotron_h_moe", experts: ExpertKind::Always(SIGMOID), ..NEMOTRON_H },
     LFM2,
     Arch { name: "lfm2moe", experts: ExpertKind::Always(SIGMOID), ..LFM2 },
+    KIMI_LINEAR,
     Arch {
-        name: "kimi-linear",
-        latent: true,
-        rotation: Rotation::Never,
-        recurrence: Some(RecurrenceKind::KimiDelta),
-        experts: ExpertKind::Always(SIGMOID),
-        ..LLAMA
+        name: "kimi-k3",
+        activation: Activation::Situ,
+        gated_attention: GatedAttention::Apart,
+        banks: true,
+        ..KIMI_LINEAR
     },
 ];
 

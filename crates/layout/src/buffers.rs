@@ -26,6 +26,8 @@ pub struct Buffers {
     /// What compression and several residual streams need.
     pub compressed: Option<CompressedBuffers>,
     pub streams: Option<StreamBuffers>,
+    /// What is banked of the residual stream.
+    pub banks: Option<BankBuffers>,
     /// Experts of a layer, which each row's router has a number for.
     pub experts: Option<usize>,
     /// What experts read and write, if that is not the residual stream.
@@ -133,6 +135,15 @@ impl StreamBuffers {
     }
 }
 
+/// The residual streams that layers bank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BankBuffers {
+    /// All of them.
+    pub all: usize,
+    /// What is read of them.
+    pub mixed: usize,
+}
+
 impl Holding<'_> {
     /// The activations of its steps.
     pub fn buffers(&self, capacity: &Capacity) -> Buffers {
@@ -212,6 +223,9 @@ impl Holding<'_> {
                 weights: streams.weights(),
                 head: streams.count,
             }),
+            banks: config
+                .banks
+                .map(|banks| BankBuffers { all: banks.count * config.width, mixed: config.width }),
             experts: config.experts.map(|experts| experts.count),
             expert_width: latent,
             parts: parts(shard.attention_leaves())
@@ -272,7 +286,8 @@ impl Buffers {
             None => (Vec::new(), Some(width)),
         };
         let of_rows = x.into_iter().chain([width]).chain(of_heads).chain(hidden);
-        let of_rows = of_rows.chain(compressed).chain(streams);
+        let banks = self.banks.iter().flat_map(|banks| [banks.all, banks.mixed]);
+        let of_rows = of_rows.chain(compressed).chain(streams).chain(banks);
         let of_rows =
             of_rows.chain(self.beside).chain(by_layer).chain(latent).chain(router).chain(recurrent);
         let of_rows = of_rows.chain(self.expert_width.iter().flat_map(|width| [*width; 2]));

@@ -8,7 +8,7 @@ use crate::experts::sparse;
 use crate::limits::{Situ, clamps};
 use crate::metadata::{Metadata, in_range};
 use crate::recurrence::{LayerHalves, Mixer, Recurrence, halves};
-use crate::{Compressed, Error, Experts, Indexer, Rope, Streams, Temperature, indexer};
+use crate::{Banks, Compressed, Error, Experts, Indexer, Rope, Streams, Temperature, indexer};
 
 /// No published model comes near these; a file that does is broken or hostile.
 pub(crate) const LAYERS_MAX: u64 = 1024;
@@ -32,6 +32,8 @@ pub struct Config {
     pub compressed: Option<Compressed>,
     /// The residual streams, where there are several.
     pub streams: Option<Streams>,
+    /// Which layers bank the residual stream, where some do.
+    pub banks: Option<Banks>,
     /// The sizes of layers that carry a state.
     pub recurrence: Option<Recurrence>,
     /// The different widths that dense feed-forward blocks have, in hidden numbers.
@@ -117,6 +119,7 @@ impl Config {
             latent,
             compressed,
             streams: Streams::read(&metadata)?,
+            banks: Banks::read(&metadata, layers)?,
             recurrence,
             feed_forward,
             feed_forward_kinds,
@@ -263,12 +266,14 @@ impl Config {
         self.experts.is_some_and(|experts| layer < experts.by_token)
     }
 
-    /// Numbers of a row on its way to the first layer of a stage: the residual streams, and what
-    /// layers from `layer` on read of embeddings by layer, or of the token itself.
+    /// Numbers of a row on its way to the first layer of a stage: the residual streams, those that
+    /// earlier layers banked, and what layers from `layer` on read of embeddings by layer, or of
+    /// the token itself.
     pub fn input_width(&self, layer: usize) -> usize {
         // At first all residual streams are the embedding.
         let streams = if layer > 0 { self.stream_width() } else { self.width };
-        let streams = streams + usize::from(self.needs_tokens(layer));
+        let banked = self.banks.map_or(0, |banks| banks.before(layer) * self.width);
+        let streams = streams + banked + usize::from(self.needs_tokens(layer));
         let Some(by_layer) = self.by_layer else { return streams };
         let embedding = if layer > 0 { self.width } else { 0 };
         streams + embedding + by_layer * (self.layers - layer)
@@ -296,6 +301,11 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), Error> {
+        let needs_states = self.banks.is_some() || self.situ.is_some();
+        if needs_states && self.recurrence.is_none() {
+            let what = format!("a {} without layers that carry a state", self.arch.name);
+            return Err(Error::Unsupported { what });
+        }
         let impossible = |what: String| Err(Error::Impossible { what });
         for layer in (0..self.layers).filter(|layer| self.attends(*layer)) {
             let rotated = self.latent.map_or(self.heads_of(layer).k_dim, |latent| latent.rope_dim);

@@ -10,6 +10,7 @@
 
 mod arch;
 mod attention;
+mod banks;
 mod buffers;
 mod capacity;
 mod compressed;
@@ -39,9 +40,10 @@ pub use arch::{
     Values,
 };
 pub use attention::Heads;
+pub use banks::Banks;
 pub use buffers::{
-    Buffers, CompressedBuffers, HeadBuffers, IndexerBuffers, LatentBuffers, LayerEmbeddingBuffers,
-    StreamBuffers,
+    BankBuffers, Buffers, CompressedBuffers, HeadBuffers, IndexerBuffers, LatentBuffers,
+    LayerEmbeddingBuffers, StreamBuffers,
 };
 pub use capacity::{
     Capacity, DRAFTS_MAX, GUESSES_MAX, PAGE_POSITIONS, Window, full_cache_tokens, rows_max,

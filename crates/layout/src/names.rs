@@ -18,6 +18,9 @@ pub const OUTPUT_STREAMS: &str = "output_hc_fn.weight";
 pub const OUTPUT_STREAMS_BASE: &str = "output_hc_base.weight";
 pub const OUTPUT_STREAMS_SCALE: &str = "output_hc_scale.weight";
 
+/// By which the head scores the residual streams that layers banked (Kimi K3).
+pub const OUTPUT_BANKS: &str = "output_res_score.weight";
+
 /// Biases of a layer's experts that count for the choice of them alone (DeepSeek-V3).
 pub const CHOICE_BIAS: &str = "exp_probs_b";
 

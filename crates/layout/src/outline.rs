@@ -290,6 +290,9 @@ impl<'a> Layer<'a> {
         if let Some(streams) = &config.streams {
             found.streams(width, streams)?;
         }
+        if config.banks.is_some() {
+            found.banks(config)?;
+        }
         let scale = names::layer(layer, "layer_output_scale");
         if found.has(&scale) {
             found.add_vector("output_scale", &scale, 1, 1)?;
@@ -314,6 +317,17 @@ impl<'a> Layer<'a> {
             self.add(role, &name, shape, Part::Of(0..rows), Part::Of(0..cols))?;
         }
         self.vector("after_by_layer_norm", "post_norm", width)
+    }
+
+    /// What scores the residual streams that were banked; the last layer reads them for the head.
+    fn banks(&mut self, config: &Config) -> Result<(), Error> {
+        for role in ["attn_res_score", "ffn_res_score"] {
+            self.vector(role, role, config.width)?;
+        }
+        if self.layer + 1 == config.layers {
+            self.add_vector("output_res_score", names::OUTPUT_BANKS, 1, config.width)?;
+        }
+        Ok(())
     }
 
     fn has(&self, name: &str) -> bool {

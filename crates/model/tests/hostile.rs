@@ -138,6 +138,7 @@ const MODELS: &[&str] = &[
     "nemotron_h_moe-latent",
     "lfm2moe",
     "kimi-linear",
+    "kimi-k3",
     "gemma4-e",
     "gemma4-moe",
     "step35",
@@ -175,6 +176,7 @@ fn a_missing_or_larger_tensor_is_named() {
         "rope_freqs",
         "layer_output_scale",
         "ffn_down_exps.scale",
+        "ffn_routed_norm",
     ];
     for &model in MODELS {
         load(copy(model, None), 2).unwrap_or_else(|error| panic!("{model}: {error}"));
@@ -261,6 +263,12 @@ fn impossible_metadata_is_refused() {
         ("lfm2", u32s("lfm2.shortconv.l_cache", &[0, 4, huge])),
         ("kimi-linear", u32s("kimi-linear.kda.head_dim", &[0, 15, huge])),
         ("kimi-linear", f32s("kimi-linear.kda.gate_lower_bound", &[0.0, 5.0, f32::NAN])),
+        ("kimi-k3", u32s("kimi-k3.attn_res.block_size", &[0, huge])),
+        ("kimi-k3", u32s("kimi-k3.expert_latent_length", &[0, 24, huge])),
+        ("kimi-k3", f32s("kimi-k3.kda.gate_lower_bound", &[0.0, f32::NEG_INFINITY])),
+        ("kimi-k3", f32s("kimi-k3.activation.situ_beta", &[0.0, -1.0, f32::NAN])),
+        ("kimi-k3", vec![Lie::Drop("kimi-k3.activation.situ_linear_beta")]),
+        ("kimi-k3", u32s("kimi-k3.attention.head_count_kv", &[0, 1])),
         ("gemma2", f32s("gemma2.attn_logit_softcapping", &[f32::NAN, f32::INFINITY])),
         ("mistral3", f32s("mistral3.attention.temperature_scale", &[f32::NAN, f32::INFINITY])),
         ("cohere2", f32s("cohere2.logit_scale", &[0.0, -1.0, f32::NAN])),

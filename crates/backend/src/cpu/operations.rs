@@ -6,15 +6,15 @@ use std::sync::Arc;
 use gguf::TensorType;
 use kernels::{
     AttendShape, Chosen, EntryCache, Forms, Keys, KvCache, Matrix, Product, RecurrentLayer,
-    RecurrentRows, RopeAngles, States, activate, add, add_bias, attend, attend_compressed, choose,
-    gated, keep_rows, layer_norm, matmul_parts, multiply, recur, rms_norm, rms_norm_in_place, rope,
-    scale, scale_by_temperature, sigmoid_in_place, soft_cap,
+    RecurrentRows, RopeAngles, States, activate, add, add_bias, attend, attend_compressed, bank,
+    choose, gated, keep_rows, layer_norm, matmul_parts, multiply, read_banks, recur, rms_norm,
+    rms_norm_in_place, rope, scale, scale_by_temperature, sigmoid_in_place, soft_cap,
 };
 
-use super::Cpu;
 use super::loading::Loading;
 use super::mixture::Job;
 use super::rows::Rows;
+use super::{Cpu, groups};
 use crate::{
     Activation, AttentionShape, Backend, BackendError, CacheKind, Compression, EntryShape,
     GroupNorm, IndexKeys, Indexer, KvShape, Mixture, MixtureParts, Parts, RecurrentInputs,
@@ -396,6 +396,23 @@ impl Backend for Cpu {
         mix.give(&self.pool, x.values_mut(), given.values(), weights.values());
     }
 
+    fn read_banks(
+        &mut self,
+        (banks, used): (&Rows, usize),
+        x: &Rows,
+        score: &Vec<f32>,
+        eps: f32,
+        out: &mut Rows,
+    ) {
+        out.set_rows(x.rows);
+        let banks = (banks.values(), used);
+        read_banks(&self.pool, banks, x.values(), score, eps, out.values_mut());
+    }
+
+    fn bank(&mut self, x: &mut Rows, banks: &mut Rows, at: usize) {
+        bank(x.width, x.values_mut(), banks.values_mut(), at);
+    }
+
     fn recur(
         &mut self,
         states: &mut States,
@@ -412,12 +429,7 @@ impl Backend for Cpu {
     }
 
     fn group_squares(&mut self, x: &Rows, norm: &GroupNorm, parts: usize, out: &mut Rows) {
-        out.set_rows(parts * x.rows);
-        out.values_mut().fill(0.0);
-        let rows = out.values_mut().chunks_exact_mut(norm.heads_all);
-        for (row, out) in rows.take(x.rows).enumerate() {
-            norm.squares(&x.values()[row * x.width..][..x.width], out);
-        }
+        groups::squares(x, norm, parts, out);
     }
 
     fn group_norm(
@@ -428,14 +440,7 @@ impl Backend for Cpu {
         gain: &Vec<f32>,
         eps: f32,
     ) {
-        if x.width == 0 {
-            return;
-        }
-        let width = x.width;
-        let rows = x.values_mut().chunks_exact_mut(width);
-        for (x, squares) in rows.zip(squares.values().chunks_exact(norm.heads_all)) {
-            norm.normalise(x, squares, gain, eps);
-        }
+        groups::normalise(x, squares, norm, gain, eps);
     }
 
     fn activate(&mut self, activation: Activation, x: &mut Rows) {

@@ -160,7 +160,8 @@ impl Layer<'_> {
             let of_heads = self.several(name, name, heads, shape)?;
             of_heads.matrices = Part::Queries { kind, first: 0, dim: 1 };
         }
-        if config.arch.gated_attention == GatedAttention::Apart {
+        let gated = config.arch.gated_attention == GatedAttention::Apart;
+        if gated && self.has(&names::layer(self.layer, "attn_gate")) {
             let rows = Part::Queries { kind, first: 0, dim: v_dim };
             self.matrix("attn_gate", [width, heads * v_dim], rows, Part::Of(0..width))?;
         }

@@ -4,9 +4,10 @@ use backend::{Backend, Half, IndexKeys, Segment, SegmentKey, StateSegment};
 use layout::Config;
 
 use super::Outputs;
+use super::banks::BankHalf;
 use super::norm::Norm;
+use super::residual::Residual;
 use super::scratch::Scratch;
-use super::streams::StreamHalf;
 
 pub(super) struct Context<'a, B: Backend> {
     pub backend: &'a mut B,
@@ -82,20 +83,34 @@ impl<B: Backend> Kept<B> {
 
 impl<B: Backend> Context<'_, B> {
     /// `h = norm(x)`, or `h = x` without a norm, where `x` is what a half reads of the residual
-    /// streams.
-    pub fn norm(&mut self, norm: Option<&Norm<B>>, streams: Option<&StreamHalf<B>>) {
+    /// streams. Then the half may bank the stream.
+    pub fn norm(&mut self, norm: Option<&Norm<B>>, residual: Option<&Residual<B>>) {
         let Self { backend, config, scratch: s, .. } = self;
-        let x = match (streams, &mut s.streams) {
-            (Some(streams), Some(room)) => {
+        let streams = residual.and_then(|residual| residual.streams.as_ref());
+        let banks = residual.and_then(|residual| residual.banks.as_ref());
+        let x = match (streams, &mut s.streams, banks, &mut s.banks) {
+            (Some(streams), Some(room), ..) => {
                 streams.read(*backend, &s.x, room);
                 &room.mixed
             }
+            (.., Some(banks), Some(room)) => banks.read(*backend, &s.x, room),
             _ => &s.x,
         };
         match norm {
             Some(norm) => norm.apply(backend, x, &mut s.h),
             None => backend.columns(x, 0..config.width, &mut s.h),
         }
+        if let (Some(banks), Some(room)) = (banks, &mut s.banks) {
+            banks.bank(*backend, &mut s.x, room);
+        }
+    }
+
+    /// `x` = what the head reads of the residual streams.
+    pub fn read_for_head(&mut self, banks: &BankHalf<B>) {
+        let Self { backend, config, scratch: s, .. } = self;
+        let room = s.banks.as_mut().expect("made for models that bank residual streams");
+        banks.read(*backend, &s.x, room);
+        backend.columns(&room.mixed, 0..config.width, &mut s.x);
     }
 
     /// What was computed since the last call was `half` of the layer.
@@ -116,6 +131,9 @@ impl<B: Backend> Context<'_, B> {
             }
             if let Some(streams) = &mut self.scratch.streams {
                 self.backend.keep(&mut streams.weights, rows);
+            }
+            if let Some(room) = &mut self.scratch.banks {
+                self.backend.keep(&mut room.banks, rows);
             }
             keep_rows(&mut self.scratch.tokens, rows);
             // The choice of a layer before this one was made for all rows.

@@ -4,6 +4,7 @@ use backend::{Backend, Half};
 use layout::{Config, Shard, Slices};
 
 use super::attention::HeadAttention;
+use super::banks::{BankHalf, Reader};
 use super::by_layer::LayerEmbedding;
 use super::compressed::CompressedAttention;
 use super::context::Context;
@@ -24,6 +25,8 @@ pub(super) struct Layer<B: Backend> {
     by_layer: Option<LayerEmbedding<B>>,
     /// The residual stream is multiplied by this in the end.
     scale: Option<f32>,
+    /// In the last layer, how the head reads the residual streams that were banked.
+    head: Option<BankHalf<B>>,
 }
 
 /// The half in which a row sees those before it.
@@ -58,8 +61,10 @@ impl<B: Backend> Layer<B> {
         (layer, first): (usize, usize),
     ) -> Result<Self, ModelError> {
         let mixer = Mixer::load(loader, config, shard, slices, layer)?;
-        let mixer =
-            mixer.map(|mixer| MixerHalf::load(loader, config, slices, mixer)).transpose()?;
+        let mixer = match mixer {
+            Some(mixer) => Some(MixerHalf::load(loader, config, slices, mixer, layer)?),
+            None => None,
+        };
         let feed_forward = match config.halves[layer].feed_forward {
             true => Some(FeedForwardHalf {
                 norm: Norm::find(loader, config, slices, "feed_forward_norm")?,
@@ -68,7 +73,12 @@ impl<B: Backend> Layer<B> {
                     let roles = ["ffn_down.bias", "after_feed_forward_norm"];
                     let streams = ["hc_ffn_fn", "hc_ffn_base", "hc_ffn_scale"];
                     let residual = Residual::load(loader, config, slices, roles, streams)?;
-                    Residual { beside: Residual::beside(loader, slices)?, ..residual }
+                    let banks = (slices, layer, Reader::FeedForward);
+                    Residual {
+                        beside: Residual::beside(loader, slices)?,
+                        banks: BankHalf::load(loader, config, banks)?,
+                        ..residual
+                    }
                 },
                 block: FeedForward::load(loader, config, shard, slices, layer)?,
             }),
@@ -77,7 +87,8 @@ impl<B: Backend> Layer<B> {
         let by_layer = LayerEmbedding::load(loader, config, slices, layer - first)?;
         let scale = slices.find("output_scale").map(|slice| loader.numbers(&slice)).transpose()?;
         let scale = scale.map(|numbers| numbers[0]);
-        Ok(Self { index: layer, mixer, feed_forward, by_layer, scale })
+        let head = BankHalf::load(loader, config, (slices, layer, Reader::Head))?;
+        Ok(Self { index: layer, mixer, feed_forward, by_layer, scale, head })
     }
 
     /// Takes the rows of `h` into what the layer keeps of positions.
@@ -98,7 +109,7 @@ impl<B: Backend> Layer<B> {
         reduce: &mut R,
     ) -> Result<(), R::Error> {
         if let Some(MixerHalf { norm, mixer, residual }) = &self.mixer {
-            c.norm(norm.as_ref(), residual.streams.as_ref());
+            c.norm(norm.as_ref(), Some(residual));
             mixer.take_in(c);
             if !c.keep_outputs() {
                 return Ok(c.backend.synchronise()?);
@@ -112,7 +123,7 @@ impl<B: Backend> Layer<B> {
         }
         if let Some(FeedForwardHalf { norm, parallel, block, residual }) = &self.feed_forward {
             if !parallel {
-                c.norm(norm.as_ref(), residual.streams.as_ref());
+                c.norm(norm.as_ref(), Some(residual));
                 if self.mixer.is_none() && !c.keep_outputs() {
                     return Ok(c.backend.synchronise()?);
                 }
@@ -128,6 +139,9 @@ impl<B: Backend> Layer<B> {
         if let Some(scale) = self.scale {
             c.backend.scale(&mut c.scratch.x, scale);
         }
+        if let Some(banks) = &self.head {
+            c.read_for_head(banks);
+        }
         Ok(())
     }
 }
@@ -138,6 +152,7 @@ impl<B: Backend> MixerHalf<B> {
         config: &Config,
         slices: &Slices<'_>,
         mixer: Mixer<B>,
+        layer: usize,
     ) -> Result<Self, ModelError> {
         Ok(Self {
             norm: Norm::find(loader, config, slices, "attention_norm")?,
@@ -145,7 +160,9 @@ impl<B: Backend> MixerHalf<B> {
             residual: {
                 let roles = ["attn_output.bias", "after_attention_norm"];
                 let streams = ["hc_attn_fn", "hc_attn_base", "hc_attn_scale"];
-                Residual::load(loader, config, slices, roles, streams)?
+                let residual = Residual::load(loader, config, slices, roles, streams)?;
+                let banks = BankHalf::load(loader, config, (slices, layer, Reader::Mixer))?;
+                Residual { banks, ..residual }
             },
         })
     }

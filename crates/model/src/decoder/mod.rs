@@ -5,6 +5,7 @@
 //! where the ranks' partial sums meet.
 
 mod attention;
+mod banks;
 mod beside;
 mod by_layer;
 mod compressed;
@@ -23,6 +24,7 @@ mod scratch;
 mod streams;
 
 use std::convert::Infallible;
+use std::ops::Range;
 
 use backend::{Backend, BackendError, CacheKind, RopeTable, Segment, StateSegment};
 use layout::{Config, Leaves, Shard};
@@ -265,29 +267,33 @@ impl<B: Backend> Model<B> {
         self.layers.first().map_or(0, |layer| layer.index)
     }
 
-    /// Sets the residual stream and, in models that have them, embeddings by layer.
+    /// Sets the residual stream and, in models that have them, those that earlier stages banked or
+    /// embeddings by layer.
     fn take_input(&mut self, backend: &mut B, rows: usize, input: &[f32]) {
-        let s = &mut self.scratch;
-        let Some(by_layer) = &mut s.by_layer else {
-            let first = self.layers.first().map_or(0, |layer| layer.index);
-            return self.take_streams(backend, rows, input, first);
-        };
-        let (width, first) = (self.config.width, self.layers.first().map_or(0, |l| l.index));
-        let (line, all) = (self.config.input_width(first), by_layer.all_width);
-        let parts = [
-            (&mut s.x, 0..width),
-            // At first the residual stream is the embedding itself.
-            (&mut by_layer.shared, line - all - width..line - all),
-            (&mut by_layer.all, line - all..line),
-        ];
-        for (place, columns) in parts {
+        let (width, first) = (self.config.width, self.first_layer());
+        let (s, line) = (&mut self.scratch, self.config.input_width(first));
+        let mut write = |place: &mut B::Rows, own: usize, columns: Range<usize>| {
             let fill = |out: &mut [f32]| {
-                let lines = out.chunks_exact_mut(columns.len()).zip(input.chunks_exact(line));
-                lines.for_each(|(out, line)| out.copy_from_slice(&line[columns.clone()]));
+                for (out, line) in out.chunks_exact_mut(own).zip(input.chunks_exact(line)) {
+                    out[..columns.len()].copy_from_slice(&line[columns.clone()]);
+                }
                 Ok::<_, Infallible>(())
             };
             let Ok(()) = backend.write(place, rows, fill);
+        };
+        if let Some(room) = &mut s.banks {
+            write(&mut s.x, width, 0..width);
+            write(&mut room.banks, room.all, width..line);
+            return;
         }
+        let Some(by_layer) = &mut s.by_layer else {
+            return self.take_streams(backend, rows, input, first);
+        };
+        let all = by_layer.all_width;
+        write(&mut s.x, width, 0..width);
+        // At first the residual stream is the embedding itself.
+        write(&mut by_layer.shared, width, line - all - width..line - all);
+        write(&mut by_layer.all, all, line - all..line);
     }
 
     /// Sets the residual streams, and tokens where they decide about experts.
@@ -325,8 +331,17 @@ impl<B: Backend> Model<B> {
             }
             return Ok(&self.handed_on);
         }
-        let Some(by_layer) = &mut self.scratch.by_layer else { return self.residual(backend) };
         let (width, line) = (self.config.width, self.config.input_width(next));
+        if let Some(room) = &mut self.scratch.banks {
+            let x = backend.host(&mut self.scratch.x)?.chunks_exact(width);
+            let banks = backend.host(&mut room.banks)?.chunks_exact(room.all);
+            self.handed_on.clear();
+            for (x, banks) in x.zip(banks) {
+                self.handed_on.extend(x.iter().chain(&banks[..line - width]));
+            }
+            return Ok(&self.handed_on);
+        }
+        let Some(by_layer) = &mut self.scratch.by_layer else { return self.residual(backend) };
         let x = backend.host(&mut self.scratch.x)?.chunks_exact(width);
         let shared = backend.host(&mut by_layer.shared)?.chunks_exact(width);
         let all = backend.host(&mut by_layer.all)?.chunks_exact(by_layer.all_width);

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use backend::Backend;
 use layout::{Config, Slices};
 
+use super::banks::BankHalf;
 use super::context::Context;
 use super::scratch::BesideScratch;
 use super::streams::StreamHalf;
@@ -22,6 +23,8 @@ pub(super) struct Residual<B: Backend> {
     pub eps: f32,
     /// How the half mixes the residual streams, where there are several.
     pub streams: Option<StreamHalf<B>>,
+    /// How the half reads those that were banked, where there are such.
+    pub banks: Option<BankHalf<B>>,
 }
 
 /// What all ranks' partial `sums` add up to: one rank's sum is the total, and stays on its device;
@@ -84,6 +87,7 @@ impl<B: Backend> Residual<B> {
             norm: loader.find_vector(slices.find(norm))?,
             eps: config.arch.after_norms_eps.unwrap_or(config.rms_eps),
             streams: StreamHalf::load(loader, config, slices, streams)?,
+            banks: None,
         })
     }
 

@@ -2,8 +2,8 @@
 
 use backend::Backend;
 use layout::{
-    Buffers, CompressedBuffers, HeadBuffers, IndexerBuffers, LatentBuffers, LayerEmbeddingBuffers,
-    RecurrentWidths, StreamBuffers,
+    BankBuffers, Buffers, CompressedBuffers, HeadBuffers, IndexerBuffers, LatentBuffers,
+    LayerEmbeddingBuffers, RecurrentWidths, StreamBuffers,
 };
 
 /// Buffers that all layers use one after the other: the token loop allocates nothing.
@@ -26,6 +26,7 @@ pub(super) struct Scratch<B: Backend> {
     pub indexer: Option<IndexerScratch<B>>,
     pub compressed: Option<CompressedScratch<B>>,
     pub streams: Option<StreamScratch<B>>,
+    pub banks: Option<BankScratch<B>>,
     /// Of each row, where they decide about experts.
     pub tokens: Vec<u32>,
     pub routing: Option<Routing<B>>,
@@ -105,6 +106,15 @@ pub(super) struct StreamScratch<B: Backend> {
     pub weights: B::Rows,
     pub head_weights: B::Rows,
     /// What it reads, `[rows, width]`.
+    pub mixed: B::Rows,
+}
+
+/// The residual streams that were banked.
+pub(super) struct BankScratch<B: Backend> {
+    /// `[rows, all]`, of which those that later layers bank are undefined.
+    pub banks: B::Rows,
+    pub all: usize,
+    /// What a half reads of them, `[rows, width]`.
     pub mixed: B::Rows,
 }
 
@@ -197,6 +207,11 @@ impl<B: Backend> Scratch<B> {
         let compressed = sizes.compressed.map(|z| CompressedScratch::new(z, &mut rows));
         let width = sizes.width;
         let streams = sizes.streams.map(|streams| StreamScratch::new(streams, width, &mut rows));
+        let banks = sizes.banks.map(|BankBuffers { all, mixed }| BankScratch {
+            banks: rows(all),
+            all,
+            mixed: rows(mixed),
+        });
         Self {
             x: rows(sizes.streams.map_or(width, |streams| streams.all)),
             h: rows(sizes.width),
@@ -214,6 +229,7 @@ impl<B: Backend> Scratch<B> {
             indexer,
             compressed,
             streams,
+            banks,
             tokens: Vec::new(),
             routing,
             sums: backend.rows(sizes.rows * sizes.parts, sizes.width),
@@ -242,7 +258,8 @@ impl<B: Backend> Scratch<B> {
         let routing = self.routing.iter().flat_map(|r| [&r.logits, &r.shared_gate]);
         let compressed = self.compressed.iter().flat_map(CompressedScratch::all);
         let streams = self.streams.iter().flat_map(StreamScratch::all);
-        let of_all = of_all.chain(compressed).chain(streams);
+        let banks = self.banks.iter().flat_map(|room| [&room.banks, &room.mixed]);
+        let of_all = of_all.chain(compressed).chain(streams).chain(banks);
         let rows = of_all.chain(of_heads).chain(of_hidden).chain(of_outputs);
         let rows = rows.chain(recurrent).chain(expert).chain(beside).chain(by_layer).chain(indexer);
         let rows = rows.chain(latent).chain(routing).map(|rows| backend.rows_bytes(rows));

@@ -374,6 +374,25 @@ impl Backend for Recording {
         });
     }
 
+    fn read_banks(
+        &mut self,
+        (banks, used): (&Rows, usize),
+        x: &Rows,
+        score: &Self::Vector,
+        eps: f32,
+        out: &mut Rows,
+    ) {
+        let (banks, score) = (banks.memory.clone(), score.clone());
+        self.make("read_banks", x, out, move |cpu, x, out| {
+            cpu.read_banks((&banks.lock().unwrap(), used), x, &score, eps, out);
+        });
+    }
+
+    fn bank(&mut self, x: &mut Rows, banks: &mut Rows, at: usize) {
+        let banks = banks.memory.clone();
+        self.change("bank", x, move |cpu, x| cpu.bank(x, &mut banks.lock().unwrap(), at));
+    }
+
     fn recur(
         &mut self,
         states: &mut Self::States,
