@@ -219,19 +219,7 @@ impl Backend for Cpu {
     }
 
     fn join_heads(&mut self, a: (&Rows, usize), b: (&Rows, usize), out: &mut Rows) {
-        let ((a, a_dim), (b, b_dim)) = (a, b);
-        out.set_rows(a.rows);
-        if b_dim == 0 {
-            // A rank without heads has no room for any.
-            let out = out.values_mut();
-            return out.copy_from_slice(&a.values()[..out.len()]);
-        }
-        let heads = out.values_mut().chunks_exact_mut(a_dim + b_dim);
-        let parts = a.values().chunks_exact(a_dim).zip(b.values().chunks_exact(b_dim));
-        for (head, (a, b)) in heads.zip(parts) {
-            head[..a_dim].copy_from_slice(a);
-            head[a_dim..].copy_from_slice(b);
-        }
+        out.join_heads(a, b);
     }
 
     fn add_bias(&mut self, x: &mut Rows, bias: &Vec<f32>) {

@@ -32,6 +32,21 @@ impl Rows {
         &mut self.buffer[self.first..][..self.rows * self.width]
     }
 
+    /// Puts head `h` of `b` after head `h` of `a`, for heads of `a_dim` and `b_dim` numbers.
+    pub(super) fn join_heads(&mut self, (a, a_dim): (&Self, usize), (b, b_dim): (&Self, usize)) {
+        self.set_rows(a.rows);
+        let out = self.values_mut();
+        if b_dim == 0 {
+            // A rank without heads has no room for any.
+            return out.copy_from_slice(&a.values()[..out.len()]);
+        }
+        let parts = a.values().chunks_exact(a_dim).zip(b.values().chunks_exact(b_dim));
+        for (head, (a, b)) in out.chunks_exact_mut(a_dim + b_dim).zip(parts) {
+            head[..a_dim].copy_from_slice(a);
+            head[a_dim..].copy_from_slice(b);
+        }
+    }
+
     /// Makes `rows` rows the ones in use.
     pub(super) fn set_rows(&mut self, rows: usize) {
         assert!(rows <= self.rows_max, "{rows} rows where {} fit", self.rows_max);

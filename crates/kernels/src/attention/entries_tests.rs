@@ -1,4 +1,5 @@
-//! Entries, choices of pools, and attention over entries and a window, against plain f64 references.
+//! Entries, choices of pools, and attention over entries and a window, against plain f64
+//! references.
 
 use std::sync::Arc;
 

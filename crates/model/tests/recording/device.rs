@@ -291,10 +291,7 @@ impl Backend for Recording {
         weights: &Rows,
         out: &mut Self::Chosen,
     ) {
-        let (positions, entries) = match keys {
-            IndexKeys::Positions(keys) => (Some(keys.clone()), None),
-            IndexKeys::Entries(keys) => (None, Some(keys.clone())),
-        };
+        let (positions, entries) = record::keys(keys);
         let (indexer, batch) = (*indexer, batch.to_vec());
         let (q_memory, weights_memory) = (q.memory.clone(), weights.memory.clone());
         let out = out.clone();

@@ -82,3 +82,14 @@ impl Recording {
 pub(super) fn of<T>(value: T) -> Of<T> {
     Arc::new(Mutex::new(value))
 }
+
+type OfKv = <Recording as Backend>::Kv;
+type OfEntries = <Recording as Backend>::Entries;
+
+/// What an indexer chooses from: one of the two.
+pub(super) fn keys(keys: IndexKeys<'_, Recording>) -> (Option<OfKv>, Option<OfEntries>) {
+    match keys {
+        IndexKeys::Positions(keys) => (Some(keys.clone()), None),
+        IndexKeys::Entries(keys) => (None, Some(keys.clone())),
+    }
+}
