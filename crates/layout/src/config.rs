@@ -351,9 +351,10 @@ fn layers(metadata: &Metadata<'_>) -> Result<usize, Error> {
     let all = metadata.size("block_count", LAYERS_MAX)?;
     let extra = metadata.find_size("nextn_predict_layers", LAYERS_MAX)?.unwrap_or(0);
     let what = || format!("{extra} of {all} layers are for further tokens");
-    all.checked_sub(extra)
-        .filter(|layers| *layers > 0)
-        .ok_or_else(|| Error::Impossible { what: what() })
+    let layers = all.checked_sub(extra).filter(|layers| *layers > 0);
+    let layers = layers.ok_or_else(|| Error::Impossible { what: what() })?;
+    // Some files name such layers and were written without them.
+    Ok(if crate::names::is_plain_layer(metadata.directory, layers) { all } else { layers })
 }
 
 fn rms_eps(metadata: &Metadata<'_>) -> Result<f32, Error> {

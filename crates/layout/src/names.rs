@@ -63,6 +63,14 @@ pub(crate) fn choice_bias(directory: &Directory, at: usize) -> Option<String> {
     names.into_iter().find(|name| directory.find_tensor(name).is_some())
 }
 
+/// Whether a layer is there and has nothing that only those for further tokens have.
+pub(crate) fn is_plain_layer(directory: &Directory, at: usize) -> bool {
+    let beginning = bare(at, "");
+    let names = directory.tensors().iter().map(|tensor| tensor.name.as_str());
+    let own: Vec<&str> = names.filter_map(|name| name.strip_prefix(&beginning)).collect();
+    !own.is_empty() && !own.iter().any(|name| name.starts_with("nextn."))
+}
+
 /// Whether a layer has anything of an indexer.
 pub(crate) fn has_indexer(directory: &Directory, at: usize) -> bool {
     let beginnings = [bare(at, "indexer."), bare(at, "indexer_")];

@@ -301,6 +301,17 @@ fn impossible_metadata_is_refused() {
     }
 }
 
+/// Some files of DeepSeek V4 name a layer for further tokens and were written without it.
+#[test]
+fn layers_for_further_tokens_count_only_where_they_are() {
+    let named = Lie::Set("deepseek4.nextn_predict_layers", Value::U32(1));
+    let layers =
+        |model, lie: Option<&Lie>| Config::read(copy(model, lie).directory()).unwrap().layers;
+    assert_eq!(layers("deepseek4", Some(&named)), 3);
+    assert_eq!(layers("deepseek4", None), 3);
+    assert_eq!(layers("qwen35-mtp", None), 3);
+}
+
 #[test]
 fn what_the_metadata_says_is_what_runs() {
     let config = |name: &str| Config::read(fixture(name).directory()).unwrap();
