@@ -138,7 +138,12 @@ impl<'a> Lark<'a> {
             return format!("\" to=user\" {} {body}", self.mark("<|message|>"));
         }
         if !self.format.harmony {
-            return body.to_owned();
+            let begun = self.format.begun(self.prompt);
+            let head = self.format.around.iter().find_map(|mark| mark.strip_prefix(begun));
+            return match head.filter(|_| !begun.is_empty()) {
+                Some(head) => format!("{} {body}", quote(head)),
+                None => body.to_owned(),
+            };
         }
         let [channel, message] = ["<|channel|>", "<|message|>"].map(|mark| self.mark(mark));
         format!("{channel} \"final\" {message} {body}")
@@ -190,7 +195,11 @@ impl<'a> Lark<'a> {
                 (open + " \"\\n\"", String::new(), close)
             }
             CallStyle::Bare => (String::new(), quote("; "), String::new()),
-            CallStyle::MistralArgs | CallStyle::Harmony => Default::default(),
+            CallStyle::MistralArgs => {
+                let first = if self.format.begun(self.prompt).is_empty() { open } else { "" };
+                (self.mark(first), self.mark(open), String::new())
+            }
+            CallStyle::Harmony => Default::default(),
             _ => (String::new(), quote("\n"), String::new()),
         }
     }
@@ -208,7 +217,9 @@ impl<'a> Lark<'a> {
             CallStyle::Bare => object("parameters"),
             CallStyle::List => object("arguments"),
             CallStyle::MistralArgs => {
-                format!("{open} {} {} {json}", quote(name), self.mark("[ARGS]"))
+                let named = self.format.forms.iter().find_map(|form| form.named());
+                let arguments = named.map_or("", |named| named.arguments);
+                format!("{} {} {json}", quote(name), self.mark(arguments))
             }
             CallStyle::DeepSeek | CallStyle::DeepSeekFenced => {
                 let marks = ["<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"];

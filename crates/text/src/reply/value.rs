@@ -97,10 +97,26 @@ impl Reader<'_> {
 
     fn gemma_string(&mut self) -> Read<String> {
         self.expect(GEMMA_QUOTE)?;
-        let end = self.rest().find(GEMMA_QUOTE).ok_or(self.stop())?;
-        let text = self.rest()[..end].to_owned();
-        self.advance(end + GEMMA_QUOTE.len());
-        Ok(text)
+        let start = self.at();
+        loop {
+            let end = self.rest().find(GEMMA_QUOTE).ok_or(self.stop())?;
+            self.advance(end);
+            let at = self.at();
+            self.advance(GEMMA_QUOTE.len());
+            if self.ends_gemma_string()? {
+                return Ok(self.between(start, at).to_owned());
+            }
+        }
+    }
+
+    /// Whether what can follow a value comes next: else the quotation mark is a part of the text.
+    fn ends_gemma_string(&self) -> Read<bool> {
+        let mut after = *self;
+        after.skip_space();
+        if after.is_at_end() {
+            return Ok(true);
+        }
+        Ok(",:]}<".contains(after.peek()?) && !after.sees(GEMMA_QUOTE)?)
     }
 
     /// A string between single or double quotes; between three of them as Python has it.
@@ -224,6 +240,7 @@ mod tests {
             ("\"\"", json!("")),
             ("['it's', 'b']", json!(["it's", "b"])),
             ("{a:<|\"|>it's \"x\"<|\"|>,b:[1,2]}", json!({"a": "it's \"x\"", "b": [1, 2]})),
+            ("{a:<|\"|>a <|\"|> b<|\"|>}", json!({"a": "a <|\"|> b"})),
             (r#"{"a": {"b": 1}</end>"#, json!({"a": {"b": 1}})),
         ];
         for (text, expected) in cases {
