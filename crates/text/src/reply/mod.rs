@@ -37,6 +37,7 @@ use harmony::Harmony;
 pub use lark::{lark_json, lark_regex};
 use marked::Marked;
 use read::End;
+pub(crate) use refs::resolve;
 pub use schema::tight_schema;
 
 /// A part of a reply. Consecutive parts of a kind belong together.

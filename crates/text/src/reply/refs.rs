@@ -14,7 +14,7 @@ pub(super) const VISITS_MAX: usize = 1000;
 const RESPELLED_MAX: usize = 256;
 
 /// The schema that a reference within `root` leads to, or the one that has none.
-pub(super) fn resolve<'s>(root: &'s Value, mut schema: &'s Value) -> Option<&'s Value> {
+pub(crate) fn resolve<'s>(root: &'s Value, mut schema: &'s Value) -> Option<&'s Value> {
     for _ in 0..DEPTH_MAX {
         let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
             return Some(schema);
