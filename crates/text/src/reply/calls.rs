@@ -264,26 +264,40 @@ impl Offer<'_> {
         }
         reader.advance(1);
         let properties = parameters(self.tools, name).and_then(|schema| schema.get("properties"));
-        let mut keys = properties.and_then(Value::as_object).into_iter().flat_map(Map::keys);
+        let properties = properties.and_then(Value::as_object);
+        let mut keys = properties.into_iter().flat_map(Map::keys);
         let mut arguments = Map::new();
         loop {
             reader.skip(|ch| ch.is_whitespace() || ch == ',');
             if reader.take(")")? {
                 return Ok(call("", name, Value::Object(arguments)));
             }
-            let mut ahead = *reader;
-            let key = ahead.word(|ch| ch.is_alphanumeric() || ch == '_')?;
-            ahead.skip_space();
-            let key = if !key.is_empty() && ahead.take("=")? {
-                ahead.skip_space();
-                *reader = ahead;
-                key
-            } else {
-                keys.next().ok_or(Stop::Broken)?
+            let key = match keyword(properties, reader)? {
+                Some(key) => key,
+                None => keys.next().ok_or(Stop::Broken)?.clone(),
             };
-            arguments.insert(key.to_owned(), reader.value("")?);
+            arguments.insert(key, reader.value("")?);
         }
     }
+}
+
+/// Steps over `KEY=`. A grammar writes any of a tool's fields so, whatever its name is made of.
+fn keyword(properties: Option<&Map<String, Value>>, reader: &mut Reader) -> Read<Option<String>> {
+    for key in properties.into_iter().flat_map(Map::keys) {
+        if reader.take(&format!("{key}="))? {
+            reader.skip_space();
+            return Ok(Some(key.clone()));
+        }
+    }
+    let mut ahead = *reader;
+    let key = ahead.word(|ch| ch.is_alphanumeric() || ch == '_')?;
+    ahead.skip_space();
+    if key.is_empty() || !ahead.take("=")? {
+        return Ok(None);
+    }
+    ahead.skip_space();
+    *reader = ahead;
+    Ok(Some(key.to_owned()))
 }
 
 /// As much of a text as a block can have, and whether there is more.
@@ -300,6 +314,10 @@ pub(super) fn limited(text: &str) -> (&str, bool) {
 
 /// Steps over the mark that ends a block; in front of it JSON may have a brace too many.
 fn closes(form: &Form, body: &Body, reader: &mut Reader) -> Read<bool> {
+    // MiniMax-M3's mark begins with a bracket.
+    if reader.take(form.close)? {
+        return Ok(true);
+    }
     let mut ahead = *reader;
     if matches!(body, Body::Json) {
         ahead.skip(|ch| ch.is_whitespace() || "]}".contains(ch));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::ReplyFormat;
 use super::forms::CallStyle;
-use super::schema::tight_schema;
+use super::schema::{leave_out, tight_schema};
 use super::typed::name_of;
 use crate::Tokenizer;
 
@@ -156,7 +156,7 @@ impl<'a> Lark<'a> {
             let Some(name) = name_of(tool) else { continue };
             let function = tool.get("function").unwrap_or(tool);
             let schema = function.get("parameters").filter(|schema| schema.is_object());
-            let schema = schema.cloned().unwrap_or_else(|| json!({"type": "object"}));
+            let schema = arguments(schema);
             let mut call = self.call(style, name, &schema);
             if self.format.recipients {
                 let to = quote(&format!(" to={name}"));
@@ -298,6 +298,25 @@ impl<'a> Lark<'a> {
         let id = self.tokenizer.find_token(text).filter(|_| !text.is_empty())?;
         self.tokenizer.is_special(id).then_some(id)
     }
+}
+
+/// The schema of a call's arguments, which are an object in any case.
+fn arguments(schema: Option<&Value>) -> Value {
+    let mut schema = schema.cloned().unwrap_or_else(|| json!({}));
+    leave_out(&mut schema);
+    let says = ["$ref", "enum", "const", "allOf", "anyOf", "oneOf"];
+    let Some(fields) = schema.as_object_mut() else { return json!({"type": "object"}) };
+    let may_be_object = match fields.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+        kind => kind.is_none_or(|kind| kind == "object"),
+    };
+    if !may_be_object {
+        return json!({"type": "object"});
+    }
+    if fields.contains_key("type") || !says.iter().any(|key| fields.contains_key(*key)) {
+        fields.insert("type".to_owned(), "object".into());
+    }
+    schema
 }
 
 /// Strings are written as in JSON.
