@@ -331,6 +331,8 @@ fn an_answer_goes_on_where_it_stopped() {
     let echo = "{% for m in messages %}[{{ m.role }}]{{ m.content }}[end of answer]{% endfor %}";
     let users = "{% for m in messages if m.role == 'user' %}[user]{{ m.content }}{% endfor %}\
                  {% if add_generation_prompt %}[assistant]{% endif %}";
+    let thinks = "{% for m in messages if m.role == 'user' %}[user]{{ m.content }}{% endfor %}\
+                  {% if add_generation_prompt %}[assistant]<think>\n{% endif %}";
     let cases = [
         (plain, "Once upon ", "[user]hi</s>[assistant]Once upon "),
         (plain, "</s>", "[user]hi</s>[assistant]</s>"),
@@ -339,6 +341,7 @@ fn an_answer_goes_on_where_it_stopped() {
         (echo, "an", "[user]hi[end of answer][assistant]an"),
         (echo, "answer", "[user]hi[end of answer][assistant]answer"),
         (users, "Once ", "[user]hi[assistant]Once "),
+        (thinks, "Once ", "[user]hi[assistant]<think></think>Once "),
     ];
     for (template, text, expected) in cases {
         let template = ChatTemplate::new(template, "", "").unwrap();

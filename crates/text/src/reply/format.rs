@@ -125,6 +125,13 @@ impl ReplyFormat {
         self.harmony || self.recipients || !self.thinking.is_empty()
     }
 
+    /// What ends the thoughts that a prompt leaves open.
+    pub(crate) fn open_thought(&self, prompt: &str) -> Option<&'static str> {
+        let prompt = prompt.trim_end();
+        let open = self.thinking.iter().find(|(open, _)| prompt.ends_with(open));
+        open.map(|(_, close)| *close)
+    }
+
     /// Whether replies are messages on channels (gpt-oss).
     pub fn is_harmony(&self) -> bool {
         self.harmony

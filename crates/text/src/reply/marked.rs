@@ -49,9 +49,8 @@ impl Marked {
             format.forms.clear();
         }
         let prompt = prompt.trim_end();
-        let open = format.thinking.iter().find(|(open, _)| prompt.ends_with(open)).copied();
-        let state = match open {
-            Some((_, close)) => State::ThoughtStart { close },
+        let state = match format.open_thought(prompt) {
+            Some(close) => State::ThoughtStart { close },
             None => State::Start { whole: has_tools, trim: false, late: "" },
         };
         // A prompt that ends with a closed thought has switched thinking off.
