@@ -326,9 +326,11 @@ fn calls_have_arguments_in_every_form() {
     let limited = json!({"type": "integer", "minimum": 0, "maximum": 9});
     let cases = [
         json!({"additionalProperties": false}),
-        json!({"type": ["object", "null"], "properties": {"weird key!": limited}, "required": ["weird key!"]}),
+        json!({"type": ["object", "null"], "required": ["weird key!"],
+            "properties": {"weird key!": limited}}),
         json!({"type": ["array", "object"], "additionalProperties": false}),
-        json!({"properties": {"a": {"$ref": "#/properties/b"}, "b": limited}, "required": ["a", "b"]}),
+        json!({"required": ["a", "b"],
+            "properties": {"a": {"$ref": "#/properties/b"}, "b": limited}}),
         json!({"properties": {"a": {"$ref": "#"}, "b": limited}, "required": ["b"]}),
         json!({"properties": {"a": {"type": "string", "enum": ["x", 1]}}, "required": ["a"]}),
         json!({"properties": {"a": {"not": {}}, "b": {"type": "number"}}, "required": ["b"]}),

@@ -166,7 +166,8 @@ impl Offer<'_> {
         let Some(name) = field(&["name", "tool_name", "function"]).and_then(Value::as_str) else {
             return self.by_name(function);
         };
-        let arguments = match field(&["arguments", "parameters", "args", "input"]) {
+        let other = || field(&["args", "input"]).filter(|value| value.is_object());
+        let arguments = match field(&["arguments", "parameters"]).or_else(other) {
             // Some write the arguments beside the name.
             None => {
                 let is_argument = |(key, _): &(&String, &Value)| !OF_CALL.contains(&key.as_str());

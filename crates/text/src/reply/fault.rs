@@ -225,7 +225,8 @@ mod tests {
         assert!(schema_fault(&long).unwrap().why.contains("are the most"));
         let sound = inner(json!({
             "anyOf": [{"$ref": "#"}, {"pattern": "^a$"}, {"type": ["string", "null"]}, true],
-            "minLength": 2, "maxLength": 2.0, "enum": null, "x-own": {"not": 1}, "default": {"not": 1},
+            "minLength": 2, "maxLength": 2.0, "enum": null,
+            "x-own": {"not": 1}, "default": {"not": 1},
         }));
         assert_eq!(schema_fault(&sound), None);
     }

@@ -17,8 +17,8 @@ const THINKING: &[(&str, &str)] = &[
     ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
 ];
 
-/// Marks around an answer's text that say nothing more of it, by the first of them: those of Kimi K3
-/// and of functionary 3.2.
+/// Marks around an answer's text that say nothing more of it, by the first of them: those of Kimi
+/// K3 and of functionary 3.2.
 const AROUND: &[&[&str]] = &[
     &["<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"],
     &[">>>all\n"],

@@ -14,7 +14,7 @@ use super::ReplyFormat;
 use super::forms::CallStyle;
 use super::schema::{leave_out, tight_schema};
 use super::typed::name_of;
-use crate::Tokenizer;
+use crate::{Tokenizer, json_text};
 
 /// Any text at all.
 pub(super) const ANY: &str = "/(?s:.*)/";
@@ -51,7 +51,7 @@ impl ReplyFormat {
 
 /// A JSON schema as a part of a grammar.
 pub fn lark_json(schema: &Value) -> String {
-    format!("%json {}", tight_schema(schema))
+    format!("%json {}", json_text(&tight_schema(schema)))
 }
 
 /// A regex as a part of a grammar.

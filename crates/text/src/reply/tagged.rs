@@ -2,8 +2,8 @@
 //!
 //! A value can hold any text, marks included. It ends at its end mark followed by what can come
 //! after a field: the next field, or the call's end. Examples of calls inside a value are stepped
-//! over as long as their marks come in pairs. A value whose end mark is missing ends before the next
-//! field that the tool has, or before the call's end.
+//! over as long as their marks come in pairs. A value whose end mark is missing ends before the
+//! next field that the tool has, or before the call's end.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub(super) fn call_of(
 ) -> Read<ToolCall> {
     let name = head(tags, reader)?;
     let schema = parameters(offer.tools, name);
-    let marks = Marks { tags, close, schema };
+    let mut marks = Marks { tags, close, schema, given: Vec::new() };
     // functionary writes the arguments as JSON.
     if !tags.close.is_empty() {
         reader.skip_space();
@@ -50,6 +50,7 @@ pub(super) fn call_of(
             reader.skip_space();
             reader.expect(tags.value)?;
         }
+        marks.given.push(key.to_owned());
         let says = |what| attributes.contains(what);
         let is_string = says("string=\"true\"") || says("type=\"string\"");
         fields.push((key, is_string, marks.value(offer.exact, reader)?));
@@ -113,6 +114,8 @@ struct Marks<'a> {
     /// Ends the block of calls.
     close: &'a str,
     schema: Option<&'a Value>,
+    /// The names of the fields so far.
+    given: Vec<String>,
 }
 
 impl Marks<'_> {
@@ -179,14 +182,16 @@ impl Marks<'_> {
         }
     }
 
-    /// Where a value without an end mark ends: before a field of the tool that begins a line, or
-    /// before the end of the call and its block.
+    /// Where a value without an end mark ends: before a field of the tool that begins a line and
+    /// was not there yet, or before the end of the call and its block.
     fn unmarked_end(&self, text: &str) -> Option<usize> {
         let known = self.schema.and_then(|schema| resolve(schema, schema)?.get("properties"));
         let is_field = |at: &usize| {
             let key = text[at + self.tags.field.len()..].split_once(self.tags.key_end);
             let begins_line = text[..*at].trim_end_matches(' ').ends_with('\n');
-            begins_line && key.zip(known).is_some_and(|((key, _), known)| known.get(key).is_some())
+            let is_there = |key: &str| known.is_some_and(|all| all.get(key).is_some());
+            let is_given = |key: &str| self.given.iter().any(|given| given == key);
+            begins_line && key.is_some_and(|(key, _)| is_there(key) && !is_given(key))
         };
         let places = |mark: &str| text.match_indices(mark).map(|(at, _)| at).collect::<Vec<_>>();
         let field = places(self.tags.field).into_iter().find(is_field);
